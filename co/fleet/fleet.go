@@ -1,0 +1,174 @@
+// Package fleet holds the words of the CO: applications, sites, nodes,
+// deployments and events, as its database keeps them and as its API shows them.
+// It does no I/O.
+package fleet
+
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// An App is an application of the catalog with its versions, newest first.
+type App struct {
+	ID          string   `json:"id" doc:"Margo application id"`
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Latest      string   `json:"latest" doc:"the version imported last"`
+	Versions    []string `json:"versions"`
+}
+
+// An AppVersion is one immutable version of an application.
+type AppVersion struct {
+	AppID       string          `json:"appId"`
+	Version     string          `json:"version"`
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Source      string          `json:"source" doc:"where it was imported from: git URL and commit, OCI reference, or directory"`
+	Digest      protocol.Digest `json:"digest" doc:"digest of the margo.yaml"`
+	Profiles    []Profile       `json:"profiles"`
+	Parameters  []Parameter     `json:"parameters"`
+	Document    string          `json:"document,omitempty" doc:"the margo.yaml, byte for byte; only where one version is asked for"`
+	ImportedAt  time.Time       `json:"importedAt"`
+}
+
+// A Profile is one way to deploy an application.
+type Profile struct {
+	ID          string      `json:"id"`
+	Type        string      `json:"type" enum:"helm,compose,custom"`
+	Description string      `json:"description,omitempty"`
+	Components  []Component `json:"components"`
+}
+
+// A Component is one part of a profile.
+type Component struct {
+	Name       string `json:"name"`
+	Repository string `json:"repository"`
+	Revision   string `json:"revision"`
+}
+
+// A Parameter is what a user may set.
+type Parameter struct {
+	Name        string `json:"name"`
+	Label       string `json:"label,omitempty"`
+	Description string `json:"description,omitempty"`
+	Default     any    `json:"default,omitempty"`
+	Immutable   bool   `json:"immutable,omitempty" doc:"may not change after the first install"`
+	Schema      any    `json:"schema,omitempty" doc:"the Margo configuration schema of the value"`
+}
+
+// A Site is one LO and its nodes.
+type Site struct {
+	ID           protocol.SiteID `json:"id"`
+	Online       bool            `json:"online"`
+	OnlineSince  *time.Time      `json:"onlineSince,omitempty" doc:"when Online last changed"`
+	Version      string          `json:"version,omitempty" doc:"of the LO program"`
+	Nodes        int             `json:"nodes"`
+	NodesOnline  int             `json:"nodesOnline"`
+	Deployments  int             `json:"deployments"`
+	Generation   uint64          `json:"generation" doc:"of the desired state that the CO published last"`
+	Adopted      uint64          `json:"adopted" doc:"generation that the LO reported last"`
+	Commit       string          `json:"commit,omitempty" doc:"commit of the deployments repo behind Generation"`
+	JournalEpoch string          `json:"journalEpoch,omitempty"`
+	JournalSeq   uint64          `json:"journalSeq" doc:"last sequence committed here"`
+	EventsLost   uint64          `json:"eventsLost" doc:"events that the site reported as lost, ever"`
+	LastEventAt  *time.Time      `json:"lastEventAt,omitempty"`
+}
+
+// A Node is one gateway.
+type Node struct {
+	Site      protocol.SiteID     `json:"site"`
+	ID        protocol.NodeID     `json:"id"`
+	Online    bool                `json:"online"`
+	ChangedAt *time.Time          `json:"changedAt,omitempty" doc:"when Online last changed, by the CO's clock"`
+	Version   string              `json:"version,omitempty" doc:"of the agent"`
+	Labels    map[string]string   `json:"labels,omitempty"`
+	Inventory *protocol.Inventory `json:"inventory,omitempty"`
+}
+
+// A Deployment is one application at one site. State is derived from its nodes.
+type Deployment struct {
+	Site       protocol.SiteID         `json:"site"`
+	Name       protocol.DeploymentName `json:"name"`
+	ID         string                  `json:"id" doc:"Margo deployment id"`
+	App        string                  `json:"app"`
+	AppVersion string                  `json:"appVersion"`
+	Profile    string                  `json:"profile,omitempty"`
+	State      lifecycle.State         `json:"state"`
+	Counts     map[lifecycle.State]int `json:"counts"`
+	Digest     protocol.Digest         `json:"digest,omitempty" doc:"desired version"`
+	Commit     string                  `json:"commit,omitempty" doc:"last commit that changed it; also its ETag"`
+	Problem    string                  `json:"problem,omitempty" doc:"why it cannot be compiled or placed"`
+	Rejected   map[string]string       `json:"rejected,omitempty" doc:"node to reason, where a node was not chosen"`
+	Nodes      []DeploymentNode        `json:"nodes,omitempty"`
+	CreatedAt  time.Time               `json:"createdAt"`
+	UpdatedAt  time.Time               `json:"updatedAt"`
+	Archived   bool                    `json:"archived,omitempty" doc:"removed from the repo and gone from every node"`
+}
+
+// A DeploymentNode is a deployment on one node.
+type DeploymentNode struct {
+	Node        protocol.NodeID            `json:"node"`
+	State       lifecycle.State            `json:"state"`
+	Phase       protocol.Phase             `json:"phase,omitempty"`
+	PulledBytes uint64                     `json:"pulledBytes,omitempty"`
+	TotalBytes  uint64                     `json:"totalBytes,omitempty"`
+	Digest      protocol.Digest            `json:"digest,omitempty" doc:"the version that the state speaks of"`
+	Refused     protocol.Digest            `json:"refused,omitempty" doc:"the version that was given up"`
+	AppVersion  string                     `json:"appVersion,omitempty"`
+	Attempt     uint32                     `json:"attempt,omitempty"`
+	Code        protocol.Code              `json:"code,omitempty"`
+	Message     string                     `json:"message,omitempty"`
+	Components  []protocol.ComponentStatus `json:"components,omitempty"`
+	UpdatedAt   time.Time                  `json:"updatedAt"`
+}
+
+// An Event is one thing that happened, in the order in which the CO recorded it.
+type Event struct {
+	ID         int64                   `json:"id" doc:"grows; the SSE event id"`
+	Time       time.Time               `json:"time" doc:"the CO's clock"`
+	SiteTime   *time.Time              `json:"siteTime,omitempty" doc:"the site's clock, not to be trusted"`
+	Kind       string                  `json:"kind"`
+	Site       protocol.SiteID         `json:"site,omitempty"`
+	Node       protocol.NodeID         `json:"node,omitempty"`
+	Deployment protocol.DeploymentName `json:"deployment,omitempty"`
+	From       lifecycle.State         `json:"from,omitempty"`
+	To         lifecycle.State         `json:"to,omitempty"`
+	Phase      protocol.Phase          `json:"phase,omitempty"`
+	Pulled     uint64                  `json:"pulledBytes,omitempty"`
+	Total      uint64                  `json:"totalBytes,omitempty"`
+	AppVersion string                  `json:"appVersion,omitempty"`
+	Code       protocol.Code           `json:"code,omitempty"`
+	Message    string                  `json:"message,omitempty"`
+}
+
+// Kinds of events that the CO makes itself; the others are protocol.EventKind.
+const (
+	AppImported       = "app_imported"
+	DeploymentCreated = "deployment_created"
+	DeploymentChanged = "deployment_changed"
+	DeploymentRemoved = "deployment_removed"
+	DeploymentInvalid = "deployment_invalid" // a bad file in the deployments repo; Message says where
+	SiteOnline        = "site_online"
+	SiteOffline       = "site_offline"
+	JournalGap        = "journal_gap" // events that will never arrive, with their number
+	GitUnreachable    = "git_unreachable"
+	GitReachable      = "git_reachable"
+)
+
+// A Desired is what the CO wants of one deployment, compiled from one file of
+// the deployments repo.
+type Desired struct {
+	Site       protocol.SiteID
+	Name       protocol.DeploymentName
+	ID         string
+	App        string
+	AppVersion string
+	Profile    string
+	Commit     string // last commit that changed the file
+	// Entry is ready to publish. Its Digest is empty where the file never compiled.
+	Entry protocol.SiteEntry
+	// Problem says why the file does not compile; Entry is then the last good one.
+	Problem string
+}

@@ -1,0 +1,75 @@
+package protocol
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// SiteID names a site: a DNS label (RFC 1123, 1 to 63 of a-z, 0-9, -).
+type SiteID string
+
+// NodeID names a node within its site: a DNS label.
+type NodeID string
+
+// DeploymentName names a deployment within its site: a DNS label. It is also
+// the name of its folder in the deployments repo.
+type DeploymentName string
+
+var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// ParseSiteID checks that s can be a site id.
+func ParseSiteID(s string) (SiteID, error) {
+	return SiteID(s), checkLabel("site", s)
+}
+
+// ParseNodeID checks that s can be a node id.
+func ParseNodeID(s string) (NodeID, error) {
+	return NodeID(s), checkLabel("node", s)
+}
+
+// ParseDeploymentName checks that s can be the name of a deployment.
+func ParseDeploymentName(s string) (DeploymentName, error) {
+	return DeploymentName(s), checkLabel("deployment", s)
+}
+
+func checkLabel(what, s string) error {
+	if !label.MatchString(s) {
+		return Errorf(Invalid, "%s name %q: want 1 to 63 of a-z, 0-9 and -, not beginning or ending with -", what, s)
+	}
+	return nil
+}
+
+// A Digest names bytes by their SHA-256, in the form "sha256:<64 hex digits>".
+type Digest string
+
+// DigestOf returns the digest of b.
+func DigestOf(b []byte) Digest {
+	sum := sha256.Sum256(b)
+	return Digest("sha256:" + hex.EncodeToString(sum[:]))
+}
+
+// ParseDigest checks the form of s. Only sha256 is accepted.
+func ParseDigest(s string) (Digest, error) {
+	h, ok := strings.CutPrefix(s, "sha256:")
+	if b, err := hex.DecodeString(h); !ok || err != nil || len(b) != sha256.Size || h != strings.ToLower(h) {
+		return "", Errorf(Invalid, "digest %q: want sha256: and 64 lower-case hex digits", s)
+	}
+	return Digest(s), nil
+}
+
+// Verify returns an error unless b has the digest d.
+func (d Digest) Verify(b []byte) error {
+	if got := DigestOf(b); got != d {
+		return fmt.Errorf("digest mismatch: want %s, got %s", d, got)
+	}
+	return nil
+}
+
+// Short returns the first 12 hex digits, for people.
+func (d Digest) Short() string {
+	h := strings.TrimPrefix(string(d), "sha256:")
+	return h[:min(12, len(h))]
+}

@@ -1,0 +1,119 @@
+package protocol
+
+import "github.com/fxamacker/cbor/v2"
+
+// An Event is one thing that happened at a site. The LO gives it the next
+// sequence number of its journal; the CO commits events in that order, each once.
+type Event struct {
+	// Seq counts from 1 without gaps within an epoch. It is not encoded: the place
+	// in the journal, and in a Batch, says it.
+	Seq        uint64    `cbor:"-"`
+	UnixMillis int64     `cbor:"2,keyasint"` // the LO's clock; orders nothing
+	Kind       EventKind `cbor:"3,keyasint"`
+	Node       NodeID    `cbor:"4,keyasint,omitempty"` // empty: the site itself
+	// Body is the encoded message that Kind names.
+	Body cbor.RawMessage `cbor:"5,keyasint,omitempty"`
+}
+
+// An EventKind says what an Event tells and which message its body is.
+type EventKind string
+
+// The kinds.
+const (
+	LOStarted        EventKind = "lo_started"        // Presence of the LO
+	NodeOnlineEvent  EventKind = "node_online"       // Presence
+	NodeOfflineEvent EventKind = "node_offline"      // Presence
+	InventoryChanged EventKind = "inventory"         // Inventory
+	StatusEvent      EventKind = "deployment_status" // DeploymentStatus
+	PlacementEvent   EventKind = "placement"         // PlacementReport
+	DesiredAdopted   EventKind = "desired_adopted"   // Adopted
+	DesiredRefused   EventKind = "desired_refused"   // Adopted with Reason
+	DataLost         EventKind = "data_lost"         // Loss
+	AnomalyEvent     EventKind = "anomaly"           // DeploymentStatus that broke the table, or other bytes
+	SnapshotEvent    EventKind = "snapshot"          // Snapshot
+	Superseded       EventKind = "superseded"        // no body: a later event of the same key took its place
+)
+
+// PlacementReport says where the LO placed a deployment, and why nowhere else.
+type PlacementReport struct {
+	V          uint16         `cbor:"0,keyasint"`
+	Deployment DeploymentName `cbor:"1,keyasint"`
+	Nodes      []NodeID       `cbor:"2,keyasint,omitempty"`
+	// Rejected holds one reason for each node that was not chosen.
+	Rejected map[NodeID]string `cbor:"3,keyasint,omitempty"`
+	// Problem is set where fewer nodes match than are asked for.
+	Problem string `cbor:"4,keyasint,omitempty"`
+}
+
+func (m *PlacementReport) version() uint16 { return m.V }
+
+// Adopted says which desired state the LO holds.
+type Adopted struct {
+	V          uint16 `cbor:"0,keyasint"`
+	Generation uint64 `cbor:"1,keyasint"`
+	Commit     string `cbor:"2,keyasint,omitempty"`
+	Reason     string `cbor:"3,keyasint,omitempty"` // why it was refused
+}
+
+func (m *Adopted) version() uint16 { return m.V }
+
+// Loss counts records that were dropped under a declared limit.
+type Loss struct {
+	V       uint16 `cbor:"0,keyasint"`
+	Class   string `cbor:"1,keyasint"`
+	Records uint64 `cbor:"2,keyasint"`
+	Bytes   uint64 `cbor:"3,keyasint"`
+}
+
+func (m *Loss) version() uint16 { return m.V }
+
+// Snapshot is the whole current state of a site, for a CO that has lost events:
+// it replaces what the CO holds of the site's nodes and deployments.
+type Snapshot struct {
+	V        uint16             `cbor:"0,keyasint"`
+	Nodes    []NodeSnapshot     `cbor:"1,keyasint,omitempty"`
+	Statuses []DeploymentStatus `cbor:"2,keyasint,omitempty"`
+	// Lost is how many events before the snapshot the CO will never see.
+	Lost uint64 `cbor:"3,keyasint,omitempty"`
+}
+
+func (m *Snapshot) version() uint16 { return m.V }
+
+// NodeSnapshot is the current state of one node.
+type NodeSnapshot struct {
+	Node      NodeID    `cbor:"1,keyasint"`
+	Presence  Presence  `cbor:"2,keyasint"`
+	Inventory Inventory `cbor:"3,keyasint"`
+}
+
+// A Batch carries consecutive events of a site's journal to the CO. A batch that
+// was lost, doubled or reordered does no harm: the CO commits the events that
+// follow its last sequence, ignores those it has, and answers with an Ack.
+type Batch struct {
+	V uint16 `cbor:"0,keyasint"`
+	// Epoch names the journal. A new one begins when a journal was lost.
+	Epoch string `cbor:"1,keyasint"`
+	// First is the sequence of the first event, Count the number of events.
+	First uint64 `cbor:"2,keyasint"`
+	Count uint32 `cbor:"3,keyasint"`
+	// Events is the CBOR sequence (RFC 8742) of the events, compressed as Encoding
+	// says. The n-th has the sequence First+n.
+	Events   []byte `cbor:"4,keyasint"`
+	Encoding string `cbor:"5,keyasint,omitempty"` // zstd, or empty for none
+	// Trimmed is the highest sequence that the LO no longer holds. A CO whose last
+	// sequence is lower has a gap that only a Snapshot can close.
+	Trimmed uint64 `cbor:"6,keyasint,omitempty"`
+}
+
+func (m *Batch) version() uint16 { return m.V }
+
+// Ack is the CO's answer: everything up to Seq is in its database. Only then may
+// the LO forget. An Ack of another epoch, or lower than an earlier one, tells the
+// LO that the CO lost state.
+type Ack struct {
+	V     uint16 `cbor:"0,keyasint"`
+	Epoch string `cbor:"1,keyasint"`
+	Seq   uint64 `cbor:"2,keyasint"`
+}
+
+func (m *Ack) version() uint16 { return m.V }

@@ -1,0 +1,253 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// messages are all messages, each with every field set: the golden vectors.
+func messages() map[string]any {
+	spec := DeploymentSpec{
+		V: 1, ID: "7c1d1f9e-6d0c-4b57-9c55-1a1f1b8a0c11", Deployment: "hello", App: "hello", AppVersion: "1.0.0", Profile: "hello-compose",
+		Components: []Component{{
+			Name: "hello", Revision: "1.0.0", TimeoutMillis: 60000, NoWait: true,
+			Containers: []Container{{
+				Name: "web", Image: "registry.colony/hello@sha256:" + strings.Repeat("ab", 32),
+				Entrypoint: []string{"/app"}, Command: []string{"serve"}, Env: []string{"A=1"}, WorkingDir: "/", User: "1000:1000", Hostname: "web",
+				Network: NetworkHost, Ports: []Port{{8080, 80, "127.0.0.1", "udp"}},
+				Mounts:  []Mount{{MountFile, "/etc/x", "s", true, 1, []byte("x"), 0o444}},
+				Devices: []Device{{"/dev/ttyS0", "/dev/ttyS0", "rw"}}, Limits: Limits{5e8, 64 << 20, 100},
+				Restart: Restart{RestartOnFailure, 3}, DependsOn: []Dependency{{"db", ServiceHealthy}},
+				Health: &Health{Command: []string{"true"}, HTTP: "/", Port: 80, IntervalMillis: 1, TimeoutMillis: 2, StartPeriodMillis: 3, StartIntervalMillis: 4, Retries: 5},
+				CapAdd: []string{"NET_ADMIN"}, CapDrop: []string{"ALL"}, Privileged: true, ReadOnly: true, StopSignal: "SIGINT", StopTimeoutMillis: 1000,
+				Labels: map[string]string{"a": "b"}, Aliases: []string{"w"}, ExtraHosts: []string{"h=10.0.0.1"}, Sysctls: map[string]string{"net.core.somaxconn": "1"}, GroupAdd: []string{"20"},
+			}},
+		}},
+	}
+	encoded := Marshal(spec)
+	status := DeploymentStatus{
+		V: 1, Node: "gw-1", Deployment: "hello", Agent: "a", Boot: "b", Seq: 7, Generation: 3, From: lifecycle.Installing, State: lifecycle.Failed,
+		Actor: lifecycle.EN, Digest: DigestOf(encoded), Refused: DigestOf(nil), App: "hello", AppVersion: "1.0.0", Attempt: 2, Phase: Pulling, PulledBytes: 1, TotalBytes: 2,
+		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye"}}, UnixMillis: 1700000000000,
+	}
+	presence := Presence{1, true, "a", "b", "1.0.0", "s"}
+	inventory := Inventory{
+		V: 1, Node: "gw-1", Labels: map[string]string{"line": "3"}, AgentVersion: "1", Hostname: "h", OS: "Debian", Kernel: "6", Architecture: "arm64",
+		CPUModel: "c", Cores: 4, MemoryBytes: 1 << 30, Engine: "containerd", EngineVersion: "1.6", Disks: []Disk{{"/", "sda", "ext4", 1}},
+		Interfaces: []Interface{{"eth0", "ethernet", "00:00:00:00:00:01", []string{"10.0.0.2/24"}}}, Peripherals: []Peripheral{{"serial", "/dev/ttyS0", "m", "x"}},
+		Vendor: "v", Model: "m", Serial: "s", StorageBytes: 1,
+	}
+	event := Event{UnixMillis: 1700000000000, Kind: StatusEvent, Node: "gw-1", Body: Marshal(status)}
+	return map[string]any{
+		"site-desired": SiteDesired{V: 1, Site: "plant", Generation: 9, Epoch: "e", Commit: "c0ffee", Deployments: []SiteEntry{{
+			Deployment: "hello", Digest: DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded, Signature: []byte{1},
+			Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true}, Rollback: true, Retry: 1,
+		}}},
+		"node-desired":      NodeDesired{1, "gw-1", 4, "e", []Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true}}},
+		"deployment-spec":   spec,
+		"deployment-status": status,
+		"presence":          presence,
+		"heartbeat":         Heartbeat{1, 25, 1 << 30, 1 << 33, 45000, 86400, 1700000000000, 1 << 60},
+		"inventory":         inventory,
+		"event":             event,
+		"placement-report":  PlacementReport{1, "hello", []NodeID{"gw-1"}, map[NodeID]string{"gw-2": "label"}, "p"},
+		"adopted":           Adopted{1, 9, "c0ffee", "r"},
+		"loss":              Loss{1, "data", 5, 100},
+		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory}}, []DeploymentStatus{status}, 4},
+		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1},
+		"ack":               Ack{1, "e", 42},
+	}
+}
+
+// TestGolden holds the encoding to the vectors in testdata, which other
+// implementations can use too. UPDATE=1 writes them; a changed vector is a
+// changed protocol.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	for name, m := range messages() {
+		path := filepath.Join("testdata", name+".hex")
+		got := Marshal(m)
+		if os.Getenv("UPDATE") != "" {
+			if err := os.WriteFile(path, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := hex.DecodeString(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: the encoding changed:\n got %x\nwant %x", name, got, want)
+		}
+		back := reflect.New(reflect.TypeOf(m))
+		if err := Unmarshal(want, back.Interface()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if diff := cmp.Diff(m, back.Elem().Interface()); diff != "" {
+			t.Errorf("%s: decoded differs (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestUnknownKeys checks that a message of a later minor version is read, and
+// one of a later major version refused.
+func TestUnknownKeys(t *testing.T) {
+	t.Parallel()
+	var a Ack
+	if err := Unmarshal(must(cbor.Marshal(map[int]any{0: 1, 1: "e", 2: 5, 99: "new"})), &a); err != nil || a.Seq != 5 {
+		t.Errorf("unknown key: %v %+v", err, a)
+	}
+	err := Unmarshal(must(cbor.Marshal(map[int]any{0: 2, 1: "e", 2: 5})), &a)
+	if err == nil || KindOf(err) != Invalid || !strings.Contains(err.Error(), "upgrade") {
+		t.Errorf("later major version: %v", err)
+	}
+	if err := Unmarshal(append(Marshal(a), 0), &a); err == nil {
+		t.Error("trailing bytes were accepted")
+	}
+	if err := Unmarshal(make([]byte, MaxMessage+1), &a); err == nil {
+		t.Error("an oversized message was accepted")
+	}
+}
+
+func TestHeartbeatIsSmall(t *testing.T) {
+	t.Parallel()
+	if n := len(Marshal(messages()["heartbeat"])); n >= 64 {
+		t.Errorf("%d bytes, want fewer than 64", n)
+	}
+}
+
+func FuzzUnmarshal(f *testing.F) {
+	for _, m := range messages() {
+		f.Add(Marshal(m))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, m := range messages() {
+			v := reflect.New(reflect.TypeOf(m))
+			if Unmarshal(b, v.Interface()) == nil {
+				again := reflect.New(reflect.TypeOf(m))
+				if err := Unmarshal(Marshal(v.Elem().Interface()), again.Interface()); err != nil {
+					t.Fatalf("%T does not survive its own encoding: %v", m, err)
+				}
+			}
+		}
+	})
+}
+
+// TestSchema holds colony.cddl to the Go types. UPDATE=1 writes it.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
+	done := map[reflect.Type]bool{}
+	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, PlacementReport{}, Adopted{}, Loss{}, Snapshot{}} {
+		cddl(&b, reflect.TypeOf(m), done)
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile("colony.cddl", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile("colony.cddl")
+	if err != nil || string(got) != b.String() {
+		t.Errorf("colony.cddl is not what the types say; UPDATE=1 go test ./protocol writes it (%v)", err)
+	}
+}
+
+func cddl(b *strings.Builder, typ reflect.Type, done map[reflect.Type]bool) {
+	if done[typ] {
+		return
+	}
+	done[typ] = true
+	var parts []reflect.Type
+	fmt.Fprintf(b, "\n%s = {\n", typ.Name())
+	for f := range typ.Fields() {
+		tag := f.Tag.Get("cbor")
+		key, opts, _ := strings.Cut(tag, ",")
+		if key == "-" {
+			continue
+		}
+		optional := "  "
+		if strings.Contains(opts, "omit") {
+			optional = "? "
+		}
+		fmt.Fprintf(b, "  %s%s => %s, ; %s\n", optional, key, cddlType(f.Type, &parts), f.Name)
+	}
+	b.WriteString("}\n")
+	for _, p := range parts {
+		cddl(b, p, done)
+	}
+}
+
+func cddlType(typ reflect.Type, parts *[]reflect.Type) string {
+	switch {
+	case typ == reflect.TypeFor[cbor.RawMessage]():
+		return "any"
+	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Uint8:
+		return "bstr"
+	}
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return cddlType(typ.Elem(), parts)
+	case reflect.Slice:
+		return "[* " + cddlType(typ.Elem(), parts) + "]"
+	case reflect.Map:
+		return "{* " + cddlType(typ.Key(), parts) + " => " + cddlType(typ.Elem(), parts) + "}"
+	case reflect.Struct:
+		*parts = append(*parts, typ)
+		return typ.Name()
+	case reflect.String:
+		return "tstr"
+	case reflect.Bool:
+		return "bool"
+	case reflect.Int32, reflect.Int64:
+		return "int"
+	default:
+		return "uint"
+	}
+}
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		in string
+		ok bool
+	}{
+		{"plant-1", true},
+		{"a", true},
+		{strings.Repeat("a", 63), true},
+		{strings.Repeat("a", 64), false},
+		{"", false},
+		{"Plant", false},
+		{"-a", false},
+		{"a-", false},
+		{"a/b", false},
+		{"a+", false},
+		{"a#", false},
+		{"a\n", false},
+		{"é", false},
+	} {
+		if _, err := ParseSiteID(tt.in); (err == nil) != tt.ok {
+			t.Errorf("ParseSiteID(%q) = %v", tt.in, err)
+		}
+	}
+	for in, ok := range map[string]bool{string(DigestOf(nil)): true, "sha256:00": false, "sha512:" + strings.Repeat("0", 64): false, strings.ToUpper(string(DigestOf(nil))): false} {
+		if _, err := ParseDigest(in); (err == nil) != ok {
+			t.Errorf("ParseDigest(%q) = %v", in, err)
+		}
+	}
+}

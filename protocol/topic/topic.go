@@ -1,0 +1,121 @@
+// Package topic builds and parses every MQTT topic that crosses a tier. Nobody
+// else in Colony writes a slash. A topic here never holds an id that was not
+// parsed: a value of type protocol.SiteID or NodeID from outside must have
+// passed its Parse function first.
+package topic
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Prefix opens every topic of this major version of the protocol.
+const Prefix = "colony/v1/"
+
+// A Kind says what a topic carries.
+type Kind string
+
+// The kinds. The comment names the direction, the QoS and whether it is retained.
+const (
+	SiteDesired Kind = "site-desired" // CO → LO, 1, retained
+	SiteOnline  Kind = "site-online"  // LO → CO, 1, retained, will
+	Up          Kind = "up"           // LO → CO, 1
+	Ack         Kind = "ack"          // CO → LO, 1
+	NodeDesired Kind = "node-desired" // LO → EN, 1, retained
+	NodeOnline  Kind = "node-online"  // EN → LO, 1, retained, will
+	Heartbeat   Kind = "heartbeat"    // EN → LO, 0
+	Inventory   Kind = "inventory"    // EN → LO, 1, retained
+	Status      Kind = "status"       // EN → LO, 1
+	Data        Kind = "data"         // workloads → LO → CO, as the user says
+)
+
+// A Topic is a parsed topic. Node and Tail are empty where the kind has none.
+type Topic struct {
+	Kind Kind
+	Site protocol.SiteID
+	Node protocol.NodeID
+	// Tail is the deployment of a Status topic, or the rest of a Data topic.
+	Tail string
+}
+
+var siteKinds = map[Kind]string{SiteDesired: "desired", SiteOnline: "online", Up: "up", Ack: "ack"}
+
+var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", Heartbeat: "heartbeat", Inventory: "inventory"}
+
+// ForSite returns the topic of a kind that belongs to a whole site.
+func ForSite(kind Kind, site protocol.SiteID) string {
+	return Prefix + string(site) + "/" + siteKinds[kind]
+}
+
+// ForNode returns the topic of a kind that belongs to a node.
+func ForNode(kind Kind, site protocol.SiteID, node protocol.NodeID) string {
+	return Prefix + string(site) + "/node/" + string(node) + "/" + nodeKinds[kind]
+}
+
+// ForStatus returns the topic on which a node reports one deployment.
+func ForStatus(site protocol.SiteID, node protocol.NodeID, d protocol.DeploymentName) string {
+	return Prefix + string(site) + "/node/" + string(node) + "/status/" + string(d)
+}
+
+// AllSites returns the filter that matches a site kind of every site.
+func AllSites(kind Kind) string { return Prefix + "+/" + siteKinds[kind] }
+
+// AllNodes returns the filter that matches a node kind of every node of a site.
+func AllNodes(kind Kind, site protocol.SiteID) string {
+	if kind == Status {
+		return Prefix + string(site) + "/node/+/status/+"
+	}
+	return Prefix + string(site) + "/node/+/" + nodeKinds[kind]
+}
+
+// Parse reads a topic name (not a filter). It refuses wildcards, unknown kinds,
+// and ids that are no DNS labels.
+func Parse(name string) (Topic, error) {
+	rest, ok := strings.CutPrefix(name, Prefix)
+	if !ok {
+		return Topic{}, fmt.Errorf("topic %q: does not begin with %s", name, Prefix)
+	}
+	site, rest, _ := strings.Cut(rest, "/")
+	id, err := protocol.ParseSiteID(site)
+	if err != nil {
+		return Topic{}, fmt.Errorf("topic %q: %w", name, err)
+	}
+	t := Topic{Site: id}
+	if tail, ok := strings.CutPrefix(rest, "data/"); ok {
+		if tail == "" || strings.ContainsAny(tail, "+#\x00") {
+			return Topic{}, fmt.Errorf("topic %q: wildcard or empty data topic", name)
+		}
+		t.Kind, t.Tail = Data, tail
+		return t, nil
+	}
+	for kind, word := range siteKinds {
+		if rest == word {
+			t.Kind = kind
+			return t, nil
+		}
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) < 3 || len(parts) > 4 || parts[0] != "node" {
+		return Topic{}, fmt.Errorf("topic %q: no such topic in the protocol", name)
+	}
+	if t.Node, err = protocol.ParseNodeID(parts[1]); err != nil {
+		return Topic{}, fmt.Errorf("topic %q: %w", name, err)
+	}
+	if len(parts) == 4 && parts[2] == "status" {
+		d, err := protocol.ParseDeploymentName(parts[3])
+		if err != nil {
+			return Topic{}, fmt.Errorf("topic %q: %w", name, err)
+		}
+		t.Kind, t.Tail = Status, string(d)
+		return t, nil
+	}
+	for kind, word := range nodeKinds {
+		if len(parts) == 3 && parts[2] == word {
+			t.Kind = kind
+			return t, nil
+		}
+	}
+	return Topic{}, fmt.Errorf("topic %q: no such topic in the protocol", name)
+}

@@ -1,0 +1,57 @@
+package topic
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		want Topic
+	}{
+		{ForSite(SiteDesired, "plant"), Topic{Kind: SiteDesired, Site: "plant"}},
+		{ForSite(SiteOnline, "plant"), Topic{Kind: SiteOnline, Site: "plant"}},
+		{ForSite(Up, "plant"), Topic{Kind: Up, Site: "plant"}},
+		{ForSite(Ack, "plant"), Topic{Kind: Ack, Site: "plant"}},
+		{ForNode(NodeDesired, "plant", "gw"), Topic{Kind: NodeDesired, Site: "plant", Node: "gw"}},
+		{ForNode(NodeOnline, "plant", "gw"), Topic{Kind: NodeOnline, Site: "plant", Node: "gw"}},
+		{ForNode(Heartbeat, "plant", "gw"), Topic{Kind: Heartbeat, Site: "plant", Node: "gw"}},
+		{ForNode(Inventory, "plant", "gw"), Topic{Kind: Inventory, Site: "plant", Node: "gw"}},
+		{ForStatus("plant", "gw", "hello"), Topic{Kind: Status, Site: "plant", Node: "gw", Tail: "hello"}},
+		{"colony/v1/plant/data/line3/temp", Topic{Kind: Data, Site: "plant", Tail: "line3/temp"}},
+	} {
+		got, err := Parse(tt.name)
+		if err != nil || got != tt.want {
+			t.Errorf("Parse(%q) = %+v, %v; want %+v", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"", "colony/v2/plant/up", "colony/v1/", "colony/v1/plant", "colony/v1/plant/", "colony/v1/+/up", "colony/v1/plant/#",
+		"colony/v1/Plant/up", "colony/v1/plant/up/", "colony/v1/plant/node/gw", "colony/v1/plant/node/+/online", "colony/v1/plant/node/gw/status",
+		"colony/v1/plant/node/gw/status/a/b", "colony/v1/plant/data/", "colony/v1/plant/data/a/#", "$SYS/broker/clients", "colony/v1/plant/node//online",
+	} {
+		if got, err := Parse(name); err == nil {
+			t.Errorf("Parse(%q) = %+v, want an error", name, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(ForStatus("plant", "gw", "hello"))
+	f.Add("colony/v1/plant/data/a/b")
+	f.Fuzz(func(t *testing.T, name string) {
+		got, err := Parse(name)
+		if err != nil {
+			return
+		}
+		if strings.ContainsAny(name, "+#") || got.Site == "" {
+			t.Errorf("Parse(%q) = %+v", name, got)
+		}
+	})
+}
