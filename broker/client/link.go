@@ -1,0 +1,390 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const writeChunk = 16 << 10 // bytes that one write deadline covers
+
+var errStopped = errors.New("client stopped")
+
+// A link is one connection to the broker, from CONNECT to its end. Four
+// goroutines serve it: read takes packets off the wire, work hands messages to
+// Handle and acknowledges them, watch pings and gives up a silent link, and the
+// callers of publish write.
+type link struct {
+	conn    net.Conn
+	r       *bufio.Reader
+	o       *Options
+	log     *slog.Logger
+	session string
+
+	// ctx ends with the link, with the reason as its cause.
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	terms   terms
+	quota   chan struct{}       // one element per unacknowledged publish
+	inbound chan inboundMessage // from read to work
+	pulse   pulse
+
+	wmu sync.Mutex     // serialises packets onto conn, and keeps ids in their order
+	wg  sync.WaitGroup // the goroutines of start
+	// stopping is set by disconnect: the end that follows is ours.
+	stopping atomic.Bool
+
+	mu      sync.Mutex // protects what follows
+	pending map[uint16]chan reply
+	nextID  uint16
+}
+
+// terms are what CONNACK says.
+type terms struct {
+	keepAlive time.Duration // Options', or less if the broker says so
+	maxPacket uint32        // the largest packet the broker takes; 0: any
+	maxQoS    byte
+}
+
+// A pulse is what the link knows of its life. Times are nanoseconds since begun.
+type pulse struct {
+	begun    time.Time
+	lastRead atomic.Int64
+	lastSent atomic.Int64
+	// handing is set while read waits for work: the broker is then not heard, and
+	// its silence proves nothing.
+	handing atomic.Bool
+}
+
+func (p *pulse) now() time.Duration { return time.Since(p.begun) }
+func (p *pulse) read()              { p.lastRead.Store(int64(p.now())) }
+func (p *pulse) sent()              { p.lastSent.Store(int64(p.now())) }
+
+// A reply is the broker's answer to a packet that carried an id.
+type reply struct {
+	codes  []byte
+	reason string
+}
+
+type inboundMessage struct {
+	m  Message
+	id uint16 // 0 for QoS 0
+}
+
+func newLink(conn net.Conn, o *Options, log *slog.Logger) *link {
+	l := &link{
+		conn: conn, r: bufio.NewReaderSize(conn, 4<<10), o: o, log: log,
+		session: rand.Text(),
+		terms:   terms{keepAlive: o.KeepAlive, maxQoS: 2},
+		inbound: make(chan inboundMessage, o.ReceiveMaximum),
+		pending: make(map[uint16]chan reply),
+		pulse:   pulse{begun: time.Now()},
+	}
+	l.ctx, l.end = context.WithCancelCause(context.Background())
+	return l
+}
+
+// fail ends the link for a reason; the first reason stays.
+func (l *link) fail(err error) {
+	if l.stopping.Load() {
+		err = errStopped
+	}
+	l.end(err)
+	_ = l.conn.Close() // the reason to close is what matters
+}
+
+func (l *link) cause() error { return context.Cause(l.ctx) }
+
+// disconnect ends the link in order, so that the broker drops the last will: it
+// waits a moment for the broker to close, because closing first could reset the
+// connection while DISCONNECT is on its way.
+func (l *link) disconnect() {
+	l.stopping.Store(true)
+	late := time.AfterFunc(time.Second, func() { l.fail(errStopped) })
+	defer late.Stop()
+	err := l.send(&packets.Disconnect{Properties: &packets.Properties{}}, packets.DISCONNECT)
+	half, ok := l.conn.(interface{ CloseWrite() error })
+	if err == nil && ok && half.CloseWrite() == nil {
+		<-l.ctx.Done()
+	}
+	l.fail(errStopped)
+}
+
+// connect sends CONNECT and takes the broker's answer.
+func (l *link) connect() error {
+	if err := l.send(l.connectPacket(), packets.CONNECT); err != nil {
+		return err
+	}
+	if err := l.conn.SetReadDeadline(time.Now().Add(l.o.ConnectTimeout)); err != nil {
+		return fmt.Errorf("set read deadline: %w", err)
+	}
+	p, err := l.readPacket()
+	if err != nil {
+		return protocol.Errorf(protocol.Unavailable, "wait for CONNACK: %w", err)
+	}
+	ack, ok := p.Content.(*packets.Connack)
+	if !ok {
+		return protocol.Errorf(protocol.Unavailable, "broker answered CONNECT with %s", p.PacketType())
+	}
+	if ack.ReasonCode >= 0x80 {
+		return refusal("connect as "+l.o.ClientID, ack.ReasonCode, ack.Properties.ReasonString)
+	}
+	quota := uint16(65535)
+	if ack.Properties.ReceiveMaximum != nil {
+		quota = max(1, *ack.Properties.ReceiveMaximum)
+	}
+	l.quota = make(chan struct{}, quota)
+	if k := ack.Properties.ServerKeepAlive; k != nil && *k > 0 {
+		l.terms.keepAlive = min(l.terms.keepAlive, time.Duration(*k)*time.Second)
+	}
+	if n := ack.Properties.MaximumPacketSize; n != nil {
+		l.terms.maxPacket = *n
+	}
+	if q := ack.Properties.MaximumQOS; q != nil {
+		l.terms.maxQoS = *q
+	}
+	if err := l.conn.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("clear read deadline: %w", err)
+	}
+	return nil
+}
+
+func (l *link) connectPacket() packets.Packet {
+	largest, receive := uint32(maxPacket), l.o.ReceiveMaximum
+	c := &packets.Connect{
+		ProtocolName: "MQTT", ProtocolVersion: 5,
+		ClientID: l.o.ClientID, CleanStart: true,
+		KeepAlive:    uint16((l.o.KeepAlive + time.Second - 1) / time.Second),
+		Username:     l.o.Username,
+		UsernameFlag: l.o.Username != "",
+		Password:     []byte(l.o.Password),
+		PasswordFlag: l.o.Password != "",
+		Properties:   &packets.Properties{MaximumPacketSize: &largest, ReceiveMaximum: &receive},
+	}
+	if l.o.Will == nil {
+		return connect{c}
+	}
+	will := l.o.Will(l.session)
+	if will != nil && max(len(will.Payload), len(will.Topic)) > 1<<16-1 {
+		l.log.Error("last will left out: over 65,535 bytes", "topic", will.Topic[:min(100, len(will.Topic))], "bytes", len(will.Payload))
+	} else if will != nil {
+		c.WillFlag, c.WillTopic, c.WillMessage = true, will.Topic, will.Payload
+		c.WillQOS, c.WillRetain = will.QoS, will.Retain
+		c.WillProperties = properties(*will)
+	}
+	return connect{c}
+}
+
+// start begins to serve the link; wg waits for its goroutines.
+func (l *link) start(ctx context.Context) {
+	l.wg.Go(l.read)
+	l.wg.Go(func() { l.work(ctx) })
+	l.wg.Go(l.watch)
+}
+
+// subscribe makes all subscriptions in one packet.
+func (l *link) subscribe() error {
+	if len(l.o.Subscriptions) == 0 {
+		return nil
+	}
+	s := &packets.Subscribe{Properties: &packets.Properties{}}
+	for _, sub := range l.o.Subscriptions {
+		s.Subscriptions = append(s.Subscriptions, packets.SubOptions{Topic: sub.Filter, QoS: sub.QoS, RetainAsPublished: true})
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.o.ConnectTimeout)
+	defer cancel()
+	answer, err := l.request(ctx, func(id uint16) error {
+		s.PacketID = id
+		return l.sendLocked(s, packets.SUBSCRIBE)
+	})
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	for i, sub := range l.o.Subscriptions {
+		if i >= len(answer.codes) {
+			return protocol.Errorf(protocol.Unavailable, "subscribe %s: the broker did not answer for it", sub.Filter)
+		}
+		if answer.codes[i] >= 0x80 {
+			return refusal("subscribe "+sub.Filter, answer.codes[i], answer.reason)
+		}
+	}
+	return nil
+}
+
+func (l *link) publish(ctx context.Context, m Message) error {
+	if m.QoS > min(1, l.terms.maxQoS) {
+		return protocol.Errorf(protocol.Invalid, "publish %s: QoS %d: this link carries up to %d", m.Topic, m.QoS, min(1, l.terms.maxQoS))
+	}
+	if m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") {
+		return protocol.Errorf(protocol.Invalid, "publish to %.100q: want a topic of 1 to 65535 bytes without wildcards", m.Topic)
+	}
+	p := &packets.Publish{Topic: m.Topic, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Properties: properties(m)}
+	if m.QoS == 0 {
+		l.wmu.Lock()
+		defer l.wmu.Unlock()
+		return l.sendLocked(p, packets.PUBLISH)
+	}
+	select {
+	case l.quota <- struct{}{}: // released by the acknowledgement
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.ctx.Done():
+		return l.lost(m.Topic)
+	}
+	answer, err := l.request(ctx, func(id uint16) error {
+		p.PacketID = id
+		return l.sendLocked(p, packets.PUBLISH)
+	})
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", m.Topic, err)
+	}
+	if answer.codes[0] >= 0x80 {
+		return refusal("publish "+m.Topic, answer.codes[0], answer.reason)
+	}
+	return nil
+}
+
+func (l *link) lost(what string) error {
+	return protocol.Errorf(protocol.Unavailable, "%s: link lost: %w", what, l.cause())
+}
+
+// request sends a packet with a new id and waits for its answer. An id whose
+// caller went away stays taken until its answer comes.
+func (l *link) request(ctx context.Context, send func(id uint16) error) (reply, error) {
+	answer := make(chan reply, 1)
+	l.wmu.Lock()
+	id := l.register(answer)
+	err := send(id)
+	l.wmu.Unlock()
+	if err != nil {
+		l.settle(id)
+		return reply{}, err
+	}
+	select {
+	case r := <-answer:
+		return r, nil
+	case <-ctx.Done():
+		if l.ctx.Err() == nil {
+			return reply{}, ctx.Err()
+		}
+	case <-l.ctx.Done():
+	}
+	select {
+	case r := <-answer: // it came together with the end
+		return r, nil
+	default:
+		return reply{}, l.lost("wait for the acknowledgement")
+	}
+}
+
+func (l *link) register(answer chan reply) uint16 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for { // ends: there are fewer requests than ids, see quota
+		l.nextID++
+		if _, taken := l.pending[l.nextID]; !taken && l.nextID != 0 {
+			l.pending[l.nextID] = answer
+			return l.nextID
+		}
+	}
+}
+
+// settle frees an id and returns who waits for its answer, or nil.
+func (l *link) settle(id uint16) chan reply {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answer := l.pending[id]
+	delete(l.pending, id)
+	return answer
+}
+
+func (l *link) send(p packets.Packet, kind byte) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	return l.sendLocked(p, kind)
+}
+
+// sendLocked writes one packet, in pieces that each have the write deadline, so
+// that a big packet may take its time on a slow link but a stuck one may not.
+func (l *link) sendLocked(p packets.Packet, kind byte) error {
+	if l.ctx.Err() != nil {
+		return l.lost("send")
+	}
+	cp := packets.NewControlPacket(kind)
+	cp.Content = p
+	var buf bytes.Buffer
+	if _, err := cp.WriteTo(&buf); err != nil {
+		return fmt.Errorf("encode %s: %w", cp.PacketType(), err)
+	}
+	if l.terms.maxPacket > 0 && buf.Len() > int(l.terms.maxPacket) {
+		return protocol.Errorf(protocol.Invalid, "packet of %d bytes: the broker takes up to %d", buf.Len(), l.terms.maxPacket)
+	}
+	for buf.Len() > 0 {
+		err := l.conn.SetWriteDeadline(time.Now().Add(l.o.WriteTimeout))
+		if err == nil {
+			_, err = l.conn.Write(buf.Next(writeChunk))
+		}
+		if err != nil {
+			l.fail(fmt.Errorf("write: %w", err))
+			return l.lost("send")
+		}
+		l.pulse.sent()
+	}
+	return nil
+}
+
+// readPacket reads one packet, bounded in size.
+func (l *link) readPacket() (p *packets.ControlPacket, err error) {
+	defer func() { // the codec must not let a malformed packet stop the program
+		if r := recover(); r != nil {
+			p, err = nil, protocol.Errorf(protocol.Invalid, "malformed packet: %v", r)
+		}
+	}()
+	size := 0
+	for i := 1; ; i++ { // remaining length: up to four bytes of seven bits
+		head, err := l.r.Peek(i + 1)
+		if err != nil {
+			return nil, err
+		}
+		size |= int(head[i]&0x7f) << (7 * (i - 1))
+		if head[i]&0x80 == 0 {
+			break
+		}
+		if i == 4 {
+			return nil, protocol.Errorf(protocol.Invalid, "malformed packet length")
+		}
+	}
+	if size > maxPacket {
+		return nil, protocol.Errorf(protocol.Invalid, "packet of %d bytes: the limit is %d", size, maxPacket)
+	}
+	if size > l.r.Buffered() { // a big packet on a slow link is a sign of life as it comes
+		return packets.ReadPacket(heard{l})
+	}
+	return packets.ReadPacket(l.r)
+}
+
+// heard notes each piece of a packet as a sign of life.
+type heard struct{ l *link }
+
+func (h heard) Read(p []byte) (int, error) {
+	n, err := h.l.r.Read(p)
+	h.l.pulse.read()
+	return n, err
+}
+
+var _ io.Reader = heard{}

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Message is one MQTT application message.
+type Message = client.Message
+
+// Property is one MQTT 5 user property of a Message.
+type Property = client.Property
+
+// Options configure a Broker. Access and Logger are required.
+type Options struct {
+	// Name tells brokers of one process apart, in logs and metrics.
+	Name      string
+	Listeners []Listener
+	Access    Access
+	// Take is called for each message that a client publishes, and for each last
+	// will, after access control and before the message is acknowledged, retained or
+	// delivered: what must not be lost is stored here. It runs on the client's own
+	// goroutine, so a slow Take slows that client and nobody else; calls for different
+	// clients run concurrently. ctx ends when the broker stops.
+	//
+	// A message for which it returns an error is neither retained nor delivered. An
+	// MQTT 5 publisher is told by reason code: Denied 0x87, Invalid 0x99, NotFound
+	// 0x90, Unavailable 0x97, any other 0x83. MQTT 3.1.1 has no such code: its
+	// publisher is disconnected without an acknowledgement. Nil takes everything.
+	Take   func(ctx context.Context, from Identity, m Message) error
+	Limits Limits
+	// SysInterval is the time between two updates of the $SYS topics. Default 30 s.
+	SysInterval time.Duration
+	Logger      *slog.Logger
+	// Registerer takes the metrics; nil: none are kept.
+	Registerer prometheus.Registerer
+}
+
+// A Network is a transport that a listener serves MQTT on.
+type Network string
+
+// The networks.
+const (
+	TCP  Network = "tcp"
+	TLS  Network = "tls"
+	WS   Network = "ws" // WebSocket; with a TLS configuration it is wss
+	Unix Network = "unix"
+)
+
+// A Listener is an address that clients connect to.
+type Listener struct {
+	// Name is unique within the broker.
+	Name    string
+	Network Network
+	// Address is host:port, or the path of a Unix socket.
+	Address string
+	// TLS is required for the network tls, and makes wss of ws.
+	TLS *tls.Config
+}
+
+// Limits bound what clients can take from the broker. Zero means the default that
+// the comment names, or where it names none, no limit.
+type Limits struct {
+	// ConnectTimeout is how long a connection may take to its accepted CONNECT,
+	// the TLS handshake included. Default 10 s.
+	ConnectTimeout time.Duration
+	// ConnectBytes is the largest CONNECT packet. Default 64 KiB.
+	ConnectBytes int
+	// PacketBytes is the largest packet after that. Default 4 MiB + 64 KiB.
+	PacketBytes uint32
+	// Connections is the highest number of open connections of all listeners.
+	Connections int
+	// ConnectionsPerIdentity is the highest number of sessions of one identity.
+	ConnectionsPerIdentity int
+	// ConnectRate is how many connections a listener accepts per second; those above
+	// it wait in the system's queue, so that a fleet that comes back at once is let
+	// in evenly.
+	ConnectRate float64
+	// PublishRate is how many messages per second one connection may publish; one
+	// that sends faster is read more slowly. PublishBurst is the slack, default 100.
+	PublishRate  float64
+	PublishBurst int
+	// WriteBuffer is how many bytes may wait for a client that reads slowly before it
+	// is disconnected. Default 8 MiB: room for two largest packets.
+	WriteBuffer int
+	// TotalWriteBuffer bounds the sum over all connections. Default 256 MiB.
+	TotalWriteBuffer int64
+	// WriteTimeout is how long a client may take to accept the next 16 KiB. Default 30 s.
+	WriteTimeout time.Duration
+	// Unacknowledged is how many QoS 1 and 2 messages may await a client's
+	// acknowledgement before it is disconnected. Default 4,096, at most 32,768.
+	Unacknowledged int
+	// KeepAlive is the longest that a client may ask for, and what it is told to keep
+	// if it asks for none. Default 1 h.
+	KeepAlive time.Duration
+}
+
+func (l *Limits) defaults() {
+	fill(&l.ConnectTimeout, 10*time.Second)
+	fill(&l.ConnectBytes, 64<<10)
+	fill(&l.PacketBytes, protocol.MaxMessage+64<<10)
+	fill(&l.Connections, math.MaxInt)
+	fill(&l.ConnectionsPerIdentity, math.MaxInt)
+	fill(&l.PublishBurst, 100)
+	fill(&l.WriteBuffer, 8<<20)
+	fill(&l.TotalWriteBuffer, 256<<20)
+	fill(&l.WriteTimeout, 30*time.Second)
+	fill(&l.Unacknowledged, 4096)
+	fill(&l.KeepAlive, time.Hour)
+}
+
+func fill[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Validate returns every fault of o, joined.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Access == nil {
+		errs = append(errs, errors.New("no access control: set Access"))
+	}
+	if o.Logger == nil {
+		errs = append(errs, errors.New("no logger"))
+	}
+	seen := map[string]bool{}
+	for _, l := range o.Listeners {
+		if l.Name == "" || seen[l.Name] {
+			errs = append(errs, fmt.Errorf("listener %q on %s: want a name of its own", l.Name, l.Address))
+		}
+		seen[l.Name] = true
+		switch l.Network {
+		case TCP, WS, Unix:
+		case TLS:
+			if l.TLS == nil {
+				errs = append(errs, fmt.Errorf("listener %s: network tls without a TLS configuration", l.Name))
+			}
+		default:
+			errs = append(errs, fmt.Errorf("listener %s: network %q: want tcp, tls, ws or unix", l.Name, l.Network))
+		}
+	}
+	lim := o.Limits
+	if lim.Unacknowledged < 0 || lim.Unacknowledged > 32768 {
+		errs = append(errs, fmt.Errorf("limit of %d unacknowledged messages: want 1 to 32768", lim.Unacknowledged))
+	}
+	if lim.KeepAlive < 0 || lim.KeepAlive > 12*time.Hour {
+		errs = append(errs, fmt.Errorf("keep-alive limit %s: want up to 12 h", lim.KeepAlive))
+	}
+	if lim.ConnectRate < 0 || lim.PublishRate < 0 || lim.WriteBuffer < 0 || lim.ConnectBytes < 0 {
+		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
+	}
+	return errors.Join(errs...)
+}
