@@ -1,0 +1,248 @@
+package cache
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An upstream is a registry that holds blobs and one manifest under the tag 1.0.
+type upstream struct {
+	*httptest.Server
+	blobs    map[string][]byte // by path below /v2/
+	requests atomic.Int64
+	// breakAfter, if positive, cuts the next answer after so many bytes.
+	breakAfter atomic.Int64
+	gate       chan struct{} // if not nil, answers wait for it
+}
+
+func newUpstream(t *testing.T) *upstream {
+	u := &upstream{blobs: map[string][]byte{}}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u.requests.Add(1)
+		if u.gate != nil {
+			<-u.gate
+		}
+		body, ok := u.blobs[strings.TrimPrefix(r.URL.Path, "/v2/")]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+		if n := u.breakAfter.Swap(0); n > 0 {
+			w.Header().Set("Content-Length", "100000000")
+			_, _ = w.Write(body[:n])
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	}))
+	t.Cleanup(u.Close)
+	return u
+}
+
+func (u *upstream) add(name string, body []byte) protocol.Digest {
+	d := protocol.DigestOf(body)
+	u.blobs[name+"/blobs/"+string(d)] = body
+	u.blobs[name+"/manifests/"+string(d)] = body
+	return d
+}
+
+func open(t *testing.T, dir string, u *upstream, max int64) (*Cache, *httptest.Server) {
+	t.Helper()
+	c, err := New(Options{Dir: dir, Default: u.URL, MaxBytes: max})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(c)
+	t.Cleanup(func() {
+		s.Close()
+		_ = c.Close()
+	})
+	return c, s
+}
+
+func get(t *testing.T, s *httptest.Server, path string, header ...string) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(header) == 2 {
+		req.Header.Set(header[0], header[1])
+	}
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, b
+}
+
+func noise(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return b
+}
+
+func TestServesWithoutUpstream(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	blob := noise(100_000)
+	d := u.add("app", blob)
+	u.blobs["app/manifests/1.0"] = []byte(`{"schemaVersion":2}`)
+	dir := t.TempDir()
+	_, s := open(t, dir, u, 0)
+	path := "/v2/app/blobs/" + string(d) + "?ns=registry.colony"
+	if resp, got := get(t, s, path); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) || resp.Header.Get("Docker-Content-Digest") != string(d) {
+		t.Fatalf("%s, %d bytes", resp.Status, len(got))
+	}
+	if resp, _ := get(t, s, "/v2/app/manifests/1.0"); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
+	}
+	u.Close() // the WAN is away
+
+	// Another process on the same directory serves what it holds.
+	_, s = open(t, dir, u, 0)
+	if resp, got := get(t, s, path); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) {
+		t.Errorf("%s, %d bytes", resp.Status, len(got))
+	}
+	if resp, got := get(t, s, path, "Range", "bytes=99990-"); resp.StatusCode != http.StatusPartialContent || !bytes.Equal(got, blob[99990:]) {
+		t.Errorf("%s, %d bytes", resp.Status, len(got))
+	}
+	if resp, got := get(t, s, "/v2/app/manifests/1.0"); resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "application/vnd.oci.image.manifest.v1+json" {
+		t.Errorf("%s %s", resp.Status, got)
+	}
+	missing := protocol.DigestOf([]byte("other"))
+	if resp, got := get(t, s, "/v2/app/blobs/"+string(missing)); resp.StatusCode != http.StatusBadGateway || !strings.Contains(string(got), "not reachable") {
+		t.Errorf("%s %s", resp.Status, got)
+	}
+}
+
+func TestOneDownloadForAll(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	u.gate = make(chan struct{})
+	blob := noise(1 << 20)
+	d := u.add("app", blob)
+	_, s := open(t, t.TempDir(), u, 0)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) {
+				t.Errorf("%s, %d bytes", resp.Status, len(got))
+			}
+		})
+	}
+	close(u.gate)
+	wg.Wait()
+	if n := u.requests.Load(); n != 1 {
+		t.Errorf("%d requests upstream, want 1", n)
+	}
+}
+
+func TestResumes(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	blob := noise(500_000)
+	d := u.add("app", blob)
+	u.breakAfter.Store(300_000)
+	c, s := open(t, t.TempDir(), u, 0)
+	if resp, _ := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusBadGateway {
+		t.Fatalf("a broken download was answered with %s", resp.Status)
+	}
+	info, err := os.Stat(c.partialPath(d))
+	if err != nil || info.Size() == 0 {
+		t.Fatalf("nothing of the broken download is kept: %v", err)
+	}
+	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) {
+		t.Errorf("%s, %d bytes", resp.Status, len(got))
+	}
+}
+
+func TestWrongBytesAreNotServed(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	d := protocol.DigestOf([]byte("right"))
+	u.blobs["app/blobs/"+string(d)] = []byte("wrong")
+	c, s := open(t, t.TempDir(), u, 0)
+	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusBadGateway || !strings.Contains(string(got), "other bytes") {
+		t.Errorf("%s %s", resp.Status, got)
+	}
+	if c.has(d) {
+		t.Error("wrong bytes were stored")
+	}
+	u.blobs["app/blobs/"+string(d)] = []byte("right")
+	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusOK || string(got) != "right" {
+		t.Errorf("%s %s", resp.Status, got)
+	}
+}
+
+func TestEvictsTheOldest(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	var digests []protocol.Digest
+	for range 4 {
+		digests = append(digests, u.add("app", noise(1000)))
+	}
+	c, s := open(t, t.TempDir(), u, 2500)
+	for i, d := range digests {
+		get(t, s, "/v2/app/blobs/"+string(d))
+		past := time.Now().Add(time.Duration(i-10) * time.Hour)
+		if err := os.Chtimes(c.blobPath(d), past, past); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Size() > 2500 {
+		t.Errorf("%d bytes kept, the limit is 2500", c.Size())
+	}
+	if c.has(digests[0]) || !c.has(digests[3]) {
+		t.Error("the oldest was kept, or the newest was not")
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	_, s := open(t, t.TempDir(), u, 0)
+	for path, want := range map[string]int{
+		"/v2/":                          http.StatusOK,
+		"/v2/app/manifests/none":        http.StatusNotFound,
+		"/v2/../etc/passwd":             http.StatusNotFound,
+		"/v2/app/blobs/sha256:00":       http.StatusUnprocessableEntity,
+		"/v2/app/tags/list":             http.StatusNotFound,
+		"/v2/app/manifests/1?ns=a/b%00": http.StatusNotFound,
+	} {
+		if resp, body := get(t, s, path); resp.StatusCode != want {
+			t.Errorf("%s: %s %s, want %d", path, resp.Status, body, want)
+		}
+	}
+	resp, err := s.Client().Post(s.URL+"/v2/app/blobs/uploads/", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("a push was answered with %s", resp.Status)
+	}
+	if _, err := New(Options{Dir: t.TempDir(), Default: "registry"}); err == nil {
+		t.Error("a registry without a scheme was accepted")
+	}
+}

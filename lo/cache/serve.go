@@ -1,0 +1,162 @@
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// maxManifest bounds a manifest that is fetched by tag, in bytes, as registries do.
+const maxManifest = 4 << 20
+
+var (
+	// route is /v2/<name>/(manifests|blobs)/<reference>.
+	route = regexp.MustCompile(`^/v2/([a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*)/(manifests|blobs)/([A-Za-z0-9_][A-Za-z0-9._:-]{0,199})$`)
+	// hostForm is a registry host as containerd gives it in ns.
+	hostForm = regexp.MustCompile(`^[A-Za-z0-9.\[\]:-]{1,255}$`)
+)
+
+// ServeHTTP serves pulls (distribution specification, section "Pull"). The query
+// parameter ns names the registry that the image is from, as containerd sends it
+// to a mirror.
+func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "the cache of a site serves pulls only: push to the CO's registry")
+		return
+	}
+	if r.URL.Path == "/v2/" || r.URL.Path == "/v2" {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	m := route.FindStringSubmatch(r.URL.Path)
+	ns := r.URL.Query().Get("ns")
+	if m == nil || ns != "" && !hostForm.MatchString(ns) {
+		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", "no such resource in the distribution API: "+r.URL.Path)
+		return
+	}
+	from := source{base: c.upstream(ns), path: m[1] + "/" + m[2] + "/" + m[3]}
+	digest, err := protocol.ParseDigest(m[3])
+	switch {
+	case err == nil:
+		err = c.fetch(r.Context(), digest, from)
+	case m[2] == "manifests":
+		digest, err = c.resolve(r.Context(), ns, from)
+	}
+	if err != nil {
+		c.fail(w, r, m[2], err)
+		return
+	}
+	c.send(w, r, digest, m[2])
+}
+
+// send answers with a blob, or the part of it that Range asks for.
+func (c *Cache) send(w http.ResponseWriter, r *http.Request, d protocol.Digest, what string) {
+	f, err := os.Open(c.blobPath(d))
+	if err != nil {
+		c.fail(w, r, what, err)
+		return
+	}
+	defer f.Close()
+	mediaType := "application/octet-stream"
+	if b, err := os.ReadFile(c.typePath(d)); err == nil && len(b) > 0 && what == "manifests" {
+		mediaType = string(b)
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Docker-Content-Digest", string(d))
+	w.Header().Set("ETag", `"`+string(d)+`"`)
+	http.ServeContent(w, r, "", time.Time{}, f)
+}
+
+// resolve returns the digest that a tag has now, and fetches its manifest. While
+// the upstream is away it is the one that the tag had last.
+func (c *Cache) resolve(ctx context.Context, ns string, from source) (protocol.Digest, error) {
+	sum := sha256.Sum256([]byte(ns + "\x00" + from.path))
+	known := filepath.Join(c.opts.Dir, "tags", hex.EncodeToString(sum[:]))
+	digest, err := c.pullTag(ctx, from)
+	if err == nil {
+		return digest, atomicfile.Write(known, []byte(digest), 0o640)
+	}
+	if protocol.KindOf(err) != protocol.Unavailable {
+		return "", err
+	}
+	b, readErr := os.ReadFile(known)
+	if readErr != nil {
+		return "", err
+	}
+	digest, parseErr := protocol.ParseDigest(strings.TrimSpace(string(b)))
+	if parseErr != nil || !c.has(digest) {
+		return "", err
+	}
+	return digest, nil
+}
+
+// pullTag fetches a manifest by tag and stores it under its digest.
+func (c *Cache) pullTag(ctx context.Context, from source) (protocol.Digest, error) {
+	resp, err := c.ask(ctx, from, 0)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", refusal(from, resp)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxManifest+1))
+	if err != nil {
+		return "", errAway(from.base, err)
+	}
+	if len(body) > maxManifest {
+		return "", protocol.Errorf(protocol.Invalid, "the manifest %s is larger than %d bytes", from.path, maxManifest)
+	}
+	digest := protocol.DigestOf(body)
+	if c.has(digest) {
+		return digest, nil
+	}
+	if err := atomicfile.Write(c.typePath(digest), []byte(resp.Header.Get("Content-Type")), 0o640); err != nil {
+		return "", noSpace("store media type", err)
+	}
+	if err := atomicfile.Write(c.blobPath(digest), body, 0o640); err != nil {
+		return "", noSpace("store manifest", err)
+	}
+	return digest, c.added(digest)
+}
+
+// fail answers an error in the form of the distribution specification.
+func (c *Cache) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
+	if r.Context().Err() != nil {
+		return // nobody listens
+	}
+	status, code := http.StatusBadGateway, "UNAVAILABLE"
+	switch kind := protocol.KindOf(err); {
+	case kind == protocol.NotFound && what == "blobs":
+		status, code = http.StatusNotFound, "BLOB_UNKNOWN"
+	case kind == protocol.NotFound:
+		status, code = http.StatusNotFound, "MANIFEST_UNKNOWN"
+	case kind == protocol.Denied:
+		status, code = http.StatusForbidden, "DENIED"
+	case kind == protocol.Invalid:
+		status, code = http.StatusUnprocessableEntity, "MANIFEST_INVALID"
+	case errors.Is(err, errNoSpace):
+		status = http.StatusInsufficientStorage
+	}
+	c.log.WarnContext(r.Context(), "image not served", "path", r.URL.Path, "status", status, "err", err)
+	refuse(w, status, code, err.Error())
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+}
