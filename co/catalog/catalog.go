@@ -1,0 +1,290 @@
+// Package catalog imports application packages: it finds them in a directory, a git
+// repository or an OCI registry, checks them against the rules of Margo and of
+// Colony, and stores them, each version once and for ever.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Store keeps application versions.
+type Store interface {
+	// AppVersion returns one version, or an error of kind NotFound.
+	AppVersion(ctx context.Context, app, version string) (fleet.AppVersion, error)
+	// SaveAppVersion stores a version and reports whether it is new. The same digest
+	// again changes nothing; another one is an error of kind Conflict.
+	SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created bool, err error)
+}
+
+// A Registry reads from OCI registries. References begin with oci://.
+type Registry interface {
+	// Package returns the files of an application package by their path.
+	Package(ctx context.Context, ref string) (files map[string][]byte, digest protocol.Digest, err error)
+	// Tags lists the tags of the repository of a reference.
+	Tags(ctx context.Context, ref string) ([]string, error)
+	// Archive returns the Compose archive of a component.
+	Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
+}
+
+// Options are what a Catalog works with. All but Logger and TempDir are needed.
+type Options struct {
+	Store    Store
+	Registry Registry
+	// Export writes the files of a commit of a git remote into the empty directory
+	// dir and returns the commit. ref may be "".
+	Export func(ctx context.Context, remote, ref, dir string) (commit string, err error)
+	// CheckArchive says what is wrong with the Compose archive of a component.
+	CheckArchive func(component string, tgz []byte) error
+	// TempDir is where sources are unpacked. Default: the system's.
+	TempDir string
+	// ArchiveTimeout bounds the fetch of one component's archive. Default 15 s.
+	ArchiveTimeout time.Duration
+	Logger         *slog.Logger
+}
+
+// A Catalog imports packages. It may be used concurrently.
+type Catalog struct {
+	opts Options
+}
+
+// New returns a Catalog.
+func New(o Options) (*Catalog, error) {
+	if o.Store == nil || o.Registry == nil || o.Export == nil || o.CheckArchive == nil {
+		return nil, errors.New("catalog: Store, Registry, Export and CheckArchive must be given")
+	}
+	if o.ArchiveTimeout <= 0 {
+		o.ArchiveTimeout = 15 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Catalog{opts: o}, nil
+}
+
+// An Outcome is what became of a package.
+type Outcome string
+
+// The outcomes.
+const (
+	Imported  Outcome = "imported"  // it is new in the catalog
+	Unchanged Outcome = "unchanged" // the same bytes were there
+	Refused   Outcome = "refused"   // Problems say why
+	Skipped   Outcome = "skipped"   // a tag that is not the version of its package; Warnings say so
+)
+
+// A Result is what became of one package of a source.
+type Result struct {
+	// Path is the folder of the package in the source, or the OCI tag.
+	Path    string          `json:"path"`
+	App     string          `json:"app,omitempty"`
+	Version string          `json:"version,omitempty"`
+	Name    string          `json:"name,omitempty"`
+	Digest  protocol.Digest `json:"digest,omitempty" doc:"digest of the margo.yaml"`
+	Outcome Outcome         `json:"outcome" enum:"imported,unchanged,refused,skipped"`
+	// Kind is the class of a refusal: invalid, conflict, or unavailable.
+	Kind     protocol.Kind   `json:"kind,omitempty"`
+	Problems []v1rc3.Problem `json:"problems,omitempty"`
+	// Warnings tell what could not be checked.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+func (r *Result) refuse(kind protocol.Kind, problems ...v1rc3.Problem) {
+	r.Outcome, r.Kind = Refused, kind
+	r.Problems = append(r.Problems, problems...)
+}
+
+func (r *Result) warn(format string, args ...any) {
+	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+}
+
+var scpForm = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)
+
+// Import brings all packages of a source into the catalog: every folder with a
+// margo.yaml. The source is
+//
+//   - a directory, or one description file, whose resources are then not checked;
+//   - a git repository: a URL, user@host:path, or a bare repository's path, each with
+//     an optional #ref (for the path of a work tree, the ref makes the difference);
+//   - oci://host/repository:tag, or without a tag for all tags.
+//
+// One package that is refused does not stop the others: there is one Result for each,
+// in the order of their paths. The error speaks of the source as a whole: Invalid for
+// one that holds no package, NotFound, or Unavailable.
+func (c *Catalog) Import(ctx context.Context, source string) ([]Result, error) {
+	if strings.HasPrefix(source, "oci://") {
+		return c.importOCI(ctx, source)
+	}
+	where, ref, _ := strings.Cut(source, "#")
+	if strings.Contains(where, "://") || scpForm.MatchString(where) {
+		return c.importGit(ctx, where, ref)
+	}
+	info, err := os.Stat(where)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, protocol.Errorf(protocol.NotFound, "import %s: no such directory on the machine of the central orchestrator", where)
+	case err != nil:
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", where, err)
+	case ref != "" || isBare(where):
+		return c.importGit(ctx, where, ref)
+	case !info.IsDir():
+		return c.importFile(ctx, where)
+	}
+	return c.importDir(ctx, where, where)
+}
+
+// isBare reports whether a directory is a bare git repository.
+func isBare(dir string) bool {
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Catalog) importGit(ctx context.Context, remote, ref string) ([]Result, error) {
+	dir, remove, err := c.scratch()
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	commit, err := c.opts.Export(ctx, remote, ref, dir)
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", redact(remote), err)
+	}
+	return c.importDir(ctx, dir, redact(remote)+"#"+commit)
+}
+
+// redact hides a password in a URL.
+func redact(remote string) string {
+	if u, err := url.Parse(remote); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return remote
+}
+
+func (c *Catalog) scratch() (dir string, remove func(), err error) {
+	dir, err = os.MkdirTemp(c.opts.TempDir, "colony-import-")
+	if err != nil {
+		return "", nil, protocol.Errorf(protocol.Unavailable, "make room for an import: %w", err)
+	}
+	return dir, func() {
+		if err := os.RemoveAll(dir); err != nil {
+			c.opts.Logger.Warn("import left files behind", "dir", dir, "err", err)
+		}
+	}, nil
+}
+
+// importDir imports the packages below dir. source is how they are recorded.
+func (c *Catalog) importDir(ctx context.Context, dir, source string) ([]Result, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", source, err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	folders, err := findPackages(root)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", source, err)
+	}
+	if len(folders) == 0 {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: no folder holds a %s", source, descriptionFile)
+	}
+	run := c.newRun(source)
+	results := make([]Result, 0, len(folders))
+	for _, folder := range folders {
+		if ctx.Err() != nil {
+			return results, context.Cause(ctx)
+		}
+		results = append(results, run.folder(ctx, root, folder))
+	}
+	return results, nil
+}
+
+func (c *Catalog) importFile(ctx context.Context, file string) ([]Result, error) {
+	doc, err := os.ReadFile(file)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", file, err)
+	}
+	r := Result{Path: filepath.Base(file)}
+	r.warn("only the description was given: the package's resources were not checked")
+	c.newRun(file).document(ctx, &r, doc, nil)
+	return []Result{r}, nil
+}
+
+func (c *Catalog) importOCI(ctx context.Context, source string) ([]Result, error) {
+	repository, tag, digest := splitOCI(source)
+	tags := []string{tag}
+	if tag == "" && digest == "" {
+		var err error
+		if tags, err = c.opts.Registry.Tags(ctx, source); err != nil {
+			return nil, fmt.Errorf("import %s: %w", source, err)
+		}
+		slices.Sort(tags)
+	}
+	if len(tags) == 0 {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: the repository has no tag", source)
+	}
+	var results []Result
+	for _, t := range tags {
+		ref := source
+		if t != "" && digest == "" {
+			ref = repository + ":" + t
+		}
+		r, err := c.importArtifact(ctx, ref, t, len(tags) > 1)
+		if err != nil && len(tags) == 1 {
+			return nil, fmt.Errorf("import %s: %w", source, err)
+		}
+		if err != nil {
+			r.refuse(protocol.KindOf(err), v1rc3.Problem{Message: err.Error()})
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// splitOCI takes a reference apart. The port of a host is no tag.
+func splitOCI(ref string) (repository, tag, digest string) {
+	repository, digest, _ = strings.Cut(ref, "@")
+	if i := strings.LastIndex(repository, ":"); i > strings.LastIndex(repository, "/") {
+		repository, tag = repository[:i], repository[i+1:]
+	}
+	return repository, tag, digest
+}
+
+// importArtifact imports the package that a reference names. Where all tags of a
+// repository are imported, one that is not the version of its package, such as
+// latest, is skipped.
+func (c *Catalog) importArtifact(ctx context.Context, ref, tag string, all bool) (Result, error) {
+	r := Result{Path: tag}
+	files, digest, err := c.opts.Registry.Package(ctx, ref)
+	if err != nil {
+		return r, err
+	}
+	if r.Path == "" {
+		r.Path = string(digest)
+	}
+	repository, _, _ := splitOCI(ref)
+	run := c.newRun(repository + "@" + string(digest))
+	run.tag, run.skipOtherTag = tag, all
+	run.document(ctx, &r, files[descriptionFile], func(file string) error {
+		if _, ok := files[file]; !ok {
+			return errors.New("the artifact has no layer with this title")
+		}
+		return nil
+	})
+	return r, nil
+}

@@ -1,0 +1,299 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const (
+	descriptionFile = "margo.yaml"
+	maxDescription  = 1 << 20 // bytes
+	maxPackages     = 1000
+)
+
+// findPackages returns the folders with a margo.yaml, sorted. Folders of git are
+// left out, and symbolic links are not followed.
+func findPackages(root *os.Root) ([]string, error) {
+	var folders []string
+	err := fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == ".git":
+			return fs.SkipDir
+		case d.IsDir() || d.Name() != descriptionFile:
+			return nil
+		}
+		folders = append(folders, path.Dir(p))
+		if len(folders) > maxPackages {
+			return fmt.Errorf("more than %d packages", maxPackages)
+		}
+		return nil
+	})
+	slices.Sort(folders)
+	return folders, err
+}
+
+// A run is one import. It remembers which registries did not answer, so that each
+// is waited for once.
+type run struct {
+	*Catalog
+	source string
+	away   map[string]bool
+	// tag must be the version of the package, where the source is an artifact. With
+	// skipOtherTag, one that is not makes the package skipped and not refused.
+	tag          string
+	skipOtherTag bool
+}
+
+func (c *Catalog) newRun(source string) *run {
+	return &run{Catalog: c, source: source, away: map[string]bool{}}
+}
+
+// folder imports the package in a folder of root.
+func (run *run) folder(ctx context.Context, root *os.Root, folder string) Result {
+	r := Result{Path: folder}
+	pkg, err := root.OpenRoot(folder)
+	if err != nil {
+		r.refuse(protocol.Invalid, v1rc3.Problem{Message: err.Error()})
+		return r
+	}
+	defer pkg.Close() //nolint:errcheck // read only
+	doc, err := readLimited(pkg, descriptionFile)
+	if err != nil {
+		r.refuse(protocol.Invalid, v1rc3.Problem{Message: err.Error()})
+		return r
+	}
+	run.document(ctx, &r, doc, func(file string) error {
+		// The root follows no symbolic link out of the package.
+		info, err := pkg.Stat(file)
+		if err == nil && !info.Mode().IsRegular() {
+			err = errors.New("not a regular file")
+		}
+		return err
+	})
+	return r
+}
+
+func readLimited(root *os.Root, name string) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxDescription+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(b) > maxDescription {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxDescription)
+	}
+	return b, nil
+}
+
+// document checks a description and stores it. find says whether the package holds a
+// file; nil means that it cannot be told.
+func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(file string) error) {
+	r.Digest = protocol.DigestOf(doc)
+	app, err := v1rc3.ParseApplication(doc)
+	if app != nil {
+		r.App, r.Version, r.Name = app.ID, app.Metadata.Version, app.Metadata.Name
+	}
+	if err != nil {
+		r.refuse(protocol.Invalid, problemsOf(err)...)
+		return
+	}
+	if run.tag != "" && run.tag != r.Version {
+		if run.skipOtherTag {
+			r.Outcome = Skipped
+			r.warn("the tag is %s and the package's version %s", run.tag, r.Version)
+			return
+		}
+		r.refuse(protocol.Invalid, v1rc3.Problem{Path: "metadata.version", Message: fmt.Sprintf("the version is %q and the tag of the artifact %q: they must be the same", r.Version, run.tag)})
+		return
+	}
+	if find != nil {
+		run.resources(r, app, doc, find)
+	}
+	if r.Outcome != "" {
+		return
+	}
+	// What is there already was checked when it came.
+	if run.known(ctx, r) {
+		return
+	}
+	run.archives(ctx, r, app)
+	if r.Outcome == "" {
+		run.store(ctx, r, app, doc)
+	}
+}
+
+func problemsOf(err error) []v1rc3.Problem {
+	if problems, ok := errors.AsType[v1rc3.Problems](err); ok {
+		return problems
+	}
+	return []v1rc3.Problem{{Message: err.Error()}}
+}
+
+// resources checks that the files named in the catalog entry are in the package; that
+// the names lead nowhere else is the parser's rule already.
+func (run *run) resources(r *Result, app *v1rc3.Application, doc []byte, find func(file string) error) {
+	files := app.Metadata.Catalog.Application.Files()
+	for _, key := range slices.Sorted(maps.Keys(files)) {
+		file := files[key]
+		problem := v1rc3.Problem{Path: "metadata.catalog.application." + key, Line: lineOf(doc, key)}
+		if err := find(path.Clean(file)); err != nil {
+			problem.Message = fmt.Sprintf("the package has no file %q: %s", file, cause(err))
+			r.refuse(protocol.Invalid, problem)
+		}
+	}
+}
+
+// lineOf returns the line, from 1, on which a key of the catalog entry stands, or 0.
+// The keys of files occur nowhere else before it.
+func lineOf(doc []byte, key string) int {
+	n := 0
+	for line := range bytes.Lines(doc) {
+		n++
+		if bytes.HasPrefix(bytes.TrimSpace(line), []byte(key+":")) {
+			return n
+		}
+	}
+	return 0
+}
+
+// cause leaves the name of a file out of an error about it.
+func cause(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// archives checks the Compose archives of an application. One that cannot be had now
+// is a warning; one that is wrong is a refusal.
+func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application) {
+	checked := map[string]bool{}
+	for i, profile := range app.Profiles {
+		if profile.Type != v1rc3.Compose {
+			continue
+		}
+		for j, component := range profile.Components {
+			ref := component.Properties.Repository + ":" + component.Properties.Revision
+			if checked[component.Name+" "+ref] {
+				continue
+			}
+			checked[component.Name+" "+ref] = true
+			at := fmt.Sprintf("deploymentProfiles[%d].components[%d]", i, j)
+			run.archive(ctx, r, at, component)
+		}
+	}
+}
+
+func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component) {
+	host := hostOf(c.Properties.Repository)
+	if run.away[host] {
+		r.warn("component %s was not checked: registry %s is away", c.Name, host)
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, run.opts.ArchiveTimeout)
+	defer cancel()
+	tgz, _, err := run.opts.Registry.Archive(limited, c.Properties.Repository, c.Properties.Revision)
+	switch kind := protocol.KindOf(err); {
+	case err == nil:
+		if err := run.opts.CheckArchive(c.Name, tgz); err != nil {
+			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf("archive of component %s: %s", c.Name, err)})
+		}
+	case limited.Err() != nil, kind == protocol.Unavailable:
+		run.away[host] = true
+		r.warn("component %s was not checked: %s", c.Name, err)
+	case kind == protocol.NotFound, kind == protocol.Denied:
+		r.warn("component %s was not checked: %s: it must be there before the application is deployed", c.Name, err)
+	default:
+		r.refuse(protocol.Invalid, v1rc3.Problem{Path: at + ".properties", Message: err.Error()})
+	}
+}
+
+func hostOf(repository string) string {
+	u, err := url.Parse(repository)
+	if err != nil {
+		return repository
+	}
+	return u.Host
+}
+
+// known settles a version that the catalog holds already.
+func (run *run) known(ctx context.Context, r *Result) bool {
+	have, err := run.opts.Store.AppVersion(ctx, r.App, r.Version)
+	switch {
+	case err == nil && have.Digest == r.Digest:
+		r.Outcome = Unchanged
+	case err == nil:
+		r.refuse(protocol.Conflict, conflict(r))
+	case protocol.KindOf(err) == protocol.NotFound:
+		return false
+	default:
+		r.refuse(protocol.KindOf(err), v1rc3.Problem{Message: err.Error()})
+	}
+	return true
+}
+
+func conflict(r *Result) v1rc3.Problem {
+	return v1rc3.Problem{Path: "metadata.version", Message: fmt.Sprintf(
+		"version %s of %s was imported before with other content, and a version never changes: give this one another number", r.Version, r.App)}
+}
+
+func (run *run) store(ctx context.Context, r *Result, app *v1rc3.Application, doc []byte) {
+	v := versionOf(app)
+	v.Source, v.Digest, v.Document, v.ImportedAt = run.source, r.Digest, string(doc), time.Now().UTC()
+	created, err := run.opts.Store.SaveAppVersion(ctx, v)
+	switch kind := protocol.KindOf(err); {
+	case err == nil && !created:
+		r.Outcome = Unchanged // another import of it was quicker
+	case err == nil:
+		r.Outcome = Imported
+		run.opts.Logger.InfoContext(ctx, "application imported", "app", v.AppID, "version", v.Version, "source", v.Source)
+	case kind == protocol.Conflict:
+		r.refuse(kind, conflict(r))
+	default:
+		r.refuse(kind, v1rc3.Problem{Message: err.Error()})
+	}
+}
+
+// versionOf is what the catalog shows of an application.
+func versionOf(app *v1rc3.Application) fleet.AppVersion {
+	v := fleet.AppVersion{
+		AppID: app.ID, Version: app.Metadata.Version, Name: app.Metadata.Name, Description: app.Metadata.Description,
+		Profiles: make([]fleet.Profile, 0, len(app.Profiles)), Parameters: make([]fleet.Parameter, 0, len(app.Parameters)),
+	}
+	for _, p := range app.Profiles {
+		profile := fleet.Profile{ID: p.ID, Type: string(p.Type), Description: p.Description, Components: []fleet.Component{}}
+		for _, c := range p.Components {
+			profile.Components = append(profile.Components, fleet.Component{
+				Name: c.Name, Repository: c.Properties.Repository, Revision: c.Properties.Revision,
+			})
+		}
+		v.Profiles = append(v.Profiles, profile)
+	}
+	for _, name := range slices.Sorted(maps.Keys(app.Parameters)) {
+		p := fleet.Parameter{Name: name, Default: app.Parameters[name].Value}
+		if setting, schema, ok := app.Setting(name); ok {
+			p.Label, p.Description, p.Immutable, p.Schema = setting.Name, setting.Description, setting.Immutable, schema
+		}
+		v.Parameters = append(v.Parameters, p)
+	}
+	return v
+}

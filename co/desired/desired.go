@@ -1,0 +1,268 @@
+// Package desired owns the way down at the CO: it follows the deployments repo,
+// compiles what changed, records it, and publishes what each site should run.
+//
+// It is level-triggered: a pass compares the whole repo with what is recorded, and
+// does what the difference asks for. A file that was compiled stays compiled, also
+// over a restart: its images are pinned in the record, and nothing is resolved anew
+// until the file changes. A file that is bad keeps what its deployment had, and
+// concerns no other one.
+package desired
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Snapshot is the content of one commit of the deployments repo.
+type Snapshot struct {
+	// Commit is the head of the branch.
+	Commit string
+	// Files maps the path of each regular file to its content.
+	Files map[string][]byte
+	// Commits maps each path of Files to the last commit that changed it.
+	Commits map[string]string
+	// Skipped maps the path of what is not in Files to the reason.
+	Skipped map[string]string
+}
+
+// A Store is the CO's record. Errors of kind Unavailable are tried again.
+type Store interface {
+	// Sites lists the sites.
+	Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, next string, err error)
+	// Desired returns what SaveDesired was given last for a site, without what was
+	// removed since. It is empty for a site that has none.
+	Desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error)
+	// LastDesired returns the message of the last SaveDesired; generation 0 where there
+	// was none.
+	LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error)
+	// SaveDesired records what is wanted at a site, whole, with an event for each
+	// deployment that came, changed, went, or has a new Problem. It returns the message
+	// for the site, with the specs in it, and whether that differs from the last one.
+	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired) (protocol.SiteDesired, bool, error)
+}
+
+// Options are what a Loop works with. The functions and the Store are needed, but
+// for Lock.
+type Options struct {
+	Store Store
+	// Read returns the head of the deployments repo, as far as it is known.
+	Read func(ctx context.Context) (Snapshot, error)
+	// Watch calls changed each time that the head moves, until ctx ends.
+	Watch func(ctx context.Context, interval time.Duration, changed func(commit string)) error
+	// Compile turns a deployment into what its site is told.
+	Compile func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
+	// Publish replaces the retained message of a site.
+	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
+	// Lock waits until this is the only active Loop of the fleet. The context that it
+	// returns ends when the lock is lost; release gives it back. Nil: there is no other.
+	Lock func(ctx context.Context) (held context.Context, release func(), err error)
+
+	// Interval is how often the remote is asked. 0 means the Watch's own.
+	Interval time.Duration
+	// InlineLimit is the size in bytes up to which a spec goes inside the message; a
+	// site fetches larger ones by digest. Default 64 KiB.
+	InlineLimit int
+	// MessageLimit bounds all specs inside one message, in bytes. Default 1 MiB.
+	MessageLimit int
+	// CompileTimeout bounds the compilation of one file. Default 2 minutes.
+	CompileTimeout time.Duration
+	// HoldFirst bounds how long the first message of a site waits for a registry that
+	// is away. Default 5 minutes.
+	HoldFirst time.Duration
+	// MinRetry and MaxRetry bound the wait after a part was away. Default 1 s, 1 min.
+	MinRetry, MaxRetry time.Duration
+	Logger             *slog.Logger
+}
+
+// A Loop is the one owner of the way down. Create it with New, then call Run.
+type Loop struct {
+	opts Options
+	log  *slog.Logger
+	wake chan struct{}
+
+	// mu guards republish.
+	mu        sync.Mutex
+	republish bool
+
+	// What follows belongs to the goroutine of Run.
+
+	// sites is what is recorded of each site, as far as it was looked at.
+	sites map[protocol.SiteID]*siteState
+	// parsed keeps the files of the last pass by path.
+	parsed map[string]file
+}
+
+// A siteState is what this process knows of a site.
+type siteState struct {
+	wanted    []fleet.Desired // as recorded, sorted by name
+	message   protocol.SiteDesired
+	published bool      // in this session
+	heldSince time.Time // when its first message began to wait; zero: it does not
+}
+
+// New returns a Loop.
+func New(o Options) (*Loop, error) {
+	if o.Store == nil || o.Read == nil || o.Watch == nil || o.Compile == nil || o.Publish == nil {
+		return nil, errors.New("desired: Store, Read, Watch, Compile and Publish must be given")
+	}
+	if o.InlineLimit <= 0 {
+		o.InlineLimit = 64 << 10
+	}
+	if o.MessageLimit <= 0 {
+		o.MessageLimit = 1 << 20
+	}
+	if o.CompileTimeout <= 0 {
+		o.CompileTimeout = 2 * time.Minute
+	}
+	if o.HoldFirst <= 0 {
+		o.HoldFirst = 5 * time.Minute
+	}
+	if o.MinRetry <= 0 {
+		o.MinRetry = time.Second
+	}
+	if o.MaxRetry <= 0 {
+		o.MaxRetry = time.Minute
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Lock == nil {
+		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return ctx, func() {}, nil }
+	}
+	return &Loop{opts: o, log: o.Logger, wake: make(chan struct{}, 1)}, nil
+}
+
+// Poke asks for a pass now. It never blocks.
+func (l *Loop) Poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Republish asks for all sites to be published again, as after the loss of a broker's
+// retained messages. It never blocks.
+func (l *Loop) Republish() {
+	l.mu.Lock()
+	l.republish = true
+	l.mu.Unlock()
+	l.Poke()
+}
+
+// Run works until ctx ends, and then returns nil. It waits for the lock, publishes
+// what is recorded, also while git is away, and follows the repo; whenever the lock
+// is lost it begins again.
+func (l *Loop) Run(ctx context.Context) error {
+	retry := newBackoff(l.opts.MinRetry, l.opts.MaxRetry)
+	for ctx.Err() == nil {
+		held, release, err := l.opts.Lock(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.log.WarnContext(ctx, "desired state waits for its lock", "err", err)
+				retry.wait(ctx)
+			}
+			continue
+		}
+		retry.reset()
+		l.session(held)
+		release()
+	}
+	return nil
+}
+
+// session works while ctx lasts, from a state of its own: another instance may have
+// written since the last one.
+func (l *Loop) session(ctx context.Context) {
+	l.sites, l.parsed = map[protocol.SiteID]*siteState{}, map[string]file{}
+	l.Republish()
+	watching, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := l.opts.Watch(watching, l.opts.Interval, func(string) { l.Poke() }); err != nil {
+			l.log.ErrorContext(ctx, "watching the deployments repo ended", "err", err)
+		}
+	})
+	defer wg.Wait()
+	defer stop()
+	wait := newBackoff(l.opts.MinRetry, l.opts.MaxRetry)
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		case <-again:
+		}
+		again = nil
+		switch outcome := l.pass(ctx); {
+		case ctx.Err() != nil:
+			return
+		case outcome.away != nil:
+			l.log.WarnContext(ctx, "desired state is not complete, trying again", "err", outcome.away)
+			again = wait.next()
+		case outcome.missing:
+			wait.reset()
+			again = time.After(l.opts.MaxRetry)
+		default:
+			wait.reset()
+		}
+	}
+}
+
+// An outcome says when the next pass is due.
+type outcome struct {
+	away    error // a part was away: try again soon
+	missing bool  // something that a file names is not there, and may come
+}
+
+func (o *outcome) add(err error) {
+	if err != nil && o.away == nil {
+		o.away = err
+	}
+}
+
+// pass brings the record and the sites up to the repo.
+func (l *Loop) pass(ctx context.Context) outcome {
+	var out outcome
+	l.mu.Lock()
+	republish := l.republish
+	l.republish = false
+	l.mu.Unlock()
+	known, err := l.load(ctx)
+	if err != nil {
+		if republish {
+			l.mu.Lock()
+			l.republish = true
+			l.mu.Unlock()
+		}
+		out.add(err)
+		return out
+	}
+	if republish {
+		for _, s := range known {
+			l.sites[s].published = false
+		}
+	}
+	// First what is recorded: a site that just connected does not wait for git, nor
+	// for another site's registry. A site of which nothing was ever recorded is told
+	// nothing yet: after the loss of the database it may still run something.
+	for _, site := range known {
+		if l.sites[site].message.Generation > 0 {
+			out.add(l.publish(ctx, site))
+		}
+	}
+	snapshot, err := l.opts.Read(ctx)
+	if err != nil {
+		out.add(err)
+		return out
+	}
+	l.follow(ctx, snapshot, known, &out)
+	return out
+}

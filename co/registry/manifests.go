@@ -1,0 +1,408 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// maxManifest bounds a manifest, in bytes, as the specification advises.
+const maxManifest = 4 << 20
+
+// mediaOCIIndex is the media type of an OCI image index.
+const mediaOCIIndex = "application/vnd.oci.image.index.v1+json"
+
+// A descriptor names content (OCI image specification 1.1).
+type descriptor struct {
+	MediaType    string            `json:"mediaType"`
+	Digest       string            `json:"digest"`
+	Size         int64             `json:"size"`
+	ArtifactType string            `json:"artifactType,omitempty"`
+	Annotations  map[string]string `json:"annotations,omitempty"`
+	URLs         []string          `json:"urls,omitempty"`
+}
+
+// A manifestFile is what this package reads of an image manifest or an index.
+type manifestFile struct {
+	MediaType    string            `json:"mediaType"`
+	ArtifactType string            `json:"artifactType"`
+	Config       *descriptor       `json:"config"`
+	Layers       []descriptor      `json:"layers"`
+	Manifests    []descriptor      `json:"manifests"`
+	Subject      *descriptor       `json:"subject"`
+	Annotations  map[string]string `json:"annotations"`
+}
+
+func (h *Handler) manifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
+	if !strings.Contains(ref, ":") && !tagForm.MatchString(ref) {
+		return refuse(http.StatusBadRequest, "TAG_INVALID", "tag %q is not valid", ref)
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		return h.getManifest(w, r, name, ref)
+	case http.MethodPut:
+		return h.putManifest(w, r, name, ref)
+	case http.MethodDelete:
+		return h.deleteManifest(w, name, ref)
+	}
+	return notAllowed()
+}
+
+// resolve finds the digest that a tag or digest means in a repository.
+func (h *Handler) resolve(name, ref string) (protocol.Digest, error) {
+	if strings.Contains(ref, ":") {
+		return parseDigest(ref)
+	}
+	b, err := os.ReadFile(h.tagPath(name, ref))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", unknownManifest(name, ref)
+	}
+	if err != nil {
+		return "", fault(err)
+	}
+	return parseDigest(string(b))
+}
+
+func unknownManifest(name, ref string) error {
+	return refuse(http.StatusNotFound, "MANIFEST_UNKNOWN", "repository %s has no manifest %s", name, ref)
+}
+
+func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
+	h.links.RLock()
+	defer h.links.RUnlock()
+	d, err := h.resolve(name, ref)
+	if err != nil {
+		return err
+	}
+	mediaType, err := os.ReadFile(h.manifestPath(name, d))
+	if err == nil {
+		var body []byte
+		if body, err = os.ReadFile(h.blobPath(d)); err == nil {
+			w.Header().Set("Content-Type", string(mediaType))
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			w.Header().Set("Docker-Content-Digest", string(d))
+			w.Header().Set("Etag", `"`+string(d)+`"`)
+			if r.Method == http.MethodGet {
+				_, _ = w.Write(body) // an error means that the client is gone
+			}
+			return nil
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return unknownManifest(name, ref)
+	}
+	return fault(err)
+}
+
+func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
+	if err != nil {
+		return refuse(http.StatusBadRequest, "MANIFEST_INVALID", "read manifest: %s", err)
+	}
+	if len(body) > maxManifest {
+		return refuse(http.StatusRequestEntityTooLarge, "MANIFEST_INVALID", "the manifest is larger than %d bytes", maxManifest)
+	}
+	d := protocol.DigestOf(body)
+	if strings.Contains(ref, ":") && ref != string(d) {
+		return refuse(http.StatusBadRequest, "DIGEST_INVALID", "the manifest has digest %s, not %s", d, ref)
+	}
+	var m manifestFile
+	if err := json.Unmarshal(body, &m); err != nil {
+		return refuse(http.StatusBadRequest, "MANIFEST_INVALID", "the manifest is not JSON: %s", err)
+	}
+	mediaType := r.Header.Get("Content-Type")
+	switch {
+	case mediaType == "":
+		mediaType = m.MediaType
+	case m.MediaType != "" && m.MediaType != mediaType:
+		return refuse(http.StatusBadRequest, "MANIFEST_INVALID", "the manifest says media type %s, the request %s", m.MediaType, mediaType)
+	}
+	if mediaType == "" || strings.ContainsAny(mediaType, "\r\n") {
+		return refuse(http.StatusBadRequest, "MANIFEST_INVALID", "the manifest has no media type")
+	}
+	h.links.Lock()
+	defer h.links.Unlock()
+	if err := h.complete(name, &m); err != nil {
+		return err
+	}
+	if err := h.store(name, ref, mediaType, body, &m); err != nil {
+		return fault(err)
+	}
+	if m.Subject != nil {
+		w.Header().Set("Oci-Subject", m.Subject.Digest)
+	}
+	w.Header().Set("Location", "/v2/"+name+"/manifests/"+string(d))
+	w.Header().Set("Docker-Content-Digest", string(d))
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+// complete checks that all that a manifest names is here: what can be pulled can be
+// pulled whole.
+func (h *Handler) complete(name string, m *manifestFile) error {
+	blobs := m.Layers
+	if m.Config != nil {
+		blobs = append(slices.Clone(blobs), *m.Config)
+	}
+	for _, b := range blobs {
+		d, err := parseDigest(b.Digest)
+		if err != nil {
+			return err
+		}
+		if len(b.URLs) == 0 && !h.has(d) {
+			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "blob %s of the manifest is not here: push it first", d)
+		}
+	}
+	for _, c := range m.Manifests {
+		d, err := parseDigest(c.Digest)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(h.manifestPath(name, d)); err != nil {
+			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "manifest %s of the index is not in %s: push it first", d, name)
+		}
+	}
+	return nil
+}
+
+// store writes the manifest, then what points to it; a crash between leaves bytes
+// that nobody sees.
+func (h *Handler) store(name, ref, mediaType string, body []byte, m *manifestFile) error {
+	d := protocol.DigestOf(body)
+	if err := write(h.blobPath(d), body); err != nil {
+		return err
+	}
+	if m.Subject != nil {
+		if err := h.storeReferrer(name, mediaType, body, m); err != nil {
+			return err
+		}
+	}
+	if err := write(h.manifestPath(name, d), []byte(mediaType)); err != nil {
+		return err
+	}
+	if strings.Contains(ref, ":") {
+		return nil
+	}
+	return write(h.tagPath(name, ref), []byte(d))
+}
+
+func (h *Handler) storeReferrer(name, mediaType string, body []byte, m *manifestFile) error {
+	subject, err := parseDigest(m.Subject.Digest)
+	if err != nil {
+		return err
+	}
+	d := protocol.DigestOf(body)
+	artifactType := m.ArtifactType
+	if artifactType == "" && m.Config != nil {
+		artifactType = m.Config.MediaType
+	}
+	entry, err := json.Marshal(descriptor{
+		MediaType: mediaType, Digest: string(d), Size: int64(len(body)), ArtifactType: artifactType, Annotations: m.Annotations,
+	})
+	if err != nil {
+		return fmt.Errorf("encode referrer: %w", err)
+	}
+	return write(filepath.Join(h.referrerDir(name, subject), hexOf(d)), entry)
+}
+
+func write(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("create folder: %w", err)
+	}
+	return atomicfile.Write(path, content, 0o640)
+}
+
+// deleteManifest removes a tag, or a manifest with all tags that name it. Blobs
+// stay: other repositories may share them.
+func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error {
+	h.links.Lock()
+	defer h.links.Unlock()
+	d, err := h.resolve(name, ref)
+	if err != nil {
+		return err
+	}
+	var gone []string
+	if strings.Contains(ref, ":") {
+		tags, err := h.tagsOf(name)
+		if err != nil {
+			return err
+		}
+		for _, tag := range tags {
+			if at, err := h.resolve(name, tag); err == nil && at == d {
+				gone = append(gone, h.tagPath(name, tag))
+			}
+		}
+		if body, err := os.ReadFile(h.blobPath(d)); err == nil {
+			var m manifestFile
+			if json.Unmarshal(body, &m) == nil && m.Subject != nil {
+				if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
+					gone = append(gone, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
+				}
+			}
+		}
+		gone = append(gone, h.manifestPath(name, d))
+	} else {
+		gone = append(gone, h.tagPath(name, ref))
+	}
+	for i, path := range gone {
+		err := os.Remove(path)
+		if errors.Is(err, os.ErrNotExist) && i == len(gone)-1 {
+			return unknownManifest(name, ref)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fault(err)
+		}
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (h *Handler) tagsOf(name string) ([]string, error) {
+	if _, err := os.Stat(h.repoDir(name)); errors.Is(err, os.ErrNotExist) {
+		return nil, refuse(http.StatusNotFound, "NAME_UNKNOWN", "no repository %s", name)
+	}
+	return list(filepath.Join(h.repoDir(name), "_tags"))
+}
+
+// list returns the names in a directory that may be missing, sorted.
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fault(err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") { // a file that is being written
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (h *Handler) tags(w http.ResponseWriter, r *http.Request, name string) error {
+	if r.Method != http.MethodGet {
+		return notAllowed()
+	}
+	tags, err := h.tagsOf(name)
+	if err != nil {
+		return err
+	}
+	if tags, err = page(w, r, tags); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	writeJSON(w, map[string]any{"name": name, "tags": tags})
+	return nil
+}
+
+// page cuts a sorted list by the parameters last and n, and links to the next part.
+func page(w http.ResponseWriter, r *http.Request, all []string) ([]string, error) {
+	q := r.URL.Query()
+	if last := q.Get("last"); last != "" {
+		at, found := slices.BinarySearch(all, last)
+		if found {
+			at++
+		}
+		all = all[at:]
+	}
+	if !q.Has("n") {
+		return all, nil
+	}
+	n, err := strconv.Atoi(q.Get("n"))
+	if err != nil || n < 0 {
+		return nil, refuse(http.StatusBadRequest, "UNSUPPORTED", "n is not a number")
+	}
+	if n < len(all) {
+		all = all[:n]
+		if n > 0 {
+			next := url.Values{"n": {strconv.Itoa(n)}, "last": {all[n-1]}}
+			w.Header().Set("Link", fmt.Sprintf("<%s?%s>; rel=\"next\"", r.URL.Path, next.Encode()))
+		}
+	}
+	return all, nil
+}
+
+func (h *Handler) catalog(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodGet {
+		return notAllowed()
+	}
+	names := []string{}
+	root := h.repoDir("")
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if d.Name() == "_manifests" {
+			rel, err := filepath.Rel(root, filepath.Dir(p))
+			if err != nil {
+				return err
+			}
+			names = append(names, filepath.ToSlash(rel))
+			return filepath.SkipDir
+		}
+		if strings.HasPrefix(d.Name(), "_") {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return fault(err)
+	}
+	slices.Sort(names)
+	if names, err = page(w, r, names); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	writeJSON(w, map[string]any{"repositories": names})
+	return nil
+}
+
+func (h *Handler) referrers(w http.ResponseWriter, r *http.Request, name, ref string) error {
+	if r.Method != http.MethodGet {
+		return notAllowed()
+	}
+	subject, err := parseDigest(ref)
+	if err != nil {
+		return err
+	}
+	h.links.RLock()
+	defer h.links.RUnlock()
+	dir := h.referrerDir(name, subject)
+	files, err := list(dir)
+	if err != nil {
+		return err
+	}
+	found := []descriptor{}
+	filter := r.URL.Query().Get("artifactType")
+	for _, f := range files {
+		var d descriptor
+		b, err := os.ReadFile(filepath.Join(dir, f))
+		if err == nil {
+			err = json.Unmarshal(b, &d)
+		}
+		if err != nil {
+			return fault(err)
+		}
+		if filter == "" || d.ArtifactType == filter {
+			found = append(found, d)
+		}
+	}
+	if filter != "" {
+		w.Header().Set("Oci-Filters-Applied", "artifactType")
+	}
+	w.Header().Set("Content-Type", mediaOCIIndex)
+	writeJSON(w, map[string]any{"schemaVersion": 2, "mediaType": mediaOCIIndex, "manifests": found})
+	return nil
+}

@@ -1,0 +1,231 @@
+// Package registry is the fleet's own OCI registry and the client that reads from
+// it and from any other one. The registry holds what a site without a way to the
+// internet needs: application packages, Compose archives, and container images.
+//
+// The server is written here, over plain files, and not go-containerregistry's
+// pkg/registry, which calls itself fit for tests: that one keeps manifests and
+// whole uploads in memory, holds one lock for all uploads while it reads from the
+// network, hashes a blob at each request for it, flushes nothing to disk, and
+// refuses the open-ended ranges with which containerd resumes a pull. What was left
+// of it to use was the routing of a dozen URLs. The client is go-containerregistry's,
+// and the tests push and pull with it.
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// uploadLife is how long an unfinished upload is kept.
+const uploadLife = 24 * time.Hour
+
+var (
+	nameForm   = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	uploadForm = regexp.MustCompile(`^[a-z2-7]{26}$`)
+)
+
+// A Handler serves the OCI distribution API (1.1) under /v2/ from one directory.
+// All that it confirmed is on disk; it keeps nothing in memory, so a start costs
+// nothing and a kill loses nothing. It may be used concurrently, by one process.
+//
+// It has no access control: who mounts it decides who may write.
+type Handler struct {
+	dir string
+	log *slog.Logger
+
+	// links guards the small files of repositories, where several change together.
+	links sync.RWMutex
+	// busy holds the ids of uploads that a request is writing to. Guarded by busyMu.
+	busyMu sync.Mutex
+	busy   map[string]bool
+}
+
+// NewHandler opens the registry in dir, which is created where it is missing.
+// logger may be nil.
+func NewHandler(dir string, logger *slog.Logger) (*Handler, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{dir: dir, log: logger, busy: map[string]bool{}}
+	for _, d := range []string{h.blobDir(), h.uploadDir(), h.repoDir("")} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
+		}
+	}
+	if err := h.removeOldUploads(time.Now()); err != nil {
+		return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
+	}
+	return h, nil
+}
+
+// Files:
+//
+//	blobs/sha256/<hex>                             layers, configs, manifests
+//	uploads/<id>                                   unfinished uploads
+//	repositories/<name>/_manifests/<hex>           media type of a manifest
+//	repositories/<name>/_tags/<tag>                digest of a manifest
+//	repositories/<name>/_referrers/<hex>/<hex>     descriptor of a manifest whose subject is the first
+func (h *Handler) blobDir() string                   { return filepath.Join(h.dir, "blobs", "sha256") }
+func (h *Handler) uploadDir() string                 { return filepath.Join(h.dir, "uploads") }
+func (h *Handler) repoDir(name string) string        { return filepath.Join(h.dir, "repositories", name) }
+func (h *Handler) blobPath(d protocol.Digest) string { return filepath.Join(h.blobDir(), hexOf(d)) }
+
+func (h *Handler) manifestPath(name string, d protocol.Digest) string {
+	return filepath.Join(h.repoDir(name), "_manifests", hexOf(d))
+}
+
+func (h *Handler) tagPath(name, tag string) string {
+	return filepath.Join(h.repoDir(name), "_tags", tag)
+}
+
+func (h *Handler) referrerDir(name string, subject protocol.Digest) string {
+	return filepath.Join(h.repoDir(name), "_referrers", hexOf(subject))
+}
+
+func hexOf(d protocol.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
+
+func (h *Handler) removeOldUploads(now time.Time) error {
+	entries, err := os.ReadDir(h.uploadDir())
+	if err != nil {
+		return fmt.Errorf("read uploads: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < uploadLife {
+			continue
+		}
+		if err := os.Remove(filepath.Join(h.uploadDir(), e.Name())); err != nil {
+			return fmt.Errorf("remove old upload: %w", err)
+		}
+	}
+	return nil
+}
+
+// A refusal is an error as the API words it.
+type refusal struct {
+	status  int
+	code    string
+	message string
+	cause   error // of a fault of this side; goes to the log only
+}
+
+// Error returns the message.
+func (e *refusal) Error() string { return e.message }
+
+// Unwrap returns the cause.
+func (e *refusal) Unwrap() error { return e.cause }
+
+func refuse(status int, code, format string, args ...any) error {
+	return &refusal{status: status, code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// fault turns an error of the file system into what a client may see.
+func fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*refusal](err); ok {
+		return err
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &refusal{status: http.StatusInsufficientStorage, code: "UNKNOWN", message: "the registry's disk is full", cause: err}
+	}
+	return &refusal{status: http.StatusInternalServerError, code: "UNKNOWN", message: "the registry cannot use its disk", cause: err}
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+	err := h.route(w, r)
+	if err == nil {
+		return
+	}
+	e, ok := errors.AsType[*refusal](err)
+	if !ok {
+		e = &refusal{status: http.StatusInternalServerError, code: "UNKNOWN", message: "internal error", cause: err}
+	}
+	if e.cause != nil {
+		h.log.ErrorContext(r.Context(), "registry request failed", "method", r.Method, "path", r.URL.Path, "err", e.cause)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.status)
+	if r.Method != http.MethodHead {
+		writeJSON(w, map[string]any{"errors": []map[string]string{{"code": e.code, "message": e.message}}})
+	}
+}
+
+// writeJSON ends a response; an error means that the client is gone.
+func writeJSON(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
+
+// route finds the handler by the last parts of the path: a repository's name may
+// itself hold slashes.
+func (h *Handler) route(w http.ResponseWriter, r *http.Request) error {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/v2/")
+	switch {
+	case r.URL.Path == "/v2", ok && rest == "":
+		w.Header().Set("Content-Type", "application/json")
+		writeJSON(w, struct{}{})
+		return nil
+	case !ok:
+		return refuse(http.StatusNotFound, "UNSUPPORTED", "no such path")
+	case rest == "_catalog":
+		return h.catalog(w, r)
+	}
+	parts := strings.Split(strings.TrimSuffix(rest, "/"), "/")
+	n := len(parts)
+	if n >= 4 && parts[n-3] == "blobs" && parts[n-2] == "uploads" {
+		return h.named(parts[:n-3], func(name string) error { return h.upload(w, r, name, parts[n-1]) })
+	}
+	if n < 3 {
+		return refuse(http.StatusNotFound, "UNSUPPORTED", "no such path")
+	}
+	return h.named(parts[:n-2], func(name string) error {
+		switch last := parts[n-1]; parts[n-2] {
+		case "blobs":
+			if last == "uploads" {
+				return h.startUpload(w, r, name)
+			}
+			return h.blob(w, r, last)
+		case "manifests":
+			return h.manifest(w, r, name, last)
+		case "tags":
+			return h.tags(w, r, name)
+		case "referrers":
+			return h.referrers(w, r, name, last)
+		}
+		return refuse(http.StatusNotFound, "UNSUPPORTED", "no such path")
+	})
+}
+
+func (h *Handler) named(parts []string, serve func(name string) error) error {
+	name := strings.Join(parts, "/")
+	if len(name) > 255 || !nameForm.MatchString(name) {
+		return refuse(http.StatusBadRequest, "NAME_INVALID", "repository name %q is not valid", name)
+	}
+	return serve(name)
+}
+
+func notAllowed() error {
+	return refuse(http.StatusMethodNotAllowed, "UNSUPPORTED", "the method is not supported here")
+}
+
+func parseDigest(s string) (protocol.Digest, error) {
+	d, err := protocol.ParseDigest(s)
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, "DIGEST_INVALID", "%s", err)
+	}
+	return d, nil
+}
