@@ -1,0 +1,154 @@
+package compiler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/template"
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A translation turns one Compose project into containers, and collects what is
+// wrong with it.
+type translation struct {
+	component string
+	archive   *archive
+	project   *types.Project
+	variables map[string]string // what parameters set, by name
+	problems  []string
+}
+
+// translate returns the containers of a component in start order.
+func translate(ctx context.Context, component string, a *archive, variables map[string]string) ([]protocol.Container, error) {
+	document, err := checkKeys(component, a.compose)
+	if err != nil {
+		return nil, err
+	}
+	t := &translation{component: component, archive: a, variables: variables}
+	volumes := t.checkShortVolumes(document)
+	if t.project, err = load(ctx, component, document, variables); err != nil {
+		t.problems = append(t.problems, err.Error())
+		return nil, t.err()
+	}
+	t.checkTargets(volumes)
+	t.checkNetworks()
+	containers := map[string]protocol.Container{}
+	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
+		containers[name] = t.container(name, t.project.Services[name])
+	}
+	ordered := t.order(containers)
+	if err := t.err(); err != nil {
+		return nil, err
+	}
+	return ordered, nil
+}
+
+// problem notes a problem of a service's key.
+func (t *translation) problem(service, key, format string, args ...any) {
+	t.problems = append(t.problems, fmt.Sprintf("services.%s.%s: %s", service, key, fmt.Sprintf(format, args...)))
+}
+
+func (t *translation) err() error {
+	if len(t.problems) == 0 {
+		return nil
+	}
+	return protocol.Errorf(protocol.Invalid, "component %s: %s:\n%s", t.component, composeFile, strings.Join(t.problems, "\n"))
+}
+
+// load gives the document to the Compose loader, which interpolates, validates
+// and normalises it. The loader reads no file: the keys that would make it are
+// refused before, and env_file is read from the archive by us.
+func load(ctx context.Context, component string, document map[string]any, variables map[string]string) (project *types.Project, err error) {
+	// The loader is not ours and its input comes from packages: a fault in it must
+	// cost one deployment, and not the CO.
+	defer func() {
+		if fault := recover(); fault != nil {
+			project, err = nil, fmt.Errorf("the Compose loader failed on this file: %v", fault)
+		}
+	}()
+	details := types.ConfigDetails{
+		// A directory that is not there: nothing may be read from this machine.
+		WorkingDir:  "/nonexistent",
+		ConfigFiles: []types.ConfigFile{{Filename: composeFile, Config: document}},
+		Environment: maps.Clone(variables),
+	}
+	return loader.LoadWithContext(ctx, details, func(o *loader.Options) {
+		o.SetProjectName(component, true)
+		o.ResolvePaths = false
+		o.SkipExtends = true
+		o.SkipInclude = true
+		o.SkipResolveEnvironment = true
+		o.SkipResolveLabels = true
+		o.Interpolate.Substitute = substitute
+	})
+}
+
+// substitute is the loader's own, without its warnings to the process's error
+// output: like Compose, a variable that is not set is empty.
+func substitute(text string, mapping template.Mapping) (string, error) {
+	return template.SubstituteWithOptions(text, mapping, template.WithoutLogging)
+}
+
+// checkNetworks refuses what one bridge per deployment cannot give.
+func (t *translation) checkNetworks() {
+	used := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
+		s := t.project.Services[name]
+		switch s.NetworkMode {
+		case "", "bridge":
+		default:
+			continue
+		}
+		if len(s.Networks) == 0 {
+			used["default"] = true
+		}
+		for network := range s.Networks {
+			used[network] = true
+		}
+	}
+	if len(used) > 1 {
+		t.problems = append(t.problems, fmt.Sprintf("networks: the services use %s: a deployment has one network, "+
+			"and joining them would take away what separates them; use one", strings.Join(slices.Sorted(maps.Keys(used)), " and ")))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.project.Networks)) {
+		if d := t.project.Networks[name].Driver; d != "" && d != "bridge" {
+			t.problems = append(t.problems, fmt.Sprintf("networks.%s.driver: %q: want bridge", name, d))
+		}
+	}
+}
+
+// order returns the containers so that each comes after those it depends on; of
+// those that are free, the first by name comes first.
+func (t *translation) order(containers map[string]protocol.Container) []protocol.Container {
+	var ordered []protocol.Container
+	done := map[string]bool{}
+	for len(ordered) < len(containers) {
+		next := ""
+		for _, name := range slices.Sorted(maps.Keys(containers)) {
+			waits := slices.ContainsFunc(containers[name].DependsOn, func(d protocol.Dependency) bool { return !done[d.Container] })
+			if !done[name] && !waits {
+				next = name
+				break
+			}
+		}
+		if next == "" {
+			var stuck []string
+			for _, name := range slices.Sorted(maps.Keys(containers)) {
+				if !done[name] {
+					stuck = append(stuck, name)
+				}
+			}
+			t.problems = append(t.problems, "depends_on: the services "+strings.Join(stuck, ", ")+" wait for each other in a cycle")
+			return nil
+		}
+		done[next] = true
+		ordered = append(ordered, containers[next])
+	}
+	return ordered
+}

@@ -1,0 +1,335 @@
+package compiler
+
+import (
+	"bytes"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// container translates a service. Problems are noted; the container is then of no use.
+func (t *translation) container(name string, s types.ServiceConfig) protocol.Container {
+	c := protocol.Container{
+		Name: name, Image: s.Image, Entrypoint: t.arguments(name, "entrypoint", s.Entrypoint),
+		Command: t.arguments(name, "command", s.Command), Env: t.environment(name, s),
+		WorkingDir: s.WorkingDir, User: s.User, Hostname: s.Hostname,
+		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: t.devices(name, s),
+		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
+		CapAdd: capabilities(s.CapAdd), CapDrop: capabilities(s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
+		StopSignal: s.StopSignal, StopTimeoutMillis: t.millis(name, "stop_grace_period", s.StopGracePeriod),
+		Labels: nonEmpty(s.Labels), Aliases: aliases(name, s), ExtraHosts: t.hosts(name, s),
+		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
+	}
+	if strings.TrimSpace(s.Image) == "" {
+		t.problem(name, "image", "empty; is a parameter missing?")
+	}
+	return c
+}
+
+// arguments returns a command line. Compose can clear the image's with an empty
+// list, which the spec cannot say.
+func (t *translation) arguments(service, key string, args types.ShellCommand) []string {
+	if args != nil && len(args) == 0 {
+		t.problem(service, key, "empty: clearing what the image says is not supported, name the command")
+	}
+	return slices.Clone([]string(args))
+}
+
+// environment joins env_file and environment, the later winning, in sorted lines.
+func (t *translation) environment(service string, s types.ServiceConfig) []string {
+	lookup := func(name string) (string, bool) {
+		v, ok := t.variables[name]
+		return v, ok
+	}
+	env := map[string]string{}
+	for _, f := range s.EnvFiles {
+		b, err := t.archive.file(f.Path)
+		if err != nil {
+			if bool(f.Required) || strings.Contains(err.Error(), "leads out") {
+				t.problem(service, "env_file", "%v", err)
+			}
+			continue
+		}
+		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), lookup)
+		if err != nil {
+			t.problem(service, "env_file", "%s: %v", f.Path, err)
+			continue
+		}
+		maps.Copy(env, read)
+	}
+	for name, value := range s.Environment {
+		if value != nil {
+			env[name] = *value
+		} else if v, ok := t.variables[name]; ok {
+			env[name] = v
+		}
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(env[name], 0) {
+			t.problem(service, "environment", "%q cannot be an environment variable", name)
+			continue
+		}
+		lines = append(lines, name+"="+env[name])
+	}
+	return lines
+}
+
+func (t *translation) network(service string, s types.ServiceConfig) protocol.Network {
+	switch s.NetworkMode {
+	case "", "bridge":
+		return protocol.NetworkBridge
+	case "host":
+		return protocol.NetworkHost
+	case "none":
+		return protocol.NetworkNone
+	}
+	t.problem(service, "network_mode", "%q: want bridge, host or none", s.NetworkMode)
+	return ""
+}
+
+// aliases returns the further names of a container: the aliases of its network,
+// and container_name, which Docker resolves as well.
+func aliases(service string, s types.ServiceConfig) []string {
+	var all []string
+	for _, n := range s.Networks {
+		if n != nil {
+			all = append(all, n.Aliases...)
+		}
+	}
+	if s.ContainerName != "" {
+		all = append(all, s.ContainerName)
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return a == service })
+}
+
+func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Port {
+	var all []protocol.Port
+	for _, p := range s.Ports {
+		host, err := strconv.ParseUint(p.Published, 10, 16)
+		switch {
+		case s.NetworkMode == "host" || s.NetworkMode == "none":
+			t.problem(service, "ports", "network_mode %s has no ports to publish: leave them out", s.NetworkMode)
+			return nil
+		case p.Published == "":
+			t.problem(service, "ports", "container port %d: name the port of the node, as in \"8080:%d\"; a random one is not supported", p.Target, p.Target)
+			continue
+		case err != nil || host == 0:
+			t.problem(service, "ports", "port %q of the node: want one number from 1 to 65535", p.Published)
+			continue
+		case p.Target == 0 || p.Target > math.MaxUint16:
+			t.problem(service, "ports", "container port %d: want 1 to 65535", p.Target)
+			continue
+		}
+		port := protocol.Port{Container: uint16(p.Target), Host: uint16(host), HostIP: p.HostIP}
+		switch strings.ToLower(p.Protocol) {
+		case "", "tcp":
+		case "udp":
+			port.Protocol = "udp"
+		default:
+			t.problem(service, "ports", "protocol %q: want tcp or udp", p.Protocol)
+		}
+		if p.Mode != "" && p.Mode != "ingress" && p.Mode != "host" {
+			t.problem(service, "ports", "mode %q: want host or ingress", p.Mode)
+		}
+		if ip, err := netip.ParseAddr(p.HostIP); err != nil && p.HostIP != "" {
+			t.problem(service, "ports", "host_ip %q: want an IP address", p.HostIP)
+		} else if p.HostIP != "" && ip == netip.IPv4Unspecified() {
+			port.HostIP = ""
+		}
+		all = append(all, port)
+	}
+	slices.SortFunc(all, func(a, b protocol.Port) int {
+		if a.Host != b.Host {
+			return int(a.Host) - int(b.Host)
+		}
+		return strings.Compare(a.Protocol+a.HostIP, b.Protocol+b.HostIP)
+	})
+	return all
+}
+
+func (t *translation) devices(service string, s types.ServiceConfig) []protocol.Device {
+	var all []protocol.Device
+	for _, d := range s.Devices {
+		if !strings.HasPrefix(d.Source, "/") {
+			t.problem(service, "devices", "%q: want a path such as /dev/ttyUSB0; CDI names are not supported", d.Source)
+			continue
+		}
+		if strings.Trim(d.Permissions, "rwm") != "" {
+			t.problem(service, "devices", "permissions %q of %s: want letters of rwm", d.Permissions, d.Source)
+		}
+		device := protocol.Device{Host: d.Source, Container: d.Target, Permissions: d.Permissions}
+		if device.Container == "" {
+			device.Container = d.Source
+		}
+		if len(device.Permissions) == 3 {
+			device.Permissions = "" // rwm, the default
+		}
+		all = append(all, device)
+	}
+	return all
+}
+
+// limits reads deploy.resources.limits, or the older keys of the service itself.
+func (t *translation) limits(service string, s types.ServiceConfig) protocol.Limits {
+	own := types.Resource{NanoCPUs: types.NanoCPUs(s.CPUS), MemoryBytes: s.MemLimit, Pids: s.PidsLimit}
+	if s.Deploy != nil {
+		if r := s.Deploy.Replicas; r != nil && *r != 1 {
+			t.problem(service, "deploy.replicas", "%d: one replica of a service runs on a node; place the deployment on several nodes instead", *r)
+		}
+		if l := s.Deploy.Resources.Limits; l != nil {
+			t.same(service, "cpus", own.NanoCPUs != 0 && l.NanoCPUs != 0 && own.NanoCPUs != l.NanoCPUs)
+			t.same(service, "mem_limit", own.MemoryBytes != 0 && l.MemoryBytes != 0 && own.MemoryBytes != l.MemoryBytes)
+			t.same(service, "pids_limit", own.Pids != 0 && l.Pids != 0 && own.Pids != l.Pids)
+			if l.NanoCPUs != 0 {
+				own.NanoCPUs = l.NanoCPUs
+			}
+			if l.MemoryBytes != 0 {
+				own.MemoryBytes = l.MemoryBytes
+			}
+			if l.Pids != 0 {
+				own.Pids = l.Pids
+			}
+		}
+	}
+	if own.NanoCPUs < 0 || own.MemoryBytes < 0 || own.Pids < -1 {
+		t.problem(service, "deploy.resources.limits", "a limit is negative")
+		return protocol.Limits{}
+	}
+	return protocol.Limits{
+		// The loader holds cores in 32 bits: rounding to a ten-thousandth makes 0.1 of 0.100000001.
+		NanoCPUs:    uint64(math.Round(float64(own.NanoCPUs)*1e4)) * 1e5,
+		MemoryBytes: uint64(own.MemoryBytes),
+		Pids:        uint64(max(own.Pids, 0)), // -1 is Compose's word for no limit
+	}
+}
+
+func (t *translation) same(service, key string, differ bool) {
+	if differ {
+		t.problem(service, key, "differs from deploy.resources.limits: give one of them")
+	}
+}
+
+// restart reads deploy.restart_policy, or the older restart.
+func (t *translation) restart(service string, s types.ServiceConfig) protocol.Restart {
+	if s.Deploy != nil && s.Deploy.RestartPolicy != nil {
+		if s.Restart != "" {
+			t.problem(service, "restart", "deploy.restart_policy is given too: give one of them")
+		}
+		p := s.Deploy.RestartPolicy
+		policy, ok := map[string]protocol.RestartPolicy{
+			"": protocol.RestartAlways, "any": protocol.RestartAlways,
+			"on-failure": protocol.RestartOnFailure, "none": protocol.RestartNo,
+		}[p.Condition]
+		if !ok {
+			t.problem(service, "deploy.restart_policy.condition", "%q: want any, on-failure or none", p.Condition)
+		}
+		r := protocol.Restart{Policy: policy}
+		if p.MaxAttempts != nil {
+			if policy != protocol.RestartOnFailure || *p.MaxAttempts > math.MaxUint32 {
+				t.problem(service, "deploy.restart_policy.max_attempts", "only with the condition on-failure, and below 2^32")
+				return r
+			}
+			r.Max = uint32(*p.MaxAttempts)
+		}
+		return r
+	}
+	word, limit, bounded := strings.Cut(s.Restart, ":")
+	switch policy := protocol.RestartPolicy(word); {
+	case word == "" || word == "no" && !bounded:
+		return protocol.Restart{}
+	case word == "on-failure":
+		n, err := strconv.ParseUint(limit, 10, 32)
+		if bounded && err != nil {
+			t.problem(service, "restart", "%q: want on-failure:<count>", s.Restart)
+		}
+		return protocol.Restart{Policy: policy, Max: uint32(n)}
+	case (policy == protocol.RestartAlways || policy == protocol.RestartUnlessStopped) && !bounded:
+		return protocol.Restart{Policy: policy}
+	}
+	t.problem(service, "restart", "%q: want no, always, on-failure, on-failure:<count> or unless-stopped", s.Restart)
+	return protocol.Restart{}
+}
+
+func (t *translation) dependencies(service string, s types.ServiceConfig) []protocol.Dependency {
+	var all []protocol.Dependency
+	for _, name := range slices.Sorted(maps.Keys(s.DependsOn)) {
+		condition := protocol.Condition(s.DependsOn[name].Condition)
+		switch condition {
+		case "", types.ServiceConditionStarted:
+			condition = protocol.ServiceStarted
+		case protocol.ServiceHealthy:
+			// An image's own health check is not read: without one in the file the
+			// condition would hold at once.
+			on := t.project.Services[name]
+			if _, probe := on.Extensions[healthKey]; on.HealthCheck == nil && !probe {
+				t.problem(service, "depends_on."+name, "service_healthy, but %s has neither a healthcheck nor %s; one in the image is not read", name, healthKey)
+			}
+		case protocol.ServiceCompleted:
+		default:
+			t.problem(service, "depends_on."+name, "condition %q is not known", condition)
+		}
+		all = append(all, protocol.Dependency{Container: name, Condition: condition})
+	}
+	return all
+}
+
+func (t *translation) hosts(service string, s types.ServiceConfig) []string {
+	if len(s.ExtraHosts) == 0 {
+		return nil
+	}
+	lines := s.ExtraHosts.AsList("=")
+	slices.Sort(lines)
+	for _, line := range lines {
+		_, address, _ := strings.Cut(line, "=")
+		if _, err := netip.ParseAddr(address); err != nil {
+			t.problem(service, "extra_hosts", "%q: want name=address with an IP address", line)
+		}
+	}
+	return lines
+}
+
+// capabilities returns the names in one form: upper case, without CAP_.
+func capabilities(names []string) []string {
+	var all []string
+	for _, name := range names {
+		all = append(all, strings.TrimPrefix(strings.ToUpper(name), "CAP_"))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// millis returns a duration of a service's key in milliseconds, 0 where none is given.
+func (t *translation) millis(service, key string, d *types.Duration) uint64 {
+	if d == nil {
+		return 0
+	}
+	if *d < 0 {
+		t.problem(service, key, "%s: want a duration of 0 or more", d)
+	}
+	return toMillis(time.Duration(*d))
+}
+
+// toMillis rounds up: what is shorter than a millisecond must not become 0, which
+// means the default.
+func toMillis(d time.Duration) uint64 {
+	return uint64(max((d+time.Millisecond-1)/time.Millisecond, 0))
+}
+
+// nonEmpty returns a copy, or nil, so that an empty mapping leaves no trace.
+func nonEmpty[M ~map[string]string](m M) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	return maps.Clone(map[string]string(m))
+}

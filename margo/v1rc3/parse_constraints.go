@@ -1,0 +1,202 @@
+package v1rc3
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	memorySize    = regexp.MustCompile(`^[0-9]+(Mi|Gi|Ki)$`)
+	storageSize   = regexp.MustCompile(`^[0-9]+(Mi|Gi|Ki|Ti|Pi|Ei)$`)
+	architectures = []string{"amd64", "arm64", "arm", "riscv64", "other"}
+	operators     = []string{
+		string(In), string(NotIn), string(Exists), string(DoesNotExist),
+		string(Gt), string(Lt), string(ContainsAll), string(ContainsAny),
+	}
+)
+
+func readConstraints(v value) *Constraints {
+	if v.node == nil {
+		return nil
+	}
+	o := v.object("capacityRequirements", "eligibilityRules")
+	c := new(Constraints)
+	if capacity := o.get("capacityRequirements"); capacity.node != nil {
+		c.Capacity = readCapacity(capacity)
+	}
+	for _, item := range o.get("eligibilityRules").list() {
+		f := item.object("propertySelector", "labelSelector")
+		if len(f.keys) == 0 && f.exists() {
+			f.problem("want a propertySelector, a labelSelector or both")
+		}
+		c.Rules = append(c.Rules, Rule{
+			PropertySelector: readSelector(f.get("propertySelector"), properties),
+			LabelSelector:    readSelector(f.get("labelSelector"), labels),
+		})
+	}
+	return c
+}
+
+func readCapacity(v value) *Capacity {
+	o := v.object("cpu", "memory", "storage")
+	c := &Capacity{
+		Memory:  o.get("memory").match(memorySize, "a size such as 512Mi (Ki, Mi, Gi)"),
+		Storage: o.get("storage").match(storageSize, "a size such as 10Gi (Ki, Mi, Gi, Ti, Pi, Ei)"),
+	}
+	for key, size := range map[string]string{"memory": c.Memory, "storage": c.Storage} {
+		if f := o.get(key); f.exists() {
+			if _, ok := ParseSize(size); !ok {
+				f.report("%q is too large", size)
+			}
+		}
+	}
+	if cpu := o.get("cpu"); cpu.node != nil {
+		f := cpu.object("cores", "architectures")
+		c.CPU = new(CPURequirement)
+		if cores := f.need("cores").number(); cores != nil {
+			if c.CPU.Cores = *cores; *cores < 0 {
+				f.get("cores").report("want a number of 0 or more")
+			}
+		}
+		for _, item := range f.get("architectures").list() {
+			c.CPU.Architectures = append(c.CPU.Architectures, item.oneOf(architectures...))
+		}
+	}
+	return c
+}
+
+// A scope is what the keys of a selector name.
+type scope int
+
+const (
+	properties scope = iota // JSON pointers below the device's properties
+	labels                  // names of labels
+	items                   // JSON pointers below an element of a list
+)
+
+func readSelector(v value, where scope) *Selector {
+	if v.node == nil {
+		return nil
+	}
+	s := new(Selector)
+	for _, item := range v.object("matchExpressions").need("matchExpressions").some() {
+		s.MatchExpressions = append(s.MatchExpressions, readExpression(item, where))
+	}
+	return s
+}
+
+func readExpression(v value, where scope) Expression {
+	o := v.object("key", "operator", "values", "itemSelector")
+	key := o.need("key")
+	e := Expression{Key: key.name(), Operator: Operator(o.need("operator").oneOf(operators...))}
+	if where != labels && key.exists() && !validPointer(e.Key) {
+		key.report("%q: want a JSON pointer such as /peripherals", e.Key)
+	}
+	selector, list := o.get("itemSelector"), o.get("values")
+	if !o.get("operator").exists() {
+		return e
+	}
+	switch e.Operator {
+	case ContainsAll, ContainsAny:
+		if where != properties {
+			o.get("operator").report("%s works on lists of the device's properties only", e.Operator)
+		}
+		e.ItemSelector = readSelector(o.need("itemSelector"), items)
+		list.unwanted(e.Operator)
+		return e
+	case Exists, DoesNotExist:
+		list.unwanted(e.Operator)
+	case In, NotIn:
+		e.Values = readValues(o.need("values"))
+	case Gt, Lt:
+		e.Values = readValues(o.need("values"))
+		if list = o.get("values"); list.exists() && (len(e.Values) != 1 || !numeric(e.Values[0])) {
+			list.report("%s takes exactly one number", e.Operator)
+		}
+	}
+	selector.unwanted(e.Operator)
+	return e
+}
+
+func (v value) unwanted(op Operator) {
+	if v.node != nil {
+		v.problem("%s does not take this", op)
+	}
+}
+
+func validPointer(s string) bool {
+	if !strings.HasPrefix(s, "/") {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] == '~' && (i+1 == len(s) || s[i+1] != '0' && s[i+1] != '1') {
+			return false
+		}
+	}
+	return true
+}
+
+// numeric says whether a value is a number, or a text that is one.
+func numeric(x any) bool {
+	_, ok := asNumber(x, true)
+	return ok
+}
+
+// readValues reads strings or numbers, all of one type, or exactly one bool.
+func readValues(v value) []any {
+	var all []any
+	var kinds []string
+	for _, item := range v.some() {
+		if !item.exists() {
+			continue
+		}
+		x := item.scalar()
+		switch x.(type) {
+		case string:
+			kinds = append(kinds, "text")
+		case int64, float64:
+			kinds = append(kinds, "number")
+		case bool:
+			kinds = append(kinds, "bool")
+		default:
+			item.report("want a text, a number, true or false, got %s", item.kind())
+			continue
+		}
+		all = append(all, x)
+	}
+	slices.Sort(kinds)
+	if distinct := slices.Compact(slices.Clone(kinds)); len(distinct) > 1 {
+		v.problem("the values are of several types (%s): want one", strings.Join(distinct, ", "))
+	} else if len(kinds) > 1 && kinds[0] == "bool" {
+		v.problem("want exactly one true or false")
+	}
+	return all
+}
+
+// hasLabelRules says whether there are rules and each looks at labels.
+func (c *Constraints) hasLabelRules() bool {
+	if c == nil || len(c.Rules) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.LabelSelector == nil })
+}
+
+var size = regexp.MustCompile(`^\s*(\d+)\s*([KMGTPE]i)\s*$`)
+
+// ParseSize returns the bytes of a size such as 512Mi. Devices write a space
+// before the unit, which is tolerated. ok is false for anything else and for what
+// does not fit.
+func ParseSize(s string) (bytes uint64, ok bool) {
+	m := size.FindStringSubmatch(s)
+	if m == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(m[1], 10, 64)
+	shift := 10 * (1 + strings.IndexByte("KMGTPE", m[2][0]))
+	if err != nil || n > ^uint64(0)>>shift {
+		return 0, false
+	}
+	return n << shift, true
+}
