@@ -1,0 +1,252 @@
+package projection
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// Fold returns what to record when the batch follows upon the record, which must
+// hold what Needs named and is changed by the call. now is the CO's clock.
+func (b *Batch) Fold(record Record, now time.Time) Changes {
+	f := &fold{record: record, now: now, Changes: Changes{
+		Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: map[Key]fleet.DeploymentNode{},
+		GoneNodes: map[protocol.NodeID]bool{}, GoneStatuses: map[Key]bool{},
+		Placements: map[protocol.DeploymentName]protocol.PlacementReport{},
+		Apps:       map[protocol.DeploymentName]App{},
+	}}
+	if f.record.Nodes == nil {
+		f.record.Nodes = map[protocol.NodeID]fleet.Node{}
+	}
+	if f.record.Statuses == nil {
+		f.record.Statuses = map[Key]fleet.DeploymentNode{}
+	}
+	for i := range b.reports {
+		f.take(&b.reports[i])
+	}
+	f.Changes.Site = f.record.Site
+	return f.Changes
+}
+
+type fold struct {
+	Changes
+	record Record
+	now    time.Time
+}
+
+func (f *fold) take(r *report) {
+	if r.Kind == protocol.Superseded {
+		return
+	}
+	if r.reason != "" {
+		f.anomaly(r, r.reason)
+		return
+	}
+	switch m := r.message.(type) {
+	case *protocol.Presence:
+		f.presence(r, m)
+	case *protocol.Inventory:
+		f.inventory(r.Node, m)
+		f.event(r, fleet.Event{Node: r.Node})
+	case *protocol.DeploymentStatus:
+		f.report(r, m)
+	case *protocol.PlacementReport:
+		f.placement(r, m)
+	case *protocol.Adopted:
+		f.adopted(r, m)
+	case *protocol.Loss:
+		f.record.Site.Lost = bounded(f.record.Site.Lost + bounded(m.Records))
+		f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("%d %s records (%d bytes) dropped under their limit",
+			m.Records, clean(m.Class), m.Bytes)})
+	case *protocol.Snapshot:
+		f.snapshot(r, m)
+	}
+}
+
+func (f *fold) event(r *report, e fleet.Event) {
+	e.Kind, e.Time, e.SiteTime = string(r.Kind), f.now, siteTime(r.UnixMillis)
+	f.Events = append(f.Events, e)
+}
+
+func (f *fold) anomaly(r *report, reason string) {
+	a := Anomaly{Seq: r.Seq, Kind: protocol.EventKind(clean(string(r.Kind))), Node: r.Node, Reason: reason, Body: r.Body}
+	e := fleet.Event{
+		Kind: string(protocol.AnomalyEvent), Time: f.now, SiteTime: siteTime(r.UnixMillis), Node: r.Node, Message: reason,
+	}
+	if s, ok := r.message.(*protocol.DeploymentStatus); ok && checkStatus(s, s.Node) == "" {
+		a.Deployment, e.Deployment = s.Deployment, s.Deployment
+		a.Node, e.Node = cmp.Or(a.Node, s.Node), cmp.Or(e.Node, s.Node)
+		e.To, e.Code = s.State, protocol.Code(clean(string(s.Code)))
+	}
+	f.Anomalies = append(f.Anomalies, a)
+	f.Events = append(f.Events, e)
+}
+
+func (f *fold) presence(r *report, m *protocol.Presence) {
+	version := clean(m.Version)
+	if r.Kind == protocol.LOStarted {
+		f.record.Site.Version = cmp.Or(version, f.record.Site.Version)
+		f.event(r, fleet.Event{Message: version})
+		return
+	}
+	if r.Node == "" {
+		f.anomaly(r, "a node's presence without a node")
+		return
+	}
+	f.online(r.Node, r.Kind == protocol.NodeOnlineEvent, version)
+	f.event(r, fleet.Event{Node: r.Node, Message: version})
+}
+
+func (f *fold) online(id protocol.NodeID, online bool, version string) {
+	n, known := f.record.Nodes[id]
+	n.ID = id
+	if !known || n.Online != online {
+		at := f.now
+		n.Online, n.ChangedAt = online, &at
+	}
+	n.Version = cmp.Or(version, n.Version)
+	f.setNode(n)
+}
+
+func (f *fold) inventory(id protocol.NodeID, m *protocol.Inventory) {
+	n := f.record.Nodes[id]
+	n.ID, n.Inventory, n.Labels = id, m, m.Labels
+	n.Version = cmp.Or(clean(m.AgentVersion), n.Version)
+	f.setNode(n)
+}
+
+func (f *fold) setNode(n fleet.Node) {
+	f.record.Nodes[n.ID], f.Nodes[n.ID] = n, n
+	delete(f.GoneNodes, n.ID)
+}
+
+func (f *fold) adopted(r *report, m *protocol.Adopted) {
+	message := fmt.Sprintf("generation %d", m.Generation)
+	if r.Kind == protocol.DesiredAdopted {
+		f.record.Site.Adopted = bounded(m.Generation)
+	} else {
+		message += ": " + clean(m.Reason)
+	}
+	f.event(r, fleet.Event{Message: message})
+}
+
+func (f *fold) placement(r *report, m *protocol.PlacementReport) {
+	f.Placements[m.Deployment] = *m
+	f.app(m.Deployment, App{})
+	f.event(r, fleet.Event{Deployment: m.Deployment, Message: clean(m.Problem)})
+}
+
+// app notes that the deployment is spoken of, and of which application.
+func (f *fold) app(d protocol.DeploymentName, app App) {
+	if old := f.Apps[d]; app.ID == "" {
+		app = old
+	}
+	f.Apps[d] = app
+}
+
+// report takes one status, unless it breaks the lifecycle table.
+func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
+	k := Key{m.Deployment, m.Node}
+	old := f.record.Statuses[k]
+	if err := lifecycle.Check(old.State, m.State, m.Actor); err != nil && !f.record.Site.Gap {
+		f.anomaly(r, clean(err.Error()))
+		return
+	}
+	f.status(r, m)
+	f.event(r, fleet.Event{
+		Node: m.Node, Deployment: m.Deployment, From: old.State, To: m.State, Phase: protocol.Phase(clean(string(m.Phase))),
+		Pulled: bounded(m.PulledBytes), Total: bounded(m.TotalBytes), AppVersion: clean(m.AppVersion),
+		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
+	})
+}
+
+// status records a state, and the move to it where it is one.
+func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
+	k := Key{m.Deployment, m.Node}
+	old := f.record.Statuses[k]
+	s := fleet.DeploymentNode{
+		Node: m.Node, State: m.State, Phase: protocol.Phase(clean(string(m.Phase))),
+		PulledBytes: bounded(m.PulledBytes), TotalBytes: bounded(m.TotalBytes),
+		Digest: protocol.Digest(clean(string(m.Digest))), Refused: protocol.Digest(clean(string(m.Refused))),
+		AppVersion: clean(m.AppVersion), Attempt: m.Attempt,
+		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
+		Components: m.Components, UpdatedAt: f.now,
+	}
+	f.record.Statuses[k], f.Statuses[k] = s, s
+	delete(f.GoneStatuses, k)
+	f.app(m.Deployment, App{clean(m.App), clean(m.AppVersion)})
+	if old.State != m.State {
+		f.Transitions = append(f.Transitions, Transition{m.Deployment, fleet.Transition{
+			Time: f.now, SiteTime: siteTime(cmp.Or(m.UnixMillis, r.UnixMillis)), Node: m.Node,
+			From: old.State, To: m.State, Actor: lifecycle.Actor(clean(string(m.Actor))), Digest: s.Digest,
+			AppVersion: s.AppVersion, Attempt: m.Attempt, Code: s.Code, Message: s.Message,
+		}})
+	}
+}
+
+// snapshot replaces the record of the site's nodes and deployments, and closes a
+// gap. Moves that it shows become events, so that whoever watches sees them. The
+// events that were lost were counted when the gap was found.
+func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
+	f.dropMissing(m)
+	for i := range m.Nodes {
+		n := &m.Nodes[i]
+		f.online(n.Node, n.Presence.Online, clean(n.Presence.Version))
+		if n.Inventory.Node != "" || len(n.Inventory.Labels) > 0 {
+			f.inventory(n.Node, &n.Inventory)
+		}
+	}
+	for i := range m.Statuses {
+		s := &m.Statuses[i]
+		old := f.record.Statuses[Key{s.Deployment, s.Node}]
+		f.status(r, s)
+		if old.State != s.State {
+			f.Events = append(f.Events, fleet.Event{
+				Kind: string(protocol.StatusEvent), Time: f.now, SiteTime: siteTime(s.UnixMillis), Node: s.Node, Deployment: s.Deployment,
+				From: old.State, To: s.State, AppVersion: clean(s.AppVersion), Code: protocol.Code(clean(string(s.Code))), Message: clean(s.Message),
+			})
+		}
+	}
+	f.record.Site.Gap = false
+	message := fmt.Sprintf("%d nodes, %d deployment states", len(m.Nodes), len(m.Statuses))
+	if m.Lost > 0 {
+		message += fmt.Sprintf(", after %d events that were lost", m.Lost)
+	}
+	f.event(r, fleet.Event{Message: message})
+}
+
+// dropMissing forgets what the snapshot does not list.
+func (f *fold) dropMissing(m *protocol.Snapshot) {
+	nodes, keys := map[protocol.NodeID]bool{}, map[Key]bool{}
+	for i := range m.Nodes {
+		nodes[m.Nodes[i].Node] = true
+	}
+	for i := range m.Statuses {
+		keys[Key{m.Statuses[i].Deployment, m.Statuses[i].Node}] = true
+	}
+	for id := range f.record.Nodes {
+		if !nodes[id] {
+			delete(f.record.Nodes, id)
+			delete(f.Nodes, id)
+			f.GoneNodes[id] = true
+		}
+	}
+	gone := slices.SortedFunc(maps.Keys(f.record.Statuses), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Node, b.Node))
+	})
+	for _, k := range gone {
+		if keys[k] {
+			continue
+		}
+		delete(f.record.Statuses, k)
+		delete(f.Statuses, k)
+		f.GoneStatuses[k] = true
+		f.app(k.Deployment, App{})
+	}
+}

@@ -1,0 +1,172 @@
+package projection_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/projection"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func empty() projection.Record {
+	return projection.Record{Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: map[projection.Key]fleet.DeploymentNode{}}
+}
+
+// apply changes a record as the database would.
+func apply(r projection.Record, c projection.Changes) projection.Record {
+	r.Site = c.Site
+	for k := range c.GoneNodes {
+		delete(r.Nodes, k)
+	}
+	for k := range c.GoneStatuses {
+		delete(r.Statuses, k)
+	}
+	for k, v := range c.Nodes {
+		r.Nodes[k] = v
+	}
+	for k, v := range c.Statuses {
+		r.Statuses[k] = v
+	}
+	return r
+}
+
+// need keeps of a record only what the batch says that it needs.
+func need(r projection.Record, n projection.Needs) projection.Record {
+	out := empty()
+	out.Site = r.Site
+	for _, id := range n.Nodes {
+		if v, ok := r.Nodes[id]; ok {
+			out.Nodes[id] = v
+		}
+	}
+	for _, k := range n.Statuses {
+		if v, ok := r.Statuses[k]; ok {
+			out.Statuses[k] = v
+		}
+	}
+	if n.All {
+		for k, v := range r.Nodes {
+			out.Nodes[k] = v
+		}
+		for k, v := range r.Statuses {
+			out.Statuses[k] = v
+		}
+	}
+	return out
+}
+
+func genStatus(t *rapid.T) protocol.DeploymentStatus {
+	return protocol.DeploymentStatus{
+		V: 1, Node: protocol.NodeID(rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")),
+		Deployment: protocol.DeploymentName(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "deployment")),
+		State:      rapid.SampledFrom(lifecycle.States).Draw(t, "state"),
+		Actor:      rapid.SampledFrom([]lifecycle.Actor{lifecycle.LO, lifecycle.EN}).Draw(t, "actor"),
+	}
+}
+
+func genEvent(t *rapid.T) protocol.Event {
+	node := protocol.NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "of"))
+	switch kind := rapid.SampledFrom([]protocol.EventKind{
+		protocol.StatusEvent, protocol.StatusEvent, protocol.StatusEvent, protocol.NodeOnlineEvent, protocol.NodeOfflineEvent,
+		protocol.SnapshotEvent, protocol.Superseded, protocol.DesiredAdopted, "novel",
+	}).Draw(t, "kind"); kind {
+	case protocol.StatusEvent:
+		s := genStatus(t)
+		return protocol.Event{Kind: kind, Node: s.Node, Body: protocol.Marshal(s)}
+	case protocol.SnapshotEvent:
+		s := protocol.Snapshot{V: 1, Nodes: []protocol.NodeSnapshot{{Node: node, Presence: protocol.Presence{Online: true}}}}
+		s.Statuses = append(s.Statuses, genStatus(t))
+		return protocol.Event{Kind: kind, Body: protocol.Marshal(s)}
+	case protocol.DesiredAdopted:
+		return protocol.Event{Kind: kind, Body: protocol.Marshal(protocol.Adopted{V: 1, Generation: rapid.Uint64().Draw(t, "generation")})}
+	default:
+		return protocol.Event{Kind: kind, Node: node, Body: protocol.Marshal(protocol.Presence{V: 1})}
+	}
+}
+
+// However the events are cut into batches, the record and what is told are the same.
+func TestCutsDoNotMatter(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.Custom(genEvent), 0, 30).Draw(t, "events")
+		whole := projection.Decode(events).Fold(empty(), now)
+		record, said := empty(), []fleet.Event(nil)
+		for rest := events; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
+			b := projection.Decode(rest[:n])
+			c := b.Fold(need(record, b.Needs()), now)
+			record, said, rest = apply(record, c), append(said, c.Events...), rest[n:]
+		}
+		if diff := cmp.Diff(apply(empty(), whole), record); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := cmp.Diff(whole.Events, said); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// Each recorded move is one of the table's, or came with a snapshot; every event
+// but the superseded is told.
+func TestOnlyLegalMoves(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		events := rapid.SliceOfN(rapid.Custom(genEvent), 0, 30).Filter(func(list []protocol.Event) bool {
+			for _, e := range list {
+				if e.Kind == protocol.SnapshotEvent {
+					return false
+				}
+			}
+			return true
+		}).Draw(t, "events")
+		c := projection.Decode(events).Fold(empty(), now)
+		at := map[string]lifecycle.State{}
+		for _, m := range c.Transitions {
+			key := fmt.Sprint(m.Deployment, m.Node)
+			if m.From != at[key] || m.From == m.To || lifecycle.Check(m.From, m.To, m.Actor) != nil {
+				t.Fatalf("move %+v from %s", m, at[key])
+			}
+			at[key] = m.To
+		}
+		want := 0
+		for _, e := range events {
+			if e.Kind != protocol.Superseded {
+				want++
+			}
+		}
+		if len(c.Events) != want {
+			t.Fatalf("%d events told of %d", len(c.Events), want)
+		}
+	})
+}
+
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	long := make([]byte, 100_000)
+	for i := range long {
+		long[i] = 'x'
+	}
+	s := protocol.DeploymentStatus{
+		V: 1, Node: "n", Deployment: "d", State: lifecycle.Pending, Actor: lifecycle.LO,
+		Message: string(long), Code: "a\x00b", Phase: "\x00", PulledBytes: 1 << 63, UnixMillis: 1 << 60,
+	}
+	c := projection.Decode([]protocol.Event{{Kind: protocol.StatusEvent, Node: "n", UnixMillis: -5, Body: protocol.Marshal(s)}}).Fold(empty(), now)
+	if len(c.Events) != 1 {
+		t.Fatalf("%+v", c)
+	}
+	e := c.Events[0]
+	if len(e.Message) > 8<<10+3 || e.Code != "a\uFFFDb" || e.Phase != "\uFFFD" || e.Pulled != 1<<63-1 || e.SiteTime != nil {
+		t.Errorf("%d bytes, code %q, phase %q, pulled %d, site time %v", len(e.Message), e.Code, e.Phase, e.Pulled, e.SiteTime)
+	}
+	if c.Transitions[0].SiteTime != nil {
+		t.Error("a time that no calendar has")
+	}
+}

@@ -1,0 +1,73 @@
+package co
+
+import (
+	"context"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/catalog"
+	"github.com/colonyfleet/colony/co/desired"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// repo is the deployments repo as the API wants it.
+type repo struct{ *gitops.Repo }
+
+// File returns a file of the head and the last commit that changed it.
+func (r repo) File(ctx context.Context, path string) (content []byte, commit string, err error) {
+	if commit, err = r.FileCommit(ctx, path); err != nil {
+		return nil, "", err
+	}
+	if commit == "" {
+		return nil, "", protocol.Errorf(protocol.NotFound, "the deployments repo has no %s", path)
+	}
+	content, err = r.At(ctx, commit, path)
+	return content, commit, err
+}
+
+// Put commits one file and returns the commit that its history then begins with.
+func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
+	_, err := r.Commit(ctx, gitops.Change{
+		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},
+	})
+	if err != nil || content == nil {
+		return "", err
+	}
+	return r.FileCommit(ctx, path)
+}
+
+// Revisions returns the commits that changed a path, newest first.
+func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, error) {
+	revisions, err := r.History(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]fleet.Revision, len(revisions))
+	for i, v := range revisions {
+		out[i] = fleet.Revision{Commit: v.Commit, Time: v.Time, Author: v.Author, Message: v.Message}
+	}
+	return out, nil
+}
+
+var _ api.Repo = repo{}
+
+// readSnapshot reads the head as the desired loop wants it.
+func readSnapshot(r *gitops.Repo) func(context.Context) (desired.Snapshot, error) {
+	return func(ctx context.Context) (desired.Snapshot, error) {
+		s, err := r.Read(ctx)
+		return desired.Snapshot(s), err
+	}
+}
+
+// importResults are the catalog's results as the API shows them.
+func importResults(results []catalog.Result) []api.ImportResult {
+	out := make([]api.ImportResult, len(results))
+	for i, r := range results {
+		out[i] = api.ImportResult{Path: r.Path, App: r.App, Version: r.Version, Outcome: string(r.Outcome), Warnings: r.Warnings}
+		for _, p := range r.Problems {
+			out[i].Problems = append(out[i].Problems, api.Problem{Path: p.Path, Line: p.Line, Message: p.Message})
+		}
+	}
+	return out
+}
