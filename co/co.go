@@ -153,7 +153,7 @@ func (c *CO) openRegistry(context.Context) error {
 // dialable turns the address of a listener into one that this process can dial.
 func dialable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip.IsUnspecified()) {
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return addr

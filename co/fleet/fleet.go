@@ -15,7 +15,7 @@ type App struct {
 	ID          string   `json:"id" doc:"Margo application id"`
 	Name        string   `json:"name"`
 	Description string   `json:"description,omitempty"`
-	Latest      string   `json:"latest" doc:"the version imported last"`
+	Latest      string   `json:"latest" doc:"the greatest released version; among versions that are not SemVer, the one imported last"`
 	Versions    []string `json:"versions"`
 }
 

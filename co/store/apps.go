@@ -39,14 +39,25 @@ func (s *Store) SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created
 			return sameVersion(ctx, tx, v)
 		}
 		created = true
+		var latest string
+		if err := tx.QueryRow(ctx, `select latest from apps where id = $1 for update`, v.AppID).Scan(&latest); err != nil {
+			return err
+		}
+		if v.Version != latest && !fleet.Newer(v.Version, latest) {
+			return imported(ctx, tx, v)
+		}
 		_, err = tx.Exec(ctx, `update apps set name = $2, description = $3, latest = $4, updated_at = now() where id = $1`,
 			v.AppID, v.Name, v.Description, v.Version)
 		if err != nil {
 			return err
 		}
-		return writeEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppImported, AppVersion: v.Version, Message: v.AppID + " " + v.Version}})
+		return imported(ctx, tx, v)
 	})
 	return created, err
+}
+
+func imported(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
+	return writeEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppImported, AppVersion: v.Version, Message: v.AppID + " " + v.Version}})
 }
 
 func sameVersion(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {

@@ -100,7 +100,7 @@ func TestApps(t *testing.T) {
 	v.Version = "0.9.0"
 	must[bool](t)(s.SaveAppVersion(ctx, v))
 	app := must[fleet.App](t)(s.App(ctx, "hello"))
-	if diff := cmp.Diff(fleet.App{ID: "hello", Name: "Hello", Latest: "0.9.0", Versions: []string{"0.9.0", "1.0.0"}}, app); diff != "" {
+	if diff := cmp.Diff(fleet.App{ID: "hello", Name: "Hello", Latest: "1.0.0", Versions: []string{"0.9.0", "1.0.0"}}, app); diff != "" {
 		t.Error(diff)
 	}
 	_, err = s.AppVersion(ctx, "hello", "3")

@@ -1,0 +1,62 @@
+# Colony. The two commands are `make up` and `make test`; `make help` lists the rest.
+SHELL   := bash
+GO      ?= go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+TOOL    := $(GO) tool -modfile=tools.mod
+SAMPLES := $(notdir $(wildcard examples/images/*))
+
+# Settings of `make up`: make up STATE=/path ARGS='--http 127.0.0.1:9000' DETACH=1
+STATE   ?= /var/lib/colony
+DETACH  ?=
+ARGS    ?=
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## install what is missing on this machine (containerd, runc, CNI plugins, PostgreSQL, git)
+	@scripts/setup
+
+.PHONY: build
+build: ## build bin/colony, bin/colony-en and the samples
+	@mkdir -p bin/samples
+	@echo "building bin/colony, bin/colony-en and the samples ..."
+	@$(BUILD) -o bin/ ./cmd/colony ./cmd/colony-en
+	@$(BUILD) -o bin/samples/ $(SAMPLES:%=./examples/images/%)
+
+.PHONY: up
+up: setup build ## run CO, LO and EN on this machine with a sample application, until Ctrl-C
+	@exec bin/colony up --state-dir '$(STATE)' --samples examples --sample-binaries bin/samples $(if $(DETACH),--detach) $(ARGS)
+
+.PHONY: down
+down: ## stop what `make up DETACH=1` started
+	@bin/colony down --state-dir '$(STATE)'
+
+.PHONY: test
+test: ## everything that must hold, on real parts, with a summary at the end
+	@scripts/setup --with-test-peers
+	@$(MAKE) --no-print-directory build
+	@scripts/test
+
+.PHONY: check
+check: ## vet, staticcheck, gofumpt, deadcode, the architecture
+	$(GO) vet ./...
+	@! $(TOOL) gofumpt -l $$(git ls-files '*.go') | grep . || (echo 'run: make fmt' >&2; exit 1)
+	$(TOOL) staticcheck ./...
+	@! $(TOOL) deadcode -test ./... | grep .
+	$(GO) test -count=1 ./internal/archtest
+
+.PHONY: fmt
+fmt: ## format the code
+	$(TOOL) gofumpt -w $$(git ls-files '*.go')
+
+.PHONY: bench
+bench: setup build ## measure: deploy latency beside ctr run, agent size and memory, journal, store
+	@scripts/bench
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin

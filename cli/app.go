@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+)
+
+func (a *app) appCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "app", Short: "Import and show applications"}
+	cmd.AddCommand(a.appImport(), &cobra.Command{
+		Use: "list", Short: "List the applications", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			apps, err := list[fleet.App](cmd.Context(), a.client(), "/apps", nil)
+			if err != nil {
+				return err
+			}
+			if done, err := a.view().machine(apps); done {
+				return err
+			}
+			var rows [][]string
+			for _, app := range apps {
+				rows = append(rows, []string{app.ID, app.Name, app.Latest, strings.Join(app.Versions, ","), app.Description})
+			}
+			return a.view().table("APP NAME LATEST VERSIONS DESCRIPTION", rows)
+		},
+	}, &cobra.Command{
+		Use: "show APP[@VERSION]", Short: "Show one version of an application: profiles and parameters", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, version, _ := strings.Cut(args[0], "@")
+			if version == "" {
+				var app fleet.App
+				if _, err := a.client().call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id), nil, &app); err != nil {
+					return err
+				}
+				version = app.Latest
+			}
+			var v fleet.AppVersion
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version), nil, &v); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(v); done {
+				return err
+			}
+			return a.showApp(v)
+		},
+	})
+	return cmd
+}
+
+func (a *app) showApp(v fleet.AppVersion) error {
+	if err := a.view().fields("App", v.AppID, "Version", v.Version, "Name", v.Name, "Description", v.Description,
+		"Source", v.Source, "Digest", string(v.Digest), "Imported", age(&v.ImportedAt)+" ago"); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	var rows [][]string
+	for _, p := range v.Profiles {
+		for _, c := range p.Components {
+			rows = append(rows, []string{p.ID, p.Type, c.Name, c.Repository + ":" + c.Revision})
+		}
+	}
+	if err := a.view().table("PROFILE TYPE COMPONENT SOURCE", rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	rows = nil
+	for _, p := range v.Parameters {
+		value := ""
+		if p.Default != nil {
+			value = fmt.Sprint(p.Default)
+		}
+		rows = append(rows, []string{p.Name, value, map[bool]string{true: "yes"}[p.Immutable], p.Description})
+	}
+	return a.view().table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
+}
+
+func (a *app) appImport() *cobra.Command {
+	return &cobra.Command{
+		Use:   "import DIRECTORY|GIT-URL[#REF]|oci://REFERENCE",
+		Short: "Import the application packages of a directory, a git repository or an OCI artifact",
+		Long: `Import every package (a folder with a margo.yaml) that is found. Each is checked
+against the Margo rules; what is wrong is shown with its path and line, and does
+not keep the others from being imported. A version that was imported is
+immutable: the same bytes again change nothing, other bytes are refused.
+
+A directory is read by the CO: it must be on the CO's machine.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			source := args[0]
+			if fi, err := os.Stat(source); err == nil && fi.IsDir() {
+				if source, err = filepath.Abs(source); err != nil {
+					return err
+				}
+			}
+			var answer api.ImportAnswer
+			if _, err := a.client().call(cmd.Context(), http.MethodPost, "/apps", map[string]string{"source": source}, &answer); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(answer.Results); done {
+				return errors.Join(err, importErr(answer))
+			}
+			var rows [][]string
+			for _, r := range answer.Results {
+				rows = append(rows, []string{r.Path, r.App, r.Version, r.Outcome})
+			}
+			if err := a.view().table("PACKAGE APP VERSION RESULT", rows); err != nil {
+				return err
+			}
+			for _, r := range answer.Results {
+				for _, w := range r.Warnings {
+					fmt.Fprintf(a.err, "warning: %s: %s\n", r.Path, w)
+				}
+			}
+			return importErr(answer)
+		},
+	}
+}
+
+// importErr joins the problems of the packages that were not imported.
+func importErr(r api.ImportAnswer) error {
+	var all []error
+	for _, p := range r.Results {
+		if p.Error == "" && len(p.Problems) == 0 {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s: not imported", p.Path)
+		if p.Error != "" {
+			b.WriteString(": " + p.Error)
+		}
+		for _, q := range p.Problems {
+			fmt.Fprintf(&b, "\n  line %d: %s: %s", q.Line, q.Path, q.Message)
+		}
+		all = append(all, errors.New(b.String()))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return usageError{errors.Join(all...)}
+}

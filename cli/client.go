@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+)
+
+// A client speaks to the CO's HTTP API.
+type client struct {
+	base string // without a trailing slash
+	http *http.Client
+}
+
+// A problem is an RFC 9457 answer.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Message  string `json:"message"`
+		Location string `json:"location"`
+	} `json:"errors"`
+}
+
+// Error returns the detail, and each single error on a line of its own.
+func (p *problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.Detail)
+	if p.Detail == "" {
+		b.WriteString(p.Title)
+	}
+	for _, e := range p.Errors {
+		b.WriteString("\n  ")
+		if e.Location != "" {
+			b.WriteString(e.Location + ": ")
+		}
+		b.WriteString(e.Message)
+	}
+	return b.String()
+}
+
+// An unreachable error is an API that does not answer.
+type unreachable struct {
+	base string
+	err  error
+}
+
+// Error says where the API was looked for and how to name another place.
+func (u *unreachable) Error() string {
+	return fmt.Sprintf("the API at %s does not answer (%v): is Colony running (colony up)? Another address goes in --url or COLONY_URL", u.base, u.err)
+}
+
+// Unwrap returns the network error.
+func (u *unreachable) Unwrap() error { return u.err }
+
+// call sends a request and decodes the answer into out, which may be nil. body
+// nil sends none. It returns the response's ETag.
+func (c *client) call(ctx context.Context, method, path string, body, out any) (etag string, err error) {
+	req, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return "", err
+	}
+	return c.send(req, out)
+}
+
+// patch changes what etag names as it was read.
+func (c *client) patch(ctx context.Context, path, etag string, body, out any) error {
+	req, err := c.request(ctx, http.MethodPatch, path, body)
+	if err != nil {
+		return err
+	}
+	if etag != "" {
+		req.Header.Set("If-Match", etag)
+	}
+	_, err = c.send(req, out)
+	return err
+}
+
+func (c *client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+"/api/v1"+path, r)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+func (c *client) send(req *http.Request, out any) (etag string, err error) {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return "", c.away(req.Context(), err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if err != nil {
+		return "", c.away(req.Context(), err)
+	}
+	if resp.StatusCode >= 300 {
+		return "", asProblem(resp, b)
+	}
+	if out != nil && len(b) > 0 {
+		if err := json.Unmarshal(b, out); err != nil {
+			return "", fmt.Errorf("answer of %s %s: %w", req.Method, req.URL.Path, err)
+		}
+	}
+	return resp.Header.Get("ETag"), nil
+}
+
+func (c *client) away(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &unreachable{c.base, err}
+}
+
+func asProblem(resp *http.Response, body []byte) error {
+	p := &problem{Status: resp.StatusCode}
+	if json.Unmarshal(body, p) != nil || p.Title == "" {
+		p.Title = strings.TrimSpace(resp.Status + " " + string(body[:min(len(body), 300)]))
+	}
+	p.Status = resp.StatusCode
+	return p
+}
+
+// list fetches all pages of a list.
+func list[T any](ctx context.Context, c *client, path string, query url.Values) ([]T, error) {
+	all := []T{}
+	if query == nil {
+		query = url.Values{}
+	}
+	for {
+		var page struct {
+			Items []T    `json:"items"`
+			Next  string `json:"next"`
+		}
+		if _, err := c.call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Next == "" {
+			return all, nil
+		}
+		query.Set("cursor", page.Next)
+	}
+}
+
+// errStreamEnd is the end of an event stream that the server closed.
+var errStreamEnd = errors.New("the event stream ended")
+
+// events calls each with every event from after on, until each reports false,
+// ctx ends, or the server refuses. It connects again after a broken stream.
+func (c *client) events(ctx context.Context, query url.Values, after int64, each func(fleet.Event) (more bool)) error {
+	for {
+		more, err := c.stream(ctx, query, &after, each)
+		if !more || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, refused := errors.AsType[*problem](err); refused {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// stream reads one server-sent event stream (WHATWG HTML, section 9.2).
+func (c *client) stream(ctx context.Context, query url.Values, after *int64, each func(fleet.Event) bool) (more bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1/events?"+query.Encode(), nil)
+	if err != nil {
+		return false, fmt.Errorf("address of the API: %w", err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if *after >= 0 {
+		req.Header.Set("Last-Event-ID", strconv.FormatInt(*after, 10))
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return true, c.away(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		return true, asProblem(resp, b)
+	}
+	var data strings.Builder
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if rest, ok := strings.CutPrefix(line, "data:"); ok {
+			data.WriteString(strings.TrimPrefix(rest, " "))
+			continue
+		}
+		if line != "" || data.Len() == 0 {
+			continue
+		}
+		var e fleet.Event
+		if err := json.Unmarshal([]byte(data.String()), &e); err != nil {
+			return true, fmt.Errorf("event stream: %w", err)
+		}
+		data.Reset()
+		*after = e.ID
+		if !each(e) {
+			return false, nil
+		}
+	}
+	return true, errors.Join(errStreamEnd, lines.Err())
+}

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+type deployFlags struct {
+	site, name, profile, node string
+	nodes, set                []string
+	replicas, attempts        uint32
+	backoff                   time.Duration
+	noRollback, wait          bool
+	timeout                   time.Duration
+}
+
+func (a *app) deployCommand() *cobra.Command {
+	var f deployFlags
+	cmd := &cobra.Command{
+		Use:   "deploy APP[@VERSION] --site SITE",
+		Short: "Deploy an application to a site, or update what runs there under the same name",
+		Long: `Deploy an application to a site. Where the site has a deployment of that name,
+it is updated: parameters that are not given keep their values.
+
+With --wait the command shows the way to INSTALLED and ends with exit code 6
+where the deployment ends FAILED or is rolled back instead.`,
+		Example: `  colony deploy hello --site local --set addressee=Factory --wait
+  colony deploy hello@1.1.0 --site plant --nodes line=3,role=gateway --replicas 2`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(args[0])
+			if err != nil {
+				return err
+			}
+			return a.deploy(cmd.Context(), req, f)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.site, "site", "", "the site (required)")
+	_ = cmd.MarkFlagRequired("site")
+	fl.StringVar(&f.name, "name", "", "name of the deployment (default: the app's)")
+	fl.StringVar(&f.profile, "profile", "", "deployment profile (default: the first that Colony can run)")
+	fl.StringVar(&f.node, "node", "", "only this node")
+	fl.StringSliceVar(&f.nodes, "nodes", nil, "only nodes with these labels, as key=value")
+	fl.Uint32Var(&f.replicas, "replicas", 0, "on so many of the nodes that match (default: all of them)")
+	fl.StringArrayVar(&f.set, "set", nil, "set a parameter, as name=value; the value is read as YAML")
+	fl.Uint32Var(&f.attempts, "attempts", 0, "how often a version is tried before it is given up (default 3)")
+	fl.DurationVar(&f.backoff, "backoff", 0, "wait before the second attempt, doubled for each further one (default 10s)")
+	fl.BoolVar(&f.noRollback, "no-rollback", false, "leave a version that was given up FAILED")
+	fl.BoolVar(&f.wait, "wait", false, "wait until it is INSTALLED")
+	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}
+
+func (f deployFlags) request(target string) (api.NewDeployment, error) {
+	app, version, _ := strings.Cut(target, "@")
+	req := api.NewDeployment{Site: f.site, Name: f.name, App: app, Change: api.Change{
+		Version: version, Profile: f.profile, Node: f.node, Replicas: f.replicas,
+	}}
+	for _, kv := range f.nodes {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return req, usageError{fmt.Errorf("--nodes %q: want key=value", kv)}
+		}
+		if req.Nodes == nil {
+			req.Nodes = map[string]string{}
+		}
+		req.Nodes[k] = v
+	}
+	for _, kv := range f.set {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return req, usageError{fmt.Errorf("--set %q: want name=value", kv)}
+		}
+		if req.Parameters == nil {
+			req.Parameters = map[string]any{}
+		}
+		req.Parameters[k] = parameterValue(v)
+	}
+	if f.attempts > 0 || f.backoff > 0 || f.noRollback {
+		req.Policy = &api.Policy{Attempts: f.attempts}
+		if f.backoff > 0 {
+			req.Policy.Backoff = f.backoff.String()
+		}
+		if f.noRollback {
+			req.Policy.Rollback = new(false)
+		}
+	}
+	return req, nil
+}
+
+// deploy creates the deployment, or updates it where the name is taken.
+func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) error {
+	c := a.client()
+	mark, err := lastEvent(ctx, c)
+	if err != nil {
+		return err
+	}
+	name := req.Name
+	if name == "" {
+		name = req.App
+	}
+	path := "/deployments/" + url.PathEscape(req.Site) + "/" + url.PathEscape(name)
+	var before, d fleet.Deployment
+	etag, err := c.call(ctx, http.MethodGet, path, nil, &before)
+	switch {
+	case err == nil && !before.Archived && before.App == req.App:
+		err = c.patch(ctx, path, etag, req.Change, &d)
+	case err == nil || isNotFound(err):
+		_, err = c.call(ctx, http.MethodPost, "/deployments", req, &d)
+	}
+	if err != nil {
+		return err
+	}
+	if f.wait {
+		return a.waitInstalled(ctx, change{before: before.Commit, asked: d, mark: mark}, f.timeout)
+	}
+	if done, err := a.view().machine(d); done {
+		return err
+	}
+	fmt.Fprintf(a.out, "%s/%s: %s %s, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
+	return nil
+}
+
+func isNotFound(err error) bool {
+	p, ok := err.(*problem)
+	return ok && p.Status == http.StatusNotFound
+}
+
+// A change is what waitInstalled waits for.
+type change struct {
+	before string           // commit before the change, "" where there was none
+	asked  fleet.Deployment // as the API answered
+	mark   int64            // the newest event before the change
+}
+
+// recorded reports whether now is the record after the change, and not the one
+// from before it: the record follows the repo a moment later.
+func (ch change) recorded(now fleet.Deployment) bool {
+	return now.Commit == ch.asked.Commit || now.Commit != ch.before && !now.Archived
+}
+
+// waitInstalled shows the events of a deployment until it is stable at the
+// version that was asked for, or failed for good.
+func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, d := a.client(), ch.asked
+	path := "/deployments/" + url.PathEscape(string(d.Site)) + "/" + url.PathEscape(string(d.Name))
+	var verdict error
+	settled := func() bool {
+		var now fleet.Deployment
+		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil || !ch.recorded(now) {
+			return false
+		}
+		done, err := judge(now)
+		if done {
+			d, verdict = now, err
+		}
+		return done
+	}
+	if err := a.followUntil(ctx, d, ch.mark, settled); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return failure{fmt.Errorf("%s/%s is not INSTALLED after %s; see: colony deployment show %[1]s/%[2]s", d.Site, d.Name, timeout)}
+		}
+		return err
+	}
+	if verdict != nil {
+		return failure{verdict}
+	}
+	if done, err := a.view().machine(d); done {
+		return err
+	}
+	fmt.Fprintf(a.out, "%s/%s: %s %s is INSTALLED on %d of %d nodes\n", d.Site, d.Name, d.App, d.AppVersion, d.Counts[lifecycle.Installed], len(d.Nodes))
+	return nil
+}
+
+// followUntil shows the events of a deployment from mark on until settled
+// reports true. It asks again now and then even without an event: the record may
+// change in a way that makes none, as when a deployment is updated to what it is.
+func (a *app) followUntil(ctx context.Context, d fleet.Deployment, mark int64, settled func() bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	events, failed := make(chan fleet.Event), make(chan error, 1)
+	go func() {
+		defer close(events)
+		query := url.Values{"site": {string(d.Site)}, "deployment": {string(d.Name)}}
+		failed <- a.client().events(ctx, query, mark, func(e fleet.Event) bool {
+			select {
+			case events <- e:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	}()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for !settled() {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return <-failed
+			}
+			a.progress(e)
+		case <-tick.C:
+		}
+	}
+	cancel(nil)
+	for range events { // until the reader has ended
+	}
+	return nil
+}
+
+// judge reports whether a deployment has come to rest, and the error if not well.
+func judge(d fleet.Deployment) (settled bool, err error) {
+	if d.Problem != "" {
+		return true, fmt.Errorf("%s/%s: %s%s", d.Site, d.Name, d.Problem, reasons(d.Rejected))
+	}
+	if len(d.Nodes) == 0 || d.Digest == "" {
+		return false, nil
+	}
+	rolledBack := ""
+	for _, n := range d.Nodes {
+		switch {
+		case n.State == lifecycle.Installed && n.Digest == d.Digest:
+		case n.State == lifecycle.Installed && n.Refused == d.Digest:
+			rolledBack = fmt.Sprintf("node %s went back to %s: %s: %s", n.Node, n.AppVersion, n.Code, n.Message)
+		case n.State == lifecycle.Failed && n.Refused == d.Digest:
+			rolledBack = fmt.Sprintf("node %s gave up: %s: %s", n.Node, n.Code, n.Message)
+		default:
+			return false, nil
+		}
+	}
+	if rolledBack != "" {
+		return true, fmt.Errorf("%s/%s: %s", d.Site, d.Name, rolledBack)
+	}
+	return true, nil
+}
+
+func reasons(rejected map[string]string) string {
+	var b strings.Builder
+	for _, line := range strings.Split(pairs(rejected), ",") {
+		if node, why, ok := strings.Cut(line, "="); ok {
+			fmt.Fprintf(&b, "\n  %s: %s", node, why)
+		}
+	}
+	return b.String()
+}
+
+// progress shows an event on the error stream, so that the answer stays clean.
+func (a *app) progress(e fleet.Event) { fmt.Fprintln(a.err, eventLine(e)) }

@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+func (a *app) deploymentCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "deployment", Aliases: []string{"deployments"}, Short: "Show, watch, roll back and delete deployments"}
+	cmd.AddCommand(a.deploymentList(), a.deploymentShow(), a.deploymentWatch(), a.deploymentHistory(), a.deploymentRollback(), a.deploymentRetry(), a.deploymentDelete())
+	return cmd
+}
+
+// deploymentPath returns the API path of the deployment that a user names as SITE/NAME.
+func deploymentPath(arg string) (string, error) {
+	site, name, err := pair(arg, "SITE/DEPLOYMENT")
+	return "/deployments/" + site + "/" + name, err
+}
+
+func (a *app) deploymentList() *cobra.Command {
+	var site, application, state string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the deployments", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{}
+			for k, v := range map[string]string{"site": site, "app": application, "state": strings.ToUpper(state)} {
+				if v != "" {
+					query.Set(k, v)
+				}
+			}
+			all, err := list[fleet.Deployment](cmd.Context(), a.client(), "/deployments", query)
+			if err != nil {
+				return err
+			}
+			if done, err := a.view().machine(all); done {
+				return err
+			}
+			var rows [][]string
+			for _, d := range all {
+				rows = append(rows, []string{string(d.Site), string(d.Name), d.App, d.AppVersion, string(d.State), pairs(d.Counts), age(&d.UpdatedAt)})
+			}
+			return a.view().table("SITE NAME APP VERSION STATE NODES UPDATED", rows)
+		},
+	}
+	cmd.Flags().StringVar(&site, "site", "", "only of this site")
+	cmd.Flags().StringVar(&application, "app", "", "only of this application")
+	cmd.Flags().StringVar(&state, "state", "", "only in this state")
+	return cmd
+}
+
+func (a *app) deploymentShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show SITE/DEPLOYMENT", Short: "Show one deployment on each of its nodes", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := deploymentPath(args[0])
+			if err != nil {
+				return err
+			}
+			var d fleet.Deployment
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, path, nil, &d); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(d); done {
+				return err
+			}
+			return a.showDeployment(d)
+		},
+	}
+}
+
+func (a *app) showDeployment(d fleet.Deployment) error {
+	archived := ""
+	if d.Archived {
+		archived = "yes"
+	}
+	if err := a.view().fields("Deployment", string(d.Site)+"/"+string(d.Name), "App", d.App+" "+d.AppVersion, "Profile", d.Profile,
+		"State", string(d.State), "Digest", d.Digest.Short(), "Commit", d.Commit, "Archived", archived, "Problem", d.Problem); err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, n := range d.Nodes {
+		why := strings.TrimSpace(string(n.Code) + " " + n.Message)
+		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), strconv.Itoa(int(n.Attempt)), age(&n.UpdatedAt), why})
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(a.out)
+		if err := a.view().table("NODE STATE PHASE VERSION DIGEST ATTEMPT UPDATED REASON", rows); err != nil {
+			return err
+		}
+	}
+	rows = nil
+	for _, n := range d.Nodes {
+		for _, c := range n.Components {
+			rows = append(rows, []string{string(n.Node), c.Component, c.Container, c.State, strconv.Itoa(int(c.ExitCode)), strconv.Itoa(int(c.Restarts)), c.Message})
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(a.out)
+		if err := a.view().table("NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", rows); err != nil {
+			return err
+		}
+	}
+	if text := reasons(d.Rejected); text != "" {
+		fmt.Fprintln(a.out, "\nNot chosen:"+text)
+	}
+	return nil
+}
+
+func (a *app) deploymentWatch() *cobra.Command {
+	return &cobra.Command{
+		Use: "watch SITE/DEPLOYMENT", Short: "Follow a deployment live until interrupted", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, name, err := pair(args[0], "SITE/DEPLOYMENT")
+			if err != nil {
+				return err
+			}
+			c := a.client()
+			var d fleet.Deployment
+			if _, err := c.call(cmd.Context(), http.MethodGet, "/deployments/"+site+"/"+name, nil, &d); err != nil {
+				return err
+			}
+			mark, err := lastEvent(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if a.format == "table" {
+				fmt.Fprintf(a.out, "%s/%s: %s %s, %s\n", d.Site, d.Name, d.App, d.AppVersion, d.State)
+			}
+			return c.events(cmd.Context(), url.Values{"site": {site}, "deployment": {name}}, mark, a.printEvent)
+		},
+	}
+}
+
+func (a *app) deploymentHistory() *cobra.Command {
+	return &cobra.Command{
+		Use: "history SITE/DEPLOYMENT", Short: "Show its revisions in git and its moves on each node", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := deploymentPath(args[0])
+			if err != nil {
+				return err
+			}
+			var h api.History
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, path+"/history", nil, &h); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(h); done {
+				return err
+			}
+			var rows [][]string
+			for _, r := range h.Revisions {
+				rows = append(rows, []string{fmt.Sprintf("%.12s", r.Commit), r.Time.Local().Format(time.DateTime), r.AppVersion, r.Author, r.Message})
+			}
+			if err := a.view().table("COMMIT TIME VERSION AUTHOR MESSAGE", rows); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.out)
+			rows = nil
+			for _, t := range h.Transitions {
+				rows = append(rows, []string{t.Time.Local().Format(time.DateTime), string(t.Node), string(t.From), string(t.To), t.AppVersion, strings.TrimSpace(string(t.Code) + " " + t.Message)})
+			}
+			return a.view().table("TIME NODE FROM TO VERSION REASON", rows)
+		},
+	}
+}
+
+func (a *app) deploymentRollback() *cobra.Command {
+	var to string
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "rollback SITE/DEPLOYMENT", Short: "Return to the revision before this one, or to the one that --to names", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := deploymentPath(args[0])
+			if err != nil {
+				return err
+			}
+			c := a.client()
+			mark, err := lastEvent(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			body := map[string]string{}
+			if to != "" {
+				body["to"] = to
+			}
+			var before, d fleet.Deployment
+			if _, err := c.call(cmd.Context(), http.MethodGet, path, nil, &before); err != nil {
+				return err
+			}
+			if _, err := c.call(cmd.Context(), http.MethodPost, path+"/rollback", body, &d); err != nil {
+				return err
+			}
+			if wait {
+				return a.waitInstalled(cmd.Context(), change{before: before.Commit, asked: d, mark: mark}, timeout)
+			}
+			if done, err := a.view().machine(d); done {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s/%s: back to %s %s, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "commit to return to (see colony deployment history)")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is INSTALLED")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}
+
+func (a *app) deploymentRetry() *cobra.Command {
+	return &cobra.Command{
+		Use: "retry SITE/DEPLOYMENT", Short: "Try again a version that was given up", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := deploymentPath(args[0])
+			if err != nil {
+				return err
+			}
+			var d fleet.Deployment
+			if _, err := a.client().call(cmd.Context(), http.MethodPost, path+"/retry", struct{}{}, &d); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(d); done {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s/%s: %s %s is tried again, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
+			return nil
+		},
+	}
+}
+
+func (a *app) deploymentDelete() *cobra.Command {
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "delete SITE/DEPLOYMENT", Short: "Remove a deployment from its site, volumes included", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := deploymentPath(args[0])
+			if err != nil {
+				return err
+			}
+			c := a.client()
+			mark, err := lastEvent(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if _, err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+				return err
+			}
+			if !wait {
+				fmt.Fprintf(a.out, "%s: removed from the deployments repo\n", args[0])
+				return nil
+			}
+			return a.waitDeleted(cmd, args[0], mark, timeout)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is gone from every node")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}
+
+func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	c := a.client()
+	path, err := deploymentPath(arg)
+	if err != nil {
+		return err
+	}
+	gone := func() bool {
+		var d fleet.Deployment
+		_, err := c.call(ctx, http.MethodGet, path, nil, &d)
+		return isNotFound(err) || err == nil && d.Archived
+	}
+	site, name, _ := strings.Cut(arg, "/")
+	d := fleet.Deployment{Site: protocol.SiteID(site), Name: protocol.DeploymentName(name)}
+	if err := a.followUntil(ctx, d, mark, gone); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return failure{fmt.Errorf("%s is not gone after %s; see: colony deployment show %s", arg, timeout, arg)}
+		}
+		return err
+	}
+	fmt.Fprintf(a.out, "%s: %s\n", arg, lifecycle.Deleted)
+	return nil
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	var follow bool
+	var limit int
+	filter := map[string]*string{"site": new(""), "node": new(""), "deployment": new(""), "kind": new("")}
+	cmd := &cobra.Command{
+		Use: "events", Short: "Show what happened, newest last", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{}
+			for k, v := range filter {
+				if *v != "" {
+					query.Set(k, *v)
+				}
+			}
+			c := a.client()
+			mark, err := lastEvent(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			events, err := tail(cmd.Context(), c, query, limit)
+			if err != nil {
+				return err
+			}
+			for _, e := range events {
+				a.printEvent(e)
+			}
+			if !follow {
+				return nil
+			}
+			if len(events) > 0 {
+				mark = max(mark, events[len(events)-1].ID)
+			}
+			return c.events(cmd.Context(), query, mark, a.printEvent)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events as they come")
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many past events to show")
+	for _, k := range []string{"site", "node", "deployment", "kind"} {
+		cmd.Flags().StringVar(filter[k], k, "", "only of this "+k)
+	}
+	return cmd
+}
+
+// tail returns the newest events that match, oldest first.
+func tail(ctx context.Context, c *client, query url.Values, limit int) ([]fleet.Event, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	q := url.Values{"newest": {"true"}, "limit": {fmt.Sprint(limit)}}
+	for k, v := range query {
+		q[k] = v
+	}
+	var page struct {
+		Items []fleet.Event `json:"items"`
+	}
+	_, err := c.call(ctx, http.MethodGet, "/events?"+q.Encode(), nil, &page)
+	return page.Items, err
+}
+
+// lastEvent returns the id of the newest event there is, 0 if none.
+func lastEvent(ctx context.Context, c *client) (int64, error) {
+	events, err := tail(ctx, c, nil, 1)
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	return events[len(events)-1].ID, nil
+}
+
+// printEvent writes one event: a line, or a JSON or YAML document.
+func (a *app) printEvent(e fleet.Event) bool {
+	switch a.format {
+	case "json":
+		_ = json.NewEncoder(a.out).Encode(e)
+	case "yaml":
+		fmt.Fprintln(a.out, "---")
+		_, _ = a.view().machine(e)
+	default:
+		fmt.Fprintln(a.out, eventLine(e))
+	}
+	return true
+}
+
+// eventLine is an event in one line.
+func eventLine(e fleet.Event) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %-18s", e.Time.Local().Format("15:04:05.000"), e.Kind)
+	where := []string{}
+	for _, w := range []string{string(e.Site), string(e.Node), string(e.Deployment)} {
+		if w != "" {
+			where = append(where, w)
+		}
+	}
+	b.WriteString(" " + strings.Join(where, "/"))
+	if e.To != "" {
+		if e.From != "" && e.From != e.To {
+			fmt.Fprintf(&b, "  %s → %s", e.From, e.To)
+		} else {
+			fmt.Fprintf(&b, "  %s", e.To)
+		}
+	}
+	if e.Phase != "" {
+		fmt.Fprintf(&b, " %s", e.Phase)
+		if e.Total > 0 {
+			fmt.Fprintf(&b, " %s of %s", size(e.Pulled), size(e.Total))
+		}
+	}
+	if e.AppVersion != "" {
+		fmt.Fprintf(&b, "  %s", e.AppVersion)
+	}
+	if e.Code != "" {
+		fmt.Fprintf(&b, "  %s", e.Code)
+	}
+	if e.Message != "" {
+		fmt.Fprintf(&b, "  %s", e.Message)
+	}
+	return b.String()
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show whether Colony works and what it runs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s api.Status
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/status", nil, &s); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(s); done {
+				return err
+			}
+			return a.showStatus(s)
+		},
+	}
+}
+
+func (a *app) showStatus(s api.Status) error {
+	if err := a.view().fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
+		"Nodes", fmt.Sprintf("%d, %d online", s.Nodes, s.NodesOnline), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments)); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(s.Parts)) {
+		rows = append(rows, []string{name, s.Parts[name]})
+	}
+	return a.view().table("PART STATE", rows)
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/fleet"
+)
+
+func (a *app) siteCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "site", Short: "Show sites"}
+	cmd.AddCommand(&cobra.Command{
+		Use: "list", Short: "List the sites", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sites, err := list[fleet.Site](cmd.Context(), a.client(), "/sites", nil)
+			if err != nil {
+				return err
+			}
+			if done, err := a.view().machine(sites); done {
+				return err
+			}
+			var rows [][]string
+			for _, s := range sites {
+				rows = append(rows, []string{
+					string(s.ID), onOff(s.Online), age(s.OnlineSince), fmt.Sprintf("%d/%d", s.NodesOnline, s.Nodes),
+					strconv.Itoa(s.Deployments), fmt.Sprintf("%d/%d", s.Adopted, s.Generation),
+				})
+			}
+			return a.view().table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED", rows)
+		},
+	}, &cobra.Command{
+		Use: "show SITE", Short: "Show one site", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s fleet.Site
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/sites/"+url.PathEscape(args[0]), nil, &s); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(s); done {
+				return err
+			}
+			return a.view().fields("Site", string(s.ID), "State", onOff(s.Online), "Since", age(s.OnlineSince), "Version", s.Version,
+				"Nodes", fmt.Sprintf("%d, %d online", s.Nodes, s.NodesOnline), "Deployments", strconv.Itoa(s.Deployments),
+				"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
+				"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
+				"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt))
+		},
+	})
+	return cmd
+}
+
+func (a *app) nodeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "Show gateways"}
+	var site string
+	ls := &cobra.Command{
+		Use: "list", Short: "List the nodes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{}
+			if site != "" {
+				query.Set("site", site)
+			}
+			nodes, err := list[fleet.Node](cmd.Context(), a.client(), "/nodes", query)
+			if err != nil {
+				return err
+			}
+			if done, err := a.view().machine(nodes); done {
+				return err
+			}
+			var rows [][]string
+			for _, n := range nodes {
+				row := []string{string(n.Site), string(n.ID), onOff(n.Online), age(n.ChangedAt), "", "", "", pairs(n.Labels)}
+				if inv := n.Inventory; inv != nil {
+					row[4], row[5], row[6] = inv.Architecture, strconv.Itoa(int(inv.Cores)), size(inv.MemoryBytes)
+				}
+				rows = append(rows, row)
+			}
+			return a.view().table("SITE NODE STATE SINCE ARCH CORES MEMORY LABELS", rows)
+		},
+	}
+	ls.Flags().StringVar(&site, "site", "", "only nodes of this site")
+	cmd.AddCommand(ls, &cobra.Command{
+		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, node, err := pair(args[0], "SITE/NODE")
+			if err != nil {
+				return err
+			}
+			var n fleet.Node
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/nodes/"+site+"/"+node, nil, &n); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(n); done {
+				return err
+			}
+			return a.showNode(n)
+		},
+	})
+	return cmd
+}
+
+func (a *app) showNode(n fleet.Node) error {
+	rows := []string{
+		"Node", string(n.Site) + "/" + string(n.ID), "State", onOff(n.Online), "Since", age(n.ChangedAt), "Agent", n.Version, "Labels", pairs(n.Labels),
+	}
+	if inv := n.Inventory; inv != nil {
+		rows = append(rows, "Hostname", inv.Hostname, "System", inv.OS, "Kernel", inv.Kernel, "Architecture", inv.Architecture,
+			"Hardware", strings.TrimSpace(inv.Vendor+" "+inv.Model), "Serial", inv.Serial,
+			"CPU", fmt.Sprintf("%s, %d cores", inv.CPUModel, inv.Cores), "Memory", size(inv.MemoryBytes), "Engine", inv.Engine+" "+inv.EngineVersion)
+		for _, d := range inv.Disks {
+			rows = append(rows, "Disk", fmt.Sprintf("%s %s %s %s", d.Mount, d.Device, d.FileSystem, size(d.TotalBytes)))
+		}
+		for _, i := range inv.Interfaces {
+			rows = append(rows, "Interface", fmt.Sprintf("%s %s %s %s", i.Name, i.Type, i.MAC, strings.Join(i.Addresses, " ")))
+		}
+		for _, p := range inv.Peripherals {
+			rows = append(rows, "Peripheral", strings.TrimSpace(fmt.Sprintf("%s %s %s %s", p.Type, p.Path, p.Manufacturer, p.Model)))
+		}
+	}
+	return a.view().fields(rows...)
+}
+
+// pair splits "left/right".
+func pair(s, form string) (left, right string, err error) {
+	left, right, ok := strings.Cut(s, "/")
+	if !ok || left == "" || right == "" || strings.Contains(right, "/") {
+		return "", "", usageError{fmt.Errorf("%q: want %s", s, form)}
+	}
+	return url.PathEscape(left), url.PathEscape(right), nil
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A view writes answers in the format that the user chose: table, json or yaml.
+type view struct {
+	out    io.Writer
+	format string
+}
+
+// table writes a table with a header, columns separated by tabs in each row.
+func (v view) table(header string, rows [][]string) error {
+	w := tabwriter.NewWriter(v.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
+	for _, row := range rows {
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// machine writes value as JSON or YAML and reports true, or reports false where
+// the user wants a table.
+func (v view) machine(value any) (bool, error) {
+	switch v.format {
+	case "json":
+		enc := json.NewEncoder(v.out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return true, enc.Encode(value)
+	case "yaml":
+		// By way of JSON, so that both formats have the same field names.
+		b, err := json.Marshal(value)
+		if err != nil {
+			return true, err
+		}
+		var plain any
+		if err := yaml.Unmarshal(b, &plain); err != nil {
+			return true, err
+		}
+		enc := yaml.NewEncoder(v.out)
+		enc.SetIndent(2)
+		return true, enc.Encode(plain)
+	}
+	return false, nil
+}
+
+// fields writes names and values below each other.
+func (v view) fields(pairs ...string) error {
+	w := tabwriter.NewWriter(v.out, 0, 8, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], pairs[i+1])
+		}
+	}
+	return w.Flush()
+}
+
+// age says how long ago t was, for people.
+func age(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	d := time.Since(*t)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
+// size says a number of bytes, for people.
+func size(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	div, exp := uint64(unit), 0
+	for m := n / unit; m >= unit; m /= unit {
+		div *= unit
+		exp++
+	}
+	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTPE"[exp])
+}
+
+func onOff(online bool) string {
+	if online {
+		return "online"
+	}
+	return "offline"
+}
+
+// pairs writes a map as k=v, sorted.
+func pairs[K ~string, V any](m map[K]V) string {
+	out := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s=%v", k, m[k]))
+	}
+	return strings.Join(out, ",")
+}

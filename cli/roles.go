@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/lo"
+)
+
+// stopTimeout bounds the end of a role.
+const stopTimeout = 15 * time.Second
+
+// A tier is a CO, an LO or an EN.
+type tier interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+	Failed() <-chan error
+}
+
+// roleFlags are the flags that every role has; the rest is in its configuration file.
+type roleFlags struct {
+	config, level string
+}
+
+func (f *roleFlags) add(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration file (required; see docs/configuration.md)")
+	cmd.Flags().StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	_ = cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+// logger writes JSON lines.
+func logger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", level)}
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+}
+
+func (a *app) coCommand(version string) *cobra.Command {
+	var f roleFlags
+	return f.add(&cobra.Command{
+		Use: "co", Short: "Run a Central Orchestrator",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := co.DefaultOptions()
+			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
+				o.Logger, o.Version = log, version
+				return co.New(o)
+			})
+		},
+	})
+}
+
+func (a *app) loCommand(version string) *cobra.Command {
+	var f roleFlags
+	return f.add(&cobra.Command{
+		Use: "lo", Short: "Run the Local Orchestrator of a site",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := lo.DefaultOptions()
+			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
+				o.Logger, o.Version = log, version
+				return lo.New(o)
+			})
+		},
+	})
+}
+
+func (a *app) enCommand(version string) *cobra.Command {
+	var f roleFlags
+	return f.add(&cobra.Command{
+		Use: "en", Short: "Run the agent of a gateway (colony-en is the same, smaller)",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := en.DefaultOptions()
+			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
+				o.Logger, o.Version = log, version
+				return en.New(o)
+			})
+		},
+	})
+}
+
+// role reads the configuration into options, makes the tier, and runs it until
+// it fails or the process is asked to stop.
+func (a *app) role(ctx context.Context, f roleFlags, options any, make func(*slog.Logger) (tier, error)) error {
+	if err := configfile.Load(f.config, options); err != nil {
+		return usageError{err}
+	}
+	log, err := logger(a.err, f.level)
+	if err != nil {
+		return err
+	}
+	t, err := make(log)
+	if err != nil {
+		return usageError{err}
+	}
+	if err := t.Start(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-t.Failed():
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return errors.Join(err, t.Stop(stopCtx))
+}

@@ -1,0 +1,159 @@
+// Package cli is the command line of Colony: the roles (colony up, co, lo, en)
+// and the client of the CO's API. Its exit codes are in the help of the root
+// command.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, as the help of the root command says them.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnavailable = 5
+	exitFailed      = 6
+)
+
+const defaultURL = "http://127.0.0.1:8080"
+
+// app is what every command shares.
+type app struct {
+	url    string
+	format string
+	out    io.Writer
+	err    io.Writer
+}
+
+// A usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+// A failure is a deployment that ended FAILED, or a rollback of one.
+type failure struct{ error }
+
+// Main runs the command line args and returns the exit code. version is shown by --version.
+func Main(ctx context.Context, version string, args []string) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{out: os.Stdout, err: os.Stderr}
+	root := a.root(version)
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(a.err, "colony:", err)
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return exitOK
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[failure](err); ok {
+		return exitFailed
+	}
+	if _, ok := errors.AsType[*unreachable](err); ok {
+		return exitUnavailable
+	}
+	if p, ok := errors.AsType[*problem](err); ok {
+		switch p.Status {
+		case http.StatusNotFound:
+			return exitNotFound
+		case http.StatusConflict, http.StatusPreconditionFailed:
+			return exitConflict
+		case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+			return exitUnavailable
+		case http.StatusBadRequest, http.StatusUnprocessableEntity:
+			return exitUsage
+		}
+	}
+	return exitError
+}
+
+func (a *app) root(version string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "colony",
+		Short: "Run applications and firmware on a fleet of industrial gateways",
+		Long: `Colony runs applications on gateways behind links that fail: a Central
+Orchestrator (CO), a Local Orchestrator (LO) at each site, and an Execution Node
+agent (EN) on each gateway. "colony up" runs all three on this machine.
+
+Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
+4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed.`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.format != "table" && a.format != "json" && a.format != "yaml" {
+				return usageError{fmt.Errorf("--output %q: want table, json or yaml", a.format)}
+			}
+			return nil
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	})
+	url := os.Getenv("COLONY_URL")
+	if url == "" {
+		url = defaultURL
+	}
+	root.PersistentFlags().StringVar(&a.url, "url", url, "address of the CO's API (or COLONY_URL)")
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "format of the answer: table, json or yaml")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
+	root.AddCommand(a.appCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
+	wrapArgs(root)
+	return root
+}
+
+// wrapArgs makes a wrong number of arguments, or an unknown subcommand, a usage error.
+func wrapArgs(cmd *cobra.Command) {
+	check := cmd.Args
+	if cmd.HasSubCommands() && cmd.RunE == nil {
+		// Without this cobra takes a word that it does not know for a cry for help.
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if check == nil && cmd.HasSubCommands() {
+		check = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no command %q here", args[0])
+			}
+			return nil
+		}
+	}
+	if check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		wrapArgs(sub)
+	}
+}
+
+func (a *app) client() *client {
+	return &client{base: strings.TrimSuffix(a.url, "/"), http: &http.Client{}}
+}
+
+func (a *app) view() view { return view{out: a.out, format: a.format} }

@@ -1,0 +1,51 @@
+// Command colony-en is the agent of a gateway: the tier EN and nothing else.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/internal/configfile"
+)
+
+// version is set by the linker: -X main.version=….
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "colony-en:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, diag io.Writer) error {
+	flags := flag.NewFlagSet("colony-en", flag.ExitOnError)
+	config := flags.String("config", "/etc/colony/en.yaml", "configuration file; its keys are in docs/configuration.md")
+	level := slog.LevelInfo
+	flags.TextVar(&level, "log-level", level, "debug, info, warn or error")
+	show := flags.Bool("version", false, "print the version and end")
+	_ = flags.Parse(args) // it ends the process on an error
+	if *show {
+		_, err := fmt.Fprintln(out, "colony-en", version)
+		return err
+	}
+	o := en.DefaultOptions()
+	if err := configfile.Load(*config, &o); err != nil {
+		return err
+	}
+	o.Version, o.Logger = version, slog.New(slog.NewJSONHandler(diag, &slog.HandlerOptions{Level: level}))
+	agent, err := en.New(o)
+	if err != nil {
+		return fmt.Errorf("configuration %s: %w", *config, err)
+	}
+	return agent.Run(ctx)
+}

@@ -1,0 +1,192 @@
+// Package api is the CO's HTTP API: /api/v1 with its OpenAPI 3.1 description
+// made from the same types, server-sent events, and the health endpoints. Errors
+// are application/problem+json (RFC 9457). A write is a commit in the deployments
+// repo; the answer shows the deployment as it was recorded.
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// AppStore reads the catalog.
+type AppStore interface {
+	Apps(ctx context.Context, p fleet.Page) ([]fleet.App, string, error)
+	App(ctx context.Context, id string) (fleet.App, error)
+	AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error)
+}
+
+// FleetStore reads sites and nodes.
+type FleetStore interface {
+	Sites(ctx context.Context, p fleet.Page) ([]fleet.Site, string, error)
+	Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
+	CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
+	Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) ([]fleet.Node, string, error)
+	Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error)
+}
+
+// DeploymentStore reads deployments.
+type DeploymentStore interface {
+	Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) ([]fleet.Deployment, string, error)
+	Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error)
+	Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error)
+	Spec(ctx context.Context, digest protocol.Digest) ([]byte, error)
+}
+
+// EventStore reads events.
+type EventStore interface {
+	Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
+}
+
+// Repo is the deployments repo. Errors are of the protocol's kinds.
+type Repo interface {
+	// File returns a file of the head and the last commit that changed it; NotFound where there is none.
+	File(ctx context.Context, path string) (content []byte, commit string, err error)
+	// Put commits one file, or removes it where content is nil. expect is the last
+	// commit that changed it, "" where it must not exist; otherwise it is a Conflict.
+	Put(ctx context.Context, path string, content []byte, expect, message string) (commit string, err error)
+	// Revisions returns the commits that changed a path, newest first.
+	Revisions(ctx context.Context, path string) ([]fleet.Revision, error)
+	// At returns a file as a commit has it.
+	At(ctx context.Context, commit, path string) ([]byte, error)
+}
+
+// Options are what the API needs. All are required but for Logger and Metrics.
+type Options struct {
+	Apps        AppStore
+	Fleet       FleetStore
+	Deployments DeploymentStore
+	Events      EventStore
+	Repo        Repo
+	// Import imports packages of a source into the catalog.
+	Import func(ctx context.Context, source string) ([]ImportResult, error)
+	// Changed is called after a commit; it makes the CO look at the repo at once.
+	Changed func()
+	// Ready checks the parts that the CO needs: a nil error is a part that works.
+	Ready func(ctx context.Context) map[string]error
+	// Metrics serves /metrics. Nil: not served.
+	Metrics http.Handler
+	Version string
+	Logger  *slog.Logger
+}
+
+// An API serves requests. Use Handler; call Run for live events.
+type API struct {
+	opts Options
+	feed *feed
+	mux  *http.ServeMux
+	log  *slog.Logger
+}
+
+// New returns the API.
+func New(o Options) *API {
+	a := &API{opts: o, feed: newFeed(), mux: http.NewServeMux(), log: o.Logger}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	config := huma.DefaultConfig("Colony", o.Version)
+	config.Info.Description = "Deploy applications to a fleet of industrial gateways and see what runs."
+	config.OpenAPIPath = "/openapi"
+	config.DocsPath = ""
+	config.SchemasPath = "/schemas"
+	config.CreateHooks = nil // no $schema in answers
+	h := humago.New(a.mux, config)
+	a.routes(h)
+	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	a.mux.HandleFunc("GET /readyz", a.ready)
+	if o.Metrics != nil {
+		a.mux.Handle("GET /metrics", o.Metrics)
+	}
+	return a
+}
+
+// Run feeds the live event streams until ctx ends: changed delivers a value
+// whenever there are new events.
+func (a *API) Run(ctx context.Context, changed <-chan int64) { a.feed.run(ctx, changed) }
+
+// ServeHTTP serves the API.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if wrong := refuseText(r); wrong != "" {
+		writeProblem(w, http.StatusUnprocessableEntity, wrong)
+		return
+	}
+	if r.Method == http.MethodGet && r.URL.Path == "/api/v1/events" && wantsStream(r) {
+		a.streamEvents(w, r)
+		return
+	}
+	if _, pattern := a.mux.Handler(r); pattern == "" {
+		w = &plainWriter{ResponseWriter: w, path: r.URL.Path}
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+func (a *API) routes(h huma.API) {
+	huma.Get(h, "/api/v1/apps", a.listApps, describe("apps", "List applications"))
+	huma.Post(h, "/api/v1/apps", a.importApps, describe("apps", "Import application packages"))
+	huma.Get(h, "/api/v1/apps/{id}", a.getApp, describe("apps", "Show an application"))
+	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, describe("apps", "Show one version of an application"))
+	huma.Get(h, "/api/v1/deployments", a.listDeployments, describe("deployments", "List deployments"))
+	huma.Post(h, "/api/v1/deployments", a.createDeployment, describe("deployments", "Deploy an application"), func(o *huma.Operation) {
+		o.DefaultStatus = http.StatusCreated
+	})
+	huma.Get(h, "/api/v1/deployments/{site}/{name}", a.getDeployment, describe("deployments", "Show a deployment"))
+	huma.Patch(h, "/api/v1/deployments/{site}/{name}", a.updateDeployment, describe("deployments", "Update a deployment: what is absent stays"))
+	huma.Delete(h, "/api/v1/deployments/{site}/{name}", a.deleteDeployment, describe("deployments", "Remove a deployment"))
+	huma.Get(h, "/api/v1/deployments/{site}/{name}/history", a.history, describe("deployments", "Show revisions and transitions"))
+	huma.Post(h, "/api/v1/deployments/{site}/{name}/rollback", a.rollback, describe("deployments", "Return to an earlier revision"))
+	huma.Post(h, "/api/v1/deployments/{site}/{name}/retry", a.retry, describe("deployments", "Try a refused version again"))
+	huma.Get(h, "/api/v1/specs/{digest}", a.getSpec, describe("deployments", "Fetch a compiled specification"))
+	huma.Get(h, "/api/v1/sites", a.listSites, describe("fleet", "List sites"))
+	huma.Post(h, "/api/v1/sites", a.createSite, describe("fleet", "Create a site before its LO connects"), func(o *huma.Operation) {
+		o.DefaultStatus = http.StatusCreated
+	})
+	huma.Get(h, "/api/v1/sites/{site}", a.getSite, describe("fleet", "Show a site"))
+	huma.Get(h, "/api/v1/nodes", a.listNodes, describe("fleet", "List nodes"))
+	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, describe("fleet", "Show a node"))
+	huma.Get(h, "/api/v1/events", a.listEvents, describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
+		o.Description = "With Accept: text/event-stream the answer is a stream of events (WHATWG HTML 9.2): the id is the event's id, " +
+			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new."
+	})
+	huma.Get(h, "/api/v1/status", a.status, describe("fleet", "Show whether Colony works and what it runs"))
+}
+
+func describe(tag, summary string) func(*huma.Operation) {
+	return func(o *huma.Operation) {
+		o.Tags = []string{tag}
+		o.Summary = summary
+		o.Errors = append(o.Errors, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
+	}
+}
+
+func (a *API) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	var bad strings.Builder
+	parts := a.opts.Ready(ctx)
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if err := parts[name]; err != nil {
+			fmt.Fprintf(&bad, "%s: %s\n", name, public(err))
+		}
+	}
+	if bad.Len() > 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(bad.String()))
+		return
+	}
+	_, _ = w.Write([]byte("ready\n"))
+}

@@ -1,0 +1,485 @@
+package api_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/catalog"
+	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/desired"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// patience is how long a test waits for what should come at once.
+const patience = 20 * time.Second
+
+// world is a CO without its brokers: the API on a real store, a real deployments
+// repo, and, unless it is left out, the real loop from the one to the other.
+type world struct {
+	t      *testing.T
+	url    string
+	remote string
+	store  *store.Store
+	repo   *gitops.Repo
+	server *httptest.Server
+	loop   *desired.Loop
+	// endFeed ends the live streams, as the CO does when it stops.
+	endFeed func()
+	journal uint64 // events of the site home that were sent
+}
+
+type setting func(*config)
+
+type config struct {
+	database string
+	noLoop   bool
+	change   []func(*api.Options)
+}
+
+// withoutLoop leaves the record of deployments to the test.
+func withoutLoop(c *config) { c.noLoop = true }
+
+func database(url string) setting { return func(c *config) { c.database = url } }
+
+func options(f func(*api.Options)) setting {
+	return func(c *config) { c.change = append(c.change, f) }
+}
+
+func newWorld(t *testing.T, settings ...setting) *world {
+	t.Helper()
+	c := &config{}
+	for _, f := range settings {
+		f(c)
+	}
+	if c.database == "" {
+		c.database = pgtest.New(t)
+	}
+	w := &world{t: t, remote: filepath.Join(t.TempDir(), "deployments.git")}
+	var err error
+	if w.store, err = store.Open(t.Context(), c.database, store.Options{MaxConns: 6}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.store.Close)
+	if err := gitops.InitBare(t.Context(), w.remote, "main"); err != nil {
+		t.Fatal(err)
+	}
+	if w.repo, err = gitops.Open(t.Context(), gitops.Options{Dir: filepath.Join(t.TempDir(), "cache"), Remote: w.remote}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.repo.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	poke := func() {}
+	if !c.noLoop {
+		w.startLoop()
+		poke = w.loop.Poke
+	}
+	w.serve(c, poke)
+	return w
+}
+
+func (w *world) serve(c *config, poke func()) {
+	w.t.Helper()
+	cat, err := catalog.New(catalog.Options{
+		Store: w.store, Registry: shelf{}, CheckArchive: compiler.CheckArchive, TempDir: w.t.TempDir(),
+		Export: func(context.Context, string, string, string) (string, error) {
+			return "", errors.New("no git source here")
+		},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o := api.Options{
+		Apps: w.store, Fleet: w.store, Deployments: w.store, Events: w.store, Repo: repo{w.repo}, Changed: poke, Version: "1.2.3",
+		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
+			results, err := cat.Import(ctx, source)
+			return shown(results), err
+		},
+		Ready: func(ctx context.Context) map[string]error {
+			_, err := w.repo.Sync(ctx)
+			return map[string]error{"postgres": w.store.Ready(ctx), "deployments repo": err}
+		},
+	}
+	for _, f := range c.change {
+		f(&o)
+	}
+	a := api.New(o)
+	w.endFeed = w.run(func(ctx context.Context) { a.Run(ctx, w.store.Listen(ctx)) })
+	w.server = httptest.NewServer(a)
+	w.url = w.server.URL
+	w.t.Cleanup(func() {
+		w.endFeed() // streams keep the server from closing
+		w.server.Close()
+	})
+}
+
+func (w *world) startLoop() {
+	w.t.Helper()
+	var err error
+	w.loop, err = desired.New(desired.Options{
+		Store: w.store, Watch: w.repo.Watch, Interval: time.Minute, MinRetry: 10 * time.Millisecond,
+		Read: func(ctx context.Context) (desired.Snapshot, error) {
+			s, err := w.repo.Read(ctx)
+			return desired.Snapshot(s), err
+		},
+		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+			return compiler.Compile(ctx, d, shelf{})
+		},
+		Publish: func(context.Context, protocol.SiteID, []byte) error { return nil },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.run(func(ctx context.Context) {
+		if err := w.loop.Run(ctx); err != nil && ctx.Err() == nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+// run runs f until the test ends or the returned function, which waits, is called.
+func (w *world) run(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func shown(results []catalog.Result) []api.ImportResult {
+	var out []api.ImportResult
+	for _, r := range results {
+		v := api.ImportResult{Path: r.Path, App: r.App, Version: r.Version, Outcome: string(r.Outcome), Warnings: r.Warnings}
+		for _, p := range r.Problems {
+			v.Problems = append(v.Problems, api.Problem{Path: p.Path, Line: p.Line, Message: p.Message})
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// repo is the deployments repo as the wiring hands it to the API.
+type repo struct{ *gitops.Repo }
+
+func (r repo) File(ctx context.Context, path string) (content []byte, commit string, err error) {
+	if commit, err = r.FileCommit(ctx, path); err != nil {
+		return nil, "", err
+	}
+	if commit == "" {
+		return nil, "", protocol.Errorf(protocol.NotFound, "the deployments repo has no %s", path)
+	}
+	content, err = r.At(ctx, commit, path)
+	return content, commit, err
+}
+
+func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
+	_, err := r.Commit(ctx, gitops.Change{
+		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},
+	})
+	if err != nil || content == nil {
+		return "", err
+	}
+	return r.FileCommit(ctx, path)
+}
+
+func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, error) {
+	list, err := r.History(ctx, path)
+	var out []fleet.Revision
+	for _, v := range list {
+		out = append(out, fleet.Revision{Commit: v.Commit, Time: v.Time, Author: v.Author, Message: v.Message})
+	}
+	return out, err
+}
+
+// shelf is a registry: the archives of the samples, and a digest for any image.
+type shelf struct{}
+
+func (shelf) Package(context.Context, string) (map[string][]byte, protocol.Digest, error) {
+	return nil, "", protocol.Errorf(protocol.NotFound, "no packages here")
+}
+
+func (shelf) Tags(context.Context, string) ([]string, error) { return nil, nil }
+
+func (shelf) Image(_ context.Context, ref string) (string, error) {
+	name, _, _ := strings.Cut(ref, "@")
+	return name + "@" + string(protocol.DigestOf([]byte(ref))), nil
+}
+
+func (shelf) Archive(_ context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
+	compose, err := os.ReadFile("testdata/components/" + filepath.Base(repository) + "-" + revision + "/compose.yaml")
+	if errors.Is(err, os.ErrNotExist) {
+		compose = []byte("services:\n  main:\n    image: registry.colony/samples/meter:1\n    restart: unless-stopped\n")
+	} else if err != nil {
+		return nil, "", err
+	}
+	var b bytes.Buffer
+	zw := gzip.NewWriter(&b)
+	tw := tar.NewWriter(zw)
+	err = errors.Join(
+		tw.WriteHeader(&tar.Header{Name: "package/compose.yaml", Mode: 0o644, Size: int64(len(compose))}),
+		func() error { _, err := tw.Write(compose); return err }(), tw.Close(), zw.Close())
+	return b.Bytes(), protocol.DigestOf(b.Bytes()), err
+}
+
+// An answer is what the API said.
+type answer struct {
+	t      *testing.T
+	call   string
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends a request. body is sent as it is where it is a string, else as JSON;
+// header are pairs.
+func (w *world) do(method, path string, body any, header ...string) answer {
+	w.t.Helper()
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		r = strings.NewReader(b)
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		r = bytes.NewReader(encoded)
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, w.url+path, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer{w.t, method + " " + path, resp.StatusCode, resp.Header, got}
+}
+
+func (w *world) get(path string) answer { w.t.Helper(); return w.do(http.MethodGet, path, nil) }
+
+// into checks the status and decodes the body.
+func (a answer) into(status int, out any) answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: got %d, want %d: %s", a.call, a.status, status, a.body)
+	}
+	if out == nil {
+		return a
+	}
+	d := json.NewDecoder(bytes.NewReader(a.body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(out); err != nil {
+		a.t.Fatalf("%s: %v: %s", a.call, err, a.body)
+	}
+	return a
+}
+
+// A problem is an RFC 9457 answer.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Message  string `json:"message"`
+		Location string `json:"location"`
+		Value    any    `json:"value"`
+	} `json:"errors"`
+}
+
+// internals are what no answer of the API may hold.
+var internals = []string{
+	"SQLSTATE", "pgx", "pgconn", "dial tcp", "dial unix", "goroutine ", "panic", ".go:", "user=", "database=", "127.0.0.1", "select ", "insert ",
+}
+
+// fails checks that the answer is a problem with this status, that says text, in
+// its detail or in an error whose location is at the text's front: "body.x: text".
+func (a answer) fails(status int, texts ...string) problem {
+	a.t.Helper()
+	var p problem
+	a.into(status, &p)
+	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+		a.t.Errorf("%s: content type %q", a.call, ct)
+	}
+	if p.Status != status || p.Title != http.StatusText(status) || p.Detail == "" {
+		a.t.Errorf("%s: not a whole problem: %s", a.call, a.body)
+	}
+	said := p.Detail
+	for _, e := range p.Errors {
+		said += "\n" + e.Location + ": " + e.Message
+	}
+	for _, text := range texts {
+		if !strings.Contains(said, text) {
+			a.t.Errorf("%s: got\n%s\nwant %q", a.call, said, text)
+		}
+	}
+	a.leaksNothing()
+	return p
+}
+
+func (a answer) leaksNothing() {
+	a.t.Helper()
+	for _, s := range internals {
+		if strings.Contains(string(a.body), s) {
+			a.t.Errorf("%s: the answer shows an internal (%q): %s", a.call, s, a.body)
+		}
+	}
+}
+
+// importApps brings the packages of testdata into the catalog.
+func (w *world) importApps() {
+	w.t.Helper()
+	for _, p := range []string{"hello-1.0.0", "hello-1.1.0", "meter-1.0.0"} {
+		var got api.ImportAnswer
+		w.do(http.MethodPost, "/api/v1/apps", map[string]string{"source": sourceOf(w.t, p)}).into(http.StatusOK, &got)
+		if len(got.Results) != 1 || got.Results[0].Outcome != "imported" {
+			w.t.Fatalf("import %s: %+v", p, got)
+		}
+	}
+}
+
+func sourceOf(t *testing.T, pkg string) string {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/packages/" + pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// fleet makes the site home with the nodes gw-1 and gw-2, and the empty site away.
+func (w *world) fleet() {
+	w.t.Helper()
+	w.do(http.MethodPost, "/api/v1/sites", map[string]string{"id": "away"}).into(http.StatusCreated, nil)
+	for i, hall := range []string{"7", "8"} {
+		node := protocol.NodeID(fmt.Sprintf("gw-%d", i+1))
+		w.report(protocol.NodeOnlineEvent, node, protocol.Presence{V: 1, Online: true, Version: "0.1"})
+		w.report(protocol.InventoryChanged, node, protocol.Inventory{
+			V: 1, Node: node, Labels: map[string]string{"hall": hall, "line": "a"}, Architecture: "amd64", Cores: 4,
+		})
+	}
+}
+
+// report commits one event of the journal of the site home.
+func (w *world) report(kind protocol.EventKind, node protocol.NodeID, body any) {
+	w.t.Helper()
+	w.journal++
+	e := protocol.Event{UnixMillis: 1_700_000_000_000, Kind: kind, Node: node, Body: protocol.Marshal(body)}
+	b := protocol.Batch{V: 1, Epoch: "e", First: w.journal, Count: 1}
+	if _, err := w.store.CommitBatch(w.t.Context(), "home", b, []protocol.Event{e}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// moves reports that a deployment passed through states on gw-1.
+func (w *world) moves(name protocol.DeploymentName, states ...lifecycle.State) {
+	w.t.Helper()
+	for _, s := range states {
+		actor := lifecycle.LO
+		if s == lifecycle.Installed || s == lifecycle.Failed {
+			actor = lifecycle.EN
+		}
+		w.report(protocol.StatusEvent, "gw-1", protocol.DeploymentStatus{
+			V: 1, Node: "gw-1", Deployment: name, State: s, Actor: actor, App: "hello", AppVersion: "1.0.0",
+		})
+	}
+}
+
+// deploy makes a deployment and waits until it is recorded.
+func (w *world) deploy(d map[string]any) fleet.Deployment {
+	w.t.Helper()
+	var out fleet.Deployment
+	w.do(http.MethodPost, "/api/v1/deployments", d).into(http.StatusCreated, &out)
+	if w.loop != nil {
+		w.recorded(out)
+	}
+	return out
+}
+
+// recorded waits until the record has followed the repo to a deployment's commit.
+func (w *world) recorded(want fleet.Deployment) fleet.Deployment {
+	w.t.Helper()
+	var got fleet.Deployment
+	w.eventually(func() bool {
+		var err error
+		got, err = w.store.Deployment(w.t.Context(), want.Site, want.Name)
+		return err == nil && got.Commit == want.Commit && !got.Archived
+	})
+	return got
+}
+
+// eventually waits until cond is true. Each change of the record asks again.
+func (w *world) eventually(cond func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	changed := w.store.Listen(ctx)
+	again := time.NewTicker(100 * time.Millisecond) // not each change makes an event
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-ctx.Done():
+			w.t.Fatal("did not come true in time")
+		}
+	}
+	cancel()
+	for range changed { //nolint:revive // until the listener has ended
+	}
+}
+
+func diff(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}

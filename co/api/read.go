@@ -1,0 +1,377 @@
+package api
+
+import (
+	"context"
+	"strings"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/intent"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A PageQuery asks for a page of a list. It is exported because it is embedded,
+// and huma reads exported fields only.
+type PageQuery struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many items"`
+	Cursor string `query:"cursor" doc:"what the page before gave as next"`
+}
+
+func (q PageQuery) page() fleet.Page { return fleet.Page{Cursor: q.Cursor, Limit: q.Limit} }
+
+// A List is one page.
+type List[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
+}
+
+type reply[T any] struct{ Body T }
+
+type tagged[T any] struct {
+	ETag string `header:"ETag"`
+	Body T
+}
+
+// listed answers a page, or the error.
+func listed[T any](items []T, next string, err error) (*reply[List[T]], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &reply[List[T]]{List[T]{notNil(items), next}}, nil
+}
+
+// notNil makes a list that JSON shows as [] and not as null.
+func notNil[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
+func (a *API) listApps(ctx context.Context, in *PageQuery) (*reply[List[fleet.App]], error) {
+	items, next, err := a.opts.Apps.Apps(ctx, in.page())
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return listed(items, next, nil)
+}
+
+type appPath struct {
+	ID string `path:"id"`
+}
+
+func (a *API) getApp(ctx context.Context, in *appPath) (*reply[fleet.App], error) {
+	app, err := a.opts.Apps.App(ctx, in.ID)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[fleet.App]{app}, nil
+}
+
+type versionPath struct {
+	ID      string `path:"id"`
+	Version string `path:"version"`
+}
+
+func (a *API) getAppVersion(ctx context.Context, in *versionPath) (*reply[fleet.AppVersion], error) {
+	v, err := a.opts.Apps.AppVersion(ctx, in.ID, in.Version)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	v.Profiles, v.Parameters = notNil(v.Profiles), notNil(v.Parameters)
+	return &reply[fleet.AppVersion]{v}, nil
+}
+
+type importRequest struct {
+	Body struct {
+		Source string `json:"source" minLength:"1" doc:"a directory on the CO's machine, a git URL (#ref), or oci://host/repository:tag"`
+	}
+}
+
+// An ImportResult says what became of one package.
+type ImportResult struct {
+	Path     string    `json:"path" doc:"of the package within the source"`
+	App      string    `json:"app,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Outcome  string    `json:"outcome" enum:"imported,unchanged,refused,skipped"`
+	Problems []Problem `json:"problems,omitempty" doc:"what breaks the Margo rules"`
+	Error    string    `json:"error,omitempty" doc:"why it was refused otherwise"`
+	Warnings []string  `json:"warnings,omitempty"`
+}
+
+// A Problem is one broken rule.
+type Problem struct {
+	Path    string `json:"path"`
+	Line    int    `json:"line,omitempty"`
+	Message string `json:"message"`
+}
+
+// ImportAnswer is the answer to an import.
+type ImportAnswer struct {
+	Results []ImportResult `json:"results"`
+}
+
+func (a *API) importApps(ctx context.Context, in *importRequest) (*reply[ImportAnswer], error) {
+	results, err := a.opts.Import(ctx, in.Body.Source)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[ImportAnswer]{ImportAnswer{notNil(results)}}, nil
+}
+
+type deploymentQuery struct {
+	PageQuery
+	Site     string `query:"site"`
+	App      string `query:"app"`
+	State    string `query:"state" enum:"PENDING,INSTALLING,INSTALLED,UPDATING,FAILED,ROLLINGBACK,DELETING,DELETED"`
+	Archived bool   `query:"archived" doc:"show those that are gone as well"`
+}
+
+func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*reply[List[fleet.Deployment]], error) {
+	f := fleet.DeploymentFilter{Site: protocol.SiteID(in.Site), App: in.App, State: lifecycle.State(in.State), Archived: in.Archived}
+	items, next, err := a.opts.Deployments.Deployments(ctx, f, in.page())
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return listed(items, next, nil)
+}
+
+// DeploymentPath names a deployment. It is exported because it is embedded, and
+// huma reads exported fields only.
+type DeploymentPath struct {
+	Site string `path:"site"`
+	Name string `path:"name"`
+}
+
+func (p DeploymentPath) parse() (protocol.SiteID, protocol.DeploymentName, error) {
+	site, err := protocol.ParseSiteID(p.Site)
+	if err != nil {
+		return "", "", at("path.site", err)
+	}
+	name, err := protocol.ParseDeploymentName(p.Name)
+	return site, name, at("path.name", err)
+}
+
+func (a *API) getDeployment(ctx context.Context, in *DeploymentPath) (*tagged[fleet.Deployment], error) {
+	site, name, err := in.parse()
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	d, err := a.deployment(ctx, site, name)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+}
+
+// A History is what became of a deployment.
+type History struct {
+	Revisions   []fleet.Revision   `json:"revisions" doc:"commits that changed it, newest first"`
+	Transitions []fleet.Transition `json:"transitions" doc:"its moves on each node, newest first"`
+}
+
+func (a *API) history(ctx context.Context, in *struct {
+	DeploymentPath
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many transitions"`
+},
+) (*reply[History], error) {
+	site, name, err := in.parse()
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	if _, err := a.deployment(ctx, site, name); err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	revisions, err := a.revisions(ctx, site, name)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	transitions, err := a.opts.Deployments.Transitions(ctx, site, name, in.Limit)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[History]{History{notNil(revisions), notNil(transitions)}}, nil
+}
+
+type specReply struct {
+	ContentType  string `header:"Content-Type"`
+	CacheControl string `header:"Cache-Control"`
+	Body         []byte
+}
+
+func (a *API) getSpec(ctx context.Context, in *struct {
+	Digest string `path:"digest"`
+},
+) (*specReply, error) {
+	digest, err := protocol.ParseDigest(in.Digest)
+	if err != nil {
+		return nil, a.fail(ctx, at("path.digest", err))
+	}
+	b, err := a.opts.Deployments.Spec(ctx, digest)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &specReply{protocol.ContentType, "private, immutable, max-age=31536000", b}, nil
+}
+
+func (a *API) listSites(ctx context.Context, in *PageQuery) (*reply[List[fleet.Site]], error) {
+	items, next, err := a.opts.Fleet.Sites(ctx, in.page())
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return listed(items, next, nil)
+}
+
+func (a *API) getSite(ctx context.Context, in *struct {
+	Site string `path:"site"`
+},
+) (*reply[fleet.Site], error) {
+	id, err := protocol.ParseSiteID(in.Site)
+	if err != nil {
+		return nil, a.fail(ctx, at("path.site", err))
+	}
+	s, err := a.opts.Fleet.Site(ctx, id)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[fleet.Site]{s}, nil
+}
+
+func (a *API) createSite(ctx context.Context, in *struct {
+	Body struct {
+		ID string `json:"id" minLength:"1" maxLength:"63"`
+	}
+},
+) (*reply[fleet.Site], error) {
+	id, err := protocol.ParseSiteID(in.Body.ID)
+	if err != nil {
+		return nil, a.fail(ctx, at("body.id", err))
+	}
+	s, err := a.opts.Fleet.CreateSite(ctx, id)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[fleet.Site]{s}, nil
+}
+
+type nodeQuery struct {
+	PageQuery
+	Site  string   `query:"site"`
+	Label []string `query:"label" doc:"key=value, several separated by commas; all must match"`
+}
+
+func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*reply[List[fleet.Node]], error) {
+	f := fleet.NodeFilter{Site: protocol.SiteID(in.Site)}
+	for _, kv := range in.Label {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return nil, a.fail(ctx, at("query.label", protocol.Errorf(protocol.Invalid, "label %q: want key=value", kv)))
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[k] = v
+	}
+	items, next, err := a.opts.Fleet.Nodes(ctx, f, in.page())
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return listed(items, next, nil)
+}
+
+func (a *API) getNode(ctx context.Context, in *struct {
+	Site string `path:"site"`
+	Node string `path:"node"`
+},
+) (*reply[fleet.Node], error) {
+	site, err := protocol.ParseSiteID(in.Site)
+	if err != nil {
+		return nil, a.fail(ctx, at("path.site", err))
+	}
+	node, err := protocol.ParseNodeID(in.Node)
+	if err != nil {
+		return nil, a.fail(ctx, at("path.node", err))
+	}
+	n, err := a.node(ctx, site, node)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[fleet.Node]{n}, nil
+}
+
+// etag is the entity tag of a commit (RFC 9110, section 8.8.3).
+func etag(commit string) string {
+	if commit == "" {
+		return ""
+	}
+	return `"` + commit + `"`
+}
+
+// node returns a node. The error of one that does not exist lists some that do.
+func (a *API) node(ctx context.Context, site protocol.SiteID, id protocol.NodeID) (fleet.Node, error) {
+	n, err := a.opts.Fleet.Node(ctx, site, id)
+	if err == nil || protocol.KindOf(err) != protocol.NotFound {
+		return n, err
+	}
+	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+		return n, err
+	}
+	known, _, err := a.opts.Fleet.Nodes(ctx, fleet.NodeFilter{Site: site}, fleet.Page{Limit: shownNames})
+	if err != nil {
+		return n, err
+	}
+	return n, protocol.Errorf(protocol.NotFound, "site %s has no node %s; it has %s", site, id,
+		names(known, func(v fleet.Node) string { return string(v.ID) }))
+}
+
+// deployment returns a deployment as it is recorded, or, until the record has
+// followed the deployments repo, as it stands there. The error of one that does
+// not exist lists some that do.
+func (a *API) deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
+	d, err := a.opts.Deployments.Deployment(ctx, site, name)
+	if err == nil || protocol.KindOf(err) != protocol.NotFound {
+		return d, err
+	}
+	content, commit, err := a.opts.Repo.File(ctx, intent.Path(site, name))
+	if err != nil {
+		return d, a.missing(ctx, site, name)
+	}
+	parsed, err := v1rc3.ParseDeployment(content)
+	if err != nil {
+		return d, a.missing(ctx, site, name)
+	}
+	return pending(site, name, parsed, commit), nil
+}
+
+// missing is the error of a deployment that the deployments repo does not have.
+func (a *API) missing(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) error {
+	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+		return err
+	}
+	known, _, err := a.opts.Deployments.Deployments(ctx, fleet.DeploymentFilter{Site: site}, fleet.Page{Limit: shownNames})
+	if err != nil {
+		return err
+	}
+	for _, d := range known {
+		if d.Name == name {
+			return protocol.Errorf(protocol.NotFound, "deployment %s of site %s was removed, and is going from its nodes", name, site)
+		}
+	}
+	return protocol.Errorf(protocol.NotFound, "site %s has no deployment %s; it has %s", site, name,
+		names(known, func(v fleet.Deployment) string { return string(v.Name) }))
+}
+
+// shownNames is how many of the things that exist an error lists.
+const shownNames = 10
+
+func names[T any](items []T, name func(T) string) string {
+	if len(items) == 0 {
+		return "none yet"
+	}
+	all := make([]string, len(items))
+	for i, v := range items {
+		all[i] = name(v)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,442 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/intent"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A Change is what may be said of a deployment when it is made or updated.
+type Change struct {
+	Version    string            `json:"version,omitempty" doc:"of the application; default the latest"`
+	Profile    string            `json:"profile,omitempty" doc:"id of a deployment profile; default the first that nodes can run"`
+	Node       string            `json:"node,omitempty" doc:"only this node; * in an update: any node again"`
+	Nodes      map[string]string `json:"nodes,omitempty" doc:"only nodes with these labels; {} in an update: any node again"`
+	Replicas   uint32            `json:"replicas,omitempty" doc:"on so many nodes; default on all that match"`
+	Parameters map[string]any    `json:"parameters,omitempty"`
+	Policy     *Policy           `json:"policy,omitempty"`
+}
+
+// A Policy says what is done about a failure.
+type Policy struct {
+	Attempts uint32 `json:"attempts,omitempty" maximum:"100" doc:"tries of one version on a node; default 3"`
+	Backoff  string `json:"backoff,omitempty" example:"10s" doc:"wait before the second try, doubled for each further one"`
+	Rollback *bool  `json:"rollback,omitempty" doc:"return to the last healthy version; default true"`
+}
+
+func (c Change) request() (intent.Request, error) {
+	req := intent.Request{Profile: c.Profile, Node: protocol.NodeID(c.Node), Selector: c.Nodes, Replicas: c.Replicas, Parameters: c.Parameters}
+	if c.Node != "" && req.Node != intent.AnyNode {
+		if _, err := protocol.ParseNodeID(c.Node); err != nil {
+			return req, at("body.node", err)
+		}
+	}
+	if p := c.Policy; p != nil {
+		req.Policy = &v1rc3.Policy{Attempts: p.Attempts, Rollback: p.Rollback}
+		if p.Backoff != "" {
+			d, err := time.ParseDuration(p.Backoff)
+			if err != nil || d < 0 || d > time.Hour {
+				return req, at("body.policy.backoff", protocol.Errorf(protocol.Invalid, "%q: want a duration from 0s to 1h, such as 10s", p.Backoff))
+			}
+			req.Policy.Backoff = v1rc3.Duration(d)
+		}
+	}
+	return req, nil
+}
+
+// A NewDeployment asks for a deployment.
+type NewDeployment struct {
+	Site string `json:"site" minLength:"1"`
+	Name string `json:"name,omitempty" doc:"default: the application's id"`
+	App  string `json:"app" minLength:"1" doc:"application id"`
+	Change
+}
+
+func (a *API) createDeployment(ctx context.Context, in *struct{ Body NewDeployment }) (*tagged[fleet.Deployment], error) {
+	d, err := a.create(ctx, in.Body)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+}
+
+func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, error) {
+	if in.Name == "" {
+		in.Name = string(intent.Name(in.App))
+	}
+	site, err := protocol.ParseSiteID(in.Site)
+	if err != nil {
+		return fleet.Deployment{}, at("body.site", err)
+	}
+	name, err := protocol.ParseDeploymentName(in.Name)
+	if err != nil {
+		return fleet.Deployment{}, at("body.name", err)
+	}
+	app, err := a.application(ctx, in.App, in.Version)
+	if err != nil {
+		return fleet.Deployment{}, err
+	}
+	req, err := in.request()
+	if err != nil {
+		return fleet.Deployment{}, err
+	}
+	if err := a.checkTarget(ctx, site, req.Node); err != nil {
+		return fleet.Deployment{}, err
+	}
+	target := intent.Target{ID: newUUID(), Site: site, Name: name}
+	d, err := intent.Create(app, target, req)
+	if err != nil {
+		return fleet.Deployment{}, err
+	}
+	out, err := a.commit(ctx, target, d, "", "Deploy "+app.ID+" "+app.Metadata.Version)
+	if protocol.KindOf(err) == protocol.Conflict {
+		return out, protocol.Errorf(protocol.Conflict, "site %s has a deployment %s already: update it, or choose another name", site, name)
+	}
+	return out, err
+}
+
+// checkTarget makes sure that the site, and the node if one is named, exist.
+func (a *API) checkTarget(ctx context.Context, site protocol.SiteID, node protocol.NodeID) error {
+	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+		return err
+	}
+	if node == "" || node == intent.AnyNode {
+		return nil
+	}
+	_, err := a.node(ctx, site, node)
+	return err
+}
+
+// application returns a version of an application, the latest where version is empty.
+func (a *API) application(ctx context.Context, id, version string) (*v1rc3.Application, error) {
+	app, err := a.opts.Apps.App(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if version == "" {
+		version = app.Latest
+	}
+	v, err := a.opts.Apps.AppVersion(ctx, id, version)
+	if protocol.KindOf(err) == protocol.NotFound {
+		return nil, protocol.Errorf(protocol.NotFound, "application %s has no version %s; it has %s", id, version, strings.Join(app.Versions, ", "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := v1rc3.ParseApplication([]byte(v.Document))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Internal, "stored application %s %s: %w", id, version, err)
+	}
+	return parsed, nil
+}
+
+type updateInput struct {
+	DeploymentPath
+	IfMatch string `header:"If-Match" doc:"ETag of the deployment that was read; without it the update goes on top of whatever is there"`
+	Body    Change
+}
+
+func (a *API) updateDeployment(ctx context.Context, in *updateInput) (*tagged[fleet.Deployment], error) {
+	d, err := a.change(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, prev *v1rc3.Deployment) (*v1rc3.Deployment, string, error) {
+		version := in.Body.Version
+		if version == "" && prev.Spec.Colony != nil {
+			version = prev.Spec.Colony.ApplicationVersion
+		}
+		app, err := a.application(ctx, prev.Spec.ApplicationID, version)
+		if err != nil {
+			return nil, "", err
+		}
+		req, err := in.Body.request()
+		if err != nil {
+			return nil, "", err
+		}
+		if err := a.checkTarget(ctx, t.Site, req.Node); err != nil {
+			return nil, "", err
+		}
+		d, err := intent.Update(prev, app, t, req)
+		return d, "Update " + string(t.Name) + " to " + app.ID + " " + app.Metadata.Version, err
+	})
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+}
+
+// A RollbackTarget says where a rollback goes. Without one it goes to the revision before.
+type RollbackTarget struct {
+	To string `json:"to,omitempty" doc:"commit of the revision (see history), or a prefix of at least 7 digits; default the revision before"`
+}
+
+type rollbackInput struct {
+	DeploymentPath
+	IfMatch string `header:"If-Match"`
+	Body    *RollbackTarget
+}
+
+func (a *API) rollback(ctx context.Context, in *rollbackInput) (*tagged[fleet.Deployment], error) {
+	to := ""
+	if in.Body != nil {
+		to = in.Body.To
+	}
+	d, err := a.change(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, now *v1rc3.Deployment) (*v1rc3.Deployment, string, error) {
+		earlier, commit, err := a.earlier(ctx, t, now, to)
+		if err != nil {
+			return nil, "", err
+		}
+		return intent.Rollback(now, earlier), fmt.Sprintf("Roll %s back to %.12s", t.Name, commit), nil
+	})
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+}
+
+// earlier finds the revision to return to: the one that to names, or the newest
+// that asks for something else than now does.
+func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deployment, to string) (*v1rc3.Deployment, string, error) {
+	file := intent.Path(t.Site, t.Name)
+	revisions, err := a.opts.Repo.Revisions(ctx, file)
+	if err != nil {
+		return nil, "", err
+	}
+	if to != "" && len(to) < 7 {
+		return nil, "", at("body.to", protocol.Errorf(protocol.Invalid, "revision %q: want at least 7 digits of a commit", to))
+	}
+	for _, r := range revisions {
+		if to != "" && !strings.HasPrefix(r.Commit, to) {
+			continue
+		}
+		content, err := a.opts.Repo.At(ctx, r.Commit, file)
+		if protocol.KindOf(err) == protocol.NotFound {
+			if to != "" {
+				return nil, "", protocol.Errorf(protocol.Conflict, "revision %.12s removed %s/%s: choose another of its history", r.Commit, t.Site, t.Name)
+			}
+			break // it was removed here: what was before was another life
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		d, err := v1rc3.ParseDeployment(content)
+		if err != nil {
+			if to != "" {
+				return nil, "", protocol.Errorf(protocol.Conflict, "revision %.12s of %s/%s is not valid: %w", r.Commit, t.Site, t.Name, err)
+			}
+			continue // a bad file that somebody pushed
+		}
+		if d.Spec.ApplicationID != now.Spec.ApplicationID {
+			if to != "" {
+				return nil, "", protocol.Errorf(protocol.Conflict, "revision %.12s of %s/%s is of application %s, not %s: delete the deployment first",
+					r.Commit, t.Site, t.Name, d.Spec.ApplicationID, now.Spec.ApplicationID)
+			}
+			continue
+		}
+		if to != "" || !intent.Same(d, now) {
+			return d, r.Commit, nil
+		}
+	}
+	if to != "" {
+		return nil, "", protocol.Errorf(protocol.NotFound, "no revision %s of %s/%s: see its history", to, t.Site, t.Name)
+	}
+	return nil, "", protocol.Errorf(protocol.Conflict, "%s/%s has no earlier revision to return to", t.Site, t.Name)
+}
+
+type retryInput struct {
+	DeploymentPath
+	IfMatch string `header:"If-Match"`
+}
+
+func (a *API) retry(ctx context.Context, in *retryInput) (*tagged[fleet.Deployment], error) {
+	d, err := a.change(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, now *v1rc3.Deployment) (*v1rc3.Deployment, string, error) {
+		return intent.Retry(now), "Retry " + string(t.Name), nil
+	})
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+}
+
+// change reads a deployment from the repo, lets edit make the next one, and commits it.
+func (a *API) change(ctx context.Context, p DeploymentPath, ifMatch string,
+	edit func(intent.Target, *v1rc3.Deployment) (*v1rc3.Deployment, string, error),
+) (fleet.Deployment, error) {
+	var out fleet.Deployment
+	err := a.onTop(ctx, p, ifMatch, func(t intent.Target, content []byte, commit string) error {
+		prev, err := v1rc3.ParseDeployment(content)
+		if err != nil {
+			return &statusError{http.StatusConflict, fmt.Sprintf(
+				"the file of %s/%s in the deployments repo is not valid, mend or remove it there: %v", t.Site, t.Name, err)}
+		}
+		t.ID = prev.ID
+		next, message, err := edit(t, prev)
+		if err != nil {
+			return err
+		}
+		out, err = a.commit(ctx, t, next, commit, message)
+		return err
+	})
+	return out, err
+}
+
+// errMoved is the conflict of a commit, and no other one.
+type errMoved struct{ error }
+
+// Unwrap returns the conflict.
+func (e errMoved) Unwrap() error { return e.error }
+
+// onTop reads a deployment's file and lets write commit on top of it. When somebody
+// else was faster it begins again, or, where ifMatch binds it to what the caller
+// read, says so.
+func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write func(t intent.Target, content []byte, commit string) error) error {
+	site, name, err := p.parse()
+	if err != nil {
+		return err
+	}
+	const tries = 5
+	for try := 1; ; try++ {
+		content, commit, err := a.current(ctx, site, name, ifMatch)
+		if err != nil {
+			return err
+		}
+		err = write(intent.Target{Site: site, Name: name}, content, commit)
+		if _, moved := errors.AsType[errMoved](err); !moved || try == tries {
+			return err
+		}
+	}
+}
+
+// current returns the file of a deployment and its commit, which must be the one
+// that ifMatch holds, where that is given (RFC 9110, section 13.1.1).
+func (a *API) current(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, ifMatch string) (content []byte, commit string, err error) {
+	content, commit, err = a.opts.Repo.File(ctx, intent.Path(site, name))
+	if protocol.KindOf(err) == protocol.NotFound {
+		return nil, "", a.missing(ctx, site, name)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if !matches(ifMatch, commit) {
+		return nil, "", errChanged(site, name)
+	}
+	return content, commit, nil
+}
+
+// matches reports whether If-Match allows a change of what is at commit.
+func matches(ifMatch, commit string) bool {
+	if ifMatch == "" {
+		return true
+	}
+	for tag := range strings.SplitSeq(ifMatch, ",") {
+		if tag = strings.TrimSpace(tag); tag == "*" || tag == etag(commit) {
+			return true
+		}
+	}
+	return false
+}
+
+func errChanged(site protocol.SiteID, name protocol.DeploymentName) error {
+	return &statusError{
+		http.StatusPreconditionFailed,
+		fmt.Sprintf("deployment %s/%s was changed since you read it: read it again, then repeat your change", site, name),
+	}
+}
+
+// put commits a deployment's file, nil removing it, in place of the one of expect.
+func (a *API) put(ctx context.Context, t intent.Target, content []byte, expect, message string) (commit string, err error) {
+	commit, err = a.opts.Repo.Put(ctx, intent.Path(t.Site, t.Name), content, expect, message)
+	if protocol.KindOf(err) == protocol.Conflict {
+		return "", errMoved{err}
+	}
+	if err == nil {
+		a.opts.Changed()
+	}
+	return commit, err
+}
+
+// commit writes a deployment's file and returns the deployment as it will be recorded.
+func (a *API) commit(ctx context.Context, t intent.Target, d *v1rc3.Deployment, expect, message string) (fleet.Deployment, error) {
+	content, err := d.Marshal()
+	if err != nil {
+		return fleet.Deployment{}, err
+	}
+	commit, err := a.put(ctx, t, content, expect, message)
+	if err != nil {
+		return fleet.Deployment{}, err
+	}
+	now := pending(t.Site, t.Name, d, commit)
+	out, err := a.opts.Deployments.Deployment(ctx, t.Site, t.Name)
+	if err != nil || out.Archived {
+		return now, nil //nolint:nilerr // the commit stands, and the record follows it
+	}
+	now.State, now.Counts, now.Nodes, now.CreatedAt = out.State, out.Counts, out.Nodes, out.CreatedAt
+	return now, nil
+}
+
+// pending is a deployment as it stands in the repo, before the record has followed.
+func pending(site protocol.SiteID, name protocol.DeploymentName, d *v1rc3.Deployment, commit string) fleet.Deployment {
+	now := time.Now()
+	out := fleet.Deployment{
+		Site: site, Name: name, ID: d.ID, App: d.Spec.ApplicationID, State: lifecycle.Pending, Commit: commit,
+		CreatedAt: now, UpdatedAt: now, Counts: map[lifecycle.State]int{},
+	}
+	if ext := d.Spec.Colony; ext != nil {
+		out.AppVersion, out.Profile = ext.ApplicationVersion, ext.Profile
+	}
+	return out
+}
+
+type deleteInput struct {
+	DeploymentPath
+	IfMatch string `header:"If-Match"`
+}
+
+func (a *API) deleteDeployment(ctx context.Context, in *deleteInput) (*struct{}, error) {
+	err := a.onTop(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, _ []byte, commit string) error {
+		_, err := a.put(ctx, t, nil, commit, "Remove "+string(t.Name))
+		return err
+	})
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return nil, nil
+}
+
+// revisions returns the commits of a deployment, each with the version that it asked for.
+func (a *API) revisions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) ([]fleet.Revision, error) {
+	file := intent.Path(site, name)
+	revisions, err := a.opts.Repo.Revisions(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range revisions {
+		content, err := a.opts.Repo.At(ctx, r.Commit, file)
+		if protocol.KindOf(err) == protocol.NotFound {
+			revisions[i].Removed = true
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if d, err := v1rc3.ParseDeployment(content); err == nil && d.Spec.Colony != nil {
+			revisions[i].AppVersion = d.Spec.Colony.ApplicationVersion
+		}
+	}
+	return revisions, nil
+}
+
+// newUUID returns a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

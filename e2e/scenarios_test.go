@@ -1,0 +1,414 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// TestFleet plays the life of one fleet, scene after scene.
+func TestFleet(t *testing.T) {
+	c := newColony(t)
+	c.up()
+	for _, scene := range []struct {
+		name string
+		play func(*testing.T, *colony)
+	}{
+		{"deploy", deploy},
+		{"bad input is refused with a reason", badInput},
+		{"update", update},
+		{"failing update rolls back", failingUpdate},
+		{"manual rollback", manualRollback},
+		{"deploy and remove by git", byGit},
+		{"not placeable", notPlaceable},
+		{"image that does not exist", missingImage},
+		{"port taken", portTaken},
+		{"node dies", nodeDies},
+		{"everything killed", everythingKilled},
+		{"killed while installing", killedWhileInstalling},
+		{"git remote unreachable", gitUnreachable},
+		{"site hangs", siteHangs},
+		{"node hangs", nodeHangs},
+		{"database hangs", postgresHangs},
+		{"uninstall", uninstall},
+		{"stop and start again", stopAndStart},
+	} {
+		if !t.Run(scene.name, func(t *testing.T) {
+			c.t = t
+			scene.play(t, c)
+		}) {
+			break
+		}
+	}
+	c.t = t
+}
+
+func deploy(t *testing.T, c *colony) {
+	c.installed("hello", "1.0.0")
+	c.greets("Hello, World! I am version 1.0.0.")
+	want := []lifecycle.State{lifecycle.Pending, lifecycle.Installing, lifecycle.Installed}
+	if got := c.history("hello"); !slices.Equal(got, want) {
+		t.Errorf("history %v, want %v", got, want)
+	}
+	for _, args := range [][]string{
+		{"status"}, {"site", "list"}, {"site", "show", site}, {"node", "list"}, {"node", "show", site + "/" + node}, {"app", "list"},
+		{"app", "show", "hello@1.0.0"}, {"deployment", "list"}, {"deployment", "show", site + "/hello"}, {"deployment", "history", site + "/hello"}, {"events"},
+	} {
+		for _, format := range []string{"table", "json", "yaml"} {
+			if out := c.must(append(args, "-o", format)...); len(out) < 20 {
+				t.Errorf("colony %v -o %s says only %q", args, format, out)
+			}
+		}
+	}
+	var n fleet.Node
+	if err := c.get("/nodes/"+site+"/"+node, &n); err != nil || !n.Online || n.Inventory == nil || n.Inventory.Cores == 0 || n.Inventory.MemoryBytes == 0 || n.Inventory.EngineVersion == "" {
+		t.Errorf("node: %v %+v", err, n)
+	}
+}
+
+func badInput(t *testing.T, c *colony) {
+	c.refused(3, []string{"nonesuch"}, "deploy", "nonesuch", "--site", site)
+	c.refused(3, []string{"9.9.9", "1.0.0"}, "deploy", "hello@9.9.9", "--site", site, "--name", "x")
+	c.refused(3, []string{"nowhere"}, "deploy", "hello", "--site", "nowhere")
+	c.refused(3, []string{"gw-9"}, "deploy", "hello", "--site", site, "--name", "x", "--node", "gw-9")
+	c.refused(2, []string{"Plant"}, "deploy", "hello", "--site", "Plant")
+	c.refused(2, []string{"port", "1024"}, "deploy", "hello@1.0.0", "--site", site, "--name", "x", "--set", "port=80")
+	c.refused(2, []string{"colour"}, "deploy", "hello@1.0.0", "--site", site, "--name", "x", "--set", "colour=red")
+	c.refused(2, []string{"no-such-profile", "hello-compose"}, "deploy", "hello@1.0.0", "--site", site, "--name", "x", "--profile", "no-such-profile")
+	c.refused(3, []string{"nothing"}, "deployment", "show", site+"/nothing")
+	c.refused(2, []string{"SITE/DEPLOYMENT"}, "deployment", "show", "nothing")
+	c.refused(5, []string{"does not answer", "--url"}, "status", "--url", "http://127.0.0.1:1")
+
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	bad := "apiVersion: v1\nid: Bad Id\nmetadata:\n  name: Bad\n  version: \"1\"\n  catalog:\n    organization:\n      - name: X\ndeploymentProfiles:\n  - type: compose\n    id: p\n    components:\n      - name: c\n        properties:\n          repository: oci://registry.colony/x\n          revision: v1\n          timeout: 5m\n"
+	if err := os.WriteFile(filepath.Join(dir, "margo.yaml"), []byte(bad), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.refused(2, []string{"line 2", "id", "line 16", "revision", "line 17", "timeout"}, "app", "import", dir)
+
+	// A version that was imported is immutable.
+	changed := t.TempDir()
+	if err := os.CopyFS(changed, os.DirFS("../examples/registry/hello-1.0.0")); err != nil {
+		t.Fatal(err)
+	}
+	c.must("app", "import", changed)
+	path := filepath.Join(changed, "margo.yaml")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(b, "# changed\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.refused(2, []string{"1.0.0", "immutable"}, "app", "import", changed)
+
+	// Two at once: the second says what is wrong and what to do.
+	out, err := exec.Command(bin("colony"), c.args...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "another colony up") {
+		t.Errorf("a second colony up on the same state directory: %v\n%s", err, out)
+	}
+	other := slices.Clone(c.args)
+	other[2] = t.TempDir()
+	out, err = exec.Command(bin("colony"), other...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "something else listens there") {
+		t.Errorf("a second colony up on the same ports: %v\n%s", err, out)
+	}
+}
+
+func update(t *testing.T, c *colony) {
+	c.must("deploy", "hello@1.1.0", "--site", site, "--set", "addressee=Factory", "--wait")
+	c.greets("Hello, Factory! I am version 1.1.0.")
+	got := c.history("hello")
+	want := []lifecycle.State{lifecycle.Updating, lifecycle.Installed}
+	if len(got) < 2 || !slices.Equal(got[len(got)-2:], want) {
+		t.Errorf("history %v, want it to end with %v", got, want)
+	}
+	// The same again changes nothing.
+	c.must("deploy", "hello@1.1.0", "--site", site, "--set", "addressee=Factory", "--wait")
+	if again := c.history("hello"); len(again) != len(got) {
+		t.Errorf("an update that changes nothing moved the deployment: %v", again[len(got):])
+	}
+}
+
+func failingUpdate(t *testing.T, c *colony) {
+	c.refused(6, []string{"1.1.0"}, "deploy", "hello@1.2.0-exits", "--site", site, "--attempts", "2", "--backoff", "200ms", "--wait")
+	c.installed("hello", "1.1.0")
+	c.greets("Hello, Factory! I am version 1.1.0.")
+	d, err := c.deployment("hello")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := d.Nodes[0]; n.Refused != d.Digest || n.Code == "" {
+		t.Errorf("the node does not say what it refuses and why: %+v", n)
+	}
+	got := c.history("hello")
+	for _, s := range []lifecycle.State{lifecycle.Failed, lifecycle.RollingBack} {
+		if !slices.Contains(got, s) {
+			t.Errorf("history %v has no %s", got, s)
+		}
+	}
+	// A version that never becomes healthy goes the same way.
+	c.refused(6, []string{"1.1.0", string(protocol.ProbeFailed)}, "deploy", "hello@1.2.0-sick", "--site", site, "--attempts", "1", "--wait")
+	c.greets("Hello, Factory! I am version 1.1.0.")
+}
+
+func manualRollback(t *testing.T, c *colony) {
+	c.must("deploy", "hello@1.1.0", "--site", site, "--set", "addressee=Rollback", "--wait")
+	c.greets("Hello, Rollback!")
+	c.must("deployment", "rollback", site+"/hello", "--to", c.revision("hello", "1.0.0"), "--wait")
+	c.greets("Hello, World! I am version 1.0.0.")
+	got := c.history("hello")
+	want := []lifecycle.State{lifecycle.RollingBack, lifecycle.Installed}
+	if !slices.Equal(got[len(got)-2:], want) {
+		t.Errorf("history %v, want it to end with %v", got, want)
+	}
+}
+
+// revision returns the newest commit that asked for a version.
+func (c *colony) revision(name, version string) string {
+	c.t.Helper()
+	var h struct {
+		Revisions []fleet.Revision `json:"revisions"`
+	}
+	if err := c.get("/deployments/"+site+"/"+name+"/history", &h); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, r := range h.Revisions {
+		if r.AppVersion == version {
+			return r.Commit
+		}
+	}
+	c.t.Fatalf("no revision with version %s in %+v", version, h.Revisions)
+	return ""
+}
+
+// clone returns a work tree of the deployments repo.
+func (c *colony) clone() (dir string, git func(args ...string)) {
+	c.t.Helper()
+	dir = filepath.Join(c.t.TempDir(), "deployments")
+	git = func(args ...string) {
+		c.t.Helper()
+		cmd := exec.Command("git", append([]string{"-c", "user.name=Person", "-c", "user.email=person@example.com"}, args...)...)
+		if args[0] != "clone" {
+			cmd.Dir = dir
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			c.t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	git("clone", "-q", filepath.Join(c.dir, "git", "deployments.git"), dir)
+	return dir, git
+}
+
+func byGit(t *testing.T, c *colony) {
+	dir, git := c.clone()
+	from := filepath.Join(dir, "deployments", site, "hello", "deployment.yaml")
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hand := strings.NewReplacer("name: hello\n", "name: by-hand\n", fmt.Sprint(c.port), fmt.Sprint(freePorts(t, 1)[0])).Replace(string(b))
+	hand = strings.Replace(hand, firstLine(hand), "id: 11111111-2222-4333-8444-555555555555", 1)
+	for name, content := range map[string]string{"by-hand": hand, "broken": "this is: [no deployment"} {
+		folder := filepath.Join(dir, "deployments", site, name)
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "deployment.yaml"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("add", "-A")
+	git("commit", "-qm", "One by hand, one broken")
+	git("push", "-q")
+	c.installed("by-hand", "1.0.0")
+	c.eventually(10*time.Second, "an event tells of the broken file", func() error {
+		var page struct{ Items []fleet.Event }
+		if err := c.get("/events?kind=deployment_invalid&newest=true", &page); err != nil {
+			return err
+		}
+		if len(page.Items) == 0 || page.Items[len(page.Items)-1].Deployment != "broken" {
+			return fmt.Errorf("events %+v", page.Items)
+		}
+		return nil
+	})
+	c.greets("Hello, World!")
+
+	git("pull", "-q", "--rebase")
+	git("rm", "-rq", filepath.Join("deployments", site, "by-hand"), filepath.Join("deployments", site, "broken"))
+	git("commit", "-qm", "Remove both by hand")
+	git("push", "-q")
+	c.eventually(30*time.Second, "the deployment by hand is gone", func() error {
+		d, err := c.deployment("by-hand")
+		if err != nil || !d.Archived {
+			return fmt.Errorf("%v, archived %t, %s", err, d.Archived, d.State)
+		}
+		return nil
+	})
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+func notPlaceable(t *testing.T, c *colony) {
+	c.refused(6, []string{"not placeable", node, "line"}, "deploy", "hello@1.0.0", "--site", site, "--name", "nowhere", "--nodes", "line=7", "--wait")
+	c.must("deployment", "delete", site+"/nowhere", "--wait")
+}
+
+func missingImage(t *testing.T, c *colony) {
+	dir, git := c.clone()
+	_ = git
+	_ = dir
+	out := c.must("app", "import", "testdata/apps")
+	if !strings.Contains(out, "ghost") {
+		t.Errorf("import says:\n%s", out)
+	}
+	// The component's archive is not in the registry: that deployment alone stays behind, with the reason.
+	c.must("deploy", "ghost", "--site", site)
+	c.eventually(20*time.Second, "the deployment says what is missing", func() error {
+		d, err := c.deployment("ghost")
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(d.Problem, "ghost") {
+			return fmt.Errorf("problem %q", d.Problem)
+		}
+		return nil
+	})
+	c.must("deployment", "delete", site+"/ghost", "--wait")
+}
+
+func portTaken(t *testing.T, c *colony) {
+	c.refused(6, []string{fmt.Sprint(c.port)}, "deploy", "hello@1.0.0", "--site", site, "--name", "second", "--set", fmt.Sprintf("port=%d", c.port),
+		"--attempts", "1", "--wait", "--timeout", "20s")
+	d, err := c.deployment("second")
+	if err != nil || len(d.Nodes) != 1 || d.Nodes[0].State != lifecycle.Failed || d.Nodes[0].Code != protocol.StartFailed ||
+		!strings.Contains(d.Nodes[0].Message, fmt.Sprint(c.port)) {
+		t.Errorf("%v: %+v", err, d.Nodes)
+	}
+	c.must("deployment", "delete", site+"/second", "--wait")
+	c.greets("Hello")
+}
+
+func nodeDies(t *testing.T, c *colony) {
+	pid, err := c.pid("en")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Stopped first, so that the supervisor does not bring it back at once.
+	began := time.Now()
+	c.kill("en")
+	c.eventually(10*time.Second, "an event says that the node went offline", func() error {
+		var page struct{ Items []fleet.Event }
+		if err := c.get("/events?kind=node_offline&newest=true", &page); err != nil {
+			return err
+		}
+		for _, e := range page.Items {
+			if e.Time.After(began) {
+				if late := e.Time.Sub(began); late > 2*time.Second {
+					t.Errorf("offline after %s, want 2 s at most", late)
+				}
+				return nil
+			}
+		}
+		return errors.New("no event")
+	})
+	c.eventually(20*time.Second, "the node is online again", func() error {
+		online, err := c.nodeOnline()
+		if err == nil && !online {
+			err = errors.New("offline")
+		}
+		return err
+	})
+	if now, err := c.pid("en"); err != nil || now == pid {
+		t.Errorf("the agent has pid %d, %v", now, err)
+	}
+	c.greets("Hello, World!")
+	c.installed("hello", "1.0.0")
+}
+
+func everythingKilled(t *testing.T, c *colony) {
+	before := c.history("hello")
+	sample := c.samplePID()
+	for _, part := range []string{"co", "lo", "en", "containerd", "postgres"} {
+		c.kill(part)
+		c.installed("hello", "1.0.0")
+		c.greets("Hello, World!")
+	}
+	c.kill("co", "lo", "en", "containerd", "postgres")
+	c.installed("hello", "1.0.0")
+	c.greets("Hello, World!")
+	if now := c.samplePID(); now != sample {
+		t.Errorf("the container was restarted: pid %s, was %s", now, sample)
+	}
+	if after := c.history("hello"); len(after) != len(before) {
+		t.Errorf("the deployment moved: %v", after[len(before):])
+	}
+	c.must("deploy", "hello@1.1.0", "--site", site, "--wait")
+	c.greets("I am version 1.1.0.")
+}
+
+// samplePID returns the process of the sample's container.
+func (c *colony) samplePID() string {
+	c.t.Helper()
+	out, err := exec.Command("pgrep", "-f", "^/app$").Output()
+	if err != nil {
+		c.t.Fatalf("the sample's process: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func killedWhileInstalling(t *testing.T, c *colony) {
+	for i, parts := range [][]string{{"en"}, {"lo"}, {"co"}, {"containerd"}, {"postgres"}, {"co", "lo", "en", "containerd", "postgres"}} {
+		version := []string{"1.0.0", "1.1.0"}[i%2]
+		c.must("deploy", "hello@"+version, "--site", site)
+		c.kill(parts...)
+		c.installed("hello", version)
+		c.greets("I am version " + version)
+	}
+}
+
+func uninstall(t *testing.T, c *colony) {
+	c.must("deployment", "delete", site+"/hello", "--wait")
+	if got, err := c.greeting(); err == nil {
+		t.Errorf("the sample still answers: %s", got)
+	}
+	got := c.history("hello")
+	want := []lifecycle.State{lifecycle.Deleting, lifecycle.Deleted}
+	if !slices.Equal(got[len(got)-2:], want) {
+		t.Errorf("history %v, want it to end with %v", got, want)
+	}
+	c.refused(3, []string{"hello"}, "deployment", "delete", site+"/hello")
+}
+
+func stopAndStart(t *testing.T, c *colony) {
+	c.must("deploy", "hello@1.0.0", "--site", site, "--set", fmt.Sprintf("port=%d", c.port), "--wait")
+	c.down()
+	if out, err := exec.Command("pgrep", "-af", c.dir).Output(); err == nil {
+		t.Errorf("processes are left behind:\n%s", out)
+	}
+	if out, err := exec.Command("sh", "-c", "grep -F "+c.dir+" /proc/mounts").Output(); err == nil {
+		t.Errorf("mounts are left behind:\n%s", out)
+	}
+	began := time.Now()
+	c.up()
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("the second start took %s, want 15 s at most", took)
+	}
+	c.greets("Hello, World! I am version 1.0.0.")
+}

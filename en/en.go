@@ -1,0 +1,213 @@
+// Package en is the Execution Node agent: it joins the link to the LO, the state
+// on disk, the container engine, the probes, the inventory and the runner of the
+// deployments. It is wiring only; the parts are below it.
+package en
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/en/inventory"
+	"github.com/colonyfleet/colony/en/probe"
+	"github.com/colonyfleet/colony/en/runner"
+	"github.com/colonyfleet/colony/en/state"
+)
+
+// stopPart bounds the end of each part.
+const stopPart = 5 * time.Second
+
+// An EN is one agent. Start it once, then Stop it.
+type EN struct {
+	opts Options
+	log  *slog.Logger
+
+	agent, boot string // ids of the state directory and of the kernel's boot
+	runner      *runner.Runner
+	inventory   *inventory.Collector
+	client      *client.Client
+	listener    net.Listener  // nil without HTTP
+	beat        chan struct{} // a token: the link came up
+	wg          sync.WaitGroup
+
+	mu   sync.Mutex
+	sent []byte // the inventory as last acknowledged on this link
+
+	stops  []stop // in the order of starting
+	failed chan error
+}
+
+// A stop ends one part.
+type stop struct {
+	name string
+	f    func(context.Context) error
+}
+
+// New checks the options. Nothing is opened before Start.
+func New(o Options) (*EN, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	log := o.Logger.With("node_id", string(o.Node))
+	o.Logger = log
+	return &EN{opts: o, log: log, beat: make(chan struct{}, 1), failed: make(chan error, 1)}, nil
+}
+
+// Start takes up the work where it was left, and returns; it waits neither for
+// the LO nor for the container engine. On an error nothing is left running.
+func (e *EN) Start(ctx context.Context) error {
+	if err := e.start(ctx); err != nil {
+		return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
+	}
+	e.log.InfoContext(ctx, "agent started", "site_id", e.opts.Site, "version", e.opts.Version, "state_dir", e.opts.StateDir)
+	return nil
+}
+
+func (e *EN) start(ctx context.Context) error {
+	if e.opts.MemoryLimit > 0 {
+		debug.SetMemoryLimit(e.opts.MemoryLimit)
+	}
+	store, held, err := state.Open(e.opts.StateDir, e.log)
+	if err != nil {
+		return err
+	}
+	e.stopWith("state", func(context.Context) error { return store.Close() })
+	e.agent, e.boot = held.Agent, bootID()
+
+	run, err := e.runtime()
+	if err != nil {
+		return err
+	}
+	e.inventory = inventory.New(inventory.Options{
+		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Logger: e.log,
+	})
+	if e.runner, err = runner.New(runner.Options{
+		Node: e.opts.Node, Boot: e.boot, Engine: run, Host: run, Store: store, Uplink: e,
+		Probe: probe.New(run).Probe, Logger: e.log,
+		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,
+	}); err != nil {
+		return err
+	}
+	// The client calls the runner: it is made before, and stopped after it.
+	if e.client, err = client.New(e.clientOptions()); err != nil {
+		return err
+	}
+	e.runner.Start(ctx)
+	e.stopWith("runner", e.runner.Stop)
+	if err := e.client.Start(ctx); err != nil {
+		return fmt.Errorf("start link to the LO: %w", err)
+	}
+	e.stopWith("link", e.leave)
+	e.startBeat(ctx)
+	return e.startHTTP(ctx)
+}
+
+// runtime returns the container engine.
+func (e *EN) runtime() (Runtime, error) {
+	if e.opts.Runtime != nil {
+		return e.opts.Runtime, nil
+	}
+	eng, err := containerd.New(e.opts.containerd())
+	if err != nil {
+		return nil, fmt.Errorf("open container engine: %w", err)
+	}
+	e.stopWith("container engine", func(context.Context) error { return eng.Close() })
+	return eng, nil
+}
+
+func (e *EN) startBeat(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	e.wg.Go(func() { e.beatLoop(ctx) })
+	e.stopWith("heartbeat", func(context.Context) error {
+		cancel()
+		e.wg.Wait()
+		return nil
+	})
+}
+
+func (e *EN) startHTTP(ctx context.Context) error {
+	if e.opts.HTTP == "" {
+		return nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", e.opts.HTTP)
+	if err != nil {
+		return fmt.Errorf("open the status listener (key http): %w", err)
+	}
+	e.listener = l
+	server := &http.Server{Handler: e.handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 8 << 10}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			e.failed <- fmt.Errorf("serve status: %w", err)
+		}
+	}()
+	e.stopWith("status listener", func(ctx context.Context) error {
+		err := server.Shutdown(ctx)
+		<-done
+		return err
+	})
+	return nil
+}
+
+func (e *EN) stopWith(name string, f func(context.Context) error) {
+	e.stops = append(e.stops, stop{name, f})
+}
+
+// Failed returns a channel that receives the error if a part of the agent ends by itself.
+func (e *EN) Failed() <-chan error { return e.failed }
+
+// HTTPAddr returns where the status is served, or "" without a listener.
+func (e *EN) HTTPAddr() string {
+	if e.listener == nil {
+		return ""
+	}
+	return e.listener.Addr().String()
+}
+
+// Stop says goodbye to the LO and ends the agent. The containers go on.
+func (e *EN) Stop(ctx context.Context) error {
+	var errs []error
+	for i := len(e.stops) - 1; i >= 0; i-- {
+		part, cancel := context.WithTimeout(ctx, stopPart)
+		if err := e.stops[i].f(part); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", e.stops[i].name, err))
+		}
+		cancel()
+	}
+	e.stops = nil
+	return errors.Join(errs...)
+}
+
+// Run starts the agent, and stops it when ctx ends or a part of it fails.
+func (e *EN) Run(ctx context.Context) error {
+	if err := e.Start(ctx); err != nil {
+		return err
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-e.failed:
+	}
+	return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
+}
+
+// bootID names the present boot of the kernel.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

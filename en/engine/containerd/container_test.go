@@ -1,0 +1,396 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// limit reads a container's cgroup file, of version 1 or 2.
+func limit(t *testing.T, r *rig, k, v1, v2 string) string {
+	t.Helper()
+	controller, _, _ := strings.Cut(v1, ".")
+	for _, path := range []string{
+		filepath.Join("/sys/fs/cgroup", controller, r.cgroup(), k, v1), filepath.Join("/sys/fs/cgroup", r.cgroup(), k, v2),
+	} {
+		if b, err := os.ReadFile(path); err == nil {
+			return strings.TrimSpace(string(b))
+		}
+	}
+	t.Fatalf("neither %s nor %s of %s is there", v1, v2, k)
+	return ""
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	c.Spec.Limits = protocol.Limits{NanoCPUs: 250_000_000, MemoryBytes: 64 << 20, Pids: 40}
+	r.run(t, c)
+	k := key(c.ID)
+	if got := limit(t, r, k, "memory.limit_in_bytes", "memory.max"); got != "67108864" {
+		t.Errorf("memory limit %s", got)
+	}
+	if got := limit(t, r, k, "pids.max", "pids.max"); got != "40" {
+		t.Errorf("process limit %s", got)
+	}
+	if got := limit(t, r, k, "cpu.cfs_quota_us", "cpu.max"); got != "25000" && got != "25000 100000" {
+		t.Errorf("processor quota %s", got)
+	}
+}
+
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	shared := t.TempDir()
+	if err := os.WriteFile(filepath.Join(shared, "note"), []byte("from the node"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := r.container("wait")
+	c.Spec.ReadOnly = true
+	c.Spec.Mounts = []protocol.Mount{
+		{Kind: protocol.MountVolume, Source: "db", Target: "/data"},
+		{Kind: protocol.MountBind, Source: shared, Target: "/shared", ReadOnly: true},
+		{Kind: protocol.MountTmpfs, Target: "/scratch", Size: 1 << 20},
+		{Kind: protocol.MountFile, Target: "/etc/app/config.ini", Content: []byte("answer=42\n"), Mode: 0o400},
+	}
+	r.run(t, c)
+	if got := r.output(t, c, "cat", "/data/seed", "/shared/note", "/etc/app/config.ini"); got != "seed\nfrom the nodeanswer=42\n" {
+		t.Errorf("mounted files hold %q", got)
+	}
+	info, err := os.Stat(filepath.Join(r.dir(key(c.ID)), "files", "3"))
+	if err != nil || info.Mode().Perm() != 0o400 {
+		t.Errorf("mode of the file: %v %v", info, err)
+	}
+	r.output(t, c, "write", "/data/kept", "over updates")
+	r.output(t, c, "write", "/scratch/x", "x")
+	for _, path := range []string{"/root-is-read-only", "/shared/note", "/etc/app/config.ini"} {
+		if res, err := r.Exec(t.Context(), c.ID, []string{"/toolbox", "write", path, "x"}); err != nil || res.ExitCode == 0 {
+			t.Errorf("%s could be written (%v)", path, err)
+		}
+	}
+	if err := r.Remove(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	c.Digest, c.Spec.ReadOnly = "sha256:2", false
+	r.run(t, c)
+	if got := r.output(t, c, "cat", "/data/kept"); got != "over updates" {
+		t.Errorf("the volume holds %q after an update", got)
+	}
+	if err := r.Sweep(t.Context(), engine.Keep{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(r.volumeDir("shop", "db")); !os.IsNotExist(err) {
+		t.Errorf("the volume outlives its deployment: %v", err)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	c.Spec.User, c.Spec.WorkingDir, c.Spec.Env = "1000:1001", "/data", []string{"COLOUR=green"}
+	r.run(t, c)
+	if got := r.output(t, c, "id"); got != "1000 1001 wait /data green small\n" {
+		t.Errorf("identity %q", got)
+	}
+	// As in Compose, an entrypoint drops the image's command with its entrypoint.
+	img := r.registry.Add(t, "app", containerdtest.Image{Program: program(t), Cmd: []string{"exit", "7", "default"}})
+	for want, spec := range map[int32]protocol.Container{
+		7: {Image: img},
+		8: {Image: img, Command: []string{"exit", "8", "command"}},
+		9: {Image: img, Entrypoint: []string{"/toolbox", "exit", "9", "entrypoint"}},
+	} {
+		c := r.container("app")
+		c.Spec = spec
+		r.run(t, c)
+		st := awaitExit(t, r, c.ID)
+		if st.ExitCode != want {
+			t.Errorf("exit code %d (%s), want %d", st.ExitCode, st.Message, want)
+		}
+		if err := r.Remove(t.Context(), c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func awaitExit(t *testing.T, r *rig, id engine.ID) engine.Status {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all, err := r.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range all {
+			if st.ID == id && st.State == engine.Exited {
+				return st
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%s does not exit: %+v", id, all)
+		}
+	}
+}
+
+func TestRights(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	status := func(change func(*protocol.Container)) string {
+		c := r.container("wait")
+		change(&c.Spec)
+		r.run(t, c)
+		defer func() {
+			if err := r.Remove(t.Context(), c.ID); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		return r.output(t, c, "cat", "/proc/1/status")
+	}
+	field := func(status, name string) string {
+		_, rest, _ := strings.Cut(status, name+":\t")
+		value, _, _ := strings.Cut(rest, "\n")
+		return value
+	}
+	plain := status(func(*protocol.Container) {})
+	none := status(func(c *protocol.Container) { c.CapDrop = []string{"ALL"} })
+	one := status(func(c *protocol.Container) { c.CapDrop, c.CapAdd = []string{"all"}, []string{"NET_ADMIN"} })
+	full := status(func(c *protocol.Container) {
+		c.Privileged = true
+		c.Devices = []protocol.Device{{Host: "/dev/null", Container: "/dev/nothing"}}
+	})
+	if field(none, "CapEff") != "0000000000000000" || field(one, "CapEff") != "0000000000001000" {
+		t.Errorf("capabilities %s and %s, want none and NET_ADMIN", field(none, "CapEff"), field(one, "CapEff"))
+	}
+	if field(plain, "CapEff") == field(full, "CapEff") || field(plain, "Seccomp") != "2" || field(full, "Seccomp") != "0" {
+		t.Errorf("plain has %s and seccomp %s, privileged %s and %s", field(plain, "CapEff"), field(plain, "Seccomp"), field(full, "CapEff"), field(full, "Seccomp"))
+	}
+}
+
+// Faults of the spec say which container, what is wrong and what to do.
+func TestBadSpecs(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	if err := r.Pull(t.Context(), r.image, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		change func(*protocol.Container)
+		code   protocol.Code
+		hint   string
+	}{
+		{func(c *protocol.Container) { c.Entrypoint = []string{"/no-such-program"} }, protocol.StartFailed, "no-such-program"},
+		{func(c *protocol.Container) { c.User = "nobody-here" }, protocol.CreateFailed, "nobody-here"},
+		{func(c *protocol.Container) { c.Devices = []protocol.Device{{Host: "/dev/none"}} }, protocol.CreateFailed, "/dev/none"},
+		{func(c *protocol.Container) {
+			c.Mounts = []protocol.Mount{{Kind: protocol.MountBind, Source: "/nowhere", Target: "/x"}}
+		}, protocol.CreateFailed, "/nowhere"},
+		{func(c *protocol.Container) {
+			c.Mounts = []protocol.Mount{{Kind: protocol.MountVolume, Source: "../../etc", Target: "/x"}}
+		}, protocol.CreateFailed, "../../etc"},
+		{func(c *protocol.Container) {
+			c.Mounts = []protocol.Mount{{Kind: "hologram", Target: "/x"}}
+		}, protocol.Incompatible, "hologram"},
+	} {
+		c := r.container("wait")
+		test.change(&c.Spec)
+		err := r.Start(t.Context(), c)
+		if engine.CodeOf(err) != test.code || err == nil || !strings.Contains(err.Error(), test.hint) || !strings.Contains(err.Error(), "shop/main/wait") {
+			t.Errorf("error %v (%s), want %s that names %s", err, engine.CodeOf(err), test.code, test.hint)
+		}
+		if err := r.Remove(t.Context(), c.ID); err != nil {
+			t.Errorf("remove after %s: %v", test.hint, err)
+		}
+	}
+}
+
+// A kill between any two steps of a creation is repaired by the next Start, and
+// cleaned by a Remove.
+func TestHalfDone(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	k := key(c.ID)
+	r.run(t, c)
+	ctx := r.in(t.Context())
+	for name, cut := range map[string]func() error{
+		"snapshot without a record": func() error {
+			if err := r.Remove(t.Context(), c.ID); err != nil {
+				return err
+			}
+			img, err := r.client.GetImage(ctx, r.image)
+			if err != nil {
+				return err
+			}
+			ctr, err := r.client.NewContainer(ctx, k, client.WithSnapshotter("overlayfs"), client.WithNewSnapshot(k, img), client.WithNewSpec())
+			if err != nil {
+				return err
+			}
+			return ctr.Delete(ctx)
+		},
+		"record without a task": func() error {
+			return r.Stop(t.Context(), c.ID, time.Second)
+		},
+		"task that was never started": func() error {
+			if err := r.Stop(t.Context(), c.ID, time.Second); err != nil {
+				return err
+			}
+			ctr, err := r.client.LoadContainer(ctx, k)
+			if err != nil {
+				return err
+			}
+			_, err = ctr.NewTask(ctx, cio.LogFile(r.logFile(k)))
+			return err
+		},
+		"no files": func() error {
+			if err := r.Stop(t.Context(), c.ID, time.Second); err != nil {
+				return err
+			}
+			return os.RemoveAll(r.dir(k))
+		},
+	} {
+		if err := cut(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := r.Start(t.Context(), c); err != nil {
+			t.Errorf("%s: start: %v", name, err)
+		}
+		if got := r.output(t, c, "cat", "/etc/hosts"); !strings.Contains(got, "wait") {
+			t.Errorf("%s: hosts are %q", name, got)
+		}
+		if err := cut(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := r.Remove(t.Context(), c.ID); err != nil {
+			t.Errorf("%s: remove: %v", name, err)
+		}
+		if _, err := r.client.SnapshotService("overlayfs").Stat(ctx, k); err == nil {
+			t.Errorf("%s: a snapshot is left", name)
+		}
+		if err := r.Start(t.Context(), c); err != nil {
+			t.Fatalf("%s: start anew: %v", name, err)
+		}
+	}
+}
+
+// Logs are bounded while the container writes on, and tell its last line.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("spew", "1000000")
+	r.run(t, c)
+	path := r.logFile(key(c.ID))
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	for {
+		now, err1 := os.Stat(path)
+		before, err2 := os.Stat(path + ".1")
+		if err1 == nil && err2 == nil && now.Size() <= r.opts.LogBytes && before.Size() == r.opts.LogBytes {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("log %v %v, earlier log %v %v: want both within %d bytes", now, err1, before, err2, r.opts.LogBytes)
+		}
+	}
+}
+
+// Halt takes everything off the machine but what is on disk; Start brings it
+// back under the same address.
+func TestHalt(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	r.run(t, c)
+	before, err := r.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Halt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join("/sys/class/net", r.net.Bridge("shop"))); !os.IsNotExist(err) {
+		t.Errorf("the bridge is left: %v", err)
+	}
+	if _, err := os.Stat(r.runcRoot()); !os.IsNotExist(err) {
+		t.Errorf("runc's directory is left: %v", err)
+	}
+	all, err := r.List(t.Context())
+	if err != nil || len(all) != 1 || all[0].State != engine.Exited {
+		t.Fatalf("listed %+v %v, want one that has exited", all, err)
+	}
+	r.run(t, c)
+	after, err := r.List(t.Context())
+	if err != nil || len(after) != 1 || after[0].State != engine.Running || after[0].Restarts != 1 {
+		t.Errorf("listed %+v %v, want it running again, as %+v", after, err, before)
+	}
+}
+
+// A shim that is killed takes its container with it; the next start repairs it.
+func TestShimKilled(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	r.run(t, c)
+	ctx := r.in(t.Context())
+	ctr, err := r.client.LoadContainer(ctx, key(c.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := ctr.Task(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", task.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "PPid:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	shim, err := strconv.Atoi(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := r.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case ev := <-events:
+		if ev.ID != c.ID {
+			t.Errorf("event %+v", ev)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("no event")
+	}
+	if err := r.Start(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitReady(t, c.ID)
+	if got := r.output(t, c, "id"); got == "" {
+		t.Error("the new process answers nothing")
+	}
+}

@@ -1,0 +1,169 @@
+package containerd
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/enginetest"
+	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var toolbox struct {
+	sync.Once
+	program []byte
+}
+
+func program(t *testing.T) []byte {
+	t.Helper()
+	toolbox.Do(func() { toolbox.program = containerdtest.Toolbox(t) })
+	if toolbox.program == nil {
+		t.Fatal("the test program could not be built: see the first failure")
+	}
+	return toolbox.program
+}
+
+type rig struct {
+	*Engine
+	daemon   *containerdtest.Daemon
+	registry *containerdtest.Registry
+	image    string
+}
+
+// setup gives an engine on a daemon of its own, and an image in a registry. All
+// that the engine leaves on the machine is removed at the end, and checked.
+func setup(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{daemon: containerdtest.Start(t), registry: containerdtest.NewRegistry(t)}
+	r.image = r.registry.Add(t, "tools", containerdtest.Image{
+		Program: program(t), Env: []string{"COLOUR=red", "SIZE=small"},
+		Files: map[string]string{"data/": "", "data/seed": "seed\n"},
+	})
+	r.Engine = r.open(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := r.Sweep(ctx, engine.Keep{}); err != nil {
+			t.Errorf("sweep: %v", err)
+		}
+		if err := r.Halt(ctx); err != nil {
+			t.Errorf("halt: %v", err)
+		}
+		for _, pattern := range []string{"attachments/*", "netns/*", "containers/*", "fifo/*", "cni/cache/results/*"} {
+			left, err := filepath.Glob(filepath.Join(r.opts.StateDir, pattern))
+			if err != nil || len(left) > 0 {
+				t.Errorf("left after the sweep: %q %v", left, err)
+			}
+		}
+	})
+	return r
+}
+
+// open returns another engine on the same state.
+func (r *rig) open(t *testing.T) *Engine {
+	t.Helper()
+	o := DefaultOptions()
+	o.Address, o.StateDir, o.LogBytes = r.daemon.Socket, filepath.Join(r.daemon.Dir, "e"), 50_000
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// container returns a container of the image, named as its command's verb.
+func (r *rig) container(command ...string) engine.Container {
+	return engine.Container{
+		ID:     engine.ID{Deployment: "shop", Component: "main", Name: command[0]},
+		Digest: "sha256:1111111111111111111111111111111111111111111111111111111111111111",
+		Spec:   protocol.Container{Name: command[0], Image: r.image, Command: command},
+	}
+}
+
+func (r *rig) run(t *testing.T, c engine.Container) {
+	t.Helper()
+	if err := r.Pull(t.Context(), c.Spec.Image, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Start(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// output runs the toolbox in a container and returns what it wrote.
+func (r *rig) output(t *testing.T, c engine.Container, args ...string) string {
+	t.Helper()
+	res, err := r.Exec(t.Context(), c.ID, append([]string{"/toolbox"}, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.ExitCode != 0 {
+		t.Fatalf("%q ended with %d: %s", args, res.ExitCode, res.Output)
+	}
+	return string(res.Output)
+}
+
+// awaitReady waits for the first line of a container's log.
+func (r *rig) awaitReady(t *testing.T, id engine.ID) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	for r.lastLine(key(id)) != "ready" {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%s is not ready, its log ends with %q", id, r.lastLine(key(id)))
+		}
+	}
+}
+
+func TestExercise(t *testing.T) {
+	t.Parallel()
+	enginetest.Exercise(t, func(t *testing.T) enginetest.Fixture {
+		r := setup(t)
+		other := r.registry.Add(t, "tools", containerdtest.Image{Program: program(t), Env: []string{"COLOUR=blue"}})
+		return enginetest.Fixture{
+			Engine: r, Image: r.image, Other: other,
+			Missing: r.registry.Host + "/tools@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+			True:    []string{"/toolbox", "id"}, False: []string{"/toolbox", "nonsense"}, Hang: []string{"/toolbox", "hang"},
+			Ready:  func(t *testing.T, id engine.ID) { r.awaitReady(t, id) },
+			Again:  func(t *testing.T) enginetest.Engine { return r.open(t) },
+			Lose:   func(t *testing.T) { r.daemon.Kill(t) },
+			Return: func(t *testing.T) { r.daemon.Restart(t) },
+			Reboot: func(t *testing.T) enginetest.Engine {
+				r.daemon.Crash(t)
+				r.daemon.Restart(t)
+				return r.open(t)
+			},
+		}
+	})
+}
+
+func TestOptionsNameEveryFault(t *testing.T) {
+	t.Parallel()
+	if err := DefaultOptions().Validate(); err != nil {
+		t.Errorf("default options: %v", err)
+	}
+	err := Options{Pool: "10.0.0.0/28", Mirror: "ftp://x"}.Validate()
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 8 {
+		t.Errorf("faults %v, want 8", err)
+	}
+}

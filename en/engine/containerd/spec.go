@@ -1,0 +1,307 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// specOf returns the steps that turn containerd's default OCI spec into that of
+// c. The volumes and files that it mounts must exist.
+func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConfig) ([]oci.SpecOpts, error) {
+	args := arguments(c.Spec, config)
+	if len(args) == 0 {
+		return nil, engine.Errorf(protocol.CreateFailed, "container %s: neither its spec nor its image says what to run: set an entrypoint or a command", c.ID)
+	}
+	mounts, err := e.mounts(key, c)
+	if err != nil {
+		return nil, err
+	}
+	cwd := config.WorkingDir
+	if c.Spec.WorkingDir != "" {
+		cwd = c.Spec.WorkingDir
+	}
+	if cwd == "" {
+		cwd = "/"
+	}
+	opts := []oci.SpecOpts{
+		oci.WithDefaultPathEnv, oci.WithEnv(config.Env), oci.WithEnv(c.Spec.Env),
+		oci.WithProcessArgs(args...), oci.WithProcessCwd(cwd),
+		oci.WithoutRunMount, // Compose gives /run as the image has it
+		oci.WithMounts(mounts),
+		oci.WithNewPrivileges,
+		oci.WithCgroup(e.cgroup() + "/" + key),
+		oci.WithAnnotations(c.Spec.Labels),
+		withoutRlimits,
+	}
+	user := config.User
+	if c.Spec.User != "" {
+		user = c.Spec.User
+	}
+	if user != "" {
+		opts = append(opts, named("user "+strconv.Quote(user), oci.WithUser(user)), oci.WithAdditionalGIDs(user))
+	}
+	if len(c.Spec.GroupAdd) > 0 {
+		opts = append(opts, named("groups", oci.WithAppendAdditionalGroups(c.Spec.GroupAdd...)))
+	}
+	if c.Spec.ReadOnly {
+		opts = append(opts, oci.WithRootFSReadonly())
+	}
+	opts = append(opts, e.networkOpts(key, c)...)
+	security, err := securityOpts(c)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := limitOpts(c)
+	if err != nil {
+		return nil, err
+	}
+	// Rights and limits come last: the privileged option replaces whole fields.
+	return slices.Concat(opts, security, limits), nil
+}
+
+// cgroup returns the parent of our containers' control groups. Two engines on
+// one machine have two.
+func (e *Engine) cgroup() string { return "/" + e.opts.Namespace + "-" + e.net.Mark() }
+
+// arguments follows Compose: an entrypoint of the spec replaces the image's
+// entrypoint and command both, a command of the spec the image's command.
+func arguments(spec protocol.Container, config ocispec.ImageConfig) []string {
+	entrypoint, command := config.Entrypoint, config.Cmd
+	if len(spec.Entrypoint) > 0 {
+		entrypoint, command = spec.Entrypoint, nil
+	}
+	if len(spec.Command) > 0 {
+		command = spec.Command
+	}
+	return slices.Concat(entrypoint, command)
+}
+
+// named says in the error of opt what it is about.
+func named(what string, opt oci.SpecOpts) oci.SpecOpts {
+	return func(ctx context.Context, client oci.Client, c *containers.Container, s *oci.Spec) error {
+		if err := opt(ctx, client, c, s); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+}
+
+// withoutRlimits leaves the limits of resources as the daemon has them: setting
+// one that is higher fails on a node that lacks CAP_SYS_RESOURCE.
+func withoutRlimits(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+	s.Process.Rlimits = nil
+	return nil
+}
+
+// mounts returns the mounts of c's spec, and those of the files that we generate.
+func (e *Engine) mounts(key string, c engine.Container) ([]specs.Mount, error) {
+	var out []specs.Mount
+	taken := map[string]bool{}
+	bind := func(source, target string, readOnly bool, options ...string) {
+		mode := "rw"
+		if readOnly {
+			mode = "ro"
+		}
+		taken[filepath.Clean(target)] = true
+		out = append(out, specs.Mount{Type: "bind", Source: source, Destination: target, Options: append(options, "rbind", mode)})
+	}
+	for i, m := range c.Spec.Mounts {
+		if !filepath.IsAbs(m.Target) {
+			return nil, engine.Errorf(protocol.CreateFailed, "container %s: mount target %q: want an absolute path", c.ID, m.Target)
+		}
+		switch m.Kind {
+		case protocol.MountVolume:
+			if m.Source == "" || strings.HasPrefix(m.Source, ".") || strings.ContainsRune(m.Source, '/') {
+				return nil, engine.Errorf(protocol.CreateFailed, "container %s: volume name %q: want one without / that does not begin with a dot", c.ID, m.Source)
+			}
+			bind(e.volumeDir(c.ID.Deployment, m.Source), m.Target, m.ReadOnly)
+		case protocol.MountBind:
+			if _, err := os.Stat(m.Source); err != nil {
+				return nil, engine.Errorf(protocol.CreateFailed, "container %s: the node has no %s to mount at %s, create it: %w", c.ID, m.Source, m.Target, err)
+			}
+			bind(m.Source, m.Target, m.ReadOnly, "rslave")
+		case protocol.MountTmpfs:
+			options := []string{"nosuid", "nodev", "mode=1777"}
+			if m.Size > 0 {
+				options = append(options, "size="+strconv.FormatUint(m.Size, 10))
+			}
+			if m.ReadOnly {
+				options = append(options, "ro")
+			}
+			taken[filepath.Clean(m.Target)] = true
+			out = append(out, specs.Mount{Type: "tmpfs", Source: "tmpfs", Destination: m.Target, Options: options})
+		case protocol.MountFile:
+			bind(e.dir(key, "files", strconv.Itoa(i)), m.Target, true)
+		default:
+			return nil, engine.Errorf(protocol.Incompatible, "container %s: mounts of kind %q are not known to this version of the agent: upgrade it", c.ID, m.Kind)
+		}
+	}
+	for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
+		if target := "/etc/" + name; !taken[target] {
+			bind(e.dir(key, name), target, false)
+		}
+	}
+	return out, nil
+}
+
+func (e *Engine) networkOpts(key string, c engine.Container) []oci.SpecOpts {
+	var opts []oci.SpecOpts
+	switch c.Spec.Network {
+	case protocol.NetworkHost:
+		opts = append(opts, oci.WithHostNamespace(specs.NetworkNamespace))
+		if c.Spec.Hostname == "" {
+			// The name of the node, as programs on its network expect it.
+			return append(opts, oci.WithHostNamespace(specs.UTSNamespace), withSysctls(c.Spec.Sysctls))
+		}
+	case protocol.NetworkNone:
+		// The default spec's own namespace, in which runc sets the loopback up.
+	case protocol.NetworkBridge:
+		opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: e.net.NetNS(key)}))
+	}
+	return append(opts, oci.WithHostname(hostname(c)), withSysctls(c.Spec.Sysctls))
+}
+
+func withSysctls(sysctls map[string]string) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		if len(sysctls) > 0 {
+			s.Linux.Sysctl = sysctls
+		}
+		return nil
+	}
+}
+
+func securityOpts(c engine.Container) ([]oci.SpecOpts, error) {
+	var opts []oci.SpecOpts
+	if c.Spec.Privileged {
+		opts = append(opts, oci.WithPrivileged, oci.WithAllDevicesAllowed, oci.WithHostDevices)
+	} else {
+		drop, all := capabilities(c.Spec.CapDrop)
+		if all {
+			opts = append(opts, oci.WithCapabilities(nil))
+		}
+		opts = append(opts, oci.WithDroppedCapabilities(drop))
+		add, all := capabilities(c.Spec.CapAdd)
+		if all {
+			opts = append(opts, oci.WithAllCurrentCapabilities)
+		}
+		// The profile depends on the capabilities, so it comes after them.
+		opts = append(opts, oci.WithAddedCapabilities(add), seccomp.WithDefaultProfile())
+	}
+	for _, d := range c.Spec.Devices {
+		if _, err := os.Stat(d.Host); errors.Is(err, fs.ErrNotExist) {
+			return nil, engine.Errorf(protocol.CreateFailed, "container %s: the node has no device %s: plug it in, or place the deployment on a node that has it", c.ID, d.Host)
+		}
+		permissions, target := d.Permissions, d.Container
+		if permissions == "" {
+			permissions = "rwm"
+		}
+		if target == "" {
+			target = d.Host
+		}
+		opts = append(opts, oci.WithDevices(d.Host, target, permissions))
+	}
+	return opts, nil
+}
+
+// capabilities returns names as the kernel has them, and whether ALL is among them.
+func capabilities(names []string) (out []string, all bool) {
+	for _, name := range names {
+		name = strings.ToUpper(name)
+		if name == "ALL" {
+			all = true
+			continue
+		}
+		if !strings.HasPrefix(name, "CAP_") {
+			name = "CAP_" + name
+		}
+		out = append(out, name)
+	}
+	return out, all
+}
+
+// limitOpts refuses a limit that the kernel cannot keep: a container must not
+// run without a bound that somebody relies on.
+func limitOpts(c engine.Container) ([]oci.SpecOpts, error) {
+	const period = 100_000 // microseconds, the kernel's default
+	var opts []oci.SpecOpts
+	l := c.Spec.Limits
+	need := map[string]bool{"cpu": l.NanoCPUs > 0, "memory": l.MemoryBytes > 0, "pids": l.Pids > 0}
+	if need["cpu"] || need["memory"] || need["pids"] {
+		have, err := controllers()
+		if err != nil {
+			return nil, fmt.Errorf("read the kernel's cgroup controllers: %w", err)
+		}
+		for _, name := range []string{"cpu", "memory", "pids"} {
+			if need[name] && !slices.Contains(have, name) {
+				return nil, engine.Errorf(protocol.Incompatible, "container %s has a %s limit, but the node's kernel has no %s controller: enable it on the kernel command line, or drop the limit", c.ID, name, name)
+			}
+		}
+	}
+	if l.NanoCPUs > 0 {
+		opts = append(opts, oci.WithCPUCFS(max(int64(l.NanoCPUs)*period/1e9, 1000), period))
+	}
+	if l.MemoryBytes > 0 {
+		opts = append(opts, oci.WithMemoryLimit(l.MemoryBytes))
+	}
+	if l.Pids > 0 {
+		opts = append(opts, oci.WithPidsLimit(int64(l.Pids)))
+	}
+	return opts, nil
+}
+
+// controllers returns the cgroup controllers that the kernel has enabled.
+func controllers() ([]string, error) {
+	b, err := os.ReadFile("/proc/cgroups")
+	if err != nil {
+		// Newest kernels have cgroup v2 only, and not this file.
+		b, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+		return strings.Fields(string(b)), err
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		// subsys_name hierarchy num_cgroups enabled
+		if f := strings.Fields(line); len(f) == 4 && f[3] == "1" {
+			out = append(out, f[0])
+		}
+	}
+	return out, nil
+}
+
+// stopOf returns the label that says how to stop c: its signal, and its grace
+// in milliseconds.
+func stopOf(c engine.Container, config ocispec.ImageConfig) string {
+	signal, grace := "SIGTERM", c.Spec.StopTimeoutMillis
+	if config.StopSignal != "" {
+		signal = config.StopSignal
+	}
+	if c.Spec.StopSignal != "" {
+		signal = c.Spec.StopSignal
+	}
+	if grace == 0 {
+		grace = 10_000
+	}
+	return fmt.Sprintf("%s %d", signal, grace)
+}
+
+// imageConfig returns the part of an image that says how to run it.
+func imageConfig(ctx context.Context, img client.Image) (ocispec.ImageConfig, error) {
+	spec, err := img.Spec(ctx)
+	return spec.Config, err
+}

@@ -1,0 +1,231 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// cleanupTimeout bounds what is done after the caller's context has ended.
+const cleanupTimeout = 10 * time.Second
+
+// Start makes c run.
+func (e *Engine) Start(ctx context.Context, c engine.Container) error {
+	ctx, k := e.in(ctx), key(c.ID)
+	unlock, err := e.locks.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	have, err := e.client.LoadContainer(ctx, k)
+	switch {
+	case errdefs.IsNotFound(err):
+		if have, err = e.create(ctx, k, c); err != nil {
+			return err
+		}
+	case err != nil:
+		return e.fault(err, protocol.InternalError, "look up container "+c.ID.String())
+	}
+	labels, err := have.Labels(ctx)
+	if err != nil {
+		return e.fault(err, protocol.InternalError, "look up container "+c.ID.String())
+	}
+	if d := labels[labelDigest]; d != string(c.Digest) {
+		return protocol.Errorf(protocol.Conflict, "container %s exists for version %s, not %s: remove it first",
+			c.ID, protocol.Digest(d).Short(), c.Digest.Short())
+	}
+	running, err := e.clearTask(ctx, have)
+	if err != nil || running {
+		return err
+	}
+	if err := e.prepare(ctx, k, c); err != nil {
+		return err
+	}
+	return e.run(ctx, have, c.ID, labels)
+}
+
+// prepare makes what a container needs of its surroundings: after a reboot it
+// is gone although the container is not.
+func (e *Engine) prepare(ctx context.Context, k string, c engine.Container) error {
+	if err := e.writeFiles(k, c); err != nil {
+		return e.fault(err, protocol.CreateFailed, "write files of "+c.ID.String())
+	}
+	if c.Spec.Network != protocol.NetworkBridge {
+		return nil
+	}
+	err := e.net.Attach(ctx, k, bridgenet.Attachment{
+		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: hostname(c),
+		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports,
+	})
+	if err != nil {
+		return e.fault(err, protocol.StartFailed, "network of "+c.ID.String())
+	}
+	if err := e.writeHosts(ctx, c.ID.Deployment); err != nil {
+		return e.fault(err, protocol.CreateFailed, "names of "+c.ID.String())
+	}
+	return nil
+}
+
+// create makes the container's record, the last step of a creation: what was
+// left without one is made again.
+func (e *Engine) create(ctx context.Context, k string, c engine.Container) (client.Container, error) {
+	what := "create container " + c.ID.String()
+	snapshotter, err := e.snapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	img, err := e.client.GetImage(ctx, c.Spec.Image)
+	if errdefs.IsNotFound(err) {
+		return nil, engine.Errorf(protocol.ImageNotFound, "%s: the image %s is not on the node: pull it first", what, c.Spec.Image)
+	}
+	if err != nil {
+		return nil, e.fault(err, protocol.InternalError, what)
+	}
+	config, err := imageConfig(ctx, img)
+	if err != nil {
+		return nil, e.fault(err, protocol.CreateFailed, what)
+	}
+	spec, err := e.specOf(k, c, config)
+	if err != nil {
+		return nil, e.fault(err, protocol.CreateFailed, what)
+	}
+	for _, m := range c.Spec.Mounts {
+		if m.Kind == protocol.MountVolume {
+			if err := e.fillVolume(ctx, img, k, c.ID, m); err != nil {
+				return nil, e.fault(err, protocol.CreateFailed, what)
+			}
+		}
+	}
+	if err := e.client.SnapshotService(snapshotter).Remove(ctx, k); err != nil && !errdefs.IsNotFound(err) {
+		return nil, e.fault(err, protocol.CreateFailed, what)
+	}
+	have, err := e.client.NewContainer(ctx, k,
+		client.WithRuntime("io.containerd.runc.v2", &options.Options{Root: e.runcRoot()}),
+		client.WithSnapshotter(snapshotter),
+		client.WithImageName(c.Spec.Image),
+		client.WithNewSnapshot(k, img),
+		client.WithContainerLabels(map[string]string{
+			labelDeployment: string(c.ID.Deployment), labelComponent: c.ID.Component, labelName: c.ID.Name,
+			labelDigest: string(c.Digest), labelImage: c.Spec.Image, labelStop: stopOf(c, config),
+		}),
+		client.WithNewSpec(spec...))
+	if err != nil {
+		return nil, e.fault(err, protocol.CreateFailed, what)
+	}
+	return have, nil
+}
+
+// runcRoot is where runc keeps what it knows of running containers: it must be
+// gone after a reboot. The default is shared by all daemons of a machine, whose
+// containers of equal names would meet there.
+func (e *Engine) runcRoot() string { return filepath.Join("/run", "colony-runc-"+e.net.Mark()) }
+
+// clearTask removes a task that has ended or never began, after noting how it
+// ended. It reports whether the task runs. The caller holds the lock.
+func (e *Engine) clearTask(ctx context.Context, c client.Container) (running bool, err error) {
+	t, err := c.Task(ctx, nil)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, e.fault(err, protocol.InternalError, "look up the process of "+c.ID())
+	}
+	st, err := t.Status(ctx)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return false, e.fault(err, protocol.InternalError, "look up the process of "+c.ID())
+	}
+	switch st.Status {
+	case client.Running, client.Paused, client.Pausing:
+		return true, nil
+	case client.Stopped:
+		return false, e.reap(ctx, c, t, st)
+	case client.Created, client.Unknown:
+	}
+	if _, err := t.Delete(ctx, client.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
+		return false, e.fault(err, protocol.InternalError, "clear the process of "+c.ID())
+	}
+	return false, nil
+}
+
+// reap writes down how a task ended, so that it is known after the task, and a
+// reboot, and frees the task and its shim. The caller holds the lock.
+func (e *Engine) reap(ctx context.Context, c client.Container, t client.Task, st client.Status) error {
+	if _, err := c.SetLabels(ctx, map[string]string{labelExit: formatExit(st.ExitStatus, st.ExitTime)}); err != nil {
+		return e.fault(err, protocol.InternalError, "note the exit of "+c.ID())
+	}
+	if _, err := t.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
+		return e.fault(err, protocol.InternalError, "clear the process of "+c.ID())
+	}
+	return nil
+}
+
+// run starts a new task. The caller holds the lock.
+func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labels map[string]string) error {
+	restarts := 0
+	if labels[labelStarted] != "" {
+		n, _ := strconv.Atoi(labels[labelRestarts]) // absent means 0
+		restarts = n + 1
+	}
+	t, err := c.NewTask(ctx, cio.LogFile(e.logFile(c.ID())))
+	if err != nil {
+		return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
+	}
+	started := map[string]string{
+		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "",
+	}
+	_, err = c.SetLabels(ctx, started)
+	if err == nil {
+		err = t.Start(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if _, e := t.Delete(clean, client.WithProcessKill); e != nil && !errdefs.IsNotFound(e) {
+		err = errors.Join(err, e)
+	}
+	return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
+}
+
+var runcNoise = regexp.MustCompile(`^.*(?:runc create failed|runc start failed|container_linux\.go:\d+): `)
+
+// tidy shortens what runc says to the part that a person needs.
+func tidy(err error) error {
+	if short := runcNoise.ReplaceAllString(err.Error(), ""); short != err.Error() {
+		return &tidied{strings.TrimSuffix(short, ": unknown"), err}
+	}
+	return err
+}
+
+type tidied struct {
+	text string
+	err  error
+}
+
+func (t *tidied) Error() string { return t.text }
+func (t *tidied) Unwrap() error { return t.err }
+
+func (e *Engine) logFile(key string) string { return filepath.Join(e.dir(key), "log") }
+
+func parseStop(label string) (signal string, grace time.Duration) {
+	var millis int64
+	if _, err := fmt.Sscanf(label, "%s %d", &signal, &millis); err != nil {
+		return "SIGTERM", 10 * time.Second
+	}
+	return signal, time.Duration(millis) * time.Millisecond
+}

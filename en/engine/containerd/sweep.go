@@ -1,0 +1,170 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Sweep removes what no deployment needs any more.
+func (e *Engine) Sweep(ctx context.Context, keep engine.Keep) error {
+	ctx = e.in(ctx)
+	kept := func(d protocol.DeploymentName) bool { return slices.Contains(keep.Deployments, d) }
+	ids, err := e.known(ctx)
+	errs := []error{err}
+	for _, id := range ids {
+		if !kept(id.Deployment) {
+			errs = append(errs, e.Remove(ctx, id))
+		}
+	}
+	errs = append(errs, e.sweepNetworks(kept), e.sweepVolumes(kept), e.sweepImages(ctx, keep.Images))
+	return errors.Join(errs...)
+}
+
+// Halt stops all containers and takes their networks off the node, as before a
+// shutdown. Everything is kept on disk, so that Start brings it back.
+func (e *Engine) Halt(ctx context.Context) error {
+	ctx = e.in(ctx)
+	ids, err := e.known(ctx)
+	errs := []error{err}
+	for k, id := range ids {
+		if err := e.Stop(ctx, id, 0); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, e.detach(ctx, k))
+	}
+	names, err := e.net.Names()
+	errs = append(errs, err)
+	for _, name := range names {
+		errs = append(errs, e.net.Down(name))
+	}
+	errs = append(errs, removeEmpty(filepath.Join(e.runcRoot(), e.opts.Namespace)), removeEmpty(e.runcRoot()))
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		groups, err := filepath.Glob(pattern + e.cgroup())
+		errs = append(errs, err)
+		for _, g := range groups {
+			errs = append(errs, removeEmpty(g))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeEmpty removes a directory; one that is gone is no error.
+func removeEmpty(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (e *Engine) detach(ctx context.Context, k string) error {
+	unlock, err := e.locks.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return e.net.Detach(ctx, k)
+}
+
+// known returns the containers that containerd has and those of which only our
+// own files are left.
+func (e *Engine) known(ctx context.Context) (map[string]engine.ID, error) {
+	out := map[string]engine.ID{}
+	records, err := e.client.ContainerService().List(ctx, `labels."`+labelName+`"`)
+	if err != nil {
+		return nil, e.fault(err, protocol.InternalError, "list containers")
+	}
+	for _, r := range records {
+		out[r.ID] = idOf(r.Labels)
+	}
+	paths, err := filepath.Glob(e.dir("*", "id.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		var id engine.ID
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // removed meanwhile
+		}
+		if err := json.Unmarshal(b, &id); err != nil {
+			return out, fmt.Errorf("read %s: %w", path, err)
+		}
+		out[filepath.Base(filepath.Dir(path))] = id
+	}
+	return out, nil
+}
+
+func (e *Engine) sweepNetworks(kept func(protocol.DeploymentName) bool) error {
+	names, err := e.net.Names()
+	if err != nil {
+		return err
+	}
+	attached, err := e.net.All()
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, a := range attached {
+		used[a.Network] = true
+	}
+	var errs []error
+	for _, name := range names {
+		if !kept(protocol.DeploymentName(name)) && !used[name] {
+			errs = append(errs, e.net.Forget(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) sweepVolumes(kept func(protocol.DeploymentName) bool) error {
+	dir := filepath.Join(e.opts.StateDir, "volumes")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if !kept(protocol.DeploymentName(entry.Name())) {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepImages removes images that we pulled and nobody needs. The daemon then
+// collects their content and snapshots.
+func (e *Engine) sweepImages(ctx context.Context, keep []string) error {
+	records, err := e.client.ContainerService().List(ctx)
+	if err != nil {
+		return e.fault(err, protocol.InternalError, "list containers")
+	}
+	for _, r := range records {
+		keep = append(slices.Clip(keep), r.Image)
+	}
+	pulled, err := e.client.ImageService().List(ctx, `labels."`+labelOwned+`"==true`)
+	if err != nil {
+		return e.fault(err, protocol.InternalError, "list images")
+	}
+	var errs []error
+	for _, img := range pulled {
+		if slices.Contains(keep, img.Name) {
+			continue
+		}
+		if err := e.client.ImageService().Delete(ctx, img.Name, images.SynchronousDelete()); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, e.fault(err, protocol.InternalError, "remove image "+img.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,196 @@
+// Package engine is the port to what runs containers on a node: the words that
+// the agent and the container engines share, and the two interfaces between
+// them. It does no I/O. The engines are engine/containerd for gateways and
+// engine/memory for simulations; engine/enginetest holds both to one behaviour.
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Engine runs containers. All methods may be called concurrently; calls about
+// one container are done one after another. Everything that an engine knows
+// outlives the process that calls it: containers keep running while the agent
+// is dead, and List finds them again.
+//
+// Errors say by CodeOf what a deployment status should report. An engine that
+// cannot be reached answers with protocol.EngineUnavailable; the same call may
+// succeed later.
+type Engine interface {
+	// Pull makes the image ref, host/repo@sha256:…, present and unpacked. It is
+	// idempotent, and resumes what an earlier call left half done. Report, which
+	// may be nil, is called on one goroutine and never after Pull returned.
+	Pull(ctx context.Context, ref string, report func(Progress)) error
+
+	// Start makes c run: it creates the container if it is not there, and starts
+	// it if it does not run; a start after an exit counts as a restart. It returns
+	// at once with nil if the container runs already with the same Digest. A
+	// container of another Digest is an error of kind protocol.Conflict: Remove
+	// it first. The image must have been pulled.
+	Start(ctx context.Context, c Container) error
+
+	// Stop ends a container: it sends the image's stop signal, waits for grace,
+	// then kills. It returns when the container has exited. The container stays
+	// and may be started again. One that does not run, or does not exist, is
+	// stopped already.
+	Stop(ctx context.Context, id ID, grace time.Duration) error
+
+	// Remove kills the container if it runs, and removes all that belongs to it
+	// alone: file system, network attachment, logs. What its creation left half
+	// done goes as well. A container that does not exist is removed already.
+	Remove(ctx context.Context, id ID) error
+
+	// List returns all containers of ours, sorted by id.
+	List(ctx context.Context) ([]Status, error)
+
+	// Exec runs a command in a running container and waits for it. If ctx ends
+	// first the command is killed and ctx's error returned. A container that
+	// does not run is an error of kind protocol.NotFound.
+	Exec(ctx context.Context, id ID, command []string) (ExecResult, error)
+
+	// Events returns the exits of containers from now on. The channel is closed
+	// when ctx ends or the engine is lost: call again, then List, for what was
+	// missed. A slow reader delays events; none is dropped.
+	Events(ctx context.Context) (<-chan Event, error)
+}
+
+// Host is what an engine knows about its node beyond single containers.
+type Host interface {
+	// Info returns what the engine is.
+	Info(ctx context.Context) (Info, error)
+
+	// Sweep removes what no deployment needs any more: containers, volumes and
+	// networks of deployments that are not kept, and images that are neither kept
+	// nor used by a container. It goes on after an error and joins them all.
+	Sweep(ctx context.Context, keep Keep) error
+}
+
+// A Container is what Start makes run.
+type Container struct {
+	ID ID
+
+	// Digest is that of the DeploymentSpec. It decides whether a container that
+	// exists is the wanted one.
+	Digest protocol.Digest
+
+	Spec protocol.Container
+}
+
+// An ID names a container on its node.
+type ID struct {
+	Deployment protocol.DeploymentName
+	Component  string
+	Name       string
+}
+
+// String returns deployment/component/name.
+func (id ID) String() string {
+	return string(id.Deployment) + "/" + id.Component + "/" + id.Name
+}
+
+// Compare orders ids by deployment, component and name.
+func (id ID) Compare(other ID) int {
+	switch {
+	case id == other:
+		return 0
+	case id.Deployment != other.Deployment:
+		return order(id.Deployment < other.Deployment)
+	case id.Component != other.Component:
+		return order(id.Component < other.Component)
+	default:
+		return order(id.Name < other.Name)
+	}
+}
+
+func order(less bool) int {
+	if less {
+		return -1
+	}
+	return 1
+}
+
+// A State says whether a container runs.
+type State string
+
+// The states.
+const (
+	// Created is a container without a process, whose process, if it ever had one,
+	// left no exit code: it was never started, or the machine went down.
+	Created State = "created"
+	Running State = "running"
+	// Exited is a container whose process ended; it stays so over reboots.
+	Exited State = "exited"
+)
+
+// A Status is what List says of one container.
+type Status struct {
+	ID     ID
+	Digest protocol.Digest // as given to Start
+	Image  string          // as given to Start
+	State  State
+
+	// ExitCode and ExitedAt are set in Exited. A process that died of a signal
+	// has the exit code 128 + signal.
+	ExitCode int32
+	ExitedAt time.Time
+
+	// StartedAt is when the process was started. Zero in Created.
+	StartedAt time.Time
+
+	// IP is the container's address on its deployment's bridge, empty without one.
+	// A container on the host's network is reached on 127.0.0.1.
+	IP string
+
+	// Restarts counts the starts after the first.
+	Restarts uint32
+
+	// Message is the last line that the container wrote, of at most
+	// MaxMessage bytes. Only set in Exited.
+	Message string
+}
+
+// MaxMessage bounds Status.Message, in bytes.
+const MaxMessage = 512
+
+// MaxOutput bounds ExecResult.Output, in bytes.
+const MaxOutput = 4096
+
+// Progress is how far a pull has come. Total is 0 while it is not known; it may
+// grow while the image's parts become known.
+type Progress struct {
+	Pulled uint64 // bytes
+	Total  uint64 // bytes
+}
+
+// An ExecResult is how a command in a container ended.
+type ExecResult struct {
+	ExitCode int32
+	Output   []byte // the last MaxOutput bytes that it wrote to stdout and stderr
+}
+
+// An Event is the exit of a container.
+type Event struct {
+	ID       ID
+	ExitCode int32
+	At       time.Time
+}
+
+// Info is what an engine is.
+type Info struct {
+	Name    string // containerd
+	Version string
+	// Storage is the directory of images, where disk space matters. Empty if the
+	// engine has none.
+	Storage string
+}
+
+// Keep names what Sweep must leave.
+type Keep struct {
+	Deployments []protocol.DeploymentName
+	// Images are refs as given to Pull, of versions that may be started soon.
+	// Images of containers that exist are kept anyway.
+	Images []string
+}

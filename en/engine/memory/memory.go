@@ -1,0 +1,442 @@
+// Package memory is an engine without containers, for simulations and tests. It
+// keeps what it is told to run and plays it by a script: how long a program
+// lives and how it ends, what a probe answers, which call fails.
+//
+// It reads time from package time only, so that it runs in a synctest bubble.
+// The value plays the part of the machine: an agent that is started again on the
+// same Engine finds its containers, as it would on a gateway.
+package memory
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+var (
+	_ engine.Engine = (*Engine)(nil)
+	_ engine.Host   = (*Engine)(nil)
+)
+
+// A Program is how a container behaves once started.
+type Program struct {
+	// Err is what Start returns instead of starting it. Nil: it starts.
+	Err error
+	// Exits says that it ends by itself, After this time with Code.
+	Exits bool
+	After time.Duration
+	Code  int32
+	// Output is the last line that it writes.
+	Output string
+	// StopTakes is the time from the stop signal to its end, with code 0. If that
+	// is longer than the grace of Stop, it is killed.
+	StopTakes time.Duration
+}
+
+// Options are the script. The zero value has every image, and programs that run
+// until they are stopped and answer every command with exit code 0. The hooks
+// are called without a lock, possibly concurrently.
+type Options struct {
+	// Image says how a pull goes: its size and time, or the error it ends with.
+	Image func(ref string) (size uint64, takes time.Duration, err error)
+	// Program says how a container behaves. Restarts counts its earlier starts.
+	Program func(c engine.Container, restarts uint32) Program
+	// Exec answers a command.
+	Exec func(ctx context.Context, c engine.Container, command []string) (engine.ExecResult, error)
+	// Name and Version are what Info says. Empty: memory, 1.
+	Name, Version string
+}
+
+// An Op names a method of Engine, for Fail.
+type Op string
+
+// The operations.
+const (
+	Pull   Op = "pull"
+	Start  Op = "start"
+	Stop   Op = "stop"
+	Remove Op = "remove"
+	List   Op = "list"
+	Exec   Op = "exec"
+	Events Op = "events"
+	Sweep  Op = "sweep"
+)
+
+// Engine is the engine. Its methods may be called concurrently.
+type Engine struct {
+	opts Options
+
+	mu         sync.Mutex // protects all below
+	lost       bool
+	images     map[string]bool
+	containers map[engine.ID]*container
+	faults     map[Op][]error
+	calls      map[Op]int
+	streams    map[*stream]struct{}
+	nextIP     netip.Addr
+}
+
+type container struct {
+	spec    engine.Container
+	status  engine.Status
+	program Program
+	timer   *time.Timer   // the end of a program that exits by itself
+	ended   chan struct{} // closed when the current process ends
+}
+
+// A stream is one subscription. Its queue is unbounded: no event is dropped.
+type stream struct {
+	queue []engine.Event
+	wake  chan struct{} // holds a token when the queue may have grown
+	cut   chan struct{} // closed when the engine is lost
+}
+
+// New returns an engine with nothing in it.
+func New(opts Options) *Engine {
+	if opts.Image == nil {
+		opts.Image = func(string) (uint64, time.Duration, error) { return 1 << 20, 0, nil }
+	}
+	if opts.Program == nil {
+		opts.Program = func(engine.Container, uint32) Program { return Program{} }
+	}
+	if opts.Exec == nil {
+		opts.Exec = func(context.Context, engine.Container, []string) (engine.ExecResult, error) {
+			return engine.ExecResult{}, nil
+		}
+	}
+	if opts.Name == "" {
+		opts.Name, opts.Version = "memory", "1"
+	}
+	return &Engine{
+		opts: opts, images: map[string]bool{}, containers: map[engine.ID]*container{},
+		faults: map[Op][]error{}, calls: map[Op]int{}, streams: map[*stream]struct{}{},
+		nextIP: netip.MustParseAddr("10.89.0.2"),
+	}
+}
+
+// enter counts a call and returns the error that it must end with, if any. The
+// caller holds the lock.
+func (e *Engine) enter(op Op) error {
+	e.calls[op]++
+	if e.lost {
+		return engine.Errorf(protocol.EngineUnavailable, "%s: the engine does not answer", op)
+	}
+	if f := e.faults[op]; len(f) > 0 {
+		e.faults[op] = f[1:]
+		return f[0]
+	}
+	return nil
+}
+
+// Pull makes an image present, at a steady pace.
+func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progress)) error {
+	e.mu.Lock()
+	err := e.enter(Pull)
+	present := e.images[ref]
+	e.mu.Unlock()
+	if err != nil || present {
+		return err
+	}
+	size, takes, err := e.opts.Image(ref)
+	const steps = 10
+	for i := range uint64(steps) {
+		if report != nil {
+			report(engine.Progress{Pulled: size * i / steps, Total: size})
+		}
+		if err := pause(ctx, takes/steps); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if report != nil {
+		report(engine.Progress{Pulled: size, Total: size})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.images[ref] = true
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Start makes c run.
+func (e *Engine) Start(ctx context.Context, c engine.Container) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	if err := e.enter(Start); err != nil {
+		e.mu.Unlock()
+		return err
+	}
+	have := e.containers[c.ID]
+	switch {
+	case have == nil && !e.images[c.Spec.Image]:
+		e.mu.Unlock()
+		return engine.Errorf(protocol.ImageNotFound, "create container %s: the image %s is not on the node: pull it first", c.ID, c.Spec.Image)
+	case have == nil:
+		have = &container{spec: c, status: engine.Status{ID: c.ID, Digest: c.Digest, Image: c.Spec.Image, State: engine.Created}}
+		if c.Spec.Network == protocol.NetworkBridge {
+			have.status.IP = e.nextIP.String()
+			e.nextIP = e.nextIP.Next()
+		}
+		e.containers[c.ID] = have
+	case have.status.Digest != c.Digest:
+		e.mu.Unlock()
+		return protocol.Errorf(protocol.Conflict, "container %s exists for version %s, not %s: remove it first",
+			c.ID, have.status.Digest.Short(), c.Digest.Short())
+	case have.status.State == engine.Running:
+		e.mu.Unlock()
+		return nil
+	}
+	restarts := have.status.Restarts
+	if !have.status.StartedAt.IsZero() {
+		restarts++
+	}
+	e.mu.Unlock()
+	program := e.opts.Program(c, restarts)
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.containers[c.ID] != have || have.status.State == engine.Running {
+		return nil // another call was faster
+	}
+	if program.Err != nil {
+		return program.Err
+	}
+	e.begin(have, program, restarts)
+	return nil
+}
+
+func (e *Engine) begin(c *container, program Program, restarts uint32) {
+	ended := make(chan struct{})
+	c.program, c.ended = program, ended
+	c.status.State, c.status.StartedAt, c.status.Restarts = engine.Running, time.Now(), restarts
+	c.status.ExitCode, c.status.ExitedAt, c.status.Message = 0, time.Time{}, ""
+	if !program.Exits {
+		return
+	}
+	c.timer = time.AfterFunc(program.After, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if c.ended == ended {
+			e.end(c, program.Code)
+		}
+	})
+}
+
+// end makes a running container exited and tells it. The caller holds the lock.
+func (e *Engine) end(c *container, code int32) {
+	if c.status.State != engine.Running {
+		return
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	close(c.ended)
+	c.ended = nil
+	c.status.State, c.status.ExitCode, c.status.ExitedAt, c.status.Message = engine.Exited, code, time.Now(), c.program.Output
+	for s := range e.streams {
+		s.queue = append(s.queue, engine.Event{ID: c.status.ID, ExitCode: code, At: c.status.ExitedAt})
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+const (
+	killed      = 128 + 9
+	defaultStop = 10 * time.Second
+)
+
+// Stop ends a container.
+func (e *Engine) Stop(ctx context.Context, id engine.ID, grace time.Duration) error {
+	e.mu.Lock()
+	err := e.enter(Stop)
+	c := e.containers[id]
+	if err != nil || c == nil || c.status.State != engine.Running {
+		e.mu.Unlock()
+		return err
+	}
+	ended, takes := c.ended, c.program.StopTakes
+	if grace == 0 {
+		grace = time.Duration(c.spec.Spec.StopTimeoutMillis) * time.Millisecond
+	}
+	if grace == 0 {
+		grace = defaultStop
+	}
+	e.mu.Unlock()
+	code := int32(0)
+	if takes > grace {
+		takes, code = grace, killed
+	}
+	timer := time.NewTimer(max(0, takes))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c.ended == ended {
+		e.end(c, code)
+	}
+	return nil
+}
+
+// Remove removes a container.
+func (e *Engine) Remove(_ context.Context, id engine.ID) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.enter(Remove); err != nil {
+		return err
+	}
+	e.remove(id)
+	return nil
+}
+
+func (e *Engine) remove(id engine.ID) {
+	c := e.containers[id]
+	if c == nil {
+		return
+	}
+	delete(e.containers, id)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if c.ended != nil {
+		close(c.ended)
+		c.ended = nil
+	}
+}
+
+// List returns all containers.
+func (e *Engine) List(context.Context) ([]engine.Status, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.enter(List); err != nil {
+		return nil, err
+	}
+	out := make([]engine.Status, 0, len(e.containers))
+	for _, c := range e.containers {
+		out = append(out, c.status)
+	}
+	slices.SortFunc(out, func(a, b engine.Status) int { return a.ID.Compare(b.ID) })
+	return out, nil
+}
+
+// Exec answers a command by the script.
+func (e *Engine) Exec(ctx context.Context, id engine.ID, command []string) (engine.ExecResult, error) {
+	e.mu.Lock()
+	err := e.enter(Exec)
+	c := e.containers[id]
+	if err == nil && (c == nil || c.status.State != engine.Running) {
+		err = protocol.Errorf(protocol.NotFound, "execute in %s: it does not run", id)
+	}
+	e.mu.Unlock()
+	if err != nil {
+		return engine.ExecResult{}, err
+	}
+	return e.opts.Exec(ctx, c.spec, command)
+}
+
+// Events returns the exits of containers from now on.
+func (e *Engine) Events(ctx context.Context) (<-chan engine.Event, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.enter(Events); err != nil {
+		return nil, err
+	}
+	s := &stream{wake: make(chan struct{}, 1), cut: make(chan struct{})}
+	e.streams[s] = struct{}{}
+	out := make(chan engine.Event)
+	go func() {
+		defer close(out)
+		e.pump(ctx, s, out)
+	}()
+	return out, nil
+}
+
+func (e *Engine) pump(ctx context.Context, s *stream, out chan<- engine.Event) {
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.streams, s)
+	}()
+	for {
+		e.mu.Lock()
+		queue := s.queue
+		s.queue = nil
+		e.mu.Unlock()
+		for _, event := range queue {
+			select {
+			case out <- event:
+			case <-s.cut:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-s.cut:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Info returns the name and version of the options.
+func (e *Engine) Info(context.Context) (engine.Info, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lost {
+		return engine.Info{}, engine.Errorf(protocol.EngineUnavailable, "info: the engine does not answer")
+	}
+	return engine.Info{Name: e.opts.Name, Version: e.opts.Version}, nil
+}
+
+// Sweep removes containers of deployments that are not kept, and images that
+// are neither kept nor used.
+func (e *Engine) Sweep(_ context.Context, keep engine.Keep) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.enter(Sweep); err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for id, c := range e.containers {
+		if slices.Contains(keep.Deployments, id.Deployment) {
+			used[c.status.Image] = true
+			continue
+		}
+		e.remove(id)
+	}
+	maps.DeleteFunc(e.images, func(ref string, _ bool) bool { return !used[ref] && !slices.Contains(keep.Images, ref) })
+	return nil
+}

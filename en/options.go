@@ -1,0 +1,154 @@
+package en
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Options configure an EN. The yaml keys are those of its configuration file.
+type Options struct {
+	// Site and Node name the node; together they are its name at the LO's broker.
+	Site protocol.SiteID `yaml:"site"`
+	Node protocol.NodeID `yaml:"node"`
+	// Labels are what selectors of deployments match.
+	Labels map[string]string `yaml:"labels,omitempty"`
+	// StateDir holds what the agent must know after a crash. One EN uses it at a time.
+	StateDir string `yaml:"stateDir"`
+	// LO says where the Local Orchestrator is.
+	LO LOOptions `yaml:"lo"`
+	// Engine says how containers are run.
+	Engine EngineOptions `yaml:"engine"`
+
+	// Heartbeat is the time between two heartbeats.
+	Heartbeat time.Duration `yaml:"heartbeat"`
+	// Inventory is the time between two looks for changed hardware.
+	Inventory time.Duration `yaml:"inventory"`
+	// HTTP is the address of /healthz and /metrics. Empty: none.
+	HTTP string `yaml:"http,omitempty"`
+	// MemoryLimit is the soft limit of the agent's own memory in bytes. 0 leaves
+	// it to the environment's GOMEMLIMIT.
+	MemoryLimit int64 `yaml:"memoryLimit,omitempty"`
+
+	Version string       `yaml:"-"`
+	Logger  *slog.Logger `yaml:"-"`
+	// Runtime is used in the place of containerd, by simulations and tests.
+	Runtime Runtime `yaml:"-"`
+}
+
+// A Runtime is a container engine with its host.
+type Runtime interface {
+	engine.Engine
+	engine.Host
+}
+
+// LOOptions say how the EN reaches its LO.
+type LOOptions struct {
+	// MQTT are the URLs of the LO's broker, tried in turn, such as tcp://lo:1883.
+	MQTT []string `yaml:"mqtt"`
+	// KeepAlive is the longest silence on the link before a ping. A broken link is
+	// found within 1.5 times that.
+	KeepAlive time.Duration `yaml:"keepAlive"`
+}
+
+// EngineOptions say how containers are run. What is left out is as
+// containerd.DefaultOptions says.
+type EngineOptions struct {
+	// Containerd is the socket of the daemon, Namespace the one of its namespaces
+	// that belongs to this agent alone.
+	Containerd  string `yaml:"containerd"`
+	Namespace   string `yaml:"namespace"`
+	Snapshotter string `yaml:"snapshotter,omitempty"`
+	// StateDir holds volumes and logs. Default: engine in the agent's stateDir.
+	StateDir string `yaml:"stateDir,omitempty"`
+	// PluginDirs are searched for CNI plugins.
+	PluginDirs []string `yaml:"pluginDirs"`
+	// Pool is the IPv4 prefix that the deployments' networks are taken from.
+	Pool string `yaml:"pool"`
+	// Mirror is the base URL of the image cache that is asked first, as a rule the
+	// LO's. MirrorOnly asks nothing else.
+	Mirror     string `yaml:"mirror,omitempty"`
+	MirrorOnly bool   `yaml:"mirrorOnly,omitempty"`
+	// PlainHTTP lists registries spoken to without TLS.
+	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
+	// LogBytes bounds the log of one container.
+	LogBytes int64 `yaml:"logBytes"`
+}
+
+// DefaultOptions returns the options that a configuration file changes.
+func DefaultOptions() Options {
+	c := containerd.DefaultOptions()
+	return Options{
+		StateDir: "/var/lib/colony/en",
+		LO:       LOOptions{KeepAlive: 30 * time.Second},
+		Engine: EngineOptions{
+			Containerd: c.Address, Namespace: c.Namespace, PluginDirs: c.PluginDirs, Pool: c.Pool, LogBytes: c.LogBytes,
+		},
+		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, Version: "dev",
+	}
+}
+
+// Validate returns all faults of the options, each with its key.
+func (o Options) Validate() error {
+	var errs []error
+	if _, err := protocol.ParseSiteID(string(o.Site)); err != nil {
+		errs = append(errs, fmt.Errorf("site: %w", err))
+	}
+	if _, err := protocol.ParseNodeID(string(o.Node)); err != nil {
+		errs = append(errs, fmt.Errorf("node: %w", err))
+	}
+	if !filepath.IsAbs(o.StateDir) {
+		errs = append(errs, fmt.Errorf("stateDir %q: want an absolute path", o.StateDir))
+	}
+	if len(o.LO.MQTT) == 0 {
+		errs = append(errs, errors.New("lo.mqtt: missing; want a list of URLs such as tcp://lo.example:1883"))
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{{"lo.keepAlive", o.LO.KeepAlive}, {"heartbeat", o.Heartbeat}, {"inventory", o.Inventory}} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s: want more than 0", d.key, d.value))
+		}
+	}
+	for k := range o.Labels {
+		if k == "" {
+			errs = append(errs, errors.New("labels: a label without a name"))
+		}
+	}
+	if o.HTTP != "" {
+		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
+			errs = append(errs, fmt.Errorf("http %q: want host:port, or nothing for no listener", o.HTTP))
+		}
+	}
+	if o.MemoryLimit < 0 {
+		errs = append(errs, fmt.Errorf("memoryLimit %d: want 0 or more bytes", o.MemoryLimit))
+	}
+	if o.Logger == nil {
+		errs = append(errs, errors.New("no logger"))
+	} else if o.Runtime == nil {
+		if err := o.containerd().Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("engine: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// containerd returns the options of the container engine.
+func (o Options) containerd() containerd.Options {
+	e := o.Engine
+	if e.StateDir == "" {
+		e.StateDir = filepath.Join(o.StateDir, "engine")
+	}
+	c := containerd.DefaultOptions()
+	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = e.Containerd, e.Namespace, e.Snapshotter, e.StateDir, e.PluginDirs
+	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Logger = e.Pool, e.Mirror, e.MirrorOnly, e.PlainHTTP, e.LogBytes, o.Logger
+	return c
+}

@@ -1,0 +1,124 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/en/agent"
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+type execer func(ctx context.Context, command []string) (engine.ExecResult, error)
+
+func (e execer) Exec(ctx context.Context, _ engine.ID, command []string) (engine.ExecResult, error) {
+	return e(ctx, command)
+}
+
+func port(t *testing.T, addr string) uint16 {
+	t.Helper()
+	_, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(n)
+}
+
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/ok":
+		case "/moved":
+			http.Redirect(w, r, "/nowhere", http.StatusFound)
+		default:
+			http.Error(w, "the database\nis away", http.StatusServiceUnavailable)
+		}
+	}))
+	defer srv.Close()
+	p := New(nil)
+	for _, c := range []struct {
+		path string
+		ok   bool
+		want string
+	}{{"/ok", true, ""}, {"ok", true, ""}, {"/moved", true, ""}, {"/bad", false, "503 Service Unavailable: is away"}, {"/%zz", false, "path is wrong"}} {
+		h := protocol.Health{HTTP: c.path, Port: port(t, srv.Listener.Addr().String())}
+		ok, message, err := p.Probe(t.Context(), agent.Target{IP: "127.0.0.1", Health: h})
+		if ok != c.ok || err != nil || !strings.Contains(message, c.want) {
+			t.Errorf("%s: %v, %q, %v; want %v and %q", c.path, ok, message, err, c.ok, c.want)
+		}
+	}
+}
+
+func TestTCP(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := agent.Target{Health: protocol.Health{Port: port(t, l.Addr().String())}} // no IP: the host's network
+	p := New(nil)
+	if ok, message, err := p.Probe(t.Context(), target); !ok || err != nil {
+		t.Errorf("open port: %v, %q, %v", ok, message, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if ok, message, err := p.Probe(t.Context(), target); ok || err != nil || !strings.Contains(message, "refused") {
+		t.Errorf("closed port: %v, %q, %v", ok, message, err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		result  engine.ExecResult
+		err     error
+		ok      bool
+		want    string
+		wantErr bool
+	}{
+		{name: "healthy", ok: true},
+		{name: "unhealthy", result: engine.ExecResult{ExitCode: 3, Output: []byte("first\nno\x00 disk\n")}, want: "exited with 3: no  disk"},
+		{name: "no such command", err: engine.Errorf(protocol.StartFailed, "no such file"), want: "could not run: no such file"},
+		{name: "container gone", err: protocol.Errorf(protocol.NotFound, "does not run"), wantErr: true},
+		{name: "engine away", err: engine.Errorf(protocol.EngineUnavailable, "away"), wantErr: true},
+		{name: "long answer", result: engine.ExecResult{ExitCode: 1, Output: []byte(strings.Repeat("é", 4000))}, want: "ééé"},
+	} {
+		p := New(execer(func(context.Context, []string) (engine.ExecResult, error) { return c.result, c.err }))
+		ok, message, err := p.Probe(t.Context(), agent.Target{Health: protocol.Health{Command: []string{"check"}}})
+		if ok != c.ok || (err != nil) != c.wantErr || !strings.Contains(message, c.want) || len(message) > maxAnswer {
+			t.Errorf("%s: %v, %q, %v", c.name, ok, message, err)
+		}
+	}
+}
+
+func TestSlowProbeIsUnhealthyAndCancelledOneIsNot(t *testing.T) {
+	t.Parallel()
+	p := New(execer(func(ctx context.Context, _ []string) (engine.ExecResult, error) {
+		<-ctx.Done()
+		return engine.ExecResult{}, ctx.Err()
+	}))
+	target := agent.Target{Health: protocol.Health{Command: []string{"hang"}}, Timeout: time.Millisecond}
+	ctx, cancel := context.WithTimeout(t.Context(), target.Timeout)
+	defer cancel()
+	if ok, message, err := p.Probe(ctx, target); ok || err != nil || !strings.Contains(message, "longer than 1ms") {
+		t.Errorf("slow: %v, %q, %v", ok, message, err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	if ok, message, err := p.Probe(ctx, target); ok || err == nil {
+		t.Errorf("cancelled: %v, %q, %v; want an error", ok, message, err)
+	}
+}

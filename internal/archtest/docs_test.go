@@ -1,0 +1,93 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+var ref = regexp.MustCompile("`([\\w./-]+\\.go)#([A-Za-z0-9_.]+)`")
+
+// TestDocReferences checks that every `file.go#Name` in the flow documents names
+// a declaration that exists, so that the guided tour cannot rot.
+func TestDocReferences(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob(root + "/docs/flows/*.md")
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("no flow documents: %v", err)
+	}
+	for _, doc := range docs {
+		b, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs := ref.FindAllStringSubmatch(string(b), -1)
+		if len(refs) == 0 {
+			t.Errorf("%s: no code reference", doc)
+		}
+		for _, m := range refs {
+			if !declares(filepath.Join(root, m[1]), m[2]) {
+				t.Errorf("%s: %s does not declare %s", filepath.Base(doc), m[1], m[2])
+			}
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+// TestDocLinks checks that every relative link in the documentation leads to a file.
+func TestDocLinks(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob(root + "/docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range append(append(docs, more...), root+"/README.md") {
+		b, err := os.ReadFile(doc)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", filepath.Base(doc), m[1], err)
+			}
+		}
+	}
+}
+
+func declares(file, name string) bool {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		return false
+	}
+	found := false
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch d := n.(type) {
+		case *ast.FuncDecl:
+			full := d.Name.Name
+			if d.Recv != nil {
+				typ := d.Recv.List[0].Type
+				if s, ok := typ.(*ast.StarExpr); ok {
+					typ = s.X
+				}
+				if id, ok := typ.(*ast.Ident); ok {
+					full = id.Name + "." + full
+				}
+			}
+			found = found || full == name
+		case *ast.TypeSpec:
+			found = found || d.Name.Name == name
+		}
+		return !found
+	})
+	return found
+}

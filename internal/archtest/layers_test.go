@@ -1,0 +1,263 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module = "github.com/colonyfleet/colony"
+	root   = "../.."
+)
+
+// A layer may import only lower layers. Two packages of one layer never import
+// each other, but for the contract, whose packages form one vocabulary.
+type layer int
+
+const (
+	contract layer = iota // protocol, margo: the wire and the words
+	kernel                // internal/..., migrations: machinery without a domain word
+	domain                // what a tier knows, and its ports; no I/O
+	logic                 // what a tier decides: state and time in, actions out
+	adapter               // one package per outside thing: database, engine, disk
+	server                // broker: the embedded broker, on top of its client's words
+	wiring                // co, lo, en: where adapters meet logic
+	launcher              // up: the tiers as processes of one machine
+	command               // cli: what a person types
+	program               // cmd/...: main packages
+)
+
+var names = [...]string{"contract", "kernel", "domain", "logic", "adapter", "server", "wiring", "launcher", "command", "program"}
+
+// packages lists every package of the module. A package that is not listed, or
+// is listed and does not exist, fails the test: this table is the map.
+var packages = map[string]layer{
+	"protocol":           contract,
+	"protocol/lifecycle": contract,
+	"protocol/topic":     contract,
+	"margo/v1rc3":        contract,
+
+	"internal/atomicfile":        kernel,
+	"internal/bridgenet":         kernel,
+	"internal/configfile":        kernel,
+	"internal/netns":             kernel,
+	"internal/containerdtest":    kernel,
+	"internal/pgtest":            kernel,
+	"internal/privatecontainerd": kernel,
+	"internal/privatepg":         kernel,
+	"migrations":                 kernel,
+
+	"broker/client": adapter,
+	"broker":        server,
+
+	"co/fleet":      domain,
+	"co/compiler":   logic,
+	"co/intent":     logic,
+	"co/projection": logic,
+	"co/api":        adapter,
+	"co/catalog":    adapter,
+	"co/desired":    adapter,
+	"co/gitops":     adapter,
+	"co/ingest":     adapter,
+	"co/registry":   adapter,
+	"co/store":      adapter,
+	"co":            wiring,
+
+	"lo/nodes":      domain,
+	"lo/reconciler": logic,
+	"lo/scheduler":  logic,
+	"lo/cache":      adapter,
+	"lo/desired":    adapter,
+	"lo/journal":    adapter,
+	"lo/nodesstore": adapter,
+	"lo/uplink":     adapter,
+	"lo":            wiring,
+
+	"en/engine":            domain,
+	"en/engine/enginetest": adapter,
+	"en/agent":             logic,
+	"en/engine/containerd": adapter,
+	"en/engine/memory":     adapter,
+	"en/inventory":         adapter,
+	"en/probe":             adapter,
+	"en/runner":            adapter,
+	"en/state":             adapter,
+	"en":                   wiring,
+
+	"up":                    launcher,
+	"cli":                   command,
+	"cmd/colony":            program,
+	"cmd/colony-en":         program,
+	"e2e":                   program,
+	"examples/images/hello": program, "examples/images/faulty": program,
+	"internal/archtest": program,
+}
+
+// confined names the only packages that may import a third-party module: its
+// tests included. A module that is not named here is imported by nobody.
+var confined = map[string][]string{
+	"github.com/fxamacker/cbor/v2":           {"protocol"},
+	"go.yaml.in/yaml/v4":                     {"internal/configfile", "margo/v1rc3", "cli", "co/compiler"},
+	"github.com/mochi-mqtt/server/v2":        {"broker"},
+	"github.com/eclipse/paho.golang":         {"broker/client"},
+	"github.com/gorilla/websocket":           {"broker", "broker/client"},
+	"github.com/prometheus/client_golang":    {"broker", "co", "co/ingest", "co/store", "lo", "lo/uplink"},
+	"github.com/jackc/pgx/v5":                {"co/store", "internal/pgtest", "migrations"},
+	"github.com/Masterminds/semver/v3":       {"co/fleet", "margo/v1rc3"},
+	"github.com/jackc/tern/v2":               {"migrations"},
+	"github.com/containerd":                  {"en/engine/containerd"},
+	"github.com/containernetworking/cni":     {"internal/bridgenet"},
+	"github.com/moby/sys":                    {"en/engine/containerd"},
+	"github.com/opencontainers":              {"en/engine/containerd"},
+	"github.com/sirupsen/logrus":             {"en/engine/containerd"},
+	"google.golang.org/grpc":                 {"en/engine/containerd"},
+	"golang.org/x/sys":                       {"internal/netns"},
+	"github.com/google/go-cmp":               {"en/engine/enginetest"},
+	"github.com/google/go-containerregistry": {"co/registry"},
+	"github.com/compose-spec/compose-go/v2":  {"co/compiler"},
+	"github.com/danielgtaylor/huma/v2":       {"co/api"},
+	"github.com/klauspost/compress":          {"co/ingest", "lo/uplink"},
+	"github.com/shirou/gopsutil/v4":          {"en/inventory"},
+	"github.com/spf13/cobra":                 {"cli"},
+	"golang.org/x/time":                      {"broker", "lo/uplink"},
+	"go.uber.org/goleak":                     {"internal/pgtest"},
+	"golang.org/x/sync":                      {"co/desired"},
+}
+
+// also lists the imports that break the order, each with its reason. One that
+// nobody uses any more fails the test.
+var also = map[[2]string]string{
+	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
+	{"internal/bridgenet", "internal/atomicfile"}:             "which deployment has which network must survive a crash",
+	{"internal/pgtest", "internal/privatepg"}:                 "a test database is a private one",
+	{"internal/containerdtest", "internal/privatecontainerd"}: "a test containerd is a private one",
+}
+
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	seen, used := map[string]bool{}, map[[2]string]bool{}
+	for _, p := range list(t) {
+		from := rel(p.ImportPath)
+		seen[from] = true
+		fl, ok := packages[from]
+		if !ok {
+			t.Errorf("%s: not in the layer table: decide its layer", from)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !strings.HasPrefix(imp, module) {
+				if !std(imp) && !allowed(from, imp) {
+					t.Errorf("%s imports %s: only its adapter may (see confined)", from, imp)
+				}
+				continue
+			}
+			to := rel(imp)
+			if _, ok := also[[2]string{from, to}]; ok {
+				used[[2]string{from, to}] = true
+				continue
+			}
+			switch tl := packages[to]; {
+			case fl < launcher && tier(from) != "" && tier(to) != "" && tier(from) != tier(to):
+				t.Errorf("%s imports %s: tiers meet only on the wire", from, to)
+			case fl == contract && tl == contract:
+			case tl >= fl:
+				t.Errorf("%s (%s) imports %s (%s): imports go down only", from, names[fl], to, names[tl])
+			}
+		}
+	}
+	for pair := range also {
+		if !used[pair] {
+			t.Errorf("%s no longer imports %s: drop the exception", pair[0], pair[1])
+		}
+	}
+	for p := range packages {
+		if !seen[p] {
+			t.Errorf("%s: in the layer table, but there is no such package", p)
+		}
+	}
+}
+
+// TestSlimAgent checks that the agent carries nothing of the other tiers.
+func TestSlimAgent(t *testing.T) {
+	t.Parallel()
+	if _, ok := packages["cmd/colony-en"]; !ok {
+		t.Fatal("cmd/colony-en is not in the layer table")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/colony-en")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dep := range strings.Fields(string(out)) {
+		for _, bad := range []string{
+			module + "/co", module + "/lo", module + "/margo", module + "/migrations",
+			"github.com/jackc/pgx", "github.com/mochi-mqtt", "github.com/compose-spec", "github.com/google/go-containerregistry",
+			"github.com/danielgtaylor/huma", "github.com/prometheus/client_golang", "github.com/spf13/cobra",
+		} {
+			if dep == bad || strings.HasPrefix(dep, bad+"/") {
+				t.Errorf("colony-en depends on %s", dep)
+			}
+		}
+	}
+}
+
+func rel(path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+}
+
+// tier returns the tier that owns package p, or "". The broker belongs to none:
+// each tier that has one may use it.
+func tier(p string) string {
+	top, _, _ := strings.Cut(p, "/")
+	if slices.Contains([]string{"co", "lo", "en"}, top) {
+		return top
+	}
+	return ""
+}
+
+func std(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func allowed(from, imp string) bool {
+	for mod, pkgs := range confined {
+		if (imp == mod || strings.HasPrefix(imp, mod+"/")) && slices.Contains(pkgs, from) {
+			return true
+		}
+	}
+	return false
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Dir        string
+}
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Dir", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pkgs []pkg
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}

@@ -1,0 +1,130 @@
+// Package netns makes network namespaces that outlive the processes in them, and
+// does the little with links that the network plugins leave undone.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Live reports whether path is a network namespace, and not the bare file
+// that a reboot or a kill leaves.
+func Live(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC
+}
+
+// Make makes a network namespace with its loopback up, held by a bind
+// mount at path.
+func Make(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o400)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	done := make(chan error)
+	go fresh(path, done)
+	return <-done
+}
+
+// fresh makes the namespace on a thread that ends with this goroutine: the
+// thread changes its namespace for good, so it is never unlocked. The main
+// thread never ends and stands for the process in /proc/self, so it must be left
+// as it is; held for a moment, it makes another goroutine run elsewhere.
+func fresh(path string, done chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		elsewhere := make(chan error)
+		go fresh(path, elsewhere)
+		err := <-elsewhere
+		runtime.UnlockOSThread()
+		done <- err
+		return
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		done <- fmt.Errorf("unshare: %w", err)
+		return
+	}
+	if err := setLink("lo", true); err != nil {
+		done <- fmt.Errorf("set lo up: %w", err)
+		return
+	}
+	self := fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+	if err := unix.Mount(self, path, "none", unix.MS_BIND, ""); err != nil {
+		done <- fmt.Errorf("bind mount: %w", err)
+		return
+	}
+	done <- nil
+}
+
+// Remove lets go of the namespace at path; one that is gone is no error.
+func Remove(path string) error {
+	for Live(path) {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// setLink sets a network interface of this thread's namespace up or down.
+func setLink(name string, up bool) error {
+	return linkIoctl(name, func(fd int, ifr *unix.Ifreq) error {
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr); err != nil {
+			return err
+		}
+		flags := ifr.Uint16()
+		if up {
+			flags |= unix.IFF_UP
+		} else {
+			flags &^= unix.IFF_UP
+		}
+		ifr.SetUint16(flags)
+		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+	})
+}
+
+// RemoveBridge removes a bridge; one that is gone is no error.
+func RemoveBridge(name string) error {
+	if _, err := os.Stat(filepath.Join("/sys/class/net", name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := setLink(name, false); err != nil {
+		return fmt.Errorf("set bridge %s down: %w", name, err)
+	}
+	err := linkIoctl(name, func(fd int, ifr *unix.Ifreq) error {
+		// The ioctl takes the name alone, which an ifreq begins with.
+		return unix.IoctlIfreq(fd, unix.SIOCBRDELBR, ifr)
+	})
+	if err != nil {
+		return fmt.Errorf("remove bridge %s: %w", name, err)
+	}
+	return nil
+}
+
+func linkIoctl(name string, f func(fd int, ifr *unix.Ifreq) error) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	return f(fd, ifr)
+}

@@ -1,0 +1,316 @@
+// Package desired is where the LO gets to know what its site should run, and
+// where it keeps that over restarts. A new desired state counts only once it,
+// and every spec that it names, was verified by digest and is on disk; until
+// then the one before stays in force. So a site with a broken link, or a restart
+// in the middle of a change, goes on with a whole state, never with half of one.
+//
+// Where desired states come from is a Source; the one there is today hands in
+// what arrives by MQTT.
+package desired
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const (
+	dirPerm  = 0o700
+	filePerm = 0o600
+)
+
+// A Spec is a verified version of a deployment.
+type Spec struct {
+	Bytes, Signature []byte
+	// Decoded is what Bytes hold.
+	Decoded protocol.DeploymentSpec
+}
+
+// Fetch returns the bytes that have a digest and a size, from the CO.
+type Fetch func(ctx context.Context, digest protocol.Digest, size uint64) ([]byte, error)
+
+// A Store holds the site's desired state on disk. Its methods may be called concurrently.
+type Store struct {
+	dir   string
+	site  protocol.SiteID
+	fetch Fetch
+	log   *slog.Logger
+
+	offering sync.Mutex // one Offer at a time
+
+	mu      sync.RWMutex // guards what follows
+	current protocol.SiteDesired
+	held    bool
+	specs   map[protocol.Digest]Spec
+}
+
+// Open reads what an earlier run stored in dir. Damaged files are reported in the
+// log and count as missing: the CO's retained message brings them again.
+func Open(dir string, site protocol.SiteID, fetch Fetch, log *slog.Logger) (*Store, error) {
+	s := &Store{dir: dir, site: site, fetch: fetch, log: log, specs: map[protocol.Digest]Spec{}}
+	if err := os.MkdirAll(s.specDir(), dirPerm); err != nil {
+		return nil, fmt.Errorf("create desired store: %w", err)
+	}
+	for _, d := range []string{dir, s.specDir()} {
+		if err := atomicfile.Clean(d); err != nil {
+			return nil, fmt.Errorf("clean desired store: %w", err)
+		}
+	}
+	if err := s.loadSpecs(); err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(s.path())
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read desired state: %w", err)
+	}
+	m, err := s.decode(b)
+	if err == nil {
+		err = s.complete(m)
+	}
+	if err != nil {
+		log.Error("stored desired state is damaged; waiting for the central orchestrator to send it again", "path", s.path(), "err", err)
+		return s, nil
+	}
+	s.current, s.held = m, true
+	return s, nil
+}
+
+func (s *Store) path() string    { return filepath.Join(s.dir, "desired.cbor") }
+func (s *Store) specDir() string { return filepath.Join(s.dir, "specs") }
+
+func (s *Store) specPath(d protocol.Digest) string {
+	return filepath.Join(s.specDir(), strings.TrimPrefix(string(d), "sha256:"))
+}
+
+func (s *Store) loadSpecs() error {
+	entries, err := os.ReadDir(s.specDir())
+	if err != nil {
+		return fmt.Errorf("list specs: %w", err)
+	}
+	for _, e := range entries {
+		digest, err := protocol.ParseDigest("sha256:" + e.Name())
+		if err != nil {
+			continue // a signature, or nothing of ours
+		}
+		b, err := os.ReadFile(s.specPath(digest))
+		if err != nil {
+			return fmt.Errorf("read spec: %w", err)
+		}
+		spec, err := verify(digest, b)
+		if err != nil {
+			s.log.Error("stored spec is damaged; it counts as missing", "path", s.specPath(digest), "err", err)
+			continue
+		}
+		if sig, err := os.ReadFile(s.specPath(digest) + ".sig"); err == nil {
+			spec.Signature = sig
+		}
+		s.specs[digest] = spec
+	}
+	return nil
+}
+
+// verify returns the spec that b holds if b has the digest.
+func verify(digest protocol.Digest, b []byte) (Spec, error) {
+	if err := digest.Verify(b); err != nil {
+		return Spec{}, protocol.Errorf(protocol.Invalid, "spec: %w", err)
+	}
+	spec := Spec{Bytes: b}
+	if err := protocol.Unmarshal(b, &spec.Decoded); err != nil {
+		return Spec{}, fmt.Errorf("spec %s: %w", digest.Short(), err)
+	}
+	return spec, nil
+}
+
+// Current returns the desired state in force, with the specs left out; ok is
+// false where the LO has never had one.
+func (s *Store) Current() (m protocol.SiteDesired, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.current, s.held
+}
+
+// Spec returns a stored version.
+func (s *Store) Spec(d protocol.Digest) (Spec, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	spec, ok := s.specs[d]
+	return spec, ok
+}
+
+// Offer takes up an encoded SiteDesired. It returns true once the state is in
+// force, and false where it is not later than the one in force. It fails with
+// kind Invalid or Conflict where the state is refused, and with any other kind
+// where it is worth to offer it again: a spec could not be fetched or stored.
+func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err error) {
+	s.offering.Lock()
+	defer s.offering.Unlock()
+	m, err := s.decode(payload)
+	if err != nil {
+		return false, err
+	}
+	stripped := strip(m)
+	current, held := s.Current()
+	if held && m.Epoch == current.Epoch {
+		switch {
+		case m.Generation < current.Generation:
+			return false, nil
+		case m.Generation == current.Generation:
+			if same(stripped, current) {
+				return false, nil
+			}
+			return false, protocol.Errorf(protocol.Conflict,
+				"desired state generation %d arrived twice with different content; the central orchestrator must publish a change under a new generation", m.Generation)
+		}
+	}
+	specs, err := s.gather(ctx, m)
+	if err != nil {
+		return false, err
+	}
+	// The specs first: a desired state on disk always finds all of its specs.
+	for digest, spec := range specs {
+		if err := s.storeSpec(digest, spec); err != nil {
+			return false, err
+		}
+	}
+	if err := atomicfile.Write(s.path(), protocol.Marshal(stripped), filePerm); err != nil {
+		return false, fmt.Errorf("store desired state: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.held = stripped, true
+	return true, nil
+}
+
+func same(a, b protocol.SiteDesired) bool {
+	return string(protocol.Marshal(a)) == string(protocol.Marshal(b))
+}
+
+// strip returns m without its inline specs and signatures.
+func strip(m protocol.SiteDesired) protocol.SiteDesired {
+	m.Deployments = slices.Clone(m.Deployments)
+	for i := range m.Deployments {
+		m.Deployments[i].Spec, m.Deployments[i].Signature = nil, nil
+	}
+	return m
+}
+
+// decode reads a SiteDesired and checks all that does not need its specs.
+func (s *Store) decode(payload []byte) (protocol.SiteDesired, error) {
+	var m protocol.SiteDesired
+	if err := protocol.Unmarshal(payload, &m); err != nil {
+		return m, fmt.Errorf("desired state: %w", err)
+	}
+	if m.Site != s.site {
+		return m, protocol.Errorf(protocol.Invalid, "desired state is for site %q, this is site %q", m.Site, s.site)
+	}
+	slices.SortFunc(m.Deployments, func(a, b protocol.SiteEntry) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	for i, e := range m.Deployments {
+		if _, err := protocol.ParseDeploymentName(string(e.Deployment)); err != nil {
+			return m, fmt.Errorf("desired state: %w", err)
+		}
+		if i > 0 && m.Deployments[i-1].Deployment == e.Deployment {
+			return m, protocol.Errorf(protocol.Invalid, "desired state lists deployment %s twice", e.Deployment)
+		}
+		if _, err := protocol.ParseDigest(string(e.Digest)); err != nil {
+			return m, fmt.Errorf("desired state of deployment %s: %w", e.Deployment, err)
+		}
+	}
+	return m, nil
+}
+
+// complete returns an error where a spec that m names is not stored.
+func (s *Store) complete(m protocol.SiteDesired) error {
+	for _, e := range m.Deployments {
+		if _, ok := s.Spec(e.Digest); !ok {
+			return fmt.Errorf("the spec %s of deployment %s is missing", e.Digest, e.Deployment)
+		}
+	}
+	return nil
+}
+
+// gather returns the specs of m that are not stored yet, from m itself or fetched.
+func (s *Store) gather(ctx context.Context, m protocol.SiteDesired) (map[protocol.Digest]Spec, error) {
+	specs := map[protocol.Digest]Spec{}
+	for _, e := range m.Deployments {
+		held, ok := s.Spec(e.Digest)
+		if ok && string(held.Signature) == string(e.Signature) {
+			continue
+		}
+		b := e.Spec
+		if b == nil && ok {
+			b = held.Bytes // only its signature is new
+		}
+		if b == nil {
+			var err error
+			if b, err = s.fetch(ctx, e.Digest, e.Size); err != nil {
+				return nil, fmt.Errorf("fetch spec of deployment %s: %w", e.Deployment, err)
+			}
+		}
+		spec, err := verify(e.Digest, b)
+		if err != nil {
+			return nil, fmt.Errorf("deployment %s: %w", e.Deployment, err)
+		}
+		if spec.Decoded.Deployment != e.Deployment {
+			return nil, protocol.Errorf(protocol.Invalid, "the spec of deployment %s is made for %q", e.Deployment, spec.Decoded.Deployment)
+		}
+		spec.Signature = e.Signature
+		specs[e.Digest] = spec
+	}
+	return specs, nil
+}
+
+func (s *Store) storeSpec(digest protocol.Digest, spec Spec) error {
+	if len(spec.Signature) > 0 {
+		if err := atomicfile.Write(s.specPath(digest)+".sig", spec.Signature, filePerm); err != nil {
+			return fmt.Errorf("store signature: %w", err)
+		}
+	}
+	if err := atomicfile.Write(s.specPath(digest), spec.Bytes, filePerm); err != nil {
+		return fmt.Errorf("store spec: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.specs[digest] = spec
+	return nil
+}
+
+// Keep removes the specs that neither the state in force nor keep names. While an
+// Offer is at work it does nothing: that may fetch for hours, and its specs are
+// not in force yet.
+func (s *Store) Keep(keep []protocol.Digest) error {
+	if !s.offering.TryLock() {
+		return nil
+	}
+	defer s.offering.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used := map[protocol.Digest]bool{}
+	for _, d := range keep {
+		used[d] = true
+	}
+	for _, e := range s.current.Deployments {
+		used[e.Digest] = true
+	}
+	var errs []error
+	for d := range s.specs {
+		if used[d] {
+			continue
+		}
+		delete(s.specs, d)
+		errs = append(errs, atomicfile.Remove(s.specPath(d)), atomicfile.Remove(s.specPath(d)+".sig"))
+	}
+	return errors.Join(errs...)
+}

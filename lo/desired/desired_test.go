@@ -1,0 +1,258 @@
+package desired
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+func none(context.Context, protocol.Digest, uint64) ([]byte, error) {
+	return nil, protocol.Errorf(protocol.Unavailable, "no CO")
+}
+
+func open(t *testing.T, dir string, fetch Fetch) *Store {
+	t.Helper()
+	s, err := Open(dir, "s1", fetch, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func entry(name protocol.DeploymentName, version string) protocol.SiteEntry {
+	b := protocol.Marshal(&protocol.DeploymentSpec{V: 1, ID: "i", Deployment: name, App: "app", AppVersion: version})
+	return protocol.SiteEntry{Deployment: name, Digest: protocol.DigestOf(b), Size: uint64(len(b)), Spec: b}
+}
+
+func state(generation uint64, entries ...protocol.SiteEntry) protocol.SiteDesired {
+	return protocol.SiteDesired{V: 1, Site: "s1", Generation: generation, Epoch: "e", Deployments: entries}
+}
+
+func offer(t *testing.T, s *Store, m protocol.SiteDesired) (bool, error) {
+	t.Helper()
+	return s.Offer(t.Context(), protocol.Marshal(&m))
+}
+
+func TestGenerations(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), none)
+	web := entry("web", "1")
+	restored := state(1)
+	restored.Epoch = "another database"
+	foreign := state(9)
+	foreign.Site = "s2"
+	signed := web
+	signed.Signature = []byte("sig")
+	for i, c := range []struct {
+		m       protocol.SiteDesired
+		adopted bool
+		kind    protocol.Kind
+	}{
+		{state(5, web), true, ""},
+		{state(5, web), false, ""},
+		{state(4), false, ""},
+		{state(5), false, protocol.Conflict},
+		{foreign, false, protocol.Invalid},
+		{state(6, web, web), false, protocol.Invalid},
+		{state(6, protocol.SiteEntry{Deployment: "web", Digest: web.Digest, Spec: []byte("other")}), true, ""}, // held by digest already
+		{state(7, signed), true, ""},
+		{restored, true, ""},
+		{state(8, web), true, ""},
+	} {
+		adopted, err := offer(t, s, c.m)
+		if adopted != c.adopted || (err != nil) != (c.kind != "") || err != nil && protocol.KindOf(err) != c.kind {
+			t.Errorf("offer %d: adopted %t, %v; want %t, kind %q", i, adopted, err, c.adopted, c.kind)
+		}
+		if i == 7 {
+			if spec, _ := s.Spec(web.Digest); string(spec.Signature) != "sig" {
+				t.Error("a new signature of a held spec was not taken up")
+			}
+		}
+	}
+}
+
+func TestWrongSpecs(t *testing.T) {
+	t.Parallel()
+	good := entry("web", "1")
+	swapped := entry("db", "1")
+	swapped.Deployment = "web"
+	for name, e := range map[string]protocol.SiteEntry{
+		"other bytes":          {Deployment: "web", Digest: good.Digest, Spec: []byte("x")},
+		"no spec":              {Deployment: "web", Digest: protocol.DigestOf([]byte("x")), Spec: []byte("x")},
+		"another's deployment": swapped,
+		"no digest":            {Deployment: "web", Spec: good.Spec},
+		"no name":              {Deployment: "No Name", Digest: good.Digest, Spec: good.Spec},
+	} {
+		s := open(t, t.TempDir(), none)
+		if adopted, err := offer(t, s, state(1, e)); adopted || protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("%s: adopted %t, %v", name, adopted, err)
+		}
+		if _, ok := s.Current(); ok {
+			t.Errorf("%s: it is in force", name)
+		}
+	}
+}
+
+func TestSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, none)
+	web, db := entry("web", "1"), entry("db", "1")
+	web.Signature = []byte("sig")
+	if _, err := offer(t, s, state(3, db, web)); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := s.Current()
+	s = open(t, dir, none)
+	got, ok := s.Current()
+	if diff := cmp.Diff(want, got); !ok || diff != "" {
+		t.Errorf("after a restart: held %t (-want +got):\n%s", ok, diff)
+	}
+	spec, ok := s.Spec(web.Digest)
+	if !ok || string(spec.Bytes) != string(web.Spec) || string(spec.Signature) != "sig" || spec.Decoded.AppVersion != "1" {
+		t.Errorf("spec after a restart: %t %+v", ok, spec)
+	}
+	if adopted, err := offer(t, s, state(3, db, web)); adopted || err != nil {
+		t.Errorf("the retained message again: adopted %t, %v", adopted, err)
+	}
+}
+
+func TestDamageCountsAsMissing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, none)
+	web := entry("web", "1")
+	if _, err := offer(t, s, state(3, web)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.specPath(web.Digest), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, none)
+	if _, ok := s.Current(); ok {
+		t.Error("a desired state without its spec is in force")
+	}
+	if adopted, err := offer(t, s, state(3, web)); !adopted || err != nil {
+		t.Errorf("the retained message does not repair it: %t, %v", adopted, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "desired.cbor"), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := open(t, dir, none).Current(); ok {
+		t.Error("a damaged desired state is in force")
+	}
+}
+
+func TestFetch(t *testing.T) {
+	t.Parallel()
+	web := entry("web", "1")
+	answer := http.StatusServiceUnavailable
+	body := web.Spec
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/specs/"+string(web.Digest)) {
+			t.Errorf("path %s", r.URL.Path)
+		}
+		w.WriteHeader(answer)
+		if _, err := w.Write(body); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	base, err := url.Parse(server.URL + "/specs/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, t.TempDir(), HTTP(server.Client(), base))
+	thin := web
+	thin.Spec = nil
+	if _, err := offer(t, s, state(1, thin)); protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("CO away: %v", err)
+	}
+	answer, body = http.StatusOK, append([]byte{}, append(web.Spec, 'x')...)
+	if _, err := offer(t, s, state(1, thin)); protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("too many bytes: %v", err)
+	}
+	body = append([]byte{1}, web.Spec[1:]...)
+	if _, err := offer(t, s, state(1, thin)); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("other bytes: %v", err)
+	}
+	body = web.Spec
+	if adopted, err := offer(t, s, state(1, thin)); !adopted || err != nil {
+		t.Errorf("adopted %t, %v", adopted, err)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, none)
+	one, two, three := entry("web", "1"), entry("web", "2"), entry("web", "3")
+	for i, e := range []protocol.SiteEntry{one, two, three} {
+		if _, err := offer(t, s, state(uint64(i+1), e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Keep([]protocol.Digest{one.Digest}); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, none)
+	for e, want := range map[protocol.Digest]bool{one.Digest: true, two.Digest: false, three.Digest: true} {
+		if _, ok := s.Spec(e); ok != want {
+			t.Errorf("spec %s held %t, want %t", e.Short(), ok, want)
+		}
+	}
+}
+
+func TestMQTTOffersTheLatestUntilItIsTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := NewMQTT(quiet)
+		source.Put([]byte("1"))
+		source.Put([]byte("2"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var got []string
+		fail := 2
+		done := make(chan error)
+		go func() {
+			done <- source.Run(ctx, func(_ context.Context, payload []byte) error {
+				got = append(got, string(payload))
+				if fail > 0 {
+					fail--
+					return errors.New("not yet")
+				}
+				return nil
+			})
+		}()
+		for len(got) < 3 {
+			synctest.Wait()
+			if len(got) < 3 {
+				<-time.After(firstRetry)
+			}
+		}
+		source.Put([]byte("3"))
+		synctest.Wait()
+		<-time.After(lastRetry)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff([]string{"2", "2", "2", "3"}, got); diff != "" {
+			t.Errorf("offered (-want +got):\n%s", diff)
+		}
+	})
+}

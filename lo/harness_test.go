@@ -1,0 +1,376 @@
+package lo
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func logger(t *testing.T) *slog.Logger {
+	t.Helper()
+	if os.Getenv("COLONY_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// eventually waits until what holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not in time: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// A central is the CO's side: a real broker, and the position that a database
+// would hold.
+type central struct {
+	t    *testing.T
+	addr string
+	b    *broker.Broker
+
+	mu       sync.Mutex
+	hold     bool // take no events
+	epoch    string
+	seq      uint64
+	presence protocol.Presence
+	desired  protocol.SiteDesired
+}
+
+func newCentral(t *testing.T) *central {
+	t.Helper()
+	c := &central{t: t, addr: "127.0.0.1:0", hold: true}
+	c.start()
+	t.Cleanup(c.stop)
+	return c
+}
+
+func (c *central) start() {
+	c.t.Helper()
+	b, err := broker.New(broker.Options{
+		Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.addr}},
+		Access: broker.CentralAccess(), Take: c.take, Logger: logger(c.t),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := b.Start(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	c.b, c.addr = b, b.Addr("mqtt")
+	if c.desired.V != 0 {
+		c.want(c.desired)
+	}
+}
+
+func (c *central) stop() {
+	if c.b == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := c.b.Stop(ctx); err != nil {
+		c.t.Errorf("stop central: %v", err)
+	}
+	c.b = nil
+}
+
+// take does what the uplink's contract asks of a CO.
+func (c *central) take(ctx context.Context, from broker.Identity, m broker.Message) error {
+	tp, err := topic.Parse(m.Topic)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if tp.Kind == topic.SiteOnline {
+		return protocol.Unmarshal(m.Payload, &c.presence)
+	}
+	var b protocol.Batch
+	if err := protocol.Unmarshal(m.Payload, &b); err != nil {
+		return err
+	}
+	if b.Count > 0 && !c.hold {
+		if c.epoch != b.Epoch && b.First == b.Trimmed+1 {
+			c.epoch, c.seq = b.Epoch, b.Trimmed
+		}
+		if c.epoch == b.Epoch && b.First <= c.seq+1 {
+			c.seq = max(c.seq, b.First+uint64(b.Count)-1)
+		}
+	}
+	ack := protocol.Ack{V: protocol.Version, Epoch: c.epoch, Seq: c.seq}
+	return c.b.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, from.Site), Payload: protocol.Marshal(&ack), QoS: 1})
+}
+
+func (c *central) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hold = false
+}
+
+// want publishes a desired state.
+func (c *central) want(m protocol.SiteDesired) {
+	c.t.Helper()
+	c.desired = m
+	err := c.b.Publish(c.t.Context(), broker.Message{Topic: topic.ForSite(topic.SiteDesired, m.Site), Payload: protocol.Marshal(&m), QoS: 1, Retain: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *central) online() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.presence.Online
+}
+
+// spec returns a version of a deployment and its digest.
+func spec(name protocol.DeploymentName, version string) ([]byte, protocol.Digest) {
+	b := protocol.Marshal(&protocol.DeploymentSpec{
+		V: protocol.Version, ID: "id-" + string(name), Deployment: name, App: "hello", AppVersion: version,
+		Components: []protocol.Component{{Name: "c", Containers: []protocol.Container{{Name: "c", Image: "r/i@sha256:0"}}}},
+	})
+	return b, protocol.DigestOf(b)
+}
+
+// site1 is a desired state of one deployment on every node.
+func site1(generation uint64, version string, policy protocol.Policy) protocol.SiteDesired {
+	b, d := spec("web", version)
+	return protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: generation, Epoch: "db", Commit: "c" + version, Deployments: []protocol.SiteEntry{
+		{Deployment: "web", Digest: d, Size: uint64(len(b)), Spec: b, Policy: policy},
+	}}
+}
+
+// localOptions are the options of an LO of this machine.
+func localOptions(t *testing.T, c *central, dir, mqtt string) Options {
+	o := DefaultOptions()
+	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = "s1", dir, mqtt, "127.0.0.1:0", logger(t)
+	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + c.addr}, 5*time.Second
+	return o
+}
+
+// startLO runs an LO until the test ends or stopLO.
+func startLO(t *testing.T, o Options) *LO {
+	t.Helper()
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopLO(t, l) })
+	return l
+}
+
+func stopLO(t *testing.T, l *LO) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := l.Stop(ctx); err != nil {
+		t.Errorf("stop LO: %v", err)
+	}
+}
+
+// An agent plays an EN over real MQTT.
+type agent struct {
+	t       *testing.T
+	node    protocol.NodeID
+	c       *client.Client
+	desired chan protocol.NodeDesired
+	up      chan struct{}
+	seq     uint64
+}
+
+func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
+	t.Helper()
+	a := &agent{t: t, node: node, desired: make(chan protocol.NodeDesired, 64), up: make(chan struct{}, 16)}
+	var err error
+	a.c, err = client.New(client.Options{
+		URLs: []string{"tcp://" + addr}, ClientID: string(node) + ".s1", Username: string(node) + ".s1", MaxBackoff: 50 * time.Millisecond,
+		Will: func(session string) *client.Message {
+			m := a.presence(false, session)
+			return &m
+		},
+		Subscriptions: []client.Subscription{{Filter: topic.ForNode(topic.NodeDesired, "s1", node), QoS: 1}},
+		Handle: func(_ context.Context, m client.Message) error {
+			var d protocol.NodeDesired
+			if err := protocol.Unmarshal(m.Payload, &d); err != nil {
+				return err
+			}
+			a.desired <- d
+			return nil
+		},
+		OnUp: func(ctx context.Context, session string) {
+			inv := protocol.Inventory{V: protocol.Version, Node: node, Architecture: "amd64", Cores: 4, Labels: map[string]string{"role": "gateway"}}
+			for _, m := range []client.Message{
+				a.presence(true, session),
+				{Topic: topic.ForNode(topic.Inventory, "s1", node), QoS: 1, Retain: true, Payload: protocol.Marshal(&inv)},
+			} {
+				if err := a.c.Publish(ctx, m); err != nil && ctx.Err() == nil {
+					t.Errorf("announce node: %v", err)
+				}
+			}
+			a.up <- struct{}{}
+		},
+		Logger: logger(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.c.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.stop)
+	return a
+}
+
+func (a *agent) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := a.c.Stop(ctx); err != nil {
+		a.t.Errorf("stop agent: %v", err)
+	}
+}
+
+func (a *agent) presence(online bool, session string) client.Message {
+	return client.Message{
+		Topic: topic.ForNode(topic.NodeOnline, "s1", a.node), QoS: 1, Retain: true,
+		Payload: protocol.Marshal(&protocol.Presence{V: protocol.Version, Online: online, Agent: "agent-1", Boot: "b1", Version: "v1", Session: session}),
+	}
+}
+
+// next returns the next order that the predicate accepts.
+func (a *agent) next(what string, accept func(protocol.NodeDesired) bool) protocol.NodeDesired {
+	a.t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		select {
+		case d := <-a.desired:
+			if accept(d) {
+				return d
+			}
+		case <-deadline.C:
+			a.t.Fatalf("no such order: %s", what)
+		}
+	}
+}
+
+// report publishes what the agent does with the first assignment of d.
+func (a *agent) report(d protocol.NodeDesired, state lifecycle.State, code protocol.Code) protocol.DeploymentStatus {
+	a.t.Helper()
+	a.seq++
+	m := protocol.DeploymentStatus{
+		V: protocol.Version, Node: a.node, Deployment: "web", Agent: "agent-1", Boot: "b1", Seq: a.seq, Generation: d.Generation,
+		State: state, Actor: lifecycle.EN, Code: code, UnixMillis: time.Now().UnixMilli(),
+	}
+	if len(d.Assignments) > 0 {
+		m.Digest, m.Attempt = d.Assignments[0].Digest, d.Assignments[0].Attempt
+	}
+	a.send(m)
+	return m
+}
+
+func (a *agent) send(m protocol.DeploymentStatus) {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+	defer cancel()
+	if err := a.c.Publish(ctx, client.Message{Topic: topic.ForStatus("s1", a.node, m.Deployment), QoS: 1, Payload: protocol.Marshal(&m)}); err != nil {
+		a.t.Fatalf("report %s: %v", m.State, err)
+	}
+}
+
+// history returns the statuses in the LO's journal, checked against the lifecycle.
+func history(t *testing.T, l *LO) []protocol.DeploymentStatus {
+	t.Helper()
+	records, err := l.journal.Read(0, 10_000, 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []protocol.DeploymentStatus
+	at := map[protocol.NodeID]lifecycle.State{}
+	for _, r := range records {
+		var e protocol.Event
+		if err := protocol.Unmarshal(r.Body, &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == protocol.AnomalyEvent {
+			t.Errorf("anomaly in the journal: %x", e.Body)
+		}
+		if e.Kind != protocol.StatusEvent {
+			continue
+		}
+		var m protocol.DeploymentStatus
+		if err := protocol.Unmarshal(e.Body, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m.From != at[m.Node] {
+			t.Errorf("journal moves from %q where it stood at %q", m.From, at[m.Node])
+		}
+		if err := lifecycle.Check(m.From, m.State, m.Actor); err != nil {
+			t.Error(err)
+		}
+		at[m.Node] = m.State
+		out = append(out, m)
+	}
+	return out
+}
+
+// kinds counts the events in the journal by kind.
+func kinds(t *testing.T, l *LO) map[protocol.EventKind]int {
+	t.Helper()
+	records, err := l.journal.Read(0, 10_000, 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[protocol.EventKind]int{}
+	for _, r := range records {
+		var e protocol.Event
+		if err := protocol.Unmarshal(r.Body, &e); err != nil {
+			t.Fatal(err)
+		}
+		out[e.Kind]++
+	}
+	return out
+}
+
+// get fetches from the LO's HTTP listener.
+func get(t *testing.T, l *LO, path string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.HTTPAddr()+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &http.Transport{DialContext: (&net.Dialer{}).DialContext, DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}

@@ -1,0 +1,244 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// damaged returns a closed journal of 100 events in several segments, and the
+// paths of these.
+func damaged(t *testing.T, dir string) (o Options, segments []string) {
+	t.Helper()
+	o = Options{SegmentBytes: 2 << 10}
+	j, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		mustAppend(t, j, event(fmt.Sprintf("%0100d", i+1)))
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err = filepath.Glob(filepath.Join(dir, "*"+segExt))
+	if err != nil || len(segments) < 4 {
+		t.Fatal(segments, err)
+	}
+	return o, segments
+}
+
+func flip(t *testing.T, path string, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x10
+	if _, err := f.WriteAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCorruptSealedSegment(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(*testing.T, string){
+		"bit":     func(t *testing.T, p string) { flip(t, p, 700) },
+		"cut":     func(t *testing.T, p string) { check(t, os.Truncate(p, 700)) },
+		"missing": func(t *testing.T, p string) { check(t, os.Remove(p)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			o, segments := damaged(t, dir)
+			damage(t, segments[1])
+			j := open(t, dir, o)
+			var after uint64
+			var err error
+			for err == nil {
+				var got []Record
+				if got, err = j.Read(after, 10, 1<<20); len(got) > 0 {
+					after = got[len(got)-1].Seq
+				}
+			}
+			c, ok := errors.AsType[*CorruptError](err)
+			if !ok || protocol.KindOf(err) != protocol.Internal {
+				t.Fatalf("read over damage: %v", err)
+			}
+			if c.Seq != after+1 || name != "missing" && !strings.Contains(err.Error(), segments[1]) {
+				t.Errorf("%v, after %d", err, after)
+			}
+			lost, err := j.Salvage()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := all(t, j)
+			blank := uint64(0)
+			for _, r := range got {
+				if r.Superseded {
+					blank++
+				} else if r.Seq <= 100 && string(r.Body) != fmt.Sprintf("%0100d", r.Seq) {
+					t.Errorf("record %d is %q", r.Seq, r.Body)
+				}
+			}
+			if l := losses(t, got); lost == 0 || blank != lost || l.Records != lost || len(got) != 101 {
+				t.Errorf("salvage says %d, %d are blank, the event says %d, %d records", lost, blank, l.Records, len(got))
+			}
+			if again, err := j.Salvage(); again != 0 || err != nil {
+				t.Errorf("second salvage = %d, %v", again, err)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTornTail cuts the last segment at each byte of its last records.
+func TestTornTail(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j, err := Open(dir, Options{})
+	check(t, err)
+	mustAppend(t, j, event("one"), event("two"))
+	path := filepath.Join(dir, segmentName(1))
+	check(t, j.Close())
+	whole, err := os.ReadFile(path)
+	check(t, err)
+	size := recordHead + 3
+	for cut := segmentHead; cut < len(whole); cut++ {
+		check(t, os.WriteFile(path, whole[:cut], 0o600))
+		j, err := Open(dir, Options{})
+		check(t, err)
+		if want := uint64((cut - segmentHead) / size); j.Last() != want {
+			t.Errorf("cut at %d: last = %d, want %d", cut, j.Last(), want)
+		}
+		want := j.Last() + 1
+		if got := mustAppend(t, j, event("new")); got != want {
+			t.Errorf("cut at %d: next = %d, want %d", cut, got, want)
+		}
+		if got := bodies(all(t, j)); got[len(got)-1] != "new" {
+			t.Errorf("cut at %d: %q", cut, got)
+		}
+		check(t, j.Close())
+	}
+}
+
+// TestEpoch checks when a new epoch begins.
+func TestEpoch(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		damage func(t *testing.T, dir string, segments []string)
+		fresh  bool // a new epoch
+		last   uint64
+	}{
+		"nothing":   {func(*testing.T, string, []string) {}, false, 100},
+		"meta lost": {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, metaName))) }, true, 100},
+		"meta torn": {func(t *testing.T, dir string, _ []string) { check(t, os.Truncate(filepath.Join(dir, metaName), 9)) }, true, 100},
+		"segments lost": {func(t *testing.T, _ string, s []string) {
+			for _, p := range s {
+				check(t, os.Remove(p))
+			}
+		}, true, 0},
+		"head of the last": {func(t *testing.T, _ string, s []string) { flip(t, s[len(s)-1], 9) }, true, 96},
+		"trim mark lost":   {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, trimName))) }, false, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			o, segments := damaged(t, dir)
+			before, noEpoch := readMeta(disk{dir})
+			check(t, noEpoch)
+			tt.damage(t, dir, segments)
+			j := open(t, dir, o)
+			if got := j.Epoch() != before; got != tt.fresh {
+				t.Errorf("new epoch: %v, want %v", got, tt.fresh)
+			}
+			if j.Last() != tt.last {
+				t.Errorf("last = %d, want %d", j.Last(), tt.last)
+			}
+			if got := mustAppend(t, j, event("x")); got != tt.last+1 {
+				t.Errorf("next = %d", got)
+			}
+		})
+	}
+	t.Run("a later format is left alone", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		o, _ := damaged(t, dir)
+		check(t, os.WriteFile(filepath.Join(dir, metaName), []byte(`{"version":9}`), 0o600))
+		if _, err := Open(dir, o); err == nil {
+			t.Error("opened")
+		}
+	})
+}
+
+// TestTrimMarkAhead has the disk lose records that the centre already has: their
+// numbers are not given again.
+func TestTrimMarkAhead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o, _ := damaged(t, dir)
+	j, err := Open(dir, o)
+	check(t, err)
+	check(t, j.Trim(100))
+	check(t, j.Close())
+	path := filepath.Join(dir, segmentName(97))
+	check(t, os.Truncate(path, segmentHead+5))
+	j = open(t, dir, o)
+	if j.Last() != 100 || j.Trimmed() != 100 {
+		t.Errorf("last = %d, trimmed = %d, want 100", j.Last(), j.Trimmed())
+	}
+	if got := mustAppend(t, j, event("x")); got != 101 {
+		t.Errorf("next = %d", got)
+	}
+	if got := all(t, j); len(got) != 1 || got[0].Seq != 101 {
+		t.Errorf("records = %v", got)
+	}
+}
+
+// TestRenew is for a journal that was put back from a copy.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	o, _ := damaged(t, dir)
+	j, err := Open(dir, o)
+	check(t, err)
+	mustAppend(t, j, event("after the copy"))
+	was := j.Epoch()
+	check(t, j.Renew(5000))
+	epoch, trimmed, last, opened := j.Position()
+	if epoch == was || trimmed != 100 || last != 101 || opened != 100 {
+		t.Errorf("position = %s %d %d %d", epoch, trimmed, last, opened)
+	}
+	check(t, j.Close())
+	j = open(t, dir, o)
+	if j.Epoch() != epoch || j.Trimmed() != 100 || j.Last() != 101 {
+		t.Errorf("reopened: %s %d %d", j.Epoch(), j.Trimmed(), j.Last())
+	}
+}
+
+func FuzzParseFrame(f *testing.F) {
+	f.Add(appendFrame(nil, &frame{seq: 7, class: State, key: []byte("k"), body: []byte("body")}))
+	f.Add(appendRun(nil, 7, 100))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fr, short, err := parseFrame(b, 7)
+		if err == nil && (short || fr.size > len(b) || fr.seq != 7 || fr.last() < 7) {
+			t.Errorf("%+v of %x", fr, b)
+		}
+	})
+}

@@ -1,0 +1,26 @@
+// Package journal is the site's upward memory: an append-only log on disk of
+// every event that the central orchestrator must get to know. An entry is on
+// disk when Append returns, and it stays there until Trim says that the tier
+// above has it on disk too.
+//
+// Records are numbered from 1 without gaps within an epoch. What may go before
+// it was delivered goes without leaving a hole: a State record that a later one
+// of the same key took the place of, and a Data record that was dropped under the
+// byte bound, are read back as empty events of kind protocol.Superseded.
+//
+// The bound in bytes has a declared policy for each class. State and Event are
+// never dropped: Append answers protocol.Unavailable, which the broker turns
+// into back-pressure. Data is dropped oldest first, in whole segments, and the
+// loss is counted in a protocol.DataLost event of the same journal.
+//
+// Layout of the directory, all integers little-endian:
+//
+//	lock              held with flock by the process that has the journal open
+//	meta.json         format version and epoch; replaced atomically
+//	trim              epoch and trim mark, in two slots; synced before a segment goes
+//	<20 digits>.seg   a segment, named after its first sequence; the last one is
+//	                  appended to, the others are sealed
+//	*.tmp             left by a crash; removed at the next open
+//
+// DESIGN.md beside this file says why it is built so.
+package journal

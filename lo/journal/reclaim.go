@@ -1,0 +1,250 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// lossData and lossCorrupt are the classes of a protocol.Loss.
+const (
+	lossData    = "data"
+	lossCorrupt = "corrupt"
+)
+
+// room makes sure that need more bytes stay under the bound.
+func (w *writer) room(need int64, reserve bool) error {
+	limit := w.j.opts.MaxBytes
+	if reserve {
+		limit += limit / 16
+	}
+	if segmentHead+need > limit {
+		return protocol.Errorf(protocol.Invalid, "journal: %d bytes at once: the bound of the whole journal is %d", need, limit)
+	}
+	for w.total+need > limit {
+		if err := w.reclaim(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNothing says that nothing may go.
+var errNothing = errors.New("nothing to reclaim")
+
+// reclaim frees some bytes: superseded records of a segment that is at least a
+// quarter of them, or else the Data records of the oldest segment that has any.
+func (w *writer) reclaim() error {
+	w.scanSealed()
+	st := &w.j.st
+	best, data := -1, -1
+	for i, s := range st.segments[:len(st.segments)-1] {
+		if s.dead*4 >= s.size && (best < 0 || s.dead > st.segments[best].dead) {
+			best = i
+		}
+		if s.data > 0 && data < 0 {
+			data = i
+		}
+	}
+	active := st.segments[len(st.segments)-1]
+	var err error
+	switch {
+	case best >= 0:
+		err = w.compact(best)
+	case data >= 0:
+		err = w.drop(data)
+	case active.dead*4 >= active.size || active.data > 0:
+		err = w.roll()
+	default:
+		err = errNothing
+	}
+	if errors.Is(err, errNothing) {
+		return protocol.Errorf(protocol.Unavailable,
+			"journal: %d bytes are waiting for the centre, the bound is %d: wait until the link is back, or raise the bound", w.total, w.j.opts.MaxBytes)
+	}
+	if err != nil {
+		return unavailable("make room", err)
+	}
+	return nil
+}
+
+// tidy rewrites one segment that is mostly dead, so that state which changes all
+// through an outage takes the room of its last values only.
+func (w *writer) tidy() {
+	st := &w.j.st
+	for i, s := range st.segments[:len(st.segments)-1] {
+		if s.dead*2 < s.size || s.size < markEvery || s == w.stuck {
+			continue
+		}
+		if err := w.compact(i); err != nil {
+			w.j.log.Warn("compact segment", "segment", s.name(), "err", err)
+			w.stuck = s // not again at each commit
+		}
+		return
+	}
+}
+
+// scanSealed learns of the segments that were there when the journal was opened.
+func (w *writer) scanSealed() {
+	st := &w.j.st
+	for i := len(st.segments) - 2; i >= 0; i-- {
+		s := st.segments[i]
+		if s.scanned {
+			continue
+		}
+		// The lock is held for the accounting only; nobody else touches s.scanned.
+		err := w.each(s, func(f *frame) {
+			w.j.mu.Lock()
+			st.account(s, f)
+			w.j.mu.Unlock()
+		})
+		if err != nil {
+			w.j.log.Error("scan sealed segment", "segment", s.name(), "err", err)
+		}
+		s.scanned = true
+	}
+}
+
+// each calls do for every record of a segment.
+func (w *writer) each(s *segment, do func(*frame)) error {
+	f, err := w.j.fs.Open(s.name(), os.O_RDONLY)
+	if err != nil {
+		return w.j.corrupt(s, mark{s.first, segmentHead}, s.last, err)
+	}
+	defer f.Close()
+	sc := newScanner(f, mark{s.first, segmentHead}, s.size)
+	for {
+		at := sc.at
+		fr, more, err := sc.next()
+		if err == nil && !more && at.seq <= s.last {
+			err = errTorn
+		}
+		if err != nil {
+			return w.j.corrupt(s, at, s.last, err)
+		}
+		if !more {
+			return nil
+		}
+		do(&fr)
+	}
+}
+
+// lossKey is the key of an announcement: the first and last sequence of the
+// segments that Data is dropped from.
+const lossKey = "%d-%d"
+
+// withSmall returns the segments to rewrite together with segment i, of which
+// gone bytes go: a small one before it is taken in, so that a long outage does
+// not leave a crowd of tiny files.
+func (w *writer) withSmall(i int, gone int64) (at, n int) {
+	if i > 0 {
+		before, s := w.j.st.segments[i-1], w.j.st.segments[i]
+		if before.scanned && before.size <= w.j.opts.SegmentBytes/4 && before.size+s.size-gone <= w.j.opts.SegmentBytes/2 {
+			return i - 1, 2
+		}
+	}
+	return i, 1
+}
+
+// compact rewrites segment i without what is superseded.
+func (w *writer) compact(i int) error {
+	at, n := w.withSmall(i, w.j.st.segments[i].dead)
+	p, err := w.prepare(at, n, false)
+	if err != nil {
+		return err
+	}
+	return w.install(p)
+}
+
+// drop removes the Data records of segment i. The loss is durable before the
+// records go, and recovery repeats the removal, so that each is counted once.
+func (w *writer) drop(i int) error {
+	at, n := w.withSmall(i, w.j.st.segments[i].data)
+	p, err := w.prepare(at, n, true)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf(lossKey, p.segment.first, p.segment.last)
+	if p.records > 0 && key != w.announced {
+		if err := w.announce(lossData, p); err != nil {
+			return errors.Join(err, w.abandon(p))
+		}
+		w.announced = key
+		w.j.mu.Lock()
+		w.j.st.stats.Dropped += p.records
+		w.j.st.stats.DroppedBytes += p.bytes
+		w.j.mu.Unlock()
+		w.j.log.Warn("data dropped under the byte bound", "records", p.records, "bytes", p.bytes)
+	}
+	if err := w.install(p); err != nil {
+		return err
+	}
+	w.announced = ""
+	return nil
+}
+
+// announce journals what p leaves out.
+func (w *writer) announce(class string, p *prepared) error {
+	now := w.j.opts.Now().UnixMilli()
+	f := frame{
+		seq: w.j.st.last + 1, count: 1, millis: now, class: Event, key: fmt.Appendf(nil, lossKey, p.segment.first, p.segment.last),
+		body: protocol.Marshal(protocol.Event{
+			UnixMillis: now, Kind: protocol.DataLost,
+			Body: protocol.Marshal(protocol.Loss{V: protocol.Version, Class: class, Records: p.records, Bytes: p.bytes}),
+		}),
+	}
+	if class == lossData {
+		f.flags = flagLoss
+	}
+	return w.write([]frame{f})
+}
+
+// Salvage gives up the records that cannot be read any more, so that the others
+// can be delivered: they read as superseded from then on, and a protocol.DataLost
+// event of class "corrupt" counts them. It reads the whole journal. The state of
+// the centre may be wrong afterwards, until it gets a snapshot.
+func (j *Journal) Salvage() (lost uint64, err error) {
+	_, err = j.do(context.Background(), &request{done: make(chan struct{}), control: func(w *writer) error {
+		n, err := w.salvage()
+		lost = n
+		return err
+	}})
+	return lost, err
+}
+
+func (w *writer) salvage() (lost uint64, err error) {
+	st := &w.j.st
+	active := st.segments[len(st.segments)-1]
+	if w.each(active, func(*frame) {}) != nil {
+		// Only a sealed segment is replaced, because nobody appends to it.
+		if err := w.roll(); err != nil {
+			return 0, unavailable("salvage", err)
+		}
+	}
+	for i := range st.segments[:len(st.segments)-1] {
+		s := st.segments[i]
+		broken := w.each(s, func(*frame) {})
+		if broken == nil {
+			continue
+		}
+		if _, ok := errors.AsType[*CorruptError](broken); !ok {
+			return lost, broken
+		}
+		w.j.log.Error("giving up unreadable records", "segment", s.name(), "err", broken)
+		p, err := w.prepareBroken(i)
+		if err != nil {
+			return lost, unavailable("salvage", err)
+		}
+		if err := w.announce(lossCorrupt, p); err != nil {
+			return lost, errors.Join(err, w.abandon(p))
+		}
+		lost += p.records
+		if err := w.install(p); err != nil {
+			return lost, unavailable("salvage", err)
+		}
+	}
+	return lost, nil
+}

@@ -1,0 +1,351 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// maxGroup bounds the bytes of one group commit, and so how long the first
+// Append of a group waits for the others.
+const maxGroup = 4 << 20
+
+// gatherYields is how often the others may run before a commit.
+const gatherYields = 3
+
+// request is an Append, or a control that the writer runs between two commits.
+type request struct {
+	entries []Entry
+	control func(*writer) error
+
+	// done is closed when last and err are set.
+	done chan struct{}
+	last uint64
+	err  error
+}
+
+func (r *request) finish(last uint64, err error) {
+	r.last, r.err = last, err
+	close(r.done)
+}
+
+// writer owns every change of the disk. It runs on one goroutine, so that
+// appending, trimming and rewriting need no order among themselves but their own.
+type writer struct {
+	j      *Journal
+	active file  // the last segment
+	trimf  file  // the trim mark, in one of two slots
+	total  int64 // bytes of all segments
+
+	// broken says that the active file may hold bytes past its durable size that
+	// could not be cut off. Nothing is appended before they are.
+	broken bool
+
+	// mustRoll says that a next segment was begun and failed: its name may be on
+	// disk, and a record appended to the segment before it would be overlooked.
+	mustRoll bool
+
+	announced string // key of the loss that was journalled and not yet carried out
+
+	stuck *segment // could not be compacted
+	buf   []byte   // of write, kept between calls
+
+	trimSlot  int64 // where the next trim mark goes
+	trimDirty bool  // the mark was written since it was synced
+}
+
+// run serves requests until Close.
+func (w *writer) run() {
+	j := w.j
+	defer close(j.stopped)
+	var group []*request
+	for {
+		group = group[:0]
+		select {
+		case <-j.closing:
+			w.close()
+			return
+		case r := <-j.requests:
+			group = w.gather(append(group, r))
+		}
+		w.serve(group)
+		w.tidy()
+	}
+}
+
+// gather takes what waits already; it does not wait for more, so that a lone
+// Append pays for its own fsync only. But it lets those run first whom the last
+// commit has woken: else they would come just too late, and each fsync would
+// carry half of them.
+func (w *writer) gather(group []*request) []*request {
+	for range gatherYields {
+		runtime.Gosched()
+	}
+	size := 0
+	for _, e := range group[0].entries {
+		size += len(e.Body)
+	}
+	for size < maxGroup {
+		select {
+		case r := <-w.j.requests:
+			group = append(group, r)
+			for _, e := range r.entries {
+				size += len(e.Body)
+			}
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+// serve commits the Appends of a group together, and runs the controls after.
+func (w *writer) serve(group []*request) {
+	appends := make([]*request, 0, len(group))
+	for _, r := range group {
+		if r.control == nil {
+			appends = append(appends, r)
+		}
+	}
+	w.commit(appends)
+	for _, r := range group {
+		if r.control != nil {
+			r.finish(0, r.control(w))
+		}
+	}
+}
+
+func (w *writer) commit(appends []*request) {
+	accepted := appends[:0]
+	need := int64(0)
+	for _, r := range appends {
+		n := r.size()
+		if err := w.room(need+n, r.reserve()); err != nil {
+			w.j.mu.Lock()
+			w.j.st.stats.Refused++
+			w.j.mu.Unlock()
+			r.finish(0, err)
+			continue
+		}
+		need += n
+		accepted = append(accepted, r)
+	}
+	if len(accepted) == 0 {
+		return
+	}
+	now := w.j.opts.Now().UnixMilli()
+	var frames []frame
+	seq := w.j.st.last // only this goroutine changes it
+	for _, r := range accepted {
+		for _, e := range r.entries {
+			seq++
+			frames = append(frames, frame{seq: seq, count: 1, millis: now, class: e.Class, key: []byte(e.Key), body: e.Body})
+		}
+		r.last = seq
+	}
+	err := w.write(frames)
+	if err != nil {
+		w.j.mu.Lock()
+		w.j.st.stats.Refused += uint64(len(accepted))
+		w.j.mu.Unlock()
+	}
+	for _, r := range accepted {
+		if err != nil {
+			r.last = 0
+		}
+		r.finish(r.last, err)
+	}
+}
+
+func (r *request) size() (n int64) {
+	for i := range r.entries {
+		n += recordHead + int64(len(r.entries[i].Key)+len(r.entries[i].Body))
+	}
+	return n
+}
+
+func (r *request) reserve() bool {
+	return !slices.ContainsFunc(r.entries, func(e Entry) bool { return !e.Reserve })
+}
+
+// write makes frames durable at the end of the journal, and then visible.
+func (w *writer) write(frames []frame) error {
+	if err := w.ready(); err != nil {
+		return unavailable("open the next segment", err)
+	}
+	j := w.j
+	s := j.st.segments[len(j.st.segments)-1]
+	w.buf = w.buf[:0]
+	for i := range frames {
+		at := len(w.buf)
+		w.buf = appendFrame(w.buf, &frames[i])
+		frames[i].size = len(w.buf) - at
+	}
+	if _, err := w.active.WriteAt(w.buf, s.size); err != nil {
+		w.cut(s)
+		return unavailable("write", err)
+	}
+	if err := w.active.Sync(); err != nil {
+		w.cut(s)
+		return unavailable("sync", err)
+	}
+	w.publish(s, frames)
+	if cap(w.buf) > maxGroup {
+		w.buf = nil
+	}
+	return nil
+}
+
+// publish lets readers see frames, which are durable.
+func (w *writer) publish(s *segment, frames []frame) {
+	j := w.j
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range frames {
+		f := &frames[i]
+		s.note(mark{f.seq, s.size})
+		s.size += int64(f.size)
+		s.last = f.last()
+		w.total += int64(f.size)
+		j.st.account(s, f)
+	}
+	j.st.last = s.last
+	j.st.stats.Appended += uint64(len(frames))
+	j.st.stats.Syncs++
+	close(j.st.changed)
+	j.st.changed = make(chan struct{})
+}
+
+// account enters a record into what decides about its life: the keys, and the
+// counters of its segment. Records may come in any order.
+func (st *state) account(s *segment, f *frame) {
+	switch f.class {
+	case Data:
+		s.data += int64(f.size)
+	case State:
+		if len(f.key) == 0 || f.seq <= st.trimmed {
+			return
+		}
+		old, ok := st.keys[string(f.key)]
+		switch {
+		case !ok:
+			st.keys[string(f.key)] = keyed{f.seq, int64(f.size)}
+		case old.seq < f.seq:
+			st.kill(old)
+			st.keys[string(f.key)] = keyed{f.seq, int64(f.size)}
+		case old.seq > f.seq:
+			st.kill(keyed{f.seq, int64(f.size)})
+		}
+	case Event, classRun:
+	}
+}
+
+// kill counts a superseded record as dead in its segment.
+func (st *state) kill(k keyed) {
+	st.stats.Superseded++
+	if i := st.find(k.seq); i >= 0 {
+		st.segments[i].dead += k.size
+	}
+}
+
+// find returns the index of the segment that holds seq, or -1.
+func (st *state) find(seq uint64) int {
+	i, found := slices.BinarySearchFunc(st.segments, seq, func(s *segment, seq uint64) int {
+		switch {
+		case s.first > seq:
+			return 1
+		case s.first < seq:
+			return -1
+		}
+		return 0
+	})
+	if !found {
+		i--
+	}
+	return i
+}
+
+// ready makes sure that there is an active segment with room.
+func (w *writer) ready() error {
+	s := w.j.st.segments[len(w.j.st.segments)-1]
+	if w.broken {
+		if w.cut(s); w.broken {
+			return errors.New("the end of the last segment cannot be cut back to what is durable")
+		}
+	}
+	if w.mustRoll || s.size >= w.j.opts.SegmentBytes && s.last >= s.first {
+		return w.roll()
+	}
+	return nil
+}
+
+// roll seals the active segment and begins the next.
+func (w *writer) roll() error {
+	next := &segment{first: w.j.st.last + 1, last: w.j.st.last, size: segmentHead, scanned: true}
+	f, err := createSegment(w.j.fs, next.first)
+	if w.mustRoll = err != nil; err != nil {
+		return err
+	}
+	if err := w.active.Close(); err != nil {
+		w.j.log.Warn("close sealed segment", "next", next.name(), "err", err)
+	}
+	w.active = f
+	w.total += segmentHead
+	w.j.mu.Lock()
+	w.j.st.segments = append(w.j.st.segments, next)
+	w.j.mu.Unlock()
+	return nil
+}
+
+// createSegment makes an empty segment whose name and header are durable.
+func createSegment(fs files, first uint64) (file, error) {
+	name := segmentName(first)
+	f, err := fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteAt(segmentHeader(first, 0), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = fs.SyncDir()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close(), fs.Remove(name))
+	}
+	return f, nil
+}
+
+// cut removes what a failed write or sync has left behind the durable end. After
+// a failed sync nothing is known of those bytes, so they are never kept.
+func (w *writer) cut(s *segment) {
+	err := w.active.Truncate(s.size)
+	if err == nil {
+		err = w.active.Sync()
+	}
+	w.broken = err != nil
+	if err != nil {
+		w.j.log.Error("cut back last segment", "segment", s.name(), "err", err)
+	}
+}
+
+// unavailable tells an Append why the disk did not take it.
+func unavailable(doing string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return protocol.Errorf(protocol.Unavailable, "journal: %s: the disk is full, free some space: %w", doing, err)
+	}
+	return protocol.Errorf(protocol.Unavailable, "journal: %s: %w", doing, err)
+}
+
+func (w *writer) close() {
+	err := errors.Join(w.active.Sync(), w.active.Close(), w.trimf.Close())
+	if err != nil {
+		w.j.log.Error("close journal", "err", fmt.Errorf("close files: %w", err))
+	}
+}

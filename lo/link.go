@@ -1,0 +1,169 @@
+package lo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// farewell bounds the last message of an orderly stop.
+const farewell = 2 * time.Second
+
+// link is the LO's end of the WAN: what the CO wants comes in, the journal goes out.
+type link struct {
+	site    *site
+	journal *journal.Journal
+	wanted  *desired.Store
+	version string
+	log     *slog.Logger
+	client  *client.Client
+	uplink  *uplink.Uplink
+	source  *desired.MQTT
+	refused protocol.Digest // the payload that was reported as refused; of the source's goroutine
+}
+
+func newLink(o Options, j *journal.Journal, wanted *desired.Store, s *site) (*link, error) {
+	l := &link{site: s, journal: j, wanted: wanted, version: o.Version, log: o.Logger.With("component", "link"), source: desired.NewMQTT(o.Logger)}
+	var err error
+	l.client, err = client.New(client.Options{
+		URLs: o.CO.MQTT, ClientID: string(o.Site), Username: string(o.Site), KeepAlive: o.CO.KeepAlive,
+		Will: func(session string) *client.Message {
+			m := l.presence(false, session)
+			return &m
+		},
+		Subscriptions: []client.Subscription{
+			{Filter: topic.ForSite(topic.SiteDesired, o.Site), QoS: 1},
+			{Filter: topic.ForSite(topic.Ack, o.Site), QoS: 1},
+		},
+		Handle: l.handle,
+		OnUp:   l.up,
+		OnDown: func(err error) {
+			l.uplink.Connected(false)
+			l.log.Warn("link to the co is down", "err", err)
+		},
+		Logger: l.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make link to the co: %w", err)
+	}
+	options := uplink.Options{
+		Journal: j, Site: o.Site, Snapshot: s.snapshot, Rate: o.UplinkRate, Logger: o.Logger, Registerer: o.Registerer,
+		Publish: func(ctx context.Context, topic string, payload []byte) error {
+			return l.client.Publish(ctx, client.Message{Topic: topic, Payload: payload, QoS: 1, ContentType: protocol.ContentType})
+		},
+	}
+	if err := options.Validate(); err != nil {
+		return nil, fmt.Errorf("options of the uplink: %w", err)
+	}
+	l.uplink = uplink.New(options)
+	return l, nil
+}
+
+// presence is the message that says whether the LO is connected.
+func (l *link) presence(online bool, session string) client.Message {
+	return client.Message{
+		Topic: topic.ForSite(topic.SiteOnline, l.site.id), QoS: 1, Retain: true, ContentType: protocol.ContentType,
+		Payload: protocol.Marshal(&protocol.Presence{
+			V: protocol.Version, Online: online, Agent: l.journal.Epoch(), Version: l.version, Session: session,
+		}),
+	}
+}
+
+// up announces the site until the CO has it, or the link is gone again.
+func (l *link) up(ctx context.Context, session string) {
+	l.log.InfoContext(ctx, "link to the co is up")
+	l.uplink.Connected(true)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := l.client.Publish(ctx, l.presence(true, session))
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		l.log.WarnContext(ctx, "presence of the site not taken yet", "err", err)
+		timer.Reset(again)
+	}
+}
+
+// handle takes what the CO sends.
+func (l *link) handle(_ context.Context, m client.Message) error {
+	t, err := topic.Parse(m.Topic)
+	if err != nil {
+		return protocol.Errorf(protocol.Invalid, "%w", err)
+	}
+	switch t.Kind { //nolint:exhaustive // nothing else is subscribed to
+	case topic.SiteDesired:
+		if len(m.Payload) > 0 { // an empty one clears the topic, and takes nothing back
+			l.source.Put(m.Payload)
+		}
+		return nil
+	case topic.Ack:
+		var a protocol.Ack
+		if err := protocol.Unmarshal(m.Payload, &a); err != nil {
+			return err
+		}
+		l.uplink.Ack(a)
+		return nil
+	default:
+		return protocol.Errorf(protocol.Invalid, "unexpected topic %s", m.Topic)
+	}
+}
+
+// offer takes up a desired state. Only an error that may pass is returned.
+func (l *link) offer(ctx context.Context, payload []byte) error {
+	adopted, err := l.wanted.Offer(ctx, payload)
+	switch {
+	case err == nil:
+		if adopted {
+			l.site.pokeAll()
+		}
+		return nil
+	case protocol.KindOf(err) != protocol.Invalid && protocol.KindOf(err) != protocol.Conflict:
+		return err
+	}
+	l.log.ErrorContext(ctx, "desired state refused; the one before stays in force", "err", err)
+	digest := protocol.DigestOf(payload)
+	if l.refused == digest {
+		return nil // said before
+	}
+	refused := protocol.Adopted{V: protocol.Version, Reason: err.Error()}
+	var m protocol.SiteDesired
+	if protocol.Unmarshal(payload, &m) == nil {
+		refused.Generation, refused.Commit = m.Generation, m.Commit
+	}
+	f := siteFact(protocol.DesiredRefused, &refused, time.Now())
+	f.Key = "refused"
+	if _, err := l.site.append(ctx, []nodes.Fact{f}); err != nil {
+		return err
+	}
+	l.refused = digest
+	return nil
+}
+
+// stop says goodbye, so that nobody takes the site for lost, and ends the link.
+func (l *link) stop(ctx context.Context) error {
+	var errs []error
+	if l.client.Up() {
+		short, cancel := context.WithTimeout(ctx, farewell)
+		defer cancel()
+		if err := l.client.Publish(short, l.presence(false, "")); err != nil && protocol.KindOf(err) != protocol.Unavailable && short.Err() == nil {
+			errs = append(errs, fmt.Errorf("say goodbye: %w", err))
+		}
+	}
+	return errors.Join(append(errs, l.client.Stop(ctx))...)
+}

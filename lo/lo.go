@@ -1,0 +1,277 @@
+// Package lo is the Local Orchestrator of a site, put together from its parts:
+// the site's MQTT broker, the records of the nodes, the scheduler and the
+// reconciler, the journal and the uplink to the CO, the image cache.
+//
+// What happens to a message of a node is in take.go, what the LO decides in
+// loop.go, the link to the CO in link.go. Nothing here waits for the CO: without
+// it the site goes on with the desired state that it has, and the journal grows.
+package lo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/lo/cache"
+	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const (
+	dirPerm = 0o700
+	// mqttListener is the name of the listener for nodes.
+	mqttListener = "mqtt"
+	// specsPath is where the CO's API serves specs by digest.
+	specsPath = "/api/v1/specs/"
+	// fetchTimeout bounds the fetch of one spec over a slow link.
+	fetchTimeout = 10 * time.Minute
+)
+
+// An LO is one Local Orchestrator. Start and Stop are called once each.
+type LO struct {
+	opts   Options
+	log    *slog.Logger
+	failed chan error
+	stops  []stop // in the order of their start
+
+	journal  *journal.Journal
+	wanted   *desired.Store
+	site     *site
+	loop     *loop
+	broker   *broker.Broker
+	link     *link
+	cache    *cache.Cache
+	listener net.Listener // nil where there is no HTTP
+}
+
+// A stop ends one part.
+type stop struct {
+	name string
+	f    func(context.Context) error
+}
+
+// New returns an LO that is not started. The error lists every fault of o.
+func New(o Options) (*LO, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("options of the LO:\n%w", err)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	return &LO{opts: o, log: o.Logger, failed: make(chan error, 1)}, nil
+}
+
+// Start brings the LO up and returns when nodes can connect. It does not wait for
+// the CO. When it fails nothing is left running.
+func (l *LO) Start(ctx context.Context) error {
+	if err := l.start(ctx); err != nil {
+		return errors.Join(err, l.Stop(context.WithoutCancel(ctx)))
+	}
+	l.log.InfoContext(ctx, "lo is up", "site_id", string(l.opts.Site), "mqtt", l.MQTTAddr(), "http", l.HTTPAddr(), "version", l.opts.Version)
+	return nil
+}
+
+func (l *LO) start(ctx context.Context) error {
+	if err := os.MkdirAll(l.opts.StateDir, dirPerm); err != nil {
+		return fmt.Errorf("create state directory: %w", err)
+	}
+	for _, step := range []func(context.Context) error{
+		l.listen, l.openJournal, l.openState, l.startBroker, l.startLink, l.startHTTP,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen takes the HTTP address first, so that a second LO fails before it does anything.
+func (l *LO) listen(context.Context) error {
+	if err := registerAll(l.opts.Registerer, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return err
+	}
+	if l.opts.HTTP == "" {
+		return nil
+	}
+	var err error
+	if l.listener, err = net.Listen("tcp", l.opts.HTTP); err != nil {
+		return fmt.Errorf("listen for http on %s: %w", l.opts.HTTP, err)
+	}
+	l.onStop("http listener", func(context.Context) error {
+		if err := l.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+func (l *LO) openJournal(context.Context) error {
+	var err error
+	if l.journal, err = journal.Open(filepath.Join(l.opts.StateDir, "journal"), journal.Options{MaxBytes: l.opts.JournalBytes, Logger: l.log}); err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
+	l.onStop("journal", func(context.Context) error { return l.journal.Close() })
+	return nil
+}
+
+// openState finds again what an earlier run knew.
+func (l *LO) openState(ctx context.Context) error {
+	store, err := nodesstore.Open(filepath.Join(l.opts.StateDir, "state"))
+	if err != nil {
+		return err
+	}
+	fetch := func(context.Context, protocol.Digest, uint64) ([]byte, error) {
+		return nil, protocol.Errorf(protocol.Unavailable, "co.http is not set in the LO's configuration, so specs cannot be fetched")
+	}
+	if l.opts.CO.HTTP != "" {
+		base, err := url.Parse(l.opts.CO.HTTP)
+		if err != nil {
+			return fmt.Errorf("parse co.http: %w", err)
+		}
+		fetch = desired.HTTP(&http.Client{Timeout: fetchTimeout}, base.JoinPath(specsPath))
+	}
+	if l.wanted, err = desired.Open(filepath.Join(l.opts.StateDir, "desired"), l.opts.Site, fetch, l.log); err != nil {
+		return err
+	}
+	c := newCounts()
+	s, state, err := openSite(l.opts, l.journal, store, c)
+	if err != nil {
+		return err
+	}
+	l.site = s
+	l.loop = &loop{
+		site: s, wanted: l.wanted, state: state, lost: l.opts.NodeLostAfter,
+		publish: func(ctx context.Context, m broker.Message) error { return l.broker.Publish(ctx, m) },
+		expires: time.Now().Add(l.opts.PresenceGrace),
+		jitter:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // jitter is no secret
+		wakes:   map[protocol.NodeID]time.Time{},
+	}
+	started := siteFact(protocol.LOStarted, &protocol.Presence{V: protocol.Version, Online: true, Agent: l.journal.Epoch(), Version: l.opts.Version}, time.Now())
+	if _, err := s.append(ctx, []nodes.Fact{started}); err != nil {
+		// A full journal is a reason to start, not one to stay away.
+		l.log.WarnContext(ctx, "start could not be recorded", "err", err)
+	}
+	return nil
+}
+
+func (l *LO) startBroker(ctx context.Context) error {
+	var err error
+	l.broker, err = broker.New(broker.Options{
+		Name: "lo", Listeners: []broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: l.opts.MQTT}},
+		Access: broker.SiteAccess(l.opts.Site), Take: l.site.take, Logger: l.log, Registerer: l.opts.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	// Stopped last of the three: nothing changes any more, so all is folded in.
+	l.onStop("checkpoint", func(context.Context) error { return l.loop.checkpoint() })
+	if err := l.broker.Start(ctx); err != nil {
+		return err
+	}
+	l.onStop("broker", l.broker.Stop)
+	l.run("decisions", l.loop.run)
+	return nil
+}
+
+func (l *LO) startLink(ctx context.Context) error {
+	var err error
+	if l.link, err = newLink(l.opts, l.journal, l.wanted, l.site); err != nil {
+		return err
+	}
+	l.run("uplink", func(ctx context.Context) {
+		if err := l.link.uplink.Run(ctx); err != nil && ctx.Err() == nil {
+			l.fail(fmt.Errorf("uplink: %w", err))
+		}
+	})
+	l.run("desired state", func(ctx context.Context) {
+		if err := l.link.source.Run(ctx, l.link.offer); err != nil && ctx.Err() == nil {
+			l.fail(fmt.Errorf("desired state: %w", err))
+		}
+	})
+	if err := l.link.client.Start(ctx); err != nil {
+		return fmt.Errorf("start link to the co: %w", err)
+	}
+	l.onStop("link", l.link.stop)
+	return nil
+}
+
+func (l *LO) onStop(name string, f func(context.Context) error) {
+	l.stops = append(l.stops, stop{name, f})
+}
+
+// run starts a goroutine that ends when the LO stops.
+func (l *LO) run(name string, f func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	l.onStop(name, func(wait context.Context) error {
+		cancel()
+		select {
+		case <-done:
+			return nil
+		case <-wait.Done():
+			return wait.Err()
+		}
+	})
+}
+
+func (l *LO) fail(err error) {
+	select {
+	case l.failed <- err:
+	default:
+	}
+}
+
+// Failed delivers the error of a part that cannot go on; the LO should be stopped.
+func (l *LO) Failed() <-chan error { return l.failed }
+
+// MQTTAddr returns where nodes connect.
+func (l *LO) MQTTAddr() string { return l.broker.Addr(mqttListener) }
+
+// HTTPAddr returns where the image cache, the metrics and the status are, or "".
+func (l *LO) HTTPAddr() string {
+	if l.listener == nil {
+		return ""
+	}
+	return l.listener.Addr().String()
+}
+
+// Stop ends all parts, the last started first, each within ctx, and joins their errors.
+func (l *LO) Stop(ctx context.Context) error {
+	var errs []error
+	for i := len(l.stops) - 1; i >= 0; i-- {
+		if err := l.stops[i].f(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", l.stops[i].name, err))
+		}
+	}
+	l.stops = nil
+	return errors.Join(errs...)
+}
+
+func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+package lo
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+func assigned(d protocol.NodeDesired) bool { return len(d.Assignments) == 1 }
+
+// stateOf returns the state of web on n1 as the LO sees it.
+func stateOf(l *LO) lifecycle.State {
+	n := l.site.node("n1")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rec.State("web")
+}
+
+// install brings web to INSTALLED at one version, and returns the last order.
+func install(t *testing.T, l *LO, a *agent) protocol.NodeDesired {
+	t.Helper()
+	d := a.next("an assignment", assigned)
+	a.report(d, lifecycle.Installing, "")
+	a.report(d, lifecycle.Installed, "")
+	if s := stateOf(l); s != lifecycle.Installed {
+		t.Fatalf("state %s after the acknowledged report of INSTALLED", s)
+	}
+	return d
+}
+
+func states(of []protocol.DeploymentStatus) []string {
+	var out []string
+	for _, m := range of {
+		out = append(out, string(m.Actor)+" "+string(m.State))
+	}
+	return out
+}
+
+func TestDesiredDownStatusUp(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	c.want(site1(1, "1", protocol.Policy{}))
+
+	d := install(t, l, a)
+	want, digest := spec("web", "1")
+	if got := d.Assignments[0]; got.Digest != digest || string(got.Spec) != string(want) || got.Attempt != 1 {
+		t.Errorf("assignment %+v; want attempt 1 of %s with its spec", got, digest)
+	}
+	wantStates := []string{"LO PENDING", "LO INSTALLING", "EN INSTALLING", "EN INSTALLED"}
+	got := history(t, l)
+	if diff := cmp.Diff(wantStates, states(got)); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+	if m := got[1]; m.App != "hello" || m.AppVersion != "1" || m.Generation != d.Generation || m.Digest != digest {
+		t.Errorf("the LO's move does not say what it ordered: %+v", m)
+	}
+	k := kinds(t, l)
+	for kind, n := range map[protocol.EventKind]int{
+		protocol.LOStarted: 1, protocol.NodeOnlineEvent: 1, protocol.InventoryChanged: 1,
+		protocol.DesiredAdopted: 1, protocol.PlacementEvent: 1,
+	} {
+		if k[kind] < n {
+			t.Errorf("%d events of kind %s, want %d", k[kind], kind, n)
+		}
+	}
+	eventually(t, "the site is online at the CO", c.online)
+	if l.journal.Stats().Depth == 0 {
+		t.Error("the journal is empty though the CO took nothing")
+	}
+	c.release()
+	eventually(t, "the journal is delivered", func() bool { return l.journal.Stats().Depth == 0 })
+
+	c.want(protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 2, Epoch: "db"})
+	gone := a.next("an empty order", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 0 && d.Generation > 1 })
+	a.report(gone, lifecycle.Deleting, "")
+	a.report(gone, lifecycle.Deleted, "")
+	if s := stateOf(l); s != lifecycle.Deleted {
+		t.Errorf("state %s after removal", s)
+	}
+}
+
+func TestNodeDies(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	<-a.up
+	// A stop is orderly and sends no will; the agent says it itself, as the will would.
+	n := l.site.node("n1")
+	n.mu.Lock()
+	session := n.rec.Presence.Session
+	n.mu.Unlock()
+	if err := a.c.Publish(t.Context(), a.presence(false, "an older session")); err != nil {
+		t.Fatal(err)
+	}
+	if k := kinds(t, l); k[protocol.NodeOfflineEvent] != 0 {
+		t.Error("the late will of an older session made the node offline")
+	}
+	if err := a.c.Publish(t.Context(), a.presence(false, session)); err != nil {
+		t.Fatal(err)
+	}
+	if k := kinds(t, l); k[protocol.NodeOfflineEvent] != 1 {
+		t.Errorf("events %v: want one node_offline", k)
+	}
+}
+
+func TestFailureRetriesThenRollsBack(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	policy := protocol.Policy{Attempts: 2, BackoffMillis: 20}
+	c.want(site1(1, "1", policy))
+	install(t, l, a)
+	_, good := spec("web", "1")
+	_, bad := spec("web", "2")
+	c.want(site1(2, "2", policy))
+	for attempt := uint32(1); attempt <= 2; attempt++ {
+		d := a.next("the bad version", func(d protocol.NodeDesired) bool {
+			return assigned(d) && d.Assignments[0].Digest == bad && d.Assignments[0].Attempt == attempt
+		})
+		a.report(d, lifecycle.Updating, "")
+		a.report(d, lifecycle.Failed, protocol.StartFailed)
+	}
+	d := a.next("the way back", func(d protocol.NodeDesired) bool { return assigned(d) && d.Assignments[0].Rollback })
+	if d.Assignments[0].Digest != good {
+		t.Errorf("rolled back to %s, want %s", d.Assignments[0].Digest, good)
+	}
+	a.report(d, lifecycle.RollingBack, "")
+	a.report(d, lifecycle.Installed, "")
+	got := history(t, l)
+	last := got[len(got)-1]
+	if last.State != lifecycle.Installed || last.Refused != bad || last.Code != protocol.StartFailed {
+		t.Errorf("last status %+v: want INSTALLED that names what was refused and why", last)
+	}
+	// Progress that later progress took the place of may be gone from the journal.
+	moves := slices.DeleteFunc(got, func(m protocol.DeploymentStatus) bool { return m.From == m.State })
+	want := []string{
+		"LO PENDING", "LO INSTALLING", "EN INSTALLED",
+		"LO UPDATING", "EN FAILED", "LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED",
+	}
+	if diff := cmp.Diff(want, states(moves)); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+}
+
+// TestRestart kills the LO, as far as one can in a process: a copy of its state
+// directory, taken while it runs, is what the next one finds.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	dir := t.TempDir()
+	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
+	addr := l.MQTTAddr()
+	a := startAgent(t, "n1", addr)
+	c.want(site1(1, "1", protocol.Policy{}))
+	before := a.next("an assignment", assigned)
+	sent := a.report(before, lifecycle.Installing, "")
+
+	crashed := t.TempDir()
+	if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	stopLO(t, l)
+	for len(a.up) > 0 {
+		<-a.up
+	}
+	c.stop() // the site comes up without the CO
+	l = startLO(t, localOptions(t, c, crashed, addr))
+	after := a.next("the order again", assigned)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("order after the restart (-before +after):\n%s", diff)
+	}
+	<-a.up
+	moves := len(history(t, l))
+	a.send(sent) // its acknowledgement was lost
+	if got := len(history(t, l)); got != moves {
+		t.Errorf("a repeated report made %d events", got-moves)
+	}
+	a.report(after, lifecycle.Installed, "")
+	want := []string{"LO PENDING", "LO INSTALLING", "EN INSTALLING", "EN INSTALLED"}
+	if diff := cmp.Diff(want, states(history(t, l))); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+	if k := kinds(t, l); k[protocol.NodeOnlineEvent] != 1 || k[protocol.InventoryChanged] != 1 || k[protocol.LOStarted] != 2 {
+		t.Errorf("events %v: the restart of the LO is no news of the node", k)
+	}
+	c.release()
+	c.start()
+	eventually(t, "the journal is delivered", func() bool { return l.journal.Stats().Depth == 0 })
+}
+
+// TestReplay loses the record of a node between the journal and the disk.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	dir := t.TempDir()
+	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
+	addr := l.MQTTAddr()
+	a := startAgent(t, "n1", addr)
+	c.want(site1(1, "1", protocol.Policy{}))
+	d := a.next("an assignment", assigned)
+	a.report(d, lifecycle.Installing, "")
+	path := dir + "/state/nodes/n1.json"
+	older, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := a.report(d, lifecycle.Installed, "")
+	crashed := t.TempDir()
+	if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(crashed+"/state/nodes/n1.json", older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stopLO(t, l)
+	c.stop()
+	for len(a.up) > 0 {
+		<-a.up
+	}
+	l = startLO(t, localOptions(t, c, crashed, addr))
+	if s := stateOf(l); s != lifecycle.Installed {
+		t.Errorf("state %s after replay, the journal has INSTALLED", s)
+	}
+	<-a.up
+	a.send(sent)
+	if n := strings.Count(strings.Join(states(history(t, l)), ","), "INSTALLED"); n != 1 {
+		t.Errorf("INSTALLED stands %d times in the journal", n)
+	}
+}
+
+func TestSilentNodeIsOfflineAfterRestart(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	dir := t.TempDir()
+	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	<-a.up
+	crashed := t.TempDir()
+	if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
+	stopLO(t, l)
+	o := localOptions(t, c, crashed, "127.0.0.1:0")
+	o.PresenceGrace = 1
+	l = startLO(t, o)
+	c.want(site1(1, "1", protocol.Policy{}))
+	eventually(t, "the silent node is offline", func() bool { return kinds(t, l)[protocol.NodeOfflineEvent] == 1 })
+}
+
+func TestWithoutDesiredStateNothingIsOrdered(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	c.stop()
+	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	<-a.up
+	// The node runs something that this LO never heard of.
+	_, digest := spec("web", "1")
+	a.seq++
+	a.send(protocol.DeploymentStatus{
+		V: protocol.Version, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: a.seq, State: lifecycle.Installed, Actor: lifecycle.EN, Digest: digest,
+	})
+	if diff := cmp.Diff([]string{"LO PENDING", "LO INSTALLING", "EN INSTALLED"}, states(history(t, l))); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+	select {
+	case d := <-a.desired:
+		t.Errorf("order %+v from an LO that does not know what the site wants", d)
+	default:
+	}
+	c.start()
+	c.want(site1(1, "1", protocol.Policy{}))
+	d := a.next("an order", func(protocol.NodeDesired) bool { return true })
+	if !assigned(d) || d.Assignments[0].Digest != digest {
+		t.Errorf("order %+v; want what runs already", d)
+	}
+	if s := stateOf(l); s != lifecycle.Installed {
+		t.Errorf("state %s: the node already runs what is wanted", s)
+	}
+}
+
+func TestStatusPage(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	c.want(site1(7, "1", protocol.Policy{}))
+	install(t, l, a)
+	resp := get(t, l, "/status")
+	defer resp.Body.Close()
+	var s Status
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Generation != 7 || len(s.Nodes) != 1 || !s.Nodes[0].Online || s.Nodes[0].Deployments[0].State != lifecycle.Installed {
+		t.Errorf("status %+v", s)
+	}
+	m := get(t, l, "/metrics")
+	defer m.Body.Close()
+	text, err := io.ReadAll(m.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`colony_lo_nodes{online="true"} 1`, `colony_lo_deployments{state="INSTALLED"} 1`, `colony_lo_reports_total{outcome="taken"} 2`} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	for _, p := range []string{"/healthz", "/readyz"} {
+		r := get(t, l, p)
+		r.Body.Close()
+		if r.StatusCode != 200 {
+			t.Errorf("%s: %s", p, r.Status)
+		}
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	o := DefaultOptions()
+	o.Site, o.StateDir, o.MQTT = "No Site", "relative", "nowhere"
+	_, err := New(o)
+	if err == nil {
+		t.Fatal("bad options accepted")
+	}
+	for _, key := range []string{"site", "stateDir", "mqtt", "co.mqtt", "logger"} {
+		if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, key) }) {
+			t.Errorf("no word about %s in %q", key, err)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package nodes
+
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// reinstalled is the message of a return to PENDING; Replay knows it again.
+const reinstalled = "the agent was installed anew"
+
+// An Outcome is what a message from a node led to.
+type Outcome struct {
+	// Facts are to be journalled, in this order, before the message is acknowledged.
+	Facts []Fact
+	// Changed says that the record differs in something that a restart must find
+	// again; progress alone does not count.
+	Changed bool
+	// Duplicate and Stale say why there is nothing to journal: the report was
+	// taken before, or speaks of an order that was replaced meanwhile.
+	Duplicate, Stale bool
+	// Anomaly says that the report was recorded but does not fit the lifecycle.
+	Anomaly bool
+}
+
+// TakePresence folds a presence in. A last will of a connection that is not the
+// present one is no news.
+func (r *Record) TakePresence(p protocol.Presence, now time.Time) Outcome {
+	if !p.Online {
+		if !r.Presence.Online || r.otherSession(p) {
+			return Outcome{Stale: true}
+		}
+		return r.goOffline(now)
+	}
+	var out Outcome
+	if p.Agent != "" && p.Agent != r.Agent {
+		out = r.newAgent(p.Agent, now)
+	}
+	old := r.Presence
+	r.Presence = p
+	if old.Session != p.Session {
+		out.Changed = true
+	}
+	if !old.Online || old.Agent != p.Agent || old.Boot != p.Boot || old.Version != p.Version {
+		if !old.Online {
+			r.ChangedMillis = now.UnixMilli()
+		}
+		out.Changed = true
+		out.Facts = append(out.Facts, r.presenceFact(protocol.NodeOnlineEvent, now))
+	}
+	return out
+}
+
+// Lost makes the node offline without a word from it: it did not come back
+// after a restart of the LO.
+func (r *Record) Lost(now time.Time) Outcome {
+	if !r.Presence.Online {
+		return Outcome{}
+	}
+	return r.goOffline(now)
+}
+
+func (r *Record) otherSession(p protocol.Presence) bool {
+	return p.Session != "" && r.Presence.Session != "" && p.Session != r.Presence.Session
+}
+
+func (r *Record) goOffline(now time.Time) Outcome {
+	r.Presence.Online = false
+	r.ChangedMillis = now.UnixMilli()
+	return Outcome{Changed: true, Facts: []Fact{r.presenceFact(protocol.NodeOfflineEvent, now)}}
+}
+
+func (r *Record) presenceFact(kind protocol.EventKind, now time.Time) Fact {
+	p := r.Presence
+	p.V = protocol.Version
+	f := fact(kind, r.Node, p, now)
+	f.Key = "presence/" + string(r.Node)
+	return f
+}
+
+// TakeInventory folds an inventory in; the same one again is no news.
+func (r *Record) TakeInventory(inv protocol.Inventory, now time.Time) Outcome {
+	if r.Inventory != nil && string(protocol.Marshal(*r.Inventory)) == string(protocol.Marshal(inv)) {
+		return Outcome{Duplicate: true}
+	}
+	r.Inventory = &inv
+	f := fact(protocol.InventoryChanged, r.Node, inv, now)
+	f.Key = "inventory/" + string(r.Node)
+	return Outcome{Changed: true, Facts: []Fact{f}}
+}
+
+// newAgent takes note that the agent was installed anew: it knows nothing of
+// what an earlier one was told.
+func (r *Record) newAgent(agent string, now time.Time) Outcome {
+	first := r.Agent == ""
+	r.Agent = agent
+	out := Outcome{Changed: true}
+	if first {
+		return out
+	}
+	for _, name := range r.Names() {
+		d := r.Deployments[name]
+		d.Agent, d.Seq = "", 0
+		switch d.Status.State {
+		case lifecycle.Pending, lifecycle.Deleting, lifecycle.Deleted:
+			// Deleting: that the present agent never spoke of it tells the reconciler
+			// that it is gone.
+			continue
+		case lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed, lifecycle.RollingBack:
+		}
+		m, err := r.Move(protocol.DeploymentStatus{
+			Deployment: name, State: lifecycle.Pending, Digest: d.Assigned.Digest,
+			App: d.Status.App, AppVersion: d.Status.AppVersion,
+			Message: reinstalled,
+		}, now)
+		if err == nil {
+			out.Facts = append(out.Facts, StatusFact(m, now))
+		}
+	}
+	return out
+}
+
+// TakeReport folds a report of the node in: moves that the LO never recorded are
+// put before it, so that what is journalled always obeys the lifecycle.
+func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome {
+	var out Outcome
+	if m.Agent != "" && m.Agent != r.Agent {
+		out = r.newAgent(m.Agent, now)
+	}
+	d := r.Deployments[m.Deployment]
+	if d == nil {
+		d = &Deployment{}
+	}
+	if m.Agent == d.Agent && m.Seq != 0 && m.Seq <= d.Seq {
+		out.Duplicate = true
+		return out
+	}
+	if m.Actor != lifecycle.EN || !m.State.Valid() || m.State == lifecycle.Pending {
+		return r.anomaly(m, out, now)
+	}
+	if d.Status.State == "" && m.State == lifecycle.Deleted {
+		out.Duplicate = true // nothing of it was ever recorded, so there is nothing to end
+		return out
+	}
+	if m.Generation > r.Generation {
+		// The LO's state was put back from a copy. Its next order must be later than
+		// what the node holds, or the node would ignore it.
+		r.Generation, r.Ordered = m.Generation, ""
+	}
+	r.Deployments[m.Deployment] = d
+	if m.Seq != 0 || m.Agent != d.Agent { // progress may come without a number
+		d.Agent, d.Seq = m.Agent, m.Seq
+	}
+	d.Gone = m.State == lifecycle.Deleted
+	if d.replaced(m) {
+		if m.State == lifecycle.Installed {
+			d.noteHealthy(m.Digest)
+		}
+		out.Stale, out.Changed = true, true
+		return out
+	}
+	from := d.Status.State
+	way, last, ok := route(from, m.State)
+	if !ok {
+		return r.anomaly(m, out, now)
+	}
+	for _, s := range way {
+		mid, err := r.Move(bridge(m, s), now)
+		if err != nil {
+			return r.anomaly(m, out, now)
+		}
+		out.Facts = append(out.Facts, StatusFact(mid, now))
+	}
+	m.From = last
+	if m.State == lifecycle.Installed && m.Refused == "" && d.Refused.Digest != "" && d.Refused.Digest != m.Digest {
+		m.Refused, m.Code, m.Message = d.Refused.Digest, d.Refused.Code, d.Refused.Message
+	}
+	if m.Digest == d.Assigned.Digest && (m.Attempt == 0 || m.Attempt == d.Assigned.Attempt) {
+		d.Due = false // the node was faster than the LO's own move
+	}
+	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest
+	d.record(m, now)
+	out.Facts = append(out.Facts, StatusFact(m, now))
+	return out
+}
+
+// replaced reports whether m answers an order that the LO replaced meanwhile.
+func (d *Deployment) replaced(m protocol.DeploymentStatus) bool {
+	a := d.Assigned
+	if m.Digest == a.Digest && m.Attempt == a.Attempt {
+		return false
+	}
+	if m.State == lifecycle.Deleted && d.Removing {
+		return false
+	}
+	older := m.Generation != 0 && m.Generation < a.Generation
+	again := m.State == lifecycle.Failed && m.Digest == a.Digest && m.Attempt != 0 && m.Attempt < a.Attempt
+	return older || again
+}
+
+func (r *Record) anomaly(m protocol.DeploymentStatus, out Outcome, now time.Time) Outcome {
+	out.Anomaly = true
+	out.Facts = append(out.Facts, fact(protocol.AnomalyEvent, r.Node, m, now))
+	return out
+}
+
+// bridge is the LO's move to s that the report m took for granted. It has no
+// attempt, for it orders nothing.
+func bridge(m protocol.DeploymentStatus, s lifecycle.State) protocol.DeploymentStatus {
+	return protocol.DeploymentStatus{
+		Deployment: m.Deployment, State: s, Digest: m.Digest, App: m.App, AppVersion: m.AppVersion,
+		Generation: m.Generation,
+	}
+}
+
+// route returns the LO's moves that must stand before a report of to, and the
+// state that the report then follows.
+func route(from, to lifecycle.State) (way []lifecycle.State, last lifecycle.State, ok bool) {
+	if lifecycle.Check(from, to, lifecycle.EN) == nil {
+		return nil, from, true
+	}
+	if lifecycle.Check(from, to, lifecycle.LO) == nil {
+		return []lifecycle.State{to}, to, true
+	}
+	if way, ok := lifecycle.Bridge(from, to); ok && len(way) > 0 {
+		return way, way[len(way)-1], true
+	}
+	if way := orders(from, to); way != nil {
+		return way, to, true
+	}
+	return nil, from, false
+}
+
+// orders returns the shortest way from one state to another by moves of the LO
+// alone, to included; nil where there is none.
+func orders(from, to lifecycle.State) []lifecycle.State {
+	type path struct {
+		at  lifecycle.State
+		way []lifecycle.State
+	}
+	seen := map[lifecycle.State]bool{from: true}
+	for queue := []path{{at: from}}; len(queue) > 0; queue = queue[1:] {
+		p := queue[0]
+		for _, s := range lifecycle.States {
+			if seen[s] || lifecycle.Check(p.at, s, lifecycle.LO) != nil {
+				continue
+			}
+			seen[s] = true
+			way := append(p.way[:len(p.way):len(p.way)], s)
+			if s == to {
+				return way
+			}
+			queue = append(queue, path{s, way})
+		}
+	}
+	return nil
+}
+
+// Move records a move of the LO and returns its status, completed, for the
+// journal. It changes nothing and returns an error where the lifecycle does not
+// allow the move.
+func (r *Record) Move(m protocol.DeploymentStatus, now time.Time) (protocol.DeploymentStatus, error) {
+	m.From = r.State(m.Deployment)
+	if m.Actor == "" {
+		m.Actor = lifecycle.LO
+	}
+	if err := lifecycle.Check(m.From, m.State, m.Actor); err != nil {
+		return m, err
+	}
+	d := r.Deployments[m.Deployment]
+	if d == nil {
+		d = &Deployment{}
+		r.Deployments[m.Deployment] = d
+	}
+	m.V, m.Node, m.UnixMillis = protocol.Version, r.Node, now.UnixMilli()
+	d.record(m, now)
+	return m, nil
+}
+
+// record makes m the last status. m.From is the state before.
+func (d *Deployment) record(m protocol.DeploymentStatus, now time.Time) {
+	if d.Status.State != m.State {
+		d.SinceMillis = now.UnixMilli()
+		d.FailedFrom = ""
+		d.RetryMillis = 0
+		switch m.State {
+		case lifecycle.Failed:
+			d.FailedFrom = d.Status.State
+		case lifecycle.Installed:
+			d.InstalledMillis = now.UnixMilli()
+		case lifecycle.Deleted:
+			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Gone: d.Gone, Tried: d.Tried, Assigned: Assignment{Generation: d.Assigned.Generation}, SinceMillis: now.UnixMilli()}
+		case lifecycle.Pending, lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Deleting:
+		}
+	}
+	if m.State == lifecycle.Installed {
+		d.noteHealthy(m.Digest)
+	}
+	d.Status = m
+}

@@ -1,0 +1,200 @@
+package nodes
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+var noon = time.UnixMilli(1_700_000_000_000)
+
+func report(seq uint64, state lifecycle.State) protocol.DeploymentStatus {
+	return protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "web", Agent: "a", Seq: seq, State: state, Actor: lifecycle.EN, Digest: "d", Attempt: 1}
+}
+
+// words returns the statuses of facts as "actor FROM TO".
+func words(t *testing.T, facts []Fact) []string {
+	t.Helper()
+	var out []string
+	for _, f := range facts {
+		if f.Event.Kind != protocol.StatusEvent {
+			out = append(out, string(f.Event.Kind))
+			continue
+		}
+		var m protocol.DeploymentStatus
+		if err := protocol.Unmarshal(f.Event.Body, &m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprintf("%s %s>%s", m.Actor, m.From, m.State))
+		if progress := m.From == m.State; progress != (f.Key != "") {
+			t.Errorf("%s>%s has key %q: progress alone may be superseded", m.From, m.State, f.Key)
+		}
+	}
+	return out
+}
+
+func TestReportsAreBridged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		from, report lifecycle.State
+		want         []string
+	}{
+		{"", lifecycle.Installed, []string{"LO >PENDING", "LO PENDING>INSTALLING", "EN INSTALLING>INSTALLED"}},
+		{"", lifecycle.Updating, []string{"LO >PENDING", "LO PENDING>INSTALLING", "LO INSTALLING>UPDATING", "EN UPDATING>UPDATING"}},
+		{"", lifecycle.Deleted, nil},
+		{lifecycle.Pending, lifecycle.Installing, []string{"LO PENDING>INSTALLING", "EN INSTALLING>INSTALLING"}},
+		{lifecycle.Installing, lifecycle.Installing, []string{"EN INSTALLING>INSTALLING"}},
+		{lifecycle.Installing, lifecycle.Installed, []string{"EN INSTALLING>INSTALLED"}},
+		{lifecycle.Installed, lifecycle.Updating, []string{"LO INSTALLED>UPDATING", "EN UPDATING>UPDATING"}},
+		{lifecycle.Failed, lifecycle.Installed, []string{"LO FAILED>INSTALLING", "EN INSTALLING>INSTALLED"}},
+		{lifecycle.Deleting, lifecycle.Deleted, []string{"EN DELETING>DELETED"}},
+		{lifecycle.Installed, lifecycle.Deleted, []string{"LO INSTALLED>DELETING", "EN DELETING>DELETED"}},
+		{lifecycle.Installed, lifecycle.Pending, []string{"anomaly"}},
+		{lifecycle.Installed, "NONSENSE", []string{"anomaly"}},
+	} {
+		t.Run(string(c.from)+" to "+string(c.report), func(t *testing.T) {
+			t.Parallel()
+			r := New("n1")
+			if c.from != "" {
+				r.Deployments["web"] = &Deployment{Status: protocol.DeploymentStatus{State: c.from}}
+			}
+			out := r.TakeReport(report(1, c.report), noon)
+			if diff := cmp.Diff(c.want, words(t, out.Facts)); diff != "" {
+				t.Errorf("facts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEachReportCountsOnce(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	r.TakeReport(report(5, lifecycle.Installed), noon)
+	for _, seq := range []uint64{5, 4} {
+		if out := r.TakeReport(report(seq, lifecycle.Failed), noon); !out.Duplicate || len(out.Facts) > 0 {
+			t.Errorf("report %d after 5: %+v", seq, out)
+		}
+	}
+	// Another deployment's report may have been overtaken.
+	other := report(4, lifecycle.Installed)
+	other.Deployment = "db"
+	if out := r.TakeReport(other, noon); out.Duplicate {
+		t.Error("a report on another deployment was taken for a duplicate")
+	}
+	progress := report(0, lifecycle.Installed)
+	r.TakeReport(progress, noon)
+	if out := r.TakeReport(report(5, lifecycle.Failed), noon); !out.Duplicate {
+		t.Error("progress without a number made the LO forget the last number")
+	}
+	anew := report(1, lifecycle.Installing)
+	anew.Agent = "b"
+	want := []string{"LO INSTALLED>PENDING", "LO INSTALLED>PENDING", "LO PENDING>INSTALLING", "EN INSTALLING>INSTALLING"}
+	if diff := cmp.Diff(want, words(t, r.TakeReport(anew, noon).Facts)); diff != "" {
+		t.Errorf("agent installed anew (-want +got):\n%s", diff)
+	}
+}
+
+func TestPresence(t *testing.T) {
+	t.Parallel()
+	on := func(session string) protocol.Presence {
+		return protocol.Presence{Online: true, Agent: "a", Boot: "b", Version: "1", Session: session}
+	}
+	off := func(session string) protocol.Presence { return protocol.Presence{Agent: "a", Session: session} }
+	reboot := on("s3")
+	reboot.Boot = "b2"
+	r := New("n1")
+	for i, c := range []struct {
+		p    protocol.Presence
+		want []string
+	}{
+		{on("s1"), []string{"node_online"}},
+		{on("s1"), nil},
+		{on("s2"), nil}, // it reconnected: no news
+		{off("s1"), nil},
+		{off("s2"), []string{"node_offline"}},
+		{off("s2"), nil},
+		{on("s3"), []string{"node_online"}},
+		{reboot, []string{"node_online"}},
+	} {
+		out := r.TakePresence(c.p, noon)
+		if diff := cmp.Diff(c.want, words(t, out.Facts)); diff != "" {
+			t.Errorf("presence %d (-want +got):\n%s", i, diff)
+		}
+		for _, f := range out.Facts {
+			if f.Key != "presence/n1" {
+				t.Errorf("key %q", f.Key)
+			}
+		}
+	}
+}
+
+func TestInventoryCountsOnChange(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	inv := protocol.Inventory{V: 1, Node: "n1", Labels: map[string]string{"a": "1", "b": "2"}}
+	for i, want := range []int{1, 0} {
+		if out := r.TakeInventory(inv, noon); len(out.Facts) != want {
+			t.Errorf("inventory %d: %d facts, want %d", i, len(out.Facts), want)
+		}
+	}
+	inv.Labels = map[string]string{"a": "1"}
+	if out := r.TakeInventory(inv, noon); len(out.Facts) != 1 {
+		t.Error("a lost label is no news")
+	}
+}
+
+func TestHealthyVersions(t *testing.T) {
+	t.Parallel()
+	d := &Deployment{}
+	for _, v := range []protocol.Digest{"1", "2", "1", "3", "4", ""} {
+		d.noteHealthy(v)
+	}
+	if diff := cmp.Diff([]protocol.Digest{"4", "3", "1"}, d.Healthy); diff != "" {
+		t.Errorf("healthy (-want +got):\n%s", diff)
+	}
+}
+
+func TestAttemptNumbersAreUsedOnce(t *testing.T) {
+	t.Parallel()
+	d := &Deployment{}
+	got := []uint32{d.NextAttempt("1"), d.NextAttempt("1"), d.NextAttempt("2"), d.NextAttempt("1")}
+	if diff := cmp.Diff([]uint32{1, 2, 1, 3}, got); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+	for i := range 100 {
+		d.NextAttempt(protocol.Digest(fmt.Sprint("v", i)))
+	}
+	if len(d.Tried) > keepTried {
+		t.Errorf("%d digests remembered", len(d.Tried))
+	}
+}
+
+// TestReplay plays the facts of a life over every earlier state of the record.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	var facts []Fact
+	var earlier []*Record
+	add := func(f ...Fact) {
+		facts = append(facts, f...)
+		earlier = append(earlier, r.Clone())
+	}
+	add(r.TakePresence(protocol.Presence{Online: true, Agent: "a", Session: "s"}, noon).Facts...)
+	add(r.TakeInventory(protocol.Inventory{V: 1, Node: "n1"}, noon).Facts...)
+	for i, s := range []lifecycle.State{lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed} {
+		add(r.TakeReport(report(uint64(i+1), s), noon).Facts...)
+	}
+	for i, e := range earlier {
+		for _, f := range facts {
+			e.Replay(f.Event)
+		}
+		if diff := cmp.Diff(r, e); diff != "" {
+			t.Errorf("replayed over state %d (-want +got):\n%s", i, diff)
+		}
+	}
+}

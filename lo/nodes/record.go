@@ -1,0 +1,255 @@
+// Package nodes is what a Local Orchestrator knows of each node of its site:
+// presence, inventory, the state of every deployment on it, and what the LO
+// ordered there. It folds the node's reports into that knowledge and says which
+// events the journal must hold because of them. It is pure: state, message and
+// time in; state and facts out.
+//
+// A Record is changed in place; a caller that must be able to give up a change
+// works on a Clone. Nothing here may be called concurrently on one Record.
+package nodes
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A Record is the LO's knowledge of one node. It is stored as JSON.
+type Record struct {
+	Node protocol.NodeID `json:"node"`
+
+	// Agent names the agent's state directory, see protocol.DeploymentStatus.
+	Agent string `json:"agent,omitempty"`
+	// Presence is the last one that counted. Its Online is what the site was told.
+	Presence protocol.Presence `json:"presence"`
+	// ChangedMillis is when Presence.Online changed last, by the LO's clock.
+	ChangedMillis int64 `json:"changedMillis,omitempty"`
+	// Inventory is nil until the node sent one.
+	Inventory *protocol.Inventory `json:"inventory,omitempty"`
+
+	// Generation counts the NodeDesired of this node; Ordered is the fingerprint of
+	// the assignments that it stands for.
+	Generation uint64          `json:"generation,omitempty"`
+	Ordered    protocol.Digest `json:"ordered,omitempty"`
+
+	// JournalEpoch and JournalSeq name the last journal record that is folded in.
+	JournalEpoch string `json:"journalEpoch,omitempty"`
+	JournalSeq   uint64 `json:"journalSeq,omitempty"`
+
+	Deployments map[protocol.DeploymentName]*Deployment `json:"deployments,omitempty"`
+}
+
+// A Deployment is the LO's knowledge of one deployment on one node.
+type Deployment struct {
+	// Status is the last one recorded, the LO's own moves included. Its State is
+	// the state of the deployment on this node.
+	Status protocol.DeploymentStatus `json:"status"`
+	// SinceMillis is when the state was entered, by the LO's clock.
+	SinceMillis int64 `json:"sinceMillis,omitempty"`
+	// FailedFrom is the state before FAILED, while it is FAILED.
+	FailedFrom lifecycle.State `json:"failedFrom,omitempty"`
+
+	// Agent and Seq name the node's last report on this deployment. Agent is empty
+	// where the present agent made none.
+	Agent string `json:"agent,omitempty"`
+	Seq   uint64 `json:"seq,omitempty"`
+	// Gone says that this report was DELETED, whatever the LO wanted by then.
+	Gone bool `json:"gone,omitempty"`
+
+	// Healthy are the versions that were INSTALLED, the last one first.
+	Healthy []protocol.Digest `json:"healthy,omitempty"`
+	// InstalledMillis is when INSTALLED was entered last.
+	InstalledMillis int64 `json:"installedMillis,omitempty"`
+
+	// Order is the wish that the LO acts on, Assigned what it tells the node.
+	Order    Order      `json:"order,omitzero"`
+	Assigned Assignment `json:"assigned,omitzero"`
+	// Due says that the move to Assigned was not made yet: the node is offline.
+	Due bool `json:"due,omitempty"`
+	// Removing says that the LO wants it gone.
+	Removing bool `json:"removing,omitempty"`
+
+	// Tries is how many attempts were made for the Order; RetryMillis when the next
+	// one is due, 0 while none is planned.
+	Tries       uint32 `json:"tries,omitempty"`
+	RetryMillis int64  `json:"retryMillis,omitempty"`
+	// Refused is the version that was given up, with the reason.
+	Refused Refusal `json:"refused,omitzero"`
+	// Tried are the highest attempt numbers used, so that none is used twice.
+	Tried []Try `json:"tried,omitempty"`
+}
+
+// An Order is what the desired state asks of a deployment on a node. A node that
+// gave a version up gets it again only when its Order changes.
+type Order struct {
+	Digest   protocol.Digest `json:"digest"`
+	Retry    uint32          `json:"retry,omitempty"`
+	Rollback bool            `json:"rollback,omitempty"`
+}
+
+// An Assignment is what NodeDesired says of a deployment; zero if it is not listed.
+type Assignment struct {
+	Digest   protocol.Digest `json:"digest"`
+	Attempt  uint32          `json:"attempt"`
+	Rollback bool            `json:"rollback,omitempty"`
+	// Generation is the NodeDesired in which it first stood, or was first left out.
+	Generation uint64 `json:"generation,omitempty"`
+}
+
+// A Refusal is a version that was given up and why.
+type Refusal struct {
+	Digest  protocol.Digest `json:"digest"`
+	Code    protocol.Code   `json:"code,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+// A Try is the highest attempt that was made with a digest.
+type Try struct {
+	Digest  protocol.Digest `json:"digest"`
+	Attempt uint32          `json:"attempt"`
+}
+
+const (
+	keepHealthy = 3 // versions to return to
+	keepTried   = 8 // digests whose attempt numbers are remembered
+)
+
+// New returns the record of a node of which nothing is known.
+func New(node protocol.NodeID) *Record {
+	return &Record{Node: node, Deployments: map[protocol.DeploymentName]*Deployment{}}
+}
+
+// Clone returns a copy that shares nothing that is changed in place.
+func (r *Record) Clone() *Record {
+	c := *r
+	c.Deployments = make(map[protocol.DeploymentName]*Deployment, len(r.Deployments))
+	for name, d := range r.Deployments {
+		dc := *d
+		dc.Healthy = slices.Clone(d.Healthy)
+		dc.Tried = slices.Clone(d.Tried)
+		c.Deployments[name] = &dc
+	}
+	return &c
+}
+
+// Online reports whether the node is connected as far as the LO knows.
+func (r *Record) Online() bool { return r.Presence.Online }
+
+// Names returns the deployments that the record knows, sorted.
+func (r *Record) Names() []protocol.DeploymentName {
+	return slices.Sorted(maps.Keys(r.Deployments))
+}
+
+// State returns the state of a deployment, "" for one that is not known.
+func (r *Record) State(name protocol.DeploymentName) lifecycle.State {
+	if d := r.Deployments[name]; d != nil {
+		return d.Status.State
+	}
+	return ""
+}
+
+// Runs reports whether the deployment is on this node, or on its way there.
+func (r *Record) Runs(name protocol.DeploymentName) bool {
+	d := r.Deployments[name]
+	return d != nil && !d.Removing && d.Status.State != lifecycle.Deleted
+}
+
+// Digests returns every version that the record may still need, sorted.
+func (r *Record) Digests() []protocol.Digest {
+	set := map[protocol.Digest]bool{}
+	for _, d := range r.Deployments {
+		if d.Status.State == lifecycle.Deleted {
+			continue
+		}
+		set[d.Assigned.Digest], set[d.Order.Digest] = true, true
+		for _, h := range d.Healthy {
+			set[h] = true
+		}
+	}
+	delete(set, "")
+	return slices.Sorted(maps.Keys(set))
+}
+
+// NextAttempt returns a number for an attempt with digest that was not used, and
+// remembers it.
+func (d *Deployment) NextAttempt(digest protocol.Digest) uint32 {
+	n := uint32(1)
+	for i, t := range d.Tried {
+		if t.Digest == digest {
+			n = t.Attempt + 1
+			d.Tried = slices.Delete(d.Tried, i, i+1)
+			break
+		}
+	}
+	d.noteTry(digest, n)
+	return n
+}
+
+// noteTry remembers that attempt n was made with digest.
+func (d *Deployment) noteTry(digest protocol.Digest, n uint32) {
+	for i, t := range d.Tried {
+		if t.Digest == digest {
+			n = max(n, t.Attempt)
+			d.Tried = slices.Delete(d.Tried, i, i+1)
+			break
+		}
+	}
+	d.Tried = append(d.Tried, Try{digest, n})
+	if over := len(d.Tried) - keepTried; over > 0 {
+		d.Tried = slices.Delete(d.Tried, 0, over)
+	}
+}
+
+// noteHealthy puts digest first among the versions to return to.
+func (d *Deployment) noteHealthy(digest protocol.Digest) {
+	if digest == "" {
+		return
+	}
+	rest := slices.DeleteFunc(d.Healthy, func(h protocol.Digest) bool { return h == digest })
+	d.Healthy = append([]protocol.Digest{digest}, rest...)
+	d.Healthy = d.Healthy[:min(len(d.Healthy), keepHealthy)]
+}
+
+// Forget drops the deployments that are DELETED, but for the latest few, which
+// keep the attempt numbers and the sequence of a name that may come back.
+func (r *Record) Forget(keep int) {
+	var gone []protocol.DeploymentName
+	for name, d := range r.Deployments {
+		if d.Status.State == lifecycle.Deleted {
+			gone = append(gone, name)
+		}
+	}
+	slices.SortFunc(gone, func(a, b protocol.DeploymentName) int {
+		return cmp.Or(cmp.Compare(r.Deployments[b].SinceMillis, r.Deployments[a].SinceMillis), cmp.Compare(a, b))
+	})
+	for i, name := range gone {
+		if i >= keep {
+			delete(r.Deployments, name)
+		}
+	}
+}
+
+// A Fact is an event that the journal must hold.
+type Fact struct {
+	Event protocol.Event
+	// Key is set where a later fact of the same key takes this one's place.
+	Key string
+}
+
+func fact(kind protocol.EventKind, node protocol.NodeID, body any, now time.Time) Fact {
+	return Fact{Event: protocol.Event{UnixMillis: now.UnixMilli(), Kind: kind, Node: node, Body: protocol.Marshal(body)}}
+}
+
+// StatusFact returns the event of a status. Progress within a state supersedes
+// earlier progress; a move never goes.
+func StatusFact(m protocol.DeploymentStatus, now time.Time) Fact {
+	f := fact(protocol.StatusEvent, m.Node, m, now)
+	if m.From == m.State {
+		f.Key = "progress/" + string(m.Node) + "/" + string(m.Deployment)
+	}
+	return f
+}

@@ -1,0 +1,84 @@
+package nodes
+
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// Replay folds in an event that the journal holds and that the record may not
+// show: the LO was killed between the two writes. It makes no facts. An event
+// that is already folded in changes nothing that matters; one that cannot be
+// read is passed over, for the journal delivers it as it is.
+func (r *Record) Replay(e protocol.Event) {
+	now := time.UnixMilli(e.UnixMillis)
+	switch e.Kind { //nolint:exhaustive // the other kinds say nothing of a node's record
+	case protocol.NodeOnlineEvent, protocol.NodeOfflineEvent:
+		var p protocol.Presence
+		if protocol.Unmarshal(e.Body, &p) != nil {
+			return
+		}
+		if p.Agent != "" {
+			r.Agent = p.Agent
+		}
+		if p.Online != r.Presence.Online {
+			r.ChangedMillis = e.UnixMillis
+		}
+		r.Presence = p
+	case protocol.InventoryChanged:
+		var inv protocol.Inventory
+		if protocol.Unmarshal(e.Body, &inv) == nil {
+			r.Inventory = &inv
+		}
+	case protocol.StatusEvent:
+		var m protocol.DeploymentStatus
+		if protocol.Unmarshal(e.Body, &m) == nil && m.State.Valid() {
+			r.replayStatus(m, now)
+		}
+	}
+}
+
+func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
+	d := r.Deployments[m.Deployment]
+	if d == nil {
+		d = &Deployment{}
+		r.Deployments[m.Deployment] = d
+	}
+	if m.Actor == lifecycle.EN && m.Agent != "" {
+		r.Agent = m.Agent
+		// Every event is played, the ones folded in already too: the last one wins, so
+		// that the record ends where the journal does.
+		if d.Agent != m.Agent {
+			d.Seq = 0
+		}
+		d.Agent, d.Seq = m.Agent, max(d.Seq, m.Seq)
+	}
+	d.record(m, now)
+	if m.Actor != lifecycle.LO {
+		return
+	}
+	r.Generation = max(r.Generation, m.Generation)
+	switch m.State {
+	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack:
+		d.Removing = false
+		if m.Attempt == 0 {
+			return // a bridge, not an order
+		}
+		d.noteTry(m.Digest, m.Attempt)
+		d.Assigned = Assignment{
+			Digest: m.Digest, Attempt: m.Attempt, Rollback: m.State == lifecycle.RollingBack, Generation: m.Generation,
+		}
+		if m.Refused != "" {
+			d.Refused = Refusal{Digest: m.Refused, Code: m.Code, Message: m.Message}
+		}
+	case lifecycle.Deleting:
+		d.Removing, d.Assigned = true, Assignment{Generation: m.Generation}
+	case lifecycle.Pending:
+		d.Removing = false
+		if m.Message == reinstalled {
+			d.Agent, d.Seq = "", 0
+		}
+	case lifecycle.Installed, lifecycle.Failed, lifecycle.Deleted:
+	}
+}

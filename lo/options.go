@@ -1,0 +1,111 @@
+package lo
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Options configure an LO. The yaml keys are those of its configuration file.
+type Options struct {
+	// Site is the name of the site. The LO presents itself to the CO with it.
+	Site protocol.SiteID `yaml:"site"`
+	// StateDir holds the journal, the desired state, the records of the nodes and
+	// the images. One LO uses it at a time.
+	StateDir string `yaml:"stateDir"`
+	// MQTT is the address where the nodes connect.
+	MQTT string `yaml:"mqtt"`
+	// HTTP is the address of the image cache, the metrics and the status. Empty: none.
+	HTTP string `yaml:"http,omitempty"`
+	// CO says where the Central Orchestrator is.
+	CO COOptions `yaml:"co"`
+
+	// NodeLostAfter is how long a node may be offline before an install or an
+	// update on it counts as failed.
+	NodeLostAfter time.Duration `yaml:"nodeLostAfter"`
+	// PresenceGrace is how long after its start the LO waits for the nodes that were
+	// online before, until it takes them for offline: 1.5 times their keep-alive.
+	PresenceGrace time.Duration `yaml:"presenceGrace"`
+	// JournalBytes bounds what is kept for the CO while it is away.
+	JournalBytes int64 `yaml:"journalBytes"`
+	// CacheBytes bounds the images that are kept for the nodes.
+	CacheBytes int64 `yaml:"cacheBytes"`
+	// UplinkRate limits what is sent to the CO, in bytes per second. 0 means no limit.
+	UplinkRate int `yaml:"uplinkRate,omitempty"`
+
+	Version    string               `yaml:"-"`
+	Logger     *slog.Logger         `yaml:"-"`
+	Registerer *prometheus.Registry `yaml:"-"`
+}
+
+// COOptions say how the LO reaches the CO.
+type COOptions struct {
+	// MQTT are the URLs of the CO's broker, tried in turn, such as tcp://co:1884.
+	MQTT []string `yaml:"mqtt"`
+	// HTTP is the base URL of the CO's API and OCI registry. Empty: no image cache,
+	// and no desired state that does not come whole by MQTT.
+	HTTP string `yaml:"http,omitempty"`
+	// KeepAlive is the longest silence on the link before a ping. A broken link is
+	// found within 1.5 times that.
+	KeepAlive time.Duration `yaml:"keepAlive"`
+}
+
+// DefaultOptions returns the options that a configuration file changes.
+func DefaultOptions() Options {
+	return Options{
+		StateDir: "/var/lib/colony/lo", MQTT: "127.0.0.1:1883", HTTP: "127.0.0.1:8081",
+		CO:            COOptions{KeepAlive: 30 * time.Second},
+		NodeLostAfter: time.Minute, PresenceGrace: 45 * time.Second,
+		JournalBytes: 1 << 30, CacheBytes: 10 << 30, Version: "dev",
+	}
+}
+
+// Validate returns all faults of the options, each with its key.
+func (o Options) Validate() error {
+	var errs []error
+	if _, err := protocol.ParseSiteID(string(o.Site)); err != nil {
+		errs = append(errs, fmt.Errorf("site: %w", err))
+	}
+	if !filepath.IsAbs(o.StateDir) {
+		errs = append(errs, fmt.Errorf("stateDir %q: want an absolute path", o.StateDir))
+	}
+	if _, _, err := net.SplitHostPort(o.MQTT); err != nil {
+		errs = append(errs, fmt.Errorf("mqtt %q: want host:port", o.MQTT))
+	}
+	if o.HTTP != "" {
+		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
+			errs = append(errs, fmt.Errorf("http %q: want host:port, or nothing for no listener", o.HTTP))
+		}
+	}
+	if len(o.CO.MQTT) == 0 {
+		errs = append(errs, errors.New("co.mqtt: missing; want a list of URLs such as tcp://co.example:1884"))
+	}
+	if u, err := url.Parse(o.CO.HTTP); o.CO.HTTP != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("co.http %q: want a URL such as http://co.example:8080", o.CO.HTTP))
+	}
+	for key, d := range map[string]time.Duration{"nodeLostAfter": o.NodeLostAfter, "presenceGrace": o.PresenceGrace, "co.keepAlive": o.CO.KeepAlive} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s: want more than 0", key, d))
+		}
+	}
+	for key, n := range map[string]int64{"journalBytes": o.JournalBytes, "cacheBytes": o.CacheBytes} {
+		if n <= 0 {
+			errs = append(errs, fmt.Errorf("%s %d: want more than 0", key, n))
+		}
+	}
+	if o.UplinkRate < 0 {
+		errs = append(errs, fmt.Errorf("uplinkRate %d: want 0 or more", o.UplinkRate))
+	}
+	if o.Logger == nil {
+		errs = append(errs, errors.New("no logger"))
+	}
+	return errors.Join(errs...)
+}

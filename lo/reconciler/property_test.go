@@ -1,0 +1,265 @@
+package reconciler
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+var versions = []string{"good-1", "good-2", "bad-1", "bad-2"}
+
+// journalled checks what goes to the journal as the CO does: each status must
+// follow from the one before.
+type journalled struct {
+	at map[protocol.DeploymentName]lifecycle.State
+}
+
+func (j *journalled) take(t *rapid.T, facts []nodes.Fact) {
+	for _, f := range facts {
+		if f.Event.Kind != protocol.StatusEvent {
+			continue
+		}
+		var m protocol.DeploymentStatus
+		if err := protocol.Unmarshal(f.Event.Body, &m); err != nil {
+			t.Fatal(err)
+		}
+		if m.From != j.at[m.Deployment] {
+			t.Fatalf("%s: journalled from %q, the journal stands at %q", m.Deployment, m.From, j.at[m.Deployment])
+		}
+		if err := lifecycle.Check(m.From, m.State, m.Actor); err != nil {
+			t.Fatal(err)
+		}
+		j.at[m.Deployment] = m.State
+	}
+}
+
+func stepped(t *rapid.T, r *nodes.Record, now time.Time, desired map[protocol.DeploymentName]protocol.SiteEntry, jitter *rand.Rand) Output {
+	out := Step(r, Input{
+		Now: now, Epoch: "e", Desired: desired, LostAfter: time.Minute, Jitter: jitter,
+		Specs: func(d protocol.Digest) (Spec, bool) { return Spec{Bytes: []byte(d)}, d != "" },
+	})
+	if len(out.Faults) > 0 {
+		t.Fatalf("faults: %v", out.Faults)
+	}
+	return out
+}
+
+// stored returns the record as a restart finds it.
+func stored(t *rapid.T, r *nodes.Record) *nodes.Record {
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := nodes.New(r.Node)
+	if err := json.Unmarshal(b, again); err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// TestNoReportLeadsOutOfTheTable sends any reports in any order, sane or not.
+func TestNoReportLeadsOutOfTheTable(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rec, now := nodes.New("n1"), time.UnixMilli(1_700_000_000_000)
+		desired := map[protocol.DeploymentName]protocol.SiteEntry{}
+		j := &journalled{at: map[protocol.DeploymentName]lifecycle.State{}}
+		jitter := rand.New(rand.NewPCG(1, 1))
+		names := rapid.SampledFrom([]protocol.DeploymentName{"a", "b"})
+		digests := rapid.Custom(func(t *rapid.T) protocol.Digest { return digest(rapid.SampledFrom(versions).Draw(t, "version")) })
+		agents := rapid.SampledFrom([]string{"x", "x", "x", "y"})
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0, 1, 2:
+				out := rec.TakeReport(protocol.DeploymentStatus{
+					V: 1, Node: "n1", Deployment: names.Draw(t, "name"), Agent: agents.Draw(t, "agent"), Seq: rapid.Uint64Range(0, 30).Draw(t, "seq"),
+					Generation: rapid.Uint64Range(0, rec.Generation+1).Draw(t, "generation"), State: rapid.SampledFrom(lifecycle.States).Draw(t, "state"),
+					Actor: lifecycle.EN, Digest: digests.Draw(t, "digest"), Attempt: rapid.Uint32Range(0, 3).Draw(t, "attempt"),
+				}, now)
+				j.take(t, out.Facts)
+			case 3:
+				out := rec.TakePresence(protocol.Presence{Online: rapid.Bool().Draw(t, "online"), Agent: agents.Draw(t, "agent")}, now)
+				j.take(t, out.Facts)
+			case 4:
+				name := names.Draw(t, "name")
+				delete(desired, name)
+				if rapid.IntRange(0, 3).Draw(t, "wanted") > 0 {
+					desired[name] = protocol.SiteEntry{
+						Deployment: name, Digest: digests.Draw(t, "digest"), Rollback: rapid.Bool().Draw(t, "rollback"), Retry: rapid.Uint32Range(0, 2).Draw(t, "retry"),
+						Policy: protocol.Policy{Attempts: rapid.Uint32Range(0, 2).Draw(t, "attempts"), NoRollback: rapid.Bool().Draw(t, "no rollback")},
+					}
+				}
+			case 5:
+				now = now.Add(time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds")) * time.Second)
+			case 6:
+				rec = stored(t, rec)
+			}
+			j.take(t, stepped(t, rec, now, desired, jitter).Facts)
+			if out := stepped(t, rec, now, desired, jitter); len(out.Facts) > 0 || out.Ordered {
+				t.Fatalf("a second step at the same moment still finds something to do: %+v", out)
+			}
+		}
+	})
+}
+
+// gateway is an agent as it should be: it does what it is told, in its own time.
+type gateway struct {
+	held    *protocol.NodeDesired
+	running map[protocol.DeploymentName]*protocol.DeploymentStatus
+	seq     uint64
+	outbox  []protocol.DeploymentStatus
+}
+
+func (g *gateway) say(m protocol.DeploymentStatus) {
+	g.seq++
+	m.Seq, m.Generation = g.seq, g.held.Generation
+	g.running[m.Deployment] = &m
+	g.outbox = append(g.outbox, m)
+}
+
+// work makes one move of each deployment that has one to make.
+func (g *gateway) work() {
+	if g.held == nil {
+		return
+	}
+	listed := map[protocol.DeploymentName]protocol.Assignment{}
+	for _, a := range g.held.Assignments {
+		listed[a.Deployment] = a
+	}
+	for name, m := range g.running {
+		if _, ok := listed[name]; !ok && m.State != lifecycle.Deleted {
+			next := *m
+			if next.State = lifecycle.Deleting; m.State == lifecycle.Deleting {
+				next.State = lifecycle.Deleted
+			}
+			g.say(next)
+		}
+	}
+	for name, a := range listed {
+		m := g.running[name]
+		next := protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: name, Agent: "x", Actor: lifecycle.EN, Digest: a.Digest, Attempt: a.Attempt}
+		switch {
+		case m == nil || m.State == lifecycle.Deleting || m.State == lifecycle.Deleted || m.Digest != a.Digest || m.State == lifecycle.Failed && m.Attempt != a.Attempt:
+			next.State = lifecycle.Updating
+			if m == nil || m.State == lifecycle.Deleted || m.State == lifecycle.Deleting {
+				next.State = lifecycle.Installing
+			}
+			if a.Rollback {
+				next.State = lifecycle.RollingBack
+			}
+			g.say(next)
+		case m.State == lifecycle.Installed && m.Attempt != a.Attempt:
+			next.State = lifecycle.Installed
+			g.say(next)
+		case m.State == lifecycle.Installing || m.State == lifecycle.Updating || m.State == lifecycle.RollingBack:
+			next.State = lifecycle.Installed
+			if a.Digest == digest("bad-1") || a.Digest == digest("bad-2") {
+				next.State, next.Code = lifecycle.Failed, protocol.StartFailed
+			}
+			g.say(next)
+		}
+	}
+}
+
+// TestConverges shakes a site (wishes, link, restarts, slow and repeated
+// reports), then leaves it alone: it must end as its desired state says.
+func TestConverges(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rec, now := nodes.New("n1"), time.UnixMilli(1_700_000_000_000)
+		desired := map[protocol.DeploymentName]protocol.SiteEntry{}
+		j := &journalled{at: map[protocol.DeploymentName]lifecycle.State{}}
+		jitter := rand.New(rand.NewPCG(1, 1))
+		g := &gateway{running: map[protocol.DeploymentName]*protocol.DeploymentStatus{}}
+		retained := &protocol.NodeDesired{}
+		step := func() {
+			out := stepped(t, rec, now, desired, jitter)
+			j.take(t, out.Facts)
+			retained = &out.Desired
+			if rec.Online() {
+				g.held = retained
+			}
+		}
+		presence := func(online bool) {
+			j.take(t, rec.TakePresence(protocol.Presence{Online: online, Agent: "x"}, now).Facts)
+			step()
+		}
+		deliver := func() {
+			if len(g.outbox) == 0 || !rec.Online() {
+				return
+			}
+			m := g.outbox[0]
+			j.take(t, rec.TakeReport(m, now).Facts)
+			if !rapid.Bool().Draw(t, "acknowledgement lost") {
+				g.outbox = g.outbox[1:]
+			}
+			step()
+		}
+		presence(true)
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				delete(desired, "web")
+				if v := rapid.SampledFrom(append([]string{""}, versions...)).Draw(t, "version"); v != "" {
+					desired["web"] = protocol.SiteEntry{Deployment: "web", Digest: digest(v), Policy: protocol.Policy{Attempts: 2}}
+				}
+				step()
+			case 1:
+				presence(!rec.Online())
+			case 2:
+				rec = stored(t, rec)
+			case 3:
+				now = now.Add(time.Duration(rapid.IntRange(1, 300).Draw(t, "seconds")) * time.Second)
+				step()
+			case 4:
+				g.work()
+			default:
+				deliver()
+			}
+		}
+		presence(true)
+		for range 60 {
+			g.held = retained
+			g.work()
+			for len(g.outbox) > 0 {
+				j.take(t, rec.TakeReport(g.outbox[0], now).Facts)
+				g.outbox = g.outbox[1:]
+				step()
+			}
+			now = now.Add(6 * time.Minute)
+			step()
+		}
+		settled(t, rec, desired, g)
+	})
+}
+
+// settled checks that the node does what is wanted, or stands where a version
+// that cannot run leaves it.
+func settled(t *rapid.T, rec *nodes.Record, desired map[protocol.DeploymentName]protocol.SiteEntry, g *gateway) {
+	d, want := rec.Deployments["web"], desired["web"].Digest
+	switch {
+	case want == "":
+		if m := g.running["web"]; m != nil && m.State != lifecycle.Deleted {
+			t.Fatalf("not wanted, but the node has it in %s", m.State)
+		}
+		if s := rec.State("web"); s != "" && s != lifecycle.Deleted {
+			t.Fatalf("not wanted, but the LO has it in %s", s)
+		}
+	case want == digest("bad-1") || want == digest("bad-2"):
+		if s := d.Status.State; s != lifecycle.Failed && (s != lifecycle.Installed || d.Status.Digest == want) {
+			t.Fatalf("a version that cannot run ended in %s at %s", s, d.Status.Digest.Short())
+		}
+	default:
+		m := g.running["web"]
+		if d.Status.State != lifecycle.Installed || d.Status.Digest != want || m.State != lifecycle.Installed || m.Digest != want {
+			t.Fatalf("wanted %s: the LO has %s at %s, the node %s at %s", want.Short(), d.Status.State, d.Status.Digest.Short(), m.State, m.Digest.Short())
+		}
+	}
+}

@@ -1,0 +1,409 @@
+// Package reconciler decides what one node is told to run: it holds what the
+// site wants of the node against what the LO knows of it, and owns retry and
+// rollback. It is pure: a record, the wishes, the clock and a source of jitter
+// in; the changed record, the moves to journal and the next NodeDesired out.
+//
+// Step compares levels and never waits for an event, so that it may be called at
+// any time and any number of times: where nothing is to be done it does nothing.
+//
+// The order of a caller's duties is: journal Facts, store the record, publish
+// Desired. A crash between any two of them is healed by the next Step.
+package reconciler
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+const (
+	defaultAttempts = 3
+	defaultBackoff  = 10 * time.Second
+	maxBackoff      = 5 * time.Minute
+
+	// stableAfter is how long a version must be INSTALLED before a failure begins
+	// a new count of attempts. Without it a version that dies a minute after each
+	// start would be tried for ever.
+	stableAfter = 10 * time.Minute
+
+	// quietAfter is how long a connected node may be silent on a deployment that it
+	// shall remove and never spoke of, before the LO takes it that there is none.
+	quietAfter = 10 * time.Second
+
+	// keepDeleted is how many deployments that are gone a record remembers.
+	keepDeleted = 32
+)
+
+// A Spec is one version of a deployment, as it goes to a node.
+type Spec struct {
+	Bytes, Signature []byte
+	App, AppVersion  string
+}
+
+// An Input is what Step decides upon, beside the record.
+type Input struct {
+	Now time.Time
+	// Epoch names the LO's state that counts generations.
+	Epoch string
+	// Desired are the deployments that are placed on this node.
+	Desired map[protocol.DeploymentName]protocol.SiteEntry
+	// Specs returns a version that the LO has stored.
+	Specs func(protocol.Digest) (Spec, bool)
+	// LostAfter is how long a node may be offline before an install or an update
+	// on it counts as failed.
+	LostAfter time.Duration
+	// Jitter is a source of numbers in [0,1).
+	Jitter *rand.Rand
+}
+
+// An Output is what Step decided.
+type Output struct {
+	// Moves are the LO's own moves, in order; Facts the same as events to journal.
+	Moves []protocol.DeploymentStatus
+	Facts []nodes.Fact
+	// Desired is what the node shall be told. It is valid if Faults is empty.
+	Desired protocol.NodeDesired
+	// Ordered says that Desired is another than the one before the Step.
+	Ordered bool
+	// Changed says that the record changed and must be stored.
+	Changed bool
+	// Wake is when Step is to be called again though nothing happens; zero: never.
+	Wake time.Time
+	// Faults are decisions that could not be carried out: faults of Colony.
+	Faults []error
+}
+
+// step is one run of Step.
+type step struct {
+	Input
+	r     *nodes.Record
+	out   Output
+	fresh map[protocol.DeploymentName]bool // whose assignment changed
+}
+
+// Step decides for one node. It changes r.
+func Step(r *nodes.Record, in Input) Output {
+	s := &step{Input: in, r: r, fresh: map[protocol.DeploymentName]bool{}}
+	names := map[protocol.DeploymentName]bool{}
+	for name := range r.Deployments {
+		names[name] = true
+	}
+	for name := range in.Desired {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if entry, ok := in.Desired[name]; ok {
+			s.keep(entry)
+		} else {
+			s.remove(name)
+		}
+	}
+	s.finish()
+	return s.out
+}
+
+// remove brings a deployment to its end that is no longer wanted here.
+func (s *step) remove(name protocol.DeploymentName) {
+	d := s.r.Deployments[name]
+	state := d.Status.State
+	switch {
+	case state == lifecycle.Deleted:
+	case !d.Removing || state != lifecycle.Deleting && state != lifecycle.Failed:
+		if !s.move(name, protocol.DeploymentStatus{State: lifecycle.Deleting, Digest: d.Status.Digest}) {
+			return
+		}
+		d.Removing, d.Due, d.Tries, d.RetryMillis = true, false, 0, 0
+		d.SinceMillis = s.Now.UnixMilli() // also where the node was at it by itself
+		d.Order, d.Refused, d.Assigned = nodes.Order{}, nodes.Refusal{}, nodes.Assignment{}
+		s.fresh[name] = true
+	case state == lifecycle.Deleting && (d.Agent == "" || d.Gone) && s.r.Online():
+		// The agent never spoke of it, or has said already that it is gone: it was
+		// removed before it was begun, or the agent is a new one. It cannot confirm
+		// the end of what it does not know.
+		due := time.UnixMilli(max(d.SinceMillis, s.r.ChangedMillis)).Add(quietAfter)
+		if s.Now.Before(due) {
+			s.wake(due)
+			return
+		}
+		s.move(name, protocol.DeploymentStatus{
+			State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: d.Status.Digest,
+			Message: "the node's agent knows nothing of it",
+		})
+	}
+}
+
+// keep brings a deployment towards what is wanted.
+func (s *step) keep(e protocol.SiteEntry) {
+	name := e.Deployment
+	order := nodes.Order{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
+	d := s.r.Deployments[name]
+	switch {
+	case d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing:
+		if !s.place(name, order) {
+			return
+		}
+		d = s.r.Deployments[name]
+	case d.Order != order:
+		s.reorder(name, d, order)
+	}
+	if d.Status.State == lifecycle.Failed && !d.Due {
+		s.failed(e, d)
+	}
+	if s.r.Online() {
+		s.advance(name, d)
+	} else {
+		s.lost(name, d)
+	}
+}
+
+// place begins a deployment on a node that does not run it.
+func (s *step) place(name protocol.DeploymentName, order nodes.Order) bool {
+	m := protocol.DeploymentStatus{State: lifecycle.Pending, Digest: order.Digest}
+	if !s.r.Online() {
+		m.Message = "waiting for the node: it is offline"
+	}
+	if !s.move(name, m) {
+		return false
+	}
+	d := s.r.Deployments[name]
+	d.Removing, d.Order, d.Refused = false, order, nodes.Refusal{}
+	s.assign(name, d, order.Digest, false)
+	d.Tries = 1
+	return true
+}
+
+// reorder takes up a wish that differs from the one acted on. It lifts every
+// refusal: either the version changed, or a person asked to try again.
+func (s *step) reorder(name protocol.DeploymentName, d *nodes.Deployment, order nodes.Order) {
+	d.Order, d.Refused, d.RetryMillis = order, nodes.Refusal{}, 0
+	s.out.Changed = true
+	state := d.Status.State
+	if d.Assigned.Digest == order.Digest && state != lifecycle.Failed {
+		d.Tries = max(d.Tries, 1)
+		return // it is there, or on its way
+	}
+	d.Tries = 1
+	if state == lifecycle.Installed && d.Status.Digest == order.Digest {
+		// It still runs what is wanted again. The number of the attempt stays, so
+		// that the node has nothing to do.
+		d.Assigned = nodes.Assignment{Digest: order.Digest, Attempt: max(1, d.Status.Attempt)}
+		d.Due = false
+		s.fresh[name] = true
+		return
+	}
+	s.assign(name, d, order.Digest, order.Rollback)
+}
+
+// failed decides what follows a failure: wait, try again, go back, or give up.
+func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
+	if d.Status.Code == protocol.NodeLost && d.Status.Actor == lifecycle.LO {
+		if s.r.Online() { // it goes on with the attempt that it has
+			d.Due, s.out.Changed = true, true
+		}
+		return
+	}
+	if d.FailedFrom == lifecycle.RollingBack {
+		return // the earlier version does not come up either: a person must decide
+	}
+	if d.FailedFrom == lifecycle.Installed && d.RetryMillis == 0 && d.Tries > 0 &&
+		d.SinceMillis-d.InstalledMillis >= stableAfter.Milliseconds() {
+		d.Tries = 0
+	}
+	attempts := cmp.Or(e.Policy.Attempts, defaultAttempts)
+	if d.Tries < attempts && d.Refused.Digest != d.Assigned.Digest {
+		s.retry(e, d)
+		return
+	}
+	if d.Assigned.Digest != d.Order.Digest {
+		return // the version that was returned to is used up as well
+	}
+	if d.Refused.Digest != d.Assigned.Digest {
+		d.Refused = nodes.Refusal{Digest: d.Assigned.Digest, Code: d.Status.Code, Message: d.Status.Message}
+		s.out.Changed = true
+	}
+	if e.Policy.NoRollback {
+		return
+	}
+	for _, h := range d.Healthy {
+		if _, ok := s.Specs(h); ok && h != d.Order.Digest {
+			s.assign(e.Deployment, d, h, true)
+			d.Tries = 1
+			return
+		}
+	}
+}
+
+// retry plans the next attempt, and makes it when it is due and the node there.
+func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
+	if d.RetryMillis == 0 {
+		base := time.Duration(e.Policy.BackoffMillis) * time.Millisecond
+		wait := Backoff(cmp.Or(base, defaultBackoff), d.Tries, s.Jitter)
+		d.RetryMillis = max(1, time.UnixMilli(d.SinceMillis).Add(wait).UnixMilli())
+		s.out.Changed = true
+	}
+	if due := time.UnixMilli(d.RetryMillis); s.Now.Before(due) {
+		s.wake(due)
+		return
+	}
+	if !s.r.Online() {
+		return
+	}
+	s.assign(e.Deployment, d, d.Assigned.Digest, false)
+	d.Tries++
+}
+
+// Backoff returns the wait after the n-th attempt, n from 1: base, doubled with
+// each further one up to five minutes, and of that a random part between a half
+// and the whole, so that nodes that failed together do not try again together.
+func Backoff(base time.Duration, n uint32, jitter *rand.Rand) time.Duration {
+	wait := min(base, maxBackoff)
+	for ; n > 1 && wait < maxBackoff; n-- {
+		wait = min(2*wait, maxBackoff)
+	}
+	return wait/2 + time.Duration(jitter.Float64()*float64(wait/2))
+}
+
+// assign gives the node another order. The move to it follows when it is online.
+func (s *step) assign(name protocol.DeploymentName, d *nodes.Deployment, digest protocol.Digest, rollback bool) {
+	d.Assigned = nodes.Assignment{Digest: digest, Attempt: d.NextAttempt(digest), Rollback: rollback}
+	d.Due, d.RetryMillis = true, 0
+	s.fresh[name] = true
+	s.out.Changed = true
+}
+
+// advance makes the move that the assignment means. It is made only while the
+// node is online: before, the node's state is what it was when it left.
+func (s *step) advance(name protocol.DeploymentName, d *nodes.Deployment) {
+	there := d.Status.Digest == d.Assigned.Digest
+	var to lifecycle.State
+	switch d.Status.State {
+	case lifecycle.Pending:
+		to = lifecycle.Installing
+	case lifecycle.Failed:
+		switch {
+		case !d.Due:
+		case d.Assigned.Rollback:
+			to = lifecycle.RollingBack
+		case len(d.Healthy) > 0:
+			to = lifecycle.Updating
+		default:
+			to = lifecycle.Installing
+		}
+	case lifecycle.Installing:
+		if !there {
+			to = lifecycle.Updating
+		}
+	case lifecycle.Installed, lifecycle.Updating, lifecycle.RollingBack:
+		if !there {
+			to = lifecycle.Updating
+			if d.Assigned.Rollback {
+				to = lifecycle.RollingBack
+			}
+		}
+	case lifecycle.Deleting, lifecycle.Deleted:
+	}
+	if to != "" && !s.move(name, protocol.DeploymentStatus{State: to}) {
+		return
+	}
+	if d.Due {
+		d.Due, s.out.Changed = false, true
+	}
+}
+
+// lost fails an install or an update whose node has been away for too long.
+func (s *step) lost(name protocol.DeploymentName, d *nodes.Deployment) {
+	if d.Status.State != lifecycle.Installing && d.Status.State != lifecycle.Updating {
+		return
+	}
+	due := time.UnixMilli(max(d.SinceMillis, s.r.ChangedMillis)).Add(s.LostAfter)
+	if s.Now.Before(due) {
+		s.wake(due)
+		return
+	}
+	s.move(name, protocol.DeploymentStatus{
+		State: lifecycle.Failed, Code: protocol.NodeLost,
+		Message: fmt.Sprintf("node %s has been offline for %s; it goes on when it is back", s.r.Node, s.LostAfter),
+	})
+}
+
+// move records one of the LO's moves, with what the assignment says unless m says it.
+func (s *step) move(name protocol.DeploymentName, m protocol.DeploymentStatus) bool {
+	m.Deployment = name
+	if d := s.r.Deployments[name]; d != nil {
+		if m.Digest == "" {
+			m.Digest, m.Attempt = d.Assigned.Digest, d.Assigned.Attempt
+		}
+		if m.State == lifecycle.RollingBack && d.Refused.Digest != "" {
+			m.Refused, m.Code, m.Message = d.Refused.Digest, d.Refused.Code, d.Refused.Message
+		}
+		m.App, m.AppVersion = d.Status.App, d.Status.AppVersion
+	}
+	if spec, ok := s.Specs(m.Digest); ok {
+		m.App, m.AppVersion = spec.App, spec.AppVersion
+	}
+	m, err := s.r.Move(m, s.Now)
+	if err != nil {
+		s.out.Faults = append(s.out.Faults, fmt.Errorf("move deployment %s on node %s: %w", name, s.r.Node, err))
+		return false
+	}
+	s.out.Changed = true
+	s.out.Moves = append(s.out.Moves, m)
+	return true
+}
+
+// wake asks for a Step at t, or earlier.
+func (s *step) wake(t time.Time) {
+	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
+		s.out.Wake = t
+	}
+}
+
+// finish numbers what was ordered, and words it for the node and the journal.
+func (s *step) finish() {
+	s.r.Forget(keepDeleted)
+	desired := protocol.NodeDesired{V: protocol.Version, Node: s.r.Node, Epoch: s.Epoch}
+	var print strings.Builder
+	for _, name := range s.r.Names() {
+		a := s.r.Deployments[name].Assigned
+		if a.Digest == "" {
+			continue
+		}
+		spec, ok := s.Specs(a.Digest)
+		if !ok {
+			// To leave it out would tell the node to remove it.
+			s.out.Faults = append(s.out.Faults, fmt.Errorf("order deployment %s on node %s: the spec %s is not in the LO's store", name, s.r.Node, a.Digest))
+		}
+		desired.Assignments = append(desired.Assignments, protocol.Assignment{
+			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: spec.Signature, Attempt: a.Attempt, Rollback: a.Rollback,
+		})
+		fmt.Fprintf(&print, "%s %s %d %t\n", name, a.Digest, a.Attempt, a.Rollback)
+	}
+	if ordered := protocol.DigestOf([]byte(print.String())); ordered != s.r.Ordered {
+		s.r.Ordered = ordered
+		s.r.Generation++
+		s.out.Ordered, s.out.Changed = true, true
+	}
+	desired.Generation = s.r.Generation
+	s.out.Desired = desired
+	for name := range s.fresh {
+		if d := s.r.Deployments[name]; d != nil {
+			d.Assigned.Generation = s.r.Generation
+		}
+	}
+	for i := range s.out.Moves {
+		m := &s.out.Moves[i]
+		m.Generation = s.r.Generation
+		if d := s.r.Deployments[m.Deployment]; d != nil && d.Status.State == m.State && d.Status.Actor == m.Actor {
+			d.Status.Generation = m.Generation
+		}
+		s.out.Facts = append(s.out.Facts, nodes.StatusFact(*m, s.Now))
+	}
+}

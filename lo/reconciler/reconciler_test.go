@@ -1,0 +1,481 @@
+package reconciler
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// world is one node under a hand-driven clock.
+type world struct {
+	t       *testing.T
+	now     time.Time
+	rec     *nodes.Record
+	desired map[protocol.DeploymentName]protocol.SiteEntry
+	missing map[protocol.Digest]bool
+	last    Output
+	seq     uint64
+	moves   []string
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		t: t, now: time.UnixMilli(1_700_000_000_000), rec: nodes.New("n1"),
+		desired: map[protocol.DeploymentName]protocol.SiteEntry{}, missing: map[protocol.Digest]bool{},
+	}
+	w.presence(true, "agent-1")
+	return w
+}
+
+func digest(version string) protocol.Digest {
+	if version == "" {
+		return ""
+	}
+	return protocol.DigestOf([]byte(version))
+}
+
+func (w *world) presence(online bool, agent string) {
+	out := w.rec.TakePresence(protocol.Presence{Online: online, Agent: agent}, w.now)
+	w.collect(out.Facts)
+}
+
+func (w *world) want(version string, change ...func(*protocol.SiteEntry)) {
+	e := protocol.SiteEntry{Deployment: "web", Digest: digest(version), Policy: protocol.Policy{Attempts: 2, BackoffMillis: 1000}}
+	for _, c := range change {
+		c(&e)
+	}
+	w.desired["web"] = e
+	w.step()
+}
+
+func (w *world) step() {
+	w.t.Helper()
+	w.last = Step(w.rec, Input{
+		Now: w.now, Epoch: "e", Desired: w.desired, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
+		Specs: func(d protocol.Digest) (Spec, bool) {
+			return Spec{Bytes: []byte(d), App: "app"}, d != "" && !w.missing[d]
+		},
+	})
+	for _, err := range w.last.Faults {
+		w.t.Error(err)
+	}
+	w.collect(w.last.Facts)
+}
+
+// pass lets time go by and steps.
+func (w *world) pass(d time.Duration) {
+	w.t.Helper()
+	w.now = w.now.Add(d)
+	w.step()
+}
+
+func (w *world) collect(facts []nodes.Fact) {
+	w.t.Helper()
+	for _, f := range facts {
+		if f.Event.Kind != protocol.StatusEvent {
+			continue
+		}
+		var m protocol.DeploymentStatus
+		if err := protocol.Unmarshal(f.Event.Body, &m); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := lifecycle.Check(m.From, m.State, m.Actor); err != nil {
+			w.t.Error(err)
+		}
+		if m.From != m.State {
+			w.moves = append(w.moves, string(m.Actor)+" "+string(m.State))
+		}
+	}
+}
+
+// report is the node's word on its assignment.
+func (w *world) report(state lifecycle.State, code protocol.Code) {
+	w.t.Helper()
+	w.seq++
+	m := protocol.DeploymentStatus{
+		V: 1, Node: "n1", Deployment: "web", Agent: w.rec.Agent, Seq: w.seq, Generation: w.last.Desired.Generation,
+		State: state, Actor: lifecycle.EN, Code: code,
+	}
+	if a, ok := w.assignment(); ok {
+		m.Digest, m.Attempt = a.Digest, a.Attempt
+	}
+	w.collect(w.rec.TakeReport(m, w.now).Facts)
+	w.step()
+}
+
+func (w *world) assignment() (protocol.Assignment, bool) {
+	for _, a := range w.last.Desired.Assignments {
+		if a.Deployment == "web" {
+			return a, true
+		}
+	}
+	return protocol.Assignment{}, false
+}
+
+func (w *world) expect(version string, attempt uint32, rollback bool) {
+	w.t.Helper()
+	a, ok := w.assignment()
+	if !ok && version == "" {
+		return
+	}
+	if a.Digest != digest(version) || a.Attempt != attempt || a.Rollback != rollback {
+		w.t.Errorf("assignment %s attempt %d rollback %t; want version %s attempt %d rollback %t", a.Digest.Short(), a.Attempt, a.Rollback, version, attempt, rollback)
+	}
+}
+
+func (w *world) expectMoves(want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.moves); diff != "" {
+		w.t.Errorf("moves (-want +got):\n%s", diff)
+	}
+	w.moves = nil
+}
+
+func (w *world) install(version string) {
+	w.t.Helper()
+	w.want(version)
+	w.report(lifecycle.Installed, "")
+	w.moves = nil
+}
+
+func retry(n uint32) func(*protocol.SiteEntry) { return func(e *protocol.SiteEntry) { e.Retry = n } }
+func rollback(e *protocol.SiteEntry)           { e.Rollback = true }
+func noRollback(e *protocol.SiteEntry)         { e.Policy.NoRollback = true }
+func attempts(n uint32) func(*protocol.SiteEntry) {
+	return func(e *protocol.SiteEntry) { e.Policy.Attempts = n }
+}
+
+func TestInstallAndRemove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want("1")
+	w.expect("1", 1, false)
+	w.expectMoves("LO PENDING", "LO INSTALLING")
+	w.report(lifecycle.Installed, "")
+	generation := w.last.Desired.Generation
+	w.step()
+	if w.last.Changed || w.last.Ordered || w.last.Desired.Generation != generation {
+		t.Errorf("a step with nothing to do changed something: %+v", w.last)
+	}
+	delete(w.desired, "web")
+	w.step()
+	w.expect("", 0, false)
+	w.report(lifecycle.Deleted, "")
+	w.expectMoves("EN INSTALLED", "LO DELETING", "EN DELETED")
+	w.want("1")
+	w.expect("1", 2, false)
+	w.expectMoves("LO PENDING", "LO INSTALLING")
+}
+
+func TestRetryBacksOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want("1", attempts(3))
+	w.report(lifecycle.Failed, protocol.ImageNotFound)
+	w.expect("1", 1, false)
+	first := w.last.Wake.Sub(w.now)
+	if first < 500*time.Millisecond || first > time.Second {
+		t.Errorf("first retry after %s, want between half and the whole of 1 s", first)
+	}
+	w.pass(first - time.Millisecond)
+	w.expect("1", 1, false)
+	w.pass(time.Millisecond)
+	w.expect("1", 2, false)
+	w.report(lifecycle.Failed, protocol.ImageNotFound)
+	if second := w.last.Wake.Sub(w.now); second < time.Second || second > 2*time.Second {
+		t.Errorf("second retry after %s, want between 1 s and 2 s", second)
+	}
+	w.pass(2 * time.Second)
+	w.expect("1", 3, false)
+	w.report(lifecycle.Failed, protocol.ImageNotFound)
+	w.pass(time.Hour)
+	w.expect("1", 3, false)
+	if !w.last.Wake.IsZero() {
+		t.Errorf("given up, but a wake-up at %s", w.last.Wake)
+	}
+	w.expectMoves("LO PENDING", "LO INSTALLING", "EN FAILED", "LO INSTALLING", "EN FAILED", "LO INSTALLING", "EN FAILED")
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	jitter := rand.New(rand.NewPCG(1, 1))
+	for n, most := range map[uint32]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 5: 160 * time.Second, 6: 5 * time.Minute, 1000: 5 * time.Minute} {
+		for range 100 {
+			if got := Backoff(10*time.Second, n, jitter); got < most/2 || got > most {
+				t.Fatalf("wait after attempt %d: %s, want %s to %s", n, got, most/2, most)
+			}
+		}
+	}
+}
+
+func TestAutoRollbackRefusesUntilChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.want("2", attempts(1))
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.expect("1", 2, true)
+	w.report(lifecycle.Installed, "")
+	w.expectMoves("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED")
+	if d := w.rec.Deployments["web"]; d.Refused.Digest != digest("2") || d.Status.Refused != digest("2") || d.Status.Code != protocol.StartFailed {
+		t.Errorf("the refusal is not shown: %+v", d)
+	}
+	w.pass(time.Hour)
+	w.expect("1", 2, true) // no flapping
+
+	w.want("2", attempts(1), retry(1))
+	w.expect("2", 2, false)
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.expect("1", 3, true)
+	w.report(lifecycle.Installed, "")
+	w.want("3", attempts(1))
+	w.expect("3", 1, false)
+	w.report(lifecycle.Installed, "")
+	w.expectMoves("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED", "LO UPDATING", "EN INSTALLED")
+}
+
+func TestNoRollback(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.want("2", attempts(1), noRollback)
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.pass(time.Hour)
+	w.expect("2", 1, false)
+	w.expectMoves("LO UPDATING", "EN FAILED")
+	w.want("2", attempts(1)) // the policy is no part of the version
+	w.expect("1", 2, true)
+}
+
+func TestRollbackFailsToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.want("2", attempts(1))
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.pass(24 * time.Hour)
+	w.expect("1", 2, true)
+	w.expectMoves("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN FAILED")
+	w.want("3")
+	w.expect("3", 1, false)
+	w.expectMoves("LO UPDATING")
+}
+
+func TestRollbackNeedsItsSpec(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.missing[digest("1")] = true
+	w.want("2", attempts(1))
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.expect("2", 1, false)
+	w.expectMoves("LO UPDATING", "EN FAILED")
+}
+
+func TestManualRollback(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.install("2")
+	w.want("1", rollback)
+	w.expect("1", 2, true)
+	w.report(lifecycle.Installed, "")
+	w.pass(time.Hour)
+	w.expectMoves("LO ROLLINGBACK", "EN INSTALLED")
+	w.want("1") // the flag alone changes nothing that runs
+	w.expect("1", 2, true)
+	w.expectMoves()
+}
+
+func TestCrashLoop(t *testing.T) {
+	t.Parallel()
+	t.Run("soon after the start counts on", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.install("1")
+		w.want("2")
+		w.report(lifecycle.Installed, "")
+		w.pass(time.Minute)
+		w.report(lifecycle.Failed, protocol.CrashLoop)
+		w.pass(time.Second)
+		w.report(lifecycle.Installed, "")
+		w.pass(time.Minute)
+		w.report(lifecycle.Failed, protocol.CrashLoop)
+		w.expect("1", 2, true)
+	})
+	t.Run("long after the start begins anew", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.install("1")
+		w.want("2", attempts(1))
+		w.report(lifecycle.Installed, "")
+		w.pass(time.Hour)
+		w.report(lifecycle.Failed, protocol.CrashLoop)
+		w.expect("2", 1, false)
+		w.pass(time.Second)
+		w.expect("2", 2, false)
+		w.expectMoves("LO UPDATING", "EN INSTALLED", "EN FAILED", "LO UPDATING")
+	})
+}
+
+func TestNodeLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want("1")
+	w.presence(false, "agent-1")
+	w.step()
+	if got := w.last.Wake.Sub(w.now); got != time.Minute {
+		t.Errorf("wake after %s, want the grace of 1 m", got)
+	}
+	w.pass(59 * time.Second)
+	if s := w.rec.State("web"); s != lifecycle.Installing {
+		t.Fatalf("state %s within the grace", s)
+	}
+	w.pass(time.Second)
+	if d := w.rec.Deployments["web"]; d.Status.State != lifecycle.Failed || d.Status.Code != protocol.NodeLost || !strings.Contains(d.Status.Message, "n1") {
+		t.Errorf("status %+v: want FAILED, node_lost, with the node's name", d.Status)
+	}
+	w.pass(time.Hour)
+	w.expect("1", 1, false)
+	w.presence(true, "agent-1")
+	w.step()
+	w.expect("1", 1, false) // it goes on with what it has
+	w.report(lifecycle.Installed, "")
+	w.expectMoves("LO PENDING", "LO INSTALLING", "LO FAILED", "LO INSTALLING", "EN INSTALLED")
+
+	w.presence(false, "agent-1")
+	w.pass(24 * time.Hour)
+	w.expectMoves() // what is INSTALLED stays so
+}
+
+func TestOfflineNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.presence(false, "agent-1")
+	w.want("2")
+	w.expect("2", 1, false) // it finds the order when it comes back
+	w.pass(time.Hour)
+	w.expectMoves()
+	w.presence(true, "agent-1")
+	w.step()
+	w.expectMoves("LO UPDATING")
+
+	v := newWorld(t)
+	v.presence(false, "agent-1")
+	v.want("1")
+	v.pass(time.Hour)
+	v.expectMoves("LO PENDING")
+	v.presence(true, "agent-1")
+	v.step()
+	v.expectMoves("LO INSTALLING")
+}
+
+func TestAgentInstalledAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.presence(true, "agent-2")
+	w.step()
+	w.expectMoves("LO PENDING", "LO INSTALLING")
+	w.expect("1", 1, false)
+	w.seq = 0 // it counts from the beginning
+	w.report(lifecycle.Installed, "")
+	w.expectMoves("EN INSTALLED")
+
+	delete(w.desired, "web")
+	w.step()
+	w.presence(true, "agent-3")
+	w.step()
+	w.expectMoves("LO DELETING")
+	w.pass(quietAfter)
+	w.expectMoves("EN DELETED")
+}
+
+func TestRemovedBeforeBegun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.presence(false, "agent-1")
+	w.want("1")
+	delete(w.desired, "web")
+	w.step()
+	w.pass(time.Hour)
+	w.expectMoves("LO PENDING", "LO DELETING") // nobody can say that it is gone
+	w.presence(true, "agent-1")
+	w.pass(quietAfter)
+	w.expectMoves("EN DELETED")
+}
+
+func TestRemovalFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	delete(w.desired, "web")
+	w.step()
+	w.report(lifecycle.Failed, protocol.EngineUnavailable)
+	w.pass(time.Hour)
+	w.expectMoves("LO DELETING", "EN FAILED") // the node tries on by itself
+	w.report(lifecycle.Deleted, "")
+	w.expectMoves("LO DELETING", "EN DELETED")
+}
+
+func TestDeployedAgainBeforeGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	delete(w.desired, "web")
+	w.step()
+	old := w.last.Desired.Generation
+	w.want("1")
+	w.expectMoves("LO DELETING", "LO PENDING", "LO INSTALLING")
+	w.expect("1", 2, false)
+	// The end of the removal was on its way.
+	w.seq++
+	out := w.rec.TakeReport(protocol.DeploymentStatus{
+		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Generation: old, State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: digest("1"), Attempt: 1,
+	}, w.now)
+	if !out.Stale {
+		t.Errorf("outcome %+v: want stale", out)
+	}
+}
+
+func TestReportsOfAnOlderOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want("1")
+	old, generation := digest("1"), w.last.Desired.Generation
+	w.want("2")
+	w.seq++
+	out := w.rec.TakeReport(protocol.DeploymentStatus{
+		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Generation: generation, State: lifecycle.Installed, Actor: lifecycle.EN, Digest: old, Attempt: 1,
+	}, w.now)
+	if !out.Stale || len(out.Facts) > 0 || w.rec.State("web") != lifecycle.Updating {
+		t.Errorf("outcome %+v, state %s", out, w.rec.State("web"))
+	}
+	// It was healthy, though, and so is a version to return to.
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.pass(time.Second)
+	w.report(lifecycle.Failed, protocol.StartFailed)
+	w.expect("1", 2, true)
+}
+
+func TestMissingSpecIsAFault(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rec := w.rec
+	out := Step(rec, Input{
+		Now: w.now, Desired: map[protocol.DeploymentName]protocol.SiteEntry{"web": {Deployment: "web", Digest: digest("1")}},
+		Specs: func(protocol.Digest) (Spec, bool) { return Spec{}, false }, Jitter: rand.New(rand.NewPCG(1, 1)),
+	})
+	if len(out.Faults) == 0 || !strings.Contains(out.Faults[0].Error(), "web") {
+		t.Errorf("faults %v: want one that names the deployment", out.Faults)
+	}
+}

@@ -1,0 +1,138 @@
+package lo
+
+import (
+	"context"
+	"time"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// take is called for each message of a node, and each last will, before it is
+// acknowledged: when it returns nil, what must not be lost is on disk.
+func (s *site) take(ctx context.Context, _ broker.Identity, m broker.Message) error {
+	t, err := topic.Parse(m.Topic)
+	if err != nil {
+		return protocol.Errorf(protocol.Invalid, "%w", err)
+	}
+	now := time.Now()
+	switch t.Kind { //nolint:exhaustive // the others are no topics that a node publishes on
+	case topic.NodeOnline:
+		var p protocol.Presence
+		if err := protocol.Unmarshal(m.Payload, &p); err != nil {
+			return err
+		}
+		return s.takePresence(ctx, t.Node, p, now)
+	case topic.Inventory:
+		var inv protocol.Inventory
+		if err := protocol.Unmarshal(m.Payload, &inv); err != nil {
+			return err
+		}
+		if inv.Node != t.Node {
+			return protocol.Errorf(protocol.Invalid, "inventory of node %q arrived on the topic of node %q", inv.Node, t.Node)
+		}
+		return s.takeInventory(ctx, t.Node, inv, now)
+	case topic.Status:
+		var st protocol.DeploymentStatus
+		if err := protocol.Unmarshal(m.Payload, &st); err != nil {
+			return err
+		}
+		if st.Node != t.Node || string(st.Deployment) != t.Tail {
+			return protocol.Errorf(protocol.Invalid, "status of deployment %q on node %q arrived on topic %s", st.Deployment, st.Node, m.Topic)
+		}
+		return s.takeReport(ctx, st, now)
+	case topic.Heartbeat:
+		var h protocol.Heartbeat
+		if err := protocol.Unmarshal(m.Payload, &h); err != nil {
+			return err
+		}
+		n := s.node(t.Node)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.beat, n.beatAt = h, now
+		return nil
+	case topic.Data:
+		return nil // stays at the site, for whoever subscribed
+	default:
+		return protocol.Errorf(protocol.Denied, "topic %s is not for nodes to publish on", m.Topic)
+	}
+}
+
+func (s *site) takePresence(ctx context.Context, id protocol.NodeID, p protocol.Presence, now time.Time) error {
+	n := s.node(id)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rec := n.rec.Clone()
+	out := rec.TakePresence(p, now)
+	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+		return err
+	}
+	n.seen = n.seen || p.Online
+	if len(out.Facts) > 0 {
+		s.log.InfoContext(ctx, "node presence changed", "node_id", id, "online", p.Online, "agent_version", p.Version)
+	}
+	s.pokeAll()
+	return nil
+}
+
+func (s *site) takeInventory(ctx context.Context, id protocol.NodeID, inv protocol.Inventory, now time.Time) error {
+	n := s.node(id)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rec := n.rec.Clone()
+	out := rec.TakeInventory(inv, now)
+	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+		return err
+	}
+	if out.Changed {
+		s.pokeAll()
+	}
+	return nil
+}
+
+func (s *site) takeReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
+	n := s.node(m.Node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	from := n.rec.State(m.Deployment)
+	rec := n.rec.Clone()
+	out := rec.TakeReport(m, now)
+	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+		return err
+	}
+	s.counts.reports.WithLabelValues(outcome(out)).Inc()
+	switch {
+	case out.Anomaly:
+		s.log.WarnContext(ctx, "report does not fit the lifecycle; it is passed on as an anomaly", "node_id", m.Node, "deployment_id", m.Deployment,
+			"from", string(from), "to", string(m.State), "actor", string(m.Actor))
+	case from != m.State && !out.Stale && !out.Duplicate:
+		s.logMove(ctx, m, from)
+	}
+	if out.Changed {
+		s.poke(m.Node)
+	}
+	return nil
+}
+
+// logMove writes the one line that each move of a deployment gets.
+func (s *site) logMove(ctx context.Context, m protocol.DeploymentStatus, from lifecycle.State) {
+	s.log.InfoContext(ctx, "deployment moved", "node_id", m.Node, "deployment_id", m.Deployment, "from", string(from), "to", string(m.State),
+		"actor", string(m.Actor), "attempt", m.Attempt, "digest", m.Digest.Short(), "code", string(m.Code), "message", m.Message)
+}
+
+// outcome names what a report led to, for the metric.
+func outcome(out nodes.Outcome) string {
+	switch {
+	case out.Duplicate:
+		return "duplicate"
+	case out.Stale:
+		return "stale"
+	case out.Anomaly:
+		return "anomaly"
+	default:
+		return "taken"
+	}
+}

@@ -1,0 +1,87 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// BenchmarkDrain sends a backlog of status events to a receiver that only notes
+// the position: what is left is the reading, packing and trimming of the site.
+func BenchmarkDrain(b *testing.B) {
+	for _, depth := range []int{1_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
+			j, err := journal.Open(b.TempDir(), journal.Options{MaxBytes: 8 << 30, SegmentBytes: 16 << 20})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer j.Close()
+			var u *Uplink
+			bytes := 0
+			at := uint64(0)
+			u = New(Options{
+				Journal: j, Site: "plant", Snapshot: func() protocol.Snapshot { return protocol.Snapshot{} },
+				Window: 1, // Publish is a call here and not a link
+				Publish: func(_ context.Context, _ string, payload []byte) error {
+					bytes += len(payload)
+					var batch protocol.Batch
+					if err := protocol.Unmarshal(payload, &batch); err != nil {
+						return err
+					}
+					if batch.Count > 0 {
+						at = batch.First + uint64(batch.Count) - 1
+					}
+					u.Ack(protocol.Ack{V: protocol.Version, Epoch: batch.Epoch, Seq: at})
+					return nil
+				},
+			})
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error)
+			go func() { done <- u.Run(ctx) }()
+			sent := 0
+			for b.Loop() {
+				b.StopTimer()
+				u.Connected(false)
+				appendStatuses(b, j, depth)
+				b.StartTimer()
+				u.Connected(true)
+				for j.Trimmed() < j.Last() {
+					<-time.After(100 * time.Microsecond)
+				}
+				sent += depth
+			}
+			b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric(float64(bytes)/float64(sent), "wire-B/event")
+			cancel()
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+func appendStatuses(b *testing.B, j *journal.Journal, n int) {
+	b.Helper()
+	for n > 0 {
+		entries := make([]journal.Entry, min(n, 1000))
+		for i := range entries {
+			entries[i] = journal.Entry{Class: journal.Event, Body: protocol.Marshal(protocol.Event{
+				UnixMillis: int64(1_700_000_000_000 + n*7 + i), Kind: protocol.StatusEvent, Node: protocol.NodeID(fmt.Sprintf("gateway-%d", i%100)),
+				Body: protocol.Marshal(protocol.DeploymentStatus{
+					V: protocol.Version, Node: protocol.NodeID(fmt.Sprintf("gateway-%d", i%100)), Deployment: "line-controller", Agent: "5f1c9a", Seq: uint64(n + i),
+					From: lifecycle.Installing, State: lifecycle.Installing, Actor: lifecycle.EN, Digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+					App: "line-controller", AppVersion: "1.2.3", Attempt: 1, Phase: protocol.Pulling, PulledBytes: uint64(i * 1000),
+				}),
+			})}
+		}
+		if _, err := j.Append(context.Background(), entries...); err != nil {
+			b.Fatal(err)
+		}
+		n -= len(entries)
+	}
+}

@@ -1,0 +1,77 @@
+package up
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/internal/privatecontainerd"
+	"github.com/colonyfleet/colony/lo"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// keepAlive is that of all connections: on one machine a peer that hangs should
+// be found soon.
+const keepAlive = 10 * time.Second
+
+func (s *supervisor) coConfig() co.Options {
+	o := co.DefaultOptions()
+	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT = s.dir.sub("co"), s.opts.DatabaseURL, s.opts.HTTPAddr, s.opts.COMQTTAddr
+	o.Git.Remote, o.Git.Interval, o.RegistryHost, o.PresenceGrace = s.opts.GitRemote, time.Second, RegistryHost, keepAlive*3/2
+	return o
+}
+
+func (s *supervisor) loConfig() lo.Options {
+	o := lo.DefaultOptions()
+	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.opts.Site), s.dir.sub("lo"), s.opts.LOMQTTAddr, s.opts.LOHTTPAddr
+	o.CO.MQTT, o.CO.HTTP, o.CO.KeepAlive = []string{"tcp://" + dialable(s.opts.COMQTTAddr)}, "http://"+dialable(s.opts.HTTPAddr), keepAlive
+	o.PresenceGrace = keepAlive * 3 / 2
+	return o
+}
+
+func (s *supervisor) enConfig() en.Options {
+	o, c := en.DefaultOptions(), s.engineOptions()
+	o.Site, o.Node, o.Labels, o.StateDir = protocol.SiteID(s.opts.Site), protocol.NodeID(s.opts.Node), s.opts.Labels, s.dir.sub("en")
+	o.LO.MQTT, o.LO.KeepAlive = []string{"tcp://" + dialable(s.opts.LOMQTTAddr)}, keepAlive
+	o.Engine.Containerd, o.Engine.StateDir = c.Address, c.StateDir
+	o.Engine.Mirror, o.Engine.MirrorOnly = "http://"+dialable(s.opts.LOHTTPAddr), true
+	return o
+}
+
+// engineOptions are the container engine's, as the agent has them.
+func (s *supervisor) engineOptions() containerd.Options {
+	o := containerd.DefaultOptions()
+	o.Address, o.StateDir = s.opts.Containerd, s.dir.sub("en", "engine")
+	if o.Address == "" {
+		o.Address = privatecontainerd.Socket(s.dir.sub("containerd"))
+	}
+	return o
+}
+
+// writeConfig writes the configuration file of a role. It holds no secret but the
+// database's URL, and only root may read it.
+func (s *supervisor) writeConfig(role string, options any) (string, error) {
+	b, err := configfile.Marshal(options)
+	if err != nil {
+		return "", err
+	}
+	path := s.dir.sub("config", role+".yaml")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return "", fmt.Errorf("write configuration: %w", err)
+	}
+	return path, nil
+}
+
+// dialable turns an address to listen on into one to connect to.
+func dialable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return addr
+}

@@ -1,0 +1,73 @@
+package up
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// detachedEnv marks the process that Detach starts.
+const detachedEnv = "COLONY_DETACHED"
+
+// Detach starts this program again as `colony up` in a session of its own, shows
+// its progress, and returns once the fleet is up, or with an error where it does
+// not come up.
+func Detach(ctx context.Context, o Options) error {
+	if os.Getenv(detachedEnv) != "" {
+		// Nobody reads the pipe once the fleet is up; writing to it must not kill us.
+		signal.Ignore(syscall.SIGPIPE)
+		return Run(ctx, o)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	defer r.Close()
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), detachedEnv+"=1")
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := errors.Join(cmd.Start(), w.Close()); err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	up := make(chan bool, 1)
+	go func() { up <- relay(r, o.Out) }()
+	select {
+	case ok := <-up:
+		if ok {
+			return cmd.Process.Release()
+		}
+		if err := cmd.Wait(); err != nil {
+			return fmt.Errorf("it did not come up: %w", err)
+		}
+		return errors.New("it ended before it was up")
+	case <-ctx.Done():
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+	}
+}
+
+// relay shows what the fleet says until it is up and has said where to look, and
+// reports whether it came that far.
+func relay(r io.Reader, out io.Writer) bool {
+	up := false
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		fmt.Fprintln(out, lines.Text())
+		up = up || strings.HasPrefix(lines.Text(), Ready)
+		if up && strings.Contains(lines.Text(), "events -f") {
+			fmt.Fprintln(out, "\nIt runs in the background; stop it with: colony down --state-dir …")
+			return true
+		}
+	}
+	return false
+}

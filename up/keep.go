@@ -1,0 +1,137 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// A part is one running process of the fleet: a tier, PostgreSQL or containerd.
+type part interface {
+	PID() int
+	Done() <-chan struct{}          // closed when it ended
+	Err() error                     // why it ended; valid after Done
+	Stop(ctx context.Context) error // asks it to end and waits; kills it when ctx ends
+}
+
+// A keeper starts a part and starts it again whenever it ends, until it is stopped.
+type keeper struct {
+	name   string
+	start  func(context.Context) (part, error)
+	pidDir string
+	log    *slog.Logger
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+	failed chan error // the latest reason of an end, capacity 1
+}
+
+const (
+	firstRestart = 100 * time.Millisecond
+	lastRestart  = 5 * time.Second
+	calm         = 20 * time.Second // a part that ran this long starts over with the first delay
+	stopGrace    = 20 * time.Second
+)
+
+var errUnasked = errors.New("it ended without being asked to")
+
+// keep starts the part. An error means that it could not be started even once;
+// afterwards it is kept running until stop.
+func (k *keeper) keep(ctx context.Context) error {
+	p, err := k.start(ctx)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", k.name, err)
+	}
+	ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	k.ended = make(chan struct{})
+	k.failed = make(chan error, 1)
+	go func() {
+		defer close(k.ended)
+		k.loop(ctx, p)
+	}()
+	return nil
+}
+
+func (k *keeper) loop(ctx context.Context, p part) {
+	delay := firstRestart
+	for {
+		if p != nil {
+			if !k.watch(ctx, p, &delay) {
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, lastRestart)
+		var err error
+		if p, err = k.start(ctx); err != nil {
+			p = nil
+			k.log.WarnContext(ctx, "part did not start, it is tried again", "name", k.name, "err", err, "delay", delay.String())
+			k.tell(err)
+		}
+	}
+}
+
+// watch waits until p ends and reports true, or stops it because ctx ended.
+func (k *keeper) watch(ctx context.Context, p part, delay *time.Duration) (again bool) {
+	began := time.Now()
+	pidFile := filepath.Join(k.pidDir, k.name+".pid")
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(p.PID())+"\n"), 0o644); err != nil {
+		k.log.WarnContext(ctx, "pid file not written", "name", k.name, "err", err)
+	}
+	defer os.Remove(pidFile)
+	select {
+	case <-p.Done():
+		if time.Since(began) > calm {
+			*delay = firstRestart
+		}
+		err := p.Err()
+		if err == nil {
+			err = errUnasked
+		}
+		k.log.WarnContext(ctx, "part ended, it is started again", "name", k.name, "err", err, "delay", delay.String())
+		k.tell(err)
+		k.end(ctx, p) // it lets go of what it holds, such as its lock
+		return true
+	case <-ctx.Done():
+		k.end(ctx, p)
+		return false
+	}
+}
+
+func (k *keeper) end(ctx context.Context, p part) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	if err := p.Stop(ctx); err != nil {
+		k.log.WarnContext(ctx, "part did not stop cleanly", "name", k.name, "err", err)
+	}
+}
+
+// tell keeps the latest reason for those who wait for the part to become ready.
+func (k *keeper) tell(err error) {
+	select {
+	case <-k.failed:
+	default:
+	}
+	select {
+	case k.failed <- fmt.Errorf("%s: %w", k.name, err):
+	default:
+	}
+}
+
+// stop ends the part and waits until it is gone.
+func (k *keeper) stop() {
+	if k.cancel == nil {
+		return
+	}
+	k.cancel()
+	<-k.ended
+}

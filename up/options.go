@@ -1,0 +1,108 @@
+// Package up runs all of Colony on one machine: CO, LO and EN as processes of
+// their own under one supervisor, with a private PostgreSQL and a private
+// containerd, a sample registry and a sample deployment. It is the home profile,
+// the demonstration and the base of the end-to-end tests.
+package up
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Options say where and how a fleet of one machine runs.
+type Options struct {
+	// StateDir holds everything: databases, journals, images, volumes, logs, pids.
+	StateDir string
+	Site     string
+	Node     string
+	// Labels of the node, key=value.
+	Labels map[string]string
+
+	HTTPAddr   string // of the CO: API, OCI registry, metrics
+	COMQTTAddr string // where LOs connect
+	LOMQTTAddr string // where ENs connect
+	LOHTTPAddr string // of the LO: image cache, metrics, status
+
+	// DatabaseURL names an existing PostgreSQL; empty: a private one is started.
+	DatabaseURL string
+	// Containerd is the socket of an existing containerd; empty: a private one is started.
+	Containerd string
+	// GitRemote is the deployments repo; empty: a bare repository below StateDir.
+	GitRemote string
+
+	// Samples is the folder of the sample applications, SampleBinaries that of
+	// their programs. Empty: no samples.
+	Samples        string
+	SampleBinaries string
+	// SampleParameters are set in the sample that is deployed.
+	SampleParameters map[string]any
+
+	// Program is the colony executable that the roles run; Agent is colony-en.
+	// Empty: this program, and the colony-en beside it or this program's role en.
+	Program string
+	Agent   string
+
+	LogLevel string
+	Version  string
+	Out      io.Writer
+}
+
+// DefaultOptions returns the options of a fleet on loopback.
+func DefaultOptions() Options {
+	return Options{
+		StateDir: "/var/lib/colony", Site: "local", Node: "gateway-1", Labels: map[string]string{"role": "gateway"},
+		HTTPAddr: "127.0.0.1:8080", COMQTTAddr: "127.0.0.1:1884", LOMQTTAddr: "127.0.0.1:1883", LOHTTPAddr: "127.0.0.1:8081",
+		LogLevel: "info", Out: os.Stdout,
+	}
+}
+
+// Validate returns all faults of the options.
+func (o Options) Validate() error {
+	var errs []error
+	if o.StateDir == "" || !filepath.IsAbs(o.StateDir) {
+		errs = append(errs, fmt.Errorf("state directory %q: want an absolute path", o.StateDir))
+	}
+	if _, err := protocol.ParseSiteID(o.Site); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := protocol.ParseNodeID(o.Node); err != nil {
+		errs = append(errs, err)
+	}
+	for name, addr := range o.addresses() {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("%s %q: want host:port", name, addr))
+		}
+	}
+	if os.Geteuid() != 0 && o.Containerd == "" {
+		errs = append(errs, errors.New("running containers needs root: run this as root, or name a containerd that you may use with --containerd"))
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) addresses() map[string]string {
+	return map[string]string{"--http": o.HTTPAddr, "--co-mqtt": o.COMQTTAddr, "--lo-mqtt": o.LOMQTTAddr, "--lo-http": o.LOHTTPAddr}
+}
+
+// checkPorts makes sure that nobody else listens where the fleet wants to.
+func (o Options) checkPorts() error {
+	var errs []error
+	for name, addr := range o.addresses() {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w: something else listens there; choose another with %s", name, addr, err, name))
+			continue
+		}
+		_ = l.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// RegistryHost is the name under which packages and images of the CO's own
+// registry are referred to.
+const RegistryHost = "registry.colony"

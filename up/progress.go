@@ -1,0 +1,55 @@
+package up
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// A progress tells a person what goes on: one line per step, with how long it took.
+type progress struct {
+	mu    sync.Mutex
+	out   io.Writer
+	began time.Time
+	step  string
+}
+
+func newProgress(out io.Writer) *progress { return &progress{out: out} }
+
+// begin announces a step.
+func (p *progress) begin(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step, p.began = fmt.Sprintf(format, args...), time.Now()
+	fmt.Fprintf(p.out, "  %-58s", p.step+" ...")
+}
+
+// done says that the step succeeded.
+func (p *progress) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, " ok  %5.1f s\n", time.Since(p.began).Seconds())
+	p.step = ""
+}
+
+// run announces a step, does it and says how it went.
+func (p *progress) run(what string, step func() error) error {
+	p.begin("%s", what)
+	if err := step(); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		fmt.Fprintln(p.out, " FAILED")
+		p.step = ""
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	p.done()
+	return nil
+}
+
+// say writes a line of its own.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, format+"\n", args...)
+}

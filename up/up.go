@@ -1,0 +1,364 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/internal/privatecontainerd"
+	"github.com/colonyfleet/colony/internal/privatepg"
+)
+
+// Ready is the line that says that the fleet works, for those who wait for it.
+const Ready = "Colony is up"
+
+// A supervisor runs one fleet.
+type supervisor struct {
+	opts  Options
+	dir   *stateDir
+	say   *progress
+	log   *slog.Logger
+	spawn *spawner
+	kept  []*keeper // in the order of starting
+	logs  []*logFile
+}
+
+// Run runs the fleet until ctx ends, then stops all of it. It returns an error
+// where a part does not come up, or does not stop.
+func Run(ctx context.Context, o Options) (err error) {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	dir, err := openStateDir(o.StateDir)
+	if err != nil {
+		return err
+	}
+	s := &supervisor{opts: o, dir: dir, say: newProgress(o.Out), spawn: newSpawner()}
+	defer func() {
+		s.spawn.close()
+		for _, l := range s.logs {
+			err = errors.Join(err, l.Close())
+		}
+		err = errors.Join(err, dir.close())
+	}()
+	l, err := s.openLog("up")
+	if err != nil {
+		return err
+	}
+	s.log = slog.New(slog.NewJSONHandler(l, nil))
+	if err := o.checkPorts(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.start(ctx); err != nil {
+		stopErr := s.stop()
+		if ctx.Err() != nil {
+			return stopErr
+		}
+		return errors.Join(err, fmt.Errorf("the logs are in %s", dir.sub("logs")), stopErr)
+	}
+	s.guide(time.Since(began))
+	<-ctx.Done()
+	return s.stop()
+}
+
+func (s *supervisor) openLog(name string) (*logFile, error) {
+	l, err := openLog(s.dir.sub("logs", name+".log"))
+	if err == nil {
+		s.logs = append(s.logs, l)
+	}
+	return l, err
+}
+
+// start brings the parts up in the order in which they need each other.
+func (s *supervisor) start(ctx context.Context) error {
+	s.say.say("Colony %s in %s", s.opts.Version, s.opts.StateDir)
+	steps := []struct {
+		what string
+		skip bool
+		do   func(context.Context) error
+	}{
+		{"start PostgreSQL", s.opts.DatabaseURL != "", s.startPostgres},
+		{"start containerd", s.opts.Containerd != "", s.startContainerd},
+		{"prepare the deployments repo", s.opts.GitRemote != "", s.prepareRepo},
+		{"start the Central Orchestrator", false, s.startCO},
+		{"start the Local Orchestrator of site " + s.opts.Site, false, s.startLO},
+		{"start the agent of node " + s.opts.Node, false, s.startEN},
+		{"wait for the node to be online", false, s.waitNode},
+		{"build and push the sample images and components", s.opts.Samples == "", s.opts.pushSamples},
+		{"import the sample registry", s.opts.Samples == "", s.importSamples},
+		{"deploy " + sampleApp + " and wait until it is INSTALLED", s.opts.Samples == "", s.runSample},
+	}
+	for _, step := range steps {
+		if step.skip {
+			continue
+		}
+		if err := s.say.run(step.what, func() error { return step.do(ctx) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends the parts, the last started first. The containers of a private
+// containerd end with it, and what they mounted and attached goes.
+func (s *supervisor) stop() error {
+	s.say.say("\nstopping ...")
+	var err error
+	for i := len(s.kept) - 1; i >= 0; i-- {
+		k := s.kept[i]
+		if k.name == "containerd" {
+			err = s.stopContainers()
+		}
+		k.stop()
+	}
+	if s.opts.Containerd == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, privatecontainerd.Purge(ctx, s.dir.sub("containerd")))
+	}
+	if err == nil {
+		s.say.say("stopped; the state is kept in %s", s.opts.StateDir)
+	}
+	return err
+}
+
+// stopContainers ends what the agent left running. Volumes stay.
+func (s *supervisor) stopContainers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	o := s.engineOptions()
+	o.Logger = s.log
+	e, err := containerd.New(o)
+	if err != nil {
+		return fmt.Errorf("stop containers: %w", err)
+	}
+	defer e.Close()
+	if err := e.Halt(ctx); err != nil {
+		return fmt.Errorf("stop containers: %w", err)
+	}
+	return nil
+}
+
+// keep adds a part and starts it.
+func (s *supervisor) keep(ctx context.Context, name string, start func(context.Context) (part, error)) (*keeper, error) {
+	k := &keeper{name: name, start: start, pidDir: s.dir.sub("run"), log: s.log}
+	if err := k.keep(ctx); err != nil {
+		return nil, err
+	}
+	s.kept = append(s.kept, k)
+	return k, nil
+}
+
+func (s *supervisor) startPostgres(ctx context.Context) error {
+	_, err := s.keep(ctx, "postgres", func(ctx context.Context) (part, error) {
+		c, err := privatepg.Start(ctx, privatepg.Options{Dir: s.dir.sub("postgres"), DieWithParent: true, Logger: s.log})
+		if err != nil {
+			return nil, err
+		}
+		s.opts.DatabaseURL = c.URL("postgres")
+		return c, nil
+	})
+	return err
+}
+
+func (s *supervisor) startContainerd(ctx context.Context) error {
+	_, err := s.keep(ctx, "containerd", func(ctx context.Context) (part, error) {
+		d, err := privatecontainerd.Start(ctx, privatecontainerd.Options{Dir: s.dir.sub("containerd"), DieWithParent: true, Logger: s.log})
+		if err != nil {
+			return nil, err
+		}
+		return daemon{d}, nil
+	})
+	return err
+}
+
+// daemon is a private containerd as a part: its log says why it ended.
+type daemon struct{ *privatecontainerd.Daemon }
+
+// Err returns nil: an end that nobody asked for speaks for itself.
+func (daemon) Err() error { return nil }
+
+func (s *supervisor) prepareRepo(ctx context.Context) error {
+	s.opts.GitRemote = s.dir.sub("git", "deployments.git")
+	if err := os.MkdirAll(filepath.Dir(s.opts.GitRemote), 0o755); err != nil {
+		return err
+	}
+	return gitops.InitBare(ctx, s.opts.GitRemote, "main")
+}
+
+// startTier writes the configuration of a tier and keeps its process running.
+func (s *supervisor) startTier(ctx context.Context, role string, config any) (*keeper, error) {
+	path, err := s.writeConfig(role, config)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.openLog(role)
+	if err != nil {
+		return nil, err
+	}
+	program, args, err := s.opts.command(role)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, "--config", path, "--log-level", s.opts.LogLevel)
+	return s.keep(ctx, role, func(context.Context) (part, error) { return startChild(s.spawn, l, program, args...) })
+}
+
+// command returns the program of a role. The agent is colony-en where it lies
+// beside this program: the same small binary that gateways run.
+func (o Options) command(role string) (program string, args []string, err error) {
+	program = o.Program
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return "", nil, fmt.Errorf("find this program: %w", err)
+		}
+	}
+	if role != "en" {
+		return program, []string{role}, nil
+	}
+	agent := o.Agent
+	if agent == "" {
+		agent = filepath.Join(filepath.Dir(program), "colony-en")
+	}
+	if _, err := os.Stat(agent); err != nil && o.Agent == "" {
+		return program, []string{role}, nil
+	}
+	return agent, nil, nil
+}
+
+func (s *supervisor) startCO(ctx context.Context) error {
+	k, err := s.startTier(ctx, "co", s.coConfig())
+	if err != nil {
+		return err
+	}
+	return s.wait(ctx, k, time.Minute, func(ctx context.Context) error { return get(ctx, s.opts.HTTPAddr, "/readyz") })
+}
+
+func (s *supervisor) startLO(ctx context.Context) error {
+	k, err := s.startTier(ctx, "lo", s.loConfig())
+	if err != nil {
+		return err
+	}
+	return s.wait(ctx, k, time.Minute, func(ctx context.Context) error { return get(ctx, s.opts.LOHTTPAddr, "/readyz") })
+}
+
+func (s *supervisor) startEN(ctx context.Context) error {
+	_, err := s.startTier(ctx, "en", s.enConfig())
+	return err
+}
+
+func (s *supervisor) waitNode(ctx context.Context) error {
+	return s.wait(ctx, s.kept[len(s.kept)-1], time.Minute, s.opts.nodeOnline)
+}
+
+func (s *supervisor) importSamples(ctx context.Context) error {
+	source, err := s.opts.sampleRegistry(ctx, s.dir.sub("git", "apps"))
+	if err != nil {
+		return err
+	}
+	return s.opts.importSamples(ctx, "file://"+source)
+}
+
+func (s *supervisor) runSample(ctx context.Context) error {
+	if err := s.opts.deploySample(ctx); err != nil {
+		return err
+	}
+	return s.wait(ctx, nil, 2*time.Minute, s.opts.sampleInstalled)
+}
+
+// wait calls check until it returns nil. It gives up after the given time, or
+// when the part ended several times meanwhile.
+func (s *supervisor) wait(ctx context.Context, k *keeper, within time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	var failed chan error
+	if k != nil {
+		failed = k.failed
+	}
+	ends := 0
+	for {
+		last := check(ctx)
+		if last == nil {
+			return nil
+		}
+		select {
+		case err := <-failed:
+			if ends++; ends == 3 {
+				return fmt.Errorf("it ended again and again: %w: see its log in %s", err, s.dir.sub("logs", k.name+".log"))
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", within, last)
+		case <-tick.C:
+		}
+	}
+}
+
+// get succeeds where an HTTP GET is answered with 200.
+func get(ctx context.Context, addr, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s says %s", path, resp.Status)
+	}
+	return nil
+}
+
+// guide says where to look and what to try.
+func (s *supervisor) guide(took time.Duration) {
+	o := s.opts
+	s.say.say("\n%s, after %.1f s. It runs until Ctrl-C.\n", Ready, took.Seconds())
+	s.say.say("  API         http://%s/api/v1   (OpenAPI: http://%s/openapi.json)", o.HTTPAddr, o.HTTPAddr)
+	s.say.say("  metrics     http://%s/metrics and http://%s/metrics", o.HTTPAddr, o.LOHTTPAddr)
+	s.say.say("  MQTT        CO %s, LO of %s %s", o.COMQTTAddr, o.Site, o.LOMQTTAddr)
+	s.say.say("  git         %s", o.GitRemote)
+	s.say.say("  logs        %s", s.dir.sub("logs"))
+	if o.Samples != "" {
+		s.say.say("  sample      http://127.0.0.1:%v/", o.samplePort())
+	}
+	program := "colony"
+	if exe, err := os.Executable(); err == nil {
+		program = exe
+	}
+	if rel, err := filepath.Rel(cwd(), program); err == nil && len(rel) < len(program) {
+		program = rel
+	}
+	env := ""
+	if o.HTTPAddr != DefaultOptions().HTTPAddr {
+		env = "COLONY_URL=http://" + o.HTTPAddr + " "
+	}
+	s.say.say("\nTry, in another terminal:\n")
+	for _, args := range []string{
+		"status", "node list", "deployment show " + o.Site + "/" + sampleApp,
+		"deploy " + sampleApp + "@1.1.0 --site " + o.Site + " --set addressee=Factory --wait",
+		"deploy " + sampleApp + "@1.2.0-exits --site " + o.Site + " --wait      # fails on purpose, and is rolled back",
+		"deployment history " + o.Site + "/" + sampleApp, "events -f",
+	} {
+		s.say.say("  %s%s %s", env, program, args)
+	}
+	s.say.say("")
+}
+
+func cwd() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "/"
+	}
+	return dir
+}
