@@ -130,16 +130,17 @@ A directory is read by the CO: it must be on the CO's machine.`,
 func importErr(r api.ImportAnswer) error {
 	var all []error
 	for _, p := range r.Results {
-		if p.Error == "" && len(p.Problems) == 0 {
+		if len(p.Problems) == 0 {
 			continue
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s: not imported", p.Path)
-		if p.Error != "" {
-			b.WriteString(": " + p.Error)
-		}
 		for _, q := range p.Problems {
-			fmt.Fprintf(&b, "\n  line %d: %s: %s", q.Line, q.Path, q.Message)
+			b.WriteString("\n  ")
+			if q.Line > 0 {
+				fmt.Fprintf(&b, "line %d: ", q.Line)
+			}
+			b.WriteString(q.Path + ": " + q.Message)
 		}
 		all = append(all, errors.New(b.String()))
 	}

@@ -243,7 +243,6 @@ func (c *CO) startHTTP(context.Context) error {
 		},
 		Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
 	})
-	c.run("event feed", func(ctx context.Context) { c.api.Run(ctx, c.store.Listen(ctx)) })
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", c.registry)
 	mux.Handle("/", c.api)
@@ -263,6 +262,8 @@ func (c *CO) startHTTP(context.Context) error {
 		<-served
 		return err
 	})
+	// Stopped before the server, so that open event streams end and do not hold it.
+	c.run("event feed", func(ctx context.Context) { c.api.Run(ctx, c.store.Listen(ctx)) })
 	return nil
 }
 

@@ -1,60 +1,79 @@
 package en_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/containerdtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// spec makes an assignment of deployment "app": a server with a probe, and a
+// realVersion makes an assignment of deployment "app": a server with a probe, and a
 // second one that waits for it.
-func realVersion(image, text string, attempt uint32, command ...string) protocol.Assignment {
+// Their processes have the given mark among their arguments.
+func realVersion(image, mark string, command ...string) protocol.Assignment {
+	restart := protocol.Restart{}
 	if command == nil {
-		command = []string{"serve", "8080", text}
-	}
-	restart := protocol.Restart{Policy: protocol.RestartAlways}
-	if command[0] == "exit" {
-		restart = protocol.Restart{}
+		command, restart.Policy = []string{"serve", "8080", mark}, protocol.RestartAlways
 	}
 	spec := protocol.Marshal(protocol.DeploymentSpec{
-		V: 1, ID: "9f3c2d1e-0000-4000-8000-000000000001", Deployment: "app", App: "com.example.app", AppVersion: text,
+		V: 1, ID: "9f3c2d1e-0000-4000-8000-000000000001", Deployment: "app", App: "com.example.app", AppVersion: "1",
 		Components: []protocol.Component{{Name: "main", TimeoutMillis: 30_000, Containers: []protocol.Container{
 			{
 				Name: "web", Image: image, Command: command, Restart: restart,
 				Health: &protocol.Health{HTTP: "/", Port: 8080, IntervalMillis: 1000},
 			},
 			{
-				Name: "side", Image: image, Command: []string{"wait"}, Restart: protocol.Restart{Policy: protocol.RestartAlways},
+				Name: "side", Image: image, Command: []string{"wait", mark}, Restart: protocol.Restart{Policy: protocol.RestartAlways},
 				Health:    &protocol.Health{Command: []string{"/toolbox", "get", "http://web:8080/"}, IntervalMillis: 1000},
 				DependsOn: []protocol.Dependency{{Container: "web", Condition: protocol.ServiceHealthy}},
 			},
 		}}},
 	})
-	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: attempt}
+	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: 1}
 }
 
-// started reads when the containers' present processes were started, by name.
-func started(t *testing.T, s *site, digest protocol.Digest, min int) map[string]string {
+// processes finds the processes whose arguments hold a word, with their ids.
+func processes(t *testing.T, word string) []string {
 	t.Helper()
-	_ = min
-	m := wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool {
-		return m.State == lifecycle.Installed && m.Digest == digest
-	})
-	out := map[string]string{}
-	for _, c := range m.Components {
-		out[c.Container] = c.State
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
 	}
+	var out []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if args := strings.Split(string(b), "\x00"); err == nil && args[0] == "/toolbox" && slices.Contains(args, word) {
+			out = append(out, filepath.Base(filepath.Dir(f)))
+		}
+	}
+	slices.Sort(out)
 	return out
+}
+
+// steady waits until check passes, and then for it to pass for two seconds.
+func steady(t *testing.T, check func() error) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	since, deadline := time.Now(), time.Now().Add(40*time.Second)
+	for time.Since(since) < 2*time.Second {
+		<-tick.C
+		err := check()
+		if err != nil {
+			since = time.Now()
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestOnRealContainers(t *testing.T) {
@@ -66,31 +85,38 @@ func TestOnRealContainers(t *testing.T) {
 	e := start(t, o)
 	defer func() { stop(t, e) }()
 
-	v1 := realVersion(image, "one", 1)
+	mark := filepath.Base(daemon.Dir)
+	v1 := realVersion(image, mark)
 	began := time.Now()
 	s.want(t, 1, v1)
-	if got := started(t, s, v1.Digest, 2); got["web"] != "healthy" || got["side"] != "healthy" {
-		t.Errorf("components %v, want both healthy", got)
+	m := wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Installed })
+	for _, c := range m.Components {
+		if c.State != "healthy" {
+			t.Errorf("container %s is %s", c.Container, c.State)
+		}
 	}
 	t.Logf("INSTALLED after %s", time.Since(began))
 
 	// The agent and the daemon die: the containers do not notice.
-	pids := processes(t, "serve", "wait")
+	pids := processes(t, mark)
+	if len(pids) != 2 {
+		t.Fatalf("processes %v, want two", pids)
+	}
 	stop(t, e)
 	daemon.Kill(t)
 	daemon.Restart(t)
 	e = start(t, o)
 	steady(t, func() error {
-		if got := processes(t, "serve", "wait"); fmt.Sprint(got) != fmt.Sprint(pids) {
+		if got := processes(t, mark); fmt.Sprint(got) != fmt.Sprint(pids) {
 			return fmt.Errorf("processes %v, were %v", got, pids)
 		}
 		return nil
 	})
 
 	// An update that dies at once is reported, and the way back works.
-	bad := realVersion(image, "two", 1, "exit", "3", "no licence")
+	bad := realVersion(image, mark, "exit", "3", "no licence")
 	s.want(t, 2, bad)
-	m := wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Failed })
+	m = wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Failed })
 	if m.Code != protocol.StartFailed || m.Digest != bad.Digest || m.Message != "container main/web exited with 3 while starting: no licence" {
 		t.Errorf("%s %q", m.Code, m.Message)
 	}
@@ -107,7 +133,7 @@ func TestOnRealContainers(t *testing.T) {
 	daemon.Restart(t)
 	e = start(t, o)
 	steady(t, func() error {
-		if got := processes(t, "serve", "wait"); len(got) != 2 {
+		if got := processes(t, mark); len(got) != 2 {
 			return fmt.Errorf("processes %v, want two", got)
 		}
 		return nil
@@ -115,7 +141,7 @@ func TestOnRealContainers(t *testing.T) {
 
 	s.want(t, 4)
 	wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Deleted })
-	if got := processes(t, "serve", "wait"); len(got) != 0 {
+	if got := processes(t, mark); len(got) != 0 {
 		t.Errorf("processes %v after the removal", got)
 	}
 	s.mu.Lock()

@@ -145,7 +145,7 @@ func (o Options) importSamples(ctx context.Context, source string) error {
 	var errs []error
 	for _, r := range answer.Results {
 		if r.Outcome == "refused" {
-			errs = append(errs, fmt.Errorf("%s: %s %v", r.Path, r.Error, r.Problems))
+			errs = append(errs, fmt.Errorf("%s: %v", r.Path, r.Problems))
 		}
 	}
 	return errors.Join(errs...)

@@ -96,7 +96,6 @@ type ImportResult struct {
 	Version  string    `json:"version,omitempty"`
 	Outcome  string    `json:"outcome" enum:"imported,unchanged,refused,skipped"`
 	Problems []Problem `json:"problems,omitempty" doc:"what breaks the Margo rules"`
-	Error    string    `json:"error,omitempty" doc:"why it was refused otherwise"`
 	Warnings []string  `json:"warnings,omitempty"`
 }
 

@@ -364,6 +364,11 @@ func TestRollbackAndHistory(t *testing.T) {
 	w.do(http.MethodPost, path+"/rollback", map[string]string{"to": h.Revisions[0].Commit}).fails(http.StatusConflict, "removed home/hello")
 	w.do(http.MethodPost, path+"/rollback", map[string]string{"to": one.Commit}).into(http.StatusOK, &back)
 	diff(t, "version and id", []string{"1.0.0", anew.ID}, []string{back.AppVersion, back.ID})
+
+	// Nor does a deployment become one of another application.
+	w.do(http.MethodDelete, path, nil).into(http.StatusNoContent, nil)
+	w.do(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "home", "app": "meter", "name": "hello"}).into(http.StatusCreated, nil)
+	w.do(http.MethodPost, path+"/rollback", map[string]string{"to": one.Commit}).fails(http.StatusConflict, "is of application hello, not meter")
 }
 
 func (w *world) has(kind string) bool {

@@ -114,12 +114,6 @@ func NewWatch(spec *protocol.DeploymentSpec, digest protocol.Digest, mode Mode, 
 // Mode returns what the watch is for.
 func (w *Watch) Mode() Mode { return w.mode }
 
-// SetMode changes what the watch is for, and keeps all that it knows.
-func (w *Watch) SetMode(m Mode) { w.mode = m }
-
-// Digest returns the version that is watched.
-func (w *Watch) Digest() protocol.Digest { return w.digest }
-
 // Postpone moves the deadlines of the components by d, in which nothing could be
 // done because the engine was away.
 func (w *Watch) Postpone(d time.Duration) {

@@ -209,6 +209,8 @@ func (n *Networks) reserve(key string, want Attachment) (*libcni.NetworkConfigLi
 // add runs the plugins. It asks for the address that the container had, which
 // others may have remembered; the rules of a stale Attachment then fit again.
 func (n *Networks) add(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf, before *Attachment) (types.Result, error) {
+	ctx, cancel := whole(ctx)
+	defer cancel()
 	if before == nil || before.IP == "" {
 		return n.cni.AddNetworkList(ctx, list, rt)
 	}
@@ -217,7 +219,7 @@ func (n *Networks) add(ctx context.Context, list *libcni.NetworkConfigList, rt *
 	if answer, err := n.cni.AddNetworkList(ctx, list, &same); err == nil {
 		return answer, nil
 	}
-	if err := n.cni.DelNetworkList(ctx, list, rt); err != nil {
+	if err := n.del(ctx, list, rt); err != nil {
 		return nil, err
 	}
 	return n.cni.AddNetworkList(ctx, list, rt)
@@ -243,7 +245,7 @@ func (n *Networks) Detach(ctx context.Context, key string) error {
 			if !netns.Live(rt.NetNS) {
 				rt.NetNS = "" // gone with a reboot: the plugins release the rest
 			}
-			if err := n.cni.DelNetworkList(ctx, list, rt); err != nil {
+			if err := n.del(ctx, list, rt); err != nil {
 				return fmt.Errorf("detach from network: %w", err)
 			}
 		}

@@ -184,7 +184,7 @@ func TestReplay(t *testing.T) {
 		facts = append(facts, f...)
 		earlier = append(earlier, r.Clone())
 	}
-	add(r.TakePresence(protocol.Presence{Online: true, Agent: "a", Session: "s"}, noon).Facts...)
+	add(r.TakePresence(protocol.Presence{V: 1, Online: true, Agent: "a", Session: "s"}, noon).Facts...)
 	add(r.TakeInventory(protocol.Inventory{V: 1, Node: "n1"}, noon).Facts...)
 	for i, s := range []lifecycle.State{lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed} {
 		add(r.TakeReport(report(uint64(i+1), s), noon).Facts...)

@@ -263,3 +263,26 @@ func settled(t *rapid.T, rec *nodes.Record, desired map[protocol.DeploymentName]
 		}
 	}
 }
+
+// TestRecordPutTogetherFromTheJournal replays moves over a record that knows a
+// later wish, as after a journal got a new epoch: the wish must win.
+func TestRecordPutTogetherFromTheJournal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want("1")
+	old := w.last.Facts
+	w.report(lifecycle.Installed, "")
+	w.presence(false, "agent-1")
+	w.want("2")
+	w.expect("2", 1, false)
+	for _, f := range old {
+		w.rec.Replay(f.Event)
+	}
+	w.rec.Replay(nodes.StatusFact(protocol.DeploymentStatus{
+		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: 1, From: lifecycle.Installing, State: lifecycle.Installed, Actor: lifecycle.EN, Digest: digest("1"), Attempt: 1,
+	}, w.now).Event)
+	w.step()
+	if a, ok := w.assignment(); !ok || a.Digest != digest("2") {
+		t.Errorf("assignment %+v: want version 2", a)
+	}
+}

@@ -151,7 +151,9 @@ func (s *step) keep(e protocol.SiteEntry) {
 			return
 		}
 		d = s.r.Deployments[name]
-	case d.Order != order:
+	case d.Order != order, d.Assigned.Digest != order.Digest && d.Refused.Digest != order.Digest:
+		// The second says that the record was put together again from the journal,
+		// which knows moves but no wishes.
 		s.reorder(name, d, order)
 	}
 	if d.Status.State == lifecycle.Failed && !d.Due {
@@ -211,7 +213,8 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		return
 	}
 	if d.FailedFrom == lifecycle.RollingBack {
-		return // the earlier version does not come up either: a person must decide
+		s.giveUp(e.Deployment, d) // the earlier version does not come up either: a person must decide
+		return
 	}
 	if d.FailedFrom == lifecycle.Installed && d.RetryMillis == 0 && d.Tries > 0 &&
 		d.SinceMillis-d.InstalledMillis >= stableAfter.Milliseconds() {
@@ -223,22 +226,34 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		return
 	}
 	if d.Assigned.Digest != d.Order.Digest {
-		return // the version that was returned to is used up as well
+		s.giveUp(e.Deployment, d) // the version that was returned to is used up as well
+		return
 	}
 	if d.Refused.Digest != d.Assigned.Digest {
 		d.Refused = nodes.Refusal{Digest: d.Assigned.Digest, Code: d.Status.Code, Message: d.Status.Message}
 		s.out.Changed = true
 	}
-	if e.Policy.NoRollback {
-		return
-	}
 	for _, h := range d.Healthy {
-		if _, ok := s.Specs(h); ok && h != d.Order.Digest {
+		if _, ok := s.Specs(h); ok && h != d.Order.Digest && !e.Policy.NoRollback {
 			s.assign(e.Deployment, d, h, true)
 			d.Tries = 1
 			return
 		}
 	}
+	s.giveUp(e.Deployment, d)
+}
+
+// giveUp tells those who wait that nothing more will be tried: it repeats the
+// failure with the version that is refused from now on.
+func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
+	if d.Status.Refused == d.Order.Digest {
+		return
+	}
+	m := d.Status
+	s.move(name, protocol.DeploymentStatus{
+		State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, Refused: d.Order.Digest,
+		Code: m.Code, Message: m.Message, Components: m.Components,
+	})
 }
 
 // retry plans the next attempt, and makes it when it is due and the node there.

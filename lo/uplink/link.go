@@ -50,11 +50,16 @@ type link struct {
 	held    *flight   // encoded, waits for the rate limit
 	moved   time.Time // last progress
 
-	sync    syncState
-	bytes   int // of flights
-	budget  int // bytes that may be in flight
-	latency time.Duration
-	gaps    uint64
+	pacing
+	sync syncState
+	gaps uint64
+}
+
+// pacing is how much the link carries.
+type pacing struct {
+	bytes   int           // of flights
+	budget  int           // bytes that may be in flight
+	latency time.Duration // of the last batch
 }
 
 // syncState is what the link knows of a gap.
@@ -68,7 +73,7 @@ type syncState struct {
 }
 
 func newLink(ctx context.Context, u *Uplink, wg *sync.WaitGroup) *link {
-	l := &link{u: u, ctx: ctx, wg: wg, results: make(chan result), budget: startBudget}
+	l := &link{u: u, ctx: ctx, wg: wg, results: make(chan result), pacing: pacing{budget: startBudget}}
 	l.round, l.endRnd = context.WithCancel(ctx)
 	l.epoch, l.acked, _, _ = u.opts.Journal.Position()
 	return l

@@ -46,7 +46,8 @@ type Options struct {
 	Publish func(ctx context.Context, topic string, payload []byte) error
 
 	// Snapshot returns the whole current state of the site. It must show every
-	// event whose Append has begun: so change the state first, then append.
+	// event that was in the journal when it was called: so change the state before
+	// the Append, or hold over both a lock that Snapshot takes.
 	Snapshot func() protocol.Snapshot
 
 	// Window is how many batches may be without an Ack. 0 means 8.
