@@ -59,8 +59,17 @@ func deploy(t *testing.T, c *colony) {
 		t.Errorf("history %v, want %v", got, want)
 	}
 	for _, args := range [][]string{
-		{"status"}, {"site", "list"}, {"site", "show", site}, {"node", "list"}, {"node", "show", site + "/" + node}, {"app", "list"},
-		{"app", "show", "hello@1.0.0"}, {"deployment", "list"}, {"deployment", "show", site + "/hello"}, {"deployment", "history", site + "/hello"}, {"events"},
+		{"status"},
+		{"site", "list"},
+		{"site", "show", site},
+		{"node", "list"},
+		{"node", "show", site + "/" + node},
+		{"app", "list"},
+		{"app", "show", "hello@1.0.0"},
+		{"deployment", "list"},
+		{"deployment", "show", site + "/hello"},
+		{"deployment", "history", site + "/hello"},
+		{"events"},
 	} {
 		for _, format := range []string{"table", "json", "yaml"} {
 			if out := c.must(append(args, "-o", format)...); len(out) < 20 {
@@ -218,7 +227,8 @@ func byGit(t *testing.T, c *colony) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hand := strings.NewReplacer("name: hello\n", "name: by-hand\n", fmt.Sprint(c.port), fmt.Sprint(freePorts(t, 1)[0])).Replace(string(b))
+	hand := strings.Replace(string(b), "name: hello\n", "name: by-hand\n", 1)
+	hand = strings.ReplaceAll(hand, fmt.Sprint(c.port), fmt.Sprint(freePorts(t, 1)[0]))
 	hand = strings.Replace(hand, firstLine(hand), "id: 11111111-2222-4333-8444-555555555555", 1)
 	for name, content := range map[string]string{"by-hand": hand, "broken": "this is: [no deployment"} {
 		folder := filepath.Join(dir, "deployments", site, name)
@@ -308,7 +318,6 @@ func nodeDies(t *testing.T, c *colony) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Stopped first, so that the supervisor does not bring it back at once.
 	began := time.Now()
 	c.kill("en")
 	c.eventually(10*time.Second, "an event says that the node went offline", func() error {

@@ -88,7 +88,8 @@ func (o Options) sampleRegistry(ctx context.Context, dir string) (string, error)
 		return "", fmt.Errorf("copy the sample registry: %w", err)
 	}
 	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"}, {"add", "-A"},
+		{"init", "-q", "-b", "main"},
+		{"add", "-A"},
 		{"-c", "user.name=Colony", "-c", "user.email=colony@localhost", "commit", "-q", "-m", "Sample applications"},
 	} {
 		cmd := exec.CommandContext(ctx, "git", args...)

@@ -170,8 +170,10 @@ func TestCompileFillsTheEntry(t *testing.T) {
 	encoded := protocol.Marshal(wantSpec)
 	want := protocol.SiteEntry{
 		Deployment: "line-1", Digest: protocol.DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded,
-		Placement: protocol.Placement{Node: "node-1", Selector: map[string]string{"line": "1"}, Replicas: 2,
-			Constraints: []byte(`{"capacityRequirements":{"memory":"64Mi"}}`)},
+		Placement: protocol.Placement{
+			Node: "node-1", Selector: map[string]string{"line": "1"}, Replicas: 2,
+			Constraints: []byte(`{"capacityRequirements":{"memory":"64Mi"}}`),
+		},
 		Policy:   protocol.Policy{Attempts: 5, BackoffMillis: 2000, NoRollback: true},
 		Rollback: true, Retry: 3,
 	}

@@ -120,8 +120,10 @@ configs:
 			Env:        []string{"DOLLAR=$5", "FROM_FILE=Hello there", "GREETING=Hello", "PORT=8088"},
 			WorkingDir: "/srv", User: "1000:1000", Hostname: "front", Aliases: []string{"webby", "www"},
 			Ports: []protocol.Port{
-				{Container: 8080, Host: 8088}, {Container: 81, Host: 8181},
-				{Container: 9000, Host: 9000, HostIP: "127.0.0.1", Protocol: "udp"}, {Container: 9001, Host: 9001, HostIP: "127.0.0.1", Protocol: "udp"},
+				{Container: 8080, Host: 8088},
+				{Container: 81, Host: 8181},
+				{Container: 9000, Host: 9000, HostIP: "127.0.0.1", Protocol: "udp"},
+				{Container: 9001, Host: 9001, HostIP: "127.0.0.1", Protocol: "udp"},
 			},
 			Mounts: []protocol.Mount{
 				{Kind: protocol.MountTmpfs, Target: "/cache", Size: 1 << 20},

@@ -13,8 +13,10 @@ import (
 func TestIDOrder(t *testing.T) {
 	t.Parallel()
 	want := []engine.ID{
-		{Deployment: "a", Component: "z", Name: "z"}, {Deployment: "b", Component: "a", Name: "z"},
-		{Deployment: "b", Component: "b", Name: "a"}, {Deployment: "b", Component: "b", Name: "b"},
+		{Deployment: "a", Component: "z", Name: "z"},
+		{Deployment: "b", Component: "a", Name: "z"},
+		{Deployment: "b", Component: "b", Name: "a"},
+		{Deployment: "b", Component: "b", Name: "b"},
 	}
 	got := slices.Clone(want)
 	slices.Reverse(got)

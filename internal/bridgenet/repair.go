@@ -2,6 +2,9 @@ package bridgenet
 
 import (
 	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -21,46 +24,85 @@ func whole(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), pluginTimeout)
 }
 
-// del runs the plugins to take an attachment back. Where they fail it removes
-// the masquerading rules of the container that an earlier, broken run left, which
-// keep its chain in use, and tries once more.
+// del runs the plugins to take an attachment back, and then removes what they
+// leave. The bridge plugin learns from the container's interface which
+// masquerading rules to remove; where the interface is gone, because an earlier
+// run was killed or the namespace was lost, it removes none and reports success.
+// A rule left so keeps the chain in use, and a later run with another address
+// fails on that; such a run is made once more.
 func (n *Networks) del(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
-	ctx, cancel := whole(ctx)
-	defer cancel()
-	err := n.cni.DelNetworkList(ctx, list, rt)
-	if err == nil {
-		return nil
+	err := n.delOnce(ctx, list, rt)
+	removed, sweepErr := sweepRules(ctx, list.Name, rt.ContainerID)
+	if sweepErr != nil {
+		return errors.Join(err, sweepErr)
 	}
-	removed, repairErr := removeRules(ctx, list.Name, rt.ContainerID)
-	if repairErr != nil {
-		return fmt.Errorf("%w (and it cannot be repaired: %w)", err, repairErr)
-	}
-	if removed == 0 {
+	if err == nil || !removed {
 		return err
 	}
+	return n.delOnce(ctx, list, rt)
+}
+
+func (n *Networks) delOnce(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+	ctx, cancel := whole(ctx)
+	defer cancel()
 	return n.cni.DelNetworkList(ctx, list, rt)
 }
 
-// masquerade is a rule of the bridge plugin, as iptables -S shows it.
-var masquerade = regexp.MustCompile(`^-A POSTROUTING -s (\S+) -m comment --comment "name: \\"(\S+)\\" id: \\"(\S+)\\"" -j (CNI-[0-9a-f]+)$`)
+// masqueradeChain is the name that the bridge plugin gives to the chain of a
+// container in the table nat.
+func masqueradeChain(network, container string) string {
+	sum := sha512.Sum512([]byte(network + container))
+	return "CNI-" + hex.EncodeToString(sum[:12])
+}
 
-// removeRules removes the masquerading rules of one container and returns how many.
-func removeRules(ctx context.Context, network, container string) (removed int, err error) {
-	out, err := exec.CommandContext(ctx, "iptables", "-t", "nat", "--wait", "-S", "POSTROUTING").Output()
-	if err != nil {
-		return 0, fmt.Errorf("list packet filter rules: %w", err)
+// masqueraded is a rule of the bridge plugin that leads to the chain of one
+// container, as iptables -S shows it.
+var masqueraded = regexp.MustCompile(`^-A POSTROUTING -s (\S+) -m comment --comment "(name: \\"\S+\\" id: \\"\S+\\")" -j (CNI-[0-9a-f]+)$`)
+
+// sweepRules removes the masquerading rules and the chain of one container and
+// reports whether there were any. Without iptables there can be none.
+func sweepRules(ctx context.Context, network, container string) (removed bool, err error) {
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	rules, err := iptables(ctx, "-S")
+	if errors.Is(err, exec.ErrNotFound) {
+		return false, nil
 	}
-	for line := range strings.Lines(string(out)) {
-		m := masquerade.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || m[2] != network || m[3] != container {
+	if err != nil {
+		return false, fmt.Errorf("list packet filter rules: %w", err)
+	}
+	chain := masqueradeChain(network, container)
+	declared := false
+	for line := range strings.Lines(rules) {
+		line = strings.TrimSpace(line)
+		declared = declared || line == "-N "+chain
+		m := masqueraded.FindStringSubmatch(line)
+		if m == nil || m[3] != chain {
 			continue
 		}
-		comment := fmt.Sprintf("name: %q id: %q", network, container)
-		cmd := exec.CommandContext(ctx, "iptables", "-t", "nat", "--wait", "-D", "POSTROUTING", "-s", m[1], "-m", "comment", "--comment", comment, "-j", m[4])
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return removed, fmt.Errorf("remove packet filter rule: %w: %s", err, strings.TrimSpace(string(out)))
+		comment := strings.ReplaceAll(m[2], `\"`, `"`)
+		if _, err := iptables(ctx, "-D", "POSTROUTING", "-s", m[1], "-m", "comment", "--comment", comment, "-j", chain); err != nil {
+			return removed, fmt.Errorf("remove packet filter rule: %w", err)
 		}
-		removed++
+		removed = true
 	}
-	return removed, nil
+	if !declared {
+		return removed, nil
+	}
+	for _, command := range []string{"-F", "-X"} {
+		if _, err := iptables(ctx, command, chain); err != nil {
+			return removed, fmt.Errorf("remove packet filter chain: %w", err)
+		}
+	}
+	return true, nil
+}
+
+// iptables runs one command on the table nat.
+func iptables(ctx context.Context, args ...string) (stdout string, err error) {
+	args = append([]string{"--wait", "-t", "nat"}, args...)
+	out, err := exec.CommandContext(ctx, "iptables", args...).Output()
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		return "", fmt.Errorf("iptables %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(out), err
 }

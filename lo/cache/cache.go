@@ -131,9 +131,11 @@ func (c *Cache) Size() int64 {
 func (c *Cache) blobPath(d protocol.Digest) string {
 	return filepath.Join(c.opts.Dir, "blobs", hexOf(d))
 }
+
 func (c *Cache) partialPath(d protocol.Digest) string {
 	return filepath.Join(c.opts.Dir, "partial", hexOf(d))
 }
+
 func (c *Cache) typePath(d protocol.Digest) string {
 	return filepath.Join(c.opts.Dir, "types", hexOf(d))
 }

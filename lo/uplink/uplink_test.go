@@ -89,8 +89,10 @@ func (s *site) produce(n int) {
 	s.t.Helper()
 	for range n {
 		s.made.Add(1) // the state first, then the event
-		body := protocol.Marshal(protocol.Event{Kind: protocol.NodeOnlineEvent, Node: "n",
-			Body: protocol.Marshal(protocol.Presence{V: protocol.Version, Session: strconv.Itoa(s.made.now()), Version: strings.Repeat("v", s.made.now()%50)})})
+		body := protocol.Marshal(protocol.Event{
+			Kind: protocol.NodeOnlineEvent, Node: "n",
+			Body: protocol.Marshal(protocol.Presence{V: protocol.Version, Session: strconv.Itoa(s.made.now()), Version: strings.Repeat("v", s.made.now()%50)}),
+		})
 		if _, err := s.j.Append(context.Background(), journal.Entry{Class: journal.Event, Body: body}); err != nil {
 			s.t.Fatal(err)
 		}

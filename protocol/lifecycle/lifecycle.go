@@ -157,14 +157,6 @@ func (s State) Valid() bool { return slices.Contains(States, s) }
 // Stable reports whether a deployment stays in s until somebody wants a change.
 func (s State) Stable() bool { return s == Installed || s == Deleted }
 
-// Parse returns the State called name, or an error that lists the names there are.
-func Parse(name string) (State, error) {
-	if s := State(name); s.Valid() {
-		return s, nil
-	}
-	return "", fmt.Errorf("lifecycle: no state %q: the states are %v", name, States)
-}
-
 // Worst returns the first of States that is among the given: the state of a
 // deployment over several nodes. It returns Pending where none is given.
 func Worst(of []State) State {

@@ -59,17 +59,6 @@ func ForStatus(site protocol.SiteID, node protocol.NodeID, d protocol.Deployment
 	return Prefix + string(site) + "/node/" + string(node) + "/status/" + string(d)
 }
 
-// AllSites returns the filter that matches a site kind of every site.
-func AllSites(kind Kind) string { return Prefix + "+/" + siteKinds[kind] }
-
-// AllNodes returns the filter that matches a node kind of every node of a site.
-func AllNodes(kind Kind, site protocol.SiteID) string {
-	if kind == Status {
-		return Prefix + string(site) + "/node/+/status/+"
-	}
-	return Prefix + string(site) + "/node/+/" + nodeKinds[kind]
-}
-
 // Parse reads a topic name (not a filter). It refuses wildcards, unknown kinds,
 // and ids that are no DNS labels.
 func Parse(name string) (Topic, error) {

@@ -297,8 +297,10 @@ func listSorted(t *testing.T, f Fixture) {
 	must(t, f.Engine.Pull(t.Context(), f.Image, nil))
 	var want []engine.ID
 	for _, id := range []engine.ID{
-		{Deployment: "shop", Component: "main", Name: "web"}, {Deployment: "shop", Component: "main", Name: "db"},
-		{Deployment: "shop", Component: "cache", Name: "web"}, {Deployment: "news", Component: "main", Name: "web_1.x"},
+		{Deployment: "shop", Component: "main", Name: "web"},
+		{Deployment: "shop", Component: "main", Name: "db"},
+		{Deployment: "shop", Component: "cache", Name: "web"},
+		{Deployment: "news", Component: "main", Name: "web_1.x"},
 	} {
 		c := web(f, "wait")
 		c.ID = id
