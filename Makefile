@@ -4,6 +4,9 @@ GO      ?= go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+# The agent leaves out of its libraries what it does not use: gRPC traces, and HTTP/2 in the
+# client that pulls images (HTTP/1.1 serves as well; gRPC has its own HTTP/2).
+SLIM    := grpcnotrace,nethttpomithttp2
 TOOL    := $(GO) tool -modfile=tools.mod
 SAMPLES := $(notdir $(wildcard examples/images/*))
 
@@ -24,7 +27,8 @@ setup: ## install what is missing on this machine (containerd, runc, CNI plugins
 build: ## build bin/colony, bin/colony-en and the samples
 	@mkdir -p bin/samples
 	@echo "building bin/colony, bin/colony-en and the samples ..."
-	@$(BUILD) -o bin/ ./cmd/colony ./cmd/colony-en
+	@$(BUILD) -o bin/ ./cmd/colony
+	@$(BUILD) -tags $(SLIM) -o bin/ ./cmd/colony-en
 	@$(BUILD) -o bin/samples/ $(SAMPLES:%=./examples/images/%)
 
 .PHONY: up

@@ -268,6 +268,66 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
+// TestPostgresDownAtStart checks that a CO waits for its database and comes up
+// with it.
+func TestPostgresDownAtStart(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.NewOwn(t)
+	url := pg.URL()
+	pg.Stop()
+	dir := t.TempDir()
+	o := co.DefaultOptions()
+	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = dir, url, "127.0.0.1:0", "127.0.0.1:0", filepath.Join(dir, "away.git")
+	waiting := make(chan struct{}, 1)
+	o.Logger = slog.New(&watcher{text: "database not reachable, trying again", seen: waiting})
+	c, err := co.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- c.Start(t.Context()) }()
+	select {
+	case <-waiting:
+	case err := <-started:
+		t.Fatalf("it did not wait for the database: %v", err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not say that it waits")
+	}
+	pg.Start()
+	select {
+	case err := <-started:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it did not come up with the database")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// A watcher is a log handler that tells when a message is logged.
+type watcher struct {
+	text string
+	seen chan struct{}
+}
+
+func (w *watcher) Enabled(context.Context, slog.Level) bool { return true }
+func (w *watcher) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w *watcher) WithGroup(string) slog.Handler            { return w }
+func (w *watcher) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == w.text {
+		select {
+		case w.seen <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
 // TestAddressTaken checks that a second CO on the same address does no harm.
 func TestAddressTaken(t *testing.T) {
 	t.Parallel()

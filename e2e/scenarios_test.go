@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -279,26 +282,48 @@ func notPlaceable(t *testing.T, c *colony) {
 }
 
 func missingImage(t *testing.T, c *colony) {
-	dir, git := c.clone()
-	_ = git
-	_ = dir
-	out := c.must("app", "import", "testdata/apps")
-	if !strings.Contains(out, "ghost") {
+	if out := c.must("app", "import", "testdata/apps"); !strings.Contains(out, "ghost") {
 		t.Errorf("import says:\n%s", out)
 	}
-	// The component's archive is not in the registry: that deployment alone stays behind, with the reason.
+	// Neither the component's archive nor, then, its image is in the registry: that
+	// deployment alone stays behind, with the reason.
 	c.must("deploy", "ghost", "--site", site)
-	c.eventually(20*time.Second, "the deployment says what is missing", func() error {
-		d, err := c.deployment("ghost")
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(d.Problem, "ghost") {
-			return fmt.Errorf("problem %q", d.Problem)
-		}
-		return nil
-	})
+	c.problem("ghost", "compose/ghost")
+	c.pushComponent("ghost", "services:\n  ghost:\n    image: registry.colony/samples/ghost:1.0.0\n")
+	c.must("deployment", "retry", site+"/ghost")
+	c.problem("ghost", "samples/ghost:1.0.0")
 	c.must("deployment", "delete", site+"/ghost", "--wait")
+
+	// An image that went away after its digest was pinned is missed by the node.
+	c.pushComponent("ghost", "services:\n  ghost:\n    image: registry.colony/samples/hello@sha256:"+strings.Repeat("0", 64)+"\n")
+	c.refused(6, []string{string(protocol.ImageNotFound)}, "deploy", "ghost", "--site", site, "--attempts", "1", "--wait", "--timeout", "30s")
+	c.must("deployment", "delete", site+"/ghost", "--wait")
+}
+
+// problem waits until a deployment says what is wrong with it.
+func (c *colony) problem(name, words string) {
+	c.t.Helper()
+	c.eventually(20*time.Second, name+" says what is missing", func() error {
+		d, err := c.deployment(name)
+		if err == nil && !strings.Contains(d.Problem, words) {
+			err = fmt.Errorf("problem %q", d.Problem)
+		}
+		return err
+	})
+}
+
+// pushComponent stores a Compose archive in the CO's registry.
+func (c *colony) pushComponent(name, compose string) {
+	c.t.Helper()
+	tgz, err := registry.BuildArchive(name, fstest.MapFS{"compose.yaml": {Data: []byte(compose), Mode: 0o644}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": c.http}})
+	defer reg.Close()
+	if _, err := reg.PushArchive(context.Background(), "oci://registry.colony/samples/compose/"+name, "1.0.0", tgz); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 func portTaken(t *testing.T, c *colony) {
@@ -370,14 +395,16 @@ func everythingKilled(t *testing.T, c *colony) {
 	c.greets("I am version 1.1.0.")
 }
 
-// samplePID returns the process of the sample's container.
+// samplePID returns the process of the sample's container, the child of a shim
+// of this fleet's containerd.
 func (c *colony) samplePID() string {
 	c.t.Helper()
-	out, err := exec.Command("pgrep", "-f", "^/app$").Output()
-	if err != nil {
-		c.t.Fatalf("the sample's process: %v", err)
+	out, err := exec.Command("sh", "-c", "for shim in $(pgrep -f 'containerd-shim.*"+c.dir+"'); do pgrep -P $shim -f '^/app$'; done").Output()
+	if pid := strings.TrimSpace(string(out)); pid != "" {
+		return pid
 	}
-	return strings.TrimSpace(string(out))
+	c.t.Fatalf("the sample's process is not found: %v", err)
+	return ""
 }
 
 func killedWhileInstalling(t *testing.T, c *colony) {

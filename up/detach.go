@@ -46,6 +46,7 @@ func Detach(ctx context.Context, o Options) error {
 	select {
 	case ok := <-up:
 		if ok {
+			fmt.Fprintf(o.Out, "\nIt runs in the background; stop it with: colony down --state-dir %s\n", o.StateDir)
 			return cmd.Process.Release()
 		}
 		if err := cmd.Wait(); err != nil {
@@ -65,7 +66,6 @@ func relay(r io.Reader, out io.Writer) bool {
 		fmt.Fprintln(out, lines.Text())
 		up = up || strings.HasPrefix(lines.Text(), Ready)
 		if up && strings.Contains(lines.Text(), "events -f") {
-			fmt.Fprintln(out, "\nIt runs in the background; stop it with: colony down --state-dir …")
 			return true
 		}
 	}

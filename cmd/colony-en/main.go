@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/colonyfleet/colony/en"
@@ -41,6 +42,9 @@ func run(ctx context.Context, args []string, out, diag io.Writer) error {
 	o := en.DefaultOptions()
 	if err := configfile.Load(*config, &o); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(25) // a gateway has more idle processor than memory
 	}
 	o.Version, o.Logger = version, slog.New(slog.NewJSONHandler(diag, &slog.HandlerOptions{Level: level}))
 	agent, err := en.New(o)

@@ -79,7 +79,7 @@ func (w *network) left() (lines []string) {
 	w.t.Helper()
 	chain := masqueradeChain(w.n.Bridge(w.want.Network), w.key)
 	for line := range strings.Lines(w.run("iptables", "--wait", "-t", "nat", "-S")) {
-		if strings.Contains(line, w.key) || strings.Contains(line, chain) {
+		if strings.Contains(line, w.key+`\"`) || strings.Contains(line, chain) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
@@ -90,7 +90,7 @@ func (w *network) left() (lines []string) {
 func (w *network) jumps() (n int) {
 	w.t.Helper()
 	for _, line := range w.left() {
-		if strings.HasPrefix(line, "-A POSTROUTING") {
+		if strings.HasPrefix(line, "-A POSTROUTING") && strings.HasSuffix(line, " -j "+masqueradeChain(w.n.Bridge(w.want.Network), w.key)) {
 			n++
 		}
 	}
@@ -144,34 +144,124 @@ func (w *network) interrupt() {
 	}
 }
 
-// TestDetachAfterInterruptedDelete: the rule of an address that nobody knows any
-// more keeps the chain of the container in use.
-func TestDetachAfterInterruptedDelete(t *testing.T) {
-	t.Parallel()
-	w := newNetwork(t, "10.222.8.0/24")
-	w.want.Ports = []protocol.Port{{Container: 8080, Host: 39417}}
+// again leaves the container with two rules to one chain: that of an address that
+// nobody knows any more keeps the chain in use.
+func (w *network) again() {
+	w.t.Helper()
 	first := w.attach()
 	w.interrupt()
 	// The killed run got as far as to release the address.
 	for _, path := range []string{w.n.file(w.key), filepath.Join(w.n.dir, "cni", "ipam", w.n.Bridge(w.want.Network), first)} {
 		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
+			w.t.Fatal(err)
 		}
 	}
 	if second := w.attach(); second == first {
-		t.Fatalf("it has the address %s again; the test needs another", second)
+		w.t.Fatalf("it has the address %s again; the test needs another", second)
 	}
 	if w.jumps() != 2 {
-		t.Fatalf("the packet filter holds %q, want two masquerading rules", w.left())
+		w.t.Fatalf("the packet filter holds %q, want two masquerading rules", w.left())
 	}
-	// That the plugins alone fail here is what there is a repair for.
-	list, err := w.n.config(w.want.Network, must(t, w.n.stored))
-	if err != nil {
+}
+
+func TestDetachAfterInterruptedDelete(t *testing.T) {
+	t.Parallel()
+	t.Run("another address", func(t *testing.T) {
+		t.Parallel()
+		w := newNetwork(t, "10.222.8.0/24")
+		w.want.Ports = []protocol.Port{{Container: 8080, Host: 39417}}
+		w.again()
+		w.detach(t.Context())
+		w.detach(t.Context())
+	})
+	t.Run("another address, and the delete failed before", func(t *testing.T) {
+		t.Parallel()
+		w := newNetwork(t, "10.222.9.0/24")
+		w.again()
+		subnet, err := w.n.stored(w.want.Network)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := w.n.config(w.want.Network, subnet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.n.delOnce(t.Context(), list, w.n.runtime(w.key, w.want)); err == nil {
+			t.Fatal("the plugins alone take it back: there is nothing to repair")
+		}
+		w.detach(t.Context())
+	})
+	t.Run("no interface", func(t *testing.T) {
+		t.Parallel()
+		w := newNetwork(t, "10.222.10.0/24")
+		w.attach()
+		w.interrupt()
+		w.detach(t.Context())
+	})
+	t.Run("no namespace", func(t *testing.T) {
+		t.Parallel()
+		w := newNetwork(t, "10.222.11.0/24")
+		w.attach()
+		if err := netns.Remove(w.n.NetNS(w.key)); err != nil {
+			t.Fatal(err)
+		}
+		w.detach(t.Context())
+	})
+	t.Run("no namespace, attached again", func(t *testing.T) {
+		t.Parallel()
+		w := newNetwork(t, "10.222.12.0/24")
+		w.attach()
+		if err := netns.Remove(w.n.NetNS(w.key)); err != nil {
+			t.Fatal(err)
+		}
+		w.attach()
+		if w.jumps() != 1 {
+			t.Errorf("the packet filter holds %q, want one masquerading rule", w.left())
+		}
+		w.detach(t.Context())
+	})
+}
+
+// TestRepairLeavesOthers: the rules of a container whose name begins alike stay.
+func TestRepairLeavesOthers(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, "10.222.13.0/24")
+	w.attach()
+	other := *w
+	other.key += "-2"
+	t.Cleanup(func() {
+		if err := w.n.Detach(context.Background(), other.key); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+	other.attach()
+	w.interrupt()
+	if err := w.n.Detach(t.Context(), w.key); err != nil {
 		t.Fatal(err)
 	}
-	rt := w.n.runtime(w.key, w.want)
-	if err := w.n.del(t.Context(), list, rt); err != nil {
-		t.Errorf("delete: %v", err)
+	if w.jumps() != 0 || other.jumps() != 1 {
+		t.Errorf("the packet filter holds %q and %q, want one masquerading rule, of %s", w.left(), other.left(), other.key)
 	}
-	w.detach(t.Context())
+	other.detach(t.Context())
+}
+
+// TestEndedCaller: a caller that goes away, before or amid a run, leaves nothing
+// half done.
+func TestEndedCaller(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, "10.222.14.0/24")
+	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		if err := w.n.Attach(ctx, w.key, w.want); err != nil {
+			t.Errorf("attach, caller gone after %s: %v", after, err)
+		}
+		cancel()
+		w.address()
+		if w.jumps() != 1 {
+			t.Errorf("the packet filter holds %q, want one masquerading rule", w.left())
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), after)
+		w.detach(ctx)
+		cancel()
+	}
 }

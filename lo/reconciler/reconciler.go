@@ -220,8 +220,10 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		d.SinceMillis-d.InstalledMillis >= stableAfter.Milliseconds() {
 		d.Tries = 0
 	}
+	// What the journal says counts for more than Tries, which a record that was
+	// stored before its last moves has too low.
 	attempts := cmp.Or(e.Policy.Attempts, defaultAttempts)
-	if d.Tries < attempts && d.Refused.Digest != d.Assigned.Digest {
+	if !givenUp(d) && d.Tries < attempts && d.Refused.Digest != d.Assigned.Digest {
 		s.retry(e, d)
 		return
 	}
@@ -246,7 +248,7 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 // giveUp tells those who wait that nothing more will be tried: it repeats the
 // failure with the version that is refused from now on.
 func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
-	if d.Status.Refused == d.Order.Digest {
+	if givenUp(d) {
 		return
 	}
 	m := d.Status
@@ -254,6 +256,13 @@ func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 		State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, Refused: d.Order.Digest,
 		Code: m.Code, Message: m.Message, Components: m.Components,
 	})
+}
+
+// givenUp reports whether the LO has said so of a deployment that is FAILED. Only
+// its own word counts: a node names a refused version also while it is on its way
+// back to an earlier one.
+func givenUp(d *nodes.Deployment) bool {
+	return d.Status.Actor == lifecycle.LO && d.Status.Refused == d.Order.Digest
 }
 
 // retry plans the next attempt, and makes it when it is due and the node there.

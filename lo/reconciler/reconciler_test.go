@@ -23,6 +23,10 @@ type world struct {
 	last    Output
 	seq     uint64
 	moves   []string
+
+	// journal holds the facts of each call, records the record as it is after them.
+	records [][]byte
+	journal [][]nodes.Fact
 }
 
 func newWorld(t *testing.T) *world {
@@ -78,6 +82,7 @@ func (w *world) pass(d time.Duration) {
 
 func (w *world) collect(facts []nodes.Fact) {
 	w.t.Helper()
+	w.journal, w.records = append(w.journal, facts), append(w.records, w.record())
 	for _, f := range facts {
 		if f.Event.Kind != protocol.StatusEvent {
 			continue
