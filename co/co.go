@@ -27,6 +27,7 @@ import (
 	"github.com/colonyfleet/colony/co/ingest"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -50,14 +51,7 @@ type CO struct {
 	listener net.Listener
 	server   *http.Server
 
-	stops  []stop // in the order of starting
-	failed chan error
-}
-
-// A stop ends one part.
-type stop struct {
-	name string
-	f    func(context.Context) error
+	parts *stopper.Group
 }
 
 // New returns a CO that is not started. The error lists every fault of o.
@@ -68,7 +62,7 @@ func New(o Options) (*CO, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	return &CO{opts: o, log: o.Logger, failed: make(chan error, 1)}, nil
+	return &CO{opts: o, log: o.Logger, parts: stopper.New()}, nil
 }
 
 // Start brings the CO up and returns when it serves. It waits for PostgreSQL; it
@@ -90,7 +84,7 @@ func (c *CO) start(ctx context.Context) error {
 	if c.listener, err = net.Listen("tcp", c.opts.HTTP); err != nil {
 		return fmt.Errorf("listen for http on %s: %w", c.opts.HTTP, err)
 	}
-	c.onStop("http listener", func(context.Context) error { return ignoreClosed(c.listener.Close()) })
+	c.parts.OnStop("http listener", func(context.Context) error { return ignoreClosed(c.listener.Close()) })
 	for _, step := range []func(context.Context) error{c.openStore, c.openRepo, c.openRegistry, c.startBroker, c.startLoop, c.startHTTP} {
 		if err := step(ctx); err != nil {
 			return err
@@ -99,16 +93,12 @@ func (c *CO) start(ctx context.Context) error {
 	return nil
 }
 
-func (c *CO) onStop(name string, f func(context.Context) error) {
-	c.stops = append(c.stops, stop{name, f})
-}
-
 func (c *CO) openStore(ctx context.Context) error {
 	var err error
 	if c.store, err = store.Open(ctx, c.opts.DatabaseURL, store.Options{Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
 		return err
 	}
-	c.onStop("store", func(context.Context) error { c.store.Close(); return nil })
+	c.parts.OnStop("store", func(context.Context) error { c.store.Close(); return nil })
 	return nil
 }
 
@@ -121,7 +111,7 @@ func (c *CO) openRepo(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the deployments repo: %w", err)
 	}
-	c.onStop("deployments repo", func(context.Context) error { return c.repo.Close() })
+	c.parts.OnStop("deployments repo", func(context.Context) error { return c.repo.Close() })
 	return nil
 }
 
@@ -146,7 +136,7 @@ func (c *CO) openRegistry(context.Context) error {
 	c.client = registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
 	})
-	c.onStop("registry client", func(context.Context) error { c.client.Close(); return nil })
+	c.parts.OnStop("registry client", func(context.Context) error { c.client.Close(); return nil })
 	return nil
 }
 
@@ -180,8 +170,8 @@ func (c *CO) startBroker(ctx context.Context) error {
 	if err := c.broker.Start(ctx); err != nil {
 		return err
 	}
-	c.onStop("broker", c.broker.Stop)
-	c.run("presence of sites", func(ctx context.Context) { c.presence.expire(ctx, c.opts.PresenceGrace) })
+	c.parts.OnStop("broker", c.broker.Stop)
+	c.parts.Go("presence of sites", func(ctx context.Context) { c.presence.expire(ctx, c.opts.PresenceGrace) })
 	return nil
 }
 
@@ -217,9 +207,9 @@ func (c *CO) startLoop(context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.run("desired state", func(ctx context.Context) {
+	c.parts.Go("desired state", func(ctx context.Context) {
 		if err := c.loop.Run(ctx); err != nil && ctx.Err() == nil {
-			c.fail(fmt.Errorf("desired state: %w", err))
+			c.parts.Fail(fmt.Errorf("desired state: %w", err))
 		}
 	})
 	return nil
@@ -251,10 +241,10 @@ func (c *CO) startHTTP(context.Context) error {
 	go func() {
 		defer close(served)
 		if err := c.server.Serve(c.listener); !errors.Is(err, http.ErrServerClosed) {
-			c.fail(fmt.Errorf("serve http: %w", err))
+			c.parts.Fail(fmt.Errorf("serve http: %w", err))
 		}
 	}()
-	c.onStop("http", func(ctx context.Context) error {
+	c.parts.OnStop("http", func(ctx context.Context) error {
 		err := c.server.Shutdown(ctx)
 		if err != nil {
 			err = errors.Join(err, c.server.Close())
@@ -263,7 +253,7 @@ func (c *CO) startHTTP(context.Context) error {
 		return err
 	})
 	// Stopped before the server, so that open event streams end and do not hold it.
-	c.run("event feed", func(ctx context.Context) { c.api.Run(ctx, c.store.Listen(ctx)) })
+	c.parts.Go("event feed", func(ctx context.Context) { c.api.Run(ctx, c.store.Listen(ctx)) })
 	return nil
 }
 
@@ -273,34 +263,8 @@ func (c *CO) ready(ctx context.Context) map[string]error {
 	return map[string]error{"postgres": c.store.Ready(ctx), "deployments repo": git}
 }
 
-// run starts a loop that ends when the CO stops.
-func (c *CO) run(name string, loop func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		loop(ctx)
-	}()
-	c.onStop(name, func(wait context.Context) error {
-		cancel()
-		select {
-		case <-done:
-			return nil
-		case <-wait.Done():
-			return wait.Err()
-		}
-	})
-}
-
-func (c *CO) fail(err error) {
-	select {
-	case c.failed <- err:
-	default:
-	}
-}
-
 // Failed delivers the error of a part that cannot go on; the CO should be stopped.
-func (c *CO) Failed() <-chan error { return c.failed }
+func (c *CO) Failed() <-chan error { return c.parts.Failed() }
 
 // HTTPAddr returns where the API listens.
 func (c *CO) HTTPAddr() string { return c.listener.Addr().String() }
@@ -309,16 +273,7 @@ func (c *CO) HTTPAddr() string { return c.listener.Addr().String() }
 func (c *CO) MQTTAddr() string { return c.broker.Addr("mqtt") }
 
 // Stop ends all parts, the last started first, each within ctx, and joins their errors.
-func (c *CO) Stop(ctx context.Context) error {
-	var errs []error
-	for i := len(c.stops) - 1; i >= 0; i-- {
-		if err := c.stops[i].f(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("stop %s: %w", c.stops[i].name, err))
-		}
-	}
-	c.stops = nil
-	return errors.Join(errs...)
-}
+func (c *CO) Stop(ctx context.Context) error { return c.parts.Stop(ctx) }
 
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {

@@ -22,10 +22,8 @@ import (
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/runner"
 	"github.com/colonyfleet/colony/en/state"
+	"github.com/colonyfleet/colony/internal/stopper"
 )
-
-// stopPart bounds the end of each part.
-const stopPart = 5 * time.Second
 
 // An EN is one agent. Start it once, then Stop it.
 type EN struct {
@@ -38,19 +36,11 @@ type EN struct {
 	client      *client.Client
 	listener    net.Listener  // nil without HTTP
 	beat        chan struct{} // a token: the link came up
-	wg          sync.WaitGroup
 
 	mu   sync.Mutex
 	sent []byte // the inventory as last acknowledged on this link
 
-	stops  []stop // in the order of starting
-	failed chan error
-}
-
-// A stop ends one part.
-type stop struct {
-	name string
-	f    func(context.Context) error
+	parts *stopper.Group
 }
 
 // New checks the options. Nothing is opened before Start.
@@ -60,7 +50,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
-	return &EN{opts: o, log: log, beat: make(chan struct{}, 1), failed: make(chan error, 1)}, nil
+	return &EN{opts: o, log: log, beat: make(chan struct{}, 1), parts: stopper.New()}, nil
 }
 
 // Start takes up the work where it was left, and returns; it waits neither for
@@ -81,7 +71,7 @@ func (e *EN) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.stopWith("state", func(context.Context) error { return store.Close() })
+	e.parts.OnStop("state", func(context.Context) error { return store.Close() })
 	e.agent, e.boot = held.Agent, bootID()
 
 	run, err := e.runtime()
@@ -103,12 +93,12 @@ func (e *EN) start(ctx context.Context) error {
 		return err
 	}
 	e.runner.Start(ctx)
-	e.stopWith("runner", e.runner.Stop)
+	e.parts.OnStop("runner", e.runner.Stop)
 	if err := e.client.Start(ctx); err != nil {
 		return fmt.Errorf("start link to the LO: %w", err)
 	}
-	e.stopWith("link", e.leave)
-	e.startBeat(ctx)
+	e.parts.OnStop("link", e.leave)
+	e.parts.Go("heartbeat", e.beatLoop)
 	return e.startHTTP(ctx)
 }
 
@@ -121,18 +111,8 @@ func (e *EN) runtime() (Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open container engine: %w", err)
 	}
-	e.stopWith("container engine", func(context.Context) error { return eng.Close() })
+	e.parts.OnStop("container engine", func(context.Context) error { return eng.Close() })
 	return eng, nil
-}
-
-func (e *EN) startBeat(ctx context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	e.wg.Go(func() { e.beatLoop(ctx) })
-	e.stopWith("heartbeat", func(context.Context) error {
-		cancel()
-		e.wg.Wait()
-		return nil
-	})
 }
 
 func (e *EN) startHTTP(ctx context.Context) error {
@@ -150,10 +130,10 @@ func (e *EN) startHTTP(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			e.failed <- fmt.Errorf("serve status: %w", err)
+			e.parts.Fail(fmt.Errorf("serve status: %w", err))
 		}
 	}()
-	e.stopWith("status listener", func(ctx context.Context) error {
+	e.parts.OnStop("status listener", func(ctx context.Context) error {
 		err := server.Shutdown(ctx)
 		<-done
 		return err
@@ -161,12 +141,8 @@ func (e *EN) startHTTP(ctx context.Context) error {
 	return nil
 }
 
-func (e *EN) stopWith(name string, f func(context.Context) error) {
-	e.stops = append(e.stops, stop{name, f})
-}
-
 // Failed returns a channel that receives the error if a part of the agent ends by itself.
-func (e *EN) Failed() <-chan error { return e.failed }
+func (e *EN) Failed() <-chan error { return e.parts.Failed() }
 
 // HTTPAddr returns where the status is served, or "" without a listener.
 func (e *EN) HTTPAddr() string {
@@ -177,18 +153,7 @@ func (e *EN) HTTPAddr() string {
 }
 
 // Stop says goodbye to the LO and ends the agent. The containers go on.
-func (e *EN) Stop(ctx context.Context) error {
-	var errs []error
-	for i := len(e.stops) - 1; i >= 0; i-- {
-		part, cancel := context.WithTimeout(ctx, stopPart)
-		if err := e.stops[i].f(part); err != nil {
-			errs = append(errs, fmt.Errorf("stop %s: %w", e.stops[i].name, err))
-		}
-		cancel()
-	}
-	e.stops = nil
-	return errors.Join(errs...)
-}
+func (e *EN) Stop(ctx context.Context) error { return e.parts.Stop(ctx) }
 
 // Run starts the agent, and stops it when ctx ends or a part of it fails.
 func (e *EN) Run(ctx context.Context) error {
@@ -198,7 +163,7 @@ func (e *EN) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-	case err = <-e.failed:
+	case err = <-e.Failed():
 	}
 	return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
 }

@@ -73,7 +73,7 @@ func (l *LO) startHTTP(context.Context) error {
 		if err != nil {
 			return fmt.Errorf("open image cache: %w", err)
 		}
-		l.onStop("image cache", func(context.Context) error { return l.cache.Close() })
+		l.parts.OnStop("image cache", func(context.Context) error { return l.cache.Close() })
 		mux.Handle("/v2/", l.cache)
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(l.opts.Registerer, promhttp.HandlerOpts{}))
@@ -86,10 +86,10 @@ func (l *LO) startHTTP(context.Context) error {
 	go func() {
 		defer close(served)
 		if err := server.Serve(l.listener); !errors.Is(err, http.ErrServerClosed) {
-			l.fail(fmt.Errorf("serve http: %w", err))
+			l.parts.Fail(fmt.Errorf("serve http: %w", err))
 		}
 	}()
-	l.onStop("http", func(ctx context.Context) error {
+	l.parts.OnStop("http", func(ctx context.Context) error {
 		// A node that pulls through a slow link would hold up the end.
 		short, cancel := context.WithTimeout(ctx, farewell)
 		defer cancel()

@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/cache"
 	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/lo/journal"
@@ -44,10 +45,9 @@ const (
 
 // An LO is one Local Orchestrator. Start and Stop are called once each.
 type LO struct {
-	opts   Options
-	log    *slog.Logger
-	failed chan error
-	stops  []stop // in the order of their start
+	opts  Options
+	log   *slog.Logger
+	parts *stopper.Group
 
 	journal  *journal.Journal
 	wanted   *desired.Store
@@ -59,12 +59,6 @@ type LO struct {
 	listener net.Listener // nil where there is no HTTP
 }
 
-// A stop ends one part.
-type stop struct {
-	name string
-	f    func(context.Context) error
-}
-
 // New returns an LO that is not started. The error lists every fault of o.
 func New(o Options) (*LO, error) {
 	if err := o.Validate(); err != nil {
@@ -73,7 +67,7 @@ func New(o Options) (*LO, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	return &LO{opts: o, log: o.Logger, failed: make(chan error, 1)}, nil
+	return &LO{opts: o, log: o.Logger, parts: stopper.New()}, nil
 }
 
 // Start brings the LO up and returns when nodes can connect. It does not wait for
@@ -112,7 +106,7 @@ func (l *LO) listen(context.Context) error {
 	if l.listener, err = net.Listen("tcp", l.opts.HTTP); err != nil {
 		return fmt.Errorf("listen for http on %s: %w", l.opts.HTTP, err)
 	}
-	l.onStop("http listener", func(context.Context) error {
+	l.parts.OnStop("http listener", func(context.Context) error {
 		if err := l.listener.Close(); !errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -126,7 +120,7 @@ func (l *LO) openJournal(context.Context) error {
 	if l.journal, err = journal.Open(filepath.Join(l.opts.StateDir, "journal"), journal.Options{MaxBytes: l.opts.JournalBytes, Logger: l.log}); err != nil {
 		return fmt.Errorf("open journal: %w", err)
 	}
-	l.onStop("journal", func(context.Context) error { return l.journal.Close() })
+	l.parts.OnStop("journal", func(context.Context) error { return l.journal.Close() })
 	return nil
 }
 
@@ -180,12 +174,12 @@ func (l *LO) startBroker(ctx context.Context) error {
 		return err
 	}
 	// Stopped last of the three: nothing changes any more, so all is folded in.
-	l.onStop("checkpoint", func(context.Context) error { return l.loop.checkpoint() })
+	l.parts.OnStop("checkpoint", func(context.Context) error { return l.loop.checkpoint() })
 	if err := l.broker.Start(ctx); err != nil {
 		return err
 	}
-	l.onStop("broker", l.broker.Stop)
-	l.run("decisions", l.loop.run)
+	l.parts.OnStop("broker", l.broker.Stop)
+	l.parts.Go("decisions", l.loop.run)
 	return nil
 }
 
@@ -194,55 +188,25 @@ func (l *LO) startLink(ctx context.Context) error {
 	if l.link, err = newLink(l.opts, l.journal, l.wanted, l.site); err != nil {
 		return err
 	}
-	l.run("uplink", func(ctx context.Context) {
+	l.parts.Go("uplink", func(ctx context.Context) {
 		if err := l.link.uplink.Run(ctx); err != nil && ctx.Err() == nil {
-			l.fail(fmt.Errorf("uplink: %w", err))
+			l.parts.Fail(fmt.Errorf("uplink: %w", err))
 		}
 	})
-	l.run("desired state", func(ctx context.Context) {
+	l.parts.Go("desired state", func(ctx context.Context) {
 		if err := l.link.source.Run(ctx, l.link.offer); err != nil && ctx.Err() == nil {
-			l.fail(fmt.Errorf("desired state: %w", err))
+			l.parts.Fail(fmt.Errorf("desired state: %w", err))
 		}
 	})
 	if err := l.link.client.Start(ctx); err != nil {
 		return fmt.Errorf("start link to the co: %w", err)
 	}
-	l.onStop("link", l.link.stop)
+	l.parts.OnStop("link", l.link.stop)
 	return nil
 }
 
-func (l *LO) onStop(name string, f func(context.Context) error) {
-	l.stops = append(l.stops, stop{name, f})
-}
-
-// run starts a goroutine that ends when the LO stops.
-func (l *LO) run(name string, f func(context.Context)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
-	l.onStop(name, func(wait context.Context) error {
-		cancel()
-		select {
-		case <-done:
-			return nil
-		case <-wait.Done():
-			return wait.Err()
-		}
-	})
-}
-
-func (l *LO) fail(err error) {
-	select {
-	case l.failed <- err:
-	default:
-	}
-}
-
 // Failed delivers the error of a part that cannot go on; the LO should be stopped.
-func (l *LO) Failed() <-chan error { return l.failed }
+func (l *LO) Failed() <-chan error { return l.parts.Failed() }
 
 // MQTTAddr returns where nodes connect.
 func (l *LO) MQTTAddr() string { return l.broker.Addr(mqttListener) }
@@ -256,16 +220,7 @@ func (l *LO) HTTPAddr() string {
 }
 
 // Stop ends all parts, the last started first, each within ctx, and joins their errors.
-func (l *LO) Stop(ctx context.Context) error {
-	var errs []error
-	for i := len(l.stops) - 1; i >= 0; i-- {
-		if err := l.stops[i].f(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("stop %s: %w", l.stops[i].name, err))
-		}
-	}
-	l.stops = nil
-	return errors.Join(errs...)
-}
+func (l *LO) Stop(ctx context.Context) error { return l.parts.Stop(ctx) }
 
 func registerAll(r prometheus.Registerer, all ...prometheus.Collector) error {
 	for _, c := range all {

@@ -50,6 +50,7 @@ var packages = map[string]layer{
 	"internal/pgtest":            kernel,
 	"internal/privatecontainerd": kernel,
 	"internal/privatepg":         kernel,
+	"internal/stopper":           kernel,
 	"migrations":                 kernel,
 
 	"broker/client": adapter,
