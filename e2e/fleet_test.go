@@ -24,14 +24,15 @@ import (
 
 // A colony is a fleet on this machine, run by `colony up` from the built binaries.
 type colony struct {
-	t     testing.TB
-	dir   string // state directory
-	http  string
-	port  int // of the sample on the gateway
-	args  []string
-	cmd   *exec.Cmd
-	out   *lockedWriter
-	ended chan error
+	t      testing.TB
+	dir    string // state directory
+	http   string
+	port   int // of the sample on the gateway
+	args   []string
+	before []string // traces of others on the machine
+	cmd    *exec.Cmd
+	out    *lockedWriter
+	ended  chan error
 }
 
 const (
@@ -61,7 +62,7 @@ func newColony(t testing.TB) *colony {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c := &colony{t: t, dir: dir}
+	c := &colony{t: t, dir: dir, before: traces(t)}
 	ports := freePorts(t, 5)
 	c.http = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	c.port = ports[4]

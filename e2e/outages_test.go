@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -179,5 +181,29 @@ func TestFullDisk(t *testing.T) {
 	c.greets("Hello, World!")
 	if !strings.Contains(c.must("deployment", "history", site+"/hello"), "no_space") {
 		t.Error("the history does not say what happened")
+	}
+}
+
+// TestExistingParts runs a fleet on a PostgreSQL and a containerd that are there
+// already, and leaves both as they were.
+func TestExistingParts(t *testing.T) {
+	pg, daemon := pgtest.NewOwn(t), containerdtest.Start(t)
+	c := newColony(t)
+	c.args = append(c.args, "--database-url", pg.URL(), "--containerd", daemon.Socket)
+	c.up()
+	c.greets("Hello, World! I am version 1.0.0.")
+	tasks := func() string {
+		out, err := exec.Command("ctr", "-a", daemon.Socket, "-n", "colony", "task", "ls", "-q").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if got := tasks(); !strings.Contains(got, "hello") {
+		t.Errorf("tasks in containerd: %q", got)
+	}
+	c.down()
+	if got := tasks(); got != "" {
+		t.Errorf("the fleet is down, and these still run: %q", got)
 	}
 }

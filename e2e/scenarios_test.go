@@ -430,9 +430,29 @@ func uninstall(t *testing.T, c *colony) {
 	c.refused(3, []string{"hello"}, "deployment", "delete", site+"/hello")
 }
 
+// traces lists what a fleet must not leave on the machine: bridges, control
+// groups, state of runc.
+func traces(t testing.TB) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/class/net/cl-*", "/sys/fs/cgroup/colony-*", "/sys/fs/cgroup/*/colony-*", "/run/colony-*"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, paths...)
+	}
+	return found
+}
+
 func stopAndStart(t *testing.T, c *colony) {
 	c.must("deploy", "hello@1.0.0", "--site", site, "--set", fmt.Sprintf("port=%d", c.port), "--wait")
 	c.down()
+	for _, left := range traces(t) {
+		if !slices.Contains(c.before, left) {
+			t.Errorf("left behind: %s", left)
+		}
+	}
 	if out, err := exec.Command("pgrep", "-af", c.dir).Output(); err == nil {
 		t.Errorf("processes are left behind:\n%s", out)
 	}

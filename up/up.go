@@ -107,17 +107,17 @@ func (s *supervisor) start(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the parts, the last started first. The containers of a private
-// containerd end with it, and what they mounted and attached goes.
+// stop ends the parts, the last started first, and the containers after the
+// agent; what they mounted and attached goes.
 func (s *supervisor) stop() error {
 	s.say.say("\nstopping ...")
 	var err error
 	for i := len(s.kept) - 1; i >= 0; i-- {
 		k := s.kept[i]
-		if k.name == "containerd" {
+		k.stop()
+		if k.name == "en" { // the containers outlive the agent, but not the fleet
 			err = s.stopContainers()
 		}
-		k.stop()
 	}
 	if s.opts.Containerd == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
