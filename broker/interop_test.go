@@ -19,7 +19,7 @@ func TestMosquittoClients(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"mosquitto_pub", "mosquitto_sub"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed", tool)
+			t.Fatalf("%s is not installed: run scripts/setup --with-test-peers as root", tool)
 		}
 	}
 	server, _ := testTLS(t)
