@@ -19,10 +19,13 @@ type presence struct {
 
 	mu    sync.Mutex
 	heard map[protocol.SiteID]bool // sites that spoke since the start
+	// unsaved holds the last wills that the record could not take: nobody sends a
+	// will again.
+	unsaved map[protocol.SiteID]protocol.Presence
 }
 
 func newPresence(s *store.Store, log *slog.Logger) *presence {
-	return &presence{store: s, log: log, heard: map[protocol.SiteID]bool{}}
+	return &presence{store: s, log: log, heard: map[protocol.SiteID]bool{}, unsaved: map[protocol.SiteID]protocol.Presence{}}
 }
 
 // take records one Presence of a site.
@@ -37,26 +40,56 @@ func (p *presence) take(ctx context.Context, site protocol.SiteID, payload []byt
 	p.mu.Lock()
 	p.heard[site] = true
 	p.mu.Unlock()
-	return p.store.SetSitePresence(ctx, site, m)
+	err := p.store.SetSitePresence(ctx, site, m)
+	if err != nil && !m.Online {
+		p.mu.Lock()
+		p.unsaved[site] = m
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// saveWills records the wills that the record could not take. One whose connection
+// a newer one took the place of meanwhile is ignored by the record.
+func (p *presence) saveWills(ctx context.Context) {
+	p.mu.Lock()
+	wills := maps.Clone(p.unsaved)
+	p.mu.Unlock()
+	for site, will := range wills {
+		if err := p.store.SetSitePresence(ctx, site, will); err != nil {
+			p.log.WarnContext(ctx, "site is not recorded as offline yet", "site_id", site, "err", err)
+			return
+		}
+		p.mu.Lock()
+		if p.unsaved[site] == will {
+			delete(p.unsaved, site)
+		}
+		p.mu.Unlock()
+	}
 }
 
 // expire records those sites as offline that were online when the CO was last
 // here and do not come back within the grace: their wills went to a broker that
-// died with it.
+// died with it. Until ctx ends it then sees to the wills that were not recorded.
 func (p *presence) expire(ctx context.Context, grace time.Duration) {
+	expired := false
 	for wait := grace; ; wait = 5 * time.Second {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
+		p.saveWills(ctx)
+		if expired {
+			continue
+		}
 		p.mu.Lock()
 		heard := slices.Collect(maps.Keys(p.heard))
 		p.mu.Unlock()
-		err := p.store.SetOfflineExcept(ctx, heard)
-		if err == nil {
-			return
+		if err := p.store.SetOfflineExcept(ctx, heard); err != nil {
+			p.log.WarnContext(ctx, "sites that did not come back are not recorded as offline yet", "err", err)
+			continue
 		}
-		p.log.WarnContext(ctx, "sites that did not come back are not recorded as offline yet", "err", err)
+		expired = true
 	}
 }

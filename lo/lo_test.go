@@ -240,6 +240,27 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// TestDamagedRecordIsReplayed damages a record that the checkpoint speaks for.
+func TestDamagedRecordIsReplayed(t *testing.T) {
+	t.Parallel()
+	c := newCentral(t)
+	dir := t.TempDir()
+	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	c.want(site1(1, "1", protocol.Policy{}))
+	a.report(a.next("an assignment", assigned), lifecycle.Installed, "")
+	a.stop()
+	stopLO(t, l) // with a checkpoint
+	c.stop()
+	if err := os.WriteFile(dir+"/state/nodes/n1.json", []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l = startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
+	if s := stateOf(l); s != lifecycle.Installed {
+		t.Errorf("state %s with a damaged record, the journal has INSTALLED", s)
+	}
+}
+
 func TestSilentNodeIsOfflineAfterRestart(t *testing.T) {
 	t.Parallel()
 	c := newCentral(t)

@@ -63,18 +63,12 @@ func (l *loop) run(ctx context.Context) {
 // the next pass is due.
 func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 	log := l.site.log
-	if !l.expires.IsZero() && !now.Before(l.expires) {
-		l.expires = time.Time{}
-		if err := l.site.expire(ctx, now); err != nil {
-			log.ErrorContext(ctx, "silent nodes could not be recorded as offline", "err", err)
-			l.expires = now.Add(again)
-		}
-	}
+	retry := l.expire(ctx, now)
 	want, ok := l.wanted.Current()
 	if !ok {
 		// Without a desired state nothing is decided: an empty order would tell the
 		// nodes to remove everything.
-		return l.expires
+		return earliest(retry, l.expires)
 	}
 	if err := l.adopt(ctx, want, now); err != nil {
 		log.ErrorContext(ctx, "adoption of the desired state could not be reported", "err", err)
@@ -107,11 +101,34 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 		}
 	}
 	l.tidy(ctx)
-	next = earliest(next, l.expires)
+	next = earliest(earliest(next, retry), l.expires)
 	for _, at := range l.wakes {
 		next = earliest(next, at)
 	}
 	return next
+}
+
+// expire records what nodes are gone that no message says so of, and returns when
+// to try again what could not be recorded.
+func (l *loop) expire(ctx context.Context, now time.Time) (retry time.Time) {
+	silent := !l.expires.IsZero() && !now.Before(l.expires)
+	missed := l.site.takeMissed()
+	if !silent && !missed {
+		return time.Time{}
+	}
+	if silent {
+		l.expires = time.Time{}
+	}
+	err := l.site.expire(ctx, now, silent)
+	if err == nil {
+		return time.Time{}
+	}
+	l.site.log.ErrorContext(ctx, "silent nodes could not be recorded as offline", "err", err)
+	if silent {
+		l.expires = now.Add(again)
+	}
+	l.site.missed()
+	return now.Add(again)
 }
 
 // earliest returns the earlier of two times, of which zero means never.

@@ -28,6 +28,7 @@ type node struct {
 	mu      sync.Mutex    // guards what follows
 	rec     *nodes.Record // replaced, never changed in place
 	seen    bool          // it spoke since the start of this LO
+	willed  bool          // its last will could not be recorded, and comes once only
 	unsaved bool          // the journal has what the disk has not
 	unsent  bool          // the broker has not got its NodeDesired
 	beat    protocol.Heartbeat
@@ -49,6 +50,7 @@ type site struct {
 	nodes map[protocol.NodeID]*node
 	dirty map[protocol.NodeID]bool // nodes to decide about
 	all   bool                     // placement is to be decided anew
+	gone  bool                     // a last will could not be recorded: look for silent nodes
 }
 
 // openSite loads the records and folds in what only the journal has.
@@ -63,6 +65,9 @@ func openSite(o Options, j *journal.Journal, store *nodesstore.Store, c *counts)
 	}
 	for _, f := range faults {
 		s.log.Error("record lost; it is learnt anew from the node", "err", f)
+	}
+	if len(faults) > 0 {
+		state.Checkpoint = 0 // it speaks of records that are lost: the journal may have more
 	}
 	for _, r := range records {
 		s.nodes[r.Node] = &node{id: r.Node, rec: r, unsent: true}
@@ -150,6 +155,22 @@ func (s *site) pokeAll() {
 	s.all = true
 	s.mu.Unlock()
 	s.signal()
+}
+
+// missed has the next pass record that a node is gone, which nobody says again.
+func (s *site) missed() {
+	s.mu.Lock()
+	s.gone = true
+	s.mu.Unlock()
+}
+
+// takeMissed reports whether missed was called since the last time.
+func (s *site) takeMissed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := s.gone
+	s.gone = false
+	return gone
 }
 
 func (s *site) signal() {
@@ -263,18 +284,19 @@ func (s *site) flush(n *node) error {
 	return nil
 }
 
-// expire makes those nodes offline that were online before this LO started and
-// have not spoken since.
-func (s *site) expire(ctx context.Context, now time.Time) error {
+// expire makes those nodes offline whose last will could not be recorded, and, if
+// silent, those that were online before this LO started and have not spoken since.
+func (s *site) expire(ctx context.Context, now time.Time, silent bool) error {
 	var errs []error
 	for _, n := range s.sorted() {
 		n.mu.Lock()
-		if !n.seen && n.rec.Online() {
+		if (n.willed || silent && !n.seen) && n.rec.Online() {
 			rec := n.rec.Clone()
 			out := rec.Lost(now)
 			if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
 				errs = append(errs, err)
 			} else {
+				n.willed = false
 				s.log.InfoContext(ctx, "node did not come back", "node_id", n.id)
 			}
 		}

@@ -68,8 +68,14 @@ func (s *site) takePresence(ctx context.Context, id protocol.NodeID, p protocol.
 	rec := n.rec.Clone()
 	out := rec.TakePresence(p, now)
 	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+		if !p.Online && !out.Stale {
+			n.willed = true
+			s.missed()
+			s.signal()
+		}
 		return err
 	}
+	n.willed = n.willed && out.Stale
 	n.seen = n.seen || p.Online
 	if len(out.Facts) > 0 {
 		s.log.InfoContext(ctx, "node presence changed", "node_id", id, "online", p.Online, "agent_version", p.Version)

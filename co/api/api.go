@@ -172,8 +172,11 @@ func describe(tag, summary string) func(*huma.Operation) {
 	}
 }
 
+// readyWait bounds how long the parts are asked whether they work.
+const readyWait = 3 * time.Second
+
 func (a *API) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
 	defer cancel()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	var bad strings.Builder

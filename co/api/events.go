@@ -135,13 +135,26 @@ func (a *API) resume(r *http.Request) (int64, error) {
 		if err != nil || id < 0 {
 			return 0, protocol.Errorf(protocol.Invalid, "event id %q: want a number of 0 or more, as the stream or the list gave it", last)
 		}
-		return id, nil
+		return a.within(r.Context(), id)
 	}
 	newest, err := a.opts.Events.Events(r.Context(), fleet.EventFilter{Limit: 1, Newest: true})
 	if err != nil || len(newest) == 0 {
 		return 0, err
 	}
 	return newest[0].ID, nil
+}
+
+// within returns the id of an event after which a stream goes on. One past the newest
+// is of a record that is gone: all that this one holds is new to the client.
+func (a *API) within(ctx context.Context, id int64) (int64, error) {
+	newest, err := a.opts.Events.Events(ctx, fleet.EventFilter{Limit: 1, Newest: true})
+	if err != nil {
+		return 0, err
+	}
+	if len(newest) == 0 || newest[0].ID < id {
+		return 0, nil
+	}
+	return id, nil
 }
 
 var errFeedOver = errors.New("the CO stops")
@@ -217,7 +230,9 @@ type Status struct {
 
 func (a *API) status(ctx context.Context, _ *struct{}) (*reply[Status], error) {
 	s := Status{Version: a.opts.Version, Parts: map[string]string{}, Deployments: map[string]int{}}
-	for name, err := range a.opts.Ready(ctx) {
+	asked, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
+	for name, err := range a.opts.Ready(asked) {
 		s.Parts[name] = "ok"
 		if err != nil {
 			s.Parts[name] = public(err)

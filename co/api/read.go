@@ -329,14 +329,20 @@ func (a *API) node(ctx context.Context, site protocol.SiteID, id protocol.NodeID
 // not exist lists some that do.
 func (a *API) deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
 	d, err := a.opts.Deployments.Deployment(ctx, site, name)
-	if err == nil || protocol.KindOf(err) != protocol.NotFound {
+	if err == nil && !d.Archived || err != nil && protocol.KindOf(err) != protocol.NotFound {
 		return d, err
 	}
 	content, commit, err := a.opts.Repo.File(ctx, intent.Path(site, name))
+	if err != nil && d.Archived {
+		return d, nil //nolint:nilerr // it is gone, and no new one of its name is known
+	}
 	if err != nil {
 		return d, a.missing(ctx, site, name)
 	}
 	parsed, err := v1rc3.ParseDeployment(content)
+	if err != nil && d.Archived {
+		return d, nil //nolint:nilerr // a bad file: what is recorded of the last one stays
+	}
 	if err != nil {
 		return d, a.missing(ctx, site, name)
 	}

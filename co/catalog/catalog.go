@@ -140,8 +140,10 @@ func (c *Catalog) Import(ctx context.Context, source string) ([]Result, error) {
 		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", where, err)
 	case ref != "" || isBare(where):
 		return c.importGit(ctx, where, ref)
-	case !info.IsDir():
+	case info.Mode().IsRegular():
 		return c.importFile(ctx, where)
+	case !info.IsDir():
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: neither a directory nor a regular file", where)
 	}
 	return c.importDir(ctx, where, where)
 }
@@ -215,7 +217,12 @@ func (c *Catalog) importDir(ctx context.Context, dir, source string) ([]Result, 
 }
 
 func (c *Catalog) importFile(ctx context.Context, file string) ([]Result, error) {
-	doc, err := os.ReadFile(file)
+	root, err := os.OpenRoot(filepath.Dir(file))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", file, err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	doc, err := readLimited(root, filepath.Base(file))
 	if err != nil {
 		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", file, err)
 	}

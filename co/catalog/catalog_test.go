@@ -465,3 +465,15 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("Import = %v, want %v", err, stop)
 	}
 }
+
+// TestEndlessFiles imports what a naive reader would read for ever.
+func TestEndlessFiles(t *testing.T) {
+	t.Parallel()
+	s := newCatalog(t)
+	large := filepath.Join(write(t, map[string]string{"margo.yaml": strings.Repeat("#", maxDescription+1)}), "margo.yaml")
+	for source, text := range map[string]string{"/dev/zero": "neither a directory nor a regular file", large: "is larger than"} {
+		if _, err := s.Import(t.Context(), source); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), text) {
+			t.Errorf("Import(%s) = %v, want %q", source, err, text)
+		}
+	}
+}

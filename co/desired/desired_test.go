@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -387,5 +388,40 @@ func TestCompilerThatPanics(t *testing.T) {
 	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0"), path("berlin", "odd"): deployment("berlin", "odd", "1.0.0")})
 	if got := names(w.next("berlin")); got != "a" {
 		t.Errorf("deployments = %q", got)
+	}
+}
+
+// TestRefusedImage deploys an image that its registry refuses to show, with a text that
+// no record can hold, until somebody gives the right.
+func TestRefusedImage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set(func() { w.imageErr["1.0.0"] = protocol.Errorf(protocol.Denied, "no right\x00 \xff here") })
+	w.start()
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0")})
+	w.until("it is tried again", func() bool { return w.count("a") > 2 })
+	w.store.set(func() {
+		if p := w.store.problems; len(p) != 1 || !utf8.ValidString(p[0]) || strings.Contains(p[0], "\x00") || !strings.Contains(p[0], "no right") {
+			t.Errorf("problems = %q", p)
+		}
+	})
+	w.set(func() { delete(w.imageErr, "1.0.0") })
+	w.until("it is published", func() bool { return names(w.next("berlin")) == "a" })
+}
+
+// TestNewDatabaseAndBadFile begins with an empty record and a file that does not
+// compile any more: what the site runs of it must not be removed.
+func TestNewDatabaseAndBadFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.add("berlin") // its LO connected already
+	w.set(func() { w.imageErr["1.0.0"] = protocol.Errorf(protocol.NotFound, "no such image") })
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0")})
+	w.start()
+	w.until("it is tried again", func() bool { return w.count("a") > 2 })
+	w.quiet()
+	w.set(func() { delete(w.imageErr, "1.0.0") })
+	if m := w.next("berlin"); names(m) != "a" {
+		t.Errorf("first message = %+v, want a", m)
 	}
 }

@@ -224,7 +224,8 @@ func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []fil
 			out.add(fmt.Errorf("compile %s: %w", files[i].path, err))
 		default:
 			wanted[i].Problem = describe(files[i], err)
-			out.missing = out.missing || kind == protocol.NotFound
+			// Many registries say Denied of what is not there, and a right may be given.
+			out.missing = out.missing || kind == protocol.NotFound || kind == protocol.Denied
 			if wanted[i].Problem != have.Problem {
 				l.log.WarnContext(ctx, "deployment file is invalid", "site_id", site, "deployment_id", files[i].name, "problem", wanted[i].Problem)
 			}
@@ -279,9 +280,11 @@ func (f *file) keep(have fleet.Desired) fleet.Desired {
 }
 
 // describe words what is wrong with a file, in one line. It names the commit, so that
-// the same mistake in another commit is told again.
+// the same mistake in another commit is told again. What a registry or a file put into
+// the error must be text that the record can hold, or the whole site would stand still.
 func describe(f file, err error) string {
-	return fmt.Sprintf("%s at commit %.12s: %s", f.path, f.commit, strings.ReplaceAll(err.Error(), "\n", "; "))
+	text := strings.ToValidUTF8(strings.NewReplacer("\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
+	return fmt.Sprintf("%s at commit %.12s: %s", f.path, f.commit, text)
 }
 
 // save records what is wanted at a site, where that changed, and publishes it.
@@ -297,6 +300,11 @@ func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, wa
 			s.published = false
 			l.log.InfoContext(ctx, "desired state changed", "site_id", site, "generation", message.Generation, "commit", commit, "deployments", len(wanted))
 		}
+	}
+	if s.message.Generation == 0 && len(wanted) > 0 {
+		// Files stand there, and none of them was ever compiled into this record. After
+		// its loss the site may run them: "run nothing" is not what git says.
+		return nil
 	}
 	return l.publish(ctx, site)
 }

@@ -187,3 +187,28 @@ func eachFile(t *testing.T, dir string, do func(path string)) {
 		return err
 	}))
 }
+
+// TestBranchThatIsGone takes the branch from a remote that was read before: the cache
+// must not begin it anew, which would remove all that runs.
+func TestBranchThatIsGone(t *testing.T) {
+	t.Parallel()
+	remote := newRemote(t)
+	r := open(t, remote)
+	const path = "deployments/berlin/hello/deployment.yaml"
+	head := put(t, r, path, "one\n")
+	byHand(t, remote, "update-ref", "-d", "refs/heads/main")
+	if _, err := r.Sync(t.Context()); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "no branch main any more") {
+		t.Errorf("Sync = %v, want Unavailable", err)
+	}
+	_, err := r.Commit(t.Context(), Change{Message: "Put", Files: map[string][]byte{path: []byte("two\n")}})
+	if protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("Commit = %v, want Unavailable", err)
+	}
+	if s, err := r.Read(t.Context()); err != nil || string(s.Files[path]) != "one\n" {
+		t.Errorf("Read = %q, %v", s.Files[path], err)
+	}
+	byHand(t, r.bare(), "push", "--quiet", remote, head+":refs/heads/main")
+	if got, err := r.Sync(t.Context()); err != nil || got != head {
+		t.Errorf("Sync = %q, %v; want %q", got, err, head)
+	}
+}

@@ -84,6 +84,16 @@ func (r *Repo) sync(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	ours, err := r.cachedHead(ctx)
+	if err != nil {
+		return "", err
+	}
+	if theirs == "" && ours != "" {
+		// To begin anew would remove all that runs. It may be a remote that was restored
+		// by halves, or a branch that was renamed: somebody has to say which.
+		return "", protocol.Errorf(protocol.Unavailable,
+			"git remote %s has no branch %s any more, which was at commit %.12s: push it again", r.Remote(), r.opts.Branch, ours)
+	}
 	if theirs == "" {
 		if err := r.initialise(ctx); err != nil {
 			return "", err
@@ -91,10 +101,6 @@ func (r *Repo) sync(ctx context.Context) (string, error) {
 		if theirs, err = r.remoteHead(ctx); err != nil {
 			return "", err
 		}
-	}
-	ours, err := r.cachedHead(ctx)
-	if err != nil {
-		return "", err
 	}
 	if ours == theirs {
 		return ours, nil

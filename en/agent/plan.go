@@ -115,7 +115,8 @@ func Next(rec *Record, o Order) (Action, bool) {
 	// The LO counts on, or has lost its own records: tell it where we stand.
 	if again || o.Epoch != rec.Epoch {
 		next := rec.Clone()
-		next.Attempt, next.Generation, next.Epoch = a.Attempt, o.Generation, o.Epoch
+		next.Attempt, next.Rollback = a.Attempt, a.Rollback // both, or the same news would be due for ever
+		next.Generation, next.Epoch = o.Generation, o.Epoch
 		return Action{Kind: Note, Record: next, From: rec.State}, true
 	}
 	return Action{}, false

@@ -202,6 +202,9 @@ func TestMovesAreLawful(t *testing.T) {
 				if !ok {
 					continue
 				}
+				if again, ok := Next(&a.Record, OrderFor(d, "app")); ok {
+					t.Fatalf("the order %+v is due again after %+v: %+v", d.Assignments, a.Record, again)
+				}
 				if a.Kind == Begin && a.Record.State == lifecycle.Installed {
 					t.Fatalf("%s is INSTALLED by order", a.Record.Digest)
 				}

@@ -106,7 +106,7 @@ func (f *follower) start(ctx context.Context, c engine.Container) *agent.Failure
 		return f.outage(ctx, err)
 	}
 	failure := failureOf(fmt.Errorf("start container %s/%s: %w", c.ID.Component, c.ID.Name, err))
-	if f.watch.Mode() == agent.Install {
+	if f.watch.Mode() == agent.Install && f.w.tries(f.w.record()) == 1 {
 		return &failure
 	}
 	f.w.log.WarnContext(ctx, "container not started, trying again", "container", c.ID.String(), "err", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 // install brings rec's version up, in the place of another one if that runs.
@@ -15,6 +16,9 @@ func (w *worker) install(ctx context.Context, rec agent.Record) error {
 	spec, err := agent.Decode(rec.Spec)
 	if err != nil {
 		return w.fail(ctx, rec, agent.Failure{Code: protocol.Incompatible, Message: err.Error()}, nil)
+	}
+	if err := w.r.afterSweep(ctx); err != nil {
+		return err
 	}
 	if err := w.pullBesideActive(ctx, rec); err != nil {
 		return w.giveUp(ctx, rec, err)
@@ -86,7 +90,7 @@ func (w *worker) pull(ctx context.Context, rec agent.Record) error {
 	var before engine.Progress // of the images that are complete
 	for _, ref := range agent.Images(rec.Spec) {
 		var last engine.Progress
-		err := w.patiently(ctx, func() error {
+		err := w.patiently(ctx, w.tries(rec), func() error {
 			return w.r.o.Engine.Pull(ctx, ref, func(p engine.Progress) {
 				last = p
 				m.PulledBytes, m.TotalBytes = before.Pulled+p.Pulled, before.Total+p.Total
@@ -116,19 +120,43 @@ func (w *worker) cutOver(ctx context.Context, rec agent.Record) (agent.Record, e
 		}
 		rec = next
 	}
-	return rec, w.patiently(ctx, func() error { return w.clear(ctx, old, rec.Digest) })
+	return rec, w.patiently(ctx, clearTries, func() error { return w.clear(ctx, old, rec.Digest) })
+}
+
+// clearTries is how often it is tried to clear a version away, or to do a step of
+// a rollback, before that counts as a failure. What hinders a removal is not the
+// new version's fault, and often gone a moment later.
+const clearTries = 5
+
+// tries returns how often a step of rec's operation may fail. After a failed
+// rollback nobody tries again, so it takes more than one fault.
+func (w *worker) tries(rec agent.Record) int {
+	if rec.State == lifecycle.RollingBack {
+		return clearTries
+	}
+	return 1
 }
 
 // patiently calls step again for as long as it fails because the engine is away,
-// up to the engine's timeout.
-func (w *worker) patiently(ctx context.Context, step func() error) error {
+// up to the engine's timeout. With any other fault it is called up to tries times.
+func (w *worker) patiently(ctx context.Context, tries int, step func() error) error {
 	wait := backoff{max: 5 * time.Second}
 	for since := time.Now(); ; {
 		err := step()
-		if err == nil || ctx.Err() != nil || engine.CodeOf(err) != protocol.EngineUnavailable || time.Since(since) >= w.r.o.EngineTimeout {
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		wait.sleep(ctx, w.wake)
+		early := w.wake
+		if engine.CodeOf(err) != protocol.EngineUnavailable {
+			if tries--; tries <= 0 {
+				return err
+			}
+			early = nil // the exits of what is being cleared are no reason to hurry
+			w.log.WarnContext(ctx, "step failed, trying again", "err", err)
+		} else if time.Since(since) >= w.r.o.EngineTimeout {
+			return err
+		}
+		wait.sleep(ctx, early)
 	}
 }
 

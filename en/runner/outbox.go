@@ -95,7 +95,7 @@ func (r *Runner) outboxLoop() {
 			r.log.ErrorContext(r.ctx, "report refused for good and dropped", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
 		case err != nil && durable:
 			r.log.WarnContext(r.ctx, "report not acknowledged, trying again", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
-			wait.sleep(r.ctx, r.outbox)
+			wait.sleep(r.ctx, r.linked) // progress is no reason to hurry
 			continue
 		case !durable:
 			sent[m.Deployment] = time.Now()

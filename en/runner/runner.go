@@ -83,9 +83,12 @@ type Runner struct {
 	look   chan struct{} // a token: the engine may have changed unseen
 	sweep  chan struct{} // a token: there may be something unused
 	outbox chan struct{} // a token: something to send, or the link is up
-	wg     sync.WaitGroup
-	ctx    context.Context // of the agent; set by Start, ends with Stop
-	stop   context.CancelCauseFunc
+	linked chan struct{} // a token: the link came up or went down
+
+	sweeping chan struct{} // holds a token while a sweep is under way
+	wg       sync.WaitGroup
+	ctx      context.Context // of the agent; set by Start, ends with Stop
+	stop     context.CancelCauseFunc
 
 	mu       sync.Mutex // protects what follows, and orders the writes to the store
 	desired  *protocol.NodeDesired
@@ -112,6 +115,7 @@ func New(o Options) (*Runner, error) {
 	r := &Runner{
 		o: o, log: o.Logger.With("component", "agent"),
 		poke: make(chan struct{}, 1), look: make(chan struct{}, 1), sweep: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
+		sweeping: make(chan struct{}, 1), linked: make(chan struct{}, 1),
 		records: map[protocol.DeploymentName]agent.Record{}, workers: map[protocol.DeploymentName]*worker{},
 		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{},
 		seq:      o.Counter, reserved: o.Counter,
@@ -210,6 +214,7 @@ func (r *Runner) Connected(up bool) {
 	r.mu.Lock()
 	r.up = up
 	r.mu.Unlock()
+	token(r.linked)
 	token(r.outbox)
 }
 
@@ -309,6 +314,12 @@ func (r *Runner) sweepLoop() {
 // sweepExcept removes what belongs to no deployment, or to the one given, which
 // is being deleted.
 func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) error {
+	select {
+	case r.sweeping <- struct{}{}:
+		defer func() { <-r.sweeping }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	r.mu.Lock()
 	if r.desired == nil {
 		r.mu.Unlock()
@@ -329,6 +340,18 @@ func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) 
 	}
 	r.mu.Unlock()
 	return r.o.Host.Sweep(ctx, keep)
+}
+
+// afterSweep waits for the end of a sweep that is under way: it may have begun
+// before the caller's record was there, and would remove what the caller makes.
+func (r *Runner) afterSweep(ctx context.Context) error {
+	select {
+	case r.sweeping <- struct{}{}:
+		<-r.sweeping
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (r *Runner) wakeAll() {

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type lo struct {
 	mu      sync.Mutex
 	refuse  error
+	asked   int // calls
 	durable []protocol.DeploymentStatus
 	shown   []protocol.DeploymentStatus
 }
@@ -35,6 +36,7 @@ type lo struct {
 func (l *lo) Report(_ context.Context, m protocol.DeploymentStatus, durable bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.asked++
 	if l.refuse != nil {
 		return l.refuse
 	}

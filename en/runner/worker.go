@@ -274,6 +274,13 @@ func (w *worker) current(rec agent.Record) agent.Record {
 	return rec
 }
 
+// record returns the record as it stands.
+func (w *worker) record() agent.Record {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	return w.r.records[w.name]
+}
+
 func failureOf(err error) agent.Failure {
 	return agent.Failure{Code: engine.CodeOf(err), Message: clip(err.Error())}
 }

@@ -69,7 +69,11 @@ func Open(dir string, log *slog.Logger) (*Store, *Contents, error) {
 }
 
 // Close gives the directory free.
-func (s *Store) Close() error { return s.lock.Close() }
+func (s *Store) Close() error {
+	// A child process that is just being forked still holds the file: closing
+	// ours would not free the directory.
+	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
+}
 
 func (s *Store) take() error {
 	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -101,6 +102,22 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	if _, _, err := Open(dir, slog.New(slog.DiscardHandler)); protocol.KindOf(err) != protocol.Conflict {
 		t.Fatalf("second Open: %v, want a conflict", err)
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir)
+}
+
+// A child process holds the lock's file from its fork until its exec.
+func TestCloseFreesTheDirectoryWhileAChildIsForked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	child, err := syscall.Dup(int(s.lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(child) }() // nothing was written to it
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

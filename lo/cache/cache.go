@@ -34,6 +34,7 @@ type Options struct {
 	// Upstreams maps the host of an image to the base URL of its registry.
 	Upstreams map[string]string
 	// MaxBytes bounds what is kept; what was not asked for the longest goes first.
+	// Broken downloads that may go on come on top, up to a quarter of it.
 	// 0 means 20 GiB.
 	MaxBytes int64
 	// Client makes the requests. Nil: one with sane limits.
@@ -95,7 +96,7 @@ func New(o Options) (*Cache, error) {
 			return nil, fmt.Errorf("clean cache: %w", err)
 		}
 	}
-	blobs, err := c.list()
+	blobs, err := c.list("blobs")
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +143,10 @@ func (c *Cache) typePath(d protocol.Digest) string {
 
 func hexOf(d protocol.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
 
-// list returns the blobs, the one that was not used for the longest first.
-func (c *Cache) list() ([]fs.FileInfo, error) {
-	entries, err := os.ReadDir(filepath.Join(c.opts.Dir, "blobs"))
+// list returns the files of a folder of the cache, the one that was not used for
+// the longest first.
+func (c *Cache) list(sub string) ([]fs.FileInfo, error) {
+	entries, err := os.ReadDir(filepath.Join(c.opts.Dir, sub))
 	if err != nil {
 		return nil, fmt.Errorf("read cache: %w", err)
 	}
@@ -176,7 +178,7 @@ func (c *Cache) added(d protocol.Digest) error {
 	if c.size <= c.opts.MaxBytes {
 		return nil
 	}
-	blobs, err := c.list()
+	blobs, err := c.list("blobs")
 	if err != nil {
 		return err
 	}

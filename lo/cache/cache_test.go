@@ -246,3 +246,38 @@ func TestRefusals(t *testing.T) {
 		t.Error("a registry without a scheme was accepted")
 	}
 }
+
+// TestAbandonedDownloadsAreBounded breaks downloads that nobody continues.
+func TestAbandonedDownloadsAreBounded(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	dir := t.TempDir()
+	_, s := open(t, dir, u, 80_000)
+	for range 5 {
+		d := u.add("app", noise(12_000))
+		u.breakAfter.Store(9_000)
+		if resp, _ := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusBadGateway {
+			t.Fatalf("a broken download: %s", resp.Status)
+		}
+	}
+	if resp, _ := get(t, s, "/v2/app/blobs/"+string(protocol.DigestOf([]byte("absent")))); resp.StatusCode != http.StatusNotFound {
+		t.Fatalf("a blob that is not there: %s", resp.Status)
+	}
+	entries, err := os.ReadDir(dir + "/partial")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size int64
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size += info.Size(); info.Size() == 0 {
+			t.Error("an empty partial file is left")
+		}
+	}
+	if size == 0 || size > 20_000 {
+		t.Errorf("%d bytes of abandoned downloads, want at most 20000, and the latest", size)
+	}
+}

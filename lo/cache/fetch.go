@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -68,6 +69,9 @@ func (c *Cache) download(ctx context.Context, d protocol.Digest, from source) er
 	if c.has(d) { // another download ended since the caller looked
 		return nil
 	}
+	if err := c.sweep(); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(c.partialPath(d), os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return noSpace("open partial blob", err)
@@ -78,6 +82,11 @@ func (c *Cache) download(ctx context.Context, d protocol.Digest, from source) er
 	if err != nil {
 		return fmt.Errorf("read partial blob: %w", err)
 	}
+	defer func() { // nothing came: so there is nothing to continue
+		if info, err := os.Stat(c.partialPath(d)); err == nil && info.Size() == 0 {
+			_ = os.Remove(c.partialPath(d))
+		}
+	}()
 	resp, err := c.ask(ctx, from, have)
 	if err != nil {
 		return err
@@ -111,6 +120,35 @@ func (c *Cache) download(ctx context.Context, d protocol.Digest, from source) er
 		return err
 	}
 	return c.added(d)
+}
+
+// sweep removes the oldest partial files that nobody downloads now, as far as all
+// partial files together are more than a quarter of what the cache may hold.
+func (c *Cache) sweep() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	partial, err := c.list("partial")
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, p := range partial {
+		size += p.Size()
+	}
+	for _, p := range partial {
+		if size <= c.opts.MaxBytes/4 {
+			break
+		}
+		if c.downloads[protocol.Digest("sha256:"+p.Name())] != nil {
+			continue
+		}
+		if err := os.Remove(filepath.Join(c.opts.Dir, "partial", p.Name())); err != nil {
+			return fmt.Errorf("remove abandoned download: %w", err)
+		}
+		size -= p.Size()
+		c.log.Info("abandoned download removed", "digest", "sha256:"+p.Name(), "bytes", p.Size())
+	}
+	return nil
 }
 
 // keep makes a complete partial file the blob.

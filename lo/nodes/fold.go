@@ -146,7 +146,7 @@ func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome 
 	if m.Generation > r.Generation {
 		// The LO's state was put back from a copy. Its next order must be later than
 		// what the node holds, or the node would ignore it.
-		r.Generation, r.Ordered = m.Generation, ""
+		r.Generation, r.Ordered, out.Changed = m.Generation, "", true
 	}
 	r.Deployments[m.Deployment] = d
 	if m.Seq != 0 || m.Agent != d.Agent { // progress may come without a number
@@ -179,7 +179,9 @@ func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome 
 	if m.Digest == d.Assigned.Digest && (m.Attempt == 0 || m.Attempt == d.Assigned.Attempt) {
 		d.Due = false // the node was faster than the LO's own move
 	}
-	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest
+	// A failure is never mere progress: said of another attempt, or after the LO's
+	// own FAILED (node_lost), it alone tells that the node waits for an order.
+	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest || m.State == lifecycle.Failed
 	d.record(m, now)
 	out.Facts = append(out.Facts, StatusFact(m, now))
 	return out

@@ -198,3 +198,55 @@ func TestReplay(t *testing.T) {
 		}
 	}
 }
+
+// TestFailuresAreStored: a failure in the place of another one is nothing to lose
+// in a restart: without it the LO would wait for a node that waits for the LO.
+func TestFailuresAreStored(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	r.TakeReport(report(1, lifecycle.Installing), noon)
+	if _, err := r.Move(protocol.DeploymentStatus{Deployment: "web", State: lifecycle.Failed, Code: protocol.NodeLost, Digest: "d", Attempt: 1}, noon); err != nil {
+		t.Fatal(err)
+	}
+	m := report(2, lifecycle.Failed)
+	m.Code = protocol.StartFailed
+	if out := r.TakeReport(m, noon); !out.Changed {
+		t.Errorf("a failure after FAILED (node_lost) is not to be stored: %+v", out)
+	}
+}
+
+// TestLaterGenerationIsStored: a node that holds a later order needs a new one,
+// also where its report is progress.
+func TestLaterGenerationIsStored(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	r.TakeReport(report(1, lifecycle.Installing), noon)
+	m := report(2, lifecycle.Installing)
+	m.Generation = 7
+	if out := r.TakeReport(m, noon); !out.Changed || r.Generation != 7 || r.Ordered != "" {
+		t.Errorf("outcome %+v, generation %d: want a change, and 7", out, r.Generation)
+	}
+}
+
+// TestReplayCountsTries: the record was stored before an order that the journal has.
+func TestReplayCountsTries(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	r.Deployments["web"] = &Deployment{
+		Status: protocol.DeploymentStatus{State: lifecycle.Failed, Digest: "d", Attempt: 1}, Tries: 1,
+		Assigned: Assignment{Digest: "d", Attempt: 1}, Tried: []Try{{"d", 1}},
+	}
+	order := func(digest protocol.Digest, state lifecycle.State, attempt uint32, want uint32) {
+		t.Helper()
+		m := protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "web", Actor: lifecycle.LO, State: state, Digest: digest, Attempt: attempt}
+		for range 2 { // playing it again changes nothing
+			r.Replay(StatusFact(m, noon).Event)
+			if got := r.Deployments["web"].Tries; got != want {
+				t.Errorf("after attempt %d of %s: %d tries, want %d", attempt, digest, got, want)
+			}
+		}
+	}
+	order("d", lifecycle.Installing, 2, 2)
+	order("d", lifecycle.Updating, 3, 3)
+	order("e", lifecycle.RollingBack, 1, 1)
+}

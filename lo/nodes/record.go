@@ -204,6 +204,11 @@ func (d *Deployment) noteTry(digest protocol.Digest, n uint32) {
 	}
 }
 
+// tried reports whether attempt n with digest, or a later one, is known.
+func (d *Deployment) tried(digest protocol.Digest, n uint32) bool {
+	return slices.ContainsFunc(d.Tried, func(t Try) bool { return t.Digest == digest && t.Attempt >= n })
+}
+
 // noteHealthy puts digest first among the versions to return to.
 func (d *Deployment) noteHealthy(digest protocol.Digest) {
 	if digest == "" {

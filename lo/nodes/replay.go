@@ -65,6 +65,11 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 		if m.Attempt == 0 {
 			return // a bridge, not an order
 		}
+		if m.Digest != d.Assigned.Digest {
+			d.Tries = 1
+		} else if !d.tried(m.Digest, m.Attempt) {
+			d.Tries++
+		}
 		d.noteTry(m.Digest, m.Attempt)
 		d.Assigned = Assignment{
 			Digest: m.Digest, Attempt: m.Attempt, Rollback: m.State == lifecycle.RollingBack, Generation: m.Generation,

@@ -93,6 +93,11 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int) Res
 	constraints, err := parse(e.Placement.Constraints)
 	if err != nil {
 		r.Problem = fmt.Sprintf("not placeable: its device constraints cannot be read: %v", err)
+		for _, n := range nodes { // what cannot be read is no reason to remove what runs
+			if slices.Contains(n.Runs, e.Deployment) && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
+				r.Nodes = append(r.Nodes, n.ID)
+			}
+		}
 		return r
 	}
 	var stay, fresh []Node

@@ -56,6 +56,10 @@ func TestPlace(t *testing.T) {
 			name: "constraints", p: capacity, nodes: []Node{node("a"), node("b", small), node("c", arm)}, want: []protocol.NodeID{"a"},
 			rejected: map[protocol.NodeID]string{"b": "memory", "c": "arm64"},
 		},
+		{
+			name: "broken constraints remove nothing", p: protocol.Placement{Constraints: []byte("{")},
+			nodes: []Node{node("a", runs), node("b")}, want: []protocol.NodeID{"a"}, problem: "cannot be read",
+		},
 		{name: "broken constraints", p: protocol.Placement{Constraints: []byte("{")}, nodes: []Node{node("a")}, problem: "cannot be read"},
 		{
 			name: "one node by name", p: protocol.Placement{Node: "b"}, nodes: []Node{node("a"), node("b", offline)}, want: []protocol.NodeID{"b"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,7 +98,10 @@ func (e *Engine) known(ctx context.Context) (map[string]engine.ID, error) {
 			continue // removed meanwhile
 		}
 		if err := json.Unmarshal(b, &id); err != nil {
-			return out, fmt.Errorf("read %s: %w", path, err)
+			// A power cut may leave it half written. It must not hold up every other
+			// removal: what has a record is known by that, and what has none runs nothing.
+			e.log.WarnContext(ctx, "id of a container damaged, left out", "path", path, "err", err)
+			continue
 		}
 		out[filepath.Base(filepath.Dir(path))] = id
 	}

@@ -1,0 +1,54 @@
+package co
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// TestWillWhileTheRecordIsAway loses a site while nothing can be recorded.
+func TestWillWhileTheRecordIsAway(t *testing.T) {
+	t.Parallel()
+	s, err := store.Open(t.Context(), pgtest.New(t), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	p := newPresence(s, slog.New(slog.DiscardHandler))
+	m := protocol.Presence{V: protocol.Version, Online: true, Session: "one"}
+	for _, site := range []protocol.SiteID{"plant", "mill"} {
+		if err := p.take(t.Context(), site, protocol.Marshal(&m)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	m.Online = false
+	for _, site := range []protocol.SiteID{"plant", "mill"} {
+		if err := p.take(away, site, protocol.Marshal(&m)); err == nil {
+			t.Fatal("the will was recorded")
+		}
+	}
+	// The other one comes back before its will is recorded.
+	m.Online, m.Session = true, "two"
+	if err := p.take(t.Context(), "mill", protocol.Marshal(&m)); err != nil {
+		t.Fatal(err)
+	}
+	p.saveWills(t.Context())
+	for site, online := range map[protocol.SiteID]bool{"plant": false, "mill": true} {
+		if got, err := s.Site(t.Context(), site); err != nil || got.Online != online {
+			t.Errorf("site %s: online %t, %v; want %t", site, got.Online, err, online)
+		}
+	}
+	if len(p.unsaved) != 0 {
+		t.Errorf("left to record: %v", p.unsaved)
+	}
+	ended, end := context.WithTimeout(t.Context(), time.Minute)
+	end()
+	p.expire(ended, time.Hour) // ends with its context
+}

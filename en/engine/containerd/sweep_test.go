@@ -1,0 +1,34 @@
+package containerd
+
+import (
+	"os"
+	"testing"
+
+	"github.com/colonyfleet/colony/en/engine"
+)
+
+// A power cut may leave the id of a container empty.
+func TestDamagedIDHoldsUpNoSweep(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	r.run(t, c)
+	lost := r.dir("lost")
+	if err := os.MkdirAll(lost, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"lost", key(c.ID)} {
+		if err := os.WriteFile(r.dir(k, "id.json"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Sweep(t.Context(), engine.Keep{}); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	if list, err := r.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("containers after the sweep: %+v, %v; want none", list, err)
+	}
+	if err := os.RemoveAll(lost); err != nil {
+		t.Fatal(err)
+	}
+}

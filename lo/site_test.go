@@ -1,0 +1,68 @@
+package lo
+
+import (
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// TestWillIsRecordedLater refuses a last will, which comes once only, because the
+// journal takes nothing just then.
+func TestWillIsRecordedLater(t *testing.T) {
+	t.Parallel()
+	open := func() *journal.Journal {
+		j, err := journal.Open(t.TempDir(), journal.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := open()
+	defer j.Close()
+	closed := open()
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := nodesstore.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, state, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	l := &loop{site: s, state: state, expires: now.Add(time.Hour)}
+	// Another node was online before the start and has time to come back.
+	if err := s.takePresence(t.Context(), "early", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
+		t.Fatal(err)
+	}
+	s.node("early").seen = false
+	if err := s.takePresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
+		t.Fatal(err)
+	}
+	s.journal = closed
+	if err := s.takePresence(t.Context(), "n1", protocol.Presence{Session: "1"}, now); err == nil {
+		t.Fatal("the will was taken without a journal")
+	}
+	if retry := l.expire(t.Context(), now); !retry.Equal(now.Add(again)) || !s.node("n1").rec.Online() {
+		t.Fatalf("retry at %s, want it in %s, and the node online until then", retry, again)
+	}
+	s.journal = j
+	if retry := l.expire(t.Context(), now.Add(again)); !retry.IsZero() || s.node("n1").rec.Online() {
+		t.Errorf("retry at %s, node online %t: want it recorded as offline", retry, s.node("n1").rec.Online())
+	}
+	if !s.node("early").rec.Online() {
+		t.Error("a node is offline before its time to come back is over")
+	}
+	if err := s.takePresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "2"}, now); err != nil {
+		t.Fatal(err)
+	}
+	s.missed()
+	if l.expire(t.Context(), now); !s.node("n1").rec.Online() {
+		t.Error("a node that came back is offline because of the earlier will")
+	}
+}
