@@ -45,6 +45,13 @@ func TestUsage(t *testing.T) {
 		{[]string{"deploy", "hello"}, "site"},
 		{[]string{"deploy", "hello", "--site", "s", "--set", "x"}, "name=value"},
 		{[]string{"deploy", "hello", "--site", "s", "--nodes", "x"}, "key=value"},
+		{[]string{"deploy", "hello", "--site", "s", "--nodes", "=x"}, "key=value"},
+		{[]string{"deploy", "hello", "--site", "s", "--backoff", "-1s"}, "--backoff"},
+		{[]string{"events", "--limit", "-1"}, "0 to 1000"},
+		{[]string{"events", "--limit", "1001"}, "0 to 1000"},
+		{[]string{"co"}, "config"},
+		{[]string{"help", "nonsense"}, "nonsense"},
+		{[]string{"completion", "nonsense"}, "nonsense"},
 		{[]string{"deployment", "show", "x"}, "SITE/DEPLOYMENT"},
 		{[]string{"node", "show", "a/b/c"}, "SITE/NODE"},
 		{[]string{"site", "list", "-o", "xml"}, "table, json or yaml"},
@@ -54,7 +61,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"co", "--config", "/does/not/exist"}, "/does/not/exist"},
 	} {
 		_, stderr, code := run(t, "http://127.0.0.1:1", tt.args...)
-		if code != exitUsage && !(tt.args[0] == "deploy" && code == exitError) || !strings.Contains(stderr, tt.want) {
+		if code != exitUsage || !strings.Contains(stderr, tt.want) {
 			t.Errorf("colony %v: exit code %d, %q; want a usage error with %q", tt.args, code, stderr, tt.want)
 		}
 	}
@@ -76,6 +83,65 @@ func TestExitCodesOfAnswers(t *testing.T) {
 	}
 	if _, stderr, code := run(t, "http://127.0.0.1:1", "site", "list"); code != exitUnavailable || !strings.Contains(stderr, "COLONY_URL") {
 		t.Errorf("no server: exit code %d, %q", code, stderr)
+	}
+}
+
+func TestAddressOfTheAPI(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"127.0.0.1:8080", "ftp://x", "::", "/", ""} {
+		if _, stderr, code := run(t, url, "status"); code != exitUsage || !strings.Contains(stderr, "COLONY_URL") {
+			t.Errorf("--url %q: exit code %d, %q", url, code, stderr)
+		}
+	}
+}
+
+// TestInterruption checks that only a command without another end succeeds when
+// it is interrupted: a script must not take a deploy that was cut off for done.
+func TestInterruption(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]int{
+		"events -f": exitOK, "deployment watch s/d": exitOK,
+		"deployment delete s/d --wait": exitError, "deployment rollback s/d --wait": exitError,
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept") == "text/event-stream" {
+				cancel()
+				<-r.Context().Done()
+				return
+			}
+			fmt.Fprint(w, `{"site":"s","name":"d"}`)
+		}))
+		var out bytes.Buffer
+		a := &app{out: &out, err: &out}
+		root := a.root("test")
+		root.SetArgs(append(strings.Fields(line), "--url", s.URL))
+		if code := exitCode(root.ExecuteContext(ctx)); code != want {
+			t.Errorf("%s: exit code %d, want %d: %s", line, code, want, out.String())
+		}
+		s.Close()
+	}
+}
+
+func TestRemovalAnswersInEachFormat(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
+	defer s.Close()
+	for format, want := range map[string]string{
+		"table": "s/d: removed from the deployments repo\n", "yaml": "name: d\nsite: s\nstate: DELETING\n",
+		"json": "{\n  \"name\": \"d\",\n  \"site\": \"s\",\n  \"state\": \"DELETING\"\n}\n",
+	} {
+		if stdout, stderr, code := run(t, s.URL, "deployment", "delete", "s/d", "-o", format); code != 0 || stdout != want {
+			t.Errorf("-o %s: exit code %d, %q, %s", format, code, stdout, stderr)
+		}
+	}
+}
+
+func TestReasonsAreShownWhole(t *testing.T) {
+	t.Parallel()
+	got := reasons(map[string]string{"b": "wants 4 cores, has 2", "a": "role=x, line=y"})
+	if want := "\n  a: role=x, line=y\n  b: wants 4 cores, has 2"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -132,25 +198,39 @@ func TestStreamResumes(t *testing.T) {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	want, old := protocol.DigestOf([]byte("new")), protocol.DigestOf([]byte("old"))
+	on := func(nodes ...fleet.DeploymentNode) fleet.Deployment {
+		return fleet.Deployment{Digest: want, Nodes: nodes}
+	}
 	node := func(s lifecycle.State, d, refused protocol.Digest) fleet.DeploymentNode {
 		return fleet.DeploymentNode{Node: "n", State: s, Digest: d, Refused: refused}
 	}
+	adopted := fleet.Site{Online: true, Generation: 2, Adopted: 2}
+	behind := fleet.Site{Online: true, Generation: 2, Adopted: 1}
+	away := fleet.Site{Generation: 2, Adopted: 1}
+	bad := fleet.Deployment{Problem: "not placeable", Rejected: map[string]string{"n": "no label"}}
 	for _, tt := range []struct {
 		name    string
 		d       fleet.Deployment
+		site    fleet.Site
 		settled bool
 		bad     bool
 	}{
-		{"not compiled yet", fleet.Deployment{}, false, false},
-		{"no node yet", fleet.Deployment{Digest: want}, false, false},
-		{"installed", fleet.Deployment{Digest: want, Nodes: []fleet.DeploymentNode{node(lifecycle.Installed, want, "")}}, true, false},
-		{"still the old one", fleet.Deployment{Digest: want, Nodes: []fleet.DeploymentNode{node(lifecycle.Installed, old, "")}}, false, false},
-		{"rolled back", fleet.Deployment{Digest: want, Nodes: []fleet.DeploymentNode{node(lifecycle.Installed, old, want)}}, true, true},
-		{"one is not there", fleet.Deployment{Digest: want, Nodes: []fleet.DeploymentNode{node(lifecycle.Installed, want, ""), node(lifecycle.Updating, want, "")}}, false, false},
-		{"failed, but it is tried again", fleet.Deployment{Digest: want, Nodes: []fleet.DeploymentNode{node(lifecycle.Failed, want, "")}}, false, false},
-		{"not placeable", fleet.Deployment{Digest: want, Problem: "not placeable", Rejected: map[string]string{"n": "no label"}}, true, true},
+		{"not compiled yet", fleet.Deployment{}, adopted, false, false},
+		{"no node yet", on(), adopted, false, false},
+		{"installed", on(node(lifecycle.Installed, want, "")), adopted, true, false},
+		{"installed, but the site has not heard of the change", on(node(lifecycle.Installed, want, "")), behind, false, false},
+		{"still the old one", on(node(lifecycle.Installed, old, "")), adopted, false, false},
+		{"rolled back", on(node(lifecycle.Installed, old, want)), adopted, true, true},
+		{"given up", on(node(lifecycle.Failed, want, want)), adopted, true, true},
+		{"failed, but it is tried again", on(node(lifecycle.Failed, want, "")), adopted, false, false},
+		{"one is not there", on(node(lifecycle.Installed, want, ""), node(lifecycle.Updating, want, "")), adopted, false, false},
+		{"moved to another node", on(node(lifecycle.Deleted, old, ""), node(lifecycle.Installed, want, "")), adopted, true, false},
+		{"removed everywhere", on(node(lifecycle.Deleted, old, "")), adopted, false, false},
+		{"not placeable", bad, adopted, true, true},
+		{"not placeable, from before the change", bad, behind, false, false},
+		{"does not compile, and the site is away", bad, away, true, true},
 	} {
-		settled, err := judge(tt.d)
+		settled, err := judge(tt.d, tt.site)
 		if settled != tt.settled || (err != nil) != tt.bad {
 			t.Errorf("%s: settled %t, %v", tt.name, settled, err)
 		}

@@ -89,6 +89,9 @@ func (c *client) patch(ctx context.Context, path, etag string, body, out any) er
 }
 
 func (c *client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	if u, err := url.Parse(c.base); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usageError{fmt.Errorf("--url (or COLONY_URL) %q: want a URL such as %s", c.base, defaultURL)}
+	}
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)

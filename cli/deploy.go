@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +72,7 @@ func (f deployFlags) request(target string) (api.NewDeployment, error) {
 	}}
 	for _, kv := range f.nodes {
 		k, v, ok := strings.Cut(kv, "=")
-		if !ok {
+		if !ok || k == "" {
 			return req, usageError{fmt.Errorf("--nodes %q: want key=value", kv)}
 		}
 		if req.Nodes == nil {
@@ -80,13 +82,16 @@ func (f deployFlags) request(target string) (api.NewDeployment, error) {
 	}
 	for _, kv := range f.set {
 		k, v, ok := strings.Cut(kv, "=")
-		if !ok {
+		if !ok || k == "" {
 			return req, usageError{fmt.Errorf("--set %q: want name=value", kv)}
 		}
 		if req.Parameters == nil {
 			req.Parameters = map[string]any{}
 		}
 		req.Parameters[k] = parameterValue(v)
+	}
+	if f.backoff < 0 {
+		return req, usageError{fmt.Errorf("--backoff %s: want 0 or more", f.backoff)}
 	}
 	if f.attempts > 0 || f.backoff > 0 || f.noRollback {
 		req.Policy = &api.Policy{Attempts: f.attempts}
@@ -124,7 +129,7 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 		return err
 	}
 	if f.wait {
-		return a.waitInstalled(ctx, change{before: before.Commit, asked: d, mark: mark}, f.timeout)
+		return a.waitInstalled(ctx, change{before: before, asked: d, mark: mark}, f.timeout)
 	}
 	if done, err := a.view().machine(d); done {
 		return err
@@ -140,7 +145,7 @@ func isNotFound(err error) bool {
 
 // A change is what waitInstalled waits for.
 type change struct {
-	before string           // commit before the change, "" where there was none
+	before fleet.Deployment // as it was before, empty where there was none
 	asked  fleet.Deployment // as the API answered
 	mark   int64            // the newest event before the change
 }
@@ -148,7 +153,7 @@ type change struct {
 // recorded reports whether now is the record after the change, and not the one
 // from before it: the record follows the repo a moment later.
 func (ch change) recorded(now fleet.Deployment) bool {
-	return now.Commit == ch.asked.Commit || now.Commit != ch.before && !now.Archived
+	return now.Commit == ch.asked.Commit || now.Commit != ch.before.Commit && !now.Archived
 }
 
 // waitInstalled shows the events of a deployment until it is stable at the
@@ -160,11 +165,20 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	path := "/deployments/" + url.PathEscape(string(d.Site)) + "/" + url.PathEscape(string(d.Name))
 	var verdict error
 	settled := func() bool {
+		// The order matters: what the site has adopted, it has acted on, and what came
+		// of that is in the record that is read afterwards.
 		var now fleet.Deployment
 		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil || !ch.recorded(now) {
 			return false
 		}
-		done, err := judge(now)
+		var site fleet.Site
+		if _, err := c.call(ctx, http.MethodGet, "/sites/"+url.PathEscape(string(d.Site)), nil, &site); err != nil {
+			return false
+		}
+		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil {
+			return false
+		}
+		done, err := judge(now, site)
 		if done {
 			d, verdict = now, err
 		}
@@ -224,37 +238,41 @@ func (a *app) followUntil(ctx context.Context, d fleet.Deployment, mark int64, s
 }
 
 // judge reports whether a deployment has come to rest, and the error if not well.
-func judge(d fleet.Deployment) (settled bool, err error) {
-	if d.Problem != "" {
+// While its site has not adopted what is wanted, nothing is said of it; only a
+// problem is believed of a site that is away.
+func judge(d fleet.Deployment, site fleet.Site) (settled bool, err error) {
+	adopted := site.Adopted >= site.Generation
+	if d.Problem != "" && (adopted || !site.Online) {
 		return true, fmt.Errorf("%s/%s: %s%s", d.Site, d.Name, d.Problem, reasons(d.Rejected))
 	}
-	if len(d.Nodes) == 0 || d.Digest == "" {
+	if !adopted || d.Problem != "" || d.Digest == "" {
 		return false, nil
 	}
-	rolledBack := ""
+	there, failed := 0, ""
 	for _, n := range d.Nodes {
 		switch {
+		case n.State == lifecycle.Deleted: // it ran there once
+			continue
 		case n.State == lifecycle.Installed && n.Digest == d.Digest:
 		case n.State == lifecycle.Installed && n.Refused == d.Digest:
-			rolledBack = fmt.Sprintf("node %s went back to %s: %s: %s", n.Node, n.AppVersion, n.Code, n.Message)
+			failed = fmt.Sprintf("node %s went back to %s: %s: %s", n.Node, n.AppVersion, n.Code, n.Message)
 		case n.State == lifecycle.Failed && n.Refused == d.Digest:
-			rolledBack = fmt.Sprintf("node %s gave up: %s: %s", n.Node, n.Code, n.Message)
+			failed = fmt.Sprintf("node %s gave up: %s: %s", n.Node, n.Code, n.Message)
 		default:
 			return false, nil
 		}
+		there++
 	}
-	if rolledBack != "" {
-		return true, fmt.Errorf("%s/%s: %s", d.Site, d.Name, rolledBack)
+	if failed != "" {
+		return true, fmt.Errorf("%s/%s: %s", d.Site, d.Name, failed)
 	}
-	return true, nil
+	return there > 0, nil
 }
 
 func reasons(rejected map[string]string) string {
 	var b strings.Builder
-	for _, line := range strings.Split(pairs(rejected), ",") {
-		if node, why, ok := strings.Cut(line, "="); ok {
-			fmt.Fprintf(&b, "\n  %s: %s", node, why)
-		}
+	for _, node := range slices.Sorted(maps.Keys(rejected)) {
+		fmt.Fprintf(&b, "\n  %s: %s", node, rejected[node])
 	}
 	return b.String()
 }

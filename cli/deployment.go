@@ -139,7 +139,8 @@ func (a *app) deploymentWatch() *cobra.Command {
 			if a.format == "table" {
 				fmt.Fprintf(a.out, "%s/%s: %s %s, %s\n", d.Site, d.Name, d.App, d.AppVersion, d.State)
 			}
-			return c.events(cmd.Context(), url.Values{"site": {site}, "deployment": {name}}, mark, a.printEvent)
+			query := url.Values{"site": {string(d.Site)}, "deployment": {string(d.Name)}}
+			return untilInterrupted(c.events(cmd.Context(), query, mark, a.printEvent))
 		},
 	}
 }
@@ -204,7 +205,7 @@ func (a *app) deploymentRollback() *cobra.Command {
 				return err
 			}
 			if wait {
-				return a.waitInstalled(cmd.Context(), change{before: before.Commit, asked: d, mark: mark}, timeout)
+				return a.waitInstalled(cmd.Context(), change{before: before, asked: d, mark: mark}, timeout)
 			}
 			if done, err := a.view().machine(d); done {
 				return err
@@ -259,8 +260,7 @@ func (a *app) deploymentDelete() *cobra.Command {
 				return err
 			}
 			if !wait {
-				fmt.Fprintf(a.out, "%s: removed from the deployments repo\n", args[0])
-				return nil
+				return a.removed(args[0], lifecycle.Deleting, "removed from the deployments repo")
 			}
 			return a.waitDeleted(cmd, args[0], mark, timeout)
 		},
@@ -291,6 +291,16 @@ func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout ti
 		}
 		return err
 	}
-	fmt.Fprintf(a.out, "%s: %s\n", arg, lifecycle.Deleted)
-	return nil
+	return a.removed(arg, lifecycle.Deleted, string(lifecycle.Deleted))
+}
+
+// removed answers a removal: the record of the deployment is no longer there to show.
+func (a *app) removed(arg string, state lifecycle.State, text string) error {
+	site, name, _ := strings.Cut(arg, "/")
+	answer := map[string]string{"site": site, "name": name, "state": string(state)}
+	if done, err := a.view().machine(answer); done {
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "%s: %s\n", arg, text)
+	return err
 }

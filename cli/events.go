@@ -16,6 +16,9 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
+// maxEvents is how many events the API gives at once.
+const maxEvents = 1000
+
 func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var limit int
@@ -23,6 +26,9 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Show what happened, newest last", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 || limit > maxEvents {
+				return usageError{fmt.Errorf("--limit %d: want 0 to %d", limit, maxEvents)}
+			}
 			query := url.Values{}
 			for k, v := range filter {
 				if *v != "" {
@@ -47,7 +53,7 @@ func (a *app) eventsCommand() *cobra.Command {
 			if len(events) > 0 {
 				mark = max(mark, events[len(events)-1].ID)
 			}
-			return c.events(cmd.Context(), query, mark, a.printEvent)
+			return untilInterrupted(c.events(cmd.Context(), query, mark, a.printEvent))
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events as they come")

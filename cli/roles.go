@@ -105,7 +105,7 @@ func (a *app) role(ctx context.Context, f roleFlags, options any, make func(*slo
 		return usageError{err}
 	}
 	if err := t.Start(ctx); err != nil {
-		return err
+		return untilInterrupted(err)
 	}
 	select {
 	case <-ctx.Done():

@@ -54,14 +54,17 @@ func Main(ctx context.Context, version string, args []string) int {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted before it was done")
+	}
+	if err != nil {
 		fmt.Fprintln(a.err, "colony:", err)
 	}
 	return exitCode(err)
 }
 
 func exitCode(err error) int {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if err == nil {
 		return exitOK
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
@@ -97,7 +100,9 @@ Orchestrator (CO), a Local Orchestrator (LO) at each site, and an Execution Node
 agent (EN) on each gateway. "colony up" runs all three on this machine.
 
 Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
-4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed.`,
+4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed, or
+was not there when the time to wait was over. A command that is interrupted
+before it is done ends with 1; one that runs until it is interrupted, with 0.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -111,15 +116,17 @@ Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
-	url := os.Getenv("COLONY_URL")
-	if url == "" {
-		url = defaultURL
+	address := os.Getenv("COLONY_URL")
+	if address == "" {
+		address = defaultURL
 	}
-	root.PersistentFlags().StringVar(&a.url, "url", url, "address of the CO's API (or COLONY_URL)")
+	root.PersistentFlags().StringVar(&a.url, "url", address, "address of the CO's API (or COLONY_URL)")
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	wrapArgs(root)
 	return root
 }
@@ -127,6 +134,9 @@ Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
 // wrapArgs makes a wrong number of arguments, or an unknown subcommand, a usage error.
 func wrapArgs(cmd *cobra.Command) {
 	check := cmd.Args
+	if cmd.Name() == "help" {
+		check = knownCommand
+	}
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		// Without this cobra takes a word that it does not know for a cry for help.
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -139,17 +149,38 @@ func wrapArgs(cmd *cobra.Command) {
 			return nil
 		}
 	}
-	if check != nil {
-		cmd.Args = func(c *cobra.Command, args []string) error {
+	cmd.Args = func(c *cobra.Command, args []string) error {
+		if check != nil {
 			if err := check(c, args); err != nil {
 				return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
 			}
-			return nil
 		}
+		// Cobra looks at these as well, and makes them an error like any other.
+		if err := c.ValidateRequiredFlags(); err != nil {
+			return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+		}
+		return nil
 	}
 	for _, sub := range cmd.Commands() {
 		wrapArgs(sub)
 	}
+}
+
+// knownCommand refuses the name of a command that there is none of.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if found, rest, err := cmd.Root().Find(args); err != nil || found == nil || len(rest) > 0 {
+		return fmt.Errorf("there is no command %q", strings.Join(args, " "))
+	}
+	return nil
+}
+
+// untilInterrupted makes the interruption of a command that has no other end its
+// success.
+func untilInterrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 func (a *app) client() *client {

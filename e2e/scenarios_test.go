@@ -279,6 +279,18 @@ func firstLine(s string) string {
 func notPlaceable(t *testing.T, c *colony) {
 	c.refused(6, []string{"not placeable", node, "line"}, "deploy", "hello@1.0.0", "--site", site, "--name", "nowhere", "--nodes", "line=7", "--wait")
 	c.must("deployment", "delete", site+"/nowhere", "--wait")
+
+	// What runs is removed from nodes that it no longer matches, and put back.
+	c.refused(6, []string{"not placeable"}, "deploy", "hello@1.0.0", "--site", site, "--nodes", "line=7", "--wait")
+	c.eventually(20*time.Second, "it is gone from the node", func() error {
+		got, err := c.greeting()
+		if err == nil {
+			return fmt.Errorf("it still answers: %s", got)
+		}
+		return nil
+	})
+	c.must("deploy", "hello@1.0.0", "--site", site, "--nodes", "role=gateway", "--wait")
+	c.greets("Hello, World!")
 }
 
 func missingImage(t *testing.T, c *colony) {

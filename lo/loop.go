@@ -70,10 +70,6 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 		// nodes to remove everything.
 		return earliest(retry, l.expires)
 	}
-	if err := l.adopt(ctx, want, now); err != nil {
-		log.ErrorContext(ctx, "adoption of the desired state could not be reported", "err", err)
-		next = now.Add(again)
-	}
 	all, dirty := l.site.pending()
 	if all || l.placement == nil || l.unreported {
 		if err := l.place(ctx, want, now); err != nil {
@@ -99,6 +95,11 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 		if at := l.step(ctx, l.site.node(id), entries, now); !at.IsZero() {
 			l.wakes[id] = at
 		}
+	}
+	// Last, so that who hears of the adoption has heard of what it led to.
+	if err := l.adopt(ctx, want, now); err != nil {
+		log.ErrorContext(ctx, "adoption of the desired state could not be reported", "err", err)
+		next = now.Add(again)
 	}
 	l.tidy(ctx)
 	next = earliest(earliest(next, retry), l.expires)

@@ -46,15 +46,17 @@ func Detach(ctx context.Context, o Options) error {
 	select {
 	case ok := <-up:
 		if ok {
-			fmt.Fprintf(o.Out, "\nIt runs in the background; stop it with: colony down --state-dir %s\n", o.StateDir)
 			return cmd.Process.Release()
 		}
 		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("it did not come up: %w", err)
+			return fmt.Errorf("it did not come up (%w): the reason is above", err)
 		}
 		return errors.New("it ended before it was up")
 	case <-ctx.Done():
-		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+		err := cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait() // it says itself that it was stopped
+		<-up           // and that is shown
+		return errors.Join(ctx.Err(), err)
 	}
 }
 
@@ -65,7 +67,7 @@ func relay(r io.Reader, out io.Writer) bool {
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		fmt.Fprintln(out, lines.Text())
 		up = up || strings.HasPrefix(lines.Text(), Ready)
-		if up && strings.Contains(lines.Text(), "events -f") {
+		if up && strings.HasSuffix(lines.Text(), lastSuggestion) {
 			return true
 		}
 	}

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
+	"syscall"
 
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -74,31 +77,62 @@ func (o Options) Validate() error {
 	if _, err := protocol.ParseNodeID(o.Node); err != nil {
 		errs = append(errs, err)
 	}
-	for name, addr := range o.addresses() {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			errs = append(errs, fmt.Errorf("%s %q: want host:port", name, addr))
+	for _, a := range o.addresses() {
+		_, port, err := net.SplitHostPort(a.addr)
+		if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 {
+			errs = append(errs, fmt.Errorf("%s %q: want host:port, the port from 1 to 65535", a.flag, a.addr))
 		}
 	}
+	for k := range o.Labels {
+		if k == "" {
+			errs = append(errs, errors.New("--label: a label without a name"))
+		}
+	}
+	if err := new(slog.Level).UnmarshalText([]byte(o.LogLevel)); err != nil {
+		errs = append(errs, fmt.Errorf("--log-level %q: want debug, info, warn or error", o.LogLevel))
+	}
+	errs = append(errs, o.checkSamples())
 	if os.Geteuid() != 0 && o.Containerd == "" {
 		errs = append(errs, errors.New("running containers needs root: run this as root, or name a containerd that you may use with --containerd"))
 	}
 	return errors.Join(errs...)
 }
 
-func (o Options) addresses() map[string]string {
-	return map[string]string{"--http": o.HTTPAddr, "--co-mqtt": o.COMQTTAddr, "--lo-mqtt": o.LOMQTTAddr, "--lo-http": o.LOHTTPAddr}
+// checkSamples makes sure that the samples are where they are said to be.
+func (o Options) checkSamples() error {
+	if o.Samples == "" {
+		return nil
+	}
+	if fi, err := os.Stat(filepath.Join(o.Samples, "registry")); err != nil || !fi.IsDir() {
+		return fmt.Errorf("--samples %q: it has no folder registry: want Colony's folder examples", o.Samples)
+	}
+	if fi, err := os.Stat(o.SampleBinaries); err != nil || !fi.IsDir() {
+		return fmt.Errorf("--sample-binaries %q: no such folder: want the one that \"make build\" leaves, bin/samples", o.SampleBinaries)
+	}
+	return nil
 }
 
-// checkPorts makes sure that nobody else listens where the fleet wants to.
+// A listenAddr is an address to listen on and the flag that sets it.
+type listenAddr struct{ flag, addr string }
+
+func (o Options) addresses() []listenAddr {
+	return []listenAddr{{"--http", o.HTTPAddr}, {"--co-mqtt", o.COMQTTAddr}, {"--lo-mqtt", o.LOMQTTAddr}, {"--lo-http", o.LOHTTPAddr}}
+}
+
+// checkPorts makes sure that the fleet can listen where it wants to: that nobody
+// else does, nor another part of it.
 func (o Options) checkPorts() error {
 	var errs []error
-	for name, addr := range o.addresses() {
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s %s: %w: something else listens there; choose another with %s", name, addr, err, name))
-			continue
+	for _, a := range o.addresses() {
+		l, err := net.Listen("tcp", a.addr)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			errs = append(errs, fmt.Errorf("%s %s: something else listens there; choose another with %s", a.flag, a.addr, a.flag))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s %s: %w; choose another with %s", a.flag, a.addr, err, a.flag))
+		default:
+			defer l.Close() // after the others, so that two parts with one address are found
 		}
-		_ = l.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package up
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"sync"
@@ -34,12 +35,16 @@ func (p *progress) done() {
 }
 
 // run announces a step, does it and says how it went.
-func (p *progress) run(what string, step func() error) error {
+func (p *progress) run(ctx context.Context, what string, step func(context.Context) error) error {
 	p.begin("%s", what)
-	if err := step(); err != nil {
+	if err := step(ctx); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		fmt.Fprintln(p.out, " FAILED")
+		how := " FAILED"
+		if ctx.Err() != nil {
+			how = " interrupted"
+		}
+		fmt.Fprintln(p.out, how)
 		p.step = ""
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -92,21 +92,22 @@ func Down(stateDir string, timeout time.Duration) (was bool, err error) {
 	if !locked(stateDir) {
 		return false, nil
 	}
-	pid, err := readPID(filepath.Join(stateDir, "run", "up.pid"))
-	if err != nil {
-		return true, fmt.Errorf("find the supervisor: %w", err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		return true, fmt.Errorf("signal the supervisor (pid %d): %w", pid, err)
-	}
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	signaled := 0
 	for locked(stateDir) {
+		// The lock is taken before the pid is written, and held until after it is gone.
+		if pid, err := readPID(filepath.Join(stateDir, "run", "up.pid")); err == nil && pid != signaled {
+			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return true, fmt.Errorf("signal the supervisor (pid %d): %w", pid, err)
+			}
+			signaled = pid
+		}
 		select {
 		case <-deadline.C:
-			return true, fmt.Errorf("the supervisor (pid %d) did not stop within %s: see %s", pid, timeout, filepath.Join(stateDir, "logs", "up.log"))
+			return true, fmt.Errorf("the supervisor (pid %d) did not stop within %s: see %s", signaled, timeout, filepath.Join(stateDir, "logs", "up.log"))
 		case <-tick.C:
 		}
 	}

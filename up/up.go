@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 
 // Ready is the line that says that the fleet works, for those who wait for it.
 const Ready = "Colony is up"
+
+var errInterrupted = errors.New("stopped before it was up")
 
 // A supervisor runs one fleet.
 type supervisor struct {
@@ -31,7 +34,8 @@ type supervisor struct {
 }
 
 // Run runs the fleet until ctx ends, then stops all of it. It returns an error
-// where a part does not come up, or does not stop.
+// where a part does not come up, or does not stop, and where ctx ended before the
+// fleet was up.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -60,7 +64,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := s.start(ctx); err != nil {
 		stopErr := s.stop()
 		if ctx.Err() != nil {
-			return stopErr
+			return errors.Join(errInterrupted, stopErr)
 		}
 		return errors.Join(err, fmt.Errorf("the logs are in %s", dir.sub("logs")), stopErr)
 	}
@@ -100,7 +104,7 @@ func (s *supervisor) start(ctx context.Context) error {
 		if step.skip {
 			continue
 		}
-		if err := s.say.run(step.what, func() error { return step.do(ctx) }); err != nil {
+		if err := s.say.run(ctx, step.what, step.do); err != nil {
 			return err
 		}
 	}
@@ -187,6 +191,9 @@ type daemon struct{ *privatecontainerd.Daemon }
 func (daemon) Err() error { return nil }
 
 func (s *supervisor) prepareRepo(ctx context.Context) error {
+	if _, err := exec.LookPath("git"); err != nil {
+		return fmt.Errorf("%w: run scripts/setup to install it", err)
+	}
 	s.opts.GitRemote = s.dir.sub("git", "deployments.git")
 	if err := os.MkdirAll(filepath.Dir(s.opts.GitRemote), 0o755); err != nil {
 		return err
@@ -318,47 +325,4 @@ func get(ctx context.Context, addr, path string) error {
 		return fmt.Errorf("%s says %s", path, resp.Status)
 	}
 	return nil
-}
-
-// guide says where to look and what to try.
-func (s *supervisor) guide(took time.Duration) {
-	o := s.opts
-	s.say.say("\n%s, after %.1f s. It runs until Ctrl-C.\n", Ready, took.Seconds())
-	s.say.say("  API         http://%s/api/v1   (OpenAPI: http://%s/openapi.json)", o.HTTPAddr, o.HTTPAddr)
-	s.say.say("  metrics     http://%s/metrics and http://%s/metrics", o.HTTPAddr, o.LOHTTPAddr)
-	s.say.say("  MQTT        CO %s, LO of %s %s", o.COMQTTAddr, o.Site, o.LOMQTTAddr)
-	s.say.say("  git         %s", o.GitRemote)
-	s.say.say("  logs        %s", s.dir.sub("logs"))
-	if o.Samples != "" {
-		s.say.say("  sample      http://127.0.0.1:%v/", o.samplePort())
-	}
-	program := "colony"
-	if exe, err := os.Executable(); err == nil {
-		program = exe
-	}
-	if rel, err := filepath.Rel(cwd(), program); err == nil && len(rel) < len(program) {
-		program = rel
-	}
-	env := ""
-	if o.HTTPAddr != DefaultOptions().HTTPAddr {
-		env = "COLONY_URL=http://" + o.HTTPAddr + " "
-	}
-	s.say.say("\nTry, in another terminal:\n")
-	for _, args := range []string{
-		"status", "node list", "deployment show " + o.Site + "/" + sampleApp,
-		"deploy " + sampleApp + "@1.1.0 --site " + o.Site + " --set addressee=Factory --wait",
-		"deploy " + sampleApp + "@1.2.0-exits --site " + o.Site + " --wait      # fails on purpose, and is rolled back",
-		"deployment history " + o.Site + "/" + sampleApp, "events -f",
-	} {
-		s.say.say("  %s%s %s", env, program, args)
-	}
-	s.say.say("")
-}
-
-func cwd() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "/"
-	}
-	return dir
 }

@@ -179,8 +179,9 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	o := DefaultOptions()
 	o.StateDir, o.Site, o.Node, o.HTTPAddr, o.Containerd = "relative", "Bad", "bad_node", "nonsense", "/x"
+	o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr, o.LogLevel, o.Samples = "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:65536", "loud", t.TempDir()
 	err := o.Validate()
-	for _, want := range []string{`"relative"`, `"Bad"`, `"bad_node"`, "--http"} {
+	for _, want := range []string{`"relative"`, `"Bad"`, `"bad_node"`, "--http", "--co-mqtt", "--lo-mqtt", "--lo-http", "--log-level", "--samples"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not among the faults: %v", want, err)
 		}
@@ -195,6 +196,19 @@ func TestOptions(t *testing.T) {
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--http") || !strings.Contains(err.Error(), "something else listens there") {
 		t.Errorf("a taken port: %v", err)
 	}
+	o.HTTPAddr, o.COMQTTAddr = "127.0.0.1:0", "192.0.2.254:1"
+	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--co-mqtt") || strings.Contains(err.Error(), "something else") {
+		t.Errorf("an address of another machine: %v", err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.COMQTTAddr, o.LOMQTTAddr = free.Addr().String(), free.Addr().String()
+	_ = free.Close()
+	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--lo-mqtt") || strings.Contains(err.Error(), "--co-mqtt") {
+		t.Errorf("two parts with one address: %v", err)
+	}
 }
 
 func TestRelayEndsWhenTheFleetIsUp(t *testing.T) {
@@ -202,6 +216,11 @@ func TestRelayEndsWhenTheFleetIsUp(t *testing.T) {
 	var out bytes.Buffer
 	if !relay(strings.NewReader("starting\n"+Ready+", after 3 s\n  API\n  colony events -f\nmore\n"), &out) {
 		t.Error("it was not seen to be up")
+	}
+	for _, o := range []Options{{}, {Samples: "/x"}} {
+		if all := o.suggestions(); all[len(all)-1] != lastSuggestion {
+			t.Errorf("the guide ends with %q", all[len(all)-1])
+		}
 	}
 	if relay(strings.NewReader("starting\ncolony: it failed\n"), &out) {
 		t.Error("a fleet that failed was seen to be up")

@@ -23,6 +23,13 @@ import (
 // cleanupTimeout bounds what is done after the caller's context has ended.
 const cleanupTimeout = 10 * time.Second
 
+const (
+	// taskTimeout bounds the start of a process.
+	taskTimeout = time.Minute
+	// leftoverTimeout is how long a start waits for what an earlier one left.
+	leftoverTimeout = 10 * time.Second
+)
+
 // Start makes c run.
 func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	ctx, k := e.in(ctx), key(c.ID)
@@ -180,7 +187,11 @@ func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labe
 		n, _ := strconv.Atoi(labels[labelRestarts]) // absent means 0
 		restarts = n + 1
 	}
-	t, err := c.NewTask(ctx, cio.LogFile(e.logFile(c.ID())))
+	// Who changed its mind does not cut this short: a task whose making is cancelled
+	// leaves its folder behind for a while, and no start gets past that.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
+	defer cancel()
+	t, err := e.newTask(ctx, c)
 	if err != nil {
 		return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
 	}
@@ -194,12 +205,29 @@ func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labe
 	if err == nil {
 		return nil
 	}
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
+	clean, cancelClean := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancelClean()
 	if _, e := t.Delete(clean, client.WithProcessKill); e != nil && !errdefs.IsNotFound(e) {
 		err = errors.Join(err, e)
 	}
 	return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
+}
+
+// newTask makes the task. Where the daemon is still clearing away an earlier one,
+// of an agent that was killed in the middle of this, it waits for that.
+func (e *Engine) newTask(ctx context.Context, c client.Container) (client.Task, error) {
+	deadline := time.Now().Add(leftoverTimeout)
+	for {
+		t, err := c.NewTask(ctx, cio.LogFile(e.logFile(c.ID())))
+		if err == nil || !strings.Contains(err.Error(), "file exists") || time.Now().After(deadline) {
+			return t, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 var runcNoise = regexp.MustCompile(`^.*(?:runc create failed|runc start failed|container_linux\.go:\d+): `)
