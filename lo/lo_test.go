@@ -2,6 +2,7 @@ package lo
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -211,17 +212,17 @@ func TestReplay(t *testing.T) {
 	c.want(site1(1, "1", protocol.Policy{}))
 	d := a.next("an assignment", assigned)
 	a.report(d, lifecycle.Installing, "")
-	path := dir + "/state/nodes/n1.json"
-	older, err := os.ReadFile(path)
-	if err != nil {
+	// All of the state is older than the journal, as after a crash: a checkpoint is
+	// never newer than the records that it speaks for.
+	older, crashed := t.TempDir(), t.TempDir()
+	if err := os.CopyFS(older, os.DirFS(dir+"/state")); err != nil {
 		t.Fatal(err)
 	}
 	sent := a.report(d, lifecycle.Installed, "")
-	crashed := t.TempDir()
 	if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(crashed+"/state/nodes/n1.json", older, 0o600); err != nil {
+	if err := errors.Join(os.RemoveAll(crashed+"/state"), os.CopyFS(crashed+"/state", os.DirFS(older))); err != nil {
 		t.Fatal(err)
 	}
 	stopLO(t, l)
