@@ -167,8 +167,8 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	settled := func() bool {
 		// The order matters: what the site has adopted, it has acted on, and what came
 		// of that is in the record that is read afterwards.
-		var now fleet.Deployment
-		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil || !ch.recorded(now) {
+		var first, now fleet.Deployment // two: absent fields would keep what the first reading said
+		if _, err := c.call(ctx, http.MethodGet, path, nil, &first); err != nil || !ch.recorded(first) {
 			return false
 		}
 		var site fleet.Site
