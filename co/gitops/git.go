@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -209,25 +210,15 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 
 // lockDir takes the directory for this process. The kernel frees it when the
 // process ends, however it ends.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.Unavailable, "lock git cache: %w", err)
+func lockDir(dir string) (*filelock.Lock, error) {
+	lock, err := filelock.Take(filepath.Join(dir, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, protocol.Errorf(protocol.Conflict, "git cache %s is in use by another process: stop it, or set another directory", dir)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, protocol.Errorf(protocol.Conflict, "git cache %s is in use by another process: stop it, or set another directory", dir)
-		}
+	if err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "lock git cache %s: %w", dir, err)
 	}
-	return f, nil
-}
-
-// unlock frees the directory. It says so to the kernel, because a child that was
-// forked this moment holds a copy of the file until it becomes git.
-func unlock(f *os.File) error {
-	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+	return lock, nil
 }
 
 // removeStale removes the lock files and the private indexes of a git that was

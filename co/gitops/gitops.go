@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -61,7 +62,7 @@ type Repo struct {
 	opts Options
 	git  git
 	log  *slog.Logger
-	lock *os.File // held for the Repo's life, against a second process in Dir
+	lock *filelock.Lock // held for the Repo's life, against a second process in Dir
 	poke chan struct{}
 
 	// cache guards the cache's directory: readers share it, a rebuild owns it.
@@ -107,7 +108,7 @@ func Open(ctx context.Context, o Options) (*Repo, error) {
 		remote: make(chan struct{}, 1),
 	}
 	if err := r.prepare(ctx); err != nil {
-		return nil, errors.Join(err, unlock(lock))
+		return nil, errors.Join(err, lock.Close())
 	}
 	return r, nil
 }
@@ -146,7 +147,7 @@ func invalid(err error) error {
 
 // Close ends the use of the cache's directory. Calls that still run fail.
 func (r *Repo) Close() error {
-	return unlock(r.lock)
+	return r.lock.Close()
 }
 
 // Remote returns the remote without a password that may stand in its URL.

@@ -14,10 +14,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -35,7 +35,7 @@ const (
 // different files may be concurrent, writes of one file may not.
 type Store struct {
 	dir  string
-	lock *os.File
+	lock *filelock.Lock
 }
 
 // Contents is all that a Store held when it was opened.
@@ -70,21 +70,19 @@ func Open(dir string, log *slog.Logger) (*Store, *Contents, error) {
 
 // Close gives the directory free.
 func (s *Store) Close() error {
-	// A child process that is just being forked still holds the file: closing
-	// ours would not free the directory.
-	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
+	return s.lock.Close()
 }
 
 func (s *Store) take() error {
-	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Take(filepath.Join(s.dir, lockFile))
+	if errors.Is(err, filelock.ErrHeld) {
+		return protocol.Errorf(protocol.Conflict,
+			"state directory %s is in use by another agent: stop that one, or give this one a directory of its own: %w", s.dir, err)
+	}
 	if err != nil {
-		return fmt.Errorf("open lock of state directory: %w", err)
+		return fmt.Errorf("lock state directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(protocol.Errorf(protocol.Conflict,
-			"state directory %s is in use by another agent: stop that one, or give this one a directory of its own: %w", s.dir, err), f.Close())
-	}
-	s.lock = f
+	s.lock = lock
 	return nil
 }
 

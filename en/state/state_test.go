@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -113,7 +114,7 @@ func TestCloseFreesTheDirectoryWhileAChildIsForked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	child, err := syscall.Dup(int(s.lock.Fd()))
+	child, err := syscall.Dup(openFile(t, filepath.Join(dir, lockFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,4 +123,26 @@ func TestCloseFreesTheDirectoryWhileAChildIsForked(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, dir)
+}
+
+// openFile returns the descriptor under which this process has a file open.
+func openFile(t *testing.T, path string) int {
+	t.Helper()
+	const own = "/proc/self/fd"
+	entries, err := os.ReadDir(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join(own, e.Name())); err != nil || to != path {
+			continue
+		}
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	t.Fatalf("%s is not open", path)
+	return -1
 }

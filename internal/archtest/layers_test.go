@@ -45,6 +45,7 @@ var packages = map[string]layer{
 	"internal/atomicfile":        kernel,
 	"internal/bridgenet":         kernel,
 	"internal/configfile":        kernel,
+	"internal/filelock":          kernel,
 	"internal/netns":             kernel,
 	"internal/containerdtest":    kernel,
 	"internal/pgtest":            kernel,
@@ -135,6 +136,8 @@ var confined = map[string][]string{
 var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
 	{"internal/bridgenet", "internal/atomicfile"}:             "which deployment has which network must survive a crash",
+	{"internal/privatecontainerd", "internal/filelock"}:       "one daemon for one directory",
+	{"internal/privatepg", "internal/filelock"}:               "one server for one directory",
 	{"internal/pgtest", "internal/privatepg"}:                 "a test database is a private one",
 	{"internal/containerdtest", "internal/privatecontainerd"}: "a test containerd is a private one",
 }

@@ -21,6 +21,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/filelock"
 )
 
 // maxSocketPath is what fits into sockaddr_un, less the ".ttrpc" that the daemon
@@ -52,7 +54,7 @@ type Options struct {
 type Daemon struct {
 	dir  string
 	log  *slog.Logger
-	lock *os.File
+	lock *filelock.Lock
 	pid  int
 	done chan struct{} // closed when the daemon has ended
 	err  error         // how it ended; read after done
@@ -134,10 +136,7 @@ func Start(ctx context.Context, opts Options) (*Daemon, error) {
 		fmt.Errorf("not ready after %s: see %s", opts.StartTimeout, d.LogPath()))
 	defer cancel()
 	if err := d.start(ctx, cmd, opts.DieWithParent); err != nil {
-		if d.lock != nil {
-			err = errors.Join(err, d.lock.Close())
-		}
-		return nil, fmt.Errorf("private containerd in %s: %w", d.dir, err)
+		return nil, fmt.Errorf("private containerd in %s: %w", d.dir, errors.Join(err, d.lock.Close()))
 	}
 	d.log.Info("containerd ready", "dir", d.dir, "pid", d.pid)
 	return d, nil
@@ -166,15 +165,12 @@ func (d *Daemon) start(ctx context.Context, cmd *exec.Cmd, die bool) error {
 }
 
 func (d *Daemon) takeLock() error {
-	f, err := os.OpenFile(filepath.Join(d.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	d.lock = f
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	lock, err := filelock.Take(filepath.Join(d.dir, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
 		return fmt.Errorf("another program runs the daemon in this directory: stop it first (%w)", err)
 	}
-	return nil
+	d.lock = lock
+	return err
 }
 
 func (d *Daemon) spawn(cmd *exec.Cmd, die bool) error {
@@ -270,10 +266,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 func (d *Daemon) Kill() error {
 	d.signal(syscall.SIGKILL)
 	<-d.done
-	if err := d.lock.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return err
-	}
-	return nil
+	return d.lock.Close()
 }
 
 // signal sends a signal unless the process has been waited for.

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/colonyfleet/colony/internal/filelock"
 )
 
 // findUser picks who runs the server: PostgreSQL refuses to be root.
@@ -57,15 +59,12 @@ func (c *Cluster) prepareDirs(context.Context) error {
 	if err := c.checkWay(); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(c.opts.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("open lock: %w", err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(errors.New("another program runs this cluster: stop it, or choose another directory"), lock.Close())
+	lock, err := filelock.Take(filepath.Join(c.opts.Dir, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
+		return errors.New("another program runs this cluster: stop it, or choose another directory")
 	}
 	c.lock = lock
-	return nil
+	return err
 }
 
 // own gives a directory to the server's user and to nobody else. A directory of

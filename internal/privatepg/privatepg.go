@@ -19,6 +19,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/filelock"
 )
 
 // superuser is the role that owns the cluster. Whoever can open the socket may
@@ -59,7 +61,7 @@ type Cluster struct {
 	bin    string
 	data   string
 	socket string
-	lock   *os.File
+	lock   *filelock.Lock
 	log    *slog.Logger
 
 	pid  int
@@ -155,12 +157,10 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return fmt.Errorf("stop private postgres in %s: killed: %w", c.opts.Dir, context.Cause(ctx))
 }
 
-// unlock gives the directory free. Closing the file is not enough: a program that
-// is being started at this moment may hold a copy until it runs.
+// unlock gives the directory free.
 func (c *Cluster) unlock() {
-	if c.lock != nil {
-		_ = syscall.Flock(int(c.lock.Fd()), syscall.LOCK_UN) // fails on a file closed before, which holds no lock
-		_ = c.lock.Close()
+	if err := c.lock.Close(); err != nil {
+		c.log.Warn("lock not given back", "dir", c.opts.Dir, "err", err)
 	}
 }
 

@@ -1,11 +1,13 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"github.com/colonyfleet/colony/internal/filelock"
 )
 
 // files is the port to the disk. Each operation that changes the disk goes
@@ -88,13 +90,12 @@ func (d disk) List() ([]string, error) {
 // Lock uses flock and no file of a process id: the kernel gives the lock back
 // however the process ends.
 func (d disk) Lock() (io.Closer, error) {
-	f, err := os.OpenFile(filepath.Join(d.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := filelock.Take(filepath.Join(d.dir, lockName))
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, fmt.Errorf("journal %s is open in another process, stop that first: %w", d.dir, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("journal %s is open in another process, stop that first: %w", d.dir, err)
-	}
-	return f, nil
+	return lock, nil
 }

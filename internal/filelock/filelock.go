@@ -1,0 +1,54 @@
+// Package filelock keeps two processes from using one directory. The kernel gives
+// a lock back however its process ends, so there is no stale one.
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// ErrHeld says that another process, or this one, holds the lock already.
+var ErrHeld = errors.New("the lock is held")
+
+// A Lock is held from Take to Close. Nil is a lock that nobody holds.
+type Lock struct {
+	mu sync.Mutex
+	f  *os.File // nil after Close
+}
+
+// Take locks the file at path, which is created where it is missing, or fails at
+// once: with ErrHeld where somebody has it. The file stays when the lock goes.
+func Take(path string) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrHeld
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return &Lock{f: f}, nil
+}
+
+// Close gives the lock back. It says so to the kernel: closing the file alone is
+// not enough, because a child that is being forked at this moment holds a copy
+// of it until it becomes another program. A second Close does nothing; it may be
+// called concurrently.
+func (l *Lock) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil
+	}
+	f := l.f
+	l.f = nil
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}
