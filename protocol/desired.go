@@ -19,6 +19,10 @@ type SiteDesired struct {
 
 	// Deployments are sorted by name. Nil and empty both mean: run nothing.
 	Deployments []SiteEntry `cbor:"5,keyasint,omitempty"`
+
+	// Data are the rules of the site's machine data, in the order in which they are
+	// tried.
+	Data []DataRule `cbor:"6,keyasint,omitempty"`
 }
 
 func (m *SiteDesired) version() uint16 { return m.V }

@@ -32,6 +32,14 @@ const (
 	AnomalyEvent     EventKind = "anomaly"           // DeploymentStatus that broke the table, or other bytes
 	SnapshotEvent    EventKind = "snapshot"          // Snapshot
 	Superseded       EventKind = "superseded"        // no body: a later event of the same key took its place
+
+	// In the lanes of machine data. Between RetainedBegin and RetainedEnd come all
+	// messages that the sender has retained under this lane: what the receiver has
+	// and they do not name, it deletes.
+	DataEvent     EventKind = "data"           // DataMessage
+	DataExpired   EventKind = "data_expired"   // no body: its time was up before it could be sent
+	RetainedBegin EventKind = "retained_begin" // no body
+	RetainedEnd   EventKind = "retained_end"   // no body
 )
 
 // PlacementReport says where the LO placed a deployment, and why nowhere else.
@@ -57,7 +65,8 @@ type Adopted struct {
 
 func (m *Adopted) version() uint16 { return m.V }
 
-// Loss counts records that were dropped under a declared limit.
+// Loss counts records that were dropped under a declared limit, or could not be
+// read any more.
 type Loss struct {
 	V       uint16 `cbor:"0,keyasint"`
 	Class   string `cbor:"1,keyasint"`
@@ -86,9 +95,11 @@ type NodeSnapshot struct {
 	Inventory Inventory `cbor:"3,keyasint"`
 }
 
-// A Batch carries consecutive events of a site's journal to the CO. A batch that
-// was lost, doubled or reordered does no harm: the CO commits the events that
-// follow its last sequence, ignores those it has, and answers with an Ack.
+// A Batch carries consecutive events of one lane of a site's journal to the CO, or
+// machine data from the CO to a site. A batch that was lost, doubled or reordered
+// does no harm: the receiver commits the events that follow its last sequence,
+// ignores those it has, and answers with an Ack. Each lane has an epoch and a
+// sequence of its own.
 type Batch struct {
 	V uint16 `cbor:"0,keyasint"`
 	// Epoch names the journal. A new one begins when a journal was lost.
@@ -103,6 +114,14 @@ type Batch struct {
 	// Trimmed is the highest sequence that the LO no longer holds. A CO whose last
 	// sequence is lower has a gap that only a Snapshot can close.
 	Trimmed uint64 `cbor:"6,keyasint,omitempty"`
+
+	// Lane is empty for the events of the site, and DataLane for machine data.
+	Lane string `cbor:"7,keyasint,omitempty"`
+	// SentMillis is the sender's clock when it sent the batch: the age of an event
+	// is SentMillis less its UnixMillis, whatever the receiver's clock says.
+	SentMillis int64 `cbor:"8,keyasint,omitempty"`
+	// Backlog tells of the lane at that moment.
+	Backlog Backlog `cbor:"9,keyasint,omitzero"`
 }
 
 func (m *Batch) version() uint16 { return m.V }
@@ -114,6 +133,12 @@ type Ack struct {
 	V     uint16 `cbor:"0,keyasint"`
 	Epoch string `cbor:"1,keyasint"`
 	Seq   uint64 `cbor:"2,keyasint"`
+
+	// Lane is that of the Batch.
+	Lane string `cbor:"3,keyasint,omitempty"`
+	// Ask makes the sender of batches tell its Backlog now, with a batch of Count 0.
+	// Epoch and Seq mean nothing then.
+	Ask bool `cbor:"4,keyasint,omitempty"`
 }
 
 func (m *Ack) version() uint16 { return m.V }

@@ -53,6 +53,9 @@ func messages() map[string]any {
 		"site-desired": SiteDesired{V: 1, Site: "plant", Generation: 9, Epoch: "e", Commit: "c0ffee", Deployments: []SiteEntry{{
 			Deployment: "hello", Digest: DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded, Signature: []byte{1},
 			Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true}, Rollback: true, Retry: 1,
+		}}, Data: []DataRule{{
+			"temps", true, []string{"line/+/temp"}, "plc/", "a/", 1, true, HighPriority, 60000, 1 << 20, 3600000, 1 << 16, 500, true,
+			Sample{SampleDeadband, 1000, 0.5, true, "/value"},
 		}}},
 		"node-desired":      NodeDesired{1, "gw-1", 4, "e", []Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true}}},
 		"deployment-spec":   spec,
@@ -65,8 +68,9 @@ func messages() map[string]any {
 		"adopted":           Adopted{1, 9, "c0ffee", "r"},
 		"loss":              Loss{1, "data", 5, 100},
 		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory}}, []DeploymentStatus{status}, 4},
-		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1},
-		"ack":               Ack{1, "e", 42},
+		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataLane("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
+		"data-message":      DataMessage{1, "line/1/temp", []byte("21.5"), 1, true, 60000, "text/plain", "r", []byte{1}, []string{"k", "v"}},
+		"ack":               Ack{1, "e", 42, DataLane("temps"), true},
 	}
 }
 
@@ -154,7 +158,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, PlacementReport{}, Adopted{}, Loss{}, Snapshot{}} {
+	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, PlacementReport{}, Adopted{}, Loss{}, Snapshot{}, DataMessage{}} {
 		cddl(&b, reflect.TypeOf(m), done)
 	}
 	if os.Getenv("UPDATE") != "" {
@@ -216,6 +220,8 @@ func cddlType(typ reflect.Type, parts *[]reflect.Type) string {
 		return "bool"
 	case reflect.Int32, reflect.Int64:
 		return "int"
+	case reflect.Float64:
+		return "float"
 	default:
 		return "uint"
 	}

@@ -28,7 +28,10 @@ const (
 	Heartbeat   Kind = "heartbeat"    // EN → LO, 0
 	Inventory   Kind = "inventory"    // EN → LO, 1, retained
 	Status      Kind = "status"       // EN → LO, 1
+	Down        Kind = "down"         // CO → LO, 1: batches of machine data
+	DownAck     Kind = "down-ack"     // LO → CO, 1
 	Data        Kind = "data"         // workloads → LO → CO, as the user says
+	In          Kind = "in"           // MQTT clients of the CO → LO → workloads, as the user says
 )
 
 // A Topic is a parsed topic. Node and Tail are empty where the kind has none.
@@ -36,11 +39,14 @@ type Topic struct {
 	Kind Kind
 	Site protocol.SiteID
 	Node protocol.NodeID
-	// Tail is the deployment of a Status topic, or the rest of a Data topic.
+	// Tail is the deployment of a Status topic, or the rest of a Data or In topic.
 	Tail string
 }
 
-var siteKinds = map[Kind]string{SiteDesired: "desired", SiteOnline: "online", Up: "up", Ack: "ack"}
+var siteKinds = map[Kind]string{SiteDesired: "desired", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack"}
+
+// tailKinds are those whose topics go on as the user says.
+var tailKinds = map[Kind]string{Data: "data", In: "in"}
 
 var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", Heartbeat: "heartbeat", Inventory: "inventory"}
 
@@ -59,6 +65,12 @@ func ForStatus(site protocol.SiteID, node protocol.NodeID, d protocol.Deployment
 	return Prefix + string(site) + "/node/" + string(node) + "/status/" + string(d)
 }
 
+// ForTail returns the topic of machine data (Data or In) with the given rest; the
+// empty rest gives the prefix of all of them, with its final slash.
+func ForTail(kind Kind, site protocol.SiteID, tail string) string {
+	return Prefix + string(site) + "/" + tailKinds[kind] + "/" + tail
+}
+
 // Parse reads a topic name (not a filter). It refuses wildcards, unknown kinds,
 // and ids that are no DNS labels.
 func Parse(name string) (Topic, error) {
@@ -72,11 +84,15 @@ func Parse(name string) (Topic, error) {
 		return Topic{}, fmt.Errorf("topic %q: %w", name, err)
 	}
 	t := Topic{Site: id}
-	if tail, ok := strings.CutPrefix(rest, "data/"); ok {
+	for kind, word := range tailKinds {
+		tail, ok := strings.CutPrefix(rest, word+"/")
+		if !ok {
+			continue
+		}
 		if tail == "" || strings.ContainsAny(tail, "+#\x00") {
 			return Topic{}, fmt.Errorf("topic %q: wildcard or empty data topic", name)
 		}
-		t.Kind, t.Tail = Data, tail
+		t.Kind, t.Tail = kind, tail
 		return t, nil
 	}
 	for kind, word := range siteKinds {

@@ -20,7 +20,10 @@ func TestRoundTrip(t *testing.T) {
 		{ForNode(Heartbeat, "plant", "gw"), Topic{Kind: Heartbeat, Site: "plant", Node: "gw"}},
 		{ForNode(Inventory, "plant", "gw"), Topic{Kind: Inventory, Site: "plant", Node: "gw"}},
 		{ForStatus("plant", "gw", "hello"), Topic{Kind: Status, Site: "plant", Node: "gw", Tail: "hello"}},
+		{ForSite(Down, "plant"), Topic{Kind: Down, Site: "plant"}},
+		{ForSite(DownAck, "plant"), Topic{Kind: DownAck, Site: "plant"}},
 		{"colony/v1/plant/data/line3/temp", Topic{Kind: Data, Site: "plant", Tail: "line3/temp"}},
+		{ForTail(In, "plant", "line3/set"), Topic{Kind: In, Site: "plant", Tail: "line3/set"}},
 	} {
 		got, err := Parse(tt.name)
 		if err != nil || got != tt.want {
@@ -34,7 +37,7 @@ func TestRefused(t *testing.T) {
 	for _, name := range []string{
 		"", "colony/v2/plant/up", "colony/v1/", "colony/v1/plant", "colony/v1/plant/", "colony/v1/+/up", "colony/v1/plant/#",
 		"colony/v1/Plant/up", "colony/v1/plant/up/", "colony/v1/plant/node/gw", "colony/v1/plant/node/+/online", "colony/v1/plant/node/gw/status",
-		"colony/v1/plant/node/gw/status/a/b", "colony/v1/plant/data/", "colony/v1/plant/data/a/#", "$SYS/broker/clients", "colony/v1/plant/node//online",
+		"colony/v1/plant/node/gw/status/a/b", "colony/v1/plant/data/", "colony/v1/plant/data/a/#", "colony/v1/plant/in/", "colony/v1/plant/in/+", "$SYS/broker/clients", "colony/v1/plant/node//online",
 	} {
 		if got, err := Parse(name); err == nil {
 			t.Errorf("Parse(%q) = %+v, want an error", name, got)

@@ -1,0 +1,48 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A DataRule is a rule of a site's machine data with what only the CO does.
+type DataRule struct {
+	protocol.DataRule
+
+	// Store puts the messages into PostgreSQL, for Keep. A Keep of 0 means for ever.
+	Store bool
+	Keep  time.Duration
+	// Metric is the name of the Prometheus metric that the numbers of the messages
+	// become by remote write; empty: none. It asks for Store.
+	Metric string
+	// Fields are JSON pointers (RFC 6901) to the numbers of a JSON payload, each of
+	// which becomes a series with the label field. Nil: the payload is the number.
+	Fields []string
+}
+
+// A Lane is what the CO knows of one queue of a site: of its events (Name "") or
+// of one of its data rules.
+type Lane struct {
+	Name  string
+	Epoch string
+	// Committed is the last sequence in the database, Last the newest that the site
+	// had when it last told.
+	Committed, Last uint64
+	Bytes           uint64
+	OldestAge       time.Duration // at Told
+	Dropped         uint64
+	Expired         uint64
+	RTT             time.Duration // 0: not measured
+	BytesPerSecond  uint64
+	// Told is when the site last told of the lane.
+	Told time.Time
+}
+
+// Queued is how many records are still to come, as far as the site has told.
+func (l Lane) Queued() uint64 {
+	if l.Last <= l.Committed {
+		return 0
+	}
+	return l.Last - l.Committed
+}
