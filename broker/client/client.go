@@ -7,9 +7,9 @@
 //   - Handle has returned before a received QoS 1 message is acknowledged.
 //   - A link on which nothing arrives is given up after 1.5 × the keep-alive,
 //     however much the TCP buffers still swallow, and each write has a deadline.
-//   - A connection starts a clean session: the broker keeps nothing for an absent
-//     client but what is retained. After a reconnect the subscriptions are made
-//     again and retained messages arrive again.
+//   - A connection starts a clean session, unless SessionExpiry is set: the broker
+//     keeps nothing for an absent client but what is retained. After a reconnect the
+//     subscriptions are made again and retained messages arrive again.
 //
 // It speaks through the packet codec of paho.golang alone. That library's own
 // client was measured and left aside: it acknowledges whatever the handler
@@ -54,6 +54,12 @@ type Options struct {
 	// ReceiveMaximum is how many unacknowledged QoS 1 messages the broker may send,
 	// and how many messages may wait for Handle. Default 64.
 	ReceiveMaximum uint16
+
+	// SessionExpiry asks the broker to keep the session for that long after the end of
+	// a connection (MQTT 5, section 3.1.2.11.2): what matches the subscriptions
+	// meanwhile, with QoS 1, arrives on the next one. 0: each connection begins anew.
+	// Only a broker of somebody else's can do that; the embedded one keeps no sessions.
+	SessionExpiry time.Duration
 
 	// Will returns the last will of the connection named session, or nil. It may be nil.
 	Will func(session string) *Message
@@ -107,6 +113,9 @@ func (o *Options) validate() error {
 		if s.QoS > 1 || s.Filter == "" {
 			errs = append(errs, fmt.Errorf("subscription %q with QoS %d: want a filter and QoS 0 or 1", s.Filter, s.QoS))
 		}
+	}
+	if o.SessionExpiry < 0 || o.SessionExpiry/time.Second > 1<<32-1 {
+		errs = append(errs, fmt.Errorf("session expiry %s: want 0 to %d s", o.SessionExpiry, uint32(1<<32-1)))
 	}
 	if o.KeepAlive < 0 || o.KeepAlive > 18*time.Hour {
 		errs = append(errs, fmt.Errorf("keep-alive %s: want up to 18 h", o.KeepAlive))

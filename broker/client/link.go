@@ -168,13 +168,16 @@ func (l *link) connectPacket() packets.Packet {
 	largest, receive := uint32(maxPacket), l.o.ReceiveMaximum
 	c := &packets.Connect{
 		ProtocolName: "MQTT", ProtocolVersion: 5,
-		ClientID: l.o.ClientID, CleanStart: true,
+		ClientID: l.o.ClientID, CleanStart: l.o.SessionExpiry == 0,
 		KeepAlive:    uint16((l.o.KeepAlive + time.Second - 1) / time.Second),
 		Username:     l.o.Username,
 		UsernameFlag: l.o.Username != "",
 		Password:     []byte(l.o.Password),
 		PasswordFlag: l.o.Password != "",
 		Properties:   &packets.Properties{MaximumPacketSize: &largest, ReceiveMaximum: &receive},
+	}
+	if keep := uint32(l.o.SessionExpiry / time.Second); keep > 0 {
+		c.Properties.SessionExpiryInterval = &keep
 	}
 	if l.o.Will == nil {
 		return connect{c}
