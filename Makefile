@@ -58,8 +58,28 @@ fmt: ## format the code
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')
 
 .PHONY: bench
-bench: setup build ## measure: deploy latency beside ctr run, agent size and memory, journal, store
+bench: build ## measure: deploy latency, agent, journal, store, the link and the broker beside their peers
+	@scripts/setup --with-test-peers
 	@scripts/bench
+
+# Settings of `make bench-link`: make bench-link LINK='-short -link colony,bridge-tuned -scenario 1,3'
+LINK    ?=
+
+.PHONY: bench-link
+bench-link: setup build ## what becomes of acknowledged messages when the link fails, beside Mosquitto bridge and autopaho
+	@scripts/bench-link $(LINK)
+
+.PHONY: chaos
+chaos: setup build ## an hour of kills, a narrow link and idle sites, on real parts: scripts/chaos
+	@scripts/chaos
+
+# Settings of `make bench-broker`: make bench-broker BROKER='-short -only fan'
+BROKER  ?=
+
+.PHONY: bench-broker
+bench-broker: ## our broker beside Mosquitto: memory, processor, throughput, loss
+	@scripts/setup --with-test-peers
+	@$(GO) run ./bench/broker $(BROKER)
 
 .PHONY: clean
 clean: ## remove what was built

@@ -3,43 +3,28 @@
 // owner publishes it again after a restart. Sessions end with their connection,
 // and MQTT 5 clients are told so in CONNACK.
 //
-// The protocol engine is mochi. What mochi lacks, or gets wrong in a way that
-// could lose or leak something of Colony's, is put right around it: see conn.go
-// for the connections, hook.go and session.go for identity, wills, flow control
-// and the Take function, and DESIGN.md for what cannot be reached from outside.
+// Of the MQTT server mochi it uses the codec. What mochi's sessions, subscriptions
+// and retained messages get wrong could lose or leak something of Colony's, so they
+// are not used: see DESIGN.md. A connection begins in connect.go and is read in
+// serve.go; publish.go and subscribe.go act on its packets; conn.go and window.go
+// stand before its transport.
 package broker
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// pendingWrites is the length of mochi's queue between a message's publisher and
-// the goroutine that encodes it for one subscriber. That goroutine never waits
-// for the network. Messages of QoS 1 and 2 take half of the places, and publishers
-// wait for one; QoS 0 finds the rest. Each place costs 8 bytes for each connection.
-const pendingWrites = 256
-
-// spareInflight is by how much mochi's own cap on unacknowledged messages, above
-// which it drops them unseen, lies over ours, at which the client is disconnected.
-const spareInflight = 1024
-
-// ownPublisher is the origin of what Publish sends. No client can have this id.
-const ownPublisher = "$colony"
 
 // A Broker serves MQTT on its listeners. Its methods may be called concurrently.
 type Broker struct {
@@ -47,16 +32,16 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	server *mqtt.Server
-	self   *mqtt.Client // in whose name Publish sends
+	tree     topictree.Tree[*session]
+	retained *retained.Store[*message]
 
 	ctx    context.Context // ends when Stop begins
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // connections, and what closes them
+	wg     sync.WaitGroup // connections, what closes them, and what serves the broker
 
 	buffered atomic.Int64 // bytes that wait in all write buffers
 
-	mu        sync.Mutex // protects what follows
+	mu        sync.RWMutex // protects what follows
 	state     state
 	endpoints map[string]*endpoint
 	conns     map[*conn]struct{}
@@ -85,37 +70,12 @@ func New(o Options) (*Broker, error) {
 		endpoints: make(map[string]*endpoint),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
+		retained:  retained.New[*message](),
 		perName:   make(map[string]int),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.server = mqtt.New(&mqtt.Options{
-		Capabilities:           capabilities(o.Limits),
-		SysTopicResendInterval: max(1, int64(o.SysInterval/time.Second)),
-		// A packet that is larger than the buffer is read past it.
-		ClientNetReadBufferSize: 1 << 10,
-		Logger:                  slog.New(onlyErrors{b.log.Handler()}),
-	})
-	b.self = b.server.NewClient(nil, mqtt.LocalListener, ownPublisher, true)
-	b.self.Properties.ProtocolVersion = 5 // so that a message may expire
-	if err := b.server.AddHook(&hook{b: b}, nil); err != nil {
-		return nil, fmt.Errorf("add broker hook: %w", err)
-	}
 	b.metrics = newMetrics(b)
 	return b, nil
-}
-
-// capabilities sets mochi up. Its defaults are not ours: it deletes retained
-// messages after a day, remembers clients for ever and takes packets of any size.
-func capabilities(l Limits) *mqtt.Capabilities {
-	c := mqtt.NewDefaultServerCapabilities()
-	c.MaximumMessageExpiryInterval = 0 // retained state stays until its owner clears it
-	c.MaximumSessionExpiryInterval = 0
-	c.MaximumClientWritesPending = pendingWrites
-	c.MaximumPacketSize = l.PacketBytes
-	c.MaximumInflight = uint16(l.Unacknowledged + spareInflight)
-	c.TopicAliasMaximum = 0 // mochi checks access before it resolves an alias
-	c.Compatibilities.NoInheritedPropertiesOnAck = true
-	return c
 }
 
 // Start opens the listeners and serves them until Stop. It returns when clients
@@ -127,10 +87,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		return protocol.Errorf(protocol.Conflict, "broker %s: started twice", b.o.Name)
 	}
 	for _, l := range b.o.Listeners {
-		e, err := b.open(ctx, l)
-		if err == nil {
-			err = b.server.AddListener(e)
-		}
+		e, err := b.open(l)
 		if err != nil {
 			for _, e := range b.endpoints {
 				e.close()
@@ -139,7 +96,7 @@ func (b *Broker) Start(ctx context.Context) error {
 			return fmt.Errorf("broker %s: listener %s: %w", b.o.Name, l.Name, err)
 		}
 		b.endpoints[l.Name] = e
-		b.log.InfoContext(ctx, "broker listens", "listener", l.Name, "network", l.Network, "address", e.Address())
+		b.log.InfoContext(ctx, "broker listens", "listener", l.Name, "network", l.Network, "address", e.address())
 	}
 	if err := b.metrics.register(b.o.Registerer); err != nil {
 		for _, e := range b.endpoints {
@@ -148,9 +105,10 @@ func (b *Broker) Start(ctx context.Context) error {
 		b.state = stopped
 		return fmt.Errorf("broker %s: register metrics: %w", b.o.Name, err)
 	}
-	if err := b.server.Serve(); err != nil {
-		return fmt.Errorf("broker %s: serve: %w", b.o.Name, err)
+	for _, e := range b.endpoints {
+		b.wg.Go(e.serve)
 	}
+	b.wg.Go(b.keepHouse)
 	b.state = running
 	return nil
 }
@@ -198,9 +156,7 @@ func (b *Broker) Stop(ctx context.Context) error {
 		}
 	}
 	b.metrics.unregister(b.o.Registerer)
-	// Only now: mochi's own way to close all clients takes a lock twice and can
-	// block for good while a client connects.
-	return errors.Join(err, b.server.Close())
+	return err
 }
 
 // Addr returns the address that a listener got, host:port or a path, or "" if
@@ -209,15 +165,38 @@ func (b *Broker) Addr(listener string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e := b.endpoints[listener]; e != nil {
-		return e.Address()
+		return e.address()
 	}
 	return ""
 }
 
 // Publish sends m to the subscribers, and retains it if it says so, without
-// access control and without Take. It does not wait for the subscribers. The
-// payload must not be changed afterwards.
+// access control and without Take. It waits for no subscriber longer than two seconds.
+// What m holds must not be changed afterwards.
 func (b *Broker) Publish(ctx context.Context, m Message) error {
+	return b.publish(ctx, m, &waiting{forClients})
+}
+
+// PublishAll is Publish of a list, in order. It waits for subscribers that lag behind
+// half a second in all, however many messages there are; one that is then behind for
+// more than its write buffer is disconnected. refused is called for each message that
+// can never be published; an error is about all that are left.
+func (b *Broker) PublishAll(ctx context.Context, list []Message, refused func(i int, err error)) error {
+	w := &waiting{listPatience}
+	for i := range list {
+		err := b.publish(ctx, list[i], w)
+		switch {
+		case err == nil:
+		case protocol.KindOf(err) == protocol.Invalid:
+			refused(i, err)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Broker) publish(ctx context.Context, m Message, w *waiting) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -227,70 +206,26 @@ func (b *Broker) Publish(ctx context.Context, m Message) error {
 	if m.QoS > 2 {
 		return protocol.Errorf(protocol.Invalid, "publish to %s: QoS %d: want 0, 1 or 2", m.Topic, m.QoS)
 	}
-	b.mu.Lock()
+	b.mu.RLock()
 	serving := b.state == running
-	b.mu.Unlock()
+	b.mu.RUnlock()
 	if !serving {
 		return protocol.Errorf(protocol.Unavailable, "publish to %s: broker %s is not running", m.Topic, b.o.Name)
 	}
-	return b.inject(m)
-}
-
-func (b *Broker) inject(m Message) error {
-	p := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: m.QoS, Retain: m.Retain},
-		TopicName:   m.Topic,
-		Payload:     m.Payload,
-		PacketID:    uint16(m.QoS), // not used, but may not be 0 with QoS 1 and 2
-		Properties: packets.Properties{
-			MessageExpiryInterval: m.ExpirySeconds(),
-			ContentType:           m.ContentType,
-			ResponseTopic:         m.ResponseTopic,
-			CorrelationData:       m.CorrelationData,
-		},
-	}
-	for _, u := range m.Properties {
-		p.Properties.User = append(p.Properties.User, packets.UserProperty{Key: u.Key, Val: u.Value})
-	}
-	if err := b.server.InjectPacket(b.self, p); err != nil {
-		return protocol.Errorf(protocol.Internal, "publish to %s: %w", m.Topic, err)
-	}
+	b.metrics.publishedIn(m.QoS)
+	b.distribute(own(m), w)
 	return nil
 }
 
 // Retained returns the retained messages whose topics match a filter, in no
 // order. Their owner uses it to clear those that it no longer wants.
 func (b *Broker) Retained(filter string) []Message {
-	found := b.server.Topics.Messages(filter)
-	if parent, ok := strings.CutSuffix(filter, "/#"); ok && !strings.ContainsAny(parent, "+#") {
-		found = append(found, b.server.Topics.Messages(parent)...) // a/# matches a, which mochi forgets
-	}
-	out := make([]Message, 0, len(found))
-	for _, p := range found {
-		m := messageOf(p)
-		m.Retain = true
-		out = append(out, m)
-	}
-	return out
-}
-
-// messageOf is a PUBLISH packet as a Message.
-func messageOf(p packets.Packet) Message {
-	m := Message{
-		Topic: p.TopicName, Payload: p.Payload, QoS: p.FixedHeader.Qos, Retain: p.FixedHeader.Retain,
-		Expiry:          time.Duration(p.Properties.MessageExpiryInterval) * time.Second,
-		ContentType:     p.Properties.ContentType,
-		ResponseTopic:   p.Properties.ResponseTopic,
-		CorrelationData: p.Properties.CorrelationData,
-	}
-	m.Properties = propertiesOf(p.Properties.User)
-	return m
-}
-
-func propertiesOf(user []packets.UserProperty) []Property {
-	var out []Property
-	for _, u := range user {
-		out = append(out, Property{Key: u.Key, Value: u.Val})
+	names := b.retained.Match(filter)
+	out := make([]Message, 0, len(names))
+	for _, name := range names {
+		if m, ok := b.retained.Get(name); ok {
+			out = append(out, m.public())
+		}
 	}
 	return out
 }
@@ -312,48 +247,4 @@ func (b *Broker) untrack(c *conn) {
 	defer b.mu.Unlock()
 	delete(b.conns, c)
 	b.wg.Done()
-}
-
-// disconnect ends a connection for a reason, which an MQTT 5 client is told.
-func (b *Broker) disconnect(c *conn, code packets.Code) {
-	// Not by mochi: it may leave the packet in a buffer that it then forgets.
-	if s := c.session.Load(); s != nil && s.v5 {
-		p := packets.Packet{
-			FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ProtocolVersion: 5, ReasonCode: code.Code,
-			Properties: packets.Properties{ReasonString: code.Reason},
-		}
-		var buf bytes.Buffer
-		if err := p.DisconnectEncode(&buf); err == nil {
-			_, _ = c.Write(buf.Bytes()) // a connection that is gone needs no reason
-		}
-	}
-	if cl := c.client.Load(); cl != nil {
-		cl.Stop(code)
-	}
-	_ = c.Close() // never fails
-}
-
-// onlyErrors passes mochi's errors to the broker's log. Below that level mochi
-// logs whole packets, with payloads and passwords, and the hooks say the same better.
-type onlyErrors struct{ slog.Handler }
-
-func (h onlyErrors) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelError && h.Handler.Enabled(ctx, l)
-}
-
-func (h onlyErrors) WithAttrs(as []slog.Attr) slog.Handler {
-	return onlyErrors{h.Handler.WithAttrs(as)}
-}
-
-func (h onlyErrors) WithGroup(name string) slog.Handler { return onlyErrors{h.Handler.WithGroup(name)} }
-
-// clearSocket removes a Unix socket that a killed process left behind.
-func clearSocket(path string) {
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = c.Close() // somebody serves it: Listen will say so
-		return
-	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
-		_ = os.Remove(path) // Listen says what is wrong if this failed
-	}
 }

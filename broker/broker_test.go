@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,22 +17,28 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asChild) != "" {
+		os.Exit(serveChild())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const patience = 10 * time.Second
 
 // free is an Access for tests that are not about access: everybody may do everything.
 type free struct{}
 
-func (free) Connect(i broker.ConnectInfo) (broker.Identity, error) {
-	return broker.Identity{Name: i.Username}, nil
+func (free) Connect(i access.ConnectInfo) (access.Identity, error) {
+	return access.Identity{Name: i.Username}, nil
 }
-func (free) MayPublish(broker.Identity, string) bool   { return true }
-func (free) MaySubscribe(broker.Identity, string) bool { return true }
+func (free) MayPublish(access.Identity, string) bool   { return true }
+func (free) MaySubscribe(access.Identity, string) bool { return true }
 
 // testLog writes to the test's log.
 func testLog(t *testing.T) *slog.Logger {
@@ -84,6 +91,20 @@ func (b *box) next(t *testing.T) broker.Message {
 	case <-time.After(patience):
 		t.Fatal("no message came")
 		return broker.Message{}
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.After(patience); !holds(); {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("still not: %s", what)
+		}
 	}
 }
 
@@ -268,7 +289,7 @@ func TestStopTellsClients(t *testing.T) {
 	t.Parallel()
 	var wills sync.Map
 	b, reg := start(t, free{}, func(o *broker.Options) {
-		o.Take = func(_ context.Context, _ broker.Identity, m broker.Message) error {
+		o.Take = func(_ context.Context, _ access.Identity, m broker.Message) error {
 			wills.Store(m.Topic, true)
 			return nil
 		}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -9,48 +10,62 @@ import (
 	"sync/atomic"
 	"time"
 
-	mqtt "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
 	writeChunk = 16 << 10    // bytes that one write deadline covers
 	linger     = time.Second // how long a closed connection may take to read our last words
+
+	// How long a publisher waits for one subscriber that lags behind: until that one
+	// makes no progress for the time of stall, and never longer than patience.
+	stall    = time.Second
+	patience = 2 * time.Second
+	// listPatience is how long a list of messages waits for subscribers, in all.
+	listPatience = 500 * time.Millisecond
 )
 
-var errSlow = errors.New("client reads too slowly: write buffer full")
+var (
+	errSlow           = errors.New("client reads too slowly: write buffer full")
+	errUnacknowledged = errors.New("client does not acknowledge")
+)
 
-// A conn stands between mochi and a client's transport. It gives what mochi does
-// not have:
+// A conn stands before a client's transport. It gives
 //
-//   - a deadline and a size limit for the CONNECT packet, read before memory is
-//     taken for it;
+//   - a deadline and a size limit for the CONNECT packet, before memory is taken
+//     for it;
 //   - writes that never block. They wait in a bounded buffer for a goroutine that
 //     exists only while there is something to write, so a client that does not
 //     read stops neither publishers nor other subscribers;
-//   - the client's Receive Maximum, see window;
+//   - the client's Receive Maximum, and its packet ids, see package inflight;
 //   - a close that lets the last packet, which says why, reach the client.
 type conn struct {
 	net.Conn // the transport: TCP, TLS, WebSocket or Unix socket
 	b        *Broker
-	listener Listener
+	listener *Listener
+	r        *bufio.Reader // reads c
 
 	gone chan struct{} // closed by Close
 
-	client  atomic.Pointer[mqtt.Client] // nil before CONNECT
-	session atomic.Pointer[session]     // nil before CONNECT is accepted
+	session atomic.Pointer[session] // nil before CONNECT is accepted
 
 	rmu   sync.Mutex // held while reading the transport
 	hello hello      // protected by rmu
-	will  *Message   // what CONNECT said; used on the connection's own goroutine
 
 	mu       sync.Mutex // protects what follows
-	out      window
-	writing  int  // bytes that flush has taken and not yet written
-	flushing bool // flush runs
-	closed   bool // no more reads and writes by mochi
-	broken   bool // the transport is of no more use
+	out      inflight.Window
+	ids      inflight.IDs
+	writing  int           // bytes that flush has taken and not yet written
+	flushing bool          // flush runs
+	closed   bool          // no more reads and writes
+	broken   bool          // the transport is of no more use
+	roomy    chan struct{} // closed when there is room again; nil if nobody waits
+	progress uint64        // grows when the client takes something
+	stalled  bool          // somebody waited for progress in vain, and there is none yet
+	reason   packets.Code  // why the broker ends the connection
 }
 
 // Read reads the transport. Until CONNECT is accepted it refuses what does not
@@ -89,27 +104,131 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.broken {
-		return 0, net.ErrClosed
+	if err := c.writeLocked(p); err != nil {
+		return 0, err
 	}
-	waiting := c.writing + c.out.size
+	return len(p), nil
+}
+
+func (c *conn) writeLocked(p []byte) error {
+	if c.closed || c.broken {
+		return net.ErrClosed
+	}
+	waiting := c.writing + c.out.Size()
 	total := c.b.buffered.Load() + int64(len(p))
 	if waiting > 0 && (waiting+len(p) > c.b.o.Limits.WriteBuffer || total > c.b.o.Limits.TotalWriteBuffer) {
 		c.b.metrics.dropped("slow_client")
 		c.breakLocked()
-		return 0, errSlow
+		return errSlow
 	}
-	before := c.out.size
-	c.out.add(p)
-	c.b.buffered.Add(int64(c.out.size - before))
+	before := c.out.Size()
+	c.out.Add(p)
+	c.b.buffered.Add(int64(c.out.Size() - before))
 	c.startFlush()
-	return len(p), nil
+	return nil
+}
+
+// publish queues a PUBLISH packet. If it is of QoS 1 or 2 its packet id is put in
+// at idAt. It holds the caller while the client lags behind and makes progress, but
+// not for long: at most what is left of w, and patience.
+func (c *conn) publish(frame []byte, idAt int, qos byte, w *waiting) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.left > 0 && !c.stalled && !c.hasRoom() {
+		begun := time.Now()
+		c.awaitRoom(min(w.left, patience))
+		w.left -= time.Since(begun)
+	}
+	if qos > 0 && !c.closed && !c.broken {
+		if c.ids.Len() >= c.b.o.Limits.Unacknowledged {
+			return errUnacknowledged
+		}
+		id := c.ids.Take(qos)
+		c.b.metrics.inflight.Add(1)
+		frame[idAt], frame[idAt+1] = byte(id>>8), byte(id)
+	}
+	return c.writeLocked(frame)
+}
+
+// A waiting is how long a publisher may still wait for subscribers that lag behind.
+type waiting struct{ left time.Duration }
+
+// awaitRoom waits until the client is no longer behind, or for so long. It gives up
+// when the client has made no progress for a while, and from then on nobody waits
+// for it until it does. c.mu is held, but not meanwhile.
+func (c *conn) awaitRoom(most time.Duration) {
+	look, late := time.NewTicker(stall), time.NewTimer(most)
+	defer look.Stop()
+	defer late.Stop()
+	for seen := c.progress; !c.hasRoom() && !c.stalled; {
+		roomy := c.untilRoomy()
+		c.mu.Unlock()
+		looked, over := false, false
+		select {
+		case <-roomy:
+		case <-c.gone:
+		case <-look.C:
+			looked = true
+		case <-late.C:
+			over = true
+		}
+		c.mu.Lock()
+		if looked {
+			c.stalled = c.progress == seen
+			seen = c.progress
+		}
+		if over || looked && c.stalled {
+			c.b.metrics.waits.Inc()
+			return
+		}
+	}
+}
+
+// room waits until the client is no longer behind, as long as the connection lives.
+func (c *conn) room() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.hasRoom() {
+		roomy := c.untilRoomy()
+		c.mu.Unlock()
+		select {
+		case <-roomy:
+		case <-c.gone:
+		}
+		c.mu.Lock()
+	}
+}
+
+// untilRoomy returns a channel that is closed when there is room. c.mu is held.
+func (c *conn) untilRoomy() <-chan struct{} {
+	if c.roomy == nil {
+		c.roomy = make(chan struct{})
+	}
+	return c.roomy
+}
+
+// hasRoom reports whether less than half of what may wait for the client does
+// wait. c.mu is held.
+func (c *conn) hasRoom() bool {
+	l := &c.b.o.Limits
+	return c.closed || c.broken || c.writing+c.out.Size() <= l.WriteBuffer/2 && c.ids.Len() <= l.Unacknowledged/2
+}
+
+// moved notes that the client has taken something, and wakes those who wait for
+// room, if there is. c.mu is held.
+func (c *conn) moved() {
+	c.progress++
+	c.stalled = false
+	if c.roomy != nil && c.hasRoom() {
+		close(c.roomy)
+		c.roomy = nil
+	}
 }
 
 // startFlush makes flush run if there is something to write. c.mu is held, and
 // the connection's own goroutine runs, so that b.wg does not rest at zero.
 func (c *conn) startFlush() {
-	if !c.flushing && (len(c.out.ready) > 0 || c.closed) {
+	if !c.flushing && (c.out.Ready() || c.closed) {
 		c.flushing = true
 		c.b.wg.Go(c.flush)
 	}
@@ -120,7 +239,7 @@ func (c *conn) startFlush() {
 func (c *conn) flush() {
 	for {
 		c.mu.Lock()
-		batch := c.out.take()
+		batch := c.out.Take()
 		if len(batch) == 0 || c.broken {
 			c.b.buffered.Add(-int64(len(batch)))
 			c.flushing = false
@@ -143,6 +262,7 @@ func (c *conn) flush() {
 			}
 			c.breakLocked()
 		}
+		c.moved()
 		c.mu.Unlock()
 	}
 }
@@ -163,10 +283,10 @@ func (c *conn) writeOut(batch []byte) error {
 	return nil
 }
 
-// breakLocked gives the transport up. mochi notices because its read ends.
+// breakLocked gives the transport up. Its reader notices.
 func (c *conn) breakLocked() {
 	c.broken = true
-	c.b.buffered.Add(-int64(c.out.drop()))
+	c.b.buffered.Add(-int64(c.out.Drop()))
 	_ = c.Conn.Close() // nothing more is expected of it
 }
 
@@ -180,7 +300,7 @@ func (c *conn) abort(reason string) {
 	c.breakLocked()
 }
 
-// Close ends reads and writes by mochi at once. What is queued, within a second
+// Close ends reads and writes at once. What is queued, within a second
 // and without what waits for the client's acknowledgements, is still sent.
 func (c *conn) Close() error {
 	c.mu.Lock()
@@ -190,7 +310,7 @@ func (c *conn) Close() error {
 	}
 	c.closed = true
 	close(c.gone)
-	c.b.buffered.Add(-int64(c.out.dropHeld()))
+	c.b.buffered.Add(-int64(c.out.DropHeld()))
 	if c.broken {
 		return nil
 	}
@@ -212,7 +332,7 @@ func (c *conn) finish() {
 	if broken || !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.rmu.Lock() // the read of mochi has ended
+	c.rmu.Lock() // the last read has ended
 	defer c.rmu.Unlock()
 	if err := c.Conn.SetReadDeadline(time.Now().Add(linger)); err == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(c.Conn, 1<<20)) // ends with the peer's close, or in time
@@ -225,7 +345,7 @@ func (c *conn) isClosed() bool {
 	return c.closed
 }
 
-// SetDeadline sets the read deadline, by which mochi watches the keep-alive. The
+// SetDeadline sets the read deadline, by which the keep-alive is watched. The
 // write deadline is the connection's own business, and so is the deadline for CONNECT.
 func (c *conn) SetDeadline(t time.Time) error {
 	c.mu.Lock()
@@ -240,17 +360,54 @@ func (c *conn) SetDeadline(t time.Time) error {
 func (c *conn) setWindow(receiveMaximum uint16, v5 bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out.limit, c.out.v3 = int(receiveMaximum), !v5
+	c.out.Limit(receiveMaximum, !v5)
 }
 
-// acknowledged notes that the client has finished with a message of QoS 1 or 2.
-func (c *conn) acknowledged() {
+// acknowledged notes the acknowledgement that ends a message of QoS 1 or 2.
+func (c *conn) acknowledged(id uint16, by inflight.Packet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out.release()
+	if !c.ids.End(id, by) {
+		return
+	}
+	c.b.metrics.inflight.Add(-1)
+	c.out.Release()
 	if !c.closed && !c.broken {
 		c.startFlush()
 	}
+	c.moved()
+}
+
+// recorded notes a PUBREC; false if its id is unknown.
+func (c *conn) recorded(id uint16) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ids.Recorded(id)
+}
+
+// abandon forgets the messages under way, and returns their number.
+func (c *conn) abandon() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ids.Clear()
+}
+
+// end notes why the broker ends the connection; false if it ends already.
+func (c *conn) end(code packets.Code) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.reason != (packets.Code{}) {
+		return false
+	}
+	c.reason = code
+	return true
+}
+
+// ending is what end has noted.
+func (c *conn) ending() packets.Code {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason
 }
 
 // hello checks the first bytes of a connection.
@@ -259,8 +416,8 @@ type hello struct {
 	done bool
 }
 
-// check looks at the next bytes, before mochi does: mochi takes memory for a
-// packet as large as its header announces.
+// check looks at the next bytes, before memory is taken for a packet as large as
+// its header announces.
 func (h *hello) check(p []byte, limit int) error {
 	if h.done {
 		return nil

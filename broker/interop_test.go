@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,8 @@ func TestMosquittoClients(t *testing.T) {
 	server, _ := testTLS(t)
 	b, _ := start(t, free{}, func(o *broker.Options) {
 		o.Take = refuse
-		o.Listeners = append(o.Listeners, broker.Listener{Name: "tls", Network: broker.TLS, Address: "127.0.0.1:0", TLS: server})
+		o.Listeners = append(o.Listeners, broker.Listener{Name: "tls", Network: broker.TLS, Address: "127.0.0.1:0", TLS: server},
+			broker.Listener{Name: "unix", Network: broker.Unix, Address: filepath.Join(t.TempDir(), "mqtt.sock")})
 	})
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificates[0].Certificate[0]})
@@ -33,20 +35,24 @@ func TestMosquittoClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(t *testing.T, tool, listener, user, version string, args ...string) (string, error) {
-		host, port, err := net.SplitHostPort(b.Addr(listener))
-		if err != nil {
-			t.Fatal(err)
+		at := []string{"--unix", b.Addr(listener)}
+		if listener != "unix" {
+			host, port, err := net.SplitHostPort(b.Addr(listener))
+			if err != nil {
+				t.Fatal(err)
+			}
+			at = []string{"-h", host, "-p", port}
 		}
 		if listener == "tls" {
 			args = append(args, "--cafile", ca)
 		}
 		var out bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), tool, append([]string{"-h", host, "-p", port, "-u", user, "-i", user, "-V", version}, args...)...)
+		cmd := exec.CommandContext(t.Context(), tool, slices.Concat(at, []string{"-u", user, "-i", user, "-V", version}, args)...)
 		cmd.Stdout, cmd.Stderr = &out, &out
-		err = cmd.Run()
+		err := cmd.Run()
 		return out.String(), err
 	}
-	for _, listener := range []string{"main", "tls"} {
+	for _, listener := range []string{"main", "tls", "unix"} {
 		for _, version := range []string{"311", "5"} {
 			for _, qos := range []string{"0", "1", "2"} {
 				name := strings.Join([]string{listener, version, qos}, "-")
@@ -82,16 +88,24 @@ func TestMosquittoClients(t *testing.T) {
 	}
 }
 
-// What mochi does differently from the standard and cannot be reached from
-// outside. Colony depends on none of it; an upgrade that changes it shows here.
-func TestKnownDifferences(t *testing.T) {
+// The Mosquitto clients pass the properties of MQTT 5 on, through our broker.
+// [MQTT-3.3.2-15] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]
+func TestMosquittoProperties(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, free{}, nil)
-	if err := b.Publish(t.Context(), broker.Message{Topic: "a/b", Retain: true, QoS: 1}); err != nil {
+	host, port, err := net.SplitHostPort(b.Addr("main"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	r := dialRaw(t, b.Addr("main"))
-	r.mustConnect("c", nil)
-	r.subscribe("a/b/#", 1) // [MQTT-4.7.1-2] would send the retained a/b; our subscriptions name their topics
-	r.ping()
+	out, err := exec.CommandContext(t.Context(), "mosquitto_pub", "-h", host, "-p", port, "-V", "5", "-i", "pub", "-t", "t", "-q", "1", "-r", "-m", "hello",
+		"-D", "publish", "content-type", "text/plain", "-D", "publish", "response-topic", "answer", "-D", "publish", "correlation-data", "7",
+		"-D", "publish", "message-expiry-interval", "100", "-D", "publish", "user-property", "b", "1", "-D", "publish", "user-property", "a", "2").CombinedOutput()
+	if err != nil {
+		t.Fatalf("mosquitto_pub: %v\n%s", err, out)
+	}
+	out, err = exec.CommandContext(t.Context(), "mosquitto_sub", "-h", host, "-p", port, "-V", "5", "-i", "sub", "-t", "t", "-q", "1", "-C", "1", "-W", "10",
+		"-F", "%p %C %R %D %P").CombinedOutput()
+	if want := "hello text/plain answer 7 b:1 a:2"; err != nil || strings.TrimSpace(string(out)) != want {
+		t.Errorf("mosquitto_sub: %v, got %q, want %q", err, out, want)
+	}
 }

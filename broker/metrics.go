@@ -2,9 +2,14 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
+	"time"
 
+	"github.com/mochi-mqtt/server/v2/packets"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/broker/filter"
 )
 
 // metrics are what a dashboard of any MQTT broker shows, and every refusal and
@@ -12,11 +17,67 @@ import (
 type metrics struct {
 	refusals     *prometheus.CounterVec // op, reason
 	drops        *prometheus.CounterVec // reason
+	ends         *prometheus.CounterVec // reason
 	takeSeconds  prometheus.Histogram
 	acceptErrors prometheus.Counter
 	connects     prometheus.Counter
+	takeovers    prometheus.Counter
+	waits        prometheus.Counter
 	wills        prometheus.Counter
 	all          []prometheus.Collector
+
+	traffic
+}
+
+// traffic is counted for Prometheus and for $SYS.
+type traffic struct {
+	begun                 time.Time
+	clients               level
+	subscriptions, shared atomic.Int64 // shared ones are counted in both
+	inflight              atomic.Int64
+	in, out               [3]atomic.Int64 // messages by QoS
+	bytesIn, bytesOut     atomic.Int64
+	packetsIn, packetsOut atomic.Int64
+	droppedMessages       atomic.Int64
+}
+
+// A level goes up and down, and remembers the highest.
+type level struct{ now, most atomic.Int64 }
+
+func (l *level) up() {
+	n := l.now.Add(1)
+	for most := l.most.Load(); n > most && !l.most.CompareAndSwap(most, n); most = l.most.Load() {
+	}
+}
+
+func (l *level) down() { l.now.Add(-1) }
+
+func (t *traffic) received(n int) {
+	t.packetsIn.Add(1)
+	t.bytesIn.Add(int64(n))
+}
+
+func (t *traffic) sent(n int) {
+	t.packetsOut.Add(1)
+	t.bytesOut.Add(int64(n))
+}
+
+func (t *traffic) publishedIn(qos byte) { t.in[qos].Add(1) }
+
+func (t *traffic) publishedOut(qos byte, n int) {
+	t.out[qos].Add(1)
+	t.sent(n)
+}
+
+func (t *traffic) messagesIn() int64 { return t.in[0].Load() + t.in[1].Load() + t.in[2].Load() }
+
+func (t *traffic) messagesOut() int64 { return t.out[0].Load() + t.out[1].Load() + t.out[2].Load() }
+
+func (t *traffic) subscribed(to string, n int64) {
+	t.subscriptions.Add(n)
+	if filter.Shared(to) {
+		t.shared.Add(n)
+	}
 }
 
 func newMetrics(b *Broker) *metrics {
@@ -25,53 +86,68 @@ func newMetrics(b *Broker) *metrics {
 	counter := func(n, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name(n), Help: help, ConstLabels: own})
 	}
+	counters := func(n, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name(n), Help: help, ConstLabels: own}, labels)
+	}
 	m := &metrics{
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: name("refused_total"), Help: "Connects, publishes and subscribes refused.", ConstLabels: own,
-		}, []string{"op", "reason"}),
-		drops: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: name("dropped_total"), Help: "Clients cut off, and messages not delivered to them, by reason.", ConstLabels: own,
-		}, []string{"reason"}),
+		refusals: counters("refused_total", "Connects, publishes and subscribes refused.", "op", "reason"),
+		drops:    counters("dropped_total", "Clients cut off, and messages not delivered to them, by reason.", "reason"),
+		ends:     counters("disconnects_total", "Sessions ended, by MQTT reason code, or client, network or other.", "reason"),
 		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: name("take_seconds"), Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		acceptErrors: counter("accept_errors_total", "Failed accepts, such as for want of file descriptors."),
 		connects:     counter("connects_total", "Accepted connects."),
+		takeovers:    counter("takeovers_total", "Connections whose place a new one of the same client took."),
+		waits:        counter("publish_waits_total", "Times that a publisher waited in vain for a subscriber that lags behind."),
 		wills:        counter("wills_total", "Last wills sent."),
 	}
-	m.all = []prometheus.Collector{m.refusals, m.drops, m.takeSeconds, m.acceptErrors, m.connects, m.wills}
-	info := b.server.Info
+	m.begun = time.Now()
+	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.takeSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.wills}
+	m.addTraffic(b, own)
+	return m
+}
+
+// addTraffic makes collectors of what is counted without Prometheus.
+func (m *metrics) addTraffic(b *Broker, own prometheus.Labels) {
 	for _, g := range []struct {
 		name, help string
-		value      *int64
+		value      func() int64
 	}{
-		{"clients_connected", "Clients connected now.", &info.ClientsConnected},
-		{"retained_messages", "Retained messages.", &info.Retained},
-		{"subscriptions", "Subscriptions.", &info.Subscriptions},
-		{"inflight_messages", "Messages that await an acknowledgement.", &info.Inflight},
+		{"clients_connected", "Clients connected now.", m.clients.now.Load},
+		{"clients_maximum", "The most clients connected at once.", m.clients.most.Load},
+		{"retained_messages", "Retained messages, without those of $SYS.", func() int64 { return int64(b.retained.Count()) }},
+		{"retained_bytes", "Bytes of the retained messages' topics and payloads.", b.retained.Bytes},
+		{"subscriptions", "Subscriptions.", m.subscriptions.Load},
+		{"shared_subscriptions", "Shared subscriptions.", m.shared.Load},
+		{"inflight_messages", "Messages that await an acknowledgement.", m.inflight.Load},
+		{"write_buffer_bytes", "Bytes that wait for clients to read them.", b.buffered.Load},
+		{"start_time_seconds", "When the broker was made, in Unix time.", m.begun.Unix},
 	} {
-		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name(g.name), Help: g.help, ConstLabels: own},
-			func() float64 { return float64(atomic.LoadInt64(g.value)) }))
+		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "colony_broker_" + g.name, Help: g.help, ConstLabels: own},
+			func() float64 { return float64(g.value()) }))
 	}
-	m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: name("write_buffer_bytes"), Help: "Bytes that wait for clients to read them.", ConstLabels: own,
-	}, func() float64 { return float64(b.buffered.Load()) }))
-	for _, c := range []struct {
-		name, help string
-		value      *int64
-	}{
-		{"messages_received_total", "Messages published to the broker.", &info.MessagesReceived},
-		{"messages_sent_total", "Messages sent to clients.", &info.MessagesSent},
-		{"bytes_received_total", "Bytes received.", &info.BytesReceived},
-		{"bytes_sent_total", "Bytes sent.", &info.BytesSent},
-		{"packets_received_total", "MQTT packets received.", &info.PacketsReceived},
-		{"packets_sent_total", "MQTT packets sent.", &info.PacketsSent},
-	} {
-		m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name(c.name), Help: c.help, ConstLabels: own},
-			func() float64 { return float64(atomic.LoadInt64(c.value)) }))
+	count := func(name, help string, labels prometheus.Labels, v *atomic.Int64) {
+		all := prometheus.Labels{}
+		for k, v := range own {
+			all[k] = v
+		}
+		for k, v := range labels {
+			all[k] = v
+		}
+		m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "colony_broker_" + name, Help: help, ConstLabels: all},
+			func() float64 { return float64(v.Load()) }))
 	}
-	return m
+	for qos := range m.in {
+		l := prometheus.Labels{"qos": fmt.Sprint(qos)}
+		count("messages_received_total", "Messages published to the broker.", l, &m.in[qos])
+		count("messages_sent_total", "Messages sent to clients.", l, &m.out[qos])
+	}
+	count("bytes_received_total", "Bytes received.", nil, &m.bytesIn)
+	count("bytes_sent_total", "Bytes sent.", nil, &m.bytesOut)
+	count("packets_received_total", "MQTT packets received.", nil, &m.packetsIn)
+	count("packets_sent_total", "MQTT packets sent.", nil, &m.packetsOut)
 }
 
 // register adds all metrics to r, or none.
@@ -103,4 +179,18 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 
 func (m *metrics) refused(op, reason string) { m.refusals.WithLabelValues(op, reason).Inc() }
 
-func (m *metrics) dropped(reason string) { m.drops.WithLabelValues(reason).Inc() }
+func (m *metrics) dropped(reason string) {
+	m.drops.WithLabelValues(reason).Inc()
+	m.droppedMessages.Add(1)
+}
+
+// disconnected counts the end of a session.
+func (m *metrics) disconnected(s *session, err error) {
+	reason := "network"
+	if code := s.conn.ending(); code != (packets.Code{}) {
+		reason = fmt.Sprintf("0x%02x", code.Code)
+	} else if errors.Is(err, errBye) {
+		reason = "client"
+	}
+	m.ends.WithLabelValues(reason).Inc()
+}

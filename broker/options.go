@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -37,13 +38,31 @@ type Options struct {
 	// MQTT 5 publisher is told by reason code: Denied 0x87, Invalid 0x99, NotFound
 	// 0x90, Unavailable 0x97, any other 0x83. MQTT 3.1.1 has no such code: its
 	// publisher is disconnected without an acknowledgement. Nil takes everything.
-	Take   func(ctx context.Context, from Identity, m Message) error
+	Take   func(ctx context.Context, from access.Identity, m Message) error
 	Limits Limits
 	// SysInterval is the time between two updates of the $SYS topics. Default 30 s.
 	SysInterval time.Duration
 	Logger      *slog.Logger
 	// Registerer takes the metrics; nil: none are kept.
 	Registerer prometheus.Registerer
+}
+
+// Access decides what clients may do. Its methods are called concurrently, and
+// often: MayPublish for each message, MaySubscribe for each delivery too. An
+// Access that also has the method
+//
+//	Refusal(id access.Identity, filter string) string
+//
+// is asked why a filter was refused, for the client and the log.
+type Access interface {
+	// Connect returns who the client is, or an error: of Kind Denied if it may not
+	// connect, Invalid if its client id is not its own.
+	Connect(info access.ConnectInfo) (access.Identity, error)
+	// MayPublish reports whether id may publish to a topic name.
+	MayPublish(id access.Identity, name string) bool
+	// MaySubscribe reports whether id may receive every topic that a filter matches.
+	// A topic name is a filter too. The $share prefix has been taken off.
+	MaySubscribe(id access.Identity, filter string) bool
 }
 
 // A Network is a transport that a listener serves MQTT on.
@@ -91,14 +110,16 @@ type Limits struct {
 	PublishRate  float64
 	PublishBurst int
 	// WriteBuffer is how many bytes may wait for a client that reads slowly before it
-	// is disconnected. Default 8 MiB: room for two largest packets.
+	// is disconnected. From half of it on publishers are held back, up to 2 s for a
+	// message. Default 8 MiB: room for two largest packets.
 	WriteBuffer int
 	// TotalWriteBuffer bounds the sum over all connections. Default 256 MiB.
 	TotalWriteBuffer int64
 	// WriteTimeout is how long a client may take to accept the next 16 KiB. Default 30 s.
 	WriteTimeout time.Duration
 	// Unacknowledged is how many QoS 1 and 2 messages may await a client's
-	// acknowledgement before it is disconnected. Default 4,096, at most 32,768.
+	// acknowledgement before it is disconnected. From half of them on publishers are
+	// held back as above. Default 4,096, at most 32,768.
 	Unacknowledged int
 	// KeepAlive is the longest that a client may ask for, and what it is told to keep
 	// if it asks for none. Default 1 h.

@@ -65,7 +65,8 @@ func (r *raw) send(p packets.Packet) {
 	encode := map[byte]func(*bytes.Buffer) error{
 		packets.Connect: p.ConnectEncode, packets.Publish: p.PublishEncode, packets.Puback: p.PubackEncode,
 		packets.Pubrel: p.PubrelEncode, packets.Subscribe: p.SubscribeEncode, packets.Pingreq: p.PingreqEncode,
-		packets.Disconnect: p.DisconnectEncode,
+		packets.Disconnect: p.DisconnectEncode, packets.Pubrec: p.PubrecEncode, packets.Pubcomp: p.PubcompEncode,
+		packets.Unsubscribe: p.UnsubscribeEncode, packets.Auth: p.AuthEncode,
 	}[p.FixedHeader.Type]
 	if err := encode(&buf); err != nil {
 		r.t.Fatal(err)
@@ -85,17 +86,42 @@ func (r *raw) publish(topic, payload string, qos byte, id uint16) {
 // subscribe returns the reason code of the SUBACK.
 func (r *raw) subscribe(filter string, qos byte) byte {
 	r.t.Helper()
-	r.send(packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 60000,
-		Filters: packets.Subscriptions{{Filter: filter, Qos: qos}},
-	})
-	return r.want(packets.Suback).ReasonCodes[0]
+	return r.subscribeAs(packets.Subscription{Filter: filter, Qos: qos}).ReasonCodes[0]
+}
+
+// subscribeAs returns the SUBACK.
+func (r *raw) subscribeAs(sub packets.Subscription) packets.Packet {
+	r.t.Helper()
+	p := packets.Packet{
+		FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 60000, Filters: packets.Subscriptions{sub},
+	}
+	if sub.Identifier > 0 {
+		p.Properties.SubscriptionIdentifier = []int{sub.Identifier}
+	}
+	r.send(p)
+	return r.want(packets.Suback)
+}
+
+// wantCode expects a packet of a type with a reason code.
+func (r *raw) wantCode(kind, code byte) packets.Packet {
+	r.t.Helper()
+	p := r.want(kind)
+	if p.ReasonCode != code {
+		r.t.Errorf("%s with 0x%02x %q, want 0x%02x", packets.PacketNames[kind], p.ReasonCode, p.Properties.ReasonString, code)
+	}
+	return p
 }
 
 // next reads the next packet; an error is the end of the connection.
 func (r *raw) next() (p packets.Packet, err error) {
 	r.t.Helper()
-	if err := r.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	return r.within(10 * time.Second)
+}
+
+// within is next with a deadline.
+func (r *raw) within(d time.Duration) (p packets.Packet, err error) {
+	r.t.Helper()
+	if err := r.conn.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return p, err
 	}
 	head, err := r.r.ReadByte()
@@ -122,6 +148,7 @@ func (r *raw) next() (p packets.Packet, err error) {
 	decode := map[byte]func([]byte) error{
 		packets.Connack: p.ConnackDecode, packets.Publish: p.PublishDecode, packets.Puback: p.PubackDecode,
 		packets.Pubrec: p.PubrecDecode, packets.Pubcomp: p.PubcompDecode, packets.Suback: p.SubackDecode,
+		packets.Pubrel: p.PubrelDecode, packets.Unsuback: p.UnsubackDecode,
 		packets.Disconnect: p.DisconnectDecode, packets.Pingresp: func([]byte) error { return nil },
 	}[p.FixedHeader.Type]
 	if decode == nil {

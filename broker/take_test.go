@@ -10,12 +10,13 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // refuse is a Take that refuses a message by the kind that its payload names.
-func refuse(_ context.Context, _ broker.Identity, m broker.Message) error {
+func refuse(_ context.Context, _ access.Identity, m broker.Message) error {
 	if kind, ok := strings.CutPrefix(string(m.Payload), "refuse "); ok {
 		return protocol.Errorf(protocol.Kind(kind), "refused\nas asked")
 	}
@@ -105,9 +106,9 @@ func TestRefusedMessageOfMQTT3(t *testing.T) {
 // Take has returned before the acknowledgement, and before any delivery.
 func TestTakeComesFirst(t *testing.T) {
 	t.Parallel()
-	entered, leave := make(chan broker.Identity, 1), make(chan struct{})
-	b, _ := start(t, broker.SiteAccess("plant1"), func(o *broker.Options) {
-		o.Take = func(_ context.Context, from broker.Identity, _ broker.Message) error {
+	entered, leave := make(chan access.Identity, 1), make(chan struct{})
+	b, _ := start(t, access.Site("plant1"), func(o *broker.Options) {
+		o.Take = func(_ context.Context, from access.Identity, _ broker.Message) error {
 			entered <- from
 			<-leave
 			return nil
@@ -118,7 +119,7 @@ func TestTakeComesFirst(t *testing.T) {
 	go func() {
 		done <- c.Publish(t.Context(), broker.Message{Topic: "colony/v1/plant1/node/n1/inventory", Payload: []byte("x"), QoS: 1, Retain: true})
 	}()
-	if from := <-entered; from != (broker.Identity{Name: "n1.plant1", Site: "plant1", Node: "n1"}) {
+	if from := <-entered; from != (access.Identity{Name: "n1.plant1", Site: "plant1", Node: "n1"}) {
 		t.Errorf("taken from %+v", from)
 	}
 	select {
@@ -150,7 +151,7 @@ func TestWill(t *testing.T) {
 	t.Parallel()
 	taken := newBox()
 	b, reg := start(t, free{}, func(o *broker.Options) {
-		o.Take = func(ctx context.Context, id broker.Identity, m broker.Message) error {
+		o.Take = func(ctx context.Context, id access.Identity, m broker.Message) error {
 			if err := refuse(ctx, id, m); err != nil {
 				return err
 			}

@@ -1,20 +1,14 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
-	"time"
-
-	"github.com/colonyfleet/colony/co/fleet"
 )
 
 // A client speaks to the CO's HTTP API.
@@ -75,14 +69,22 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) (
 	return c.send(req, out)
 }
 
-// patch changes what etag names as it was read.
-func (c *client) patch(ctx context.Context, path, etag string, body, out any) error {
-	req, err := c.request(ctx, http.MethodPatch, path, body)
+// An amendment is a request that writes.
+type amendment struct {
+	method, path string
+	// etag names what was read, and may not have changed since. Empty: whatever is there.
+	etag string
+	body any
+}
+
+// write sends an amendment and decodes the answer into out, which may be nil.
+func (c *client) write(ctx context.Context, w amendment, out any) error {
+	req, err := c.request(ctx, w.method, w.path, w.body)
 	if err != nil {
 		return err
 	}
-	if etag != "" {
-		req.Header.Set("If-Match", etag)
+	if w.etag != "" {
+		req.Header.Set("If-Match", w.etag)
 	}
 	_, err = c.send(req, out)
 	return err
@@ -168,70 +170,4 @@ func list[T any](ctx context.Context, c *client, path string, query url.Values) 
 		}
 		query.Set("cursor", page.Next)
 	}
-}
-
-// errStreamEnd is the end of an event stream that the server closed.
-var errStreamEnd = errors.New("the event stream ended")
-
-// events calls each with every event from after on, until each reports false,
-// ctx ends, or the server refuses. It connects again after a broken stream.
-func (c *client) events(ctx context.Context, query url.Values, after int64, each func(fleet.Event) (more bool)) error {
-	for {
-		more, err := c.stream(ctx, query, &after, each)
-		if !more || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if _, refused := errors.AsType[*problem](err); refused {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
-}
-
-// stream reads one server-sent event stream (WHATWG HTML, section 9.2).
-func (c *client) stream(ctx context.Context, query url.Values, after *int64, each func(fleet.Event) bool) (more bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1/events?"+query.Encode(), nil)
-	if err != nil {
-		return false, fmt.Errorf("address of the API: %w", err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if *after >= 0 {
-		req.Header.Set("Last-Event-ID", strconv.FormatInt(*after, 10))
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return true, c.away(ctx, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		return true, asProblem(resp, b)
-	}
-	var data strings.Builder
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		if rest, ok := strings.CutPrefix(line, "data:"); ok {
-			data.WriteString(strings.TrimPrefix(rest, " "))
-			continue
-		}
-		if line != "" || data.Len() == 0 {
-			continue
-		}
-		var e fleet.Event
-		if err := json.Unmarshal([]byte(data.String()), &e); err != nil {
-			return true, fmt.Errorf("event stream: %w", err)
-		}
-		data.Reset()
-		*after = e.ID
-		if !each(e) {
-			return false, nil
-		}
-	}
-	return true, errors.Join(errStreamEnd, lines.Err())
 }

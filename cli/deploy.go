@@ -121,7 +121,7 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 	etag, err := c.call(ctx, http.MethodGet, path, nil, &before)
 	switch {
 	case err == nil && !before.Archived && before.App == req.App:
-		err = c.patch(ctx, path, etag, req.Change, &d)
+		err = c.write(ctx, amendment{http.MethodPatch, path, etag, req.Change}, &d)
 	case err == nil || isNotFound(err):
 		_, err = c.call(ctx, http.MethodPost, "/deployments", req, &d)
 	}

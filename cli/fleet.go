@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) siteCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Show sites"}
+	cmd := &cobra.Command{Use: "site", Short: "Show sites, their links, and the rules of their machine data"}
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "List the sites", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,23 +33,7 @@ func (a *app) siteCommand() *cobra.Command {
 			}
 			return a.view().table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED", rows)
 		},
-	}, &cobra.Command{
-		Use: "show SITE", Short: "Show one site", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var s fleet.Site
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/sites/"+url.PathEscape(args[0]), nil, &s); err != nil {
-				return err
-			}
-			if done, err := a.view().machine(s); done {
-				return err
-			}
-			return a.view().fields("Site", string(s.ID), "State", onOff(s.Online), "Since", age(s.OnlineSince), "Version", s.Version,
-				"Nodes", fmt.Sprintf("%d, %d online", s.Nodes, s.NodesOnline), "Deployments", strconv.Itoa(s.Deployments),
-				"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
-				"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
-				"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt))
-		},
-	})
+	}, a.siteShow(), a.siteData())
 	return cmd
 }
 

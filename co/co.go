@@ -18,13 +18,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/database"
+	"github.com/colonyfleet/colony/co/datastore"
 	"github.com/colonyfleet/colony/co/desired"
+	"github.com/colonyfleet/colony/co/downlink"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/gitops"
 	"github.com/colonyfleet/colony/co/ingest"
+	"github.com/colonyfleet/colony/co/live"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/stopper"
@@ -38,10 +43,16 @@ type CO struct {
 	opts Options
 	log  *slog.Logger
 
+	db       *database.DB
 	store    *store.Store
+	data     *datastore.Store
 	repo     *gitops.Repo
-	broker   *broker.Broker
+	broker   central
+	mqttAddr func() string
 	ingest   *ingest.Ingest
+	live     live.Hub
+	down     *downlink.Downlink
+	kept     chan struct{} // of one place: the broker retains what is for sites
 	loop     *desired.Loop
 	api      *api.API
 	registry *registry.Handler
@@ -85,7 +96,7 @@ func (c *CO) start(ctx context.Context) error {
 		return fmt.Errorf("listen for http on %s: %w", c.opts.HTTP, err)
 	}
 	c.parts.OnStop("http listener", func(context.Context) error { return ignoreClosed(c.listener.Close()) })
-	for _, step := range []func(context.Context) error{c.openStore, c.openRepo, c.openRegistry, c.startBroker, c.startLoop, c.startHTTP} {
+	for _, step := range []func(context.Context) error{c.openStore, c.openRepo, c.openRegistry, c.openDown, c.openLoop, c.startBroker, c.startLoop, c.startRemoteWrite, c.startHTTP} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -95,10 +106,11 @@ func (c *CO) start(ctx context.Context) error {
 
 func (c *CO) openStore(ctx context.Context) error {
 	var err error
-	if c.store, err = store.Open(ctx, c.opts.DatabaseURL, store.Options{Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
+	if c.db, err = database.Open(ctx, c.opts.DatabaseURL, database.Options{Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
 		return err
 	}
-	c.parts.OnStop("store", func(context.Context) error { c.store.Close(); return nil })
+	c.parts.OnStop("store", func(context.Context) error { c.db.Close(); return nil })
+	c.store, c.data = store.New(c.db), datastore.New(c.db)
 	return nil
 }
 
@@ -151,32 +163,36 @@ func dialable(addr string) string {
 
 func (c *CO) startBroker(ctx context.Context) error {
 	c.presence = newPresence(c.store, c.log)
+	data := delivery{log: c.log, publish: func(ctx context.Context, list []broker.Message, refused func(int, error)) error {
+		return c.broker.PublishAll(ctx, list, refused)
+	}}
 	c.ingest = ingest.New(ingest.Options{
-		Store: c.store, Logger: c.log, Registerer: c.opts.Registerer,
+		Store: c.store, Data: c.data, Deliver: c.watched(data.deliver), Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
 		PublishAck: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+			c.live.Committed(site)
 			return c.broker.Publish(ctx, broker.Message{
 				Topic: topic.ForSite(topic.Ack, site), Payload: payload, QoS: 1, ContentType: protocol.ContentType,
 			})
 		},
 	})
+	c.parts.OnStop("batches of sites", func(context.Context) error { c.ingest.Close(); return nil }) // after the broker
 	var err error
-	c.broker, err = broker.New(broker.Options{
-		Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.opts.MQTT}},
-		Access: broker.CentralAccess(), Take: c.take, Logger: c.log, Registerer: c.opts.Registerer,
-	})
-	if err != nil {
+	if c.broker, err = c.newCentral(data); err != nil {
 		return err
 	}
 	if err := c.broker.Start(ctx); err != nil {
 		return err
 	}
 	c.parts.OnStop("broker", c.broker.Stop)
+	if err := c.restoreData(ctx, data); err != nil {
+		return err
+	}
 	c.parts.Go("presence of sites", func(ctx context.Context) { c.presence.expire(ctx, c.opts.PresenceGrace) })
 	return nil
 }
 
 // take is called for each message of a site before it is acknowledged.
-func (c *CO) take(ctx context.Context, from broker.Identity, m broker.Message) error {
+func (c *CO) take(ctx context.Context, from access.Identity, m broker.Message) error {
 	t, err := topic.Parse(m.Topic)
 	if err != nil {
 		return protocol.Errorf(protocol.Invalid, "%w", err)
@@ -185,28 +201,38 @@ func (c *CO) take(ctx context.Context, from broker.Identity, m broker.Message) e
 	case topic.Up:
 		return c.ingest.Take(ctx, from.Site, m.Payload)
 	case topic.SiteOnline:
-		return c.presence.take(ctx, from.Site, m.Payload)
+		return c.takePresence(ctx, from.Site, m.Payload)
+	case topic.In:
+		return c.takeIn(ctx, t, m)
+	case topic.DownAck:
+		return c.down.Ack(from.Site, m.Payload)
 	default:
 		return nil
 	}
 }
 
-func (c *CO) startLoop(context.Context) error {
+func (c *CO) openLoop(context.Context) error {
 	var err error
-	c.loop, err = desired.New(desired.Options{
+	o := desired.Options{
 		Store: c.store, Read: readSnapshot(c.repo), Watch: c.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
 		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			return compiler.Compile(ctx, d, c.client)
 		},
 		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+			c.down.RulesChanged(site)
 			return c.broker.Publish(ctx, broker.Message{
 				Topic: topic.ForSite(topic.SiteDesired, site), Payload: payload, QoS: 1, Retain: true, ContentType: protocol.ContentType,
 			})
 		},
-	})
-	if err != nil {
-		return err
 	}
+	if c.external() { // then there may be several replicas
+		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return c.db.Lock(ctx, "desired state") }
+	}
+	c.loop, err = desired.New(o)
+	return err
+}
+
+func (c *CO) startLoop(context.Context) error {
 	c.parts.Go("desired state", func(ctx context.Context) {
 		if err := c.loop.Run(ctx); err != nil && ctx.Err() == nil {
 			c.parts.Fail(fmt.Errorf("desired state: %w", err))
@@ -227,6 +253,7 @@ func (c *CO) startHTTP(context.Context) error {
 	}
 	c.api = api.New(api.Options{
 		Apps: c.store, Fleet: c.store, Deployments: c.store, Events: c.store, Repo: repo{c.repo}, Changed: c.loop.Poke, Ready: c.ready,
+		Rules: c.store, Data: c.data, Ask: c.ingest.Ask, Watch: c.watch,
 		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
 			results, err := cat.Import(ctx, source)
 			return importResults(results), err
@@ -260,7 +287,7 @@ func (c *CO) startHTTP(context.Context) error {
 // ready checks the parts that the CO needs.
 func (c *CO) ready(ctx context.Context) map[string]error {
 	_, git := c.repo.Sync(ctx)
-	return map[string]error{"postgres": c.store.Ready(ctx), "deployments repo": git}
+	return map[string]error{"postgres": c.db.Ready(ctx), "deployments repo": git}
 }
 
 // Failed delivers the error of a part that cannot go on; the CO should be stopped.
@@ -269,8 +296,9 @@ func (c *CO) Failed() <-chan error { return c.parts.Failed() }
 // HTTPAddr returns where the API listens.
 func (c *CO) HTTPAddr() string { return c.listener.Addr().String() }
 
-// MQTTAddr returns where LOs connect.
-func (c *CO) MQTTAddr() string { return c.broker.Addr("mqtt") }
+// MQTTAddr returns where LOs connect: an address of this CO's, or the URLs of the
+// external broker.
+func (c *CO) MQTTAddr() string { return c.mqttAddr() }
 
 // Stop ends all parts, the last started first, each within ctx, and joins their errors.
 func (c *CO) Stop(ctx context.Context) error { return c.parts.Stop(ctx) }

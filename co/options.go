@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,8 +25,13 @@ type Options struct {
 	HTTP string `yaml:"http"`
 	// MQTT is the address where LOs connect.
 	MQTT string `yaml:"mqtt"`
+	// Broker names an MQTT 5 broker that somebody else runs and that the sites connect
+	// to. MQTT is not listened on then, and any number of COs may share the work.
+	Broker BrokerOptions `yaml:"broker,omitempty"`
 	// Git is the deployments repo.
 	Git GitOptions `yaml:"git"`
+	// RemoteWrite sends numbers of machine data to Prometheus.
+	RemoteWrite RemoteWriteOptions `yaml:"remoteWrite,omitempty"`
 	// RegistryHost is the name under which packages and images of the CO's own
 	// registry are referred to.
 	RegistryHost string `yaml:"registryHost"`
@@ -36,6 +44,31 @@ type Options struct {
 	Version    string               `yaml:"-"`
 	Logger     *slog.Logger         `yaml:"-"`
 	Registerer *prometheus.Registry `yaml:"-"`
+}
+
+// BrokerOptions name an external broker. The zero value means: the CO is the broker.
+type BrokerOptions struct {
+	// URLs are tried in turn, such as tls://mqtt.example:8883.
+	URLs []string `yaml:"urls,omitempty"`
+	// ClientID is stable and differs between replicas. Default: colony-co- and the
+	// name of the machine.
+	ClientID string `yaml:"clientID,omitempty"`
+	Username string `yaml:"username,omitempty"`
+	// PasswordFile holds the password; a line break at its end does not count.
+	PasswordFile string `yaml:"passwordFile,omitempty"`
+	// Group is the name of the replicas' shared subscription. Default colony.
+	Group string `yaml:"group,omitempty"`
+}
+
+func (o BrokerOptions) clientID() string {
+	if o.ClientID != "" {
+		return o.ClientID
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unnamed"
+	}
+	return "colony-co-" + name
 }
 
 // GitOptions name the deployments repo.
@@ -78,6 +111,12 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %q: want host:port", key, addr))
 		}
 	}
+	for i, raw := range o.Broker.URLs {
+		if u, err := url.Parse(raw); err != nil || !slices.Contains([]string{"tcp", "tls", "ws", "wss", "unix"}, u.Scheme) {
+			errs = append(errs, fmt.Errorf("broker.urls[%d] %q: want a URL such as tls://mqtt.example:8883", i, raw))
+		}
+	}
+	errs = append(errs, o.RemoteWrite.validate())
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}

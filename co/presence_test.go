@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/co/database"
 	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
@@ -14,11 +15,12 @@ import (
 // TestWillWhileTheRecordIsAway loses a site while nothing can be recorded.
 func TestWillWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
-	s, err := store.Open(t.Context(), pgtest.New(t), store.Options{})
+	db, err := database.Open(t.Context(), pgtest.New(t), database.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(db.Close)
+	s := store.New(db)
 	p := newPresence(s, slog.New(slog.DiscardHandler))
 	m := protocol.Presence{V: protocol.Version, Online: true, Session: "one"}
 	for _, site := range []protocol.SiteID{"plant", "mill"} {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/protocol"
@@ -35,8 +36,8 @@ func newSite(t *testing.T) *site {
 	s := &site{news: make(chan struct{}, 1)}
 	b, err := broker.New(broker.Options{
 		Name: "lo", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: "127.0.0.1:0"}},
-		Access: broker.SiteAccess("plant"), Logger: slog.New(slog.DiscardHandler),
-		Take: func(_ context.Context, _ broker.Identity, m broker.Message) error {
+		Access: access.Site("plant"), Logger: slog.New(slog.DiscardHandler),
+		Take: func(_ context.Context, _ access.Identity, m broker.Message) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.taken = append(s.taken, m)

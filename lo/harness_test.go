@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -60,6 +61,7 @@ type central struct {
 	seq      uint64
 	presence protocol.Presence
 	desired  protocol.SiteDesired
+	lanes    map[string]*laneEnd // of machine data
 }
 
 func newCentral(t *testing.T) *central {
@@ -74,7 +76,7 @@ func (c *central) start() {
 	c.t.Helper()
 	b, err := broker.New(broker.Options{
 		Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.addr}},
-		Access: broker.CentralAccess(), Take: c.take, Logger: logger(c.t),
+		Access: access.Central{}, Take: c.take, Logger: logger(c.t),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -101,7 +103,7 @@ func (c *central) stop() {
 }
 
 // take does what the uplink's contract asks of a CO.
-func (c *central) take(ctx context.Context, from broker.Identity, m broker.Message) error {
+func (c *central) take(ctx context.Context, from access.Identity, m broker.Message) error {
 	tp, err := topic.Parse(m.Topic)
 	if err != nil {
 		return err
@@ -114,6 +116,9 @@ func (c *central) take(ctx context.Context, from broker.Identity, m broker.Messa
 	var b protocol.Batch
 	if err := protocol.Unmarshal(m.Payload, &b); err != nil {
 		return err
+	}
+	if b.Lane != "" {
+		return c.takeData(ctx, from.Site, b)
 	}
 	if b.Count > 0 && !c.hold {
 		if c.epoch != b.Epoch && b.First == b.Trimmed+1 {

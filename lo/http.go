@@ -12,8 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/colonyfleet/colony/lo/cache"
+	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/retained"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -31,6 +33,11 @@ type Status struct {
 	Uplink     uplink.Status `json:"uplink"`
 	Journal    journal.Stats `json:"journal"`
 	Nodes      []NodeStatus  `json:"nodes"`
+	// Data are the queues of machine data, and Retained what the site's broker keeps.
+	Data     []data.Lane    `json:"data"`
+	Retained retained.Stats `json:"retained"`
+	// DataFault says why the data rules in force are not those that are wanted.
+	DataFault string `json:"dataFault,omitempty"`
 }
 
 // A NodeStatus is one node in a Status.
@@ -116,15 +123,13 @@ func (l *LO) status() Status {
 	s := Status{
 		Site: l.opts.Site, Version: l.opts.Version,
 		Uplink: l.link.uplink.Status(), Journal: l.journal.Stats(), Nodes: []NodeStatus{},
+		Data: l.data.Status(), Retained: l.data.Retained().Stats(), DataFault: l.data.Fault(),
 	}
 	if m, ok := l.wanted.Current(); ok {
 		s.Generation, s.Commit = m.Generation, m.Commit
 	}
 	for _, n := range l.site.sorted() {
-		n.mu.Lock()
-		rec, beatAt := n.rec, n.beatAt
-		n.mu.Unlock()
-		s.Nodes = append(s.Nodes, nodeStatus(rec, beatAt))
+		s.Nodes = append(s.Nodes, nodeStatus(n.shown.Load(), n.beat.Load().at))
 	}
 	return s
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/lo/downlink"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/uplink"
@@ -23,20 +25,24 @@ const farewell = 2 * time.Second
 type link struct {
 	site    *site
 	journal *journal.Journal
+	kept    *kept
 	wanted  *desired.Store
+	data    *data.Plane
 	version string
 	log     *slog.Logger
 	client  *client.Client
 	uplink  *uplink.Uplink
 	source  *desired.MQTT
+	down    *downlink.Downlink
 	refused protocol.Digest // the payload that was reported as refused; of the source's goroutine
 }
 
-func newLink(o Options, j *journal.Journal, wanted *desired.Store, s *site) (*link, error) {
-	l := &link{site: s, journal: j, wanted: wanted, version: o.Version, log: o.Logger.With("component", "link"), source: desired.NewMQTT(o.Logger)}
+func newLink(o Options, lo *LO) (*link, error) {
+	j, s := lo.journal, lo.site
+	l := &link{site: s, journal: j, kept: newKept(j, s), wanted: lo.wanted, data: lo.data, version: o.Version, log: o.Logger.With("component", "link"), source: desired.NewMQTT(o.Logger)}
 	var err error
 	l.client, err = client.New(client.Options{
-		URLs: o.CO.MQTT, ClientID: string(o.Site), Username: string(o.Site), KeepAlive: o.CO.KeepAlive,
+		URLs: o.CO.MQTT, ClientID: string(o.Site), Username: string(o.Site), KeepAlive: o.CO.KeepAlive, MaxBackoff: o.CO.MaxBackoff,
 		Will: func(session string) *client.Message {
 			m := l.presence(false, session)
 			return &m
@@ -44,11 +50,13 @@ func newLink(o Options, j *journal.Journal, wanted *desired.Store, s *site) (*li
 		Subscriptions: []client.Subscription{
 			{Filter: topic.ForSite(topic.SiteDesired, o.Site), QoS: 1},
 			{Filter: topic.ForSite(topic.Ack, o.Site), QoS: 1},
+			{Filter: topic.ForSite(topic.Down, o.Site), QoS: 1},
 		},
 		Handle: l.handle,
 		OnUp:   l.up,
 		OnDown: func(err error) {
 			l.uplink.Connected(false)
+			l.data.Connected(false)
 			l.log.Warn("link to the co is down", "err", err)
 		},
 		Logger: l.log,
@@ -57,16 +65,19 @@ func newLink(o Options, j *journal.Journal, wanted *desired.Store, s *site) (*li
 		return nil, fmt.Errorf("make link to the co: %w", err)
 	}
 	options := uplink.Options{
-		Journal: j, Site: o.Site, Snapshot: s.snapshot, Rate: o.UplinkRate, Logger: o.Logger, Registerer: o.Registerer,
-		Publish: func(ctx context.Context, topic string, payload []byte) error {
-			return l.client.Publish(ctx, client.Message{Topic: topic, Payload: payload, QoS: 1, ContentType: protocol.ContentType})
-		},
+		Journal: l.kept, Site: o.Site, Resync: uplink.Snapshots(j, s.snapshot), Gate: lo.gate, Logger: o.Logger, Registerer: o.Registerer,
+		Publish: l.send,
 	}
 	if err := options.Validate(); err != nil {
 		return nil, fmt.Errorf("options of the uplink: %w", err)
 	}
 	l.uplink = uplink.New(options)
 	return l, nil
+}
+
+// send publishes a batch to the CO.
+func (l *link) send(ctx context.Context, topic string, payload []byte) error {
+	return l.client.Publish(ctx, client.Message{Topic: topic, Payload: payload, QoS: 1, ContentType: protocol.ContentType})
 }
 
 // presence is the message that says whether the LO is connected.
@@ -83,6 +94,8 @@ func (l *link) presence(online bool, session string) client.Message {
 func (l *link) up(ctx context.Context, session string) {
 	l.log.InfoContext(ctx, "link to the co is up")
 	l.uplink.Connected(true)
+	l.data.Connected(true)
+	l.source.Retry()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -117,7 +130,13 @@ func (l *link) handle(_ context.Context, m client.Message) error {
 		if err := protocol.Unmarshal(m.Payload, &a); err != nil {
 			return err
 		}
-		l.uplink.Ack(a)
+		if a.Lane == "" {
+			l.uplink.Ack(a)
+		}
+		l.data.Ack(a)
+		return nil
+	case topic.Down:
+		l.down.Offer(m.Payload)
 		return nil
 	default:
 		return protocol.Errorf(protocol.Invalid, "unexpected topic %s", m.Topic)
@@ -130,6 +149,10 @@ func (l *link) offer(ctx context.Context, payload []byte) error {
 	switch {
 	case err == nil:
 		if adopted {
+			l.data.Adopt()
+			if m, ok := l.wanted.Current(); ok {
+				directRules(l.down, m)
+			}
 			l.site.pokeAll()
 		}
 		return nil

@@ -3,8 +3,9 @@
 // reconciler, the journal and the uplink to the CO, the image cache.
 //
 // What happens to a message of a node is in take.go, what the LO decides in
-// loop.go, the link to the CO in link.go. Nothing here waits for the CO: without
-// it the site goes on with the desired state that it has, and the journal grows.
+// loop.go, the link to the CO in link.go; machine data is the affair of lo/data.
+// Nothing here waits for the CO: without it the site goes on with the desired state
+// that it has, and the journal grows.
 package lo
 
 import (
@@ -24,12 +25,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/cache"
+	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/lo/downlink"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -39,8 +44,6 @@ const (
 	mqttListener = "mqtt"
 	// specsPath is where the CO's API serves specs by digest.
 	specsPath = "/api/v1/specs/"
-	// fetchTimeout bounds the fetch of one spec over a slow link.
-	fetchTimeout = 10 * time.Minute
 )
 
 // An LO is one Local Orchestrator. Start and Stop are called once each.
@@ -53,7 +56,10 @@ type LO struct {
 	wanted   *desired.Store
 	site     *site
 	loop     *loop
+	gate     *uplink.Gate
+	data     *data.Plane
 	broker   *broker.Broker
+	down     *downlink.Downlink
 	link     *link
 	cache    *cache.Cache
 	listener net.Listener // nil where there is no HTTP
@@ -85,7 +91,7 @@ func (l *LO) start(ctx context.Context) error {
 		return fmt.Errorf("create state directory: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		l.listen, l.openJournal, l.openState, l.startBroker, l.startLink, l.startHTTP,
+		l.listen, l.openJournal, l.openState, l.openData, l.startBroker, l.startDown, l.startLink, l.startHTTP,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -131,14 +137,14 @@ func (l *LO) openState(ctx context.Context) error {
 		return err
 	}
 	fetch := func(context.Context, protocol.Digest, uint64) ([]byte, error) {
-		return nil, protocol.Errorf(protocol.Unavailable, "co.http is not set in the LO's configuration, so specs cannot be fetched")
+		return nil, protocol.Errorf(protocol.Invalid, "it does not come whole by MQTT, and co.http is not set in the configuration of the site's local orchestrator: set it to the URL of the central orchestrator's API, such as http://co.example:8080, and restart")
 	}
 	if l.opts.CO.HTTP != "" {
 		base, err := url.Parse(l.opts.CO.HTTP)
 		if err != nil {
 			return fmt.Errorf("parse co.http: %w", err)
 		}
-		fetch = desired.HTTP(&http.Client{Timeout: fetchTimeout}, base.JoinPath(specsPath))
+		fetch = desired.HTTP(&http.Client{}, base.JoinPath(specsPath), desired.PartialDir(filepath.Join(l.opts.StateDir, "desired")))
 	}
 	if l.wanted, err = desired.Open(filepath.Join(l.opts.StateDir, "desired"), l.opts.Site, fetch, l.log); err != nil {
 		return err
@@ -164,11 +170,39 @@ func (l *LO) openState(ctx context.Context) error {
 	return nil
 }
 
+// openData puts the data rules into force before the first client can publish.
+func (l *LO) openData(ctx context.Context) error {
+	var err error
+	l.gate = uplink.NewGate(uplink.GateOptions{Rate: l.opts.UplinkRate})
+	l.data, err = data.Open(data.Options{
+		Site: l.opts.Site, Dir: l.opts.StateDir, Gate: l.gate, RetainedTopics: l.opts.RetainedTopics, RetainedBytes: l.opts.RetainedBytes, Fail: l.parts.Fail, Logger: l.log, Registerer: l.opts.Registerer,
+		// Nothing is sent before the link is up, and so there.
+		Send: func(ctx context.Context, topic string, payload []byte) error { return l.link.send(ctx, topic, payload) },
+		Rules: func() ([]protocol.DataRule, bool) {
+			m, ok := l.wanted.Current()
+			l.site.ruleFault.asked(m)
+			return m.Data, ok
+		},
+		Faulty: func(why string) {
+			if l.site.ruleFault.found(why) {
+				l.site.signal()
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	l.parts.OnStop("machine data", func(context.Context) error { return l.data.Close() })
+	l.site.data = l.data
+	l.data.Pass(ctx)
+	return nil
+}
+
 func (l *LO) startBroker(ctx context.Context) error {
 	var err error
 	l.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: []broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: l.opts.MQTT}},
-		Access: broker.SiteAccess(l.opts.Site), Take: l.site.take, Logger: l.log, Registerer: l.opts.Registerer,
+		Access: access.Site(l.opts.Site), Take: l.site.take, Logger: l.log, Registerer: l.opts.Registerer,
 	})
 	if err != nil {
 		return err
@@ -179,15 +213,21 @@ func (l *LO) startBroker(ctx context.Context) error {
 		return err
 	}
 	l.parts.OnStop("broker", l.broker.Stop)
+	if err := l.data.Republish(ctx, l.broker.Publish); err != nil {
+		return err
+	}
+	l.parts.Go("data rules", l.data.Run)
 	l.parts.Go("decisions", l.loop.run)
 	return nil
 }
 
 func (l *LO) startLink(ctx context.Context) error {
 	var err error
-	if l.link, err = newLink(l.opts, l.journal, l.wanted, l.site); err != nil {
+	if l.link, err = newLink(l.opts, l); err != nil {
 		return err
 	}
+	l.link.down = l.down
+	l.parts.Go("forgetting", l.link.kept.run)
 	l.parts.Go("uplink", func(ctx context.Context) {
 		if err := l.link.uplink.Run(ctx); err != nil && ctx.Err() == nil {
 			l.parts.Fail(fmt.Errorf("uplink: %w", err))

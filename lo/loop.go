@@ -23,7 +23,7 @@ const (
 	reasons = 64
 	// checkpointEvery is how many events the journal may be ahead of the checkpoint,
 	// which is what a start has to read.
-	checkpointEvery = 4096
+	checkpointEvery = 16384
 )
 
 // A loop decides for the whole site: it is the only one that gives orders. Its
@@ -68,6 +68,7 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 	if !ok {
 		// Without a desired state nothing is decided: an empty order would tell the
 		// nodes to remove everything.
+		l.tidy(ctx)
 		return earliest(retry, l.expires)
 	}
 	all, dirty := l.site.pending()
@@ -99,6 +100,10 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 	// Last, so that who hears of the adoption has heard of what it led to.
 	if err := l.adopt(ctx, want, now); err != nil {
 		log.ErrorContext(ctx, "adoption of the desired state could not be reported", "err", err)
+		next = now.Add(again)
+	}
+	if err := l.refuse(ctx, now); err != nil {
+		log.ErrorContext(ctx, "a fault of the data rules could not be reported", "err", err)
 		next = now.Add(again)
 	}
 	l.tidy(ctx)

@@ -56,9 +56,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	online, offline := 0, 0
 	states := map[lifecycle.State]int{}
 	for _, n := range g.lo.site.sorted() {
-		n.mu.Lock()
-		rec, beat, beatAt := n.rec, n.beat, n.beatAt
-		n.mu.Unlock()
+		rec, beat := n.shown.Load(), n.beat.Load()
 		if rec.Online() {
 			online++
 		} else {
@@ -67,7 +65,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		for _, d := range rec.Deployments {
 			states[d.Status.State]++
 		}
-		if beatAt.IsZero() || !rec.Online() {
+		if beat.at.IsZero() || !rec.Online() {
 			continue
 		}
 		id := string(n.id)
@@ -85,6 +83,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		send(described.deployments, float64(states[s]), string(s))
 	}
 	g.collectLink(send)
+	g.lo.data.Collect(out)
 }
 
 func (g *gauges) collectLink(send func(d *prometheus.Desc, v float64, labels ...string)) {

@@ -36,6 +36,10 @@ type Options struct {
 	PresenceGrace time.Duration `yaml:"presenceGrace"`
 	// JournalBytes bounds what is kept for the CO while it is away.
 	JournalBytes int64 `yaml:"journalBytes"`
+	// RetainedTopics and RetainedBytes bound what the site's broker retains of
+	// machine data.
+	RetainedTopics int   `yaml:"retainedTopics"`
+	RetainedBytes  int64 `yaml:"retainedBytes"`
 	// CacheBytes bounds the images that are kept for the nodes.
 	CacheBytes int64 `yaml:"cacheBytes"`
 	// UplinkRate limits what is sent to the CO, in bytes per second. 0 means no limit.
@@ -56,15 +60,17 @@ type COOptions struct {
 	// KeepAlive is the longest silence on the link before a ping. A broken link is
 	// found within 1.5 times that.
 	KeepAlive time.Duration `yaml:"keepAlive"`
+	// MaxBackoff caps the wait, drawn at random, between two attempts to connect.
+	MaxBackoff time.Duration `yaml:"maxBackoff"`
 }
 
 // DefaultOptions returns the options that a configuration file changes.
 func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony/lo", MQTT: "127.0.0.1:1883", HTTP: "127.0.0.1:8081",
-		CO:            COOptions{KeepAlive: 30 * time.Second},
+		CO:            COOptions{KeepAlive: 30 * time.Second, MaxBackoff: 2500 * time.Millisecond},
 		NodeLostAfter: time.Minute, PresenceGrace: 45 * time.Second,
-		JournalBytes: 1 << 30, CacheBytes: 10 << 30, Version: "dev",
+		JournalBytes: 1 << 30, CacheBytes: 10 << 30, RetainedTopics: 100_000, RetainedBytes: 64 << 20, Version: "dev",
 	}
 }
 
@@ -91,12 +97,12 @@ func (o Options) Validate() error {
 	if u, err := url.Parse(o.CO.HTTP); o.CO.HTTP != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		errs = append(errs, fmt.Errorf("co.http %q: want a URL such as http://co.example:8080", o.CO.HTTP))
 	}
-	for key, d := range map[string]time.Duration{"nodeLostAfter": o.NodeLostAfter, "presenceGrace": o.PresenceGrace, "co.keepAlive": o.CO.KeepAlive} {
+	for key, d := range map[string]time.Duration{"nodeLostAfter": o.NodeLostAfter, "presenceGrace": o.PresenceGrace, "co.keepAlive": o.CO.KeepAlive, "co.maxBackoff": o.CO.MaxBackoff} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: want more than 0", key, d))
 		}
 	}
-	for key, n := range map[string]int64{"journalBytes": o.JournalBytes, "cacheBytes": o.CacheBytes} {
+	for key, n := range map[string]int64{"journalBytes": o.JournalBytes, "cacheBytes": o.CacheBytes, "retainedBytes": o.RetainedBytes, "retainedTopics": int64(o.RetainedTopics)} {
 		if n <= 0 {
 			errs = append(errs, fmt.Errorf("%s %d: want more than 0", key, n))
 		}

@@ -8,8 +8,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/nodesstore"
@@ -30,9 +32,26 @@ type node struct {
 	seen    bool          // it spoke since the start of this LO
 	willed  bool          // its last will could not be recorded, and comes once only
 	unsaved bool          // the journal has what the disk has not
+	behind  uint64        // the first sequence that only the journal has, which keeps it until the record is stored; 0: none
 	unsent  bool          // the broker has not got its NodeDesired
-	beat    protocol.Heartbeat
-	beatAt  time.Time
+
+	// For who only looks, and must not wait for a disk: the last record, and the last
+	// heartbeat.
+	shown atomic.Pointer[nodes.Record]
+	beat  atomic.Pointer[beat]
+}
+
+// A beat is a heartbeat and when it came.
+type beat struct {
+	protocol.Heartbeat
+	at time.Time
+}
+
+func newNode(rec *nodes.Record) *node {
+	n := &node{id: rec.Node, rec: rec, unsent: true}
+	n.shown.Store(rec)
+	n.beat.Store(&beat{})
+	return n
 }
 
 // site is what the LO knows of its nodes, backed by the journal and the store.
@@ -42,6 +61,9 @@ type site struct {
 	journal *journal.Journal
 	store   *nodesstore.Store
 	counts  *counts
+	data    *data.Plane
+
+	ruleFault ruleFault
 
 	// wake tells the loop that there is something in dirty or all.
 	wake chan struct{}
@@ -70,7 +92,7 @@ func openSite(o Options, j *journal.Journal, store *nodesstore.Store, c *counts)
 		state.Checkpoint = 0 // it speaks of records that are lost: the journal may have more
 	}
 	for _, r := range records {
-		s.nodes[r.Node] = &node{id: r.Node, rec: r, unsent: true}
+		s.nodes[r.Node] = newNode(r)
 	}
 	return s, state, s.replay(state)
 }
@@ -124,7 +146,7 @@ func (s *site) node(id protocol.NodeID) *node {
 	defer s.mu.Unlock()
 	n := s.nodes[id]
 	if n == nil {
-		n = &node{id: id, rec: nodes.New(id), unsent: true}
+		n = newNode(nodes.New(id))
 		s.nodes[id] = n
 	}
 	return n
@@ -205,6 +227,7 @@ func (s *site) commit(ctx context.Context, n *node, rec *nodes.Record, facts []n
 		rec.JournalEpoch, rec.JournalSeq = s.journal.Epoch(), last
 	}
 	n.rec = rec
+	n.shown.Store(rec)
 	if !save && !n.unsaved {
 		return nil
 	}
@@ -212,7 +235,7 @@ func (s *site) commit(ctx context.Context, n *node, rec *nodes.Record, facts []n
 		n.unsaved = true
 		return protocol.Errorf(protocol.Unavailable, "%w", err)
 	}
-	n.unsaved = false
+	n.unsaved, n.behind = false, 0
 	return nil
 }
 
@@ -274,13 +297,13 @@ func (s *site) checkpoint() (uint64, error) {
 func (s *site) flush(n *node) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.unsaved {
+	if !n.unsaved && n.behind == 0 {
 		return nil
 	}
 	if err := s.store.SaveNode(n.rec); err != nil {
 		return err
 	}
-	n.unsaved = false
+	n.unsaved, n.behind = false, 0
 	return nil
 }
 

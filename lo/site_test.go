@@ -1,13 +1,77 @@
 package lo
 
 import (
+	"encoding/json"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodesstore"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
+
+// TestMovesOutliveACrash takes reports whose record is not stored at once, and
+// starts again: from the journal, and, once the journal has forgotten them, from
+// the record.
+func TestMovesOutliveACrash(t *testing.T) {
+	t.Parallel()
+	for name, trim := range map[string]bool{"journal": false, "record": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j, err := journal.Open(t.TempDir(), journal.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.Close()
+			store, err := nodesstore.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			open := func() *site {
+				s, _, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			s := open()
+			for seq := range uint64(9) {
+				m := protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "d", Agent: "a", Seq: seq + 1, Actor: lifecycle.EN, State: lifecycle.Installed, Digest: "x"}
+				if seq%2 == 1 {
+					m.State, m.Code = lifecycle.Failed, protocol.CrashLoop
+				}
+				if err := s.takeReport(t.Context(), m, time.UnixMilli(int64(seq)+1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s.node("n1").behind == 0 {
+				t.Error("each report stored its record")
+			}
+			if trim {
+				k := newKept(j, s)
+				if err := errors.Join(k.Trim(j.Last()), k.forget()); err != nil || j.Trimmed() != j.Last() {
+					t.Fatal(err, j.Trimmed())
+				}
+			}
+			if diff := cmp.Diff(encoded(t, s), encoded(t, open())); diff != "" {
+				t.Errorf("the record before and after the crash:\n%s", diff)
+			}
+		})
+	}
+}
+
+func encoded(t *testing.T, s *site) string {
+	t.Helper()
+	b, err := json.MarshalIndent(s.node("n1").rec, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
 
 // TestWillIsRecordedLater refuses a last will, which comes once only, because the
 // journal takes nothing just then.

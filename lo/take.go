@@ -2,18 +2,23 @@ package lo
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// take is called for each message of a node, and each last will, before it is
+// take is called for each message of a client, and each last will, before it is
 // acknowledged: when it returns nil, what must not be lost is on disk.
-func (s *site) take(ctx context.Context, _ broker.Identity, m broker.Message) error {
+func (s *site) take(ctx context.Context, from access.Identity, m broker.Message) error {
+	if isLocal(m.Topic) {
+		return s.data.Take(ctx, from.Node, m)
+	}
 	t, err := topic.Parse(m.Topic)
 	if err != nil {
 		return protocol.Errorf(protocol.Invalid, "%w", err)
@@ -49,13 +54,10 @@ func (s *site) take(ctx context.Context, _ broker.Identity, m broker.Message) er
 		if err := protocol.Unmarshal(m.Payload, &h); err != nil {
 			return err
 		}
-		n := s.node(t.Node)
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.beat, n.beatAt = h, now
+		s.node(t.Node).beat.Store(&beat{h, now})
 		return nil
 	case topic.Data:
-		return nil // stays at the site, for whoever subscribed
+		return s.data.Take(ctx, from.Node, m)
 	default:
 		return protocol.Errorf(protocol.Denied, "topic %s is not for nodes to publish on", m.Topic)
 	}
@@ -106,8 +108,11 @@ func (s *site) takeReport(ctx context.Context, m protocol.DeploymentStatus, now 
 	from := n.rec.State(m.Deployment)
 	rec := n.rec.Clone()
 	out := rec.TakeReport(m, now)
-	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+	if err := s.commit(ctx, n, rec, out.Facts, out.Changed && !out.Told); err != nil {
 		return err
+	}
+	if out.Changed && out.Told && n.behind == 0 {
+		n.behind = n.rec.JournalSeq - uint64(len(out.Facts)) + 1
 	}
 	s.counts.reports.WithLabelValues(outcome(out)).Inc()
 	switch {
@@ -142,3 +147,6 @@ func outcome(out nodes.Outcome) string {
 		return "taken"
 	}
 }
+
+// isLocal reports whether a topic is none of the protocol's.
+func isLocal(name string) bool { return !strings.HasPrefix(name, "colony/") }

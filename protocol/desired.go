@@ -23,6 +23,14 @@ type SiteDesired struct {
 	// Data are the rules of the site's machine data, in the order in which they are
 	// tried.
 	Data []DataRule `cbor:"6,keyasint,omitempty"`
+
+	// Digest is set where the state is too large to arrive with each connection: it
+	// is the digest of an encoded SiteDesired of the same site, epoch and generation,
+	// Size its length in bytes, and Deployments and Data stand there alone. An LO that
+	// holds the generation needs nothing; one that does not fetches it by Digest, and
+	// by theirs the specs that are not inside.
+	Digest Digest `cbor:"7,keyasint,omitempty"`
+	Size   uint64 `cbor:"8,keyasint,omitempty"`
 }
 
 func (m *SiteDesired) version() uint16 { return m.V }

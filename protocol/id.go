@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -17,8 +16,6 @@ type NodeID string
 // DeploymentName names a deployment within its site: a DNS label. It is also
 // the name of its folder in the deployments repo.
 type DeploymentName string
-
-var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // ParseSiteID checks that s can be a site id.
 func ParseSiteID(s string) (SiteID, error) {
@@ -36,10 +33,23 @@ func ParseDeploymentName(s string) (DeploymentName, error) {
 }
 
 func checkLabel(what, s string) error {
-	if !label.MatchString(s) {
+	if !isLabel(s) {
 		return Errorf(Invalid, "%s name %q: want 1 to 63 of a-z, 0-9 and -, not beginning or ending with -", what, s)
 	}
 	return nil
+}
+
+// isLabel is asked for each event and each topic, so it is a loop and no pattern.
+func isLabel(s string) bool {
+	if len(s) < 1 || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
 }
 
 // A Digest names bytes by their SHA-256, in the form "sha256:<64 hex digits>".

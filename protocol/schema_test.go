@@ -54,9 +54,11 @@ func messages() map[string]any {
 			Deployment: "hello", Digest: DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded, Signature: []byte{1},
 			Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true}, Rollback: true, Retry: 1,
 		}}, Data: []DataRule{{
-			"temps", true, []string{"line/+/temp"}, "plc/", "a/", 1, true, HighPriority, 60000, 1 << 20, 3600000, 1 << 16, 500, true,
+			"temps", true,
+			[]string{"line/+/temp"},
+			"plc/", "a/", 1, true, HighPriority, 60000, 1 << 20, 3600000, 1 << 16, 500, true,
 			Sample{SampleDeadband, 1000, 0.5, true, "/value"},
-		}}},
+		}}, Digest: DigestOf(nil), Size: 4096},
 		"node-desired":      NodeDesired{1, "gw-1", 4, "e", []Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true}}},
 		"deployment-spec":   spec,
 		"deployment-status": status,

@@ -2,12 +2,10 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -26,19 +25,19 @@ const patience = 15 * time.Second
 
 type free struct{}
 
-func (free) Connect(i broker.ConnectInfo) (broker.Identity, error) {
+func (free) Connect(i access.ConnectInfo) (access.Identity, error) {
 	if i.Username == "nobody" {
-		return broker.Identity{}, protocol.Errorf(protocol.Denied, "nobody may not connect")
+		return access.Identity{}, protocol.Errorf(protocol.Denied, "nobody may not connect")
 	}
-	return broker.Identity{Name: i.Username}, nil
+	return access.Identity{Name: i.Username}, nil
 }
-func (free) MayPublish(_ broker.Identity, name string) bool     { return name != "forbidden" }
-func (free) MaySubscribe(_ broker.Identity, filter string) bool { return filter != "forbidden" }
+func (free) MayPublish(_ access.Identity, name string) bool     { return name != "forbidden" }
+func (free) MaySubscribe(_ access.Identity, filter string) bool { return filter != "forbidden" }
 
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // serve runs a broker on an address, "" for any.
-func serve(t *testing.T, addr string, take func(context.Context, broker.Identity, broker.Message) error) (b *broker.Broker, stop func()) {
+func serve(t *testing.T, addr string, take func(context.Context, access.Identity, broker.Message) error) (b *broker.Broker, stop func()) {
 	t.Helper()
 	if addr == "" {
 		addr = "127.0.0.1:0"
@@ -160,71 +159,6 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-func TestPublishBlocksUntilAcknowledged(t *testing.T) {
-	t.Parallel()
-	entered, leave := make(chan struct{}, 1), make(chan struct{})
-	b, _ := serve(t, "", func(context.Context, broker.Identity, broker.Message) error {
-		entered <- struct{}{}
-		<-leave
-		return nil
-	})
-	p := begin(t, client.Options{URLs: to(b)})
-	await(t, p.up, "the link")
-	done := make(chan error, 1)
-	go func() { done <- p.Publish(t.Context(), client.Message{Topic: "t", QoS: 1}) }()
-	await(t, entered, "Take")
-	select {
-	case err := <-done:
-		t.Errorf("publish returned (%v) before the acknowledgement", err)
-	default:
-	}
-	short, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.Publish(short, client.Message{Topic: "t", QoS: 1}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want context.Canceled", err)
-	}
-	close(leave)
-	if err := await(t, done, "the acknowledgement"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestPublishErrors(t *testing.T) {
-	t.Parallel()
-	b, stop := serve(t, "", func(ctx context.Context, _ broker.Identity, m broker.Message) error {
-		switch m.Topic {
-		case "hang":
-			<-ctx.Done()
-			return ctx.Err()
-		case "full":
-			return protocol.Errorf(protocol.Unavailable, "the journal is full")
-		case "odd":
-			return protocol.Errorf(protocol.Invalid, "not CBOR")
-		}
-		return nil
-	})
-	p := begin(t, client.Options{URLs: to(b), MaxBackoff: 50 * time.Millisecond})
-	await(t, p.up, "the link")
-	for topic, kind := range map[string]protocol.Kind{
-		"full": protocol.Unavailable, "odd": protocol.Invalid, "forbidden": protocol.Denied, "$SYS/x": protocol.Denied,
-	} {
-		wantKind(t, p.Publish(t.Context(), client.Message{Topic: topic, QoS: 1}), kind)
-	}
-	wantKind(t, p.Publish(t.Context(), client.Message{Topic: "t", Payload: make([]byte, 5<<20)}), protocol.Invalid)
-	wantKind(t, p.Publish(t.Context(), client.Message{Topic: "t", QoS: 2}), protocol.Invalid)
-	for _, topic := range []string{"", "a/+", "#", "a\x00", strings.Repeat("x", 1<<16)} {
-		wantKind(t, p.Publish(t.Context(), client.Message{Topic: topic, QoS: 1}), protocol.Invalid)
-	}
-	if err := p.Publish(t.Context(), client.Message{Topic: "t", QoS: 1}); err != nil {
-		t.Errorf("after the refusals: %v", err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- p.Publish(t.Context(), client.Message{Topic: "hang", QoS: 1}) }()
-	stop()
-	wantKind(t, await(t, done, "the end of publish"), protocol.Unavailable)
-}
-
-// What the broker refuses shows as the client's state: it stays down and goes on trying.
 func TestRefusedConnect(t *testing.T) {
 	t.Parallel()
 	b, _ := serve(t, "", nil)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -229,70 +228,8 @@ func (l *link) subscribe() error {
 	return nil
 }
 
-func (l *link) publish(ctx context.Context, m Message) error {
-	if m.QoS > min(1, l.terms.maxQoS) {
-		return protocol.Errorf(protocol.Invalid, "publish %s: QoS %d: this link carries up to %d", m.Topic, m.QoS, min(1, l.terms.maxQoS))
-	}
-	if m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") {
-		return protocol.Errorf(protocol.Invalid, "publish to %.100q: want a topic of 1 to 65535 bytes without wildcards", m.Topic)
-	}
-	p := &packets.Publish{Topic: m.Topic, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Properties: properties(m)}
-	if m.QoS == 0 {
-		l.wmu.Lock()
-		defer l.wmu.Unlock()
-		return l.sendLocked(p, packets.PUBLISH)
-	}
-	select {
-	case l.quota <- struct{}{}: // released by the acknowledgement
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.ctx.Done():
-		return l.lost(m.Topic)
-	}
-	answer, err := l.request(ctx, func(id uint16) error {
-		p.PacketID = id
-		return l.sendLocked(p, packets.PUBLISH)
-	})
-	if err != nil {
-		return fmt.Errorf("publish %s: %w", m.Topic, err)
-	}
-	if answer.codes[0] >= 0x80 {
-		return refusal("publish "+m.Topic, answer.codes[0], answer.reason)
-	}
-	return nil
-}
-
 func (l *link) lost(what string) error {
 	return protocol.Errorf(protocol.Unavailable, "%s: link lost: %w", what, l.cause())
-}
-
-// request sends a packet with a new id and waits for its answer. An id whose
-// caller went away stays taken until its answer comes.
-func (l *link) request(ctx context.Context, send func(id uint16) error) (reply, error) {
-	answer := make(chan reply, 1)
-	l.wmu.Lock()
-	id := l.register(answer)
-	err := send(id)
-	l.wmu.Unlock()
-	if err != nil {
-		l.settle(id)
-		return reply{}, err
-	}
-	select {
-	case r := <-answer:
-		return r, nil
-	case <-ctx.Done():
-		if l.ctx.Err() == nil {
-			return reply{}, ctx.Err()
-		}
-	case <-l.ctx.Done():
-	}
-	select {
-	case r := <-answer: // it came together with the end
-		return r, nil
-	default:
-		return reply{}, l.lost("wait for the acknowledgement")
-	}
 }
 
 func (l *link) register(answer chan reply) uint16 {

@@ -16,7 +16,7 @@ func (l *link) read() {
 	for {
 		p, err := l.readPacket()
 		if err != nil {
-			l.fail(fmt.Errorf("read: %w", err))
+			l.fail(protocol.Errorf(protocol.Unavailable, "read: %w", err))
 			return
 		}
 		l.pulse.read()

@@ -70,6 +70,13 @@ type Options struct {
 	Deployments DeploymentStore
 	Events      EventStore
 	Repo        Repo
+	Rules       RuleStore
+	Data        DataStore
+	// Ask makes a site tell the state of its queues now. It does not wait for the answer.
+	Ask func(ctx context.Context, site protocol.SiteID) error
+	// Watch begins to collect what this CO delivers of a site's machine data and want
+	// picks, up to limit messages.
+	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) Watch
 	// Import imports packages of a source into the catalog.
 	Import func(ctx context.Context, source string) ([]ImportResult, error)
 	// Changed is called after a commit; it makes the CO look at the repo at once.
@@ -155,6 +162,7 @@ func (a *API) routes(h huma.API) {
 		o.DefaultStatus = http.StatusCreated
 	})
 	huma.Get(h, "/api/v1/sites/{site}", a.getSite, describe("fleet", "Show a site"))
+	a.dataRoutes(h)
 	huma.Get(h, "/api/v1/nodes", a.listNodes, describe("fleet", "List nodes"))
 	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, describe("fleet", "Show a node"))
 	huma.Get(h, "/api/v1/events", a.listEvents, describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
@@ -162,6 +170,23 @@ func (a *API) routes(h huma.API) {
 			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new."
 	})
 	huma.Get(h, "/api/v1/status", a.status, describe("fleet", "Show whether Colony works and what it runs"))
+}
+
+func (a *API) dataRoutes(h huma.API) {
+	const site = "/api/v1/sites/{site}"
+	huma.Get(h, site+"/link", a.getLink, describe("data", "Show the link to a site and its queues"))
+	huma.Get(h, site+"/data-rules", a.getDataRules, describe("data", "Show the rules of a site's machine data"))
+	huma.Put(h, site+"/data-rules", a.putDataRules, describe("data", "Replace the rules of a site's machine data"))
+	huma.Delete(h, site+"/data-rules", a.deleteDataRules, describe("data", "Remove the rules of a site's machine data"))
+	huma.Get(h, site+"/data", a.listMessages, describe("data", "List stored messages of a site's machine data"))
+	huma.Get(h, site+"/data/stream", a.streamData, describe("data", "Follow a site's machine data as server-sent events"), func(o *huma.Operation) {
+		o.Description = "The answer is a stream of events (WHATWG HTML 9.2), each with a DataMessage as JSON. Messages of rules that store have " +
+			"an id; Last-Event-ID resumes after it without a gap. Those of other rules come only while the stream is open, at least once; " +
+			"an event lost tells how many of them a slow client missed."
+		o.Responses = map[string]*huma.Response{"200": {
+			Description: "A stream of events", Content: map[string]*huma.MediaType{"text/event-stream": {}},
+		}}
+	})
 }
 
 func describe(tag, summary string) func(*huma.Operation) {

@@ -31,9 +31,10 @@ type feed struct {
 	mu     sync.Mutex
 	wake   chan struct{}
 	closed bool
+	over   chan struct{} // closed with the feed
 }
 
-func newFeed() *feed { return &feed{wake: make(chan struct{})} }
+func newFeed() *feed { return &feed{wake: make(chan struct{}), over: make(chan struct{})} }
 
 func (f *feed) run(ctx context.Context, changed <-chan int64) {
 	defer f.broadcast(true)
@@ -58,6 +59,9 @@ func (f *feed) broadcast(last bool) {
 	}
 	close(f.wake)
 	f.wake, f.closed = make(chan struct{}), last
+	if last {
+		close(f.over)
+	}
 }
 
 // next returns a channel that is closed at the next change, and whether the feed is over.

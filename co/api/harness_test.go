@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,9 +24,12 @@ import (
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/database"
+	"github.com/colonyfleet/colony/co/datastore"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/live"
 	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -44,10 +48,17 @@ type world struct {
 	t      *testing.T
 	url    string
 	remote string
+	db     *database.DB
 	store  *store.Store
+	queues *datastore.Store
 	repo   *gitops.Repo
 	server *httptest.Server
 	loop   *desired.Loop
+	hub    *live.Hub
+	// asked counts how often the site was asked for the state of its queues.
+	asked atomic.Int32
+	// ask is what the site does then.
+	ask func() error
 	// endFeed ends the live streams, as the CO does when it stops.
 	endFeed func()
 	journal uint64 // events of the site home that were sent
@@ -64,7 +75,7 @@ type config struct {
 // withoutLoop leaves the record of deployments to the test.
 func withoutLoop(c *config) { c.noLoop = true }
 
-func database(url string) setting { return func(c *config) { c.database = url } }
+func databaseAt(url string) setting { return func(c *config) { c.database = url } }
 
 func options(f func(*api.Options)) setting {
 	return func(c *config) { c.change = append(c.change, f) }
@@ -79,12 +90,13 @@ func newWorld(t *testing.T, settings ...setting) *world {
 	if c.database == "" {
 		c.database = pgtest.New(t)
 	}
-	w := &world{t: t, remote: filepath.Join(t.TempDir(), "deployments.git")}
+	w := &world{t: t, hub: &live.Hub{}, ask: func() error { return nil }, remote: filepath.Join(t.TempDir(), "deployments.git")}
 	var err error
-	if w.store, err = store.Open(t.Context(), c.database, store.Options{MaxConns: 6}); err != nil {
+	if w.db, err = database.Open(t.Context(), c.database, database.Options{MaxConns: 6}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.store.Close)
+	t.Cleanup(w.db.Close)
+	w.store, w.queues = store.New(w.db), datastore.New(w.db)
 	if err := gitops.InitBare(t.Context(), w.remote, "main"); err != nil {
 		t.Fatal(err)
 	}
@@ -118,13 +130,17 @@ func (w *world) serve(c *config, poke func()) {
 	}
 	o := api.Options{
 		Apps: w.store, Fleet: w.store, Deployments: w.store, Events: w.store, Repo: repo{w.repo}, Changed: poke, Version: "1.2.3",
+		Rules: w.store, Data: w.queues, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
+		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
+			return w.hub.Subscribe(site, limit, want)
+		},
 		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
 			results, err := cat.Import(ctx, source)
 			return shown(results), err
 		},
 		Ready: func(ctx context.Context) map[string]error {
 			_, err := w.repo.Sync(ctx)
-			return map[string]error{"postgres": w.store.Ready(ctx), "deployments repo": err}
+			return map[string]error{"postgres": w.db.Ready(ctx), "deployments repo": err}
 		},
 	}
 	for _, f := range c.change {

@@ -37,7 +37,7 @@ func TestArchivedNameIsUsedAgain(t *testing.T) {
 	d := w.deploy(map[string]any{"site": "home", "app": "hello"})
 	wanted := []fleet.Desired{{Site: d.Site, Name: d.Name, ID: d.ID, App: d.App, Commit: d.Commit, Problem: "none of its images is there"}}
 	for _, list := range [][]fleet.Desired{wanted, nil} {
-		if _, _, err := w.store.SaveDesired(ctx, d.Site, d.Commit, list); err != nil {
+		if _, _, err := w.store.SaveDesired(ctx, d.Site, d.Commit, list, fleet.SiteData{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,7 +42,7 @@ var calls = []struct {
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	own := pgtest.NewOwn(t)
-	w := site(t, database(own.URL()), withoutLoop)
+	w := site(t, databaseAt(own.URL()), withoutLoop)
 	w.deploy(map[string]any{"site": "home", "app": "hello"})
 	own.Stop()
 	for _, c := range calls {

@@ -66,6 +66,9 @@ func (a *API) fail(ctx context.Context, err error) huma.StatusError {
 	if s, ok := errors.AsType[*statusError](err); ok {
 		return huma.NewError(s.status, s.message)
 	}
+	if r, ok := errors.AsType[*rulesError](err); ok {
+		return huma.NewError(http.StatusUnprocessableEntity, invalidInput, r.details...)
+	}
 	if errors.Is(err, context.Canceled) {
 		return huma.NewError(statusClientGone, "the client went away")
 	}

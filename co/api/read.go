@@ -1,8 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"net/http"
 	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/intent"
@@ -193,16 +199,12 @@ func (a *API) history(ctx context.Context, in *struct {
 	return &reply[History]{History{notNil(revisions), notNil(transitions)}}, nil
 }
 
-type specReply struct {
-	ContentType  string `header:"Content-Type"`
-	CacheControl string `header:"Cache-Control"`
-	Body         []byte
-}
-
+// getSpec serves what has a digest, or the part of it that Range asks for (RFC
+// 9110, section 14): a site on a bad link goes on where it was cut off.
 func (a *API) getSpec(ctx context.Context, in *struct {
 	Digest string `path:"digest"`
 },
-) (*specReply, error) {
+) (*huma.StreamResponse, error) {
 	digest, err := protocol.ParseDigest(in.Digest)
 	if err != nil {
 		return nil, a.fail(ctx, at("path.digest", err))
@@ -211,7 +213,13 @@ func (a *API) getSpec(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &specReply{protocol.ContentType, "private, immutable, max-age=31536000", b}, nil
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		r, w := humago.Unwrap(c)
+		w.Header().Set("Content-Type", protocol.ContentType)
+		w.Header().Set("Cache-Control", "private, immutable, max-age=31536000")
+		w.Header().Set("Etag", `"`+string(digest)+`"`)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+	}}, nil
 }
 
 func (a *API) listSites(ctx context.Context, in *PageQuery) (*reply[List[fleet.Site]], error) {

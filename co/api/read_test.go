@@ -173,7 +173,7 @@ func TestPages(t *testing.T) {
 		}
 		sites = append(sites, string(id))
 		d := fleet.Desired{Site: id, Name: "d", App: "app" + string(rune('a'+i%2)), Problem: "not compiled"}
-		if _, _, err := w.store.SaveDesired(t.Context(), id, "c", []fleet.Desired{d}); err != nil {
+		if _, _, err := w.store.SaveDesired(t.Context(), id, "c", []fleet.Desired{d}, fleet.SiteData{}); err != nil {
 			t.Fatal(err)
 		}
 		deployments = append(deployments, string(id)+"/d")

@@ -309,7 +309,7 @@ func TestSlowReaderHurtsNobody(t *testing.T) {
 func TestStreamOutlivesTheDatabase(t *testing.T) {
 	t.Parallel()
 	own := pgtest.NewOwn(t)
-	w := newWorld(t, withoutLoop, database(own.URL()))
+	w := newWorld(t, withoutLoop, databaseAt(own.URL()))
 	s := w.open("", "")
 	w.say("1")
 	s.next(1)

@@ -87,10 +87,10 @@ func TestDeploymentIsShownBeforeItIsRecorded(t *testing.T) {
 		t.Errorf("got %s", a.body)
 	}
 	// The record of another life is not shown as the state of this one.
-	if _, _, err := w.store.SaveDesired(t.Context(), "away", "c", []fleet.Desired{{Site: "away", Name: "meter", App: "meter", Problem: "x"}}); err != nil {
+	if _, _, err := w.store.SaveDesired(t.Context(), "away", "c", []fleet.Desired{{Site: "away", Name: "meter", App: "meter", Problem: "x"}}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := w.store.SaveDesired(t.Context(), "away", "c", nil); err != nil {
+	if _, _, err := w.store.SaveDesired(t.Context(), "away", "c", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	made = w.deploy(map[string]any{"site": "away", "app": "meter"})

@@ -5,7 +5,8 @@
 // does what the difference asks for. A file that was compiled stays compiled, also
 // over a restart: its images are pinned in the record, and nothing is resolved anew
 // until the file changes. A file that is bad keeps what its deployment had, and
-// concerns no other one.
+// concerns no other one. The file of a site, with the rules of its machine data, is
+// followed in the same way: a bad one keeps the last good rules.
 package desired
 
 import (
@@ -42,10 +43,15 @@ type Store interface {
 	// LastDesired returns the message of the last SaveDesired; generation 0 where there
 	// was none.
 	LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error)
+	// SiteData returns what SaveDesired was given last of a site's site.yaml.
+	SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error)
 	// SaveDesired records what is wanted at a site, whole, with an event for each
-	// deployment that came, changed, went, or has a new Problem. It returns the message
-	// for the site, with the specs in it, and whether that differs from the last one.
-	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired) (protocol.SiteDesired, bool, error)
+	// deployment that came, changed, went, or has a new Problem, and for rules of
+	// machine data alike. It returns the message for the site, with the specs in it,
+	// and whether that differs from the last one.
+	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error)
+	// SaveBody makes an encoded SiteDesired what a site finds under its digest.
+	SaveBody(ctx context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error
 }
 
 // Options are what a Loop works with. The functions and the Store are needed, but
@@ -66,10 +72,10 @@ type Options struct {
 
 	// Interval is how often the remote is asked. 0 means the Watch's own.
 	Interval time.Duration
-	// InlineLimit is the size in bytes up to which a spec goes inside the message; a
-	// site fetches larger ones by digest. Default 64 KiB.
-	InlineLimit int
-	// MessageLimit bounds all specs inside one message, in bytes. Default 1 MiB.
+	// MessageLimit is the size in bytes up to which a site is told everything with the
+	// message itself, which arrives again with each connection. Above it the message
+	// names the state by digest, and the site fetches what it does not hold. Default
+	// 2 KiB.
 	MessageLimit int
 	// CompileTimeout bounds the compilation of one file. Default 2 minutes.
 	CompileTimeout time.Duration
@@ -95,13 +101,16 @@ type Loop struct {
 
 	// sites is what is recorded of each site, as far as it was looked at.
 	sites map[protocol.SiteID]*siteState
-	// parsed keeps the files of the last pass by path.
-	parsed map[string]file
+	// parsed keeps the files of the last pass by path, and parsedSites those of the
+	// sites.
+	parsed      map[string]file
+	parsedSites map[string]siteFile
 }
 
 // A siteState is what this process knows of a site.
 type siteState struct {
 	wanted    []fleet.Desired // as recorded, sorted by name
+	data      fleet.SiteData  // as recorded
 	message   protocol.SiteDesired
 	published bool      // in this session
 	heldSince time.Time // when its first message began to wait; zero: it does not
@@ -112,11 +121,8 @@ func New(o Options) (*Loop, error) {
 	if o.Store == nil || o.Read == nil || o.Watch == nil || o.Compile == nil || o.Publish == nil {
 		return nil, errors.New("desired: Store, Read, Watch, Compile and Publish must be given")
 	}
-	if o.InlineLimit <= 0 {
-		o.InlineLimit = 64 << 10
-	}
 	if o.MessageLimit <= 0 {
-		o.MessageLimit = 1 << 20
+		o.MessageLimit = 2 << 10
 	}
 	if o.CompileTimeout <= 0 {
 		o.CompileTimeout = 2 * time.Minute
@@ -180,7 +186,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // session works while ctx lasts, from a state of its own: another instance may have
 // written since the last one.
 func (l *Loop) session(ctx context.Context) {
-	l.sites, l.parsed = map[protocol.SiteID]*siteState{}, map[string]file{}
+	l.sites, l.parsed, l.parsedSites = map[protocol.SiteID]*siteState{}, map[string]file{}, map[string]siteFile{}
 	l.Republish()
 	watching, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -305,42 +305,35 @@ func TestStoreAndBrokerAway(t *testing.T) {
 	}
 }
 
-func TestLargeSpecsGoByDigest(t *testing.T) {
+// TestLargeStateGoesByDigest checks that a message that is sent with each connection
+// is small, whatever it stands for, and that what it names can be fetched.
+func TestLargeStateGoesByDigest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start()
+	w.commit(map[string]string{path("berlin", "small"): deployment("berlin", "small", "1.0.0")})
+	if m := w.next("berlin"); m.Digest != "" || len(m.Deployments) != 1 || m.Deployments[0].Digest.Verify(m.Deployments[0].Spec) != nil {
+		t.Errorf("a small state is not in the message: %+v", m)
+	}
 	w.commit(map[string]string{
 		path("berlin", "large"): strings.Replace(deployment("berlin", "large", "1.0.0"), "colony/app\n", "colony/large\n", 1),
-		path("berlin", "small"): deployment("berlin", "small", "1.0.0"),
 	})
 	m := w.next("berlin")
-	large, small := m.Deployments[0], m.Deployments[1]
-	if large.Spec != nil || large.Size < 70_000 || small.Spec == nil || small.Digest.Verify(small.Spec) != nil {
-		t.Errorf("large: %d bytes of %d inside; small: %d", len(large.Spec), large.Size, len(small.Spec))
+	if size := len(protocol.Marshal(&m.SiteDesired)); size > 300 || m.Digest == "" || m.Deployments != nil || m.Generation != 2 {
+		t.Errorf("the message of a large state has %d bytes: %+v", size, m)
 	}
-	if got := w.store.sites["berlin"].wanted[0].Entry; len(got.Spec) != int(large.Size) {
-		t.Errorf("the record has %d bytes of the spec, want all %d", len(got.Spec), large.Size)
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	r := w.store.sites["berlin"]
+	var whole protocol.SiteDesired
+	if err := protocol.Unmarshal(r.body, &whole); err != nil || m.Digest.Verify(r.body) != nil || r.digest != m.Digest || m.Size != uint64(len(r.body)) {
+		t.Fatalf("the stored state of %d bytes is not what the message names: %v", len(r.body), err)
 	}
-}
-
-func TestMessageLimit(t *testing.T) {
-	t.Parallel()
-	l := &Loop{opts: Options{InlineLimit: 100, MessageLimit: 150}}
-	in := protocol.SiteDesired{Deployments: []protocol.SiteEntry{
-		{Deployment: "a", Spec: make([]byte, 90)},
-		{Deployment: "b", Spec: make([]byte, 50)},
-		{Deployment: "c", Spec: make([]byte, 101)},
-		{Deployment: "d", Spec: make([]byte, 60)},
-	}}
-	out := l.inline(in)
-	var inside []string
-	for _, e := range out.Deployments {
-		if e.Spec != nil {
-			inside = append(inside, string(e.Deployment))
-		}
+	if whole.Generation != m.Generation || whole.Epoch != m.Epoch || len(whole.Deployments) != 2 || whole.Deployments[0].Spec != nil || whole.Deployments[0].Size < 70_000 {
+		t.Errorf("the stored state: %+v", whole)
 	}
-	if diff := cmp.Diff([]string{"b", "d"}, inside); diff != "" || in.Deployments[0].Spec == nil {
-		t.Errorf("inside: %v; the smallest fit, and the record keeps all", inside)
+	if got := r.wanted[0].Entry; len(got.Spec) != int(whole.Deployments[0].Size) {
+		t.Errorf("the record has %d bytes of the spec, want all %d", len(got.Spec), whole.Deployments[0].Size)
 	}
 }
 

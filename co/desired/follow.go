@@ -43,6 +43,12 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 	for _, f := range files {
 		bySite[f.site] = append(bySite[f.site], f)
 	}
+	siteFiles := l.readSites(ctx, s)
+	for site := range siteFiles {
+		if _, ok := bySite[site]; !ok {
+			bySite[site] = nil
+		}
+	}
 	for _, site := range slices.Sorted(maps.Keys(bySite)) {
 		if ctx.Err() != nil {
 			return
@@ -55,7 +61,7 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 			return
 		}
 		if !l.hold(site, waiting) {
-			out.add(l.save(ctx, site, s.Commit, wanted))
+			out.add(l.save(ctx, site, s.Commit, wanted, l.siteData(ctx, site, siteFiles)))
 		}
 	}
 }
@@ -288,20 +294,22 @@ func describe(f file, err error) string {
 }
 
 // save records what is wanted at a site, where that changed, and publishes it.
-func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired) error {
+func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired, data fleet.SiteData) error {
 	s := l.sites[site]
-	if !slices.EqualFunc(wanted, s.wanted, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) }) {
-		message, changed, err := l.opts.Store.SaveDesired(ctx, site, commit, wanted)
+	same := slices.EqualFunc(wanted, s.wanted, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) })
+	if !same || !reflect.DeepEqual(data, s.data) {
+		message, changed, err := l.opts.Store.SaveDesired(ctx, site, commit, wanted, data)
 		if err != nil {
 			return fmt.Errorf("record desired state of %s: %w", site, err)
 		}
-		s.wanted, s.message = wanted, message
+		s.wanted, s.data, s.message = wanted, data, message
 		if changed {
 			s.published = false
-			l.log.InfoContext(ctx, "desired state changed", "site_id", site, "generation", message.Generation, "commit", commit, "deployments", len(wanted))
+			l.log.InfoContext(ctx, "desired state changed", "site_id", site, "generation", message.Generation, "commit", commit,
+				"deployments", len(wanted), "data_rules", len(data.Rules))
 		}
 	}
-	if s.message.Generation == 0 && len(wanted) > 0 {
+	if s.message.Generation == 0 && (len(wanted) > 0 || data.Problem != "") {
 		// Files stand there, and none of them was ever compiled into this record. After
 		// its loss the site may run them: "run nothing" is not what git says.
 		return nil

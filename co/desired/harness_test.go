@@ -33,7 +33,10 @@ type memory struct {
 }
 
 type record struct {
+	body    []byte // of SaveBody
+	digest  protocol.Digest
 	wanted  []fleet.Desired
+	data    fleet.SiteData
 	message protocol.SiteDesired
 }
 
@@ -58,13 +61,28 @@ func (m *memory) Desired(_ context.Context, site protocol.SiteID) ([]fleet.Desir
 	return slices.Clone(m.sites[site].wanted), m.away
 }
 
+func (m *memory) SaveBody(_ context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.sites[site]
+	r.digest, r.body = digest, body
+	m.sites[site] = r
+	return m.away
+}
+
+func (m *memory) SiteData(_ context.Context, site protocol.SiteID) (fleet.SiteData, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sites[site].data, m.away
+}
+
 func (m *memory) LastDesired(_ context.Context, site protocol.SiteID) (protocol.SiteDesired, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sites[site].message, m.away
 }
 
-func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired) (protocol.SiteDesired, bool, error) {
+func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.away != nil {
@@ -88,11 +106,17 @@ func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit str
 			m.problems = append(m.problems, d.Problem)
 		}
 	}
+	for _, d := range data.Rules {
+		next.Data = append(next.Data, d.DataRule)
+	}
+	if data.Problem != "" && data.Problem != r.data.Problem {
+		m.problems = append(m.problems, data.Problem)
+	}
 	changed := !bytes.Equal(protocol.Marshal(&next), protocol.Marshal(&r.message))
 	if changed {
 		next.Generation, next.Commit = next.Generation+1, commit
 	}
-	r.wanted, r.message = slices.Clone(wanted), next
+	r.wanted, r.data, r.message = slices.Clone(wanted), data, next
 	return next, changed, nil
 }
 
@@ -150,7 +174,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) start(change ...func(*Options)) {
 	w.t.Helper()
 	o := Options{
-		Store: w.store, Read: w.read, Publish: w.publish, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
+		MessageLimit: 64 << 10,
+		Store:        w.store, Read: w.read, Publish: w.publish, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
 		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			w.mu.Lock()
 			w.compiled[d.Metadata.Name]++

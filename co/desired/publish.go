@@ -1,7 +1,6 @@
 package desired
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -46,8 +45,12 @@ func (l *Loop) loadSite(ctx context.Context, site protocol.SiteID) error {
 	if err != nil {
 		return err
 	}
+	data, err := l.opts.Store.SiteData(ctx, site)
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(wanted, byName)
-	l.sites[site] = &siteState{wanted: wanted, message: message}
+	l.sites[site] = &siteState{wanted: wanted, data: data, message: message}
 	return nil
 }
 
@@ -57,30 +60,36 @@ func (l *Loop) publish(ctx context.Context, site protocol.SiteID) error {
 	if s.published {
 		return nil
 	}
-	message := l.inline(s.message)
-	if err := l.opts.Publish(ctx, site, protocol.Marshal(&message)); err != nil {
+	payload, err := l.payload(ctx, s.message)
+	if err != nil {
+		return fmt.Errorf("store desired state of %s: %w", site, err)
+	}
+	if err := l.opts.Publish(ctx, site, payload); err != nil {
 		return fmt.Errorf("publish desired state of %s: %w", site, err)
 	}
 	s.published = true
 	return nil
 }
 
-// inline returns the message with as many specs inside as the limits allow, the
-// smallest first; the others are fetched by digest.
-func (l *Loop) inline(m protocol.SiteDesired) protocol.SiteDesired {
+// payload returns the message of a site: the whole state, or where that is large
+// its digest. The state is then stored without the specs, which have digests of
+// their own: a site fetches only those that are new to it.
+func (l *Loop) payload(ctx context.Context, m protocol.SiteDesired) ([]byte, error) {
+	whole := protocol.Marshal(&m)
+	if len(whole) <= l.opts.MessageLimit {
+		return whole, nil
+	}
 	m.Deployments = slices.Clone(m.Deployments)
-	order := make([]*protocol.SiteEntry, len(m.Deployments))
 	for i := range m.Deployments {
-		order[i] = &m.Deployments[i]
+		m.Deployments[i].Spec = nil
 	}
-	slices.SortStableFunc(order, func(a, b *protocol.SiteEntry) int { return cmp.Compare(len(a.Spec), len(b.Spec)) })
-	total := 0
-	for _, e := range order {
-		if total += len(e.Spec); len(e.Spec) > l.opts.InlineLimit || total > l.opts.MessageLimit {
-			e.Spec = nil
-		}
+	body := protocol.Marshal(&m)
+	m.Digest, m.Size = protocol.DigestOf(body), uint64(len(body))
+	if err := l.opts.Store.SaveBody(ctx, m.Site, m.Digest, body); err != nil {
+		return nil, err
 	}
-	return m
+	m.Deployments, m.Data = nil, nil
+	return protocol.Marshal(&m), nil
 }
 
 // A backoff is the wait before another try: it doubles, with full jitter above half.

@@ -19,6 +19,14 @@ const (
 	MaxLimit     = 1000
 )
 
+// Size returns how many items a limit asks for, within the bounds.
+func Size(limit int) int {
+	if limit <= 0 {
+		return DefaultLimit
+	}
+	return min(limit, MaxLimit)
+}
+
 // A DeploymentFilter picks deployments. Empty fields pick all.
 type DeploymentFilter struct {
 	Site  protocol.SiteID

@@ -21,12 +21,16 @@ commit on this branch takes effect within seconds. The API and the command line
 write here too, one commit for each change.
 
     deployments/<site>/<deployment>/deployment.yaml
+    sites/<site>/site.yaml
 
-Each file is a Margo ApplicationDeployment (specification 1.0.0-rc.3). Its
+Each deployment.yaml is a Margo ApplicationDeployment (specification 1.0.0-rc.3). Its
 metadata.deviceId is <site>/<node>, or <site>/* to let the site choose; the site
 must be that of the folder. To remove a deployment, remove its folder. A file that
 is not valid changes nothing: its deployment keeps running as before, and an event
 says what is wrong.
+
+A site.yaml says what becomes of the machine data of a site. One that is not valid
+keeps the rules that the site had.
 `
 
 // enter takes the right to talk to the remote.

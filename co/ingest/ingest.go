@@ -1,66 +1,100 @@
-// Package ingest takes the batches of the sites' journals: it decodes them within
+// Package ingest takes the batches of the sites' queues: it decodes them within
 // bounds, has each committed, and answers with the position that the database
 // then holds. It runs before the broker acknowledges the batch, so that an error
-// reaches the site as back-pressure. The contract is that of the uplink.
+// reaches the site as back-pressure. The contract is that of the uplink, for each
+// lane of a site by itself.
 package ingest
 
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/batch"
 )
 
-// commitTimeout bounds one batch, the wait for the batch before it included.
+// commitTimeout bounds the commit of one batch.
 const commitTimeout = 30 * time.Second
 
-// A Store commits batches.
+// dataAtOnce bounds how many batches of machine data are with the database at
+// once, of all sites, so that events never wait for a connection that data holds.
+const dataAtOnce = 8
+
+// defaultPatience is how long Take waits for the commit of machine data: long enough
+// for one that fails at once to be refused, and short enough for the events behind it.
+const defaultPatience = 50 * time.Millisecond
+
+// A Store commits batches of events.
 type Store interface {
 	// CommitBatch commits what is new in events and returns the position.
 	CommitBatch(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error)
 }
 
-// Options are what an Ingest needs. Store and PublishAck are required.
+// A DataStore commits batches of machine data.
+type DataStore interface {
+	// CommitData commits what is new in events and returns the position. It hands what
+	// is new to deliver before it commits.
+	CommitData(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event,
+		deliver func(context.Context, []fleet.Delivery) error) (protocol.Ack, error)
+}
+
+// Options are what an Ingest needs. Store, Data, PublishAck and Deliver are required.
 type Options struct {
 	Store Store
+	Data  DataStore
 	// PublishAck sends an encoded protocol.Ack to a site.
 	PublishAck func(ctx context.Context, site protocol.SiteID, payload []byte) error
+	// Deliver hands messages of a site to the CO's broker, in order. An error means
+	// that the site sends them again.
+	Deliver func(ctx context.Context, list []fleet.Delivery) error
+	// Shared says that Take gets the batches of all sites one after the other, and that
+	// other programs may take any of a lane's, as from a shared subscription (MQTT 5,
+	// section 4.8.2). Then Take waits for no commit, and a batch that is ahead of its
+	// lane is held for a moment, because another program may be committing what is
+	// before it.
+	Shared bool
+	// Patience is how long Take waits for the commit of a batch of machine data, which
+	// then goes on by itself, so that the events behind it do not wait. Default 50 ms.
+	Patience time.Duration
 	// Logger and Registerer may be nil.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// An Ingest takes batches of any number of sites at once, those of one site one
-// after the other.
+// An Ingest takes batches of any number of sites and lanes at once, those of one
+// lane one after the other.
 type Ingest struct {
 	opts    Options
 	log     *slog.Logger
-	zstd    *zstd.Decoder
-	turns   turns
+	decoder *batch.Decoder
+	queues  queues
+	data    chan struct{} // holds a token for each batch of machine data at work
+
+	ctx    context.Context //nolint:containedctx // the life of the Ingest, for what outlives a Take
+	cancel context.CancelFunc
+
 	batches *prometheus.CounterVec
 	seconds prometheus.Histogram
 	bytes   prometheus.Counter
 }
 
-// New returns an Ingest.
+// New returns an Ingest. Close ends it.
 func New(o Options) *Ingest {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	// With no reader and one goroutine each, these options cannot fail.
-	decoder, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxEvents), zstd.WithDecoderConcurrency(0))
-	if err != nil {
-		panic(err)
+	if o.Patience <= 0 {
+		o.Patience = defaultPatience
 	}
 	f := promauto.With(o.Registerer)
-	return &Ingest{
-		opts: o, log: o.Logger.With("component", "ingest"), zstd: decoder, turns: turns{sites: map[protocol.SiteID]*turn{}},
+	in := &Ingest{
+		opts: o, log: o.Logger.With("component", "ingest"), decoder: batch.NewDecoder(0), queues: queues{lanes: map[lane]*queue{}},
+		data: make(chan struct{}, dataAtOnce),
 		batches: f.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "colony", Subsystem: "co", Name: "batches_total", Help: "Batches of sites' journals by result: ok, or the kind of the error.",
 		}, []string{"result"}),
@@ -72,90 +106,101 @@ func New(o Options) *Ingest {
 			Namespace: "colony", Subsystem: "co", Name: "batch_bytes_total", Help: "Bytes of batches as they came over the wire.",
 		}),
 	}
+	in.ctx, in.cancel = context.WithCancel(context.Background())
+	return in
+}
+
+// Close gives up what is not committed yet, and waits for it. The sites send it again.
+func (in *Ingest) Close() {
+	in.cancel()
+	in.queues.close()
 }
 
 // Take decodes an encoded protocol.Batch of a site, commits it and publishes the
 // Ack. The error's kind is Invalid where the batch cannot be read, which sending
 // it again does not change, and Unavailable where the database is away. Where
-// only the Ack could not be sent there is none: the site asks.
+// only the Ack could not be sent there is none: the site asks. With nil the batch
+// may still be on its way, see Options; what becomes of it then, only the Ack says.
 func (in *Ingest) Take(ctx context.Context, site protocol.SiteID, payload []byte) error {
 	began := time.Now()
-	err := in.take(ctx, site, payload)
+	var b protocol.Batch
+	if err := protocol.Unmarshal(payload, &b); err != nil {
+		in.batches.WithLabelValues(string(protocol.KindOf(err))).Inc()
+		return err
+	}
+	in.bytes.Add(float64(len(payload)))
+	j := &job{lane: lane{site, b.Lane}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
+	j.unwatched = in.opts.Shared
+	idle, err := in.queues.add(in, j)
 	if err != nil {
 		in.batches.WithLabelValues(string(protocol.KindOf(err))).Inc()
 		return err
 	}
-	in.batches.WithLabelValues("ok").Inc()
-	in.seconds.Observe(time.Since(began).Seconds())
-	in.bytes.Add(float64(len(payload)))
-	return nil
-}
-
-func (in *Ingest) take(ctx context.Context, site protocol.SiteID, payload []byte) error {
-	b, events, err := in.decode(payload)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	if err := in.turns.enter(ctx, site); err != nil {
-		return err
-	}
-	defer in.turns.leave(site) // after the Ack, so that Acks stay in order
-	ack, err := in.opts.Store.CommitBatch(ctx, site, b, events)
-	if err != nil {
-		return err
-	}
-	if err := in.opts.PublishAck(ctx, site, protocol.Marshal(ack)); err != nil {
-		in.log.WarnContext(ctx, "ack not sent, the site will ask", "site_id", site, "seq", ack.Seq, "err", err)
-	}
-	return nil
-}
-
-// turns lets the batches of one site follow one another, so that they wait here
-// and not on a connection to the database each.
-type turns struct {
-	mu    sync.Mutex
-	sites map[protocol.SiteID]*turn
-}
-
-type turn struct {
-	token chan struct{} // holds one token while nobody has the turn
-	users int           // who has it or waits for it
-}
-
-func (t *turns) enter(ctx context.Context, site protocol.SiteID) error {
-	t.mu.Lock()
-	s := t.sites[site]
-	if s == nil {
-		s = &turn{token: make(chan struct{}, 1)}
-		s.token <- struct{}{}
-		t.sites[site] = s
-	}
-	s.users++
-	t.mu.Unlock()
-	select {
-	case <-s.token:
+	switch {
+	case in.opts.Shared:
 		return nil
+	case b.Lane == "":
+		return in.await(ctx, j, nil)
+	case idle:
+		timer := time.NewTimer(in.opts.Patience)
+		defer timer.Stop()
+		return in.await(ctx, j, timer.C)
+	default: // one before it is waited for already
+		return in.queues.leave(j)
+	}
+}
+
+// await returns what became of a batch, or nil where that is not known in time.
+func (in *Ingest) await(ctx context.Context, j *job, late <-chan time.Time) error {
+	select {
+	case err := <-j.done:
+		return err
+	case <-late:
+		return in.queues.leave(j)
 	case <-ctx.Done():
-		t.drop(site)
-		return protocol.Errorf(protocol.Unavailable, "take batch of site %s: the one before it is not committed yet: %w", site, context.Cause(ctx))
+		_ = in.queues.leave(j) // who is told that it failed sends it again
+		return protocol.Errorf(protocol.Unavailable, "take batch of site %s: it is not committed yet: %w", j.lane.site, context.Cause(ctx))
 	}
 }
 
-func (t *turns) leave(site protocol.SiteID) {
-	t.mu.Lock()
-	t.sites[site].token <- struct{}{}
-	t.mu.Unlock()
-	t.drop(site)
+// attempt commits one batch, as far as it follows what is committed.
+func (in *Ingest) attempt(j *job) (protocol.Ack, error) {
+	events, err := in.decoder.Salvage(j.batch)
+	if err != nil {
+		return protocol.Ack{}, err
+	}
+	ctx, cancel := context.WithTimeout(in.ctx, commitTimeout)
+	defer cancel()
+	b := j.batch
+	b.Events = nil
+	return in.commit(ctx, j.lane.site, b, events)
 }
 
-func (t *turns) drop(site protocol.SiteID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s := t.sites[site]; s.users > 1 {
-		s.users--
-	} else {
-		delete(t.sites, site)
+// answer publishes an Ack.
+func (in *Ingest) answer(site protocol.SiteID, ack protocol.Ack) {
+	ctx, cancel := context.WithTimeout(in.ctx, commitTimeout)
+	defer cancel()
+	if err := in.opts.PublishAck(ctx, site, protocol.Marshal(ack)); err != nil {
+		in.log.WarnContext(ctx, "ack not sent, the site will ask", "site_id", site, "lane", ack.Lane, "seq", ack.Seq, "err", err)
 	}
+}
+
+func (in *Ingest) commit(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
+	if b.Lane == "" {
+		return in.opts.Store.CommitBatch(ctx, site, b, events)
+	}
+	select {
+	case in.data <- struct{}{}:
+		defer func() { <-in.data }()
+	case <-ctx.Done():
+		return protocol.Ack{}, protocol.Errorf(protocol.Unavailable, "take data of site %s: others are not committed yet: %w", site, context.Cause(ctx))
+	}
+	return in.opts.Data.CommitData(ctx, site, b, events, in.opts.Deliver)
+}
+
+// Ask makes a site tell the Backlog of every queue that it has, each with a batch
+// of Count 0. The Ack names no lane: one with Ask goes to all lanes of the site. A
+// site that is not connected is not asked, and there is no error.
+func (in *Ingest) Ask(ctx context.Context, site protocol.SiteID) error {
+	return in.opts.PublishAck(ctx, site, protocol.Marshal(protocol.Ack{V: protocol.Version, Ask: true}))
 }

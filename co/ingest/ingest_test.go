@@ -9,10 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/colonyfleet/colony/co/database"
+	"github.com/colonyfleet/colony/co/datastore"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
 	"github.com/colonyfleet/colony/co/store"
@@ -27,6 +30,15 @@ type acks struct {
 	mu   sync.Mutex
 	list []protocol.Ack
 	err  error
+
+	delivered []fleet.Delivery
+}
+
+func (a *acks) deliver(_ context.Context, list []fleet.Delivery) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.delivered = append(a.delivered, list...)
+	return a.err
 }
 
 func (a *acks) publish(_ context.Context, _ protocol.SiteID, payload []byte) error {
@@ -62,15 +74,23 @@ func batch(first uint64, encoding string, events ...any) protocol.Batch {
 	return protocol.Batch{V: 1, Epoch: "e", First: first, Count: uint32(len(events)), Events: raw, Encoding: encoding}
 }
 
-func setup(t *testing.T) (*ingest.Ingest, *store.Store, *acks) {
+// stores are the two stores of a database.
+type stores struct {
+	*store.Store
+	data *datastore.Store
+}
+
+func setup(t *testing.T) (*ingest.Ingest, *stores, *acks) {
 	t.Helper()
-	s, err := store.Open(t.Context(), pgtest.New(t), store.Options{})
+	db, err := database.Open(t.Context(), pgtest.New(t), database.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	a := &acks{}
-	return ingest.New(ingest.Options{Store: s, PublishAck: a.publish}), s, a
+	t.Cleanup(db.Close)
+	a, s := &acks{}, &stores{store.New(db), datastore.New(db)}
+	in := ingest.New(ingest.Options{Store: s, Data: s.data, PublishAck: a.publish, Deliver: a.deliver, Patience: time.Minute})
+	t.Cleanup(in.Close)
+	return in, s, a
 }
 
 func TestBatchesToThePosition(t *testing.T) {
@@ -172,7 +192,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := &acks{}
-			in := ingest.New(ingest.Options{Store: refuse{}, PublishAck: a.publish})
+			in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: a.publish})
+			t.Cleanup(in.Close)
+			defer in.Close()
 			err := in.Take(t.Context(), "home", tc.payload)
 			if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tc.want) || len(a.list) != 0 {
 				t.Errorf("got %v, %d acks; want Invalid and %q", err, len(a.list), tc.want)
@@ -188,10 +210,17 @@ func (refuse) CommitBatch(context.Context, protocol.SiteID, protocol.Batch, []pr
 	return protocol.Ack{}, protocol.Errorf(protocol.Unavailable, "away")
 }
 
+func (r refuse) CommitData(
+	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, _ func(context.Context, []fleet.Delivery) error,
+) (protocol.Ack, error) {
+	return r.CommitBatch(ctx, site, b, events)
+}
+
 func TestNoAckWithoutACommit(t *testing.T) {
 	t.Parallel()
 	a := &acks{}
-	in := ingest.New(ingest.Options{Store: refuse{}, PublishAck: a.publish})
+	in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: a.publish})
+	t.Cleanup(in.Close)
 	err := in.Take(t.Context(), "home", protocol.Marshal(batch(1, "", online("n1"))))
 	if protocol.KindOf(err) != protocol.Unavailable || len(a.list) != 0 {
 		t.Errorf("got %v, %d acks", err, len(a.list))
@@ -207,11 +236,18 @@ func (h hang) CommitBatch(context.Context, protocol.SiteID, protocol.Batch, []pr
 	return protocol.Ack{}, nil
 }
 
+func (h hang) CommitData(
+	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, _ func(context.Context, []fleet.Delivery) error,
+) (protocol.Ack, error) {
+	return h.CommitBatch(ctx, site, b, events)
+}
+
 func TestOneSiteOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	h := hang{make(chan struct{}, 3), make(chan struct{})}
 	a := &acks{err: errors.New("link down")} // a commit without its Ack is a success
-	in := ingest.New(ingest.Options{Store: h, PublishAck: a.publish})
+	in := ingest.New(ingest.Options{Store: h, Data: h, PublishAck: a.publish})
+	t.Cleanup(in.Close)
 	payload := protocol.Marshal(batch(1, "", online("n1")))
 	var g errgroup.Group
 	g.Go(func() error { return in.Take(t.Context(), "home", payload) })
@@ -232,11 +268,117 @@ func TestOneSiteOneAfterTheOther(t *testing.T) {
 	}
 }
 
+func data(lane string, first uint64, payloads ...string) protocol.Batch {
+	var events []any
+	for _, p := range payloads {
+		events = append(events, protocol.Event{UnixMillis: 1, Kind: protocol.DataEvent, Body: protocol.Marshal(protocol.DataMessage{
+			V: 1, Topic: "t", Payload: []byte(p), QoS: 1,
+		})})
+	}
+	b := batch(first, "zstd", events...)
+	b.Lane, b.Backlog = lane, protocol.Backlog{Last: 9}
+	return b
+}
+
+// TestEachLaneByItself sends events and data of one site; each lane has a position
+// and Acks of its own.
+func TestEachLaneByItself(t *testing.T) {
+	t.Parallel()
+	in, s, a := setup(t)
+	for i, b := range []protocol.Batch{
+		batch(1, "", online("n1"), online("n2")),
+		data("data/temps", 1, "a"),
+		data("data/doors", 1, "b", "c"),
+		data("data/temps", 2, "d"),
+		data("data/temps", 1, "a", "d"),
+		batch(3, "", online("n3")),
+	} {
+		if err := in.Take(t.Context(), "home", protocol.Marshal(b)); err != nil {
+			t.Fatalf("batch %d: %v", i, err)
+		}
+	}
+	got := ""
+	for _, ack := range a.list {
+		got += fmt.Sprintf("%s%d ", ack.Lane, ack.Seq)
+	}
+	if got != "2 data/temps1 data/doors2 data/temps2 data/temps2 3 " {
+		t.Errorf("acks: %s", got)
+	}
+	got = ""
+	for _, d := range a.delivered {
+		got += string(d.Message.Payload)
+	}
+	if got != "abcd" {
+		t.Errorf("delivered: %s", got)
+	}
+	lanes, err := s.data.Lanes(t.Context(), "home")
+	if err != nil || len(lanes) != 3 || lanes[2].Name != "data/temps" || lanes[2].Queued() != 7 {
+		t.Errorf("lanes %+v, %v", lanes, err)
+	}
+	if err := in.Take(t.Context(), "home", protocol.Marshal(data("nonsense", 1, "a"))); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("a lane that cannot be: %v", err)
+	}
+	a.err = protocol.Errorf(protocol.Unavailable, "the broker is away")
+	if err := in.Take(t.Context(), "home", protocol.Marshal(data("data/temps", 3, "e"))); protocol.KindOf(err) != protocol.Unavailable || len(a.list) != 6 {
+		t.Errorf("acknowledged though it was not delivered: %v, %d acks", err, len(a.list))
+	}
+}
+
+// TestDataDoesNotHoldUpEvents hangs more batches of data in the database than are
+// let in, from one site and from many.
+func TestDataDoesNotHoldUpEvents(t *testing.T) {
+	t.Parallel()
+	h := slow{hang{make(chan struct{}, 100), make(chan struct{})}}
+	in := ingest.New(ingest.Options{Store: h, Data: h, PublishAck: (&acks{}).publish, Patience: time.Minute})
+	t.Cleanup(in.Close)
+	var g errgroup.Group
+	for i := range 20 {
+		site := protocol.SiteID(fmt.Sprintf("s%d", i%3))
+		g.Go(func() error {
+			return in.Take(t.Context(), site, protocol.Marshal(data(fmt.Sprintf("data/r%d", i), 1, "a")))
+		})
+	}
+	for range 8 {
+		<-h.entered
+	}
+	if err := in.Take(t.Context(), "s0", protocol.Marshal(batch(1, "", online("n1")))); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := in.Take(ctx, "s9", protocol.Marshal(data("data/x", 1, "a"))); protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("more data at once than there may be: %v", err)
+	}
+	close(h.release)
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// slow is a store in which only data hangs.
+type slow struct{ hang }
+
+func (slow) CommitBatch(context.Context, protocol.SiteID, protocol.Batch, []protocol.Event) (protocol.Ack, error) {
+	return protocol.Ack{}, nil
+}
+
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	a := &acks{}
+	in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: a.publish})
+	t.Cleanup(in.Close)
+	if err := in.Ask(t.Context(), "home"); err != nil || len(a.list) != 1 || a.list[0] != (protocol.Ack{V: protocol.Version, Ask: true}) {
+		t.Errorf("asked with %+v: %v", a.list, err)
+	}
+}
+
 func FuzzTake(f *testing.F) {
 	f.Add(protocol.Marshal(batch(1, "", online("n1"))))
 	f.Add(protocol.Marshal(batch(1, "zstd", online("n1"), 7)))
+	f.Add(protocol.Marshal(data("data/temps", 1, "a")))
 	f.Add(bytes.Repeat([]byte{0x9f}, 40))
-	in := ingest.New(ingest.Options{Store: refuse{}, PublishAck: (&acks{}).publish})
+	in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: (&acks{}).publish, Patience: time.Minute})
+	f.Cleanup(in.Close)
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if err := in.Take(t.Context(), "home", payload); err == nil {
 			t.Error("no error from a store that is away")

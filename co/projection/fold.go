@@ -15,8 +15,8 @@ import (
 // Fold returns what to record when the batch follows upon the record, which must
 // hold what Needs named and is changed by the call. now is the CO's clock.
 func (b *Batch) Fold(record Record, now time.Time) Changes {
-	f := &fold{record: record, now: now, Changes: Changes{
-		Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: map[Key]fleet.DeploymentNode{},
+	f := &fold{record: record, now: now, reports: len(b.reports), Changes: Changes{
+		Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: make(map[Key]fleet.DeploymentNode, len(record.States)),
 		GoneNodes: map[protocol.NodeID]bool{}, GoneStatuses: map[Key]bool{},
 		Placements: map[protocol.DeploymentName]protocol.PlacementReport{},
 		Apps:       map[protocol.DeploymentName]App{},
@@ -24,8 +24,8 @@ func (b *Batch) Fold(record Record, now time.Time) Changes {
 	if f.record.Nodes == nil {
 		f.record.Nodes = map[protocol.NodeID]fleet.Node{}
 	}
-	if f.record.Statuses == nil {
-		f.record.Statuses = map[Key]fleet.DeploymentNode{}
+	if f.record.States == nil {
+		f.record.States = map[Key]lifecycle.State{}
 	}
 	for i := range b.reports {
 		f.take(&b.reports[i])
@@ -36,8 +36,9 @@ func (b *Batch) Fold(record Record, now time.Time) Changes {
 
 type fold struct {
 	Changes
-	record Record
-	now    time.Time
+	record  Record
+	now     time.Time
+	reports int
 }
 
 func (f *fold) take(r *report) {
@@ -71,6 +72,9 @@ func (f *fold) take(r *report) {
 
 func (f *fold) event(r *report, e fleet.Event) {
 	e.Kind, e.Time, e.SiteTime = string(r.Kind), f.now, siteTime(r.UnixMillis)
+	if f.Events == nil {
+		f.Events = make([]fleet.Event, 0, f.reports) // an event is large to move
+	}
 	f.Events = append(f.Events, e)
 }
 
@@ -153,14 +157,14 @@ func (f *fold) app(d protocol.DeploymentName, app App) {
 // report takes one status, unless it breaks the lifecycle table.
 func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
 	k := Key{m.Deployment, m.Node}
-	old := f.record.Statuses[k]
-	if err := lifecycle.Check(old.State, m.State, m.Actor); err != nil && !f.record.Site.Gap {
+	old := f.record.States[k]
+	if err := lifecycle.Check(old, m.State, m.Actor); err != nil && !f.record.Site.Gap {
 		f.anomaly(r, clean(err.Error()))
 		return
 	}
 	f.status(r, m)
 	f.event(r, fleet.Event{
-		Node: m.Node, Deployment: m.Deployment, From: old.State, To: m.State, Phase: protocol.Phase(clean(string(m.Phase))),
+		Node: m.Node, Deployment: m.Deployment, From: old, To: m.State, Phase: protocol.Phase(clean(string(m.Phase))),
 		Pulled: bounded(m.PulledBytes), Total: bounded(m.TotalBytes), AppVersion: clean(m.AppVersion),
 		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
 	})
@@ -169,7 +173,7 @@ func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
 // status records a state, and the move to it where it is one.
 func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 	k := Key{m.Deployment, m.Node}
-	old := f.record.Statuses[k]
+	old := f.record.States[k]
 	s := fleet.DeploymentNode{
 		Node: m.Node, State: m.State, Phase: protocol.Phase(clean(string(m.Phase))),
 		PulledBytes: bounded(m.PulledBytes), TotalBytes: bounded(m.TotalBytes),
@@ -178,13 +182,13 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
 		Components: m.Components, UpdatedAt: f.now,
 	}
-	f.record.Statuses[k], f.Statuses[k] = s, s
+	f.record.States[k], f.Statuses[k] = m.State, s
 	delete(f.GoneStatuses, k)
 	f.app(m.Deployment, App{clean(m.App), clean(m.AppVersion)})
-	if old.State != m.State {
+	if old != m.State {
 		f.Transitions = append(f.Transitions, Transition{m.Deployment, fleet.Transition{
 			Time: f.now, SiteTime: siteTime(cmp.Or(m.UnixMillis, r.UnixMillis)), Node: m.Node,
-			From: old.State, To: m.State, Actor: lifecycle.Actor(clean(string(m.Actor))), Digest: s.Digest,
+			From: old, To: m.State, Actor: lifecycle.Actor(clean(string(m.Actor))), Digest: s.Digest,
 			AppVersion: s.AppVersion, Attempt: m.Attempt, Code: s.Code, Message: s.Message,
 		}})
 	}
@@ -204,12 +208,12 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 	}
 	for i := range m.Statuses {
 		s := &m.Statuses[i]
-		old := f.record.Statuses[Key{s.Deployment, s.Node}]
+		old := f.record.States[Key{s.Deployment, s.Node}]
 		f.status(r, s)
-		if old.State != s.State {
+		if old != s.State {
 			f.Events = append(f.Events, fleet.Event{
 				Kind: string(protocol.StatusEvent), Time: f.now, SiteTime: siteTime(s.UnixMillis), Node: s.Node, Deployment: s.Deployment,
-				From: old.State, To: s.State, AppVersion: clean(s.AppVersion), Code: protocol.Code(clean(string(s.Code))), Message: clean(s.Message),
+				From: old, To: s.State, AppVersion: clean(s.AppVersion), Code: protocol.Code(clean(string(s.Code))), Message: clean(s.Message),
 			})
 		}
 	}
@@ -237,14 +241,14 @@ func (f *fold) dropMissing(m *protocol.Snapshot) {
 			f.GoneNodes[id] = true
 		}
 	}
-	gone := slices.SortedFunc(maps.Keys(f.record.Statuses), func(a, b Key) int {
+	gone := slices.SortedFunc(maps.Keys(f.record.States), func(a, b Key) int {
 		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Node, b.Node))
 	})
 	for _, k := range gone {
 		if keys[k] {
 			continue
 		}
-		delete(f.record.Statuses, k)
+		delete(f.record.States, k)
 		delete(f.Statuses, k)
 		f.GoneStatuses[k] = true
 		f.app(k.Deployment, App{})

@@ -11,6 +11,7 @@ package projection
 import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 // A Key names one deployment on one node of the site.
@@ -29,9 +30,9 @@ type Site struct {
 
 // A Record is what is recorded of a site, as far as a batch of reports needs it.
 type Record struct {
-	Site     Site
-	Nodes    map[protocol.NodeID]fleet.Node
-	Statuses map[Key]fleet.DeploymentNode
+	Site   Site
+	Nodes  map[protocol.NodeID]fleet.Node
+	States map[Key]lifecycle.State
 }
 
 // A Transition is one move of a deployment on a node.

@@ -17,7 +17,7 @@ import (
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func empty() projection.Record {
-	return projection.Record{Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: map[projection.Key]fleet.DeploymentNode{}}
+	return projection.Record{Nodes: map[protocol.NodeID]fleet.Node{}, States: map[projection.Key]lifecycle.State{}}
 }
 
 // apply changes a record as the database would.
@@ -27,13 +27,13 @@ func apply(r projection.Record, c projection.Changes) projection.Record {
 		delete(r.Nodes, k)
 	}
 	for k := range c.GoneStatuses {
-		delete(r.Statuses, k)
+		delete(r.States, k)
 	}
 	for k, v := range c.Nodes {
 		r.Nodes[k] = v
 	}
 	for k, v := range c.Statuses {
-		r.Statuses[k] = v
+		r.States[k] = v.State
 	}
 	return r
 }
@@ -48,16 +48,16 @@ func need(r projection.Record, n projection.Needs) projection.Record {
 		}
 	}
 	for _, k := range n.Statuses {
-		if v, ok := r.Statuses[k]; ok {
-			out.Statuses[k] = v
+		if v, ok := r.States[k]; ok {
+			out.States[k] = v
 		}
 	}
 	if n.All {
 		for k, v := range r.Nodes {
 			out.Nodes[k] = v
 		}
-		for k, v := range r.Statuses {
-			out.Statuses[k] = v
+		for k, v := range r.States {
+			out.States[k] = v
 		}
 	}
 	return out

@@ -3,12 +3,13 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/database"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -16,12 +17,12 @@ import (
 // new. The same bytes again change nothing; other bytes under the same version are
 // a Conflict: a version is immutable.
 func (s *Store) SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created bool, err error) {
-	profiles, err1 := encodeJSON(v.Profiles)
-	parameters, err2 := encodeJSON(v.Parameters)
+	profiles, err1 := pgdb.JSON(v.Profiles)
+	parameters, err2 := pgdb.JSON(v.Parameters)
 	if err := first(err1, err2); err != nil {
 		return false, protocol.Errorf(protocol.Invalid, "application %s %s: %w", v.AppID, v.Version, err)
 	}
-	err = s.tx(ctx, "save application", func(tx pgx.Tx) error {
+	err = s.db.Tx(ctx, "save application", func(tx pgx.Tx) error {
 		created = false
 		_, err := tx.Exec(ctx, `insert into apps (id, name, description, latest) values ($1, $2, $3, $4)
 			on conflict (id) do nothing`, v.AppID, v.Name, v.Description, v.Version)
@@ -57,7 +58,7 @@ func (s *Store) SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created
 }
 
 func imported(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
-	return writeEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppImported, AppVersion: v.Version, Message: v.AppID + " " + v.Version}})
+	return database.WriteEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppImported, AppVersion: v.Version, Message: v.AppID + " " + v.Version}})
 }
 
 func sameVersion(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
@@ -88,9 +89,9 @@ func (s *Store) Apps(ctx context.Context, p fleet.Page) (apps []fleet.App, next 
 	if err != nil {
 		return nil, "", err
 	}
-	apps, err = rows(ctx, s.pool, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, keys[0], size(p.Limit)+1)
+	apps, err = pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, keys[0], fleet.Size(p.Limit)+1)
 	if err != nil {
-		return nil, "", classify("list applications", err)
+		return nil, "", pgdb.Classify("list applications", err)
 	}
 	apps, next = cut(apps, p, func(a fleet.App) []string { return []string{a.ID} })
 	return apps, next, nil
@@ -98,8 +99,8 @@ func (s *Store) Apps(ctx context.Context, p fleet.Page) (apps []fleet.App, next 
 
 // App returns one application. The error of one that does not exist lists some that do.
 func (s *Store) App(ctx context.Context, id string) (fleet.App, error) {
-	found, err := rows(ctx, s.pool, scanApp, appColumns+` where a.id = $1`, id)
-	a, err := one("application", found, err)
+	found, err := pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id = $1`, id)
+	a, err := pgdb.One("application", found, err)
 	if err == nil || protocol.KindOf(err) != protocol.NotFound {
 		return a, err
 	}
@@ -124,9 +125,9 @@ func (s *Store) AppVersion(ctx context.Context, id, version string) (fleet.AppVe
 	if version == "" {
 		version = app.Latest
 	}
-	found, err := rows(ctx, s.pool, scanVersion, `select app_id, version, name, description, source, digest, document, profiles,
+	found, err := pgdb.Rows(ctx, s.db, scanVersion, `select app_id, version, name, description, source, digest, document, profiles,
 		parameters, imported_at from app_versions where app_id = $1 and version = $2`, id, version)
-	v, err := one("version", found, err)
+	v, err := pgdb.One("version", found, err)
 	if err != nil && protocol.KindOf(err) == protocol.NotFound {
 		return v, protocol.Errorf(protocol.NotFound, "application %s has no version %q; it has %s", id, version, orNothing(app.Versions))
 	}
@@ -157,23 +158,4 @@ func first(errs ...error) error {
 		}
 	}
 	return nil
-}
-
-// encodeJSON encodes a value for a jsonb column. PostgreSQL refuses the escape of
-// NUL, so it becomes the replacement character.
-func encodeJSON(v any) ([]byte, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode as JSON: %w", err)
-	}
-	for i := 0; i+5 < len(b); i++ {
-		if b[i] != '\\' {
-			continue
-		}
-		if string(b[i:i+6]) == `\u0000` {
-			copy(b[i:], `\ufffd`)
-		}
-		i++ // what follows a backslash is escaped
-	}
-	return b, nil
 }

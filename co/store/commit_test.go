@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -148,7 +149,7 @@ func TestContractOfTheUplink(t *testing.T) {
 func TestLifeOfADeployment(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()
-	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	state := func() lifecycle.State { return must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")).State }
@@ -195,7 +196,7 @@ func TestLifeOfADeployment(t *testing.T) {
 	}
 
 	// Gone: once the repo does not want it and no node has it.
-	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"n1", "n2"} {
@@ -226,7 +227,7 @@ func TestLifeOfADeployment(t *testing.T) {
 		t.Error(diff)
 	}
 	// Deployed again under the same name: PENDING, not what is left of before.
-	if _, _, err := s.SaveDesired(ctx, "home", "c3", []fleet.Desired{want("d", "1", "c3")}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c3", []fleet.Desired{want("d", "1", "c3")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := state(); got != lifecycle.Pending {
@@ -237,7 +238,7 @@ func TestLifeOfADeployment(t *testing.T) {
 func TestSiteEvents(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()
-	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	j := &journal{epoch: "e"}
@@ -290,7 +291,7 @@ func TestSiteEvents(t *testing.T) {
 func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()
-	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	j := &journal{epoch: "e"}
@@ -360,7 +361,7 @@ func TestAnyDeliveryGivesOneRecord(t *testing.T) {
 			at := 1
 			for at <= n {
 				first := 1 + r.IntN(at)
-				ack, err := j.send(ctx, s, first, min(n, first+r.IntN(30)), 0)
+				ack, err := j.send(ctx, s, first, min(n, first+r.IntN(120)), 0)
 				if err != nil {
 					return err
 				}
@@ -380,6 +381,65 @@ func TestAnyDeliveryGivesOneRecord(t *testing.T) {
 		var body protocol.DeploymentStatus
 		if err := protocol.Unmarshal(j.events[i].Body, &body); err != nil || e.To != body.State || e.Deployment != body.Deployment {
 			t.Fatalf("event %d is %+v, want %+v", i, e, body)
+		}
+	}
+	for i := range 10 {
+		var moves []string
+		for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", protocol.DeploymentName(fmt.Sprintf("d%d", i)), 100)) {
+			moves = append(moves, fmt.Sprintf("%s %s>%s %s %s", m.Node, m.From, m.To, m.Actor, m.AppVersion))
+		}
+		var want []string
+		for node := 5; node >= 0; node-- {
+			want = append(want, fmt.Sprintf("n%d INSTALLING>INSTALLED EN 1", node), fmt.Sprintf("n%d PENDING>INSTALLING LO 1", node), fmt.Sprintf("n%d >PENDING LO 1", node))
+		}
+		if diff := cmp.Diff(want, moves); diff != "" {
+			t.Errorf("history of d%d: %s", i, diff)
+		}
+	}
+}
+
+// TestManyAndFewAreRecordedAlike commits the same reports in batches that are
+// inserted and in one that is copied.
+func TestManyAndFewAreRecordedAlike(t *testing.T) {
+	t.Parallel()
+	j := &journal{epoch: "e"}
+	for i := range 60 {
+		st := status("d", fmt.Sprintf("n%d", i), lifecycle.Pending, lifecycle.LO)
+		st.Message, st.UnixMillis, st.Attempt, st.Phase, st.PulledBytes, st.Code = "zwölf \x00 \t\n", int64(i)*1000, uint32(i), protocol.Pulling, 7, protocol.ProbeFailed
+		st.Components = []protocol.ComponentStatus{{Component: "c"}}
+		j.add(protocol.StatusEvent, st.Node, st)
+		j.add(protocol.NodeOnlineEvent, "n1", protocol.Presence{V: 1, Online: true, Version: "\x00"})
+		j.events[len(j.events)-1].UnixMillis = 0
+	}
+	record := func(size int) (events []fleet.Event, moves []fleet.Transition, d fleet.Deployment) {
+		s, ctx := open(t), t.Context()
+		for first := 1; first <= len(j.events); first += size {
+			must[protocol.Ack](t)(j.send(ctx, s, first, min(len(j.events), first+size-1), 0))
+		}
+		return must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000})), must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 1000)),
+			must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	}
+	events, moves, d := record(10)
+	manyEvents, manyMoves, many := record(1000)
+	when := cmp.FilterPath(func(p cmp.Path) bool {
+		switch p.Last().String() {
+		case ".Time", ".UpdatedAt", ".CreatedAt":
+			return true
+		}
+		return false
+	}, cmp.Ignore())
+	if diff := cmp.Diff(events, manyEvents, when); diff != "" || len(events) != len(j.events) {
+		t.Errorf("%d events: %s", len(events), diff)
+	}
+	if diff := cmp.Diff(moves, manyMoves, when); diff != "" || len(moves) != 60 {
+		t.Errorf("%d moves: %s", len(moves), diff)
+	}
+	if diff := cmp.Diff(d, many, when); diff != "" {
+		t.Error(diff)
+	}
+	for _, e := range manyEvents {
+		if d := time.Since(e.Time); d < 0 || d > time.Minute {
+			t.Fatalf("recorded at %v", e.Time)
 		}
 	}
 }

@@ -9,19 +9,23 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/database"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // SaveDesired records what the deployments repo wants of a site as of a commit:
-// list is everything that stands there. It returns what to publish, and whether
-// that changed; only then the generation grows. A file that does not compile and
-// brings no Entry keeps the entry recorded before. A site that is not known begins
-// to exist.
-func (s *Store) SaveDesired(ctx context.Context, site protocol.SiteID, commit string, list []fleet.Desired) (protocol.SiteDesired, bool, error) {
+// list is everything that stands there, data what its site.yaml says. It returns
+// what to publish, and whether that changed; only then the generation grows. A
+// deployment that does not compile and brings no Entry keeps the entry recorded
+// before. A site that is not known begins to exist.
+func (s *Store) SaveDesired(
+	ctx context.Context, site protocol.SiteID, commit string, list []fleet.Desired, data fleet.SiteData,
+) (protocol.SiteDesired, bool, error) {
 	var out protocol.SiteDesired
 	var changed bool
-	err := s.tx(ctx, "save desired state", func(tx pgx.Tx) error {
+	err := s.db.Tx(ctx, "save desired state", func(tx pgx.Tx) error {
 		row, err := lockSite(ctx, tx, site)
 		if err != nil {
 			return err
@@ -30,20 +34,25 @@ func (s *Store) SaveDesired(ctx context.Context, site protocol.SiteID, commit st
 		if err != nil {
 			return err
 		}
-		d := compareDesired(site, recorded, list)
-		changed = d.changed
+		recordedData, err := readSiteData(ctx, tx, site)
+		if err != nil {
+			return err
+		}
+		d, rules := compareDesired(site, recorded, list), compareData(site, recordedData, data)
+		changed = d.changed || rules.changed
 		if changed {
 			row.generation++
 			row.commit = commit
 		}
 		b := &pgx.Batch{}
 		d.queue(b)
+		rules.queue(b)
 		if changed {
 			b.Queue(`update sites set generation = $2, desired_commit = $3 where id = $1`, site, int64(row.generation), commit)
 		}
 		queueArchive(b, site, d.removed)
-		queueEvents(b, d.events)
-		out = s.siteDesired(site, row, d.entries)
+		database.QueueEvents(b, append(d.events, rules.events...))
+		out = s.siteDesired(site, row, d.entries, data.Rules)
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return out, changed, err
@@ -53,7 +62,7 @@ func (s *Store) SaveDesired(ctx context.Context, site protocol.SiteID, commit st
 // nothing to run where that never was.
 func (s *Store) LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error) {
 	var out protocol.SiteDesired
-	err := s.tx(ctx, "read desired state", func(tx pgx.Tx) error {
+	err := s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
 		var row siteRow
 		err := tx.QueryRow(ctx, `select generation, desired_commit from sites where id = $1 for share`, site).Scan(&row.generation, &row.commit)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -69,7 +78,11 @@ func (s *Store) LastDesired(ctx context.Context, site protocol.SiteID) (protocol
 				entries = append(entries, r.entry)
 			}
 		}
-		out = s.siteDesired(site, row, entries)
+		rules, err := readRules(ctx, tx, site)
+		if err != nil {
+			return err
+		}
+		out = s.siteDesired(site, row, entries, plainRules(rules))
 		return nil
 	})
 	return out, err
@@ -79,7 +92,7 @@ func (s *Store) LastDesired(ctx context.Context, site protocol.SiteID) (protocol
 // that never was.
 func (s *Store) Desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
 	var out []fleet.Desired
-	err := s.tx(ctx, "read desired state", func(tx pgx.Tx) error {
+	err := s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
 		recorded, err := readDesired(ctx, tx, site)
 		out = nil
 		for _, r := range recorded {
@@ -94,12 +107,15 @@ func (s *Store) Desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desi
 	return out, err
 }
 
-func (s *Store) siteDesired(site protocol.SiteID, row siteRow, entries []protocol.SiteEntry) protocol.SiteDesired {
+func (s *Store) siteDesired(
+	site protocol.SiteID, row siteRow, entries []protocol.SiteEntry, rules []fleet.DataRule,
+) protocol.SiteDesired {
 	slices.SortFunc(entries, func(a, b protocol.SiteEntry) int {
 		return strings.Compare(string(a.Deployment), string(b.Deployment))
 	})
 	return protocol.SiteDesired{
-		V: protocol.Version, Site: site, Generation: row.generation, Epoch: s.epoch, Commit: row.commit, Deployments: entries,
+		V: protocol.Version, Site: site, Generation: row.generation, Epoch: s.db.Epoch(), Commit: row.commit, Deployments: entries,
+		Data: wireRules(rules),
 	}
 }
 
@@ -112,7 +128,7 @@ type desiredRow struct {
 }
 
 func readDesired(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (map[protocol.DeploymentName]desiredRow, error) {
-	list, err := rows(ctx, tx, func(row pgx.CollectableRow) (r desiredRow, err error) {
+	list, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (r desiredRow, err error) {
 		err = row.Scan(&r.Name, &r.ID, &r.App, &r.AppVersion, &r.Profile, &r.Commit, &r.desired, &r.encoded, &r.Problem)
 		if err != nil || r.encoded == nil {
 			return r, err

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -20,8 +21,9 @@ func want(name, version, commit string) fleet.Desired {
 
 func TestSaveDesired(t *testing.T) {
 	t.Parallel()
-	s, ctx := open(t), t.Context()
-	if v := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); v.Generation != 0 || v.Epoch != s.Epoch() || len(v.Deployments) != 0 {
+	db, ctx := openDB(t), t.Context()
+	s := store.New(db)
+	if v := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); v.Generation != 0 || v.Epoch != db.Epoch() || len(v.Deployments) != 0 {
 		t.Errorf("unknown site: %+v", v)
 	}
 	broken := want("b", "1", "c1")
@@ -63,7 +65,7 @@ func TestSaveDesired(t *testing.T) {
 	} {
 		last := must[int64](t)(s.LastEvent(ctx))
 		before := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
-		out, changed, err := s.SaveDesired(ctx, "home", step.commit, step.list)
+		out, changed, err := s.SaveDesired(ctx, "home", step.commit, step.list, fleet.SiteData{})
 		if err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
@@ -92,7 +94,7 @@ func TestSaveDesired(t *testing.T) {
 			t.Errorf("%s: events: %s", step.name, diff)
 		}
 	}
-	if _, _, err := s.SaveDesired(ctx, "home", "c9", []fleet.Desired{retried, broken}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c9", []fleet.Desired{retried, broken}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]fleet.Desired{retried, broken}, must[[]fleet.Desired](t)(s.Desired(ctx, "home"))); diff != "" {
@@ -111,7 +113,7 @@ func TestDeploymentBeforeAnyNode(t *testing.T) {
 	s, ctx := open(t), t.Context()
 	bad := want("b", "1", "c1")
 	bad.Entry, bad.Problem = protocol.SiteEntry{}, "no such profile"
-	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("a", "1", "c1"), bad}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("a", "1", "c1"), bad}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	a := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a"))
@@ -121,7 +123,7 @@ func TestDeploymentBeforeAnyNode(t *testing.T) {
 	if b := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "b")); b.Problem != "no such profile" || b.Digest != "" {
 		t.Errorf("%+v", b)
 	}
-	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	if a := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); !a.Archived || a.State != lifecycle.Deleted {
@@ -130,7 +132,7 @@ func TestDeploymentBeforeAnyNode(t *testing.T) {
 	if list, _, err := s.Deployments(ctx, fleet.DeploymentFilter{}, fleet.Page{}); err != nil || len(list) != 0 {
 		t.Errorf("archived ones are listed: %v, %v", list, err)
 	}
-	if _, _, err := s.SaveDesired(ctx, "home", "c3", []fleet.Desired{want("a", "1", "c3")}); err != nil {
+	if _, _, err := s.SaveDesired(ctx, "home", "c3", []fleet.Desired{want("a", "1", "c3")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	if a := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); a.Archived || a.State != lifecycle.Pending {

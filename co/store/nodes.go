@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -30,15 +31,15 @@ func (s *Store) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (no
 	if err != nil {
 		return nil, "", err
 	}
-	labels, err := encodeJSON(notNil(f.Labels))
+	labels, err := pgdb.JSON(notNil(f.Labels))
 	if err != nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "labels: %w", err)
 	}
-	nodes, err = rows(ctx, s.pool, scanNode, nodeColumns+`
+	nodes, err = pgdb.Rows(ctx, s.db, scanNode, nodeColumns+`
 		where (site, id) > ($1, $2) and ($3 = '' or site = $3) and labels @> $4 order by site, id limit $5`,
-		keys[0], keys[1], string(f.Site), labels, size(p.Limit)+1)
+		keys[0], keys[1], string(f.Site), labels, fleet.Size(p.Limit)+1)
 	if err != nil {
-		return nil, "", classify("list nodes", err)
+		return nil, "", pgdb.Classify("list nodes", err)
 	}
 	nodes, next = cut(nodes, p, func(n fleet.Node) []string { return []string{string(n.Site), string(n.ID)} })
 	return nodes, next, nil
@@ -46,8 +47,8 @@ func (s *Store) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (no
 
 // Node returns one node.
 func (s *Store) Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error) {
-	found, err := rows(ctx, s.pool, scanNode, nodeColumns+` where site = $1 and id = $2`, site, node)
-	return one("node "+quote(string(node))+" at site "+quote(string(site)), found, err)
+	found, err := pgdb.Rows(ctx, s.db, scanNode, nodeColumns+` where site = $1 and id = $2`, site, node)
+	return pgdb.One("node "+quote(string(node))+" at site "+quote(string(site)), found, err)
 }
 
 func notNil(m map[string]string) map[string]string {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/co/database"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
@@ -64,29 +65,29 @@ func TestPostgresAwayAtStartAndInTheMiddle(t *testing.T) {
 
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := store.Open(short, url, store.Options{}); protocol.KindOf(err) != protocol.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := database.Open(short, url, database.Options{}); protocol.KindOf(err) != protocol.Unavailable || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("database down at start: %v", err)
 	}
 
 	// Open waits for the database.
 	type opened struct {
-		s   *store.Store
+		db  *database.DB
 		err error
 	}
 	done := make(chan opened, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() {
-		s, err := store.Open(ctx, url, store.Options{})
-		done <- opened{s, err}
+		db, err := database.Open(ctx, url, database.Options{})
+		done <- opened{db, err}
 	}()
 	pg.Start()
 	o := <-done
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
-	s := o.s
-	defer s.Close()
+	defer o.db.Close()
+	s := store.New(o.db)
 	listening, stop := context.WithCancel(ctx)
 	c := s.Listen(listening)
 	next(t, c, 0)
@@ -97,7 +98,7 @@ func TestPostgresAwayAtStartAndInTheMiddle(t *testing.T) {
 	pg.Stop()
 	_, err := j.send(ctx, s, 1, 3, 0)
 	wantKind(t, err, protocol.Unavailable, "commit events of site home")
-	wantKind(t, s.Ready(ctx), protocol.Unavailable, "not reachable")
+	wantKind(t, o.db.Ready(ctx), protocol.Unavailable, "not reachable")
 	_, err = s.Site(ctx, "home")
 	wantKind(t, err, protocol.Unavailable, "read site")
 	pg.Start()
@@ -108,18 +109,5 @@ func TestPostgresAwayAtStartAndInTheMiddle(t *testing.T) {
 	next(t, c, 3)
 	stop()
 	for range c { // closes
-	}
-}
-
-func TestOpenFailsAtOnceWhereTimeDoesNotHeal(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if _, err := store.Open(ctx, "postgres://%zz", store.Options{}); protocol.KindOf(err) != protocol.Invalid {
-		t.Errorf("malformed url: %v", err)
-	}
-	pg := pgtest.NewOwn(t)
-	if _, err := store.Open(ctx, pg.URL()+"&user=nobody-here", store.Options{}); err == nil || ctx.Err() != nil {
-		t.Errorf("unknown role: %v after %v", err, ctx.Err())
 	}
 }

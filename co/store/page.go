@@ -8,13 +8,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-func size(limit int) int {
-	if limit <= 0 {
-		return fleet.DefaultLimit
-	}
-	return min(limit, fleet.MaxLimit)
-}
-
 const separator = "\x1f"
 
 // after reads a cursor of n keys. The empty cursor has empty keys, which come
@@ -34,7 +27,7 @@ func after(p fleet.Page, n int) ([]string, error) {
 // cut makes a page of items that were read with one more than its size. key
 // returns the keys of an item; the last one's make the cursor of the next page.
 func cut[T any](items []T, p fleet.Page, key func(T) []string) (page []T, next string) {
-	n := size(p.Limit)
+	n := fleet.Size(p.Limit)
 	if len(items) <= n {
 		return items, ""
 	}

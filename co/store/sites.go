@@ -2,11 +2,15 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/database"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/lane"
+	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,9 +32,9 @@ func (s *Store) Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, ne
 	if err != nil {
 		return nil, "", err
 	}
-	sites, err = rows(ctx, s.pool, scanSite, siteColumns+` where s.id > $1 order by s.id limit $2`, keys[0], size(p.Limit)+1)
+	sites, err = pgdb.Rows(ctx, s.db, scanSite, siteColumns+` where s.id > $1 order by s.id limit $2`, keys[0], fleet.Size(p.Limit)+1)
 	if err != nil {
-		return nil, "", classify("list sites", err)
+		return nil, "", pgdb.Classify("list sites", err)
 	}
 	sites, next = cut(sites, p, func(v fleet.Site) []string { return []string{string(v.ID)} })
 	return sites, next, nil
@@ -38,8 +42,8 @@ func (s *Store) Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, ne
 
 // Site returns one site. The error of one that does not exist lists some that do.
 func (s *Store) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error) {
-	found, err := rows(ctx, s.pool, scanSite, siteColumns+` where s.id = $1`, id)
-	v, err := one("site", found, err)
+	found, err := pgdb.Rows(ctx, s.db, scanSite, siteColumns+` where s.id = $1`, id)
+	v, err := pgdb.One("site", found, err)
 	if err == nil || protocol.KindOf(err) != protocol.NotFound {
 		return v, err
 	}
@@ -57,9 +61,9 @@ func (s *Store) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error
 
 // CreateSite records a site before its LO connects. One that exists is a Conflict.
 func (s *Store) CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site, error) {
-	tag, err := s.pool.Exec(ctx, `insert into sites (id) values ($1) on conflict do nothing`, id)
+	tag, err := s.db.Exec(ctx, `insert into sites (id) values ($1) on conflict do nothing`, id)
 	if err != nil {
-		return fleet.Site{}, classify("create site", err)
+		return fleet.Site{}, pgdb.Classify("create site", err)
 	}
 	if tag.RowsAffected() == 0 {
 		return fleet.Site{}, protocol.Errorf(protocol.Conflict, "site %s exists already", id)
@@ -71,7 +75,7 @@ func (s *Store) CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site,
 // event where that changed. The last will of a connection that a newer one took
 // the place of (another Session) is ignored. An unknown site begins to exist.
 func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p protocol.Presence) error {
-	return s.tx(ctx, "record presence of site", func(tx pgx.Tx) error {
+	return s.db.Tx(ctx, "record presence of site", func(tx pgx.Tx) error {
 		if _, err := lockSite(ctx, tx, site); err != nil {
 			return err
 		}
@@ -91,7 +95,7 @@ func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p pro
 		if p.Online {
 			kind = fleet.SiteOnline
 		}
-		return writeEvents(ctx, tx, []fleet.Event{{Kind: kind, Site: site, Message: p.Version}})
+		return database.WriteEvents(ctx, tx, []fleet.Event{{Kind: kind, Site: site, Message: p.Version}})
 	})
 }
 
@@ -102,8 +106,8 @@ func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteI
 	for i := range connected {
 		ids[i] = string(connected[i])
 	}
-	return s.tx(ctx, "record sites as offline", func(tx pgx.Tx) error {
-		gone, err := rows(ctx, tx, pgx.RowTo[protocol.SiteID], `update sites set online = false, changed_at = now()
+	return s.db.Tx(ctx, "record sites as offline", func(tx pgx.Tx) error {
+		gone, err := pgdb.Rows(ctx, tx, pgx.RowTo[protocol.SiteID], `update sites set online = false, changed_at = now()
 			where online and id <> all($1) returning id`, ids)
 		if err != nil {
 			return err
@@ -112,7 +116,7 @@ func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteI
 		for i, id := range gone {
 			events[i] = fleet.Event{Kind: fleet.SiteOffline, Site: id, Message: "not heard of since the CO started"}
 		}
-		return writeEvents(ctx, tx, events)
+		return database.WriteEvents(ctx, tx, events)
 	})
 }
 
@@ -122,19 +126,26 @@ type siteRow struct {
 	generation uint64
 	commit     string
 	adopted    uint64
-	epoch      string
-	seq        uint64
-	left       []string
-	gap        bool
-	lost       uint64
-	now        time.Time // the transaction began
+	lane.Position
+	gap  bool
+	lost uint64
+	now  time.Time // the transaction began
 }
 
 // lockSite locks the row of a site until the transaction ends, making it where
-// there is none: all writers of a site follow one another.
+// there is none: all writers of a site follow one another. It writes nothing to a
+// row that is there.
 func lockSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteRow, err error) {
-	err = tx.QueryRow(ctx, `insert into sites as s (id) values ($1) on conflict (id) do update set id = excluded.id
-		returning version, generation, desired_commit, adopted, journal_epoch, journal_seq, left_epochs, gap, events_lost, now()`, site).
-		Scan(&r.version, &r.generation, &r.commit, &r.adopted, &r.epoch, &r.seq, &r.left, &r.gap, &r.lost, &r.now)
+	for range 2 {
+		err = tx.QueryRow(ctx, `select version, generation, desired_commit, adopted, journal_epoch, journal_seq, left_epochs, gap,
+			events_lost, now() from sites where id = $1 for no key update`, site).
+			Scan(&r.version, &r.generation, &r.commit, &r.adopted, &r.Epoch, &r.Seq, &r.Left, &r.gap, &r.lost, &r.now)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return r, err
+		}
+		if _, err := tx.Exec(ctx, `insert into sites (id) values ($1) on conflict do nothing`, site); err != nil {
+			return r, err
+		}
+	}
 	return r, err
 }

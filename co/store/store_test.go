@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/colonyfleet/colony/co/database"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
@@ -21,19 +22,19 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 func open(t testing.TB) *store.Store {
 	t.Helper()
-	return openURL(t, pgtest.New(t))
+	return store.New(openDB(t))
 }
 
-func openURL(t testing.TB, url string) *store.Store {
+func openDB(t testing.TB) *database.DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	s, err := store.Open(ctx, url, store.Options{MaxConns: 4})
+	db, err := database.Open(ctx, pgtest.New(t), database.Options{MaxConns: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
-	return s
+	t.Cleanup(db.Close)
+	return db
 }
 
 func must[T any](t testing.TB) func(v T, err error) T {

@@ -2,9 +2,12 @@
 // specification 1.1, pull only) that a site's nodes ask instead of the registries
 // beyond the WAN. What it holds it serves while the WAN is away.
 //
-// Everything is stored under its digest and checked against it before anybody
-// sees it. A download that breaks goes on where it stopped, also over a restart;
-// any number of nodes that ask for one blob cause one download.
+// Everything is stored under its digest and checked against it. A download that
+// breaks goes on where it stopped, by itself and also over a restart, however short
+// the link is up at a time; any number of nodes that ask for one blob cause one
+// download. Who asks for a blob gets it as it arrives, so that nobody takes a slow
+// link for a dead registry, but for the last byte: that comes once the digest of the
+// whole is right, so that nobody gets a whole blob that is wrong.
 package cache
 
 import (
@@ -13,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -55,12 +59,6 @@ type Cache struct {
 	size      int64 // bytes of all blobs
 }
 
-// A download is one fetch of one blob, for all who wait for it.
-type download struct {
-	done chan struct{}
-	err  error // valid after done
-}
-
 // New opens the cache in o.Dir.
 func New(o Options) (*Cache, error) {
 	if o.MaxBytes <= 0 {
@@ -69,6 +67,7 @@ func New(o Options) (*Cache, error) {
 	if o.Client == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is what net/http says it is
 		t.ResponseHeaderTimeout = time.Minute
+		t.DialContext = (&net.Dialer{Timeout: longestPause}).DialContext
 		t.DisableCompression = true // a digest is that of the bytes as sent
 		o.Client = &http.Client{Transport: t}
 	}

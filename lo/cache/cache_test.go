@@ -3,10 +3,13 @@ package cache
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +31,9 @@ type upstream struct {
 	// breakAfter, if positive, cuts the next answer after so many bytes.
 	breakAfter atomic.Int64
 	gate       chan struct{} // if not nil, answers wait for it
+	away       atomic.Bool   // it answers, but has trouble
+	leave      atomic.Bool   // away once it was cut
+	from       atomic.Int64  // where the last answer began
 }
 
 func newUpstream(t *testing.T) *upstream {
@@ -42,12 +48,20 @@ func newUpstream(t *testing.T) *upstream {
 			http.NotFound(w, r)
 			return
 		}
+		if u.away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 		if n := u.breakAfter.Swap(0); n > 0 {
-			w.Header().Set("Content-Length", "100000000")
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 			_, _ = w.Write(body[:n])
+			u.away.Store(u.leave.Load())
 			panic(http.ErrAbortHandler)
 		}
+		var from int64
+		_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
+		u.from.Store(from)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 	}))
 	t.Cleanup(u.Close)
@@ -158,22 +172,68 @@ func TestOneDownloadForAll(t *testing.T) {
 	}
 }
 
+// TestResumes breaks a download in the middle: it goes on by itself, and nobody who
+// waits for it notices.
 func TestResumes(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	blob := noise(500_000)
 	d := u.add("app", blob)
 	u.breakAfter.Store(300_000)
-	c, s := open(t, t.TempDir(), u, 0)
-	if resp, _ := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusBadGateway {
-		t.Fatalf("a broken download was answered with %s", resp.Status)
-	}
-	info, err := os.Stat(c.partialPath(d))
-	if err != nil || info.Size() == 0 {
-		t.Fatalf("nothing of the broken download is kept: %v", err)
-	}
+	_, s := open(t, t.TempDir(), u, 0)
 	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) {
 		t.Errorf("%s, %d bytes", resp.Status, len(got))
+	}
+	if n := u.requests.Load(); n != 2 {
+		t.Errorf("%d requests upstream, want 2", n)
+	}
+}
+
+// TestResumesOverARestart stops the cache in the middle of a download.
+func TestResumesOverARestart(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	blob := noise(500_000)
+	d := u.add("app", blob)
+	u.leave.Store(true)
+	dir := t.TempDir()
+	abandon(t, dir, u, d, 300_000, 0)
+	u.away.Store(false)
+	_, s := open(t, dir, u, 0)
+	resp, got := get(t, s, "/v2/app/blobs/"+string(d))
+	if resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) {
+		t.Errorf("%s, %d bytes", resp.Status, len(got))
+	}
+	if from := u.from.Load(); from != 300_000 {
+		t.Errorf("the rest was asked for from byte %d on, want 300000", from)
+	}
+}
+
+// abandon breaks a download after so many bytes and stops the cache while its
+// upstream is away. Who asked for it sees its beginning, and never a whole answer.
+func abandon(t *testing.T, dir string, u *upstream, d protocol.Digest, after, max int64) {
+	t.Helper()
+	c, err := New(Options{Dir: dir, Default: u.URL, MaxBytes: max})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(c)
+	defer s.Close()
+	u.away.Store(false)
+	u.breakAfter.Store(after)
+	resp, err := s.Client().Get(s.URL + "/v2/app/blobs/" + string(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if n, err := io.CopyN(io.Discard, resp.Body, after); resp.StatusCode != http.StatusOK || err != nil {
+		t.Errorf("%s, %d of the %d bytes that arrived, %v", resp.Status, n, after, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if n, err := io.Copy(io.Discard, resp.Body); err == nil {
+		t.Errorf("a broken download ended as if it were whole, after %d bytes more", n)
 	}
 }
 
@@ -183,8 +243,14 @@ func TestWrongBytesAreNotServed(t *testing.T) {
 	d := protocol.DigestOf([]byte("right"))
 	u.blobs["app/blobs/"+string(d)] = []byte("wrong")
 	c, s := open(t, t.TempDir(), u, 0)
-	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusBadGateway || !strings.Contains(string(got), "other bytes") {
-		t.Errorf("%s %s", resp.Status, got)
+	resp, err := s.Client().Get(s.URL + "/v2/app/blobs/" + string(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	// As they arrived, but for the last, without which they are of no use.
+	if got, err := io.ReadAll(resp.Body); resp.StatusCode == http.StatusOK && (err == nil || len(got) > 4) {
+		t.Errorf("%s %s, %v", resp.Status, got, err)
 	}
 	if c.has(d) {
 		t.Error("wrong bytes were stored")
@@ -252,14 +318,12 @@ func TestAbandonedDownloadsAreBounded(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	dir := t.TempDir()
-	_, s := open(t, dir, u, 80_000)
+	u.leave.Store(true)
 	for range 5 {
-		d := u.add("app", noise(12_000))
-		u.breakAfter.Store(9_000)
-		if resp, _ := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusBadGateway {
-			t.Fatalf("a broken download: %s", resp.Status)
-		}
+		abandon(t, dir, u, u.add("app", noise(12_000)), 9_000, 80_000)
 	}
+	u.away.Store(false)
+	_, s := open(t, dir, u, 80_000)
 	if resp, _ := get(t, s, "/v2/app/blobs/"+string(protocol.DigestOf([]byte("absent")))); resp.StatusCode != http.StatusNotFound {
 		t.Fatalf("a blob that is not there: %s", resp.Status)
 	}
@@ -279,5 +343,61 @@ func TestAbandonedDownloadsAreBounded(t *testing.T) {
 	}
 	if size == 0 || size > 20_000 {
 		t.Errorf("%d bytes of abandoned downloads, want at most 20000, and the latest", size)
+	}
+}
+
+// TestThroughALinkThatIsCut pulls 20 MB over a link that is cut after each megabyte,
+// from the CO's side of it.
+func TestThroughALinkThatIsCut(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	blob := noise(20 << 20)
+	d := u.add("app", blob)
+	target := strings.TrimPrefix(u.URL, "http://")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var carried atomic.Int64
+	var links sync.WaitGroup
+	links.Go(func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			links.Go(func() {
+				defer near.Close()
+				far, err := net.Dial("tcp", target)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				links.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+				n, _ := io.CopyN(near, far, 1<<20)
+				carried.Add(n)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); links.Wait() })
+	c, err := New(Options{Dir: t.TempDir(), Default: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(c)
+	t.Cleanup(func() { s.Close(); _ = c.Close() })
+	for _, part := range []string{"", "bytes=5000000-"} {
+		resp, got := get(t, s, "/v2/app/blobs/"+string(d), "Range", part)
+		want := blob
+		if part != "" {
+			want = blob[5_000_000:]
+		}
+		if resp.StatusCode/100 != 2 || !bytes.Equal(got, want) {
+			t.Errorf("%q: %s, %d bytes", part, resp.Status, len(got))
+		}
+	}
+	t.Logf("%d bytes over the link for %d, in %d requests", carried.Load(), len(blob), u.requests.Load())
+	if n := carried.Load(); n > 21<<20 || u.requests.Load() < 20 {
+		t.Errorf("%d bytes in %d requests for %d", n, u.requests.Load(), len(blob))
 	}
 }

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/protocol"
@@ -37,24 +37,10 @@ func (c *Cache) fetch(ctx context.Context, d protocol.Digest, from source) error
 	if c.has(d) {
 		return nil
 	}
-	c.mu.Lock()
-	if c.ctx.Err() != nil {
-		c.mu.Unlock()
-		return protocol.Errorf(protocol.Unavailable, "the site's image cache stops")
+	dl, err := c.begin(d, from)
+	if err != nil {
+		return err
 	}
-	dl, ok := c.downloads[d]
-	if !ok {
-		dl = &download{done: make(chan struct{})}
-		c.downloads[d] = dl
-		c.running.Go(func() {
-			dl.err = c.download(c.ctx, d, from)
-			c.mu.Lock()
-			delete(c.downloads, d)
-			c.mu.Unlock()
-			close(dl.done)
-		})
-	}
-	c.mu.Unlock()
 	select {
 	case <-dl.done:
 		return dl.err
@@ -63,63 +49,132 @@ func (c *Cache) fetch(ctx context.Context, d protocol.Digest, from source) error
 	}
 }
 
+// begin returns the download of a blob, which it starts where there is none.
+func (c *Cache) begin(d protocol.Digest, from source) (*download, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return nil, protocol.Errorf(protocol.Unavailable, "the site's image cache stops")
+	}
+	if dl, ok := c.downloads[d]; ok {
+		return dl, nil
+	}
+	dl := newDownload(d, from)
+	c.downloads[d] = dl
+	c.running.Go(func() {
+		dl.err = c.download(c.ctx, dl)
+		c.mu.Lock()
+		delete(c.downloads, d)
+		c.mu.Unlock()
+		close(dl.done)
+	})
+	return dl, nil
+}
+
 // download fetches the blob into its partial file, checks it, and gives it its
-// name. A partial file of an earlier try is continued (RFC 9110, section 14).
-func (c *Cache) download(ctx context.Context, d protocol.Digest, from source) error {
-	if c.has(d) { // another download ended since the caller looked
+// name. A partial file of an earlier try is continued. Once it has begun, a link
+// that breaks ends it only after patience.
+func (c *Cache) download(ctx context.Context, dl *download) error {
+	if c.has(dl.digest) { // another download ended since the caller looked
 		return nil
 	}
 	if err := c.sweep(); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(c.partialPath(d), os.O_CREATE|os.O_RDWR, 0o640)
+	path := c.partialPath(dl.digest)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return noSpace("open partial blob", err)
 	}
 	defer f.Close() //nolint:errcheck // closed with its error below
-	sum := sha256.New()
-	have, err := io.Copy(sum, f)
-	if err != nil {
-		return fmt.Errorf("read partial blob: %w", err)
+	if err := dl.resume(f); err != nil {
+		return err
 	}
 	defer func() { // nothing came: so there is nothing to continue
-		if info, err := os.Stat(c.partialPath(d)); err == nil && info.Size() == 0 {
-			_ = os.Remove(c.partialPath(d))
+		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+			_ = os.Remove(path)
 		}
 	}()
-	resp, err := c.ask(ctx, from, have)
+	pause, heard := firstPause, time.Now()
+	for {
+		before := dl.progress()
+		mediaType, err := c.attempt(ctx, dl, f)
+		if err == nil {
+			return c.finish(dl, f, mediaType)
+		}
+		if ctx.Err() != nil || protocol.KindOf(err) != protocol.Unavailable || errors.Is(err, errNoSpace) {
+			return err
+		}
+		if dl.progress() > before {
+			pause, heard = firstPause, time.Now()
+			continue
+		}
+		if !dl.begun() || time.Since(heard) > patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// attempt asks once for what is missing (RFC 9110, section 14) and stores what
+// comes. It returns the media type.
+func (c *Cache) attempt(ctx context.Context, dl *download, f *os.File) (string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	have := dl.progress()
+	resp, err := c.ask(ctx, dl.from, have)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
+	mediaType := resp.Header.Get("Content-Type")
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
+		if total := totalOf(resp.Header.Get("Content-Range"), have); total > 0 {
+			dl.expect(total)
+		} else {
+			return "", errAway(dl.from.base, fmt.Errorf("asked for the bytes from %d on, it sends %q", have, resp.Header.Get("Content-Range")))
+		}
 	case http.StatusRequestedRangeNotSatisfiable: // it is all there already, or more
+		return mediaType, nil
 	case http.StatusOK:
-		sum.Reset()
-		if err := errors.Join(f.Truncate(0), seekStart(f)); err != nil {
-			return fmt.Errorf("restart partial blob: %w", err)
+		if err := dl.restart(f); err != nil {
+			return "", fmt.Errorf("restart partial blob: %w", err)
 		}
+		dl.expect(resp.ContentLength)
 	default:
-		return refusal(from, resp)
+		return "", refusal(dl.from, resp)
 	}
-	if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
-		if _, err := io.Copy(io.MultiWriter(f, sum), resp.Body); err != nil {
-			if errors.Is(err, syscall.ENOSPC) {
-				_ = os.Remove(c.partialPath(d))
-				return noSpace("store blob", err)
-			}
-			return errAway(from.base, err)
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing arrived for %s", silence)) })
+	defer watch.Stop()
+	if _, err := io.Copy(dl.writer(f), heardReader{resp.Body, watch}); err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			_ = os.Remove(c.partialPath(dl.digest))
+			return "", noSpace("store blob", err)
 		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return "", errAway(dl.from.base, err)
 	}
-	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != string(d) {
-		_ = os.Remove(c.partialPath(d))
-		return protocol.Errorf(protocol.Unavailable, "the registry %s sent other bytes than it was asked for: want %s, got %s", from.base, d, got)
+	return mediaType, nil
+}
+
+// finish checks a complete partial file and makes it the blob.
+func (c *Cache) finish(dl *download, f *os.File, mediaType string) error {
+	if got := "sha256:" + hex.EncodeToString(dl.sum.Sum(nil)); got != string(dl.digest) {
+		_ = os.Remove(c.partialPath(dl.digest))
+		return protocol.Errorf(protocol.Unavailable, "the registry %s sent other bytes than it was asked for: want %s, got %s", dl.from.base, dl.digest, got)
 	}
-	if err := c.keep(f, d, resp.Header.Get("Content-Type")); err != nil {
+	if err := c.keep(f, dl.digest, mediaType); err != nil {
 		return err
 	}
-	return c.added(d)
+	return c.added(dl.digest)
 }
 
 // sweep removes the oldest partial files that nobody downloads now, as far as all
@@ -203,9 +258,4 @@ func noSpace(what string, err error) error {
 		return protocol.Errorf(protocol.Unavailable, "%s: %w", what, errors.Join(errNoSpace, err))
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-func seekStart(f *os.File) error {
-	_, err := f.Seek(0, io.SeekStart)
-	return err
 }

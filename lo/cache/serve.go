@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -50,6 +51,11 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := source{base: c.upstream(ns), path: m[1] + "/" + m[2] + "/" + m[3]}
 	digest, err := protocol.ParseDigest(m[3])
 	switch {
+	case err == nil && m[2] == "blobs":
+		var served bool
+		if served, err = c.follow(w, r, digest, from); served {
+			return
+		}
 	case err == nil:
 		err = c.fetch(r.Context(), digest, from)
 	case m[2] == "manifests":
@@ -60,6 +66,40 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.send(w, r, digest, m[2])
+}
+
+// follow answers with a blob that is not here yet as it arrives. It reports false
+// where it has not answered: because it failed before it began, or the blob is here.
+func (c *Cache) follow(w http.ResponseWriter, r *http.Request, d protocol.Digest, from source) (served bool, err error) {
+	if c.has(d) {
+		return false, nil
+	}
+	dl, err := c.begin(d, from)
+	if err != nil {
+		return false, err
+	}
+	size, err := dl.open(r.Context())
+	if size == 0 || err != nil {
+		return false, err
+	}
+	f, err := os.Open(c.partialPath(d))
+	if errors.Is(err, os.ErrNotExist) { // it has just ended
+		return false, c.fetch(r.Context(), d, from)
+	}
+	if err != nil {
+		return false, fmt.Errorf("open partial blob: %w", err)
+	}
+	defer f.Close()
+	head(w, d, "application/octet-stream")
+	// An error in the middle cuts the answer off, which the length tells.
+	http.ServeContent(w, r, "", time.Time{}, &follower{ctx: r.Context(), dl: dl, f: f, size: size})
+	return true, nil
+}
+
+func head(w http.ResponseWriter, d protocol.Digest, mediaType string) {
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Docker-Content-Digest", string(d))
+	w.Header().Set("ETag", `"`+string(d)+`"`)
 }
 
 // send answers with a blob, or the part of it that Range asks for.
@@ -74,9 +114,7 @@ func (c *Cache) send(w http.ResponseWriter, r *http.Request, d protocol.Digest, 
 	if b, err := os.ReadFile(c.typePath(d)); err == nil && len(b) > 0 && what == "manifests" {
 		mediaType = string(b)
 	}
-	w.Header().Set("Content-Type", mediaType)
-	w.Header().Set("Docker-Content-Digest", string(d))
-	w.Header().Set("ETag", `"`+string(d)+`"`)
+	head(w, d, mediaType)
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 

@@ -161,20 +161,25 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 	if err != nil {
 		return false, err
 	}
-	stripped := strip(m)
 	current, held := s.Current()
 	if held && m.Epoch == current.Epoch {
 		switch {
 		case m.Generation < current.Generation:
 			return false, nil
 		case m.Generation == current.Generation:
-			if same(stripped, current) {
+			if same(strip(m), current) {
 				return false, nil
 			}
 			return false, protocol.Errorf(protocol.Conflict,
 				"desired state generation %d arrived twice with different content; the central orchestrator must publish a change under a new generation", m.Generation)
 		}
 	}
+	if m.Digest != "" {
+		if m, err = s.whole(ctx, m); err != nil {
+			return false, err
+		}
+	}
+	stripped := strip(m)
 	specs, err := s.gather(ctx, m)
 	if err != nil {
 		return false, err
@@ -189,12 +194,45 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 		return false, fmt.Errorf("store desired state: %w", err)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.current, s.held = stripped, true
+	s.mu.Unlock()
+	if err := os.RemoveAll(PartialDir(s.dir)); err != nil {
+		s.log.WarnContext(ctx, "finished downloads not removed", "err", err)
+	}
 	return true, nil
 }
 
+// PartialDir is where HTTP keeps the downloads for a Store in dir, which removes
+// them once a desired state is in force.
+func PartialDir(dir string) string { return filepath.Join(dir, "partial") }
+
+// whole fetches the state that m names by digest.
+func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.SiteDesired, error) {
+	b, err := s.fetch(ctx, m.Digest, m.Size)
+	if err != nil {
+		return m, fmt.Errorf("fetch desired state: %w", err)
+	}
+	if err := m.Digest.Verify(b); err != nil {
+		return m, protocol.Errorf(protocol.Invalid, "desired state generation %d: %w", m.Generation, err)
+	}
+	w, err := s.decode(b)
+	if err != nil {
+		return m, err
+	}
+	if w.Epoch != m.Epoch || w.Generation != m.Generation || w.Digest != "" {
+		return m, protocol.Errorf(protocol.Invalid, "desired state generation %d of %s names by digest generation %d of %s", m.Generation, m.Epoch, w.Generation, w.Epoch)
+	}
+	w.Digest, w.Size = m.Digest, m.Size
+	return w, nil
+}
+
+// same compares two states of one generation, of which a may name its content by
+// digest, and b may have come in that way.
 func same(a, b protocol.SiteDesired) bool {
+	if a.Digest != "" {
+		return b.Digest == "" || a.Digest == b.Digest
+	}
+	b.Digest, b.Size = "", 0
 	return string(protocol.Marshal(a)) == string(protocol.Marshal(b))
 }
 
@@ -226,6 +264,11 @@ func (s *Store) decode(payload []byte) (protocol.SiteDesired, error) {
 		}
 		if _, err := protocol.ParseDigest(string(e.Digest)); err != nil {
 			return m, fmt.Errorf("desired state of deployment %s: %w", e.Deployment, err)
+		}
+	}
+	if m.Digest != "" {
+		if _, err := protocol.ParseDigest(string(m.Digest)); err != nil {
+			return m, fmt.Errorf("desired state: %w", err)
 		}
 	}
 	return m, nil

@@ -177,7 +177,7 @@ func TestFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, t.TempDir(), HTTP(server.Client(), base))
+	s := open(t, t.TempDir(), HTTP(server.Client(), base, t.TempDir()))
 	thin := web
 	thin.Spec = nil
 	if _, err := offer(t, s, state(1, thin)); protocol.KindOf(err) != protocol.Unavailable {

@@ -1,15 +1,11 @@
 package desired
 
 import (
+	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/url"
+	"sync"
 	"time"
-
-	"github.com/colonyfleet/colony/protocol"
 )
 
 // A Source brings desired states until ctx ends. It calls offer with each
@@ -27,29 +23,65 @@ const (
 // MQTT is the Source of what arrives on the site's topic. It holds the latest
 // message only: the topic is retained, so an earlier one is of no use.
 type MQTT struct {
-	latest chan []byte // of one place
+	latest chan []byte   // of one place
+	wake   chan struct{} // of one place
 	log    *slog.Logger
+
+	mu      sync.Mutex // protects what follows
+	offered []byte
+	giveUp  context.CancelFunc // of the offer at work; nil: none is
 }
 
 // NewMQTT returns a source that nothing has arrived at yet.
 func NewMQTT(log *slog.Logger) *MQTT {
-	return &MQTT{latest: make(chan []byte, 1), log: log}
+	return &MQTT{latest: make(chan []byte, 1), wake: make(chan struct{}, 1), log: log}
 }
 
 // Put hands in an arrived message. It never waits: what it replaces was not
-// looked at and is superseded. It is called by one goroutine at a time.
+// looked at and is superseded. An offer of another one that is at work is given up:
+// it may be fetching for hours what nobody wants any more. It is called by one
+// goroutine at a time.
 func (s *MQTT) Put(payload []byte) {
 	select {
 	case <-s.latest:
 	default:
 	}
 	s.latest <- payload
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.giveUp != nil && !bytes.Equal(payload, s.offered) {
+		s.giveUp()
+	}
+}
+
+// attempt offers a message, until a newer one is there: superseded is true then.
+func (s *MQTT) attempt(ctx context.Context, payload []byte, offer func(ctx context.Context, payload []byte) error) (superseded bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.offered, s.giveUp = payload, cancel
+	s.mu.Unlock()
+	err = offer(ctx, payload)
+	s.mu.Lock()
+	s.giveUp = nil
+	s.mu.Unlock()
+	return ctx.Err() != nil, err
+}
+
+// Retry ends the wait before the next try, because what was away may be back. It
+// never waits.
+func (s *MQTT) Retry() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Run offers the latest message, with growing waits while that fails for a
 // passing reason.
 func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload []byte) error) error {
 	var payload []byte
+	open := false // payload is not taken up yet
 	wait := firstRetry
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -61,10 +93,17 @@ func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload 
 		case payload = <-s.latest:
 			wait = firstRetry
 			stop(timer)
+		case <-s.wake:
+			if !open {
+				continue
+			}
+			wait = firstRetry
+			stop(timer)
 		case <-timer.C:
 		}
-		err := offer(ctx, payload)
-		if err == nil || ctx.Err() != nil {
+		superseded, err := s.attempt(ctx, payload, offer)
+		open = err != nil && !superseded
+		if !open {
 			continue
 		}
 		s.log.WarnContext(ctx, "desired state could not be adopted yet", "retry_in", wait.String(), "err", err)
@@ -79,36 +118,5 @@ func stop(t *time.Timer) {
 		case <-t.C:
 		default:
 		}
-	}
-}
-
-// HTTP returns a Fetch that gets specs from base + digest. Digest and size are
-// checked by the Store; HTTP bounds what it reads by the size that was announced.
-func HTTP(client *http.Client, base *url.URL) Fetch {
-	return func(ctx context.Context, digest protocol.Digest, size uint64) ([]byte, error) {
-		if size > protocol.MaxMessage {
-			return nil, protocol.Errorf(protocol.Invalid, "spec %s has %d bytes: the limit is %d", digest.Short(), size, protocol.MaxMessage)
-		}
-		target := base.JoinPath(string(digest)).String()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
-		if err != nil {
-			return nil, fmt.Errorf("make request: %w", err)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return nil, protocol.Errorf(protocol.Unavailable, "get %s: %w", target, err)
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return nil, protocol.Errorf(protocol.Unavailable, "get %s: the central orchestrator answered %s", target, resp.Status)
-		}
-		b, err := io.ReadAll(io.LimitReader(resp.Body, int64(size)+1))
-		if err != nil {
-			return nil, protocol.Errorf(protocol.Unavailable, "get %s: %w", target, err)
-		}
-		if uint64(len(b)) != size {
-			return nil, protocol.Errorf(protocol.Unavailable, "get %s: got %d bytes, %d were announced", target, len(b), size)
-		}
-		return b, nil
 	}
 }

@@ -5,13 +5,14 @@
 //
 // Records are numbered from 1 without gaps within an epoch. What may go before
 // it was delivered goes without leaving a hole: a State record that a later one
-// of the same key took the place of, and a Data record that was dropped under the
-// byte bound, are read back as empty events of kind protocol.Superseded.
+// of the same key took the place of, and a Data record that was dropped under a
+// bound, are read back as empty events of kind protocol.Superseded.
 //
 // The bound in bytes has a declared policy for each class. State and Event are
 // never dropped: Append answers protocol.Unavailable, which the broker turns
 // into back-pressure. Data is dropped oldest first, in whole segments, and the
-// loss is counted in a protocol.DataLost event of the same journal.
+// loss is counted in a protocol.DataLost event of the same journal. It is dropped
+// likewise when it is older than a bound by age.
 //
 // Layout of the directory, all integers little-endian:
 //

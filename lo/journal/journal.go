@@ -64,7 +64,7 @@ type Stats struct {
 	Refused      uint64 // Appends answered with Unavailable
 	Superseded   uint64 // records whose place a later one took
 	Compactions  uint64 // segments rewritten
-	Dropped      uint64 // Data records dropped under the byte bound
+	Dropped      uint64 // Data records dropped under a bound
 	DroppedBytes uint64
 }
 
@@ -74,9 +74,13 @@ type Options struct {
 	// segment more for a moment, and 1/16 is kept on top for Reserve entries.
 	MaxBytes int64
 	// SegmentBytes is the size at which a segment is sealed. 0 means a sixteenth
-	// of MaxBytes, at most 16 MiB.
+	// of MaxBytes, but 128 KiB to 16 MiB, and a quarter of MaxBytes at most.
 	SegmentBytes int64
-	// Now is the clock that stamps records. Nil means time.Now. It orders nothing.
+	// MaxAge bounds the age of Data records: whole segments of older ones are
+	// dropped, and counted, also while nothing is appended. Nothing younger is
+	// dropped for its age, and what is older by a quarter is gone. 0: no bound.
+	MaxAge time.Duration
+	// Now is the clock of the machine. Nil means time.Now. See Journal.Now.
 	Now func() time.Time
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -89,7 +93,7 @@ func (o Options) withDefaults(dir string) Options {
 		o.MaxBytes = 1 << 30
 	}
 	if o.SegmentBytes <= 0 {
-		o.SegmentBytes = min(16<<20, o.MaxBytes/16)
+		o.SegmentBytes = min(max(o.MaxBytes/16, 128<<10), max(o.MaxBytes/4, 1), 16<<20)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -112,6 +116,9 @@ type Journal struct {
 	fs   files
 	log  *slog.Logger
 	lock io.Closer
+
+	// began is what Now said at Open, when the machine's clock said beganWall.
+	began, beganWall time.Time
 
 	requests chan *request
 	closing  chan struct{} // closed by Close
@@ -136,15 +143,24 @@ type state struct {
 	stats    Stats
 	changed  chan struct{} // closed and replaced when last grows
 
-	// oldest is the time stamp of record oldestOf, for Stats.
+	// oldest is the time stamp of record oldestOf, for Stats. firsts are the stamps
+	// of the records that Reads began with lately: a trim goes to the end of what
+	// one of them gave, so that the oldest record is known without reading it.
 	oldest   int64
 	oldestOf uint64
+	firsts   []stamped
 }
 
 // keyed is the newest State record of a key.
 type keyed struct {
 	seq  uint64
 	size int64
+}
+
+// stamped is the time stamp of a record.
+type stamped struct {
+	seq    uint64
+	millis int64
 }
 
 // supersededBody is what every superseded record reads as.
@@ -230,6 +246,16 @@ func (j *Journal) do(ctx context.Context, r *request) (uint64, error) {
 }
 
 func errClosed() error { return protocol.Errorf(protocol.Unavailable, "journal: closed") }
+
+// Now returns the clock that stamps the records. It orders nothing, but it does
+// not go backwards while there are records: it goes on from the later one of the
+// machine's clock at Open and the newest stamp that is not trimmed, by the time
+// that passes. So the age of a record is never negative, nor cut short because
+// the machine's clock was set; the time that the machine was off may be missing
+// from it. Use it for the times in the bodies, too, whose age matters.
+func (j *Journal) Now() time.Time {
+	return j.began.Add(j.opts.Now().Sub(j.beganWall))
+}
 
 // Wait returns nil once Last is greater than after.
 func (j *Journal) Wait(ctx context.Context, after uint64) error {

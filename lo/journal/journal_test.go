@@ -83,6 +83,12 @@ func bodies(records []Record) []string {
 	return out
 }
 
+// isLoss reports that body is an event that announces a loss.
+func isLoss(body []byte) bool {
+	var e protocol.Event
+	return protocol.Unmarshal(body, &e) == nil && e.Kind == protocol.DataLost
+}
+
 func losses(t *testing.T, records []Record) (n protocol.Loss) {
 	t.Helper()
 	for _, r := range records {

@@ -32,7 +32,7 @@ func Open(dir string, opts Options) (*Journal, error) {
 	opts = opts.withDefaults(dir)
 	j := &Journal{
 		dir: dir, opts: opts, fs: opts.files, log: opts.Logger,
-		requests: make(chan *request, 1024), closing: make(chan struct{}), stopped: make(chan struct{}),
+		requests: make(chan *request, 128), closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	j.w.j = j
 	j.st.keys = map[string]keyed{}
@@ -115,6 +115,7 @@ func (w *writer) restore() error {
 		return err
 	}
 	j.st.opened = j.st.last
+	w.startClock()
 	return nil
 }
 
@@ -350,7 +351,7 @@ func (w *writer) repeatDrop(intent string) error {
 	case err != nil: // such as a full disk: the records are delivered after all
 		w.j.log.Warn("drop data that was announced as lost", "first", first, "last", last, "err", err)
 		return nil
-	case p.records == 0:
+	case p.records+p.earlier.Records == 0:
 		return w.abandon(p)
 	}
 	return w.install(p)

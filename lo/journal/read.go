@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -111,7 +112,7 @@ func (r *reading) segment(s *segment, sc *scanner, after, last uint64) error {
 		}
 		r.add(&f, after)
 	}
-	r.j.settle(s, marks, r.records[begin:])
+	r.j.settle(s, marks, r.records[begin:], begin == 0)
 	if len(r.records) == begin {
 		return r.j.corrupt(s, sc.at, last, errTorn)
 	}
@@ -144,8 +145,8 @@ func superseded(seq uint64) Record {
 }
 
 // settle keeps the places that were passed for later seeks, and blanks the
-// records whose place a later one took.
-func (j *Journal) settle(s *segment, marks []mark, records []Record) {
+// records whose place a later one took. first says that a Read begins with them.
+func (j *Journal) settle(s *segment, marks []mark, records []Record, first bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, m := range marks {
@@ -161,6 +162,9 @@ func (j *Journal) settle(s *segment, marks []mark, records []Record) {
 		if k, ok := j.st.keys[r.Key]; ok && k.seq > r.Seq {
 			*r = superseded(r.Seq)
 		}
+	}
+	if first && len(records) > 0 && !records[0].Superseded {
+		j.st.begins(&records[0])
 	}
 }
 
@@ -184,7 +188,8 @@ func (j *Journal) Stats() Stats {
 	for _, s := range j.st.segments {
 		st.Bytes += s.size
 	}
-	trimmed, oldest, of := j.st.trimmed, j.st.oldest, j.st.oldestOf
+	trimmed := j.st.trimmed
+	oldest, of := j.st.known()
 	j.mu.RUnlock()
 	if st.Depth == 0 {
 		return st
@@ -201,16 +206,78 @@ func (j *Journal) Stats() Stats {
 	return st
 }
 
-// findOldest looks for the first record after trimmed that has its stamp still.
-func (j *Journal) findOldest(trimmed uint64) (millis int64, seq uint64) {
-	records, err := j.Read(trimmed, 1024, 1<<20)
-	if err != nil {
-		return 0, 0
+// maxFirsts is how many Reads are remembered, see state.firsts.
+const maxFirsts = 16
+
+// begins notes the first record of a Read. The lock is held.
+func (st *state) begins(r *Record) {
+	if st.firsts = append(st.firsts, stamped{r.Seq, r.UnixMillis}); len(st.firsts) > maxFirsts {
+		st.firsts = st.firsts[1:]
 	}
-	for i := range records {
-		if records[i].UnixMillis != 0 {
-			return records[i].UnixMillis, records[i].Seq
+}
+
+// known returns the oldest record's stamp if it is at hand. The lock is held.
+func (st *state) known() (oldest int64, of uint64) {
+	if st.oldestOf > st.trimmed {
+		return st.oldest, st.oldestOf
+	}
+	for _, f := range st.firsts {
+		if f.seq == st.trimmed+1 {
+			return f.millis, f.seq
 		}
 	}
 	return 0, 0
+}
+
+// Backlog returns what the journal tells of itself to the tier above, and Now of
+// the same moment. Counting begins with Open.
+func (j *Journal) Backlog() (protocol.Backlog, time.Time) {
+	st, now := j.Stats(), j.Now()
+	b := protocol.Backlog{Last: j.Last(), Bytes: uint64(st.Bytes), Dropped: st.Dropped}
+	if st.OldestUnixMillis > 0 {
+		b.OldestMillis = uint64(max(0, now.UnixMilli()-st.OldestUnixMillis))
+	}
+	return b, now
+}
+
+// findOldest looks for the first record after trimmed that has its stamp still.
+func (j *Journal) findOldest(trimmed uint64) (millis int64, seq uint64) {
+	for after := trimmed; ; {
+		j.mu.RLock()
+		if after >= j.st.last {
+			j.mu.RUnlock()
+			return 0, 0
+		}
+		s := j.st.segments[j.st.find(after+1)]
+		from, end, last := s.seek(after+1), s.size, s.last
+		f, err := j.fs.Open(s.name(), os.O_RDONLY)
+		j.mu.RUnlock()
+		if err != nil {
+			return 0, 0
+		}
+		millis, seq, err = j.firstStamp(newScanner(f, from, end), after)
+		if f.Close(); err != nil || millis > 0 {
+			return millis, seq
+		}
+		after = last
+	}
+}
+
+// firstStamp returns the first record after a sequence that nothing superseded.
+func (j *Journal) firstStamp(sc *scanner, after uint64) (millis int64, seq uint64, err error) {
+	for {
+		f, more, err := sc.next()
+		if err != nil || !more {
+			return 0, 0, err
+		}
+		if f.seq <= after || f.class == classRun {
+			continue
+		}
+		j.mu.RLock()
+		outdated := j.st.outdated(&f)
+		j.mu.RUnlock()
+		if !outdated {
+			return f.millis, f.seq, nil
+		}
+	}
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// lossData and lossCorrupt are the classes of a protocol.Loss.
+// The classes of a protocol.Loss: why the records went.
 const (
-	lossData    = "data"
-	lossCorrupt = "corrupt"
+	lossBytes   = "bytes"   // the journal had reached MaxBytes
+	lossAge     = "age"     // they were older than MaxAge
+	lossCorrupt = "corrupt" // the disk gave back something else
 )
 
 // room makes sure that need more bytes stay under the bound.
@@ -55,7 +56,7 @@ func (w *writer) reclaim() error {
 	case best >= 0:
 		err = w.compact(best)
 	case data >= 0:
-		err = w.drop(data)
+		err = w.drop(data, lossBytes)
 	case active.dead*4 >= active.size || active.data > 0:
 		err = w.roll()
 	default:
@@ -92,20 +93,25 @@ func (w *writer) scanSealed() {
 	st := &w.j.st
 	for i := len(st.segments) - 2; i >= 0; i-- {
 		s := st.segments[i]
-		if s.scanned {
-			continue
-		}
-		// The lock is held for the accounting only; nobody else touches s.scanned.
-		err := w.each(s, func(f *frame) {
-			w.j.mu.Lock()
-			st.account(s, f)
-			w.j.mu.Unlock()
-		})
-		if err != nil {
-			w.j.log.Error("scan sealed segment", "segment", s.name(), "err", err)
-		}
-		s.scanned = true
+		w.scan(s)
 	}
+}
+
+// scan learns of a segment that was there when the journal was opened.
+func (w *writer) scan(s *segment) {
+	if s.scanned {
+		return
+	}
+	// The lock is held for the accounting only; nobody else touches s.scanned.
+	err := w.each(s, func(f *frame) {
+		w.j.mu.Lock()
+		w.j.st.account(s, f)
+		w.j.mu.Unlock()
+	})
+	if err != nil {
+		w.j.log.Error("scan sealed segment", "segment", s.name(), "err", err)
+	}
+	s.scanned = true
 }
 
 // each calls do for every record of a segment.
@@ -161,15 +167,16 @@ func (w *writer) compact(i int) error {
 
 // drop removes the Data records of segment i. The loss is durable before the
 // records go, and recovery repeats the removal, so that each is counted once.
-func (w *writer) drop(i int) error {
+// class says why they go.
+func (w *writer) drop(i int, class string) error {
 	at, n := w.withSmall(i, w.j.st.segments[i].data)
 	p, err := w.prepare(at, n, true)
 	if err != nil {
 		return err
 	}
 	key := fmt.Sprintf(lossKey, p.segment.first, p.segment.last)
-	if p.records > 0 && key != w.announced {
-		if err := w.announce(lossData, p); err != nil {
+	if p.records+p.earlier.Records > 0 && key != w.announced {
+		if err := w.announce(class, p); err != nil {
 			return errors.Join(err, w.abandon(p))
 		}
 		w.announced = key
@@ -177,7 +184,7 @@ func (w *writer) drop(i int) error {
 		w.j.st.stats.Dropped += p.records
 		w.j.st.stats.DroppedBytes += p.bytes
 		w.j.mu.Unlock()
-		w.j.log.Warn("data dropped under the byte bound", "records", p.records, "bytes", p.bytes)
+		w.j.log.Warn("data dropped under its bound", "bound", class, "records", p.records, "bytes", p.bytes)
 	}
 	if err := w.install(p); err != nil {
 		return err
@@ -188,15 +195,17 @@ func (w *writer) drop(i int) error {
 
 // announce journals what p leaves out.
 func (w *writer) announce(class string, p *prepared) error {
-	now := w.j.opts.Now().UnixMilli()
+	now := w.j.Now().UnixMilli()
 	f := frame{
 		seq: w.j.st.last + 1, count: 1, millis: now, class: Event, key: fmt.Appendf(nil, lossKey, p.segment.first, p.segment.last),
 		body: protocol.Marshal(protocol.Event{
 			UnixMillis: now, Kind: protocol.DataLost,
-			Body: protocol.Marshal(protocol.Loss{V: protocol.Version, Class: class, Records: p.records, Bytes: p.bytes}),
+			Body: protocol.Marshal(protocol.Loss{
+				V: protocol.Version, Class: class, Records: p.earlier.Records + p.records, Bytes: p.earlier.Bytes + p.bytes,
+			}),
 		}),
 	}
-	if class == lossData {
+	if class != lossCorrupt {
 		f.flags = flagLoss
 	}
 	return w.write([]frame{f})

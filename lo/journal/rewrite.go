@@ -3,6 +3,8 @@ package journal
 import (
 	"errors"
 	"os"
+
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // prepared is a segment that was written anew beside the ones that it replaces.
@@ -13,6 +15,9 @@ type prepared struct {
 	// records and bytes count what it leaves out although nobody has it: Data
 	// records, or unreadable ones.
 	records, bytes uint64
+	// earlier counts what the announcements told that it leaves out: the next one
+	// tells it again, or they would pile up in a queue that overflows for days.
+	earlier protocol.Loss
 }
 
 const rewriteChunk = 1 << 20
@@ -46,6 +51,7 @@ func (r *rewriter) keep(f *frame) {
 	r.buf = appendFrame(r.buf, f)
 	r.next = f.last() + 1
 	r.run = r.next
+	r.s.stamp(f.millis)
 	if f.class == Data {
 		r.s.data += int64(f.size)
 	}
@@ -100,15 +106,19 @@ func (w *writer) prepare(at, n int, dropData bool) (*prepared, error) {
 	p := &prepared{at: at, n: n, segment: r.s}
 	for _, s := range group {
 		err := w.each(s, func(f *frame) {
-			lost := dropData && f.class == Data
+			lost := dropData && (f.class == Data || f.flags&flagLoss != 0)
 			if f.class == classRun || f.seq <= st.trimmed || lost || st.outdated(f) {
 				r.skip(f.last() + 1)
 			} else {
 				r.keep(f)
 			}
-			if lost && f.seq > st.trimmed {
+			switch {
+			case !lost || f.seq <= st.trimmed:
+			case f.class == Data:
 				p.records++
 				p.bytes += uint64(f.size)
+			default:
+				p.carry(f)
 			}
 		})
 		if err != nil {
@@ -119,6 +129,16 @@ func (w *writer) prepare(at, n int, dropData bool) (*prepared, error) {
 		return nil, errors.Join(err, w.abandon(p))
 	}
 	return p, nil
+}
+
+// carry takes over what an announcement tells.
+func (p *prepared) carry(f *frame) {
+	var e protocol.Event
+	var l protocol.Loss
+	if protocol.Unmarshal(f.body, &e) == nil && protocol.Unmarshal(e.Body, &l) == nil {
+		p.earlier.Records += l.Records
+		p.earlier.Bytes += l.Bytes
+	}
 }
 
 // prepareBroken writes segment at anew with what can be read of it.
@@ -170,6 +190,7 @@ func (w *writer) install(p *prepared) error {
 		segments = append(segments, p.segment)
 		j.st.segments = append(segments, j.st.segments[p.at+p.n:]...)
 		j.st.stats.Compactions++
+		j.st.oldestOf, j.st.firsts = 0, nil // they may be gone
 	}
 	j.mu.Unlock()
 	if err != nil {

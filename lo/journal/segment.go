@@ -178,9 +178,22 @@ type segment struct {
 	scanned bool
 	dead    int64 // bytes of records that a rewrite would leave out
 	data    int64 // bytes of Data records
+
+	oldest, newest int64 // stamps, as far as they are known; 0: none is
 }
 
 func (s *segment) name() string { return segmentName(s.first) }
+
+// stamp notes the time of a record.
+func (s *segment) stamp(millis int64) {
+	if millis == 0 {
+		return
+	}
+	if s.oldest == 0 || millis < s.oldest {
+		s.oldest = millis
+	}
+	s.newest = max(s.newest, millis)
+}
 
 // seek returns the best known place at or before seq.
 func (s *segment) seek(seq uint64) mark {

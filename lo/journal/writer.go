@@ -15,6 +15,10 @@ import (
 // Append of a group waits for the others.
 const maxGroup = 4 << 20
 
+// keptBuffer bounds what a journal at rest keeps of its buffer, because a site may
+// have many journals.
+const keptBuffer = 32 << 10
+
 // gatherYields is how often the others may run before a commit.
 const gatherYields = 3
 
@@ -64,12 +68,18 @@ func (w *writer) run() {
 	j := w.j
 	defer close(j.stopped)
 	var group []*request
+	aged := w.ages()
 	for {
 		group = group[:0]
 		select {
 		case <-j.closing:
 			w.close()
 			return
+		case <-aged:
+			if err := w.expire(); err != nil {
+				j.log.Warn("drop data that is too old", "err", err)
+			}
+			continue
 		case r := <-j.requests:
 			group = w.gather(append(group, r))
 		}
@@ -123,8 +133,13 @@ func (w *writer) serve(group []*request) {
 func (w *writer) commit(appends []*request) {
 	accepted := appends[:0]
 	need := int64(0)
+	most := min(maxGroup, w.j.opts.SegmentBytes) // so that a small journal is not one segment
 	for _, r := range appends {
 		n := r.size()
+		if need > 0 && need+n > most {
+			w.land(accepted)
+			accepted, need = accepted[:0], 0
+		}
 		if err := w.room(need+n, r.reserve()); err != nil {
 			w.j.mu.Lock()
 			w.j.st.stats.Refused++
@@ -135,10 +150,15 @@ func (w *writer) commit(appends []*request) {
 		need += n
 		accepted = append(accepted, r)
 	}
+	w.land(accepted)
+}
+
+// land writes Appends that there is room for.
+func (w *writer) land(accepted []*request) {
 	if len(accepted) == 0 {
 		return
 	}
-	now := w.j.opts.Now().UnixMilli()
+	now := w.j.Now().UnixMilli()
 	var frames []frame
 	seq := w.j.st.last // only this goroutine changes it
 	for _, r := range accepted {
@@ -195,7 +215,7 @@ func (w *writer) write(frames []frame) error {
 		return unavailable("sync", err)
 	}
 	w.publish(s, frames)
-	if cap(w.buf) > maxGroup {
+	if cap(w.buf) > keptBuffer {
 		w.buf = nil
 	}
 	return nil
@@ -224,6 +244,7 @@ func (w *writer) publish(s *segment, frames []frame) {
 // account enters a record into what decides about its life: the keys, and the
 // counters of its segment. Records may come in any order.
 func (st *state) account(s *segment, f *frame) {
+	s.stamp(f.millis)
 	switch f.class {
 	case Data:
 		s.data += int64(f.size)
@@ -278,7 +299,7 @@ func (w *writer) ready() error {
 			return errors.New("the end of the last segment cannot be cut back to what is durable")
 		}
 	}
-	if w.mustRoll || s.size >= w.j.opts.SegmentBytes && s.last >= s.first {
+	if w.mustRoll || s.last >= s.first && (s.size >= w.j.opts.SegmentBytes || w.spread(s)) {
 		return w.roll()
 	}
 	return nil

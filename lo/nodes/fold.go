@@ -17,6 +17,9 @@ type Outcome struct {
 	// Changed says that the record differs in something that a restart must find
 	// again; progress alone does not count.
 	Changed bool
+	// Told says that a restart finds all that changed in Facts too, so that the
+	// record need not be stored before they leave the journal.
+	Told bool
 	// Duplicate and Stale say why there is nothing to journal: the report was
 	// taken before, or speaks of an order that was replaced meanwhile.
 	Duplicate, Stale bool
@@ -176,12 +179,15 @@ func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome 
 	if m.State == lifecycle.Installed && m.Refused == "" && d.Refused.Digest != "" && d.Refused.Digest != m.Digest {
 		m.Refused, m.Code, m.Message = d.Refused.Digest, d.Refused.Code, d.Refused.Message
 	}
+	// What else changes here is in no event.
+	told := !out.Changed && !d.Due && !d.Gone && d.Agent == r.Agent
 	if m.Digest == d.Assigned.Digest && (m.Attempt == 0 || m.Attempt == d.Assigned.Attempt) {
 		d.Due = false // the node was faster than the LO's own move
 	}
 	// A failure is never mere progress: said of another attempt, or after the LO's
 	// own FAILED (node_lost), it alone tells that the node waits for an order.
 	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest || m.State == lifecycle.Failed
+	out.Told = told
 	d.record(m, now)
 	out.Facts = append(out.Facts, StatusFact(m, now))
 	return out

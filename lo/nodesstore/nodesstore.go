@@ -42,6 +42,10 @@ type Site struct {
 	// journal reports as adopted.
 	AdoptedEpoch      string `json:"adoptedEpoch,omitempty"`
 	AdoptedGeneration uint64 `json:"adoptedGeneration,omitempty"`
+	// RefusedEpoch and RefusedGeneration name the one of which the journal reports
+	// that its data rules are not wholly in force.
+	RefusedEpoch      string `json:"refusedEpoch,omitempty"`
+	RefusedGeneration uint64 `json:"refusedGeneration,omitempty"`
 }
 
 // A Store is the directory of the files. Its methods may be called concurrently,

@@ -10,6 +10,7 @@ import (
 func (l *link) ack(a protocol.Ack, now time.Time) {
 	epoch, trimmed, _, opened := l.u.opts.Journal.Position()
 	l.epoch, l.acked = epoch, trimmed
+	l.owed = max(0, l.owed-1)
 	ours := a.Epoch == epoch
 	if ours || a.Epoch == "" {
 		l.sync.foreign = time.Time{}
@@ -22,13 +23,18 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 		}
 	case ours && a.Seq > trimmed:
 		l.advance(a.Seq, now)
-		l.settle()
+		l.settle(now)
 	case l.phase == probing && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
-		l.settle() // also a centre that is new to a journal that is whole
+		l.settle(now) // also a centre that is new to a journal that is whole
 	case l.phase == probing && l.probe == nil:
 		// It was sent before we asked.
 	case l.phase == probing:
 		l.gap(a, now)
+	case l.phase == sending && l.told > 0 && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
+		l.told-- // the answer to a batch that only told of the backlog
+	case l.phase == sending && ours && len(l.flights) > 0 && l.owed >= len(l.flights):
+		// Answers enough are to come: this one is about what was sent before, or came
+		// out of turn, as where several programs answer.
 	case l.phase == sending && ours && a.Seq == trimmed:
 		// It left something out. Unless this is an old Ack: then the batch is still
 		// on its way and not returned.
@@ -50,46 +56,71 @@ func (l *link) advance(seq uint64, now time.Time) {
 	l.u.metrics.acked.Add(float64(seq - l.acked))
 	l.acked, l.moved, l.fails = seq, now, 0
 	l.next = max(l.next, seq+1) // a late Ack may tell of a batch before the last restart
-	if l.held != nil && l.held.last <= seq {
-		l.held = nil
-	}
-	acked := 0
+	acked, once := 0, false
 	for len(l.flights) > 0 && l.flights[0].last <= seq {
 		f := l.flights[0]
 		l.flights = l.flights[1:]
 		l.bytes -= len(f.payload)
 		acked += len(f.payload)
-		l.latency = now.Sub(f.started)
-		l.u.metrics.ackSeconds.Observe(l.latency.Seconds())
+		l.ticket.end(f.pass, !f.again, now)
+		if !f.again {
+			once = true
+			l.latency = now.Sub(f.pass.began)
+			l.u.metrics.ackSeconds.Observe(l.latency.Seconds())
+		}
 	}
 	if acked > 0 {
-		l.steer(acked)
+		l.steer(acked, now)
+	}
+	if once { // of what was sent before it, all is answered, or lost
+		l.owed = min(l.owed, len(l.flights)+l.told)
+	}
+	for s := range l.expired {
+		if s <= seq {
+			delete(l.expired, s)
+			l.u.expired.Add(1)
+			l.u.metrics.expired.Inc()
+		}
 	}
 }
 
 // steer grows what may be in flight while Acks are quick, as TCP does in slow
 // start, and halves it when they take long, so that a slow link carries about
-// TargetLatency of data and not minutes of it.
-func (l *link) steer(acked int) {
+// TargetLatency of data and not minutes of it. It halves once for each time that
+// long, and not below what the link was seen to carry: one lost segment holds up
+// all Acks behind it, which says little of what the link takes.
+func (l *link) steer(acked int, now time.Time) {
 	switch target := l.u.opts.TargetLatency; {
 	case l.latency > target:
-		l.budget = max(minBudget, l.budget/2)
+		if now.Sub(l.cutAt) > l.latency {
+			l.budget, l.cutAt = max(minBudget, l.budget/2, l.u.gate.carries(target, now)), now
+		}
 	case l.latency < target/2:
 		l.budget = min(l.u.opts.MaxInFlightBytes, l.budget+acked)
+	default:
+		l.budget = min(l.u.opts.MaxInFlightBytes, l.budget+acked/4)
 	}
 }
 
 // settle goes on at the centre's position, which is within the journal.
-func (l *link) settle() {
+func (l *link) settle(now time.Time) {
 	if l.sync.declaring && l.acked >= l.sync.declared {
 		l.sync.declaring = false
 	}
 	if l.phase == probing {
-		l.send()
+		l.send(now)
 	}
 }
 
-func (l *link) send() {
+func (l *link) send(now time.Time) {
+	if l.probe != nil {
+		// After trouble, this may be the answer to something older.
+		fresh := l.fails == 0
+		l.ticket.end(l.probe.pass, fresh, now)
+		if fresh {
+			l.latency = now.Sub(l.probe.pass.began)
+		}
+	}
 	l.phase, l.probe, l.next = sending, nil, l.acked+1
 }
 
@@ -111,24 +142,24 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	if a.Epoch == l.epoch {
 		lost -= a.Seq
 	}
-	if err := l.snapshot(lost); err != nil && protocol.KindOf(err) != protocol.Invalid {
+	if err := l.resync(lost); err != nil && protocol.KindOf(err) != protocol.Invalid {
 		wait := l.backoff()
-		l.u.log.Error("append snapshot", "err", err, "wait", wait)
-		l.restart("snapshot", wait, now)
+		l.u.log.Error("bring the centre up to date", "err", err, "wait", wait)
+		l.restart("resync", wait, now)
 		return
 	} else if err != nil {
 		// Events are better than nothing, and this cannot get better by waiting.
-		l.u.log.Error("the site's state does not fit into one snapshot", "err", err)
+		l.u.log.Error("the state cannot be told to the centre", "err", err)
 	}
 	if !l.sync.declaring || l.sync.declared != l.acked {
-		l.gaps++
+		l.sync.gaps++
 		l.u.metrics.gaps.Inc()
 		l.u.metrics.lost.Add(float64(lost))
-		l.u.log.Warn("centre is behind the journal, sending a snapshot", "centre_epoch", a.Epoch, "centre_seq", a.Seq,
-			"epoch", l.epoch, "trimmed", l.acked, "snapshot", l.sync.snapshot)
+		l.u.log.Warn("centre is behind the journal, bringing it up to date", "centre_epoch", a.Epoch, "centre_seq", a.Seq,
+			"epoch", l.epoch, "trimmed", l.acked, "resync", l.sync.resynced)
 	}
 	l.sync.declaring, l.sync.declared = true, l.acked
-	l.send()
+	l.send(now)
 	l.retryAt = now.Add(wait)
 }
 
@@ -159,26 +190,17 @@ func (l *link) renew(a protocol.Ack, now time.Time) {
 	l.restart("renew", 0, now) // the answer names the old epoch, which is a gap
 }
 
-// snapshot appends the state of the site, unless the journal holds one that the
-// centre has not got yet: the events after that one tell the rest.
-func (l *link) snapshot(lost uint64) error {
-	if l.sync.snapshot > l.acked {
+// resync brings the centre up to date, unless the journal holds what does so and
+// the centre has not got it yet: the events after that tell the rest.
+func (l *link) resync(lost uint64) error {
+	if l.sync.resynced > l.acked {
 		return nil
 	}
-	for range snapshotTries {
-		_, _, before, _ := l.u.opts.Journal.Position()
-		s := l.u.opts.Snapshot()
-		s.V, s.Lost = protocol.Version, lost
-		seq, err := l.u.opts.Journal.AppendState(l.ctx, snapshotKey, protocol.Marshal(protocol.Event{
-			UnixMillis: time.Now().UnixMilli(), Kind: protocol.SnapshotEvent, Body: protocol.Marshal(s),
-		}))
-		if err != nil {
-			return err
-		}
-		l.sync.snapshot = seq
-		if l.sync.stale = seq != before+1; !l.sync.stale {
-			return nil
-		}
+	last, err := l.u.opts.Resync(l.ctx, lost)
+	l.sync.stale = protocol.KindOf(err) == protocol.Conflict
+	if err != nil && !l.sync.stale {
+		return err
 	}
+	l.sync.resynced = last
 	return nil
 }

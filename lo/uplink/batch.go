@@ -9,11 +9,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// encoding is the word for zstd in Batch.Encoding.
-const encoding = "zstd"
-
-// minCompress is the size below which compression is not tried, in bytes.
-const minCompress = 128
+// batchHead is about what a batch has beside its events, in bytes.
+const batchHead = 150
 
 // publishTimeout ends a Publish that neither succeeds nor fails.
 const publishTimeout = 2 * time.Minute
@@ -23,9 +20,10 @@ type flight struct {
 	first, last uint64
 	payload     []byte
 	raw         int
-	started     time.Time
-	returned    time.Time // when Publish returned without an error
-	ready       time.Time // when the rate limit lets it go
+	again       bool // some of it was sent before, so that its Ack may be an older one
+	pass        passage
+	round       context.Context //nolint:containedctx // in which it was sent; compared only
+	returned    time.Time       // when Publish returned without an error
 }
 
 // result is how a Publish ended.
@@ -34,10 +32,27 @@ type result struct {
 	err error
 }
 
-// load reads the next batch from the journal; nil means that there is none.
-func (l *link) load(declared uint64) (*flight, error) {
+// sizes is what the batches of a lane were like lately.
+type sizes struct {
+	raw, wire float64 // bytes of an event
+}
+
+func (s *sizes) learn(events, raw, wire int) {
+	n := float64(events)
+	s.raw += (float64(raw)/n - s.raw) / 4
+	s.wire += (float64(wire)/n - s.wire) / 4
+}
+
+// uncompressed returns how many bytes of events take wire bytes.
+func (s *sizes) uncompressed(wire int) int {
+	ratio := min(max(s.wire/max(s.raw, 1), 1.0/64), 1)
+	return int(float64(wire) / ratio)
+}
+
+// load reads the next batch from the journal, of about size bytes; nil means that
+// there is none.
+func (l *link) load(size int) (*flight, error) {
 	u := l.u
-	size := min(u.opts.MaxBatchBytes, max(l.budget, minBudget))
 	first, bodies, err := u.opts.Journal.Bodies(l.next-1, u.opts.MaxBatchEvents, size)
 	if err != nil || len(bodies) == 0 {
 		return nil, err
@@ -45,30 +60,87 @@ func (l *link) load(declared uint64) (*flight, error) {
 	if first != l.next {
 		return nil, protocol.Errorf(protocol.Unavailable, "journal gave event %d for %d", first, l.next)
 	}
-	var raw []byte
+	backlog, now := u.tell(l.latency)
+	if err := l.look(first, bodies, now); err != nil {
+		return nil, err
+	}
+	total := 0
+	for _, b := range bodies {
+		total += len(b)
+	}
+	raw := make([]byte, 0, total)
 	for _, b := range bodies {
 		raw = append(raw, b...)
 	}
-	b := protocol.Batch{V: protocol.Version, Epoch: l.epoch, First: first, Count: uint32(len(bodies)), Events: raw, Trimmed: declared}
-	if len(raw) >= minCompress {
-		// A little smaller is not worth the receiver's work.
-		if z := u.encoder.EncodeAll(raw, nil); len(z) < len(raw)-len(raw)/16 {
-			b.Events, b.Encoding = z, encoding
-		}
+	b := protocol.Batch{
+		V: protocol.Version, Epoch: l.epoch, First: first, Count: uint32(len(bodies)), Events: raw, Trimmed: l.sync.declaredTrim(),
+		Lane: u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
 	}
+	if !u.opts.Uncompressed {
+		u.gate.encoder.Pack(&b, raw)
+	}
+	l.sizes.learn(len(bodies), len(raw), len(b.Events))
 	f := &flight{first: first, last: first + uint64(len(bodies)) - 1, payload: protocol.Marshal(b), raw: len(raw)}
+	f.again = f.first <= l.sent
 	return f, nil
 }
 
-func (l *link) newProbe() *flight {
-	return &flight{payload: protocol.Marshal(protocol.Batch{V: protocol.Version, Epoch: l.epoch, Events: []byte{}})}
+// look goes through events that are about to be sent: those of machine data whose
+// time is up become empty ones, and where records were lost, the centre must be
+// brought up to date.
+func (l *link) look(first uint64, bodies [][]byte, now time.Time) error {
+	millis, maxAge := now.UnixMilli(), uint64(l.u.opts.MaxAge.Milliseconds())
+	for i, body := range bodies {
+		g, ok := glance(body)
+		if !ok {
+			continue
+		}
+		seq := first + uint64(i)
+		switch {
+		case string(g.kind) == string(protocol.DataLost):
+			if err := l.lost(seq, body); err != nil {
+				return err
+			}
+		case l.u.opts.Lane != "" && g.expired(millis, maxAge):
+			bodies[i] = expiredBody
+			l.expired[seq] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// lost brings the centre up to date after a loss that the event seq tells of. The
+// journal has that event until then, so that a crash forgets nothing.
+func (l *link) lost(seq uint64, body []byte) error {
+	if l.sync.resynced >= seq {
+		return nil
+	}
+	var e protocol.Event
+	var loss protocol.Loss
+	if err := protocol.Unmarshal(body, &e); err == nil {
+		_ = protocol.Unmarshal(e.Body, &loss) // without it, how many there are is not known
+	}
+	if err := l.resync(loss.Records); err != nil && protocol.KindOf(err) != protocol.Invalid {
+		return fmt.Errorf("bring the centre up to date: %w", err)
+	}
+	l.sync.resynced = max(l.sync.resynced, seq)
+	return nil
+}
+
+// empty returns a batch without events, which asks, or tells of the backlog.
+func (l *link) empty() *flight {
+	backlog, now := l.u.tell(l.latency)
+	return &flight{payload: protocol.Marshal(protocol.Batch{
+		V: protocol.Version, Epoch: l.epoch, Events: []byte{}, Lane: l.u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
+	})}
 }
 
 // launch publishes f on a goroutine of its own, which ends with the round.
-func (l *link) launch(f *flight, now time.Time) {
-	f.started = now
+func (l *link) launch(f *flight) {
 	u := l.u
 	ctx := l.round
+	f.round = ctx
+	l.owed++
 	entered := make(chan struct{})
 	l.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, publishTimeout)

@@ -3,6 +3,7 @@ package uplink
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -11,57 +12,84 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// BenchmarkDrain sends a backlog of status events to a receiver that only notes
-// the position: what is left is the reading, packing and trimming of the site.
+// BenchmarkDrain sends a backlog to a receiver that only notes the position: what
+// is left is the reading, looking through, packing and trimming of the site.
 func BenchmarkDrain(b *testing.B) {
 	for _, depth := range []int{1_000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
-			j, err := journal.Open(b.TempDir(), journal.Options{MaxBytes: 8 << 30, SegmentBytes: 16 << 20})
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer j.Close()
-			var u *Uplink
-			bytes := 0
-			at := uint64(0)
-			u = New(Options{
-				Journal: j, Site: "plant", Snapshot: func() protocol.Snapshot { return protocol.Snapshot{} },
-				Window: 1, // Publish is a call here and not a link
-				Publish: func(_ context.Context, _ string, payload []byte) error {
-					bytes += len(payload)
-					var batch protocol.Batch
-					if err := protocol.Unmarshal(payload, &batch); err != nil {
-						return err
-					}
-					if batch.Count > 0 {
-						at = batch.First + uint64(batch.Count) - 1
-					}
-					u.Ack(protocol.Ack{V: protocol.Version, Epoch: batch.Epoch, Seq: at})
-					return nil
-				},
-			})
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan error)
-			go func() { done <- u.Run(ctx) }()
-			sent := 0
-			for b.Loop() {
-				b.StopTimer()
-				u.Connected(false)
-				appendStatuses(b, j, depth)
-				b.StartTimer()
-				u.Connected(true)
-				for j.Trimmed() < j.Last() {
-					<-time.After(100 * time.Microsecond)
-				}
-				sent += depth
-			}
-			b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "events/s")
-			b.ReportMetric(float64(bytes)/float64(sent), "wire-B/event")
-			cancel()
-			if err := <-done; err != nil {
-				b.Fatal(err)
-			}
-		})
+		b.Run(fmt.Sprintf("statuses=%d", depth), func(b *testing.B) { benchDrain(b, Options{}, depth, appendStatuses) })
+	}
+	b.Run("readings=1000000", func(b *testing.B) {
+		benchDrain(b, Options{Lane: "data/readings", Priority: 2, MaxAge: time.Hour}, 1_000_000, appendReadings)
+	})
+}
+
+func benchDrain(b *testing.B, o Options, depth int, fill func(b *testing.B, j *journal.Journal, n int)) {
+	j, err := journal.Open(b.TempDir(), journal.Options{MaxBytes: 8 << 30, SegmentBytes: 16 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer j.Close()
+	var u *Uplink
+	bytes := 0
+	at := uint64(0)
+	o.Journal, o.Site = j, "plant"
+	o.Resync = Snapshots(j, func() protocol.Snapshot { return protocol.Snapshot{} })
+	o.Window = 1 // Publish is a call here and not a link
+	o.Publish = func(_ context.Context, _ string, payload []byte) error {
+		bytes += len(payload)
+		var batch protocol.Batch
+		if err := protocol.Unmarshal(payload, &batch); err != nil {
+			return err
+		}
+		if batch.Count > 0 {
+			at = batch.First + uint64(batch.Count) - 1
+		}
+		u.Ack(protocol.Ack{V: protocol.Version, Epoch: batch.Epoch, Seq: at})
+		return nil
+	}
+	u = New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- u.Run(ctx) }()
+	sent := 0
+	for b.Loop() {
+		b.StopTimer()
+		u.Connected(false)
+		fill(b, j, depth)
+		b.StartTimer()
+		u.Connected(true)
+		for j.Trimmed() < j.Last() {
+			<-time.After(100 * time.Microsecond)
+		}
+		sent += depth
+	}
+	b.ReportMetric(float64(sent)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(bytes)/float64(sent), "wire-B/event")
+	cancel()
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+}
+
+// appendReadings appends machine data of about 200 bytes each.
+func appendReadings(b *testing.B, j *journal.Journal, n int) {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for n > 0 {
+		entries := make([]journal.Entry, min(n, 1000))
+		for i := range entries {
+			entries[i] = journal.Entry{Class: journal.Data, Body: protocol.Marshal(protocol.Event{
+				UnixMillis: j.Now().UnixMilli(), Kind: protocol.DataEvent,
+				Body: protocol.Marshal(protocol.DataMessage{
+					V: protocol.Version, Topic: fmt.Sprintf("hall-1/line-%d/temperature", i%20), QoS: 1, ExpiryMillis: 3_600_000, ContentType: "application/json",
+					Payload: fmt.Appendf(nil, `{"time":"2026-03-01T10:%02d:%02dZ","value":%.4f,"unit":"Cel","quality":"good","n":%d}`, n%60, i%60, rng.Float64()*100, n-i),
+				}),
+			})}
+		}
+		if _, err := j.Append(context.Background(), entries...); err != nil {
+			b.Fatal(err)
+		}
+		n -= len(entries)
 	}
 }
 

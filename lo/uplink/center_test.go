@@ -119,7 +119,7 @@ func (c *center) commit(b protocol.Batch, events []protocol.Event) {
 
 func decode(b protocol.Batch) ([]protocol.Event, error) {
 	raw := b.Events
-	if b.Encoding == encoding {
+	if b.Encoding == "zstd" {
 		dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, err

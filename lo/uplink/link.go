@@ -22,10 +22,9 @@ const (
 	minBudget   = 4 << 10
 	startBudget = 32 << 10
 	maxBackoff  = 30 * time.Second
-	// snapshotTries is how often a snapshot is taken in a row that events overtook.
-	snapshotTries = 16
-	snapshotKey   = "snapshot"
-	forever       = time.Hour
+	forever     = time.Hour
+	// tellEvery is how often the backlog is told to who asks, at most.
+	tellEvery = time.Second
 )
 
 // link is the state of sending. Only Run's goroutine touches it.
@@ -47,33 +46,53 @@ type link struct {
 	sent    uint64 // highest sent by this process
 	probe   *flight
 	flights []*flight // in sequence
-	held    *flight   // encoded, waits for the rate limit
 	moved   time.Time // last progress
 
 	pacing
 	sync syncState
-	gaps uint64
+	telling
+	expired map[uint64]struct{} // sequences sent as expired, without an Ack
+}
+
+// telling is about the batches without events that tell of the backlog, and about
+// the answers that are to come.
+type telling struct {
+	asked  bool
+	told   int // without an Ack
+	toldAt time.Time
+	// owed is how many Acks are to come, one for each batch that was sent, those of
+	// earlier rounds and connections included: with what is sent again, one that says
+	// nothing new may be about the first copy. Those that are lost keep it too high
+	// until what was sent once is acknowledged, or nothing is for too long.
+	owed int
 }
 
 // pacing is how much the link carries.
 type pacing struct {
+	ticket  *ticket
+	sizes   sizes
+	since   time.Time     // since when events wait for others; zero: none do
+	began   time.Time     // when the last batch was sent
 	bytes   int           // of flights
 	budget  int           // bytes that may be in flight
 	latency time.Duration // of the last batch
+	cutAt   time.Time     // when budget was halved last
 }
 
 // syncState is what the link knows of a gap.
 type syncState struct {
 	declaring bool   // batches tell the centre what is gone
 	declared  uint64 // the sequence up to which it is
-	snapshot  uint64 // the newest snapshot in the journal
+	resynced  uint64 // the end of the newest resync in the journal
 	stale     bool   // events overtook it, so that it may be older than its place
 
 	foreign time.Time // since when Acks name another epoch only
+	gaps    uint64
 }
 
 func newLink(ctx context.Context, u *Uplink, wg *sync.WaitGroup) *link {
-	l := &link{u: u, ctx: ctx, wg: wg, results: make(chan result), pacing: pacing{budget: startBudget}}
+	l := &link{u: u, ctx: ctx, wg: wg, results: make(chan result), expired: map[uint64]struct{}{}}
+	l.pacing = pacing{budget: startBudget, ticket: u.gate.join(u.opts.Priority, u.turn), sizes: sizes{raw: 200, wire: 100}}
 	l.round, l.endRnd = context.WithCancel(ctx)
 	l.epoch, l.acked, _, _ = u.opts.Journal.Position()
 	return l
@@ -89,23 +108,32 @@ func (l *link) read(now time.Time) {
 	if m.changed && m.up {
 		l.fails = 0
 		l.restart("connected", 0, now)
+		l.ticket.connected()
 	} else if m.changed {
-		l.down()
+		l.down(now)
 	}
+	l.asked = l.asked || m.asked
 	for _, a := range m.acks {
 		l.ack(a, now)
 	}
 }
 
 // down forgets what is in flight.
-func (l *link) down() {
+func (l *link) down(now time.Time) {
 	l.endRnd()
-	l.phase, l.probe, l.flights, l.held, l.bytes = idle, nil, nil, nil, 0
+	for _, f := range l.flights {
+		l.ticket.end(f.pass, false, now)
+	}
+	if l.probe != nil {
+		l.ticket.end(l.probe.pass, false, now)
+	}
+	l.ticket.cancel(0, now)
+	l.phase, l.probe, l.flights, l.bytes, l.since, l.told = idle, nil, nil, 0, time.Time{}, 0
 }
 
 // restart asks the centre anew, after a wait.
 func (l *link) restart(reason string, wait time.Duration, now time.Time) {
-	l.down()
+	l.down(now)
 	l.round, l.endRnd = context.WithCancel(l.ctx)
 	l.phase, l.retryAt = probing, now.Add(wait)
 	l.u.metrics.restarts.WithLabelValues(reason).Inc()
@@ -122,6 +150,9 @@ func (l *link) backoff() time.Duration {
 
 // published takes in how a Publish ended.
 func (l *link) published(r result, now time.Time) {
+	if r.err != nil && r.f.round == l.round {
+		l.owed = max(0, l.owed-1)
+	}
 	live := r.f == l.probe
 	for _, f := range l.flights {
 		live = live || r.f == f
@@ -141,8 +172,28 @@ func (l *link) published(r result, now time.Time) {
 // step does what is due, and returns how long nothing else will be.
 func (l *link) step(now time.Time) time.Duration {
 	if l.phase == idle {
+		l.asked = false
 		return forever
 	}
+	wait := l.proceed(now)
+	if !l.asked || l.phase != sending {
+		return wait // a probe tells, too
+	}
+	if due := l.toldAt.Add(tellEvery).Sub(now); due > 0 {
+		return min(wait, due)
+	}
+	if now.Sub(l.toldAt) > l.u.opts.ResendAfter {
+		l.told = 0 // those are lost
+	}
+	f := l.empty()
+	l.ticket.end(l.ticket.pass(len(f.payload), now), false, now)
+	l.asked, l.told, l.toldAt = false, l.told+1, now
+	l.launch(f)
+	return wait
+}
+
+// proceed asks or sends.
+func (l *link) proceed(now time.Time) time.Duration {
 	if wait := l.retryAt.Sub(now); wait > 0 {
 		return wait
 	}
@@ -159,6 +210,7 @@ func (l *link) step(now time.Time) time.Duration {
 			return min(wait, l.fill(now))
 		}
 		wait := l.backoff()
+		l.owed = 0 // those are lost
 		l.u.log.Warn("no answer from the centre", "first", oldest.first, "wait", wait)
 		l.restart("timeout", wait, now)
 		return wait
@@ -166,39 +218,101 @@ func (l *link) step(now time.Time) time.Duration {
 	return l.fill(now)
 }
 
-// fill sends as much as the window takes.
+// fill sends as much as the window and the gate take.
 func (l *link) fill(now time.Time) time.Duration {
 	if l.phase == probing {
-		if l.probe == nil {
-			l.probe = l.newProbe()
-			l.launch(l.probe, now)
-		}
-		return forever
+		return l.ask(now)
 	}
-	for len(l.flights) < l.u.opts.Window && (l.bytes < min(l.budget, l.u.opts.MaxInFlightBytes) || len(l.flights) == 0) {
-		if l.held == nil {
-			f, err := l.load(l.sync.declaredTrim())
-			if err != nil {
-				return l.unreadable(err, now)
-			}
-			if f == nil {
-				l.refresh(now)
-				return forever
-			}
-			f.ready = l.reserve(len(f.payload), now)
-			l.held = f
-		}
-		if wait := l.held.ready.Sub(now); wait > 0 {
+	limit := l.u.opts.MaxInFlightBytes
+	if l.u.opts.Priority == 0 {
+		limit = min(limit, l.budget)
+	}
+	for len(l.flights) < l.u.opts.Window && (l.bytes < limit || len(l.flights) == 0) {
+		raw, wire, wait := l.gather(now)
+		if raw == 0 {
+			l.ticket.cancel(0, now) // others need not wait for this one
 			return wait
 		}
-		f := l.held
-		l.held = nil
+		if ok, wait := l.ticket.ask(wire, now); !ok {
+			return wait
+		}
+		f, err := l.load(raw)
+		if err != nil || f == nil {
+			l.ticket.cancel(wire, now)
+		}
+		if err != nil {
+			return l.unreadable(err, now)
+		}
+		if f == nil {
+			return forever
+		}
+		f.pass = l.ticket.begin(wire, len(f.payload), now)
 		l.flights = append(l.flights, f)
 		l.bytes += len(f.payload)
+		l.since, l.began = time.Time{}, now
 		l.next, l.sent = max(l.next, f.last+1), max(l.sent, f.last)
-		l.launch(f, now)
+		l.launch(f)
 	}
+	l.ticket.cancel(0, now)
 	return forever
+}
+
+// ask sends a probe, unless one is under way. Those of the data lanes wait for
+// their turn, so that on a slow link the events are asked for first.
+func (l *link) ask(now time.Time) time.Duration {
+	if l.probe != nil {
+		return forever
+	}
+	granted := 0
+	if l.u.opts.Priority > 0 {
+		ok, wait := l.ticket.ask(batchHead, now)
+		if !ok {
+			return wait
+		}
+		granted = batchHead
+	}
+	l.probe, l.asked = l.empty(), false
+	l.probe.pass = l.ticket.begin(granted, len(l.probe.payload), now)
+	l.launch(l.probe)
+	return forever
+}
+
+// gather returns how large the next batch should be, before compression and after
+// it. Where there is nothing to send, or it should wait for more, raw is 0.
+func (l *link) gather(now time.Time) (raw, wire int, wait time.Duration) {
+	_, _, last, _ := l.u.opts.Journal.Position()
+	if l.next > last {
+		l.since = time.Time{}
+		l.refresh(now)
+		return 0, 0, forever
+	}
+	o, n := &l.u.opts, last-l.next+1
+	own := 0
+	if o.Priority == 0 {
+		own = l.budget / 4
+	}
+	wire = l.u.gate.batchBytes(own)
+	raw = min(o.MaxBatchBytes, l.sizes.uncompressed(wire))
+	if n < uint64(o.MaxBatchEvents) && float64(n)*l.sizes.raw < float64(raw) {
+		// Together they compress far better, and share what each batch costs. So on
+		// a long way batches follow one another at a distance; the first one after
+		// some quiet goes at once.
+		if l.since.IsZero() {
+			l.since = now
+		}
+		due := later(l.since.Add(o.Linger), l.began.Add(l.u.gate.distance(l.latency)))
+		if wait := due.Sub(now); wait > 0 {
+			return 0, 0, wait
+		}
+	}
+	return raw, min(wire, int(float64(n)*l.sizes.wire)) + batchHead, 0
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (s *syncState) declaredTrim() uint64 {
@@ -206,21 +320,6 @@ func (s *syncState) declaredTrim() uint64 {
 		return s.declared
 	}
 	return 0
-}
-
-// reserve returns when n bytes may go under the rate limit.
-func (l *link) reserve(n int, now time.Time) time.Time {
-	lim := l.u.limiter
-	if lim == nil {
-		return now
-	}
-	var wait time.Duration
-	for n > 0 { // a batch may be larger than the limiter's burst
-		part := min(n, lim.Burst())
-		wait = lim.ReserveN(now, part).DelayFrom(now)
-		n -= part
-	}
-	return now.Add(wait)
 }
 
 // unreadable deals with a journal that cannot be read.
@@ -238,22 +337,22 @@ func (l *link) unreadable(err error, now time.Time) time.Duration {
 		return wait
 	}
 	l.u.metrics.lost.Add(float64(lost))
-	l.sync.snapshot = 0 // what is lost may be newer than it
-	if err := l.snapshot(lost); err != nil {
+	l.sync.resynced = 0 // what is lost may be newer than it
+	if err := l.resync(lost); err != nil {
 		l.sync.stale = true
-		l.u.log.Error("append snapshot", "err", err)
+		l.u.log.Error("bring the centre up to date", "err", err)
 	}
 	return wait
 }
 
-// refresh repeats a snapshot that events had overtaken, now that it is calm.
+// refresh repeats a resync that events had overtaken, now that it is calm.
 func (l *link) refresh(now time.Time) {
 	if !l.sync.stale || len(l.flights) > 0 {
 		return
 	}
-	l.sync.snapshot = 0
-	if err := l.snapshot(0); err != nil {
+	l.sync.resynced = 0
+	if err := l.resync(0); err != nil {
 		l.retryAt = now.Add(l.backoff())
-		l.u.log.Error("append snapshot", "err", err)
+		l.u.log.Error("bring the centre up to date", "err", err)
 	}
 }

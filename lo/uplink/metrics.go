@@ -8,19 +8,31 @@ type metrics struct {
 	batches, events     prometheus.Counter
 	rawBytes, wireBytes prometheus.Counter
 	acked, gaps, lost   prometheus.Counter
+	expired             prometheus.Counter
 	restarts            *prometheus.CounterVec
 	ackSeconds          prometheus.Histogram
+
+	reg prometheus.Registerer // nil: none
+	all []prometheus.Collector
 }
 
-func newMetrics(reg prometheus.Registerer, backlog func() float64) *metrics {
+// eventsLane is the label of the lane of the events.
+const eventsLane = "events"
+
+func newMetrics(reg prometheus.Registerer, lane string, backlog func() float64) *metrics {
 	const ns, sub = "colony", "uplink"
+	if lane == "" {
+		lane = eventsLane
+	}
+	labels := prometheus.Labels{"lane": lane}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help, ConstLabels: labels})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help})
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help, ConstLabels: labels})
 	}
 	m := &metrics{
+		reg:       reg,
 		connected: gauge("connected", "1 while the link to the CO's broker is up."),
 		inFlight:  gauge("in_flight_bytes", "Bytes of batches without an Ack."),
 		batches:   counter("batches_sent_total", "Batches sent, repeated ones and probes included."),
@@ -28,20 +40,48 @@ func newMetrics(reg prometheus.Registerer, backlog func() float64) *metrics {
 		rawBytes:  counter("event_bytes_total", "Bytes of events sent, before compression."),
 		wireBytes: counter("sent_bytes_total", "Bytes of payload sent."),
 		acked:     counter("events_acked_total", "Events that the CO has in its database."),
-		gaps:      counter("gaps_total", "Times that the CO had to be given a snapshot of the site."),
+		gaps:      counter("gaps_total", "Times that the CO had missed something, and was brought up to date."),
 		lost:      counter("events_lost_total", "Events that the CO will never see, as far as they can be counted."),
+		expired:   counter("events_expired_total", "Events that the CO has as expired: their time was up before they could be sent."),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: ns, Subsystem: sub, Name: "restarts_total",
-			Help: "Times that sending began again at the CO's position, by reason.",
+			Help: "Times that sending began again at the CO's position, by reason.", ConstLabels: labels,
 		}, []string{"reason"}),
 		ackSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: ns, Subsystem: sub, Name: "ack_seconds", Help: "Time from sending a batch to its Ack.",
+			Namespace: ns, Subsystem: sub, Name: "ack_seconds", Help: "Time from sending a batch to its Ack.", ConstLabels: labels,
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 14),
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.connected, m.inFlight, m.batches, m.events, m.rawBytes, m.wireBytes, m.acked, m.gaps, m.lost, m.restarts, m.ackSeconds,
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: "backlog_events", Help: "Events in the journal without an Ack."}, backlog))
+	m.all = []prometheus.Collector{
+		m.connected, m.inFlight, m.batches, m.events, m.rawBytes, m.wireBytes, m.acked, m.gaps, m.lost, m.expired, m.restarts, m.ackSeconds,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: sub, Name: "backlog_events", Help: "Events in the journal without an Ack.", ConstLabels: labels,
+		}, backlog),
 	}
 	return m
+}
+
+// register fails where another lane of this name is in the registry.
+func (m *metrics) register() error {
+	if m.reg == nil {
+		return nil
+	}
+	for i, c := range m.all {
+		if err := m.reg.Register(c); err != nil {
+			m.all = m.all[:i] // the others are not ours to take out
+			m.unregister()
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) unregister() {
+	if m.reg == nil {
+		return
+	}
+	for _, c := range m.all {
+		m.reg.Unregister(c)
+	}
+	m.all = nil
 }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -23,8 +22,6 @@ type Log interface {
 	// Bodies returns encoded events from the first after max(after, trimmed) on.
 	// An error of kind Internal says that the journal is damaged there.
 	Bodies(after uint64, maxRecords, maxBytes int) (first uint64, bodies [][]byte, err error)
-	// AppendState appends an event that supersedes the one of the same key.
-	AppendState(ctx context.Context, key string, body []byte) (seq uint64, err error)
 	// Wait returns nil when there is an event after a sequence.
 	Wait(ctx context.Context, after uint64) error
 	Trim(through uint64) error
@@ -32,12 +29,24 @@ type Log interface {
 	Renew(have uint64) error
 	// Salvage gives up what is damaged, and counts it.
 	Salvage() (lost uint64, err error)
+	// Backlog returns Last, Bytes, OldestMillis and Dropped, and the clock that
+	// stamps the records: it never goes backwards while there are any.
+	Backlog() (b protocol.Backlog, now time.Time)
 }
 
-// Options of an Uplink. Journal, Site, Publish and Snapshot must be given.
+// Options of an Uplink. Journal, Site, Publish and Resync must be given.
 type Options struct {
 	Journal Log
 	Site    protocol.SiteID
+
+	// Lane is empty for the events of the site, and protocol.DataLane for machine
+	// data: there, a message whose time is up is sent as an empty event.
+	Lane string
+	// Priority orders the lanes of one Gate: 0 goes first and is for the events;
+	// machine data is 1 (high), 2 (normal) or 3 (low).
+	Priority int
+	// Gate is shared by the lanes of one link. Nil: the lane has the link alone.
+	Gate *Gate
 
 	// Publish sends one message to the CO. It may return when the broker has
 	// acknowledged it (QoS 1) or when it is written (QoS 0); it is called
@@ -45,17 +54,29 @@ type Options struct {
 	// the calls. It ends with ctx.
 	Publish func(ctx context.Context, topic string, payload []byte) error
 
-	// Snapshot returns the whole current state of the site. It must show every
-	// event that was in the journal when it was called: so change the state before
-	// the Append, or hold over both a lock that Snapshot takes.
-	Snapshot func() protocol.Snapshot
+	// Resync appends to the journal what brings a centre up to date that has missed
+	// something, and returns the sequence of its last record. lost is how many
+	// events the centre will never see, as far as that is known. With an error of
+	// kind Conflict it is appended, but other events came in between: Resync is
+	// called again once the lane is calm. With one of kind Invalid nothing can be
+	// appended, and nothing is. See Snapshots.
+	Resync func(ctx context.Context, lost uint64) (last uint64, err error)
 
-	// Window is how many batches may be without an Ack. 0 means 8.
+	// MaxAge is how long an event of a data lane is of use. 0 means no end. The
+	// expiry of a message itself counts where it is shorter.
+	MaxAge time.Duration
+
+	// Window is how many batches may be without an Ack. 0 means 32.
 	Window int
 	// MaxBatchEvents and MaxBatchBytes (before compression) bound a batch; one
-	// event always fits. 0 means 2,048 events and 256 KiB.
+	// event always fits. 0 means 8,192 events and 256 KiB. On a slow link batches
+	// are smaller, so that what is urgent does not wait for one.
 	MaxBatchEvents int
 	MaxBatchBytes  int
+	// Linger is how long an event may wait for others, to fill a batch. 0: no wait.
+	Linger time.Duration
+	// Uncompressed sends batches as they are.
+	Uncompressed bool
 	// MaxInFlightBytes bounds the bytes without an Ack. 0 means 1 MiB. On a slow
 	// link the uplink stays far below by itself, see TargetLatency.
 	MaxInFlightBytes int
@@ -66,7 +87,7 @@ type Options struct {
 	// ResendAfter is how long a batch that the broker has taken may be without an
 	// Ack. 0 means 15 s.
 	ResendAfter time.Duration
-	// Rate limits the bytes per second of payload. 0 means no limit.
+	// Rate limits the bytes per second of payload where Gate is nil. 0 means no limit.
 	Rate int
 
 	Logger     *slog.Logger          // nil: none
@@ -84,8 +105,11 @@ func (o Options) Validate() error {
 	need(o.Journal != nil, "Journal is missing")
 	need(o.Site != "", "Site is missing")
 	need(o.Publish != nil, "Publish is missing")
-	need(o.Snapshot != nil, "Snapshot is missing")
+	need(o.Resync != nil, "Resync is missing")
 	need(o.Rate >= 0, "Rate is negative")
+	need(o.Rate == 0 || o.Gate == nil, "Rate is given beside Gate: give it to the Gate")
+	need(o.Priority >= 0 && o.Priority < priorities, "Priority is not within 0 to 3")
+	need((o.Lane == "") == (o.Priority == 0), "Priority 0 is for the lane of the events and for no other")
 	return errors.Join(faults...)
 }
 
@@ -95,8 +119,8 @@ func (o Options) withDefaults() Options {
 			*v = d
 		}
 	}
-	def(&o.Window, 8)
-	def(&o.MaxBatchEvents, 2048)
+	def(&o.Window, 32)
+	def(&o.MaxBatchEvents, 8192)
 	def(&o.MaxBatchBytes, 256<<10)
 	def(&o.MaxInFlightBytes, 1<<20)
 	if o.TargetLatency <= 0 {
@@ -108,7 +132,7 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Logger = o.Logger.With("component", "uplink", "site_id", string(o.Site))
+	o.Logger = o.Logger.With("component", "uplink", "site_id", string(o.Site), "lane", o.Lane)
 	return o
 }
 
@@ -121,7 +145,9 @@ type Status struct {
 	Sent          uint64 // highest sequence sent
 	InFlightBytes int
 	AckLatency    time.Duration // of the last batch; 0 before the first
-	Gaps          uint64        // times that the centre had to be given a snapshot
+	Gaps          uint64        // times that the centre had missed something, and was brought up to date
+	// Backlog is what the lane would tell the centre now.
+	Backlog protocol.Backlog
 }
 
 // Uplink sends one journal. Connected, Ack and Status may be called concurrently
@@ -130,9 +156,10 @@ type Uplink struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	limiter *rate.Limiter // nil: none
-	encoder *zstd.Encoder
-	grown   chan struct{}
+	gate    *Gate
+	grown   chan struct{} // holds a token while the journal may have grown
+	turn    chan struct{} // holds a token while it may be the lane's turn
+	expired atomic.Uint64 // events sent as expired that the centre has
 
 	mu     sync.Mutex
 	mail   mail
@@ -144,6 +171,7 @@ type Uplink struct {
 type mail struct {
 	up, changed bool
 	acks        []protocol.Ack
+	asked       bool // to tell of the backlog
 }
 
 // maxMail bounds the Acks that wait; older ones say less than newer ones.
@@ -155,17 +183,16 @@ func New(o Options) *Uplink {
 		panic(err)
 	}
 	o = o.withDefaults()
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(512<<10), zstd.WithEncoderLevel(zstd.SpeedDefault))
-	if err != nil {
-		panic(err) // the options are constants
+	if o.Gate == nil {
+		o.Gate = NewGate(GateOptions{Rate: o.Rate})
 	}
 	u := &Uplink{
-		opts: o, log: o.Logger, encoder: encoder,
-		grown: make(chan struct{}, 1), posted: make(chan struct{}, 1),
+		opts: o, log: o.Logger, gate: o.Gate,
+		grown: make(chan struct{}, 1), turn: make(chan struct{}, 1), posted: make(chan struct{}, 1),
 	}
-	u.metrics = newMetrics(o.Registerer, u.backlog)
-	if o.Rate > 0 {
-		u.limiter = rate.NewLimiter(rate.Limit(o.Rate), max(o.Rate/4, 1024))
+	u.metrics = newMetrics(o.Registerer, o.Lane, u.backlog)
+	if err := u.metrics.register(); err != nil {
+		u.log.Warn("metrics of the lane are not shown", "err", err)
 	}
 	return u
 }
@@ -181,8 +208,12 @@ func (u *Uplink) Connected(up bool) {
 	u.post(func(m *mail) { m.up, m.changed = up, true })
 }
 
-// Ack hands in what came on the site's ack topic.
+// Ack hands in what came on the site's ack topic for this lane.
 func (u *Uplink) Ack(a protocol.Ack) {
+	if a.Ask {
+		u.post(func(m *mail) { m.asked = true })
+		return
+	}
 	u.post(func(m *mail) {
 		if len(m.acks) == maxMail {
 			m.acks = append(m.acks[:0], m.acks[maxMail/2:]...)
@@ -204,8 +235,19 @@ func (u *Uplink) post(put func(*mail)) {
 // Status returns what the uplink knows now.
 func (u *Uplink) Status() Status {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.status
+	s := u.status
+	u.mu.Unlock()
+	s.Backlog, _ = u.tell(s.AckLatency)
+	return s
+}
+
+// tell returns what a batch says of the backlog, and the clock of the journal.
+func (u *Uplink) tell(latency time.Duration) (protocol.Backlog, time.Time) {
+	b, now := u.opts.Journal.Backlog()
+	b.Expired = u.expired.Load()
+	b.RTTMicros = uint64(latency.Microseconds())
+	b.BytesPerSecond = u.gate.bytesPerSecond(time.Now())
+	return b, now
 }
 
 // Run sends until ctx ends, and then returns nil. It returns an error where the
@@ -218,7 +260,10 @@ func (u *Uplink) Run(ctx context.Context) error {
 	closed := make(chan error, 1)
 	wg.Go(func() { u.watch(ctx, closed) })
 	l := newLink(ctx, u, &wg)
-	defer l.down()
+	defer func() {
+		l.down(time.Now())
+		l.ticket.leave(time.Now())
+	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -234,6 +279,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 			return err
 		case <-u.posted:
 		case <-u.grown:
+		case <-u.turn:
 		case r := <-l.results:
 			l.published(r, time.Now())
 		case <-timer.C:
@@ -265,7 +311,7 @@ func (u *Uplink) publishStatus(l *link) {
 	defer u.mu.Unlock()
 	u.status = Status{
 		Connected: l.phase != idle, Synced: l.phase == sending, Acked: l.acked, Sent: l.sent,
-		InFlightBytes: l.bytes, AckLatency: l.latency, Gaps: l.gaps,
+		InFlightBytes: l.bytes, AckLatency: l.latency, Gaps: l.sync.gaps,
 	}
 }
 
@@ -275,3 +321,7 @@ func btoi(b bool) int {
 	}
 	return 0
 }
+
+// Close takes the metrics out of the registry: for a lane that goes. Call it
+// after Run has returned, or instead of Run.
+func (u *Uplink) Close() { u.metrics.unregister() }

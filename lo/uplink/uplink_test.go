@@ -24,14 +24,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // site is an LO that counts: event n says n, and its state is the last n.
 type site struct {
-	t    *testing.T
-	dir  string
-	j    *journal.Journal
-	u    *Uplink
-	net  *network
-	c    *center
-	made counter // events appended, ever
-	opts Options
+	t       *testing.T
+	dir     string
+	j       *journal.Journal
+	u       *Uplink
+	net     *network
+	c       *center
+	made    counter // events appended, ever
+	opts    Options
+	journal journal.Options
 	// publish is the network's, unless something lies before it.
 	publish func(ctx context.Context, topic string, payload []byte) error
 
@@ -46,18 +47,18 @@ func (c *counter) now() int { return int(c.Load()) }
 func newSite(t *testing.T, seed uint64) *site {
 	c := &center{t: t, db: database{left: map[string]bool{}}}
 	net := &network{c: c, rng: rand.New(rand.NewPCG(seed, 3))}
-	return &site{t: t, dir: filepath.Join(t.TempDir(), "journal"), net: net, c: c, publish: net.publish}
+	return &site{t: t, dir: filepath.Join(t.TempDir(), "journal"), net: net, c: c, publish: net.publish, journal: journal.Options{SegmentBytes: 8 << 10}}
 }
 
 // start opens the journal and runs the uplink, connected.
 func (s *site) start() {
 	s.t.Helper()
-	j, err := journal.Open(s.dir, journal.Options{SegmentBytes: 8 << 10})
+	j, err := journal.Open(s.dir, s.journal)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	o := s.opts
-	o.Journal, o.Site, o.Publish, o.Snapshot = j, "plant", s.publish, s.snapshot
+	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot)
 	s.j, s.u = j, New(o)
 	s.net.mu.Lock()
 	s.net.up = s.u
@@ -535,7 +536,7 @@ func (l *slowLink) publish(ctx context.Context, topic string, payload []byte) er
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	err := Options{Rate: -1}.Validate()
-	for _, want := range []string{"Journal", "Site", "Publish", "Snapshot", "Rate"} {
+	for _, want := range []string{"Journal", "Site", "Publish", "Resync", "Rate"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

@@ -1,0 +1,156 @@
+// Command broker measures Colony's broker beside Mosquitto, each as a process of
+// its own, with clients in a third one, and prints a table in Markdown. It never
+// fails on a number.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A size says how much load each scenario puts on a broker.
+type size struct {
+	idle       int // connections
+	watch      time.Duration
+	publishers int
+	rate       int // messages per second of all publishers
+	steady     time.Duration
+	burst      int // messages of each publisher, as fast as they go
+	fanOut     int // subscribers
+	rounds     int
+	wills      int
+	retained   []int
+}
+
+var full = size{
+	idle: 10_000, watch: 30 * time.Second, publishers: 1000, rate: 10_000, steady: 10 * time.Second, burst: 200,
+	fanOut: 8000, rounds: 5, wills: 8000, retained: []int{10_000, 100_000},
+}
+
+var short = size{
+	idle: 500, watch: 3 * time.Second, publishers: 50, rate: 1000, steady: 2 * time.Second, burst: 100,
+	fanOut: 200, rounds: 2, wills: 200, retained: []int{2000},
+}
+
+func main() {
+	serve := flag.Bool("serve", false, "be the broker under test: used by the program itself")
+	quick := flag.Bool("short", false, "a few seconds with little load, to see that it runs")
+	only := flag.String("only", "", "run the scenarios whose name contains this")
+	flag.Parse()
+	if *serve {
+		if err := serveColony(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	load := full
+	if *quick {
+		load = short
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, load, *only, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run measures every broker and writes the table.
+func run(ctx context.Context, load size, only string, table, progress io.Writer) error {
+	t := &results{}
+	for _, s := range []server{{"Colony", startColony}, {"Mosquitto", startMosquitto(false)}, {"Mosquitto, tuned", startMosquitto(true)}} {
+		for _, sc := range scenarios(load) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !strings.Contains(sc.name, only) {
+				continue
+			}
+			begun := time.Now()
+			if err := measure(ctx, s, sc, t); err != nil {
+				return fmt.Errorf("%s, %s: %w", s.name, sc.name, err)
+			}
+			fmt.Fprintf(progress, "%s: %s (%s)\n", s.name, sc.name, time.Since(begun).Round(time.Millisecond))
+		}
+	}
+	fmt.Fprintf(table, "%d cores, %s, %s.\n\n%s", runtime.NumCPU(), runtime.Version(), mosquittoVersion(ctx), t.markdown())
+	return nil
+}
+
+// measure runs one scenario on a fresh broker.
+func measure(ctx context.Context, s server, sc scenario, t *results) error {
+	p, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	bound, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	return sc.run(bound, p, func(what string, value float64, unit string) { t.add(s.name, what, value, unit) })
+}
+
+// results are the numbers of each broker, in the order in which they came.
+type results struct {
+	brokers []string
+	rows    []string
+	cells   map[[2]string]string
+	values  map[[2]string]float64
+}
+
+func (r *results) add(broker, what string, value float64, unit string) {
+	if r.cells == nil {
+		r.cells, r.values = map[[2]string]string{}, map[[2]string]float64{}
+	}
+	if !slices.Contains(r.brokers, broker) {
+		r.brokers = append(r.brokers, broker)
+	}
+	if !slices.Contains(r.rows, what) {
+		r.rows = append(r.rows, what)
+	}
+	key := [2]string{broker, what}
+	r.values[key] = value
+	format := "%.3g %s"
+	if value >= 100 || value == float64(int(value)) {
+		format = "%.0f %s"
+	}
+	r.cells[key] = strings.TrimSpace(fmt.Sprintf(format, value, unit))
+}
+
+// markdown is a table with a column for each broker, and of the first one's
+// numbers divided by the others'.
+func (r *results) markdown() string {
+	var b strings.Builder
+	b.WriteString("| what |")
+	for _, name := range r.brokers {
+		b.WriteString(" " + name + " |")
+	}
+	for _, name := range r.brokers[1:] {
+		fmt.Fprintf(&b, " %s : %s |", r.brokers[0], name)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", 2*len(r.brokers)-1) + "\n")
+	for _, row := range r.rows {
+		b.WriteString("| " + row + " |")
+		for _, name := range r.brokers {
+			b.WriteString(" " + r.cells[[2]string{name, row}] + " |")
+		}
+		first := r.values[[2]string{r.brokers[0], row}]
+		for _, name := range r.brokers[1:] {
+			if v := r.values[[2]string{name, row}]; v > 0 && first > 0 {
+				fmt.Fprintf(&b, " %.2f |", first/v)
+			} else {
+				b.WriteString(" – |")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

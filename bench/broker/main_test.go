@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The program is built and run with a little load: Colony's broker must lose
+// nothing in any scenario, and Mosquitto must be measured beside it.
+func TestShortRun(t *testing.T) {
+	t.Parallel()
+	program := t.TempDir() + "/bench"
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-short", "-only", "QoS 1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range bytes.Lines(out) {
+		cells := strings.Split(string(line), "|")
+		if len(cells) < 4 || !strings.Contains(cells[1], ": lost") {
+			continue
+		}
+		rows++
+		if strings.TrimSpace(cells[2]) != "0 %" {
+			t.Errorf("Colony lost messages: %s", line)
+		}
+	}
+	if rows != 2 {
+		t.Errorf("%d rows tell of losses, want 2:\n%s", rows, out)
+	}
+}
+
+func TestPackets(t *testing.T) {
+	t.Parallel()
+	long := message("t", make([]byte, 200), 1, 0x1234, true)
+	if diff := cmp.Diff([]byte{0x33, 0xcd, 0x01, 0, 1, 't', 0x12, 0x34}, long[:8]); diff != "" || len(long) != 208 {
+		t.Errorf("length %d, head (-want +got):\n%s", len(long), diff)
+	}
+	if diff := cmp.Diff([]byte{0x30, 4, 0, 1, 't', 'x'}, message("t", []byte("x"), 0, 0, false)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	t.Parallel()
+	var r results
+	r.add("A", "speed", 300, "/s")
+	r.add("B", "speed", 200, "/s")
+	r.add("A", "lost", 0, "%")
+	r.add("B", "lost", 0.25, "%")
+	want := "| what | A | B | A : B |\n|---|---|---|---|\n| speed | 300 /s | 200 /s | 1.50 |\n| lost | 0 % | 0.25 % | – |\n"
+	if diff := cmp.Diff(want, r.markdown()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

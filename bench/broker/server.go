@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
+)
+
+// A server is a broker that can be measured.
+type server struct {
+	name  string
+	start func(ctx context.Context) (*process, error)
+}
+
+// A process is a running broker.
+type process struct {
+	addr string
+	cmd  *exec.Cmd
+	dir  string // removed at the end, or ""
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Kill() // it keeps nothing
+	_ = p.cmd.Wait()         // says that it was killed
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir) // a temporary directory
+	}
+}
+
+// everybody may do everything: Mosquitto has no access control in this
+// comparison either.
+type everybody struct{}
+
+func (everybody) Connect(i access.ConnectInfo) (access.Identity, error) {
+	return access.Identity{Name: i.ClientID}, nil
+}
+func (everybody) MayPublish(access.Identity, string) bool   { return true }
+func (everybody) MaySubscribe(access.Identity, string) bool { return true }
+
+// serveColony is the process under test. It writes its address to out, and runs
+// until in ends.
+func serveColony(in io.Reader, out io.Writer) error {
+	ctx := context.Background()
+	b, err := broker.New(broker.Options{
+		Name: "bench", Access: everybody{}, Logger: slog.New(slog.DiscardHandler),
+		Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: "127.0.0.1:0"}},
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, b.Addr("main")); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, in)
+	return errors.Join(err, b.Stop(ctx))
+}
+
+func startColony(ctx context.Context) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, "-serve")
+	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // held open as long as it shall run
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start broker: %w", err)
+	}
+	p := &process{cmd: cmd}
+	if p.addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		p.stop()
+		return nil, fmt.Errorf("read the broker's address: %w", err)
+	}
+	p.addr = strings.TrimSpace(p.addr)
+	return p, nil
+}
+
+const mosquitto = "mosquitto"
+
+// startMosquitto starts it with its defaults, or with queues that have no bound.
+func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
+	return func(ctx context.Context) (*process, error) {
+		path, err := exec.LookPath(mosquitto)
+		if err != nil {
+			if path, err = exec.LookPath("/usr/sbin/" + mosquitto); err != nil {
+				return nil, errors.New("mosquitto is not installed: run scripts/setup --with-test-peers as root")
+			}
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		p := &process{addr: l.Addr().String()}
+		_, port, _ := net.SplitHostPort(p.addr)
+		if err := l.Close(); err != nil {
+			return nil, err
+		}
+		if p.dir, err = os.MkdirTemp("", "bench-broker"); err != nil {
+			return nil, err
+		}
+		conf := "listener " + port + " 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\nuser root\n"
+		if tuned {
+			conf += "max_queued_messages 0\nmax_queued_bytes 0\nset_tcp_nodelay true\n"
+		}
+		file := filepath.Join(p.dir, "mosquitto.conf")
+		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+			return nil, err
+		}
+		p.cmd = exec.CommandContext(ctx, path, "-c", file)
+		p.cmd.Stderr = os.Stderr
+		if err := p.cmd.Start(); err != nil {
+			return nil, fmt.Errorf("start mosquitto: %w", err)
+		}
+		if err := reachable(ctx, p.addr); err != nil {
+			p.stop()
+			return nil, err
+		}
+		return p, nil
+	}
+}
+
+// reachable waits until a connection succeeds.
+func reachable(ctx context.Context, addr string) error {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	late := time.After(10 * time.Second)
+	for {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			return fmt.Errorf("%s does not listen", addr)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func mosquittoVersion(ctx context.Context) string {
+	out, _ := exec.CommandContext(ctx, "/usr/sbin/"+mosquitto, "-h").Output() // it ends with status 3
+	first, _, _ := strings.Cut(string(out), "\n")
+	return first
+}
+
+// resident is the resident memory of the process in bytes.
+func (p *process) resident() (float64, error) {
+	f, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(f))[1])
+	return float64(pages * os.Getpagesize()), err
+}
+
+// cpu is the processor time that the process has used. It counts in steps of 10 ms.
+func (p *process) cpu() (time.Duration, error) {
+	f, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(f[strings.LastIndexByte(string(f), ')')+1:]))
+	user, err := strconv.Atoi(fields[11])
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond, err
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a process may take to end when it is asked.
+const stopTimeout = 10 * time.Second
+
+// A process is a program that is started, killed and started again. What it used
+// is summed up over its lives. It is used by one goroutine.
+type process struct {
+	name string
+	args []string
+	log  string // where its output goes
+	// ready returns nil once the process serves.
+	ready func(ctx context.Context) error
+
+	cmd   *exec.Cmd // nil while it does not run
+	ended chan struct{}
+	used  usage
+}
+
+// A usage is what a process took of the machine.
+type usage struct {
+	cpu     time.Duration
+	rss     int64 // bytes, at the most
+	written int64 // bytes that went to disks, of which a tmpfs is none
+}
+
+// plus adds what another process took; their memory is held at the same time.
+func (u usage) plus(v usage) usage {
+	return usage{u.cpu + v.cpu, u.rss + v.rss, u.written + v.written}
+}
+
+// start runs the program and waits until it is ready.
+func (p *process) start(ctx context.Context) error {
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	defer out.Close()
+	cmd := exec.Command(p.args[0], p.args[1:]...)
+	cmd.Stdout, cmd.Stderr = out, out
+	// A process group of its own, so that Ctrl-C reaches the bench alone; and an end
+	// with it, however that comes.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.cmd, p.ended = cmd, make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in its state
+		close(p.ended)
+	}()
+	if err := p.awaitReady(ctx); err != nil {
+		return fmt.Errorf("start %s: %w; its last words:\n%s", p.name, err, tail(p.log))
+	}
+	return nil
+}
+
+func (p *process) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := p.ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("it ended: %s", p.cmd.ProcessState)
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// end stops the process by a signal and adds up what it used. One that does not
+// run is left alone.
+func (p *process) end(sig syscall.Signal) {
+	if p.cmd == nil {
+		return
+	}
+	pid := p.cmd.Process.Pid
+	p.used.written += procValue(pid, "io", "write_bytes:", 1)
+	// Not what wait tells: that counts this program before it became the other.
+	p.used.rss = max(p.used.rss, procValue(pid, "status", "VmHWM:", 1<<10))
+	_ = p.cmd.Process.Signal(sig) // it may have ended by itself
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+	state := p.cmd.ProcessState
+	p.used.cpu += state.UserTime() + state.SystemTime()
+	p.cmd = nil
+}
+
+// procValue reads a number from a file of a process in /proc; 0 where it has ended.
+func procValue(pid int, file, name string, unit int64) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
+			n, _ := strconv.ParseInt(f[1], 10, 64) // the kernel writes numbers
+			return n * unit
+		}
+	}
+	return 0
+}
+
+// serverCPU returns what a server and its children used so far. Those that have
+// ended are in its own sum.
+func serverCPU(pid int) time.Duration {
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
+	sum := func(pid, fields int) (total int64) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0
+		}
+		_, rest, _ := strings.Cut(string(b), ") ")
+		f := strings.Fields(rest)
+		for i := 11; i < 11+fields && i < len(f); i++ { // utime, stime, cutime, cstime
+			n, _ := strconv.ParseInt(f[i], 10, 64)
+			total += n
+		}
+		return total
+	}
+	total := sum(pid, 4)
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, child := range strings.Fields(string(b)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			total += sum(n, 2)
+		}
+	}
+	return time.Duration(total) * tick
+}
+
+// listens returns a check that something accepts connections at addr.
+func listens(addr string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// freeAddr returns an address on which nobody listens at the moment. It is below the
+// ports that Linux gives to outgoing connections, one of which might else have it by
+// the time a killed process starts again.
+func freeAddr() (string, error) {
+	var l net.Listener
+	err := errors.New("no port tried")
+	for range 50 {
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))); err == nil {
+			return l.Addr().String(), l.Close()
+		}
+	}
+	return "", fmt.Errorf("find a free port: %w", err)
+}
+
+// tail returns the last lines of a file.
+func tail(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	var lines []string
+	for s := bufio.NewScanner(f); s.Scan(); {
+		lines = append(lines, s.Text())
+		if len(lines) > 10 {
+			lines = lines[1:]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// bytesIn is the size of all files below dir.
+func bytesIn(dir string) (total int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // a file that went meanwhile
+		}
+		if fi, err := d.Info(); err == nil && fi.Mode().IsRegular() {
+			total += fi.Size()
+		}
+		return nil
+	})
+	return total
+}

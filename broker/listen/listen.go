@@ -1,0 +1,90 @@
+// Package listen opens the sockets of a broker, so that neither what a killed process
+// left behind nor a lack of file descriptors keeps clients out.
+package listen
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Options configure a Listener.
+type Options struct {
+	// PerSecond is how many connections are accepted per second; those above it wait
+	// in the system's queue. 0: no limit.
+	PerSecond float64
+	// Failed is required. It is told of an accept that failed, such as for want of file descriptors,
+	// and when it is tried again.
+	Failed func(err error, retry time.Duration)
+}
+
+// A Listener is a net.Listener that outlives a lack of file descriptors: it waits
+// and tries again.
+type Listener struct {
+	net.Listener
+	ctx   context.Context
+	limit *rate.Limiter // nil: none
+	o     Options
+}
+
+// Open listens on a network, tcp or unix, and an address. ctx ends Accept, not
+// only Open. A Unix socket that nobody serves any more is replaced.
+func Open(ctx context.Context, network, address string, o Options) (*Listener, error) {
+	if network == "unix" {
+		clearSocket(ctx, address)
+	}
+	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
+	// and an idle site may have asked for one of many minutes.
+	raw, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return patient(ctx, raw, o), nil
+}
+
+func patient(ctx context.Context, raw net.Listener, o Options) *Listener {
+	l := &Listener{Listener: raw, ctx: ctx, o: o}
+	if o.PerSecond > 0 {
+		l.limit = rate.NewLimiter(rate.Limit(o.PerSecond), max(1, int(o.PerSecond)))
+	}
+	return l
+}
+
+// Accept returns the next connection; it fails only when the listener is closed
+// or the context of Open has ended.
+func (l *Listener) Accept() (net.Conn, error) {
+	if l.limit != nil {
+		if err := l.limit.Wait(l.ctx); err != nil {
+			return nil, net.ErrClosed
+		}
+	}
+	wait := 5 * time.Millisecond
+	for {
+		c, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
+			return c, err
+		}
+		l.o.Failed(err, wait)
+		select {
+		case <-time.After(wait):
+		case <-l.ctx.Done():
+			return nil, net.ErrClosed
+		}
+		wait = min(2*wait, 500*time.Millisecond)
+	}
+}
+
+// clearSocket removes a Unix socket that a killed process left behind.
+func clearSocket(ctx context.Context, path string) {
+	if c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path); err == nil {
+		_ = c.Close() // somebody serves it: Listen will say so
+		return
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		_ = os.Remove(path) // Listen says what is wrong if this failed
+	}
+}

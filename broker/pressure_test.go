@@ -1,0 +1,199 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/colonyfleet/colony/broker"
+)
+
+// ackLate reads n messages of QoS 1 and acknowledges each when the next ten have
+// come, or at the end. It returns their payloads' count by topic.
+func ackLate(t *testing.T, r *raw, n int) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	var unacked []uint16
+	for range n {
+		p := r.want(packets.Publish)
+		got[p.TopicName]++
+		unacked = append(unacked, p.PacketID)
+		if len(unacked) == 10 || len(got) == n {
+			for _, id := range unacked {
+				r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, PacketID: id})
+			}
+			unacked = nil
+		}
+	}
+	return got
+}
+
+// Publishers are slowed to the speed of a subscriber that acknowledges in time: it
+// loses nothing and stays connected, however small the limits are.
+func TestPublishersAreSlowed(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 16 << 10}))
+	r := guest(t, b, "sub")
+	r.subscribe("t/#", 1)
+	const publishers, each = 8, 1000
+	done := make(chan error, publishers)
+	for p := range publishers {
+		go func() {
+			for range each {
+				if err := b.Publish(t.Context(), broker.Message{Topic: fmt.Sprint("t/", p), Payload: make([]byte, 200), QoS: 1}); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for topic, n := range ackLate(t, r, publishers*each) {
+		if n != each {
+			t.Errorf("%d of %d on %s", n, each, topic)
+		}
+	}
+	for range publishers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if d := metric(t, reg, "dropped_total"); d != 0 {
+		t.Errorf("%v dropped, want none", d)
+	}
+}
+
+// [MQTT-3.8.4-4]: the replay of retained messages goes at the speed of the client.
+func TestReplayHasFlowControl(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 16 << 10}))
+	const n = 20_000
+	for i := range n {
+		put(t, b, broker.Message{Topic: fmt.Sprint("r/", i), Payload: make([]byte, 200), Retain: true, QoS: 1})
+	}
+	r := guest(t, b, "sub")
+	r.subscribe("r/#", 1)
+	if got := ackLate(t, r, n); len(got) != n {
+		t.Errorf("%d of %d topics came", len(got), n)
+	}
+	if d := metric(t, reg, "dropped_total"); d != 0 {
+		t.Errorf("%v dropped, want none", d)
+	}
+	// Who leaves in the middle of it takes the replay along.
+	r = guest(t, b, "gone")
+	r.subscribe("r/#", 1)
+	r.want(packets.Publish)
+	_ = r.conn.Close()
+	deadline := time.After(patience)
+	for metric(t, reg, "inflight_messages") > 0 || metric(t, reg, "clients_connected") > 1 {
+		select {
+		case <-deadline:
+			t.Fatal("the messages under way to a client that is gone are still counted")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// A message that changes while it is replayed ends as its newest self at the
+// subscriber, deletions included.
+func TestReplayAndChange(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, nil)
+	const topics, rounds = 50, 40
+	for round := range rounds {
+		for i := range topics {
+			put(t, b, broker.Message{Topic: fmt.Sprint("r/", i), Payload: []byte("old"), Retain: true, QoS: 1})
+		}
+		changed := make(chan struct{})
+		go func() {
+			defer close(changed)
+			for i := range topics {
+				m := broker.Message{Topic: fmt.Sprint("r/", i), Payload: []byte("new"), Retain: true, QoS: 1}
+				if i%2 == 0 {
+					m.Payload = nil
+				}
+				_ = b.Publish(t.Context(), m)
+			}
+		}()
+		r := guest(t, b, fmt.Sprint("c", round))
+		r.subscribe("r/#", 0)
+		<-changed
+		put(t, b, broker.Message{Topic: "r/end", Payload: []byte("x")})
+		r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Pingreq}})
+		// An old self may come, but not as the last: then nothing follows, and next fails.
+		last := map[string]string{}
+		for ended, ponged := false, false; !ended || !ponged || has(last, "old"); {
+			p, err := r.next()
+			if err != nil {
+				t.Fatalf("round %d: %v, and an old self was the last of its topic: %v", round, err, has(last, "old"))
+			}
+			ponged = ponged || p.FixedHeader.Type == packets.Pingresp
+			ended = ended || p.TopicName == "r/end"
+			last[p.TopicName] = string(p.Payload)
+		}
+		_ = r.conn.Close()
+	}
+}
+
+func has(m map[string]string, value string) bool {
+	for _, v := range m {
+		if v == value {
+			return true
+		}
+	}
+	return false
+}
+
+// A list of messages waits for a subscriber that takes them slowly for half a second
+// in all: who publishes it holds a transaction meanwhile.
+func TestListsDoNotWaitLong(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 1 << 20}))
+	slow, quick := guest(t, b, "slow"), guest(t, b, "quick")
+	slow.subscribe("t", 1)
+	quick.subscribe("t", 0)
+	list := make([]broker.Message, 2000)
+	for i := range list {
+		list[i] = broker.Message{Topic: "t", Payload: fmt.Append(nil, i), QoS: 1}
+	}
+	list[1000].Topic = "no/#"
+	ended := make(chan struct{})
+	go func() { // one message in 20 ms, as long as it is let
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			p, err := slow.within(5 * time.Second)
+			if err != nil || p.FixedHeader.Type != packets.Publish {
+				return
+			}
+			<-tick.C
+			if _, err := slow.conn.Write([]byte{packets.Puback << 4, 2, byte(p.PacketID >> 8), byte(p.PacketID)}); err != nil {
+				return
+			}
+		}
+	}()
+	var refused []int
+	done := make(chan error, 1)
+	began := time.Now()
+	var took time.Duration
+	go func() {
+		err := b.PublishAll(t.Context(), list, func(i int, _ error) { refused = append(refused, i) })
+		took = time.Since(began)
+		done <- err
+	}()
+	for i := range list {
+		if i == 1000 {
+			continue
+		}
+		if p := quick.want(packets.Publish); string(p.Payload) != fmt.Sprint(i) {
+			t.Fatalf("message %s, want %d", p.Payload, i)
+		}
+	}
+	if err := <-done; err != nil || took > 2*time.Second || len(refused) != 1 || refused[0] != 1000 {
+		t.Errorf("took %s, refused %v: %v", took, refused, err)
+	}
+	<-ended
+}

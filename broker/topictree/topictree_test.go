@@ -1,0 +1,144 @@
+package topictree
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/broker/filter"
+)
+
+// The tree is held against MQTT's rule on random subscriptions, made and removed,
+// and random topics; at the end nothing is left in it.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(5, 6))
+	words := []string{"a", "b", "", "$x", "+", "#"}
+	random := func(from int) string {
+		var levels []string
+		for n := 1 + rnd.IntN(4); len(levels) < n; {
+			w := words[rnd.IntN(from)]
+			levels = append(levels, w)
+			if w == "#" {
+				break
+			}
+		}
+		return strings.Join(levels, "/")
+	}
+	var tr Tree[string]
+	clients := make([]string, 8)
+	held := map[string]map[string]Options{}
+	for i := range clients {
+		clients[i] = string(rune('a' + i))
+		held[clients[i]] = map[string]Options{}
+	}
+	hits := 0
+	for range 3000 {
+		s, to := clients[rnd.IntN(len(clients))], random(6)
+		if to == "" {
+			continue
+		}
+		if rnd.IntN(4) == 0 {
+			to = filter.SharePrefix + string(rune('g'+rnd.IntN(2))) + "/" + to
+		}
+		if rnd.IntN(3) == 0 {
+			tr.Remove(s, to) // held or not
+			delete(held[s], to)
+		} else {
+			sub := Options{QoS: byte(rnd.IntN(3)), Identifier: rnd.IntN(4), NoLocal: rnd.IntN(9) == 0}
+			tr.Add(s, to, sub)
+			held[s][to] = sub
+		}
+		topic := random(4)
+		if topic == "" {
+			continue
+		}
+		want, got := expect(held, topic), actual(tr.Find(topic))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%q (-want +got):\n%s", topic, diff)
+		}
+		hits += len(got)
+	}
+	if hits < 2000 {
+		t.Errorf("only %d matches: the test shows nothing", hits)
+	}
+	for s, filters := range held {
+		for from := range filters {
+			tr.Remove(s, from)
+		}
+	}
+	if len(tr.root.next) != 0 {
+		t.Errorf("levels are left: %v", tr.root.next)
+	}
+}
+
+// A share is what one client, or one group, gets of a message.
+type share struct {
+	QoS     byte
+	NoLocal bool
+	IDs     []int
+	Members []string // of a group
+}
+
+func expect(held map[string]map[string]Options, topic string) map[string]share {
+	want := map[string]share{}
+	for s, filters := range held {
+		for to, sub := range filters {
+			group, plain := filter.Split(to)
+			if !filter.Matches(plain, topic) {
+				continue
+			}
+			if group != "" {
+				key := to
+				sh := want[key]
+				sh.Members = append(sh.Members, s)
+				slices.Sort(sh.Members)
+				want[key] = sh
+				continue
+			}
+			sh := want[s]
+			sh.QoS, sh.NoLocal = max(sh.QoS, sub.QoS), sh.NoLocal || sub.NoLocal
+			if sub.Identifier > 0 && !slices.Contains(sh.IDs, sub.Identifier) {
+				sh.IDs = append(sh.IDs, sub.Identifier)
+				slices.Sort(sh.IDs)
+			}
+			want[s] = sh
+		}
+	}
+	return byMembers(want)
+}
+
+func actual(found Found[string]) map[string]share {
+	got := map[string]share{}
+	for _, m := range found.Plain {
+		got[m.To] = share{QoS: m.QoS, NoLocal: m.NoLocal, IDs: m.Identifiers()}
+	}
+	for i, group := range found.Shared {
+		sh := share{}
+		for _, m := range group {
+			sh.Members = append(sh.Members, m.To)
+		}
+		slices.Sort(sh.Members)
+		got[filter.SharePrefix+string(rune('0'+i))] = sh
+	}
+	return byMembers(got)
+}
+
+// byMembers names groups by their members, as the tree does not tell their names.
+func byMembers(in map[string]share) map[string]share {
+	out := map[string]share{}
+	for key, sh := range in {
+		if strings.HasPrefix(key, filter.SharePrefix) {
+			for key = "group " + strings.Join(sh.Members, ""); ; key += "'" {
+				if _, taken := out[key]; !taken {
+					break
+				}
+			}
+		}
+		out[key] = sh
+	}
+	return out
+}

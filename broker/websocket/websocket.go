@@ -1,0 +1,152 @@
+// Package websocket is MQTT's transport over WebSocket, as a net.Listener.
+// [MQTT-6.0.0-1]
+package websocket
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ws "github.com/gorilla/websocket"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Listener is a net.Listener of the WebSocket connections that an HTTP
+// server upgrades, on any path.
+type Listener struct {
+	net.Listener
+	server   *http.Server
+	upgrader ws.Upgrader
+	maxBytes int64
+	conns    chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
+	wg       sync.WaitGroup
+}
+
+// Listen serves the requests that come in on l. A connection has timeout for its
+// upgrade; a message of more than maxBytes ends it. Close ends both listeners.
+func Listen(l net.Listener, timeout time.Duration, maxBytes int64) *Listener {
+	w := &Listener{
+		Listener: l,
+		upgrader: ws.Upgrader{ // the default check keeps pages of other origins out
+			HandshakeTimeout: timeout,
+			ReadBufferSize:   2 << 10, WriteBufferSize: 2 << 10,
+			WriteBufferPool: &sync.Pool{},
+			Subprotocols:    []string{"mqtt"}, // [MQTT-6.0.0-4]
+		},
+		maxBytes: maxBytes,
+		conns:    make(chan net.Conn),
+		closed:   make(chan struct{}),
+	}
+	w.server = &http.Server{
+		Handler: w, ReadHeaderTimeout: timeout, IdleTimeout: timeout, MaxHeaderBytes: 16 << 10,
+	}
+	w.wg.Go(func() {
+		_ = w.server.Serve(l) // ends with Close, or with an error of Accept, which only Close makes
+		w.shut()
+	})
+	return w
+}
+
+// ServeHTTP upgrades a request and hands the connection to Accept.
+func (w *Listener) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	conn, err := w.upgrader.Upgrade(rw, r, nil)
+	if err != nil {
+		return // the upgrader has answered
+	}
+	conn.SetReadLimit(w.maxBytes + 5)
+	select {
+	case w.conns <- &webConn{Conn: conn}:
+	case <-w.closed:
+		_ = conn.Close() // never used
+	}
+}
+
+// Accept returns the next upgraded connection.
+func (w *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.conns:
+		return c, nil
+	case <-w.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (w *Listener) shut() { w.once.Do(func() { close(w.closed) }) }
+
+// Close ends Accept, and connections that are not upgraded yet.
+func (w *Listener) Close() error {
+	w.shut()
+	err := w.server.Close()
+	w.wg.Wait()
+	return err
+}
+
+// linger is how long the last words may take.
+const linger = time.Second
+
+// A webConn makes a byte stream of a WebSocket's binary messages. One goroutine
+// may read while another writes.
+type webConn struct {
+	*ws.Conn
+	r        io.Reader // the rest of the message being read, or nil
+	deadline atomic.Pointer[time.Time]
+}
+
+// Read reads on, over the borders of messages. [MQTT-6.0.0-2]
+func (w *webConn) Read(p []byte) (int, error) {
+	for {
+		if w.r == nil {
+			kind, r, err := w.NextReader()
+			if err != nil {
+				return 0, err
+			}
+			if kind != ws.BinaryMessage { // [MQTT-6.0.0-1]
+				return 0, protocol.Errorf(protocol.Invalid, "WebSocket text message: MQTT wants binary ones")
+			}
+			w.r = r
+		}
+		n, err := w.r.Read(p)
+		if errors.Is(err, io.EOF) {
+			w.r, err = nil, nil
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// Write sends p as one binary message.
+func (w *webConn) Write(p []byte) (int, error) {
+	if d := w.deadline.Load(); d != nil {
+		_ = w.Conn.SetWriteDeadline(*d) // never fails
+	}
+	if err := w.WriteMessage(ws.BinaryMessage, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// CloseWrite tells the peer that no more comes.
+func (w *webConn) CloseWrite() error {
+	bye := ws.FormatCloseMessage(ws.CloseNormalClosure, "")
+	return w.WriteControl(ws.CloseMessage, bye, time.Now().Add(linger))
+}
+
+// SetWriteDeadline bounds the write that runs, and those to come. Unlike the
+// method of the WebSocket it may be called during a write.
+func (w *webConn) SetWriteDeadline(t time.Time) error {
+	w.deadline.Store(&t)
+	return w.NetConn().SetWriteDeadline(t)
+}
+
+// SetDeadline sets both deadlines.
+func (w *webConn) SetDeadline(t time.Time) error {
+	return errors.Join(w.SetReadDeadline(t), w.SetWriteDeadline(t))
+}

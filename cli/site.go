@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+)
+
+// siteAnswer is a site with its link, for machines.
+type siteAnswer struct {
+	fleet.Site
+	Link api.Link `json:"link"`
+}
+
+func (a *app) siteShow() *cobra.Command {
+	var cached bool
+	cmd := &cobra.Command{
+		Use: "show SITE", Short: "Show one site, its link and its queues", Args: cobra.ExactArgs(1),
+		Long: `Show one site, and the queues at both ends of its link: how many records are
+still to come, how old the oldest is, how much is on disk, what was dropped under
+a bound or expired, and the round trip and rate of the link as the site measured
+them.
+
+A site that is online is asked for figures of this moment; that takes up to 5 s.
+A site that is offline cannot be asked: the figures are those that it told last,
+and TOLD says when that was. More may be queued there by now.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s siteAnswer
+			path := "/sites/" + url.PathEscape(args[0])
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, path, nil, &s.Site); err != nil {
+				return err
+			}
+			query := "/link?refresh=" + strconv.FormatBool(!cached && s.Online)
+			if _, err := a.client().call(cmd.Context(), http.MethodGet, path+query, nil, &s.Link); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(s); done {
+				return err
+			}
+			return a.showSite(s)
+		},
+	}
+	cmd.Flags().BoolVar(&cached, "cached", false, "do not ask the site, show what it told last")
+	return cmd
+}
+
+func (a *app) showSite(s siteAnswer) error {
+	err := a.view().fields("Site", string(s.ID), "State", onOff(s.Online), "Since", age(s.OnlineSince), "Version", s.Version,
+		"Nodes", fmt.Sprintf("%d, %d online", s.Nodes, s.NodesOnline), "Deployments", strconv.Itoa(s.Deployments),
+		"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
+		"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
+		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "\nQueues at the site (%s)\n", howFresh(s.Link))
+	var rows [][]string
+	for _, q := range s.Link.Up {
+		told := "never"
+		if q.Told != nil {
+			told = age(q.Told) + " ago"
+		}
+		rows = append(rows, []string{
+			queueName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
+			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), told,
+		})
+	}
+	if err := a.view().table("QUEUE QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE TOLD", rows); err != nil || len(s.Link.Down) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.out, "\nQueues for the site, at the CO")
+	rows = nil
+	for _, q := range s.Link.Down {
+		rows = append(rows, []string{
+			queueName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
+		})
+	}
+	return a.view().table("QUEUE QUEUED OLDEST BYTES DROPPED", rows)
+}
+
+// howFresh says what the figures of a link are worth.
+func howFresh(l api.Link) string {
+	switch {
+	case !l.Online:
+		return "the site is offline: as it told last; more may be queued by now"
+	case l.Refreshed == nil:
+		return "as it told last"
+	case *l.Refreshed:
+		return "as of now"
+	default:
+		return "the site did not answer for all of them within 5 s: as it told last"
+	}
+}
+
+func queueName(q api.Queue) string {
+	switch {
+	case q.Rule == "":
+		return "events"
+	case q.Gone:
+		return "data/" + q.Rule + " (no rule)"
+	default:
+		return "data/" + q.Rule
+	}
+}
+
+func oldest(q api.Queue) string {
+	if q.Queued == 0 || q.OldestSeconds == 0 {
+		return ""
+	}
+	since := time.Now().Add(-time.Duration(q.OldestSeconds * float64(time.Second)))
+	return age(&since)
+}
+
+func rtt(q api.Queue) string {
+	if q.RTTSeconds == 0 {
+		return ""
+	}
+	d := time.Duration(q.RTTSeconds * float64(time.Second))
+	if d < 10*time.Millisecond {
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+func rate(q api.Queue) string {
+	if q.BytesPerSecond == 0 {
+		return ""
+	}
+	return strings.ReplaceAll(size(q.BytesPerSecond), " ", "") + "/s"
+}
+
+func (a *app) siteData() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "data", Short: "Show and change the rules of a site's machine data",
+		Long: `Show and change the rules that say what becomes of a site's machine data. They
+are the file sites/SITE/site.yaml of the deployments repo; each change is a commit.`,
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "get SITE", Short: "Show the rules of a site", Args: cobra.ExactArgs(1),
+		Long: `Show the rules of a site: its file as it is, or, with -o json or -o yaml, the
+rules that hold. A file that is not valid is shown with what is wrong; the last good
+rules hold then.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rules, _, err := a.rules(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if done, err := a.view().machine(rules); done {
+				return err
+			}
+			if rules.Commit == "" {
+				fmt.Fprintf(a.err, "site %s has no data rules; colony site data edit %s begins some\n", rules.Site, rules.Site)
+				return nil
+			}
+			if rules.Problem != "" {
+				fmt.Fprintf(a.err, "this file is not valid, so the last good rules hold:\n  %s\n", strings.ReplaceAll(rules.Problem, "\n", "\n  "))
+			}
+			fmt.Fprint(a.out, rules.Document)
+			return nil
+		},
+	}, a.siteDataSet(), a.siteDataEdit(), &cobra.Command{
+		Use: "delete SITE", Short: "Remove all rules of a site", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.client().write(cmd.Context(), amendment{method: http.MethodDelete, path: rulesPath(args[0])}, nil); err != nil {
+				return err
+			}
+			answer := map[string]any{"site": args[0], "rules": []any{}}
+			if done, err := a.view().machine(answer); done {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s: data rules removed from the deployments repo\n", args[0])
+			return nil
+		},
+	})
+	return cmd
+}
+
+func rulesPath(site string) string { return "/sites/" + url.PathEscape(site) + "/data-rules" }
+
+func (a *app) rules(ctx context.Context, site string) (rules api.DataRules, etag string, err error) {
+	etag, err = a.client().call(ctx, http.MethodGet, rulesPath(site), nil, &rules)
+	return rules, etag, err
+}
+
+// putRules commits a site's file and says what it holds.
+func (a *app) putRules(ctx context.Context, site, etag string, document []byte) error {
+	if strings.TrimSpace(string(document)) == "" {
+		return usageError{errors.New("the file is empty: to have no rules, use colony site data delete")}
+	}
+	var rules api.DataRules
+	body := map[string]string{"document": string(document)}
+	if err := a.client().write(ctx, amendment{http.MethodPut, rulesPath(site), etag, body}, &rules); err != nil {
+		return err
+	}
+	if done, err := a.view().machine(rules); done {
+		return err
+	}
+	fmt.Fprintf(a.out, "%s: %d data rules at commit %.12s\n", rules.Site, len(rules.Rules), rules.Commit)
+	return nil
+}

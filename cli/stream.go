@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+)
+
+// errStreamEnd is the end of an event stream that the server closed.
+var errStreamEnd = errors.New("the event stream ended")
+
+const (
+	// streamAgain is the wait before a broken stream is opened again.
+	streamAgain = 500 * time.Millisecond
+	// maxStreamLine bounds one line of a stream: a message with its payload.
+	maxStreamLine = 64 << 20
+)
+
+// A sse is one server-sent event (WHATWG HTML, section 9.2).
+type sse struct {
+	kind string
+	data string
+}
+
+// events calls each with every event from after on, until each reports false,
+// ctx ends, or the server refuses. It connects again after a broken stream.
+func (c *client) events(ctx context.Context, query url.Values, after int64, each func(fleet.Event) (more bool)) error {
+	last := ""
+	if after >= 0 {
+		last = strconv.FormatInt(after, 10)
+	}
+	return c.follow(ctx, "/events?"+query.Encode(), last, func(s sse) (bool, error) {
+		var e fleet.Event
+		if err := json.Unmarshal([]byte(s.data), &e); err != nil {
+			return true, fmt.Errorf("event stream: %w", err)
+		}
+		return each(e), nil
+	})
+}
+
+// follow calls each with every event of a stream, until each reports false, ctx ends,
+// or the server refuses. It connects again after a broken stream and resumes behind
+// the last event; last is where it begins, "" where the server decides.
+func (c *client) follow(ctx context.Context, path, last string, each func(sse) (more bool, err error)) error {
+	opened := false
+	for {
+		more, err := c.stream(ctx, path, &last, func(s sse) (bool, error) {
+			opened = true
+			return each(s)
+		})
+		if !more || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// What was open once is refused for a while only, such as while the database is away.
+		if p, refused := errors.AsType[*problem](err); refused && (!opened || p.Status < 500) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(streamAgain):
+		}
+	}
+}
+
+// stream reads one stream to its end.
+func (c *client) stream(ctx context.Context, path string, last *string, each func(sse) (bool, error)) (more bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1"+path, nil)
+	if err != nil {
+		return false, fmt.Errorf("address of the API: %w", err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if *last != "" {
+		req.Header.Set("Last-Event-ID", *last)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return true, c.away(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		return true, asProblem(resp, b)
+	}
+	var data strings.Builder
+	var event sse
+	id := *last
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxStreamLine)
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case field == "data":
+			data.WriteString(value)
+		case field == "event":
+			event.kind = value
+		case field == "id":
+			id = value
+		case lines.Text() == "" && data.Len() > 0:
+			event.data = data.String()
+			more, err := each(event)
+			if !more || err != nil {
+				return more, err
+			}
+			*last = id // it is done with, and not asked for again
+			data.Reset()
+			event = sse{}
+		}
+	}
+	return true, errors.Join(errStreamEnd, lines.Err())
+}

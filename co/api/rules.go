@@ -1,0 +1,219 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/sitefile"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// SitePath names a site. It is exported because it is embedded, and huma reads
+// exported fields only.
+type SitePath struct {
+	Site string `path:"site"`
+}
+
+func (p SitePath) parse() (protocol.SiteID, error) {
+	site, err := protocol.ParseSiteID(p.Site)
+	return site, at("path.site", err)
+}
+
+// DataRules are the rules of a site's machine data.
+type DataRules struct {
+	Site   protocol.SiteID `json:"site"`
+	Commit string          `json:"commit,omitempty" doc:"last commit that changed the site's file; also its ETag; absent where there is no file"`
+	Rules  []sitefile.Rule `json:"rules" doc:"in the order in which they are tried; where the file is not valid, the last good ones"`
+	// Document keeps the comments of whoever wrote the file.
+	Document string `json:"document,omitempty" doc:"the site's file in the deployments repo, byte for byte"`
+	Problem  string `json:"problem,omitempty" doc:"why the file is not followed"`
+}
+
+func (a *API) getDataRules(ctx context.Context, in *SitePath) (*tagged[DataRules], error) {
+	out, err := a.dataRules(ctx, in)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[DataRules]{etag(out.Commit), out}, nil
+}
+
+func (a *API) dataRules(ctx context.Context, in *SitePath) (DataRules, error) {
+	site, err := in.parse()
+	if err != nil {
+		return DataRules{}, err
+	}
+	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+		return DataRules{}, err
+	}
+	content, commit, err := a.siteFile(ctx, site)
+	if err != nil || commit == "" {
+		return DataRules{Site: site, Rules: []sitefile.Rule{}}, err
+	}
+	return a.readRules(ctx, site, content, commit)
+}
+
+// readRules shows a site's file, with the rules that hold where it is bad.
+func (a *API) readRules(ctx context.Context, site protocol.SiteID, content []byte, commit string) (DataRules, error) {
+	out := DataRules{Site: site, Commit: commit, Document: string(content)}
+	rules, err := sitefile.Parse(site, content)
+	if err != nil {
+		out.Problem = err.Error()
+		recorded, err := a.opts.Rules.SiteData(ctx, site)
+		if err != nil {
+			return out, err
+		}
+		rules = recorded.Rules
+	}
+	out.Rules = notNil(sitefile.Rules(rules))
+	return out, nil
+}
+
+// siteFile returns the file of a site and its commit; both are empty where there is none.
+func (a *API) siteFile(ctx context.Context, site protocol.SiteID) (content []byte, commit string, err error) {
+	content, commit, err = a.opts.Repo.File(ctx, sitefile.Path(site))
+	if protocol.KindOf(err) == protocol.NotFound {
+		return nil, "", nil
+	}
+	return content, commit, err
+}
+
+type putRulesInput struct {
+	SitePath
+	IfMatch string `header:"If-Match" doc:"ETag of the rules that were read; without it they replace whatever is there"`
+	Body    struct {
+		Rules    *[]sitefile.Rule `json:"rules,omitempty" doc:"all rules of the site, in the order in which they are tried"`
+		Document string           `json:"document,omitempty" doc:"instead of rules: the whole file of the site, as YAML; comments are kept"`
+	}
+}
+
+func (a *API) putDataRules(ctx context.Context, in *putRulesInput) (*tagged[DataRules], error) {
+	out, err := a.replaceRules(ctx, in)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &tagged[DataRules]{etag(out.Commit), out}, nil
+}
+
+func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, error) {
+	site, err := in.parse()
+	if err != nil {
+		return DataRules{}, err
+	}
+	if (in.Body.Rules == nil) == (in.Body.Document == "") {
+		return DataRules{}, at("body", protocol.Errorf(protocol.Invalid, "want either rules or document"))
+	}
+	content := []byte(in.Body.Document)
+	if in.Body.Rules != nil {
+		if content, err = sitefile.Marshal(site, *in.Body.Rules); err != nil {
+			return DataRules{}, err
+		}
+	}
+	if _, err := sitefile.Parse(site, content); err != nil {
+		return DataRules{}, ruleFaults(err, in.Body.Rules == nil)
+	}
+	var out DataRules
+	err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
+		commit := expect
+		if string(was) != string(content) {
+			if commit, err = a.opts.Repo.Put(ctx, sitefile.Path(site), content, expect, "Set the data rules of "+string(site)); err != nil {
+				return err
+			}
+			a.opts.Changed()
+		}
+		out, err = a.readRules(ctx, site, content, commit)
+		return err
+	})
+	return out, err
+}
+
+// A rulesError is what is wrong with rules, each with where it is in the request.
+type rulesError struct{ details []error }
+
+// Error returns the faults, one to a line.
+func (e *rulesError) Error() string { return errors.Join(e.details...).Error() }
+
+// ruleFaults says where in the request's body the faults of rules are.
+func ruleFaults(err error, document bool) error {
+	problems, ok := errors.AsType[v1rc3.Problems](err)
+	if !ok {
+		return err
+	}
+	out := &rulesError{}
+	for _, p := range problems {
+		if document {
+			out.details = append(out.details, &huma.ErrorDetail{Location: "body.document", Message: p.String()})
+			continue
+		}
+		out.details = append(out.details, &huma.ErrorDetail{
+			Location: "body." + strings.TrimPrefix(p.Path, "spec.data."), Message: p.Message,
+		})
+	}
+	return out
+}
+
+type deleteRulesInput struct {
+	SitePath
+	IfMatch string `header:"If-Match"`
+}
+
+func (a *API) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*struct{}, error) {
+	site, err := in.parse()
+	if err == nil {
+		err = a.onSiteFile(ctx, site, in.IfMatch, func(_ []byte, expect string) error {
+			if expect == "" {
+				return protocol.Errorf(protocol.NotFound, "site %s has no data rules", site)
+			}
+			if _, err := a.opts.Repo.Put(ctx, sitefile.Path(site), nil, expect, "Remove the data rules of "+string(site)); err != nil {
+				return err
+			}
+			a.opts.Changed()
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return nil, nil
+}
+
+// onSiteFile reads a site's file and lets write commit on top of it, as onTop does
+// for a deployment.
+func (a *API) onSiteFile(ctx context.Context, site protocol.SiteID, ifMatch string, write func(content []byte, commit string) error) error {
+	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+		return err
+	}
+	const tries = 5
+	for try := 1; ; try++ {
+		content, commit, err := a.siteFile(ctx, site)
+		if err != nil {
+			return err
+		}
+		if ifMatch != "" && (commit == "" || !matches(ifMatch, commit)) {
+			return &statusError{http.StatusPreconditionFailed, fmt.Sprintf(
+				"the data rules of site %s were changed since you read them: read them again, then repeat your change", site)}
+		}
+		if err = write(content, commit); protocol.KindOf(err) != protocol.Conflict || err == nil || try == tries {
+			return err
+		}
+	}
+}
+
+// RuleStore reads what is recorded of the sites' site.yaml.
+type RuleStore interface {
+	SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error)
+}
+
+// DataStore reads what is recorded of the sites' machine data.
+type DataStore interface {
+	Lanes(ctx context.Context, site protocol.SiteID) ([]fleet.Lane, error)
+	DownLanes(ctx context.Context, site protocol.SiteID) ([]fleet.DownLane, error)
+	Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error)
+	LastMessages(ctx context.Context, site protocol.SiteID) (fleet.Places, error)
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/datarule"
+)
+
+// A Watch gets what this CO delivers of one site's machine data.
+type Watch interface {
+	// Wake delivers a value when there may be something to take, or to read from the
+	// database.
+	Wake() <-chan struct{}
+	// Take returns what came since the last time, and how many messages found no room.
+	Take() (list []fleet.Delivery, lost uint64)
+	Close()
+}
+
+const (
+	// liveBuffer is how many messages of rules that do not store a slow stream is behind.
+	liveBuffer = 1000
+	// tailAgain is how often a stream looks for messages that another CO received.
+	tailAgain = time.Second
+)
+
+type streamInput struct {
+	MessageQuery
+	After string `header:"Last-Event-ID" doc:"resumes after that message, as does the read of a list; without it the stream begins with since, or with what is new"`
+}
+
+// streamData answers with server-sent events (WHATWG HTML, section 9.2) until the
+// client goes away or the CO stops.
+func (a *API) streamData(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
+	t, err := a.openTail(ctx, in)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		_, w := humago.Unwrap(hc)
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Accel-Buffering", "no")
+		w.Header().Set("Connection", "close") // it has a write deadline that no further request should meet
+		t.out = &stream{w: w, c: http.NewResponseController(w)}
+		t.watch = a.opts.Watch(t.filter.Site, liveBuffer, t.wants)
+		defer t.watch.Close()
+		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
+			a.log.InfoContext(hc.Context(), "data stream ended", "err", err)
+		}
+	}}, nil
+}
+
+// A tail is one stream of machine data. Messages of rules that store come from the
+// database, so that a client which resumes misses none; others come as they are
+// delivered.
+type tail struct {
+	api    *API
+	filter fleet.MessageFilter
+	out    *stream
+	watch  Watch
+	// storing are the rules that store, as of the last look.
+	storing atomic.Pointer[map[string]bool]
+}
+
+func (a *API) openTail(ctx context.Context, in *streamInput) (*tail, error) {
+	f, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.opts.Fleet.Site(ctx, f.Site); err != nil {
+		return nil, err
+	}
+	f.Limit = streamPage
+	switch {
+	case in.After != "":
+		if f.After, err = fleet.ParsePlaces(in.After); err != nil {
+			return nil, at("header.Last-Event-ID", err)
+		}
+	case in.Since.IsZero():
+		if f.After, err = a.opts.Data.LastMessages(ctx, f.Site); err != nil {
+			return nil, err
+		}
+	}
+	t := &tail{api: a, filter: f}
+	return t, t.look(ctx)
+}
+
+// look finds out which rules store.
+func (t *tail) look(ctx context.Context) error {
+	data, err := t.api.opts.Rules.SiteData(ctx, t.filter.Site)
+	if err != nil {
+		return err
+	}
+	storing := map[string]bool{}
+	for _, r := range data.Rules {
+		if r.Store {
+			storing[protocol.DataLane(r.Name)] = true
+		}
+	}
+	t.storing.Store(&storing)
+	return nil
+}
+
+// wants picks the messages that the database will not have.
+func (t *tail) wants(d fleet.Delivery) bool {
+	return !(*t.storing.Load())[d.Lane] && (t.filter.Rule == "" || d.Lane == protocol.DataLane(t.filter.Rule)) &&
+		(t.filter.Topic == "" || datarule.Match(t.filter.Topic, d.Message.Topic))
+}
+
+func (t *tail) run(ctx context.Context) error {
+	// The place is told at once: a client that is cut off before the first message
+	// resumes here.
+	if err := t.out.write("retry: 1000\n\nid: " + t.filter.After.String() + "\nevent: begin\ndata: {}\n\n"); err != nil {
+		return err
+	}
+	beat, again := time.NewTicker(streamBeat), time.NewTicker(tailAgain)
+	defer beat.Stop()
+	defer again.Stop()
+	for {
+		more, err := t.pass(ctx)
+		if err != nil && protocol.KindOf(err) != protocol.Unavailable {
+			return err
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.api.feed.over:
+			return errFeedOver
+		case <-t.watch.Wake():
+		case <-again.C:
+			if err := t.look(ctx); err != nil && protocol.KindOf(err) != protocol.Unavailable {
+				return err
+			}
+		case <-beat.C:
+			if err := t.out.write(": \n\n"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pass sends what there is, and reports whether there is more in the database.
+func (t *tail) pass(ctx context.Context) (more bool, err error) {
+	page, err := t.api.opts.Data.Messages(ctx, t.filter)
+	if err == nil {
+		at := t.filter.After
+		if at == nil {
+			at = fleet.Places{}
+		}
+		for _, m := range page.Messages {
+			at[m.Rule] = m.Place
+			if err := t.send(at.String(), stored(m)); err != nil {
+				return false, err
+			}
+		}
+		t.filter.After = page.Read
+	}
+	list, lost := t.watch.Take()
+	for _, d := range list {
+		if err := t.send("", delivered(d)); err != nil {
+			return false, err
+		}
+	}
+	if lost > 0 {
+		if err := t.out.write(fmt.Sprintf("event: lost\ndata: {\"messages\":%d}\n\n", lost)); err != nil {
+			return false, err
+		}
+	}
+	return page.More, err
+}
+
+// send writes a message; id is the place to resume after it, "" where that stays.
+func (t *tail) send(id string, m DataMessage) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode message: %w", err)
+	}
+	if id != "" {
+		id = "id: " + id + "\n"
+	}
+	return t.out.write(id + "event: message\ndata: " + string(data) + "\n\n")
+}

@@ -1,0 +1,32 @@
+// Package datastore is the CO's record of machine data in PostgreSQL: the queues of
+// the sites' data lanes as far as they are committed, stored and retained messages,
+// and the queues of what goes down to the sites. The rules of machine data are part
+// of what is desired of a site, and another store's; they are only read here.
+package datastore
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/co/database"
+)
+
+// A Store is the record of machine data. Its methods may be called concurrently.
+type Store struct {
+	db      *database.DB
+	metrics metrics
+	days    days
+}
+
+type metrics struct {
+	messages, stored, late prometheus.Counter
+}
+
+// New returns the record of machine data in a database, which stays the caller's to
+// close. It is made once for a database and its metrics.
+func New(db *database.DB) *Store {
+	return &Store{db: db, metrics: metrics{
+		messages: database.Counter(db.Metrics, "data_messages_total", "Messages of machine data from sites that were committed."),
+		stored:   database.Counter(db.Metrics, "data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
+		late:     database.Counter(db.Metrics, "data_messages_expired_total", "Messages of machine data whose time was up before they could be delivered."),
+	}}
+}

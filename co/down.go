@@ -1,0 +1,91 @@
+package co
+
+import (
+	"context"
+	"time"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/co/downlink"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// openDown prepares the way down of machine data. It is stopped after the broker.
+func (c *CO) openDown(context.Context) error {
+	c.down = downlink.New(downlink.Options{
+		Store: c.data, Rules: c.store.DataRules, Logger: c.log,
+		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+			return c.broker.Publish(ctx, broker.Message{
+				Topic: topic.ForSite(topic.Down, site), Payload: payload, QoS: 1, ContentType: protocol.ContentType,
+			})
+		},
+	})
+	c.parts.OnStop("downlink", func(context.Context) error { c.down.Close(); return nil })
+	c.parts.Go("machine data for sites", func(ctx context.Context) { c.data.ListenDown(ctx, c.down.Wake) })
+	c.kept = make(chan struct{}, 1)
+	c.parts.Go("retained machine data for sites", c.unretain)
+	return nil
+}
+
+// unretain takes out of the broker what clients published for sites as retained. It
+// is retained at the site, and in the record; here nobody may subscribe to it, and
+// it would only pile up.
+func (c *CO) unretain(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.kept:
+		}
+		select { // the broker retains a message after it was taken; and more may come
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+		own, ok := c.broker.(*broker.Broker)
+		if !ok {
+			continue // at another broker, the deletion would come back as one for the site
+		}
+		for _, m := range own.Retained(topic.ForTail(topic.In, "+", "#")) {
+			if err := own.Publish(ctx, broker.Message{Topic: m.Topic, Retain: true}); err != nil && ctx.Err() == nil {
+				c.log.WarnContext(ctx, "retained machine data not taken out of the broker", "topic", m.Topic, "err", err)
+			}
+		}
+	}
+}
+
+// takeIn takes a message of a client for a site.
+func (c *CO) takeIn(ctx context.Context, t topic.Topic, m broker.Message) error {
+	data := protocol.DataMessage{
+		V: protocol.Version, Topic: t.Tail, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, ExpiryMillis: uint64(m.Expiry.Milliseconds()),
+		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
+	}
+	for _, p := range m.Properties {
+		data.Properties = append(data.Properties, p.Key, p.Value)
+	}
+	err := c.down.Take(ctx, t.Site, data)
+	if err == nil && m.Retain {
+		select {
+		case c.kept <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// takePresence records the presence of a site, and begins or ends what goes down to it.
+func (c *CO) takePresence(ctx context.Context, site protocol.SiteID, payload []byte) error {
+	if err := c.presence.take(ctx, site, payload); err != nil || len(payload) == 0 {
+		return err
+	}
+	var p protocol.Presence
+	if err := protocol.Unmarshal(payload, &p); err != nil {
+		return err
+	}
+	if p.Online {
+		c.down.Online(site, p.Session)
+	} else {
+		c.down.Offline(site, p.Session)
+	}
+	return nil
+}

@@ -1,0 +1,329 @@
+package downlink
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A session is one connection of a site.
+type session struct {
+	site protocol.SiteID
+	name string // of the connection
+
+	ctx    context.Context //nolint:containedctx // ends with the connection
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // protects what follows
+	running bool       // a sender is at work
+	stirred bool       // there may be something new
+	acks    []protocol.Ack
+	signal  chan struct{} // of one place: stirred or acks have changed
+
+	// What follows belongs to the sender, of which there is one at a time.
+
+	begun bool
+	lanes []*lane // by priority
+	limit int     // bytes of a batch, as the link takes them
+	wait  time.Duration
+}
+
+// Bounds of a batch before compression: one should be on its way for a second or
+// two, so that what matters more is not behind it for long.
+const (
+	firstBatch = 32 << 10
+	leastBatch = 4 << 10
+	mostBatch  = 256 << 10
+)
+
+// A lane is one rule of a session.
+type lane struct {
+	rule  protocol.DataRule
+	asked time.Time // when the site was asked where it stands; zero: not yet
+	met   bool      // it has told
+	acked uint64
+	next  uint64 // the last sequence that was sent
+	last  uint64 // the last there is, as far as is known
+	sent  []sentBatch
+	hold  time.Time // when a small batch has waited long enough
+}
+
+type sentBatch struct {
+	last  uint64
+	bytes int
+	at    time.Time
+}
+
+// pending reports whether the lane has something to send or to wait for.
+func (l *lane) pending() bool { return !l.met || l.acked < l.last }
+
+// Online begins the connection of a site, in place of an earlier one. name is what
+// the site calls it.
+func (d *Downlink) Online(site protocol.SiteID, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	if old := d.sessions[site]; old != nil {
+		if old.name == name {
+			return // said twice
+		}
+		old.cancel()
+	}
+	s := &session{site: site, name: name, signal: make(chan struct{}, 1), limit: firstBatch, wait: d.opts.AckTimeout}
+	s.ctx, s.cancel = context.WithCancel(d.ctx)
+	d.sessions[site] = s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.stir(s)
+}
+
+// Offline ends the connection of a site, if it is still that one.
+func (d *Downlink) Offline(site protocol.SiteID, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[site]; s != nil && (s.name == name || name == "") {
+		s.cancel()
+		delete(d.sessions, site)
+	}
+}
+
+// Wake has what is queued for a site sent, if it is connected here; "" means every
+// site.
+func (d *Downlink) Wake(site protocol.SiteID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	for _, s := range d.sessions {
+		if site == "" {
+			s.mu.Lock()
+			d.stir(s)
+			s.mu.Unlock()
+		}
+	}
+	if s := d.sessions[site]; s != nil {
+		s.mu.Lock()
+		d.stir(s)
+		s.mu.Unlock()
+	}
+}
+
+// Ack takes an encoded protocol.Ack of a site.
+func (d *Downlink) Ack(site protocol.SiteID, payload []byte) error {
+	var a protocol.Ack
+	if err := protocol.Unmarshal(payload, &a); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[site]
+	if s == nil || d.closed {
+		return nil // nobody asked
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.acks) < 64 { // more than are ever on their way
+		s.acks = append(s.acks, a)
+	}
+	d.start(s)
+	return nil
+}
+
+// stir has the session look for something new. The caller holds d.mu and s.mu.
+func (d *Downlink) stir(s *session) {
+	s.stirred = true
+	d.start(s)
+}
+
+func (d *Downlink) start(s *session) {
+	if s.running {
+		select {
+		case s.signal <- struct{}{}:
+		default:
+		}
+		return
+	}
+	s.running = true
+	d.wg.Go(func() { d.serve(s) })
+}
+
+// serve sends until there is nothing left to send or to wait for, or the
+// connection ends.
+func (d *Downlink) serve(s *session) {
+	for s.ctx.Err() == nil {
+		s.mu.Lock()
+		stirred, acks := s.stirred, s.acks
+		s.stirred, s.acks = false, nil
+		s.mu.Unlock()
+		due, err := d.step(s, stirred, acks)
+		if err != nil {
+			if s.ctx.Err() != nil {
+				return
+			}
+			d.log.WarnContext(s.ctx, "machine data for a site is not sent yet", "site_id", s.site, "err", err)
+			s.mu.Lock()
+			s.stirred = true
+			s.mu.Unlock()
+			due = time.Now().Add(retryWait)
+		}
+		if due.IsZero() {
+			s.mu.Lock()
+			if !s.stirred && len(s.acks) == 0 {
+				s.running = false
+				s.mu.Unlock()
+				return
+			}
+			s.mu.Unlock()
+			continue
+		}
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-s.ctx.Done():
+		case <-s.signal:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// retryWait is the wait after PostgreSQL or the broker was away.
+const retryWait = time.Second
+
+// step does what there is to do, and returns when something is due though nothing
+// happens; zero: nothing ever.
+func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time.Time, err error) {
+	for i, a := range acks {
+		if err := d.take(s, a); err != nil {
+			s.mu.Lock()
+			s.acks = append(acks[i:len(acks):len(acks)], s.acks...)
+			s.mu.Unlock()
+			return due, err
+		}
+	}
+	if stirred {
+		if err := d.refresh(s); err != nil {
+			return due, err
+		}
+	}
+	now := time.Now()
+	s.repeat(now)
+	for _, l := range s.lanes {
+		if err := d.send(s, l); err != nil {
+			return due, err
+		}
+	}
+	for _, l := range s.lanes {
+		if !l.pending() {
+			continue
+		}
+		at := l.hold
+		switch {
+		case !l.met:
+			at = l.asked.Add(s.wait)
+		case len(l.sent) > 0:
+			at = l.sent[0].at.Add(s.wait)
+		case at.IsZero():
+			continue // another lane's batches fill the window
+		}
+		if due.IsZero() || at.Before(due) {
+			due = at
+		}
+	}
+	return due, nil
+}
+
+// repeat has sent again what no Ack came for in time.
+func (s *session) repeat(now time.Time) {
+	late := false
+	for _, l := range s.lanes {
+		switch {
+		case !l.met && !l.asked.IsZero() && !now.Before(l.asked.Add(s.wait)):
+			l.asked = time.Time{}
+			late = true
+		case l.met && len(l.sent) > 0 && !now.Before(l.sent[0].at.Add(s.wait)):
+			l.next, l.sent = l.acked, nil
+			late = true
+		}
+	}
+	if late {
+		s.limit = max(leastBatch, s.limit/2)
+		s.wait *= 2
+	}
+}
+
+// refresh looks what lanes there are, and how far they go.
+func (d *Downlink) refresh(s *session) error {
+	table, err := d.table(s.ctx, s.site, d.opts.RulesTTL)
+	if err != nil {
+		return err
+	}
+	var down []protocol.DataRule
+	var keep []string
+	for _, r := range table.Rules() {
+		if r.Down {
+			down, keep = append(down, r), append(keep, r.Name)
+		}
+	}
+	gone := slices.ContainsFunc(s.lanes, func(l *lane) bool { return !slices.Contains(keep, l.rule.Name) })
+	if !s.begun || gone {
+		if err := d.opts.Store.BeginDown(s.ctx, s.site, d.name, keep); err != nil {
+			return err
+		}
+		s.begun = true
+	}
+	if len(down) == 0 {
+		s.lanes = nil
+		return nil
+	}
+	found, err := d.opts.Store.DownLanes(s.ctx, s.site)
+	if err != nil {
+		return err
+	}
+	records := map[string]fleet.DownLane{}
+	for _, r := range found {
+		records[r.Rule] = r
+	}
+	s.merge(down, records)
+	return nil
+}
+
+// merge makes the lanes of the session those of the rules. A site is asked about a
+// lane only where that can matter: something is queued, it should hold retained
+// messages, or nothing is known.
+func (s *session) merge(down []protocol.DataRule, records map[string]fleet.DownLane) {
+	old := s.lanes
+	s.lanes = nil
+	for _, rule := range down {
+		i := slices.IndexFunc(old, func(l *lane) bool { return l.rule.Name == rule.Name })
+		record, ok := records[rule.Name]
+		if i < 0 && ok && record.Queued() == 0 && !record.Retains && !record.Stale {
+			continue
+		}
+		l := &lane{}
+		if i >= 0 {
+			l = old[i]
+		}
+		l.rule, l.last, l.hold = rule, max(l.last, record.Last), time.Time{}
+		s.lanes = append(s.lanes, l)
+	}
+	slices.SortStableFunc(s.lanes, func(a, b *lane) int { return rank(a.rule.Priority) - rank(b.rule.Priority) })
+}
+
+func rank(p protocol.DataPriority) int {
+	switch p {
+	case protocol.HighPriority:
+		return 0
+	case protocol.NormalPriority:
+		return 1
+	case protocol.LowPriority:
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,192 @@
+package ingest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/ingest"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// record is a database that several programs share: a position for each lane.
+type record struct {
+	mu        sync.Mutex
+	committed map[string]uint64
+	looks     int
+}
+
+func (r *record) CommitBatch(_ context.Context, _ protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looks++
+	if b.First == r.committed[b.Lane]+1 {
+		r.committed[b.Lane] += uint64(len(events))
+	}
+	return protocol.Ack{V: 1, Lane: b.Lane, Epoch: "e", Seq: r.committed[b.Lane]}, nil
+}
+
+func (r *record) CommitData(
+	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, _ func(context.Context, []fleet.Delivery) error,
+) (protocol.Ack, error) {
+	return r.CommitBatch(ctx, site, b, events)
+}
+
+func (r *record) looked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looks
+}
+
+func (a *acks) said() (out string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, ack := range a.list {
+		out += fmt.Sprintf("%d ", ack.Seq)
+	}
+	return out
+}
+
+// TestReplicasShareALane gives the batches of a lane to two programs, the later one
+// first: it is held, and none is left out.
+func TestReplicasShareALane(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "data/temps"} {
+		for _, same := range []bool{false, true} {
+			t.Run(fmt.Sprintf("lane %q, same program %v", name, same), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r, a := &record{committed: map[string]uint64{}}, &acks{}
+					one := ingest.New(ingest.Options{Store: r, Data: r, PublishAck: a.publish, Shared: true})
+					two := ingest.New(ingest.Options{Store: r, Data: r, PublishAck: a.publish, Shared: true})
+					defer one.Close()
+					defer two.Close()
+					take := func(in *ingest.Ingest, first uint64) {
+						t.Helper()
+						b := batch(first, "", online("n1"))
+						b.Lane = name
+						if err := in.Take(t.Context(), "home", protocol.Marshal(b)); err != nil {
+							t.Error(err)
+						}
+					}
+					take(one, 3)
+					take(one, 2)
+					<-time.After(100 * time.Millisecond)
+					if got := a.said(); got != "" {
+						t.Errorf("answered %s before the first batch came", got)
+					}
+					if same {
+						take(one, 1)
+					} else {
+						take(two, 1)
+					}
+					<-time.After(200 * time.Millisecond)
+					if got := a.said(); got != "1 2 3 " {
+						t.Errorf("acks %s, want 1 2 3", got)
+					}
+					if n := r.looked(); n > 20 {
+						t.Errorf("the database was asked %d times", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestWhatIsMissingIsAskedFor loses a batch: what is behind it is left out after a
+// moment, of which there is one for all of them.
+func TestWhatIsMissingIsAskedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, a := &record{committed: map[string]uint64{"": 1}}, &acks{}
+		in := ingest.New(ingest.Options{Store: r, Data: r, PublishAck: a.publish, Shared: true})
+		defer in.Close()
+		for first := uint64(3); first < 40; first++ {
+			if err := in.Take(t.Context(), "home", protocol.Marshal(batch(first, "", online("n1")))); err != nil {
+				t.Error(err)
+			}
+		}
+		<-time.After(240 * time.Millisecond)
+		if got, n := a.said(), r.looked(); got != "" || n > 10 {
+			t.Errorf("acks %s after %d looks, want none yet", got, n)
+		}
+		<-time.After(20 * time.Millisecond)
+		if got, want := a.said(), strings.Repeat("1 ", 37); got != want {
+			t.Errorf("acks %s, want one for each batch", got)
+		}
+	})
+}
+
+// TestStuckDataStopsNobody hangs a batch of data, as a subscriber that does not read
+// would: one connection's events and other data go on, and what is sent behind it is
+// bounded.
+func TestStuckDataStopsNobody(t *testing.T) {
+	t.Parallel()
+	stuck, a := make(chan struct{}), &acks{}
+	h := &oneHangs{record: record{committed: map[string]uint64{}}, stuck: stuck}
+	in := ingest.New(ingest.Options{Store: h, Data: h, PublishAck: a.publish})
+	t.Cleanup(in.Close)
+	t.Cleanup(func() { close(stuck) })
+	began := time.Now()
+	take := func(site protocol.SiteID, b protocol.Batch) error {
+		return in.Take(t.Context(), site, protocol.Marshal(b))
+	}
+	var refused error
+	n := uint64(1)
+	for b := data("data/stuck", n, "a"); refused == nil && n < 1000; n++ {
+		b.First = n
+		refused = take("home", b)
+	}
+	if protocol.KindOf(refused) != protocol.Unavailable {
+		t.Errorf("%d batches wait, and one more: %v", n-1, refused)
+	}
+	for _, b := range []protocol.Batch{batch(1, "", online("n1")), data("data/other", 1, "a")} {
+		for _, site := range []protocol.SiteID{"home", "away"} {
+			if err := take(site, b); err != nil {
+				t.Errorf("site %s, lane %q: %v", site, b.Lane, err)
+			}
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// oneHangs is a store in which one lane hangs.
+type oneHangs struct {
+	record
+	stuck chan struct{}
+}
+
+func (s *oneHangs) CommitData(
+	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, _ func(context.Context, []fleet.Delivery) error,
+) (protocol.Ack, error) {
+	if b.Lane == "data/stuck" {
+		select {
+		case <-s.stuck:
+		case <-ctx.Done():
+		}
+		return protocol.Ack{}, protocol.Errorf(protocol.Unavailable, "stuck")
+	}
+	return s.CommitBatch(ctx, site, b, events)
+}
+
+func TestCloseGivesUp(t *testing.T) {
+	t.Parallel()
+	stuck := make(chan struct{})
+	h := &oneHangs{record: record{committed: map[string]uint64{}}, stuck: stuck}
+	in := ingest.New(ingest.Options{Store: h, Data: h, PublishAck: (&acks{}).publish})
+	for n := range uint64(10) {
+		if err := in.Take(t.Context(), "home", protocol.Marshal(data("data/stuck", n+1, "a"))); err != nil {
+			t.Error(err)
+		}
+	}
+	in.Close()
+	if err := in.Take(t.Context(), "home", protocol.Marshal(batch(1, "", online("n1")))); protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("taken after Close: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+// Package live hands the machine data that this CO delivers to those of its parts
+// that watch it, such as a stream of the API. It keeps nothing: who is slow loses
+// messages, and is told how many.
+package live
+
+import (
+	"sync"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Hub joins what is delivered with who watches. The zero Hub is ready; its methods
+// may be called concurrently and never block for long.
+type Hub struct {
+	mu   sync.RWMutex
+	subs map[protocol.SiteID]map[*Subscription]struct{}
+}
+
+// A Subscription gets the deliveries of one site. One goroutine reads it.
+type Subscription struct {
+	hub   *Hub
+	site  protocol.SiteID
+	want  func(fleet.Delivery) bool
+	limit int
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	waiting []fleet.Delivery
+	lost    uint64
+}
+
+// Subscribe begins to collect the deliveries of a site that want picks, up to limit
+// of them; want may be called concurrently and must not block. Close ends it.
+func (h *Hub) Subscribe(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) *Subscription {
+	s := &Subscription{hub: h, site: site, want: want, limit: limit, wake: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.subs == nil {
+		h.subs = map[protocol.SiteID]map[*Subscription]struct{}{}
+	}
+	if h.subs[site] == nil {
+		h.subs[site] = map[*Subscription]struct{}{}
+	}
+	h.subs[site][s] = struct{}{}
+	return s
+}
+
+// Deliver hands out messages, in order. What they hold must not be changed any more.
+func (h *Hub) Deliver(list []fleet.Delivery) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, d := range list {
+		for s := range h.subs[d.Site] {
+			if s.want(d) {
+				s.add(d)
+			}
+		}
+	}
+}
+
+// Committed wakes who watches a site: the database has new messages of it.
+func (h *Hub) Committed(site protocol.SiteID) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for s := range h.subs[site] {
+		s.poke()
+	}
+}
+
+func (s *Subscription) add(d fleet.Delivery) {
+	s.mu.Lock()
+	if len(s.waiting) < s.limit {
+		s.waiting = append(s.waiting, d)
+	} else {
+		s.lost++
+	}
+	s.mu.Unlock()
+	s.poke()
+}
+
+func (s *Subscription) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is awake, and takes all
+	}
+}
+
+// Wake delivers a value when there may be something to take, or to read from the
+// database.
+func (s *Subscription) Wake() <-chan struct{} { return s.wake }
+
+// Take returns what was collected since the last time, and how many messages came
+// after them and found no room.
+func (s *Subscription) Take() (list []fleet.Delivery, lost uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, lost = s.waiting, s.lost
+	s.waiting, s.lost = nil, 0
+	return list, lost
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	delete(s.hub.subs[s.site], s)
+	if len(s.hub.subs[s.site]) == 0 {
+		delete(s.hub.subs, s.site)
+	}
+}

@@ -1,0 +1,240 @@
+// Package remotewrite sends numbers of the sites' machine data to Prometheus, or to
+// whatever else speaks its remote write protocol, version 1.0. It follows the stored
+// messages with a place of its own in the database: what was not accepted is sent
+// again, after a restart too, so that each sample arrives at least once.
+package remotewrite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// reader is the name under which the database holds how far this package has come.
+const reader = "remote-write"
+
+const (
+	// pageMessages is how many messages of a rule are read at a time.
+	pageMessages = 1000
+	// batchSamples is from how many samples on a request is sent.
+	batchSamples = 2000
+	// maxRetryAfter bounds how long a server may make us wait.
+	maxRetryAfter = 5 * time.Minute
+)
+
+// A Store is the CO's record. Errors of kind Unavailable are tried again.
+type Store interface {
+	// MetricRules lists the rules with a metric that have messages which the reader has
+	// not read, with the place that SaveRead recorded.
+	MetricRules(ctx context.Context, reader string) ([]fleet.MetricRule, error)
+	Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error)
+	SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Places) error
+}
+
+// Options are what a Writer works with. Store and URL are needed.
+type Options struct {
+	Store Store
+	// URL is where samples are posted, such as http://prometheus:9090/api/v1/write.
+	URL string
+	// Headers go with each request.
+	Headers map[string]string
+	// CredentialFile holds the value of the header Authorization, such as "Bearer x". It
+	// is read for each request, so that it may be replaced. Empty: no such header.
+	CredentialFile string
+	// Timeout bounds one request. Default 30 s.
+	Timeout time.Duration
+	// Interval is how often the record is asked for new messages. Default 1 s.
+	Interval time.Duration
+	// MinRetry and MaxRetry bound the wait after a failure. Default 500 ms, 30 s.
+	MinRetry, MaxRetry time.Duration
+	// Lock waits until this is the only active Writer. The context that it returns ends
+	// when the lock is lost; release gives it back. Nil: there is no other.
+	Lock       func(ctx context.Context) (held context.Context, release func(), err error)
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// A Writer sends samples. Create it with New, then call Run.
+type Writer struct {
+	opts    Options
+	log     *slog.Logger
+	client  *http.Client
+	metrics metrics
+	// hopeless is set while the server refuses whatever it is sent. It belongs to the
+	// goroutine of Run.
+	hopeless bool
+}
+
+type metrics struct {
+	sent, skipped, retries prometheus.Counter
+	refused                *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	f := promauto.With(r)
+	opts := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "colony", Subsystem: "co", Name: "remote_write_" + name, Help: help}
+	}
+	return metrics{
+		sent:    f.NewCounter(opts("samples_total", "Samples that the remote write server accepted.")),
+		skipped: f.NewCounter(opts("not_numbers_total", "Payloads and fields that hold no number, and were left out.")),
+		retries: f.NewCounter(opts("retries_total", "Requests to the remote write server that failed and were tried again.")),
+		refused: f.NewCounterVec(opts("refused_total", "Samples that the remote write server refused for good."), []string{"status"}),
+	}
+}
+
+// New returns a Writer. The error lists every fault of o.
+func New(o Options) (*Writer, error) {
+	var errs []error
+	if o.Store == nil {
+		errs = append(errs, errors.New("no store"))
+	}
+	if u, err := url.Parse(o.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		errs = append(errs, fmt.Errorf("url %q: want one such as http://prometheus:9090/api/v1/write", o.URL))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("remote write: %w", errors.Join(errs...))
+	}
+	for _, d := range []struct {
+		field    *time.Duration
+		standard time.Duration
+	}{{&o.Timeout, 30 * time.Second}, {&o.Interval, time.Second}, {&o.MinRetry, 500 * time.Millisecond}, {&o.MaxRetry, 30 * time.Second}} {
+		if *d.field <= 0 {
+			*d.field = d.standard
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Lock == nil {
+		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return ctx, func() {}, nil }
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	return &Writer{
+		opts: o, log: o.Logger.With("component", "remotewrite"), metrics: newMetrics(o.Registerer),
+		// To follow a redirection would mostly make a GET of the POST, and its answer
+		// would say nothing of the samples.
+		client: &http.Client{Timeout: o.Timeout, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}, nil
+}
+
+// Run works until ctx ends, and then returns nil. It waits for the lock, and
+// whenever that is lost it begins again from the record.
+func (w *Writer) Run(ctx context.Context) error {
+	defer w.client.CloseIdleConnections()
+	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
+	for ctx.Err() == nil {
+		held, release, err := w.opts.Lock(ctx)
+		if err == nil {
+			retry.reset()
+			w.session(held)
+			release()
+			continue
+		}
+		if ctx.Err() == nil {
+			w.log.WarnContext(ctx, "remote write waits for its lock", "err", err)
+			pause(ctx, retry.next())
+		}
+	}
+	return nil
+}
+
+// session works while ctx lasts.
+func (w *Writer) session(ctx context.Context) {
+	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
+	for ctx.Err() == nil {
+		more, err := w.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			w.log.WarnContext(ctx, "remote write could not go on, trying again", "err", err)
+			pause(ctx, retry.next())
+		case more:
+			retry.reset()
+		default:
+			retry.reset()
+			pause(ctx, w.opts.Interval)
+		}
+	}
+}
+
+// pass sends one page of each rule that has something new, and reports whether any
+// has more.
+func (w *Writer) pass(ctx context.Context) (more bool, err error) {
+	rules, err := w.opts.Store.MetricRules(ctx, reader)
+	if err != nil {
+		return false, err
+	}
+	b := newBatch()
+	for _, r := range rules {
+		page, err := w.opts.Store.Messages(ctx, fleet.MessageFilter{Site: r.Site, Rule: r.Rule, After: r.After, Limit: pageMessages})
+		if err != nil {
+			return false, err
+		}
+		more = more || page.More
+		w.metrics.skipped.Add(float64(b.add(r, page)))
+		if len(b.samples) >= batchSamples {
+			if err := w.flush(ctx, b); err != nil {
+				return false, err
+			}
+			b = newBatch()
+		}
+	}
+	return more, w.flush(ctx, b)
+}
+
+// flush sends a batch, and records that its messages were read.
+func (w *Writer) flush(ctx context.Context, b *batch) error {
+	if err := w.deliver(ctx, b.ordered()); err != nil {
+		return err
+	}
+	for _, site := range b.sites() {
+		if err := w.opts.Store.SaveRead(ctx, reader, site, b.read[site]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A batch is what goes into one request, with how far it reaches.
+type batch struct {
+	samples []sample
+	read    map[protocol.SiteID]fleet.Places
+}
+
+func newBatch() *batch { return &batch{read: map[protocol.SiteID]fleet.Places{}} }
+
+// add takes a page of a rule and returns how much of it is no number.
+func (b *batch) add(r fleet.MetricRule, page fleet.MessagePage) (skipped int) {
+	for _, m := range page.Messages {
+		n, bad := samplesOf(r, m)
+		b.samples = append(b.samples, n...)
+		skipped += bad
+	}
+	if at, ok := page.Read[r.Rule]; ok {
+		if b.read[r.Site] == nil {
+			b.read[r.Site] = fleet.Places{}
+		}
+		b.read[r.Site][r.Rule] = at
+	}
+	return skipped
+}
+
+func (b *batch) sites() []protocol.SiteID {
+	out := make([]protocol.SiteID, 0, len(b.read))
+	for site := range maps.Keys(b.read) {
+		out = append(out, site)
+	}
+	return out
+}

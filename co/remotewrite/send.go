@@ -1,0 +1,182 @@
+package remotewrite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxSplits bounds how many more requests are spent on finding the bad samples of one
+// batch, where nothing of the one before was good.
+const maxSplits = 64
+
+// deliver sends samples until the server has accepted or refused all of them, or
+// ctx ends. A server refuses a request for one bad sample, such as one that is older
+// than what it holds of the series: so a request that is refused is halved, the older
+// half first, until only what is bad is left out. After a restart the samples of one
+// batch may be there already, and each of them be refused; a server that takes
+// nothing, batch after batch, is not asked about each sample.
+func (w *Writer) deliver(ctx context.Context, samples []sample) error {
+	budget, sent, refused, last := 2*len(samples), 0, 0, result{}
+	if w.hopeless {
+		budget = min(budget, maxSplits)
+	}
+	for todo := [][]sample{samples}; len(todo) > 0; {
+		part := todo[0]
+		todo = todo[1:]
+		if len(part) == 0 {
+			continue
+		}
+		r, err := w.post(ctx, encode(part))
+		switch {
+		case err != nil:
+			return err
+		case r.accepted:
+			sent += len(part)
+			w.metrics.sent.Add(float64(len(part)))
+		case len(part) > 1 && budget >= 2:
+			budget -= 2
+			half := len(part) / 2
+			todo = append([][]sample{part[:half], part[half:]}, todo...)
+		default:
+			refused += len(part)
+			w.metrics.refused.WithLabelValues(strconv.Itoa(r.status)).Add(float64(len(part)))
+			w.log.DebugContext(ctx, "sample refused by the remote write server", "samples", len(part), "status", r.status,
+				"reason", r.reason, "site_id", part[0].site, "rule", part[0].rule, "topic", part[0].topic)
+			last = r
+		}
+	}
+	if refused > 0 {
+		w.log.WarnContext(ctx, "samples refused by the remote write server", "refused", refused, "accepted", sent,
+			"status", last.status, "reason", last.reason)
+	}
+	if sent+refused > 0 {
+		w.hopeless = sent == 0
+	}
+	return nil
+}
+
+// A result is a final answer of the server.
+type result struct {
+	accepted bool
+	status   int
+	reason   string
+}
+
+// post sends one request, again and again until the server gives a final answer. It
+// fails only when ctx ends.
+func (w *Writer) post(ctx context.Context, body []byte) (result, error) {
+	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
+	for {
+		r, wait, err := w.try(ctx, body)
+		if err == nil {
+			return r, nil
+		}
+		if ctx.Err() != nil {
+			return result{}, ctx.Err()
+		}
+		wait = max(wait, retry.next())
+		w.metrics.retries.Inc()
+		w.log.WarnContext(ctx, "remote write failed, trying again", "err", err, "wait", wait)
+		pause(ctx, wait)
+	}
+}
+
+// try sends one request. An error may go away by itself, or once a person mends it;
+// wait is then how long the server wants to be left alone.
+func (w *Writer) try(ctx context.Context, body []byte) (r result, wait time.Duration, err error) {
+	req, err := w.request(ctx, body)
+	if err != nil {
+		return result{}, 0, err
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return result{}, 0, fmt.Errorf("send samples: %w", err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // the answer stands without its text
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
+	r = result{accepted: resp.StatusCode/100 == 2, status: resp.StatusCode, reason: strings.TrimSpace(string(text))}
+	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode/100 == 3 {
+		r.reason = fmt.Sprintf("it redirects to %s: set remoteWrite.url to where samples are taken", to)
+	}
+	if !r.accepted && again(resp.StatusCode) {
+		return result{}, retryAfter(resp.Header.Get("Retry-After"), time.Now()), fmt.Errorf("send samples: %s: %s", resp.Status, r.reason)
+	}
+	return r, 0, nil
+}
+
+func (w *Writer) request(ctx context.Context, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.opts.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	for k, v := range w.opts.Headers {
+		req.Header.Set(k, v)
+	}
+	if w.opts.CredentialFile != "" {
+		credential, err := os.ReadFile(w.opts.CredentialFile)
+		if err != nil {
+			return nil, fmt.Errorf("read credential: %w", err)
+		}
+		req.Header.Set("Authorization", strings.TrimSpace(string(credential)))
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	req.Header.Set("Content-Encoding", "snappy")
+	req.Header.Set("X-Prometheus-Remote-Write-Version", "0.1.0")
+	req.Header.Set("User-Agent", "colony")
+	return req, nil
+}
+
+// again reports whether a request may succeed later as it is. Beyond what the
+// protocol says (429 and 5xx), that is so where the address or the credential is
+// wrong: to wait for somebody to mend it loses nothing.
+func again(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusProxyAuthRequired, http.StatusRequestTimeout:
+		return true
+	}
+	return status/100 != 4
+}
+
+// retryAfter reads the header of that name (RFC 9110, section 10.2.3).
+func retryAfter(value string, now time.Time) time.Duration {
+	var wait time.Duration
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if t, err := http.ParseTime(value); err == nil {
+		wait = t.Sub(now)
+	}
+	return min(max(wait, 0), maxRetryAfter)
+}
+
+// A backoff is the wait before another try: it doubles, with jitter of a half.
+type backoff struct{ least, most, now time.Duration }
+
+func newBackoff(least, most time.Duration) *backoff { return &backoff{least, most, least} }
+
+func (b *backoff) reset() { b.now = b.least }
+
+func (b *backoff) next() time.Duration {
+	d := b.now/2 + rand.N(b.now/2+1) //nolint:gosec // jitter, no secret
+	b.now = min(2*b.now, b.most)
+	return d
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,154 @@
+// Package sitefile reads and writes the file of a site in the deployments repo,
+// sites/<site>/site.yaml: today the rules of the site's machine data. It finds
+// every fault of a file at once, each with its line, its path, and what to do. It
+// is pure.
+package sitefile
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// The words that open a file.
+const (
+	APIVersion = "colony/v1"
+	Kind       = "Site"
+)
+
+// MaxBytes is the size up to which a file is read.
+const MaxBytes = 256 << 10
+
+// Path returns where the file of a site is in the deployments repo.
+func Path(site protocol.SiteID) string { return "sites/" + string(site) + "/site.yaml" }
+
+// SiteOf returns the folder's name where path is that of a site's file. It may be
+// a name that no site can have.
+func SiteOf(path string) (folder string, ok bool) {
+	parts := strings.Split(path, "/")
+	if len(parts) != 3 || parts[0] != "sites" || parts[2] != "site.yaml" {
+		return "", false
+	}
+	return parts[1], true
+}
+
+// A Rule is a data rule as a file and the API write it. Durations are such as
+// 30s, 12h or 7d, sizes such as 512KiB or 256MiB. What is absent has its default.
+type Rule struct {
+	Name      string   `json:"name" yaml:"name" doc:"DNS label, unique at the site; it names the queue, which stays while the name stays"`
+	Direction string   `json:"direction" yaml:"direction" enum:"up,down" doc:"up: from the site to the CO; down: from the CO to the site"`
+	Topics    []string `json:"topics" yaml:"topics" doc:"MQTT topic filters, relative to local (up) or to remote (down)"`
+	Local     string   `json:"local,omitempty" yaml:"local,omitempty" doc:"prefix of topics at the site's broker, with its final slash; default colony/v1/{site}/data/"`
+	Remote    string   `json:"remote,omitempty" yaml:"remote,omitempty" doc:"prefix at the CO's broker after colony/v1/{site}/data/ (up) or /in/ (down), with its final slash"`
+	QoS       *uint8   `json:"qos,omitempty" yaml:"qos,omitempty" maximum:"2" doc:"highest QoS of delivery; default 1"`
+	KeepQoS0  bool     `json:"keepQoS0,omitempty" yaml:"keepQoS0,omitempty" doc:"keep messages of QoS 0 while the link is down, like those of QoS 1"`
+	Priority  string   `json:"priority,omitempty" yaml:"priority,omitempty" enum:"high,normal,low" doc:"among the rules of the site; default normal"`
+	TTL       string   `json:"ttl,omitempty" yaml:"ttl,omitempty" doc:"how long a message is of use, from its arrival; default for ever"`
+	MaxBytes  string   `json:"maxBytes,omitempty" yaml:"maxBytes,omitempty" doc:"bound of the queue, above it the oldest messages are dropped and counted; default 256MiB"`
+	MaxAge    string   `json:"maxAge,omitempty" yaml:"maxAge,omitempty" doc:"bound of the queue by age; default none"`
+
+	Batch      *Batch      `json:"batch,omitempty" yaml:"batch,omitempty"`
+	Sample     *Sample     `json:"sample,omitempty" yaml:"sample,omitempty"`
+	Store      *Store      `json:"store,omitempty" yaml:"store,omitempty" doc:"keep the messages in PostgreSQL; absent: do not"`
+	Prometheus *Prometheus `json:"prometheus,omitempty" yaml:"prometheus,omitempty" doc:"send the numbers by remote write; it needs store"`
+}
+
+// Batch says how messages are gathered for the link.
+type Batch struct {
+	Bytes       string `json:"bytes,omitempty" yaml:"bytes,omitempty" doc:"how much goes into one batch, before compression; default 256KiB"`
+	Wait        string `json:"wait,omitempty" yaml:"wait,omitempty" doc:"how long a message waits for others; default not at all"`
+	Compression string `json:"compression,omitempty" yaml:"compression,omitempty" enum:"zstd,none" doc:"default zstd"`
+}
+
+// Sample says which messages of a topic are left out at the site.
+type Sample struct {
+	Mode     string `json:"mode" yaml:"mode" enum:"last,change,deadband"`
+	Period   string `json:"period,omitempty" yaml:"period,omitempty" doc:"of mode last; for the others the longest silence"`
+	Deadband string `json:"deadband,omitempty" yaml:"deadband,omitempty" doc:"how far a number must be from the last that passed: 1.5, or 2%"`
+	Field    string `json:"field,omitempty" yaml:"field,omitempty" doc:"JSON pointer (RFC 6901) to the number; default the payload is the number"`
+}
+
+// Store says how long messages stay in PostgreSQL.
+type Store struct {
+	Keep string `json:"keep,omitempty" yaml:"keep,omitempty" doc:"default for ever"`
+}
+
+// Prometheus says what series the numbers become.
+type Prometheus struct {
+	Metric string   `json:"metric" yaml:"metric" doc:"name of the metric; the labels are site, rule, topic and field"`
+	Fields []string `json:"fields,omitempty" yaml:"fields,omitempty" doc:"JSON pointers (RFC 6901) to the numbers; default the payload is the number"`
+}
+
+// A file is the form of the whole document.
+type file struct {
+	APIVersion string   `yaml:"apiVersion"`
+	Kind       string   `yaml:"kind"`
+	Metadata   metadata `yaml:"metadata"`
+	Spec       spec     `yaml:"spec"`
+}
+
+type metadata struct {
+	ID string `yaml:"id"`
+}
+
+type spec struct {
+	Data data `yaml:"data"`
+}
+
+type data struct {
+	Rules []Rule `yaml:"rules"`
+}
+
+// Marshal writes the file of a site with these rules. Parse says whether they are
+// valid.
+func Marshal(site protocol.SiteID, rules []Rule) ([]byte, error) {
+	if rules == nil {
+		rules = []Rule{} // shown as a list without rules, not as null
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	f := file{APIVersion: APIVersion, Kind: Kind, Metadata: metadata{ID: string(site)}, Spec: spec{Data: data{Rules: rules}}}
+	if err := enc.Encode(f); err != nil {
+		return nil, fmt.Errorf("write site file: %w", err)
+	}
+	if err := enc.Close(); err != nil {
+		return nil, fmt.Errorf("write site file: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// Parse reads the file of a site. The error is of type v1rc3.Problems, as for every
+// other file of the deployments repo, and lists all that is wrong. Without rules
+// the list is nil.
+func Parse(site protocol.SiteID, raw []byte) ([]fleet.DataRule, error) {
+	r := &reader{lines: map[string]int{}}
+	root, err := r.document(raw)
+	if err != nil {
+		return nil, err
+	}
+	top := r.object(root, "", "apiVersion", "kind", "metadata", "spec")
+	r.word(top, "apiVersion", APIVersion, "this program reads that version")
+	r.word(top, "kind", Kind, "the file describes a site")
+	meta := r.child(top, "metadata", "id")
+	if r.required(top, "metadata") {
+		r.word(meta, "id", string(site), "the file is in the folder of that site")
+	}
+	items := r.list(r.child(r.child(top, "spec", "data"), "data", "rules"), "rules")
+	var rules []fleet.DataRule
+	for _, item := range items {
+		rules = append(rules, r.rule(item))
+	}
+	if len(r.problems) == 0 {
+		r.validate(rules)
+	}
+	if len(r.problems) > 0 {
+		return nil, r.sorted()
+	}
+	return rules, nil
+}

@@ -1,0 +1,170 @@
+package co_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// slowApplication subscribes to the data of all sites and reads n bytes of it in each
+// tenth of a second; 0: none at all.
+func (b *bench) slowApplication(n int64) {
+	b.t.Helper()
+	conn, err := net.Dial("tcp", b.co.MQTTAddr())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		b.t.Fatal(err)
+	}
+	connect := packets.NewControlPacket(packets.CONNECT)
+	c := connect.Content.(*packets.Connect)
+	c.ProtocolName, c.ProtocolVersion, c.ClientID, c.UsernameFlag, c.Username, c.CleanStart = "MQTT", 5, "slow@*", true, "slow@*", true
+	subscribe := packets.NewControlPacket(packets.SUBSCRIBE)
+	s := subscribe.Content.(*packets.Subscribe)
+	s.PacketID, s.Subscriptions = 1, []packets.SubOptions{{Topic: topic.ForTail(topic.Data, "+", "#"), QoS: 0}}
+	for _, p := range []*packets.ControlPacket{connect, subscribe} {
+		if _, err := p.WriteTo(conn); err != nil {
+			b.t.Fatal(err)
+		}
+		if _, err := packets.ReadPacket(conn); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if n == 0 {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
+			if _, err := io.CopyN(io.Discard, conn, n); err != nil {
+				return
+			}
+		}
+	}()
+	b.t.Cleanup(func() { _ = conn.Close(); <-ended })
+}
+
+// TestSlowApplicationHoldsUpNoEvents has a site send much data to an application that
+// hardly reads it, or not at all. The site's events, and those of another, arrive as
+// ever, and so does the data in the end.
+func TestSlowApplicationHoldsUpNoEvents(t *testing.T) {
+	for name, rate := range map[string]int64{"stuck": 0, "slow": 40 << 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t)
+			b.slowApplication(rate)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			sites := map[protocol.SiteID]*client.Client{"plant": b.site}
+			acks := map[protocol.SiteID]chan protocol.Ack{"plant": make(chan protocol.Ack, 1000), "mill": make(chan protocol.Ack, 1000)}
+			mill, err := client.New(client.Options{
+				URLs: []string{"tcp://" + b.co.MQTTAddr()}, ClientID: "mill", Username: "mill",
+				Subscriptions: []client.Subscription{{Filter: topic.ForSite(topic.Ack, "mill"), QoS: 1}},
+				Handle: func(_ context.Context, m client.Message) error {
+					var a protocol.Ack
+					err := protocol.Unmarshal(m.Payload, &a)
+					acks["mill"] <- a
+					return err
+				},
+				Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := mill.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = mill.Stop(context.WithoutCancel(ctx)) })
+			sites["mill"] = mill
+			data := make(chan protocol.Ack, 1000)
+			go func() { // what comes for plant, until the test ends
+				for {
+					select {
+					case <-ctx.Done():
+						return
+					case m := <-b.from:
+						var a protocol.Ack
+						if p, err := topic.Parse(m.Topic); err != nil || p.Kind != topic.Ack || protocol.Unmarshal(m.Payload, &a) != nil {
+							continue
+						}
+						if a.Lane != "" {
+							data <- a
+						} else {
+							acks["plant"] <- a
+						}
+					}
+				}
+			}()
+			// 16 batches of 50 messages of 20 KB in each of two lanes, far more than the
+			// application takes, each lane with four batches on their way.
+			const batches, each = 16, 50
+			sent, committed := map[string]uint64{}, map[string]uint64{}
+			send := func(lane string) {
+				batch := protocol.Batch{V: 1, Epoch: "e", First: sent[lane]*each + 1, Count: each, Lane: lane, SentMillis: 1_700_000_000_000}
+				for range each {
+					batch.Events = append(batch.Events, protocol.Marshal(dataEvent(protocol.DataMessage{Topic: "t", Payload: make([]byte, 20<<10)}))...)
+				}
+				sent[lane]++
+				go func() {
+					_ = b.site.Publish(ctx, client.Message{Topic: topic.ForSite(topic.Up, "plant"), Payload: protocol.Marshal(batch), QoS: 1})
+				}()
+			}
+			events := map[protocol.SiteID]uint64{}
+			var longest time.Duration
+			for _, lane := range []string{"data/a", "data/b"} {
+				send(lane)
+			}
+			for committed["data/a"]+committed["data/b"] < 2*batches*each {
+				for site, c := range sites {
+					events[site]++
+					began := time.Now()
+					batch := protocol.Batch{V: 1, Epoch: "e", First: events[site], Count: 1, Events: protocol.Marshal(protocol.Event{
+						UnixMillis: 1, Kind: protocol.NodeOnlineEvent, Node: "n1", Body: protocol.Marshal(protocol.Presence{V: 1, Online: true}),
+					})}
+					if err := c.Publish(ctx, client.Message{Topic: topic.ForSite(topic.Up, site), Payload: protocol.Marshal(batch), QoS: 1}); err != nil {
+						t.Fatalf("event %d of %s: %v", events[site], site, err)
+					}
+					select {
+					case a := <-acks[site]:
+						if a.Seq != events[site] {
+							t.Fatalf("ack of %s: %d, want %d", site, a.Seq, events[site])
+						}
+					case <-ctx.Done():
+						t.Fatalf("no ack for event %d of %s", events[site], site)
+					}
+					longest = max(longest, time.Since(began))
+				}
+				select {
+				case a := <-data:
+					committed[a.Lane] = a.Seq
+					if sent[a.Lane] < batches {
+						send(a.Lane)
+					}
+				case <-time.After(50 * time.Millisecond):
+				}
+				if ctx.Err() != nil {
+					t.Fatalf("of the data only %v arrived", fmt.Sprint(committed))
+				}
+			}
+			t.Logf("%d events of each site, the slowest in %s", events["plant"], longest)
+			if longest > 800*time.Millisecond {
+				t.Errorf("an event took %s", longest)
+			}
+		})
+	}
+}

@@ -1,0 +1,335 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/lo"
+	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/sim"
+)
+
+const site = "plant"
+
+var colonyBinary = flag.String("binary", "../../bin/colony", "the program that the tests run as CO and LO")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if what := os.Getenv(childEnv); what != "" {
+		os.Exit(child(what))
+	}
+	os.Exit(pgtest.Main(m))
+}
+
+// A rig is a CO and an LO as processes, with a database of their own. Nothing
+// runs until startCO and startLO.
+type rig struct {
+	t    testing.TB
+	dir  string
+	db   *pgxpool.Pool
+	url  string // of the database
+	co   *process
+	lo   *process
+	http *http.Client
+
+	coOptions co.Options
+	loOptions lo.Options
+}
+
+// newRig prepares a rig. The LO connects to the CO without anything between, until
+// the caller says otherwise.
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	program, err := filepath.Abs(*colonyBinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("%v: these tests run the built program: make build", err)
+	}
+	r := &rig{
+		t: t, dir: t.TempDir(), url: pgtest.NewOwn(t).URL(),
+		http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+	if r.db, err = pgxpool.New(t.Context(), r.url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.db.Close)
+	remote := filepath.Join(r.dir, "deployments.git")
+	if err := gitops.InitBare(t.Context(), remote, "main"); err != nil {
+		t.Fatal(err)
+	}
+	ports := freePorts(t, 4)
+	r.coOptions, r.loOptions = co.DefaultOptions(), lo.DefaultOptions()
+	c, l := &r.coOptions, &r.loOptions
+	c.StateDir, c.DatabaseURL, c.MQTT, c.HTTP, c.Git.Remote = filepath.Join(r.dir, "co"), r.url, ports[0], ports[1], remote
+	c.PresenceGrace = 5 * time.Second
+	l.Site, l.StateDir, l.MQTT, l.HTTP = site, filepath.Join(r.dir, "lo"), ports[2], ports[3]
+	l.CO.MQTT, l.PresenceGrace = []string{"tcp://" + c.MQTT}, 5*time.Second
+	r.co = &process{t: t, name: "co", role: "co", program: program, dir: r.dir}
+	r.lo = &process{t: t, name: "lo", role: "lo", program: program, dir: r.dir}
+	t.Cleanup(func() {
+		r.lo.stop()
+		r.co.stop()
+	})
+	return r
+}
+
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().String())
+	}
+	return ports
+}
+
+// startCO starts the CO and waits until it serves.
+func (r *rig) startCO() {
+	r.t.Helper()
+	r.co.start(r.coOptions)
+	r.serves(r.co, r.coOptions.HTTP)
+}
+
+// desire makes deployments what the LO wants on all of its nodes, before its
+// start and after the CO's: by a generation above all that this CO tells it. The LO
+// leaves it to the nodes to get over a failure.
+func (r *rig) desire(names ...protocol.DeploymentName) {
+	r.t.Helper()
+	epoch := query[struct{ Epoch string }](r, `select epoch from colony`)[0].Epoch
+	want := protocol.SiteDesired{V: protocol.Version, Site: site, Generation: 1 << 40, Epoch: epoch}
+	for _, name := range names {
+		spec := protocol.Marshal(&protocol.DeploymentSpec{
+			V: protocol.Version, ID: string(name), Deployment: name, App: string(name), AppVersion: "1.0.0",
+			Components: []protocol.Component{{Name: "main", Containers: []protocol.Container{{Name: "main", Image: "registry.example/" + string(name) + "@" + string(protocol.DigestOf(nil))}}}},
+		})
+		want.Deployments = append(want.Deployments, protocol.SiteEntry{
+			Deployment: name, Digest: protocol.DigestOf(spec), Size: uint64(len(spec)), Spec: spec,
+			Policy: protocol.Policy{Attempts: 1 << 20, BackoffMillis: uint32(time.Hour.Milliseconds())},
+		})
+	}
+	d, err := desired.Open(filepath.Join(r.loOptions.StateDir, "desired"), site, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if adopted, err := d.Offer(r.t.Context(), protocol.Marshal(&want)); err != nil || !adopted {
+		r.t.Fatalf("the LO's desired state is not taken: %t, %v", adopted, err)
+	}
+}
+
+// startLO starts the LO and waits until nodes can connect.
+func (r *rig) startLO() {
+	r.t.Helper()
+	r.lo.start(r.loOptions)
+	r.serves(r.lo, r.loOptions.HTTP)
+}
+
+func (r *rig) serves(p *process, addr string) {
+	r.t.Helper()
+	eventually(r.t, time.Minute, p.name+" serves", func() error {
+		if err := p.running(); err != nil {
+			r.t.Fatal(err)
+		}
+		resp, err := r.http.Get("http://" + addr + "/healthz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s", resp.Status)
+		}
+		return nil
+	})
+}
+
+// status is what the LO says of itself.
+func (r *rig) status() (s lo.Status, err error) {
+	resp, err := r.http.Get("http://" + r.loOptions.HTTP + "/status")
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	return s, json.NewDecoder(resp.Body).Decode(&s)
+}
+
+// fleet starts simulated nodes at the LO.
+func (r *rig) fleet(o sim.Options) *sim.Fleet {
+	r.t.Helper()
+	o.Site, o.URL, o.Logger = site, "tcp://"+r.loOptions.MQTT, slog.New(slog.DiscardHandler)
+	f, err := sim.New(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := f.Start(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := f.Stop(ctx); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return f
+}
+
+// query reads rows of the CO's database.
+func query[T any](r *rig, sql string, args ...any) []T {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	rows, err := r.db.Query(ctx, sql, args...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return list
+}
+
+// A process is a CO or an LO.
+type process struct {
+	t       testing.TB
+	name    string // of its files
+	role    string // co or lo
+	program string
+	before  []string // words of a command that runs the program, such as nsenter
+	dir     string
+	cmd     *exec.Cmd
+	ended   chan error
+}
+
+// start writes the configuration and runs the program with it.
+func (p *process) start(options any) {
+	p.t.Helper()
+	b, err := configfile.Marshal(options)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	config := filepath.Join(p.dir, p.name+".yaml")
+	if err := os.WriteFile(config, b, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	out, err := os.OpenFile(p.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer out.Close()
+	args := append(p.before[:len(p.before):len(p.before)], p.program, p.role, "--config", config, "--log-level", "warn")
+	p.cmd = exec.Command(args[0], args[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.ended = make(chan error, 1)
+	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(p.cmd, p.ended)
+}
+
+func (p *process) log() string { return filepath.Join(p.dir, p.name+".log") }
+
+// running returns an error where the process has ended.
+func (p *process) running() error {
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		return fmt.Errorf("%s ended by itself: %v\n%s", p.name, err, tail(p.log()))
+	default:
+		return nil
+	}
+}
+
+// kill ends the process as a power cut would end it, for the process.
+func (p *process) kill() {
+	p.t.Helper()
+	if err := p.running(); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	<-p.ended
+	p.cmd = nil
+}
+
+// stop ends the process in order, and shows its log where the test failed.
+func (p *process) stop() {
+	if p.t.Failed() {
+		p.t.Logf("%s said:\n%s", p.name, tail(p.log()))
+	}
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.t.Errorf("%s did not stop within 30 s", p.name)
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+	p.cmd = nil
+}
+
+// tail returns the end of a file.
+func tail(path string) []byte {
+	const most = 6000
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	if len(b) > most {
+		b = b[len(b)-most:]
+	}
+	return bytes.TrimSpace(b)
+}
+
+var errNotYet = errors.New("not yet")
+
+// eventually waits until check returns nil.
+func eventually(t testing.TB, within time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s: %v", within, what, err)
+		case <-tick.C:
+		}
+	}
+}

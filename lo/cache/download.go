@@ -1,0 +1,213 @@
+package cache
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const (
+	// silence is how long a registry may send nothing in the middle of an answer.
+	silence = 30 * time.Second
+	// patience is how long a download that has begun waits for its registry to come
+	// back. A node that waits with it tells that it pulls, and spends no attempt.
+	patience = 24 * time.Hour
+	// The waits between two tries double up to a bound that a link must be up for.
+	firstPause   = 500 * time.Millisecond
+	longestPause = 10 * time.Second
+)
+
+// A download is one fetch of one blob, for all who wait for it.
+type download struct {
+	digest protocol.Digest
+	from   source
+	done   chan struct{}
+	err    error     // valid after done
+	sum    hash.Hash // of what has arrived; of the goroutine that downloads
+
+	mu    sync.Mutex    // protects what follows
+	size  int64         // of the blob; 0: not known yet
+	have  int64         // bytes in the partial file
+	grown chan struct{} // closed with the next change
+}
+
+func newDownload(d protocol.Digest, from source) *download {
+	return &download{digest: d, from: from, done: make(chan struct{}), sum: sha256.New(), grown: make(chan struct{})}
+}
+
+// set changes the download and tells those who wait.
+func (dl *download) set(change func()) {
+	dl.mu.Lock()
+	defer dl.mu.Unlock()
+	change()
+	close(dl.grown)
+	dl.grown = make(chan struct{})
+}
+
+func (dl *download) expect(size int64) { dl.set(func() { dl.size = max(0, size) }) }
+
+func (dl *download) progress() int64 {
+	dl.mu.Lock()
+	defer dl.mu.Unlock()
+	return dl.have
+}
+
+// begun reports whether the registry has shown to have the blob.
+func (dl *download) begun() bool {
+	dl.mu.Lock()
+	defer dl.mu.Unlock()
+	return dl.size > 0
+}
+
+// resume takes in what an earlier download left in the partial file.
+func (dl *download) resume(f *os.File) error {
+	n, err := io.Copy(dl.sum, f)
+	if err != nil {
+		return fmt.Errorf("read partial blob: %w", err)
+	}
+	dl.set(func() { dl.have = n })
+	return nil
+}
+
+// restart begins anew.
+func (dl *download) restart(f *os.File) error {
+	dl.sum.Reset()
+	dl.set(func() { dl.have = 0 })
+	_, err := f.Seek(0, io.SeekStart)
+	return errors.Join(f.Truncate(0), err)
+}
+
+// writer stores what arrives.
+func (dl *download) writer(f *os.File) io.Writer { return arrival{dl, f} }
+
+type arrival struct {
+	dl *download
+	f  *os.File
+}
+
+// Write implements io.Writer. What the file took counts, also of a write that
+// failed, so that the sum is always that of the file.
+func (a arrival) Write(p []byte) (int, error) {
+	n, err := a.f.Write(p)
+	_, _ = a.dl.sum.Write(p[:n]) // a hash never fails
+	a.dl.set(func() { a.dl.have += int64(n) })
+	return n, err
+}
+
+// open waits until it is known how large the blob is, and that some of it is there.
+// It returns 0 where the download has ended before that.
+func (dl *download) open(ctx context.Context) (size int64, err error) {
+	for {
+		dl.mu.Lock()
+		size, have, grown := dl.size, dl.have, dl.grown
+		dl.mu.Unlock()
+		if size > 0 && have > 0 {
+			return size, nil
+		}
+		select {
+		case <-dl.done:
+			return 0, dl.err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-grown:
+		}
+	}
+}
+
+// await waits until there is something to read at an offset, and returns up to
+// where: not the last byte, as long as the whole was not checked.
+func (dl *download) await(ctx context.Context, at int64) (end int64, err error) {
+	for {
+		dl.mu.Lock()
+		size, have, grown := dl.size, dl.have, dl.grown
+		dl.mu.Unlock()
+		if end = min(have, size-1); at < end {
+			return end, nil
+		}
+		select {
+		case <-dl.done:
+			return size, dl.err
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-grown:
+		}
+	}
+}
+
+// A follower reads a blob while it arrives.
+type follower struct {
+	ctx  context.Context //nolint:containedctx // of the request that is answered with it
+	dl   *download
+	f    *os.File // the partial file, which keeps its content under its later name
+	size int64
+	at   int64
+}
+
+// Read implements io.Reader. It waits for what is not there yet.
+func (r *follower) Read(p []byte) (int, error) {
+	if r.at >= r.size {
+		return 0, io.EOF
+	}
+	end, err := r.dl.await(r.ctx, r.at)
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.f.ReadAt(p[:min(int64(len(p)), end-r.at)], r.at)
+	r.at += int64(n)
+	if n > 0 {
+		return n, nil
+	}
+	return 0, errors.Join(io.ErrUnexpectedEOF, err)
+}
+
+// Seek implements io.Seeker.
+func (r *follower) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.at
+	case io.SeekEnd:
+		offset += r.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the beginning")
+	}
+	r.at = offset
+	return offset, nil
+}
+
+// heardReader puts off the end of a try with each part that arrives.
+type heardReader struct {
+	io.Reader
+	watch *time.Timer
+}
+
+// Read implements io.Reader.
+func (h heardReader) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.watch.Reset(silence)
+	}
+	return n, err
+}
+
+// totalOf returns the size of the whole from a Content-Range (RFC 9110, section
+// 14.4) that begins at from, or 0 where it is another or does not tell.
+func totalOf(header string, from int64) int64 {
+	rest, ok := strings.CutPrefix(header, fmt.Sprintf("bytes %d-", from))
+	_, total, slash := strings.Cut(rest, "/")
+	n, err := strconv.ParseInt(total, 10, 64)
+	if !ok || !slash || err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,114 @@
+package data
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A Lane is the state of the queue of one data rule.
+type Lane struct {
+	Rule string `json:"rule"`
+	// Draining says that the rule is gone, and what is queued still goes to the CO.
+	Draining bool `json:"draining,omitempty"`
+	// Queued are the records that the CO does not have yet, and Bytes what they take
+	// on disk. OldestSeconds is the age of the oldest.
+	Queued        uint64  `json:"queued"`
+	Bytes         int64   `json:"bytes"`
+	MaxBytes      int64   `json:"maxBytes"`
+	OldestSeconds float64 `json:"oldestSeconds"`
+	// Of this run: messages that the rule took, left out by sampling, were of QoS 0
+	// and came while the link was down, were refused, were dropped under the bounds
+	// of the queue, or whose time was up before they could be sent.
+	Taken      uint64 `json:"taken"`
+	TakenBytes uint64 `json:"takenBytes"`
+	SampledOut uint64 `json:"sampledOut"`
+	NotKept    uint64 `json:"notKept"`
+	Refused    uint64 `json:"refused"`
+	Dropped    uint64 `json:"dropped"`
+	Expired    uint64 `json:"expired"`
+	// Held are the topics of which a sample waits for the end of its period.
+	Held int `json:"held"`
+	// Connected says that the lane knows of a link to the CO.
+	Connected bool `json:"connected"`
+	// Acked is the highest sequence that is in the CO's database.
+	Acked          uint64  `json:"acked"`
+	RTTSeconds     float64 `json:"rttSeconds"`
+	BytesPerSecond uint64  `json:"bytesPerSecond"`
+}
+
+// Status returns the lanes in the order of their names.
+func (d *Plane) Status() []Lane {
+	out := []Lane{}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, l := range d.sorted() {
+		out = append(out, l.status())
+	}
+	return out
+}
+
+func (l *lane) status() Lane {
+	stats, up := l.queue.Stats(), l.uplink.Status()
+	c := l.counts
+	held := 0
+	if l.held != nil {
+		l.mu.Lock()
+		held = l.sampler.Topics()
+		l.mu.Unlock()
+	}
+	return Lane{
+		Rule: l.rule.Name, Draining: l.draining, Queued: stats.Depth, Bytes: stats.Bytes, MaxBytes: stats.MaxBytes,
+		OldestSeconds: float64(up.Backlog.OldestMillis) / 1000,
+		Taken:         c.taken.Load(), TakenBytes: c.bytes.Load(), SampledOut: c.sampledOut.Load(), NotKept: c.offline.Load(), Refused: c.refused.Load(),
+		Dropped: c.dropped.Load() + stats.Dropped, Expired: c.expired.Load() + up.Backlog.Expired,
+		Held: held, Connected: up.Connected, Acked: up.Acked, RTTSeconds: float64(up.Backlog.RTTMicros) / 1e6, BytesPerSecond: up.Backlog.BytesPerSecond,
+	}
+}
+
+// Fault returns why the rules in force are not those that are wanted, or "".
+func (d *Plane) Fault() string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var all []string
+	if d.fault != "" {
+		all = append(all, d.fault)
+	}
+	for _, l := range d.sorted() {
+		if why := l.unlisted.Load(); why != nil {
+			all = append(all, *why)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// dataMetrics are the metrics of a lane.
+var dataMetrics = []struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(Lane) float64
+}{
+	{perRule("taken_total", "Messages that a data rule took."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Taken) }},
+	{perRule("taken_bytes_total", "Bytes of payload that a data rule took."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.TakenBytes) }},
+	{perRule("sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.SampledOut) }},
+	{perRule("not_kept_total", "Messages of QoS 0 that came while the link was down."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.NotKept) }},
+	{perRule("refused_total", "Messages that a queue could not take."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Refused) }},
+	{perRule("dropped_total", "Messages dropped under the bounds of a queue."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Dropped) }},
+	{perRule("expired_total", "Messages whose time was up before they could be sent."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Expired) }},
+	{perRule("queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s Lane) float64 { return float64(s.Queued) }},
+	{perRule("queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s Lane) float64 { return float64(s.Bytes) }},
+	{perRule("oldest_seconds", "Age of the oldest message that the CO does not have; 0 for none."), prometheus.GaugeValue, func(s Lane) float64 { return s.OldestSeconds }},
+}
+
+func perRule(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("colony_lo_data_"+name, help, []string{"rule"}, nil)
+}
+
+// Collect sends the metrics of all lanes.
+func (d *Plane) Collect(out chan<- prometheus.Metric) {
+	for _, s := range d.Status() {
+		for _, m := range dataMetrics {
+			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), s.Rule)
+		}
+	}
+}

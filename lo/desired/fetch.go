@@ -1,0 +1,144 @@
+package desired
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// silence is how long a download may bring nothing before it is given up.
+const silence = 30 * time.Second
+
+// HTTP returns a Fetch that gets what has a digest from base + digest, and keeps
+// what has arrived in the directory dir. A download that breaks goes on at once
+// where it was cut off (RFC 9110, section 14) as long as each try brings something,
+// and with the next call, also of another run, from there. So a link that is never
+// up for long brings everything in the end. What was fetched whole is not fetched
+// again until the Store removes it.
+func HTTP(client *http.Client, base *url.URL, dir string) Fetch {
+	f := fetcher{client: client, base: base, dir: dir}
+	return f.fetch
+}
+
+type fetcher struct {
+	client *http.Client
+	base   *url.URL
+	dir    string
+}
+
+func (f fetcher) fetch(ctx context.Context, digest protocol.Digest, size uint64) ([]byte, error) {
+	if size > protocol.MaxMessage {
+		return nil, protocol.Errorf(protocol.Invalid, "what has the digest %s has %d bytes: the limit is %d", digest.Short(), size, protocol.MaxMessage)
+	}
+	if err := os.MkdirAll(f.dir, dirPerm); err != nil {
+		return nil, fmt.Errorf("create directory of downloads: %w", err)
+	}
+	path := filepath.Join(f.dir, strings.TrimPrefix(string(digest), "sha256:"))
+	for first, old := true, false; ; first = false {
+		b, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read download: %w", err)
+		}
+		old = old || first && len(b) > 0
+		if uint64(len(b)) >= size {
+			err := digest.Verify(b)
+			if err == nil {
+				return b, nil
+			}
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("remove download: %w", err)
+			}
+			if !old {
+				return b, nil // who asked finds that it is wrong
+			}
+			b, old = nil, false // a power cut can have damaged what an earlier run stored
+		}
+		got, err := f.more(ctx, path, digest, int64(len(b)), int64(size))
+		if err != nil && (got == 0 || ctx.Err() != nil) {
+			return nil, err
+		}
+	}
+}
+
+// more adds to a download what one request brings, and returns how much that is.
+func (f fetcher) more(ctx context.Context, path string, digest protocol.Digest, have, size int64) (got int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing arrived for %s", silence)) })
+	defer watch.Stop()
+	target := f.base.JoinPath(string(digest)).String()
+	away := func(err error) error {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return protocol.Errorf(protocol.Unavailable, "get %s: %d of %d bytes are here: %w", target, have+got, size, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
+	if err != nil {
+		return 0, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Accept-Encoding", "identity") // a part of something compressed is no part of it
+	if have > 0 {
+		req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
+		req.Header.Set("If-Range", `"`+string(digest)+`"`)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return 0, away(err)
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		have = 0
+	case resp.StatusCode == http.StatusPartialContent && strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)):
+	default:
+		return 0, protocol.Errorf(protocol.Unavailable, "get %s: the central orchestrator answered %s", target, resp.Status)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, filePerm)
+	if err != nil {
+		return 0, fmt.Errorf("store download: %w", err)
+	}
+	err = errors.Join(file.Truncate(have), seek(file, have))
+	if err == nil {
+		// One byte more than was announced, so that more is noticed.
+		got, err = io.Copy(file, io.LimitReader(heard{resp.Body, watch}, size-have+1))
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return got, away(err)
+	}
+	if have+got != size {
+		return 0, errors.Join(away(fmt.Errorf("got %d bytes, %d were announced", have+got, size)), os.Remove(path))
+	}
+	return got, nil
+}
+
+func seek(f *os.File, to int64) error {
+	_, err := f.Seek(to, io.SeekStart)
+	return err
+}
+
+// heard puts off the end of a download with each part that arrives.
+type heard struct {
+	io.Reader
+	watch *time.Timer
+}
+
+// Read implements io.Reader.
+func (h heard) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.watch.Reset(silence)
+	}
+	return n, err
+}

@@ -1,0 +1,112 @@
+package lo
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/lo/downlink"
+	"github.com/colonyfleet/colony/lo/retained"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// startDown takes what the CO's clients send to the site, once there is a link.
+func (l *LO) startDown(context.Context) error {
+	publish := func(ctx context.Context, m broker.Message) error { return l.broker.Publish(ctx, m) }
+	var err error
+	l.down, err = downlink.Open(downlink.Options{
+		Dir: filepath.Join(l.opts.StateDir, "down"), Site: l.opts.Site, Logger: l.log,
+		Publish:  func(ctx context.Context, m downlink.Delivery) error { return publish(ctx, downMessage(m)) },
+		Retained: downRetained{l.data.Retained(), l.data.Now, publish},
+		Ack: func(ctx context.Context, payload []byte) error {
+			return l.link.send(ctx, topic.ForSite(topic.DownAck, l.opts.Site), payload)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("open downlink: %w", err)
+	}
+	l.parts.OnStop("downlink", func(context.Context) error { return l.down.Close() })
+	l.parts.Go("machine data for the site", func(ctx context.Context) {
+		if err := l.down.Run(ctx); err != nil && ctx.Err() == nil {
+			l.parts.Fail(fmt.Errorf("downlink: %w", err))
+		}
+	})
+	if m, ok := l.wanted.Current(); ok {
+		directRules(l.down, m)
+	}
+	return nil
+}
+
+// downMessage is a message of the CO's clients as the site's broker gets it. Its
+// user properties tell when the CO took it, and name it, so that a subscriber can
+// tell a repetition.
+func downMessage(m downlink.Delivery) broker.Message {
+	out := broker.Message{
+		Topic: m.Topic, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Expiry: m.Expiry,
+		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
+	}
+	for i := 0; i+1 < len(m.Properties); i += 2 {
+		out.Properties = append(out.Properties, broker.Property{Key: m.Properties[i], Value: m.Properties[i+1]})
+	}
+	out.Properties = append(out.Properties,
+		broker.Property{Key: "colony-time", Value: time.UnixMilli(m.TakenMillis).UTC().Format("2006-01-02T15:04:05.000Z07:00")},
+		broker.Property{Key: "colony-lane", Value: m.Lane},
+		broker.Property{Key: "colony-seq", Value: strconv.FormatUint(m.Seq, 10)})
+	return out
+}
+
+// downRetained is what the site holds retained for the CO's clients: on disk in the
+// store, and at the broker.
+type downRetained struct {
+	store   *retained.Store
+	now     func() time.Time // the clock of the store
+	publish func(ctx context.Context, m broker.Message) error
+}
+
+// Put implements downlink.Retained.
+func (r downRetained) Put(_ context.Context, lane string, list []downlink.Delivery) error {
+	now := r.now().UnixMilli()
+	messages := make([]retained.Message, len(list))
+	for i, m := range list {
+		data := downData(m)
+		messages[i] = retained.Message{Topic: m.Topic, Lane: lane, UnixMillis: now, Data: data}
+	}
+	_, err := r.store.Put(messages...)
+	return err
+}
+
+// downData is what a restart of the LO must find of a message: as it is delivered,
+// with what is left of its time.
+func downData(m downlink.Delivery) protocol.DataMessage {
+	out := m.DataMessage
+	out.ExpiryMillis = uint64(m.Expiry.Milliseconds())
+	out.Properties = nil
+	for _, p := range downMessage(m).Properties {
+		out.Properties = append(out.Properties, p.Key, p.Value)
+	}
+	return out
+}
+
+// Sweep implements downlink.Retained.
+func (r downRetained) Sweep(ctx context.Context, lane string, keep map[string]bool) error {
+	for _, m := range r.store.Lane(lane) {
+		if keep[m.Topic] {
+			continue
+		}
+		// In this order: what the store has forgotten nobody looks for at the broker.
+		if err := r.publish(ctx, broker.Message{Topic: m.Topic, QoS: 1, Retain: true}); err != nil {
+			return err
+		}
+		if _, err := r.store.Put(retained.Message{Topic: m.Topic}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Lanes implements downlink.Retained.
+func (r downRetained) Lanes() []string { return r.store.Lanes() }

@@ -1,0 +1,350 @@
+package downlink
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/batch"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// A Retained is the site's record of what it holds retained, which its broker
+// forgets when it ends. Its methods are called by one goroutine.
+type Retained interface {
+	// Put notes messages, in their order, as retained under a lane; one without a
+	// payload deletes. It is durable on return.
+	Put(ctx context.Context, lane string, list []Delivery) error
+	// Sweep deletes what a lane holds on topics that keep does not name, also from the
+	// site's broker.
+	Sweep(ctx context.Context, lane string, keep map[string]bool) error
+	// Lanes returns the lanes that hold something.
+	Lanes() []string
+}
+
+// A Delivery is one message for the site's broker.
+type Delivery struct {
+	protocol.DataMessage
+	Lane  string
+	Epoch string
+	Seq   uint64
+	// TakenMillis is when the message arrived at the CO, by the CO's clock.
+	TakenMillis int64
+	// Expiry is how long it is of use from now on; 0: for ever.
+	Expiry time.Duration
+}
+
+// Options are what a Downlink works with. All but Logger are required.
+type Options struct {
+	// Dir holds the places.
+	Dir  string
+	Site protocol.SiteID
+	// Publish delivers a message at the site's broker.
+	Publish func(ctx context.Context, m Delivery) error
+	// Ack sends an encoded protocol.Ack to the CO.
+	Ack      func(ctx context.Context, payload []byte) error
+	Retained Retained
+	Logger   *slog.Logger
+}
+
+// maxWaiting is how many batches may wait for Run: more than a CO sends without an
+// Ack. What is over it is left out, and comes again.
+const maxWaiting = 32
+
+// A Downlink takes batches. Offer and SetRules may be called by any goroutine,
+// Run once.
+type Downlink struct {
+	opts    Options
+	log     *slog.Logger
+	decoder *batch.Decoder
+	batches chan []byte
+	changed chan struct{} // of one place: rules
+
+	mu    sync.Mutex
+	rules map[string]bool // names of the site's rules for the way down; nil: not known
+
+	// What follows belongs to Run.
+
+	places *places
+	marks  map[string]map[string]bool // by lane: topics since RetainedBegin
+}
+
+// Open reads the places that an earlier run stored. Close it after Run has returned.
+func Open(o Options) (*Downlink, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p, err := openPlaces(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Downlink{
+		opts: o, log: o.Logger.With("component", "downlink"), decoder: batch.NewDecoder(1), places: p,
+		batches: make(chan []byte, maxWaiting), changed: make(chan struct{}, 1), marks: map[string]map[string]bool{},
+	}, nil
+}
+
+// Close closes the file of places.
+func (d *Downlink) Close() error {
+	return d.places.close()
+}
+
+// Offer hands in an encoded protocol.Batch of the CO. It never waits.
+func (d *Downlink) Offer(payload []byte) {
+	select {
+	case d.batches <- payload:
+	default:
+		d.log.Warn("batch of machine data left out, the site's broker is slow; it comes again")
+	}
+}
+
+// SetRules tells which rules the site has: what lanes of others retain is deleted.
+func (d *Downlink) SetRules(rules []protocol.DataRule) {
+	names := map[string]bool{}
+	for _, r := range rules {
+		if r.Down {
+			names[protocol.DataLane(r.Name)] = true
+		}
+	}
+	d.mu.Lock()
+	d.rules = names
+	d.mu.Unlock()
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// again is the wait after the disk or the site's broker refused something.
+const again = time.Second
+
+// Run takes batches until ctx ends, and then returns nil.
+func (d *Downlink) Run(ctx context.Context) error {
+	retry := time.NewTimer(again)
+	retry.Stop()
+	defer retry.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-d.batches:
+			if err := d.take(ctx, b); err != nil && ctx.Err() == nil {
+				// It is not acknowledged, so it comes again.
+				d.log.ErrorContext(ctx, "machine data for the site not taken", "err", err)
+			}
+		case <-d.changed:
+			err = d.leave(ctx)
+		case <-retry.C:
+			err = d.leave(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			d.log.ErrorContext(ctx, "machine data of a rule that is gone not deleted yet", "err", err)
+			retry.Reset(again)
+		}
+	}
+}
+
+// leave deletes what lanes of rules that are gone have retained, and their places.
+func (d *Downlink) leave(ctx context.Context) error {
+	d.mu.Lock()
+	rules := d.rules
+	d.mu.Unlock()
+	// Also those whose place is lost.
+	for _, lane := range append(slices.Collect(maps.Keys(d.places.all)), d.opts.Retained.Lanes()...) {
+		if rules == nil || rules[lane] {
+			continue
+		}
+		if err := d.opts.Retained.Sweep(ctx, lane, nil); err != nil {
+			return err
+		}
+		if err := d.places.save(place{Lane: lane, Gone: true}); err != nil {
+			return err
+		}
+		delete(d.marks, lane)
+	}
+	return nil
+}
+
+// take takes one batch, and answers with the place in its lane.
+func (d *Downlink) take(ctx context.Context, payload []byte) error {
+	b, events, err := d.decode(payload)
+	if err != nil {
+		return err
+	}
+	at := d.places.all[b.Lane]
+	at.Lane = b.Lane
+	if len(events) > 0 {
+		if at, err = d.follow(ctx, at, b, events); err != nil {
+			return err
+		}
+	}
+	ack := protocol.Ack{V: protocol.Version, Epoch: at.Epoch, Seq: at.Seq, Lane: b.Lane}
+	if err := d.opts.Ack(ctx, protocol.Marshal(&ack)); err != nil && protocol.KindOf(err) != protocol.Unavailable {
+		return fmt.Errorf("acknowledge machine data: %w", err)
+	}
+	return nil // without a link the CO asks again when there is one
+}
+
+// follow delivers what is new in a batch and returns the place after it.
+func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, events []protocol.Event) (place, error) {
+	head := b.First == b.Trimmed+1 // nothing older exists any more
+	switch {
+	case b.First == 0 || b.Epoch == "":
+		return at, nil
+	case b.Epoch != at.Epoch:
+		if !head {
+			return at, nil
+		}
+		delete(d.marks, b.Lane)
+		at = place{Lane: b.Lane, Epoch: b.Epoch, Seq: b.Trimmed}
+	case b.First > at.Seq+1:
+		if !head {
+			return at, nil
+		}
+		d.log.WarnContext(ctx, "machine data for the site was dropped before it arrived", "lane", b.Lane, "messages", b.Trimmed-at.Seq)
+		delete(d.marks, b.Lane) // what it should name may be among what is lost
+		at.Seq, at.Marking = b.Trimmed, false
+	}
+	have := at.Seq + 1 - b.First
+	if have >= uint64(len(events)) {
+		return at, nil
+	}
+	fresh := events[have:]
+	if err := d.deliver(ctx, b, fresh, at.Seq); err != nil {
+		return at, err
+	}
+	at.Seq += uint64(len(fresh))
+	_, at.Marking = d.marks[b.Lane]
+	return at, d.places.save(at)
+}
+
+// deliver hands messages to the record of what is retained, and then to the
+// broker, with the marks of RetainedBegin and RetainedEnd at their place. seq is the
+// sequence before the first.
+func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []protocol.Event, seq uint64) error {
+	var list []Delivery
+	flush := func() error {
+		err := d.hand(ctx, b.Lane, list)
+		list = nil
+		return err
+	}
+	for i, e := range events {
+		switch e.Kind { //nolint:exhaustive // no others are of this lane
+		case protocol.DataEvent:
+			if m, ok := d.delivery(ctx, b, e, seq+uint64(i)+1); ok {
+				list = append(list, m)
+			}
+		case protocol.RetainedBegin:
+			d.marks[b.Lane] = map[string]bool{}
+		case protocol.RetainedEnd:
+			keep, ok := d.marks[b.Lane]
+			if !ok {
+				continue // its begin was lost
+			}
+			if err := flush(); err != nil {
+				return err
+			}
+			if err := d.opts.Retained.Sweep(ctx, b.Lane, keep); err != nil {
+				return err
+			}
+			delete(d.marks, b.Lane)
+		}
+	}
+	return flush()
+}
+
+func (d *Downlink) hand(ctx context.Context, lane string, list []Delivery) error {
+	var retained []Delivery
+	for _, m := range list {
+		if m.Retain {
+			retained = append(retained, m)
+		}
+	}
+	if len(retained) > 0 {
+		err := d.opts.Retained.Put(ctx, lane, retained)
+		if err != nil && protocol.KindOf(err) == protocol.Invalid {
+			list, err = d.each(ctx, lane, list)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, m := range list {
+		if err := d.opts.Publish(ctx, m); err != nil {
+			return fmt.Errorf("publish %s at the site: %w", m.Topic, err)
+		}
+	}
+	return nil
+}
+
+// each notes retained messages one by one, and returns those of list that are to be
+// published: one that can never be noted must not hold up its lane for ever.
+func (d *Downlink) each(ctx context.Context, lane string, list []Delivery) ([]Delivery, error) {
+	var out []Delivery
+	for _, m := range list {
+		if m.Retain {
+			err := d.opts.Retained.Put(ctx, lane, []Delivery{m})
+			if err != nil && protocol.KindOf(err) == protocol.Invalid {
+				d.log.ErrorContext(ctx, "message for the site refused", "lane", lane, "seq", m.Seq, "err", err)
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// delivery reads one message. ok is false where it is not delivered: its time is
+// up, or it cannot be read, which no repetition changes.
+func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Event, seq uint64) (m Delivery, ok bool) {
+	m = Delivery{Lane: b.Lane, Epoch: b.Epoch, Seq: seq, TakenMillis: e.UnixMillis}
+	err := protocol.Unmarshal(e.Body, &m.DataMessage)
+	if err == nil {
+		err = d.check(m.DataMessage)
+	}
+	if err != nil {
+		d.log.ErrorContext(ctx, "message for the site refused", "lane", b.Lane, "seq", seq, "err", err)
+		return m, false
+	}
+	if m.ExpiryMillis > 0 {
+		left := int64(min(m.ExpiryMillis, 1<<52)) - max(0, b.SentMillis-e.UnixMillis)
+		if left <= 0 && !m.Retain {
+			return m, false
+		}
+		if m.Expiry = time.Duration(left) * time.Millisecond; left <= 0 {
+			m.Expiry, m.Payload = 0, nil // what it took the place of is not valid again
+		}
+	}
+	if marks, marking := d.marks[b.Lane]; marking && m.Retain {
+		if len(m.Payload) > 0 {
+			marks[m.Topic] = true
+		} else {
+			delete(marks, m.Topic)
+		}
+	}
+	return m, true
+}
+
+// check keeps what comes as data from posing as the protocol: of Colony's topics
+// only machine data is delivered.
+func (d *Downlink) check(m protocol.DataMessage) error {
+	switch {
+	case m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$':
+		return protocol.Errorf(protocol.Invalid, "%q is no topic to publish on", m.Topic)
+	case (m.Topic == "colony" || strings.HasPrefix(m.Topic, "colony/")) && !strings.HasPrefix(m.Topic, topic.ForTail(topic.Data, d.opts.Site, "")):
+		return protocol.Errorf(protocol.Invalid, "topic %s is not for machine data", m.Topic)
+	case m.QoS > 2 || len(m.Properties)%2 != 0:
+		return protocol.Errorf(protocol.Invalid, "message on %s with QoS %d and %d parts of properties", m.Topic, m.QoS, len(m.Properties))
+	}
+	return nil
+}

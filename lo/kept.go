@@ -1,0 +1,156 @@
+package lo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// keepFor is how long the journal keeps what the CO has. The records of the nodes
+// are stored as often, and not with each report and not with each answer of the CO:
+// a record is two flushes of the disk.
+const keepFor = time.Second
+
+// A kept journal is the site's as the uplink sees it: what it forgets, the stored
+// records know. Until then it is out of the uplink's sight, and a crash only costs
+// a question to the CO.
+type kept struct {
+	*journal.Journal
+	site *site
+	wake chan struct{}
+
+	mu    sync.Mutex
+	epoch string // of acked
+	acked uint64 // the CO has it
+}
+
+func newKept(j *journal.Journal, s *site) *kept {
+	return &kept{Journal: j, site: s, wake: make(chan struct{}, 1)}
+}
+
+// Position is the journal's, as if what the CO has were forgotten.
+func (k *kept) Position() (epoch string, trimmed, last, opened uint64) {
+	epoch, trimmed, last, opened = k.Journal.Position()
+	return epoch, max(trimmed, k.done(epoch)), last, opened
+}
+
+func (k *kept) done(epoch string) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.epoch != epoch {
+		return 0
+	}
+	return k.acked
+}
+
+// Bodies are the journal's, without those that the CO has.
+func (k *kept) Bodies(after uint64, maxRecords, maxBytes int) (uint64, [][]byte, error) {
+	return k.Journal.Bodies(max(after, k.done(k.Journal.Epoch())), maxRecords, maxBytes)
+}
+
+// Backlog is the journal's; there is nothing old where the CO has everything.
+func (k *kept) Backlog() (protocol.Backlog, time.Time) {
+	b, now := k.Journal.Backlog()
+	if _, trimmed, last, _ := k.Position(); trimmed >= last {
+		b.OldestMillis = 0
+	}
+	return b, now
+}
+
+// Trim notes what the CO has. run forgets it.
+func (k *kept) Trim(through uint64) error {
+	epoch, _, last, _ := k.Journal.Position()
+	k.mu.Lock()
+	if k.epoch != epoch {
+		k.epoch, k.acked = epoch, 0
+	}
+	k.acked = max(k.acked, min(through, last))
+	k.mu.Unlock()
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Renew stores all records first, for a new epoch is replayed from its beginning.
+func (k *kept) Renew(have uint64) error {
+	if err := k.site.saveBehind(math.MaxUint64); err != nil {
+		return err
+	}
+	return k.Journal.Renew(have)
+}
+
+// Salvage stores all records first, for what it gives up is not replayed.
+func (k *kept) Salvage() (uint64, error) {
+	if err := k.site.saveBehind(math.MaxUint64); err != nil {
+		return 0, err
+	}
+	return k.Journal.Salvage()
+}
+
+// run forgets what the CO has, until ctx ends, and then once more.
+func (k *kept) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-k.wake:
+			k.pause(ctx)
+		}
+		if err := k.forget(); err != nil && !errors.Is(err, context.Canceled) {
+			k.site.log.WarnContext(ctx, "journal keeps what the co has, because records of nodes could not be stored", "err", err)
+			select {
+			case k.wake <- struct{}{}: // another try
+			default:
+			}
+		}
+	}
+}
+
+func (k *kept) pause(ctx context.Context) {
+	t := time.NewTimer(keepFor)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// forget stores the records that do not know yet what the CO has, and trims the
+// journal. One record stands for all reports of its node since the last time.
+func (k *kept) forget() error {
+	epoch, trimmed, _, _ := k.Journal.Position()
+	through := k.done(epoch)
+	if through <= trimmed {
+		return nil
+	}
+	if err := k.site.saveBehind(through); err != nil {
+		return err
+	}
+	if k.Journal.Epoch() != epoch {
+		return nil // what was noted is of the epoch before
+	}
+	return k.Journal.Trim(through)
+}
+
+// saveBehind stores the records that lack an event up to a sequence.
+func (s *site) saveBehind(through uint64) error {
+	for _, n := range s.sorted() {
+		n.mu.Lock()
+		lacks := n.unsaved || n.behind != 0 && n.behind <= through
+		n.mu.Unlock()
+		if !lacks {
+			continue
+		}
+		if err := s.flush(n); err != nil {
+			return fmt.Errorf("store record of node %s: %w", n.id, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+// Package retained keeps the last message of each topic on disk: what a site's
+// broker retains, which the broker itself forgets, and what a sampling rule holds.
+//
+// It is a log with one record per change, rewritten when it is mostly history. A
+// change is on disk when Put returns; concurrent ones share one fsync. A record is
+// a length and a CRC-32C, 4 bytes each, little-endian, and a CBOR message; the one
+// that a crash left unfinished is cut off by the next Open.
+package retained
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const (
+	fileName = "messages.log"
+	dirPerm  = 0o700
+	filePerm = 0o600
+	// slack is how much history is always left alone, in bytes.
+	slack = 1 << 20
+)
+
+// A Message is the last one of its topic.
+type Message struct {
+	// Topic is the whole topic at the site's broker.
+	Topic string `cbor:"1,keyasint"`
+	// Lane is the lane by which the CO sent it, and empty for what was published at
+	// the site.
+	Lane string `cbor:"2,keyasint,omitempty"`
+	// UnixMillis is when it arrived, by the clock of the Options.
+	UnixMillis int64           `cbor:"3,keyasint"`
+	Node       protocol.NodeID `cbor:"4,keyasint,omitempty"`
+	// Data without a payload removes the topic. Its Topic is not used.
+	Data protocol.DataMessage `cbor:"5,keyasint"`
+}
+
+// Left returns how long the message is still of use; ok is false when its time is
+// up. 0 and true mean for ever.
+func (m *Message) Left(now time.Time) (left time.Duration, ok bool) {
+	if m.Data.ExpiryMillis == 0 {
+		return 0, true
+	}
+	age := uint64(max(0, now.UnixMilli()-m.UnixMillis)) // a clock that was set back ages nothing
+	if age >= m.Data.ExpiryMillis {
+		return 0, false
+	}
+	return time.Duration(min(m.Data.ExpiryMillis-age, 1<<43)) * time.Millisecond, true
+}
+
+// Options of a Store.
+type Options struct {
+	MaxTopics int   // 0 means 100,000
+	MaxBytes  int64 // of the messages as they are stored; 0 means 64 MiB
+	// Now is the clock; nil means time.Now.
+	Now    func() time.Time
+	Logger *slog.Logger // nil: none
+}
+
+// Stats is a picture of a Store.
+type Stats struct {
+	Topics    int
+	Bytes     int64 // of the messages
+	FileBytes int64
+}
+
+// A Store is the last message of each topic. One process may have its directory
+// open at a time. Its methods may be called concurrently.
+type Store struct {
+	path string
+	opts Options
+
+	syncing sync.Mutex // held while the file is synced, and to replace the file; taken before mu
+
+	mu      sync.Mutex // protects what follows
+	file    *os.File   // nil after Close
+	size    int64      // of the file
+	broken  bool       // the file may end in the middle of a record, or has lost some
+	written uint64     // records appended, which is also the name of the last one
+	synced  uint64     // how many of them are on disk
+	topics  map[string]entry
+	bytes   int64 // of entries
+	lost    bool  // Open found less than was stored
+}
+
+type entry struct {
+	message Message
+	size    int64
+	ref     uint64
+}
+
+// Open opens the store in dir, which it makes where it does not exist.
+func Open(dir string, o Options) (*Store, error) {
+	if o.MaxTopics <= 0 {
+		o.MaxTopics = 100_000
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 64 << 20
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(dir, dirPerm); err != nil {
+		return nil, fmt.Errorf("create store of messages: %w", err)
+	}
+	if err := atomicfile.Clean(dir); err != nil {
+		return nil, fmt.Errorf("clean store of messages: %w", err)
+	}
+	s := &Store{path: filepath.Join(dir, fileName), opts: o, topics: map[string]entry{}}
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("open store of messages %s: %w", s.path, err)
+	}
+	return s, nil
+}
+
+// Put makes each message the last one of its topic, and removes the topics of
+// those without a payload. When it returns nil that is on disk. ref names the last
+// message for Drop.
+//
+// It fails with kind Unavailable when there is no room, in the store or on the
+// disk, and with kind Invalid for a message that can never be stored; nothing has
+// changed then. With any other error it is not known what is on disk.
+func (s *Store) Put(messages ...Message) (ref uint64, err error) {
+	ref, err = s.write(messages)
+	if err != nil {
+		return 0, err
+	}
+	return ref, s.sync(ref)
+}
+
+// Drop removes the message that Put gave a ref for, unless a later one has taken
+// its place. It does not wait for the disk: a power cut may bring the message back.
+func (s *Store) Drop(topic string, ref uint64) error {
+	s.mu.Lock()
+	e, ok := s.topics[topic]
+	s.mu.Unlock()
+	if !ok || e.ref != ref {
+		return nil
+	}
+	_, err := s.write([]Message{{Topic: topic}})
+	return err
+}
+
+func (s *Store) write(messages []Message) (ref uint64, err error) {
+	encoded := make([][]byte, len(messages))
+	for i := range messages {
+		m := &messages[i]
+		if m.Topic == "" {
+			return 0, protocol.Errorf(protocol.Invalid, "message without a topic")
+		}
+		if encoded[i] = protocol.Marshal(m); len(encoded[i]) > protocol.MaxMessage {
+			return 0, protocol.Errorf(protocol.Invalid, "message of %d bytes on %s: the limit is %d", len(encoded[i]), m.Topic, protocol.MaxMessage)
+		}
+	}
+	if err := s.tidy(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return 0, protocol.Errorf(protocol.Unavailable, "store of messages: closed")
+	}
+	if err := s.room(messages, encoded); err != nil {
+		return 0, err
+	}
+	var frames []byte
+	for _, b := range encoded {
+		frames = appendFrame(frames, b)
+	}
+	if _, err := s.file.WriteAt(frames, s.size); err != nil {
+		// What is behind size is written over, or cut off by the next Open.
+		s.broken = s.file.Truncate(s.size) != nil
+		return 0, protocol.Errorf(protocol.Unavailable, "store message: %w", err)
+	}
+	s.size += int64(len(frames))
+	for i := range messages {
+		s.written++
+		s.apply(messages[i], int64(len(encoded[i])), s.written)
+	}
+	return s.written, nil
+}
+
+// apply makes m the last message of its topic. The caller holds mu.
+func (s *Store) apply(m Message, size int64, ref uint64) {
+	s.bytes -= s.topics[m.Topic].size
+	if len(m.Data.Payload) == 0 {
+		delete(s.topics, m.Topic)
+		return
+	}
+	s.topics[m.Topic] = entry{message: m, size: size, ref: ref}
+	s.bytes += size
+}
+
+// room returns an error where the messages do not fit. The caller holds mu.
+func (s *Store) room(messages []Message, encoded [][]byte) error {
+	grows := func() (topics int, bytes int64) {
+		topics, bytes = len(s.topics), s.bytes
+		sizes := map[string]int64{} // of those that were changed; 0: not there
+		for i, m := range messages {
+			had, known := sizes[m.Topic]
+			if !known {
+				had = s.topics[m.Topic].size
+			}
+			has := int64(len(encoded[i]))
+			if len(m.Data.Payload) == 0 {
+				has = 0
+			}
+			sizes[m.Topic], bytes = has, bytes+has-had
+			switch {
+			case had == 0 && has > 0:
+				topics++
+			case had > 0 && has == 0:
+				topics--
+			}
+		}
+		return topics, bytes
+	}
+	fits := func() bool {
+		topics, bytes := grows()
+		return topics <= s.opts.MaxTopics && bytes <= s.opts.MaxBytes
+	}
+	if !slices.ContainsFunc(messages, func(m Message) bool { return len(m.Data.Payload) > 0 }) || fits() {
+		return nil
+	}
+	now := s.opts.Now()
+	for topic, e := range s.topics {
+		if _, ok := e.message.Left(now); !ok {
+			s.bytes -= e.size
+			delete(s.topics, topic)
+		}
+	}
+	if fits() {
+		return nil
+	}
+	return protocol.Errorf(protocol.Unavailable,
+		"no room for a retained message on %s: %d topics with %d bytes are stored, the limits are %d topics and %d bytes; delete those that are not needed, or raise retainedTopics and retainedBytes in the configuration",
+		messages[0].Topic, len(s.topics), s.bytes, s.opts.MaxTopics, s.opts.MaxBytes)
+}
+
+// sync returns when record ref is on disk.
+func (s *Store) sync(ref uint64) error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	s.mu.Lock()
+	f, through, done := s.file, s.written, s.synced >= ref
+	s.mu.Unlock()
+	if done {
+		return nil
+	}
+	if f == nil {
+		return protocol.Errorf(protocol.Unavailable, "store of messages: closed")
+	}
+	err := f.Sync()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.broken = true // the kernel may have given up what it had not written
+		return fmt.Errorf("sync store of messages: %w", err)
+	}
+	s.synced = through
+	return nil
+}
+
+// Get returns the last message of a topic, if its time is not up.
+func (s *Store) Get(topic string) (Message, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.topics[topic]
+	if ok {
+		_, ok = e.message.Left(s.opts.Now())
+	}
+	if !ok {
+		return Message{}, false
+	}
+	return e.message, true
+}
+
+// All returns all messages whose time is not up, in the order of their topics.
+func (s *Store) All() []Message {
+	return s.list(func(*Message) bool { return true })
+}
+
+// Lane returns those of All that have the lane.
+func (s *Store) Lane(lane string) []Message {
+	return s.list(func(m *Message) bool { return m.Lane == lane })
+}
+
+// Lanes returns the lanes that messages have, the empty one left out, in no order.
+func (s *Store) Lanes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lanes := map[string]bool{}
+	for _, e := range s.topics {
+		lanes[e.message.Lane] = true
+	}
+	delete(lanes, "")
+	return slices.Collect(maps.Keys(lanes))
+}
+
+func (s *Store) list(keep func(*Message) bool) []Message {
+	now := s.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Message
+	for _, e := range s.topics {
+		if _, ok := e.message.Left(now); ok && keep(&e.message) {
+			out = append(out, e.message)
+		}
+	}
+	slices.SortFunc(out, func(a, b Message) int { return strings.Compare(a.Topic, b.Topic) })
+	return out
+}
+
+// Lost reports that Open found no file, or one that was not whole: what was stored
+// before may be missing.
+func (s *Store) Lost() bool { return s.lost }
+
+// Stats returns what is stored.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Stats{Topics: len(s.topics), Bytes: s.bytes, FileBytes: s.size}
+}
+
+// Close makes everything durable and closes the file.
+func (s *Store) Close() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.file
+	if f == nil {
+		return nil
+	}
+	s.file = nil
+	return errors.Join(f.Sync(), f.Close())
+}

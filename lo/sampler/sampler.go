@@ -1,0 +1,225 @@
+// Package sampler thins out the messages of a data rule, topic by topic, as its
+// protocol.Sample says. It is pure: the time is handed in.
+package sampler
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"math"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Verdict is what becomes of a message.
+type Verdict int
+
+// The verdicts.
+const (
+	// Pass: it goes on now.
+	Pass Verdict = iota
+	// Leave: it is left out for good.
+	Leave
+	// Hold: the sampler keeps it, until Due or Flush returns it.
+	Hold
+	// Replace is Hold, and the message that was held before it is left out for good.
+	Replace
+)
+
+// A Sampler holds what is known of each topic. A topic about which it has
+// forgotten is like a new one: its next message passes. It is for one goroutine at
+// a time.
+type Sampler[M any] struct {
+	rule      protocol.Sample
+	period    time.Duration
+	maxTopics int
+
+	topics map[string]*list.Element // of *state[M]
+	order  *list.List               // oldest first: by last use, and for SampleLast by when it is due
+	ready  []M                      // held before their topics had to be forgotten
+}
+
+type state[M any] struct {
+	topic string
+	at    time.Time // of the last that passed, or when what is held is due
+	held  M
+
+	sum      [sha256.Size]byte // of the last payload that passed
+	number   float64           // in it
+	isNumber bool
+}
+
+// New returns a sampler that knows of at most maxTopics topics. The rule must be valid.
+func New[M any](rule protocol.Sample, maxTopics int) *Sampler[M] {
+	return &Sampler[M]{
+		rule: rule, period: time.Duration(rule.PeriodMillis) * time.Millisecond, maxTopics: max(maxTopics, 1),
+		topics: map[string]*list.Element{}, order: list.New(),
+	}
+}
+
+// Offer decides on the next message m of a topic, with its payload.
+func (s *Sampler[M]) Offer(topic string, payload []byte, m M, now time.Time) Verdict {
+	if s.rule.Mode == protocol.SampleAll {
+		return Pass
+	}
+	e := s.topics[topic]
+	if s.rule.Mode == protocol.SampleLast {
+		if e != nil {
+			e.Value.(*state[M]).held = m
+			return Replace
+		}
+		s.add(&state[M]{topic: topic, at: now.Add(s.period), held: m})
+		return Hold
+	}
+	next := s.measure(topic, payload, now)
+	if e == nil {
+		s.add(next)
+		return Pass
+	}
+	last := e.Value.(*state[M])
+	s.order.MoveToBack(e)
+	if !s.differs(last, next) && (s.period == 0 || now.Sub(last.at) < s.period) {
+		return Leave
+	}
+	*last = *next
+	return Pass
+}
+
+// Passed tells of a message that went on without being asked for, such as one that
+// is retained. Where it took the place of one that was held, it returns that one.
+func (s *Sampler[M]) Passed(topic string, payload []byte, now time.Time) (old M, replaced bool) {
+	e := s.topics[topic]
+	switch {
+	case s.rule.Mode == protocol.SampleAll:
+	case s.rule.Mode == protocol.SampleLast:
+		if e != nil {
+			old, replaced = e.Value.(*state[M]).held, true
+			s.remove(e)
+		}
+	case e != nil:
+		*e.Value.(*state[M]) = *s.measure(topic, payload, now)
+		s.order.MoveToBack(e)
+	default:
+		s.add(s.measure(topic, payload, now))
+	}
+	return old, replaced
+}
+
+// Restore takes back a message of SampleLast that Due, Flush or Passed returned and
+// that shall stay held, for another period. It reports false where a later one of its
+// topic is held, which is then the last of both periods.
+func (s *Sampler[M]) Restore(topic string, m M, now time.Time) bool {
+	if s.topics[topic] != nil {
+		return false
+	}
+	s.add(&state[M]{topic: topic, at: now.Add(s.period), held: m})
+	return true
+}
+
+// Forget makes a topic a new one, because its last message could not go on. What
+// is held of it stays.
+func (s *Sampler[M]) Forget(topic string) {
+	if e := s.topics[topic]; e != nil && s.rule.Mode != protocol.SampleLast {
+		s.remove(e)
+	}
+}
+
+// Due takes out what was held for its period, in the order in which the periods
+// began. Each call returns a slice of its own.
+func (s *Sampler[M]) Due(now time.Time) []M {
+	due := s.ready
+	s.ready = nil
+	if s.rule.Mode != protocol.SampleLast {
+		return due
+	}
+	for e := s.order.Front(); e != nil; e = s.order.Front() {
+		st := e.Value.(*state[M])
+		if st.at.After(now) {
+			break
+		}
+		due = append(due, st.held)
+		s.remove(e)
+	}
+	return due
+}
+
+// Next returns when Due will have something; ok is false while nothing is held.
+func (s *Sampler[M]) Next() (at time.Time, ok bool) {
+	if len(s.ready) > 0 {
+		return time.Time{}, true
+	}
+	if s.rule.Mode != protocol.SampleLast || s.order.Len() == 0 {
+		return time.Time{}, false
+	}
+	return s.order.Front().Value.(*state[M]).at, true
+}
+
+// Flush takes out all that is held, due or not, and forgets everything.
+func (s *Sampler[M]) Flush() []M {
+	out := s.ready
+	if s.rule.Mode == protocol.SampleLast {
+		for e := s.order.Front(); e != nil; e = e.Next() {
+			out = append(out, e.Value.(*state[M]).held)
+		}
+	}
+	s.ready = nil
+	clear(s.topics)
+	s.order.Init()
+	return out
+}
+
+// Held returns what is held of a topic.
+func (s *Sampler[M]) Held(topic string) (m M, ok bool) {
+	e := s.topics[topic]
+	if e == nil || s.rule.Mode != protocol.SampleLast {
+		return m, false
+	}
+	return e.Value.(*state[M]).held, true
+}
+
+// Topics returns how many topics are known.
+func (s *Sampler[M]) Topics() int { return s.order.Len() }
+
+func (s *Sampler[M]) add(st *state[M]) {
+	if s.order.Len() >= s.maxTopics {
+		oldest := s.order.Front()
+		if s.rule.Mode == protocol.SampleLast {
+			s.ready = append(s.ready, oldest.Value.(*state[M]).held)
+		}
+		s.remove(oldest)
+	}
+	s.topics[st.topic] = s.order.PushBack(st)
+}
+
+func (s *Sampler[M]) remove(e *list.Element) {
+	delete(s.topics, e.Value.(*state[M]).topic)
+	s.order.Remove(e)
+}
+
+// measure is what is kept of a message that passes.
+func (s *Sampler[M]) measure(topic string, payload []byte, now time.Time) *state[M] {
+	st := &state[M]{topic: topic, at: now}
+	if s.rule.Mode == protocol.SampleChange {
+		st.sum = sha256.Sum256(payload)
+		return st
+	}
+	st.number, st.isNumber = number(payload, s.rule.Field)
+	return st
+}
+
+func (s *Sampler[M]) differs(last, next *state[M]) bool {
+	if s.rule.Mode == protocol.SampleChange {
+		return last.sum != next.sum
+	}
+	if !last.isNumber || !next.isNumber {
+		return true // what is no number passes, and so does the first one after it
+	}
+	if last.number == next.number {
+		return false // also where the deadband is in hundredths of 0
+	}
+	band := s.rule.Deadband
+	if s.rule.Percent {
+		band *= math.Abs(last.number) / 100
+	}
+	return math.Abs(next.number-last.number) >= band
+}

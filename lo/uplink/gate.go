@@ -1,0 +1,332 @@
+package uplink
+
+import (
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol/batch"
+)
+
+// priorities is the number of priorities.
+const priorities = 4
+
+const (
+	// fairShare is the part of what the lanes before it send that a priority gets
+	// all the same while it waits: a twelfth.
+	fairShare = 12
+	// maxCredit bounds what a priority can save up of it, in bytes.
+	maxCredit = 1 << 20
+)
+
+const (
+	// slowDistance and fastDistance bound the distance of small batches, and with it
+	// how long news waits that comes right after other news.
+	slowDistance = time.Second
+	fastDistance = 100 * time.Millisecond
+	fastRate     = 125_000 // bytes per second
+)
+
+// GateOptions are those of a Gate.
+type GateOptions struct {
+	// Rate limits the bytes per second of payload of all lanes together. 0 means no limit.
+	Rate int
+}
+
+// A Gate decides which lane of a link may send next. It is shared by the Uplinks
+// of the link, which may run concurrently.
+//
+// Priority 0 goes at once: it waits for the rate limit only. The others together
+// keep no more under way than the link carries in a fraction of a second, see
+// measure.allowance, so that what is urgent finds the link nearly free. Among them
+// the one of the lowest number goes first, but each priority that waits gets a
+// twelfth of what goes before it. Lanes of one priority share it equally, by bytes.
+type Gate struct {
+	rate    float64 // bytes per second; 0: no limit
+	burst   float64
+	encoder *batch.Encoder // for all lanes, because it takes megabytes
+
+	mu       sync.Mutex // protects what follows
+	tickets  []*ticket
+	levels   [priorities]level
+	inFlight int // bytes, of all lanes
+	data     int // of those of priority 1 and more
+	tokens   float64
+	filled   time.Time // when tokens was right
+	measure  measure
+}
+
+// level is one priority.
+type level struct {
+	credit int    // bytes that it may send before those that go first
+	served uint64 // the virtual time of its last turn
+}
+
+// ticket is the place of one lane at the Gate.
+type ticket struct {
+	gate     *Gate
+	priority int
+	wake     chan<- struct{} // gets a token when it may be the lane's turn
+
+	want int    // bytes that wait for their turn; 0: none
+	time uint64 // virtual: bytes sent, or the level's time where that is later
+}
+
+// passage is something on its way.
+type passage struct {
+	bytes     int
+	began     time.Time
+	delivered uint64    // bytes that the link had delivered by then
+	since     time.Time // and when that was
+	alone     bool      // nothing else was under way
+}
+
+// NewGate returns a Gate without lanes.
+func NewGate(o GateOptions) *Gate {
+	g := &Gate{rate: float64(max(0, o.Rate)), encoder: batch.NewEncoder(batch.More)}
+	g.burst = max(g.rate/4, 1024)
+	g.tokens = g.burst
+	return g
+}
+
+// join gives a lane its place. wake must hold one token.
+func (g *Gate) join(priority int, wake chan<- struct{}) *ticket {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := &ticket{gate: g, priority: priority, wake: wake}
+	g.tickets = append(g.tickets, t)
+	return t
+}
+
+// leave gives the place back. Nothing of the lane may be under way.
+func (t *ticket) leave(now time.Time) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.tickets {
+		if g.tickets[i] == t {
+			g.tickets = append(g.tickets[:i], g.tickets[i+1:]...)
+			break
+		}
+	}
+	g.kick(now)
+}
+
+// connected says that the lane's connection is new. Where nothing is under way
+// any more, what was known of the link is forgotten.
+func (t *ticket) connected() {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inFlight == 0 {
+		g.measure.forget()
+	}
+}
+
+// ask takes n bytes of the link. If they are not granted, ask again after wait or
+// when woken; the lane keeps its place until then, or until it gives it up.
+func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.refill(now)
+	if t.want == 0 {
+		t.time = max(t.time, g.levels[t.priority].served)
+	}
+	t.want = max(n, 1)
+	turn, ahead := g.turn(now)
+	if turn != t && (t.priority > 0 || g.rate > 0) {
+		return false, forever
+	}
+	ahead = ahead && turn == t
+	if wait := g.starved(ahead || t.priority == 0); wait > 0 {
+		return false, wait
+	}
+	t.want = 0
+	t.take(n)
+	if ahead {
+		g.levels[t.priority].credit -= n
+	}
+	g.kick(now)
+	return true, 0
+}
+
+// take enters n bytes that go now.
+func (t *ticket) take(n int) {
+	g := t.gate
+	g.inFlight += n
+	if t.priority > 0 {
+		g.data += n
+	}
+	g.tokens -= float64(n)
+	g.levels[t.priority].served = t.time
+	t.time += uint64(max(n, 0))
+	waits := [priorities]bool{}
+	for _, o := range g.tickets {
+		waits[o.priority] = waits[o.priority] || o.want > 0
+	}
+	for p := t.priority + 1; p < priorities; p++ {
+		if l := &g.levels[p]; waits[p] {
+			l.credit = min(maxCredit, l.credit+max(n, 0)/fairShare)
+		}
+	}
+}
+
+// begin says that what was granted goes now, and has n bytes.
+func (t *ticket) begin(granted, n int, now time.Time) passage {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.measure.busy(now)
+	p := passage{bytes: n, began: now, delivered: g.measure.delivered, since: g.measure.deliveredAt, alone: g.inFlight == granted}
+	t.take(n - granted)
+	return p
+}
+
+// pass sends n bytes without asking: a few that must go.
+func (t *ticket) pass(n int, now time.Time) passage { return t.begin(0, n, now) }
+
+// cancel gives back what was granted and not sent, and the place of one that waits.
+func (t *ticket) cancel(granted int, now time.Time) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.want = 0
+	t.free(granted, now)
+	g.tokens += float64(granted)
+	g.kick(now)
+}
+
+// end says that p is no longer under way: it was acknowledged, or given up.
+func (t *ticket) end(p passage, acked bool, now time.Time) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if acked {
+		g.measure.sample(p, now)
+	}
+	t.free(p.bytes, now)
+	g.kick(now)
+}
+
+func (t *ticket) free(n int, now time.Time) {
+	g := t.gate
+	g.inFlight -= n
+	if t.priority > 0 {
+		g.data -= n
+	}
+	if g.inFlight == 0 {
+		g.measure.rest(now)
+	}
+}
+
+// turn returns the lane that goes next, nil where the link is full for all that
+// wait. ahead says that it goes before others, on the credit of its priority.
+func (g *Gate) turn(now time.Time) (t *ticket, ahead bool) {
+	var first [priorities]*ticket
+	top := -1
+	for _, o := range g.tickets {
+		if o.want == 0 {
+			continue
+		}
+		if f := first[o.priority]; f == nil || o.time < f.time {
+			first[o.priority] = o
+		}
+		if top < 0 || o.priority < top {
+			top = o.priority
+		}
+	}
+	if top < 0 {
+		return nil, false
+	}
+	full := g.measure.allowance(g.data, now)
+	for p := priorities - 1; p > top && g.data < full; p-- {
+		if f := first[p]; f != nil && g.levels[p].credit >= f.want {
+			return f, true
+		}
+	}
+	f := first[top]
+	if top > 0 && g.inFlight > 0 && g.inFlight+f.want/2 > full {
+		// The credit covers it where only the events have filled the link.
+		if g.data < full && g.levels[top].credit >= f.want {
+			return f, true
+		}
+		return nil, false
+	}
+	return f, false
+}
+
+// starved returns how long the rate limit holds up what goes next. What is urgent
+// may go half a second into debt, so that it does not pay for what went before.
+func (g *Gate) starved(urgent bool) time.Duration {
+	if g.rate == 0 {
+		return 0
+	}
+	missing := -g.tokens
+	if urgent {
+		missing -= g.rate / 2
+	}
+	if missing < 0 {
+		return 0
+	}
+	return time.Duration(missing/g.rate*float64(time.Second)) + time.Millisecond
+}
+
+func (g *Gate) refill(now time.Time) {
+	if d := now.Sub(g.filled); d > 0 && !g.filled.IsZero() {
+		g.tokens = min(g.burst, g.tokens+d.Seconds()*g.rate)
+	}
+	g.filled = now
+}
+
+// kick wakes the lane whose turn it is. One that the rate limit holds up has a
+// timer of its own once it was told so.
+func (g *Gate) kick(now time.Time) {
+	t, _ := g.turn(now)
+	if t == nil {
+		return
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// batchBytes returns how large a batch of a lane should be on the wire, if the
+// lane by itself would make it of n bytes; 0: it has no opinion.
+func (g *Gate) batchBytes(n int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n == 0 {
+		n = g.measure.batch()
+	}
+	if g.rate > 0 {
+		n = min(n, int(g.rate/2)) // the next one waits so long for it
+	}
+	return max(n, minBatch)
+}
+
+// distance returns how long after a small batch the next one may go, where the
+// last one had its Ack after latency. On a slow link that is up to a second, so
+// that a trickle of events does not cost a batch each.
+func (g *Gate) distance(latency time.Duration) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.measure.rate() > fastRate {
+		return min(latency*3/2, fastDistance)
+	}
+	return min(latency*3/2, slowDistance)
+}
+
+// bytesPerSecond returns what the link carried in its last busy seconds.
+func (g *Gate) bytesPerSecond(now time.Time) uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.measure.throughput(now)
+}
+
+// carries returns how many bytes are on a busy link of which the last waits for d.
+func (g *Gate) carries(d time.Duration, now time.Time) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return int(float64(g.measure.throughput(now)) * (d + g.measure.path).Seconds())
+}

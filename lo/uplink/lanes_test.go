@@ -1,0 +1,404 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// TestLanesOnABadNetwork has the events and three lanes of data share one gate,
+// with batches and Acks lost, doubled, delayed and reordered, centres put back,
+// lanes restarted, and the centre asking for the backlog all the while.
+func TestLanesOnABadNetwork(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(count(20)) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				gate := NewGate(GateOptions{Rate: []int{0, 20_000}[seed%2]})
+				lanes := make([]*site, 4)
+				for i := range lanes {
+					s := newSite(t, seed*10+uint64(i))
+					s.opts = Options{Gate: gate, MaxBatchEvents: 20, Window: 4, ResendAfter: 5 * time.Second}
+					if i > 0 {
+						s.opts.Lane, s.opts.Priority = fmt.Sprintf("data/%d", i), i
+						s.opts.Linger = time.Duration(i) * 50 * time.Millisecond
+					}
+					s.net.refuse, s.net.hang, s.net.lose, s.net.double, s.net.late = 5, 2, 5, 10, 30
+					s.net.loseAck, s.net.doubleAck, s.net.lateAck = 10, 10, 20
+					s.start()
+					lanes[i] = s
+				}
+				rng := rand.New(rand.NewPCG(seed, 5))
+				for range 40 {
+					s := lanes[rng.IntN(len(lanes))]
+					s.produce(rng.IntN(60))
+					switch rng.IntN(10) {
+					case 0:
+						for _, s := range lanes {
+							s.u.Connected(false)
+						}
+						<-time.After(time.Duration(rng.IntN(20)) * time.Second)
+						for _, s := range lanes {
+							s.u.Connected(true)
+						}
+					case 1:
+						s.shut()
+						s.start()
+					case 2:
+						s.c.restore(database{left: map[string]bool{}})
+					case 3, 4, 5:
+						s.u.Ack(protocol.Ack{V: protocol.Version, Ask: true})
+					}
+					<-time.After(time.Duration(rng.IntN(1500)) * time.Millisecond)
+				}
+				for _, s := range lanes {
+					s.net.perfect()
+					s.produce(5)
+				}
+				for _, s := range lanes {
+					s.drain()
+				}
+				gate.mu.Lock()
+				if gate.inFlight != 0 || gate.data != 0 {
+					t.Errorf("%d bytes are under way for the gate, %d of data", gate.inFlight, gate.data)
+				}
+				gate.mu.Unlock()
+				for _, s := range lanes {
+					s.shut()
+					s.check()
+				}
+				if len(gate.tickets) != 0 {
+					t.Errorf("%d lanes did not leave", len(gate.tickets))
+				}
+			})
+		})
+	}
+}
+
+// TestShares has lanes compete for a link, and counts what each gets.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	data := func(name string, priority int) Options { return Options{Lane: "data/" + name, Priority: priority} }
+	events := func() Options { return Options{} }
+	for _, tt := range []struct {
+		name  string
+		limit int
+		lanes []Options
+		least map[string]float64
+	}{
+		{"strict, but not for ever", 0, []Options{data("high", 1), data("normal", 2), data("low", 3)}, map[string]float64{"data/high": 0.8, "data/normal": 0.05, "data/low": 0.05}},
+		{"equal", 0, []Options{data("a", 2), data("b", 2), data("c", 2), data("d", 2)}, map[string]float64{"data/a": 0.23, "data/b": 0.23, "data/c": 0.23, "data/d": 0.23}},
+		{"events are many", 0, []Options{events(), data("low", 3)}, map[string]float64{"": 0.8, "data/low": 0.04}},
+		{"under a rate limit", 4000, []Options{events(), data("high", 1), data("low", 3)}, map[string]float64{"": 0.75, "data/high": 0.05, "data/low": 0.05}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := &wire{t: t, rate: 16e3, delay: 50 * time.Millisecond}
+				for i := range tt.lanes {
+					tt.lanes[i].Journal = newMemory(1_000_000, readings())
+				}
+				w.run(NewGate(GateOptions{Rate: tt.limit}), tt.lanes, func() {
+					<-time.After(5 * time.Second)
+					before, total := map[string]int{}, 0
+					for _, o := range tt.lanes {
+						before[o.Lane] = w.bytes(o.Lane)
+						total -= before[o.Lane]
+					}
+					<-time.After(2 * time.Minute)
+					for _, o := range tt.lanes {
+						total += w.bytes(o.Lane)
+					}
+					for _, o := range tt.lanes {
+						share := float64(w.bytes(o.Lane)-before[o.Lane]) / float64(total)
+						t.Logf("lane %q got %.1f %%", o.Lane, share*100)
+						if share < tt.least[o.Lane] {
+							t.Errorf("lane %q got %.1f %%, want at least %.1f %%", o.Lane, share*100, tt.least[o.Lane]*100)
+						}
+					}
+				})
+			})
+		})
+	}
+}
+
+// lane runs a data lane on a journal of its own, with a centre that notes all.
+func newLane(t *testing.T, o Options) *site {
+	s := newSite(t, 1)
+	s.opts = o
+	s.opts.Lane, s.opts.Priority = "data/readings", 2
+	return s
+}
+
+// message appends a message of machine data to the lane's journal.
+func (s *site) message(text string, expiry time.Duration) {
+	s.t.Helper()
+	body := protocol.Marshal(protocol.Event{
+		UnixMillis: s.j.Now().UnixMilli(), Kind: protocol.DataEvent,
+		Body: protocol.Marshal(protocol.DataMessage{V: protocol.Version, Topic: "t", Payload: []byte(text), ExpiryMillis: uint64(expiry.Milliseconds())}),
+	})
+	if _, err := s.j.Append(context.Background(), journal.Entry{Class: journal.Data, Body: body}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// texts returns the messages that the centre has; an expired one is "-".
+func (s *site) texts() (texts []string) {
+	for _, e := range s.c.seen().log {
+		var m protocol.DataMessage
+		switch e.event.Kind {
+		case protocol.DataEvent:
+			if err := protocol.Unmarshal(e.event.Body, &m); err != nil {
+				s.t.Fatal(err)
+			}
+			texts = append(texts, string(m.Payload))
+		case protocol.DataExpired:
+			texts = append(texts, "-")
+		default:
+			texts = append(texts, string(e.event.Kind))
+		}
+	}
+	return texts
+}
+
+// TestExpiry lets messages grow old in the queue, and on the way.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newLane(t, Options{MaxAge: time.Minute, ResendAfter: 5 * time.Second})
+		s.start()
+		s.drain()
+		s.u.Connected(false)
+		synctest.Wait()
+		s.message("short", 5*time.Second)
+		s.message("long", time.Hour)
+		s.message("none", 0)
+		<-time.After(10 * time.Second)
+		s.u.Connected(true)
+		s.drain()
+		if got := strings.Join(s.texts(), " "); got != "- long none" {
+			t.Errorf("after 10 s: %s", got)
+		}
+		s.net.mu.Lock()
+		s.net.lose = 100 // the broker takes it, and the centre never sees it
+		s.net.mu.Unlock()
+		s.message("fresh", 4500*time.Millisecond)
+		<-time.After(4 * time.Second)
+		s.net.perfect()
+		s.drain() // sent again after ResendAfter
+		if got := strings.Join(s.texts(), " "); got != "- long none -" {
+			t.Errorf("sent again: %s", got)
+		}
+		s.u.Connected(false)
+		s.message("old", time.Hour)
+		<-time.After(2 * time.Minute) // more than MaxAge
+		s.u.Connected(true)
+		s.drain()
+		if got := strings.Join(s.texts(), " "); got != "- long none - -" {
+			t.Errorf("after MaxAge: %s", got)
+		}
+		if b := s.u.Status().Backlog; b.Expired != 3 || b.Last != 5 {
+			t.Errorf("backlog %+v, want 3 expired of 5", b)
+		}
+		s.shut()
+	})
+}
+
+// TestLossIsMadeUpFor drops records under the byte bound: what the centre holds is
+// then brought up to date, once, by what Resync appends.
+func TestLossIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newLane(t, Options{})
+		s.journal.MaxBytes = 64 << 10
+		s.start()
+		s.drain()
+		s.u.Connected(false)
+		synctest.Wait()
+		for i := range 1000 {
+			s.message(fmt.Sprintf("%d %s", i, strings.Repeat("x", 200)), 0)
+		}
+		if s.j.Stats().Dropped == 0 {
+			t.Fatal("nothing was dropped")
+		}
+		s.u.Connected(true)
+		s.drain()
+		s.shut()
+		lost, snapshots, lastLoss, lastSnapshot := 0, 0, 0, 0
+		for i, e := range s.c.seen().log {
+			switch e.event.Kind {
+			case protocol.DataLost:
+				lost, lastLoss = lost+1, i
+			case protocol.SnapshotEvent:
+				snapshots, lastSnapshot = snapshots+1, i
+			}
+		}
+		if lost == 0 || snapshots != 1 || lastSnapshot < lastLoss {
+			t.Errorf("%d losses up to place %d, %d snapshots up to %d", lost, lastLoss, snapshots, lastSnapshot)
+		}
+	})
+}
+
+// TestAsk has the centre ask for the backlog while its Acks are late: it is told
+// at once, once a second, and what is under way is not disturbed.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var batches []protocol.Batch
+		s := newLane(t, Options{})
+		s.publish = func(ctx context.Context, topic string, payload []byte) error {
+			var b protocol.Batch
+			if err := protocol.Unmarshal(payload, &b); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			batches = append(batches, b)
+			n := len(batches)
+			mu.Unlock()
+			if n > 1 && b.Count > 0 {
+				<-time.After(8 * time.Second) // the centre is slow
+			}
+			return s.net.publish(ctx, topic, payload)
+		}
+		s.start()
+		s.message("first", 0)
+		<-time.After(100 * time.Millisecond)
+		ask := protocol.Ack{V: protocol.Version, Lane: "data/readings", Ask: true}
+		for range 30 { // 3 s
+			s.u.Ack(ask)
+			<-time.After(100 * time.Millisecond)
+		}
+		s.drain()
+		s.shut()
+		told, restarts := 0, 0
+		for i, b := range batches {
+			if b.Lane != "data/readings" || b.SentMillis == 0 {
+				t.Errorf("batch %d: lane %q, sent at %d", i, b.Lane, b.SentMillis)
+			}
+			switch {
+			case i == 0 && b.Count != 0:
+				t.Error("no probe at first")
+			case i > 0 && b.Count == 0:
+				told++
+				if b.Backlog.Last != 1 || b.Backlog.Bytes == 0 || b.Backlog.OldestMillis < 90 {
+					t.Errorf("told %+v", b.Backlog)
+				}
+			case b.Count > 0:
+				restarts++
+			}
+		}
+		if told < 3 || told > 4 || restarts != 1 {
+			t.Errorf("told %d times in 3 s, the message was sent %d times", told, restarts)
+		}
+		if b := s.u.Status().Backlog; b.RTTMicros < 8e6 || b.BytesPerSecond == 0 || b.OldestMillis != 0 {
+			t.Errorf("status tells %+v", b)
+		}
+	})
+}
+
+// TestGather has single messages wait for others.
+func TestGather(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newLane(t, Options{Linger: time.Second})
+		s.start()
+		s.drain()
+		s.net.mu.Lock()
+		before := s.net.n
+		s.net.mu.Unlock()
+		for i := range 50 { // 5 s
+			s.message(fmt.Sprint(i), 0)
+			<-time.After(100 * time.Millisecond)
+		}
+		s.drain()
+		if n := s.net.n - before; n < 4 || n > 6 {
+			t.Errorf("%d batches in 5 s", n)
+		}
+		s.shut()
+	})
+}
+
+// TestManyLanes has 64 lanes in one registry, and takes them out again; and it
+// looks at what they cost.
+func TestManyLanes(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	const lanes = 64
+	registry := prometheus.NewRegistry()
+	gate := NewGate(GateOptions{})
+	dir := t.TempDir()
+	before := inUse()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	ups := make([]*Uplink, lanes)
+	journals := make([]*journal.Journal, lanes)
+	for i := range lanes {
+		j, err := journal.Open(filepath.Join(dir, fmt.Sprint(i)), journal.Options{MaxBytes: 256 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		journals[i] = j
+		up := New(Options{
+			Journal: j, Site: "plant", Lane: protocol.DataLane(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
+			Resync:  func(context.Context, uint64) (uint64, error) { return 0, nil },
+			Publish: func(context.Context, string, []byte) error { return nil },
+		})
+		ups[i] = up
+		wg.Go(func() {
+			if err := up.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	again := New(Options{
+		Journal: journals[0], Site: "plant", Lane: protocol.DataLane("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
+		Resync: func(context.Context, uint64) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
+	})
+	again.Close() // it was not in the registry, and takes nothing out
+	cost := inUse() - before
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if len(f.GetMetric()) < lanes && f.GetName() != "colony_uplink_restarts_total" {
+			t.Errorf("%s has %d lanes", f.GetName(), len(f.GetMetric()))
+		}
+	}
+	t.Logf("%d idle lanes take %d KiB", lanes, cost>>10)
+	if cost > 6<<20 {
+		t.Errorf("%d idle lanes take %d bytes", lanes, cost)
+	}
+	cancel()
+	wg.Wait()
+	for i := range lanes {
+		ups[i].Close()
+		if err := journals[i].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if families, err = registry.Gather(); err != nil || len(families) != 0 {
+		t.Errorf("%d families are left: %v", len(families), err)
+	}
+}
+
+// inUse returns the bytes of heap and stacks.
+func inUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

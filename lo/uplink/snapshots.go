@@ -1,0 +1,45 @@
+package uplink
+
+import (
+	"context"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// snapshotTries is how often a snapshot is taken in a row that events overtook.
+const snapshotTries = 16
+
+const snapshotKey = "snapshot"
+
+// StateLog is what Snapshots needs of the journal.
+type StateLog interface {
+	Last() uint64
+	// AppendState appends an event that supersedes the one of the same key.
+	AppendState(ctx context.Context, key string, body []byte) (seq uint64, err error)
+}
+
+// Snapshots returns the Resync of the events' lane: it appends one Snapshot event.
+//
+// take returns the whole current state of the site. It must show every event that
+// was in the journal when it was called: so change the state before the Append, or
+// hold over both a lock that take takes.
+func Snapshots(log StateLog, take func() protocol.Snapshot) func(ctx context.Context, lost uint64) (uint64, error) {
+	return func(ctx context.Context, lost uint64) (seq uint64, err error) {
+		for range snapshotTries {
+			before := log.Last()
+			s := take()
+			s.V, s.Lost = protocol.Version, lost
+			seq, err = log.AppendState(ctx, snapshotKey, protocol.Marshal(protocol.Event{
+				UnixMillis: time.Now().UnixMilli(), Kind: protocol.SnapshotEvent, Body: protocol.Marshal(s),
+			}))
+			if err != nil {
+				return 0, err
+			}
+			if seq == before+1 {
+				return seq, nil
+			}
+		}
+		return seq, protocol.Errorf(protocol.Conflict, "events overtook the snapshot %d times", snapshotTries)
+	}
+}

@@ -1,0 +1,170 @@
+// Package batch writes and reads Batch.Events: a CBOR sequence (RFC 8742) of events,
+// compressed with zstd (RFC 8878) where that is worth it. It is the only place that
+// knows how the two tiers pack events, in either direction.
+package batch
+
+import (
+	"encoding/binary"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// encoding is the word for zstd in Batch.Encoding.
+const encoding = "zstd"
+
+// minCompress is the size below which compression is not tried, in bytes.
+const minCompress = 128
+
+// An Effort is what an Encoder spends.
+type Effort int
+
+const (
+	// Least is for a sender with many receivers: little time.
+	Least Effort = iota
+	// More is for a sender behind a slow link: more time and about 5 MB, for fewer bytes.
+	More
+)
+
+// An Encoder packs events into batches. It is made once for many lanes, because it
+// holds megabytes. Its methods may be called concurrently.
+type Encoder struct{ zstd *zstd.Encoder }
+
+// NewEncoder returns an Encoder. It starts nothing, so that there is nothing to close.
+func NewEncoder(e Effort) *Encoder {
+	options := []zstd.EOption{zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest)}
+	if e == More {
+		options = append(options, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(512<<10))
+	}
+	z, err := zstd.NewWriter(nil, options...)
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return &Encoder{z}
+}
+
+// Pack sets Events and Encoding of b to a sequence of events, compressed where that
+// is worth the receiver's work. b may then share memory with raw.
+func (e *Encoder) Pack(b *protocol.Batch, raw []byte) {
+	b.Events, b.Encoding = raw, ""
+	if len(raw) < minCompress {
+		return
+	}
+	// A little smaller is not worth it.
+	if packed := e.zstd.EncodeAll(raw, make([]byte, 0, len(raw)/4)); len(packed) < len(raw)-len(raw)/16 {
+		b.Events, b.Encoding = packed, encoding
+	}
+}
+
+// Sequence encodes events as a sequence.
+func Sequence(events []protocol.Event) []byte {
+	var out []byte
+	for i := range events {
+		out = append(out, protocol.Marshal(&events[i])...)
+	}
+	return out
+}
+
+// arrayHead is the length of a CBOR array head with a 32-bit count (RFC 8949,
+// section 3).
+const arrayHead = 5
+
+// maxEvents bounds the events of a batch after decompression, in bytes. A peer sends
+// far less; what is larger is an attack or a fault.
+const maxEvents = protocol.MaxMessage - arrayHead
+
+// A Decoder unpacks the events of batches. Its methods may be called concurrently.
+type Decoder struct{ zstd *zstd.Decoder }
+
+// NewDecoder returns a Decoder that decompresses so many batches at a time; 0 means
+// one for each processor. It starts nothing, so that there is nothing to close.
+func NewDecoder(concurrency int) *Decoder {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxEvents), zstd.WithDecoderConcurrency(concurrency))
+	if err != nil {
+		panic(err) // only a negative concurrency is refused
+	}
+	return &Decoder{z}
+}
+
+// Events returns the events of a batch, as many as it says. The error is Invalid
+// where the batch is not one of this protocol, exceeds its bounds, or holds an item
+// that is no event.
+func (d *Decoder) Events(b protocol.Batch) ([]protocol.Event, error) {
+	array, err := d.array(b)
+	if err != nil || array == nil {
+		return nil, err
+	}
+	events := make([]protocol.Event, 0, b.Count)
+	if err := protocol.Unmarshal(array, &events); err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+// Unreadable is the kind of an event in whose place stood something else.
+const Unreadable protocol.EventKind = "unreadable"
+
+// Salvage is Events, but for an item that is well-formed and yet no event: it must
+// not hold up the others. Each becomes an event of kind Unreadable, with the item as
+// its Body.
+func (d *Decoder) Salvage(b protocol.Batch) ([]protocol.Event, error) {
+	array, err := d.array(b)
+	if err != nil || array == nil {
+		return nil, err
+	}
+	events := make([]protocol.Event, 0, b.Count)
+	if protocol.Unmarshal(array, &events) == nil {
+		return events, nil
+	}
+	var items []item
+	if err := protocol.Unmarshal(array, &items); err != nil {
+		return nil, err
+	}
+	events = make([]protocol.Event, len(items))
+	for i, it := range items {
+		if protocol.Unmarshal(it, &events[i]) != nil {
+			events[i] = protocol.Event{Kind: Unreadable, Body: []byte(it)}
+		}
+	}
+	return events, nil
+}
+
+// array returns the decompressed sequence with a head in front: so it is an array of
+// exactly as many items as the batch says, which the protocol's bounded decoder
+// reads. It is nil where there are none.
+func (d *Decoder) array(b protocol.Batch) ([]byte, error) {
+	if b.Count == 0 {
+		return nil, nil
+	}
+	raw := b.Events
+	switch b.Encoding {
+	case "":
+	case encoding:
+		var err error
+		if raw, err = d.zstd.DecodeAll(b.Events, nil); err != nil {
+			return nil, protocol.Errorf(protocol.Invalid, "decompress batch: %w", err)
+		}
+	default:
+		return nil, protocol.Errorf(protocol.Invalid, "batch is encoded as %q: this program knows zstd", b.Encoding)
+	}
+	if len(raw) > maxEvents {
+		return nil, protocol.Errorf(protocol.Invalid, "batch of %d bytes: the limit is %d", len(raw), maxEvents)
+	}
+	if uint64(b.Count) > uint64(len(raw)) {
+		return nil, protocol.Errorf(protocol.Invalid, "batch says %d events in %d bytes", b.Count, len(raw))
+	}
+	array := make([]byte, arrayHead, arrayHead+len(raw))
+	array[0] = 4<<5 | 26
+	binary.BigEndian.PutUint32(array[1:], b.Count)
+	return append(array, raw...), nil
+}
+
+// An item is one encoded item of a sequence.
+type item []byte
+
+// UnmarshalCBOR keeps the bytes.
+func (it *item) UnmarshalCBOR(b []byte) error {
+	*it = append([]byte(nil), b...)
+	return nil
+}

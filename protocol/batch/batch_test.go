@@ -1,0 +1,134 @@
+package batch_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/batch"
+)
+
+func events(n int, text string) []protocol.Event {
+	out := make([]protocol.Event, n)
+	for i := range out {
+		out[i] = protocol.Event{UnixMillis: int64(i), Kind: protocol.DataEvent, Body: protocol.Marshal(text)}
+	}
+	return out
+}
+
+// TestRoundTrip packs few and many events with each effort, and reads them with
+// each way of reading.
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	random := make([]byte, 0, 4096) // bytes that nothing compresses
+	for state := uint64(1); len(random) < cap(random); state = state*6364136223846793005 + 1442695040888963407 {
+		random = append(random, byte(state>>56))
+	}
+	noise := []protocol.Event{{UnixMillis: 1, Kind: protocol.DataEvent, Body: protocol.Marshal(random)}}
+	for _, effort := range []batch.Effort{batch.Least, batch.More} {
+		encoder, decoder := batch.NewEncoder(effort), batch.NewDecoder(1)
+		for name, tc := range map[string]struct {
+			events   []protocol.Event
+			encoding string
+		}{
+			"few":   {events(2, "x"), ""},
+			"many":  {events(1000, "temperature"), "zstd"},
+			"noise": {noise, ""},
+		} {
+			raw := batch.Sequence(tc.events)
+			b := protocol.Batch{V: 1, Count: uint32(len(tc.events))}
+			encoder.Pack(&b, raw)
+			if b.Encoding != tc.encoding || len(b.Events) > len(raw) {
+				t.Errorf("effort %d, %s: encoding %q, %d bytes of %d", effort, name, b.Encoding, len(b.Events), len(raw))
+			}
+			for way, read := range map[string]func(protocol.Batch) ([]protocol.Event, error){"Events": decoder.Events, "Salvage": decoder.Salvage} {
+				got, err := read(b)
+				if err != nil {
+					t.Errorf("effort %d, %s, %s: %v", effort, name, way, err)
+				} else if diff := cmp.Diff(tc.events, got); diff != "" {
+					t.Errorf("effort %d, %s, %s: %s", effort, name, way, diff)
+				}
+			}
+		}
+	}
+	if got, err := batch.NewDecoder(0).Events(protocol.Batch{V: 1, Encoding: "unknown"}); err != nil || got != nil {
+		t.Errorf("no events: %v, %v", got, err)
+	}
+}
+
+func TestWhatIsNoBatch(t *testing.T) {
+	t.Parallel()
+	decoder := batch.NewDecoder(1)
+	bomb := protocol.Batch{Count: 1}
+	batch.NewEncoder(batch.Least).Pack(&bomb, make([]byte, 64<<20))
+	if len(bomb.Events) > 1<<16 {
+		t.Fatalf("the bomb has %d bytes", len(bomb.Events))
+	}
+	two := batch.Sequence(events(2, "x"))
+	for name, tc := range map[string]struct {
+		b    protocol.Batch
+		want string
+	}{
+		"bomb":          {bomb, "decompress"},
+		"too large":     {protocol.Batch{Count: 1, Events: make([]byte, protocol.MaxMessage)}, "the limit is"},
+		"no zstd":       {protocol.Batch{Count: 1, Events: []byte{1}, Encoding: "zstd"}, "decompress"},
+		"unknown":       {protocol.Batch{Count: 1, Events: two, Encoding: "lzma"}, "this program knows zstd"},
+		"absurd count":  {protocol.Batch{Count: 1 << 31, Events: two}, "2147483648 events"},
+		"fewer events":  {protocol.Batch{Count: 3, Events: two}, ""},
+		"more events":   {protocol.Batch{Count: 1, Events: two}, ""},
+		"torn":          {protocol.Batch{Count: 2, Events: two[:len(two)-1]}, ""},
+		"too deep":      {protocol.Batch{Count: 1, Events: bytes.Repeat([]byte{0x81}, 100)}, ""},
+		"nothing there": {protocol.Batch{Count: 1}, "1 events in 0 bytes"},
+	} {
+		for way, read := range map[string]func(protocol.Batch) ([]protocol.Event, error){"Events": decoder.Events, "Salvage": decoder.Salvage} {
+			got, err := read(tc.b)
+			if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tc.want) || got != nil {
+				t.Errorf("%s, %s: %v, %v; want Invalid and %q", name, way, got, err, tc.want)
+			}
+		}
+	}
+}
+
+// TestSalvage puts something else in the place of an event.
+func TestSalvage(t *testing.T) {
+	t.Parallel()
+	good, other := events(2, "x"), protocol.Marshal("no event")
+	raw := append(append(batch.Sequence(good[:1]), other...), batch.Sequence(good[1:])...)
+	b := protocol.Batch{V: 1, Count: 3, Events: raw}
+	decoder := batch.NewDecoder(1)
+	if got, err := decoder.Events(b); protocol.KindOf(err) != protocol.Invalid || got != nil {
+		t.Errorf("Events: %v, %v", got, err)
+	}
+	got, err := decoder.Salvage(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []protocol.Event{good[0], {Kind: batch.Unreadable, Body: other}, good[1]}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzDecoder(f *testing.F) {
+	f.Add(batch.Sequence(events(2, "x")), uint32(2), false)
+	f.Add(protocol.Marshal("no event"), uint32(1), false)
+	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd}, uint32(1), true)
+	decoder := batch.NewDecoder(1)
+	f.Fuzz(func(t *testing.T, raw []byte, count uint32, packed bool) {
+		b := protocol.Batch{V: 1, Count: count, Events: raw}
+		if packed {
+			b.Encoding = "zstd"
+		}
+		all, err := decoder.Events(b)
+		salvaged, salvageErr := decoder.Salvage(b)
+		if err == nil && (salvageErr != nil || len(salvaged) != len(all)) {
+			t.Errorf("%d events, and %d salvaged: %v", len(all), len(salvaged), salvageErr)
+		}
+		if salvageErr == nil && len(salvaged) != int(count) {
+			t.Errorf("%d events of a batch that says %d", len(salvaged), count)
+		}
+	})
+}
