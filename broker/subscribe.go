@@ -19,7 +19,7 @@ func (b *Broker) onSubscribe(s *session, p *packets.Packet) error {
 		}
 	}
 	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Suback}, ProtocolVersion: s.version(), PacketID: p.PacketID}
-	var replay []packets.Subscription
+	var replays []replay
 	for _, sub := range p.Filters {
 		if sub.Qos > 2 || sub.RetainHandling > 2 { // [MQTT-3.8.3-5]
 			return packets.ErrMalformedFlags
@@ -38,15 +38,16 @@ func (b *Broker) onSubscribe(s *session, p *packets.Packet) error {
 				code.Code = packets.ErrUnspecifiedError.Code // [MQTT-3.1.1, 3.9.3]
 			}
 		} else if !filter.Shared(sub.Filter) && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && isNew) {
-			replay = append(replay, sub) // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+			// Before SUBACK: what is retained after it comes once, as it is published.
+			replays = append(replays, replay{sub, b.retained.Match(sub.Filter)}) // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
 		}
 		ack.ReasonCodes = append(ack.ReasonCodes, code.Code)
 	}
 	if err := s.conn.send(&ack, ack.SubackEncode); err != nil { // [MQTT-3.8.4-1]
 		return err
 	}
-	if len(replay) > 0 {
-		b.wg.Go(func() { b.replay(s, replay) }) // the connection is counted meanwhile
+	if len(replays) > 0 {
+		b.wg.Go(func() { b.replay(s, replays) }) // the connection is counted meanwhile
 	}
 	return nil
 }
@@ -106,14 +107,21 @@ func (s *session) forget(from string) {
 	s.b.metrics.subscribed(from, -1)
 }
 
+// A replay is what a new subscription gets of what is retained.
+type replay struct {
+	sub    packets.Subscription
+	topics []string
+}
+
 // replay sends the retained messages of new subscriptions, at the speed of the
 // client: it waits for room as long as the client takes. A message that changes
 // meanwhile comes on the other way too, maybe before its older self from here; so
 // what was sent is looked at again, and sent again if it has changed. The last
 // message of a topic that the client gets is the newest.
-func (b *Broker) replay(s *session, subs []packets.Subscription) {
-	for _, sub := range subs {
-		for _, name := range b.retained.Match(sub.Filter) {
+func (b *Broker) replay(s *session, list []replay) {
+	for _, r := range list {
+		sub := r.sub
+		for _, name := range r.topics {
 			if s.conn.room(); s.conn.isClosed() {
 				return
 			}

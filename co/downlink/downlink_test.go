@@ -346,6 +346,13 @@ func TestTwoReplicas(t *testing.T) {
 	b.start()
 	second := b.d
 	b.others = append(b.others, first)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, d := range []*downlink.Downlink{first, second} { // of what the other one took
+		wg.Go(func() { b.st.ListenDown(ctx, d.Wake) })
+	}
 	for i := range 200 {
 		d := []*downlink.Downlink{first, second}[i%2]
 		if err := d.Take(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte(fmt.Sprint(i)), QoS: 1}); err != nil {

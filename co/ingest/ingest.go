@@ -1,7 +1,8 @@
 // Package ingest takes the batches of the sites' queues: it decodes them within
 // bounds, has each committed, and answers with the position that the database
-// then holds. It runs before the broker acknowledges the batch, so that an error
-// reaches the site as back-pressure. The contract is that of the uplink, for each
+// then holds. The broker acknowledges a batch of events after its commit, so that an
+// error reaches the site as back-pressure; one of machine data, or behind a shared
+// subscription, may be acknowledged before. The contract is that of the uplink, for each
 // lane of a site by itself.
 package ingest
 

@@ -190,3 +190,75 @@ func TestCloseGivesUp(t *testing.T) {
 		t.Errorf("taken after Close: %v", err)
 	}
 }
+
+// TestReplicasOnOneDatabase deals the batches of two lanes out to two programs, as a
+// shared subscription does: they need not be sent again.
+func TestReplicasOnOneDatabase(t *testing.T) {
+	t.Parallel()
+	_, s, a := setup(t)
+	const batches, each = 200, 20
+	replicas := make([]*ingest.Ingest, 2)
+	for i := range replicas {
+		replicas[i] = ingest.New(ingest.Options{Store: s, Data: s.data, PublishAck: a.publish, Deliver: a.deliver, Shared: true})
+		t.Cleanup(replicas[i].Close)
+	}
+	payloads := map[string][]byte{}
+	events, messages := make([]any, each), make([]string, each)
+	for i := range each {
+		events[i], messages[i] = online(fmt.Sprintf("n%d", i)), "a"
+	}
+	for name, b := range map[string]protocol.Batch{"": batch(1, "", events...), "data/temps": data("data/temps", 1, messages...)} {
+		for n := range uint64(batches) {
+			b.First = n*each + 1
+			payloads[fmt.Sprint(name, n)] = protocol.Marshal(b)
+		}
+	}
+	// A program that has to wait for its processor may be too late now and then: what
+	// it left out is sent again.
+	const enough = 5
+	names, at := []string{"", "data/temps"}, map[string]uint64{}
+	for round := 1; at[""] < batches*each || at["data/temps"] < batches*each; round++ {
+		if round > enough {
+			t.Fatalf("after %d rounds only %v are committed", enough, at)
+		}
+		a.mu.Lock()
+		a.list = nil
+		a.mu.Unlock()
+		sent := 0
+		for n := range uint64(batches) {
+			for _, name := range names {
+				if n*each < at[name] {
+					continue
+				}
+				sent++
+				if err := replicas[n%2].Take(t.Context(), "home", payloads[fmt.Sprint(name, n)]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, ack := range a.wait(t, sent) {
+			at[ack.Lane] = max(at[ack.Lane], ack.Seq)
+		}
+	}
+}
+
+// wait returns the Acks once there are so many.
+func (a *acks) wait(t *testing.T, n int) []protocol.Ack {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		a.mu.Lock()
+		list := a.list
+		a.mu.Unlock()
+		if len(list) >= n {
+			return list
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%d of %d batches are answered", len(list), n)
+		}
+	}
+}

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // An upstream is a registry that holds blobs and one manifest under the tag 1.0.
 type upstream struct {
 	*httptest.Server
+	mu       sync.Mutex        // protects blobs
 	blobs    map[string][]byte // by path below /v2/
 	requests atomic.Int64
 	// breakAfter, if positive, cuts the next answer after so many bytes.
@@ -43,7 +44,9 @@ func newUpstream(t *testing.T) *upstream {
 		if u.gate != nil {
 			<-u.gate
 		}
+		u.mu.Lock()
 		body, ok := u.blobs[strings.TrimPrefix(r.URL.Path, "/v2/")]
+		u.mu.Unlock()
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -68,10 +71,16 @@ func newUpstream(t *testing.T) *upstream {
 	return u
 }
 
+func (u *upstream) set(path string, body []byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.blobs[path] = body
+}
+
 func (u *upstream) add(name string, body []byte) protocol.Digest {
 	d := protocol.DigestOf(body)
-	u.blobs[name+"/blobs/"+string(d)] = body
-	u.blobs[name+"/manifests/"+string(d)] = body
+	u.set(name+"/blobs/"+string(d), body)
+	u.set(name+"/manifests/"+string(d), body)
 	return d
 }
 
@@ -121,7 +130,7 @@ func TestServesWithoutUpstream(t *testing.T) {
 	u := newUpstream(t)
 	blob := noise(100_000)
 	d := u.add("app", blob)
-	u.blobs["app/manifests/1.0"] = []byte(`{"schemaVersion":2}`)
+	u.set("app/manifests/1.0", []byte(`{"schemaVersion":2}`))
 	dir := t.TempDir()
 	_, s := open(t, dir, u, 0)
 	path := "/v2/app/blobs/" + string(d) + "?ns=registry.colony"
@@ -241,7 +250,7 @@ func TestWrongBytesAreNotServed(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
 	d := protocol.DigestOf([]byte("right"))
-	u.blobs["app/blobs/"+string(d)] = []byte("wrong")
+	u.set("app/blobs/"+string(d), []byte("wrong"))
 	c, s := open(t, t.TempDir(), u, 0)
 	resp, err := s.Client().Get(s.URL + "/v2/app/blobs/" + string(d))
 	if err != nil {
@@ -255,7 +264,7 @@ func TestWrongBytesAreNotServed(t *testing.T) {
 	if c.has(d) {
 		t.Error("wrong bytes were stored")
 	}
-	u.blobs["app/blobs/"+string(d)] = []byte("right")
+	u.set("app/blobs/"+string(d), []byte("right"))
 	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusOK || string(got) != "right" {
 		t.Errorf("%s %s", resp.Status, got)
 	}

@@ -74,6 +74,10 @@ const arrayHead = 5
 // far less; what is larger is an attack or a fault.
 const maxEvents = protocol.MaxMessage - arrayHead
 
+// maxCount bounds their number, as protocol.Unmarshal does, before there is memory
+// for as many: a byte of a batch can claim to be an event, which takes 72.
+const maxCount = 1 << 16
+
 // A Decoder unpacks the events of batches. Its methods may be called concurrently.
 type Decoder struct{ zstd *zstd.Decoder }
 
@@ -153,6 +157,9 @@ func (d *Decoder) array(b protocol.Batch) ([]byte, error) {
 	}
 	if uint64(b.Count) > uint64(len(raw)) {
 		return nil, protocol.Errorf(protocol.Invalid, "batch says %d events in %d bytes", b.Count, len(raw))
+	}
+	if b.Count > maxCount {
+		return nil, protocol.Errorf(protocol.Invalid, "batch says %d events: the limit is %d", b.Count, maxCount)
 	}
 	array := make([]byte, arrayHead, arrayHead+len(raw))
 	array[0] = 4<<5 | 26

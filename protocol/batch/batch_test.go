@@ -2,6 +2,7 @@ package batch_test
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -93,6 +94,23 @@ func TestWhatIsNoBatch(t *testing.T) {
 }
 
 // TestSalvage puts something else in the place of an event.
+// TestCountTakesNoMemory says that four million bytes, which compress to nothing, are
+// as many events.
+func TestCountTakesNoMemory(t *testing.T) {
+	e, d := batch.NewEncoder(batch.Least), batch.NewDecoder(1)
+	b := protocol.Batch{V: 1, Epoch: "e", First: 1, Count: 4_000_000}
+	e.Pack(&b, make([]byte, b.Count))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := d.Salvage(b); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("salvaged: %v", err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+		t.Errorf("a batch of %d bytes took %d MB", len(b.Events), took>>20)
+	}
+}
+
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	good, other := events(2, "x"), protocol.Marshal("no event")
