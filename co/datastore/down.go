@@ -291,10 +291,9 @@ func readDown(ctx context.Context, tx pgx.Tx, r fleet.DownRead, out *fleet.DownB
 		var body []byte
 		err = row.Scan(&e.Seq, &e.Kind, &body, &taken, &expired)
 		e.UnixMillis = taken.UnixMilli()
-		if expired {
-			e.Kind = protocol.DataExpired
-		} else {
-			e.Body = body
+		e.Body = body
+		if err == nil && expired {
+			expire(&e)
 		}
 		return e, err
 	}, `select seq, kind, body, taken_at, coalesce(expires_at <= now(), false) from
@@ -424,4 +423,15 @@ func (s *Store) BeginDown(ctx context.Context, site protocol.SiteID, sender stri
 		_, err = tx.Exec(ctx, `update down_queue set expires_at = taken_at where site = $1 and volatile and expires_at is distinct from taken_at`, site)
 		return err
 	})
+}
+
+// expire makes of a message whose time is up what the site needs of it: nothing,
+// or, of a retained one, that what it had retained before is no more.
+func expire(e *protocol.Event) {
+	var m protocol.DataMessage
+	if e.Kind == protocol.DataEvent && protocol.Unmarshal(e.Body, &m) == nil && m.Retain {
+		e.Body = protocol.Marshal(protocol.DataMessage{V: protocol.Version, Topic: m.Topic, QoS: m.QoS, Retain: true})
+		return
+	}
+	e.Kind, e.Body = protocol.DataExpired, nil
 }

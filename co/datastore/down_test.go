@@ -210,6 +210,17 @@ func TestDownExpiry(t *testing.T) {
 	}
 	b.exec(`update down_queue set expires_at = expires_at - interval '1 minute'`)
 	b.want(0, "1:data_expired 2:a=ever", 0)
+
+	// A retained one takes away what it had taken the place of.
+	kept := b.message("b", "short")
+	kept.Message.ExpiryMillis, kept.Message.Retain = 60_000, true
+	b.put(kept)
+	b.exec(`update down_queue set expires_at = expires_at - interval '1 minute' where seq = 3`)
+	b.want(2, "3:b=", 0)
+	var m protocol.DataMessage
+	if err := protocol.Unmarshal(b.read(2).Events[0].Body, &m); err != nil || !m.Retain {
+		t.Errorf("%+v, %v: want a deletion", m, err)
+	}
 }
 
 func TestVolatile(t *testing.T) {
