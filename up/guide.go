@@ -42,7 +42,7 @@ func (s *supervisor) guide(took time.Duration) {
 
 // suggestions are command lines to try; the last one is lastSuggestion.
 func (o Options) suggestions() []string {
-	all := []string{"status", "node list"}
+	all := []string{"status", "node list", "site show " + o.Site}
 	if o.Samples != "" {
 		all = append(all,
 			"deployment show "+o.Site+"/"+sampleApp,

@@ -20,10 +20,12 @@ const (
 
 const (
 	// slowDistance and fastDistance bound the distance of small batches, and with it
-	// how long news waits that comes right after other news.
-	slowDistance = time.Second
-	fastDistance = 100 * time.Millisecond
-	fastRate     = 125_000 // bytes per second
+	// how long news waits that comes right after other news. Below leastDistance
+	// batches would cost both ends more than what is in them.
+	slowDistance  = time.Second
+	fastDistance  = 100 * time.Millisecond
+	leastDistance = 10 * time.Millisecond
+	fastRate      = 125_000 // bytes per second
 )
 
 // GateOptions are those of a Gate.
@@ -311,10 +313,11 @@ func (g *Gate) batchBytes(n int) int {
 func (g *Gate) distance(latency time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	most := slowDistance
 	if g.measure.rate() > fastRate {
-		return min(latency*3/2, fastDistance)
+		most = fastDistance
 	}
-	return min(latency*3/2, slowDistance)
+	return min(max(latency*3/2, leastDistance), most)
 }
 
 // bytesPerSecond returns what the link carried in its last busy seconds.
