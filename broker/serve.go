@@ -35,13 +35,8 @@ func (b *Broker) attend(c *conn) {
 }
 
 func (b *Broker) readAll(c *conn, s *session) error {
-	grace := time.Duration(s.keepAlive) * 1500 * time.Millisecond // [MQTT-3.1.2-22]
 	for {
-		if grace > 0 {
-			_ = c.SetDeadline(time.Now().Add(grace)) // a dead transport shows at the read
-		} else {
-			_ = c.SetDeadline(time.Time{})
-		}
+		s.grant()
 		fh, err := c.readHead(int64(b.o.Limits.PacketBytes))
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -58,6 +53,37 @@ func (b *Broker) readAll(c *conn, s *session) error {
 			return err
 		}
 	}
+}
+
+// grant gives the client 1.5 times its keep-alive for the next bytes. [MQTT-3.1.2-22]
+func (s *session) grant() {
+	var until time.Time
+	if s.keepAlive > 0 {
+		until = time.Now().Add(time.Duration(s.keepAlive) * 1500 * time.Millisecond)
+	}
+	_ = s.conn.SetDeadline(until) // a dead transport shows at the read
+}
+
+// readChunk is how much of a large packet must come within the keep-alive's time:
+// on a slow link the whole may take longer, and the client cannot ping meanwhile.
+const readChunk = 16 << 10
+
+// readBody reads the rest of a packet.
+func (s *session) readBody(fh packets.FixedHeader) ([]byte, error) {
+	if fh.Remaining <= readChunk {
+		return s.conn.readBody(fh)
+	}
+	body := make([]byte, fh.Remaining)
+	for at := 0; at < len(body); at += readChunk {
+		if _, err := io.ReadFull(s.conn.r, body[at:min(at+readChunk, len(body))]); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				return nil, packets.ErrKeepAliveTimeout
+			}
+			return nil, err
+		}
+		s.grant()
+	}
+	return body, nil
 }
 
 // readHead waits for the next packet and reads its fixed header.
@@ -94,7 +120,7 @@ func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(c, readBuffer
 //
 //go:noinline
 func (b *Broker) packet(s *session, fh packets.FixedHeader) error {
-	body, err := s.conn.readBody(fh)
+	body, err := s.readBody(fh)
 	if err != nil {
 		return err
 	}

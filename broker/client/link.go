@@ -65,6 +65,7 @@ type pulse struct {
 	begun    time.Time
 	lastRead atomic.Int64
 	lastSent atomic.Int64
+	written  atomic.Int64 // bytes
 	// handing is set while read waits for work: the broker is then not heard, and
 	// its silence proves nothing.
 	handing atomic.Bool
@@ -277,7 +278,9 @@ func (l *link) sendLocked(p packets.Packet, kind byte) error {
 	for buf.Len() > 0 {
 		err := l.conn.SetWriteDeadline(time.Now().Add(l.o.WriteTimeout))
 		if err == nil {
-			_, err = l.conn.Write(buf.Next(writeChunk))
+			var n int
+			n, err = l.conn.Write(buf.Next(writeChunk))
+			l.pulse.written.Add(int64(n))
 		}
 		if err != nil {
 			l.fail(fmt.Errorf("write: %w", err))

@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -168,5 +169,44 @@ func TestTooLargeTakesNoPlace(t *testing.T) {
 		if protocol.KindOf(err) != protocol.Invalid {
 			t.Fatalf("message %d: %v", i, err)
 		}
+	}
+}
+
+// A message that takes several keep-alives to cross a slow link arrives, either
+// way, over one connection: neither end takes the other for dead meanwhile.
+func TestLargeMessageOnASlowLink(t *testing.T) {
+	t.Parallel()
+	const rate = 20 << 10 // bytes per second
+	body := make([]byte, 160<<10)
+	took := make(chan int, 4)
+	b, _ := serve(t, "", func(_ context.Context, _ access.Identity, m broker.Message) error {
+		took <- len(m.Payload)
+		return nil
+	})
+	slow, err := impair.Listen(b.Addr("main"), impair.Profile{Rate: rate, Queue: 4 << 10}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slow.Close() })
+	p := begin(t, client.Options{
+		URLs: []string{"tcp://" + slow.Addr()}, KeepAlive: 3 * time.Second, Subscriptions: []client.Subscription{{Filter: "down", QoS: 1}},
+	})
+	await(t, p.up, "the link")
+	if err := p.Publish(t.Context(), client.Message{Topic: "up", Payload: body, QoS: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if n := await(t, took, "the message at the broker"); n != len(body) {
+		t.Errorf("%d bytes came", n)
+	}
+	if err := b.Publish(t.Context(), broker.Message{Topic: "down", Payload: body, QoS: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if m := await(t, p.got, "the message at the client"); len(m.Payload) != len(body) {
+		t.Errorf("%d bytes came", len(m.Payload))
+	}
+	select {
+	case err := <-p.down:
+		t.Errorf("the link broke: %v", err)
+	default:
 	}
 }

@@ -98,6 +98,7 @@ func (l *link) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var pinged time.Duration // when the last ping went, since begun
+	var confirmed int64      // of the bytes written, the most that the other end's system had confirmed
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -108,6 +109,12 @@ func (l *link) watch() {
 		heard, sent := time.Duration(l.pulse.lastRead.Load()), time.Duration(l.pulse.lastSent.Load())
 		if l.pulse.handing.Load() {
 			heard = now // we are the ones who don't listen
+		}
+		// A large packet on a slow link takes longer than the keep-alive, and nobody
+		// answers before its end. While the other end takes it in, that is life enough.
+		if n := l.pulse.written.Load() - unconfirmed(l.conn); n > confirmed {
+			confirmed = n
+			heard = max(heard, now-l.terms.keepAlive)
 		}
 		dead := heard + l.terms.keepAlive*3/2
 		if now >= dead {

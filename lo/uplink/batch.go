@@ -12,8 +12,12 @@ import (
 // batchHead is about what a batch has beside its events, in bytes.
 const batchHead = 150
 
-// publishTimeout ends a Publish that neither succeeds nor fails.
-const publishTimeout = 2 * time.Minute
+// publishTimeout ends a Publish that neither succeeds nor fails, and slowest is the
+// rate, in bytes per second, that it allows for on top.
+const (
+	publishTimeout = 2 * time.Minute
+	slowest        = 1 << 10
+)
 
 // flight is a batch on its way. A probe has no events and last 0.
 type flight struct {
@@ -143,7 +147,7 @@ func (l *link) launch(f *flight) {
 	l.owed++
 	entered := make(chan struct{})
 	l.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+		ctx, cancel := context.WithTimeout(ctx, publishTimeout+time.Duration(len(f.payload)/slowest)*time.Second)
 		defer cancel()
 		close(entered)
 		err := u.opts.Publish(ctx, topic.ForSite(topic.Up, u.opts.Site), f.payload)

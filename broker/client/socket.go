@@ -6,3 +6,6 @@ import "net"
 
 // quickAck is for Linux only.
 func quickAck(net.Conn) {}
+
+// unconfirmed is for Linux only.
+func unconfirmed(net.Conn) int64 { return 0 }
