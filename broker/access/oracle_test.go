@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/colonyfleet/colony/broker/filter"
+	mqtt "github.com/colonyfleet/colony/protocol/topic"
 )
 
 // control is what both tables are.
@@ -31,7 +31,7 @@ func (o oracle) has(allowed []string, topic string) bool {
 	}
 	return slices.ContainsFunc(allowed, func(f string) bool {
 		// Machine data has at least one level below its prefix, which data/# matches too.
-		return filter.Matches(f, topic) && (!strings.HasSuffix(f, "/#") || strings.Count(topic, "/") >= strings.Count(f, "/"))
+		return mqtt.Matches(f, topic) && (!strings.HasSuffix(f, "/#") || strings.Count(topic, "/") >= strings.Count(f, "/"))
 	})
 }
 

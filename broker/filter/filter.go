@@ -1,5 +1,5 @@
-// Package filter is MQTT's rule of topic filters: what is one, which topic names
-// it matches, and which other filters it covers.
+// Package filter is MQTT's rule of topic filters: what is one, and which other
+// filters it covers. Which topic names it matches is in protocol/topic.
 package filter
 
 import "strings"
@@ -43,29 +43,6 @@ func Split(filter string) (group, plain string) {
 	}
 	group, plain, _ = strings.Cut(rest, "/")
 	return group, plain
-}
-
-// Matches reports whether a valid filter without the prefix of a shared
-// subscription matches a topic name. [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1]
-func Matches(filter, name string) bool {
-	if name != "" && name[0] == '$' && (filter[0] == '+' || filter[0] == '#') {
-		return false
-	}
-	for {
-		f, frest, fmore := strings.Cut(filter, "/")
-		n, nrest, nmore := strings.Cut(name, "/")
-		switch {
-		case f == "#":
-			return true
-		case f != "+" && f != n:
-			return false
-		case !nmore:
-			return !fmore || frest == "#" // a/# matches a
-		case !fmore:
-			return false
-		}
-		filter, name = frest, nrest
-	}
 }
 
 // Covers reports whether every topic that filter matches is matched by allowed too.

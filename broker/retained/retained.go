@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/protocol/topic"
 )
 
 // A Store holds retained messages of type M by topic. Its methods may be called
@@ -101,7 +101,7 @@ func (s *Store[M]) Match(want string) []string {
 	defer s.mu.RUnlock()
 	var names []string
 	for name := range s.byTopic {
-		if filter.Matches(want, name) {
+		if topic.Matches(want, name) {
 			names = append(names, name)
 		}
 	}

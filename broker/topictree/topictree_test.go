@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/broker/filter"
+	mqtt "github.com/colonyfleet/colony/protocol/topic"
 )
 
 // The tree is held against MQTT's rule on random subscriptions, made and removed,
@@ -88,7 +89,7 @@ func expect(held map[string]map[string]Options, topic string) map[string]share {
 	for s, filters := range held {
 		for to, sub := range filters {
 			group, plain := filter.Split(to)
-			if !filter.Matches(plain, topic) {
+			if !mqtt.Matches(plain, topic) {
 				continue
 			}
 			if group != "" {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/datarule"
+	"github.com/colonyfleet/colony/protocol/topic"
 )
 
 // A Watch gets what this CO delivers of one site's machine data.
@@ -114,7 +114,7 @@ func (t *tail) look(ctx context.Context) error {
 // wants picks the messages that the database will not have.
 func (t *tail) wants(d fleet.Delivery) bool {
 	return !(*t.storing.Load())[d.Lane] && (t.filter.Rule == "" || d.Lane == protocol.DataLane(t.filter.Rule)) &&
-		(t.filter.Topic == "" || datarule.Match(t.filter.Topic, d.Message.Topic))
+		(t.filter.Topic == "" || topic.Matches(t.filter.Topic, d.Message.Topic))
 }
 
 func (t *tail) run(ctx context.Context) error {

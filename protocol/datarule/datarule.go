@@ -89,32 +89,9 @@ func find(entries []entry, name string) (*protocol.DataRule, string, bool) {
 		if !strings.HasPrefix(name, e.literal) || len(name) <= len(e.from) {
 			continue // a topic has at least one character [MQTT-4.7.3-1]
 		}
-		if rest := name[len(e.from):]; Match(e.filter, rest) {
+		if rest := name[len(e.from):]; topic.Matches(e.filter, rest) {
 			return e.rule, e.to + rest, true
 		}
 	}
 	return nil, "", false
-}
-
-// Match reports whether a valid topic filter matches a topic name, as MQTT 5,
-// section 4.7, has it: a/# matches a too [4.7.1.2], and a leading wildcard does
-// not match a leading $ [MQTT-4.7.2-1]. For a rule both are relative to its prefix.
-func Match(filter, name string) bool {
-	if name == "" || name[0] == '$' && (filter == "" || filter[0] == '+' || filter[0] == '#') {
-		return false
-	}
-	for {
-		f, frest, fmore := strings.Cut(filter, "/")
-		if f == "#" {
-			return true
-		}
-		n, nrest, nmore := strings.Cut(name, "/")
-		switch {
-		case f != "+" && f != n:
-			return false
-		case !fmore || !nmore:
-			return !nmore && (!fmore || frest == "#")
-		}
-		filter, name = frest, nrest
-	}
 }

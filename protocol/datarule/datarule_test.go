@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
 )
 
 func up(name, local, remote string, topics ...string) protocol.DataRule {
@@ -121,8 +122,8 @@ func TestMatchAgainstOracle(t *testing.T) {
 		}
 		for _, n := range names {
 			want := oracle(f, n)
-			if got := Match(f, n); got != want {
-				t.Fatalf("Match(%q, %q) = %v, want %v", f, n, got, want)
+			if got := topic.Matches(f, n); got != want {
+				t.Fatalf("Matches(%q, %q) = %v, want %v", f, n, got, want)
 			}
 			if want {
 				hits++
@@ -186,8 +187,8 @@ func FuzzMatch(f *testing.F) {
 		if badFilter(filter) != "" || strings.ContainsAny(name, "+#") {
 			return
 		}
-		if got, want := Match(filter, name), oracle(filter, name); got != want {
-			t.Errorf("Match(%q, %q) = %v, want %v", filter, name, got, want)
+		if got, want := topic.Matches(filter, name), oracle(filter, name); got != want {
+			t.Errorf("Matches(%q, %q) = %v, want %v", filter, name, got, want)
 		}
 	})
 }

@@ -124,3 +124,27 @@ func Parse(name string) (Topic, error) {
 	}
 	return Topic{}, fmt.Errorf("topic %q: no such topic in the protocol", name)
 }
+
+// Matches reports whether a valid topic filter, without the prefix of a shared
+// subscription, matches a topic name, as MQTT 5, section 4.7, has it: a/# matches a
+// too [MQTT-4.7.1-1], + one level [MQTT-4.7.1-2], and a leading wildcard does not
+// match a leading $ [MQTT-4.7.2-1].
+func Matches(filter, name string) bool {
+	if name == "" || name[0] == '$' && (filter == "" || filter[0] == '+' || filter[0] == '#') {
+		return false
+	}
+	for {
+		f, frest, fmore := strings.Cut(filter, "/")
+		if f == "#" {
+			return true
+		}
+		n, nrest, nmore := strings.Cut(name, "/")
+		switch {
+		case f != "+" && f != n:
+			return false
+		case !fmore || !nmore:
+			return !nmore && (!fmore || frest == "#")
+		}
+		filter, name = frest, nrest
+	}
+}

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -57,4 +58,54 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("Parse(%q) = %+v", name, got)
 		}
 	})
+}
+
+// Matches is held against bySpec on random filters and names, empty levels and
+// topics with $ among them. [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1] [MQTT-4.7.3-4]
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	words := []string{"a", "b", "", "$x", "+", "#"}
+	hits := 0
+	for range 100_000 {
+		var filter, name []string
+		for n := 1 + rnd.IntN(4); len(filter) < n; {
+			w := words[rnd.IntN(6)]
+			filter = append(filter, w)
+			if w == "#" {
+				break
+			}
+		}
+		for n := 1 + rnd.IntN(4); len(name) < n; {
+			name = append(name, words[rnd.IntN(4)])
+		}
+		f, n := strings.Join(filter, "/"), strings.Join(name, "/")
+		if f == "" || n == "" {
+			continue
+		}
+		want := bySpec(f, n) && !(n[0] == '$' && strings.ContainsAny(f[:1], "+#"))
+		if got := Matches(f, n); got != want {
+			t.Fatalf("%q matches %q: got %v, want %v", f, n, got, want)
+		}
+		if want {
+			hits++
+		}
+	}
+	if hits < 1000 {
+		t.Errorf("only %d of the pairs match: the test shows nothing", hits)
+	}
+}
+
+// bySpec is MQTT's own rule, written down apart from Matches.
+func bySpec(filter, topic string) bool {
+	f, n := strings.Split(filter, "/"), strings.Split(topic, "/")
+	for i, w := range f {
+		if w == "#" {
+			return true
+		}
+		if i >= len(n) || w != "+" && w != n[i] {
+			return false
+		}
+	}
+	return len(f) == len(n)
 }
