@@ -49,7 +49,7 @@ type link struct {
 	stopping atomic.Bool
 
 	mu      sync.Mutex // protects what follows
-	pending map[uint16]chan reply
+	pending map[uint16]request
 	nextID  uint16
 }
 
@@ -75,7 +75,14 @@ func (p *pulse) now() time.Duration { return time.Since(p.begun) }
 func (p *pulse) read()              { p.lastRead.Store(int64(p.now())) }
 func (p *pulse) sent()              { p.lastSent.Store(int64(p.now())) }
 
-// A reply is the broker's answer to a packet that carried an id.
+// A request is a packet whose answer is due.
+type request struct {
+	answer chan reply // takes one reply
+	want   byte       // the packet type that answers it
+	codes  int        // how many reason codes the answer must carry
+}
+
+// A reply is the broker's answer to a request. It has as many codes as the request wants.
 type reply struct {
 	codes  []byte
 	reason string
@@ -92,7 +99,7 @@ func newLink(conn net.Conn, o *Options, log *slog.Logger) *link {
 		session: rand.Text(),
 		terms:   terms{keepAlive: o.KeepAlive, maxQoS: 2},
 		inbound: make(chan inboundMessage, o.ReceiveMaximum),
-		pending: make(map[uint16]chan reply),
+		pending: make(map[uint16]request),
 		pulse:   pulse{begun: time.Now()},
 	}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
@@ -211,7 +218,7 @@ func (l *link) subscribe() error {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.o.ConnectTimeout)
 	defer cancel()
-	answer, err := l.request(ctx, func(id uint16) error {
+	answer, err := l.request(ctx, request{want: packets.SUBACK, codes: len(s.Subscriptions)}, func(id uint16) error {
 		s.PacketID = id
 		return l.sendLocked(s, packets.SUBSCRIBE)
 	})
@@ -219,9 +226,6 @@ func (l *link) subscribe() error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	for i, sub := range l.o.Subscriptions {
-		if i >= len(answer.codes) {
-			return protocol.Errorf(protocol.Unavailable, "subscribe %s: the broker did not answer for it", sub.Filter)
-		}
 		if answer.codes[i] >= 0x80 {
 			return refusal("subscribe "+sub.Filter, answer.codes[i], answer.reason)
 		}
@@ -233,25 +237,61 @@ func (l *link) lost(what string) error {
 	return protocol.Errorf(protocol.Unavailable, "%s: link lost: %w", what, l.cause())
 }
 
-func (l *link) register(answer chan reply) uint16 {
+// register gives a request an id that no other request has.
+func (l *link) register(r request) uint16 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for { // ends: there are fewer requests than ids, see quota
 		l.nextID++
 		if _, taken := l.pending[l.nextID]; !taken && l.nextID != 0 {
-			l.pending[l.nextID] = answer
+			l.pending[l.nextID] = r
 			return l.nextID
 		}
 	}
 }
 
-// settle frees an id and returns who waits for its answer, or nil.
-func (l *link) settle(id uint16) chan reply {
+// forget frees the id of a request that was not sent.
+func (l *link) forget(id uint16) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	answer := l.pending[id]
+	if req, ok := l.pending[id]; ok {
+		l.endLocked(id, req)
+	}
+}
+
+// endLocked frees the id of a request, and its place in the broker's Receive
+// Maximum. l.mu is held.
+func (l *link) endLocked(id uint16, req request) {
 	delete(l.pending, id)
-	return answer
+	if req.want == packets.PUBACK {
+		<-l.quota // never blocks: begin put one element in for each of these requests
+	}
+}
+
+// settle hands the broker's answer to the request with an id; an answer to no
+// request is ignored. An answer of another type than the request's, or with another
+// number of reason codes, is an error: such a broker does not speak MQTT, and what
+// it acknowledges is worth nothing.
+func (l *link) settle(kind byte, id uint16, r reply) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	req, ok := l.pending[id]
+	switch {
+	case !ok:
+		return nil
+	case req.want != kind:
+		return protocol.Errorf(protocol.Invalid, "broker answered packet id %d with %s: want %s", id, packetName(kind), packetName(req.want))
+	case len(r.codes) != req.codes:
+		return protocol.Errorf(protocol.Invalid, "%s for packet id %d with %d reason codes: want %d", packetName(kind), id, len(r.codes), req.codes)
+	}
+	l.endLocked(id, req)
+	req.answer <- r // has room for it
+	return nil
+}
+
+// packetName is the name of a packet type in the MQTT specification.
+func packetName(kind byte) string {
+	return (&packets.ControlPacket{FixedHeader: packets.FixedHeader{Type: kind}}).PacketType()
 }
 
 func (l *link) send(p packets.Packet, kind byte) error {

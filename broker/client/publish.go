@@ -96,15 +96,11 @@ func (l *link) begin(ctx context.Context, m *Message) (<-chan reply, error) {
 	case <-l.ctx.Done():
 		return nil, l.lost(m.Topic)
 	}
-	answer, err := l.ask(func(id uint16) error {
+	answer, err := l.ask(request{want: packets.PUBACK, codes: 1}, func(id uint16) error {
 		p.PacketID = id
 		return l.sendLocked(p, packets.PUBLISH)
 	})
 	if err != nil {
-		select { // no acknowledgement will come
-		case <-l.quota:
-		default: // a broker that acknowledges what it did not get
-		}
 		return nil, fmt.Errorf("publish %s: %w", m.Topic, err)
 	}
 	return answer, nil
@@ -125,9 +121,9 @@ func (l *link) outcome(ctx context.Context, m *Message, answer <-chan reply) err
 	return nil
 }
 
-// request sends a packet with a new id and waits for its answer.
-func (l *link) request(ctx context.Context, send func(id uint16) error) (reply, error) {
-	answer, err := l.ask(send)
+// request sends a packet with a new id and waits for its answer. r says which.
+func (l *link) request(ctx context.Context, r request, send func(id uint16) error) (reply, error) {
+	answer, err := l.ask(r, send)
 	if err != nil {
 		return reply{}, err
 	}
@@ -136,16 +132,16 @@ func (l *link) request(ctx context.Context, send func(id uint16) error) (reply, 
 
 // ask sends a packet with a new id. An id whose caller goes away stays taken until
 // its answer comes.
-func (l *link) ask(send func(id uint16) error) (<-chan reply, error) {
-	answer := make(chan reply, 1)
+func (l *link) ask(r request, send func(id uint16) error) (<-chan reply, error) {
+	r.answer = make(chan reply, 1)
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
-	id := l.register(answer)
+	id := l.register(r)
 	if err := send(id); err != nil {
-		l.settle(id)
+		l.forget(id)
 		return nil, err
 	}
-	return answer, nil
+	return r.answer, nil
 }
 
 // await returns the answer to what ask has sent.

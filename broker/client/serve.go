@@ -33,14 +33,9 @@ func (l *link) take(p *packets.ControlPacket) error {
 	case *packets.Publish:
 		return l.deliver(c)
 	case *packets.Puback:
-		if answer := l.settle(c.PacketID); answer != nil {
-			answer <- reply{[]byte{c.ReasonCode}, c.Properties.ReasonString}
-			<-l.quota
-		}
+		return l.settle(packets.PUBACK, c.PacketID, reply{[]byte{c.ReasonCode}, c.Properties.ReasonString})
 	case *packets.Suback:
-		if answer := l.settle(c.PacketID); answer != nil {
-			answer <- reply{c.Reasons, c.Properties.ReasonString}
-		}
+		return l.settle(packets.SUBACK, c.PacketID, reply{c.Reasons, c.Properties.ReasonString})
 	case *packets.Pingresp:
 	case *packets.Disconnect:
 		return refusal("link", c.ReasonCode, c.Properties.ReasonString)
