@@ -38,15 +38,22 @@ func (b *Broker) greet(c *conn) {
 	go b.attend(c) // counted by track
 }
 
-// connect reads CONNECT and answers it. Without an error c has a session.
-func (b *Broker) connect(c *conn) error {
+// connect reads CONNECT and answers it. Without an error c has a session. A panic
+// ends this connection alone.
+func (b *Broker) connect(c *conn) (err error) {
+	var body []byte
+	defer func() {
+		if r := recover(); r != nil {
+			err = b.panicked(c, packets.Connect, r)
+		}
+		b.report(c, packets.Connect, body, err)
+	}()
 	fh, err := c.readHead(int64(b.o.Limits.ConnectBytes))
 	if err != nil {
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
 	p := packets.Packet{FixedHeader: fh}
-	body, err := c.readBody(fh)
-	if err != nil {
+	if body, err = c.readBody(fh); err != nil {
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
 	if err := p.ConnectDecode(body); err != nil {

@@ -3,10 +3,12 @@ package broker
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -42,6 +44,7 @@ func (b *Broker) readAll(c *conn, s *session) error {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return packets.ErrKeepAliveTimeout
 			}
+			b.report(c, fh.Type, nil, err)
 			return err
 		}
 		if fh.Type == packets.Pingreq && fh.Remaining == 0 { // in this small frame, as most packets of an idle client
@@ -116,12 +119,19 @@ func (c *conn) readBody(fh packets.FixedHeader) ([]byte, error) {
 func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(c, readBuffer) }
 
 // packet reads the rest of a packet and acts on it. An error ends the connection;
-// if it is a packets.Code, the client is told.
+// if it is a packets.Code, the client is told. So does a panic: no packet ends more
+// than the connection it came on.
 //
 //go:noinline
-func (b *Broker) packet(s *session, fh packets.FixedHeader) error {
-	body, err := s.readBody(fh)
-	if err != nil {
+func (b *Broker) packet(s *session, fh packets.FixedHeader) (err error) {
+	var body []byte
+	defer func() {
+		if r := recover(); r != nil {
+			err = b.panicked(s.conn, fh.Type, r)
+		}
+		b.report(s.conn, fh.Type, body, err)
+	}()
+	if body, err = s.readBody(fh); err != nil {
 		return err
 	}
 	p := packets.Packet{FixedHeader: fh, ProtocolVersion: s.version()}
@@ -152,11 +162,40 @@ func (b *Broker) packet(s *session, fh packets.FixedHeader) error {
 	case packets.Unsubscribe:
 		return b.onUnsubscribe(s, &p)
 	}
+	return s.onDisconnect(&p)
+}
+
+// onDisconnect acts on a DISCONNECT packet.
+func (s *session) onDisconnect(p *packets.Packet) error {
 	if p.Properties.SessionExpiryInterval > 0 && s.ephemeral { // [MQTT-3.14.2-2]
 		return packets.ErrProtocolViolationZeroNonZeroExpiry
 	}
 	s.clean.Store(p.ReasonCode != packets.CodeDisconnectWillMessage.Code) // [MQTT-3.14.4-3]
 	return errBye
+}
+
+// panicked turns a panic while a packet was served into the end of its connection.
+func (b *Broker) panicked(c *conn, kind byte, r any) error {
+	b.metrics.refused("packet", "panic")
+	b.log.Error("a packet made the broker panic: its connection ends; report this fault", "packet", packets.PacketNames[kind],
+		"remote", c.RemoteAddr().String(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+	code := packets.ErrMalformedPacket
+	code.Reason = "the broker could not process this " + packets.PacketNames[kind]
+	return code
+}
+
+// shownBytes is how much of a bad packet the log shows.
+const shownBytes = 64
+
+// report counts a packet that breaks the protocol, and shows its first bytes at debug.
+func (b *Broker) report(c *conn, kind byte, body []byte, err error) {
+	code, bad := codeOf(err)
+	if !bad {
+		return
+	}
+	b.metrics.refused("packet", fmt.Sprintf("0x%02x", code.Code))
+	b.log.Debug("bad packet", "packet", packets.PacketNames[kind], "remote", c.RemoteAddr().String(), "err", err,
+		"body", hex.EncodeToString(body[:min(len(body), shownBytes)]), "bytes", len(body))
 }
 
 func malformed(err error) error {

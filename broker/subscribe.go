@@ -47,7 +47,15 @@ func (b *Broker) onSubscribe(s *session, p *packets.Packet) error {
 		return err
 	}
 	if len(replays) > 0 {
-		b.wg.Go(func() { b.replay(s, replays) }) // the connection is counted meanwhile
+		b.wg.Go(func() { // the connection is counted meanwhile
+			defer func() {
+				if r := recover(); r != nil {
+					_ = b.panicked(s.conn, packets.Subscribe, r)
+					b.disconnect(s.conn, packets.ErrUnspecifiedError)
+				}
+			}()
+			b.replay(s, replays)
+		})
 	}
 	return nil
 }
