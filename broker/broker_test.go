@@ -78,7 +78,7 @@ type box struct{ c chan broker.Message }
 
 func newBox() *box { return &box{make(chan broker.Message, 10_000)} }
 
-func (b *box) take(_ context.Context, m broker.Message) error {
+func (b *box) accept(_ context.Context, m broker.Message) error {
 	b.c <- m
 	return nil
 }
@@ -194,7 +194,7 @@ func TestEveryTransport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := newBox()
 			c := join(t, client.Options{
-				URLs: []string{url}, Username: "c-" + name, TLS: clientTLS, Handle: got.take,
+				URLs: []string{url}, Username: "c-" + name, TLS: clientTLS, Handle: got.accept,
 				Subscriptions: []client.Subscription{{Filter: "t/" + name + "/#", QoS: 1}},
 			})
 			want := broker.Message{
@@ -235,7 +235,7 @@ func TestOwnPublish(t *testing.T) {
 		t.Errorf("after clearing, %v is retained", left)
 	}
 	got := newBox()
-	join(t, client.Options{URLs: tcpURL(b), Username: "c", Handle: got.take, Subscriptions: []client.Subscription{{Filter: "x", QoS: 1}}})
+	join(t, client.Options{URLs: tcpURL(b), Username: "c", Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "x", QoS: 1}}})
 	if diff := cmp.Diff(broker.Message{Topic: "x", Payload: []byte("x"), QoS: 1, Retain: true}, got.next(t)); diff != "" {
 		t.Errorf("replay (-want +got):\n%s", diff)
 	}
@@ -274,7 +274,7 @@ func TestReplayIsComplete(t *testing.T) {
 	}
 	for qos := range byte(2) {
 		got := newBox()
-		join(t, client.Options{URLs: tcpURL(b), Username: fmt.Sprint("c", qos), Handle: got.take, Subscriptions: []client.Subscription{{Filter: "r/#", QoS: qos}}})
+		join(t, client.Options{URLs: tcpURL(b), Username: fmt.Sprint("c", qos), Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "r/#", QoS: qos}}})
 		seen := map[string]bool{}
 		for len(seen) < n {
 			seen[got.next(t).Topic] = true
@@ -285,11 +285,11 @@ func TestReplayIsComplete(t *testing.T) {
 	}
 }
 
-func TestStopTellsClients(t *testing.T) {
+func TestStopNotifiesClients(t *testing.T) {
 	t.Parallel()
 	var wills sync.Map
 	b, reg := start(t, free{}, func(o *broker.Options) {
-		o.Take = func(_ context.Context, _ access.Identity, m broker.Message) error {
+		o.Accept = func(_ context.Context, _ access.Identity, m broker.Message) error {
 			wills.Store(m.Topic, true)
 			return nil
 		}
@@ -335,7 +335,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
-func TestStartFailsOnTakenAddress(t *testing.T) {
+func TestStartFailsOnUsedAddress(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, free{}, nil)
 	other, err := broker.New(broker.Options{

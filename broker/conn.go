@@ -48,7 +48,7 @@ type conn struct {
 	listener *Listener
 	r        *bufio.Reader // reads c
 
-	gone chan struct{} // closed by Close
+	done chan struct{} // closed by Close
 
 	session atomic.Pointer[session] // nil before CONNECT is accepted
 
@@ -134,16 +134,16 @@ func (c *conn) writeLocked(p []byte) error {
 func (c *conn) publish(frame []byte, idAt int, qos byte, w *waiting) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.left > 0 && !c.stalled && !c.hasRoom() {
+	if w.expiresIn > 0 && !c.stalled && !c.hasRoom() {
 		begun := time.Now()
-		c.awaitRoom(min(w.left, patience))
-		w.left -= time.Since(begun)
+		c.awaitRoom(min(w.expiresIn, patience))
+		w.expiresIn -= time.Since(begun)
 	}
 	if qos > 0 && !c.closed && !c.broken {
 		if c.ids.Len() >= c.b.o.Limits.Unacknowledged {
 			return errUnacknowledged
 		}
-		id := c.ids.Take(qos)
+		id := c.ids.Acquire(qos)
 		c.b.metrics.inflight.Add(1)
 		frame[idAt], frame[idAt+1] = byte(id>>8), byte(id)
 	}
@@ -151,7 +151,7 @@ func (c *conn) publish(frame []byte, idAt int, qos byte, w *waiting) error {
 }
 
 // A waiting is how long a publisher may still wait for subscribers that lag behind.
-type waiting struct{ left time.Duration }
+type waiting struct{ expiresIn time.Duration }
 
 // awaitRoom waits until the client is no longer behind, or for so long. It gives up
 // when the client has made no progress for a while, and from then on nobody waits
@@ -166,7 +166,7 @@ func (c *conn) awaitRoom(most time.Duration) {
 		looked, over := false, false
 		select {
 		case <-roomy:
-		case <-c.gone:
+		case <-c.done:
 		case <-look.C:
 			looked = true
 		case <-late.C:
@@ -193,7 +193,7 @@ func (c *conn) room() {
 		c.mu.Unlock()
 		select {
 		case <-roomy:
-		case <-c.gone:
+		case <-c.done:
 		}
 		c.mu.Lock()
 	}
@@ -214,9 +214,9 @@ func (c *conn) hasRoom() bool {
 	return c.closed || c.broken || c.writing+c.out.Size() <= l.WriteBuffer/2 && c.ids.Len() <= l.Unacknowledged/2
 }
 
-// moved notes that the client has taken something, and wakes those who wait for
+// progressed notes that the client has taken something, and wakes those who wait for
 // room, if there is. c.mu is held.
-func (c *conn) moved() {
+func (c *conn) progressed() {
 	c.progress++
 	c.stalled = false
 	if c.roomy != nil && c.hasRoom() {
@@ -239,7 +239,7 @@ func (c *conn) startFlush() {
 func (c *conn) flush() {
 	for {
 		c.mu.Lock()
-		batch := c.out.Take()
+		batch := c.out.Acquire()
 		if len(batch) == 0 || c.broken {
 			c.b.buffered.Add(-int64(len(batch)))
 			c.flushing = false
@@ -262,7 +262,7 @@ func (c *conn) flush() {
 			}
 			c.breakLocked()
 		}
-		c.moved()
+		c.progressed()
 		c.mu.Unlock()
 	}
 }
@@ -309,7 +309,7 @@ func (c *conn) Close() error {
 		return nil
 	}
 	c.closed = true
-	close(c.gone)
+	close(c.done)
 	c.b.buffered.Add(-int64(c.out.DropHeld()))
 	if c.broken {
 		return nil
@@ -375,7 +375,7 @@ func (c *conn) acknowledged(id uint16, by inflight.Packet) {
 	if !c.closed && !c.broken {
 		c.startFlush()
 	}
-	c.moved()
+	c.progressed()
 }
 
 // recorded notes a PUBREC; false if its id is unknown.

@@ -60,7 +60,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.metrics.refused("connect", "malformed")
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	will := takeWill(&p)
+	will := willOf(&p)
 	if p.Connect.PasswordFlag && len(p.Connect.Password) == 0 {
 		p.Connect.PasswordFlag = false // an empty one is one too, but mochi refuses it. [MQTT 5, 3.1.3.6]
 	}
@@ -85,8 +85,8 @@ func (b *Broker) connect(c *conn) (err error) {
 	return b.welcome(s, asked, p.Connect.ClientIdentifier == "")
 }
 
-// takeWill takes the last will out of CONNECT, because mochi refuses an empty one.
-func takeWill(p *packets.Packet) *message {
+// willOf takes the last will out of CONNECT, because mochi refuses an empty one.
+func willOf(p *packets.Packet) *message {
 	if !p.Connect.WillFlag || p.Connect.WillQos > 2 {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (e *endpoint) serve() {
 		if err != nil {
 			return
 		}
-		c := &conn{Conn: raw, b: e.b, listener: &e.l, gone: make(chan struct{})}
+		c := &conn{Conn: raw, b: e.b, listener: &e.l, done: make(chan struct{})}
 		c.r = newReader(c)
 		if !e.b.track(c) {
 			e.b.metrics.refused("connect", "connections")

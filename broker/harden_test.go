@@ -178,7 +178,7 @@ func TestForeignTakeover(t *testing.T) {
 func TestAccessOnTheWire(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, access.Site("plant1"), func(o *broker.Options) {
-		o.Take = func(_ context.Context, _ access.Identity, m broker.Message) error {
+		o.Accept = func(_ context.Context, _ access.Identity, m broker.Message) error {
 			if m.Topic != "colony/v1/plant1/data/ok" {
 				t.Errorf("taken: %s", m.Topic)
 			}
@@ -300,7 +300,7 @@ func TestStoppedReader(t *testing.T) {
 	stuck.mustConnect("stuck", nil)
 	stuck.subscribe("t", 0)
 	got := newBox()
-	join(t, client.Options{URLs: tcpURL(b), Username: "reader", Handle: got.take, Subscriptions: []client.Subscription{{Filter: "t", QoS: 1}}})
+	join(t, client.Options{URLs: tcpURL(b), Username: "reader", Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "t", QoS: 1}}})
 	c := join(t, client.Options{URLs: tcpURL(b), Username: "writer"})
 	payload := make([]byte, 64<<10)
 	worst := time.Duration(0)
@@ -408,11 +408,11 @@ func TestConnectionLimits(t *testing.T) {
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, free{}, limits(broker.Limits{KeepAlive: 100 * time.Second}))
-	for asked, told := range map[uint16]uint16{0: 100, 50: 0, 101: 100, 65535: 100} {
+	for asked, notified := range map[uint16]uint16{0: 100, 50: 0, 101: 100, 65535: 100} {
 		r := dialRaw(t, b.Addr("main"))
 		ack := r.mustConnect("c", func(p *packets.Packet) { p.Connect.Keepalive = asked })
-		if ack.Properties.ServerKeepAlive != told {
-			t.Errorf("keep-alive %d: CONNACK says %d, want %d", asked, ack.Properties.ServerKeepAlive, told)
+		if ack.Properties.ServerKeepAlive != notified {
+			t.Errorf("keep-alive %d: CONNACK says %d, want %d", asked, ack.Properties.ServerKeepAlive, notified)
 		}
 		r.ping()
 	}

@@ -90,7 +90,7 @@ func panics(_ context.Context, _ access.Identity, m broker.Message) error {
 func TestPanicEndsOneConnection(t *testing.T) {
 	t.Parallel()
 	var log lines
-	b, reg := start(t, free{}, func(o *broker.Options) { o.Take = panics; log.logged(o) })
+	b, reg := start(t, free{}, func(o *broker.Options) { o.Accept = panics; log.logged(o) })
 	canary := guest(t, b, "canary")
 	canary.subscribe("#", 1)
 	r := guest(t, b, "bad")

@@ -27,7 +27,7 @@ func everyTransport(t *testing.T) (*broker.Broker, map[string]string, *tls.Confi
 	server, clientTLS := testTLS(t)
 	socket := filepath.Join(t.TempDir(), "mqtt.sock")
 	b, _ := start(t, free{}, func(o *broker.Options) {
-		o.Take = refuse
+		o.Accept = refuse
 		o.Listeners = append(o.Listeners,
 			broker.Listener{Name: "tls", Network: broker.TLS, Address: "127.0.0.1:0", TLS: server},
 			broker.Listener{Name: "ws", Network: broker.WS, Address: "127.0.0.1:0"},

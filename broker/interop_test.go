@@ -25,7 +25,7 @@ func TestMosquittoClients(t *testing.T) {
 	}
 	server, _ := testTLS(t)
 	b, _ := start(t, free{}, func(o *broker.Options) {
-		o.Take = refuse
+		o.Accept = refuse
 		o.Listeners = append(o.Listeners, broker.Listener{Name: "tls", Network: broker.TLS, Address: "127.0.0.1:0", TLS: server},
 			broker.Listener{Name: "unix", Network: broker.Unix, Address: filepath.Join(t.TempDir(), "mqtt.sock")})
 	})
@@ -60,7 +60,7 @@ func TestMosquittoClients(t *testing.T) {
 					t.Parallel()
 					got := newBox()
 					join(t, client.Options{
-						URLs: tcpURL(b), Username: "watch-" + name, Handle: got.take,
+						URLs: tcpURL(b), Username: "watch-" + name, Handle: got.accept,
 						Subscriptions: []client.Subscription{{Filter: name, QoS: 1}},
 					})
 					if out, err := run(t, "mosquitto_pub", listener, "pub-"+name, version, "-t", name, "-q", qos, "-r", "-m", "hello"); err != nil {

@@ -74,7 +74,7 @@ func own(m Message) *message {
 func (m *message) public() Message {
 	out := Message{Topic: m.topic, Payload: m.payload, QoS: m.qos, Retain: m.retain}
 	if !m.expires.IsZero() {
-		out.Expiry = time.Duration(m.left()) * time.Second
+		out.Expiry = time.Duration(m.expiresIn()) * time.Second
 	}
 	if m.props == nil {
 		return out
@@ -86,8 +86,8 @@ func (m *message) public() Message {
 	return out
 }
 
-// left is how many seconds of its life m has, rounded up, 0 if none. m expires.
-func (m *message) left() uint32 {
+// expiresIn is how many seconds of its life m has, rounded up, 0 if none. m expires.
+func (m *message) expiresIn() uint32 {
 	d := time.Until(m.expires)
 	if d <= 0 {
 		return 0
@@ -154,7 +154,7 @@ func (f *frames) encode(v5 bool, d delivery) ([]byte, error) {
 		p.Mods.AllowResponseInfo = true // without it mochi leaves the response topic out
 		p.Properties.SubscriptionIdentifier = d.ids
 		if !m.expires.IsZero() {
-			p.Properties.MessageExpiryInterval = max(1, m.left()) // [MQTT-3.3.2-6]
+			p.Properties.MessageExpiryInterval = max(1, m.expiresIn()) // [MQTT-3.3.2-6]
 		}
 		if o := m.props; o != nil {
 			p.Properties.PayloadFormat, p.Properties.PayloadFormatFlag = o.format, o.hasFormat

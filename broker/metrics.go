@@ -15,16 +15,16 @@ import (
 // metrics are what a dashboard of any MQTT broker shows, and every refusal and
 // drop by its reason. All carry the label broker.
 type metrics struct {
-	refusals     *prometheus.CounterVec // op, reason
-	drops        *prometheus.CounterVec // reason
-	ends         *prometheus.CounterVec // reason
-	takeSeconds  prometheus.Histogram
-	acceptErrors prometheus.Counter
-	connects     prometheus.Counter
-	takeovers    prometheus.Counter
-	waits        prometheus.Counter
-	wills        prometheus.Counter
-	all          []prometheus.Collector
+	refusals      *prometheus.CounterVec // op, reason
+	drops         *prometheus.CounterVec // reason
+	ends          *prometheus.CounterVec // reason
+	acceptSeconds prometheus.Histogram
+	acceptErrors  prometheus.Counter
+	connects      prometheus.Counter
+	takeovers     prometheus.Counter
+	waits         prometheus.Counter
+	wills         prometheus.Counter
+	all           []prometheus.Collector
 
 	traffic
 }
@@ -93,7 +93,7 @@ func newMetrics(b *Broker) *metrics {
 		refusals: counters("refused_total", "Connects, publishes and subscribes refused.", "op", "reason"),
 		drops:    counters("dropped_total", "Clients cut off, and messages not delivered to them, by reason.", "reason"),
 		ends:     counters("disconnects_total", "Sessions ended, by MQTT reason code, or client, network or other.", "reason"),
-		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		acceptSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: name("take_seconds"), Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
@@ -104,7 +104,7 @@ func newMetrics(b *Broker) *metrics {
 		wills:        counter("wills_total", "Last wills sent."),
 	}
 	m.begun = time.Now()
-	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.takeSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.wills}
+	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.acceptSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.wills}
 	m.addTraffic(b, own)
 	return m
 }

@@ -28,7 +28,7 @@ type Options struct {
 	Name      string
 	Listeners []Listener
 	Access    Access
-	// Take is called for each message that a client publishes, and for each last
+	// Accept is called for each message that a client publishes, and for each last
 	// will, after access control and before the message is acknowledged, retained or
 	// delivered: what must not be lost is stored here. It runs on the client's own
 	// goroutine, so a slow Take slows that client and nobody else; calls for different
@@ -38,7 +38,7 @@ type Options struct {
 	// MQTT 5 publisher is told by reason code: Denied 0x87, Invalid 0x99, NotFound
 	// 0x90, Unavailable 0x97, any other 0x83. MQTT 3.1.1 has no such code: its
 	// publisher is disconnected without an acknowledgement. Nil takes everything.
-	Take   func(ctx context.Context, from access.Identity, m Message) error
+	Accept func(ctx context.Context, from access.Identity, m Message) error
 	Limits Limits
 	// SysInterval is the time between two updates of the $SYS topics. Default 30 s.
 	SysInterval time.Duration

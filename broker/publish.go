@@ -58,7 +58,7 @@ func (b *Broker) receive(s *session, p *packets.Packet) packets.Code {
 		return packets.ErrNotAuthorized
 	}
 	m := received(p, s.client)
-	if err := b.take(s, m); err != nil {
+	if err := b.acceptPublish(s, m); err != nil {
 		b.log.Warn("message not taken", "client", s.client, "topic", p.TopicName, "qos", p.FixedHeader.Qos, "err", err)
 		return publishCode(err)
 	}
@@ -142,20 +142,20 @@ func (b *Broker) distribute(m *message, w *waiting) {
 	f := frames{m: m}
 	for i := range to.Plain {
 		if sub := &to.Plain[i]; !sub.NoLocal || sub.To.client != m.origin { // [MQTT-3.8.3-3]
-			sub.To.deliver(&f, wanted(m, sub), w)
+			sub.To.deliver(&f, deliveryFor(m, sub), w)
 		}
 	}
 	for _, group := range to.Shared {
 		for i := range group {
-			if group[i].To.deliver(&f, wanted(m, &group[i]), w) { // [MQTT-4.8.2-4]
+			if group[i].To.deliver(&f, deliveryFor(m, &group[i]), w) { // [MQTT-4.8.2-4]
 				break
 			}
 		}
 	}
 }
 
-// wanted is how a subscriber wants m.
-func wanted(m *message, sub *topictree.Match[*session]) delivery {
+// deliveryFor is how a subscriber wants m.
+func deliveryFor(m *message, sub *topictree.Match[*session]) delivery {
 	return delivery{qos: min(m.qos, sub.QoS), retain: m.retain && sub.RetainAsPublished && sub.To.v5, ids: sub.Identifiers()}
 }
 

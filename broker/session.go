@@ -105,7 +105,7 @@ func (b *Broker) ended(c *conn, err error) {
 func (b *Broker) sendWill(s *session) {
 	w := s.will
 	w.expires = expiryOf(&packets.Properties{MessageExpiryInterval: s.willExpiry}, time.Now())
-	if err := b.take(s, w); err != nil {
+	if err := b.acceptPublish(s, w); err != nil {
 		b.log.Warn("last will not taken", "client", s.client, "topic", w.topic, "err", err)
 		return
 	}
@@ -113,14 +113,14 @@ func (b *Broker) sendWill(s *session) {
 	b.metrics.wills.Inc()
 }
 
-// take hands a message to the owner of the broker.
-func (b *Broker) take(s *session, m *message) error {
-	if b.o.Take == nil {
+// acceptPublish hands a message to the owner of the broker.
+func (b *Broker) acceptPublish(s *session, m *message) error {
+	if b.o.Accept == nil {
 		return nil
 	}
 	begun := time.Now()
-	err := b.o.Take(b.ctx, s.id, m.public())
-	b.metrics.takeSeconds.Observe(time.Since(begun).Seconds())
+	err := b.o.Accept(b.ctx, s.id, m.public())
+	b.metrics.acceptSeconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
 		b.metrics.refused("publish", string(protocol.KindOf(err)))
 	}

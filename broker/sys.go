@@ -65,12 +65,12 @@ func (b *Broker) publishSys() {
 		"time":                       time.Now().Unix(),
 		"started":                    m.begun.Unix(),
 	} {
-		b.tell(name, strconv.FormatInt(v, 10))
+		b.publishSysTopic(name, strconv.FormatInt(v, 10))
 	}
-	b.tell("uptime", fmt.Sprintf("%d seconds", uptime))
-	b.tell("version", "colony")
+	b.publishSysTopic("uptime", fmt.Sprintf("%d seconds", uptime))
+	b.publishSysTopic("version", "colony")
 }
 
-func (b *Broker) tell(name, value string) {
+func (b *Broker) publishSysTopic(name, value string) {
 	b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, &waiting{patience})
 }

@@ -26,7 +26,7 @@ func refuse(_ context.Context, _ access.Identity, m broker.Message) error {
 // watch subscribes to everything, and returns what arrives.
 func watch(t *testing.T, b *broker.Broker) *box {
 	got := newBox()
-	join(t, client.Options{URLs: tcpURL(b), Username: "watcher", Handle: got.take, Subscriptions: []client.Subscription{{Filter: "#", QoS: 1}}})
+	join(t, client.Options{URLs: tcpURL(b), Username: "watcher", Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "#", QoS: 1}}})
 	return got
 }
 
@@ -53,7 +53,7 @@ func TestRefusedMessages(t *testing.T) {
 	for qos := range byte(3) {
 		t.Run(fmt.Sprint("qos ", qos), func(t *testing.T) {
 			t.Parallel()
-			b, reg := start(t, free{}, func(o *broker.Options) { o.Take = refuse })
+			b, reg := start(t, free{}, func(o *broker.Options) { o.Accept = refuse })
 			got := watch(t, b)
 			r := dialRaw(t, b.Addr("main"))
 			r.mustConnect("c", nil)
@@ -91,7 +91,7 @@ func TestRefusedMessageOfMQTT3(t *testing.T) {
 	for qos := byte(1); qos <= 2; qos++ {
 		t.Run(fmt.Sprint("qos ", qos), func(t *testing.T) {
 			t.Parallel()
-			b, _ := start(t, free{}, func(o *broker.Options) { o.Take = refuse })
+			b, _ := start(t, free{}, func(o *broker.Options) { o.Accept = refuse })
 			got := watch(t, b)
 			r := dialRaw(t, b.Addr("main"))
 			r.version = 4
@@ -104,11 +104,11 @@ func TestRefusedMessageOfMQTT3(t *testing.T) {
 }
 
 // Take has returned before the acknowledgement, and before any delivery.
-func TestTakeComesFirst(t *testing.T) {
+func TestAcceptComesFirst(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan access.Identity, 1), make(chan struct{})
 	b, _ := start(t, access.Site("plant1"), func(o *broker.Options) {
-		o.Take = func(_ context.Context, from access.Identity, _ broker.Message) error {
+		o.Accept = func(_ context.Context, from access.Identity, _ broker.Message) error {
 			entered <- from
 			<-leave
 			return nil
@@ -149,13 +149,13 @@ func withWill(topic, payload string) func(*packets.Packet) {
 
 func TestWill(t *testing.T) {
 	t.Parallel()
-	taken := newBox()
+	accepted := newBox()
 	b, reg := start(t, free{}, func(o *broker.Options) {
-		o.Take = func(ctx context.Context, id access.Identity, m broker.Message) error {
+		o.Accept = func(ctx context.Context, id access.Identity, m broker.Message) error {
 			if err := refuse(ctx, id, m); err != nil {
 				return err
 			}
-			return taken.take(ctx, m)
+			return accepted.accept(ctx, m)
 		}
 	})
 	got := watch(t, b)
@@ -166,7 +166,7 @@ func TestWill(t *testing.T) {
 	r := dialRaw(t, b.Addr("main"))
 	r.mustConnect("c", withWill("t/will", "gone"))
 	_ = r.conn.Close()
-	if diff := cmp.Diff(want, taken.next(t)); diff != "" {
+	if diff := cmp.Diff(want, accepted.next(t)); diff != "" {
 		t.Errorf("taken (-want +got):\n%s", diff)
 	}
 	delivered := want

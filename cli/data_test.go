@@ -38,15 +38,15 @@ func serve(t *testing.T, answers map[string]any) *httptest.Server {
 
 func TestSiteShow(t *testing.T) {
 	t.Parallel()
-	told, yes, no := time.Now().Add(-3*time.Minute-time.Second), true, false
+	reported, yes, no := time.Now().Add(-3*time.Minute-time.Second), true, false
 	up := []api.Queue{
-		{Last: 7, Committed: 7, Told: &told, RTTSeconds: 0.0352, BytesPerSecond: 8192},
+		{Last: 7, Committed: 7, Told: &reported, RTTSeconds: 0.0352, BytesPerSecond: 8192},
 		{
 			Rule: "temps", Queued: 1500, Bytes: 3 << 20, OldestSeconds: 7205, Dropped: 12, Expired: 3, Last: 2000, Committed: 500,
-			RTTSeconds: 0.00061, BytesPerSecond: 100, Told: &told,
+			RTTSeconds: 0.00061, BytesPerSecond: 100, Told: &reported,
 		},
 		{Rule: "new"},
-		{Rule: "old", Gone: true, Told: &told},
+		{Rule: "old", Gone: true, Told: &reported},
 	}
 	down := []api.Queue{{Rule: "recipes", Queued: 2, Bytes: 100, OldestSeconds: 61}}
 	online := fleet.Site{ID: "home", Online: true}
@@ -207,9 +207,9 @@ func TestSiteDataEdit(t *testing.T) {
 	h.problems = `{"title":"T","detail":"the input is not valid","errors":[{"message":"line 7: x","location":"body.document"}]}`
 	_, stderr, code = play(`echo "# more" >> "$2"`)
 	_, path, _ := strings.Cut(stderr, "what you wrote is in ")
-	kept, err := os.ReadFile(strings.TrimSpace(path))
-	if code != exitUsage || !strings.Contains(stderr, "body.document: line 7: x") || err != nil || !strings.HasSuffix(string(kept), "# more\n") {
-		t.Errorf("exit code %d, %s\n%s %v", code, stderr, kept, err)
+	retained, err := os.ReadFile(strings.TrimSpace(path))
+	if code != exitUsage || !strings.Contains(stderr, "body.document: line 7: x") || err != nil || !strings.HasSuffix(string(retained), "# more\n") {
+		t.Errorf("exit code %d, %s\n%s %v", code, stderr, retained, err)
 	}
 	if want := []string{"", `"0123456789abcdef"`}; strings.Join(h.ifMatch, " ") != strings.Join(want, " ") {
 		t.Errorf("If-Match %q, want %q: an edit goes on top of what was read", h.ifMatch, want)

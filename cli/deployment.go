@@ -278,14 +278,14 @@ func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout ti
 	if err != nil {
 		return err
 	}
-	gone := func() bool {
+	removed := func() bool {
 		var d fleet.Deployment
 		_, err := c.call(ctx, http.MethodGet, path, nil, &d)
 		return isNotFound(err) || err == nil && d.Archived
 	}
 	site, name, _ := strings.Cut(arg, "/")
 	d := fleet.Deployment{Site: protocol.SiteID(site), Name: protocol.DeploymentName(name)}
-	if err := a.followUntil(ctx, d, mark, gone); err != nil {
+	if err := a.followUntil(ctx, d, mark, removed); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return failure{fmt.Errorf("%s is not gone after %s; see: colony deployment show %s", arg, timeout, arg)}
 		}

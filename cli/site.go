@@ -66,13 +66,13 @@ func (a *app) showSite(s siteAnswer) error {
 	fmt.Fprintf(a.out, "\nQueues at the site (%s)\n", howFresh(s.Link))
 	var rows [][]string
 	for _, q := range s.Link.Up {
-		told := "never"
+		reported := "never"
 		if q.Told != nil {
-			told = age(q.Told) + " ago"
+			reported = age(q.Told) + " ago"
 		}
 		rows = append(rows, []string{
 			queueName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
-			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), told,
+			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), reported,
 		})
 	}
 	if err := a.view().table("QUEUE QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE TOLD", rows); err != nil || len(s.Link.Down) == 0 {

@@ -36,7 +36,7 @@ func (c *CO) newCentral(data delivery) (central, error) {
 	if !c.external() {
 		own, err := broker.New(broker.Options{
 			Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.opts.MQTT}},
-			Access: access.Central{}, Take: c.take, Logger: c.log, Registerer: c.opts.Registerer,
+			Access: access.CO{}, Accept: c.take, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {
 			return nil, err
@@ -61,9 +61,9 @@ func (c *CO) newCentral(data delivery) (central, error) {
 			{Filter: every(topic.Up), Delivery: external.Stream},
 			{Filter: every(topic.DownAck), Delivery: external.State},
 			{Filter: every(topic.SiteOnline), Delivery: external.State},
-			{Filter: topic.ForTail(topic.In, "+", "#"), Delivery: external.Kept},
+			{Filter: topic.ForTail(topic.In, "+", "#"), Delivery: external.Retained},
 		},
-		Take: c.take, OnUp: func(ctx context.Context) { c.refill(ctx, data) }, Logger: c.log, Registerer: c.opts.Registerer,
+		Accept: c.take, OnUp: func(ctx context.Context) { c.refill(ctx, data) }, Logger: c.log, Registerer: c.opts.Registerer,
 	})
 }
 

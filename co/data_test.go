@@ -95,14 +95,14 @@ func (b *bench) until(got <-chan client.Message, last string) []client.Message {
 // data sends messages of rule temps as one batch, and waits for their Ack.
 func (b *bench) data(first uint64, events ...protocol.Event) {
 	b.t.Helper()
-	batch := protocol.Batch{V: 1, Epoch: "e", First: first, Count: uint32(len(events)), Lane: "data/temps", SentMillis: 1_700_000_001_000}
+	batch := protocol.Batch{V: 1, Epoch: "e", First: first, Count: uint32(len(events)), Stream: "data/temps", SentMillis: 1_700_000_001_000}
 	for _, e := range events {
 		e.UnixMillis = 1_700_000_000_123
 		batch.Events = append(batch.Events, protocol.Marshal(e)...)
 	}
 	b.publish(topic.Up, batch, false)
 	var ack protocol.Ack
-	if err := protocol.Unmarshal(b.next(topic.Ack).Payload, &ack); err != nil || ack.Lane != "data/temps" || ack.Seq != first+uint64(len(events))-1 {
+	if err := protocol.Unmarshal(b.next(topic.Ack).Payload, &ack); err != nil || ack.Stream != "data/temps" || ack.Seq != first+uint64(len(events))-1 {
 		b.t.Fatalf("ack %+v, %v", ack, err)
 	}
 }

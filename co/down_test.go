@@ -14,7 +14,7 @@ import (
 // TestUnretain has the broker forget what it retains for sites, and nothing else.
 func TestUnretain(t *testing.T) {
 	t.Parallel()
-	b, err := broker.New(broker.Options{Name: "co", Access: access.Central{}, Logger: slog.New(slog.DiscardHandler)})
+	b, err := broker.New(broker.Options{Name: "co", Access: access.CO{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

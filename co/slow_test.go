@@ -102,7 +102,7 @@ func TestSlowApplicationHoldsUpNoEvents(t *testing.T) {
 						if p, err := topic.Parse(m.Topic); err != nil || p.Kind != topic.Ack || protocol.Unmarshal(m.Payload, &a) != nil {
 							continue
 						}
-						if a.Lane != "" {
+						if a.Stream != "" {
 							data <- a
 						} else {
 							acks["plant"] <- a
@@ -115,7 +115,7 @@ func TestSlowApplicationHoldsUpNoEvents(t *testing.T) {
 			const batches, each = 16, 50
 			sent, committed := map[string]uint64{}, map[string]uint64{}
 			send := func(lane string) {
-				batch := protocol.Batch{V: 1, Epoch: "e", First: sent[lane]*each + 1, Count: each, Lane: lane, SentMillis: 1_700_000_000_000}
+				batch := protocol.Batch{V: 1, Epoch: "e", First: sent[lane]*each + 1, Count: each, Stream: lane, SentMillis: 1_700_000_000_000}
 				for range each {
 					batch.Events = append(batch.Events, protocol.Marshal(dataEvent(protocol.DataMessage{Topic: "t", Payload: make([]byte, 20<<10)}))...)
 				}
@@ -151,9 +151,9 @@ func TestSlowApplicationHoldsUpNoEvents(t *testing.T) {
 				}
 				select {
 				case a := <-data:
-					committed[a.Lane] = a.Seq
-					if sent[a.Lane] < batches {
-						send(a.Lane)
+					committed[a.Stream] = a.Seq
+					if sent[a.Stream] < batches {
+						send(a.Stream)
 					}
 				case <-time.After(50 * time.Millisecond):
 				}

@@ -39,7 +39,7 @@ func TestRulesDataAndLink(t *testing.T) {
 		t.Errorf("the stream has %+v", m)
 	}
 	e := dataEvent(protocol.DataMessage{Topic: "x/1", Payload: []byte("now")})
-	b.publish(topic.Up, protocol.Batch{V: 1, Epoch: "l", First: 1, Count: 1, Lane: "data/live", Events: protocol.Marshal(e)}, false)
+	b.publish(topic.Up, protocol.Batch{V: 1, Epoch: "l", First: 1, Count: 1, Stream: "data/live", Events: protocol.Marshal(e)}, false)
 	if m := b.message(stream); m.Topic != "x/1" || m.Rule != "live" || m.Received != nil {
 		t.Errorf("the stream has %+v", m)
 	}
@@ -85,7 +85,7 @@ func (b *bench) answer() {
 		}
 	}
 	for lane, epoch := range map[string]string{"": "e", "data/temps": "e", "data/live": "l"} {
-		b.publish(topic.Up, protocol.Batch{V: 1, Epoch: epoch, First: 2, Lane: lane, Backlog: protocol.Backlog{Last: 42}}, false)
+		b.publish(topic.Up, protocol.Batch{V: 1, Epoch: epoch, First: 2, Stream: lane, Backlog: protocol.Backlog{Last: 42}}, false)
 	}
 }
 

@@ -37,7 +37,7 @@ func newSite(t *testing.T) *site {
 	b, err := broker.New(broker.Options{
 		Name: "lo", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: "127.0.0.1:0"}},
 		Access: access.Site("plant"), Logger: slog.New(slog.DiscardHandler),
-		Take: func(_ context.Context, _ access.Identity, m broker.Message) error {
+		Accept: func(_ context.Context, _ access.Identity, m broker.Message) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.taken = append(s.taken, m)

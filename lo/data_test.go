@@ -171,7 +171,7 @@ func TestRetainedIsMirrored(t *testing.T) {
 	// A CO that has lost everything is told all, and of what is gone.
 	c.stop()
 	c.mu.Lock()
-	c.lanes[protocol.DataLane("r")] = &laneEnd{retained: map[string]string{"x/stale": "1"}}
+	c.lanes[protocol.DataStream("r")] = &laneEnd{retained: map[string]string{"x/stale": "1"}}
 	c.mu.Unlock()
 	retain("c", "", 1)
 	c.start()

@@ -31,20 +31,20 @@ type laneEnd struct {
 // takeData does what the CO's ingest does with a batch of machine data. The
 // caller holds c.mu.
 func (c *central) takeData(ctx context.Context, site protocol.SiteID, b protocol.Batch) error {
-	e := c.lanes[b.Lane]
+	e := c.lanes[b.Stream]
 	if e == nil {
 		e = &laneEnd{retained: map[string]string{}}
 		if c.lanes == nil {
 			c.lanes = map[string]*laneEnd{}
 		}
-		c.lanes[b.Lane] = e
+		c.lanes[b.Stream] = e
 	}
 	array := binary.BigEndian.AppendUint32([]byte{4<<5 | 26}, b.Count)
 	var events []protocol.Event
 	if b.Count == 0 {
 		e.probes++
 	} else if err := protocol.Unmarshal(append(array, b.Events...), &events); err != nil {
-		c.t.Errorf("batch of %s: %v", b.Lane, err)
+		c.t.Errorf("batch of %s: %v", b.Stream, err)
 		return err
 	}
 	e.last = b
@@ -60,7 +60,7 @@ func (c *central) takeData(ctx context.Context, site protocol.SiteID, b protocol
 			}
 		}
 	}
-	ack := protocol.Ack{V: protocol.Version, Epoch: e.epoch, Seq: e.seq, Lane: b.Lane}
+	ack := protocol.Ack{V: protocol.Version, Epoch: e.epoch, Seq: e.seq, Stream: b.Stream}
 	return c.b.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, site), Payload: protocol.Marshal(&ack), QoS: 1})
 }
 
@@ -102,7 +102,7 @@ func decoded(t *testing.T, e protocol.Event) protocol.DataMessage {
 func (c *central) lane(rule string) laneEnd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.lanes[protocol.DataLane(rule)]
+	e := c.lanes[protocol.DataStream(rule)]
 	if e == nil {
 		return laneEnd{}
 	}

@@ -76,7 +76,7 @@ func (c *central) start() {
 	c.t.Helper()
 	b, err := broker.New(broker.Options{
 		Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.addr}},
-		Access: access.Central{}, Take: c.take, Logger: logger(c.t),
+		Access: access.CO{}, Accept: c.take, Logger: logger(c.t),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -117,7 +117,7 @@ func (c *central) take(ctx context.Context, from access.Identity, m broker.Messa
 	if err := protocol.Unmarshal(m.Payload, &b); err != nil {
 		return err
 	}
-	if b.Lane != "" {
+	if b.Stream != "" {
 		return c.takeData(ctx, from.Site, b)
 	}
 	if b.Count > 0 && !c.hold {

@@ -130,7 +130,7 @@ func (l *link) handle(_ context.Context, m client.Message) error {
 		if err := protocol.Unmarshal(m.Payload, &a); err != nil {
 			return err
 		}
-		if a.Lane == "" {
+		if a.Stream == "" {
 			l.uplink.Ack(a)
 		}
 		l.data.Ack(a)

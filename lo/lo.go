@@ -202,7 +202,7 @@ func (l *LO) startBroker(ctx context.Context) error {
 	var err error
 	l.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: []broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: l.opts.MQTT}},
-		Access: access.Site(l.opts.Site), Take: l.site.take, Logger: l.log, Registerer: l.opts.Registerer,
+		Access: access.Site(l.opts.Site), Accept: l.site.take, Logger: l.log, Registerer: l.opts.Registerer,
 	})
 	if err != nil {
 		return err

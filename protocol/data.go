@@ -115,8 +115,8 @@ type DataMessage struct {
 
 func (m *DataMessage) version() uint16 { return m.V }
 
-// DataLane returns the lane of a rule's queue, for Batch.Lane and Ack.Lane.
-func DataLane(rule string) string { return "data/" + rule }
+// DataStream returns the lane of a rule's queue, for Batch.Lane and Ack.Lane.
+func DataStream(rule string) string { return "data/" + rule }
 
 // A Backlog is what a tier tells of one of its queues, with each batch. What the
 // receiver has not committed of Last is what is still to come.

@@ -115,8 +115,8 @@ type Batch struct {
 	// sequence is lower has a gap that only a Snapshot can close.
 	Trimmed uint64 `cbor:"6,keyasint,omitempty"`
 
-	// Lane is empty for the events of the site, and DataLane for machine data.
-	Lane string `cbor:"7,keyasint,omitempty"`
+	// Stream is empty for the events of the site, and DataLane for machine data.
+	Stream string `cbor:"7,keyasint,omitempty"`
 	// SentMillis is the sender's clock when it sent the batch: the age of an event
 	// is SentMillis less its UnixMillis, whatever the receiver's clock says.
 	SentMillis int64 `cbor:"8,keyasint,omitempty"`
@@ -134,8 +134,8 @@ type Ack struct {
 	Epoch string `cbor:"1,keyasint"`
 	Seq   uint64 `cbor:"2,keyasint"`
 
-	// Lane is that of the Batch.
-	Lane string `cbor:"3,keyasint,omitempty"`
+	// Stream is that of the Batch.
+	Stream string `cbor:"3,keyasint,omitempty"`
 	// Ask makes the sender of batches tell its Backlog now, with a batch of Count 0.
 	// Epoch and Seq mean nothing then.
 	Ask bool `cbor:"4,keyasint,omitempty"`

@@ -70,9 +70,9 @@ func messages() map[string]any {
 		"adopted":           Adopted{1, 9, "c0ffee", "r"},
 		"loss":              Loss{1, "data", 5, 100},
 		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory}}, []DeploymentStatus{status}, 4},
-		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataLane("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
+		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataStream("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
 		"data-message":      DataMessage{1, "line/1/temp", []byte("21.5"), 1, true, 60000, "text/plain", "r", []byte{1}, []string{"k", "v"}},
-		"ack":               Ack{1, "e", 42, DataLane("temps"), true},
+		"ack":               Ack{1, "e", 42, DataStream("temps"), true},
 	}
 }
 

@@ -124,15 +124,15 @@ func (n *node) run(ctx context.Context) {
 			n.heartbeat(ctx)
 			continue
 		}
-		if !n.speak(ctx) {
+		if !n.flush(ctx) {
 			retry.Reset(again)
 		}
 	}
 }
 
-// speak announces the node if its connection is new, and sends its reports in
+// flush announces the node if its connection is new, and sends its reports in
 // order. False means that there is more to say and the connection is up.
-func (n *node) speak(ctx context.Context) bool {
+func (n *node) flush(ctx context.Context) bool {
 	for {
 		n.mu.Lock()
 		c, session, greeted := n.client, n.session, n.greeted == n.session

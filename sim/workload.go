@@ -37,12 +37,12 @@ func (n *node) begin(name protocol.DeploymentName) {
 		V: protocol.Version, Node: n.id, Deployment: name, Agent: n.agent, Boot: n.agent, Actor: lifecycle.EN,
 		Digest: w.digest, App: string(name), AppVersion: "1.0.0",
 	}
-	n.move(w, lifecycle.Installing, "")
-	n.move(w, lifecycle.Installed, "")
+	n.transition(w, lifecycle.Installing, "")
+	n.transition(w, lifecycle.Installed, "")
 }
 
-// move reports the next state of a workload, or progress within it.
-func (n *node) move(w *workload, to lifecycle.State, message string) {
+// transition reports the next state of a workload, or progress within it.
+func (n *node) transition(w *workload, to lifecycle.State, message string) {
 	n.seq++
 	m := w.last
 	m.Seq, m.From, m.State, m.Message, m.Code, m.UnixMillis = n.seq, m.State, to, message, "", time.Now().UnixMilli()
@@ -77,17 +77,17 @@ func (n *node) disturb(roll uint64) {
 	case lifecycle.Installed:
 		if roll>>32&1 == 0 {
 			w.restarts++
-			n.move(w, lifecycle.Installed, "")
+			n.transition(w, lifecycle.Installed, "")
 			break
 		}
 		w.failures++
-		n.move(w, lifecycle.Failed, fmt.Sprintf("failure %d", w.failures))
+		n.transition(w, lifecycle.Failed, fmt.Sprintf("failure %d", w.failures))
 	case lifecycle.Failed:
 		if w.own || n.f.opts.SelfHeal { // else the LO orders it
-			n.move(w, lifecycle.Installing, "")
+			n.transition(w, lifecycle.Installing, "")
 		}
 	case lifecycle.Installing:
-		n.move(w, lifecycle.Installed, "")
+		n.transition(w, lifecycle.Installed, "")
 	}
 	n.poke()
 }
@@ -110,8 +110,8 @@ func (n *node) obey(want protocol.NodeDesired) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.state)) {
 		if w := n.state[name]; !listed[name] && w.last.State != lifecycle.Deleted {
-			n.move(w, lifecycle.Deleting, "")
-			n.move(w, lifecycle.Deleted, "")
+			n.transition(w, lifecycle.Deleting, "")
+			n.transition(w, lifecycle.Deleted, "")
 		}
 	}
 	n.poke()
@@ -146,7 +146,7 @@ func (n *node) assign(a *protocol.Assignment) error {
 		V: protocol.Version, Node: n.id, Deployment: a.Deployment, Agent: n.agent, Boot: n.agent, Actor: lifecycle.EN,
 		State: from, App: spec.App, AppVersion: spec.AppVersion,
 	}
-	n.move(w, step, "")
-	n.move(w, lifecycle.Installed, "")
+	n.transition(w, step, "")
+	n.transition(w, lifecycle.Installed, "")
 	return nil
 }

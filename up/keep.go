@@ -19,8 +19,8 @@ type part interface {
 	Stop(ctx context.Context) error // asks it to end and waits; kills it when ctx ends
 }
 
-// A keeper starts a part and starts it again whenever it ends, until it is stopped.
-type keeper struct {
+// A supervised starts a part and starts it again whenever it ends, until it is stopped.
+type supervised struct {
 	name   string
 	start  func(context.Context) (part, error)
 	pidDir string
@@ -42,7 +42,7 @@ var errUnasked = errors.New("it ended without being asked to")
 
 // keep starts the part. An error means that it could not be started even once;
 // afterwards it is kept running until stop.
-func (k *keeper) keep(ctx context.Context) error {
+func (k *supervised) keep(ctx context.Context) error {
 	p, err := k.start(ctx)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", k.name, err)
@@ -57,7 +57,7 @@ func (k *keeper) keep(ctx context.Context) error {
 	return nil
 }
 
-func (k *keeper) loop(ctx context.Context, p part) {
+func (k *supervised) loop(ctx context.Context, p part) {
 	delay := firstRestart
 	for {
 		if p != nil {
@@ -75,13 +75,13 @@ func (k *keeper) loop(ctx context.Context, p part) {
 		if p, err = k.start(ctx); err != nil {
 			p = nil
 			k.log.WarnContext(ctx, "part did not start, it is tried again", "name", k.name, "err", err, "delay", delay.String())
-			k.tell(err)
+			k.report(err)
 		}
 	}
 }
 
 // watch waits until p ends and reports true, or stops it because ctx ended.
-func (k *keeper) watch(ctx context.Context, p part, delay *time.Duration) (again bool) {
+func (k *supervised) watch(ctx context.Context, p part, delay *time.Duration) (again bool) {
 	began := time.Now()
 	pidFile := filepath.Join(k.pidDir, k.name+".pid")
 	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(p.PID())+"\n"), 0o644); err != nil {
@@ -98,7 +98,7 @@ func (k *keeper) watch(ctx context.Context, p part, delay *time.Duration) (again
 			err = errUnasked
 		}
 		k.log.WarnContext(ctx, "part ended, it is started again", "name", k.name, "err", err, "delay", delay.String())
-		k.tell(err)
+		k.report(err)
 		k.end(ctx, p) // it lets go of what it holds, such as its lock
 		return true
 	case <-ctx.Done():
@@ -107,7 +107,7 @@ func (k *keeper) watch(ctx context.Context, p part, delay *time.Duration) (again
 	}
 }
 
-func (k *keeper) end(ctx context.Context, p part) {
+func (k *supervised) end(ctx context.Context, p part) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	if err := p.Stop(ctx); err != nil {
@@ -115,8 +115,8 @@ func (k *keeper) end(ctx context.Context, p part) {
 	}
 }
 
-// tell keeps the latest reason for those who wait for the part to become ready.
-func (k *keeper) tell(err error) {
+// report keeps the latest reason for those who wait for the part to become ready.
+func (k *supervised) report(err error) {
 	select {
 	case <-k.failed:
 	default:
@@ -128,7 +128,7 @@ func (k *keeper) tell(err error) {
 }
 
 // stop ends the part and waits until it is gone.
-func (k *keeper) stop() {
+func (k *supervised) stop() {
 	if k.cancel == nil {
 		return
 	}

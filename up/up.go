@@ -29,7 +29,7 @@ type supervisor struct {
 	say   *progress
 	log   *slog.Logger
 	spawn *spawner
-	kept  []*keeper // in the order of starting
+	parts []*supervised // in the order of starting
 	logs  []*logFile
 }
 
@@ -116,8 +116,8 @@ func (s *supervisor) start(ctx context.Context) error {
 func (s *supervisor) stop() error {
 	s.say.say("\nstopping ...")
 	var err error
-	for i := len(s.kept) - 1; i >= 0; i-- {
-		k := s.kept[i]
+	for i := len(s.parts) - 1; i >= 0; i-- {
+		k := s.parts[i]
 		k.stop()
 		if k.name == "en" { // the containers outlive the agent, but not the fleet
 			err = s.stopContainers()
@@ -152,12 +152,12 @@ func (s *supervisor) stopContainers() error {
 }
 
 // keep adds a part and starts it.
-func (s *supervisor) keep(ctx context.Context, name string, start func(context.Context) (part, error)) (*keeper, error) {
-	k := &keeper{name: name, start: start, pidDir: s.dir.sub("run"), log: s.log}
+func (s *supervisor) keep(ctx context.Context, name string, start func(context.Context) (part, error)) (*supervised, error) {
+	k := &supervised{name: name, start: start, pidDir: s.dir.sub("run"), log: s.log}
 	if err := k.keep(ctx); err != nil {
 		return nil, err
 	}
-	s.kept = append(s.kept, k)
+	s.parts = append(s.parts, k)
 	return k, nil
 }
 
@@ -202,7 +202,7 @@ func (s *supervisor) prepareRepo(ctx context.Context) error {
 }
 
 // startTier writes the configuration of a tier and keeps its process running.
-func (s *supervisor) startTier(ctx context.Context, role string, config any) (*keeper, error) {
+func (s *supervisor) startTier(ctx context.Context, role string, config any) (*supervised, error) {
 	path, err := s.writeConfig(role, config)
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (s *supervisor) startEN(ctx context.Context) error {
 }
 
 func (s *supervisor) waitNode(ctx context.Context) error {
-	return s.wait(ctx, s.kept[len(s.kept)-1], time.Minute, s.opts.nodeOnline)
+	return s.wait(ctx, s.parts[len(s.parts)-1], time.Minute, s.opts.nodeOnline)
 }
 
 func (s *supervisor) importSamples(ctx context.Context) error {
@@ -283,7 +283,7 @@ func (s *supervisor) runSample(ctx context.Context) error {
 
 // wait calls check until it returns nil. It gives up after the given time, or
 // when the part ended several times meanwhile.
-func (s *supervisor) wait(ctx context.Context, k *keeper, within time.Duration, check func(context.Context) error) error {
+func (s *supervisor) wait(ctx context.Context, k *supervised, within time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(30 * time.Millisecond)

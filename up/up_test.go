@@ -33,10 +33,10 @@ func (p *fakePart) Stop(context.Context) error {
 	return nil
 }
 
-func TestKeeperStartsAgainUntilStopped(t *testing.T) {
+func TestSupervisedStartsAgainUntilStopped(t *testing.T) {
 	t.Parallel()
 	parts := make(chan *fakePart)
-	k := &keeper{
+	k := &supervised{
 		name: "x", pidDir: t.TempDir(), log: slog.New(slog.DiscardHandler),
 		start: func(context.Context) (part, error) {
 			p := &fakePart{make(chan struct{}), make(chan struct{})}
@@ -74,9 +74,9 @@ func TestKeeperStartsAgainUntilStopped(t *testing.T) {
 	}
 }
 
-func TestKeeperThatCannotStart(t *testing.T) {
+func TestSupervisedThatCannotStart(t *testing.T) {
 	t.Parallel()
-	k := &keeper{name: "x", start: func(context.Context) (part, error) { return nil, errors.New("no such program") }}
+	k := &supervised{name: "x", start: func(context.Context) (part, error) { return nil, errors.New("no such program") }}
 	if err := k.keep(t.Context()); err == nil || !strings.Contains(err.Error(), "start x: no such program") {
 		t.Error(err)
 	}

@@ -19,15 +19,15 @@ import (
 	sfile "github.com/eclipse/paho.golang/paho/store/file"
 )
 
-// autopahoWord as the first argument makes this program the bridge that is
+// autopahoText as the first argument makes this program the bridge that is
 // measured, so that it can be killed like the others.
-const autopahoWord = "run-autopaho-bridge"
+const autopahoText = "run-autopaho-bridge"
 
 // newAutopaho makes two Mosquittos and a program between them that subscribes to
 // the near one and publishes to the far one through an autopaho queue.
 func newAutopaho(sort string) func(context.Context, *bench, string, string, int) (*link, error) {
 	return func(_ context.Context, b *bench, dir, nearDir string, number int) (*link, error) {
-		l, err := b.centre(dir, number)
+		l, err := b.co(dir, number)
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func newAutopaho(sort string) func(context.Context, *bench, string, string, int)
 		up := filepath.Join(dir, "bridge-is-up")
 		program := &process{
 			name: "autopaho bridge", log: filepath.Join(dir, "autopaho.log"),
-			args: []string{b.self, autopahoWord, "-near", addr, "-far", l.wan.Addr(), "-queue", sort, "-dir", queueDir, "-up", up},
+			args: []string{b.self, autopahoText, "-near", addr, "-far", l.wan.Addr(), "-queue", sort, "-dir", queueDir, "-up", up},
 			ready: func(context.Context) error {
 				_, err := os.Stat(up)
 				return err
@@ -53,7 +53,7 @@ func newAutopaho(sort string) func(context.Context, *bench, string, string, int)
 // runAutopaho is the bridge. It takes a message from the near broker only once
 // the queue has it, and keeps trying where the queue cannot take it.
 func runAutopaho(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet(autopahoWord, flag.ContinueOnError)
+	f := flag.NewFlagSet(autopahoText, flag.ContinueOnError)
 	near, far := f.String("near", "", "address of the near broker"), f.String("far", "", "address of the far broker")
 	sort, dir := f.String("queue", "file", "file or memory"), f.String("dir", "", "where files go")
 	up := f.String("up", "", "file to make once it is subscribed")

@@ -82,9 +82,9 @@ func (b *bench) mosquitto(logs, dir, name, settings string) (p *process, addr st
 	}, addr, nil
 }
 
-// centre makes what the peers have at the far side: a durable broker, a durable
+// co makes what the peers have at the far side: a durable broker, a durable
 // subscriber, and the network in front.
-func (b *bench) centre(dir string, number int) (*link, error) {
+func (b *bench) co(dir string, number int) (*link, error) {
 	state := filepath.Join(dir, "far")
 	far, addr, err := b.mosquitto(dir, state, "far", fmt.Sprintf(durable, state))
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bench) centre(dir string, number int) (*link, error) {
 // newBridge makes two Mosquittos, the near one with a bridge to the far one.
 func newBridge(tune bool) func(context.Context, *bench, string, string, int) (*link, error) {
 	return func(_ context.Context, b *bench, dir, nearDir string, number int) (*link, error) {
-		l, err := b.centre(dir, number)
+		l, err := b.co(dir, number)
 		if err != nil {
 			return nil, err
 		}

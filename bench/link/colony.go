@@ -127,7 +127,7 @@ func (b *bench) colony(dir, nearDir string, number int) (made *link, loHTTP stri
 	l := lo.DefaultOptions()
 	l.Site, l.StateDir, l.MQTT, l.HTTP = site, filepath.Join(nearDir, "lo"), loMQTT, loHTTP
 	l.CO.MQTT, l.CO.KeepAlive = []string{"tcp://" + wan.Addr()}, keepAlive*time.Second
-	central, err := b.role(dir, "co", c, coHTTP)
+	coBroker, err := b.role(dir, "co", c, coHTTP)
 	if err != nil {
 		return nil, "", errors.Join(err, wan.Close())
 	}
@@ -136,7 +136,7 @@ func (b *bench) colony(dir, nearDir string, number int) (made *link, loHTTP stri
 		return nil, "", errors.Join(err, wan.Close())
 	}
 	return &link{
-		publish: loMQTT, near: []*process{local}, far: []*process{central}, wan: wan, nearDir: nearDir,
+		publish: loMQTT, near: []*process{local}, far: []*process{coBroker}, wan: wan, nearDir: nearDir,
 		consumer: &tables{url: url, site: site}, farCPU: func() time.Duration { return serverCPU(b.postgres.PID()) },
 		patience: b.slowPatience, topic: func(n int) string { return topic.ForStatus(site, node(n), deployment) },
 	}, loHTTP, nil
@@ -209,10 +209,10 @@ type tables struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	after   int64        // the last event read
-	places  fleet.Places // the last messages read
-	rows    uint64       // that came from the journal or queue
-	reports uint64       // of them, those of the bench
+	after     int64        // the last event read
+	positions fleet.Places // the last messages read
+	rows      uint64       // that came from the journal or queue
+	reports   uint64       // of them, those of the bench
 }
 
 func (d *tables) start(ctx context.Context, l *ledger) error {
@@ -242,12 +242,12 @@ func (d *tables) watch(ctx context.Context) {
 
 // position is the last sequence that is committed.
 func (d *tables) position(ctx context.Context) (uint64, error) {
-	lanes, err := d.stored.Lanes(ctx, d.site)
+	streams, err := d.stored.Lanes(ctx, d.site)
 	name := ""
 	if d.data {
-		name = protocol.DataLane(rule)
+		name = protocol.DataStream(rule)
 	}
-	for _, l := range lanes {
+	for _, l := range streams {
 		if l.Name == name {
 			return l.Committed, nil
 		}
@@ -288,11 +288,11 @@ func (d *tables) readEvents(ctx context.Context) (more bool, err error) {
 }
 
 func (d *tables) readMessages(ctx context.Context) (more bool, err error) {
-	page, err := d.stored.Messages(ctx, fleet.MessageFilter{Site: d.site, Rule: rule, After: d.places, Limit: fleet.MaxLimit})
+	page, err := d.stored.Messages(ctx, fleet.MessageFilter{Site: d.site, Rule: rule, After: d.positions, Limit: fleet.MaxLimit})
 	if err != nil {
 		return false, fmt.Errorf("read messages: %w", err)
 	}
-	d.places = page.Read
+	d.positions = page.Read
 	for i := range page.Messages {
 		n, seq, err := parseReport(page.Messages[i].Message.Payload)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// The tests are also the autopaho bridge that they measure, see newAutopaho.
-	if len(os.Args) > 1 && os.Args[1] == autopahoWord {
+	if len(os.Args) > 1 && os.Args[1] == autopahoText {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
 		if err := runAutopaho(ctx, os.Args[2:]); err != nil {

@@ -33,9 +33,9 @@ type load struct {
 	window int // messages of a connection that await an answer
 	ledger *ledger
 
-	sent    []uint32 // the last number of each node
-	refused atomic.Int64
-	taken   atomic.Int64 // acknowledged by now, in this publish
+	sent     []uint32 // the last number of each node
+	refused  atomic.Int64
+	accepted atomic.Int64 // acknowledged by now, in this publish
 }
 
 // node is the name of the n-th publisher.
@@ -81,7 +81,7 @@ func (l *load) publish(ctx context.Context, count, rate int) error {
 	if l.sent == nil {
 		l.sent = make([]uint32, l.nodes)
 	}
-	l.taken.Store(0)
+	l.accepted.Store(0)
 	var wg sync.WaitGroup
 	for n := range l.nodes {
 		quota := count / l.nodes
@@ -250,7 +250,7 @@ func (p *publisher) answers(c *wire, f *inFlight, room <-chan struct{}) (accepte
 		} else {
 			accepted++
 			p.load.ledger.accept(p.n, seq)
-			p.load.taken.Add(1)
+			p.load.accepted.Add(1)
 		}
 		<-room
 	}

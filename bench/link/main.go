@@ -56,7 +56,7 @@ func short() *bench {
 
 // run is the program without its surroundings.
 func run(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) > 0 && args[0] == autopahoWord {
+	if len(args) > 0 && args[0] == autopahoText {
 		return runAutopaho(ctx, args[1:])
 	}
 	f := flag.NewFlagSet("bench-link", flag.ContinueOnError)

@@ -68,7 +68,7 @@ func (t *trial) publish(ctx context.Context, count, rate int) {
 // await waits until the publishing is done.
 func (t *trial) await() error {
 	err := <-t.published
-	t.result.acceptedNow = t.load.taken.Load()
+	t.result.acceptedNow = t.load.accepted.Load()
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -77,7 +77,7 @@ func (t *trial) await() error {
 
 // until waits until the publishers have so many acknowledgements.
 func (t *trial) until(ctx context.Context, count int) error {
-	for t.load.taken.Load() < int64(count) {
+	for t.load.accepted.Load() < int64(count) {
 		if !wait(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
@@ -98,7 +98,7 @@ func outage(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.held()
-	t.wan(impair.Pass)
+	t.wan(impair.Forward)
 	t.ledger.mark()
 	return nil
 }
@@ -131,7 +131,7 @@ func nearKilled(ctx context.Context, t *trial) error {
 	}
 	kill(t.link.near)
 	t.held()
-	t.wan(impair.Pass)
+	t.wan(impair.Forward)
 	if err := startAll(ctx, t.link.near); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func stall(ctx context.Context, t *trial) error {
 		return ctx.Err()
 	}
 	t.held()
-	t.wan(impair.Pass)
+	t.wan(impair.Forward)
 	t.ledger.mark()
 	if t.link.patience >= t.bench.slowPatience {
 		t.link.patience += t.bench.slowPing
@@ -176,7 +176,7 @@ func flaps(ctx context.Context, t *trial) error {
 		if !wait(ctx, down) {
 			return ctx.Err()
 		}
-		t.wan(impair.Pass)
+		t.wan(impair.Forward)
 	}
 	t.ledger.mark()
 	return t.await()
@@ -202,7 +202,7 @@ func diskFull(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.held()
-	t.wan(impair.Pass)
+	t.wan(impair.Forward)
 	t.ledger.mark()
 	return nil
 }

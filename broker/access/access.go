@@ -158,15 +158,15 @@ func isLocal(filter string) bool {
 	return filter != "" && first != "colony" && first != "+" && first != "#" && !strings.HasPrefix(first, "$")
 }
 
-// Central is the access control of the Central Orchestrator's broker. Its
+// CO is the access control of the Central Orchestrator's broker. Its
 // clients are the Local Orchestrators, one per site, and applications. A Local
 // Orchestrator publishes its presence, its batches and its acknowledgements, and
 // subscribes to what is sent to it. An application subscribes to the machine data
 // of its site, or of all sites, and publishes what is to be delivered there.
-type Central struct{}
+type CO struct{}
 
 // Connect implements Access.
-func (Central) Connect(info ConnectInfo) (Identity, error) {
+func (CO) Connect(info ConnectInfo) (Identity, error) {
 	id, err := identify(info)
 	if err != nil {
 		return Identity{}, err
@@ -178,7 +178,7 @@ func (Central) Connect(info ConnectInfo) (Identity, error) {
 }
 
 // MayPublish implements Access.
-func (Central) MayPublish(id Identity, name string) bool {
+func (CO) MayPublish(id Identity, name string) bool {
 	t, err := topic.Parse(name)
 	if err != nil || id.Site != "" && t.Site != id.Site {
 		return false
@@ -193,7 +193,7 @@ func (Central) MayPublish(id Identity, name string) bool {
 }
 
 // MaySubscribe implements Access.
-func (Central) MaySubscribe(id Identity, want string) bool {
+func (CO) MaySubscribe(id Identity, want string) bool {
 	if id.Client != "" {
 		return filter.Covers(dataOf(id), want)
 	}
@@ -205,7 +205,7 @@ func (Central) MaySubscribe(id Identity, want string) bool {
 }
 
 // Refusal says why a filter was refused.
-func (Central) Refusal(id Identity, filter string) string {
+func (CO) Refusal(id Identity, filter string) string {
 	if id.Client == "" {
 		return fmt.Sprintf("filter %s: want a topic of site %s itself", filter, id.Site)
 	}

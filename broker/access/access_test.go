@@ -78,9 +78,9 @@ func connects(t *testing.T, a control, user, client string, want Identity) Ident
 	return id
 }
 
-func TestCentral(t *testing.T) {
+func TestCO(t *testing.T) {
 	t.Parallel()
-	a := Central{}
+	a := CO{}
 	id := connects(t, a, "plant1", "plant1", Identity{Name: "plant1", Site: "plant1"})
 	app := connects(t, a, "mes@plant1", "mes@plant1/x", Identity{Name: "mes@plant1", Site: "plant1", Client: "mes"})
 	all := connects(t, a, "bi@*", "", Identity{Name: "bi@*", Client: "bi"})

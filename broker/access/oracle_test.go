@@ -75,7 +75,7 @@ func join(level int, head, tail string) string {
 func TestAccessAgainstOracle(t *testing.T) {
 	t.Parallel()
 	const p1 = "colony/v1/plant1/"
-	site, central := Site("plant1"), Central{}
+	site, co := Site("plant1"), CO{}
 	cases := []struct {
 		access control
 		user   string
@@ -85,9 +85,9 @@ func TestAccessAgainstOracle(t *testing.T) {
 			p1 + "node/n1/online", p1 + "node/n1/heartbeat", p1 + "node/n1/inventory", p1 + "node/n1/status/+", p1 + "data/#",
 		}, []string{p1 + "node/n1/desired", p1 + "data/#"}, true}},
 		{site, "mes@plant1", oracle{[]string{p1 + "data/#"}, []string{p1 + "data/#"}, true}},
-		{central, "plant1", oracle{[]string{p1 + "online", p1 + "up", p1 + "down-ack"}, []string{p1 + "desired", p1 + "ack", p1 + "down"}, false}},
-		{central, "mes@plant1", oracle{[]string{p1 + "in/#"}, []string{p1 + "data/#"}, false}},
-		{central, "bi@*", oracle{[]string{"colony/v1/+/in/#"}, []string{"colony/v1/+/data/#"}, false}},
+		{co, "plant1", oracle{[]string{p1 + "online", p1 + "up", p1 + "down-ack"}, []string{p1 + "desired", p1 + "ack", p1 + "down"}, false}},
+		{co, "mes@plant1", oracle{[]string{p1 + "in/#"}, []string{p1 + "data/#"}, false}},
+		{co, "bi@*", oracle{[]string{"colony/v1/+/in/#"}, []string{"colony/v1/+/data/#"}, false}},
 	}
 	rnd := rand.New(rand.NewPCG(3, 4))
 	// Levels lean to those of the protocol, or hardly a random topic would be allowed.

@@ -37,13 +37,13 @@ func (free) MaySubscribe(_ access.Identity, filter string) bool { return filter 
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // serve runs a broker on an address, "" for any.
-func serve(t *testing.T, addr string, take func(context.Context, access.Identity, broker.Message) error) (b *broker.Broker, stop func()) {
+func serve(t *testing.T, addr string, receive func(context.Context, access.Identity, broker.Message) error) (b *broker.Broker, stop func()) {
 	t.Helper()
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
 	b, err := broker.New(broker.Options{
-		Access: free{}, Take: take, Logger: testLog(t),
+		Access: free{}, Accept: receive, Logger: testLog(t),
 		Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: addr}},
 	})
 	if err != nil {
@@ -413,8 +413,8 @@ func newProxy(t *testing.T, target string) *proxy {
 			p.mu.Lock()
 			p.open = append(p.open, near, far)
 			p.mu.Unlock()
-			wg.Go(func() { p.pass(far, near, true) })
-			wg.Go(func() { p.pass(near, far, false) })
+			wg.Go(func() { p.forward(far, near, true) })
+			wg.Go(func() { p.forward(near, far, false) })
 		}
 	})
 	t.Cleanup(func() {
@@ -425,7 +425,7 @@ func newProxy(t *testing.T, target string) *proxy {
 	return p
 }
 
-func (p *proxy) pass(dst, src net.Conn, up bool) {
+func (p *proxy) forward(dst, src net.Conn, up bool) {
 	defer func() { _, _ = dst.Close(), src.Close() }()
 	buf := make([]byte, 64<<10)
 	for {

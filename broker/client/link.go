@@ -243,7 +243,7 @@ func (l *link) register(r request) uint16 {
 	defer l.mu.Unlock()
 	for { // ends: there are fewer requests than ids, see quota
 		l.nextID++
-		if _, taken := l.pending[l.nextID]; !taken && l.nextID != 0 {
+		if _, received := l.pending[l.nextID]; !received && l.nextID != 0 {
 			l.pending[l.nextID] = r
 			return l.nextID
 		}

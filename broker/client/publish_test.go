@@ -86,7 +86,7 @@ func TestPublishErrors(t *testing.T) {
 func TestPublishAll(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	var taken []string
+	var received []string
 	full := true
 	b, stop := serve(t, "", func(ctx context.Context, _ access.Identity, m broker.Message) error {
 		mu.Lock()
@@ -97,7 +97,7 @@ func TestPublishAll(t *testing.T) {
 		case m.Topic == "odd":
 			return protocol.Errorf(protocol.Invalid, "not CBOR")
 		}
-		taken = append(taken, m.Topic)
+		received = append(received, m.Topic)
 		return nil
 	})
 	p := begin(t, client.Options{URLs: to(b), MaxBackoff: 50 * time.Millisecond})
@@ -116,7 +116,7 @@ func TestPublishAll(t *testing.T) {
 	_, err := publish(list)
 	wantKind(t, err, protocol.Unavailable)
 	mu.Lock()
-	taken, full = nil, false
+	received, full = nil, false
 	mu.Unlock()
 	refused, err := publish(list)
 	if want := "1invalid 3invalid 4denied 8invalid "; refused != want || err != nil {
@@ -126,7 +126,7 @@ func TestPublishAll(t *testing.T) {
 		t.Error(err)
 	}
 	mu.Lock()
-	if got, want := strings.Join(taken, " "), "1 2 full 3 4 last"; got != want {
+	if got, want := strings.Join(received, " "), "1 2 full 3 4 last"; got != want {
 		t.Errorf("taken %q, want %q", got, want)
 	}
 	mu.Unlock()
@@ -141,7 +141,7 @@ func TestPublishAll(t *testing.T) {
 
 // A message that is too large for the broker does not take a place among those that
 // may be under way. [MQTT-4.9.0-2]
-func TestTooLargeTakesNoPlace(t *testing.T) {
+func TestTooLargeUsesNoWindow(t *testing.T) {
 	t.Parallel()
 	b, err := broker.New(broker.Options{
 		Access: free{}, Logger: testLog(t), Limits: broker.Limits{PacketBytes: 1000},

@@ -20,15 +20,15 @@ func (l *link) read() {
 			return
 		}
 		l.pulse.read()
-		if err := l.take(p); err != nil {
+		if err := l.receive(p); err != nil {
 			l.fail(err)
 			return
 		}
 	}
 }
 
-// take acts on one packet of the broker.
-func (l *link) take(p *packets.ControlPacket) error {
+// receive acts on one packet of the broker.
+func (l *link) receive(p *packets.ControlPacket) error {
 	switch c := p.Content.(type) {
 	case *packets.Publish:
 		return l.deliver(c)

@@ -34,9 +34,9 @@ const (
 	// State messages are taken by every program that is connected, and the last one
 	// of a topic is tried until Take accepts it.
 	State
-	// Kept messages are held by the broker while no program is connected, as far as
+	// Retained messages are held by the broker while no program is connected, as far as
 	// its limits allow, and each is tried until Take accepts it.
-	Kept
+	Retained
 )
 
 // A Source is a topic filter that a Broker subscribes to.
@@ -60,11 +60,11 @@ type Options struct {
 	// SessionExpiry is how long the broker keeps Kept messages. Default 24 h.
 	SessionExpiry time.Duration
 
-	// Take is called for each message, one after the other for State and Stream, and
+	// Accept is called for each message, one after the other for State and Stream, and
 	// beside them for Kept. The broker's own access control has admitted the sender; a
 	// message whose topic is none of the protocol's is refused before Take. Its
 	// identity is no more than the site that the topic names.
-	Take func(ctx context.Context, from access.Identity, m client.Message) error
+	Accept func(ctx context.Context, from access.Identity, m client.Message) error
 	// OnUp is called each time that the broker is connected: it may have lost what it
 	// retained. ctx ends with the connection. May be nil.
 	OnUp       func(ctx context.Context)
@@ -76,11 +76,11 @@ type Options struct {
 // subscriptions. Access control is the broker's own then; docs/operations.md says
 // what it must enforce. Its methods may be called concurrently.
 type Broker struct {
-	o     Options
-	log   *slog.Logger
-	main  *client.Client
-	kept  *client.Client // nil where no Source is Kept
-	gauge prometheus.GaugeFunc
+	o        Options
+	log      *slog.Logger
+	main     *client.Client
+	retainer *client.Client // nil where no Source is Kept
+	gauge    prometheus.GaugeFunc
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -97,7 +97,7 @@ const retry = time.Second
 
 // New returns a Broker that is not connected. The error lists every fault.
 func New(o Options) (*Broker, error) {
-	if o.Take == nil || o.Logger == nil {
+	if o.Accept == nil || o.Logger == nil {
 		return nil, protocol.Errorf(protocol.Invalid, "external broker: Take and Logger must be given")
 	}
 	o.Group = cmp.Or(o.Group, "colony")
@@ -106,7 +106,7 @@ func New(o Options) (*Broker, error) {
 		o: o, log: o.Logger.With("component", "external_broker"),
 		wake: make(chan struct{}, 1), state: map[string]client.Message{},
 	}
-	var streams, kept []client.Subscription
+	var streams, retained []client.Subscription
 	for _, s := range o.Sources {
 		shared := client.Subscription{Filter: "$share/" + o.Group + "/" + s.Filter, QoS: 1}
 		switch s.Delivery {
@@ -114,8 +114,8 @@ func New(o Options) (*Broker, error) {
 			streams = append(streams, shared)
 		case State:
 			streams = append(streams, client.Subscription{Filter: s.Filter, QoS: 1})
-		case Kept:
-			kept = append(kept, shared)
+		case Retained:
+			retained = append(retained, shared)
 		}
 	}
 	base := client.Options{URLs: o.URLs, Username: o.Username, Password: o.Password, TLS: o.TLS, KeepAlive: o.KeepAlive, Logger: b.log}
@@ -132,11 +132,11 @@ func New(o Options) (*Broker, error) {
 	if b.main, err = client.New(main); err != nil {
 		return nil, fmt.Errorf("external broker: %w", err)
 	}
-	if len(kept) > 0 {
+	if len(retained) > 0 {
 		hold := base
-		hold.ClientID, hold.Subscriptions, hold.Handle = o.ClientID+"-in", kept, b.hold
+		hold.ClientID, hold.Subscriptions, hold.Handle = o.ClientID+"-in", retained, b.hold
 		hold.SessionExpiry = o.SessionExpiry
-		if b.kept, err = client.New(hold); err != nil {
+		if b.retainer, err = client.New(hold); err != nil {
 			return nil, fmt.Errorf("external broker: %w", err)
 		}
 	}
@@ -164,14 +164,14 @@ func (b *Broker) Start(ctx context.Context) error {
 	if err := b.main.Start(ctx); err != nil {
 		return err
 	}
-	if b.kept != nil {
-		return b.kept.Start(ctx)
+	if b.retainer != nil {
+		return b.retainer.Start(ctx)
 	}
 	return nil
 }
 
 // Up reports whether the broker is connected.
-func (b *Broker) Up() bool { return b.main.Up() && (b.kept == nil || b.kept.Up()) }
+func (b *Broker) Up() bool { return b.main.Up() && (b.retainer == nil || b.retainer.Up()) }
 
 // Publish sends m, with QoS 2 as QoS 1, and returns when the broker has it. While
 // the broker is away it fails with kind Unavailable.
@@ -205,8 +205,8 @@ func (b *Broker) Stop(ctx context.Context) error {
 	}
 	b.stop()
 	var errs []error
-	if b.kept != nil {
-		errs = append(errs, b.kept.Stop(ctx))
+	if b.retainer != nil {
+		errs = append(errs, b.retainer.Stop(ctx))
 	}
 	errs = append(errs, b.main.Stop(ctx))
 	b.wg.Wait()
@@ -235,7 +235,7 @@ func (b *Broker) handle(ctx context.Context, m client.Message) error {
 	if b.isState(m.Topic) {
 		return b.handleState(ctx, from, m)
 	}
-	if err = b.o.Take(ctx, from, m); passes(err) {
+	if err = b.o.Accept(ctx, from, m); passes(err) {
 		b.log.WarnContext(ctx, "message not taken, its sender will send it again", "topic", m.Topic, "err", err)
 		return nil
 	}
@@ -246,7 +246,7 @@ func (b *Broker) handleState(ctx context.Context, from access.Identity, m client
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.state, m.Topic) // an older one that waits
-	err := b.o.Take(ctx, from, m)
+	err := b.o.Accept(ctx, from, m)
 	if !passes(err) {
 		return err
 	}
@@ -316,7 +316,7 @@ func (b *Broker) tryOne(ctx context.Context, name string) bool {
 	}
 	from, err := identity(m)
 	if err == nil {
-		err = b.o.Take(ctx, from, m)
+		err = b.o.Accept(ctx, from, m)
 	}
 	if passes(err) {
 		return false
@@ -336,7 +336,7 @@ func (b *Broker) hold(ctx context.Context, m client.Message) error {
 		return err
 	}
 	for {
-		err := b.o.Take(ctx, from, m)
+		err := b.o.Accept(ctx, from, m)
 		if !passes(err) {
 			return err
 		}

@@ -36,7 +36,7 @@ type box struct{ c chan client.Message }
 
 func newBox() *box { return &box{make(chan client.Message, 10_000)} }
 
-func (b *box) take(_ context.Context, m client.Message) error {
+func (b *box) accept(_ context.Context, m client.Message) error {
 	b.c <- m
 	return nil
 }
@@ -166,14 +166,14 @@ func until(t testing.TB, what string, holds func() bool) {
 var coSources = []external.Source{
 	{Filter: "colony/v1/+/up", Delivery: external.Stream},
 	{Filter: "colony/v1/+/online", Delivery: external.State},
-	{Filter: "colony/v1/+/in/#", Delivery: external.Kept},
+	{Filter: "colony/v1/+/in/#", Delivery: external.Retained},
 }
 
 // external connects to m and waits for the connection.
-func connect(t testing.TB, m *mosquitto, id string, take func(context.Context, access.Identity, client.Message) error, up func(context.Context)) *external.Broker {
+func connect(t testing.TB, m *mosquitto, id string, accept func(context.Context, access.Identity, client.Message) error, up func(context.Context)) *external.Broker {
 	t.Helper()
 	e, err := external.New(external.Options{
-		URLs: []string{"tcp://" + m.addr}, ClientID: id, Sources: coSources, Take: take, OnUp: up, Logger: testLog(t),
+		URLs: []string{"tcp://" + m.addr}, ClientID: id, Sources: coSources, Accept: accept, OnUp: up, Logger: testLog(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestShares(t *testing.T) {
 			if from.Site != "plant" {
 				t.Errorf("message of site %q", from.Site)
 			}
-			return b.take(ctx, msg)
+			return b.accept(ctx, msg)
 		}, nil)
 	}
 	site := join(t, client.Options{URLs: []string{"tcp://" + m.addr}, ClientID: "plant"})
@@ -254,7 +254,7 @@ func TestKeeps(t *testing.T) {
 		if fails--; fails >= 0 {
 			return protocol.Errorf(protocol.Unavailable, "not now")
 		}
-		return got.take(ctx, msg)
+		return got.accept(ctx, msg)
 	}, nil)
 	var have []string
 	for range want {
@@ -280,7 +280,7 @@ func TestTriesStateAgain(t *testing.T) {
 			tried[string(msg.Payload)] = true
 			return protocol.Errorf(protocol.Unavailable, "no database")
 		}
-		return got.take(ctx, msg)
+		return got.accept(ctx, msg)
 	}, nil)
 	site := join(t, client.Options{URLs: []string{"tcp://" + m.addr}, ClientID: "plant"})
 	send(t, site, client.Message{Topic: "colony/v1/plant/up", Payload: []byte("batch"), QoS: 1})
@@ -304,7 +304,7 @@ func TestComesBack(t *testing.T) {
 	t.Parallel()
 	m := newMosquitto(t)
 	ups, got := make(chan struct{}, 16), newBox()
-	e := connect(t, m, "co", func(ctx context.Context, _ access.Identity, msg client.Message) error { return got.take(ctx, msg) },
+	e := connect(t, m, "co", func(ctx context.Context, _ access.Identity, msg client.Message) error { return got.accept(ctx, msg) },
 		func(context.Context) { ups <- struct{}{} })
 	<-ups
 	m.kill(t)
@@ -334,7 +334,7 @@ func TestPublishAll(t *testing.T) {
 	e := connect(t, m, "co", func(context.Context, access.Identity, client.Message) error { return nil }, nil)
 	got := newBox()
 	join(t, client.Options{
-		URLs: []string{"tcp://" + m.addr}, ClientID: "app", Handle: got.take, Subscriptions: []client.Subscription{{Filter: "data/#", QoS: 1}},
+		URLs: []string{"tcp://" + m.addr}, ClientID: "app", Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "data/#", QoS: 1}},
 	})
 	const n, lists = 300, 2
 	var all sync.WaitGroup
@@ -410,8 +410,8 @@ func TestRefusesFaults(t *testing.T) {
 	if _, err := external.New(external.Options{Logger: testLog(t)}); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("without Take: %v", err)
 	}
-	take := func(context.Context, access.Identity, client.Message) error { return nil }
-	if _, err := external.New(external.Options{Take: take, Logger: testLog(t), ClientID: "co"}); protocol.KindOf(err) != protocol.Invalid {
+	accept := func(context.Context, access.Identity, client.Message) error { return nil }
+	if _, err := external.New(external.Options{Accept: accept, Logger: testLog(t), ClientID: "co"}); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("without a URL: %v", err)
 	}
 }

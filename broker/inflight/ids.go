@@ -30,9 +30,9 @@ func (f *IDs) Clear() int {
 	return n
 }
 
-// Take returns a free packet id for a message of QoS 1 or 2. The caller
+// Acquire returns a free packet id for a message of QoS 1 or 2. The caller
 // sees to it that fewer than 65,535 are in use. [MQTT-2.2.1-4]
-func (f *IDs) Take(qos byte) uint16 {
+func (f *IDs) Acquire(qos byte) uint16 {
 	if f.open == nil {
 		f.open = make(map[uint16]Packet)
 	}

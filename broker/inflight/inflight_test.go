@@ -19,18 +19,18 @@ func TestWindow(t *testing.T) {
 	}
 	w := Window{limit: 2}
 	w.Add(join(q1(1), q1(2), q1(3), q0, ping, q1(4)))
-	if diff := cmp.Diff(join(q1(1), q1(2), q0, ping), w.Take()); diff != "" {
+	if diff := cmp.Diff(join(q1(1), q1(2), q0, ping), w.Acquire()); diff != "" {
 		t.Errorf("at first (-want +got):\n%s", diff)
 	}
 	w.Release()
 	w.Add(q1(5))
-	if diff := cmp.Diff(q1(3), w.Take()); diff != "" {
+	if diff := cmp.Diff(q1(3), w.Acquire()); diff != "" {
 		t.Errorf("after one acknowledgement (-want +got):\n%s", diff)
 	}
 	for range 5 {
 		w.Release()
 	}
-	if diff := cmp.Diff(join(q1(4), q1(5)), w.Take()); diff != "" {
+	if diff := cmp.Diff(join(q1(4), q1(5)), w.Acquire()); diff != "" {
 		t.Errorf("after all (-want +got):\n%s", diff)
 	}
 	if w.unacked != 0 || w.size != 0 {
@@ -40,12 +40,12 @@ func TestWindow(t *testing.T) {
 	if n := w.DropHeld(); n != 4 || w.size != 8 {
 		t.Errorf("dropped %d, %d left, want 4 and 8", n, w.size)
 	}
-	if n := w.Drop(); n != 8 || w.size != 0 || w.Take() != nil {
+	if n := w.Drop(); n != 8 || w.size != 0 || w.Acquire() != nil {
 		t.Errorf("dropped %d, want 8 and nothing left", n)
 	}
 	v3 := Window{v3: true}
 	v3.Add(join(q1(1), bye, ping))
-	if diff := cmp.Diff(join(q1(1), ping), v3.Take()); diff != "" {
+	if diff := cmp.Diff(join(q1(1), ping), v3.Acquire()); diff != "" {
 		t.Errorf("MQTT 3 (-want +got):\n%s", diff)
 	}
 	big := append([]byte{0x30, 0x80, 0x80, 0x01}, make([]byte, 1<<14)...)
@@ -58,9 +58,9 @@ func TestWindow(t *testing.T) {
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	var f IDs
-	first := f.Take(1)
+	first := f.Acquire(1)
 	for i := range 70_000 {
-		id := f.Take(byte(1 + i%2))
+		id := f.Acquire(byte(1 + i%2))
 		if id == 0 || id == first {
 			t.Fatalf("message %d got the id %d", i, id)
 		}

@@ -72,8 +72,8 @@ func (w *Window) Release() {
 	w.held = w.held[1:]
 }
 
-// Take returns what is ready.
-func (w *Window) Take() []byte {
+// Acquire returns what is ready.
+func (w *Window) Acquire() []byte {
 	p := w.ready
 	w.ready = nil
 	w.size -= len(p)

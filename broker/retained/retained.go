@@ -32,7 +32,7 @@ type entry[M any] struct {
 type due struct {
 	topic string
 	at    time.Time
-	place int // in the heap
+	index int // in the heap
 }
 
 // New returns an empty store.
@@ -70,7 +70,7 @@ func (s *Store[M]) dropLocked(topic string) {
 	}
 	delete(s.byTopic, topic)
 	if old.due != nil {
-		heap.Remove(&s.due, old.due.place)
+		heap.Remove(&s.due, old.due.index)
 	}
 	s.bytes -= int64(len(topic) + old.size)
 	if topic[0] == '$' {
@@ -143,13 +143,13 @@ func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
 // Swap implements heap.Interface.
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].index, h[j].index = i, j
 }
 
 // Push implements heap.Interface.
 func (h *dueHeap) Push(x any) {
 	d := x.(*due)
-	d.place = len(*h)
+	d.index = len(*h)
 	*h = append(*h, d)
 }
 

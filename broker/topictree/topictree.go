@@ -128,10 +128,10 @@ type finder[S comparable] struct {
 // topics are not matched by a wildcard in the first level.
 func (f *finder[S]) walk(n *node[S], topic string, more, reserved bool) {
 	if all := n.next["#"]; all != nil && !reserved {
-		f.take(all) // at the end of the topic too: a/# matches a
+		f.add(all) // at the end of the topic too: a/# matches a
 	}
 	if !more {
-		f.take(n)
+		f.add(n)
 		return
 	}
 	level, rest, more := strings.Cut(topic, "/")
@@ -143,7 +143,7 @@ func (f *finder[S]) walk(n *node[S], topic string, more, reserved bool) {
 	}
 }
 
-func (f *finder[S]) take(n *node[S]) {
+func (f *finder[S]) add(n *node[S]) {
 	if len(n.subs) > 0 {
 		f.several = f.several || len(f.found.Plain) > 0
 		f.found.Plain = slices.Grow(f.found.Plain, len(n.subs))

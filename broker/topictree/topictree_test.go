@@ -134,7 +134,7 @@ func byMembers(in map[string]share) map[string]share {
 	for key, sh := range in {
 		if strings.HasPrefix(key, filter.SharePrefix) {
 			for key = "group " + strings.Join(sh.Members, ""); ; key += "'" {
-				if _, taken := out[key]; !taken {
+				if _, added := out[key]; !added {
 					break
 				}
 			}

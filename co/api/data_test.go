@@ -149,9 +149,9 @@ func (w *world) rules() {
 // data sends messages of a rule, "topic payload", through the CO as its ingest does.
 func (w *world) data(rule string, backlog protocol.Backlog, messages ...string) {
 	w.t.Helper()
-	lane := protocol.DataLane(rule)
+	lane := protocol.DataStream(rule)
 	first := backlog.Last - uint64(len(messages)) + 1
-	b := protocol.Batch{V: 1, Lane: lane, Epoch: "e", First: first, Count: uint32(len(messages)), Trimmed: first - 1, Backlog: backlog}
+	b := protocol.Batch{V: 1, Stream: lane, Epoch: "e", First: first, Count: uint32(len(messages)), Trimmed: first - 1, Backlog: backlog}
 	var events []protocol.Event
 	for i, m := range messages {
 		topic, payload, _ := strings.Cut(m, " ")
@@ -192,7 +192,7 @@ func TestLink(t *testing.T) {
 		t.Errorf("oldest %v\n%s", got.Up[1].OldestSeconds, d)
 	}
 	// The site tells of more than it has sent: a batch without events does.
-	b := protocol.Batch{V: 1, Lane: "data/a", Epoch: "e", First: 11, Backlog: protocol.Backlog{Last: 25, OldestMillis: 60_000}}
+	b := protocol.Batch{V: 1, Stream: "data/a", Epoch: "e", First: 11, Backlog: protocol.Backlog{Last: 25, OldestMillis: 60_000}}
 	if _, err := w.queues.CommitData(t.Context(), "home", b, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestLinkRefresh(t *testing.T) {
 	}
 	w.ask = func() error {
 		for _, lane := range []string{"", "data/a", "data/b", "data/c"} {
-			b := protocol.Batch{V: 1, Lane: lane, Epoch: "e", First: 1, Backlog: protocol.Backlog{Last: 7}}
+			b := protocol.Batch{V: 1, Stream: lane, Epoch: "e", First: 1, Backlog: protocol.Backlog{Last: 7}}
 			var err error
 			if lane == "" {
 				_, err = w.store.CommitBatch(context.Background(), "home", b, nil)

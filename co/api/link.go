@@ -103,7 +103,7 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 	expected := []string{""}
 	for _, r := range data.Rules {
 		if !r.Down {
-			expected = append(expected, protocol.DataLane(r.Name))
+			expected = append(expected, protocol.DataStream(r.Name))
 		}
 	}
 	again := time.NewTicker(50 * time.Millisecond)
@@ -143,14 +143,14 @@ func upQueues(lanes []fleet.Lane, rules []fleet.DataRule, now time.Time) []Queue
 		if r.Down {
 			continue
 		}
-		lane := protocol.DataLane(r.Name)
+		lane := protocol.DataStream(r.Name)
 		q := upQueue(known[lane], now)
 		q.Rule = r.Name
 		out = append(out, q)
 		delete(known, lane)
 	}
 	for _, l := range lanes {
-		name, data := strings.CutPrefix(l.Name, protocol.DataLane(""))
+		name, data := strings.CutPrefix(l.Name, protocol.DataStream(""))
 		if _, left := known[l.Name]; !left || !data {
 			continue
 		}

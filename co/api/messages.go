@@ -116,7 +116,7 @@ func stored(m fleet.Message) DataMessage {
 
 func delivered(d fleet.Delivery) DataMessage {
 	out := showMessage(d.Message)
-	out.Rule = strings.TrimPrefix(d.Lane, protocol.DataLane(""))
+	out.Rule = strings.TrimPrefix(d.Lane, protocol.DataStream(""))
 	if !d.Time.IsZero() {
 		out.Time = &d.Time
 	}

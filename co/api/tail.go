@@ -104,7 +104,7 @@ func (t *tail) look(ctx context.Context) error {
 	storing := map[string]bool{}
 	for _, r := range data.Rules {
 		if r.Store {
-			storing[protocol.DataLane(r.Name)] = true
+			storing[protocol.DataStream(r.Name)] = true
 		}
 	}
 	t.storing.Store(&storing)
@@ -113,7 +113,7 @@ func (t *tail) look(ctx context.Context) error {
 
 // wants picks the messages that the database will not have.
 func (t *tail) wants(d fleet.Delivery) bool {
-	return !(*t.storing.Load())[d.Lane] && (t.filter.Rule == "" || d.Lane == protocol.DataLane(t.filter.Rule)) &&
+	return !(*t.storing.Load())[d.Lane] && (t.filter.Rule == "" || d.Lane == protocol.DataStream(t.filter.Rule)) &&
 		(t.filter.Topic == "" || topic.Matches(t.filter.Topic, d.Message.Topic))
 }
 

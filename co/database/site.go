@@ -45,7 +45,7 @@ func QueueTell(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 			rtt_us = excluded.rtt_us, rate = excluded.rate
 		where not excluded.told_epoch = any(l.left_epochs)
 			and ($2 <> '' or not exists (select from sites where id = $1 and excluded.told_epoch = any(left_epochs)))`,
-		append([]any{site, b.Lane}, Told(b)...)...)
+		append([]any{site, b.Stream}, Told(b)...)...)
 }
 
 // QueueProbe records what a batch without events tells, which the database may

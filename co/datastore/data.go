@@ -36,7 +36,7 @@ const (
 func (s *Store) CommitData(
 	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, deliver func(context.Context, []fleet.Delivery) error,
 ) (protocol.Ack, error) {
-	rule, err := ruleOf(b.Lane)
+	rule, err := ruleOf(b.Stream)
 	if err != nil {
 		return protocol.Ack{}, err
 	}
@@ -45,7 +45,7 @@ func (s *Store) CommitData(
 	}
 	var c *dataCommit
 	commit := func(tx pgx.Tx) error {
-		row, err := lockLane(ctx, tx, site, b.Lane)
+		row, err := lockLane(ctx, tx, site, b.Stream)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Store) CommitData(
 		return protocol.Ack{}, err
 	}
 	s.countData(ctx, c, len(events))
-	return protocol.Ack{V: protocol.Version, Lane: b.Lane, Epoch: c.row.Epoch, Seq: c.row.Seq}, nil
+	return protocol.Ack{V: protocol.Version, Stream: b.Stream, Epoch: c.row.Epoch, Seq: c.row.Seq}, nil
 }
 
 func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {
@@ -240,7 +240,7 @@ func (c *dataCommit) take(ctx context.Context, tx pgx.Tx, m *dataMessage) error 
 		}
 		for _, name := range gone {
 			c.deliveries = append(c.deliveries, fleet.Delivery{
-				Site: c.site, Lane: c.batch.Lane, Seq: m.Seq, Time: siteTime(m.UnixMillis),
+				Site: c.site, Lane: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis),
 				Message: protocol.DataMessage{V: protocol.Version, Topic: name, QoS: 1, Retain: true},
 			})
 		}
@@ -251,7 +251,7 @@ func (c *dataCommit) take(ctx context.Context, tx pgx.Tx, m *dataMessage) error 
 
 // message takes one message that can be delivered.
 func (c *dataCommit) message(m *dataMessage) {
-	d := fleet.Delivery{Site: c.site, Lane: c.batch.Lane, Seq: m.Seq, Time: siteTime(m.UnixMillis), Message: m.DataMessage}
+	d := fleet.Delivery{Site: c.site, Lane: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis), Message: m.DataMessage}
 	late := false
 	if m.ExpiryMillis > 0 {
 		left := remaining(m.ExpiryMillis, m.UnixMillis, c.batch.SentMillis)

@@ -76,7 +76,7 @@ func (l *lane) deliver(_ context.Context, list []fleet.Delivery) error {
 }
 
 func (l *lane) batch(first int, events []protocol.Event) protocol.Batch {
-	return protocol.Batch{V: 1, Epoch: l.epoch, Lane: protocol.DataLane(l.rule), First: uint64(first), Count: uint32(len(events)), SentMillis: arrival + 1000}
+	return protocol.Batch{V: 1, Epoch: l.epoch, Stream: protocol.DataStream(l.rule), First: uint64(first), Count: uint32(len(events)), SentMillis: arrival + 1000}
 }
 
 // send commits events from the sequence first on.
@@ -204,7 +204,7 @@ func TestContractOfALane(t *testing.T) {
 		b.Trimmed = step.trimmed
 		ack := must[protocol.Ack](t)(l.commit(t.Context(), b, events))
 		l.want(step.name+": position", fmt.Sprintf("%s %d", ack.Epoch, ack.Seq), step.want)
-		l.want(step.name+": lane", ack.Lane, "data/temps")
+		l.want(step.name+": lane", ack.Stream, "data/temps")
 		l.want(step.name+": delivered", l.said(), step.said)
 	}
 	l.want("stored", l.stored(), "x=1 x=2 x=3 x=6 y=1 y=2 y=3")

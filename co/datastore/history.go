@@ -54,7 +54,7 @@ func readHeads(ctx context.Context, db pgdb.Querier, site protocol.SiteID, rule 
 		return h, err
 	}, `select substr(lane, length($3) + 1), era, seq from lanes
 		where site = $1 and starts_with(lane, $3) and keep_millis is not null and ($2 = '' or lane = $3 || $2)`,
-		site, rule, protocol.DataLane(""))
+		site, rule, protocol.DataStream(""))
 	heads := fleet.Places{}
 	for _, h := range list {
 		heads[h.rule] = h.at

@@ -34,7 +34,7 @@ func newDataWriter(t *testing.T, s *record, rules ...fleet.DataRule) *dataWriter
 
 func (w *dataWriter) write(rule string, messages ...protocol.DataMessage) {
 	w.t.Helper()
-	b := protocol.Batch{V: 1, Lane: protocol.DataLane(rule), Epoch: w.epoch, First: w.seq[rule] + 1, Count: uint32(len(messages)), Trimmed: w.seq[rule]}
+	b := protocol.Batch{V: 1, Stream: protocol.DataStream(rule), Epoch: w.epoch, First: w.seq[rule] + 1, Count: uint32(len(messages)), Trimmed: w.seq[rule]}
 	var events []protocol.Event
 	for _, m := range messages {
 		m.V = 1

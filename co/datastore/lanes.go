@@ -55,9 +55,9 @@ func scanLane(row pgx.CollectableRow) (l fleet.Lane, err error) {
 // probe answers a batch without events: it records what the site tells, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
-	ack := protocol.Ack{V: protocol.Version, Lane: b.Lane}
+	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
 	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) error {
-		row, err := lockLane(ctx, tx, site, b.Lane)
+		row, err := lockLane(ctx, tx, site, b.Stream)
 		if err != nil {
 			return err
 		}
@@ -112,9 +112,9 @@ func lockLane(ctx context.Context, tx pgx.Tx, site protocol.SiteID, lane string)
 
 // ruleOf returns the name of the rule behind a data lane.
 func ruleOf(lane string) (string, error) {
-	rule, ok := strings.CutPrefix(lane, protocol.DataLane(""))
+	rule, ok := strings.CutPrefix(lane, protocol.DataStream(""))
 	if _, err := protocol.ParseDeploymentName(rule); !ok || err != nil { // rules are labels, as deployments are
-		return "", protocol.Errorf(protocol.Invalid, "lane %q: want %s and the name of a data rule", lane, protocol.DataLane(""))
+		return "", protocol.Errorf(protocol.Invalid, "lane %q: want %s and the name of a data rule", lane, protocol.DataStream(""))
 	}
 	return rule, nil
 }

@@ -40,7 +40,7 @@ func TestWhatAQueueTells(t *testing.T) {
 	}
 	probe := l.batch(1, nil)
 	probe.Backlog = told
-	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Lane != "data/temps" {
+	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Stream != "data/temps" {
 		t.Errorf("ack of a probe %+v", ack)
 	}
 	wantLanes(t, s, "probe of a new lane", fleet.Lane{}, seen)

@@ -27,7 +27,7 @@ func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricR
 		from data_rules d join lanes l on l.site = d.site and l.lane = $2 || d.name
 		left join data_readers p on p.reader = $1 and p.site = d.site and p.rule = d.name
 		where d.metric <> '' and l.keep_millis is not null and (p.seq is null or (l.era, l.seq) <> (p.era, p.seq))
-		order by d.site, d.name`, reader, protocol.DataLane(""))
+		order by d.site, d.name`, reader, protocol.DataStream(""))
 	return list, pgdb.Classify("list rules with a metric", err)
 }
 

@@ -96,7 +96,7 @@ func (s *retainedSet) sweep(ctx context.Context, tx pgx.Tx, c *dataCommit) ([]st
 		return nil, err
 	}
 	gone, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `delete from data_retained where site = $1 and lane = $2 and (epoch <> $3 or seq < $4)
-		returning topic`, c.site, c.batch.Lane, c.row.Epoch, int64(c.row.sweep))
+		returning topic`, c.site, c.batch.Stream, c.row.Epoch, int64(c.row.sweep))
 	slices.Sort(gone)
 	for _, name := range gone {
 		delete(s.known, name)
@@ -153,7 +153,7 @@ func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 			site_time = excluded.site_time, expires_at = excluded.expires_at, qos = excluded.qos, payload = excluded.payload,
 			content_type = excluded.content_type, response_topic = excluded.response_topic, correlation = excluded.correlation,
 			properties = excluded.properties`,
-		c.site, c.batch.Lane, c.row.Epoch, topics, seqs, siteTimes, expires, qos, payloads, contentTypes, responseTopics, correlations, properties)
+		c.site, c.batch.Stream, c.row.Epoch, topics, seqs, siteTimes, expires, qos, payloads, contentTypes, responseTopics, correlations, properties)
 }
 
 // retainedPage bounds how many retained messages are read at once.

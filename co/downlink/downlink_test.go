@@ -124,7 +124,7 @@ func (b *bench) receive(_ context.Context, site protocol.SiteID, payload []byte)
 	if b.mute {
 		return nil
 	}
-	ack := protocol.Ack{V: 1, Epoch: b.epoch, Seq: b.seq[m.Lane], Lane: m.Lane}
+	ack := protocol.Ack{V: 1, Epoch: b.epoch, Seq: b.seq[m.Stream], Stream: m.Stream}
 	b.open++
 	b.most = max(b.most, b.open)
 	go func() { // the way back, to every replica
@@ -146,12 +146,12 @@ func (b *bench) follow(m protocol.Batch) {
 	}
 	switch {
 	case m.Epoch != b.epoch && m.First == m.Trimmed+1:
-		b.epoch, b.seq[m.Lane] = m.Epoch, m.Trimmed
+		b.epoch, b.seq[m.Stream] = m.Epoch, m.Trimmed
 	case m.Epoch != b.epoch:
 		return
-	case m.First > b.seq[m.Lane]+1 && m.First == m.Trimmed+1:
-		b.seq[m.Lane] = m.Trimmed
-	case m.First > b.seq[m.Lane]+1:
+	case m.First > b.seq[m.Stream]+1 && m.First == m.Trimmed+1:
+		b.seq[m.Stream] = m.Trimmed
+	case m.First > b.seq[m.Stream]+1:
 		return
 	}
 	raw := m.Events
@@ -170,10 +170,10 @@ func (b *bench) follow(m protocol.Batch) {
 		b.t.Fatal(err)
 	}
 	for i, e := range events {
-		if seq := m.First + uint64(i); seq <= b.seq[m.Lane] {
+		if seq := m.First + uint64(i); seq <= b.seq[m.Stream] {
 			continue
 		} else {
-			b.seq[m.Lane] = seq
+			b.seq[m.Stream] = seq
 		}
 		switch e.Kind {
 		case protocol.DataEvent:

@@ -12,7 +12,7 @@ import (
 // take moves a lane on by an Ack.
 func (d *Downlink) take(s *session, a protocol.Ack) error {
 	var l *lane
-	name, _ := strings.CutPrefix(a.Lane, protocol.DataLane(""))
+	name, _ := strings.CutPrefix(a.Stream, protocol.DataStream(""))
 	for _, each := range s.lanes {
 		if each.rule.Name == name {
 			l = each
@@ -70,7 +70,7 @@ func (d *Downlink) send(s *session, l *lane) error {
 		if !l.asked.IsZero() {
 			return nil
 		}
-		question := protocol.Batch{V: protocol.Version, Lane: protocol.DataLane(l.rule.Name)}
+		question := protocol.Batch{V: protocol.Version, Stream: protocol.DataStream(l.rule.Name)}
 		if err := d.opts.Publish(s.ctx, s.site, protocol.Marshal(&question)); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (d *Downlink) sendBatch(s *session, l *lane) (more bool, err error) {
 	last := b.Events[len(b.Events)-1].Seq
 	m := protocol.Batch{
 		V: protocol.Version, Epoch: b.Epoch, First: b.Events[0].Seq, Count: uint32(len(b.Events)), Events: raw,
-		Trimmed: b.Trimmed, Lane: protocol.DataLane(l.rule.Name), SentMillis: b.Now.UnixMilli(),
+		Trimmed: b.Trimmed, Stream: protocol.DataStream(l.rule.Name), SentMillis: b.Now.UnixMilli(),
 	}
 	if !l.rule.Uncompressed {
 		d.pack.Pack(&m, raw)

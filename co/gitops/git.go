@@ -211,7 +211,7 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 // lockDir takes the directory for this process. The kernel frees it when the
 // process ends, however it ends.
 func lockDir(dir string) (*filelock.Lock, error) {
-	lock, err := filelock.Take(filepath.Join(dir, "lock"))
+	lock, err := filelock.Acquire(filepath.Join(dir, "lock"))
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, protocol.Errorf(protocol.Conflict, "git cache %s is in use by another process: stop it, or set another directory", dir)
 	}

@@ -60,7 +60,7 @@ func BenchmarkTake(b *testing.B) {
 				batches[turn] = batch(1, "zstd", events...)
 				batches[turn].Trimmed = 1 // in a gap any move is taken
 				if name == "data" {
-					batches[turn].Lane, batches[turn].Trimmed = protocol.DataLane("r"), 0
+					batches[turn].Stream, batches[turn].Trimmed = protocol.DataStream("r"), 0
 				}
 			}
 			seq, n := batches[0].Trimmed, 0

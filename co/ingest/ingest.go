@@ -130,7 +130,7 @@ func (in *Ingest) Take(ctx context.Context, site protocol.SiteID, payload []byte
 		return err
 	}
 	in.bytes.Add(float64(len(payload)))
-	j := &job{lane: lane{site, b.Lane}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
+	j := &job{lane: lane{site, b.Stream}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
 	j.unwatched = in.opts.Shared
 	idle, err := in.queues.add(in, j)
 	if err != nil {
@@ -140,7 +140,7 @@ func (in *Ingest) Take(ctx context.Context, site protocol.SiteID, payload []byte
 	switch {
 	case in.opts.Shared:
 		return nil
-	case b.Lane == "":
+	case b.Stream == "":
 		return in.await(ctx, j, nil)
 	case idle:
 		timer := time.NewTimer(in.opts.Patience)
@@ -182,12 +182,12 @@ func (in *Ingest) answer(site protocol.SiteID, ack protocol.Ack) {
 	ctx, cancel := context.WithTimeout(in.ctx, commitTimeout)
 	defer cancel()
 	if err := in.opts.PublishAck(ctx, site, protocol.Marshal(ack)); err != nil {
-		in.log.WarnContext(ctx, "ack not sent, the site will ask", "site_id", site, "lane", ack.Lane, "seq", ack.Seq, "err", err)
+		in.log.WarnContext(ctx, "ack not sent, the site will ask", "site_id", site, "lane", ack.Stream, "seq", ack.Seq, "err", err)
 	}
 }
 
 func (in *Ingest) commit(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
-	if b.Lane == "" {
+	if b.Stream == "" {
 		return in.opts.Store.CommitBatch(ctx, site, b, events)
 	}
 	select {

@@ -276,7 +276,7 @@ func data(lane string, first uint64, payloads ...string) protocol.Batch {
 		})})
 	}
 	b := batch(first, "zstd", events...)
-	b.Lane, b.Backlog = lane, protocol.Backlog{Last: 9}
+	b.Stream, b.Backlog = lane, protocol.Backlog{Last: 9}
 	return b
 }
 
@@ -299,7 +299,7 @@ func TestEachLaneByItself(t *testing.T) {
 	}
 	got := ""
 	for _, ack := range a.list {
-		got += fmt.Sprintf("%s%d ", ack.Lane, ack.Seq)
+		got += fmt.Sprintf("%s%d ", ack.Stream, ack.Seq)
 	}
 	if got != "2 data/temps1 data/doors2 data/temps2 data/temps2 3 " {
 		t.Errorf("acks: %s", got)

@@ -25,10 +25,10 @@ func (r *record) CommitBatch(_ context.Context, _ protocol.SiteID, b protocol.Ba
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.looks++
-	if b.First == r.committed[b.Lane]+1 {
-		r.committed[b.Lane] += uint64(len(events))
+	if b.First == r.committed[b.Stream]+1 {
+		r.committed[b.Stream] += uint64(len(events))
 	}
-	return protocol.Ack{V: 1, Lane: b.Lane, Epoch: "e", Seq: r.committed[b.Lane]}, nil
+	return protocol.Ack{V: 1, Stream: b.Stream, Epoch: "e", Seq: r.committed[b.Stream]}, nil
 }
 
 func (r *record) CommitData(
@@ -68,7 +68,7 @@ func TestReplicasShareALane(t *testing.T) {
 					take := func(in *ingest.Ingest, first uint64) {
 						t.Helper()
 						b := batch(first, "", online("n1"))
-						b.Lane = name
+						b.Stream = name
 						if err := in.Take(t.Context(), "home", protocol.Marshal(b)); err != nil {
 							t.Error(err)
 						}
@@ -147,7 +147,7 @@ func TestStuckDataStopsNobody(t *testing.T) {
 	for _, b := range []protocol.Batch{batch(1, "", online("n1")), data("data/other", 1, "a")} {
 		for _, site := range []protocol.SiteID{"home", "away"} {
 			if err := take(site, b); err != nil {
-				t.Errorf("site %s, lane %q: %v", site, b.Lane, err)
+				t.Errorf("site %s, lane %q: %v", site, b.Stream, err)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ type oneHangs struct {
 func (s *oneHangs) CommitData(
 	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, _ func(context.Context, []fleet.Delivery) error,
 ) (protocol.Ack, error) {
-	if b.Lane == "data/stuck" {
+	if b.Stream == "data/stuck" {
 		select {
 		case <-s.stuck:
 		case <-ctx.Done():
@@ -237,7 +237,7 @@ func TestReplicasOnOneDatabase(t *testing.T) {
 			}
 		}
 		for _, ack := range a.wait(t, sent) {
-			at[ack.Lane] = max(at[ack.Lane], ack.Seq)
+			at[ack.Stream] = max(at[ack.Stream], ack.Seq)
 		}
 	}
 }

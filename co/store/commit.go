@@ -56,7 +56,7 @@ func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protoco
 // probe answers a batch without events: it records what the site tells, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
-	ack := protocol.Ack{V: protocol.Version, Lane: b.Lane}
+	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
 	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) error {
 		q := &pgx.Batch{}
 		database.QueueProbe(q, site, b)

@@ -63,7 +63,7 @@ func TestChaos(t *testing.T) {
 		return nil
 	})
 	eventually(t, 90*time.Second, "the CO says what is true", func() error { return state(r, f) })
-	moves, failures, faults := l.history(r)
+	transitions, failures, faults := l.history(r)
 	if len(faults) > 0 {
 		t.Errorf("%d faults in the CO's history:\n%s", len(faults), strings.Join(faults[:min(10, len(faults))], "\n"))
 	}
@@ -76,7 +76,7 @@ func TestChaos(t *testing.T) {
 		t.Errorf("%d failures were reported under %d kills: too few to prove anything", failures, *kills)
 	}
 	t.Logf("%d kills (CO %d, LO %d) and %d breaks of the link in %s: %d reports acknowledged, %d moves in the CO's history, %d of them failures, each once and in order",
-		*kills, c.killed[0], c.killed[1], c.breaks, time.Since(began).Round(time.Second), s.Acknowledged, moves, failures)
+		*kills, c.killed[0], c.killed[1], c.breaks, time.Since(began).Round(time.Second), s.Acknowledged, transitions, failures)
 }
 
 // whole checks that the CO was never told of a loss.
@@ -137,7 +137,7 @@ func (c *chaos) breakLink() {
 		c.proxy.Set(impair.Profile{Mode: mode})
 		c.pause(1500 * time.Millisecond)
 		c.proxy.Set(impair.Profile{})
-	case impair.Pass:
+	case impair.Forward:
 		c.proxy.Strand() // half open until the keep-alive finds it
 	default:
 		c.proxy.Reset()

@@ -66,7 +66,7 @@ func TestExternalBroker(t *testing.T) {
 		return nil
 	})
 	eventually(t, 90*time.Second, "the CO says what is true", func() error { return state(r, f) })
-	moves, _, faults := l.history(r)
+	transitions, _, faults := l.history(r)
 	if len(faults) > 0 {
 		t.Errorf("%d faults in the CO's history:\n%s", len(faults), strings.Join(faults[:min(10, len(faults))], "\n"))
 	}
@@ -78,7 +78,7 @@ func TestExternalBroker(t *testing.T) {
 		}
 	}
 	restarts := counter(t, r, r.loOptions.HTTP, `colony_uplink_restarts_total`)
-	t.Logf("%d reports acknowledged, %d moves in the history, each once and in order; the uplink began again %v times", f.Stats().Acknowledged, moves, restarts)
+	t.Logf("%d reports acknowledged, %d moves in the history, each once and in order; the uplink began again %v times", f.Stats().Acknowledged, transitions, restarts)
 }
 
 // counter returns the sum of a metric's values.

@@ -63,7 +63,7 @@ func TestNarrowLink(t *testing.T) {
 		}
 		return nil
 	})
-	proxy.Set(narrow(impair.Pass))
+	proxy.Set(narrow(impair.Forward))
 	began, window := time.Now(), 12*time.Second
 	if *narrowFor > 0 {
 		window = time.Minute
@@ -106,13 +106,13 @@ func TestNarrowLink(t *testing.T) {
 		}
 		return nil
 	})
-	moves, failures, faults := l.history(r)
+	transitions, failures, faults := l.history(r)
 	if len(faults) > 0 {
 		t.Errorf("%d faults in the CO's history:\n%s", len(faults), strings.Join(faults[:min(10, len(faults))], "\n"))
 	}
 	whole(t, r)
 	t.Logf("%d nodes, %d reports acknowledged, %d moves and %d failures in the CO's history, each once and in order; %d checks of what the CO says of the queue; lag of its word up to %s",
-		narrowNodes, f.Stats().Acknowledged, moves, failures, n.checks, n.lag.Round(time.Millisecond))
+		narrowNodes, f.Stats().Acknowledged, transitions, failures, n.checks, n.lag.Round(time.Millisecond))
 }
 
 // narrowLink is one run of TestNarrowLink.
@@ -213,13 +213,13 @@ func (n *narrowLink) outage(i int) {
 	case i%4 == 0:
 		n.proxy.Set(narrow(impair.Stall))
 		<-time.After(4 * time.Second)
-		n.proxy.Set(narrow(impair.Pass))
+		n.proxy.Set(narrow(impair.Forward))
 	case i%4 == 1:
 		n.proxy.Reset()
 	case i%4 == 2:
 		n.proxy.Set(narrow(impair.Refuse))
 		<-time.After(5 * time.Second)
-		n.proxy.Set(narrow(impair.Pass))
+		n.proxy.Set(narrow(impair.Forward))
 	default:
 		n.proxy.Strand()
 		eventually(n.t, time.Minute, "the LO finds the half-open link", func() error {

@@ -16,17 +16,17 @@ import (
 // has forgotten it, and the link answers for it.
 type ledger struct {
 	mu       sync.Mutex
-	failures map[place][]string // the messages of the FAILED reports, in order
+	failures map[position][]string // the messages of the FAILED reports, in order
 	reports  int
 }
 
-// place is a deployment on a node.
-type place struct {
+// position is a deployment on a node.
+type position struct {
 	Node       protocol.NodeID
 	Deployment protocol.DeploymentName
 }
 
-func newLedger() *ledger { return &ledger{failures: map[place][]string{}} }
+func newLedger() *ledger { return &ledger{failures: map[position][]string{}} }
 
 // acknowledged is sim.Options.Acknowledged.
 func (l *ledger) acknowledged(m protocol.DeploymentStatus) {
@@ -34,13 +34,13 @@ func (l *ledger) acknowledged(m protocol.DeploymentStatus) {
 	defer l.mu.Unlock()
 	l.reports++
 	if m.State == lifecycle.Failed {
-		p := place{m.Node, m.Deployment}
+		p := position{m.Node, m.Deployment}
 		l.failures[p] = append(l.failures[p], m.Message)
 	}
 }
 
-// move is a row of the CO's history.
-type move struct {
+// transition is a row of the CO's history.
+type transition struct {
 	Node       string
 	Deployment string
 	From, To   string
@@ -50,14 +50,14 @@ type move struct {
 // history compares the CO's history with the ledger: every failure that was
 // acknowledged is there once, in its order, and each move begins where the one
 // before it ended. It returns how many moves and failures it has seen.
-func (l *ledger) history(r *rig) (moves, failures int, faults []string) {
+func (l *ledger) history(r *rig) (transitions, failures int, faults []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	got := map[place][]string{}
-	at := map[place]string{}
-	for _, m := range query[move](r, `select node, deployment, from_state, to_state, message from deployment_history where site = $1 order by id`, site) {
-		p := place{protocol.NodeID(m.Node), protocol.DeploymentName(m.Deployment)}
-		moves++
+	got := map[position][]string{}
+	at := map[position]string{}
+	for _, m := range query[transition](r, `select node, deployment, from_state, to_state, message from deployment_history where site = $1 order by id`, site) {
+		p := position{protocol.NodeID(m.Node), protocol.DeploymentName(m.Deployment)}
+		transitions++
 		if at[p] != m.From {
 			faults = append(faults, fmt.Sprintf("%v: a move from %s to %s follows one to %s", p, m.From, m.To, at[p]))
 		}
@@ -77,7 +77,7 @@ func (l *ledger) history(r *rig) (moves, failures int, faults []string) {
 			faults = append(faults, fmt.Sprintf("%v: the CO has failures of which nobody told", p))
 		}
 	}
-	return moves, failures, faults
+	return transitions, failures, faults
 }
 
 // present is what the CO says of a deployment on a node.
@@ -97,10 +97,10 @@ func state(r *rig, f *sim.Fleet) error {
 	for _, n := range query[row](r, `select id, online from nodes where site = $1`, site) {
 		online[n.ID] = n.Online
 	}
-	got := map[place]present{}
+	got := map[position]present{}
 	for _, s := range query[present](r, `select node, deployment, state, message,
 		coalesce((components->0->>'restarts')::bigint, 0) from deployment_nodes where site = $1`, site) {
-		got[place{protocol.NodeID(s.Node), protocol.DeploymentName(s.Deployment)}] = s
+		got[position{protocol.NodeID(s.Node), protocol.DeploymentName(s.Deployment)}] = s
 	}
 	var errs []error
 	for _, n := range f.Truth() {
@@ -113,7 +113,7 @@ func state(r *rig, f *sim.Fleet) error {
 			if len(d.Components) > 0 {
 				want.Restarts = int64(d.Components[0].Restarts)
 			}
-			if have := got[place{n.ID, name}]; have != want {
+			if have := got[position{n.ID, name}]; have != want {
 				errs = append(errs, fmt.Errorf("the CO says %+v, the node %+v", have, want))
 			}
 		}

@@ -194,21 +194,21 @@ func (w *wan) site(number, nodes int) *idleSite {
 	s.options = lo.DefaultOptions()
 	o := &s.options
 	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.name), filepath.Join(w.r.dir, s.name), "127.0.0.1:1883", ""
-	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + s.centre()}, *wanKeepAlive
+	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + s.co()}, *wanKeepAlive
 	s.lo = &process{t: w.t, name: s.name, role: "lo", program: w.r.lo.program, dir: w.r.dir, before: inside(s.ns)}
 	w.t.Cleanup(s.stop)
 	return s
 }
 
-// centre is the address of the CO's broker on this site's wire.
-func (s *idleSite) centre() string {
+// co is the address of the CO's broker on this site's wire.
+func (s *idleSite) co() string {
 	return "10.77." + strings.TrimPrefix(s.name, "site-") + ".1:1884"
 }
 
 func (s *idleSite) start() {
 	s.w.t.Helper()
 	if s.nodes == 0 {
-		s.child("ping " + s.name + " " + s.centre() + " " + wanKeepAlive.String())
+		s.child("ping " + s.name + " " + s.co() + " " + wanKeepAlive.String())
 		return
 	}
 	s.lo.start(s.options)

@@ -19,9 +19,9 @@ type Lock struct {
 	f  *os.File // nil after Close
 }
 
-// Take locks the file at path, which is created where it is missing, or fails at
+// Acquire locks the file at path, which is created where it is missing, or fails at
 // once: with ErrHeld where somebody has it. The file stays when the lock goes.
-func Take(path string) (*Lock, error) {
+func Acquire(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)

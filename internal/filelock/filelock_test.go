@@ -10,17 +10,17 @@ import (
 func TestOneHolder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	l, err := Take(path)
+	l, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Take(path); !errors.Is(err, ErrHeld) {
+	if _, err := Acquire(path); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second holder: %v", err)
 	}
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Error(err)
 	}
-	again, err := Take(path)
+	again, err := Acquire(path)
 	if err != nil {
 		t.Fatalf("it cannot be taken again: %v", err)
 	}
@@ -34,7 +34,7 @@ func TestOneHolder(t *testing.T) {
 func TestCopyInAChild(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	l, err := Take(path)
+	l, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestCopyInAChild(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Take(path)
+	again, err := Acquire(path)
 	if err != nil {
 		t.Fatalf("the copy still holds it: %v", err)
 	}
@@ -55,7 +55,7 @@ func TestCopyInAChild(t *testing.T) {
 
 func TestNoSuchDirectory(t *testing.T) {
 	t.Parallel()
-	if _, err := Take(filepath.Join(t.TempDir(), "none", "lock")); err == nil || errors.Is(err, ErrHeld) {
+	if _, err := Acquire(filepath.Join(t.TempDir(), "none", "lock")); err == nil || errors.Is(err, ErrHeld) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -126,7 +126,7 @@ func (c *conn) passing() bool {
 	for {
 		p, changed := c.x.state()
 		switch p.Mode {
-		case Pass:
+		case Forward:
 			return true
 		case Refuse:
 			return false
@@ -161,7 +161,7 @@ func (c *conn) read(f *flow) {
 			size = MSS
 		}
 		n, err := f.src.Read(buf[:size])
-		if n > 0 && !c.take(f, buf[:n]) {
+		if n > 0 && !c.queue(f, buf[:n]) {
 			return
 		}
 		if err == nil {
@@ -186,9 +186,9 @@ func (c *conn) broken() {
 	}
 }
 
-// take waits for room and sends data, or throws it away. False means that the
+// queue waits for room and sends data, or throws it away. False means that the
 // connection is over.
-func (c *conn) take(f *flow, data []byte) bool {
+func (c *conn) queue(f *flow, data []byte) bool {
 	for {
 		p, changed := c.x.state()
 		if p.Mode == Swallow {
@@ -284,10 +284,10 @@ func (c *conn) arrive(at time.Time) bool {
 			return false
 		}
 		wait := time.Until(at)
-		if wait <= 0 && p.Mode == Pass {
+		if wait <= 0 && p.Mode == Forward {
 			return true
 		}
-		if p.Mode != Pass {
+		if p.Mode != Forward {
 			wait = time.Hour // until the mode changes
 		}
 		t := time.NewTimer(wait)

@@ -54,8 +54,8 @@ type Mode int
 
 // The modes of a link.
 const (
-	// Pass delivers.
-	Pass Mode = iota
+	// Forward delivers.
+	Forward Mode = iota
 	// Refuse resets each connection that there is, and each new one.
 	Refuse
 	// Stall delivers nothing and says nothing. The sender's bytes are taken until

@@ -374,7 +374,7 @@ func TestRefuse(t *testing.T) {
 	carry(t, client, server, 100)
 }
 
-func TestEndIsTold(t *testing.T) {
+func TestEndIsReported(t *testing.T) {
 	t.Parallel()
 	s := newPeer(t, Profile{Delay: 50 * time.Millisecond})
 	client, server := s.connect()

@@ -143,7 +143,7 @@ func Start(ctx context.Context, opts Options) (*Daemon, error) {
 }
 
 func (d *Daemon) start(ctx context.Context, cmd *exec.Cmd, die bool) error {
-	if err := d.takeLock(); err != nil {
+	if err := d.acquireLock(); err != nil {
 		return err
 	}
 	if err := endOrphan(ctx, d.dir); err != nil {
@@ -164,8 +164,8 @@ func (d *Daemon) start(ctx context.Context, cmd *exec.Cmd, die bool) error {
 	return nil
 }
 
-func (d *Daemon) takeLock() error {
-	lock, err := filelock.Take(filepath.Join(d.dir, "lock"))
+func (d *Daemon) acquireLock() error {
+	lock, err := filelock.Acquire(filepath.Join(d.dir, "lock"))
 	if errors.Is(err, filelock.ErrHeld) {
 		return fmt.Errorf("another program runs the daemon in this directory: stop it first (%w)", err)
 	}

@@ -59,7 +59,7 @@ func (c *Cluster) prepareDirs(context.Context) error {
 	if err := c.checkWay(); err != nil {
 		return err
 	}
-	lock, err := filelock.Take(filepath.Join(c.opts.Dir, "lock"))
+	lock, err := filelock.Acquire(filepath.Join(c.opts.Dir, "lock"))
 	if errors.Is(err, filelock.ErrHeld) {
 		return errors.New("another program runs this cluster: stop it, or choose another directory")
 	}

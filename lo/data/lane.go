@@ -92,7 +92,7 @@ func openLane(d *Plane, rule protocol.DataRule, counts *laneCounts) (_ *lane, er
 		return nil, errors.Join(err, l.queue.Close())
 	}
 	l.uplink = uplink.New(uplink.Options{
-		Journal: l.queue, Site: d.o.Site, Lane: protocol.DataLane(rule.Name), Priority: lanePriority(rule.Priority), Gate: d.o.Gate,
+		Journal: l.queue, Site: d.o.Site, Lane: protocol.DataStream(rule.Name), Priority: lanePriority(rule.Priority), Gate: d.o.Gate,
 		Publish:       d.o.Send,
 		Resync:        func(ctx context.Context, _ uint64) (uint64, error) { return l.resync(ctx) },
 		MaxBatchBytes: int(rule.BatchBytes), Linger: time.Duration(rule.BatchMillis) * time.Millisecond, Uncompressed: rule.Uncompressed,

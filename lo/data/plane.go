@@ -366,14 +366,14 @@ func (d *Plane) Connected(up bool) {
 
 // Ack hands an Ack to its lane; one that asks, and names no lane, to all.
 func (d *Plane) Ack(a protocol.Ack) {
-	name, named := strings.CutPrefix(a.Lane, protocol.DataLane(""))
+	name, named := strings.CutPrefix(a.Stream, protocol.DataStream(""))
 	for _, l := range d.all() {
 		switch {
 		case named && l.rule.Name == name:
 			l.uplink.Ack(a)
-		case a.Lane == "" && a.Ask:
+		case a.Stream == "" && a.Ask:
 			asked := a
-			asked.Lane = protocol.DataLane(l.rule.Name)
+			asked.Stream = protocol.DataStream(l.rule.Name)
 			l.uplink.Ack(asked)
 		}
 	}

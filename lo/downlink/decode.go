@@ -8,8 +8,8 @@ func (d *Downlink) decode(payload []byte) (protocol.Batch, []protocol.Event, err
 	if err := protocol.Unmarshal(payload, &b); err != nil {
 		return b, nil, err
 	}
-	if b.Lane == "" || len(b.Lane) > 256 || len(b.Epoch) > 256 {
-		return b, nil, protocol.Errorf(protocol.Invalid, "batch of lane %.64q and epoch %.64q: no lane of machine data", b.Lane, b.Epoch)
+	if b.Stream == "" || len(b.Stream) > 256 || len(b.Epoch) > 256 {
+		return b, nil, protocol.Errorf(protocol.Invalid, "batch of lane %.64q and epoch %.64q: no lane of machine data", b.Stream, b.Epoch)
 	}
 	events, err := d.decoder.Events(b)
 	b.Events = nil

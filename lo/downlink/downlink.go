@@ -109,7 +109,7 @@ func (d *Downlink) SetRules(rules []protocol.DataRule) {
 	names := map[string]bool{}
 	for _, r := range rules {
 		if r.Down {
-			names[protocol.DataLane(r.Name)] = true
+			names[protocol.DataStream(r.Name)] = true
 		}
 	}
 	d.mu.Lock()
@@ -178,14 +178,14 @@ func (d *Downlink) take(ctx context.Context, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	at := d.places.all[b.Lane]
-	at.Lane = b.Lane
+	at := d.places.all[b.Stream]
+	at.Lane = b.Stream
 	if len(events) > 0 {
 		if at, err = d.follow(ctx, at, b, events); err != nil {
 			return err
 		}
 	}
-	ack := protocol.Ack{V: protocol.Version, Epoch: at.Epoch, Seq: at.Seq, Lane: b.Lane}
+	ack := protocol.Ack{V: protocol.Version, Epoch: at.Epoch, Seq: at.Seq, Stream: b.Stream}
 	if err := d.opts.Ack(ctx, protocol.Marshal(&ack)); err != nil && protocol.KindOf(err) != protocol.Unavailable {
 		return fmt.Errorf("acknowledge machine data: %w", err)
 	}
@@ -202,14 +202,14 @@ func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, event
 		if !head {
 			return at, nil
 		}
-		delete(d.marks, b.Lane)
-		at = place{Lane: b.Lane, Epoch: b.Epoch, Seq: b.Trimmed}
+		delete(d.marks, b.Stream)
+		at = place{Lane: b.Stream, Epoch: b.Epoch, Seq: b.Trimmed}
 	case b.First > at.Seq+1:
 		if !head {
 			return at, nil
 		}
-		d.log.WarnContext(ctx, "machine data for the site was dropped before it arrived", "lane", b.Lane, "messages", b.Trimmed-at.Seq)
-		delete(d.marks, b.Lane) // what it should name may be among what is lost
+		d.log.WarnContext(ctx, "machine data for the site was dropped before it arrived", "lane", b.Stream, "messages", b.Trimmed-at.Seq)
+		delete(d.marks, b.Stream) // what it should name may be among what is lost
 		at.Seq, at.Marking = b.Trimmed, false
 	}
 	have := at.Seq + 1 - b.First
@@ -221,7 +221,7 @@ func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, event
 		return at, err
 	}
 	at.Seq += uint64(len(fresh))
-	_, at.Marking = d.marks[b.Lane]
+	_, at.Marking = d.marks[b.Stream]
 	return at, d.places.save(at)
 }
 
@@ -231,7 +231,7 @@ func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, event
 func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []protocol.Event, seq uint64) error {
 	var list []Delivery
 	flush := func() error {
-		err := d.hand(ctx, b.Lane, list)
+		err := d.hand(ctx, b.Stream, list)
 		list = nil
 		return err
 	}
@@ -242,19 +242,19 @@ func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []proto
 				list = append(list, m)
 			}
 		case protocol.RetainedBegin:
-			d.marks[b.Lane] = map[string]bool{}
+			d.marks[b.Stream] = map[string]bool{}
 		case protocol.RetainedEnd:
-			keep, ok := d.marks[b.Lane]
+			keep, ok := d.marks[b.Stream]
 			if !ok {
 				continue // its begin was lost
 			}
 			if err := flush(); err != nil {
 				return err
 			}
-			if err := d.opts.Retained.Sweep(ctx, b.Lane, keep); err != nil {
+			if err := d.opts.Retained.Sweep(ctx, b.Stream, keep); err != nil {
 				return err
 			}
-			delete(d.marks, b.Lane)
+			delete(d.marks, b.Stream)
 		}
 	}
 	return flush()
@@ -307,13 +307,13 @@ func (d *Downlink) each(ctx context.Context, lane string, list []Delivery) ([]De
 // delivery reads one message. ok is false where it is not delivered: its time is
 // up, or it cannot be read, which no repetition changes.
 func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Event, seq uint64) (m Delivery, ok bool) {
-	m = Delivery{Lane: b.Lane, Epoch: b.Epoch, Seq: seq, TakenMillis: e.UnixMillis}
+	m = Delivery{Lane: b.Stream, Epoch: b.Epoch, Seq: seq, TakenMillis: e.UnixMillis}
 	err := protocol.Unmarshal(e.Body, &m.DataMessage)
 	if err == nil {
 		err = d.check(m.DataMessage)
 	}
 	if err != nil {
-		d.log.ErrorContext(ctx, "message for the site refused", "lane", b.Lane, "seq", seq, "err", err)
+		d.log.ErrorContext(ctx, "message for the site refused", "lane", b.Stream, "seq", seq, "err", err)
 		return m, false
 	}
 	if m.ExpiryMillis > 0 {
@@ -325,7 +325,7 @@ func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Ev
 			m.Expiry, m.Payload = 0, nil // what it took the place of is not valid again
 		}
 	}
-	if marks, marking := d.marks[b.Lane]; marking && m.Retain {
+	if marks, marking := d.marks[b.Stream]; marking && m.Retain {
 		if len(m.Payload) > 0 {
 			marks[m.Topic] = true
 		} else {

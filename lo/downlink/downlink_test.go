@@ -131,7 +131,7 @@ func (s *site) topics() string {
 
 // batchOf builds a batch of the lane of the rule set.
 func batchOf(epoch string, first, trimmed uint64, events ...protocol.Event) protocol.Batch {
-	b := protocol.Batch{V: 1, Epoch: epoch, First: first, Trimmed: trimmed, Count: uint32(len(events)), Lane: protocol.DataLane("set"), SentMillis: 10_000}
+	b := protocol.Batch{V: 1, Epoch: epoch, First: first, Trimmed: trimmed, Count: uint32(len(events)), Stream: protocol.DataStream("set"), SentMillis: 10_000}
 	for _, e := range events {
 		b.Events = append(b.Events, protocol.Marshal(&e)...)
 	}
@@ -162,8 +162,8 @@ func (s *site) send(b protocol.Batch) protocol.Ack {
 
 func (s *site) wantPlace(a protocol.Ack, epoch string, seq uint64) {
 	s.t.Helper()
-	if a.Epoch != epoch || a.Seq != seq || a.Lane != protocol.DataLane("set") {
-		s.t.Errorf("the site stands at %s %d of %s, want %s %d", a.Epoch, a.Seq, a.Lane, epoch, seq)
+	if a.Epoch != epoch || a.Seq != seq || a.Stream != protocol.DataStream("set") {
+		s.t.Errorf("the site stands at %s %d of %s, want %s %d", a.Epoch, a.Seq, a.Stream, epoch, seq)
 	}
 }
 
@@ -283,9 +283,9 @@ func TestHostile(t *testing.T) {
 	s.send(batchOf("f", 1, 0, data("colony/v1/plant/data/x", "1", false), protocol.Event{Kind: protocol.DataEvent, Body: []byte{0x01}}, data("colonyx/a", "2", false)))
 	s.wantGot("1:colony/v1/plant/data/x=1", "3:colonyx/a=2")
 	for _, b := range []protocol.Batch{
-		{V: 1, Epoch: "f", First: 4, Count: 1 << 31, Events: []byte{1}, Lane: "data/set"},
-		{V: 1, Epoch: "f", First: 4, Count: 1, Events: []byte{1}, Encoding: "zstd", Lane: "data/set"},
-		{V: 1, Epoch: "f", First: 4, Count: 1, Events: []byte{1}, Encoding: "lzma", Lane: "data/set"},
+		{V: 1, Epoch: "f", First: 4, Count: 1 << 31, Events: []byte{1}, Stream: "data/set"},
+		{V: 1, Epoch: "f", First: 4, Count: 1, Events: []byte{1}, Encoding: "zstd", Stream: "data/set"},
+		{V: 1, Epoch: "f", First: 4, Count: 1, Events: []byte{1}, Encoding: "lzma", Stream: "data/set"},
 		{V: 1, Epoch: "f", First: 4, Count: 1, Events: protocol.Marshal(&protocol.Event{Kind: "x"})},
 		{V: 2, Epoch: "f", First: 4, Count: 1},
 	} {

@@ -90,7 +90,7 @@ func (d disk) List() ([]string, error) {
 // Lock uses flock and no file of a process id: the kernel gives the lock back
 // however the process ends.
 func (d disk) Lock() (io.Closer, error) {
-	lock, err := filelock.Take(filepath.Join(d.dir, lockName))
+	lock, err := filelock.Acquire(filepath.Join(d.dir, lockName))
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("journal %s is open in another process, stop that first: %w", d.dir, err)
 	}

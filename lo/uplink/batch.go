@@ -78,7 +78,7 @@ func (l *link) load(size int) (*flight, error) {
 	}
 	b := protocol.Batch{
 		V: protocol.Version, Epoch: l.epoch, First: first, Count: uint32(len(bodies)), Events: raw, Trimmed: l.sync.declaredTrim(),
-		Lane: u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
+		Stream: u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
 	}
 	if !u.opts.Uncompressed {
 		u.gate.encoder.Pack(&b, raw)
@@ -135,7 +135,7 @@ func (l *link) lost(seq uint64, body []byte) error {
 func (l *link) empty() *flight {
 	backlog, now := l.u.tell(l.latency)
 	return &flight{payload: protocol.Marshal(protocol.Batch{
-		V: protocol.Version, Epoch: l.epoch, Events: []byte{}, Lane: l.u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
+		V: protocol.Version, Epoch: l.epoch, Events: []byte{}, Stream: l.u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
 	})}
 }
 

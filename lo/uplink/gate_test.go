@@ -141,14 +141,14 @@ func (w *wire) take(payload []byte) (*Uplink, protocol.Ack) {
 	if err := protocol.Unmarshal(payload, &b); err != nil {
 		w.t.Error(err)
 	}
-	l := w.lanes[b.Lane]
+	l := w.lanes[b.Stream]
 	l.bytes += len(payload)
 	l.last = b
 	switch {
 	case b.Count == 0:
 		l.probes++
 	case b.First != l.seq+1:
-		w.t.Errorf("lane %s: batch of %d after %d", b.Lane, b.First, l.seq)
+		w.t.Errorf("lane %s: batch of %d after %d", b.Stream, b.First, l.seq)
 	default:
 		l.batches++
 		for range b.Count {
@@ -158,7 +158,7 @@ func (w *wire) take(payload []byte) (*Uplink, protocol.Ack) {
 			}
 		}
 	}
-	return l.up, protocol.Ack{V: protocol.Version, Epoch: b.Epoch, Seq: l.seq, Lane: b.Lane}
+	return l.up, protocol.Ack{V: protocol.Version, Epoch: b.Epoch, Seq: l.seq, Stream: b.Stream}
 }
 
 // run runs the lanes, connected, until do returns.

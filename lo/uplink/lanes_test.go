@@ -277,7 +277,7 @@ func TestAsk(t *testing.T) {
 		s.start()
 		s.message("first", 0)
 		<-time.After(100 * time.Millisecond)
-		ask := protocol.Ack{V: protocol.Version, Lane: "data/readings", Ask: true}
+		ask := protocol.Ack{V: protocol.Version, Stream: "data/readings", Ask: true}
 		for range 30 { // 3 s
 			s.u.Ack(ask)
 			<-time.After(100 * time.Millisecond)
@@ -286,8 +286,8 @@ func TestAsk(t *testing.T) {
 		s.shut()
 		told, restarts := 0, 0
 		for i, b := range batches {
-			if b.Lane != "data/readings" || b.SentMillis == 0 {
-				t.Errorf("batch %d: lane %q, sent at %d", i, b.Lane, b.SentMillis)
+			if b.Stream != "data/readings" || b.SentMillis == 0 {
+				t.Errorf("batch %d: lane %q, sent at %d", i, b.Stream, b.SentMillis)
 			}
 			switch {
 			case i == 0 && b.Count != 0:
@@ -351,7 +351,7 @@ func TestManyLanes(t *testing.T) { //nolint:paralleltest // it measures the memo
 		}
 		journals[i] = j
 		up := New(Options{
-			Journal: j, Site: "plant", Lane: protocol.DataLane(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
+			Journal: j, Site: "plant", Lane: protocol.DataStream(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
 			Resync:  func(context.Context, uint64) (uint64, error) { return 0, nil },
 			Publish: func(context.Context, string, []byte) error { return nil },
 		})
@@ -363,7 +363,7 @@ func TestManyLanes(t *testing.T) { //nolint:paralleltest // it measures the memo
 		})
 	}
 	again := New(Options{
-		Journal: journals[0], Site: "plant", Lane: protocol.DataLane("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
+		Journal: journals[0], Site: "plant", Lane: protocol.DataStream("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
 		Resync: func(context.Context, uint64) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
 	})
 	again.Close() // it was not in the registry, and takes nothing out

@@ -57,19 +57,19 @@ const (
 	EN Actor = "EN"
 )
 
-// A Move is one line of the table.
-type Move struct {
+// A Transition is one line of the table.
+type Transition struct {
 	From, To State
 	Actors   []Actor
 	Trigger  string
 }
 
-// Moves returns the whole table, in the order in which the documentation shows it.
-func Moves() []Move {
+// Transitions returns the whole table, in the order in which the documentation shows it.
+func Transitions() []Transition {
 	return slices.Clone(table)
 }
 
-var table = []Move{
+var table = []Transition{
 	{"", Pending, []Actor{LO}, "LO placed it on the node"},
 	{Pending, Installing, []Actor{LO}, "LO assigns it to the node"},
 	{Installing, Installed, []Actor{EN}, "running and probe healthy"},

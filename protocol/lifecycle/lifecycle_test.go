@@ -13,7 +13,7 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	reached, left := map[State]bool{}, map[State]bool{}
 	twice := map[[2]State]bool{}
-	for _, m := range Moves() {
+	for _, m := range Transitions() {
 		if (m.From != "" && !m.From.Valid()) || !m.To.Valid() {
 			t.Errorf("%q → %q: not a state", m.From, m.To)
 		}
@@ -129,7 +129,7 @@ func TestDocumentation(t *testing.T) {
 func render() string {
 	var b strings.Builder
 	b.WriteString("\n| from | to | trigger | actor |\n|---|---|---|---|\n")
-	for _, m := range Moves() {
+	for _, m := range Transitions() {
 		from := string(m.From)
 		if from == "" {
 			from = "(none)"
@@ -141,7 +141,7 @@ func render() string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", from, m.To, m.Trigger, strings.Join(actors, ", "))
 	}
 	b.WriteString("\n```mermaid\nstateDiagram-v2\n")
-	for _, m := range Moves() {
+	for _, m := range Transitions() {
 		from := string(m.From)
 		if from == "" {
 			from = "[*]"
