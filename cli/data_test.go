@@ -39,16 +39,16 @@ func serve(t *testing.T, answers map[string]any) *httptest.Server {
 func TestSiteShow(t *testing.T) {
 	t.Parallel()
 	reported, yes, no := time.Now().Add(-3*time.Minute-time.Second), true, false
-	up := []api.Queue{
-		{Last: 7, Committed: 7, Told: &reported, RTTSeconds: 0.0352, BytesPerSecond: 8192},
+	up := []api.Stream{
+		{Last: 7, Committed: 7, Reported: &reported, RTTSeconds: 0.0352, BytesPerSecond: 8192},
 		{
 			Rule: "temps", Queued: 1500, Bytes: 3 << 20, OldestSeconds: 7205, Dropped: 12, Expired: 3, Last: 2000, Committed: 500,
-			RTTSeconds: 0.00061, BytesPerSecond: 100, Told: &reported,
+			RTTSeconds: 0.00061, BytesPerSecond: 100, Reported: &reported,
 		},
 		{Rule: "new"},
-		{Rule: "old", Gone: true, Told: &reported},
+		{Rule: "old", Removed: true, Reported: &reported},
 	}
-	down := []api.Queue{{Rule: "recipes", Queued: 2, Bytes: 100, OldestSeconds: 61}}
+	down := []api.Stream{{Rule: "recipes", Queued: 2, Bytes: 100, OldestSeconds: 61}}
 	online := fleet.Site{ID: "home", Online: true}
 	s := serve(t, map[string]any{
 		"GET /sites/home":                     online,

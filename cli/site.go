@@ -67,8 +67,8 @@ func (a *app) showSite(s siteAnswer) error {
 	var rows [][]string
 	for _, q := range s.Link.Up {
 		reported := "never"
-		if q.Told != nil {
-			reported = age(q.Told) + " ago"
+		if q.Reported != nil {
+			reported = age(q.Reported) + " ago"
 		}
 		rows = append(rows, []string{
 			queueName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
@@ -102,18 +102,18 @@ func howFresh(l api.Link) string {
 	}
 }
 
-func queueName(q api.Queue) string {
+func queueName(q api.Stream) string {
 	switch {
 	case q.Rule == "":
 		return "events"
-	case q.Gone:
+	case q.Removed:
 		return "data/" + q.Rule + " (no rule)"
 	default:
 		return "data/" + q.Rule
 	}
 }
 
-func oldest(q api.Queue) string {
+func oldest(q api.Stream) string {
 	if q.Queued == 0 || q.OldestSeconds == 0 {
 		return ""
 	}
@@ -121,7 +121,7 @@ func oldest(q api.Queue) string {
 	return age(&since)
 }
 
-func rtt(q api.Queue) string {
+func rtt(q api.Stream) string {
 	if q.RTTSeconds == 0 {
 		return ""
 	}
@@ -132,7 +132,7 @@ func rtt(q api.Queue) string {
 	return d.Round(time.Millisecond).String()
 }
 
-func rate(q api.Queue) string {
+func rate(q api.Stream) string {
 	if q.BytesPerSecond == 0 {
 		return ""
 	}

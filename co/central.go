@@ -13,9 +13,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// central is the broker that the sites connect to: the CO's own, or one that
+// centralBroker is the broker that the sites connect to: the CO's own, or one that
 // somebody else runs.
-type central interface {
+type centralBroker interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Publish(ctx context.Context, m broker.Message) error
@@ -31,12 +31,12 @@ const again = time.Second
 // external reports whether the sites connect to a broker of somebody else's.
 func (c *CO) external() bool { return len(c.opts.Broker.URLs) > 0 }
 
-// newCentral makes the broker that the options ask for.
-func (c *CO) newCentral(data delivery) (central, error) {
+// newBroker makes the broker that the options ask for.
+func (c *CO) newBroker(data delivery) (centralBroker, error) {
 	if !c.external() {
 		own, err := broker.New(broker.Options{
 			Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.opts.MQTT}},
-			Access: access.CO{}, Accept: c.take, Logger: c.log, Registerer: c.opts.Registerer,
+			Access: access.CO{}, Accept: c.accept, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func (c *CO) newCentral(data delivery) (central, error) {
 			{Filter: every(topic.SiteOnline), Delivery: external.State},
 			{Filter: topic.ForTail(topic.In, "+", "#"), Delivery: external.Retained},
 		},
-		Accept: c.take, OnUp: func(ctx context.Context) { c.refill(ctx, data) }, Logger: c.log, Registerer: c.opts.Registerer,
+		Accept: c.accept, OnUp: func(ctx context.Context) { c.refill(ctx, data) }, Logger: c.log, Registerer: c.opts.Registerer,
 	})
 }
 

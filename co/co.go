@@ -47,12 +47,12 @@ type CO struct {
 	store    *store.Store
 	data     *datastore.Store
 	repo     *gitops.Repo
-	broker   central
+	broker   centralBroker
 	mqttAddr func() string
 	ingest   *ingest.Ingest
 	live     live.Hub
 	down     *downlink.Downlink
-	kept     chan struct{} // of one place: the broker retains what is for sites
+	retainer chan struct{} // of one place: the broker retains what is for sites
 	loop     *desired.Loop
 	api      *api.API
 	registry *registry.Handler
@@ -177,7 +177,7 @@ func (c *CO) startBroker(ctx context.Context) error {
 	})
 	c.parts.OnStop("batches of sites", func(context.Context) error { c.ingest.Close(); return nil }) // after the broker
 	var err error
-	if c.broker, err = c.newCentral(data); err != nil {
+	if c.broker, err = c.newBroker(data); err != nil {
 		return err
 	}
 	if err := c.broker.Start(ctx); err != nil {
@@ -191,19 +191,19 @@ func (c *CO) startBroker(ctx context.Context) error {
 	return nil
 }
 
-// take is called for each message of a site before it is acknowledged.
-func (c *CO) take(ctx context.Context, from access.Identity, m broker.Message) error {
+// accept is called for each message of a site before it is acknowledged.
+func (c *CO) accept(ctx context.Context, from access.Identity, m broker.Message) error {
 	t, err := topic.Parse(m.Topic)
 	if err != nil {
 		return protocol.Errorf(protocol.Invalid, "%w", err)
 	}
 	switch t.Kind {
 	case topic.Up:
-		return c.ingest.Take(ctx, from.Site, m.Payload)
+		return c.ingest.Accept(ctx, from.Site, m.Payload)
 	case topic.SiteOnline:
-		return c.takePresence(ctx, from.Site, m.Payload)
+		return c.acceptPresence(ctx, from.Site, m.Payload)
 	case topic.In:
-		return c.takeIn(ctx, t, m)
+		return c.acceptDownlink(ctx, t, m)
 	case topic.DownAck:
 		return c.down.Ack(from.Site, m.Payload)
 	default:

@@ -328,8 +328,8 @@ func (w *watcher) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestAddressTaken checks that a second CO on the same address does no harm.
-func TestAddressTaken(t *testing.T) {
+// TestAddressInUse checks that a second CO on the same address does no harm.
+func TestAddressInUse(t *testing.T) {
 	t.Parallel()
 	b := start(t)
 	o := co.DefaultOptions()

@@ -15,9 +15,9 @@ import (
 // The user properties with which machine data is delivered at the CO's broker, in
 // front of the message's own.
 const (
-	timeProperty = "colony-time" // arrival at the site, by the site's clock: RFC 3339 with milliseconds
-	laneProperty = "colony-lane" // with colony-seq, the message's place in the site's queue
-	seqProperty  = "colony-seq"
+	timeProperty   = "colony-time" // arrival at the site, by the site's clock: RFC 3339 with milliseconds
+	streamProperty = "colony-lane" // with colony-seq, the message's place in the site's queue
+	seqProperty    = "colony-seq"
 )
 
 // ownProperties begins the names of user properties that only Colony sets.
@@ -43,7 +43,7 @@ func (d delivery) deliver(ctx context.Context, list []fleet.Delivery) error {
 		messages[i] = dataMessage(&list[i])
 	}
 	err := d.publish(ctx, messages, func(i int, err error) {
-		d.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", list[i].Site, "lane", list[i].Lane,
+		d.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", list[i].Site, "lane", list[i].Stream,
 			"seq", list[i].Seq, "topic", list[i].Message.Topic, "err", err)
 	})
 	if err != nil {
@@ -56,7 +56,7 @@ func (d delivery) deliver(ctx context.Context, list []fleet.Delivery) error {
 func dataMessage(d *fleet.Delivery) broker.Message {
 	m := &d.Message
 	out := broker.Message{
-		Topic: topic.ForTail(topic.Data, d.Site, m.Topic), Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Expiry: d.Left,
+		Topic: topic.ForTail(topic.Data, d.Site, m.Topic), Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Expiry: d.ExpiresIn,
 		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
 		Properties: make([]broker.Property, 0, 3+len(m.Properties)/2),
 	}
@@ -64,7 +64,7 @@ func dataMessage(d *fleet.Delivery) broker.Message {
 		out.Properties = append(out.Properties, broker.Property{Key: timeProperty, Value: d.Time.Format(timeFormat)})
 	}
 	out.Properties = append(out.Properties,
-		broker.Property{Key: laneProperty, Value: d.Lane}, broker.Property{Key: seqProperty, Value: strconv.FormatUint(d.Seq, 10)})
+		broker.Property{Key: streamProperty, Value: d.Stream}, broker.Property{Key: seqProperty, Value: strconv.FormatUint(d.Seq, 10)})
 	for i := 0; i+1 < len(m.Properties); i += 2 {
 		if !strings.HasPrefix(m.Properties[i], ownProperties) {
 			out.Properties = append(out.Properties, broker.Property{Key: m.Properties[i], Value: m.Properties[i+1]})

@@ -124,9 +124,9 @@ func brief(list []client.Message) string {
 	return strings.Join(out, " ")
 }
 
-// TestDataToTheClientsOfTheCentre follows machine data from a batch of a site to a
+// TestDataToTheClientsOfTheCO follows machine data from a batch of a site to a
 // subscriber of the CO's broker, and what is retained over a restart of the CO.
-func TestDataToTheClientsOfTheCentre(t *testing.T) {
+func TestDataToTheClientsOfTheCO(t *testing.T) {
 	t.Parallel()
 	url, remote := pgtest.New(t), filepath.Join(t.TempDir(), "remote.git")
 	if err := gitops.InitBare(t.Context(), remote, "main"); err != nil {

@@ -22,7 +22,7 @@ func (c *CO) openDown(context.Context) error {
 	})
 	c.parts.OnStop("downlink", func(context.Context) error { c.down.Close(); return nil })
 	c.parts.Go("machine data for sites", func(ctx context.Context) { c.data.ListenDown(ctx, c.down.Wake) })
-	c.kept = make(chan struct{}, 1)
+	c.retainer = make(chan struct{}, 1)
 	c.parts.Go("retained machine data for sites", c.unretain)
 	return nil
 }
@@ -35,7 +35,7 @@ func (c *CO) unretain(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.kept:
+		case <-c.retainer:
 		}
 		select { // the broker retains a message after it was taken; and more may come
 		case <-ctx.Done():
@@ -54,8 +54,8 @@ func (c *CO) unretain(ctx context.Context) {
 	}
 }
 
-// takeIn takes a message of a client for a site.
-func (c *CO) takeIn(ctx context.Context, t topic.Topic, m broker.Message) error {
+// acceptDownlink takes a message of a client for a site.
+func (c *CO) acceptDownlink(ctx context.Context, t topic.Topic, m broker.Message) error {
 	data := protocol.DataMessage{
 		V: protocol.Version, Topic: t.Tail, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, ExpiryMillis: uint64(m.Expiry.Milliseconds()),
 		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
@@ -63,19 +63,19 @@ func (c *CO) takeIn(ctx context.Context, t topic.Topic, m broker.Message) error 
 	for _, p := range m.Properties {
 		data.Properties = append(data.Properties, p.Key, p.Value)
 	}
-	err := c.down.Take(ctx, t.Site, data)
+	err := c.down.Accept(ctx, t.Site, data)
 	if err == nil && m.Retain {
 		select {
-		case c.kept <- struct{}{}:
+		case c.retainer <- struct{}{}:
 		default:
 		}
 	}
 	return err
 }
 
-// takePresence records the presence of a site, and begins or ends what goes down to it.
-func (c *CO) takePresence(ctx context.Context, site protocol.SiteID, payload []byte) error {
-	if err := c.presence.take(ctx, site, payload); err != nil || len(payload) == 0 {
+// acceptPresence records the presence of a site, and begins or ends what goes down to it.
+func (c *CO) acceptPresence(ctx context.Context, site protocol.SiteID, payload []byte) error {
+	if err := c.presence.accept(ctx, site, payload); err != nil || len(payload) == 0 {
 		return err
 	}
 	var p protocol.Presence

@@ -26,14 +26,14 @@ func TestUnretain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := &CO{broker: b, log: slog.New(slog.DiscardHandler), kept: make(chan struct{}, 1)}
+	c := &CO{broker: b, log: slog.New(slog.DiscardHandler), retainer: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.unretain(ctx)
 	}()
-	c.kept <- struct{}{}
+	c.retainer <- struct{}{}
 	deadline, tick := time.After(10*time.Second), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for len(b.Retained("colony/v1/#")) > 1 {

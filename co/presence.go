@@ -28,8 +28,8 @@ func newPresence(s *store.Store, log *slog.Logger) *presence {
 	return &presence{store: s, log: log, heard: map[protocol.SiteID]bool{}, unsaved: map[protocol.SiteID]protocol.Presence{}}
 }
 
-// take records one Presence of a site.
-func (p *presence) take(ctx context.Context, site protocol.SiteID, payload []byte) error {
+// accept records one Presence of a site.
+func (p *presence) accept(ctx context.Context, site protocol.SiteID, payload []byte) error {
 	if len(payload) == 0 {
 		return nil // a retained message that is cleared says nothing
 	}

@@ -24,7 +24,7 @@ func TestWillWhileTheRecordIsAway(t *testing.T) {
 	p := newPresence(s, slog.New(slog.DiscardHandler))
 	m := protocol.Presence{V: protocol.Version, Online: true, Session: "one"}
 	for _, site := range []protocol.SiteID{"plant", "mill"} {
-		if err := p.take(t.Context(), site, protocol.Marshal(&m)); err != nil {
+		if err := p.accept(t.Context(), site, protocol.Marshal(&m)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,13 +32,13 @@ func TestWillWhileTheRecordIsAway(t *testing.T) {
 	cancel()
 	m.Online = false
 	for _, site := range []protocol.SiteID{"plant", "mill"} {
-		if err := p.take(away, site, protocol.Marshal(&m)); err == nil {
+		if err := p.accept(away, site, protocol.Marshal(&m)); err == nil {
 			t.Fatal("the will was recorded")
 		}
 	}
 	// The other one comes back before its will is recorded.
 	m.Online, m.Session = true, "two"
-	if err := p.take(t.Context(), "mill", protocol.Marshal(&m)); err != nil {
+	if err := p.accept(t.Context(), "mill", protocol.Marshal(&m)); err != nil {
 		t.Fatal(err)
 	}
 	p.saveWills(t.Context())

@@ -114,20 +114,20 @@ func TestSlowApplicationHoldsUpNoEvents(t *testing.T) {
 			// application takes, each lane with four batches on their way.
 			const batches, each = 16, 50
 			sent, committed := map[string]uint64{}, map[string]uint64{}
-			send := func(lane string) {
-				batch := protocol.Batch{V: 1, Epoch: "e", First: sent[lane]*each + 1, Count: each, Stream: lane, SentMillis: 1_700_000_000_000}
+			send := func(stream string) {
+				batch := protocol.Batch{V: 1, Epoch: "e", First: sent[stream]*each + 1, Count: each, Stream: stream, SentMillis: 1_700_000_000_000}
 				for range each {
 					batch.Events = append(batch.Events, protocol.Marshal(dataEvent(protocol.DataMessage{Topic: "t", Payload: make([]byte, 20<<10)}))...)
 				}
-				sent[lane]++
+				sent[stream]++
 				go func() {
 					_ = b.site.Publish(ctx, client.Message{Topic: topic.ForSite(topic.Up, "plant"), Payload: protocol.Marshal(batch), QoS: 1})
 				}()
 			}
 			events := map[protocol.SiteID]uint64{}
 			var longest time.Duration
-			for _, lane := range []string{"data/a", "data/b"} {
-				send(lane)
+			for _, stream := range []string{"data/a", "data/b"} {
+				send(stream)
 			}
 			for committed["data/a"]+committed["data/b"] < 2*batches*each {
 				for site, c := range sites {

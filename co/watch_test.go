@@ -84,8 +84,8 @@ func (b *bench) answer() {
 			b.t.Fatal(err)
 		}
 	}
-	for lane, epoch := range map[string]string{"": "e", "data/temps": "e", "data/live": "l"} {
-		b.publish(topic.Up, protocol.Batch{V: 1, Epoch: epoch, First: 2, Stream: lane, Backlog: protocol.Backlog{Last: 42}}, false)
+	for stream, epoch := range map[string]string{"": "e", "data/temps": "e", "data/live": "l"} {
+		b.publish(topic.Up, protocol.Batch{V: 1, Epoch: epoch, First: 2, Stream: stream, Backlog: protocol.Backlog{Last: 42}}, false)
 	}
 }
 

@@ -209,10 +209,10 @@ type tables struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	after     int64        // the last event read
-	positions fleet.Places // the last messages read
-	rows      uint64       // that came from the journal or queue
-	reports   uint64       // of them, those of the bench
+	after     int64           // the last event read
+	positions fleet.Positions // the last messages read
+	rows      uint64          // that came from the journal or queue
+	reports   uint64          // of them, those of the bench
 }
 
 func (d *tables) start(ctx context.Context, l *ledger) error {
@@ -242,7 +242,7 @@ func (d *tables) watch(ctx context.Context) {
 
 // position is the last sequence that is committed.
 func (d *tables) position(ctx context.Context) (uint64, error) {
-	streams, err := d.stored.Lanes(ctx, d.site)
+	streams, err := d.stored.Streams(ctx, d.site)
 	name := ""
 	if d.data {
 		name = protocol.DataStream(rule)

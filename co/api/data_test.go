@@ -149,9 +149,9 @@ func (w *world) rules() {
 // data sends messages of a rule, "topic payload", through the CO as its ingest does.
 func (w *world) data(rule string, backlog protocol.Backlog, messages ...string) {
 	w.t.Helper()
-	lane := protocol.DataStream(rule)
+	stream := protocol.DataStream(rule)
 	first := backlog.Last - uint64(len(messages)) + 1
-	b := protocol.Batch{V: 1, Stream: lane, Epoch: "e", First: first, Count: uint32(len(messages)), Trimmed: first - 1, Backlog: backlog}
+	b := protocol.Batch{V: 1, Stream: stream, Epoch: "e", First: first, Count: uint32(len(messages)), Trimmed: first - 1, Backlog: backlog}
 	var events []protocol.Event
 	for i, m := range messages {
 		topic, payload, _ := strings.Cut(m, " ")
@@ -177,16 +177,16 @@ func TestLink(t *testing.T) {
 	w.rules()
 	var got api.Link
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
-	if len(got.Up) != 4 || got.Up[0].Rule != "" || got.Up[1].Rule != "a" || got.Up[1].Told != nil || got.Online || got.Refreshed != nil {
+	if len(got.Up) != 4 || got.Up[0].Rule != "" || got.Up[1].Rule != "a" || got.Up[1].Reported != nil || got.Online || got.Refreshed != nil {
 		t.Errorf("%+v", got)
 	}
 	w.data("a", protocol.Backlog{Last: 10, Bytes: 5000, OldestMillis: 60_000, Dropped: 3, Expired: 2, RTTMicros: 1500, BytesPerSecond: 8000}, "a/1 x")
 	w.data("old", protocol.Backlog{Last: 1}, "x y")
-	ignore := cmpopts.IgnoreFields(api.Queue{}, "Told", "OldestSeconds")
+	ignore := cmpopts.IgnoreFields(api.Stream{}, "Told", "OldestSeconds")
 	// One batch of a queue whose first nine records are gone.
-	want := []api.Queue{{Last: got.Up[0].Last, Committed: got.Up[0].Committed}, {
+	want := []api.Stream{{Last: got.Up[0].Last, Committed: got.Up[0].Committed}, {
 		Rule: "a", Bytes: 5000, Dropped: 3, Expired: 2, RTTSeconds: 0.0015, BytesPerSecond: 8000, Last: 10, Committed: 10,
-	}, {Rule: "b"}, {Rule: "c"}, {Rule: "old", Gone: true, Last: 1, Committed: 1}}
+	}, {Rule: "b"}, {Rule: "c"}, {Rule: "old", Removed: true, Last: 1, Committed: 1}}
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
 	if d := cmp.Diff(want, got.Up, ignore); d != "" || got.Up[1].OldestSeconds != 0 {
 		t.Errorf("oldest %v\n%s", got.Up[1].OldestSeconds, d)
@@ -197,14 +197,14 @@ func TestLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
-	if q := got.Up[1]; q.Queued != 15 || q.OldestSeconds < 60 || q.OldestSeconds > 120 || q.Told == nil || time.Since(*q.Told) > time.Minute {
+	if q := got.Up[1]; q.Queued != 15 || q.OldestSeconds < 60 || q.OldestSeconds > 120 || q.Reported == nil || time.Since(*q.Reported) > time.Minute {
 		t.Errorf("%+v", q)
 	}
 	if err := w.queues.PutDown(t.Context(), []fleet.DownMessage{{Site: "home", Rule: protocol.DataRule{Name: "d", Down: true}, Message: protocol.DataMessage{V: 1, Topic: "d/1"}}}); err != nil {
 		t.Fatal(err)
 	}
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
-	if len(got.Down) != 1 || got.Down[0].Rule != "d" || got.Down[0].Gone {
+	if len(got.Down) != 1 || got.Down[0].Rule != "d" || got.Down[0].Removed {
 		t.Errorf("down: %+v", got.Down)
 	}
 }
@@ -223,10 +223,10 @@ func TestLinkRefresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ask = func() error {
-		for _, lane := range []string{"", "data/a", "data/b", "data/c"} {
-			b := protocol.Batch{V: 1, Stream: lane, Epoch: "e", First: 1, Backlog: protocol.Backlog{Last: 7}}
+		for _, stream := range []string{"", "data/a", "data/b", "data/c"} {
+			b := protocol.Batch{V: 1, Stream: stream, Epoch: "e", First: 1, Backlog: protocol.Backlog{Last: 7}}
 			var err error
-			if lane == "" {
+			if stream == "" {
 				_, err = w.store.CommitBatch(context.Background(), "home", b, nil)
 			} else {
 				_, err = w.queues.CommitData(context.Background(), "home", b, nil, nil)

@@ -89,7 +89,7 @@ func (a *API) listEvents(ctx context.Context, in *eventQuery) (*reply[List[fleet
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return listed(items, "", nil)
+	return page(items, "", nil)
 }
 
 func wantsStream(r *http.Request) bool {

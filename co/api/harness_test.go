@@ -435,8 +435,8 @@ func (w *world) report(kind protocol.EventKind, node protocol.NodeID, body any) 
 	}
 }
 
-// moves reports that a deployment passed through states on gw-1.
-func (w *world) moves(name protocol.DeploymentName, states ...lifecycle.State) {
+// transitions reports that a deployment passed through states on gw-1.
+func (w *world) transitions(name protocol.DeploymentName, states ...lifecycle.State) {
 	w.t.Helper()
 	for _, s := range states {
 		actor := lifecycle.LO

@@ -16,17 +16,17 @@ type Link struct {
 	Online bool            `json:"online"`
 	Since  *time.Time      `json:"since,omitempty" doc:"when online last changed"`
 	// Refreshed is false where the site did not answer.
-	Refreshed *bool   `json:"refreshed,omitempty" doc:"where a refresh was asked for: whether every queue was told of anew"`
-	Up        []Queue `json:"up" doc:"the queues at the site, events first; while the site is offline more may be queued than it told"`
-	Down      []Queue `json:"down" doc:"the queues at the CO, which are exact"`
+	Refreshed *bool    `json:"refreshed,omitempty" doc:"where a refresh was asked for: whether every queue was told of anew"`
+	Up        []Stream `json:"up" doc:"the queues at the site, events first; while the site is offline more may be queued than it told"`
+	Down      []Stream `json:"down" doc:"the queues at the CO, which are exact"`
 }
 
-// A Queue is one queue of a link.
-type Queue struct {
-	Rule   string `json:"rule,omitempty" doc:"data rule; absent for the events of the site"`
-	Gone   bool   `json:"gone,omitempty" doc:"no rule has this name any more"`
-	Queued uint64 `json:"queued" doc:"records still to come"`
-	Bytes  uint64 `json:"bytes" doc:"on disk"`
+// A Stream is one queue of a link.
+type Stream struct {
+	Rule    string `json:"rule,omitempty" doc:"data rule; absent for the events of the site"`
+	Removed bool   `json:"gone,omitempty" doc:"no rule has this name any more"`
+	Queued  uint64 `json:"queued" doc:"records still to come"`
+	Bytes   uint64 `json:"bytes" doc:"on disk"`
 	// OldestSeconds counts on from when the site told.
 	OldestSeconds  float64    `json:"oldestSeconds,omitempty" doc:"age of the oldest queued record now, at most"`
 	Dropped        uint64     `json:"dropped" doc:"by a bound, since the queue was opened"`
@@ -35,7 +35,7 @@ type Queue struct {
 	BytesPerSecond uint64     `json:"bytesPerSecond,omitempty" doc:"what the link carried lately; absent: not measured"`
 	Last           uint64     `json:"last" doc:"sequence of the newest record"`
 	Committed      uint64     `json:"committed" doc:"sequence up to which the other side has them"`
-	Told           *time.Time `json:"told,omitempty" doc:"when the site last told of the queue; absent: never"`
+	Reported       *time.Time `json:"told,omitempty" doc:"when the site last told of the queue; absent: never"`
 }
 
 // refreshWait bounds how long a site may take to tell of its queues.
@@ -64,22 +64,22 @@ func (a *API) link(ctx context.Context, p SitePath, refresh bool) (Link, error) 
 	}
 	out := Link{Site: site, Online: s.Online, Since: s.OnlineSince}
 	if refresh {
-		told := s.Online && a.refresh(ctx, site)
-		out.Refreshed = &told
+		reported := s.Online && a.refresh(ctx, site)
+		out.Refreshed = &reported
 	}
 	rules, err := a.opts.Rules.SiteData(ctx, site)
 	if err != nil {
 		return Link{}, err
 	}
-	lanes, err := a.opts.Data.Lanes(ctx, site)
+	streams, err := a.opts.Data.Streams(ctx, site)
 	if err != nil {
 		return Link{}, err
 	}
-	down, err := a.opts.Data.DownLanes(ctx, site)
+	down, err := a.opts.Data.DownStreams(ctx, site)
 	if err != nil {
 		return Link{}, err
 	}
-	out.Up, out.Down = upQueues(lanes, rules.Rules, time.Now()), downQueues(down, rules.Rules)
+	out.Up, out.Down = upQueues(streams, rules.Rules, time.Now()), downQueues(down, rules.Rules)
 	return out, nil
 }
 
@@ -92,7 +92,7 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 	if err != nil {
 		return false
 	}
-	before, err := a.toldOf(ctx, site)
+	before, err := a.reportedAt(ctx, site)
 	if err != nil {
 		return false
 	}
@@ -109,9 +109,9 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for {
-		now, err := a.toldOf(ctx, site)
-		fresh := func(lane string) bool { return now[lane].After(before[lane]) }
-		if err == nil && !slices.ContainsFunc(expected, func(lane string) bool { return !fresh(lane) }) {
+		now, err := a.reportedAt(ctx, site)
+		fresh := func(stream string) bool { return now[stream].After(before[stream]) }
+		if err == nil && !slices.ContainsFunc(expected, func(stream string) bool { return !fresh(stream) }) {
 			return true
 		}
 		select {
@@ -122,68 +122,68 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 	}
 }
 
-func (a *API) toldOf(ctx context.Context, site protocol.SiteID) (map[string]time.Time, error) {
-	lanes, err := a.opts.Data.Lanes(ctx, site)
-	told := map[string]time.Time{}
-	for _, l := range lanes {
-		told[l.Name] = l.Told
+func (a *API) reportedAt(ctx context.Context, site protocol.SiteID) (map[string]time.Time, error) {
+	streams, err := a.opts.Data.Streams(ctx, site)
+	reported := map[string]time.Time{}
+	for _, l := range streams {
+		reported[l.Name] = l.Reported
 	}
-	return told, err
+	return reported, err
 }
 
 // upQueues shows the lanes of a site: its events, its rules in their order, and what
 // is known of rules that are gone.
-func upQueues(lanes []fleet.Lane, rules []fleet.DataRule, now time.Time) []Queue {
-	known := map[string]fleet.Lane{}
-	for _, l := range lanes {
+func upQueues(streams []fleet.Stream, rules []fleet.DataRule, now time.Time) []Stream {
+	known := map[string]fleet.Stream{}
+	for _, l := range streams {
 		known[l.Name] = l
 	}
-	out := []Queue{upQueue(known[""], now)}
+	out := []Stream{upQueue(known[""], now)}
 	for _, r := range rules {
 		if r.Down {
 			continue
 		}
-		lane := protocol.DataStream(r.Name)
-		q := upQueue(known[lane], now)
+		stream := protocol.DataStream(r.Name)
+		q := upQueue(known[stream], now)
 		q.Rule = r.Name
 		out = append(out, q)
-		delete(known, lane)
+		delete(known, stream)
 	}
-	for _, l := range lanes {
+	for _, l := range streams {
 		name, data := strings.CutPrefix(l.Name, protocol.DataStream(""))
 		if _, left := known[l.Name]; !left || !data {
 			continue
 		}
 		q := upQueue(l, now)
-		q.Rule, q.Gone = name, true
+		q.Rule, q.Removed = name, true
 		out = append(out, q)
 	}
 	return out
 }
 
-func upQueue(l fleet.Lane, now time.Time) Queue {
-	q := Queue{
+func upQueue(l fleet.Stream, now time.Time) Stream {
+	q := Stream{
 		Queued: l.Queued(), Bytes: l.Bytes, Dropped: l.Dropped, Expired: l.Expired, RTTSeconds: l.RTT.Seconds(),
 		BytesPerSecond: l.BytesPerSecond, Last: max(l.Last, l.Committed), Committed: l.Committed,
 	}
-	if l.Told.IsZero() {
+	if l.Reported.IsZero() {
 		return q
 	}
-	q.Told = &l.Told
+	q.Reported = &l.Reported
 	if q.Queued > 0 {
-		q.OldestSeconds = (l.OldestAge + max(0, now.Sub(l.Told))).Seconds()
+		q.OldestSeconds = (l.OldestAge + max(0, now.Sub(l.Reported))).Seconds()
 	}
 	return q
 }
 
-func downQueues(lanes []fleet.DownLane, rules []fleet.DataRule) []Queue {
-	out := []Queue{}
-	for _, l := range lanes {
-		q := Queue{Rule: l.Rule, Queued: l.Queued(), Bytes: l.Bytes, Dropped: l.Dropped, Last: l.Last, Committed: l.Acked}
+func downQueues(streams []fleet.DownStream, rules []fleet.DataRule) []Stream {
+	out := []Stream{}
+	for _, l := range streams {
+		q := Stream{Rule: l.Rule, Queued: l.Queued(), Bytes: l.Bytes, Dropped: l.Dropped, Last: l.Last, Committed: l.Acked}
 		if q.Queued > 0 {
 			q.OldestSeconds = l.OldestAge.Seconds()
 		}
-		q.Gone = !slices.ContainsFunc(rules, func(r fleet.DataRule) bool { return r.Down && r.Name == l.Rule })
+		q.Removed = !slices.ContainsFunc(rules, func(r fleet.DataRule) bool { return r.Down && r.Name == l.Rule })
 		out = append(out, q)
 	}
 	return out

@@ -87,7 +87,7 @@ func (a *API) listMessages(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	if f.After, err = fleet.ParsePlaces(in.After); err != nil {
+	if f.After, err = fleet.ParsePositions(in.After); err != nil {
 		return nil, a.fail(ctx, at("query.after", err))
 	}
 	f.Until, f.Limit, f.Newest = in.Until, in.Limit, in.Newest
@@ -116,7 +116,7 @@ func stored(m fleet.Message) DataMessage {
 
 func delivered(d fleet.Delivery) DataMessage {
 	out := showMessage(d.Message)
-	out.Rule = strings.TrimPrefix(d.Lane, protocol.DataStream(""))
+	out.Rule = strings.TrimPrefix(d.Stream, protocol.DataStream(""))
 	if !d.Time.IsZero() {
 		out.Time = &d.Time
 	}

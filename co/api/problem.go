@@ -25,8 +25,8 @@ var statusOf = map[protocol.Kind]int{
 	protocol.Internal:    http.StatusInternalServerError,
 }
 
-// statusClientGone is the answer that nobody reads any more.
-const statusClientGone = 499
+// statusClientClosed is the answer that nobody reads any more.
+const statusClientClosed = 499
 
 // invalidInput is the detail of an answer whose errors say where the input is wrong.
 const invalidInput = "the input is not valid"
@@ -70,7 +70,7 @@ func (a *API) fail(ctx context.Context, err error) huma.StatusError {
 		return huma.NewError(http.StatusUnprocessableEntity, invalidInput, r.details...)
 	}
 	if errors.Is(err, context.Canceled) {
-		return huma.NewError(statusClientGone, "the client went away")
+		return huma.NewError(statusClientClosed, "the client went away")
 	}
 	kind := protocol.KindOf(err)
 	problems, broken := errors.AsType[v1rc3.Problems](err)

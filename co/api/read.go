@@ -39,8 +39,8 @@ type tagged[T any] struct {
 	Body T
 }
 
-// listed answers a page, or the error.
-func listed[T any](items []T, next string, err error) (*reply[List[T]], error) {
+// page answers a page, or the error.
+func page[T any](items []T, next string, err error) (*reply[List[T]], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (a *API) listApps(ctx context.Context, in *PageQuery) (*reply[List[fleet.Ap
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return listed(items, next, nil)
+	return page(items, next, nil)
 }
 
 type appPath struct {
@@ -139,7 +139,7 @@ func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*reply[
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return listed(items, next, nil)
+	return page(items, next, nil)
 }
 
 // DeploymentPath names a deployment. It is exported because it is embedded, and
@@ -227,7 +227,7 @@ func (a *API) listSites(ctx context.Context, in *PageQuery) (*reply[List[fleet.S
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return listed(items, next, nil)
+	return page(items, next, nil)
 }
 
 func (a *API) getSite(ctx context.Context, in *struct {
@@ -284,7 +284,7 @@ func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*reply[List[fleet.N
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return listed(items, next, nil)
+	return page(items, next, nil)
 }
 
 func (a *API) getNode(ctx context.Context, in *struct {

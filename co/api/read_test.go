@@ -221,7 +221,7 @@ func TestDeploymentFilters(t *testing.T) {
 	} {
 		w.deploy(d)
 	}
-	w.moves("one", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
+	w.transitions("one", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
 	w.do(http.MethodDelete, "/api/v1/deployments/away/gone", nil).into(http.StatusNoContent, nil)
 	w.eventually(func() bool {
 		d, err := w.store.Deployment(t.Context(), "away", "gone")

@@ -212,8 +212,8 @@ type RuleStore interface {
 
 // DataStore reads what is recorded of the sites' machine data.
 type DataStore interface {
-	Lanes(ctx context.Context, site protocol.SiteID) ([]fleet.Lane, error)
-	DownLanes(ctx context.Context, site protocol.SiteID) ([]fleet.DownLane, error)
+	Streams(ctx context.Context, site protocol.SiteID) ([]fleet.Stream, error)
+	DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.DownStream, error)
 	Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error)
-	LastMessages(ctx context.Context, site protocol.SiteID) (fleet.Places, error)
+	LastMessages(ctx context.Context, site protocol.SiteID) (fleet.Positions, error)
 }

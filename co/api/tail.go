@@ -21,8 +21,8 @@ type Watch interface {
 	// Wake delivers a value when there may be something to take, or to read from the
 	// database.
 	Wake() <-chan struct{}
-	// Take returns what came since the last time, and how many messages found no room.
-	Take() (list []fleet.Delivery, lost uint64)
+	// Next returns what came since the last time, and how many messages found no room.
+	Next() (list []fleet.Delivery, lost uint64)
 	Close()
 }
 
@@ -52,7 +52,7 @@ func (a *API) streamData(ctx context.Context, in *streamInput) (*huma.StreamResp
 		w.Header().Set("X-Accel-Buffering", "no")
 		w.Header().Set("Connection", "close") // it has a write deadline that no further request should meet
 		t.out = &stream{w: w, c: http.NewResponseController(w)}
-		t.watch = a.opts.Watch(t.filter.Site, liveBuffer, t.wants)
+		t.watch = a.opts.Watch(t.filter.Site, liveBuffer, t.matches)
 		defer t.watch.Close()
 		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
 			a.log.InfoContext(hc.Context(), "data stream ended", "err", err)
@@ -83,7 +83,7 @@ func (a *API) openTail(ctx context.Context, in *streamInput) (*tail, error) {
 	f.Limit = streamPage
 	switch {
 	case in.After != "":
-		if f.After, err = fleet.ParsePlaces(in.After); err != nil {
+		if f.After, err = fleet.ParsePositions(in.After); err != nil {
 			return nil, at("header.Last-Event-ID", err)
 		}
 	case in.Since.IsZero():
@@ -111,9 +111,9 @@ func (t *tail) look(ctx context.Context) error {
 	return nil
 }
 
-// wants picks the messages that the database will not have.
-func (t *tail) wants(d fleet.Delivery) bool {
-	return !(*t.storing.Load())[d.Lane] && (t.filter.Rule == "" || d.Lane == protocol.DataStream(t.filter.Rule)) &&
+// matches picks the messages that the database will not have.
+func (t *tail) matches(d fleet.Delivery) bool {
+	return !(*t.storing.Load())[d.Stream] && (t.filter.Rule == "" || d.Stream == protocol.DataStream(t.filter.Rule)) &&
 		(t.filter.Topic == "" || topic.Matches(t.filter.Topic, d.Message.Topic))
 }
 
@@ -158,17 +158,17 @@ func (t *tail) pass(ctx context.Context) (more bool, err error) {
 	if err == nil {
 		at := t.filter.After
 		if at == nil {
-			at = fleet.Places{}
+			at = fleet.Positions{}
 		}
 		for _, m := range page.Messages {
-			at[m.Rule] = m.Place
+			at[m.Rule] = m.Position
 			if err := t.send(at.String(), stored(m)); err != nil {
 				return false, err
 			}
 		}
 		t.filter.After = page.Read
 	}
-	list, lost := t.watch.Take()
+	list, lost := t.watch.Next()
 	for _, d := range list {
 		if err := t.send("", delivered(d)); err != nil {
 			return false, err

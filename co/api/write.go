@@ -287,11 +287,11 @@ func (a *API) change(ctx context.Context, p DeploymentPath, ifMatch string,
 	return out, err
 }
 
-// errMoved is the conflict of a commit, and no other one.
-type errMoved struct{ error }
+// errConcurrent is the conflict of a commit, and no other one.
+type errConcurrent struct{ error }
 
 // Unwrap returns the conflict.
-func (e errMoved) Unwrap() error { return e.error }
+func (e errConcurrent) Unwrap() error { return e.error }
 
 // onTop reads a deployment's file and lets write commit on top of it. When somebody
 // else was faster it begins again, or, where ifMatch binds it to what the caller
@@ -308,7 +308,7 @@ func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write
 			return err
 		}
 		err = write(intent.Target{Site: site, Name: name}, content, commit)
-		if _, moved := errors.AsType[errMoved](err); !moved || try == tries {
+		if _, changed := errors.AsType[errConcurrent](err); !changed || try == tries {
 			return err
 		}
 	}
@@ -354,7 +354,7 @@ func errChanged(site protocol.SiteID, name protocol.DeploymentName) error {
 func (a *API) put(ctx context.Context, t intent.Target, content []byte, expect, message string) (commit string, err error) {
 	commit, err = a.opts.Repo.Put(ctx, intent.Path(t.Site, t.Name), content, expect, message)
 	if protocol.KindOf(err) == protocol.Conflict {
-		return "", errMoved{err}
+		return "", errConcurrent{err}
 	}
 	if err == nil {
 		a.opts.Changed()

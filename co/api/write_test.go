@@ -325,7 +325,7 @@ func TestRollbackAndHistory(t *testing.T) {
 	w.do(http.MethodPost, path+"/rollback", map[string]string{"to": "0000000"}).fails(http.StatusNotFound, "no revision 0000000 of home/hello: see its history")
 	w.do(http.MethodPost, path+"/rollback", map[string]string{"too": "0000000"}).fails(http.StatusUnprocessableEntity, "body.too: unexpected property")
 
-	w.moves("hello", lifecycle.Pending, lifecycle.Installing, lifecycle.Failed)
+	w.transitions("hello", lifecycle.Pending, lifecycle.Installing, lifecycle.Failed)
 	w.do(http.MethodDelete, path, nil).into(http.StatusNoContent, nil)
 	w.do(http.MethodDelete, path, nil).fails(http.StatusNotFound)
 	w.do(http.MethodPost, path+"/rollback", nil).fails(http.StatusNotFound)
@@ -349,11 +349,11 @@ func TestRollbackAndHistory(t *testing.T) {
 		{Message: "Update hello to hello 1.1.0", AppVersion: "1.1.0"},
 		{Message: "Deploy hello 1.0.0", AppVersion: "1.0.0"},
 	}, got)
-	var moves []lifecycle.State
+	var transitions []lifecycle.State
 	for _, m := range h.Transitions {
-		moves = append(moves, m.To)
+		transitions = append(transitions, m.To)
 	}
-	diff(t, "transitions", []lifecycle.State{lifecycle.Failed, lifecycle.Installing, lifecycle.Pending}, moves)
+	diff(t, "transitions", []lifecycle.State{lifecycle.Failed, lifecycle.Installing, lifecycle.Pending}, transitions)
 	w.get(path+"/history?limit=1").into(http.StatusOK, &h)
 	diff(t, "limited", 1, len(h.Transitions))
 

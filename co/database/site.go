@@ -23,9 +23,9 @@ func QueueAnomalies(b *pgx.Batch, site protocol.SiteID, epoch string, list []pro
 	}
 }
 
-// Told returns the columns told_epoch to rate of the table lanes, of what a batch
+// ReportedArgs returns the columns told_epoch to rate of the table lanes, of what a batch
 // tells.
-func Told(b protocol.Batch) []any {
+func ReportedArgs(b protocol.Batch) []any {
 	out := []any{pgdb.Storable(b.Epoch)}
 	for _, n := range [...]uint64{
 		b.Backlog.Last, b.Backlog.Bytes, b.Backlog.OldestMillis, b.Backlog.Dropped, b.Backlog.Expired, b.Backlog.RTTMicros, b.Backlog.BytesPerSecond,
@@ -35,9 +35,9 @@ func Told(b protocol.Batch) []any {
 	return out
 }
 
-// QueueTell records what a batch tells of its queue, unless the batch is a late
+// QueueReport records what a batch tells of its queue, unless the batch is a late
 // one of an epoch that was given up.
-func QueueTell(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
+func QueueReport(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 	q.Queue(`insert into lanes as l (site, lane, told_at, told_epoch, last, bytes, oldest_ms, dropped, expired, rtt_us, rate)
 		values ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7, $8, $9, $10)
 		on conflict (site, lane) do update set told_at = excluded.told_at, told_epoch = excluded.told_epoch, last = excluded.last,
@@ -45,12 +45,12 @@ func QueueTell(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 			rtt_us = excluded.rtt_us, rate = excluded.rate
 		where not excluded.told_epoch = any(l.left_epochs)
 			and ($2 <> '' or not exists (select from sites where id = $1 and excluded.told_epoch = any(left_epochs)))`,
-		append([]any{site, b.Stream}, Told(b)...)...)
+		append([]any{site, b.Stream}, ReportedArgs(b)...)...)
 }
 
 // QueueProbe records what a batch without events tells, which the database may
 // forget in a crash of its own.
 func QueueProbe(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 	q.Queue(`select set_config('synchronous_commit', 'off', true)`)
-	QueueTell(q, site, b)
+	QueueReport(q, site, b)
 }

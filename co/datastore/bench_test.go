@@ -15,7 +15,7 @@ func BenchmarkCommitData(b *testing.B) {
 	for _, rule := range []string{"stored", "unknown"} {
 		for _, size := range []int{100, 1000, 4000} {
 			b.Run(fmt.Sprintf("%s/%d", rule, size), func(b *testing.B) {
-				_, lanes := newLane(b, rule)
+				_, streams := newStreamHelper(b, rule)
 				events := make([]protocol.Event, size)
 				for i := range events {
 					events[i] = msg(fmt.Sprintf("line%d/temperature=%0100d", i%50, i))
@@ -23,8 +23,8 @@ func BenchmarkCommitData(b *testing.B) {
 				deliver := func(context.Context, []fleet.Delivery) error { return nil }
 				seq := uint64(0)
 				for b.Loop() {
-					batch := lanes[0].batch(int(seq)+1, events)
-					ack, err := lanes[0].s.CommitData(b.Context(), "home", batch, events, deliver)
+					batch := streams[0].batch(int(seq)+1, events)
+					ack, err := streams[0].s.CommitData(b.Context(), "home", batch, events, deliver)
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -45,7 +45,7 @@ func (s *Store) CommitData(
 	}
 	var c *dataCommit
 	commit := func(tx pgx.Tx) error {
-		row, err := lockLane(ctx, tx, site, b.Stream)
+		row, err := lockStream(ctx, tx, site, b.Stream)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (s *Store) CommitData(
 }
 
 func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {
-	s.metrics.messages.Add(float64(c.taken))
+	s.metrics.messages.Add(float64(c.applied))
 	s.metrics.stored.Add(float64(len(c.stored)))
 	s.metrics.late.Add(float64(c.late))
 	s.db.Counts.Duplicates.Add(float64(sent - c.Fresh - c.LeftOut))
@@ -150,18 +150,18 @@ type dataCommit struct {
 	site    protocol.SiteID
 	rule    string
 	batch   protocol.Batch
-	row     laneRow
+	row     streamRow
 	deliver func(context.Context, []fleet.Delivery) error
 	lane.Advance
 
 	messages   []dataMessage
 	deliveries []fleet.Delivery
 	stored     []*dataMessage
-	kept       *retainedSet
+	retained   *retainedSet
 	events     []fleet.Event
 	anomalies  []projection.Anomaly
 
-	taken, late, refused int
+	applied, late, refused int
 }
 
 // write folds the messages into what they change and records it. The messages are
@@ -169,7 +169,7 @@ type dataCommit struct {
 // these come last, because they hold a lock that all writers of events want.
 func (c *dataCommit) write(ctx context.Context, tx pgx.Tx) error {
 	var err error
-	if c.kept, err = loadRetained(ctx, tx, c); err != nil {
+	if c.retained, err = loadRetained(ctx, tx, c); err != nil {
 		return err
 	}
 	if c.Gap != nil {
@@ -178,16 +178,16 @@ func (c *dataCommit) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		// Of what was to come between a retained_begin and its end, some is lost.
 		c.row.sweep = 0
-		c.tell(fleet.JournalGap, nil, c.Gap.Message("queue", "message"))
+		c.addEvent(fleet.JournalGap, nil, c.Gap.Message("queue", "message"))
 	}
 	for i := range c.messages {
-		if err := c.take(ctx, tx, &c.messages[i]); err != nil {
+		if err := c.apply(ctx, tx, &c.messages[i]); err != nil {
 			return err
 		}
 	}
 	c.summarize()
 	q := &pgx.Batch{}
-	c.kept.queue(q, c)
+	c.retained.queue(q, c)
 	c.queuePosition(q)
 	if err := tx.SendBatch(ctx, q).Close(); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (c *dataCommit) write(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, q).Close()
 }
 
-func (c *dataCommit) take(ctx context.Context, tx pgx.Tx, m *dataMessage) error {
+func (c *dataCommit) apply(ctx context.Context, tx pgx.Tx, m *dataMessage) error {
 	if m.reason != "" {
 		c.refuse(m)
 		return nil
@@ -227,20 +227,20 @@ func (c *dataCommit) take(ctx context.Context, tx pgx.Tx, m *dataMessage) error 
 			return nil
 		}
 		c.row.sweep = 0 // maybe some of what was retained is lost
-		c.tell(string(protocol.DataLost), m, fmt.Sprintf("%d messages (%d bytes) dropped under the limit of their queue", loss.Records, loss.Bytes))
+		c.addEvent(string(protocol.DataLost), m, fmt.Sprintf("%d messages (%d bytes) dropped under the limit of their queue", loss.Records, loss.Bytes))
 	case protocol.RetainedBegin:
 		c.row.sweep, c.row.begun = m.Seq, m.UnixMillis
 	case protocol.RetainedEnd:
 		if c.row.sweep == 0 {
 			return nil
 		}
-		gone, err := c.kept.sweep(ctx, tx, c)
+		gone, err := c.retained.sweep(ctx, tx, c)
 		if err != nil {
 			return err
 		}
 		for _, name := range gone {
 			c.deliveries = append(c.deliveries, fleet.Delivery{
-				Site: c.site, Lane: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis),
+				Site: c.site, Stream: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis),
 				Message: protocol.DataMessage{V: protocol.Version, Topic: name, QoS: 1, Retain: true},
 			})
 		}
@@ -251,18 +251,18 @@ func (c *dataCommit) take(ctx context.Context, tx pgx.Tx, m *dataMessage) error 
 
 // message takes one message that can be delivered.
 func (c *dataCommit) message(m *dataMessage) {
-	d := fleet.Delivery{Site: c.site, Lane: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis), Message: m.DataMessage}
+	d := fleet.Delivery{Site: c.site, Stream: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis), Message: m.DataMessage}
 	late := false
 	if m.ExpiryMillis > 0 {
 		left := remaining(m.ExpiryMillis, m.UnixMillis, c.batch.SentMillis)
-		late, d.Left = left <= 0, left
+		late, d.ExpiresIn = left <= 0, left
 	}
 	// What came after the retained_begin is no repetition: the end may be missing.
-	if m.Retain && c.row.sweep > 0 && m.UnixMillis <= c.row.begun && c.kept.has(d) {
-		c.kept.set(d) // told again, so that it is not swept; nothing new to anybody
+	if m.Retain && c.row.sweep > 0 && m.UnixMillis <= c.row.begun && c.retained.has(d) {
+		c.retained.set(d) // told again, so that it is not swept; nothing new to anybody
 		return
 	}
-	c.taken++
+	c.applied++
 	if c.row.store {
 		c.stored = append(c.stored, m)
 	}
@@ -272,10 +272,10 @@ func (c *dataCommit) message(m *dataMessage) {
 			return
 		}
 		// It took the place of what was retained before, and is gone itself.
-		d.Message.Payload, d.Left = nil, 0
+		d.Message.Payload, d.ExpiresIn = nil, 0
 	}
 	if m.Retain {
-		c.kept.set(d)
+		c.retained.set(d)
 	}
 	c.deliveries = append(c.deliveries, d)
 }
@@ -312,17 +312,17 @@ func (c *dataCommit) refuse(m *dataMessage) {
 		Seq: m.Seq, Kind: protocol.EventKind(bounded(string(m.Kind))), Reason: bounded(m.reason),
 		Body: bytes.Clone(m.Body[:min(len(m.Body), maxAnomalyBody)]),
 	})
-	c.tell(string(protocol.AnomalyEvent), m, m.reason)
+	c.addEvent(string(protocol.AnomalyEvent), m, m.reason)
 }
 
 func (c *dataCommit) summarize() {
 	if more := c.refused - maxAnomalies; more > 0 {
-		c.tell(string(protocol.AnomalyEvent), nil, fmt.Sprintf("%d more messages of the same batch could not be taken", more))
+		c.addEvent(string(protocol.AnomalyEvent), nil, fmt.Sprintf("%d more messages of the same batch could not be taken", more))
 	}
 }
 
-// tell adds an event for the feed. m may be nil.
-func (c *dataCommit) tell(kind string, m *dataMessage, message string) {
+// addEvent adds an event for the feed. m may be nil.
+func (c *dataCommit) addEvent(kind string, m *dataMessage, message string) {
 	e := fleet.Event{Kind: kind, Time: c.row.now, Site: c.site, Message: bounded(fmt.Sprintf("rule %s: %s", c.rule, message))}
 	if m != nil {
 		if t := siteTime(m.UnixMillis); !t.IsZero() {

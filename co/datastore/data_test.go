@@ -22,8 +22,8 @@ import (
 // arrival is when the messages of the tests came to their site.
 const arrival = int64(1_700_000_000_000)
 
-// A lane is one queue of machine data of site home, with the CO's side of it.
-type lane struct {
+// A streamHelper is one queue of machine data of site home, with the CO's side of it.
+type streamHelper struct {
 	t     testing.TB
 	s     *record
 	db    *pgx.Conn
@@ -36,9 +36,9 @@ type lane struct {
 	refuse error
 }
 
-// newLane returns lanes of a store of their own whose rules, but for one that is
+// newStreamHelper returns lanes of a store of their own whose rules, but for one that is
 // named unknown, store their messages.
-func newLane(t testing.TB, rules ...string) (*record, []*lane) {
+func newStreamHelper(t testing.TB, rules ...string) (*record, []*streamHelper) {
 	t.Helper()
 	url := pgtest.New(t)
 	s := openURL(t, url)
@@ -49,16 +49,16 @@ func newLane(t testing.TB, rules ...string) (*record, []*lane) {
 		}
 	}
 	setRules(t, s, data)
-	db, err := pgx.Connect(t.Context(), url)
+	pool, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close(context.Background()) })
-	var lanes []*lane
+	t.Cleanup(func() { _ = pool.Close(context.Background()) })
+	var streams []*streamHelper
 	for _, r := range rules {
-		lanes = append(lanes, &lane{t: t, s: s, db: db, rule: r, epoch: "a"})
+		streams = append(streams, &streamHelper{t: t, s: s, db: pool, rule: r, epoch: "a"})
 	}
-	return s, lanes
+	return s, streams
 }
 
 func setRules(t testing.TB, s *record, data fleet.SiteData) {
@@ -68,30 +68,30 @@ func setRules(t testing.TB, s *record, data fleet.SiteData) {
 	}
 }
 
-func (l *lane) deliver(_ context.Context, list []fleet.Delivery) error {
+func (l *streamHelper) deliver(_ context.Context, list []fleet.Delivery) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delivered = append(l.delivered, list...)
 	return l.refuse
 }
 
-func (l *lane) batch(first int, events []protocol.Event) protocol.Batch {
+func (l *streamHelper) batch(first int, events []protocol.Event) protocol.Batch {
 	return protocol.Batch{V: 1, Epoch: l.epoch, Stream: protocol.DataStream(l.rule), First: uint64(first), Count: uint32(len(events)), SentMillis: arrival + 1000}
 }
 
 // send commits events from the sequence first on.
-func (l *lane) send(first int, events ...protocol.Event) protocol.Ack {
+func (l *streamHelper) send(first int, events ...protocol.Event) protocol.Ack {
 	l.t.Helper()
 	return must[protocol.Ack](l.t)(l.commit(l.t.Context(), l.batch(first, events), events))
 }
 
-func (l *lane) commit(ctx context.Context, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
+func (l *streamHelper) commit(ctx context.Context, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
 	return l.s.CommitData(ctx, "home", b, append([]protocol.Event(nil), events...), l.deliver)
 }
 
 // said returns what was delivered since the last call, each as topic=payload, with
 // ! where it is to be retained.
-func (l *lane) said() string {
+func (l *streamHelper) said() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []string
@@ -107,7 +107,7 @@ func (l *lane) said() string {
 }
 
 // stored returns the rule's rows in their order, each as topic=payload.
-func (l *lane) stored() string {
+func (l *streamHelper) stored() string {
 	l.t.Helper()
 	rows, err := l.db.Query(l.t.Context(), `select topic || '=' || convert_from(payload, 'UTF8') from data_messages
 		where site = 'home' and rule = $1 order by era, seq`, l.rule)
@@ -118,7 +118,7 @@ func (l *lane) stored() string {
 }
 
 // retained returns what the store would publish anew, as said does.
-func (l *lane) retained() string {
+func (l *streamHelper) retained() string {
 	l.t.Helper()
 	l.said()
 	if err := l.s.RepublishRetained(l.t.Context(), l.deliver); err != nil {
@@ -128,7 +128,7 @@ func (l *lane) retained() string {
 }
 
 // feed returns the events of the site's feed, each as kind: message.
-func (l *lane) feed() []string {
+func (l *streamHelper) feed() []string {
 	l.t.Helper()
 	var out []string
 	for _, e := range must[[]fleet.Event](l.t)(l.s.sites.Events(l.t.Context(), fleet.EventFilter{Site: "home"})) {
@@ -139,7 +139,7 @@ func (l *lane) feed() []string {
 	return out
 }
 
-func (l *lane) want(what, got, want string) {
+func (l *streamHelper) want(what, got, want string) {
 	l.t.Helper()
 	if got != want {
 		l.t.Errorf("%s: %q, want %q", what, got, want)
@@ -172,8 +172,8 @@ func msgs(texts ...string) (out []protocol.Event) {
 
 func TestContractOfALane(t *testing.T) {
 	t.Parallel()
-	_, lanes := newLane(t, "temps")
-	l := lanes[0]
+	_, streams := newStreamHelper(t, "temps")
+	l := streams[0]
 	for _, step := range []struct {
 		name    string
 		epoch   string
@@ -222,9 +222,9 @@ func TestContractOfALane(t *testing.T) {
 func TestAnyDeliveryOfDataIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	_, lanes := newLane(t, "one", "two", "three")
+	_, streams := newStreamHelper(t, "one", "two", "three")
 	var g errgroup.Group
-	for i, l := range lanes {
+	for i, l := range streams {
 		events := make([]protocol.Event, n)
 		for j := range events {
 			events[j] = msg(fmt.Sprintf("t%d=%d", j%3, j))
@@ -254,7 +254,7 @@ func TestAnyDeliveryOfDataIsStoredOnce(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range lanes {
+	for _, l := range streams {
 		var want []string
 		for j := range n {
 			want = append(want, fmt.Sprintf("t%d=%d", j%3, j))
@@ -279,8 +279,8 @@ func TestAnyDeliveryOfDataIsStoredOnce(t *testing.T) {
 // A CO that ends between the delivery and the commit delivers again, and stores once.
 func TestEndBetweenDeliveryAndCommit(t *testing.T) {
 	t.Parallel()
-	s, lanes := newLane(t, "temps")
-	l := lanes[0]
+	s, streams := newStreamHelper(t, "temps")
+	l := streams[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	events := msgs("x=1", "y=2!")
 	_, err := s.CommitData(ctx, "home", l.batch(1, events), events, func(ctx context.Context, list []fleet.Delivery) error {
@@ -303,8 +303,8 @@ func TestEndBetweenDeliveryAndCommit(t *testing.T) {
 
 func TestRetainedIsSwept(t *testing.T) {
 	t.Parallel()
-	_, lanes := newLane(t, "temps", "other")
-	l, other := lanes[0], lanes[1]
+	_, streams := newStreamHelper(t, "temps", "other")
+	l, other := streams[0], streams[1]
 	other.send(1, msgs("o=1!")...)
 	l.send(1, msgs("a=1!", "b=1!", "c=1!", "d=1!", "e=1")...)
 	l.send(6, msgs("d=!", "c=2!")...)
@@ -352,8 +352,8 @@ func TestRetainedIsSwept(t *testing.T) {
 
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	_, lanes := newLane(t, "temps")
-	l := lanes[0]
+	_, streams := newStreamHelper(t, "temps")
+	l := streams[0]
 	message := func(name string, expiry uint64, retain bool) protocol.Event {
 		return event(protocol.DataEvent, protocol.DataMessage{V: 1, Topic: name, Payload: []byte("1"), ExpiryMillis: expiry, Retain: retain})
 	}
@@ -365,14 +365,14 @@ func TestExpiry(t *testing.T) {
 	list := l.delivered
 	l.delivered = nil
 	l.mu.Unlock()
-	if len(list) != 3 || list[0].Message.Topic != "b" || list[0].Left != time.Minute || list[1].Message.Topic != "r" ||
-		len(list[1].Message.Payload) != 0 || list[2].Left != time.Minute {
+	if len(list) != 3 || list[0].Message.Topic != "b" || list[0].ExpiresIn != time.Minute || list[1].Message.Topic != "r" ||
+		len(list[1].Message.Payload) != 0 || list[2].ExpiresIn != time.Minute {
 		t.Fatalf("delivered %+v", list)
 	}
 	if err := l.s.RepublishRetained(t.Context(), l.deliver); err != nil {
 		t.Fatal(err)
 	}
-	if len(l.delivered) != 1 || l.delivered[0].Left <= 50*time.Second || l.delivered[0].Left > time.Minute || !l.delivered[0].Time.Equal(time.UnixMilli(arrival)) {
+	if len(l.delivered) != 1 || l.delivered[0].ExpiresIn <= 50*time.Second || l.delivered[0].ExpiresIn > time.Minute || !l.delivered[0].Time.Equal(time.UnixMilli(arrival)) {
 		t.Errorf("retained %+v", l.delivered)
 	}
 	if _, err := l.db.Exec(t.Context(), `update data_retained set expires_at = now() - interval '1 s'`); err != nil {
@@ -385,8 +385,8 @@ func TestExpiry(t *testing.T) {
 // retained is handed over.
 func TestRepublishingHoldsUpNoEvents(t *testing.T) {
 	t.Parallel()
-	s, lanes := newLane(t, "temps")
-	lanes[0].send(1, msg("a=1!"))
+	s, streams := newStreamHelper(t, "temps")
+	streams[0].send(1, msg("a=1!"))
 	commit := func(first uint64) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -409,8 +409,8 @@ func TestRepublishingHoldsUpNoEvents(t *testing.T) {
 
 func TestBadMessagesDoNotHoldUpALane(t *testing.T) {
 	t.Parallel()
-	_, lanes := newLane(t, "temps")
-	l := lanes[0]
+	_, streams := newStreamHelper(t, "temps")
+	l := streams[0]
 	bad := func(m protocol.DataMessage) protocol.Event { m.V = 1; return event(protocol.DataEvent, m) }
 	events := []protocol.Event{
 		msg("a=1"), bad(protocol.DataMessage{Topic: "a/#"}), bad(protocol.DataMessage{Topic: ""}), bad(protocol.DataMessage{Topic: "a\x00b"}),
@@ -440,9 +440,9 @@ func TestBadMessagesDoNotHoldUpALane(t *testing.T) {
 
 func TestARuleThatIsNotKnownIsDeliveredAndNotStored(t *testing.T) {
 	t.Parallel()
-	_, lanes := newLane(t, "unknown")
-	lanes[0].send(1, msgs("a=1", "b=1!")...)
-	lanes[0].want("delivered", lanes[0].said(), "a=1 b=1!")
-	lanes[0].want("stored", lanes[0].stored(), "")
-	lanes[0].want("retained", lanes[0].retained(), "b=1!")
+	_, streams := newStreamHelper(t, "unknown")
+	streams[0].send(1, msgs("a=1", "b=1!")...)
+	streams[0].want("delivered", streams[0].said(), "a=1 b=1!")
+	streams[0].want("stored", streams[0].stored(), "")
+	streams[0].want("retained", streams[0].retained(), "b=1!")
 }

@@ -23,10 +23,10 @@ type metrics struct {
 
 // New returns the record of machine data in a database, which stays the caller's to
 // close. It is made once for a database and its metrics.
-func New(db *database.DB) *Store {
-	return &Store{db: db, metrics: metrics{
-		messages: database.Counter(db.Metrics, "data_messages_total", "Messages of machine data from sites that were committed."),
-		stored:   database.Counter(db.Metrics, "data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
-		late:     database.Counter(db.Metrics, "data_messages_expired_total", "Messages of machine data whose time was up before they could be delivered."),
+func New(pool *database.DB) *Store {
+	return &Store{db: pool, metrics: metrics{
+		messages: database.Counter(pool.Metrics, "data_messages_total", "Messages of machine data from sites that were committed."),
+		stored:   database.Counter(pool.Metrics, "data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
+		late:     database.Counter(pool.Metrics, "data_messages_expired_total", "Messages of machine data whose time was up before they could be delivered."),
 	}}
 }

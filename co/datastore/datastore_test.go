@@ -33,12 +33,12 @@ func openURL(t testing.TB, url string) *record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	db, err := database.Open(ctx, url, database.Options{MaxConns: 4})
+	pool, err := database.Open(ctx, url, database.Options{MaxConns: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(db.Close)
-	return &record{datastore.New(db), store.New(db), db}
+	t.Cleanup(pool.Close)
+	return &record{datastore.New(pool), store.New(pool), pool}
 }
 
 func must[T any](t testing.TB) func(v T, err error) T {

@@ -19,7 +19,7 @@ func (c *dataCommit) queuePosition(q *pgx.Batch) {
 			told_at = clock_timestamp(), sweep_time = $9, told_epoch = $10, last = $11, bytes = $12, oldest_ms = $13, dropped = $14, expired = $15,
 			rtt_us = $16, rate = $17
 		where site = $1 and lane = $2`,
-		append([]any{c.site, c.batch.Stream, r.Epoch, int64(r.Seq), pgdb.Filled(r.Left), r.era, int64(r.sweep), r.keep, r.begun}, database.Told(c.batch)...)...)
+		append([]any{c.site, c.batch.Stream, r.Epoch, int64(r.Seq), pgdb.Filled(r.Retired), r.era, int64(r.sweep), r.keep, r.begun}, database.ReportedArgs(c.batch)...)...)
 }
 
 // store writes the messages of a rule that stores them.

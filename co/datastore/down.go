@@ -25,8 +25,8 @@ const (
 	rowBytes = 64
 )
 
-// A downLane is a locked row of down_lanes, and what a transaction makes of it.
-type downLane struct {
+// A downStream is a locked row of down_lanes, and what a transaction makes of it.
+type downStream struct {
 	site   protocol.SiteID
 	rule   string
 	online bool
@@ -52,29 +52,29 @@ type downKey struct {
 // hear of it by ListenDown.
 func (s *Store) PutDown(ctx context.Context, list []fleet.DownMessage) error {
 	return s.db.Tx(ctx, "queue machine data for sites", func(tx pgx.Tx) error {
-		lanes, err := lockLanes(ctx, tx, list)
+		streams, err := lockStreams(ctx, tx, list)
 		if err != nil {
 			return err
 		}
 		b := &pgx.Batch{}
-		queueDown(b, lanes, list)
-		for _, l := range lanes {
+		queueDown(b, streams, list)
+		for _, l := range streams {
 			b.Queue(`update down_lanes set seq = $3, queued_bytes = $4 where site = $1 and rule = $2`, l.site, l.rule, int64(l.seq), l.bytes)
 		}
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}
-		told := map[protocol.SiteID]bool{}
-		for _, l := range lanes {
+		reported := map[protocol.SiteID]bool{}
+		for _, l := range streams {
 			if l.bytes > l.limit {
 				if err := s.dropOldest(ctx, tx, l); err != nil {
 					return err
 				}
 			}
-			if told[l.site] {
+			if reported[l.site] {
 				continue
 			}
-			told[l.site] = true
+			reported[l.site] = true
 			if _, err := tx.Exec(ctx, `select pg_notify(`+downChannel+`, $1)`, string(l.site)); err != nil {
 				return err
 			}
@@ -83,9 +83,9 @@ func (s *Store) PutDown(ctx context.Context, list []fleet.DownMessage) error {
 	})
 }
 
-// lockLanes locks the lanes of the messages, in one order for all transactions,
+// lockStreams locks the lanes of the messages, in one order for all transactions,
 // and makes those that are new.
-func lockLanes(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*downLane, error) {
+func lockStreams(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*downStream, error) {
 	limits := map[downKey]int64{}
 	for _, m := range list {
 		limit := int64(defaultDownBytes)
@@ -99,15 +99,15 @@ func lockLanes(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*dow
 		sites, rules = append(sites, string(k.site)), append(rules, k.rule)
 	}
 	for made := false; ; made = true {
-		lanes, err := selectLanes(ctx, tx, sites, rules)
+		streams, err := selectStreams(ctx, tx, sites, rules)
 		if err != nil {
 			return nil, err
 		}
-		if len(lanes) == len(limits) {
-			for _, l := range lanes {
+		if len(streams) == len(limits) {
+			for _, l := range streams {
 				l.limit = limits[downKey{l.site, l.rule}]
 			}
-			return lanes, nil
+			return streams, nil
 		}
 		if made {
 			return nil, protocol.Errorf(protocol.NotFound, "machine data for a site that does not exist")
@@ -122,9 +122,9 @@ func lockLanes(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*dow
 	}
 }
 
-func selectLanes(ctx context.Context, tx pgx.Tx, sites, rules []string) ([]*downLane, error) {
-	return pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (*downLane, error) {
-		l := &downLane{}
+func selectStreams(ctx context.Context, tx pgx.Tx, sites, rules []string) ([]*downStream, error) {
+	return pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (*downStream, error) {
+		l := &downStream{}
 		return l, row.Scan(&l.site, &l.rule, &l.online, &l.seq, &l.sent, &l.acked, &l.resync, &l.bytes, &l.stale, &l.sender, &l.busy)
 	}, `select l.site, l.rule, s.online, l.seq, l.sent, l.acked, l.resync, l.queued_bytes, l.stale,
 			l.sender, coalesce(extract(epoch from l.sender_at - now()), -1e6)::float8 + `+senderLease+`
@@ -135,9 +135,9 @@ func selectLanes(ctx context.Context, tx pgx.Tx, sites, rules []string) ([]*down
 
 // queueDown gives the messages their sequences and queues the statements that
 // store them: one insert for all, and what they leave retained.
-func queueDown(b *pgx.Batch, lanes []*downLane, list []fleet.DownMessage) {
-	byKey := map[downKey]*downLane{}
-	for _, l := range lanes {
+func queueDown(b *pgx.Batch, streams []*downStream, list []fleet.DownMessage) {
+	byKey := map[downKey]*downStream{}
+	for _, l := range streams {
 		byKey[downKey{l.site, l.rule}] = l
 	}
 	var sites, rules []string
@@ -189,7 +189,7 @@ func queueRetained(b *pgx.Batch, m fleet.DownMessage, body []byte, life *int64) 
 
 // dropOldest brings a lane a twentieth below its bound, so that not every message
 // above it drops one.
-func (s *Store) dropOldest(ctx context.Context, tx pgx.Tx, l *downLane) error {
+func (s *Store) dropOldest(ctx context.Context, tx pgx.Tx, l *downStream) error {
 	excess := l.bytes - l.limit + l.limit/20
 	return s.drop(ctx, tx, l, `seq in (select seq from
 		(select seq, sum(size) over (order by seq) - size as before from down_queue where site = $1 and rule = $2) q where before < $3)`, excess)
@@ -197,7 +197,7 @@ func (s *Store) dropOldest(ctx context.Context, tx pgx.Tx, l *downLane) error {
 
 // drop removes the queued messages of a lane that a condition names, the oldest
 // among them, counts them, and tells of it at most once a minute.
-func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downLane, condition string, arg any) error {
+func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downStream, condition string, arg any) error {
 	var count, bytes int64
 	var retained bool
 	err := tx.QueryRow(ctx, `with gone as (delete from down_queue where site = $1 and rule = $2 and `+condition+` returning size, retain, kind)
@@ -223,9 +223,9 @@ func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downLane, condition stri
 		"%d messages for the site under the data rule %s were dropped, the oldest first: its bound was reached before the site took them", dropped-reported, l.rule)}})
 }
 
-// DownLanes returns the lanes of a site by the names of their rules.
-func (s *Store) DownLanes(ctx context.Context, site protocol.SiteID) ([]fleet.DownLane, error) {
-	lanes, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (l fleet.DownLane, err error) {
+// DownStreams returns the lanes of a site by the names of their rules.
+func (s *Store) DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.DownStream, error) {
+	streams, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (l fleet.DownStream, err error) {
 		var seconds float64
 		err = row.Scan(&l.Rule, &l.Last, &l.Acked, &l.Bytes, &l.Dropped, &l.Stale, &l.Retains, &seconds)
 		l.OldestAge = time.Duration(seconds * float64(time.Second))
@@ -235,7 +235,7 @@ func (s *Store) DownLanes(ctx context.Context, site protocol.SiteID) ([]fleet.Do
 			coalesce((select extract(epoch from now() - q.taken_at) from down_queue q
 				where q.site = l.site and q.rule = l.rule order by q.seq limit 1), 0)::float8
 		from down_lanes l where l.site = $1 order by l.rule`, site)
-	return lanes, pgdb.Classify("read queues of machine data for site "+string(site), err)
+	return streams, pgdb.Classify("read queues of machine data for site "+string(site), err)
 }
 
 // DownBatch reads what follows a sequence, at most 1,000 messages, and notes that
@@ -244,11 +244,11 @@ func (s *Store) DownBatch(ctx context.Context, r fleet.DownRead) (fleet.DownBatc
 	var out fleet.DownBatch
 	err := s.db.Tx(ctx, "read machine data for site "+string(r.Site), func(tx pgx.Tx) error {
 		out = fleet.DownBatch{Epoch: s.db.Epoch()}
-		lanes, err := selectLanes(ctx, tx, []string{string(r.Site)}, []string{r.Rule})
-		if err != nil || len(lanes) == 0 {
+		streams, err := selectStreams(ctx, tx, []string{string(r.Site)}, []string{r.Rule})
+		if err != nil || len(streams) == 0 {
 			return err
 		}
-		l := lanes[0]
+		l := streams[0]
 		if l.sender != "" && l.sender != r.Sender && l.busy > 0 {
 			out.Busy = time.Duration(l.busy * float64(time.Second))
 			return nil
@@ -286,11 +286,11 @@ func readDown(ctx context.Context, tx pgx.Tx, r fleet.DownRead, out *fleet.DownB
 		out.Trimmed = uint64(*head) - 1
 	}
 	out.Events, err = pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (e protocol.Event, err error) {
-		var taken time.Time
+		var applied time.Time
 		var expired bool
 		var body []byte
-		err = row.Scan(&e.Seq, &e.Kind, &body, &taken, &expired)
-		e.UnixMillis = taken.UnixMilli()
+		err = row.Scan(&e.Seq, &e.Kind, &body, &applied, &expired)
+		e.UnixMillis = applied.UnixMilli()
 		e.Body = body
 		if err == nil && expired {
 			expire(&e)
@@ -307,17 +307,17 @@ func readDown(ctx context.Context, tx pgx.Tx, r fleet.DownRead, out *fleet.DownB
 // the first Ack of a connection, which tells where the site stands. Where that
 // shows that one of the two lost its state, everything that the site should hold
 // retained is queued again, between RetainedBegin and RetainedEnd.
-func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownLane, error) {
-	var out fleet.DownLane
+func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownStream, error) {
+	var out fleet.DownStream
 	err := s.db.Tx(ctx, "take ack of machine data of site "+string(site), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `insert into down_lanes (site, rule) values ($1, $2) on conflict do nothing`, site, rule); err != nil {
 			return err
 		}
-		lanes, err := selectLanes(ctx, tx, []string{string(site)}, []string{rule})
+		streams, err := selectStreams(ctx, tx, []string{string(site)}, []string{rule})
 		if err != nil {
 			return err
 		}
-		l := lanes[0]
+		l := streams[0]
 		switch {
 		case a.Epoch != s.db.Epoch():
 			// A site that never had anything, of which nothing is known, lacks nothing.
@@ -336,7 +336,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 		if err != nil {
 			return err
 		}
-		out = fleet.DownLane{Rule: rule, Last: l.seq, Acked: l.acked, Bytes: uint64(max(0, l.bytes)), Stale: l.stale}
+		out = fleet.DownStream{Rule: rule, Last: l.seq, Acked: l.acked, Bytes: uint64(max(0, l.bytes)), Stale: l.stale}
 		_, err = tx.Exec(ctx, `update down_lanes set seq = $3, sent = $4, acked = $5, resync = $6, queued_bytes = $7, stale = $8
 			where site = $1 and rule = $2`, site, rule, int64(l.seq), int64(l.sent), int64(l.acked), int64(l.resync), max(0, l.bytes), l.stale)
 		return err
@@ -345,7 +345,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 }
 
 // forget removes what the site has.
-func forget(ctx context.Context, tx pgx.Tx, l *downLane, through uint64) error {
+func forget(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error {
 	if through == l.acked {
 		return nil
 	}
@@ -359,7 +359,7 @@ func forget(ctx context.Context, tx pgx.Tx, l *downLane, through uint64) error {
 // skipPast moves a lane behind what a site has of it that this database knows
 // nothing of: it was restored from an older backup. What is queued was given
 // sequences that the site has used for other messages.
-func (s *Store) skipPast(ctx context.Context, tx pgx.Tx, l *downLane, through uint64) error {
+func (s *Store) skipPast(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error {
 	if through > math.MaxInt64/4 {
 		return protocol.Errorf(protocol.Invalid, "ack of the sequence %d, which nobody can have reached", through)
 	}
@@ -374,7 +374,7 @@ func (s *Store) skipPast(ctx context.Context, tx pgx.Tx, l *downLane, through ui
 }
 
 // resync queues everything that the site should hold retained under a lane.
-func resync(ctx context.Context, tx pgx.Tx, l *downLane) error {
+func resync(ctx context.Context, tx pgx.Tx, l *downStream) error {
 	begin := l.seq + 1
 	var count, bytes int64
 	err := tx.QueryRow(ctx, `with put as (

@@ -48,9 +48,9 @@ func (b *downBench) read(after uint64) fleet.DownBatch {
 	return must[fleet.DownBatch](b.t)(b.s.DownBatch(b.t.Context(), fleet.DownRead{Site: "plant", Rule: "set", After: after, MaxBytes: 1 << 20}))
 }
 
-func (b *downBench) ack(epoch string, seq uint64, first bool) fleet.DownLane {
+func (b *downBench) ack(epoch string, seq uint64, first bool) fleet.DownStream {
 	b.t.Helper()
-	return must[fleet.DownLane](b.t)(b.s.AckDown(b.t.Context(), "plant", "set", protocol.Ack{V: 1, Epoch: epoch, Seq: seq}, first))
+	return must[fleet.DownStream](b.t)(b.s.AckDown(b.t.Context(), "plant", "set", protocol.Ack{V: 1, Epoch: epoch, Seq: seq}, first))
 }
 
 func (b *downBench) exec(sql string, args ...any) {
@@ -164,9 +164,9 @@ func TestDownBounds(t *testing.T) {
 	for i := range 100 {
 		b.put(b.message("t", fmt.Sprintf("%03d%s", i, strings.Repeat("x", 400))))
 	}
-	lanes := must[[]fleet.DownLane](t)(b.s.DownLanes(t.Context(), "plant"))
+	streams := must[[]fleet.DownStream](t)(b.s.DownStreams(t.Context(), "plant"))
 	got := b.read(0)
-	l := lanes[0]
+	l := streams[0]
 	if l.Bytes > b.rule.MaxBytes || l.Dropped == 0 || l.Dropped+uint64(len(got.Events)) != 100 || got.Trimmed != l.Dropped || l.Stale {
 		t.Errorf("after 100 messages, each a fortieth of the bound: %+v, %d events, trimmed %d", l, len(got.Events), got.Trimmed)
 	}
@@ -317,7 +317,7 @@ func TestDownResyncOfWhatIsOld(t *testing.T) {
 	}
 }
 
-func TestDownRuleGone(t *testing.T) {
+func TestDownRuleRemoved(t *testing.T) {
 	t.Parallel()
 	b := newDownBench(t)
 	b.put(b.message("a", "1"), retained(b.message("x", "1")))

@@ -38,24 +38,24 @@ func (s *Store) Messages(ctx context.Context, f fleet.MessageFilter) (fleet.Mess
 
 // LastMessages returns the place of the newest message of each rule of a site that
 // stores them.
-func (s *Store) LastMessages(ctx context.Context, site protocol.SiteID) (fleet.Places, error) {
+func (s *Store) LastMessages(ctx context.Context, site protocol.SiteID) (fleet.Positions, error) {
 	heads, err := readHeads(ctx, s.db, site, "")
 	return heads, pgdb.Classify("read messages", err)
 }
 
 type ruleHead struct {
 	rule string
-	at   fleet.Place
+	at   fleet.Position
 }
 
-func readHeads(ctx context.Context, db pgdb.Querier, site protocol.SiteID, rule string) (fleet.Places, error) {
-	list, err := pgdb.Rows(ctx, db, func(row pgx.CollectableRow) (h ruleHead, err error) {
+func readHeads(ctx context.Context, pool pgdb.Querier, site protocol.SiteID, rule string) (fleet.Positions, error) {
+	list, err := pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (h ruleHead, err error) {
 		err = row.Scan(&h.rule, &h.at.Era, &h.at.Seq)
 		return h, err
 	}, `select substr(lane, length($3) + 1), era, seq from lanes
 		where site = $1 and starts_with(lane, $3) and keep_millis is not null and ($2 = '' or lane = $3 || $2)`,
 		site, rule, protocol.DataStream(""))
-	heads := fleet.Places{}
+	heads := fleet.Positions{}
 	for _, h := range list {
 		heads[h.rule] = h.at
 	}
@@ -63,7 +63,7 @@ func readHeads(ctx context.Context, db pgdb.Querier, site protocol.SiteID, rule 
 }
 
 // readPage reads what is after f.After and not after heads.
-func readPage(ctx context.Context, tx pgx.Tx, f fleet.MessageFilter, heads fleet.Places) (page fleet.MessagePage, err error) {
+func readPage(ctx context.Context, tx pgx.Tx, f fleet.MessageFilter, heads fleet.Positions) (page fleet.MessagePage, err error) {
 	limit := fleet.Size(f.Limit)
 	list, err := pgdb.Rows(ctx, tx, scanMessage(f.Site), messagesSQL(f.Newest), messageArgs(f, heads, limit)...)
 	if err != nil {
@@ -72,7 +72,7 @@ func readPage(ctx context.Context, tx pgx.Tx, f fleet.MessageFilter, heads fleet
 	if f.Newest {
 		slices.Reverse(list)
 	}
-	page.Messages, page.Read = list, fleet.Places{}
+	page.Messages, page.Read = list, fleet.Positions{}
 	maps.Copy(page.Read, f.After)
 	bytes := 0
 	for _, m := range list {
@@ -82,7 +82,7 @@ func readPage(ctx context.Context, tx pgx.Tx, f fleet.MessageFilter, heads fleet
 	page.More = len(list) == limit || bytes >= maxPageBytes
 	if page.More && !f.Newest {
 		for _, m := range list {
-			page.Read[m.Rule] = m.Place
+			page.Read[m.Rule] = m.Position
 		}
 		return page, nil
 	}
@@ -115,7 +115,7 @@ var (
 	never  = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-func messageArgs(f fleet.MessageFilter, heads fleet.Places, limit int) []any {
+func messageArgs(f fleet.MessageFilter, heads fleet.Positions, limit int) []any {
 	var names []string
 	var fromEra, toEra []int32
 	var fromSeq, toSeq []int64

@@ -72,39 +72,39 @@ func TestMessages(t *testing.T) {
 	w.write("b", says("b/1", "six"))
 
 	all := must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home"}))
-	wanted := []string{"a a/1 \x00\xff", "a a/2 two", "b b three", "a a/1/x four", "a a.1 five", "b b/1 six"}
-	if d := cmp.Diff(wanted, texts(all)); d != "" || all.More {
+	desired := []string{"a a/1 \x00\xff", "a a/2 two", "b b three", "a a/1/x four", "a a.1 five", "b b/1 six"}
+	if d := cmp.Diff(desired, texts(all)); d != "" || all.More {
 		t.Errorf("more %t; %s", all.More, d)
 	}
 	first := all.Messages[0]
 	whole.V = 1
-	if d := cmp.Diff(whole, first.Message); d != "" || first.Site != "home" || first.Place != (fleet.Place{Seq: 1}) ||
+	if d := cmp.Diff(whole, first.Message); d != "" || first.Site != "home" || first.Position != (fleet.Position{Seq: 1}) ||
 		first.SiteTime.UnixMilli() != 1_700_000_000_000 || time.Since(first.Received) > time.Minute {
 		t.Errorf("%+v\n%s", first, d)
 	}
-	if d := cmp.Diff(fleet.Places{"a": {Seq: 4}, "b": {Seq: 2}}, all.Read); d != "" {
+	if d := cmp.Diff(fleet.Positions{"a": {Seq: 4}, "b": {Seq: 2}}, all.Read); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(all.Read, must[fleet.Places](t)(s.LastMessages(ctx, "home"))); d != "" {
+	if d := cmp.Diff(all.Read, must[fleet.Positions](t)(s.LastMessages(ctx, "home"))); d != "" {
 		t.Error(d)
 	}
 	for name, tt := range map[string]struct {
 		filter fleet.MessageFilter
 		want   []string
 	}{
-		"rule":               {fleet.MessageFilter{Rule: "b"}, []string{wanted[2], wanted[5]}},
+		"rule":               {fleet.MessageFilter{Rule: "b"}, []string{desired[2], desired[5]}},
 		"unknown rule":       {fleet.MessageFilter{Rule: "x"}, nil},
-		"everything":         {fleet.MessageFilter{Topic: "#"}, wanted},
-		"one":                {fleet.MessageFilter{Topic: "a/1"}, wanted[:1]},
-		"and below":          {fleet.MessageFilter{Topic: "a/1/#"}, []string{wanted[0], wanted[3]}},
-		"one level":          {fleet.MessageFilter{Topic: "+/1"}, []string{wanted[0], wanted[5]}},
-		"a level in between": {fleet.MessageFilter{Topic: "a/+/x"}, wanted[3:4]},
-		"no pattern":         {fleet.MessageFilter{Topic: "a.1"}, wanted[4:5]},
-		"newest":             {fleet.MessageFilter{Newest: true, Limit: 2}, wanted[4:]},
-		"newest of a topic":  {fleet.MessageFilter{Newest: true, Limit: 1, Topic: "a/#"}, wanted[3:4]},
-		"since":              {fleet.MessageFilter{Since: middle}, wanted[3:]},
-		"until":              {fleet.MessageFilter{Until: middle}, wanted[:3]},
-		"after":              {fleet.MessageFilter{After: fleet.Places{"a": {Seq: 3}, "b": {Seq: 2}}}, wanted[4:5]},
+		"everything":         {fleet.MessageFilter{Topic: "#"}, desired},
+		"one":                {fleet.MessageFilter{Topic: "a/1"}, desired[:1]},
+		"and below":          {fleet.MessageFilter{Topic: "a/1/#"}, []string{desired[0], desired[3]}},
+		"one level":          {fleet.MessageFilter{Topic: "+/1"}, []string{desired[0], desired[5]}},
+		"a level in between": {fleet.MessageFilter{Topic: "a/+/x"}, desired[3:4]},
+		"no pattern":         {fleet.MessageFilter{Topic: "a.1"}, desired[4:5]},
+		"newest":             {fleet.MessageFilter{Newest: true, Limit: 2}, desired[4:]},
+		"newest of a topic":  {fleet.MessageFilter{Newest: true, Limit: 1, Topic: "a/#"}, desired[3:4]},
+		"since":              {fleet.MessageFilter{Since: middle}, desired[3:]},
+		"until":              {fleet.MessageFilter{Until: middle}, desired[:3]},
+		"after":              {fleet.MessageFilter{After: fleet.Positions{"a": {Seq: 3}, "b": {Seq: 2}}}, desired[4:5]},
 		"other site":         {fleet.MessageFilter{Site: "away"}, nil},
 	} {
 		if tt.filter.Site == "" {
@@ -133,13 +133,13 @@ func TestMessagesByPages(t *testing.T) {
 		w.write(rule, messages...)
 	}
 	got := map[string][]string{}
-	var at fleet.Places
+	var at fleet.Positions
 	read := func() (more bool) {
 		page := must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home", After: at, Limit: 3}))
 		for _, m := range page.Messages {
 			got[m.Rule] = append(got[m.Rule], string(m.Message.Payload))
 		}
-		at = must[fleet.Places](t)(fleet.ParsePlaces(page.Read.String()))
+		at = must[fleet.Positions](t)(fleet.ParsePositions(page.Read.String()))
 		return page.More
 	}
 	add("a", 5)
@@ -167,10 +167,10 @@ func TestMessagesByPages(t *testing.T) {
 		w.write("a", large, large, large)
 	}
 	w.write("a", says("a", "end"))
-	for _, wanted := range []int{10, 3} {
+	for _, desired := range []int{10, 3} {
 		page := must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home", After: at}))
-		if at = page.Read; len(page.Messages) != wanted {
-			t.Errorf("a page of %d messages, want %d", len(page.Messages), wanted)
+		if at = page.Read; len(page.Messages) != desired {
+			t.Errorf("a page of %d messages, want %d", len(page.Messages), desired)
 		}
 	}
 }
@@ -191,11 +191,11 @@ func TestReaders(t *testing.T) {
 		t.Error(d)
 	}
 	for _, seq := range []uint64{1, 2} {
-		if err := s.SaveRead(ctx, "r", "home", fleet.Places{"a": {Seq: seq}}); err != nil {
+		if err := s.SaveRead(ctx, "r", "home", fleet.Positions{"a": {Seq: seq}}); err != nil {
 			t.Fatal(err)
 		}
 		if seq == 1 {
-			want[0].After = fleet.Places{"a": {Seq: 1}}
+			want[0].After = fleet.Positions{"a": {Seq: 1}}
 			if d := cmp.Diff(want, rules()); d != "" {
 				t.Error(d)
 			}
@@ -205,7 +205,7 @@ func TestReaders(t *testing.T) {
 		t.Errorf("all is read, got %+v", got)
 	}
 	// The queue is behind the reader: it was forgotten, and began anew.
-	if err := s.SaveRead(ctx, "r", "home", fleet.Places{"a": {Era: 1, Seq: 1}}); err != nil {
+	if err := s.SaveRead(ctx, "r", "home", fleet.Positions{"a": {Era: 1, Seq: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := rules(); len(got) != 1 || got[0].After != nil {

@@ -15,73 +15,73 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-func wantLanes(t *testing.T, s *record, what string, want ...fleet.Lane) {
+func wantStreams(t *testing.T, s *record, what string, want ...fleet.Stream) {
 	t.Helper()
-	got := must[[]fleet.Lane](t)(s.Lanes(t.Context(), "home"))
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Lane{}, "Told")); diff != "" {
+	got := must[[]fleet.Stream](t)(s.Streams(t.Context(), "home"))
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Stream{}, "Told")); diff != "" {
 		t.Errorf("%s: %s", what, diff)
 	}
 }
 
-// TestWhatAQueueTells follows what a site says of its queues, with events and with
+// TestStreamReport follows what a site says of its queues, with events and with
 // probes, late ones among them.
-func TestWhatAQueueTells(t *testing.T) {
+func TestStreamReport(t *testing.T) {
 	t.Parallel()
-	s, lanes := newLane(t, "temps")
-	l, ctx := lanes[0], t.Context()
-	wantLanes(t, s, "a site that never told", fleet.Lane{})
-	if got := must[[]fleet.Lane](t)(s.Lanes(ctx, "nowhere")); len(got) != 0 {
+	s, streams := newStreamHelper(t, "temps")
+	l, ctx := streams[0], t.Context()
+	wantStreams(t, s, "a site that never told", fleet.Stream{})
+	if got := must[[]fleet.Stream](t)(s.Streams(ctx, "nowhere")); len(got) != 0 {
 		t.Errorf("a site that does not exist has %v", got)
 	}
-	told := protocol.Backlog{Last: 9, Bytes: 900, OldestMillis: 1500, Dropped: 2, Expired: 3, RTTMicros: 40_000, BytesPerSecond: 5000}
-	seen := fleet.Lane{
+	reported := protocol.Backlog{Last: 9, Bytes: 900, OldestMillis: 1500, Dropped: 2, Expired: 3, RTTMicros: 40_000, BytesPerSecond: 5000}
+	seen := fleet.Stream{
 		Name: "data/temps", Epoch: "a", Last: 9, Bytes: 900, OldestAge: 1500 * time.Millisecond, Dropped: 2, Expired: 3,
 		RTT: 40 * time.Millisecond, BytesPerSecond: 5000,
 	}
 	probe := l.batch(1, nil)
-	probe.Backlog = told
+	probe.Backlog = reported
 	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Stream != "data/temps" {
 		t.Errorf("ack of a probe %+v", ack)
 	}
-	wantLanes(t, s, "probe of a new lane", fleet.Lane{}, seen)
+	wantStreams(t, s, "probe of a new lane", fleet.Stream{}, seen)
 
 	events := msgs("x=1", "x=2")
 	b := l.batch(1, events)
-	b.Backlog = told
+	b.Backlog = reported
 	b.Backlog.Last = 10
 	must[protocol.Ack](t)(l.commit(ctx, b, events))
 	seen.Committed, seen.Last = 2, 10
-	wantLanes(t, s, "batch", fleet.Lane{}, seen)
+	wantStreams(t, s, "batch", fleet.Stream{}, seen)
 	if seen.Queued() != 8 {
 		t.Errorf("%d are queued", seen.Queued())
 	}
 	late := b
 	late.Backlog.Last = 4
 	must[protocol.Ack](t)(l.commit(ctx, late, events))
-	wantLanes(t, s, "a batch that came again says nothing", fleet.Lane{}, seen)
+	wantStreams(t, s, "a batch that came again says nothing", fleet.Stream{}, seen)
 
-	before := must[[]fleet.Lane](t)(s.Lanes(ctx, "home"))[1].Told
+	before := must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported
 	probe.Backlog.Last = 10
 	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "a" || ack.Seq != 2 {
 		t.Errorf("ack of a probe %+v", ack)
 	}
-	if after := must[[]fleet.Lane](t)(s.Lanes(ctx, "home"))[1].Told; !after.After(before) {
+	if after := must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported; !after.After(before) {
 		t.Errorf("told at %v, and after a probe at %v", before, after)
 	}
 	// Of a new epoch nothing is committed yet, whatever was of the old one.
 	probe.Epoch, probe.Backlog = "b", protocol.Backlog{Last: 5}
 	must[protocol.Ack](t)(l.commit(ctx, probe, nil))
-	wantLanes(t, s, "probe of a new epoch", fleet.Lane{}, fleet.Lane{Name: "data/temps", Epoch: "b", Last: 5})
+	wantStreams(t, s, "probe of a new epoch", fleet.Stream{}, fleet.Stream{Name: "data/temps", Epoch: "b", Last: 5})
 	l.epoch = "b"
 	b = l.batch(1, events)
 	b.Backlog.Last = 5
 	must[protocol.Ack](t)(l.commit(ctx, b, events))
 	probe.Epoch, probe.Backlog.Last = "a", 99
 	must[protocol.Ack](t)(l.commit(ctx, probe, nil))
-	wantLanes(t, s, "a late probe of the old epoch", fleet.Lane{}, fleet.Lane{Name: "data/temps", Epoch: "b", Committed: 2, Last: 5})
+	wantStreams(t, s, "a late probe of the old epoch", fleet.Stream{}, fleet.Stream{Name: "data/temps", Epoch: "b", Committed: 2, Last: 5})
 }
 
-func TestWhatTheQueueOfEventsTells(t *testing.T) {
+func TestEventStreamReport(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()
 	event := protocol.Event{Kind: protocol.NodeOnlineEvent, Node: "n", Body: protocol.Marshal(protocol.Presence{V: 1, Online: true})}
@@ -92,22 +92,22 @@ func TestWhatTheQueueOfEventsTells(t *testing.T) {
 		}, events))
 	}
 	send("a", 1, 7)
-	wantLanes(t, s, "probe", fleet.Lane{Epoch: "a", Last: 7})
+	wantStreams(t, s, "probe", fleet.Stream{Epoch: "a", Last: 7})
 	send("a", 1, 8, event, event)
-	wantLanes(t, s, "batch", fleet.Lane{Epoch: "a", Committed: 2, Last: 8})
+	wantStreams(t, s, "batch", fleet.Stream{Epoch: "a", Committed: 2, Last: 8})
 	if ack := send("a", 3, 9); ack.Epoch != "a" || ack.Seq != 2 {
 		t.Errorf("ack of a probe %+v", ack)
 	}
-	wantLanes(t, s, "probe again", fleet.Lane{Epoch: "a", Committed: 2, Last: 9})
+	wantStreams(t, s, "probe again", fleet.Stream{Epoch: "a", Committed: 2, Last: 9})
 	send("b", 1, 1, event)
 	send("a", 1, 50)
-	wantLanes(t, s, "late probe of an epoch that was left", fleet.Lane{Epoch: "b", Committed: 1, Last: 1})
+	wantStreams(t, s, "late probe of an epoch that was left", fleet.Stream{Epoch: "b", Committed: 1, Last: 1})
 }
 
-func TestLanesAreBounded(t *testing.T) {
+func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
-	s, lanes := newLane(t, "temps")
-	l := lanes[0]
+	s, streams := newStreamHelper(t, "temps")
+	l := streams[0]
 	for i := range 128 {
 		l.rule = fmt.Sprintf("r%d", i)
 		if _, err := l.commit(t.Context(), l.batch(1, nil), nil); err != nil {
@@ -131,7 +131,7 @@ func TestLanesAreBounded(t *testing.T) {
 	}
 	// Those that no rule names are forgotten with time, and make room.
 	exec(t, l.db, `update lanes set told_at = now() - interval '31 days'`)
-	if err := s.SaveRead(t.Context(), "r", "home", fleet.Places{"r5": {Seq: 1}, "other": {Seq: 1}}); err != nil {
+	if err := s.SaveRead(t.Context(), "r", "home", fleet.Positions{"r5": {Seq: 1}, "other": {Seq: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	keep(t, s)
@@ -169,27 +169,27 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func exec(t *testing.T, db *pgx.Conn, sql string, args ...any) {
+func exec(t *testing.T, pool *pgx.Conn, sql string, args ...any) {
 	t.Helper()
-	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func scalar[T any](t *testing.T, db *pgx.Conn, sql string, args ...any) (v T) {
+func scalar[T any](t *testing.T, pool *pgx.Conn, sql string, args ...any) (v T) {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
+	if err := pool.QueryRow(t.Context(), sql, args...).Scan(&v); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return v
 }
 
-// TestMessagesAreKeptAsTheirRulesSay stores messages of three rules over some
+// TestMessagesAreStoredAsTheirRulesSay stores messages of three rules over some
 // days, by putting back the days of what was stored.
-func TestMessagesAreKeptAsTheirRulesSay(t *testing.T) {
+func TestMessagesAreStoredAsTheirRulesSay(t *testing.T) {
 	t.Parallel()
-	s, lanes := newLane(t, "day", "week", "ever")
-	db := lanes[0].db
+	s, streams := newStreamHelper(t, "day", "week", "ever")
+	pool := streams[0].db
 	rules := func(day, week time.Duration) (d fleet.SiteData) {
 		for name, keep := range map[string]time.Duration{"day": day, "week": week, "ever": 0} {
 			d.Rules = append(d.Rules, fleet.DataRule{DataRule: protocol.DataRule{Name: name, Topics: []string{"#"}}, Store: true, Keep: keep})
@@ -197,16 +197,16 @@ func TestMessagesAreKeptAsTheirRulesSay(t *testing.T) {
 		return d
 	}
 	setRules(t, s, rules(24*time.Hour, 7*24*time.Hour))
-	for _, l := range lanes {
+	for _, l := range streams {
 		l.send(1, msg("x=now"))
 	}
 	past := func(days int, rules ...string) {
 		day := time.Now().UTC().AddDate(0, 0, -days).Truncate(24 * time.Hour)
 		name := "data_messages_" + day.Format("20060102")
-		exec(t, db, fmt.Sprintf(`create table if not exists %s partition of data_messages for values from ('%s') to ('%s')`,
+		exec(t, pool, fmt.Sprintf(`create table if not exists %s partition of data_messages for values from ('%s') to ('%s')`,
 			name, day.Format(time.RFC3339), day.AddDate(0, 0, 1).Format(time.RFC3339)))
 		for _, rule := range rules {
-			exec(t, db, `insert into data_messages select $1, site_time, -$2::bigint, era, qos, retain, site, rule, topic, convert_to($3, 'UTF8'), content_type,
+			exec(t, pool, `insert into data_messages select $1, site_time, -$2::bigint, era, qos, retain, site, rule, topic, convert_to($3, 'UTF8'), content_type,
 				response_topic, correlation, properties from data_messages where rule = $4 and seq = 1`, day.Add(12*time.Hour), days, fmt.Sprint(days), rule)
 		}
 	}
@@ -214,34 +214,34 @@ func TestMessagesAreKeptAsTheirRulesSay(t *testing.T) {
 	past(4, "day", "week", "ever")
 	past(5, "day")
 	past(9, "day", "week")
-	exec(t, db, `create table data_messages_mine partition of data_messages for values from ('2001-01-01') to ('2001-02-01')`)
+	exec(t, pool, `create table data_messages_mine partition of data_messages for values from ('2001-01-01') to ('2001-02-01')`)
 	keep(t, s)
-	until(t, "old messages go", func() bool { return lanes[0].stored() == "x=now" && lanes[1].stored() == "x=4 x=3 x=now" })
-	lanes[2].want("kept for ever", lanes[2].stored(), "x=4 x=now")
+	until(t, "old messages go", func() bool { return streams[0].stored() == "x=now" && streams[1].stored() == "x=4 x=3 x=now" })
+	streams[2].want("kept for ever", streams[2].stored(), "x=4 x=now")
 	days := func() string {
-		return scalar[string](t, db, `select string_agg((to_date(right(relname, 8), 'YYYYMMDD') - (now() at time zone 'UTC')::date)::text, ' ' order by relname)
+		return scalar[string](t, pool, `select string_agg((to_date(right(relname, 8), 'YYYYMMDD') - (now() at time zone 'UTC')::date)::text, ' ' order by relname)
 			from pg_inherits join pg_class on oid = inhrelid where inhparent = 'data_messages'::regclass and relname ~ '[0-9]$' and relkind = 'r'`)
 	}
 	until(t, "whole days are dropped, and others made ahead", func() bool { return days() == "-4 -3 -1 0 1 2 3 4 5 6 7" })
-	if scalar[int](t, db, `select count(*) from pg_class where relname = 'data_messages_mine' and relnamespace = current_schema()::regnamespace`) != 1 {
+	if scalar[int](t, pool, `select count(*) from pg_class where relname = 'data_messages_mine' and relnamespace = current_schema()::regnamespace`) != 1 {
 		t.Error("a partition that a user attached was dropped")
 	}
 	// A Keep that changed holds for what is stored already, and a rule that is gone
 	// leaves its messages as long as it said.
 	setRules(t, s, fleet.SiteData{Rules: rules(time.Hour, 3*24*time.Hour+12*time.Hour+time.Minute).Rules})
-	exec(t, db, `delete from data_rules where name = 'day'`)
+	exec(t, pool, `delete from data_rules where name = 'day'`)
 	keep(t, s)
-	until(t, "the new Keep holds", func() bool { return lanes[1].stored() != "x=4 x=3 x=now" })
-	lanes[0].want("of a rule that is gone", lanes[0].stored(), "x=now")
-	lanes[2].want("kept for ever", lanes[2].stored(), "x=4 x=now")
+	until(t, "the new Keep holds", func() bool { return streams[1].stored() != "x=4 x=3 x=now" })
+	streams[0].want("of a rule that is gone", streams[0].stored(), "x=now")
+	streams[2].want("kept for ever", streams[2].stored(), "x=4 x=now")
 }
 
 // TestStoringMakesItsDay checks that messages are stored though nobody made
 // partitions ahead, by several at once, and though they were dropped.
 func TestStoringMakesItsDay(t *testing.T) {
 	t.Parallel()
-	_, lanes := newLane(t, "temps")
-	l := lanes[0]
+	_, streams := newStreamHelper(t, "temps")
+	l := streams[0]
 	l.send(1, msg("x=1"))
 	for _, name := range must[[]string](t)(pgx.CollectRows(must[pgx.Rows](t)(l.db.Query(t.Context(),
 		`select relname::text from pg_inherits join pg_class on oid = inhrelid where inhparent = 'data_messages'::regclass and relkind = 'r'`)),
@@ -259,12 +259,12 @@ func TestAWaitForADropHoldsUpNobody(t *testing.T) {
 	url := pgtest.New(t)
 	s := openURL(t, url)
 	setRules(t, s, fleet.SiteData{Rules: []fleet.DataRule{{DataRule: protocol.DataRule{Name: "temps", Topics: []string{"#"}}, Store: true, Keep: time.Hour}}})
-	db := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
-	t.Cleanup(func() { _ = db.Close(context.Background()) })
-	l := &lane{t: t, s: s, db: db, rule: "temps", epoch: "a"}
+	pool := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
+	t.Cleanup(func() { _ = pool.Close(context.Background()) })
+	l := &streamHelper{t: t, s: s, db: pool, rule: "temps", epoch: "a"}
 	l.send(1, msg("x=1"))
-	exec(t, db, `create table data_messages_20200101 partition of data_messages for values from ('2020-01-01') to ('2020-01-02')`)
-	reader := must[pgx.Tx](t)(db.Begin(t.Context()))
+	exec(t, pool, `create table data_messages_20200101 partition of data_messages for values from ('2020-01-01') to ('2020-01-02')`)
+	reader := must[pgx.Tx](t)(pool.Begin(t.Context()))
 	if _, err := reader.Exec(t.Context(), `select count(*) from data_messages`); err != nil {
 		t.Fatal(err)
 	}
@@ -279,6 +279,6 @@ func TestAWaitForADropHoldsUpNobody(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		s.KeepData(ctx)
-		return scalar[bool](t, db, `select to_regclass('data_messages_20200101') is null`)
+		return scalar[bool](t, pool, `select to_regclass('data_messages_20200101') is null`)
 	})
 }

@@ -19,7 +19,7 @@ func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricR
 		var seq *int64
 		err = row.Scan(&r.Site, &r.Rule, &r.Metric, &r.Fields, &era, &seq)
 		if era != nil && seq != nil {
-			r.After = fleet.Places{r.Rule: {Era: *era, Seq: uint64(*seq)}}
+			r.After = fleet.Positions{r.Rule: {Era: *era, Seq: uint64(*seq)}}
 		}
 		return r, err
 	}, `select d.site, d.name, d.metric, d.fields,
@@ -33,7 +33,7 @@ func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricR
 
 // SaveRead records how far a reader of stored messages has come at a site. Rules
 // that are not in at stay as they are.
-func (s *Store) SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Places) error {
+func (s *Store) SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Positions) error {
 	return s.db.Tx(ctx, "record what was read", func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		for rule, p := range at {

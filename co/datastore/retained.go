@@ -21,11 +21,11 @@ type retainedSet struct {
 	pending map[string]fleet.Delivery
 	// known is what is retained of the topics that the batch may only repeat, with
 	// the changes of the batch so far; nil where it repeats none.
-	known map[string]kept
+	known map[string]retainedMessage
 }
 
-// kept is what tells one message of a topic from another.
-type kept struct {
+// retainedMessage is what tells one message of a topic from another.
+type retainedMessage struct {
 	payload []byte
 	time    time.Time
 }
@@ -46,10 +46,10 @@ func loadRetained(ctx context.Context, tx pgx.Tx, c *dataCommit) (*retainedSet, 
 	if len(topics) == 0 {
 		return set, nil
 	}
-	set.known = make(map[string]kept, len(topics))
+	set.known = make(map[string]retainedMessage, len(topics))
 	type found struct {
 		topic string
-		kept
+		retainedMessage
 	}
 	list, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (f found, err error) {
 		var at *time.Time
@@ -60,7 +60,7 @@ func loadRetained(ctx context.Context, tx pgx.Tx, c *dataCommit) (*retainedSet, 
 		return f, err
 	}, `select topic, payload, site_time from data_retained where site = $1 and topic = any($2)`, c.site, topics)
 	for _, f := range list {
-		set.known[f.topic] = f.kept
+		set.known[f.topic] = f.retainedMessage
 	}
 	return set, err
 }
@@ -83,7 +83,7 @@ func (s *retainedSet) set(d fleet.Delivery) {
 	if len(d.Message.Payload) == 0 {
 		delete(s.known, d.Message.Topic)
 	} else {
-		s.known[d.Message.Topic] = kept{d.Message.Payload, d.Time}
+		s.known[d.Message.Topic] = retainedMessage{d.Message.Payload, d.Time}
 	}
 }
 
@@ -126,8 +126,8 @@ func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 		if !d.Time.IsZero() {
 			siteTime = &d.Time
 		}
-		if d.Left > 0 {
-			if at := c.row.now.Add(d.Left); at.Year() < 10000 {
+		if d.ExpiresIn > 0 {
+			if at := c.row.now.Add(d.ExpiresIn); at.Year() < 10000 {
 				until = &at
 			}
 		}
@@ -209,12 +209,12 @@ func scanRetained(row pgx.CollectableRow) (d fleet.Delivery, err error) {
 	var left *float64
 	m := &d.Message
 	m.V, m.Retain = protocol.Version, true
-	err = row.Scan(&m.Topic, &d.Lane, &d.Seq, &at, &left, &m.QoS, &m.Payload, &m.ContentType, &m.ResponseTopic, &m.CorrelationData, &m.Properties)
+	err = row.Scan(&m.Topic, &d.Stream, &d.Seq, &at, &left, &m.QoS, &m.Payload, &m.ContentType, &m.ResponseTopic, &m.CorrelationData, &m.Properties)
 	if at != nil {
 		d.Time = *at
 	}
 	if left != nil {
-		d.Left = time.Duration(max(*left, 0.001) * float64(time.Second))
+		d.ExpiresIn = time.Duration(max(*left, 0.001) * float64(time.Second))
 	}
 	return d, err
 }

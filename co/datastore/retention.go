@@ -53,7 +53,7 @@ func (d *days) has(t time.Time) bool { return dayOf(t) <= d.through.Load() }
 // goes on until ctx ends. Any number of programs may run it on one database.
 func (s *Store) KeepData(ctx context.Context) {
 	for {
-		for _, step := range [...]func(context.Context) error{s.makePartitions, s.expireMessages, s.expireRetained, s.forgetLanes} {
+		for _, step := range [...]func(context.Context) error{s.makePartitions, s.expireMessages, s.expireRetained, s.forgetStreams} {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
 				s.db.Log.WarnContext(ctx, "machine data not tidied up, trying again", "err", err, "wait", keepEvery)
 			}
@@ -131,8 +131,8 @@ func (s *Store) makePartitions(ctx context.Context) error {
 	return err
 }
 
-// A keeper is a rule whose messages are stored, now or once.
-type keeper struct {
+// A retention is a rule whose messages are stored, now or once.
+type retention struct {
 	site, rule string
 	cutoff     time.Time // messages before it are not kept; zero: all are
 }
@@ -145,12 +145,12 @@ func (s *Store) expireMessages(ctx context.Context) error {
 		return pgdb.Classify("read how long data is kept", err)
 	}
 	var list []partition
-	var keepers []keeper
+	var keepers []retention
 	err := s.db.Tx(ctx, "read how long data is kept", func(tx pgx.Tx) (err error) {
 		if list, err = partitions(ctx, tx); err != nil {
 			return err
 		}
-		keepers, err = pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (k keeper, err error) {
+		keepers, err = pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (k retention, err error) {
 			var cutoff *time.Time
 			if err = row.Scan(&k.site, &k.rule, &cutoff); cutoff != nil {
 				k.cutoff = *cutoff
@@ -170,8 +170,8 @@ func (s *Store) expireMessages(ctx context.Context) error {
 }
 
 // expirePartition deletes from one day what is not kept.
-func (s *Store) expirePartition(ctx context.Context, p partition, keepers []keeper) error {
-	var some []keeper // part of the day is kept, or all of it
+func (s *Store) expirePartition(ctx context.Context, p partition, keepers []retention) error {
+	var some []retention // part of the day is kept, or all of it
 	for _, k := range keepers {
 		if k.cutoff.Before(p.until()) {
 			some = append(some, k)
@@ -205,7 +205,7 @@ func (s *Store) expirePartition(ctx context.Context, p partition, keepers []keep
 }
 
 // stored reports whether the partition holds messages of one of the rules.
-func stored(ctx context.Context, tx pgx.Tx, p partition, of []keeper) (held bool, err error) {
+func stored(ctx context.Context, tx pgx.Tx, p partition, of []retention) (held bool, err error) {
 	sites, rules := make([]string, len(of)), make([]string, len(of))
 	for i, k := range of {
 		sites[i], rules[i] = k.site, k.rule
@@ -220,10 +220,10 @@ func (s *Store) expireRetained(ctx context.Context) error {
 	return pgdb.Classify("delete expired retained data", err)
 }
 
-// forgetLanes forgets queues that belong to no rule any more, so that a site's
+// forgetStreams forgets queues that belong to no rule any more, so that a site's
 // lanes are bounded though its rules get new names. One that comes back begins
 // anew, as a site that the CO does not know, and so do those who read it.
-func (s *Store) forgetLanes(ctx context.Context) error {
+func (s *Store) forgetStreams(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, `with gone as (delete from lanes l where lane <> '' and told_at < now() - $1 * interval '1 s'
 		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.lane)
 		and not exists (select from data_retained t where t.site = l.site and t.lane = l.lane)

@@ -49,7 +49,7 @@ type Store interface {
 	// deployment that came, changed, went, or has a new Problem, and for rules of
 	// machine data alike. It returns the message for the site, with the specs in it,
 	// and whether that differs from the last one.
-	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error)
+	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error)
 	// SaveBody makes an encoded SiteDesired what a site finds under its digest.
 	SaveBody(ctx context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error
 }
@@ -109,7 +109,7 @@ type Loop struct {
 
 // A siteState is what this process knows of a site.
 type siteState struct {
-	wanted    []fleet.Desired // as recorded, sorted by name
+	desired   []fleet.Desired // as recorded, sorted by name
 	data      fleet.SiteData  // as recorded
 	message   protocol.SiteDesired
 	published bool      // in this session
@@ -207,7 +207,7 @@ func (l *Loop) session(ctx context.Context) {
 		case <-again:
 		}
 		again = nil
-		switch outcome := l.pass(ctx); {
+		switch outcome := l.reconcile(ctx); {
 		case ctx.Err() != nil:
 			return
 		case outcome.away != nil:
@@ -234,8 +234,8 @@ func (o *outcome) add(err error) {
 	}
 }
 
-// pass brings the record and the sites up to the repo.
-func (l *Loop) pass(ctx context.Context) outcome {
+// reconcile brings the record and the sites up to the repo.
+func (l *Loop) reconcile(ctx context.Context) outcome {
 	var out outcome
 	l.mu.Lock()
 	republish := l.republish

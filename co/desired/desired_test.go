@@ -132,7 +132,7 @@ func TestBadFileKeepsItsLastGoodEntry(t *testing.T) {
 	if m := w.next("berlin"); m.Deployments[0].Digest == good.Deployments[0].Digest {
 		t.Error("the corrected file was not compiled")
 	}
-	if p := w.store.sites["berlin"].wanted[0].Problem; p != "" {
+	if p := w.store.sites["berlin"].desired[0].Problem; p != "" {
 		t.Errorf("problem of the corrected file: %q", p)
 	}
 }
@@ -332,7 +332,7 @@ func TestLargeStateGoesByDigest(t *testing.T) {
 	if whole.Generation != m.Generation || whole.Epoch != m.Epoch || len(whole.Deployments) != 2 || whole.Deployments[0].Spec != nil || whole.Deployments[0].Size < 70_000 {
 		t.Errorf("the stored state: %+v", whole)
 	}
-	if got := r.wanted[0].Entry; len(got.Spec) != int(whole.Deployments[0].Size) {
+	if got := r.desired[0].Entry; len(got.Spec) != int(whole.Deployments[0].Size) {
 		t.Errorf("the record has %d bytes of the spec, want all %d", len(got.Spec), whole.Deployments[0].Size)
 	}
 }

@@ -56,12 +56,12 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 		if l.sites[site] == nil {
 			l.sites[site] = &siteState{}
 		}
-		wanted, waiting := l.compileAll(ctx, site, bySite[site], out)
+		desired, waiting := l.compileAll(ctx, site, bySite[site], out)
 		if ctx.Err() != nil {
 			return
 		}
 		if !l.hold(site, waiting) {
-			out.add(l.save(ctx, site, s.Commit, wanted, l.siteData(ctx, site, siteFiles)))
+			out.add(l.save(ctx, site, s.Commit, desired, l.siteData(ctx, site, siteFiles)))
 		}
 	}
 }
@@ -185,30 +185,30 @@ func (l *Loop) have(site protocol.SiteID, name protocol.DeploymentName) (fleet.D
 	if s == nil {
 		return fleet.Desired{}, false
 	}
-	i, ok := slices.BinarySearchFunc(s.wanted, name, func(d fleet.Desired, n protocol.DeploymentName) int {
+	i, ok := slices.BinarySearchFunc(s.desired, name, func(d fleet.Desired, n protocol.DeploymentName) int {
 		return strings.Compare(string(d.Name), string(n))
 	})
 	if !ok {
 		return fleet.Desired{}, false
 	}
-	return s.wanted[i], true
+	return s.desired[i], true
 }
 
 // compileAll returns what is wanted at a site, sorted by name, and whether something
 // is missing from it because a part is away.
-func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []file, out *outcome) (wanted []fleet.Desired, waiting bool) {
-	wanted, errs := make([]fleet.Desired, len(files)), make([]error, len(files))
+func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []file, out *outcome) (desired []fleet.Desired, waiting bool) {
+	desired, errs := make([]fleet.Desired, len(files)), make([]error, len(files))
 	var group errgroup.Group
 	group.SetLimit(compilers)
 	for i, f := range files {
 		have, ok := l.have(site, f.name)
 		// The same commit is the same file; what was compiled from it stays.
 		if ok && have.Commit == f.commit && have.Problem == "" && have.Entry.Digest != "" && f.err == nil {
-			wanted[i] = have
+			desired[i] = have
 			continue
 		}
 		group.Go(func() error {
-			wanted[i], errs[i] = l.compile(ctx, f)
+			desired[i], errs[i] = l.compile(ctx, f)
 			return nil
 		})
 	}
@@ -218,27 +218,27 @@ func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []fil
 			continue
 		}
 		have, known := l.have(site, files[i].name)
-		wanted[i] = files[i].keep(have)
+		desired[i] = files[i].keep(have)
 		switch kind := protocol.KindOf(err); {
 		case kind == protocol.Unavailable, errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
 			// Nothing is wrong with the file. What is recorded stays as it is, and its
 			// older commit says that this one is still to be compiled.
 			if known {
-				wanted[i] = have
+				desired[i] = have
 			}
 			waiting = waiting || have.Entry.Digest == ""
 			out.add(fmt.Errorf("compile %s: %w", files[i].path, err))
 		default:
-			wanted[i].Problem = describe(files[i], err)
+			desired[i].Problem = describe(files[i], err)
 			// Many registries say Denied of what is not there, and a right may be given.
 			out.missing = out.missing || kind == protocol.NotFound || kind == protocol.Denied
-			if wanted[i].Problem != have.Problem {
-				l.log.WarnContext(ctx, "deployment file is invalid", "site_id", site, "deployment_id", files[i].name, "problem", wanted[i].Problem)
+			if desired[i].Problem != have.Problem {
+				l.log.WarnContext(ctx, "deployment file is invalid", "site_id", site, "deployment_id", files[i].name, "problem", desired[i].Problem)
 			}
 		}
 	}
-	slices.SortFunc(wanted, byName)
-	return wanted, waiting
+	slices.SortFunc(desired, byName)
+	return desired, waiting
 }
 
 func byName(a, b fleet.Desired) int { return strings.Compare(string(a.Name), string(b.Name)) }
@@ -294,22 +294,22 @@ func describe(f file, err error) string {
 }
 
 // save records what is wanted at a site, where that changed, and publishes it.
-func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired, data fleet.SiteData) error {
+func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) error {
 	s := l.sites[site]
-	same := slices.EqualFunc(wanted, s.wanted, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) })
+	same := slices.EqualFunc(desired, s.desired, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) })
 	if !same || !reflect.DeepEqual(data, s.data) {
-		message, changed, err := l.opts.Store.SaveDesired(ctx, site, commit, wanted, data)
+		message, changed, err := l.opts.Store.SaveDesired(ctx, site, commit, desired, data)
 		if err != nil {
 			return fmt.Errorf("record desired state of %s: %w", site, err)
 		}
-		s.wanted, s.data, s.message = wanted, data, message
+		s.desired, s.data, s.message = desired, data, message
 		if changed {
 			s.published = false
 			l.log.InfoContext(ctx, "desired state changed", "site_id", site, "generation", message.Generation, "commit", commit,
-				"deployments", len(wanted), "data_rules", len(data.Rules))
+				"deployments", len(desired), "data_rules", len(data.Rules))
 		}
 	}
-	if s.message.Generation == 0 && (len(wanted) > 0 || data.Problem != "") {
+	if s.message.Generation == 0 && (len(desired) > 0 || data.Problem != "") {
 		// Files stand there, and none of them was ever compiled into this record. After
 		// its loss the site may run them: "run nothing" is not what git says.
 		return nil

@@ -35,7 +35,7 @@ type memory struct {
 type record struct {
 	body    []byte // of SaveBody
 	digest  protocol.Digest
-	wanted  []fleet.Desired
+	desired []fleet.Desired
 	data    fleet.SiteData
 	message protocol.SiteDesired
 }
@@ -58,7 +58,7 @@ func (m *memory) Sites(_ context.Context, p fleet.Page) ([]fleet.Site, string, e
 func (m *memory) Desired(_ context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.sites[site].wanted), m.away
+	return slices.Clone(m.sites[site].desired), m.away
 }
 
 func (m *memory) SaveBody(_ context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error {
@@ -82,7 +82,7 @@ func (m *memory) LastDesired(_ context.Context, site protocol.SiteID) (protocol.
 	return m.sites[site].message, m.away
 }
 
-func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit string, wanted []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error) {
+func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.away != nil {
@@ -94,11 +94,11 @@ func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit str
 		r = m.add(site)
 	}
 	had := map[protocol.DeploymentName]string{}
-	for _, d := range r.wanted {
+	for _, d := range r.desired {
 		had[d.Name] = d.Problem
 	}
 	next := protocol.SiteDesired{V: protocol.Version, Site: site, Epoch: "e", Generation: r.message.Generation, Commit: r.message.Commit}
-	for _, d := range wanted {
+	for _, d := range desired {
 		if d.Entry.Digest != "" {
 			next.Deployments = append(next.Deployments, d.Entry)
 		}
@@ -116,7 +116,7 @@ func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit str
 	if changed {
 		next.Generation, next.Commit = next.Generation+1, commit
 	}
-	r.wanted, r.data, r.message = slices.Clone(wanted), data, next
+	r.desired, r.data, r.message = slices.Clone(desired), data, next
 	return next, changed, nil
 }
 

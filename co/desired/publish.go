@@ -41,7 +41,7 @@ func (l *Loop) loadSite(ctx context.Context, site protocol.SiteID) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := l.opts.Store.Desired(ctx, site)
+	desired, err := l.opts.Store.Desired(ctx, site)
 	if err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func (l *Loop) loadSite(ctx context.Context, site protocol.SiteID) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(wanted, byName)
-	l.sites[site] = &siteState{wanted: wanted, data: data, message: message}
+	slices.SortFunc(desired, byName)
+	l.sites[site] = &siteState{desired: desired, data: data, message: message}
 	return nil
 }
 

@@ -21,13 +21,13 @@ type Store interface {
 	// BeginDown prepares the lanes of a site for a new connection; rules that are not
 	// among keep are gone. sender, this replica, is then the one that sends.
 	BeginDown(ctx context.Context, site protocol.SiteID, sender string, keep []string) error
-	// DownLanes returns the lanes that ever had a message.
-	DownLanes(ctx context.Context, site protocol.SiteID) ([]fleet.DownLane, error)
+	// DownStreams returns the lanes that ever had a message.
+	DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.DownStream, error)
 	// DownBatch reads what follows a sequence.
 	DownBatch(ctx context.Context, r fleet.DownRead) (fleet.DownBatch, error)
 	// AckDown takes a site's Ack, first of its connection or not, and returns where
 	// the lane stands then.
-	AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownLane, error)
+	AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownStream, error)
 }
 
 // Options are what a Downlink works with. Store, Rules and Publish are required.
@@ -108,13 +108,13 @@ func (d *Downlink) Close() {
 	d.wg.Wait()
 }
 
-// Take takes a message that a client of the CO's broker published for a site: the
+// Accept takes a message that a client of the CO's broker published for a site: the
 // Topic of m is what follows colony/v1/{site}/in/, ExpiryMillis its own expiry. When
 // it returns nil the message is durable, or is one of QoS 0 for a site that is not
 // connected. The error is of kind NotFound where no rule of the site takes the
 // topic, Invalid where the message can never be queued, and Unavailable where
 // PostgreSQL is away.
-func (d *Downlink) Take(ctx context.Context, site protocol.SiteID, m protocol.DataMessage) error {
+func (d *Downlink) Accept(ctx context.Context, site protocol.SiteID, m protocol.DataMessage) error {
 	rule, local, err := d.match(ctx, site, m.Topic)
 	if err != nil {
 		return err

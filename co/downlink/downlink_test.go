@@ -217,9 +217,9 @@ func (b *bench) eventually(what string, holds func() bool) {
 	}
 }
 
-func (b *bench) take(topic, payload string) {
+func (b *bench) accept(topic, payload string) {
 	b.t.Helper()
-	if err := b.d.Take(b.t.Context(), "plant", protocol.DataMessage{Topic: topic, Payload: []byte(payload), QoS: 1}); err != nil {
+	if err := b.d.Accept(b.t.Context(), "plant", protocol.DataMessage{Topic: topic, Payload: []byte(payload), QoS: 1}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -232,21 +232,21 @@ func TestDelivers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, down("set", "set/#"))
 	b.d.Online("plant", "one")
-	b.take("set/a", "1")
-	b.take("set/b", "2")
+	b.accept("set/a", "1")
+	b.accept("set/b", "2")
 	b.eventually("both", func() bool { return len(b.got) == 2 })
 	if diff := cmp.Diff([]string{"plc/set/a=1", "plc/set/b=2"}, b.got); diff != "" {
 		t.Error(diff)
 	}
 	b.eventually("the queue is empty", func() bool {
-		lanes, err := b.st.DownLanes(t.Context(), "plant")
-		return err == nil && lanes[0].Queued() == 0 && lanes[0].Bytes == 0
+		streams, err := b.st.DownStreams(t.Context(), "plant")
+		return err == nil && streams[0].Queued() == 0 && streams[0].Bytes == 0
 	})
 	// A connection with nothing new costs one question, for what it never asked.
 	before := b.batches
 	b.d.Offline("plant", "one")
 	b.d.Online("plant", "two")
-	b.take("set/a", "3")
+	b.accept("set/a", "3")
 	b.eventually("the third", func() bool { return len(b.got) == 3 })
 	if b.batches != before+2 {
 		t.Errorf("%d batches for one message on a new connection, want the question and the message", b.batches-before)
@@ -259,17 +259,17 @@ func TestRefusals(t *testing.T) {
 	small.MaxBytes = 64 << 10
 	b := newBench(t, small)
 	for topic, want := range map[string]protocol.Kind{"other": protocol.NotFound, "small": protocol.Invalid} {
-		err := b.d.Take(t.Context(), "plant", protocol.DataMessage{Topic: topic, Payload: make([]byte, 70_000), QoS: 1})
+		err := b.d.Accept(t.Context(), "plant", protocol.DataMessage{Topic: topic, Payload: make([]byte, 70_000), QoS: 1})
 		if protocol.KindOf(err) != want || !strings.Contains(err.Error(), "plant") {
 			t.Errorf("%s: %v", topic, err)
 		}
 	}
-	if err := b.d.Take(t.Context(), "nowhere", protocol.DataMessage{Topic: "x"}); protocol.KindOf(err) != protocol.NotFound {
+	if err := b.d.Accept(t.Context(), "nowhere", protocol.DataMessage{Topic: "x"}); protocol.KindOf(err) != protocol.NotFound {
 		t.Errorf("a site that does not exist: %v", err)
 	}
 	b.rules(down("new", "other"))
 	b.d.RulesChanged("plant")
-	b.take("other", "1")
+	b.accept("other", "1")
 }
 
 // TestOutage queues while the site is away, over a restart of the CO.
@@ -277,7 +277,7 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, down("set", "set/#"))
 	b.d.Online("plant", "one")
-	b.take("set/x", "0")
+	b.accept("set/x", "0")
 	b.eventually("the first", func() bool { return len(b.got) == 1 })
 	b.d.Offline("plant", "one")
 	const n = 3000
@@ -285,7 +285,7 @@ func TestOutage(t *testing.T) {
 	for w := range 8 {
 		wg.Go(func() {
 			for i := range n / 8 {
-				b.take(fmt.Sprintf("set/%d", w), fmt.Sprint(i))
+				b.accept(fmt.Sprintf("set/%d", w), fmt.Sprint(i))
 			}
 		})
 	}
@@ -317,21 +317,21 @@ func TestLostOnTheWay(t *testing.T) {
 	b := newBench(t, down("set", "#"))
 	b.set(func() { b.deaf = true })
 	b.d.Online("plant", "one")
-	b.take("a", "1")
+	b.accept("a", "1")
 	b.eventually("repetitions", func() bool { return b.batches >= 3 })
 	b.set(func() { b.deaf = false })
 	b.eventually("the message", func() bool { return len(b.got) == 1 })
 	b.eventually("the ack", func() bool {
-		lanes, err := b.st.DownLanes(t.Context(), "plant")
-		return err == nil && lanes[0].Queued() == 0
+		streams, err := b.st.DownStreams(t.Context(), "plant")
+		return err == nil && streams[0].Queued() == 0
 	})
 	b.set(func() { b.mute = true })
-	b.take("a", "2")
+	b.accept("a", "2")
 	before := 0
 	b.eventually("the second", func() bool { before = b.batches; return len(b.got) == 2 })
 	b.eventually("its repetition", func() bool { return b.batches > before })
 	b.set(func() { b.mute = false })
-	b.take("a", "3")
+	b.accept("a", "3")
 	b.eventually("the third", func() bool { return len(b.got) == 3 })
 	if diff := cmp.Diff([]string{"plc/a=1", "plc/a=2", "plc/a=3"}, b.got); diff != "" {
 		t.Error(diff)
@@ -355,7 +355,7 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	for i := range 200 {
 		d := []*downlink.Downlink{first, second}[i%2]
-		if err := d.Take(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte(fmt.Sprint(i)), QoS: 1}); err != nil {
+		if err := d.Accept(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte(fmt.Sprint(i)), QoS: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if i == 50 {
@@ -378,9 +378,9 @@ func TestPriority(t *testing.T) {
 	b := newBench(t, low, high)
 	b.d.Wake("plant") // nobody is there
 	for range 200 {
-		b.take("l/x", strings.Repeat("x", 4000))
+		b.accept("l/x", strings.Repeat("x", 4000))
 	}
-	b.take("h", "!")
+	b.accept("h", "!")
 	b.d.Online("plant", "one")
 	b.eventually("all", func() bool { return len(b.got) == 201 })
 	if at := slices.Index(b.got, "plc/h=!"); at > 100 {
@@ -393,10 +393,10 @@ func TestExpired(t *testing.T) {
 	r := down("set", "#")
 	r.TTLMillis = 60_000
 	b := newBench(t, r)
-	if err := b.d.Take(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte("late"), QoS: 1, ExpiryMillis: 1}); err != nil {
+	if err := b.d.Accept(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte("late"), QoS: 1, ExpiryMillis: 1}); err != nil {
 		t.Fatal(err)
 	}
-	b.take("a", "in time")
+	b.accept("a", "in time")
 	b.eventually("a millisecond has passed", func() bool {
 		got, err := b.st.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1 << 20})
 		return err == nil && got.Events[0].Kind == protocol.DataExpired
@@ -417,7 +417,7 @@ func TestGather(t *testing.T) {
 	b.d.Online("plant", "one")
 	began := time.Now()
 	for i := range 10 {
-		b.take("a", fmt.Sprint(i))
+		b.accept("a", fmt.Sprint(i))
 	}
 	b.eventually("all", func() bool { return len(b.got) == 10 })
 	if took := time.Since(began); took < 250*time.Millisecond || b.batches > 4 {
@@ -434,7 +434,7 @@ func TestGroup(t *testing.T) {
 	errs := make(chan error, 5)
 	for range 5 {
 		go func() {
-			errs <- b.d.Take(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte("1"), QoS: 1})
+			errs <- b.d.Accept(t.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: []byte("1"), QoS: 1})
 		}()
 	}
 	close(b.st.hold)
@@ -449,14 +449,14 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// BenchmarkTake has 64 clients publish at once, each message after the one before.
-func BenchmarkTake(b *testing.B) {
+// BenchmarkAccept has 64 clients publish at once, each message after the one before.
+func BenchmarkAccept(b *testing.B) {
 	w := newBench(b, down("set", "#"))
 	b.SetParallelism(32)
 	payload := make([]byte, 200)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := w.d.Take(b.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: payload, QoS: 1}); err != nil {
+			if err := w.d.Accept(b.Context(), "plant", protocol.DataMessage{Topic: "a", Payload: payload, QoS: 1}); err != nil {
 				b.Error(err)
 			}
 		}

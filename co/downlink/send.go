@@ -9,11 +9,11 @@ import (
 	"github.com/colonyfleet/colony/protocol/batch"
 )
 
-// take moves a lane on by an Ack.
-func (d *Downlink) take(s *session, a protocol.Ack) error {
-	var l *lane
+// acknowledge moves a lane on by an Ack.
+func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
+	var l *stream
 	name, _ := strings.CutPrefix(a.Stream, protocol.DataStream(""))
-	for _, each := range s.lanes {
+	for _, each := range s.streams {
 		if each.rule.Name == name {
 			l = each
 		}
@@ -57,7 +57,7 @@ func (s *session) adapt(b sentBatch, took time.Duration) {
 // inFlight counts the batches on their way to the site.
 func (s *session) inFlight() int {
 	n := 0
-	for _, l := range s.lanes {
+	for _, l := range s.streams {
 		n += len(l.sent)
 	}
 	return n
@@ -65,7 +65,7 @@ func (s *session) inFlight() int {
 
 // send asks where the site stands, or sends what follows as far as the window
 // allows.
-func (d *Downlink) send(s *session, l *lane) error {
+func (d *Downlink) send(s *session, l *stream) error {
 	if !l.met {
 		if !l.asked.IsZero() {
 			return nil
@@ -90,7 +90,7 @@ func (d *Downlink) send(s *session, l *lane) error {
 }
 
 // sendBatch sends one batch. It reports whether there may be another.
-func (d *Downlink) sendBatch(s *session, l *lane) (more bool, err error) {
+func (d *Downlink) sendBatch(s *session, l *stream) (more bool, err error) {
 	limit := s.limit
 	if r := int(l.rule.BatchBytes); r > 0 {
 		limit = min(limit, r)
@@ -137,7 +137,7 @@ func (d *Downlink) sendBatch(s *session, l *lane) (more bool, err error) {
 }
 
 // gather reports whether a small batch waits for more, as its rule allows.
-func (d *Downlink) gather(l *lane, b fleet.DownBatch, size, limit int) bool {
+func (d *Downlink) gather(l *stream, b fleet.DownBatch, size, limit int) bool {
 	wait := time.Duration(l.rule.BatchMillis) * time.Millisecond
 	age := b.Now.Sub(time.UnixMilli(b.Events[0].UnixMillis))
 	if age >= wait || size >= limit/2 {

@@ -26,10 +26,10 @@ type session struct {
 
 	// What follows belongs to the sender, of which there is one at a time.
 
-	begun bool
-	lanes []*lane // by priority
-	limit int     // bytes of a batch, as the link takes them
-	wait  time.Duration
+	begun   bool
+	streams []*stream // by priority
+	limit   int       // bytes of a batch, as the link takes them
+	wait    time.Duration
 }
 
 // Bounds of a batch before compression: one should be on its way for a second or
@@ -40,8 +40,8 @@ const (
 	mostBatch  = 256 << 10
 )
 
-// A lane is one rule of a session.
-type lane struct {
+// A stream is one rule of a session.
+type stream struct {
 	rule  protocol.DataRule
 	asked time.Time // when the site was asked where it stands; zero: not yet
 	met   bool      // it has told
@@ -59,7 +59,7 @@ type sentBatch struct {
 }
 
 // pending reports whether the lane has something to send or to wait for.
-func (l *lane) pending() bool { return !l.met || l.acked < l.last }
+func (l *stream) pending() bool { return !l.met || l.acked < l.last }
 
 // Online begins the connection of a site, in place of an earlier one. name is what
 // the site calls it.
@@ -200,7 +200,7 @@ const retryWait = time.Second
 // happens; zero: nothing ever.
 func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time.Time, err error) {
 	for i, a := range acks {
-		if err := d.take(s, a); err != nil {
+		if err := d.acknowledge(s, a); err != nil {
 			s.mu.Lock()
 			s.acks = append(acks[i:len(acks):len(acks)], s.acks...)
 			s.mu.Unlock()
@@ -214,12 +214,12 @@ func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time
 	}
 	now := time.Now()
 	s.repeat(now)
-	for _, l := range s.lanes {
+	for _, l := range s.streams {
 		if err := d.send(s, l); err != nil {
 			return due, err
 		}
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.streams {
 		if !l.pending() {
 			continue
 		}
@@ -242,7 +242,7 @@ func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time
 // repeat has sent again what no Ack came for in time.
 func (s *session) repeat(now time.Time) {
 	late := false
-	for _, l := range s.lanes {
+	for _, l := range s.streams {
 		switch {
 		case !l.met && !l.asked.IsZero() && !now.Before(l.asked.Add(s.wait)):
 			l.asked = time.Time{}
@@ -271,7 +271,7 @@ func (d *Downlink) refresh(s *session) error {
 			down, keep = append(down, r), append(keep, r.Name)
 		}
 	}
-	gone := slices.ContainsFunc(s.lanes, func(l *lane) bool { return !slices.Contains(keep, l.rule.Name) })
+	gone := slices.ContainsFunc(s.streams, func(l *stream) bool { return !slices.Contains(keep, l.rule.Name) })
 	if !s.begun || gone {
 		if err := d.opts.Store.BeginDown(s.ctx, s.site, d.name, keep); err != nil {
 			return err
@@ -279,14 +279,14 @@ func (d *Downlink) refresh(s *session) error {
 		s.begun = true
 	}
 	if len(down) == 0 {
-		s.lanes = nil
+		s.streams = nil
 		return nil
 	}
-	found, err := d.opts.Store.DownLanes(s.ctx, s.site)
+	found, err := d.opts.Store.DownStreams(s.ctx, s.site)
 	if err != nil {
 		return err
 	}
-	records := map[string]fleet.DownLane{}
+	records := map[string]fleet.DownStream{}
 	for _, r := range found {
 		records[r.Rule] = r
 	}
@@ -297,23 +297,23 @@ func (d *Downlink) refresh(s *session) error {
 // merge makes the lanes of the session those of the rules. A site is asked about a
 // lane only where that can matter: something is queued, it should hold retained
 // messages, or nothing is known.
-func (s *session) merge(down []protocol.DataRule, records map[string]fleet.DownLane) {
-	old := s.lanes
-	s.lanes = nil
+func (s *session) merge(down []protocol.DataRule, records map[string]fleet.DownStream) {
+	old := s.streams
+	s.streams = nil
 	for _, rule := range down {
-		i := slices.IndexFunc(old, func(l *lane) bool { return l.rule.Name == rule.Name })
+		i := slices.IndexFunc(old, func(l *stream) bool { return l.rule.Name == rule.Name })
 		record, ok := records[rule.Name]
 		if i < 0 && ok && record.Queued() == 0 && !record.Retains && !record.Stale {
 			continue
 		}
-		l := &lane{}
+		l := &stream{}
 		if i >= 0 {
 			l = old[i]
 		}
 		l.rule, l.last, l.hold = rule, max(l.last, record.Last), time.Time{}
-		s.lanes = append(s.lanes, l)
+		s.streams = append(s.streams, l)
 	}
-	slices.SortStableFunc(s.lanes, func(a, b *lane) int { return rank(a.rule.Priority) - rank(b.rule.Priority) })
+	slices.SortStableFunc(s.streams, func(a, b *stream) int { return rank(a.rule.Priority) - rank(b.rule.Priority) })
 }
 
 func rank(p protocol.DataPriority) int {

@@ -21,9 +21,9 @@ type DataRule struct {
 	Fields []string
 }
 
-// A Lane is what the CO knows of one queue of a site: of its events (Name "") or
+// A Stream is what the CO knows of one queue of a site: of its events (Name "") or
 // of one of its data rules.
-type Lane struct {
+type Stream struct {
 	Name  string
 	Epoch string
 	// Committed is the last sequence in the database, Last the newest that the site
@@ -35,12 +35,12 @@ type Lane struct {
 	Expired         uint64
 	RTT             time.Duration // 0: not measured
 	BytesPerSecond  uint64
-	// Told is when the site last told of the lane.
-	Told time.Time
+	// Reported is when the site last told of the lane.
+	Reported time.Time
 }
 
 // Queued is how many records are still to come, as far as the site has told.
-func (l Lane) Queued() uint64 {
+func (l Stream) Queued() uint64 {
 	if l.Last <= l.Committed {
 		return 0
 	}

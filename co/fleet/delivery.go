@@ -10,13 +10,13 @@ import (
 // the CO's broker.
 type Delivery struct {
 	Site protocol.SiteID
-	// Lane and Seq are the message's place in the site's queue.
-	Lane string
-	Seq  uint64
+	// Stream and Seq are the message's place in the site's queue.
+	Stream string
+	Seq    uint64
 	// Time is when it arrived at the site, by the site's clock; zero where that was
 	// no time of a calendar.
 	Time    time.Time
 	Message protocol.DataMessage
-	// Left is what is left of the time that the message is of use; 0: no end.
-	Left time.Duration
+	// ExpiresIn is what is left of the time that the message is of use; 0: no end.
+	ExpiresIn time.Duration
 }

@@ -22,8 +22,8 @@ type DownMessage struct {
 	Volatile bool
 }
 
-// A DownLane is the queue of one rule's messages for a site.
-type DownLane struct {
+// A DownStream is the queue of one rule's messages for a site.
+type DownStream struct {
 	Rule string
 	// Last is the sequence given last, Acked the highest that the site has.
 	Last, Acked uint64
@@ -37,7 +37,7 @@ type DownLane struct {
 }
 
 // Queued is how many messages the site does not have yet.
-func (l DownLane) Queued() uint64 {
+func (l DownStream) Queued() uint64 {
 	if l.Last <= l.Acked {
 		return 0
 	}

@@ -16,29 +16,29 @@ import (
 type Message struct {
 	Site protocol.SiteID
 	Rule string
-	Place
+	Position
 	Received time.Time  // the CO's clock
 	SiteTime *time.Time // arrival at the site, by the site's clock; nil where that was no time
 	// Message has a Topic below colony/v1/{site}/data/, and no expiry.
 	Message protocol.DataMessage
 }
 
-// A Place is where a message is among those of its rule: greater ones came later.
-type Place struct {
+// A Position is where a message is among those of its rule: greater ones came later.
+type Position struct {
 	Era int32 // how many queues the rule had before
 	Seq uint64
 }
 
 // Less reports whether p is before q.
-func (p Place) Less(q Place) bool { return p.Era < q.Era || p.Era == q.Era && p.Seq < q.Seq }
+func (p Position) Less(q Position) bool { return p.Era < q.Era || p.Era == q.Era && p.Seq < q.Seq }
 
-// Places has for each rule of a site the last message that was read. A rule that is
+// Positions has for each rule of a site the last message that was read. A rule that is
 // not in it was not read at all.
-type Places map[string]Place
+type Positions map[string]Position
 
 // String writes p in a form that ParsePlaces reads. It holds no more than the
 // characters of URLs, headers and server-sent events.
-func (p Places) String() string {
+func (p Positions) String() string {
 	var b strings.Builder
 	for _, rule := range slices.Sorted(maps.Keys(p)) {
 		fmt.Fprintf(&b, "%s.%d.%d,", rule, p[rule].Era, p[rule].Seq)
@@ -46,14 +46,14 @@ func (p Places) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.TrimSuffix(b.String(), ",")))
 }
 
-// ParsePlaces reads what Places.String wrote. The error is of kind Invalid.
-func ParsePlaces(s string) (Places, error) {
+// ParsePositions reads what Places.String wrote. The error is of kind Invalid.
+func ParsePositions(s string) (Positions, error) {
 	bad := protocol.Errorf(protocol.Invalid, "%q is no place among messages: take it from the answer before", s)
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
 		return nil, bad
 	}
-	p := Places{}
+	p := Positions{}
 	if len(b) == 0 {
 		return p, nil
 	}
@@ -70,7 +70,7 @@ func ParsePlaces(s string) (Places, error) {
 		if _, idErr := protocol.ParseNodeID(fields[0]); err != nil || idErr != nil {
 			return nil, bad
 		}
-		p[fields[0]] = Place{Era: int32(era), Seq: seq}
+		p[fields[0]] = Position{Era: int32(era), Seq: seq}
 	}
 	return p, nil
 }
@@ -81,7 +81,7 @@ type MessageFilter struct {
 	Topic string // an MQTT topic filter, below colony/v1/{site}/data/
 	Rule  string
 	// After leaves out what was read before.
-	After Places
+	After Positions
 	// Since and Until bound when the CO received the messages; Until is excluded.
 	Since, Until time.Time
 	Limit        int // 0 means DefaultLimit
@@ -95,7 +95,7 @@ type MessageFilter struct {
 type MessagePage struct {
 	Messages []Message
 	// Read is where whoever wants what follows goes on.
-	Read Places
+	Read Positions
 	// More is set where there is more that the filter picks already.
 	More bool
 }
@@ -107,5 +107,5 @@ type MetricRule struct {
 	Rule   string
 	Metric string
 	Fields []string // as in DataRule
-	After  Places
+	After  Positions
 }

@@ -243,11 +243,11 @@ func (b builder) stage(ctx context.Context, files map[string][]byte) error {
 		if files[p] != nil {
 			continue
 		}
-		gone, err := b.run(ctx, nil, "ls-files", "-z", "--", p)
+		removed, err := b.run(ctx, nil, "ls-files", "-z", "--", p)
 		if err != nil {
 			return err
 		}
-		for below := range strings.SplitSeq(strings.TrimRight(gone, "\x00"), "\x00") {
+		for below := range strings.SplitSeq(strings.TrimRight(removed, "\x00"), "\x00") {
 			if below != "" {
 				fmt.Fprintf(&lines, "0 %040d\t%s\x00", 0, below)
 			}

@@ -97,7 +97,7 @@ func TestInitBareClearsRefLocks(t *testing.T) {
 	put(t, r, "a", "two\n")
 }
 
-func TestDirectoryIsTakenOnce(t *testing.T) {
+func TestDirectoryIsLockedOnce(t *testing.T) {
 	t.Parallel()
 	o := Options{Dir: t.TempDir(), Remote: newRemote(t)}
 	r, err := Open(t.Context(), o)
@@ -188,9 +188,9 @@ func eachFile(t *testing.T, dir string, do func(path string)) {
 	}))
 }
 
-// TestBranchThatIsGone takes the branch from a remote that was read before: the cache
+// TestRemovedBranch takes the branch from a remote that was read before: the cache
 // must not begin it anew, which would remove all that runs.
-func TestBranchThatIsGone(t *testing.T) {
+func TestRemovedBranch(t *testing.T) {
 	t.Parallel()
 	remote := newRemote(t)
 	r := open(t, remote)

@@ -16,10 +16,10 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// BenchmarkTake takes compressed batches of 2,000 as they come from the broker,
+// BenchmarkAccept takes compressed batches of 2,000 as they come from the broker,
 // to their commit in PostgreSQL: reports that each move a deployment, and messages
 // of 100 bytes of a rule that stores them.
-func BenchmarkTake(b *testing.B) {
+func BenchmarkAccept(b *testing.B) {
 	const size = 2000
 	for name, make := range map[string]func(turn, i int) protocol.Event{
 		"moves": func(turn, i int) protocol.Event {
@@ -67,7 +67,7 @@ func BenchmarkTake(b *testing.B) {
 			for b.Loop() {
 				next := batches[n%2]
 				next.First = seq + 1
-				if err := in.Take(b.Context(), "home", protocol.Marshal(next)); err != nil {
+				if err := in.Accept(b.Context(), "home", protocol.Marshal(next)); err != nil {
 					b.Fatal(err)
 				}
 				seq += size

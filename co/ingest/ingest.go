@@ -94,7 +94,7 @@ func New(o Options) *Ingest {
 	}
 	f := promauto.With(o.Registerer)
 	in := &Ingest{
-		opts: o, log: o.Logger.With("component", "ingest"), decoder: batch.NewDecoder(0), queues: queues{lanes: map[lane]*queue{}},
+		opts: o, log: o.Logger.With("component", "ingest"), decoder: batch.NewDecoder(0), queues: queues{streams: map[stream]*queue{}},
 		data: make(chan struct{}, dataAtOnce),
 		batches: f.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "colony", Subsystem: "co", Name: "batches_total", Help: "Batches of sites' journals by result: ok, or the kind of the error.",
@@ -117,12 +117,12 @@ func (in *Ingest) Close() {
 	in.queues.close()
 }
 
-// Take decodes an encoded protocol.Batch of a site, commits it and publishes the
+// Accept decodes an encoded protocol.Batch of a site, commits it and publishes the
 // Ack. The error's kind is Invalid where the batch cannot be read, which sending
 // it again does not change, and Unavailable where the database is away. Where
 // only the Ack could not be sent there is none: the site asks. With nil the batch
 // may still be on its way, see Options; what becomes of it then, only the Ack says.
-func (in *Ingest) Take(ctx context.Context, site protocol.SiteID, payload []byte) error {
+func (in *Ingest) Accept(ctx context.Context, site protocol.SiteID, payload []byte) error {
 	began := time.Now()
 	var b protocol.Batch
 	if err := protocol.Unmarshal(payload, &b); err != nil {
@@ -130,7 +130,7 @@ func (in *Ingest) Take(ctx context.Context, site protocol.SiteID, payload []byte
 		return err
 	}
 	in.bytes.Add(float64(len(payload)))
-	j := &job{lane: lane{site, b.Stream}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
+	j := &job{stream: stream{site, b.Stream}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
 	j.unwatched = in.opts.Shared
 	idle, err := in.queues.add(in, j)
 	if err != nil {
@@ -160,7 +160,7 @@ func (in *Ingest) await(ctx context.Context, j *job, late <-chan time.Time) erro
 		return in.queues.leave(j)
 	case <-ctx.Done():
 		_ = in.queues.leave(j) // who is told that it failed sends it again
-		return protocol.Errorf(protocol.Unavailable, "take batch of site %s: it is not committed yet: %w", j.lane.site, context.Cause(ctx))
+		return protocol.Errorf(protocol.Unavailable, "take batch of site %s: it is not committed yet: %w", j.stream.site, context.Cause(ctx))
 	}
 }
 
@@ -174,7 +174,7 @@ func (in *Ingest) attempt(j *job) (protocol.Ack, error) {
 	defer cancel()
 	b := j.batch
 	b.Events = nil
-	return in.commit(ctx, j.lane.site, b, events)
+	return in.commit(ctx, j.stream.site, b, events)
 }
 
 // answer publishes an Ack.

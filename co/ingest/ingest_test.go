@@ -102,7 +102,7 @@ func TestBatchesToThePosition(t *testing.T) {
 		batch(1, "zstd", online("n1"), online("n2")),
 		batch(3, "", online("n3"), map[int]int{3: 9}, online("n4")), // the middle one is no event
 	} {
-		if err := in.Take(t.Context(), "home", protocol.Marshal(b)); err != nil {
+		if err := in.Accept(t.Context(), "home", protocol.Marshal(b)); err != nil {
 			t.Fatalf("batch %d: %v", i, err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestManySitesAtOnce(t *testing.T) {
 				if err == nil && site.JournalSeq >= uint64(i/sites+1) {
 					return nil
 				}
-				if err := in.Take(t.Context(), protocol.SiteID(fmt.Sprintf("s%d", i%sites)), protocol.Marshal(batch(uint64(i/sites+1), "", online("n1")))); err != nil {
+				if err := in.Accept(t.Context(), protocol.SiteID(fmt.Sprintf("s%d", i%sites)), protocol.Marshal(batch(uint64(i/sites+1), "", online("n1")))); err != nil {
 					return err
 				}
 			}
@@ -195,7 +195,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 			in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: a.publish})
 			t.Cleanup(in.Close)
 			defer in.Close()
-			err := in.Take(t.Context(), "home", tc.payload)
+			err := in.Accept(t.Context(), "home", tc.payload)
 			if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tc.want) || len(a.list) != 0 {
 				t.Errorf("got %v, %d acks; want Invalid and %q", err, len(a.list), tc.want)
 			}
@@ -221,7 +221,7 @@ func TestNoAckWithoutACommit(t *testing.T) {
 	a := &acks{}
 	in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: a.publish})
 	t.Cleanup(in.Close)
-	err := in.Take(t.Context(), "home", protocol.Marshal(batch(1, "", online("n1"))))
+	err := in.Accept(t.Context(), "home", protocol.Marshal(batch(1, "", online("n1"))))
 	if protocol.KindOf(err) != protocol.Unavailable || len(a.list) != 0 {
 		t.Errorf("got %v, %d acks", err, len(a.list))
 	}
@@ -250,25 +250,25 @@ func TestOneSiteOneAfterTheOther(t *testing.T) {
 	t.Cleanup(in.Close)
 	payload := protocol.Marshal(batch(1, "", online("n1")))
 	var g errgroup.Group
-	g.Go(func() error { return in.Take(t.Context(), "home", payload) })
+	g.Go(func() error { return in.Accept(t.Context(), "home", payload) })
 	<-h.entered
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := in.Take(ctx, "home", payload); protocol.KindOf(err) != protocol.Unavailable {
+	if err := in.Accept(ctx, "home", payload); protocol.KindOf(err) != protocol.Unavailable {
 		t.Errorf("a second batch of the site was let in: %v", err)
 	}
-	g.Go(func() error { return in.Take(t.Context(), "away", payload) })
+	g.Go(func() error { return in.Accept(t.Context(), "away", payload) })
 	<-h.entered // another site does not wait
 	close(h.release)
 	if err := g.Wait(); err != nil {
 		t.Error(err)
 	}
-	if err := in.Take(t.Context(), "home", payload); err != nil {
+	if err := in.Accept(t.Context(), "home", payload); err != nil {
 		t.Errorf("the turn was not given back: %v", err)
 	}
 }
 
-func data(lane string, first uint64, payloads ...string) protocol.Batch {
+func data(stream string, first uint64, payloads ...string) protocol.Batch {
 	var events []any
 	for _, p := range payloads {
 		events = append(events, protocol.Event{UnixMillis: 1, Kind: protocol.DataEvent, Body: protocol.Marshal(protocol.DataMessage{
@@ -276,13 +276,13 @@ func data(lane string, first uint64, payloads ...string) protocol.Batch {
 		})})
 	}
 	b := batch(first, "zstd", events...)
-	b.Stream, b.Backlog = lane, protocol.Backlog{Last: 9}
+	b.Stream, b.Backlog = stream, protocol.Backlog{Last: 9}
 	return b
 }
 
-// TestEachLaneByItself sends events and data of one site; each lane has a position
+// TestEachStreamByItself sends events and data of one site; each lane has a position
 // and Acks of its own.
-func TestEachLaneByItself(t *testing.T) {
+func TestEachStreamByItself(t *testing.T) {
 	t.Parallel()
 	in, s, a := setup(t)
 	for i, b := range []protocol.Batch{
@@ -293,7 +293,7 @@ func TestEachLaneByItself(t *testing.T) {
 		data("data/temps", 1, "a", "d"),
 		batch(3, "", online("n3")),
 	} {
-		if err := in.Take(t.Context(), "home", protocol.Marshal(b)); err != nil {
+		if err := in.Accept(t.Context(), "home", protocol.Marshal(b)); err != nil {
 			t.Fatalf("batch %d: %v", i, err)
 		}
 	}
@@ -311,15 +311,15 @@ func TestEachLaneByItself(t *testing.T) {
 	if got != "abcd" {
 		t.Errorf("delivered: %s", got)
 	}
-	lanes, err := s.data.Lanes(t.Context(), "home")
-	if err != nil || len(lanes) != 3 || lanes[2].Name != "data/temps" || lanes[2].Queued() != 7 {
-		t.Errorf("lanes %+v, %v", lanes, err)
+	streams, err := s.data.Streams(t.Context(), "home")
+	if err != nil || len(streams) != 3 || streams[2].Name != "data/temps" || streams[2].Queued() != 7 {
+		t.Errorf("lanes %+v, %v", streams, err)
 	}
-	if err := in.Take(t.Context(), "home", protocol.Marshal(data("nonsense", 1, "a"))); protocol.KindOf(err) != protocol.Invalid {
+	if err := in.Accept(t.Context(), "home", protocol.Marshal(data("nonsense", 1, "a"))); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("a lane that cannot be: %v", err)
 	}
 	a.err = protocol.Errorf(protocol.Unavailable, "the broker is away")
-	if err := in.Take(t.Context(), "home", protocol.Marshal(data("data/temps", 3, "e"))); protocol.KindOf(err) != protocol.Unavailable || len(a.list) != 6 {
+	if err := in.Accept(t.Context(), "home", protocol.Marshal(data("data/temps", 3, "e"))); protocol.KindOf(err) != protocol.Unavailable || len(a.list) != 6 {
 		t.Errorf("acknowledged though it was not delivered: %v, %d acks", err, len(a.list))
 	}
 }
@@ -335,18 +335,18 @@ func TestDataDoesNotHoldUpEvents(t *testing.T) {
 	for i := range 20 {
 		site := protocol.SiteID(fmt.Sprintf("s%d", i%3))
 		g.Go(func() error {
-			return in.Take(t.Context(), site, protocol.Marshal(data(fmt.Sprintf("data/r%d", i), 1, "a")))
+			return in.Accept(t.Context(), site, protocol.Marshal(data(fmt.Sprintf("data/r%d", i), 1, "a")))
 		})
 	}
 	for range 8 {
 		<-h.entered
 	}
-	if err := in.Take(t.Context(), "s0", protocol.Marshal(batch(1, "", online("n1")))); err != nil {
+	if err := in.Accept(t.Context(), "s0", protocol.Marshal(batch(1, "", online("n1")))); err != nil {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := in.Take(ctx, "s9", protocol.Marshal(data("data/x", 1, "a"))); protocol.KindOf(err) != protocol.Unavailable {
+	if err := in.Accept(ctx, "s9", protocol.Marshal(data("data/x", 1, "a"))); protocol.KindOf(err) != protocol.Unavailable {
 		t.Errorf("more data at once than there may be: %v", err)
 	}
 	close(h.release)
@@ -372,7 +372,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-func FuzzTake(f *testing.F) {
+func FuzzAccept(f *testing.F) {
 	f.Add(protocol.Marshal(batch(1, "", online("n1"))))
 	f.Add(protocol.Marshal(batch(1, "zstd", online("n1"), 7)))
 	f.Add(protocol.Marshal(data("data/temps", 1, "a")))
@@ -380,7 +380,7 @@ func FuzzTake(f *testing.F) {
 	in := ingest.New(ingest.Options{Store: refuse{}, Data: refuse{}, PublishAck: (&acks{}).publish, Patience: time.Minute})
 	f.Cleanup(in.Close)
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		if err := in.Take(t.Context(), "home", payload); err == nil {
+		if err := in.Accept(t.Context(), "home", payload); err == nil {
 			t.Error("no error from a store that is away")
 		}
 	})

@@ -12,9 +12,9 @@ import (
 const (
 	// The batches that wait for their commit are bounded, in each lane and, by their
 	// bytes as they came over the wire, in all together.
-	maxLaneJobs  = 256
-	maxLaneBytes = 8 << 20
-	maxBytes     = 64 << 20
+	maxStreamJobs  = 256
+	maxStreamBytes = 8 << 20
+	maxBytes       = 64 << 20
 	// jobBytes is about what a batch takes beside them.
 	jobBytes = 512
 
@@ -24,19 +24,19 @@ const (
 	aheadWait = 250 * time.Millisecond
 )
 
-// A lane is one queue of a site.
-type lane struct {
+// A stream is one queue of a site.
+type stream struct {
 	site protocol.SiteID
 	name string
 }
 
 // A job is a batch that is to be committed.
 type job struct {
-	lane  lane
-	batch protocol.Batch
-	size  int // bytes
-	began time.Time
-	done  chan error // of one place: what became of it
+	stream stream
+	batch  protocol.Batch
+	size   int // bytes
+	began  time.Time
+	done   chan error // of one place: what became of it
 
 	unwatched bool // nobody waits for done; protected by queues.mu
 }
@@ -53,10 +53,10 @@ type queue struct {
 type queues struct {
 	wg sync.WaitGroup
 
-	mu     sync.Mutex // protects what follows
-	lanes  map[lane]*queue
-	bytes  int
-	closed bool
+	mu      sync.Mutex // protects what follows
+	streams map[stream]*queue
+	bytes   int
+	closed  bool
 }
 
 // add queues a batch, and reports whether it is the only one of its lane.
@@ -64,23 +64,23 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if qs.closed {
-		return false, protocol.Errorf(protocol.Unavailable, "take batch of site %s: the program stops", j.lane.site)
+		return false, protocol.Errorf(protocol.Unavailable, "take batch of site %s: the program stops", j.stream.site)
 	}
-	q := qs.lanes[j.lane]
+	q := qs.streams[j.stream]
 	serve := q == nil
 	if serve {
 		q = &queue{came: make(chan struct{}, 1)}
 	}
 	idle = len(q.jobs) == 0
-	if len(q.jobs) >= maxLaneJobs || q.bytes+j.size > maxLaneBytes || qs.bytes+j.size > maxBytes {
-		return false, protocol.Errorf(protocol.Unavailable, "take batch of site %s: %d before it are not committed yet", j.lane.site, len(q.jobs))
+	if len(q.jobs) >= maxStreamJobs || q.bytes+j.size > maxStreamBytes || qs.bytes+j.size > maxBytes {
+		return false, protocol.Errorf(protocol.Unavailable, "take batch of site %s: %d before it are not committed yet", j.stream.site, len(q.jobs))
 	}
 	q.jobs = append(q.jobs, j)
 	q.bytes += j.size
 	qs.bytes += j.size
 	if serve {
-		qs.lanes[j.lane] = q
-		qs.wg.Go(func() { in.serve(j.lane, q) })
+		qs.streams[j.stream] = q
+		qs.wg.Go(func() { in.serve(j.stream, q) })
 	}
 	select {
 	case q.came <- struct{}{}:
@@ -91,11 +91,11 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 
 // head returns the batch that is next. With sorted that is the one with the lowest
 // sequence. Where there is none, the queue is gone.
-func (qs *queues) head(of lane, q *queue, sorted bool) *job {
+func (qs *queues) head(of stream, q *queue, sorted bool) *job {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if len(q.jobs) == 0 {
-		delete(qs.lanes, of)
+		delete(qs.streams, of)
 		return nil
 	}
 	if sorted {
@@ -106,7 +106,7 @@ func (qs *queues) head(of lane, q *queue, sorted bool) *job {
 
 // finish takes the first batch of a queue out of it, and tells who waits what became
 // of it. It reports whether somebody did.
-func (qs *queues) finish(q *queue, err error) (told bool) {
+func (qs *queues) finish(q *queue, err error) (reported bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	j := q.jobs[0]
@@ -141,13 +141,13 @@ func (qs *queues) close() {
 }
 
 // serve commits the batches of a lane, one after the other, until there are no more.
-func (in *Ingest) serve(of lane, q *queue) {
+func (in *Ingest) serve(of stream, q *queue) {
 	var held holding
 	for j := in.queues.head(of, q, false); j != nil; {
 		ack, err := in.attempt(j)
 		if err == nil && in.opts.Shared && j.batch.Count > 0 && ack.Epoch == j.batch.Epoch && j.batch.First > ack.Seq+1 {
 			if wait := held.next(ack, time.Now()); wait > 0 {
-				j = in.lookAgain(of, q, j, wait)
+				j = in.retry(of, q, j, wait)
 				continue
 			}
 		}
@@ -168,21 +168,21 @@ func (in *Ingest) serve(of lane, q *queue) {
 
 // finish ends a batch, which is the first of its queue.
 func (in *Ingest) finish(q *queue, j *job, err error) {
-	told := in.queues.finish(q, err)
+	reported := in.queues.finish(q, err)
 	if err == nil {
 		in.batches.WithLabelValues("ok").Inc()
 		in.seconds.Observe(time.Since(j.began).Seconds())
 		return
 	}
 	in.batches.WithLabelValues(string(protocol.KindOf(err))).Inc()
-	if !told {
-		in.log.Warn("batch not taken, the site will send it again", "site_id", j.lane.site, "lane", j.lane.name, "first", j.batch.First, "err", err)
+	if !reported {
+		in.log.Warn("batch not taken, the site will send it again", "site_id", j.stream.site, "lane", j.stream.name, "first", j.batch.First, "err", err)
 	}
 }
 
-// lookAgain waits, without a connection to the database, and returns the batch to
+// retry waits, without a connection to the database, and returns the batch to
 // try next: at once one that came in the meantime and is before j.
-func (in *Ingest) lookAgain(of lane, q *queue, j *job, wait time.Duration) *job {
+func (in *Ingest) retry(of stream, q *queue, j *job, wait time.Duration) *job {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {

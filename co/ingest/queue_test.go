@@ -65,24 +65,24 @@ func TestReplicasShareALane(t *testing.T) {
 					two := ingest.New(ingest.Options{Store: r, Data: r, PublishAck: a.publish, Shared: true})
 					defer one.Close()
 					defer two.Close()
-					take := func(in *ingest.Ingest, first uint64) {
+					accept := func(in *ingest.Ingest, first uint64) {
 						t.Helper()
 						b := batch(first, "", online("n1"))
 						b.Stream = name
-						if err := in.Take(t.Context(), "home", protocol.Marshal(b)); err != nil {
+						if err := in.Accept(t.Context(), "home", protocol.Marshal(b)); err != nil {
 							t.Error(err)
 						}
 					}
-					take(one, 3)
-					take(one, 2)
+					accept(one, 3)
+					accept(one, 2)
 					<-time.After(100 * time.Millisecond)
 					if got := a.said(); got != "" {
 						t.Errorf("answered %s before the first batch came", got)
 					}
 					if same {
-						take(one, 1)
+						accept(one, 1)
 					} else {
-						take(two, 1)
+						accept(two, 1)
 					}
 					<-time.After(200 * time.Millisecond)
 					if got := a.said(); got != "1 2 3 " {
@@ -106,7 +106,7 @@ func TestWhatIsMissingIsAskedFor(t *testing.T) {
 		in := ingest.New(ingest.Options{Store: r, Data: r, PublishAck: a.publish, Shared: true})
 		defer in.Close()
 		for first := uint64(3); first < 40; first++ {
-			if err := in.Take(t.Context(), "home", protocol.Marshal(batch(first, "", online("n1")))); err != nil {
+			if err := in.Accept(t.Context(), "home", protocol.Marshal(batch(first, "", online("n1")))); err != nil {
 				t.Error(err)
 			}
 		}
@@ -132,21 +132,21 @@ func TestStuckDataStopsNobody(t *testing.T) {
 	t.Cleanup(in.Close)
 	t.Cleanup(func() { close(stuck) })
 	began := time.Now()
-	take := func(site protocol.SiteID, b protocol.Batch) error {
-		return in.Take(t.Context(), site, protocol.Marshal(b))
+	accept := func(site protocol.SiteID, b protocol.Batch) error {
+		return in.Accept(t.Context(), site, protocol.Marshal(b))
 	}
 	var refused error
 	n := uint64(1)
 	for b := data("data/stuck", n, "a"); refused == nil && n < 1000; n++ {
 		b.First = n
-		refused = take("home", b)
+		refused = accept("home", b)
 	}
 	if protocol.KindOf(refused) != protocol.Unavailable {
 		t.Errorf("%d batches wait, and one more: %v", n-1, refused)
 	}
 	for _, b := range []protocol.Batch{batch(1, "", online("n1")), data("data/other", 1, "a")} {
 		for _, site := range []protocol.SiteID{"home", "away"} {
-			if err := take(site, b); err != nil {
+			if err := accept(site, b); err != nil {
 				t.Errorf("site %s, lane %q: %v", site, b.Stream, err)
 			}
 		}
@@ -181,12 +181,12 @@ func TestCloseGivesUp(t *testing.T) {
 	h := &oneHangs{record: record{committed: map[string]uint64{}}, stuck: stuck}
 	in := ingest.New(ingest.Options{Store: h, Data: h, PublishAck: (&acks{}).publish})
 	for n := range uint64(10) {
-		if err := in.Take(t.Context(), "home", protocol.Marshal(data("data/stuck", n+1, "a"))); err != nil {
+		if err := in.Accept(t.Context(), "home", protocol.Marshal(data("data/stuck", n+1, "a"))); err != nil {
 			t.Error(err)
 		}
 	}
 	in.Close()
-	if err := in.Take(t.Context(), "home", protocol.Marshal(batch(1, "", online("n1")))); protocol.KindOf(err) != protocol.Unavailable {
+	if err := in.Accept(t.Context(), "home", protocol.Marshal(batch(1, "", online("n1")))); protocol.KindOf(err) != protocol.Unavailable {
 		t.Errorf("taken after Close: %v", err)
 	}
 }
@@ -231,7 +231,7 @@ func TestReplicasOnOneDatabase(t *testing.T) {
 					continue
 				}
 				sent++
-				if err := replicas[n%2].Take(t.Context(), "home", payloads[fmt.Sprint(name, n)]); err != nil {
+				if err := replicas[n%2].Accept(t.Context(), "home", payloads[fmt.Sprint(name, n)]); err != nil {
 					t.Fatal(err)
 				}
 			}

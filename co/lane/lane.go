@@ -10,15 +10,15 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// maxLeft bounds how many journals of a lane are remembered as given up.
-const maxLeft = 64
+// maxRetired bounds how many journals of a lane are remembered as given up.
+const maxRetired = 64
 
 // A Position is how far a lane of a site has come: the last sequence committed, in
 // which epoch, and the epochs that were given up.
 type Position struct {
-	Epoch string
-	Seq   uint64
-	Left  []string
+	Epoch   string
+	Seq     uint64
+	Retired []string
 }
 
 // A Gap is what a site declared as lost.
@@ -58,7 +58,7 @@ func (p *Position) Follow(b protocol.Batch, n int) Advance {
 	case b.Epoch == "":
 		return a
 	case b.Epoch != p.Epoch: // 2
-		if !begins || slices.Contains(p.Left, b.Epoch) {
+		if !begins || slices.Contains(p.Retired, b.Epoch) {
 			return a
 		}
 		a.Gap = p.leave(b)
@@ -86,8 +86,8 @@ func (p *Position) leave(b protocol.Batch) *Gap {
 	switch {
 	case p.Epoch != "":
 		g = &Gap{Lost: b.Trimmed, NewEpoch: true, After: p.Seq}
-		p.Left = append(p.Left, p.Epoch)
-		p.Left = p.Left[max(0, len(p.Left)-maxLeft):]
+		p.Retired = append(p.Retired, p.Epoch)
+		p.Retired = p.Retired[max(0, len(p.Retired)-maxRetired):]
 	case b.Trimmed > 0:
 		g = &Gap{Lost: b.Trimmed}
 	}

@@ -14,7 +14,7 @@ import (
 // gave up epoch a.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	at := lane.Position{Epoch: "b", Seq: 5, Left: []string{"a"}}
+	at := lane.Position{Epoch: "b", Seq: 5, Retired: []string{"a"}}
 	for name, tc := range map[string]struct {
 		epoch          string
 		first, trimmed uint64
@@ -24,23 +24,23 @@ func TestFollow(t *testing.T) {
 	}{
 		"no events":               {"b", 6, 0, 0, lane.Advance{}, at},
 		"no epoch":                {"", 6, 0, 2, lane.Advance{LeftOut: 2}, at},
-		"next":                    {"b", 6, 0, 2, lane.Advance{Fresh: 2}, lane.Position{Epoch: "b", Seq: 7, Left: at.Left}},
+		"next":                    {"b", 6, 0, 2, lane.Advance{Fresh: 2}, lane.Position{Epoch: "b", Seq: 7, Retired: at.Retired}},
 		"again":                   {"b", 4, 0, 2, lane.Advance{}, at},
-		"partly again":            {"b", 4, 0, 3, lane.Advance{Fresh: 1}, lane.Position{Epoch: "b", Seq: 6, Left: at.Left}},
+		"partly again":            {"b", 4, 0, 3, lane.Advance{Fresh: 1}, lane.Position{Epoch: "b", Seq: 6, Retired: at.Retired}},
 		"too early":               {"b", 7, 0, 2, lane.Advance{LeftOut: 2}, at},
 		"sequence 0":              {"b", 0, 0, 9, lane.Advance{LeftOut: 9}, at},
-		"loss":                    {"b", 9, 8, 1, lane.Advance{Fresh: 1, Gap: &lane.Gap{Lost: 3}}, lane.Position{Epoch: "b", Seq: 9, Left: at.Left}},
+		"loss":                    {"b", 9, 8, 1, lane.Advance{Fresh: 1, Gap: &lane.Gap{Lost: 3}}, lane.Position{Epoch: "b", Seq: 9, Retired: at.Retired}},
 		"loss, not the beginning": {"b", 10, 8, 1, lane.Advance{LeftOut: 1}, at},
 		"given up":                {"a", 1, 0, 1, lane.Advance{LeftOut: 1}, at},
 		"new epoch": {
 			"c", 3, 2, 2,
 			lane.Advance{Fresh: 2, Gap: &lane.Gap{Lost: 2, NewEpoch: true, After: 5}},
-			lane.Position{Epoch: "c", Seq: 4, Left: []string{"a", "b"}},
+			lane.Position{Epoch: "c", Seq: 4, Retired: []string{"a", "b"}},
 		},
 		"new epoch, not its beginning": {"c", 3, 1, 2, lane.Advance{LeftOut: 2}, at},
 	} {
 		p := at
-		p.Left = append([]string(nil), at.Left...)
+		p.Retired = append([]string(nil), at.Retired...)
 		got := p.Follow(protocol.Batch{Epoch: tc.epoch, First: tc.first, Trimmed: tc.trimmed}, tc.n)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -51,16 +51,16 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestLeftIsBounded gives up more epochs than are remembered: the oldest are
+// TestRetiredIsBounded gives up more epochs than are remembered: the oldest are
 // forgotten.
-func TestLeftIsBounded(t *testing.T) {
+func TestRetiredIsBounded(t *testing.T) {
 	t.Parallel()
 	var p lane.Position
 	for i := range 100 {
 		p.Follow(protocol.Batch{Epoch: fmt.Sprint(i), First: 1}, 1)
 	}
-	if len(p.Left) != 64 || p.Left[63] != "98" || p.Left[0] != "35" {
-		t.Errorf("%d are remembered: %v", len(p.Left), p.Left)
+	if len(p.Retired) != 64 || p.Retired[63] != "98" || p.Retired[0] != "35" {
+		t.Errorf("%d are remembered: %v", len(p.Retired), p.Retired)
 	}
 }
 

@@ -21,7 +21,7 @@ type Hub struct {
 type Subscription struct {
 	hub   *Hub
 	site  protocol.SiteID
-	want  func(fleet.Delivery) bool
+	match func(fleet.Delivery) bool
 	limit int
 	wake  chan struct{}
 
@@ -33,7 +33,7 @@ type Subscription struct {
 // Subscribe begins to collect the deliveries of a site that want picks, up to limit
 // of them; want may be called concurrently and must not block. Close ends it.
 func (h *Hub) Subscribe(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) *Subscription {
-	s := &Subscription{hub: h, site: site, want: want, limit: limit, wake: make(chan struct{}, 1)}
+	s := &Subscription{hub: h, site: site, match: want, limit: limit, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.subs == nil {
@@ -52,7 +52,7 @@ func (h *Hub) Deliver(list []fleet.Delivery) {
 	defer h.mu.RUnlock()
 	for _, d := range list {
 		for s := range h.subs[d.Site] {
-			if s.want(d) {
+			if s.match(d) {
 				s.add(d)
 			}
 		}
@@ -90,9 +90,9 @@ func (s *Subscription) poke() {
 // database.
 func (s *Subscription) Wake() <-chan struct{} { return s.wake }
 
-// Take returns what was collected since the last time, and how many messages came
+// Next returns what was collected since the last time, and how many messages came
 // after them and found no room.
-func (s *Subscription) Take() (list []fleet.Delivery, lost uint64) {
+func (s *Subscription) Next() (list []fleet.Delivery, lost uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, lost = s.waiting, s.lost

@@ -34,7 +34,7 @@ func TestHub(t *testing.T) {
 				t.Error("not woken")
 			}
 		}
-		list, lost := s.Take()
+		list, lost := s.Next()
 		var got []uint64
 		for _, d := range list {
 			got = append(got, d.Seq)
@@ -56,10 +56,10 @@ func TestHub(t *testing.T) {
 	}
 	every.Close()
 	h.Deliver([]fleet.Delivery{message("home", 4, "b")})
-	if list, _ := every.Take(); len(list) != 0 {
+	if list, _ := every.Next(); len(list) != 0 {
 		t.Errorf("got %v after the end", list)
 	}
-	if list, _ := some.Take(); len(list) != 1 {
+	if list, _ := some.Next(); len(list) != 1 {
 		t.Errorf("got %v", list)
 	}
 }
@@ -81,11 +81,11 @@ func TestSlowSubscriber(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if list, lost := s.Take(); len(list) != 5 || lost != 395 {
+	if list, lost := s.Next(); len(list) != 5 || lost != 395 {
 		t.Errorf("%d messages, %d lost", len(list), lost)
 	}
 	h.Deliver([]fleet.Delivery{message("home", 7, "a")})
-	if list, lost := s.Take(); len(list) != 1 || list[0].Seq != 7 || lost != 0 {
+	if list, lost := s.Next(); len(list) != 1 || list[0].Seq != 7 || lost != 0 {
 		t.Errorf("%v, %d lost; want the next one", list, lost)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (b *Batch) Fold(record Record, now time.Time) Changes {
 	f := &fold{record: record, now: now, reports: len(b.reports), Changes: Changes{
 		Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: make(map[Key]fleet.DeploymentNode, len(record.States)),
-		GoneNodes: map[protocol.NodeID]bool{}, GoneStatuses: map[Key]bool{},
+		RemovedNodes: map[protocol.NodeID]bool{}, RemovedStatuses: map[Key]bool{},
 		Placements: map[protocol.DeploymentName]protocol.PlacementReport{},
 		Apps:       map[protocol.DeploymentName]App{},
 	}}
@@ -28,7 +28,7 @@ func (b *Batch) Fold(record Record, now time.Time) Changes {
 		f.record.States = map[Key]lifecycle.State{}
 	}
 	for i := range b.reports {
-		f.take(&b.reports[i])
+		f.apply(&b.reports[i])
 	}
 	f.Changes.Site = f.record.Site
 	return f.Changes
@@ -41,7 +41,7 @@ type fold struct {
 	reports int
 }
 
-func (f *fold) take(r *report) {
+func (f *fold) apply(r *report) {
 	if r.Kind == protocol.Superseded {
 		return
 	}
@@ -127,7 +127,7 @@ func (f *fold) inventory(id protocol.NodeID, m *protocol.Inventory) {
 
 func (f *fold) setNode(n fleet.Node) {
 	f.record.Nodes[n.ID], f.Nodes[n.ID] = n, n
-	delete(f.GoneNodes, n.ID)
+	delete(f.RemovedNodes, n.ID)
 }
 
 func (f *fold) adopted(r *report, m *protocol.Adopted) {
@@ -183,7 +183,7 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 		Components: m.Components, UpdatedAt: f.now,
 	}
 	f.record.States[k], f.Statuses[k] = m.State, s
-	delete(f.GoneStatuses, k)
+	delete(f.RemovedStatuses, k)
 	f.app(m.Deployment, App{clean(m.App), clean(m.AppVersion)})
 	if old != m.State {
 		f.Transitions = append(f.Transitions, Transition{m.Deployment, fleet.Transition{
@@ -238,19 +238,19 @@ func (f *fold) dropMissing(m *protocol.Snapshot) {
 		if !nodes[id] {
 			delete(f.record.Nodes, id)
 			delete(f.Nodes, id)
-			f.GoneNodes[id] = true
+			f.RemovedNodes[id] = true
 		}
 	}
-	gone := slices.SortedFunc(maps.Keys(f.record.States), func(a, b Key) int {
+	removed := slices.SortedFunc(maps.Keys(f.record.States), func(a, b Key) int {
 		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Node, b.Node))
 	})
-	for _, k := range gone {
+	for _, k := range removed {
 		if keys[k] {
 			continue
 		}
 		delete(f.record.States, k)
 		delete(f.Statuses, k)
-		f.GoneStatuses[k] = true
+		f.RemovedStatuses[k] = true
 		f.app(k.Deployment, App{})
 	}
 }

@@ -63,10 +63,10 @@ type Changes struct {
 	// Nodes and Statuses are new or changed.
 	Nodes    map[protocol.NodeID]fleet.Node
 	Statuses map[Key]fleet.DeploymentNode
-	// GoneNodes and GoneStatuses are recorded, and missing in a snapshot.
-	GoneNodes    map[protocol.NodeID]bool
-	GoneStatuses map[Key]bool
-	Placements   map[protocol.DeploymentName]protocol.PlacementReport
+	// RemovedNodes and GoneStatuses are recorded, and missing in a snapshot.
+	RemovedNodes    map[protocol.NodeID]bool
+	RemovedStatuses map[Key]bool
+	Placements      map[protocol.DeploymentName]protocol.PlacementReport
 	// Apps has every deployment that Statuses and Placements speak of.
 	Apps map[protocol.DeploymentName]App
 }

@@ -23,10 +23,10 @@ func empty() projection.Record {
 // apply changes a record as the database would.
 func apply(r projection.Record, c projection.Changes) projection.Record {
 	r.Site = c.Site
-	for k := range c.GoneNodes {
+	for k := range c.RemovedNodes {
 		delete(r.Nodes, k)
 	}
-	for k := range c.GoneStatuses {
+	for k := range c.RemovedStatuses {
 		delete(r.States, k)
 	}
 	for k, v := range c.Nodes {
@@ -116,7 +116,7 @@ func TestCutsDoNotMatter(t *testing.T) {
 
 // Each recorded move is one of the table's, or came with a snapshot; every event
 // but the superseded is told.
-func TestOnlyLegalMoves(t *testing.T) {
+func TestOnlyLegalTransitions(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		events := rapid.SliceOfN(rapid.Custom(genEvent), 0, 30).Filter(func(list []protocol.Event) bool {

@@ -232,7 +232,7 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error 
 	if err != nil {
 		return err
 	}
-	var gone []string
+	var removed []string
 	if strings.Contains(ref, ":") {
 		tags, err := h.tagsOf(name)
 		if err != nil {
@@ -240,24 +240,24 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error 
 		}
 		for _, tag := range tags {
 			if at, err := h.resolve(name, tag); err == nil && at == d {
-				gone = append(gone, h.tagPath(name, tag))
+				removed = append(removed, h.tagPath(name, tag))
 			}
 		}
 		if body, err := os.ReadFile(h.blobPath(d)); err == nil {
 			var m manifestFile
 			if json.Unmarshal(body, &m) == nil && m.Subject != nil {
 				if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
-					gone = append(gone, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
+					removed = append(removed, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
 				}
 			}
 		}
-		gone = append(gone, h.manifestPath(name, d))
+		removed = append(removed, h.manifestPath(name, d))
 	} else {
-		gone = append(gone, h.tagPath(name, ref))
+		removed = append(removed, h.tagPath(name, ref))
 	}
-	for i, path := range gone {
+	for i, path := range removed {
 		err := os.Remove(path)
-		if errors.Is(err, os.ErrNotExist) && i == len(gone)-1 {
+		if errors.Is(err, os.ErrNotExist) && i == len(removed)-1 {
 			return unknownManifest(name, ref)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -30,7 +30,7 @@ type memory struct {
 	mu       sync.Mutex
 	rules    []fleet.MetricRule
 	messages map[string][]fleet.Message
-	read     fleet.Places
+	read     fleet.Positions
 	page     int // messages in a page; 0 means all
 	away     error
 	changed  chan struct{}
@@ -40,7 +40,7 @@ func newMemory(rules ...fleet.MetricRule) *memory {
 	for i := range rules {
 		rules[i].Site = "home"
 	}
-	return &memory{rules: rules, messages: map[string][]fleet.Message{}, read: fleet.Places{}, changed: make(chan struct{}, 1)}
+	return &memory{rules: rules, messages: map[string][]fleet.Message{}, read: fleet.Positions{}, changed: make(chan struct{}, 1)}
 }
 
 // add stores a message that arrived at the site so many milliseconds after start.
@@ -50,7 +50,7 @@ func (m *memory) add(rule, topic, payload string, millis int64) {
 	at := start.Add(time.Duration(millis) * time.Millisecond)
 	list := m.messages[rule]
 	m.messages[rule] = append(list, fleet.Message{
-		Site: "home", Rule: rule, Place: fleet.Place{Seq: uint64(len(list) + 1)}, Received: start, SiteTime: &at,
+		Site: "home", Rule: rule, Position: fleet.Position{Seq: uint64(len(list) + 1)}, Received: start, SiteTime: &at,
 		Message: protocol.DataMessage{Topic: topic, Payload: []byte(payload)},
 	})
 }
@@ -61,7 +61,7 @@ func (m *memory) MetricRules(_ context.Context, name string) ([]fleet.MetricRule
 	var out []fleet.MetricRule
 	for _, r := range m.rules {
 		if at := m.read[r.Rule]; name == reader && at.Seq < uint64(len(m.messages[r.Rule])) {
-			r.After = fleet.Places{r.Rule: at}
+			r.After = fleet.Positions{r.Rule: at}
 			out = append(out, r)
 		}
 	}
@@ -78,11 +78,11 @@ func (m *memory) Messages(_ context.Context, f fleet.MessageFilter) (fleet.Messa
 	}
 	page := fleet.MessagePage{More: len(list) > limit}
 	page.Messages = slices.Clone(list[:min(limit, len(list))])
-	page.Read = fleet.Places{f.Rule: {Seq: f.After[f.Rule].Seq + uint64(len(page.Messages))}, "other": {Seq: 7}}
+	page.Read = fleet.Positions{f.Rule: {Seq: f.After[f.Rule].Seq + uint64(len(page.Messages))}, "other": {Seq: 7}}
 	return page, m.away
 }
 
-func (m *memory) SaveRead(_ context.Context, _ string, _ protocol.SiteID, at fleet.Places) error {
+func (m *memory) SaveRead(_ context.Context, _ string, _ protocol.SiteID, at fleet.Positions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.away != nil {
@@ -204,8 +204,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// taken returns the samples that were accepted and how many requests there were.
-func (s *server) taken() ([]sample, int) {
+// received returns the samples that were accepted and how many requests there were.
+func (s *server) received() ([]sample, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.got), len(s.requests)

@@ -39,7 +39,7 @@ type Store interface {
 	// not read, with the place that SaveRead recorded.
 	MetricRules(ctx context.Context, reader string) ([]fleet.MetricRule, error)
 	Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error)
-	SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Places) error
+	SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Positions) error
 }
 
 // Options are what a Writer works with. Store and URL are needed.
@@ -154,7 +154,7 @@ func (w *Writer) Run(ctx context.Context) error {
 func (w *Writer) session(ctx context.Context) {
 	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
 	for ctx.Err() == nil {
-		more, err := w.pass(ctx)
+		more, err := w.sendAll(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -169,9 +169,9 @@ func (w *Writer) session(ctx context.Context) {
 	}
 }
 
-// pass sends one page of each rule that has something new, and reports whether any
+// sendAll sends one page of each rule that has something new, and reports whether any
 // has more.
-func (w *Writer) pass(ctx context.Context) (more bool, err error) {
+func (w *Writer) sendAll(ctx context.Context) (more bool, err error) {
 	rules, err := w.opts.Store.MetricRules(ctx, reader)
 	if err != nil {
 		return false, err
@@ -210,10 +210,10 @@ func (w *Writer) flush(ctx context.Context, b *batch) error {
 // A batch is what goes into one request, with how far it reaches.
 type batch struct {
 	samples []sample
-	read    map[protocol.SiteID]fleet.Places
+	read    map[protocol.SiteID]fleet.Positions
 }
 
-func newBatch() *batch { return &batch{read: map[protocol.SiteID]fleet.Places{}} }
+func newBatch() *batch { return &batch{read: map[protocol.SiteID]fleet.Positions{}} }
 
 // add takes a page of a rule and returns how much of it is no number.
 func (b *batch) add(r fleet.MetricRule, page fleet.MessagePage) (skipped int) {
@@ -224,7 +224,7 @@ func (b *batch) add(r fleet.MetricRule, page fleet.MessagePage) (skipped int) {
 	}
 	if at, ok := page.Read[r.Rule]; ok {
 		if b.read[r.Site] == nil {
-			b.read[r.Site] = fleet.Places{}
+			b.read[r.Site] = fleet.Positions{}
 		}
 		b.read[r.Site][r.Rule] = at
 	}

@@ -54,7 +54,7 @@ func TestSamples(t *testing.T) {
 	machine := func(field string, value float64) sample {
 		return sample{series{"machine", "home", "b", "m", field}, start.UnixMilli() + 10, value}
 	}
-	got, requests := s.taken()
+	got, requests := s.received()
 	same(t, []sample{
 		machine("/axes/1/~1load~0", 0.5), machine("/speed", 12.25),
 		temperature("line/1", 19.5, -5), temperature("line/1", 20.5, 0), temperature("line/1", 22, 2), temperature("line/2", -300, 1),
@@ -90,7 +90,7 @@ func TestServerThatFails(t *testing.T) {
 	}
 	w, _ := run(t, m, s.url)
 	m.untilRead(t)
-	got, requests := s.taken()
+	got, requests := s.received()
 	var want []sample
 	for i := range int64(6) {
 		want = append(want, temperature("t", float64(i), i))
@@ -121,7 +121,7 @@ func TestRedirection(t *testing.T) {
 	}
 	w, _ := run(t, m, s.url)
 	m.untilRead(t)
-	got, requests := s.taken()
+	got, requests := s.received()
 	same(t, []sample{temperature("line/1", 1, 0)}, got)
 	if requests != 4 || count(w.metrics.retries) != 3 {
 		t.Errorf("%d requests, %d retries", requests, count(w.metrics.retries))
@@ -153,7 +153,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 	run(t, m, s.url)
 	m.untilRead(t)
-	if _, n := s.taken(); n != 2 || second.Sub(first) < time.Second {
+	if _, n := s.received(); n != 2 || second.Sub(first) < time.Second {
 		t.Errorf("%d requests, the second after %v; the server wanted 1 s", n, second.Sub(first))
 	}
 }
@@ -187,7 +187,7 @@ func TestRefusedSamples(t *testing.T) {
 	}
 	w, _ := run(t, m, s.url)
 	m.untilRead(t)
-	got, _ := s.taken()
+	got, _ := s.received()
 	same(t, want, got)
 	if n := count(w.metrics.refused.WithLabelValues("400")); n != 3 {
 		t.Errorf("%d samples are said to be refused, want 3", n)
@@ -212,12 +212,12 @@ func TestAllRefused(t *testing.T) {
 	}
 	w, _ := run(t, m, s.url)
 	m.untilRead(t)
-	if _, n := s.taken(); n > 200+9*(maxSplits+1) || count(w.metrics.refused.WithLabelValues("422")) != 1000 {
+	if _, n := s.received(); n > 200+9*(maxSplits+1) || count(w.metrics.refused.WithLabelValues("422")) != 1000 {
 		t.Errorf("%d requests, %d refused", n, count(w.metrics.refused.WithLabelValues("422")))
 	}
 	m.add("a", "t", "2", 1000)
 	m.untilRead(t)
-	got, _ := s.taken()
+	got, _ := s.received()
 	same(t, []sample{temperature("t", 2, 1000)}, got)
 }
 
@@ -256,7 +256,7 @@ func TestNothingIsLeftOutByARestart(t *testing.T) {
 	m.away = nil
 	m.mu.Unlock()
 	m.untilRead(t)
-	got, _ := s.taken()
+	got, _ := s.received()
 	same(t, want, got)
 }
 

@@ -110,8 +110,8 @@ func (r *reader) required(o object, key string) bool {
 	return false
 }
 
-// word checks a required field that has one possible value.
-func (r *reader) word(o object, key, want, why string) {
+// constant checks a required field that has one possible value.
+func (r *reader) constant(o object, key, want, why string) {
 	if !r.required(o, key) {
 		return
 	}

@@ -133,11 +133,11 @@ func Parse(site protocol.SiteID, raw []byte) ([]fleet.DataRule, error) {
 		return nil, err
 	}
 	top := r.object(root, "", "apiVersion", "kind", "metadata", "spec")
-	r.word(top, "apiVersion", APIVersion, "this program reads that version")
-	r.word(top, "kind", Kind, "the file describes a site")
+	r.constant(top, "apiVersion", APIVersion, "this program reads that version")
+	r.constant(top, "kind", Kind, "the file describes a site")
 	meta := r.child(top, "metadata", "id")
 	if r.required(top, "metadata") {
-		r.word(meta, "id", string(site), "the file is in the folder of that site")
+		r.constant(meta, "id", string(site), "the file is in the folder of that site")
 	}
 	items := r.list(r.child(r.child(top, "spec", "data"), "data", "rules"), "rules")
 	var rules []fleet.DataRule

@@ -10,7 +10,7 @@ import (
 
 // A unit is a word behind a number, and what it stands for.
 type unit struct {
-	word string
+	text string
 	of   uint64
 }
 
@@ -37,11 +37,11 @@ func parseDuration(s string) (millis uint64, ok bool) {
 		return 0, false
 	}
 	for s != "" {
-		n, word, rest, ok := cutUnit(s)
-		if !ok || word == "" {
+		n, text, rest, ok := cutUnit(s)
+		if !ok || text == "" {
 			return 0, false
 		}
-		v, ok := times(n, word, durations[:])
+		v, ok := times(n, text, durations[:])
 		if !ok || v > math.MaxInt64-millis {
 			return 0, false
 		}
@@ -52,15 +52,15 @@ func parseDuration(s string) (millis uint64, ok bool) {
 
 // parseSize reads a size such as 256MiB in bytes.
 func parseSize(s string) (bytes uint64, ok bool) {
-	n, word, rest, ok := cutUnit(s)
+	n, text, rest, ok := cutUnit(s)
 	if !ok || rest != "" {
 		return 0, false
 	}
-	return times(n, word, sizes[:])
+	return times(n, text, sizes[:])
 }
 
 // cutUnit splits a number and its unit from s.
-func cutUnit(s string) (n uint64, word, rest string, ok bool) {
+func cutUnit(s string) (n uint64, text, rest string, ok bool) {
 	digit := func(r rune) bool { return r >= '0' && r <= '9' }
 	end := strings.IndexFunc(s, func(r rune) bool { return !digit(r) })
 	if end < 0 {
@@ -77,9 +77,9 @@ func cutUnit(s string) (n uint64, word, rest string, ok bool) {
 	return n, strings.TrimLeft(s[:end], " "), s[end:], true
 }
 
-func times(n uint64, word string, units []unit) (uint64, bool) {
+func times(n uint64, text string, units []unit) (uint64, bool) {
 	for _, u := range units {
-		if u.word == word {
+		if u.text == text {
 			return n * u.of, n <= math.MaxInt64/u.of
 		}
 	}
@@ -91,7 +91,7 @@ func formatDuration(millis uint64) string {
 	var b strings.Builder
 	for _, u := range durations[1:] { // weeks are written as days
 		if n := millis / u.of; n > 0 {
-			fmt.Fprintf(&b, "%d%s", n, u.word)
+			fmt.Fprintf(&b, "%d%s", n, u.text)
 			millis -= n * u.of
 		}
 	}
@@ -105,7 +105,7 @@ func formatSize(bytes uint64) string {
 	}
 	for _, u := range sizes {
 		if bytes%u.of == 0 {
-			return strconv.FormatUint(bytes/u.of, 10) + u.word
+			return strconv.FormatUint(bytes/u.of, 10) + u.text
 		}
 	}
 	return strconv.FormatUint(bytes, 10)

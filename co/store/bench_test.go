@@ -8,9 +8,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// BenchmarkMoves commits reports each of which moves a deployment on a node, so
+// BenchmarkTransitions commits reports each of which moves a deployment on a node, so
 // that each is a row of the events and of the history, and changes a state.
-func BenchmarkMoves(b *testing.B) {
+func BenchmarkTransitions(b *testing.B) {
 	for _, size := range []int{100, 1000, 4000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			s := open(b)

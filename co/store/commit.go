@@ -105,7 +105,7 @@ func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, even
 	v := changes.Site
 	b.Queue(`update sites set version = $2, adopted = $3, journal_epoch = $4, journal_seq = $5, left_epochs = $6, gap = $7,
 		events_lost = $8, last_event_at = now() where id = $1`,
-		c.site, v.Version, int64(v.Adopted), c.row.Epoch, int64(c.row.Seq), c.row.Left, v.Gap, int64(v.Lost))
+		c.site, v.Version, int64(v.Adopted), c.row.Epoch, int64(c.row.Seq), c.row.Retired, v.Gap, int64(v.Lost))
 	w := writer{b, c.site}
 	w.nodes(changes)
 	if err := w.deployments(changes, known); err != nil {
@@ -121,7 +121,7 @@ func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, even
 		changes.Events[i].Site = c.site
 	}
 	if from.Backlog != (protocol.Backlog{}) {
-		database.QueueTell(b, c.site, from)
+		database.QueueReport(b, c.site, from)
 	}
 	if len(changes.Events) <= pgdb.CopyAbove {
 		w.transitions(changes.Transitions)

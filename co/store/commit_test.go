@@ -214,16 +214,16 @@ func TestLifeOfADeployment(t *testing.T) {
 	if err != nil || len(gone) != 1 {
 		t.Errorf("deleted ones: %v, %v", gone, err)
 	}
-	var moves []string
+	var transitions []string
 	for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0)) {
-		moves = append(moves, fmt.Sprintf("%s %s>%s %s", m.Node, m.From, m.To, m.Actor))
+		transitions = append(transitions, fmt.Sprintf("%s %s>%s %s", m.Node, m.From, m.To, m.Actor))
 	}
-	wantMoves := []string{
+	wantTransitions := []string{
 		"n2 DELETING>DELETED EN", "n2 FAILED>DELETING LO", "n1 DELETING>DELETED EN", "n1 INSTALLED>DELETING LO",
 		"n2 INSTALLING>FAILED EN", "n2 PENDING>INSTALLING LO", "n2 >PENDING LO",
 		"n1 INSTALLING>INSTALLED EN", "n1 PENDING>INSTALLING LO", "n1 >PENDING LO",
 	}
-	if diff := cmp.Diff(wantMoves, moves); diff != "" {
+	if diff := cmp.Diff(wantTransitions, transitions); diff != "" {
 		t.Error(diff)
 	}
 	// Deployed again under the same name: PENDING, not what is left of before.
@@ -384,15 +384,15 @@ func TestAnyDeliveryGivesOneRecord(t *testing.T) {
 		}
 	}
 	for i := range 10 {
-		var moves []string
+		var transitions []string
 		for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", protocol.DeploymentName(fmt.Sprintf("d%d", i)), 100)) {
-			moves = append(moves, fmt.Sprintf("%s %s>%s %s %s", m.Node, m.From, m.To, m.Actor, m.AppVersion))
+			transitions = append(transitions, fmt.Sprintf("%s %s>%s %s %s", m.Node, m.From, m.To, m.Actor, m.AppVersion))
 		}
 		var want []string
 		for node := 5; node >= 0; node-- {
 			want = append(want, fmt.Sprintf("n%d INSTALLING>INSTALLED EN 1", node), fmt.Sprintf("n%d PENDING>INSTALLING LO 1", node), fmt.Sprintf("n%d >PENDING LO 1", node))
 		}
-		if diff := cmp.Diff(want, moves); diff != "" {
+		if diff := cmp.Diff(want, transitions); diff != "" {
 			t.Errorf("history of d%d: %s", i, diff)
 		}
 	}
@@ -411,7 +411,7 @@ func TestManyAndFewAreRecordedAlike(t *testing.T) {
 		j.add(protocol.NodeOnlineEvent, "n1", protocol.Presence{V: 1, Online: true, Version: "\x00"})
 		j.events[len(j.events)-1].UnixMillis = 0
 	}
-	record := func(size int) (events []fleet.Event, moves []fleet.Transition, d fleet.Deployment) {
+	record := func(size int) (events []fleet.Event, transitions []fleet.Transition, d fleet.Deployment) {
 		s, ctx := open(t), t.Context()
 		for first := 1; first <= len(j.events); first += size {
 			must[protocol.Ack](t)(j.send(ctx, s, first, min(len(j.events), first+size-1), 0))
@@ -419,8 +419,8 @@ func TestManyAndFewAreRecordedAlike(t *testing.T) {
 		return must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000})), must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 1000)),
 			must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 	}
-	events, moves, d := record(10)
-	manyEvents, manyMoves, many := record(1000)
+	events, transitions, d := record(10)
+	manyEvents, manyTransitions, many := record(1000)
 	when := cmp.FilterPath(func(p cmp.Path) bool {
 		switch p.Last().String() {
 		case ".Time", ".UpdatedAt", ".CreatedAt":
@@ -431,8 +431,8 @@ func TestManyAndFewAreRecordedAlike(t *testing.T) {
 	if diff := cmp.Diff(events, manyEvents, when); diff != "" || len(events) != len(j.events) {
 		t.Errorf("%d events: %s", len(events), diff)
 	}
-	if diff := cmp.Diff(moves, manyMoves, when); diff != "" || len(moves) != 60 {
-		t.Errorf("%d moves: %s", len(moves), diff)
+	if diff := cmp.Diff(transitions, manyTransitions, when); diff != "" || len(transitions) != 60 {
+		t.Errorf("%d moves: %s", len(transitions), diff)
 	}
 	if diff := cmp.Diff(d, many, when); diff != "" {
 		t.Error(diff)

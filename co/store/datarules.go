@@ -43,8 +43,8 @@ type ruleRow struct {
 	encoded []byte
 }
 
-func readRules(ctx context.Context, db pgdb.Querier, site protocol.SiteID) ([]ruleRow, error) {
-	return pgdb.Rows(ctx, db, func(row pgx.CollectableRow) (r ruleRow, err error) {
+func readRules(ctx context.Context, pool pgdb.Querier, site protocol.SiteID) ([]ruleRow, error) {
+	return pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (r ruleRow, err error) {
 		var keep int64
 		if err = row.Scan(&r.encoded, &r.Store, &keep, &r.Metric, &r.Fields); err != nil {
 			return r, err
@@ -92,7 +92,7 @@ func readSiteData(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteD
 // A dataDiff is what SaveDesired has to write of a site.yaml.
 type dataDiff struct {
 	site    protocol.SiteID
-	want    fleet.SiteData
+	desired fleet.SiteData
 	rules   []ruleRow
 	file    bool // the row of the file differs
 	rows    bool // the rows of the rules differ
@@ -101,7 +101,7 @@ type dataDiff struct {
 }
 
 func compareData(site protocol.SiteID, recorded siteDataRow, want fleet.SiteData) *dataDiff {
-	d := &dataDiff{site: site, want: want, file: recorded.Commit != want.Commit || recorded.Problem != want.Problem}
+	d := &dataDiff{site: site, desired: want, file: recorded.Commit != want.Commit || recorded.Problem != want.Problem}
 	for _, r := range want.Rules {
 		d.rules = append(d.rules, ruleRow{DataRule: r, encoded: protocol.Marshal(r.DataRule)})
 	}
@@ -132,11 +132,11 @@ func countRules(n int) string {
 
 func (d *dataDiff) queue(b *pgx.Batch) {
 	if d.file {
-		if d.want.Commit == "" && d.want.Problem == "" {
+		if d.desired.Commit == "" && d.desired.Problem == "" {
 			b.Queue(`delete from site_files where site = $1`, d.site)
 		} else {
 			b.Queue(`insert into site_files (site, commit, problem) values ($1, $2, $3)
-				on conflict (site) do update set commit = $2, problem = $3`, d.site, d.want.Commit, d.want.Problem)
+				on conflict (site) do update set commit = $2, problem = $3`, d.site, d.desired.Commit, d.desired.Problem)
 		}
 	}
 	if !d.rows {

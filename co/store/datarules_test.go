@@ -59,11 +59,11 @@ func TestSaveDataRules(t *testing.T) {
 		if d := cmp.Diff(step.data.Rules, must[[]fleet.DataRule](t)(s.DataRules(ctx, "home"))); d != "" {
 			t.Errorf("%s: rules (-saved +read)\n%s", step.name, d)
 		}
-		var told []protocol.DataRule
+		var reported []protocol.DataRule
 		for _, r := range step.data.Rules {
-			told = append(told, r.DataRule)
+			reported = append(reported, r.DataRule)
 		}
-		if d := cmp.Diff(told, out.Data); d != "" {
+		if d := cmp.Diff(reported, out.Data); d != "" {
 			t.Errorf("%s: message (-want +got)\n%s", step.name, d)
 		}
 		var events []string

@@ -21,9 +21,9 @@ func want(name, version, commit string) fleet.Desired {
 
 func TestSaveDesired(t *testing.T) {
 	t.Parallel()
-	db, ctx := openDB(t), t.Context()
-	s := store.New(db)
-	if v := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); v.Generation != 0 || v.Epoch != db.Epoch() || len(v.Deployments) != 0 {
+	pool, ctx := openDB(t), t.Context()
+	s := store.New(pool)
+	if v := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); v.Generation != 0 || v.Epoch != pool.Epoch() || len(v.Deployments) != 0 {
 		t.Errorf("unknown site: %+v", v)
 	}
 	broken := want("b", "1", "c1")

@@ -19,7 +19,7 @@ func (s *Store) Listen(ctx context.Context) <-chan int64 {
 	go func() {
 		defer close(out)
 		l := &listener{out: out, last: -1}
-		s.db.Listen(ctx, pgdb.Channel{Name: database.EventChannel, About: "events"}, l.hear)
+		s.db.Listen(ctx, pgdb.Channel{Name: database.EventChannel, About: "events"}, l.handle)
 	}()
 	return out
 }
@@ -29,18 +29,18 @@ type listener struct {
 	last int64
 }
 
-// hear reads once for any number of notifications.
-func (l *listener) hear(ctx context.Context, conn *pgx.Conn, _ string) error {
+// handle reads once for any number of notifications.
+func (l *listener) handle(ctx context.Context, conn *pgx.Conn, _ string) error {
 	var id int64
 	if err := conn.QueryRow(ctx, `select coalesce(max(id), 0) from events`).Scan(&id); err != nil {
 		return err
 	}
-	l.tell(id)
+	l.notify(id)
 	return nil
 }
 
-// tell offers the latest id without ever waiting for the reader.
-func (l *listener) tell(id int64) {
+// notify offers the latest id without ever waiting for the reader.
+func (l *listener) notify(id int64) {
 	if id <= l.last {
 		return
 	}

@@ -78,8 +78,8 @@ func TestPostgresAwayAtStartAndInTheMiddle(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() {
-		db, err := database.Open(ctx, url, database.Options{})
-		done <- opened{db, err}
+		pool, err := database.Open(ctx, url, database.Options{})
+		done <- opened{pool, err}
 	}()
 	pg.Start()
 	o := <-done

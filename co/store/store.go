@@ -19,8 +19,8 @@ type Store struct {
 
 // New returns the record in a database, which stays the caller's to close. It is
 // made once for a database and its metrics.
-func New(db *database.DB) *Store {
-	return &Store{db: db, events: database.Counter(db.Metrics, "site_events_total", "Events of sites' journals that were committed.")}
+func New(pool *database.DB) *Store {
+	return &Store{db: pool, events: database.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed.")}
 }
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }

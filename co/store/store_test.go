@@ -29,12 +29,12 @@ func openDB(t testing.TB) *database.DB {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	db, err := database.Open(ctx, pgtest.New(t), database.Options{MaxConns: 4})
+	pool, err := database.Open(ctx, pgtest.New(t), database.Options{MaxConns: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(db.Close)
-	return db
+	t.Cleanup(pool.Close)
+	return pool
 }
 
 func must[T any](t testing.TB) func(v T, err error) T {

@@ -34,8 +34,8 @@ func (w writer) nodes(c projection.Changes) {
 			on conflict (site, id) do update set online = $3, changed_at = $4, version = $5, labels = $6, inventory = $7`,
 			w.site, id, n.Online, n.ChangedAt, n.Version, labels, inventory)
 	}
-	if len(c.GoneNodes) > 0 {
-		w.b.Queue(`delete from nodes where site = $1 and id = any($2)`, w.site, pgdb.Texts(slices.Sorted(maps.Keys(c.GoneNodes))))
+	if len(c.RemovedNodes) > 0 {
+		w.b.Queue(`delete from nodes where site = $1 and id = any($2)`, w.site, pgdb.Texts(slices.Sorted(maps.Keys(c.RemovedNodes))))
 	}
 }
 
@@ -59,8 +59,8 @@ func (w writer) deployments(c projection.Changes, known map[projection.Key]bool)
 	if err := w.statuses(c.Statuses, known); err != nil {
 		return err
 	}
-	if len(c.GoneStatuses) > 0 {
-		keys := slices.SortedFunc(maps.Keys(c.GoneStatuses), compareKeys)
+	if len(c.RemovedStatuses) > 0 {
+		keys := slices.SortedFunc(maps.Keys(c.RemovedStatuses), compareKeys)
 		deployments, nodes := make([]string, len(keys)), make([]string, len(keys))
 		for i, k := range keys {
 			deployments[i], nodes[i] = string(k.Deployment), string(k.Node)

@@ -157,7 +157,7 @@ func (n *narrowLink) look() lo.Status {
 }
 
 // show returns what `colony site show` says of the queue of the site's events.
-func (n *narrowLink) show() api.Queue {
+func (n *narrowLink) show() api.Stream {
 	n.t.Helper()
 	resp, err := n.r.http.Get("http://" + n.r.coOptions.HTTP + "/api/v1/sites/" + site + "/link")
 	if err != nil {
@@ -189,14 +189,14 @@ func (n *narrowLink) check() lo.Status {
 	if q.Last > last || q.Queued != q.Last-q.Committed {
 		n.t.Errorf("the CO says that %d are queued up to %d; the LO has %d", q.Queued, q.Last, last)
 	}
-	if q.Told == nil {
+	if q.Reported == nil {
 		return after
 	}
 	for i := len(n.seen) - 1; i >= 0; i-- { // when had the site no more than it told of?
 		if n.seen[i].last <= q.Last {
-			n.lag = max(n.lag, q.Told.Sub(n.seen[i].at))
-			if lag := q.Told.Sub(n.seen[i].at); lag > wordLag {
-				n.t.Errorf("at %s the CO was told of %d records; the site had more for %s", q.Told.Format(time.TimeOnly), q.Last, lag)
+			n.lag = max(n.lag, q.Reported.Sub(n.seen[i].at))
+			if lag := q.Reported.Sub(n.seen[i].at); lag > wordLag {
+				n.t.Errorf("at %s the CO was told of %d records; the site had more for %s", q.Reported.Format(time.TimeOnly), q.Last, lag)
 			}
 			break
 		}
