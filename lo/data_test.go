@@ -18,9 +18,9 @@ import (
 )
 
 // dataSite runs an LO that has rules in force, and a CO that takes what it sends.
-func dataSite(t *testing.T, of ...protocol.DataRule) (*central, *LO) {
+func dataSite(t *testing.T, of ...protocol.DataRule) (*fakeCO, *LO) {
 	t.Helper()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	c.release()
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	m := rules(1, of...)
@@ -30,7 +30,7 @@ func dataSite(t *testing.T, of ...protocol.DataRule) (*central, *LO) {
 }
 
 // cut ends the CO, and waits until the LO knows.
-func cut(t *testing.T, c *central, l *LO) {
+func cut(t *testing.T, c *fakeCO, l *LO) {
 	t.Helper()
 	c.stop()
 	linked(t, l, false)
@@ -76,7 +76,7 @@ func TestDataCrossesAnOutage(t *testing.T) {
 	if diff := cmp.Diff([]string{"hot/l1/alarm=fire"}, c.payloads("alarms", "")); diff != "" {
 		t.Errorf("lane alarms (-want +got):\n%s", diff)
 	}
-	plc := c.lane("plc").events
+	plc := c.stream("plc").events
 	wantMessage := protocol.DataMessage{
 		V: protocol.Version, Topic: "raw/db1", Payload: full.Payload, QoS: 1, ExpiryMillis: 60_000, ContentType: full.ContentType,
 		ResponseTopic: full.ResponseTopic, CorrelationData: full.CorrelationData, Properties: []string{"b", "1", "a", "2", "b", "3"},
@@ -87,12 +87,12 @@ func TestDataCrossesAnOutage(t *testing.T) {
 	if m := decoded(t, plc[1]); m.ExpiryMillis != 3_600_000 {
 		t.Errorf("expiry %d ms; want that of the rule", m.ExpiryMillis)
 	}
-	last := c.lane("rest").events[201]
+	last := c.stream("rest").events[201]
 	if age := time.UnixMilli(last.UnixMillis).Sub(before).Abs(); last.Node != "n1" || age > patience {
 		t.Errorf("event of node %q, %v from when it was sent", last.Node, age)
 	}
 	eventually(t, "the queues are empty", func() bool {
-		return !slices.ContainsFunc(l.data.Status(), func(lane data.Lane) bool { return lane.Queued > 0 })
+		return !slices.ContainsFunc(l.data.Status(), func(stream data.StreamStatus) bool { return stream.Queued > 0 })
 	})
 }
 
@@ -144,7 +144,7 @@ func TestQoS0(t *testing.T) {
 	if diff := cmp.Diff([]string{"lose=1", "lose=3"}, c.payloads("lose", "")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if n := laneOf(t, l, "lose").NotKept; n != 1 {
+	if n := streamOf(t, l, "lose").NotStored; n != 1 {
 		t.Errorf("%d counted as not kept, want 1", n)
 	}
 }
@@ -159,24 +159,24 @@ func TestRetainedIsMirrored(t *testing.T) {
 	retain("a", "1", 1)
 	retain("b", "1", 1)
 	retain("c", "1", 0)
-	eventually(t, "three are retained", func() bool { return len(c.lane("r").retained) == 3 })
+	eventually(t, "three are retained", func() bool { return len(c.stream("r").retained) == 3 })
 	cut(t, c, l)
 	retain("a", "", 1)
 	retain("b", "2", 0) // while the link is down: retained messages are kept whatever their QoS
 	retain("d", "1", 1)
 	c.start()
 	want := map[string]string{"x/b": "2", "x/c": "1", "x/d": "1"}
-	eventually(t, "the change crosses", func() bool { return cmp.Equal(want, c.lane("r").retained) })
+	eventually(t, "the change crosses", func() bool { return cmp.Equal(want, c.stream("r").retained) })
 
 	// A CO that has lost everything is told all, and of what is gone.
 	c.stop()
 	c.mu.Lock()
-	c.lanes[protocol.DataStream("r")] = &laneEnd{retained: map[string]string{"x/stale": "1"}}
+	c.streams[protocol.DataStream("r")] = &streamEnd{retained: map[string]string{"x/stale": "1"}}
 	c.mu.Unlock()
 	retain("c", "", 1)
 	c.start()
 	delete(want, "x/c")
-	eventually(t, "the CO holds what the site does", func() bool { return cmp.Equal(want, c.lane("r").retained) })
+	eventually(t, "the CO holds what the site does", func() bool { return cmp.Equal(want, c.stream("r").retained) })
 
 	// And the site's broker has it after a restart of the LO.
 	o := l.opts
@@ -196,7 +196,7 @@ func TestRetainedIsMirrored(t *testing.T) {
 
 func TestRetainedExpiryAcrossARestart(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	dir := t.TempDir()
 	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
 	a := startApp(t, l, "app")
@@ -221,7 +221,7 @@ func TestRulesChange(t *testing.T) {
 	a.publish(client.Message{Topic: "a/r", Payload: []byte("1"), QoS: 1, Retain: true})
 	a.publish(client.Message{Topic: "b/r", Payload: []byte("1"), QoS: 1, Retain: true})
 	a.publish(client.Message{Topic: "c/r", Payload: []byte("1"), QoS: 1, Retain: true})
-	eventually(t, "two are retained", func() bool { return len(c.lane("a").retained)+len(c.lane("b").retained) == 2 })
+	eventually(t, "two are retained", func() bool { return len(c.stream("a").retained)+len(c.stream("b").retained) == 2 })
 	c.mu.Lock()
 	c.hold = true
 	c.mu.Unlock()
@@ -249,14 +249,14 @@ func TestRulesChange(t *testing.T) {
 	if diff := cmp.Diff([]string{"b/r=1", "b/1=queued"}, c.payloads("b", "")); diff != "" {
 		t.Errorf("lane b (-want +got):\n%s", diff)
 	}
-	eventually(t, "the new rule tells what is retained", func() bool { return cmp.Equal(map[string]string{"c/r": "1"}, c.lane("c").retained) })
-	eventually(t, "the changed rule has moved", func() bool { return cmp.Equal(map[string]string{"moved/a/r": "1"}, c.lane("a").retained) })
+	eventually(t, "the new rule tells what is retained", func() bool { return cmp.Equal(map[string]string{"c/r": "1"}, c.stream("c").retained) })
+	eventually(t, "the changed rule has moved", func() bool { return cmp.Equal(map[string]string{"moved/a/r": "1"}, c.stream("a").retained) })
 	eventually(t, "all of a crosses", func() bool { return len(c.payloads("a", "moved/a/2")) == 1 })
 	if got := c.payloads("a", "a/"); !slices.Equal(got, []string{"a/r=1", "a/1=queued"}) {
 		t.Errorf("lane a delivered %v", got)
 	}
-	if len(c.lane("b").retained) != 0 {
-		t.Errorf("the CO still holds %v of b", c.lane("b").retained)
+	if len(c.stream("b").retained) != 0 {
+		t.Errorf("the CO still holds %v of b", c.stream("b").retained)
 	}
 
 	// A set of rules that is not valid changes nothing.
@@ -296,7 +296,7 @@ func TestKilled(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	eventually(t, "the list crosses", func() bool { return c.count("all", protocol.RetainedEnd) == 1 })
-	if got := c.lane("all").retained; !cmp.Equal(got, map[string]string{"kept": "1"}) {
+	if got := c.stream("all").retained; !cmp.Equal(got, map[string]string{"kept": "1"}) {
 		t.Errorf("the CO holds %v", got)
 	}
 	if diff := cmp.Diff([]string{"slow/x=49"}, c.payloads("last", "")); diff != "" {

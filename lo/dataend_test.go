@@ -16,9 +16,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// A laneEnd is what a CO's database would hold of one lane. Its fields are
+// A streamEnd is what a CO's database would hold of one lane. Its fields are
 // protected by the mutex of central.
-type laneEnd struct {
+type streamEnd struct {
 	epoch    string
 	seq      uint64
 	events   []protocol.Event // in the order of their commit, with Seq
@@ -28,16 +28,16 @@ type laneEnd struct {
 	marked   map[string]struct{} // not named since RetainedBegin; nil: there was none
 }
 
-// takeData does what the CO's ingest does with a batch of machine data. The
+// acceptData does what the CO's ingest does with a batch of machine data. The
 // caller holds c.mu.
-func (c *central) takeData(ctx context.Context, site protocol.SiteID, b protocol.Batch) error {
-	e := c.lanes[b.Stream]
+func (c *fakeCO) acceptData(ctx context.Context, site protocol.SiteID, b protocol.Batch) error {
+	e := c.streams[b.Stream]
 	if e == nil {
-		e = &laneEnd{retained: map[string]string{}}
-		if c.lanes == nil {
-			c.lanes = map[string]*laneEnd{}
+		e = &streamEnd{retained: map[string]string{}}
+		if c.streams == nil {
+			c.streams = map[string]*streamEnd{}
 		}
-		c.lanes[b.Stream] = e
+		c.streams[b.Stream] = e
 	}
 	array := binary.BigEndian.AppendUint32([]byte{4<<5 | 26}, b.Count)
 	var events []protocol.Event
@@ -64,7 +64,7 @@ func (c *central) takeData(ctx context.Context, site protocol.SiteID, b protocol
 	return c.b.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, site), Payload: protocol.Marshal(&ack), QoS: 1})
 }
 
-func (e *laneEnd) commit(t *testing.T, event protocol.Event) {
+func (e *streamEnd) commit(t *testing.T, event protocol.Event) {
 	e.events = append(e.events, event)
 	switch event.Kind { //nolint:exhaustive // the others are only counted
 	case protocol.RetainedBegin:
@@ -98,13 +98,13 @@ func decoded(t *testing.T, e protocol.Event) protocol.DataMessage {
 	return m
 }
 
-// lane returns a copy of what came of a rule's lane.
-func (c *central) lane(rule string) laneEnd {
+// stream returns a copy of what came of a rule's lane.
+func (c *fakeCO) stream(rule string) streamEnd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.lanes[protocol.DataStream(rule)]
+	e := c.streams[protocol.DataStream(rule)]
 	if e == nil {
-		return laneEnd{}
+		return streamEnd{}
 	}
 	out := *e
 	out.events, out.retained = slices.Clone(e.events), maps.Clone(e.retained)
@@ -112,9 +112,9 @@ func (c *central) lane(rule string) laneEnd {
 }
 
 // payloads returns what a lane delivered on topics with a prefix, as topic=payload.
-func (c *central) payloads(rule, prefix string) []string {
+func (c *fakeCO) payloads(rule, prefix string) []string {
 	var out []string
-	for _, e := range c.lane(rule).events {
+	for _, e := range c.stream(rule).events {
 		if e.Kind != protocol.DataEvent {
 			continue
 		}
@@ -126,9 +126,9 @@ func (c *central) payloads(rule, prefix string) []string {
 }
 
 // count returns how many events of a kind a lane delivered.
-func (c *central) count(rule string, kind protocol.EventKind) int {
+func (c *fakeCO) count(rule string, kind protocol.EventKind) int {
 	n := 0
-	for _, e := range c.lane(rule).events {
+	for _, e := range c.stream(rule).events {
 		if e.Kind == kind {
 			n++
 		}
@@ -152,7 +152,7 @@ func rules(generation uint64, of ...protocol.DataRule) protocol.SiteDesired {
 func inForce(t *testing.T, l *LO, m protocol.SiteDesired) {
 	t.Helper()
 	eventually(t, "the rules are in force", func() bool {
-		held, ok := l.wanted.Current()
+		held, ok := l.desired.Current()
 		return ok && held.Generation == m.Generation &&
 			string(protocol.Marshal(l.data.Rules())) == string(protocol.Marshal(m.Data))
 	})
@@ -236,22 +236,22 @@ func (a *app) next() client.Message {
 	}
 }
 
-// laneOf returns what an LO tells of the lane of a rule.
-func laneOf(t *testing.T, l *LO, rule string) data.Lane {
+// streamOf returns what an LO tells of the lane of a rule.
+func streamOf(t *testing.T, l *LO, rule string) data.StreamStatus {
 	t.Helper()
-	for _, lane := range l.data.Status() {
-		if lane.Rule == rule {
-			return lane
+	for _, stream := range l.data.Status() {
+		if stream.Rule == rule {
+			return stream
 		}
 	}
 	t.Fatalf("no lane of rule %s", rule)
-	return data.Lane{}
+	return data.StreamStatus{}
 }
 
 // linked waits until the lanes know that the link is up, or down.
 func linked(t *testing.T, l *LO, up bool) {
 	t.Helper()
 	eventually(t, "the lanes know of the link", func() bool {
-		return !slices.ContainsFunc(l.data.Status(), func(lane data.Lane) bool { return lane.Connected != up })
+		return !slices.ContainsFunc(l.data.Status(), func(stream data.StreamStatus) bool { return stream.Connected != up })
 	})
 }

@@ -28,8 +28,8 @@ func TestOldestIsDropped(t *testing.T) {
 	c, l := dataSite(t, protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: datarule.MinQueueBytes})
 	a := startApp(t, l, "app")
 	a.publish(client.Message{Topic: "gone", Payload: []byte("1"), QoS: 1, Retain: true})
-	eventually(t, "it is retained", func() bool { return len(c.lane("r").retained) == 1 })
-	eventually(t, "the LO knows", func() bool { return laneOf(t, l, "r").Queued == 0 }) // else it counts as lost, too
+	eventually(t, "it is retained", func() bool { return len(c.stream("r").retained) == 1 })
+	eventually(t, "the LO knows", func() bool { return streamOf(t, l, "r").Queued == 0 }) // else it counts as lost, too
 	cut(t, c, l)
 	a.publish(client.Message{Topic: "gone", QoS: 1, Retain: true})
 	a.publish(client.Message{Topic: "new", Payload: []byte("1"), QoS: 1, Retain: true})
@@ -50,7 +50,7 @@ func TestOldestIsDropped(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 	c.start()
-	eventually(t, "the CO holds what the site does", func() bool { return cmp.Equal(map[string]string{"new": "1"}, c.lane("r").retained) })
+	eventually(t, "the CO holds what the site does", func() bool { return cmp.Equal(map[string]string{"new": "1"}, c.stream("r").retained) })
 	eventually(t, "the note is gone", func() bool {
 		_, err := os.Stat(filepath.Join(l.opts.StateDir, "stale", "r"))
 		return os.IsNotExist(err)
@@ -63,7 +63,7 @@ func TestOldestIsDropped(t *testing.T) {
 		}
 	}
 	lost := uint64(0)
-	for _, e := range c.lane("r").events {
+	for _, e := range c.stream("r").events {
 		if e.Kind != protocol.DataLost {
 			continue
 		}
@@ -132,7 +132,7 @@ func TestSampling(t *testing.T) {
 		}
 	}
 	for rule, want := range map[string]uint64{"change": 8, "band": 8, "slow": 10} {
-		if got := laneOf(t, l, rule).SampledOut; got != want {
+		if got := streamOf(t, l, rule).SampledOut; got != want {
 			t.Errorf("lane %s: %d left out, want %d", rule, got, want)
 		}
 	}
@@ -161,7 +161,7 @@ func TestSamplingEnds(t *testing.T) {
 	a.publish(text("y", "1"))
 	linked(t, l, true)
 	a.publish(client.Message{Topic: "y", Payload: []byte("2")}) // of QoS 0: takes the place of the one on disk
-	eventually(t, "three are held", func() bool { return laneOf(t, l, "r").SampledOut == 2 })
+	eventually(t, "three are held", func() bool { return streamOf(t, l, "r").SampledOut == 2 })
 	if held := onDisk(t, l, "r"); len(held) != 1 || string(held[0].Data.Payload) != "2" {
 		t.Errorf("on disk: %+v", held)
 	}
@@ -183,7 +183,7 @@ func TestSamplingEnds(t *testing.T) {
 // pass when it is sent again.
 func TestQueueFails(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	c.release()
 	o := localOptions(t, c, t.TempDir(), "127.0.0.1:0")
 	path := filepath.Join(o.StateDir, "data", "r")
@@ -225,25 +225,25 @@ func TestForeignText(t *testing.T) {
 		{Topic: "colony/v1/s1/data/x", Properties: []broker.Property{{Key: "k", Value: "\xff"}}},
 	} {
 		m.QoS = 1
-		if err := l.data.Take(t.Context(), "", m); protocol.KindOf(err) != protocol.Invalid {
+		if err := l.data.Accept(t.Context(), "", m); protocol.KindOf(err) != protocol.Invalid {
 			t.Errorf("take %+v: %v; the CO could never decode it", m, err)
 		}
 	}
 }
 
-func TestStatusTellsOfLanes(t *testing.T) {
+func TestStatusShowsStreams(t *testing.T) {
 	t.Parallel()
 	c, l := dataSite(t, protocol.DataRule{Name: "r", Topics: []string{"#"}})
 	a := startApp(t, l, "app")
 	a.publish(text("x", "123"))
 	eventually(t, "it crosses", func() bool { return len(c.payloads("r", "")) == 1 })
-	probes := c.lane("r").probes
+	probes := c.stream("r").probes
 	ask := protocol.Ack{V: protocol.Version, Ask: true}
 	if err := c.b.Publish(t.Context(), broker.Message{Topic: topic.ForSite(topic.Ack, "s1"), Payload: protocol.Marshal(&ask), QoS: 1}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lane answers", func() bool { return c.lane("r").probes > probes })
-	if b := c.lane("r").last; b.Count != 0 || b.Backlog.Last != 1 || b.Backlog.RTTMicros == 0 {
+	eventually(t, "the lane answers", func() bool { return c.stream("r").probes > probes })
+	if b := c.stream("r").last; b.Count != 0 || b.Backlog.Last != 1 || b.Backlog.RTTMicros == 0 {
 		t.Errorf("the lane tells %+v", b)
 	}
 	cut(t, c, l)
@@ -272,7 +272,7 @@ func TestStatusTellsOfLanes(t *testing.T) {
 	if got.OldestSeconds <= 0 || got.OldestSeconds > time.Since(time0).Seconds()+1 || got.Bytes == 0 || got.RTTSeconds <= 0 {
 		t.Errorf("lane %+v", got)
 	}
-	want := data.Lane{Rule: "r", Queued: 1, MaxBytes: 256 << 20, Taken: 2, TakenBytes: 6, Acked: 1}
+	want := data.StreamStatus{Rule: "r", Queued: 1, MaxBytes: 256 << 20, Accepted: 2, AcceptedBytes: 6, Acked: 1}
 	got.OldestSeconds, got.Bytes, got.RTTSeconds, got.BytesPerSecond = 0, 0, 0, 0
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lane (-want +got):\n%s", diff)

@@ -35,7 +35,7 @@ func (l *LO) startDown(context.Context) error {
 			l.parts.Fail(fmt.Errorf("downlink: %w", err))
 		}
 	})
-	if m, ok := l.wanted.Current(); ok {
+	if m, ok := l.desired.Current(); ok {
 		directRules(l.down, m)
 	}
 	return nil
@@ -53,8 +53,8 @@ func downMessage(m downlink.Delivery) broker.Message {
 		out.Properties = append(out.Properties, broker.Property{Key: m.Properties[i], Value: m.Properties[i+1]})
 	}
 	out.Properties = append(out.Properties,
-		broker.Property{Key: "colony-time", Value: time.UnixMilli(m.TakenMillis).UTC().Format("2006-01-02T15:04:05.000Z07:00")},
-		broker.Property{Key: "colony-lane", Value: m.Lane},
+		broker.Property{Key: "colony-time", Value: time.UnixMilli(m.AcceptedMillis).UTC().Format("2006-01-02T15:04:05.000Z07:00")},
+		broker.Property{Key: "colony-lane", Value: m.Stream},
 		broker.Property{Key: "colony-seq", Value: strconv.FormatUint(m.Seq, 10)})
 	return out
 }
@@ -68,12 +68,12 @@ type downRetained struct {
 }
 
 // Put implements downlink.Retained.
-func (r downRetained) Put(_ context.Context, lane string, list []downlink.Delivery) error {
+func (r downRetained) Put(_ context.Context, stream string, list []downlink.Delivery) error {
 	now := r.now().UnixMilli()
 	messages := make([]retained.Message, len(list))
 	for i, m := range list {
 		data := downData(m)
-		messages[i] = retained.Message{Topic: m.Topic, Lane: lane, UnixMillis: now, Data: data}
+		messages[i] = retained.Message{Topic: m.Topic, Stream: stream, UnixMillis: now, Data: data}
 	}
 	_, err := r.store.Put(messages...)
 	return err
@@ -92,8 +92,8 @@ func downData(m downlink.Delivery) protocol.DataMessage {
 }
 
 // Sweep implements downlink.Retained.
-func (r downRetained) Sweep(ctx context.Context, lane string, keep map[string]bool) error {
-	for _, m := range r.store.Lane(lane) {
+func (r downRetained) Sweep(ctx context.Context, stream string, keep map[string]bool) error {
+	for _, m := range r.store.Stream(stream) {
 		if keep[m.Topic] {
 			continue
 		}
@@ -108,5 +108,5 @@ func (r downRetained) Sweep(ctx context.Context, lane string, keep map[string]bo
 	return nil
 }
 
-// Lanes implements downlink.Retained.
-func (r downRetained) Lanes() []string { return r.store.Lanes() }
+// Streams implements downlink.Retained.
+func (r downRetained) Streams() []string { return r.store.Streams() }

@@ -48,9 +48,9 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// A central is the CO's side: a real broker, and the position that a database
+// A fakeCO is the CO's side: a real broker, and the position that a database
 // would hold.
-type central struct {
+type fakeCO struct {
 	t    *testing.T
 	addr string
 	b    *broker.Broker
@@ -61,22 +61,22 @@ type central struct {
 	seq      uint64
 	presence protocol.Presence
 	desired  protocol.SiteDesired
-	lanes    map[string]*laneEnd // of machine data
+	streams  map[string]*streamEnd // of machine data
 }
 
-func newCentral(t *testing.T) *central {
+func newFakeCO(t *testing.T) *fakeCO {
 	t.Helper()
-	c := &central{t: t, addr: "127.0.0.1:0", hold: true}
+	c := &fakeCO{t: t, addr: "127.0.0.1:0", hold: true}
 	c.start()
 	t.Cleanup(c.stop)
 	return c
 }
 
-func (c *central) start() {
+func (c *fakeCO) start() {
 	c.t.Helper()
 	b, err := broker.New(broker.Options{
 		Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.addr}},
-		Access: access.CO{}, Accept: c.take, Logger: logger(c.t),
+		Access: access.CO{}, Accept: c.accept, Logger: logger(c.t),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -90,7 +90,7 @@ func (c *central) start() {
 	}
 }
 
-func (c *central) stop() {
+func (c *fakeCO) stop() {
 	if c.b == nil {
 		return
 	}
@@ -102,8 +102,8 @@ func (c *central) stop() {
 	c.b = nil
 }
 
-// take does what the uplink's contract asks of a CO.
-func (c *central) take(ctx context.Context, from access.Identity, m broker.Message) error {
+// accept does what the uplink's contract asks of a CO.
+func (c *fakeCO) accept(ctx context.Context, from access.Identity, m broker.Message) error {
 	tp, err := topic.Parse(m.Topic)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (c *central) take(ctx context.Context, from access.Identity, m broker.Messa
 		return err
 	}
 	if b.Stream != "" {
-		return c.takeData(ctx, from.Site, b)
+		return c.acceptData(ctx, from.Site, b)
 	}
 	if b.Count > 0 && !c.hold {
 		if c.epoch != b.Epoch && b.First == b.Trimmed+1 {
@@ -132,14 +132,14 @@ func (c *central) take(ctx context.Context, from access.Identity, m broker.Messa
 	return c.b.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, from.Site), Payload: protocol.Marshal(&ack), QoS: 1})
 }
 
-func (c *central) release() {
+func (c *fakeCO) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hold = false
 }
 
 // want publishes a desired state.
-func (c *central) want(m protocol.SiteDesired) {
+func (c *fakeCO) want(m protocol.SiteDesired) {
 	c.t.Helper()
 	c.desired = m
 	err := c.b.Publish(c.t.Context(), broker.Message{Topic: topic.ForSite(topic.SiteDesired, m.Site), Payload: protocol.Marshal(&m), QoS: 1, Retain: true})
@@ -148,7 +148,7 @@ func (c *central) want(m protocol.SiteDesired) {
 	}
 }
 
-func (c *central) online() bool {
+func (c *fakeCO) online() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.presence.Online
@@ -172,7 +172,7 @@ func site1(generation uint64, version string, policy protocol.Policy) protocol.S
 }
 
 // localOptions are the options of an LO of this machine.
-func localOptions(t *testing.T, c *central, dir, mqtt string) Options {
+func localOptions(t *testing.T, c *fakeCO, dir, mqtt string) Options {
 	o := DefaultOptions()
 	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = "s1", dir, mqtt, "127.0.0.1:0", logger(t)
 	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + c.addr}, 5*time.Second

@@ -34,8 +34,8 @@ type Status struct {
 	Journal    journal.Stats `json:"journal"`
 	Nodes      []NodeStatus  `json:"nodes"`
 	// Data are the queues of machine data, and Retained what the site's broker keeps.
-	Data     []data.Lane    `json:"data"`
-	Retained retained.Stats `json:"retained"`
+	Data     []data.StreamStatus `json:"data"`
+	Retained retained.Stats      `json:"retained"`
 	// DataFault says why the data rules in force are not those that are wanted.
 	DataFault string `json:"dataFault,omitempty"`
 }
@@ -125,7 +125,7 @@ func (l *LO) status() Status {
 		Uplink: l.link.uplink.Status(), Journal: l.journal.Stats(), Nodes: []NodeStatus{},
 		Data: l.data.Status(), Retained: l.data.Retained().Stats(), DataFault: l.data.Fault(),
 	}
-	if m, ok := l.wanted.Current(); ok {
+	if m, ok := l.desired.Current(); ok {
 		s.Generation, s.Commit = m.Generation, m.Commit
 	}
 	for _, n := range l.site.sorted() {

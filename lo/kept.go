@@ -17,10 +17,10 @@ import (
 // a record is two flushes of the disk.
 const keepFor = time.Second
 
-// A kept journal is the site's as the uplink sees it: what it forgets, the stored
+// A trimmer journal is the site's as the uplink sees it: what it forgets, the stored
 // records know. Until then it is out of the uplink's sight, and a crash only costs
 // a question to the CO.
-type kept struct {
+type trimmer struct {
 	*journal.Journal
 	site *site
 	wake chan struct{}
@@ -30,17 +30,17 @@ type kept struct {
 	acked uint64 // the CO has it
 }
 
-func newKept(j *journal.Journal, s *site) *kept {
-	return &kept{Journal: j, site: s, wake: make(chan struct{}, 1)}
+func newTrimmer(j *journal.Journal, s *site) *trimmer {
+	return &trimmer{Journal: j, site: s, wake: make(chan struct{}, 1)}
 }
 
 // Position is the journal's, as if what the CO has were forgotten.
-func (k *kept) Position() (epoch string, trimmed, last, opened uint64) {
+func (k *trimmer) Position() (epoch string, trimmed, last, opened uint64) {
 	epoch, trimmed, last, opened = k.Journal.Position()
 	return epoch, max(trimmed, k.done(epoch)), last, opened
 }
 
-func (k *kept) done(epoch string) uint64 {
+func (k *trimmer) done(epoch string) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.epoch != epoch {
@@ -50,12 +50,12 @@ func (k *kept) done(epoch string) uint64 {
 }
 
 // Bodies are the journal's, without those that the CO has.
-func (k *kept) Bodies(after uint64, maxRecords, maxBytes int) (uint64, [][]byte, error) {
+func (k *trimmer) Bodies(after uint64, maxRecords, maxBytes int) (uint64, [][]byte, error) {
 	return k.Journal.Bodies(max(after, k.done(k.Journal.Epoch())), maxRecords, maxBytes)
 }
 
 // Backlog is the journal's; there is nothing old where the CO has everything.
-func (k *kept) Backlog() (protocol.Backlog, time.Time) {
+func (k *trimmer) Backlog() (protocol.Backlog, time.Time) {
 	b, now := k.Journal.Backlog()
 	if _, trimmed, last, _ := k.Position(); trimmed >= last {
 		b.OldestMillis = 0
@@ -64,7 +64,7 @@ func (k *kept) Backlog() (protocol.Backlog, time.Time) {
 }
 
 // Trim notes what the CO has. run forgets it.
-func (k *kept) Trim(through uint64) error {
+func (k *trimmer) Trim(through uint64) error {
 	epoch, _, last, _ := k.Journal.Position()
 	k.mu.Lock()
 	if k.epoch != epoch {
@@ -80,23 +80,23 @@ func (k *kept) Trim(through uint64) error {
 }
 
 // Renew stores all records first, for a new epoch is replayed from its beginning.
-func (k *kept) Renew(have uint64) error {
-	if err := k.site.saveBehind(math.MaxUint64); err != nil {
+func (k *trimmer) Renew(have uint64) error {
+	if err := k.site.saveThrough(math.MaxUint64); err != nil {
 		return err
 	}
 	return k.Journal.Renew(have)
 }
 
 // Salvage stores all records first, for what it gives up is not replayed.
-func (k *kept) Salvage() (uint64, error) {
-	if err := k.site.saveBehind(math.MaxUint64); err != nil {
+func (k *trimmer) Salvage() (uint64, error) {
+	if err := k.site.saveThrough(math.MaxUint64); err != nil {
 		return 0, err
 	}
 	return k.Journal.Salvage()
 }
 
 // run forgets what the CO has, until ctx ends, and then once more.
-func (k *kept) run(ctx context.Context) {
+func (k *trimmer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -113,7 +113,7 @@ func (k *kept) run(ctx context.Context) {
 	}
 }
 
-func (k *kept) pause(ctx context.Context) {
+func (k *trimmer) pause(ctx context.Context) {
 	t := time.NewTimer(keepFor)
 	defer t.Stop()
 	select {
@@ -124,13 +124,13 @@ func (k *kept) pause(ctx context.Context) {
 
 // forget stores the records that do not know yet what the CO has, and trims the
 // journal. One record stands for all reports of its node since the last time.
-func (k *kept) forget() error {
+func (k *trimmer) forget() error {
 	epoch, trimmed, _, _ := k.Journal.Position()
 	through := k.done(epoch)
 	if through <= trimmed {
 		return nil
 	}
-	if err := k.site.saveBehind(through); err != nil {
+	if err := k.site.saveThrough(through); err != nil {
 		return err
 	}
 	if k.Journal.Epoch() != epoch {
@@ -139,11 +139,11 @@ func (k *kept) forget() error {
 	return k.Journal.Trim(through)
 }
 
-// saveBehind stores the records that lack an event up to a sequence.
-func (s *site) saveBehind(through uint64) error {
+// saveThrough stores the records that lack an event up to a sequence.
+func (s *site) saveThrough(through uint64) error {
 	for _, n := range s.sorted() {
 		n.mu.Lock()
-		lacks := n.unsaved || n.behind != 0 && n.behind <= through
+		lacks := n.unsaved || n.firstUnsaved != 0 && n.firstUnsaved <= through
 		n.mu.Unlock()
 		if !lacks {
 			continue

@@ -25,9 +25,9 @@ const farewell = 2 * time.Second
 type link struct {
 	site    *site
 	journal *journal.Journal
-	kept    *kept
-	wanted  *desired.Store
-	data    *data.Plane
+	trimmer *trimmer
+	desired *desired.Store
+	data    *data.Forwarder
 	version string
 	log     *slog.Logger
 	client  *client.Client
@@ -39,7 +39,7 @@ type link struct {
 
 func newLink(o Options, lo *LO) (*link, error) {
 	j, s := lo.journal, lo.site
-	l := &link{site: s, journal: j, kept: newKept(j, s), wanted: lo.wanted, data: lo.data, version: o.Version, log: o.Logger.With("component", "link"), source: desired.NewMQTT(o.Logger)}
+	l := &link{site: s, journal: j, trimmer: newTrimmer(j, s), desired: lo.desired, data: lo.data, version: o.Version, log: o.Logger.With("component", "link"), source: desired.NewMQTT(o.Logger)}
 	var err error
 	l.client, err = client.New(client.Options{
 		URLs: o.CO.MQTT, ClientID: string(o.Site), Username: string(o.Site), KeepAlive: o.CO.KeepAlive, MaxBackoff: o.CO.MaxBackoff,
@@ -65,7 +65,7 @@ func newLink(o Options, lo *LO) (*link, error) {
 		return nil, fmt.Errorf("make link to the co: %w", err)
 	}
 	options := uplink.Options{
-		Journal: l.kept, Site: o.Site, Resync: uplink.Snapshots(j, s.snapshot), Gate: lo.gate, Logger: o.Logger, Registerer: o.Registerer,
+		Journal: l.trimmer, Site: o.Site, Resync: uplink.Snapshots(j, s.snapshot), Gate: lo.gate, Logger: o.Logger, Registerer: o.Registerer,
 		Publish: l.send,
 	}
 	if err := options.Validate(); err != nil {
@@ -145,12 +145,12 @@ func (l *link) handle(_ context.Context, m client.Message) error {
 
 // offer takes up a desired state. Only an error that may pass is returned.
 func (l *link) offer(ctx context.Context, payload []byte) error {
-	adopted, err := l.wanted.Offer(ctx, payload)
+	adopted, err := l.desired.Offer(ctx, payload)
 	switch {
 	case err == nil:
 		if adopted {
 			l.data.Adopt()
-			if m, ok := l.wanted.Current(); ok {
+			if m, ok := l.desired.Current(); ok {
 				directRules(l.down, m)
 			}
 			l.site.pokeAll()

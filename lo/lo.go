@@ -53,11 +53,11 @@ type LO struct {
 	parts *stopper.Group
 
 	journal  *journal.Journal
-	wanted   *desired.Store
+	desired  *desired.Store
 	site     *site
 	loop     *loop
 	gate     *uplink.Gate
-	data     *data.Plane
+	data     *data.Forwarder
 	broker   *broker.Broker
 	down     *downlink.Downlink
 	link     *link
@@ -146,7 +146,7 @@ func (l *LO) openState(ctx context.Context) error {
 		}
 		fetch = desired.HTTP(&http.Client{}, base.JoinPath(specsPath), desired.PartialDir(filepath.Join(l.opts.StateDir, "desired")))
 	}
-	if l.wanted, err = desired.Open(filepath.Join(l.opts.StateDir, "desired"), l.opts.Site, fetch, l.log); err != nil {
+	if l.desired, err = desired.Open(filepath.Join(l.opts.StateDir, "desired"), l.opts.Site, fetch, l.log); err != nil {
 		return err
 	}
 	c := newCounts()
@@ -156,7 +156,7 @@ func (l *LO) openState(ctx context.Context) error {
 	}
 	l.site = s
 	l.loop = &loop{
-		site: s, wanted: l.wanted, state: state, lost: l.opts.NodeLostAfter,
+		site: s, desired: l.desired, state: state, lost: l.opts.NodeLostAfter,
 		publish: func(ctx context.Context, m broker.Message) error { return l.broker.Publish(ctx, m) },
 		expires: time.Now().Add(l.opts.PresenceGrace),
 		jitter:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // jitter is no secret
@@ -179,7 +179,7 @@ func (l *LO) openData(ctx context.Context) error {
 		// Nothing is sent before the link is up, and so there.
 		Send: func(ctx context.Context, topic string, payload []byte) error { return l.link.send(ctx, topic, payload) },
 		Rules: func() ([]protocol.DataRule, bool) {
-			m, ok := l.wanted.Current()
+			m, ok := l.desired.Current()
 			l.site.ruleFault.asked(m)
 			return m.Data, ok
 		},
@@ -194,7 +194,7 @@ func (l *LO) openData(ctx context.Context) error {
 	}
 	l.parts.OnStop("machine data", func(context.Context) error { return l.data.Close() })
 	l.site.data = l.data
-	l.data.Pass(ctx)
+	l.data.Reconcile(ctx)
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (l *LO) startBroker(ctx context.Context) error {
 	var err error
 	l.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: []broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: l.opts.MQTT}},
-		Access: access.Site(l.opts.Site), Accept: l.site.take, Logger: l.log, Registerer: l.opts.Registerer,
+		Access: access.Site(l.opts.Site), Accept: l.site.accept, Logger: l.log, Registerer: l.opts.Registerer,
 	})
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (l *LO) startLink(ctx context.Context) error {
 		return err
 	}
 	l.link.down = l.down
-	l.parts.Go("forgetting", l.link.kept.run)
+	l.parts.Go("forgetting", l.link.trimmer.run)
 	l.parts.Go("uplink", func(ctx context.Context) {
 		if err := l.link.uplink.Run(ctx); err != nil && ctx.Err() == nil {
 			l.parts.Fail(fmt.Errorf("uplink: %w", err))

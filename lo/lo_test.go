@@ -47,7 +47,7 @@ func states(of []protocol.DeploymentStatus) []string {
 
 func TestDesiredDownStatusUp(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
 	c.want(site1(1, "1", protocol.Policy{}))
@@ -82,9 +82,9 @@ func TestDesiredDownStatusUp(t *testing.T) {
 	eventually(t, "the journal is delivered", func() bool { return l.journal.Stats().Depth == 0 })
 
 	c.want(protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 2, Epoch: "db"})
-	gone := a.next("an empty order", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 0 && d.Generation > 1 })
-	a.report(gone, lifecycle.Deleting, "")
-	a.report(gone, lifecycle.Deleted, "")
+	offline := a.next("an empty order", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 0 && d.Generation > 1 })
+	a.report(offline, lifecycle.Deleting, "")
+	a.report(offline, lifecycle.Deleted, "")
 	if s := stateOf(l); s != lifecycle.Deleted {
 		t.Errorf("state %s after removal", s)
 	}
@@ -92,7 +92,7 @@ func TestDesiredDownStatusUp(t *testing.T) {
 
 func TestNodeDies(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
 	<-a.up
@@ -117,7 +117,7 @@ func TestNodeDies(t *testing.T) {
 
 func TestFailureRetriesThenRollsBack(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
 	policy := protocol.Policy{Attempts: 2, BackoffMillis: 20}
@@ -145,12 +145,12 @@ func TestFailureRetriesThenRollsBack(t *testing.T) {
 		t.Errorf("last status %+v: want INSTALLED that names what was refused and why", last)
 	}
 	// Progress that later progress took the place of may be gone from the journal.
-	moves := slices.DeleteFunc(got, func(m protocol.DeploymentStatus) bool { return m.From == m.State })
+	transitions := slices.DeleteFunc(got, func(m protocol.DeploymentStatus) bool { return m.From == m.State })
 	want := []string{
 		"LO PENDING", "LO INSTALLING", "EN INSTALLED",
 		"LO UPDATING", "EN FAILED", "LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED",
 	}
-	if diff := cmp.Diff(want, states(moves)); diff != "" {
+	if diff := cmp.Diff(want, states(transitions)); diff != "" {
 		t.Errorf("moves (-want +got):\n%s", diff)
 	}
 }
@@ -159,7 +159,7 @@ func TestFailureRetriesThenRollsBack(t *testing.T) {
 // directory, taken while it runs, is what the next one finds.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	dir := t.TempDir()
 	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
 	addr := l.MQTTAddr()
@@ -183,10 +183,10 @@ func TestRestart(t *testing.T) {
 		t.Errorf("order after the restart (-before +after):\n%s", diff)
 	}
 	<-a.up
-	moves := len(history(t, l))
+	transitions := len(history(t, l))
 	a.send(sent) // its acknowledgement was lost
-	if got := len(history(t, l)); got != moves {
-		t.Errorf("a repeated report made %d events", got-moves)
+	if got := len(history(t, l)); got != transitions {
+		t.Errorf("a repeated report made %d events", got-transitions)
 	}
 	a.report(after, lifecycle.Installed, "")
 	want := []string{"LO PENDING", "LO INSTALLING", "EN INSTALLING", "EN INSTALLED"}
@@ -204,7 +204,7 @@ func TestRestart(t *testing.T) {
 // TestReplay loses the record of a node between the journal and the disk.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	dir := t.TempDir()
 	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
 	addr := l.MQTTAddr()
@@ -244,7 +244,7 @@ func TestReplay(t *testing.T) {
 // TestDamagedRecordIsReplayed damages a record that the checkpoint speaks for.
 func TestDamagedRecordIsReplayed(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	dir := t.TempDir()
 	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
@@ -264,7 +264,7 @@ func TestDamagedRecordIsReplayed(t *testing.T) {
 
 func TestSilentNodeIsOfflineAfterRestart(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	dir := t.TempDir()
 	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
@@ -284,7 +284,7 @@ func TestSilentNodeIsOfflineAfterRestart(t *testing.T) {
 
 func TestWithoutDesiredStateNothingIsOrdered(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	c.stop()
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
@@ -316,7 +316,7 @@ func TestWithoutDesiredStateNothingIsOrdered(t *testing.T) {
 
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
 	c.want(site1(7, "1", protocol.Policy{}))

@@ -30,7 +30,7 @@ const (
 // fields belong to the goroutine of run.
 type loop struct {
 	site    *site
-	wanted  *desired.Store
+	desired *desired.Store
 	state   nodesstore.Site
 	publish func(ctx context.Context, m broker.Message) error
 	lost    time.Duration
@@ -53,18 +53,18 @@ func (l *loop) run(ctx context.Context) {
 		case <-l.site.wake:
 		case <-timer.C:
 		}
-		if next := l.pass(ctx, time.Now()); !next.IsZero() {
+		if next := l.reconcile(ctx, time.Now()); !next.IsZero() {
 			timer.Reset(max(0, time.Until(next)))
 		}
 	}
 }
 
-// pass decides once about everything that changed or is due, and returns when
+// reconcile decides once about everything that changed or is due, and returns when
 // the next pass is due.
-func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
+func (l *loop) reconcile(ctx context.Context, now time.Time) (next time.Time) {
 	log := l.site.log
 	retry := l.expire(ctx, now)
-	want, ok := l.wanted.Current()
+	want, ok := l.desired.Current()
 	if !ok {
 		// Without a desired state nothing is decided: an empty order would tell the
 		// nodes to remove everything.
@@ -73,7 +73,7 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	all, dirty := l.site.pending()
 	if all || l.placement == nil || l.unreported {
-		if err := l.place(ctx, want, now); err != nil {
+		if err := l.placeWork(ctx, want, now); err != nil {
 			log.ErrorContext(ctx, "placement could not be reported", "err", err)
 			next = now.Add(again)
 		}
@@ -118,7 +118,7 @@ func (l *loop) pass(ctx context.Context, now time.Time) (next time.Time) {
 // to try again what could not be recorded.
 func (l *loop) expire(ctx context.Context, now time.Time) (retry time.Time) {
 	silent := !l.expires.IsZero() && !now.Before(l.expires)
-	missed := l.site.takeMissed()
+	missed := l.site.acceptMissed()
 	if !silent && !missed {
 		return time.Time{}
 	}
@@ -169,13 +169,13 @@ func (l *loop) collect(ctx context.Context) {
 		keep = append(keep, n.rec.Digests()...)
 		n.mu.Unlock()
 	}
-	if err := l.wanted.Keep(keep); err != nil {
+	if err := l.desired.Keep(keep); err != nil {
 		l.site.log.WarnContext(ctx, "old specs could not be removed", "err", err)
 	}
 }
 
-// place decides where everything runs, and reports what changed in that.
-func (l *loop) place(ctx context.Context, want protocol.SiteDesired, now time.Time) error {
+// placeWork decides where everything runs, and reports what changed in that.
+func (l *loop) placeWork(ctx context.Context, want protocol.SiteDesired, now time.Time) error {
 	l.unreported = true
 	var view []scheduler.Node
 	for _, n := range l.site.sorted() {
@@ -249,8 +249,8 @@ func (l *loop) step(ctx context.Context, n *node, entries map[protocol.Deploymen
 			l.site.log.ErrorContext(ctx, "decision could not be recorded", "node_id", n.id, "err", err)
 			return now.Add(again)
 		}
-		for _, m := range out.Moves {
-			l.site.logMove(ctx, m, m.From)
+		for _, m := range out.Transitions {
+			l.site.logTransition(ctx, m, m.From)
 		}
 	}
 	n.unsent = n.unsent || out.Ordered
@@ -261,15 +261,15 @@ func (l *loop) step(ctx context.Context, n *node, entries map[protocol.Deploymen
 		})
 		if err != nil {
 			l.site.log.ErrorContext(ctx, "order could not be published", "node_id", n.id, "err", err)
-			return earliest(now.Add(again), out.Wake)
+			return earliest(now.Add(again), out.NextAt)
 		}
 		n.unsent = false
 	}
-	return out.Wake
+	return out.NextAt
 }
 
 func (l *loop) spec(d protocol.Digest) (reconciler.Spec, bool) {
-	s, ok := l.wanted.Spec(d)
+	s, ok := l.desired.Spec(d)
 	return reconciler.Spec{Bytes: s.Bytes, Signature: s.Signature, App: s.Decoded.App, AppVersion: s.Decoded.AppVersion}, ok
 }
 

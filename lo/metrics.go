@@ -97,7 +97,7 @@ func (g *gauges) collectLink(send func(d *prometheus.Desc, v float64, labels ...
 		up = 1
 	}
 	send(described.link, up)
-	if m, ok := g.lo.wanted.Current(); ok {
+	if m, ok := g.lo.desired.Current(); ok {
 		send(described.generation, float64(m.Generation))
 	}
 	if g.lo.cache != nil {

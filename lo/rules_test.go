@@ -43,11 +43,11 @@ func refusals(t *testing.T, l *LO) []protocol.Adopted {
 	return out
 }
 
-// TestFaultOfRulesIsTold has the CO learn that a desired state is in force but for
+// TestFaultOfRulesIsReported has the CO learn that a desired state is in force but for
 // its data rules, once, also over a restart.
-func TestFaultOfRulesIsTold(t *testing.T) {
+func TestFaultOfRulesIsReported(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t) // which takes nothing: the journal keeps all
+	c := newFakeCO(t) // which takes nothing: the journal keeps all
 	o := localOptions(t, c, t.TempDir(), "127.0.0.1:0")
 	l := startLO(t, o)
 	good := rules(1, protocol.DataRule{Name: "r", Topics: []string{"#"}})
@@ -88,7 +88,7 @@ func TestFaultOfRulesIsTold(t *testing.T) {
 // TestNothingToFetchFrom has a site without co.http say what is wrong.
 func TestNothingToFetchFrom(t *testing.T) {
 	t.Parallel()
-	c := newCentral(t)
+	c := newFakeCO(t)
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	m := site1(4, "1", protocol.Policy{})
 	m.Deployments[0].Spec = nil
@@ -124,8 +124,8 @@ func TestSweepIsRepeated(t *testing.T) {
 		t.Errorf("sweep: %v", err)
 	}
 	busy = nil
-	if err := r.Sweep(t.Context(), "data/set", nil); err != nil || !slices.Equal(cleared, []string{"a"}) || len(r.Lanes()) != 0 {
-		t.Errorf("second sweep: %v, cleared %v, left %v", err, cleared, r.Lanes())
+	if err := r.Sweep(t.Context(), "data/set", nil); err != nil || !slices.Equal(cleared, []string{"a"}) || len(r.Streams()) != 0 {
+		t.Errorf("second sweep: %v, cleared %v, left %v", err, cleared, r.Streams())
 	}
 }
 
@@ -144,27 +144,27 @@ func TestRetainedByTheClockOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, ok := store.Get("a")
-	if left, _ := m.Left(clock()); !ok || left != time.Minute {
+	if left, _ := m.ExpiresIn(clock()); !ok || left != time.Minute {
 		t.Errorf("there %t, %s left", ok, left)
 	}
 }
 
 func delivery(topic string, expiry time.Duration) downlink.Delivery {
-	return downlink.Delivery{Lane: "data/set", Expiry: expiry, DataMessage: protocol.DataMessage{V: 1, Topic: topic, Payload: []byte("1"), Retain: true}}
+	return downlink.Delivery{Stream: "data/set", Expiry: expiry, DataMessage: protocol.DataMessage{V: 1, Topic: topic, Payload: []byte("1"), Retain: true}}
 }
 
 // sweeps is a record of what is retained that is asked to forget.
-type sweeps struct{ lanes []string }
+type sweeps struct{ streams []string }
 
 // Put implements downlink.Retained.
 func (s *sweeps) Put(context.Context, string, []downlink.Delivery) error { return nil }
 
-// Lanes implements downlink.Retained.
-func (s *sweeps) Lanes() []string { return []string{"data/set"} }
+// Streams implements downlink.Retained.
+func (s *sweeps) Streams() []string { return []string{"data/set"} }
 
 // Sweep implements downlink.Retained.
-func (s *sweeps) Sweep(_ context.Context, lane string, _ map[string]bool) error {
-	s.lanes = append(s.lanes, lane)
+func (s *sweeps) Sweep(_ context.Context, stream string, _ map[string]bool) error {
+	s.streams = append(s.streams, stream)
 	return nil
 }
 
@@ -192,7 +192,7 @@ func TestInvalidRulesDeleteNothing(t *testing.T) {
 		} {
 			directRules(d, rules(1, step.rule))
 			synctest.Wait()
-			if diff := cmp.Diff(step.want, s.lanes); diff != "" {
+			if diff := cmp.Diff(step.want, s.streams); diff != "" {
 				t.Errorf("with %+v deleted (-want +got):\n%s", step.rule, diff)
 			}
 		}

@@ -27,13 +27,13 @@ import (
 type node struct {
 	id protocol.NodeID
 
-	mu      sync.Mutex    // guards what follows
-	rec     *nodes.Record // replaced, never changed in place
-	seen    bool          // it spoke since the start of this LO
-	willed  bool          // its last will could not be recorded, and comes once only
-	unsaved bool          // the journal has what the disk has not
-	behind  uint64        // the first sequence that only the journal has, which keeps it until the record is stored; 0: none
-	unsent  bool          // the broker has not got its NodeDesired
+	mu           sync.Mutex    // guards what follows
+	rec          *nodes.Record // replaced, never changed in place
+	seen         bool          // it spoke since the start of this LO
+	willUnsaved  bool          // its last will could not be recorded, and comes once only
+	unsaved      bool          // the journal has what the disk has not
+	firstUnsaved uint64        // the first sequence that only the journal has, which keeps it until the record is stored; 0: none
+	unsent       bool          // the broker has not got its NodeDesired
 
 	// For who only looks, and must not wait for a disk: the last record, and the last
 	// heartbeat.
@@ -61,18 +61,18 @@ type site struct {
 	journal *journal.Journal
 	store   *nodesstore.Store
 	counts  *counts
-	data    *data.Plane
+	data    *data.Forwarder
 
 	ruleFault ruleFault
 
 	// wake tells the loop that there is something in dirty or all.
 	wake chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	nodes map[protocol.NodeID]*node
-	dirty map[protocol.NodeID]bool // nodes to decide about
-	all   bool                     // placement is to be decided anew
-	gone  bool                     // a last will could not be recorded: look for silent nodes
+	mu           sync.Mutex // guards what follows
+	nodes        map[protocol.NodeID]*node
+	dirty        map[protocol.NodeID]bool // nodes to decide about
+	all          bool                     // placement is to be decided anew
+	willsUnsaved bool                     // a last will could not be recorded: look for silent nodes
 }
 
 // openSite loads the records and folds in what only the journal has.
@@ -182,17 +182,17 @@ func (s *site) pokeAll() {
 // missed has the next pass record that a node is gone, which nobody says again.
 func (s *site) missed() {
 	s.mu.Lock()
-	s.gone = true
+	s.willsUnsaved = true
 	s.mu.Unlock()
 }
 
-// takeMissed reports whether missed was called since the last time.
-func (s *site) takeMissed() bool {
+// acceptMissed reports whether missed was called since the last time.
+func (s *site) acceptMissed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone := s.gone
-	s.gone = false
-	return gone
+	offline := s.willsUnsaved
+	s.willsUnsaved = false
+	return offline
 }
 
 func (s *site) signal() {
@@ -235,7 +235,7 @@ func (s *site) commit(ctx context.Context, n *node, rec *nodes.Record, facts []n
 		n.unsaved = true
 		return protocol.Errorf(protocol.Unavailable, "%w", err)
 	}
-	n.unsaved, n.behind = false, 0
+	n.unsaved, n.firstUnsaved = false, 0
 	return nil
 }
 
@@ -297,13 +297,13 @@ func (s *site) checkpoint() (uint64, error) {
 func (s *site) flush(n *node) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.unsaved && n.behind == 0 {
+	if !n.unsaved && n.firstUnsaved == 0 {
 		return nil
 	}
 	if err := s.store.SaveNode(n.rec); err != nil {
 		return err
 	}
-	n.unsaved, n.behind = false, 0
+	n.unsaved, n.firstUnsaved = false, 0
 	return nil
 }
 
@@ -313,13 +313,13 @@ func (s *site) expire(ctx context.Context, now time.Time, silent bool) error {
 	var errs []error
 	for _, n := range s.sorted() {
 		n.mu.Lock()
-		if (n.willed || silent && !n.seen) && n.rec.Online() {
+		if (n.willUnsaved || silent && !n.seen) && n.rec.Online() {
 			rec := n.rec.Clone()
 			out := rec.Lost(now)
 			if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
 				errs = append(errs, err)
 			} else {
-				n.willed = false
+				n.willUnsaved = false
 				s.log.InfoContext(ctx, "node did not come back", "node_id", n.id)
 			}
 		}

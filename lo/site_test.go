@@ -14,10 +14,10 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// TestMovesOutliveACrash takes reports whose record is not stored at once, and
+// TestTransitionsOutliveACrash takes reports whose record is not stored at once, and
 // starts again: from the journal, and, once the journal has forgotten them, from
 // the record.
-func TestMovesOutliveACrash(t *testing.T) {
+func TestTransitionsOutliveACrash(t *testing.T) {
 	t.Parallel()
 	for name, trim := range map[string]bool{"journal": false, "record": true} {
 		t.Run(name, func(t *testing.T) {
@@ -44,15 +44,15 @@ func TestMovesOutliveACrash(t *testing.T) {
 				if seq%2 == 1 {
 					m.State, m.Code = lifecycle.Failed, protocol.CrashLoop
 				}
-				if err := s.takeReport(t.Context(), m, time.UnixMilli(int64(seq)+1)); err != nil {
+				if err := s.acceptReport(t.Context(), m, time.UnixMilli(int64(seq)+1)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if s.node("n1").behind == 0 {
+			if s.node("n1").firstUnsaved == 0 {
 				t.Error("each report stored its record")
 			}
 			if trim {
-				k := newKept(j, s)
+				k := newTrimmer(j, s)
 				if err := errors.Join(k.Trim(j.Last()), k.forget()); err != nil || j.Trimmed() != j.Last() {
 					t.Fatal(err, j.Trimmed())
 				}
@@ -101,15 +101,15 @@ func TestWillIsRecordedLater(t *testing.T) {
 	now := time.Now()
 	l := &loop{site: s, state: state, expires: now.Add(time.Hour)}
 	// Another node was online before the start and has time to come back.
-	if err := s.takePresence(t.Context(), "early", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
+	if err := s.acceptPresence(t.Context(), "early", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
 		t.Fatal(err)
 	}
 	s.node("early").seen = false
-	if err := s.takePresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
+	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
 		t.Fatal(err)
 	}
 	s.journal = closed
-	if err := s.takePresence(t.Context(), "n1", protocol.Presence{Session: "1"}, now); err == nil {
+	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Session: "1"}, now); err == nil {
 		t.Fatal("the will was taken without a journal")
 	}
 	if retry := l.expire(t.Context(), now); !retry.Equal(now.Add(again)) || !s.node("n1").rec.Online() {
@@ -122,7 +122,7 @@ func TestWillIsRecordedLater(t *testing.T) {
 	if !s.node("early").rec.Online() {
 		t.Error("a node is offline before its time to come back is over")
 	}
-	if err := s.takePresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "2"}, now); err != nil {
+	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "2"}, now); err != nil {
 		t.Fatal(err)
 	}
 	s.missed()

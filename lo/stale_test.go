@@ -15,7 +15,7 @@ import (
 // nothing of it after the restart.
 func TestStaleTopics(t *testing.T) {
 	t.Parallel()
-	c, dir := newCentral(t), t.TempDir()
+	c, dir := newFakeCO(t), t.TempDir()
 	c.release()
 	c.want(site1(1, "1", protocol.Policy{}))
 	l := startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))

@@ -13,11 +13,11 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// take is called for each message of a client, and each last will, before it is
+// accept is called for each message of a client, and each last will, before it is
 // acknowledged: when it returns nil, what must not be lost is on disk.
-func (s *site) take(ctx context.Context, from access.Identity, m broker.Message) error {
+func (s *site) accept(ctx context.Context, from access.Identity, m broker.Message) error {
 	if isLocal(m.Topic) {
-		return s.data.Take(ctx, from.Node, m)
+		return s.data.Accept(ctx, from.Node, m)
 	}
 	t, err := topic.Parse(m.Topic)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *site) take(ctx context.Context, from access.Identity, m broker.Message)
 		if err := protocol.Unmarshal(m.Payload, &p); err != nil {
 			return err
 		}
-		return s.takePresence(ctx, t.Node, p, now)
+		return s.acceptPresence(ctx, t.Node, p, now)
 	case topic.Inventory:
 		var inv protocol.Inventory
 		if err := protocol.Unmarshal(m.Payload, &inv); err != nil {
@@ -39,7 +39,7 @@ func (s *site) take(ctx context.Context, from access.Identity, m broker.Message)
 		if inv.Node != t.Node {
 			return protocol.Errorf(protocol.Invalid, "inventory of node %q arrived on the topic of node %q", inv.Node, t.Node)
 		}
-		return s.takeInventory(ctx, t.Node, inv, now)
+		return s.acceptInventory(ctx, t.Node, inv, now)
 	case topic.Status:
 		var st protocol.DeploymentStatus
 		if err := protocol.Unmarshal(m.Payload, &st); err != nil {
@@ -48,7 +48,7 @@ func (s *site) take(ctx context.Context, from access.Identity, m broker.Message)
 		if st.Node != t.Node || string(st.Deployment) != t.Tail {
 			return protocol.Errorf(protocol.Invalid, "status of deployment %q on node %q arrived on topic %s", st.Deployment, st.Node, m.Topic)
 		}
-		return s.takeReport(ctx, st, now)
+		return s.acceptReport(ctx, st, now)
 	case topic.Heartbeat:
 		var h protocol.Heartbeat
 		if err := protocol.Unmarshal(m.Payload, &h); err != nil {
@@ -57,27 +57,27 @@ func (s *site) take(ctx context.Context, from access.Identity, m broker.Message)
 		s.node(t.Node).beat.Store(&beat{h, now})
 		return nil
 	case topic.Data:
-		return s.data.Take(ctx, from.Node, m)
+		return s.data.Accept(ctx, from.Node, m)
 	default:
 		return protocol.Errorf(protocol.Denied, "topic %s is not for nodes to publish on", m.Topic)
 	}
 }
 
-func (s *site) takePresence(ctx context.Context, id protocol.NodeID, p protocol.Presence, now time.Time) error {
+func (s *site) acceptPresence(ctx context.Context, id protocol.NodeID, p protocol.Presence, now time.Time) error {
 	n := s.node(id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	rec := n.rec.Clone()
-	out := rec.TakePresence(p, now)
+	out := rec.ApplyPresence(p, now)
 	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
 		if !p.Online && !out.Stale {
-			n.willed = true
+			n.willUnsaved = true
 			s.missed()
 			s.signal()
 		}
 		return err
 	}
-	n.willed = n.willed && out.Stale
+	n.willUnsaved = n.willUnsaved && out.Stale
 	n.seen = n.seen || p.Online
 	if len(out.Facts) > 0 {
 		s.log.InfoContext(ctx, "node presence changed", "node_id", id, "online", p.Online, "agent_version", p.Version)
@@ -86,12 +86,12 @@ func (s *site) takePresence(ctx context.Context, id protocol.NodeID, p protocol.
 	return nil
 }
 
-func (s *site) takeInventory(ctx context.Context, id protocol.NodeID, inv protocol.Inventory, now time.Time) error {
+func (s *site) acceptInventory(ctx context.Context, id protocol.NodeID, inv protocol.Inventory, now time.Time) error {
 	n := s.node(id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	rec := n.rec.Clone()
-	out := rec.TakeInventory(inv, now)
+	out := rec.ApplyInventory(inv, now)
 	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
 		return err
 	}
@@ -101,18 +101,18 @@ func (s *site) takeInventory(ctx context.Context, id protocol.NodeID, inv protoc
 	return nil
 }
 
-func (s *site) takeReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
+func (s *site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
 	n := s.node(m.Node)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	from := n.rec.State(m.Deployment)
 	rec := n.rec.Clone()
-	out := rec.TakeReport(m, now)
-	if err := s.commit(ctx, n, rec, out.Facts, out.Changed && !out.Told); err != nil {
+	out := rec.ApplyReport(m, now)
+	if err := s.commit(ctx, n, rec, out.Facts, out.Changed && !out.Reported); err != nil {
 		return err
 	}
-	if out.Changed && out.Told && n.behind == 0 {
-		n.behind = n.rec.JournalSeq - uint64(len(out.Facts)) + 1
+	if out.Changed && out.Reported && n.firstUnsaved == 0 {
+		n.firstUnsaved = n.rec.JournalSeq - uint64(len(out.Facts)) + 1
 	}
 	s.counts.reports.WithLabelValues(outcome(out)).Inc()
 	switch {
@@ -120,7 +120,7 @@ func (s *site) takeReport(ctx context.Context, m protocol.DeploymentStatus, now 
 		s.log.WarnContext(ctx, "report does not fit the lifecycle; it is passed on as an anomaly", "node_id", m.Node, "deployment_id", m.Deployment,
 			"from", string(from), "to", string(m.State), "actor", string(m.Actor))
 	case from != m.State && !out.Stale && !out.Duplicate:
-		s.logMove(ctx, m, from)
+		s.logTransition(ctx, m, from)
 	}
 	if out.Changed {
 		s.poke(m.Node)
@@ -128,8 +128,8 @@ func (s *site) takeReport(ctx context.Context, m protocol.DeploymentStatus, now 
 	return nil
 }
 
-// logMove writes the one line that each move of a deployment gets.
-func (s *site) logMove(ctx context.Context, m protocol.DeploymentStatus, from lifecycle.State) {
+// logTransition writes the one line that each move of a deployment gets.
+func (s *site) logTransition(ctx context.Context, m protocol.DeploymentStatus, from lifecycle.State) {
 	s.log.InfoContext(ctx, "deployment moved", "node_id", m.Node, "deployment_id", m.Deployment, "from", string(from), "to", string(m.State),
 		"actor", string(m.Actor), "attempt", m.Attempt, "digest", m.Digest.Short(), "code", string(m.Code), "message", m.Message)
 }

@@ -22,8 +22,8 @@ import (
 
 const patience = 20 * time.Second
 
-// newPlane opens a plane whose link is down.
-func newPlane(t testing.TB, dir string, rules ...protocol.DataRule) *Plane {
+// newForwarder opens a plane whose link is down.
+func newForwarder(t testing.TB, dir string, rules ...protocol.DataRule) *Forwarder {
 	t.Helper()
 	failed := make(chan error, 8)
 	d, err := Open(Options{
@@ -35,7 +35,7 @@ func newPlane(t testing.TB, dir string, rules ...protocol.DataRule) *Plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if f := d.Fault(); f != "" {
 		t.Fatal(f)
 	}
@@ -47,19 +47,19 @@ func message(name, payload string) client.Message {
 	return client.Message{Topic: "colony/v1/s1/data/" + name, Payload: []byte(payload), QoS: 1}
 }
 
-func take(t testing.TB, d *Plane, m client.Message) {
+func acceptAll(t testing.TB, d *Forwarder, m client.Message) {
 	t.Helper()
-	if err := d.Take(t.Context(), "", m); err != nil {
+	if err := d.Accept(t.Context(), "", m); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // queued returns the events of a rule's queue.
-func queued(t testing.TB, d *Plane, rule string) []protocol.Event {
+func queued(t testing.TB, d *Forwarder, rule string) []protocol.Event {
 	t.Helper()
 	var out []protocol.Event
 	for after := uint64(0); ; {
-		records, err := d.lanes[rule].queue.Read(after, 10_000, 16<<20)
+		records, err := d.streams[rule].queue.Read(after, 10_000, 16<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func mirror(t testing.TB, events []protocol.Event) map[string]string {
 // the site has.
 func TestMirrorUnderLoad(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
 	var clients, lister sync.WaitGroup
 	for w := range 4 {
 		clients.Go(func() {
@@ -126,7 +126,7 @@ func TestMirrorUnderLoad(t *testing.T) {
 				if rng.IntN(3) == 0 {
 					m.Payload = nil
 				}
-				if err := d.Take(t.Context(), "", m); err != nil {
+				if err := d.Accept(t.Context(), "", m); err != nil {
 					t.Error(err)
 				}
 			}
@@ -141,7 +141,7 @@ func TestMirrorUnderLoad(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := d.lanes["r"].resync(t.Context()); err != nil {
+			if _, err := d.streams["r"].resync(t.Context()); err != nil {
 				t.Error(err)
 			}
 			lists++
@@ -164,13 +164,13 @@ func TestMirrorUnderLoad(t *testing.T) {
 // QoS 0 are not waited for.
 func TestOrderAcrossQoS(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
 	d.Connected(true)
 	var want []string
 	for i := range 500 {
 		m := message("x", fmt.Sprint(i))
 		m.QoS = byte(i % 10 / 9) // every tenth is waited for
-		take(t, d, m)
+		acceptAll(t, d, m)
 		want = append(want, fmt.Sprint(i))
 	}
 	var got []string
@@ -188,35 +188,35 @@ func TestQueueFails(t *testing.T) {
 	t.Parallel()
 	sample := protocol.Sample{Mode: protocol.SampleChange}
 	last := protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "change", Topics: []string{"c"}, Sample: sample}, protocol.DataRule{Name: "last", Topics: []string{"l"}, Sample: last})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "change", Topics: []string{"c"}, Sample: sample}, protocol.DataRule{Name: "last", Topics: []string{"l"}, Sample: last})
 	kept := message("c", "kept")
 	kept.Retain = true
-	take(t, d, kept)
-	take(t, d, message("l", "held"))
+	acceptAll(t, d, kept)
+	acceptAll(t, d, message("l", "held"))
 	for _, rule := range []string{"change", "last"} {
-		if err := d.lanes[rule].queue.Close(); err != nil {
+		if err := d.streams[rule].queue.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, m := range []client.Message{message("c", "2"), {Topic: kept.Topic, Payload: []byte("3"), QoS: 1, Retain: true}, message("l", "")} {
-		if err := d.Take(t.Context(), "", m); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "data rule") {
+		if err := d.Accept(t.Context(), "", m); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "data rule") {
 			t.Errorf("take %q with a queue that fails: %v", m.Payload, err)
 		}
 	}
 	loose := message("c", "4")
 	loose.QoS = 0
 	d.Connected(true)
-	if err := d.Take(t.Context(), "", loose); err != nil {
+	if err := d.Accept(t.Context(), "", loose); err != nil {
 		t.Errorf("a message of QoS 0 is kept from the site: %v", err)
 	}
 	d.Connected(false)
-	if err := d.lanes["change"].put(t.Context(), "x", nil, true); err == nil { // what was not waited for is through now
+	if err := d.streams["change"].put(t.Context(), "x", nil, true); err == nil { // what was not waited for is through now
 		t.Error("a closed queue took something")
 	}
-	if n := d.lanes["change"].sampler.Topics(); n != 0 {
+	if n := d.streams["change"].sampler.Topics(); n != 0 {
 		t.Errorf("%d topics are known: what was refused would be left out when it comes again", n)
 	}
-	if m, ok := d.lanes["last"].sampler.Held("colony/v1/s1/data/l"); !ok || m.ref == 0 {
+	if m, ok := d.streams["last"].sampler.Held("colony/v1/s1/data/l"); !ok || m.ref == 0 {
 		t.Error("the sample is gone, though nothing took its place")
 	}
 	if got := d.Retained().All(); len(got) != 1 || string(got[0].Data.Payload) != "kept" {
@@ -229,37 +229,37 @@ func TestQueueFails(t *testing.T) {
 
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: 64 << 10})
-	err := d.Take(t.Context(), "", message("x", strings.Repeat("x", 17<<10)))
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: 64 << 10})
+	err := d.Accept(t.Context(), "", message("x", strings.Repeat("x", 17<<10)))
 	if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), "maxBytes") {
 		t.Errorf("a message that never fits: %v", err)
 	}
-	take(t, d, message("x", strings.Repeat("x", 15<<10)))
+	acceptAll(t, d, message("x", strings.Repeat("x", 15<<10)))
 }
 
 // A loss of the file that says what the CO was told costs a list, and no data.
-func TestToldIsLost(t *testing.T) {
+func TestReportedRulesAreLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rule := protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1}
-	d := newPlane(t, dir, rule)
+	d := newForwarder(t, dir, rule)
 	m := message("x", "1")
 	m.Retain = true
-	take(t, d, m)
+	acceptAll(t, d, m)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d = newPlane(t, dir, rule)
+	d = newForwarder(t, dir, rule)
 	if n := len(queued(t, d, "r")); n != 1 {
 		t.Errorf("%d events after a restart, want 1: nothing has changed", n)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.toldPath(), []byte("garbage"), filePerm); err != nil {
+	if err := os.WriteFile(d.reportedPath(), []byte("garbage"), filePerm); err != nil {
 		t.Fatal(err)
 	}
-	d = newPlane(t, dir, rule)
+	d = newForwarder(t, dir, rule)
 	if diff := cmp.Diff(map[string]string{"x": "1"}, mirror(t, queued(t, d, "r"))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -273,7 +273,7 @@ func TestDesiredStateIsLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rule := protocol.DataRule{Name: "r", Topics: []string{"#"}}
-	d := newPlane(t, dir, rule)
+	d := newForwarder(t, dir, rule)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -285,8 +285,8 @@ func TestDesiredStateIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	d.Pass(t.Context())
-	take(t, d, message("x", "1"))
+	d.Reconcile(t.Context())
+	acceptAll(t, d, message("x", "1"))
 	if s := d.Status(); len(s) != 1 || s[0].Draining || s[0].Queued != 1 {
 		t.Errorf("status %+v", s)
 	}
@@ -310,10 +310,10 @@ func TestDesiredStateIsLost(t *testing.T) {
 		case <-tick.C:
 		}
 	}
-	if err := d.Take(t.Context(), "", message("x", "2")); err != nil {
+	if err := d.Accept(t.Context(), "", message("x", "2")); err != nil {
 		t.Errorf("a message without a rule: %v", err)
 	}
-	if s := d.Status(); s[0].Taken != 1 {
+	if s := d.Status(); s[0].Accepted != 1 {
 		t.Errorf("status %+v: a rule that is gone took something", s)
 	}
 }
@@ -324,16 +324,16 @@ func TestOneQueueIsBroken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	rules := []protocol.DataRule{{Name: "gone", Topics: []string{"g/#"}}, {Name: "broken", Topics: []string{"b/#"}}, {Name: "well", Topics: []string{"#"}}}
-	d := newPlane(t, dir, rules...)
+	d := newForwarder(t, dir, rules...)
 	for _, name := range []string{"b/x", "w/x", "g/x"} {
 		m := message(name, "1")
 		m.Retain = true
-		take(t, d, m)
+		acceptAll(t, d, m)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(d.toldPath()); err != nil { // so that all are told anew
+	if err := os.Remove(d.reportedPath()); err != nil { // so that all are told anew
 		t.Fatal(err)
 	}
 	broken := d.queueDir("broken")
@@ -349,13 +349,13 @@ func TestOneQueueIsBroken(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = d.Close() })
 	for range 3 {
-		d.Pass(t.Context())
+		d.Reconcile(t.Context())
 	}
 	if f := d.Fault(); !strings.Contains(f, "data rule broken") {
 		t.Errorf("fault %q", f)
 	}
-	take(t, d, message("w/y", "1"))
-	if err := d.Take(t.Context(), "", message("b/y", "1")); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "broken") {
+	acceptAll(t, d, message("w/y", "1"))
+	if err := d.Accept(t.Context(), "", message("b/y", "1")); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("take without a queue: %v", err)
 	}
 	// Once, though it was tried three times.
@@ -365,7 +365,7 @@ func TestOneQueueIsBroken(t *testing.T) {
 	if err := os.Remove(broken); err != nil {
 		t.Fatal(err)
 	}
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if f := d.Fault(); f != "" {
 		t.Error(f)
 	}
@@ -379,19 +379,19 @@ func TestOneQueueIsBroken(t *testing.T) {
 func TestRuleGoesWhileDown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	d := newPlane(t, dir, protocol.DataRule{Name: "r", Topics: []string{"#"}, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}})
+	d := newForwarder(t, dir, protocol.DataRule{Name: "r", Topics: []string{"#"}, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}})
 	m := message("kept", "1")
 	m.Retain = true
-	take(t, d, m)
-	take(t, d, message("x", "1"))
-	take(t, d, message("x", "2"))
+	acceptAll(t, d, m)
+	acceptAll(t, d, message("x", "1"))
+	acceptAll(t, d, message("x", "2"))
 	// As at a kill: nobody flushes, and the files are what they are.
 	killed := t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		d = newPlane(t, killed)
+		d = newForwarder(t, killed)
 		if s := d.Status(); len(s) != 1 || !s[0].Draining {
 			t.Fatalf("status %+v", s)
 		}
@@ -418,10 +418,10 @@ func TestRuleGoesWhileDown(t *testing.T) {
 	}
 }
 
-func BenchmarkTake(b *testing.B) {
+func BenchmarkAccept(b *testing.B) {
 	for _, clients := range []int{1, 16, 128} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
-			d := newPlane(b, b.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
+			d := newForwarder(b, b.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
 			m := message("line1/temperature", `{"t":21.5,"unit":"C"}`)
 			var left atomic.Int64
 			left.Store(int64(b.N))
@@ -430,7 +430,7 @@ func BenchmarkTake(b *testing.B) {
 			for range clients {
 				wg.Go(func() {
 					for left.Add(-1) >= 0 {
-						if err := d.Take(b.Context(), "", m); err != nil {
+						if err := d.Accept(b.Context(), "", m); err != nil {
 							b.Error(err)
 						}
 					}

@@ -19,32 +19,32 @@ import (
 )
 
 // reopen closes a plane and opens it again with other rules.
-func reopen(t *testing.T, d *Plane, rules ...protocol.DataRule) *Plane {
+func reopen(t *testing.T, d *Forwarder, rules ...protocol.DataRule) *Forwarder {
 	t.Helper()
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return newPlane(t, d.o.Dir, rules...)
+	return newForwarder(t, d.o.Dir, rules...)
 }
 
 // change puts other rules into force.
-func change(t *testing.T, d *Plane, rules ...protocol.DataRule) {
+func change(t *testing.T, d *Forwarder, rules ...protocol.DataRule) {
 	t.Helper()
 	d.o.Rules = func() ([]protocol.DataRule, bool) { return rules, true }
 	d.changed = true
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 }
 
 // retain publishes a message that the broker retains.
-func retain(t *testing.T, d *Plane, name, payload string) {
+func retain(t *testing.T, d *Forwarder, name, payload string) {
 	t.Helper()
 	m := message(name, payload)
 	m.Retain = true
-	take(t, d, m)
+	acceptAll(t, d, m)
 }
 
 // lists counts the whole lists of what is retained in a rule's queue.
-func lists(t *testing.T, d *Plane, rule string) int {
+func lists(t *testing.T, d *Forwarder, rule string) int {
 	t.Helper()
 	n := 0
 	for _, e := range queued(t, d, rule) {
@@ -58,7 +58,7 @@ func lists(t *testing.T, d *Plane, rule string) int {
 // Two publish on one topic: what the store has last, the queue has last.
 func TestTwoRetainOnOneTopic(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1})
 	const topics = 150
 	var wg sync.WaitGroup
 	for w := range 16 {
@@ -66,7 +66,7 @@ func TestTwoRetainOnOneTopic(t *testing.T) {
 			for i := range topics {
 				m := message(fmt.Sprintf("t%d", i), fmt.Sprint(w))
 				m.Retain = true
-				if err := d.Take(t.Context(), "", m); err != nil {
+				if err := d.Accept(t.Context(), "", m); err != nil {
 					t.Error(err)
 				}
 			}
@@ -86,20 +86,20 @@ func TestTwoRetainOnOneTopic(t *testing.T) {
 // disk, for both were acknowledged.
 func TestTwoSamplesOfOneTopic(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}})
 	const topics = 150
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range topics {
-				if err := d.Take(t.Context(), "", message(fmt.Sprintf("t%d", i), fmt.Sprint(w))); err != nil {
+				if err := d.Accept(t.Context(), "", message(fmt.Sprintf("t%d", i), fmt.Sprint(w))); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	l := d.lanes["r"]
+	l := d.streams["r"]
 	for i := range topics {
 		name := fmt.Sprintf("colony/v1/s1/data/t%d", i)
 		s, ok := l.sampler.Held(name)
@@ -120,14 +120,14 @@ func TestTwoSamplesOfOneTopic(t *testing.T) {
 // A large sample of QoS 0 is bounded by the bytes of the store, too.
 func TestLargeSamplesAreOnDisk(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: 1 << 20, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: 1 << 20, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 3_600_000}})
 	d.Connected(true)
 	for i := range 10 {
 		m := message(fmt.Sprint(i), strings.Repeat("x", 200<<10))
 		m.QoS = 0
-		take(t, d, m)
+		acceptAll(t, d, m)
 	}
-	if n := d.lanes["r"].sampler.Topics(); n != 5 {
+	if n := d.streams["r"].sampler.Topics(); n != 5 {
 		t.Errorf("%d samples of 200 KiB are held in a queue of 1 MiB", n)
 	}
 	if n := d.Status()[0].Refused; n != 5 {
@@ -139,8 +139,8 @@ func TestLargeSamplesAreOnDisk(t *testing.T) {
 // written together with it are not to blame.
 func TestTooLargeHurtsNobody(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}})
-	l := d.lanes["r"]
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}})
+	l := d.streams["r"]
 	l.mu.Lock() // holds up the loop that appends
 	l.poke()
 	if err := l.put(t.Context(), "x", event(1, "", protocol.DataMessage{V: 1, Topic: "x"}), false); err != nil {
@@ -158,26 +158,26 @@ func TestTooLargeHurtsNobody(t *testing.T) {
 		l.mu.Unlock()
 		t.Fatal("the message waits for its turn", <-large)
 	}
-	take(t, d, message("z", "1"))
+	acceptAll(t, d, message("z", "1"))
 	if n := len(queued(t, d, "r")); n != 2 {
 		t.Errorf("%d messages are queued, want 2", n)
 	}
 }
 
 // Where one queue fails, the others are not told again and again.
-func TestListsAreToldOnce(t *testing.T) {
+func TestListsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	a, b := protocol.DataRule{Name: "a", Topics: []string{"a/#"}}, protocol.DataRule{Name: "b", Topics: []string{"b/#"}}
-	d := newPlane(t, t.TempDir(), a, b)
+	d := newForwarder(t, t.TempDir(), a, b)
 	retain(t, d, "a/x", "1")
 	retain(t, d, "b/x", "1")
-	if err := d.lanes["b"].queue.Close(); err != nil {
+	if err := d.streams["b"].queue.Close(); err != nil {
 		t.Fatal(err)
 	}
 	c := protocol.DataRule{Name: "c", Topics: []string{"#"}}
 	change(t, d, c, a, b)
 	for range 3 {
-		d.Pass(t.Context())
+		d.Reconcile(t.Context())
 	}
 	if f := d.Fault(); !strings.Contains(f, "b") {
 		t.Errorf("fault %q", f)
@@ -189,27 +189,27 @@ func TestListsAreToldOnce(t *testing.T) {
 
 // What is queued under a rule that is gone keeps the bounds that it was taken
 // under, whatever rules come later, and over a restart.
-func TestFormerRuleKeepsItsBounds(t *testing.T) {
+func TestRemovedRuleKeepsItsBounds(t *testing.T) {
 	t.Parallel()
 	rule := protocol.DataRule{Name: "r", Topics: []string{"r"}, MaxBytes: 1 << 30, MaxAgeMillis: 3_600_000, Priority: protocol.HighPriority, Remote: "x/"}
 	other := protocol.DataRule{Name: "other", Topics: []string{"o"}}
-	d := newPlane(t, t.TempDir(), rule)
-	take(t, d, message("r", "1"))
+	d := newForwarder(t, t.TempDir(), rule)
+	acceptAll(t, d, message("r", "1"))
 	change(t, d, other)
-	queue := d.lanes["r"].queue
+	queue := d.streams["r"].queue
 	other.Topics = []string{"p"}
 	change(t, d, other)
-	if d.lanes["r"].queue != queue {
+	if d.streams["r"].queue != queue {
 		t.Error("the queue was closed and opened again for nothing")
 	}
 	for range 2 {
-		if diff := cmp.Diff(rule, d.lanes["r"].rule); diff != "" {
+		if diff := cmp.Diff(rule, d.streams["r"].rule); diff != "" {
 			t.Errorf("rule of the queue (-want +got):\n%s", diff)
 		}
 		d = reopen(t, d, other)
 	}
 	change(t, d, rule, other)
-	take(t, d, message("p", "1"))
+	acceptAll(t, d, message("p", "1"))
 	if s := d.Status(); len(s) != 2 || s[1].Rule != "r" || s[1].Draining {
 		t.Errorf("status %+v", s)
 	}
@@ -220,7 +220,7 @@ func TestFormerRuleKeepsItsBounds(t *testing.T) {
 func TestKilledBetweenStoreAndQueue(t *testing.T) {
 	t.Parallel()
 	rule := protocol.DataRule{Name: "r", Topics: []string{"#"}}
-	d := newPlane(t, t.TempDir(), rule)
+	d := newForwarder(t, t.TempDir(), rule)
 	retain(t, d, "x", "1")
 	retain(t, d, "gone", "1")
 	killed := t.TempDir()
@@ -238,10 +238,10 @@ func TestKilledBetweenStoreAndQueue(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	k := newPlane(t, killed, rule)
+	k := newForwarder(t, killed, rule)
 	k.Connected(true)
 	for range 3 {
-		k.Pass(t.Context())
+		k.Reconcile(t.Context())
 	}
 	if diff := cmp.Diff(map[string]string{"x": "2"}, mirror(t, queued(t, k, "r"))); diff != "" {
 		t.Errorf("the CO would hold (-want +got):\n%s", diff)
@@ -252,7 +252,7 @@ func TestKilledBetweenStoreAndQueue(t *testing.T) {
 	// After an orderly end there is no doubt, and no list.
 	d = reopen(t, d, rule)
 	d.Connected(true)
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 0 {
 		t.Errorf("%d lists after an orderly end", n)
 	}
@@ -262,7 +262,7 @@ func TestKilledBetweenStoreAndQueue(t *testing.T) {
 // made, and it is said what to do.
 func TestListIsTooLarge(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir())
+	d := newForwarder(t, t.TempDir())
 	for i := range 20 {
 		retain(t, d, fmt.Sprint(i), strings.Repeat("x", 10<<10))
 	}
@@ -270,9 +270,9 @@ func TestListIsTooLarge(t *testing.T) {
 	small := protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: 256 << 10}
 	change(t, d, small)
 	d.Connected(true)
-	take(t, d, message("m", "1"))
+	acceptAll(t, d, message("m", "1"))
 	for range 3 {
-		d.Pass(t.Context())
+		d.Reconcile(t.Context())
 	}
 	if f := d.Fault(); !strings.Contains(f, "raise maxBytes") {
 		t.Errorf("fault %q", f)
@@ -292,55 +292,55 @@ func TestListIsTooLarge(t *testing.T) {
 
 // Rules trade topics while both have something queued: whichever queue comes
 // first, in the end the CO holds what the site does.
-func TestTopicsMove(t *testing.T) {
+func TestTopicsChangeRule(t *testing.T) {
 	t.Parallel()
 	a, b := protocol.DataRule{Name: "a", Topics: []string{"#"}}, protocol.DataRule{Name: "b", Topics: []string{"#"}}
-	d := newPlane(t, t.TempDir(), a, b)
+	d := newForwarder(t, t.TempDir(), a, b)
 	retain(t, d, "x", "old")
 	change(t, d, b, a)
 	retain(t, d, "x", "new")
 	d.Connected(true)
-	d.Pass(t.Context())
-	before := map[string]uint64{"a": d.lanes["a"].queue.Last(), "b": d.lanes["b"].queue.Last()}
+	d.Reconcile(t.Context())
+	before := map[string]uint64{"a": d.streams["a"].queue.Last(), "b": d.streams["b"].queue.Last()}
 	// The CO takes b first, and with a what is older.
 	for _, name := range []string{"b", "a"} {
-		if err := d.lanes[name].queue.Trim(before[name]); err != nil {
+		if err := d.streams[name].queue.Trim(before[name]); err != nil {
 			t.Fatal(err)
 		}
-		d.Pass(t.Context())
+		d.Reconcile(t.Context())
 	}
 	if diff := cmp.Diff(map[string]string{"x": "new"}, mirror(t, queued(t, d, "b"))); diff != "" {
 		t.Errorf("after all else the CO gets of b (-want +got):\n%s", diff)
 	}
-	if err := d.lanes["b"].queue.Trim(d.lanes["b"].queue.Last()); err != nil {
+	if err := d.streams["b"].queue.Trim(d.streams["b"].queue.Last()); err != nil {
 		t.Fatal(err)
 	}
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if n := len(queued(t, d, "a")) + len(queued(t, d, "b")); n != 0 {
 		t.Errorf("%d records more: it does not end", n)
 	}
 }
 
 // A crash while topics move must not forget that the CO is to be told again.
-func TestTopicsMoveOverAKill(t *testing.T) {
+func TestTopicsChangeRuleOverAKill(t *testing.T) {
 	t.Parallel()
 	a, b := protocol.DataRule{Name: "a", Topics: []string{"#"}}, protocol.DataRule{Name: "b", Topics: []string{"#"}}
-	d := newPlane(t, t.TempDir(), a, b)
+	d := newForwarder(t, t.TempDir(), a, b)
 	retain(t, d, "x", "old")
 	d = reopen(t, d, b, a)
 	killed := t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(d.o.Dir)); err != nil {
 		t.Fatal(err)
 	}
-	d = newPlane(t, killed, b, a)
+	d = newForwarder(t, killed, b, a)
 	d.Connected(true)
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	for _, name := range []string{"b", "a"} {
-		if err := d.lanes[name].queue.Trim(d.lanes[name].queue.Last()); err != nil {
+		if err := d.streams[name].queue.Trim(d.streams[name].queue.Last()); err != nil {
 			t.Fatal(err)
 		}
-		d.lanes[name].resyncAt, d.lanes[name].list = time.Time{}, 0 // a minute later
-		d.Pass(t.Context())
+		d.streams[name].resyncAt, d.streams[name].list = time.Time{}, 0 // a minute later
+		d.Reconcile(t.Context())
 	}
 	if diff := cmp.Diff(map[string]string{"x": "old"}, mirror(t, queued(t, d, "b"))); diff != "" {
 		t.Errorf("after all else the CO gets of b (-want +got):\n%s", diff)
@@ -350,23 +350,23 @@ func TestTopicsMoveOverAKill(t *testing.T) {
 // What the CO could never deliver or decode is refused at the site.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, Local: "plc/"})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, Local: "plc/"})
 	long := client.Message{Topic: "plc/" + strings.Repeat("x", 65_535-4), Payload: []byte("1"), QoS: 1}
 	many := client.Message{Topic: "plc/x", QoS: 1, Properties: slices.Repeat([]client.Property{{Key: "k"}}, 40_000)}
 	for _, m := range []client.Message{long, many} {
-		if err := d.Take(t.Context(), "", m); protocol.KindOf(err) != protocol.Invalid {
+		if err := d.Accept(t.Context(), "", m); protocol.KindOf(err) != protocol.Invalid {
 			t.Errorf("%v", err)
 		}
 	}
 	long.Topic = long.Topic[:65_000]
-	take(t, d, long)
+	acceptAll(t, d, long)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Take(t.Context(), "", message("x", "")); err != nil {
+	if err := d.Accept(t.Context(), "", message("x", "")); err != nil {
 		t.Errorf("a message without a rule: %v", err)
 	}
-	if err := d.Take(t.Context(), "", long); protocol.KindOf(err) != protocol.Unavailable || strings.HasSuffix(err.Error(), ": ") {
+	if err := d.Accept(t.Context(), "", long); protocol.KindOf(err) != protocol.Unavailable || strings.HasSuffix(err.Error(), ": ") {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -374,11 +374,11 @@ func TestRefused(t *testing.T) {
 // A deletion is of use however long an outage lasts.
 func TestDeletionHasNoEnd(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, TTLMillis: 1})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, TTLMillis: 1})
 	retain(t, d, "x", "1")
-	gone := message("x", "")
-	gone.Retain, gone.Expiry = true, time.Second
-	take(t, d, gone)
+	removed := message("x", "")
+	removed.Retain, removed.Expiry = true, time.Second
+	acceptAll(t, d, removed)
 	got := queued(t, d, "r")
 	if m := body(t, got[1]); m.ExpiryMillis != 0 || len(m.Payload) != 0 {
 		t.Errorf("deletion %+v", m)
@@ -393,7 +393,7 @@ func TestDeletionHasNoEnd(t *testing.T) {
 func TestStoreIsLost(t *testing.T) {
 	t.Parallel()
 	rule := protocol.DataRule{Name: "r", Topics: []string{"#"}}
-	d := newPlane(t, t.TempDir(), rule)
+	d := newForwarder(t, t.TempDir(), rule)
 	retain(t, d, "x", "1")
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -401,9 +401,9 @@ func TestStoreIsLost(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(d.o.Dir, "retained")); err != nil {
 		t.Fatal(err)
 	}
-	d = newPlane(t, d.o.Dir, rule)
+	d = newForwarder(t, d.o.Dir, rule)
 	d.Connected(true)
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if got := mirror(t, queued(t, d, "r")); len(got) != 0 {
 		t.Errorf("the CO would hold %v", got)
 	}
@@ -413,11 +413,11 @@ func TestStoreIsLost(t *testing.T) {
 // named it would be followed by another one, because something has expired.
 func TestListWithoutWhatIsOver(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, TTLMillis: 2})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, TTLMillis: 2})
 	retain(t, d, "x", "1")
 	for began := d.Now(); d.Now().Sub(began) < 5*time.Millisecond; {
 	}
-	if _, err := d.lanes["r"].resync(t.Context()); err != nil {
+	if _, err := d.streams["r"].resync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(queued(t, d, "r")); n != 1+2 {
@@ -428,30 +428,30 @@ func TestListWithoutWhatIsOver(t *testing.T) {
 // On a link that takes an hour for a list, the next one does not follow at once.
 func TestListsAreRareOnASlowLink(t *testing.T) {
 	t.Parallel()
-	d := newPlane(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}})
+	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}})
 	retain(t, d, "x", "1")
 	d.Connected(true)
-	l := d.lanes["r"]
+	l := d.streams["r"]
 	l.stale = true
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
 		t.Fatalf("%d lists", n)
 	}
 	l.listedAt, l.resyncAt = l.listedAt.Add(-time.Hour), l.resyncAt.Add(-time.Hour)
 	l.stale = true
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
 		t.Errorf("%d lists, though the CO does not have the first one", n)
 	}
 	if err := l.queue.Trim(l.queue.Last()); err != nil {
 		t.Fatal(err)
 	}
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 0 {
 		t.Error("another list at once")
 	}
 	l.resyncAt = l.resyncAt.Add(-10 * time.Hour)
-	d.Pass(t.Context())
+	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
 		t.Errorf("%d lists nine hours later", n)
 	}

@@ -52,7 +52,7 @@ func runChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	d.Pass(context.Background())
+	d.Reconcile(context.Background())
 	first, err := strconv.Atoi(os.Getenv(childDir + "_FIRST"))
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func runChild(dir string) error {
 			for i := first; ; i++ {
 				name := fmt.Sprintf("%s/%d", []string{"all", "kept", "last"}[i%3], c)
 				m := client.Message{Topic: "colony/v1/s1/data/" + name, Payload: []byte(strconv.Itoa(i)), QoS: 1, Retain: i%3 == 1}
-				if err := d.Take(context.Background(), "", m); err != nil {
+				if err := d.Accept(context.Background(), "", m); err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					os.Exit(1)
 				}
@@ -129,7 +129,7 @@ func TestKill(t *testing.T) {
 		if len(acked) == 0 {
 			t.Fatal("the child acknowledged nothing")
 		}
-		d := newPlane(t, dir, killRules()...)
+		d := newForwarder(t, dir, killRules()...)
 		got := map[string][]int{}
 		for _, rule := range []string{"all", "last"} {
 			for _, e := range queued(t, d, rule) {

@@ -29,14 +29,14 @@ const (
 	smallBody = 32 << 10
 )
 
-// A lane is the queue of one data rule: a journal with an uplink of its own. What
+// A stream is the queue of one data rule: a journal with an uplink of its own. What
 // its rule says is settled when it is opened.
-type lane struct {
-	rule   protocol.DataRule
-	plane  *Plane
-	queue  *journal.Journal
-	uplink *uplink.Uplink
-	counts *laneCounts
+type stream struct {
+	rule      protocol.DataRule
+	forwarder *Forwarder
+	queue     *journal.Journal
+	uplink    *uplink.Uplink
+	counts    *streamCounts
 	// held has on disk what the sampler holds, for a message that was acknowledged
 	// must be there after a crash. Nil unless the rule holds.
 	held *retained.Store
@@ -51,12 +51,12 @@ type lane struct {
 	sampler *sampler.Sampler[sample]
 
 	draining bool // the rule is gone; protected by the mu of plane
-	certainty
+	freshness
 }
 
-// laneCounts are what a lane counts itself, over all the times it was opened.
-type laneCounts struct {
-	taken, bytes, sampledOut, offline, refused atomic.Uint64
+// streamCounts are what a lane counts itself, over all the times it was opened.
+type streamCounts struct {
+	accepted, bytes, sampledOut, offline, refused atomic.Uint64
 	// Of the journals and uplinks that were closed.
 	dropped, expired atomic.Uint64
 }
@@ -76,10 +76,10 @@ type sample struct {
 	ref   uint64 // in lane.held; 0: it is not there
 }
 
-// openLane opens the queue of a rule and sends what it holds.
-func openLane(d *Plane, rule protocol.DataRule, counts *laneCounts) (_ *lane, err error) {
-	l := &lane{
-		rule: rule, plane: d, counts: counts, quit: make(chan struct{}), kick: make(chan struct{}, 1),
+// openStream opens the queue of a rule and sends what it holds.
+func openStream(d *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *stream, err error) {
+	l := &stream{
+		rule: rule, forwarder: d, counts: counts, quit: make(chan struct{}), kick: make(chan struct{}, 1),
 		requests: make(chan request, appendRecords), sampler: sampler.New[sample](rule.Sample, sampledTopics),
 	}
 	l.queue, err = journal.Open(d.queueDir(rule.Name), journal.Options{
@@ -92,7 +92,7 @@ func openLane(d *Plane, rule protocol.DataRule, counts *laneCounts) (_ *lane, er
 		return nil, errors.Join(err, l.queue.Close())
 	}
 	l.uplink = uplink.New(uplink.Options{
-		Journal: l.queue, Site: d.o.Site, Lane: protocol.DataStream(rule.Name), Priority: lanePriority(rule.Priority), Gate: d.o.Gate,
+		Journal: l.queue, Site: d.o.Site, Stream: protocol.DataStream(rule.Name), Priority: streamPriority(rule.Priority), Gate: d.o.Gate,
 		Publish:       d.o.Send,
 		Resync:        func(ctx context.Context, _ uint64) (uint64, error) { return l.resync(ctx) },
 		MaxBatchBytes: int(rule.BatchBytes), Linger: time.Duration(rule.BatchMillis) * time.Millisecond, Uncompressed: rule.Uncompressed,
@@ -110,7 +110,7 @@ func openLane(d *Plane, rule protocol.DataRule, counts *laneCounts) (_ *lane, er
 	return l, nil
 }
 
-func (l *lane) maxBytes() int64 {
+func (l *stream) maxBytes() int64 {
 	if l.rule.MaxBytes == 0 {
 		return defaultQueueBytes
 	}
@@ -119,13 +119,13 @@ func (l *lane) maxBytes() int64 {
 
 // largest is the largest event that the queue takes. One that the journal refuses
 // would take those down that are written with it.
-func (l *lane) largest() int { return int(min(journal.MaxBody, l.maxBytes()/4)) }
+func (l *stream) largest() int { return int(min(journal.MaxBody, l.maxBytes()/4)) }
 
 // pieceBytes bounds what is appended to the queue in one piece.
-func (l *lane) pieceBytes() int { return int(min(appendBytes, l.maxBytes()/16)) }
+func (l *stream) pieceBytes() int { return int(min(appendBytes, l.maxBytes()/16)) }
 
-// lanePriority is the place of a priority at the gate, where 0 is for the events.
-func lanePriority(p protocol.DataPriority) int {
+// streamPriority is the place of a priority at the gate, where 0 is for the events.
+func streamPriority(p protocol.DataPriority) int {
 	switch p {
 	case protocol.HighPriority:
 		return 1
@@ -138,7 +138,7 @@ func lanePriority(p protocol.DataPriority) int {
 
 // close ends the lane within the process: what waits, and what the sampler holds,
 // goes into the queue before it is closed. Nobody may be taking meanwhile.
-func (l *lane) close() error {
+func (l *stream) close() error {
 	l.cancel()
 	close(l.quit)
 	l.wg.Wait()
@@ -147,9 +147,9 @@ func (l *lane) close() error {
 	l.counts.expired.Add(l.uplink.Status().Backlog.Expired)
 	var err error
 	if l.losses() != l.lost {
-		err = l.plane.mark(l.rule.Name)
+		err = l.forwarder.mark(l.rule.Name)
 	} else if !l.found && !l.stale && !l.waiting && l.unlisted.Load() == nil {
-		err = l.certain(true)
+		err = l.clearStale(true)
 	}
 	err = errors.Join(err, l.queue.Close())
 	if l.held != nil {
@@ -163,7 +163,7 @@ func (l *lane) close() error {
 
 // put appends one encoded event. With keep it returns once the event is on disk;
 // else as soon as it is in turn.
-func (l *lane) put(ctx context.Context, topic string, body []byte, keep bool) error {
+func (l *stream) put(ctx context.Context, topic string, body []byte, keep bool) error {
 	if most := l.largest(); len(body) > most {
 		l.counts.refused.Add(1)
 		return protocol.Errorf(protocol.Invalid, "message of %d bytes is too large for the queue of data rule %s, which takes up to a quarter of its maxBytes, and %d at most", len(body), l.rule.Name, most)
@@ -190,7 +190,7 @@ func (l *lane) put(ctx context.Context, topic string, body []byte, keep bool) er
 
 // appendLoop writes what is put, in order and many at a time, and what the
 // sampler has held for long enough.
-func (l *lane) appendLoop() {
+func (l *stream) appendLoop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -217,7 +217,7 @@ func (l *lane) appendLoop() {
 }
 
 // appendAll writes first and whatever else waits.
-func (l *lane) appendAll(first request) {
+func (l *stream) appendAll(first request) {
 	all, bytes := []request{first}, len(first.entry.Body)
 	for most := l.pieceBytes(); len(all) < appendRecords && bytes < most && len(l.requests) > 0; {
 		r := <-l.requests
@@ -230,7 +230,7 @@ func (l *lane) appendAll(first request) {
 	_, err := l.queue.Append(context.Background(), entries...)
 	if err != nil {
 		l.counts.refused.Add(uint64(len(all)))
-		l.plane.log.Warn("machine data not taken", "rule", l.rule.Name, "messages", len(all), "err", err)
+		l.forwarder.log.Warn("machine data not taken", "rule", l.rule.Name, "messages", len(all), "err", err)
 		err = fmt.Errorf("queue of data rule %s: %w", l.rule.Name, err)
 	}
 	for _, r := range all {
@@ -245,7 +245,7 @@ func (l *lane) appendAll(first request) {
 
 // forget makes the next message of a topic pass, because the last one did not
 // get into the queue.
-func (l *lane) forget(topic string) {
+func (l *stream) forget(topic string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sampler.Forget(topic)
@@ -254,9 +254,9 @@ func (l *lane) forget(topic string) {
 // resync appends all that is retained under the lane now, for a CO that has
 // missed something. Whatever becomes of a retained message meanwhile comes after.
 // It fails with kind Invalid where that is more than the queue can hold.
-func (l *lane) resync(ctx context.Context) (last uint64, err error) {
-	l.plane.order.Lock()
-	defer l.plane.order.Unlock()
+func (l *stream) resync(ctx context.Context) (last uint64, err error) {
+	l.forwarder.order.Lock()
+	defer l.forwarder.order.Unlock()
 	var pending []journal.Entry
 	bytes := 0
 	flush := func() error {
@@ -272,7 +272,7 @@ func (l *lane) resync(ctx context.Context) (last uint64, err error) {
 		}
 		return flush()
 	}
-	now, wall := l.queue.Now(), l.plane.Now()
+	now, wall := l.queue.Now(), l.forwarder.Now()
 	list, err := l.mirrored()
 	if err != nil {
 		return 0, err

@@ -71,7 +71,7 @@ type Options struct {
 	Registerer prometheus.Registerer // nil: none
 }
 
-// A Plane is the site's machine data on its way up. Its methods may be called
+// A Forwarder is the site's machine data on its way up. Its methods may be called
 // concurrently, but for Run and Pass.
 //
 // A message is taken while mu is held for reading, so that the rules change between
@@ -79,7 +79,7 @@ type Options struct {
 // order is held for reading too, so that a list of what is retained, made under
 // the lock of order, has the same order in the queue and in the store. The locks are
 // taken in the order mu, topics, order, lane.
-type Plane struct {
+type Forwarder struct {
 	o        Options
 	began    time.Time
 	log      *slog.Logger
@@ -94,11 +94,11 @@ type Plane struct {
 	topics [256]sync.Mutex
 	seed   maphash.Seed
 
-	mu     sync.RWMutex // protects what follows
-	lanes  map[string]*lane
-	counts map[string]*laneCounts
-	fault  string // why the rules in force are not those that are wanted
-	closed bool
+	mu      sync.RWMutex // protects what follows
+	streams map[string]*stream
+	counts  map[string]*streamCounts
+	fault   string // why the rules in force are not those that are wanted
+	closed  bool
 
 	// Of Run, and of Pass before it:
 	memory
@@ -106,16 +106,16 @@ type Plane struct {
 }
 
 // Open finds again what an earlier run had retained. What it had queued Pass finds.
-func Open(o Options) (*Plane, error) {
-	d := &Plane{
+func Open(o Options) (*Forwarder, error) {
+	d := &Forwarder{
 		o: o, began: time.Now(), log: o.Logger.With("component", "data", "site_id", string(o.Site)), wake: make(chan struct{}, 1),
-		lanes: map[string]*lane{}, counts: map[string]*laneCounts{}, changed: true, seed: maphash.MakeSeed(),
-		memory: memory{untold: map[string]bool{}, former: map[string]protocol.DataRule{}, listed: map[string]bool{}},
+		streams: map[string]*stream{}, counts: map[string]*streamCounts{}, changed: true, seed: maphash.MakeSeed(),
+		memory: memory{unreported: map[string]bool{}, removed: map[string]protocol.DataRule{}, listed: map[string]bool{}},
 	}
-	if err := d.loadTold(); err != nil {
+	if err := d.loadReported(); err != nil {
 		return nil, err
 	}
-	d.table.Store(d.told)
+	d.table.Store(d.reported)
 	var err error
 	if d.retained, err = retained.Open(filepath.Join(o.Dir, "retained"), retained.Options{
 		MaxTopics: o.RetainedTopics, MaxBytes: o.RetainedBytes, Now: d.Now, Logger: d.log,
@@ -134,29 +134,29 @@ func Open(o Options) (*Plane, error) {
 
 // Now is the clock of what is retained: the machine's when this run began, and the
 // time since. One that is set meanwhile makes nothing older.
-func (d *Plane) Now() time.Time { return d.began.Add(time.Since(d.began)) }
+func (d *Forwarder) Now() time.Time { return d.began.Add(time.Since(d.began)) }
 
 // Retained is the store of what the site's broker retains. What came from the CO
 // has a Lane there; the Plane sees to what has none.
-func (d *Plane) Retained() *retained.Store { return d.retained }
+func (d *Forwarder) Retained() *retained.Store { return d.retained }
 
 // Rules returns the rules in force. They must not be changed.
-func (d *Plane) Rules() []protocol.DataRule { return d.table.Load().Rules() }
+func (d *Forwarder) Rules() []protocol.DataRule { return d.table.Load().Rules() }
 
-func (d *Plane) queueDir(rule string) string { return filepath.Join(d.o.Dir, "data", rule) }
+func (d *Forwarder) queueDir(rule string) string { return filepath.Join(d.o.Dir, "data", rule) }
 
-func (d *Plane) heldDir(rule string) string { return filepath.Join(d.o.Dir, "samples", rule) }
+func (d *Forwarder) heldDir(rule string) string { return filepath.Join(d.o.Dir, "samples", rule) }
 
 // stalePath is there while the CO may not know what is retained under a rule: after
 // a loss, while topics move from rule to rule, and after a crash.
-func (d *Plane) stalePath(rule string) string { return filepath.Join(d.o.Dir, "stale", rule) }
+func (d *Forwarder) stalePath(rule string) string { return filepath.Join(d.o.Dir, "stale", rule) }
 
 // Run keeps the lanes as the rules want them, until ctx ends.
-func (d *Plane) Run(ctx context.Context) {
+func (d *Forwarder) Run(ctx context.Context) {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	for {
-		d.Pass(ctx)
+		d.Reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -168,19 +168,19 @@ func (d *Plane) Run(ctx context.Context) {
 }
 
 // Adopt has Run put the rules that are wanted now into force.
-func (d *Plane) Adopt() {
+func (d *Forwarder) Adopt() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Pass does once what is due: it puts the rules that are wanted into force.
-func (d *Plane) Pass(ctx context.Context) {
+// Reconcile does once what is due: it puts the rules that are wanted into force.
+func (d *Forwarder) Reconcile(ctx context.Context) {
 	if d.changed {
-		rules := d.told.Rules() // a site that has lost its desired state goes on
-		if wanted, ok := d.o.Rules(); ok {
-			rules = wanted
+		rules := d.reported.Rules() // a site that has lost its desired state goes on
+		if desired, ok := d.o.Rules(); ok {
+			rules = desired
 		}
 		table, err := datarule.New(d.o.Site, rules)
 		d.changed = false // those before stay in force, and to try again would not help
@@ -200,7 +200,7 @@ func (d *Plane) Pass(ctx context.Context) {
 	}
 }
 
-func (d *Plane) setFault(err error) {
+func (d *Forwarder) setFault(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := d.fault
@@ -214,62 +214,62 @@ func (d *Plane) setFault(err error) {
 }
 
 // all returns the lanes in the order of their names.
-func (d *Plane) all() []*lane {
+func (d *Forwarder) all() []*stream {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.sorted()
 }
 
-func (d *Plane) sorted() []*lane {
-	out := make([]*lane, 0, len(d.lanes))
-	for _, l := range d.lanes {
+func (d *Forwarder) sorted() []*stream {
+	out := make([]*stream, 0, len(d.streams))
+	for _, l := range d.streams {
 		out = append(out, l)
 	}
-	slices.SortFunc(out, func(a, b *lane) int { return strings.Compare(a.rule.Name, b.rule.Name) })
+	slices.SortFunc(out, func(a, b *stream) int { return strings.Compare(a.rule.Name, b.rule.Name) })
 	return out
 }
 
 // apply puts rules into force. Those whose queue cannot be opened take nothing; the
 // error is about them, and about lists that could not be told.
-func (d *Plane) apply(ctx context.Context, table *datarule.Table) error {
+func (d *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
 	rules := table.Rules()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil
 	}
-	wanted, former := map[string]protocol.DataRule{}, map[string]protocol.DataRule{}
+	desired, removed := map[string]protocol.DataRule{}, map[string]protocol.DataRule{}
 	for _, r := range rules {
 		if !r.Down {
-			wanted[r.Name] = r
+			desired[r.Name] = r
 		}
 	}
 	var errs []error
 	for _, name := range d.known() {
-		r, ok := wanted[name]
+		r, ok := desired[name]
 		if !ok { // nothing new is taken; what is queued goes to the CO
 			r = d.leftover(name)
-			former[name] = r
+			removed[name] = r
 		}
 		if err := d.reopen(r, !ok); err != nil {
 			errs = append(errs, err)
 		}
-		delete(wanted, name)
+		delete(desired, name)
 	}
 	for _, r := range rules {
-		if _, ok := wanted[r.Name]; ok && !r.Down {
+		if _, ok := desired[r.Name]; ok && !r.Down {
 			errs = append(errs, d.reopen(r, false))
 		}
 	}
-	d.former = former
+	d.removed = removed
 	d.table.Store(table)
-	return errors.Join(append(errs, d.tell(ctx, table))...)
+	return errors.Join(append(errs, d.report(ctx, table))...)
 }
 
 // known returns the names of the rules that have a queue, here or on disk.
-func (d *Plane) known() []string {
+func (d *Forwarder) known() []string {
 	names := map[string]bool{}
-	for name := range d.lanes {
+	for name := range d.streams {
 		names[name] = true
 	}
 	for _, dir := range []string{filepath.Dir(d.queueDir("x")), filepath.Dir(d.heldDir("x"))} {
@@ -293,31 +293,31 @@ func (d *Plane) known() []string {
 
 // reopen makes the lane of a rule what the rule says. What is queued stays. The
 // caller holds mu.
-func (d *Plane) reopen(r protocol.DataRule, draining bool) error {
-	l := d.lanes[r.Name]
+func (d *Forwarder) reopen(r protocol.DataRule, draining bool) error {
+	l := d.streams[r.Name]
 	if l != nil && same(l.rule, r) {
 		l.draining = draining
 		return nil
 	}
 	if l != nil {
-		delete(d.lanes, r.Name)
+		delete(d.streams, r.Name)
 		if err := l.close(); err != nil {
 			d.log.Error("close lane of machine data", "rule", r.Name, "err", err)
 		}
 	}
 	counts := d.counts[r.Name]
 	if counts == nil {
-		counts = &laneCounts{}
+		counts = &streamCounts{}
 		d.counts[r.Name] = counts
 	}
-	l, err := openLane(d, r, counts)
+	l, err := openStream(d, r, counts)
 	if err != nil {
 		return err
 	}
 	l.draining = draining
 	_, err = os.Stat(d.stalePath(r.Name))
 	l.found = err == nil
-	d.lanes[r.Name] = l
+	d.streams[r.Name] = l
 	if d.up.Load() {
 		l.uplink.Connected(true)
 	}
@@ -331,19 +331,19 @@ func same(a, b protocol.DataRule) bool {
 
 // care does what a lane needs now and then: after a loss the CO must be told what
 // is retained, and a lane whose rule is gone ends once it is empty.
-func (d *Plane) care(ctx context.Context, l *lane) error {
+func (d *Forwarder) care(ctx context.Context, l *stream) error {
 	if err := l.repair(ctx); err != nil {
 		return err
 	}
-	if !l.draining || l.queue.Stats().Depth > 0 || upRule(d.told, l.rule.Name) {
+	if !l.draining || l.queue.Stats().Depth > 0 || upRule(d.reported, l.rule.Name) {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.lanes[l.rule.Name] != l {
+	if d.streams[l.rule.Name] != l {
 		return nil
 	}
-	delete(d.lanes, l.rule.Name)
+	delete(d.streams, l.rule.Name)
 	delete(d.counts, l.rule.Name)
 	err := l.close()
 	for _, path := range []string{d.stalePath(l.rule.Name), d.heldDir(l.rule.Name), d.queueDir(l.rule.Name)} {
@@ -357,7 +357,7 @@ func (d *Plane) care(ctx context.Context, l *lane) error {
 }
 
 // Connected tells every lane that the link to the CO went up or down.
-func (d *Plane) Connected(up bool) {
+func (d *Forwarder) Connected(up bool) {
 	d.up.Store(up)
 	for _, l := range d.all() {
 		l.uplink.Connected(up)
@@ -365,7 +365,7 @@ func (d *Plane) Connected(up bool) {
 }
 
 // Ack hands an Ack to its lane; one that asks, and names no lane, to all.
-func (d *Plane) Ack(a protocol.Ack) {
+func (d *Forwarder) Ack(a protocol.Ack) {
 	name, named := strings.CutPrefix(a.Stream, protocol.DataStream(""))
 	for _, l := range d.all() {
 		switch {
@@ -380,13 +380,13 @@ func (d *Plane) Ack(a protocol.Ack) {
 }
 
 // Close ends all lanes, with what they hold on disk. Nobody may be taking any more.
-func (d *Plane) Close() error {
+func (d *Forwarder) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
 	var errs []error
-	for name, l := range d.lanes {
-		delete(d.lanes, name)
+	for name, l := range d.streams {
+		delete(d.streams, name)
 		errs = append(errs, l.close())
 	}
 	return errors.Join(append(errs, d.retained.Close())...)

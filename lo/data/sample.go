@@ -13,16 +13,16 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// take takes one message that is not retained. topic is where it was published,
+// accept takes one message that is not retained. topic is where it was published,
 // m what is to be delivered. keep says that it must be on disk when take returns.
-func (l *lane) take(ctx context.Context, topic string, node protocol.NodeID, m protocol.DataMessage, keep bool) error {
+func (l *stream) accept(ctx context.Context, topic string, node protocol.NodeID, m protocol.DataMessage, keep bool) error {
 	now := l.queue.Now().UnixMilli()
 	body := event(now, node, m)
 	if l.held != nil && len(m.Payload) > 0 {
 		return l.hold(sample{topic: topic, body: body}, retained.Message{Topic: topic, UnixMillis: now, Node: node, Data: m}, keep)
 	}
 	if l.held != nil {
-		return l.pass(ctx, topic, nil, body, keep) // an empty message has no value to hold
+		return l.forward(ctx, topic, nil, body, keep) // an empty message has no value to hold
 	}
 	l.mu.Lock()
 	verdict := l.sampler.Offer(topic, m.Payload, sample{}, time.Now())
@@ -38,9 +38,9 @@ func (l *lane) take(ctx context.Context, topic string, node protocol.NodeID, m p
 	return nil
 }
 
-// pass queues an encoded event that no sampling may leave out. It takes the place
+// forward queues an encoded event that no sampling may leave out. It takes the place
 // of a sample of its topic that is held.
-func (l *lane) pass(ctx context.Context, topic string, payload, body []byte, keep bool) error {
+func (l *stream) forward(ctx context.Context, topic string, payload, body []byte, keep bool) error {
 	l.mu.Lock()
 	old, replaced := l.sampler.Passed(topic, payload, time.Now())
 	l.mu.Unlock()
@@ -62,18 +62,18 @@ func (l *lane) pass(ctx context.Context, topic string, payload, body []byte, kee
 }
 
 // drop takes a sample off the disk.
-func (l *lane) drop(s sample) {
+func (l *stream) drop(s sample) {
 	if s.ref == 0 {
 		return
 	}
 	if err := l.held.Drop(s.topic, s.ref); err != nil {
-		l.plane.log.Warn("sample may be sent again after a crash", "rule", l.rule.Name, "err", err)
+		l.forwarder.log.Warn("sample may be sent again after a crash", "rule", l.rule.Name, "err", err)
 	}
 }
 
 // hold gives a message to the sampler, and to the disk before that: of a period
 // the last message may not be lost once it was acknowledged.
-func (l *lane) hold(s sample, m retained.Message, keep bool) error {
+func (l *stream) hold(s sample, m retained.Message, keep bool) error {
 	if keep || len(s.body) > smallBody { // on disk they are bounded by bytes
 		var err error
 		if s.ref, err = l.held.Put(m); err != nil {
@@ -93,7 +93,7 @@ func (l *lane) hold(s sample, m retained.Message, keep bool) error {
 	return nil
 }
 
-func (l *lane) poke() {
+func (l *stream) poke() {
 	select {
 	case l.kick <- struct{}{}:
 	default:
@@ -102,7 +102,7 @@ func (l *lane) poke() {
 
 // release appends what was held for its period, or with all whatever is held. What
 // cannot be appended is held for another period, and stays on disk.
-func (l *lane) release(all bool) {
+func (l *stream) release(all bool) {
 	now := time.Now()
 	l.mu.Lock()
 	out := l.sampler.Due(now)
@@ -118,7 +118,7 @@ func (l *lane) release(all bool) {
 			bytes += len(out[n].body)
 		}
 		if _, err := l.queue.Append(context.Background(), entries...); err != nil {
-			l.plane.log.Warn("samples wait for room in the queue", "rule", l.rule.Name, "samples", len(out), "err", err)
+			l.forwarder.log.Warn("samples wait for room in the queue", "rule", l.rule.Name, "samples", len(out), "err", err)
 			l.mu.Lock()
 			for _, s := range out {
 				if !l.sampler.Restore(s.topic, s, now) {
@@ -137,12 +137,12 @@ func (l *lane) release(all bool) {
 
 // openHeld finds again what a sampler held when the LO was killed: it has waited
 // long enough, and goes on at once.
-func (l *lane) openHeld() error {
-	dir := l.plane.heldDir(l.rule.Name)
+func (l *stream) openHeld() error {
+	dir := l.forwarder.heldDir(l.rule.Name)
 	if _, err := os.Stat(dir); err != nil && l.rule.Sample.Mode != protocol.SampleLast {
 		return nil // there never was any
 	}
-	store, err := retained.Open(dir, retained.Options{MaxTopics: 2 * sampledTopics, MaxBytes: l.maxBytes(), Now: l.queue.Now, Logger: l.plane.log})
+	store, err := retained.Open(dir, retained.Options{MaxTopics: 2 * sampledTopics, MaxBytes: l.maxBytes(), Now: l.queue.Now, Logger: l.forwarder.log})
 	if err != nil {
 		return fmt.Errorf("open samples of data rule %s: %w", l.rule.Name, err)
 	}
@@ -160,20 +160,20 @@ func (l *lane) openHeld() error {
 }
 
 // recover queues what is in a store of samples. A crash half way queues some twice.
-func (l *lane) recover(store *retained.Store) error {
+func (l *stream) recover(store *retained.Store) error {
 	for all := store.All(); len(all) > 0; {
 		n, bytes := 0, 0
 		var entries []journal.Entry
-		var gone []retained.Message
+		var removed []retained.Message
 		for ; n < len(all) && n < appendRecords && bytes < l.pieceBytes(); n++ {
 			entries = append(entries, journal.Entry{Class: journal.Data, Body: event(all[n].UnixMillis, all[n].Node, all[n].Data)})
-			gone = append(gone, retained.Message{Topic: all[n].Topic})
+			removed = append(removed, retained.Message{Topic: all[n].Topic})
 			bytes += len(entries[n].Body)
 		}
 		if _, err := l.queue.Append(context.Background(), entries...); err != nil {
 			return err
 		}
-		if _, err := store.Put(gone...); err != nil {
+		if _, err := store.Put(removed...); err != nil {
 			return err
 		}
 		all = all[n:]

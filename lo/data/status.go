@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A Lane is the state of the queue of one data rule.
-type Lane struct {
+// A StreamStatus is the state of the queue of one data rule.
+type StreamStatus struct {
 	Rule string `json:"rule"`
 	// Draining says that the rule is gone, and what is queued still goes to the CO.
 	Draining bool `json:"draining,omitempty"`
@@ -20,13 +20,13 @@ type Lane struct {
 	// Of this run: messages that the rule took, left out by sampling, were of QoS 0
 	// and came while the link was down, were refused, were dropped under the bounds
 	// of the queue, or whose time was up before they could be sent.
-	Taken      uint64 `json:"taken"`
-	TakenBytes uint64 `json:"takenBytes"`
-	SampledOut uint64 `json:"sampledOut"`
-	NotKept    uint64 `json:"notKept"`
-	Refused    uint64 `json:"refused"`
-	Dropped    uint64 `json:"dropped"`
-	Expired    uint64 `json:"expired"`
+	Accepted      uint64 `json:"taken"`
+	AcceptedBytes uint64 `json:"takenBytes"`
+	SampledOut    uint64 `json:"sampledOut"`
+	NotStored     uint64 `json:"notKept"`
+	Refused       uint64 `json:"refused"`
+	Dropped       uint64 `json:"dropped"`
+	Expired       uint64 `json:"expired"`
 	// Held are the topics of which a sample waits for the end of its period.
 	Held int `json:"held"`
 	// Connected says that the lane knows of a link to the CO.
@@ -38,8 +38,8 @@ type Lane struct {
 }
 
 // Status returns the lanes in the order of their names.
-func (d *Plane) Status() []Lane {
-	out := []Lane{}
+func (d *Forwarder) Status() []StreamStatus {
+	out := []StreamStatus{}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, l := range d.sorted() {
@@ -48,7 +48,7 @@ func (d *Plane) Status() []Lane {
 	return out
 }
 
-func (l *lane) status() Lane {
+func (l *stream) status() StreamStatus {
 	stats, up := l.queue.Stats(), l.uplink.Status()
 	c := l.counts
 	held := 0
@@ -57,17 +57,17 @@ func (l *lane) status() Lane {
 		held = l.sampler.Topics()
 		l.mu.Unlock()
 	}
-	return Lane{
+	return StreamStatus{
 		Rule: l.rule.Name, Draining: l.draining, Queued: stats.Depth, Bytes: stats.Bytes, MaxBytes: stats.MaxBytes,
 		OldestSeconds: float64(up.Backlog.OldestMillis) / 1000,
-		Taken:         c.taken.Load(), TakenBytes: c.bytes.Load(), SampledOut: c.sampledOut.Load(), NotKept: c.offline.Load(), Refused: c.refused.Load(),
+		Accepted:      c.accepted.Load(), AcceptedBytes: c.bytes.Load(), SampledOut: c.sampledOut.Load(), NotStored: c.offline.Load(), Refused: c.refused.Load(),
 		Dropped: c.dropped.Load() + stats.Dropped, Expired: c.expired.Load() + up.Backlog.Expired,
 		Held: held, Connected: up.Connected, Acked: up.Acked, RTTSeconds: float64(up.Backlog.RTTMicros) / 1e6, BytesPerSecond: up.Backlog.BytesPerSecond,
 	}
 }
 
 // Fault returns why the rules in force are not those that are wanted, or "".
-func (d *Plane) Fault() string {
+func (d *Forwarder) Fault() string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var all []string
@@ -86,18 +86,18 @@ func (d *Plane) Fault() string {
 var dataMetrics = []struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(Lane) float64
+	value func(StreamStatus) float64
 }{
-	{perRule("taken_total", "Messages that a data rule took."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Taken) }},
-	{perRule("taken_bytes_total", "Bytes of payload that a data rule took."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.TakenBytes) }},
-	{perRule("sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.SampledOut) }},
-	{perRule("not_kept_total", "Messages of QoS 0 that came while the link was down."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.NotKept) }},
-	{perRule("refused_total", "Messages that a queue could not take."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Refused) }},
-	{perRule("dropped_total", "Messages dropped under the bounds of a queue."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Dropped) }},
-	{perRule("expired_total", "Messages whose time was up before they could be sent."), prometheus.CounterValue, func(s Lane) float64 { return float64(s.Expired) }},
-	{perRule("queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s Lane) float64 { return float64(s.Queued) }},
-	{perRule("queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s Lane) float64 { return float64(s.Bytes) }},
-	{perRule("oldest_seconds", "Age of the oldest message that the CO does not have; 0 for none."), prometheus.GaugeValue, func(s Lane) float64 { return s.OldestSeconds }},
+	{perRule("taken_total", "Messages that a data rule took."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Accepted) }},
+	{perRule("taken_bytes_total", "Bytes of payload that a data rule took."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.AcceptedBytes) }},
+	{perRule("sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.SampledOut) }},
+	{perRule("not_kept_total", "Messages of QoS 0 that came while the link was down."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.NotStored) }},
+	{perRule("refused_total", "Messages that a queue could not take."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Refused) }},
+	{perRule("dropped_total", "Messages dropped under the bounds of a queue."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Dropped) }},
+	{perRule("expired_total", "Messages whose time was up before they could be sent."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Expired) }},
+	{perRule("queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Queued) }},
+	{perRule("queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Bytes) }},
+	{perRule("oldest_seconds", "Age of the oldest message that the CO does not have; 0 for none."), prometheus.GaugeValue, func(s StreamStatus) float64 { return s.OldestSeconds }},
 }
 
 func perRule(name, help string) *prometheus.Desc {
@@ -105,7 +105,7 @@ func perRule(name, help string) *prometheus.Desc {
 }
 
 // Collect sends the metrics of all lanes.
-func (d *Plane) Collect(out chan<- prometheus.Metric) {
+func (d *Forwarder) Collect(out chan<- prometheus.Metric) {
 	for _, s := range d.Status() {
 		for _, m := range dataMetrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), s.Rule)

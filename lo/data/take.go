@@ -16,13 +16,13 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// Take is called for each message of machine data that a client of the site's
+// Accept is called for each message of machine data that a client of the site's
 // broker publishes, before it is acknowledged; node is the client if it is one. A
 // message that is to be kept is on disk when it returns nil: one of QoS 1 or 2, one
 // of QoS 0 where its rule says so, and each that the broker retains, because what
 // is retained here and at the CO must come to be the same. It fails with kind Unavailable where there is no room,
 // and Invalid for a message that can never be taken.
-func (d *Plane) Take(ctx context.Context, node protocol.NodeID, m client.Message) error {
+func (d *Forwarder) Accept(ctx context.Context, node protocol.NodeID, m client.Message) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	rule, remote, ok := d.table.Load().Up(m.Topic)
@@ -32,9 +32,9 @@ func (d *Plane) Take(ctx context.Context, node protocol.NodeID, m client.Message
 	if err := checkText(m); err != nil {
 		return err
 	}
-	var l *lane
+	var l *stream
 	if ok {
-		if l = d.lanes[rule.Name]; l == nil || l.draining {
+		if l = d.streams[rule.Name]; l == nil || l.draining {
 			return protocol.Errorf(protocol.Unavailable, "data rule %s has no queue now: %s", rule.Name, cmp.Or(d.fault, "the site's local orchestrator stops"))
 		}
 	}
@@ -48,14 +48,14 @@ func (d *Plane) Take(ctx context.Context, node protocol.NodeID, m client.Message
 		defer one.Unlock()
 	}
 	if m.Retain {
-		return d.takeRetained(ctx, l, retained.Message{Topic: m.Topic, UnixMillis: d.Now().UnixMilli(), Node: node, Data: msg})
+		return d.acceptRetained(ctx, l, retained.Message{Topic: m.Topic, UnixMillis: d.Now().UnixMilli(), Node: node, Data: msg})
 	}
 	keep := m.QoS > 0 || rule.KeepQoS0
 	if !keep && !d.up.Load() {
 		l.counts.offline.Add(1)
 		return nil
 	}
-	err := l.take(ctx, m.Topic, node, outgoing(rule, remote, msg), keep)
+	err := l.accept(ctx, m.Topic, node, outgoing(rule, remote, msg), keep)
 	if err == nil {
 		l.count(msg)
 	} else if m.QoS > 0 {
@@ -67,19 +67,19 @@ func (d *Plane) Take(ctx context.Context, node protocol.NodeID, m client.Message
 }
 
 // oneTopic is the lock of a topic, and of some others.
-func (d *Plane) oneTopic(name string) *sync.Mutex {
+func (d *Forwarder) oneTopic(name string) *sync.Mutex {
 	return &d.topics[maphash.String(d.seed, name)%uint64(len(d.topics))]
 }
 
-// takeRetained stores a message that the broker will retain, or a deletion, and
+// acceptRetained stores a message that the broker will retain, or a deletion, and
 // puts it into the queue of its rule, where l is not nil. The caller holds mu for
 // reading.
-func (d *Plane) takeRetained(ctx context.Context, l *lane, m retained.Message) error {
+func (d *Forwarder) acceptRetained(ctx context.Context, l *stream, m retained.Message) error {
 	// A sender that goes away in the middle must not leave it open whether the queue
 	// has what the store has.
 	ctx = context.WithoutCancel(ctx)
 	if l != nil {
-		if err := l.doubt(); err != nil {
+		if err := l.markStale(); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (d *Plane) takeRetained(ctx context.Context, l *lane, m retained.Message) e
 	}
 	_, remote, _ := d.table.Load().Up(m.Topic)
 	body := event(l.queue.Now().UnixMilli(), m.Node, outgoing(&l.rule, remote, m.Data))
-	if err := l.pass(ctx, m.Topic, m.Data.Payload, body, true); err != nil {
+	if err := l.forward(ctx, m.Topic, m.Data.Payload, body, true); err != nil {
 		// The sender is told that it was not taken, so a restart must not find it.
 		if _, undo := d.retained.Put(before); undo != nil {
 			d.log.ErrorContext(ctx, "retained message was refused, but may come back with a restart", "topic", m.Topic, "err", undo)
@@ -111,8 +111,8 @@ func (d *Plane) takeRetained(ctx context.Context, l *lane, m retained.Message) e
 }
 
 // count counts a message that was taken.
-func (l *lane) count(m protocol.DataMessage) {
-	l.counts.taken.Add(1)
+func (l *stream) count(m protocol.DataMessage) {
+	l.counts.accepted.Add(1)
 	l.counts.bytes.Add(uint64(len(m.Payload)))
 }
 
@@ -162,11 +162,11 @@ func outgoing(r *protocol.DataRule, remote string, m protocol.DataMessage) proto
 
 // mirrored returns what is retained under the lane; the times are those of this
 // machine's clock.
-func (l *lane) mirrored() ([]protocol.Event, error) {
-	table, now := l.plane.table.Load(), l.plane.Now()
+func (l *stream) mirrored() ([]protocol.Event, error) {
+	table, now := l.forwarder.table.Load(), l.forwarder.Now()
 	var out []protocol.Event
 	var size int64
-	for _, m := range l.plane.retained.Lane("") {
+	for _, m := range l.forwarder.retained.Stream("") {
 		r, remote, ok := table.Up(m.Topic)
 		if !ok || r.Name != l.rule.Name {
 			continue
@@ -179,7 +179,7 @@ func (l *lane) mirrored() ([]protocol.Event, error) {
 		if n := len(e.Body) + eventHead; n <= l.largest() {
 			out, size = append(out, e), size+int64(n)
 		} else {
-			l.plane.log.Error("retained message is too large for the queue of its data rule; the CO does not get it", "rule", r.Name, "topic", m.Topic, "bytes", n)
+			l.forwarder.log.Error("retained message is too large for the queue of its data rule; the CO does not get it", "rule", r.Name, "topic", m.Topic, "bytes", n)
 		}
 	}
 	if most := l.maxBytes() / 2; size > most {
@@ -196,9 +196,9 @@ func (l *lane) mirrored() ([]protocol.Event, error) {
 const eventHead = 128
 
 // mapping returns for each rule what is retained under it, from where to where.
-func (d *Plane) mapping(table *datarule.Table) map[string][]string {
+func (d *Forwarder) mapping(table *datarule.Table) map[string][]string {
 	out := map[string][]string{}
-	for _, m := range d.retained.Lane("") {
+	for _, m := range d.retained.Stream("") {
 		if r, remote, ok := table.Up(m.Topic); ok {
 			out[r.Name] = append(out[r.Name], m.Topic+"\x00"+remote)
 		}
@@ -208,12 +208,12 @@ func (d *Plane) mapping(table *datarule.Table) map[string][]string {
 
 // Republish gives the site's broker what it retained before a restart, before any client
 // changes it.
-func (d *Plane) Republish(ctx context.Context, publish func(context.Context, client.Message) error) error {
+func (d *Forwarder) Republish(ctx context.Context, publish func(context.Context, client.Message) error) error {
 	d.order.Lock()
 	defer d.order.Unlock()
 	now := d.Now()
 	for _, m := range d.retained.All() {
-		left, ok := m.Left(now)
+		left, ok := m.ExpiresIn(now)
 		if !ok {
 			continue
 		}

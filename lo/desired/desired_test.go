@@ -218,7 +218,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-func TestMQTTOffersTheLatestUntilItIsTaken(t *testing.T) {
+func TestMQTTOffersTheLatestUntilAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source := NewMQTT(quiet)

@@ -20,22 +20,22 @@ import (
 type Retained interface {
 	// Put notes messages, in their order, as retained under a lane; one without a
 	// payload deletes. It is durable on return.
-	Put(ctx context.Context, lane string, list []Delivery) error
+	Put(ctx context.Context, stream string, list []Delivery) error
 	// Sweep deletes what a lane holds on topics that keep does not name, also from the
 	// site's broker.
-	Sweep(ctx context.Context, lane string, keep map[string]bool) error
-	// Lanes returns the lanes that hold something.
-	Lanes() []string
+	Sweep(ctx context.Context, stream string, keep map[string]bool) error
+	// Streams returns the lanes that hold something.
+	Streams() []string
 }
 
 // A Delivery is one message for the site's broker.
 type Delivery struct {
 	protocol.DataMessage
-	Lane  string
-	Epoch string
-	Seq   uint64
-	// TakenMillis is when the message arrived at the CO, by the CO's clock.
-	TakenMillis int64
+	Stream string
+	Epoch  string
+	Seq    uint64
+	// AcceptedMillis is when the message arrived at the CO, by the CO's clock.
+	AcceptedMillis int64
 	// Expiry is how long it is of use from now on; 0: for ever.
 	Expiry time.Duration
 }
@@ -71,8 +71,8 @@ type Downlink struct {
 
 	// What follows belongs to Run.
 
-	places *places
-	marks  map[string]map[string]bool // by lane: topics since RetainedBegin
+	positions *positions
+	marks     map[string]map[string]bool // by lane: topics since RetainedBegin
 }
 
 // Open reads the places that an earlier run stored. Close it after Run has returned.
@@ -80,19 +80,19 @@ func Open(o Options) (*Downlink, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p, err := openPlaces(o.Dir)
+	p, err := openPositions(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	return &Downlink{
-		opts: o, log: o.Logger.With("component", "downlink"), decoder: batch.NewDecoder(1), places: p,
+		opts: o, log: o.Logger.With("component", "downlink"), decoder: batch.NewDecoder(1), positions: p,
 		batches: make(chan []byte, maxWaiting), changed: make(chan struct{}, 1), marks: map[string]map[string]bool{},
 	}, nil
 }
 
 // Close closes the file of places.
 func (d *Downlink) Close() error {
-	return d.places.close()
+	return d.positions.close()
 }
 
 // Offer hands in an encoded protocol.Batch of the CO. It never waits.
@@ -135,7 +135,7 @@ func (d *Downlink) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case b := <-d.batches:
-			if err := d.take(ctx, b); err != nil && ctx.Err() == nil {
+			if err := d.accept(ctx, b); err != nil && ctx.Err() == nil {
 				// It is not acknowledged, so it comes again.
 				d.log.ErrorContext(ctx, "machine data for the site not taken", "err", err)
 			}
@@ -157,29 +157,29 @@ func (d *Downlink) leave(ctx context.Context) error {
 	rules := d.rules
 	d.mu.Unlock()
 	// Also those whose place is lost.
-	for _, lane := range append(slices.Collect(maps.Keys(d.places.all)), d.opts.Retained.Lanes()...) {
-		if rules == nil || rules[lane] {
+	for _, stream := range append(slices.Collect(maps.Keys(d.positions.all)), d.opts.Retained.Streams()...) {
+		if rules == nil || rules[stream] {
 			continue
 		}
-		if err := d.opts.Retained.Sweep(ctx, lane, nil); err != nil {
+		if err := d.opts.Retained.Sweep(ctx, stream, nil); err != nil {
 			return err
 		}
-		if err := d.places.save(place{Lane: lane, Gone: true}); err != nil {
+		if err := d.positions.save(position{Stream: stream, Removed: true}); err != nil {
 			return err
 		}
-		delete(d.marks, lane)
+		delete(d.marks, stream)
 	}
 	return nil
 }
 
-// take takes one batch, and answers with the place in its lane.
-func (d *Downlink) take(ctx context.Context, payload []byte) error {
+// accept takes one batch, and answers with the place in its lane.
+func (d *Downlink) accept(ctx context.Context, payload []byte) error {
 	b, events, err := d.decode(payload)
 	if err != nil {
 		return err
 	}
-	at := d.places.all[b.Stream]
-	at.Lane = b.Stream
+	at := d.positions.all[b.Stream]
+	at.Stream = b.Stream
 	if len(events) > 0 {
 		if at, err = d.follow(ctx, at, b, events); err != nil {
 			return err
@@ -193,7 +193,7 @@ func (d *Downlink) take(ctx context.Context, payload []byte) error {
 }
 
 // follow delivers what is new in a batch and returns the place after it.
-func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, events []protocol.Event) (place, error) {
+func (d *Downlink) follow(ctx context.Context, at position, b protocol.Batch, events []protocol.Event) (position, error) {
 	head := b.First == b.Trimmed+1 // nothing older exists any more
 	switch {
 	case b.First == 0 || b.Epoch == "":
@@ -203,7 +203,7 @@ func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, event
 			return at, nil
 		}
 		delete(d.marks, b.Stream)
-		at = place{Lane: b.Stream, Epoch: b.Epoch, Seq: b.Trimmed}
+		at = position{Stream: b.Stream, Epoch: b.Epoch, Seq: b.Trimmed}
 	case b.First > at.Seq+1:
 		if !head {
 			return at, nil
@@ -222,7 +222,7 @@ func (d *Downlink) follow(ctx context.Context, at place, b protocol.Batch, event
 	}
 	at.Seq += uint64(len(fresh))
 	_, at.Marking = d.marks[b.Stream]
-	return at, d.places.save(at)
+	return at, d.positions.save(at)
 }
 
 // deliver hands messages to the record of what is retained, and then to the
@@ -260,7 +260,7 @@ func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []proto
 	return flush()
 }
 
-func (d *Downlink) hand(ctx context.Context, lane string, list []Delivery) error {
+func (d *Downlink) hand(ctx context.Context, stream string, list []Delivery) error {
 	var retained []Delivery
 	for _, m := range list {
 		if m.Retain {
@@ -268,9 +268,9 @@ func (d *Downlink) hand(ctx context.Context, lane string, list []Delivery) error
 		}
 	}
 	if len(retained) > 0 {
-		err := d.opts.Retained.Put(ctx, lane, retained)
+		err := d.opts.Retained.Put(ctx, stream, retained)
 		if err != nil && protocol.KindOf(err) == protocol.Invalid {
-			list, err = d.each(ctx, lane, list)
+			list, err = d.each(ctx, stream, list)
 		}
 		if err != nil {
 			return err
@@ -286,13 +286,13 @@ func (d *Downlink) hand(ctx context.Context, lane string, list []Delivery) error
 
 // each notes retained messages one by one, and returns those of list that are to be
 // published: one that can never be noted must not hold up its lane for ever.
-func (d *Downlink) each(ctx context.Context, lane string, list []Delivery) ([]Delivery, error) {
+func (d *Downlink) each(ctx context.Context, stream string, list []Delivery) ([]Delivery, error) {
 	var out []Delivery
 	for _, m := range list {
 		if m.Retain {
-			err := d.opts.Retained.Put(ctx, lane, []Delivery{m})
+			err := d.opts.Retained.Put(ctx, stream, []Delivery{m})
 			if err != nil && protocol.KindOf(err) == protocol.Invalid {
-				d.log.ErrorContext(ctx, "message for the site refused", "lane", lane, "seq", m.Seq, "err", err)
+				d.log.ErrorContext(ctx, "message for the site refused", "lane", stream, "seq", m.Seq, "err", err)
 				continue
 			}
 			if err != nil {
@@ -307,7 +307,7 @@ func (d *Downlink) each(ctx context.Context, lane string, list []Delivery) ([]De
 // delivery reads one message. ok is false where it is not delivered: its time is
 // up, or it cannot be read, which no repetition changes.
 func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Event, seq uint64) (m Delivery, ok bool) {
-	m = Delivery{Lane: b.Stream, Epoch: b.Epoch, Seq: seq, TakenMillis: e.UnixMillis}
+	m = Delivery{Stream: b.Stream, Epoch: b.Epoch, Seq: seq, AcceptedMillis: e.UnixMillis}
 	err := protocol.Unmarshal(e.Body, &m.DataMessage)
 	if err == nil {
 		err = d.check(m.DataMessage)

@@ -97,7 +97,7 @@ func (s *site) publish(_ context.Context, m Delivery) error {
 	return nil
 }
 
-func (s *site) Put(_ context.Context, lane string, list []Delivery) error {
+func (s *site) Put(_ context.Context, stream string, list []Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(list, func(m Delivery) bool { return m.Topic == refusedTopic }) {
@@ -105,19 +105,19 @@ func (s *site) Put(_ context.Context, lane string, list []Delivery) error {
 	}
 	for _, m := range list {
 		if len(m.Payload) == 0 {
-			delete(s.retained, lane+" "+m.Topic)
+			delete(s.retained, stream+" "+m.Topic)
 		} else {
-			s.retained[lane+" "+m.Topic] = string(m.Payload)
+			s.retained[stream+" "+m.Topic] = string(m.Payload)
 		}
 	}
 	return nil
 }
 
-func (s *site) Sweep(_ context.Context, lane string, keep map[string]bool) error {
+func (s *site) Sweep(_ context.Context, stream string, keep map[string]bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.retained, func(k, _ string) bool {
-		topic, ok := strings.CutPrefix(k, lane+" ")
+		topic, ok := strings.CutPrefix(k, stream+" ")
 		return ok && !keep[topic]
 	})
 	return nil
@@ -160,7 +160,7 @@ func (s *site) send(b protocol.Batch) protocol.Ack {
 	}
 }
 
-func (s *site) wantPlace(a protocol.Ack, epoch string, seq uint64) {
+func (s *site) wantPosition(a protocol.Ack, epoch string, seq uint64) {
 	s.t.Helper()
 	if a.Epoch != epoch || a.Seq != seq || a.Stream != protocol.DataStream("set") {
 		s.t.Errorf("the site stands at %s %d of %s, want %s %d", a.Epoch, a.Seq, a.Stream, epoch, seq)
@@ -177,19 +177,19 @@ func (s *site) wantGot(want ...string) {
 	s.got, s.expiry = nil, nil
 }
 
-func TestPlaces(t *testing.T) {
+func TestPositions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.wantPlace(s.send(batchOf("", 0, 0)), "", 0)
-	s.wantPlace(s.send(batchOf("e", 5, 2, data("a", "x", false))), "", 0) // not the beginning
-	s.wantPlace(s.send(batchOf("e", 3, 2, data("a", "3", false), data("b", "4", false))), "e", 4)
-	s.wantPlace(s.send(batchOf("e", 3, 2, data("a", "3", false), data("b", "4", false), data("c", "5", false))), "e", 5)
-	s.wantPlace(s.send(batchOf("e", 7, 2, data("a", "7", false))), "e", 5) // 6 is missing, and comes
-	s.wantPlace(s.send(batchOf("e", 9, 8, data("a", "9", false))), "e", 9) // 6 to 8 never will
+	s.wantPosition(s.send(batchOf("", 0, 0)), "", 0)
+	s.wantPosition(s.send(batchOf("e", 5, 2, data("a", "x", false))), "", 0) // not the beginning
+	s.wantPosition(s.send(batchOf("e", 3, 2, data("a", "3", false), data("b", "4", false))), "e", 4)
+	s.wantPosition(s.send(batchOf("e", 3, 2, data("a", "3", false), data("b", "4", false), data("c", "5", false))), "e", 5)
+	s.wantPosition(s.send(batchOf("e", 7, 2, data("a", "7", false))), "e", 5) // 6 is missing, and comes
+	s.wantPosition(s.send(batchOf("e", 9, 8, data("a", "9", false))), "e", 9) // 6 to 8 never will
 	s.restart()
-	s.wantPlace(s.send(batchOf("e", 9, 8, data("a", "9", false))), "e", 9)
-	s.wantPlace(s.send(batchOf("f", 4, 2, data("a", "x", false))), "e", 9)
-	s.wantPlace(s.send(batchOf("f", 1, 0, data("a", "1", false))), "f", 1)
+	s.wantPosition(s.send(batchOf("e", 9, 8, data("a", "9", false))), "e", 9)
+	s.wantPosition(s.send(batchOf("f", 4, 2, data("a", "x", false))), "e", 9)
+	s.wantPosition(s.send(batchOf("f", 1, 0, data("a", "1", false))), "f", 1)
 	s.wantGot("3:a=3", "4:b=4", "5:c=5", "9:a=9", "1:a=1")
 }
 
@@ -200,8 +200,8 @@ func TestNotPublished(t *testing.T) {
 	s.fault = errors.New("busy")
 	b := batchOf("e", 1, 0, data("a", "1", false))
 	s.d.Offer(protocol.Marshal(&b)) // no answer
-	s.wantPlace(s.send(batchOf("", 0, 0)), "", 0)
-	s.wantPlace(s.send(b), "e", 1)
+	s.wantPosition(s.send(batchOf("", 0, 0)), "", 0)
+	s.wantPosition(s.send(b), "e", 1)
 	s.wantGot("1:a=1")
 }
 
@@ -213,7 +213,7 @@ func TestExpiry(t *testing.T) {
 		return protocol.Event{UnixMillis: 4_000, Kind: protocol.DataEvent, Body: protocol.Marshal(&m)}
 	}
 	// It was sent 6 s after it came.
-	s.wantPlace(s.send(batchOf("e", 1, 0, message(0), message(7_000), message(6_000), mark(protocol.DataExpired), message(1<<63))), "e", 5)
+	s.wantPosition(s.send(batchOf("e", 1, 0, message(0), message(7_000), message(6_000), mark(protocol.DataExpired), message(1<<63))), "e", 5)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.expiry) != 3 || s.expiry[0] != 0 || s.expiry[1] != time.Second || s.expiry[2] < 1000*time.Hour {
@@ -238,13 +238,13 @@ func TestRetainedResync(t *testing.T) {
 	// A restart between the marks: nothing is swept by half, the lane begins anew.
 	s.send(batchOf("e", 12, 0, begin, data("b", "3", true)))
 	s.restart()
-	s.wantPlace(s.send(batchOf("e", 14, 13, end)), "e", 14)
+	s.wantPosition(s.send(batchOf("e", 14, 13, end)), "e", 14)
 	if got := s.topics(); got != "data/set b, data/set g" {
 		t.Errorf("retained after an end without a begin: %s", got)
 	}
 	s.send(batchOf("e", 15, 14, begin))
 	s.restart()
-	s.wantPlace(s.send(batchOf("", 0, 0)), "", 0)
+	s.wantPosition(s.send(batchOf("", 0, 0)), "", 0)
 	// A gap between the marks: what it named is not known.
 	s.send(batchOf("e", 16, 15, begin, data("b", "4", true)))
 	s.send(batchOf("e", 20, 19, end))
@@ -253,7 +253,7 @@ func TestRetainedResync(t *testing.T) {
 	}
 }
 
-func TestRuleGone(t *testing.T) {
+func TestRuleRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	rules := []protocol.DataRule{{Name: "set", Down: true}, {Name: "other", Down: true}}
@@ -269,7 +269,7 @@ func TestRuleGone(t *testing.T) {
 		}
 	}
 	s.restart()
-	s.wantPlace(s.send(batchOf("", 0, 0)), "", 0)
+	s.wantPosition(s.send(batchOf("", 0, 0)), "", 0)
 }
 
 // TestHostile sends what no CO sends.
@@ -278,7 +278,7 @@ func TestHostile(t *testing.T) {
 	s := newSite(t)
 	for _, topic := range []string{"", "$SYS/x", "a/#", "a/+/b", "a\x00", "colony", "colony/v1/plant/node/gw/desired", "colony/v1/other/data/x"} {
 		s.send(batchOf("e", 1, 0, data(topic, "x", true)))
-		s.wantPlace(s.send(batchOf("e2", 1, 0, data(topic, "x", true))), "e2", 1)
+		s.wantPosition(s.send(batchOf("e2", 1, 0, data(topic, "x", true))), "e2", 1)
 	}
 	s.send(batchOf("f", 1, 0, data("colony/v1/plant/data/x", "1", false), protocol.Event{Kind: protocol.DataEvent, Body: []byte{0x01}}, data("colonyx/a", "2", false)))
 	s.wantGot("1:colony/v1/plant/data/x=1", "3:colonyx/a=2")
@@ -292,7 +292,7 @@ func TestHostile(t *testing.T) {
 		s.d.Offer(protocol.Marshal(&b))
 	}
 	s.d.Offer([]byte("no batch"))
-	s.wantPlace(s.send(batchOf("", 0, 0)), "f", 3)
+	s.wantPosition(s.send(batchOf("", 0, 0)), "f", 3)
 	if s.topics() != "" {
 		t.Errorf("retained: %s", s.topics())
 	}
@@ -308,21 +308,21 @@ func TestCompressed(t *testing.T) {
 	}
 	defer w.Close()
 	b.Events, b.Encoding = w.EncodeAll(b.Events, nil), "zstd"
-	s.wantPlace(s.send(b), "e", 1)
+	s.wantPosition(s.send(b), "e", 1)
 	s.wantGot("1:a=" + strings.Repeat("x", 1000))
 }
 
-// TestTornPlaces cuts the file of places at each length: what is left is a place
+// TestTornPositions cuts the file of places at each length: what is left is a place
 // that was once saved, or none.
-func TestTornPlaces(t *testing.T) {
+func TestTornPositions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p, err := openPlaces(dir)
+	p, err := openPositions(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for seq := range uint64(4) {
-		if err := p.save(place{Lane: "data/a", Epoch: "e", Seq: seq}); err != nil {
+		if err := p.save(position{Stream: "data/a", Epoch: "e", Seq: seq}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -339,7 +339,7 @@ func TestTornPlaces(t *testing.T) {
 		if err := os.WriteFile(p.path, torn, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		q, err := openPlaces(dir)
+		q, err := openPositions(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,13 +348,13 @@ func TestTornPlaces(t *testing.T) {
 			t.Fatalf("%d of %d bytes: %+v, and with less it was %d", n, len(whole), at, last)
 		}
 		last = at.Seq
-		if err := q.save(place{Lane: "data/b", Epoch: "e", Seq: 1}); err != nil {
+		if err := q.save(position{Stream: "data/b", Epoch: "e", Seq: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := q.close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := openPlaces(dir)
+		r, err := openPositions(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -370,16 +370,16 @@ func TestTornPlaces(t *testing.T) {
 	}
 }
 
-// TestPlacesStaySmall saves more than the file may hold.
-func TestPlacesStaySmall(t *testing.T) {
+// TestPositionsStaySmall saves more than the file may hold.
+func TestPositionsStaySmall(t *testing.T) {
 	t.Parallel()
-	p, err := openPlaces(t.TempDir())
+	p, err := openPositions(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.close() //nolint:errcheck // of the test
 	p.size = rewriteAt + 1
-	if err := p.save(place{Lane: "data/a", Epoch: "e", Seq: 7}); err != nil {
+	if err := p.save(position{Stream: "data/a", Epoch: "e", Seq: 7}); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(p.path)
@@ -389,13 +389,13 @@ func TestPlacesStaySmall(t *testing.T) {
 }
 
 func BenchmarkSave(b *testing.B) {
-	p, err := openPlaces(b.TempDir())
+	p, err := openPositions(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer p.close() //nolint:errcheck // of the benchmark
 	for i := range b.N {
-		if err := p.save(place{Lane: "data/a", Epoch: "9b7f3c2e-2f5f-4d6c-9a55-0c4f0a1d2b3c", Seq: uint64(i)}); err != nil {
+		if err := p.save(position{Stream: "data/a", Epoch: "9b7f3c2e-2f5f-4d6c-9a55-0c4f0a1d2b3c", Seq: uint64(i)}); err != nil {
 			b.Fatal(err)
 		}
 	}

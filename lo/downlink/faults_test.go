@@ -9,14 +9,14 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Lanes implements Retained.
-func (s *site) Lanes() []string {
+// Streams implements Retained.
+func (s *site) Streams() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []string
 	for k := range s.retained {
-		lane, _, _ := strings.Cut(k, " ")
-		out = append(out, lane)
+		stream, _, _ := strings.Cut(k, " ")
+		out = append(out, stream)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -46,8 +46,8 @@ func TestExpiredOnTheWay(t *testing.T) {
 	}
 }
 
-// TestLaneWithoutAPlace loses the place of a lane, whose rule then goes.
-func TestLaneWithoutAPlace(t *testing.T) {
+// TestStreamWithoutAPosition loses the place of a lane, whose rule then goes.
+func TestStreamWithoutAPosition(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.send(batchOf("e", 1, 0, data("a", "1", true), mark(protocol.RetainedBegin)))
@@ -68,7 +68,7 @@ func TestLaneWithoutAPlace(t *testing.T) {
 func TestNeverNoted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.wantPlace(s.send(batchOf("e", 1, 0, data("a", "1", true), data(refusedTopic, "1", true), data("b", "1", false), data("c", "1", true))), "e", 4)
+	s.wantPosition(s.send(batchOf("e", 1, 0, data("a", "1", true), data(refusedTopic, "1", true), data("b", "1", false), data("c", "1", true))), "e", 4)
 	s.wantGot("1:a=1", "3:b=1", "4:c=1")
 	if got := s.topics(); got != "data/set a, data/set c" {
 		t.Errorf("retained: %s", got)

@@ -24,37 +24,37 @@ const (
 	maxRecord = 4 << 10
 )
 
-// A place is how far a lane was taken.
-type place struct {
-	Lane  string `json:"lane"`
-	Epoch string `json:"epoch,omitempty"`
-	Seq   uint64 `json:"seq,omitempty"`
+// A position is how far a lane was taken.
+type position struct {
+	Stream string `json:"lane"`
+	Epoch  string `json:"epoch,omitempty"`
+	Seq    uint64 `json:"seq,omitempty"`
 	// Marking is set between RetainedBegin and RetainedEnd. A lane that is found so
 	// after a restart has lost its marks, and begins anew.
 	Marking bool `json:"marking,omitempty"`
-	// Gone takes the lane off the list.
-	Gone bool `json:"gone,omitempty"`
+	// Removed takes the lane off the list.
+	Removed bool `json:"gone,omitempty"`
 }
 
-// places is the file of places: a record of a few bytes and one flush for each
+// positions is the file of places: a record of a few bytes and one flush for each
 // batch. The last record of a lane counts; one that a crash tore counts as none.
-type places struct {
+type positions struct {
 	path string
 	f    *os.File
 	size int64
-	all  map[string]place
+	all  map[string]position
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func openPlaces(dir string) (*places, error) {
+func openPositions(dir string) (*positions, error) {
 	if err := os.MkdirAll(dir, dirPerm); err != nil {
 		return nil, fmt.Errorf("create downlink directory: %w", err)
 	}
 	if err := atomicfile.Clean(dir); err != nil {
 		return nil, fmt.Errorf("clean downlink directory: %w", err)
 	}
-	p := &places{path: filepath.Join(dir, "places"), all: map[string]place{}}
+	p := &positions{path: filepath.Join(dir, "places"), all: map[string]position{}}
 	b, err := os.ReadFile(p.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read places: %w", err)
@@ -65,36 +65,36 @@ func openPlaces(dir string) (*places, error) {
 			break
 		}
 		body := b[headBytes : headBytes+n]
-		var v place
+		var v position
 		if crc32.Checksum(body, castagnoli) != sum || json.Unmarshal(body, &v) != nil {
 			break
 		}
 		p.note(v)
 		b = b[headBytes+n:]
 	}
-	for lane, v := range p.all {
+	for stream, v := range p.all {
 		if v.Marking {
-			delete(p.all, lane)
+			delete(p.all, stream)
 		}
 	}
 	return p, p.rewrite()
 }
 
-func (p *places) note(v place) {
-	if v.Gone {
-		delete(p.all, v.Lane)
+func (p *positions) note(v position) {
+	if v.Removed {
+		delete(p.all, v.Stream)
 	} else {
-		p.all[v.Lane] = v
+		p.all[v.Stream] = v
 	}
 }
 
-func record(v place) ([]byte, error) {
+func record(v position) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode place: %w", err)
 	}
 	if len(body) > maxRecord {
-		return nil, fmt.Errorf("place of lane %.64q has %d bytes", v.Lane, len(body))
+		return nil, fmt.Errorf("place of lane %.64q has %d bytes", v.Stream, len(body))
 	}
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(body, castagnoli))
@@ -102,7 +102,7 @@ func record(v place) ([]byte, error) {
 }
 
 // save makes v the place of its lane; on return that is durable.
-func (p *places) save(v place) error {
+func (p *positions) save(v position) error {
 	b, err := record(v)
 	if err != nil {
 		return err
@@ -125,16 +125,16 @@ func (p *places) save(v place) error {
 
 // broken gives up the file after an error: what it holds beyond the records that
 // were flushed is not known, so that the next save writes it anew.
-func (p *places) broken(err error) error {
+func (p *positions) broken(err error) error {
 	err = errors.Join(err, p.f.Close())
 	p.f = nil
 	return err
 }
 
-func (p *places) rewrite() error {
+func (p *positions) rewrite() error {
 	var b []byte
-	for _, lane := range slices.Sorted(maps.Keys(p.all)) {
-		r, err := record(p.all[lane])
+	for _, stream := range slices.Sorted(maps.Keys(p.all)) {
+		r, err := record(p.all[stream])
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (p *places) rewrite() error {
 	return nil
 }
 
-func (p *places) close() error {
+func (p *positions) close() error {
 	if p.f == nil {
 		return nil
 	}

@@ -104,19 +104,19 @@ func TestSmallQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept, announced := uint64(0), 0
+	retained, announced := uint64(0), 0
 	got := all(t, j)
 	for _, r := range got {
 		switch {
 		case r.Class == Data:
-			kept++
+			retained++
 		case !r.Superseded && isLoss(r.Body):
 			announced++
 		}
 	}
 	l := losses(t, got)
-	if l.Records+kept != groups*each || kept < 600 {
-		t.Errorf("lost %d + kept %d of %d", l.Records, kept, groups*each)
+	if l.Records+retained != groups*each || retained < 600 {
+		t.Errorf("lost %d + kept %d of %d", l.Records, retained, groups*each)
 	}
 	s := j.Stats()
 	if announced > 20 || s.Segments > 20 {

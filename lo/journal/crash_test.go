@@ -309,15 +309,15 @@ func TestDropIsCarriedOut(t *testing.T) {
 			mustAppend(t, j, data)
 			accepted++
 		}
-		kept := uint64(0)
+		retained := uint64(0)
 		got := all(t, j)
 		for _, r := range got {
 			if r.Class == Data {
-				kept++
+				retained++
 			}
 		}
-		if l := losses(t, got); l.Records == 0 || l.Records+kept != accepted {
-			t.Errorf("reopen %v: %d announced as lost + %d kept of %d", reopen, l.Records, kept, accepted)
+		if l := losses(t, got); l.Records == 0 || l.Records+retained != accepted {
+			t.Errorf("reopen %v: %d announced as lost + %d kept of %d", reopen, l.Records, retained, accepted)
 		}
 		if err := j.Close(); err != nil {
 			t.Fatal(err)

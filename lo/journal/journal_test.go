@@ -425,17 +425,17 @@ func TestBound(t *testing.T) {
 		if string(got[0].Body) != "keep me" {
 			t.Errorf("first = %q", got[0].Body)
 		}
-		kept, gap := uint64(0), false
+		retained, gap := uint64(0), false
 		for _, r := range got[1:] {
 			if r.Class == Data {
-				kept++
+				retained++
 				gap = true
 			} else if gap && r.Superseded {
 				t.Fatalf("record %d was dropped after a newer one", r.Seq)
 			}
 		}
-		if l := losses(t, got); l.Records+kept != 2000 || l.Records != j.Stats().Dropped {
-			t.Errorf("lost %d + kept %d of 2000, stats %+v", l.Records, kept, j.Stats())
+		if l := losses(t, got); l.Records+retained != 2000 || l.Records != j.Stats().Dropped {
+			t.Errorf("lost %d + kept %d of 2000, stats %+v", l.Records, retained, j.Stats())
 		}
 		if s := j.Stats(); s.Bytes > o.MaxBytes+o.SegmentBytes {
 			t.Errorf("%d bytes", s.Bytes)
@@ -472,14 +472,14 @@ func TestBoundAfterReopen(t *testing.T) {
 	for range 300 {
 		mustAppend(t, j, Entry{Class: Data, Body: make([]byte, 1000)})
 	}
-	kept := uint64(0)
+	retained := uint64(0)
 	got := all(t, j)
 	for _, r := range got {
 		if r.Class == Data {
-			kept++
+			retained++
 		}
 	}
-	if l := losses(t, got); l.Records+kept != 500 {
-		t.Errorf("lost %d + kept %d of 500", l.Records, kept)
+	if l := losses(t, got); l.Records+retained != 500 {
+		t.Errorf("lost %d + kept %d of 500", l.Records, retained)
 	}
 }

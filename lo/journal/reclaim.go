@@ -145,10 +145,10 @@ const lossKey = "%d-%d"
 // withSmall returns the segments to rewrite together with segment i, of which
 // gone bytes go: a small one before it is taken in, so that a long outage does
 // not leave a crowd of tiny files.
-func (w *writer) withSmall(i int, gone int64) (at, n int) {
+func (w *writer) withSmall(i int, removed int64) (at, n int) {
 	if i > 0 {
 		before, s := w.j.st.segments[i-1], w.j.st.segments[i]
-		if before.scanned && before.size <= w.j.opts.SegmentBytes/4 && before.size+s.size-gone <= w.j.opts.SegmentBytes/2 {
+		if before.scanned && before.size <= w.j.opts.SegmentBytes/4 && before.size+s.size-removed <= w.j.opts.SegmentBytes/2 {
 			return i - 1, 2
 		}
 	}

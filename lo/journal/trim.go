@@ -76,7 +76,7 @@ func (w *writer) removeTrimmed() error {
 	if n == 0 {
 		return nil
 	}
-	gone := st.segments[:n]
+	removed := st.segments[:n]
 	w.j.mu.Lock()
 	st.segments = append([]*segment(nil), st.segments[n:]...)
 	w.j.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *writer) removeTrimmed() error {
 	if err := w.syncTrim(); err != nil {
 		w.j.log.Warn("sync trim mark", "err", err)
 	}
-	for _, s := range gone {
+	for _, s := range removed {
 		w.total -= s.size
 		if err := w.j.fs.Remove(s.name()); err != nil {
 			// It is found again, and removed, at the next open.

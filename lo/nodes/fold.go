@@ -17,9 +17,9 @@ type Outcome struct {
 	// Changed says that the record differs in something that a restart must find
 	// again; progress alone does not count.
 	Changed bool
-	// Told says that a restart finds all that changed in Facts too, so that the
+	// Reported says that a restart finds all that changed in Facts too, so that the
 	// record need not be stored before they leave the journal.
-	Told bool
+	Reported bool
 	// Duplicate and Stale say why there is nothing to journal: the report was
 	// taken before, or speaks of an order that was replaced meanwhile.
 	Duplicate, Stale bool
@@ -27,9 +27,9 @@ type Outcome struct {
 	Anomaly bool
 }
 
-// TakePresence folds a presence in. A last will of a connection that is not the
+// ApplyPresence folds a presence in. A last will of a connection that is not the
 // present one is no news.
-func (r *Record) TakePresence(p protocol.Presence, now time.Time) Outcome {
+func (r *Record) ApplyPresence(p protocol.Presence, now time.Time) Outcome {
 	if !p.Online {
 		if !r.Presence.Online || r.otherSession(p) {
 			return Outcome{Stale: true}
@@ -82,8 +82,8 @@ func (r *Record) presenceFact(kind protocol.EventKind, now time.Time) Fact {
 	return f
 }
 
-// TakeInventory folds an inventory in; the same one again is no news.
-func (r *Record) TakeInventory(inv protocol.Inventory, now time.Time) Outcome {
+// ApplyInventory folds an inventory in; the same one again is no news.
+func (r *Record) ApplyInventory(inv protocol.Inventory, now time.Time) Outcome {
 	if r.Inventory != nil && string(protocol.Marshal(*r.Inventory)) == string(protocol.Marshal(inv)) {
 		return Outcome{Duplicate: true}
 	}
@@ -112,7 +112,7 @@ func (r *Record) newAgent(agent string, now time.Time) Outcome {
 			continue
 		case lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed, lifecycle.RollingBack:
 		}
-		m, err := r.Move(protocol.DeploymentStatus{
+		m, err := r.Transition(protocol.DeploymentStatus{
 			Deployment: name, State: lifecycle.Pending, Digest: d.Assigned.Digest,
 			App: d.Status.App, AppVersion: d.Status.AppVersion,
 			Message: reinstalled,
@@ -124,9 +124,9 @@ func (r *Record) newAgent(agent string, now time.Time) Outcome {
 	return out
 }
 
-// TakeReport folds a report of the node in: moves that the LO never recorded are
+// ApplyReport folds a report of the node in: moves that the LO never recorded are
 // put before it, so that what is journalled always obeys the lifecycle.
-func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome {
+func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome {
 	var out Outcome
 	if m.Agent != "" && m.Agent != r.Agent {
 		out = r.newAgent(m.Agent, now)
@@ -155,7 +155,7 @@ func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome 
 	if m.Seq != 0 || m.Agent != d.Agent { // progress may come without a number
 		d.Agent, d.Seq = m.Agent, m.Seq
 	}
-	d.Gone = m.State == lifecycle.Deleted
+	d.Removed = m.State == lifecycle.Deleted
 	if d.replaced(m) {
 		if m.State == lifecycle.Installed {
 			d.noteHealthy(m.Digest)
@@ -169,7 +169,7 @@ func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome 
 		return r.anomaly(m, out, now)
 	}
 	for _, s := range way {
-		mid, err := r.Move(bridge(m, s), now)
+		mid, err := r.Transition(bridge(m, s), now)
 		if err != nil {
 			return r.anomaly(m, out, now)
 		}
@@ -180,14 +180,14 @@ func (r *Record) TakeReport(m protocol.DeploymentStatus, now time.Time) Outcome 
 		m.Refused, m.Code, m.Message = d.Refused.Digest, d.Refused.Code, d.Refused.Message
 	}
 	// What else changes here is in no event.
-	told := !out.Changed && !d.Due && !d.Gone && d.Agent == r.Agent
+	reported := !out.Changed && !d.Due && !d.Removed && d.Agent == r.Agent
 	if m.Digest == d.Assigned.Digest && (m.Attempt == 0 || m.Attempt == d.Assigned.Attempt) {
 		d.Due = false // the node was faster than the LO's own move
 	}
 	// A failure is never mere progress: said of another attempt, or after the LO's
 	// own FAILED (node_lost), it alone tells that the node waits for an order.
 	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest || m.State == lifecycle.Failed
-	out.Told = told
+	out.Reported = reported
 	d.record(m, now)
 	out.Facts = append(out.Facts, StatusFact(m, now))
 	return out
@@ -265,10 +265,10 @@ func orders(from, to lifecycle.State) []lifecycle.State {
 	return nil
 }
 
-// Move records a move of the LO and returns its status, completed, for the
+// Transition records a move of the LO and returns its status, completed, for the
 // journal. It changes nothing and returns an error where the lifecycle does not
 // allow the move.
-func (r *Record) Move(m protocol.DeploymentStatus, now time.Time) (protocol.DeploymentStatus, error) {
+func (r *Record) Transition(m protocol.DeploymentStatus, now time.Time) (protocol.DeploymentStatus, error) {
 	m.From = r.State(m.Deployment)
 	if m.Actor == "" {
 		m.Actor = lifecycle.LO
@@ -298,7 +298,7 @@ func (d *Deployment) record(m protocol.DeploymentStatus, now time.Time) {
 		case lifecycle.Installed:
 			d.InstalledMillis = now.UnixMilli()
 		case lifecycle.Deleted:
-			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Gone: d.Gone, Tried: d.Tried, Assigned: Assignment{Generation: d.Assigned.Generation}, SinceMillis: now.UnixMilli()}
+			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Removed: d.Removed, Tried: d.Tried, Assigned: Assignment{Generation: d.Assigned.Generation}, SinceMillis: now.UnixMilli()}
 		case lifecycle.Pending, lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Deleting:
 		}
 	}

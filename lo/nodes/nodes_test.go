@@ -63,7 +63,7 @@ func TestReportsAreBridged(t *testing.T) {
 			if c.from != "" {
 				r.Deployments["web"] = &Deployment{Status: protocol.DeploymentStatus{State: c.from}}
 			}
-			out := r.TakeReport(report(1, c.report), noon)
+			out := r.ApplyReport(report(1, c.report), noon)
 			if diff := cmp.Diff(c.want, words(t, out.Facts)); diff != "" {
 				t.Errorf("facts (-want +got):\n%s", diff)
 			}
@@ -74,27 +74,27 @@ func TestReportsAreBridged(t *testing.T) {
 func TestEachReportCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := New("n1")
-	r.TakeReport(report(5, lifecycle.Installed), noon)
+	r.ApplyReport(report(5, lifecycle.Installed), noon)
 	for _, seq := range []uint64{5, 4} {
-		if out := r.TakeReport(report(seq, lifecycle.Failed), noon); !out.Duplicate || len(out.Facts) > 0 {
+		if out := r.ApplyReport(report(seq, lifecycle.Failed), noon); !out.Duplicate || len(out.Facts) > 0 {
 			t.Errorf("report %d after 5: %+v", seq, out)
 		}
 	}
 	// Another deployment's report may have been overtaken.
 	other := report(4, lifecycle.Installed)
 	other.Deployment = "db"
-	if out := r.TakeReport(other, noon); out.Duplicate {
+	if out := r.ApplyReport(other, noon); out.Duplicate {
 		t.Error("a report on another deployment was taken for a duplicate")
 	}
 	progress := report(0, lifecycle.Installed)
-	r.TakeReport(progress, noon)
-	if out := r.TakeReport(report(5, lifecycle.Failed), noon); !out.Duplicate {
+	r.ApplyReport(progress, noon)
+	if out := r.ApplyReport(report(5, lifecycle.Failed), noon); !out.Duplicate {
 		t.Error("progress without a number made the LO forget the last number")
 	}
 	anew := report(1, lifecycle.Installing)
 	anew.Agent = "b"
 	want := []string{"LO INSTALLED>PENDING", "LO INSTALLED>PENDING", "LO PENDING>INSTALLING", "EN INSTALLING>INSTALLING"}
-	if diff := cmp.Diff(want, words(t, r.TakeReport(anew, noon).Facts)); diff != "" {
+	if diff := cmp.Diff(want, words(t, r.ApplyReport(anew, noon).Facts)); diff != "" {
 		t.Errorf("agent installed anew (-want +got):\n%s", diff)
 	}
 }
@@ -121,7 +121,7 @@ func TestPresence(t *testing.T) {
 		{on("s3"), []string{"node_online"}},
 		{reboot, []string{"node_online"}},
 	} {
-		out := r.TakePresence(c.p, noon)
+		out := r.ApplyPresence(c.p, noon)
 		if diff := cmp.Diff(c.want, words(t, out.Facts)); diff != "" {
 			t.Errorf("presence %d (-want +got):\n%s", i, diff)
 		}
@@ -138,12 +138,12 @@ func TestInventoryCountsOnChange(t *testing.T) {
 	r := New("n1")
 	inv := protocol.Inventory{V: 1, Node: "n1", Labels: map[string]string{"a": "1", "b": "2"}}
 	for i, want := range []int{1, 0} {
-		if out := r.TakeInventory(inv, noon); len(out.Facts) != want {
+		if out := r.ApplyInventory(inv, noon); len(out.Facts) != want {
 			t.Errorf("inventory %d: %d facts, want %d", i, len(out.Facts), want)
 		}
 	}
 	inv.Labels = map[string]string{"a": "1"}
-	if out := r.TakeInventory(inv, noon); len(out.Facts) != 1 {
+	if out := r.ApplyInventory(inv, noon); len(out.Facts) != 1 {
 		t.Error("a lost label is no news")
 	}
 }
@@ -184,10 +184,10 @@ func TestReplay(t *testing.T) {
 		facts = append(facts, f...)
 		earlier = append(earlier, r.Clone())
 	}
-	add(r.TakePresence(protocol.Presence{V: 1, Online: true, Agent: "a", Session: "s"}, noon).Facts...)
-	add(r.TakeInventory(protocol.Inventory{V: 1, Node: "n1"}, noon).Facts...)
+	add(r.ApplyPresence(protocol.Presence{V: 1, Online: true, Agent: "a", Session: "s"}, noon).Facts...)
+	add(r.ApplyInventory(protocol.Inventory{V: 1, Node: "n1"}, noon).Facts...)
 	for i, s := range []lifecycle.State{lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed} {
-		add(r.TakeReport(report(uint64(i+1), s), noon).Facts...)
+		add(r.ApplyReport(report(uint64(i+1), s), noon).Facts...)
 	}
 	for i, e := range earlier {
 		for _, f := range facts {
@@ -204,13 +204,13 @@ func TestReplay(t *testing.T) {
 func TestFailuresAreStored(t *testing.T) {
 	t.Parallel()
 	r := New("n1")
-	r.TakeReport(report(1, lifecycle.Installing), noon)
-	if _, err := r.Move(protocol.DeploymentStatus{Deployment: "web", State: lifecycle.Failed, Code: protocol.NodeLost, Digest: "d", Attempt: 1}, noon); err != nil {
+	r.ApplyReport(report(1, lifecycle.Installing), noon)
+	if _, err := r.Transition(protocol.DeploymentStatus{Deployment: "web", State: lifecycle.Failed, Code: protocol.NodeLost, Digest: "d", Attempt: 1}, noon); err != nil {
 		t.Fatal(err)
 	}
 	m := report(2, lifecycle.Failed)
 	m.Code = protocol.StartFailed
-	if out := r.TakeReport(m, noon); !out.Changed {
+	if out := r.ApplyReport(m, noon); !out.Changed {
 		t.Errorf("a failure after FAILED (node_lost) is not to be stored: %+v", out)
 	}
 }
@@ -220,10 +220,10 @@ func TestFailuresAreStored(t *testing.T) {
 func TestLaterGenerationIsStored(t *testing.T) {
 	t.Parallel()
 	r := New("n1")
-	r.TakeReport(report(1, lifecycle.Installing), noon)
+	r.ApplyReport(report(1, lifecycle.Installing), noon)
 	m := report(2, lifecycle.Installing)
 	m.Generation = 7
-	if out := r.TakeReport(m, noon); !out.Changed || r.Generation != 7 || r.Ordered != "" {
+	if out := r.ApplyReport(m, noon); !out.Changed || r.Generation != 7 || r.Ordered != "" {
 		t.Errorf("outcome %+v, generation %d: want a change, and 7", out, r.Generation)
 	}
 }
@@ -236,7 +236,7 @@ func TestReplayCountsTries(t *testing.T) {
 		Status: protocol.DeploymentStatus{State: lifecycle.Failed, Digest: "d", Attempt: 1}, Tries: 1,
 		Assigned: Assignment{Digest: "d", Attempt: 1}, Tried: []Try{{"d", 1}},
 	}
-	order := func(digest protocol.Digest, state lifecycle.State, attempt uint32, want uint32) {
+	desired := func(digest protocol.Digest, state lifecycle.State, attempt uint32, want uint32) {
 		t.Helper()
 		m := protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "web", Actor: lifecycle.LO, State: state, Digest: digest, Attempt: attempt}
 		for range 2 { // playing it again changes nothing
@@ -246,7 +246,7 @@ func TestReplayCountsTries(t *testing.T) {
 			}
 		}
 	}
-	order("d", lifecycle.Installing, 2, 2)
-	order("d", lifecycle.Updating, 3, 3)
-	order("e", lifecycle.RollingBack, 1, 1)
+	desired("d", lifecycle.Installing, 2, 2)
+	desired("d", lifecycle.Updating, 3, 3)
+	desired("e", lifecycle.RollingBack, 1, 1)
 }

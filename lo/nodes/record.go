@@ -57,16 +57,16 @@ type Deployment struct {
 	// where the present agent made none.
 	Agent string `json:"agent,omitempty"`
 	Seq   uint64 `json:"seq,omitempty"`
-	// Gone says that this report was DELETED, whatever the LO wanted by then.
-	Gone bool `json:"gone,omitempty"`
+	// Removed says that this report was DELETED, whatever the LO wanted by then.
+	Removed bool `json:"gone,omitempty"`
 
 	// Healthy are the versions that were INSTALLED, the last one first.
 	Healthy []protocol.Digest `json:"healthy,omitempty"`
 	// InstalledMillis is when INSTALLED was entered last.
 	InstalledMillis int64 `json:"installedMillis,omitempty"`
 
-	// Order is the wish that the LO acts on, Assigned what it tells the node.
-	Order    Order      `json:"order,omitzero"`
+	// Desired is the wish that the LO acts on, Assigned what it tells the node.
+	Desired  Desired    `json:"order,omitzero"`
 	Assigned Assignment `json:"assigned,omitzero"`
 	// Due says that the move to Assigned was not made yet: the node is offline.
 	Due bool `json:"due,omitempty"`
@@ -83,9 +83,9 @@ type Deployment struct {
 	Tried []Try `json:"tried,omitempty"`
 }
 
-// An Order is what the desired state asks of a deployment on a node. A node that
+// An Desired is what the desired state asks of a deployment on a node. A node that
 // gave a version up gets it again only when its Order changes.
-type Order struct {
+type Desired struct {
 	Digest   protocol.Digest `json:"digest"`
 	Retry    uint32          `json:"retry,omitempty"`
 	Rollback bool            `json:"rollback,omitempty"`
@@ -165,7 +165,7 @@ func (r *Record) Digests() []protocol.Digest {
 		if d.Status.State == lifecycle.Deleted {
 			continue
 		}
-		set[d.Assigned.Digest], set[d.Order.Digest] = true, true
+		set[d.Assigned.Digest], set[d.Desired.Digest] = true, true
 		for _, h := range d.Healthy {
 			set[h] = true
 		}
@@ -222,16 +222,16 @@ func (d *Deployment) noteHealthy(digest protocol.Digest) {
 // Forget drops the deployments that are DELETED, but for the latest few, which
 // keep the attempt numbers and the sequence of a name that may come back.
 func (r *Record) Forget(keep int) {
-	var gone []protocol.DeploymentName
+	var removed []protocol.DeploymentName
 	for name, d := range r.Deployments {
 		if d.Status.State == lifecycle.Deleted {
-			gone = append(gone, name)
+			removed = append(removed, name)
 		}
 	}
-	slices.SortFunc(gone, func(a, b protocol.DeploymentName) int {
+	slices.SortFunc(removed, func(a, b protocol.DeploymentName) int {
 		return cmp.Or(cmp.Compare(r.Deployments[b].SinceMillis, r.Deployments[a].SinceMillis), cmp.Compare(a, b))
 	})
-	for i, name := range gone {
+	for i, name := range removed {
 		if i >= keep {
 			delete(r.Deployments, name)
 		}

@@ -37,8 +37,8 @@ func TestWhatIsSavedIsFoundAgain(t *testing.T) {
 	r.Presence = protocol.Presence{Online: true, Session: "s"}
 	r.Inventory = &protocol.Inventory{Node: "n1", Labels: map[string]string{"a": "b"}}
 	r.Deployments["web"] = &nodes.Deployment{
-		Status: protocol.DeploymentStatus{State: lifecycle.Installed, Digest: "d", Components: []protocol.ComponentStatus{{Component: "c"}}},
-		Order:  nodes.Order{Digest: "d", Retry: 1}, Assigned: nodes.Assignment{Digest: "d", Attempt: 2}, Healthy: []protocol.Digest{"d"},
+		Status:  protocol.DeploymentStatus{State: lifecycle.Installed, Digest: "d", Components: []protocol.ComponentStatus{{Component: "c"}}},
+		Desired: nodes.Desired{Digest: "d", Retry: 1}, Assigned: nodes.Assignment{Digest: "d", Attempt: 2}, Healthy: []protocol.Digest{"d"},
 	}
 	site.Checkpoint, site.Reported = 7, map[protocol.DeploymentName]protocol.Digest{"web": "x"}
 	if err := s.SaveNode(r); err != nil {

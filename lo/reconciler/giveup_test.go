@@ -33,15 +33,15 @@ func (w *world) givenUp() (out []protocol.DeploymentStatus) {
 // code, and that no later one says so again.
 func (w *world) expectGivenUp(version string, code protocol.Code) {
 	w.t.Helper()
-	told := w.givenUp()
-	if len(told) != 1 {
-		w.t.Fatalf("the step says %+v, want once that %s is given up", told, version)
+	reported := w.givenUp()
+	if len(reported) != 1 {
+		w.t.Fatalf("the step says %+v, want once that %s is given up", reported, version)
 	}
-	if m := told[0]; m.Refused != digest(version) || m.Code != code || m.From != lifecycle.Failed || m.Digest == "" {
+	if m := reported[0]; m.Refused != digest(version) || m.Code != code || m.From != lifecycle.Failed || m.Digest == "" {
 		w.t.Errorf("given up with %+v; want version %s, code %s, from FAILED", m, digest(version).Short(), code)
 	}
-	if !w.last.Wake.IsZero() {
-		w.t.Errorf("given up, but a wake-up at %s", w.last.Wake)
+	if !w.last.NextAt.IsZero() {
+		w.t.Errorf("given up, but a wake-up at %s", w.last.NextAt)
 	}
 	w.expectQuiet()
 }
@@ -53,16 +53,16 @@ func (w *world) expectQuiet() {
 	generation := w.last.Desired.Generation
 	check := func(when string) {
 		w.t.Helper()
-		if told := w.givenUp(); len(told) > 0 || len(w.last.Moves) > 0 || w.last.Ordered || w.last.Desired.Generation != generation {
+		if reported := w.givenUp(); len(reported) > 0 || len(w.last.Transitions) > 0 || w.last.Ordered || w.last.Desired.Generation != generation {
 			w.t.Errorf("%s: given up again, or something tried: %+v", when, w.last)
 		}
 	}
 	w.step()
 	check("at once")
-	w.pass(24 * time.Hour)
+	w.reconcile(24 * time.Hour)
 	check("a day later")
 	w.presence(false, w.rec.Agent)
-	w.pass(time.Hour)
+	w.reconcile(time.Hour)
 	check("node offline")
 	w.presence(true, w.rec.Agent)
 	w.step()
@@ -96,8 +96,8 @@ func (w *world) restart(stored []byte) {
 func (w *world) fail(code protocol.Code) {
 	w.t.Helper()
 	w.report(lifecycle.Failed, code)
-	if told := w.givenUp(); len(told) > 0 {
-		w.t.Errorf("given up while there is something to try: %+v", told)
+	if reported := w.givenUp(); len(reported) > 0 {
+		w.t.Errorf("given up while there is something to try: %+v", reported)
 	}
 }
 
@@ -109,35 +109,35 @@ var giveUps = []struct {
 	end  func(w *world)
 }{
 	{"first install, no version to return to", protocol.ImageNotFound, func(w *world) {
-		w.want("2", attempts(1))
+		w.desire("2", attempts(1))
 		w.report(lifecycle.Failed, protocol.ImageNotFound)
 	}},
 	{"attempts used up", protocol.StartFailed, func(w *world) {
-		w.want("2", attempts(3))
+		w.desire("2", attempts(3))
 		for range 2 {
 			w.fail(protocol.StartFailed)
-			w.pass(100 * time.Millisecond) // the retry is planned, not made
-			if told := w.givenUp(); len(told) > 0 {
-				w.t.Errorf("given up before the retry: %+v", told)
+			w.reconcile(100 * time.Millisecond) // the retry is planned, not made
+			if reported := w.givenUp(); len(reported) > 0 {
+				w.t.Errorf("given up before the retry: %+v", reported)
 			}
-			w.pass(time.Minute)
+			w.reconcile(time.Minute)
 		}
 		w.report(lifecycle.Failed, protocol.StartFailed)
 	}},
 	{"no rollback by policy", protocol.StartFailed, func(w *world) {
 		w.install("1")
-		w.want("2", attempts(1), noRollback)
+		w.desire("2", attempts(1), noRollback)
 		w.report(lifecycle.Failed, protocol.StartFailed)
 	}},
 	{"the earlier version's spec is gone", protocol.StartFailed, func(w *world) {
 		w.install("1")
 		w.missing[digest("1")] = true
-		w.want("2", attempts(1))
+		w.desire("2", attempts(1))
 		w.report(lifecycle.Failed, protocol.StartFailed)
 	}},
 	{"the rollback failed", protocol.EngineUnavailable, func(w *world) {
 		w.install("1")
-		w.want("2", attempts(1))
+		w.desire("2", attempts(1))
 		w.fail(protocol.StartFailed)
 		w.expect("1", 2, true)
 		w.report(lifecycle.Failed, protocol.EngineUnavailable)
@@ -145,20 +145,20 @@ var giveUps = []struct {
 	{"a rollback by hand failed", protocol.StartFailed, func(w *world) {
 		w.install("2")
 		w.install("1")
-		w.want("2", rollback)
+		w.desire("2", rollback)
 		w.expect("2", 2, true)
 		w.report(lifecycle.Failed, protocol.StartFailed)
 	}},
 	{"the version returned to crashes until used up", protocol.CrashLoop, func(w *world) {
 		w.install("1")
-		w.want("2", attempts(2))
+		w.desire("2", attempts(2))
 		w.fail(protocol.StartFailed)
-		w.pass(time.Minute)
+		w.reconcile(time.Minute)
 		w.fail(protocol.StartFailed)
 		w.expect("1", 2, true)
 		w.report(lifecycle.Installed, "")
 		w.fail(protocol.CrashLoop)
-		w.pass(time.Minute)
+		w.reconcile(time.Minute)
 		w.expect("1", 3, false)
 		w.report(lifecycle.Failed, protocol.CrashLoop)
 	}},
@@ -199,9 +199,9 @@ func TestGivingUpEnds(t *testing.T) {
 					tt.end(w)
 					w.expectGivenUp("2", tt.code)
 					w.presence(online, w.rec.Agent)
-					w.want(c.version, c.change, attempts(1), noRollback)
-					if told := w.givenUp(); len(told) > 0 {
-						t.Errorf("given up again: %+v", told)
+					w.desire(c.version, c.change, attempts(1), noRollback)
+					if reported := w.givenUp(); len(reported) > 0 {
+						t.Errorf("given up again: %+v", reported)
 					}
 					w.presence(true, w.rec.Agent)
 					w.step()
@@ -222,7 +222,7 @@ func TestGivingUpEnds(t *testing.T) {
 func TestGivenUpIsShownAfterTheNodesReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("2", attempts(1))
+	w.desire("2", attempts(1))
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expectGivenUp("2", protocol.StartFailed)
 	w.report(lifecycle.Failed, protocol.StartFailed)
@@ -239,9 +239,9 @@ func TestGivenUpSurvivesAKill(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			tt.end(w)
-			told := w.givenUp()
-			if len(told) != 1 {
-				t.Fatalf("the step says %+v, want once that it is given up", told)
+			reported := w.givenUp()
+			if len(reported) != 1 {
+				t.Fatalf("the step says %+v, want once that it is given up", reported)
 			}
 			for at, stored := range w.records {
 				// The journal is played from its beginning or from where the record stands.
@@ -268,30 +268,30 @@ func (w *world) expectStillGivenUp(before *world, steps int) {
 	if d.Status.State != lifecycle.Failed || d.Status.Refused != digest("2") {
 		w.t.Errorf("stored %d steps before the end: status %+v, want FAILED with what is refused", steps, d.Status)
 	}
-	if d.Order != before.rec.Deployments["web"].Order {
+	if d.Desired != before.rec.Deployments["web"].Desired {
 		return // stored before the wish came: to try it anew is right
 	}
 	for _, later := range []time.Duration{0, 24 * time.Hour} {
-		w.pass(later)
-		if len(w.last.Moves) > 0 {
-			w.t.Errorf("stored %d steps before the end, %s later: the step makes %+v, want nothing", steps, later, w.last.Moves)
+		w.reconcile(later)
+		if len(w.last.Transitions) > 0 {
+			w.t.Errorf("stored %d steps before the end, %s later: the step makes %+v, want nothing", steps, later, w.last.Transitions)
 		}
 	}
 }
 
 // TestNodesWordIsNoGivingUp: a failure that names the refused version, too, is
 // followed by the retries that are left.
-func TestNodesWordIsNoGivingUp(t *testing.T) {
+func TestNodesReportIsNoGivingUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("2", attempts(2))
+	w.desire("2", attempts(2))
 	w.seq++
-	w.collect(w.rec.TakeReport(protocol.DeploymentStatus{
+	w.collect(w.rec.ApplyReport(protocol.DeploymentStatus{
 		V: 1, Node: "n1", Deployment: "web", Agent: w.rec.Agent, Seq: w.seq, Generation: w.last.Desired.Generation,
 		State: lifecycle.Failed, Actor: lifecycle.EN, Code: protocol.StartFailed, Digest: digest("2"), Attempt: 1, Refused: digest("2"),
 	}, w.now).Facts)
 	w.step()
-	w.pass(time.Minute)
+	w.reconcile(time.Minute)
 	w.expect("2", 2, false)
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expectGivenUp("2", protocol.StartFailed)

@@ -21,7 +21,7 @@ type journalled struct {
 	at map[protocol.DeploymentName]lifecycle.State
 }
 
-func (j *journalled) take(t *rapid.T, facts []nodes.Fact) {
+func (j *journalled) apply(t *rapid.T, facts []nodes.Fact) {
 	for _, f := range facts {
 		if f.Event.Kind != protocol.StatusEvent {
 			continue
@@ -78,15 +78,15 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0, 1, 2:
-				out := rec.TakeReport(protocol.DeploymentStatus{
+				out := rec.ApplyReport(protocol.DeploymentStatus{
 					V: 1, Node: "n1", Deployment: names.Draw(t, "name"), Agent: agents.Draw(t, "agent"), Seq: rapid.Uint64Range(0, 30).Draw(t, "seq"),
 					Generation: rapid.Uint64Range(0, rec.Generation+1).Draw(t, "generation"), State: rapid.SampledFrom(lifecycle.States).Draw(t, "state"),
 					Actor: lifecycle.EN, Digest: digests.Draw(t, "digest"), Attempt: rapid.Uint32Range(0, 3).Draw(t, "attempt"),
 				}, now)
-				j.take(t, out.Facts)
+				j.apply(t, out.Facts)
 			case 3:
-				out := rec.TakePresence(protocol.Presence{Online: rapid.Bool().Draw(t, "online"), Agent: agents.Draw(t, "agent")}, now)
-				j.take(t, out.Facts)
+				out := rec.ApplyPresence(protocol.Presence{Online: rapid.Bool().Draw(t, "online"), Agent: agents.Draw(t, "agent")}, now)
+				j.apply(t, out.Facts)
 			case 4:
 				name := names.Draw(t, "name")
 				delete(desired, name)
@@ -101,7 +101,7 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 			case 6:
 				rec = stored(t, rec)
 			}
-			j.take(t, stepped(t, rec, now, desired, jitter).Facts)
+			j.apply(t, stepped(t, rec, now, desired, jitter).Facts)
 			if out := stepped(t, rec, now, desired, jitter); len(out.Facts) > 0 || out.Ordered {
 				t.Fatalf("a second step at the same moment still finds something to do: %+v", out)
 			}
@@ -181,14 +181,14 @@ func TestConverges(t *testing.T) {
 		retained := &protocol.NodeDesired{}
 		step := func() {
 			out := stepped(t, rec, now, desired, jitter)
-			j.take(t, out.Facts)
+			j.apply(t, out.Facts)
 			retained = &out.Desired
 			if rec.Online() {
 				g.held = retained
 			}
 		}
 		presence := func(online bool) {
-			j.take(t, rec.TakePresence(protocol.Presence{Online: online, Agent: "x"}, now).Facts)
+			j.apply(t, rec.ApplyPresence(protocol.Presence{Online: online, Agent: "x"}, now).Facts)
 			step()
 		}
 		deliver := func() {
@@ -196,7 +196,7 @@ func TestConverges(t *testing.T) {
 				return
 			}
 			m := g.outbox[0]
-			j.take(t, rec.TakeReport(m, now).Facts)
+			j.apply(t, rec.ApplyReport(m, now).Facts)
 			if !rapid.Bool().Draw(t, "acknowledgement lost") {
 				g.outbox = g.outbox[1:]
 			}
@@ -229,7 +229,7 @@ func TestConverges(t *testing.T) {
 			g.held = retained
 			g.work()
 			for len(g.outbox) > 0 {
-				j.take(t, rec.TakeReport(g.outbox[0], now).Facts)
+				j.apply(t, rec.ApplyReport(g.outbox[0], now).Facts)
 				g.outbox = g.outbox[1:]
 				step()
 			}
@@ -269,11 +269,11 @@ func settled(t *rapid.T, rec *nodes.Record, desired map[protocol.DeploymentName]
 func TestRecordPutTogetherFromTheJournal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("1")
+	w.desire("1")
 	old := w.last.Facts
 	w.report(lifecycle.Installed, "")
 	w.presence(false, "agent-1")
-	w.want("2")
+	w.desire("2")
 	w.expect("2", 1, false)
 	for _, f := range old {
 		w.rec.Replay(f.Event)

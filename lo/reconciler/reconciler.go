@@ -66,17 +66,17 @@ type Input struct {
 
 // An Output is what Step decided.
 type Output struct {
-	// Moves are the LO's own moves, in order; Facts the same as events to journal.
-	Moves []protocol.DeploymentStatus
-	Facts []nodes.Fact
+	// Transitions are the LO's own moves, in order; Facts the same as events to journal.
+	Transitions []protocol.DeploymentStatus
+	Facts       []nodes.Fact
 	// Desired is what the node shall be told. It is valid if Faults is empty.
 	Desired protocol.NodeDesired
 	// Ordered says that Desired is another than the one before the Step.
 	Ordered bool
 	// Changed says that the record changed and must be stored.
 	Changed bool
-	// Wake is when Step is to be called again though nothing happens; zero: never.
-	Wake time.Time
+	// NextAt is when Step is to be called again though nothing happens; zero: never.
+	NextAt time.Time
 	// Faults are decisions that could not be carried out: faults of Colony.
 	Faults []error
 }
@@ -117,23 +117,23 @@ func (s *step) remove(name protocol.DeploymentName) {
 	switch {
 	case state == lifecycle.Deleted:
 	case !d.Removing || state != lifecycle.Deleting && state != lifecycle.Failed:
-		if !s.move(name, protocol.DeploymentStatus{State: lifecycle.Deleting, Digest: d.Status.Digest}) {
+		if !s.transition(name, protocol.DeploymentStatus{State: lifecycle.Deleting, Digest: d.Status.Digest}) {
 			return
 		}
 		d.Removing, d.Due, d.Tries, d.RetryMillis = true, false, 0, 0
 		d.SinceMillis = s.Now.UnixMilli() // also where the node was at it by itself
-		d.Order, d.Refused, d.Assigned = nodes.Order{}, nodes.Refusal{}, nodes.Assignment{}
+		d.Desired, d.Refused, d.Assigned = nodes.Desired{}, nodes.Refusal{}, nodes.Assignment{}
 		s.fresh[name] = true
-	case state == lifecycle.Deleting && (d.Agent == "" || d.Gone) && s.r.Online():
+	case state == lifecycle.Deleting && (d.Agent == "" || d.Removed) && s.r.Online():
 		// The agent never spoke of it, or has said already that it is gone: it was
 		// removed before it was begun, or the agent is a new one. It cannot confirm
 		// the end of what it does not know.
 		due := time.UnixMilli(max(d.SinceMillis, s.r.ChangedMillis)).Add(quietAfter)
 		if s.Now.Before(due) {
-			s.wake(due)
+			s.runAt(due)
 			return
 		}
-		s.move(name, protocol.DeploymentStatus{
+		s.transition(name, protocol.DeploymentStatus{
 			State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: d.Status.Digest,
 			Message: "the node's agent knows nothing of it",
 		})
@@ -143,18 +143,18 @@ func (s *step) remove(name protocol.DeploymentName) {
 // keep brings a deployment towards what is wanted.
 func (s *step) keep(e protocol.SiteEntry) {
 	name := e.Deployment
-	order := nodes.Order{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
+	desired := nodes.Desired{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
 	d := s.r.Deployments[name]
 	switch {
 	case d == nil || d.Status.State == "" || d.Status.State == lifecycle.Deleted || d.Removing:
-		if !s.place(name, order) {
+		if !s.place(name, desired) {
 			return
 		}
 		d = s.r.Deployments[name]
-	case d.Order != order, d.Assigned.Digest != order.Digest && d.Refused.Digest != order.Digest:
+	case d.Desired != desired, d.Assigned.Digest != desired.Digest && d.Refused.Digest != desired.Digest:
 		// The second says that the record was put together again from the journal,
 		// which knows moves but no wishes.
-		s.reorder(name, d, order)
+		s.changeDesired(name, d, desired)
 	}
 	if d.Status.State == lifecycle.Failed && !d.Due {
 		s.failed(e, d)
@@ -167,41 +167,41 @@ func (s *step) keep(e protocol.SiteEntry) {
 }
 
 // place begins a deployment on a node that does not run it.
-func (s *step) place(name protocol.DeploymentName, order nodes.Order) bool {
-	m := protocol.DeploymentStatus{State: lifecycle.Pending, Digest: order.Digest}
+func (s *step) place(name protocol.DeploymentName, desired nodes.Desired) bool {
+	m := protocol.DeploymentStatus{State: lifecycle.Pending, Digest: desired.Digest}
 	if !s.r.Online() {
 		m.Message = "waiting for the node: it is offline"
 	}
-	if !s.move(name, m) {
+	if !s.transition(name, m) {
 		return false
 	}
 	d := s.r.Deployments[name]
-	d.Removing, d.Order, d.Refused = false, order, nodes.Refusal{}
-	s.assign(name, d, order.Digest, false)
+	d.Removing, d.Desired, d.Refused = false, desired, nodes.Refusal{}
+	s.assign(name, d, desired.Digest, false)
 	d.Tries = 1
 	return true
 }
 
-// reorder takes up a wish that differs from the one acted on. It lifts every
+// changeDesired takes up a wish that differs from the one acted on. It lifts every
 // refusal: either the version changed, or a person asked to try again.
-func (s *step) reorder(name protocol.DeploymentName, d *nodes.Deployment, order nodes.Order) {
-	d.Order, d.Refused, d.RetryMillis = order, nodes.Refusal{}, 0
+func (s *step) changeDesired(name protocol.DeploymentName, d *nodes.Deployment, desired nodes.Desired) {
+	d.Desired, d.Refused, d.RetryMillis = desired, nodes.Refusal{}, 0
 	s.out.Changed = true
 	state := d.Status.State
-	if d.Assigned.Digest == order.Digest && state != lifecycle.Failed {
+	if d.Assigned.Digest == desired.Digest && state != lifecycle.Failed {
 		d.Tries = max(d.Tries, 1)
 		return // it is there, or on its way
 	}
 	d.Tries = 1
-	if state == lifecycle.Installed && d.Status.Digest == order.Digest {
+	if state == lifecycle.Installed && d.Status.Digest == desired.Digest {
 		// It still runs what is wanted again. The number of the attempt stays, so
 		// that the node has nothing to do.
-		d.Assigned = nodes.Assignment{Digest: order.Digest, Attempt: max(1, d.Status.Attempt)}
+		d.Assigned = nodes.Assignment{Digest: desired.Digest, Attempt: max(1, d.Status.Attempt)}
 		d.Due = false
 		s.fresh[name] = true
 		return
 	}
-	s.assign(name, d, order.Digest, order.Rollback)
+	s.assign(name, d, desired.Digest, desired.Rollback)
 }
 
 // failed decides what follows a failure: wait, try again, go back, or give up.
@@ -227,7 +227,7 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		s.retry(e, d)
 		return
 	}
-	if d.Assigned.Digest != d.Order.Digest {
+	if d.Assigned.Digest != d.Desired.Digest {
 		s.giveUp(e.Deployment, d) // the version that was returned to is used up as well
 		return
 	}
@@ -236,7 +236,7 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		s.out.Changed = true
 	}
 	for _, h := range d.Healthy {
-		if _, ok := s.Specs(h); ok && h != d.Order.Digest && !e.Policy.NoRollback {
+		if _, ok := s.Specs(h); ok && h != d.Desired.Digest && !e.Policy.NoRollback {
 			s.assign(e.Deployment, d, h, true)
 			d.Tries = 1
 			return
@@ -252,8 +252,8 @@ func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 		return
 	}
 	m := d.Status
-	s.move(name, protocol.DeploymentStatus{
-		State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, Refused: d.Order.Digest,
+	s.transition(name, protocol.DeploymentStatus{
+		State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, Refused: d.Desired.Digest,
 		Code: m.Code, Message: m.Message, Components: m.Components,
 	})
 }
@@ -262,7 +262,7 @@ func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 // its own word counts: a node names a refused version also while it is on its way
 // back to an earlier one.
 func givenUp(d *nodes.Deployment) bool {
-	return d.Status.Actor == lifecycle.LO && d.Status.Refused == d.Order.Digest
+	return d.Status.Actor == lifecycle.LO && d.Status.Refused == d.Desired.Digest
 }
 
 // retry plans the next attempt, and makes it when it is due and the node there.
@@ -274,7 +274,7 @@ func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
 		s.out.Changed = true
 	}
 	if due := time.UnixMilli(d.RetryMillis); s.Now.Before(due) {
-		s.wake(due)
+		s.runAt(due)
 		return
 	}
 	if !s.r.Online() {
@@ -334,7 +334,7 @@ func (s *step) advance(name protocol.DeploymentName, d *nodes.Deployment) {
 		}
 	case lifecycle.Deleting, lifecycle.Deleted:
 	}
-	if to != "" && !s.move(name, protocol.DeploymentStatus{State: to}) {
+	if to != "" && !s.transition(name, protocol.DeploymentStatus{State: to}) {
 		return
 	}
 	if d.Due {
@@ -349,17 +349,17 @@ func (s *step) lost(name protocol.DeploymentName, d *nodes.Deployment) {
 	}
 	due := time.UnixMilli(max(d.SinceMillis, s.r.ChangedMillis)).Add(s.LostAfter)
 	if s.Now.Before(due) {
-		s.wake(due)
+		s.runAt(due)
 		return
 	}
-	s.move(name, protocol.DeploymentStatus{
+	s.transition(name, protocol.DeploymentStatus{
 		State: lifecycle.Failed, Code: protocol.NodeLost,
 		Message: fmt.Sprintf("node %s has been offline for %s; it goes on when it is back", s.r.Node, s.LostAfter),
 	})
 }
 
-// move records one of the LO's moves, with what the assignment says unless m says it.
-func (s *step) move(name protocol.DeploymentName, m protocol.DeploymentStatus) bool {
+// transition records one of the LO's moves, with what the assignment says unless m says it.
+func (s *step) transition(name protocol.DeploymentName, m protocol.DeploymentStatus) bool {
 	m.Deployment = name
 	if d := s.r.Deployments[name]; d != nil {
 		if m.Digest == "" {
@@ -373,20 +373,20 @@ func (s *step) move(name protocol.DeploymentName, m protocol.DeploymentStatus) b
 	if spec, ok := s.Specs(m.Digest); ok {
 		m.App, m.AppVersion = spec.App, spec.AppVersion
 	}
-	m, err := s.r.Move(m, s.Now)
+	m, err := s.r.Transition(m, s.Now)
 	if err != nil {
 		s.out.Faults = append(s.out.Faults, fmt.Errorf("move deployment %s on node %s: %w", name, s.r.Node, err))
 		return false
 	}
 	s.out.Changed = true
-	s.out.Moves = append(s.out.Moves, m)
+	s.out.Transitions = append(s.out.Transitions, m)
 	return true
 }
 
-// wake asks for a Step at t, or earlier.
-func (s *step) wake(t time.Time) {
-	if s.out.Wake.IsZero() || t.Before(s.out.Wake) {
-		s.out.Wake = t
+// runAt asks for a Step at t, or earlier.
+func (s *step) runAt(t time.Time) {
+	if s.out.NextAt.IsZero() || t.Before(s.out.NextAt) {
+		s.out.NextAt = t
 	}
 }
 
@@ -422,8 +422,8 @@ func (s *step) finish() {
 			d.Assigned.Generation = s.r.Generation
 		}
 	}
-	for i := range s.out.Moves {
-		m := &s.out.Moves[i]
+	for i := range s.out.Transitions {
+		m := &s.out.Transitions[i]
 		m.Generation = s.r.Generation
 		if d := s.r.Deployments[m.Deployment]; d != nil && d.Status.State == m.State && d.Status.Actor == m.Actor {
 			d.Status.Generation = m.Generation

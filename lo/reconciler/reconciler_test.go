@@ -15,14 +15,14 @@ import (
 
 // world is one node under a hand-driven clock.
 type world struct {
-	t       *testing.T
-	now     time.Time
-	rec     *nodes.Record
-	desired map[protocol.DeploymentName]protocol.SiteEntry
-	missing map[protocol.Digest]bool
-	last    Output
-	seq     uint64
-	moves   []string
+	t           *testing.T
+	now         time.Time
+	rec         *nodes.Record
+	desired     map[protocol.DeploymentName]protocol.SiteEntry
+	missing     map[protocol.Digest]bool
+	last        Output
+	seq         uint64
+	transitions []string
 
 	// journal holds the facts of each call, records the record as it is after them.
 	records [][]byte
@@ -46,11 +46,11 @@ func digest(version string) protocol.Digest {
 }
 
 func (w *world) presence(online bool, agent string) {
-	out := w.rec.TakePresence(protocol.Presence{Online: online, Agent: agent}, w.now)
+	out := w.rec.ApplyPresence(protocol.Presence{Online: online, Agent: agent}, w.now)
 	w.collect(out.Facts)
 }
 
-func (w *world) want(version string, change ...func(*protocol.SiteEntry)) {
+func (w *world) desire(version string, change ...func(*protocol.SiteEntry)) {
 	e := protocol.SiteEntry{Deployment: "web", Digest: digest(version), Policy: protocol.Policy{Attempts: 2, BackoffMillis: 1000}}
 	for _, c := range change {
 		c(&e)
@@ -73,8 +73,8 @@ func (w *world) step() {
 	w.collect(w.last.Facts)
 }
 
-// pass lets time go by and steps.
-func (w *world) pass(d time.Duration) {
+// reconcile lets time go by and steps.
+func (w *world) reconcile(d time.Duration) {
 	w.t.Helper()
 	w.now = w.now.Add(d)
 	w.step()
@@ -95,7 +95,7 @@ func (w *world) collect(facts []nodes.Fact) {
 			w.t.Error(err)
 		}
 		if m.From != m.State {
-			w.moves = append(w.moves, string(m.Actor)+" "+string(m.State))
+			w.transitions = append(w.transitions, string(m.Actor)+" "+string(m.State))
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (w *world) report(state lifecycle.State, code protocol.Code) {
 	if a, ok := w.assignment(); ok {
 		m.Digest, m.Attempt = a.Digest, a.Attempt
 	}
-	w.collect(w.rec.TakeReport(m, w.now).Facts)
+	w.collect(w.rec.ApplyReport(m, w.now).Facts)
 	w.step()
 }
 
@@ -135,19 +135,19 @@ func (w *world) expect(version string, attempt uint32, rollback bool) {
 	}
 }
 
-func (w *world) expectMoves(want ...string) {
+func (w *world) expectTransitions(want ...string) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.moves); diff != "" {
+	if diff := cmp.Diff(want, w.transitions); diff != "" {
 		w.t.Errorf("moves (-want +got):\n%s", diff)
 	}
-	w.moves = nil
+	w.transitions = nil
 }
 
 func (w *world) install(version string) {
 	w.t.Helper()
-	w.want(version)
+	w.desire(version)
 	w.report(lifecycle.Installed, "")
-	w.moves = nil
+	w.transitions = nil
 }
 
 func retry(n uint32) func(*protocol.SiteEntry) { return func(e *protocol.SiteEntry) { e.Retry = n } }
@@ -160,9 +160,9 @@ func attempts(n uint32) func(*protocol.SiteEntry) {
 func TestInstallAndRemove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("1")
+	w.desire("1")
 	w.expect("1", 1, false)
-	w.expectMoves("LO PENDING", "LO INSTALLING")
+	w.expectTransitions("LO PENDING", "LO INSTALLING")
 	w.report(lifecycle.Installed, "")
 	generation := w.last.Desired.Generation
 	w.step()
@@ -173,39 +173,39 @@ func TestInstallAndRemove(t *testing.T) {
 	w.step()
 	w.expect("", 0, false)
 	w.report(lifecycle.Deleted, "")
-	w.expectMoves("EN INSTALLED", "LO DELETING", "EN DELETED")
-	w.want("1")
+	w.expectTransitions("EN INSTALLED", "LO DELETING", "EN DELETED")
+	w.desire("1")
 	w.expect("1", 2, false)
-	w.expectMoves("LO PENDING", "LO INSTALLING")
+	w.expectTransitions("LO PENDING", "LO INSTALLING")
 }
 
 func TestRetryBacksOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("1", attempts(3))
+	w.desire("1", attempts(3))
 	w.report(lifecycle.Failed, protocol.ImageNotFound)
 	w.expect("1", 1, false)
-	first := w.last.Wake.Sub(w.now)
+	first := w.last.NextAt.Sub(w.now)
 	if first < 500*time.Millisecond || first > time.Second {
 		t.Errorf("first retry after %s, want between half and the whole of 1 s", first)
 	}
-	w.pass(first - time.Millisecond)
+	w.reconcile(first - time.Millisecond)
 	w.expect("1", 1, false)
-	w.pass(time.Millisecond)
+	w.reconcile(time.Millisecond)
 	w.expect("1", 2, false)
 	w.report(lifecycle.Failed, protocol.ImageNotFound)
-	if second := w.last.Wake.Sub(w.now); second < time.Second || second > 2*time.Second {
+	if second := w.last.NextAt.Sub(w.now); second < time.Second || second > 2*time.Second {
 		t.Errorf("second retry after %s, want between 1 s and 2 s", second)
 	}
-	w.pass(2 * time.Second)
+	w.reconcile(2 * time.Second)
 	w.expect("1", 3, false)
 	w.report(lifecycle.Failed, protocol.ImageNotFound)
-	w.pass(time.Hour)
+	w.reconcile(time.Hour)
 	w.expect("1", 3, false)
-	if !w.last.Wake.IsZero() {
-		t.Errorf("given up, but a wake-up at %s", w.last.Wake)
+	if !w.last.NextAt.IsZero() {
+		t.Errorf("given up, but a wake-up at %s", w.last.NextAt)
 	}
-	w.expectMoves("LO PENDING", "LO INSTALLING", "EN FAILED", "LO INSTALLING", "EN FAILED", "LO INSTALLING", "EN FAILED")
+	w.expectTransitions("LO PENDING", "LO INSTALLING", "EN FAILED", "LO INSTALLING", "EN FAILED", "LO INSTALLING", "EN FAILED")
 }
 
 func TestBackoff(t *testing.T) {
@@ -224,38 +224,38 @@ func TestAutoRollbackRefusesUntilChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.install("1")
-	w.want("2", attempts(1))
+	w.desire("2", attempts(1))
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expect("1", 2, true)
 	w.report(lifecycle.Installed, "")
-	w.expectMoves("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED")
+	w.expectTransitions("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED")
 	if d := w.rec.Deployments["web"]; d.Refused.Digest != digest("2") || d.Status.Refused != digest("2") || d.Status.Code != protocol.StartFailed {
 		t.Errorf("the refusal is not shown: %+v", d)
 	}
-	w.pass(time.Hour)
+	w.reconcile(time.Hour)
 	w.expect("1", 2, true) // no flapping
 
-	w.want("2", attempts(1), retry(1))
+	w.desire("2", attempts(1), retry(1))
 	w.expect("2", 2, false)
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expect("1", 3, true)
 	w.report(lifecycle.Installed, "")
-	w.want("3", attempts(1))
+	w.desire("3", attempts(1))
 	w.expect("3", 1, false)
 	w.report(lifecycle.Installed, "")
-	w.expectMoves("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED", "LO UPDATING", "EN INSTALLED")
+	w.expectTransitions("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED", "LO UPDATING", "EN INSTALLED")
 }
 
 func TestNoRollback(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.install("1")
-	w.want("2", attempts(1), noRollback)
+	w.desire("2", attempts(1), noRollback)
 	w.report(lifecycle.Failed, protocol.StartFailed)
-	w.pass(time.Hour)
+	w.reconcile(time.Hour)
 	w.expect("2", 1, false)
-	w.expectMoves("LO UPDATING", "EN FAILED")
-	w.want("2", attempts(1)) // the policy is no part of the version
+	w.expectTransitions("LO UPDATING", "EN FAILED")
+	w.desire("2", attempts(1)) // the policy is no part of the version
 	w.expect("1", 2, true)
 }
 
@@ -263,15 +263,15 @@ func TestRollbackFailsToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.install("1")
-	w.want("2", attempts(1))
+	w.desire("2", attempts(1))
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.report(lifecycle.Failed, protocol.StartFailed)
-	w.pass(24 * time.Hour)
+	w.reconcile(24 * time.Hour)
 	w.expect("1", 2, true)
-	w.expectMoves("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN FAILED")
-	w.want("3")
+	w.expectTransitions("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN FAILED")
+	w.desire("3")
 	w.expect("3", 1, false)
-	w.expectMoves("LO UPDATING")
+	w.expectTransitions("LO UPDATING")
 }
 
 func TestRollbackNeedsItsSpec(t *testing.T) {
@@ -279,10 +279,10 @@ func TestRollbackNeedsItsSpec(t *testing.T) {
 	w := newWorld(t)
 	w.install("1")
 	w.missing[digest("1")] = true
-	w.want("2", attempts(1))
+	w.desire("2", attempts(1))
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expect("2", 1, false)
-	w.expectMoves("LO UPDATING", "EN FAILED")
+	w.expectTransitions("LO UPDATING", "EN FAILED")
 }
 
 func TestManualRollback(t *testing.T) {
@@ -290,14 +290,14 @@ func TestManualRollback(t *testing.T) {
 	w := newWorld(t)
 	w.install("1")
 	w.install("2")
-	w.want("1", rollback)
+	w.desire("1", rollback)
 	w.expect("1", 2, true)
 	w.report(lifecycle.Installed, "")
-	w.pass(time.Hour)
-	w.expectMoves("LO ROLLINGBACK", "EN INSTALLED")
-	w.want("1") // the flag alone changes nothing that runs
+	w.reconcile(time.Hour)
+	w.expectTransitions("LO ROLLINGBACK", "EN INSTALLED")
+	w.desire("1") // the flag alone changes nothing that runs
 	w.expect("1", 2, true)
-	w.expectMoves()
+	w.expectTransitions()
 }
 
 func TestCrashLoop(t *testing.T) {
@@ -306,13 +306,13 @@ func TestCrashLoop(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.install("1")
-		w.want("2")
+		w.desire("2")
 		w.report(lifecycle.Installed, "")
-		w.pass(time.Minute)
+		w.reconcile(time.Minute)
 		w.report(lifecycle.Failed, protocol.CrashLoop)
-		w.pass(time.Second)
+		w.reconcile(time.Second)
 		w.report(lifecycle.Installed, "")
-		w.pass(time.Minute)
+		w.reconcile(time.Minute)
 		w.report(lifecycle.Failed, protocol.CrashLoop)
 		w.expect("1", 2, true)
 	})
@@ -320,45 +320,45 @@ func TestCrashLoop(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		w.install("1")
-		w.want("2", attempts(1))
+		w.desire("2", attempts(1))
 		w.report(lifecycle.Installed, "")
-		w.pass(time.Hour)
+		w.reconcile(time.Hour)
 		w.report(lifecycle.Failed, protocol.CrashLoop)
 		w.expect("2", 1, false)
-		w.pass(time.Second)
+		w.reconcile(time.Second)
 		w.expect("2", 2, false)
-		w.expectMoves("LO UPDATING", "EN INSTALLED", "EN FAILED", "LO UPDATING")
+		w.expectTransitions("LO UPDATING", "EN INSTALLED", "EN FAILED", "LO UPDATING")
 	})
 }
 
 func TestNodeLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("1")
+	w.desire("1")
 	w.presence(false, "agent-1")
 	w.step()
-	if got := w.last.Wake.Sub(w.now); got != time.Minute {
+	if got := w.last.NextAt.Sub(w.now); got != time.Minute {
 		t.Errorf("wake after %s, want the grace of 1 m", got)
 	}
-	w.pass(59 * time.Second)
+	w.reconcile(59 * time.Second)
 	if s := w.rec.State("web"); s != lifecycle.Installing {
 		t.Fatalf("state %s within the grace", s)
 	}
-	w.pass(time.Second)
+	w.reconcile(time.Second)
 	if d := w.rec.Deployments["web"]; d.Status.State != lifecycle.Failed || d.Status.Code != protocol.NodeLost || !strings.Contains(d.Status.Message, "n1") {
 		t.Errorf("status %+v: want FAILED, node_lost, with the node's name", d.Status)
 	}
-	w.pass(time.Hour)
+	w.reconcile(time.Hour)
 	w.expect("1", 1, false)
 	w.presence(true, "agent-1")
 	w.step()
 	w.expect("1", 1, false) // it goes on with what it has
 	w.report(lifecycle.Installed, "")
-	w.expectMoves("LO PENDING", "LO INSTALLING", "LO FAILED", "LO INSTALLING", "EN INSTALLED")
+	w.expectTransitions("LO PENDING", "LO INSTALLING", "LO FAILED", "LO INSTALLING", "EN INSTALLED")
 
 	w.presence(false, "agent-1")
-	w.pass(24 * time.Hour)
-	w.expectMoves() // what is INSTALLED stays so
+	w.reconcile(24 * time.Hour)
+	w.expectTransitions() // what is INSTALLED stays so
 }
 
 func TestOfflineNode(t *testing.T) {
@@ -366,22 +366,22 @@ func TestOfflineNode(t *testing.T) {
 	w := newWorld(t)
 	w.install("1")
 	w.presence(false, "agent-1")
-	w.want("2")
+	w.desire("2")
 	w.expect("2", 1, false) // it finds the order when it comes back
-	w.pass(time.Hour)
-	w.expectMoves()
+	w.reconcile(time.Hour)
+	w.expectTransitions()
 	w.presence(true, "agent-1")
 	w.step()
-	w.expectMoves("LO UPDATING")
+	w.expectTransitions("LO UPDATING")
 
 	v := newWorld(t)
 	v.presence(false, "agent-1")
-	v.want("1")
-	v.pass(time.Hour)
-	v.expectMoves("LO PENDING")
+	v.desire("1")
+	v.reconcile(time.Hour)
+	v.expectTransitions("LO PENDING")
 	v.presence(true, "agent-1")
 	v.step()
-	v.expectMoves("LO INSTALLING")
+	v.expectTransitions("LO INSTALLING")
 }
 
 func TestAgentInstalledAnew(t *testing.T) {
@@ -390,33 +390,33 @@ func TestAgentInstalledAnew(t *testing.T) {
 	w.install("1")
 	w.presence(true, "agent-2")
 	w.step()
-	w.expectMoves("LO PENDING", "LO INSTALLING")
+	w.expectTransitions("LO PENDING", "LO INSTALLING")
 	w.expect("1", 1, false)
 	w.seq = 0 // it counts from the beginning
 	w.report(lifecycle.Installed, "")
-	w.expectMoves("EN INSTALLED")
+	w.expectTransitions("EN INSTALLED")
 
 	delete(w.desired, "web")
 	w.step()
 	w.presence(true, "agent-3")
 	w.step()
-	w.expectMoves("LO DELETING")
-	w.pass(quietAfter)
-	w.expectMoves("EN DELETED")
+	w.expectTransitions("LO DELETING")
+	w.reconcile(quietAfter)
+	w.expectTransitions("EN DELETED")
 }
 
 func TestRemovedBeforeBegun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.presence(false, "agent-1")
-	w.want("1")
+	w.desire("1")
 	delete(w.desired, "web")
 	w.step()
-	w.pass(time.Hour)
-	w.expectMoves("LO PENDING", "LO DELETING") // nobody can say that it is gone
+	w.reconcile(time.Hour)
+	w.expectTransitions("LO PENDING", "LO DELETING") // nobody can say that it is gone
 	w.presence(true, "agent-1")
-	w.pass(quietAfter)
-	w.expectMoves("EN DELETED")
+	w.reconcile(quietAfter)
+	w.expectTransitions("EN DELETED")
 }
 
 func TestRemovalFails(t *testing.T) {
@@ -426,25 +426,25 @@ func TestRemovalFails(t *testing.T) {
 	delete(w.desired, "web")
 	w.step()
 	w.report(lifecycle.Failed, protocol.EngineUnavailable)
-	w.pass(time.Hour)
-	w.expectMoves("LO DELETING", "EN FAILED") // the node tries on by itself
+	w.reconcile(time.Hour)
+	w.expectTransitions("LO DELETING", "EN FAILED") // the node tries on by itself
 	w.report(lifecycle.Deleted, "")
-	w.expectMoves("LO DELETING", "EN DELETED")
+	w.expectTransitions("LO DELETING", "EN DELETED")
 }
 
-func TestDeployedAgainBeforeGone(t *testing.T) {
+func TestDeployedAgainBeforeRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.install("1")
 	delete(w.desired, "web")
 	w.step()
 	old := w.last.Desired.Generation
-	w.want("1")
-	w.expectMoves("LO DELETING", "LO PENDING", "LO INSTALLING")
+	w.desire("1")
+	w.expectTransitions("LO DELETING", "LO PENDING", "LO INSTALLING")
 	w.expect("1", 2, false)
 	// The end of the removal was on its way.
 	w.seq++
-	out := w.rec.TakeReport(protocol.DeploymentStatus{
+	out := w.rec.ApplyReport(protocol.DeploymentStatus{
 		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Generation: old, State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: digest("1"), Attempt: 1,
 	}, w.now)
 	if !out.Stale {
@@ -452,14 +452,14 @@ func TestDeployedAgainBeforeGone(t *testing.T) {
 	}
 }
 
-func TestReportsOfAnOlderOrder(t *testing.T) {
+func TestReportsOfAnOlderDesired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.want("1")
+	w.desire("1")
 	old, generation := digest("1"), w.last.Desired.Generation
-	w.want("2")
+	w.desire("2")
 	w.seq++
-	out := w.rec.TakeReport(protocol.DeploymentStatus{
+	out := w.rec.ApplyReport(protocol.DeploymentStatus{
 		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Generation: generation, State: lifecycle.Installed, Actor: lifecycle.EN, Digest: old, Attempt: 1,
 	}, w.now)
 	if !out.Stale || len(out.Facts) > 0 || w.rec.State("web") != lifecycle.Updating {
@@ -467,7 +467,7 @@ func TestReportsOfAnOlderOrder(t *testing.T) {
 	}
 	// It was healthy, though, and so is a version to return to.
 	w.report(lifecycle.Failed, protocol.StartFailed)
-	w.pass(time.Second)
+	w.reconcile(time.Second)
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expect("1", 2, true)
 }

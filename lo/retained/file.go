@@ -99,7 +99,7 @@ func (s *Store) rewrite() error {
 	now := s.opts.Now()
 	content := []byte(magic)
 	for topic, e := range s.topics {
-		if _, ok := e.message.Left(now); !ok {
+		if _, ok := e.message.ExpiresIn(now); !ok {
 			s.bytes -= e.size
 			delete(s.topics, topic)
 			continue

@@ -35,9 +35,9 @@ const (
 type Message struct {
 	// Topic is the whole topic at the site's broker.
 	Topic string `cbor:"1,keyasint"`
-	// Lane is the lane by which the CO sent it, and empty for what was published at
+	// Stream is the lane by which the CO sent it, and empty for what was published at
 	// the site.
-	Lane string `cbor:"2,keyasint,omitempty"`
+	Stream string `cbor:"2,keyasint,omitempty"`
 	// UnixMillis is when it arrived, by the clock of the Options.
 	UnixMillis int64           `cbor:"3,keyasint"`
 	Node       protocol.NodeID `cbor:"4,keyasint,omitempty"`
@@ -45,9 +45,9 @@ type Message struct {
 	Data protocol.DataMessage `cbor:"5,keyasint"`
 }
 
-// Left returns how long the message is still of use; ok is false when its time is
+// ExpiresIn returns how long the message is still of use; ok is false when its time is
 // up. 0 and true mean for ever.
-func (m *Message) Left(now time.Time) (left time.Duration, ok bool) {
+func (m *Message) ExpiresIn(now time.Time) (left time.Duration, ok bool) {
 	if m.Data.ExpiryMillis == 0 {
 		return 0, true
 	}
@@ -237,7 +237,7 @@ func (s *Store) room(messages []Message, encoded [][]byte) error {
 	}
 	now := s.opts.Now()
 	for topic, e := range s.topics {
-		if _, ok := e.message.Left(now); !ok {
+		if _, ok := e.message.ExpiresIn(now); !ok {
 			s.bytes -= e.size
 			delete(s.topics, topic)
 		}
@@ -280,7 +280,7 @@ func (s *Store) Get(topic string) (Message, bool) {
 	defer s.mu.Unlock()
 	e, ok := s.topics[topic]
 	if ok {
-		_, ok = e.message.Left(s.opts.Now())
+		_, ok = e.message.ExpiresIn(s.opts.Now())
 	}
 	if !ok {
 		return Message{}, false
@@ -293,21 +293,21 @@ func (s *Store) All() []Message {
 	return s.list(func(*Message) bool { return true })
 }
 
-// Lane returns those of All that have the lane.
-func (s *Store) Lane(lane string) []Message {
-	return s.list(func(m *Message) bool { return m.Lane == lane })
+// Stream returns those of All that have the lane.
+func (s *Store) Stream(stream string) []Message {
+	return s.list(func(m *Message) bool { return m.Stream == stream })
 }
 
-// Lanes returns the lanes that messages have, the empty one left out, in no order.
-func (s *Store) Lanes() []string {
+// Streams returns the lanes that messages have, the empty one left out, in no order.
+func (s *Store) Streams() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lanes := map[string]bool{}
+	streams := map[string]bool{}
 	for _, e := range s.topics {
-		lanes[e.message.Lane] = true
+		streams[e.message.Stream] = true
 	}
-	delete(lanes, "")
-	return slices.Collect(maps.Keys(lanes))
+	delete(streams, "")
+	return slices.Collect(maps.Keys(streams))
 }
 
 func (s *Store) list(keep func(*Message) bool) []Message {
@@ -316,7 +316,7 @@ func (s *Store) list(keep func(*Message) bool) []Message {
 	defer s.mu.Unlock()
 	var out []Message
 	for _, e := range s.topics {
-		if _, ok := e.message.Left(now); ok && keep(&e.message) {
+		if _, ok := e.message.ExpiresIn(now); ok && keep(&e.message) {
 			out = append(out, e.message)
 		}
 	}

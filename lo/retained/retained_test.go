@@ -59,7 +59,7 @@ func TestKeepsTheLast(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	full := Message{
-		Topic: "a", Lane: "down/x", UnixMillis: 7, Node: "n1",
+		Topic: "a", Stream: "down/x", UnixMillis: 7, Node: "n1",
 		Data: protocol.DataMessage{
 			V: protocol.Version, Payload: []byte("p"), QoS: 2, Retain: true, ContentType: "t", ResponseTopic: "r",
 			CorrelationData: []byte{1}, Properties: []string{"k", "1", "k", "2"},
@@ -76,7 +76,7 @@ func TestKeepsTheLast(t *testing.T) {
 		if diff := cmp.Diff(full, got[0]); diff != "" {
 			t.Errorf("message (-want +got):\n%s", diff)
 		}
-		if l := s.Lane("down/x"); len(l) != 1 || l[0].Topic != "a" {
+		if l := s.Stream("down/x"); len(l) != 1 || l[0].Topic != "a" {
 			t.Errorf("lane %+v", l)
 		}
 		if _, ok := s.Get("c"); ok {
@@ -208,11 +208,11 @@ func TestExpiry(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, dir, clock)
-	if left, ok := m.Left(now); !ok || left != 2*time.Second {
+	if left, ok := m.ExpiresIn(now); !ok || left != 2*time.Second {
 		t.Errorf("%v left, %v", left, ok)
 	}
 	now = time.UnixMilli(5_000) // set back: nothing becomes younger than new
-	if left, ok := m.Left(now); !ok || left != 3*time.Second {
+	if left, ok := m.ExpiresIn(now); !ok || left != 3*time.Second {
 		t.Errorf("%v left, %v after the clock was set back", left, ok)
 	}
 	now = time.UnixMilli(12_000)

@@ -17,7 +17,7 @@ type Verdict int
 // The verdicts.
 const (
 	// Pass: it goes on now.
-	Pass Verdict = iota
+	Forward Verdict = iota
 	// Leave: it is left out for good.
 	Leave
 	// Hold: the sampler keeps it, until Due or Flush returns it.
@@ -35,7 +35,7 @@ type Sampler[M any] struct {
 	maxTopics int
 
 	topics map[string]*list.Element // of *state[M]
-	order  *list.List               // oldest first: by last use, and for SampleLast by when it is due
+	byAge  *list.List               // oldest first: by last use, and for SampleLast by when it is due
 	ready  []M                      // held before their topics had to be forgotten
 }
 
@@ -53,14 +53,14 @@ type state[M any] struct {
 func New[M any](rule protocol.Sample, maxTopics int) *Sampler[M] {
 	return &Sampler[M]{
 		rule: rule, period: time.Duration(rule.PeriodMillis) * time.Millisecond, maxTopics: max(maxTopics, 1),
-		topics: map[string]*list.Element{}, order: list.New(),
+		topics: map[string]*list.Element{}, byAge: list.New(),
 	}
 }
 
 // Offer decides on the next message m of a topic, with its payload.
 func (s *Sampler[M]) Offer(topic string, payload []byte, m M, now time.Time) Verdict {
 	if s.rule.Mode == protocol.SampleAll {
-		return Pass
+		return Forward
 	}
 	e := s.topics[topic]
 	if s.rule.Mode == protocol.SampleLast {
@@ -74,15 +74,15 @@ func (s *Sampler[M]) Offer(topic string, payload []byte, m M, now time.Time) Ver
 	next := s.measure(topic, payload, now)
 	if e == nil {
 		s.add(next)
-		return Pass
+		return Forward
 	}
 	last := e.Value.(*state[M])
-	s.order.MoveToBack(e)
+	s.byAge.MoveToBack(e)
 	if !s.differs(last, next) && (s.period == 0 || now.Sub(last.at) < s.period) {
 		return Leave
 	}
 	*last = *next
-	return Pass
+	return Forward
 }
 
 // Passed tells of a message that went on without being asked for, such as one that
@@ -98,7 +98,7 @@ func (s *Sampler[M]) Passed(topic string, payload []byte, now time.Time) (old M,
 		}
 	case e != nil:
 		*e.Value.(*state[M]) = *s.measure(topic, payload, now)
-		s.order.MoveToBack(e)
+		s.byAge.MoveToBack(e)
 	default:
 		s.add(s.measure(topic, payload, now))
 	}
@@ -132,7 +132,7 @@ func (s *Sampler[M]) Due(now time.Time) []M {
 	if s.rule.Mode != protocol.SampleLast {
 		return due
 	}
-	for e := s.order.Front(); e != nil; e = s.order.Front() {
+	for e := s.byAge.Front(); e != nil; e = s.byAge.Front() {
 		st := e.Value.(*state[M])
 		if st.at.After(now) {
 			break
@@ -148,23 +148,23 @@ func (s *Sampler[M]) Next() (at time.Time, ok bool) {
 	if len(s.ready) > 0 {
 		return time.Time{}, true
 	}
-	if s.rule.Mode != protocol.SampleLast || s.order.Len() == 0 {
+	if s.rule.Mode != protocol.SampleLast || s.byAge.Len() == 0 {
 		return time.Time{}, false
 	}
-	return s.order.Front().Value.(*state[M]).at, true
+	return s.byAge.Front().Value.(*state[M]).at, true
 }
 
 // Flush takes out all that is held, due or not, and forgets everything.
 func (s *Sampler[M]) Flush() []M {
 	out := s.ready
 	if s.rule.Mode == protocol.SampleLast {
-		for e := s.order.Front(); e != nil; e = e.Next() {
+		for e := s.byAge.Front(); e != nil; e = e.Next() {
 			out = append(out, e.Value.(*state[M]).held)
 		}
 	}
 	s.ready = nil
 	clear(s.topics)
-	s.order.Init()
+	s.byAge.Init()
 	return out
 }
 
@@ -178,22 +178,22 @@ func (s *Sampler[M]) Held(topic string) (m M, ok bool) {
 }
 
 // Topics returns how many topics are known.
-func (s *Sampler[M]) Topics() int { return s.order.Len() }
+func (s *Sampler[M]) Topics() int { return s.byAge.Len() }
 
 func (s *Sampler[M]) add(st *state[M]) {
-	if s.order.Len() >= s.maxTopics {
-		oldest := s.order.Front()
+	if s.byAge.Len() >= s.maxTopics {
+		oldest := s.byAge.Front()
 		if s.rule.Mode == protocol.SampleLast {
 			s.ready = append(s.ready, oldest.Value.(*state[M]).held)
 		}
 		s.remove(oldest)
 	}
-	s.topics[st.topic] = s.order.PushBack(st)
+	s.topics[st.topic] = s.byAge.PushBack(st)
 }
 
 func (s *Sampler[M]) remove(e *list.Element) {
 	delete(s.topics, e.Value.(*state[M]).topic)
-	s.order.Remove(e)
+	s.byAge.Remove(e)
 }
 
 // measure is what is kept of a message that passes.

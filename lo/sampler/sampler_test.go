@@ -22,7 +22,7 @@ func offers(rule protocol.Sample, payloads ...string) []string {
 	s := New[string](rule, 10)
 	var out []string
 	for i, p := range payloads {
-		if s.Offer("t", []byte(p), p, at(100*i)) == Pass {
+		if s.Offer("t", []byte(p), p, at(100*i)) == Forward {
 			out = append(out, p)
 		}
 	}
@@ -140,11 +140,11 @@ func TestPassedUnasked(t *testing.T) {
 		t.Errorf("verdict %v for what is known already", v)
 	}
 	change.Passed("t", []byte("y"), at(2))
-	if v := change.Offer("t", []byte("x"), "x", at(3)); v != Pass {
+	if v := change.Offer("t", []byte("x"), "x", at(3)); v != Forward {
 		t.Errorf("verdict %v for a change", v)
 	}
 	change.Forget("t")
-	if v := change.Offer("t", []byte("x"), "x", at(4)); v != Pass {
+	if v := change.Offer("t", []byte("x"), "x", at(4)); v != Forward {
 		t.Errorf("verdict %v after what passed could not go on", v)
 	}
 }
@@ -161,7 +161,7 @@ func TestBounded(t *testing.T) {
 		want = append(want, name)
 		last.Offer(name, nil, name, at(i))
 		got = append(got, last.Due(at(i))...)
-		if v := change.Offer(name, nil, name, at(i)); v != Pass {
+		if v := change.Offer(name, nil, name, at(i)); v != Forward {
 			t.Errorf("the first message of %s: verdict %v", name, v)
 		}
 		if last.Topics() > most || change.Topics() > most {
@@ -176,7 +176,7 @@ func TestBounded(t *testing.T) {
 	if v := change.Offer("t00", nil, "", at(topics)); v != Leave {
 		t.Error("the topic in use was forgotten")
 	}
-	if v := change.Offer("t01", nil, "", at(topics)); v != Pass {
+	if v := change.Offer("t01", nil, "", at(topics)); v != Forward {
 		t.Error("a forgotten topic did not pass")
 	}
 }

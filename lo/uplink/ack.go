@@ -30,8 +30,8 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 		// It was sent before we asked.
 	case l.phase == probing:
 		l.gap(a, now)
-	case l.phase == sending && l.told > 0 && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
-		l.told-- // the answer to a batch that only told of the backlog
+	case l.phase == sending && l.reported > 0 && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
+		l.reported-- // the answer to a batch that only told of the backlog
 	case l.phase == sending && ours && len(l.flights) > 0 && l.owed >= len(l.flights):
 		// Answers enough are to come: this one is about what was sent before, or came
 		// out of turn, as where several programs answer.
@@ -54,7 +54,7 @@ func (l *link) advance(seq uint64, now time.Time) {
 		return
 	}
 	l.u.metrics.acked.Add(float64(seq - l.acked))
-	l.acked, l.moved, l.fails = seq, now, 0
+	l.acked, l.progressAt, l.fails = seq, now, 0
 	l.next = max(l.next, seq+1) // a late Ack may tell of a batch before the last restart
 	acked, once := 0, false
 	for len(l.flights) > 0 && l.flights[0].last <= seq {
@@ -62,10 +62,10 @@ func (l *link) advance(seq uint64, now time.Time) {
 		l.flights = l.flights[1:]
 		l.bytes -= len(f.payload)
 		acked += len(f.payload)
-		l.ticket.end(f.pass, !f.again, now)
-		if !f.again {
+		l.ticket.end(f.route, !f.retransmitted, now)
+		if !f.retransmitted {
 			once = true
-			l.latency = now.Sub(f.pass.began)
+			l.latency = now.Sub(f.route.began)
 			l.u.metrics.ackSeconds.Observe(l.latency.Seconds())
 		}
 	}
@@ -73,7 +73,7 @@ func (l *link) advance(seq uint64, now time.Time) {
 		l.steer(acked, now)
 	}
 	if once { // of what was sent before it, all is answered, or lost
-		l.owed = min(l.owed, len(l.flights)+l.told)
+		l.owed = min(l.owed, len(l.flights)+l.reported)
 	}
 	for s := range l.expired {
 		if s <= seq {
@@ -116,9 +116,9 @@ func (l *link) send(now time.Time) {
 	if l.probe != nil {
 		// After trouble, this may be the answer to something older.
 		fresh := l.fails == 0
-		l.ticket.end(l.probe.pass, fresh, now)
+		l.ticket.end(l.probe.route, fresh, now)
 		if fresh {
-			l.latency = now.Sub(l.probe.pass.began)
+			l.latency = now.Sub(l.probe.route.began)
 		}
 	}
 	l.phase, l.probe, l.next = sending, nil, l.acked+1

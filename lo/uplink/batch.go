@@ -21,13 +21,13 @@ const (
 
 // flight is a batch on its way. A probe has no events and last 0.
 type flight struct {
-	first, last uint64
-	payload     []byte
-	raw         int
-	again       bool // some of it was sent before, so that its Ack may be an older one
-	pass        passage
-	round       context.Context //nolint:containedctx // in which it was sent; compared only
-	returned    time.Time       // when Publish returned without an error
+	first, last   uint64
+	payload       []byte
+	raw           int
+	retransmitted bool // some of it was sent before, so that its Ack may be an older one
+	route         passage
+	round         context.Context //nolint:containedctx // in which it was sent; compared only
+	returned      time.Time       // when Publish returned without an error
 }
 
 // result is how a Publish ended.
@@ -64,7 +64,7 @@ func (l *link) load(size int) (*flight, error) {
 	if first != l.next {
 		return nil, protocol.Errorf(protocol.Unavailable, "journal gave event %d for %d", first, l.next)
 	}
-	backlog, now := u.tell(l.latency)
+	backlog, now := u.backlogReport(l.latency)
 	if err := l.look(first, bodies, now); err != nil {
 		return nil, err
 	}
@@ -78,14 +78,14 @@ func (l *link) load(size int) (*flight, error) {
 	}
 	b := protocol.Batch{
 		V: protocol.Version, Epoch: l.epoch, First: first, Count: uint32(len(bodies)), Events: raw, Trimmed: l.sync.declaredTrim(),
-		Stream: u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
+		Stream: u.opts.Stream, SentMillis: now.UnixMilli(), Backlog: backlog,
 	}
 	if !u.opts.Uncompressed {
 		u.gate.encoder.Pack(&b, raw)
 	}
 	l.sizes.learn(len(bodies), len(raw), len(b.Events))
 	f := &flight{first: first, last: first + uint64(len(bodies)) - 1, payload: protocol.Marshal(b), raw: len(raw)}
-	f.again = f.first <= l.sent
+	f.retransmitted = f.first <= l.sent
 	return f, nil
 }
 
@@ -105,7 +105,7 @@ func (l *link) look(first uint64, bodies [][]byte, now time.Time) error {
 			if err := l.lost(seq, body); err != nil {
 				return err
 			}
-		case l.u.opts.Lane != "" && g.expired(millis, maxAge):
+		case l.u.opts.Stream != "" && g.expired(millis, maxAge):
 			bodies[i] = expiredBody
 			l.expired[seq] = struct{}{}
 		}
@@ -133,9 +133,9 @@ func (l *link) lost(seq uint64, body []byte) error {
 
 // empty returns a batch without events, which asks, or tells of the backlog.
 func (l *link) empty() *flight {
-	backlog, now := l.u.tell(l.latency)
+	backlog, now := l.u.backlogReport(l.latency)
 	return &flight{payload: protocol.Marshal(protocol.Batch{
-		V: protocol.Version, Epoch: l.epoch, Events: []byte{}, Stream: l.u.opts.Lane, SentMillis: now.UnixMilli(), Backlog: backlog,
+		V: protocol.Version, Epoch: l.epoch, Events: []byte{}, Stream: l.u.opts.Stream, SentMillis: now.UnixMilli(), Backlog: backlog,
 	})}
 }
 

@@ -19,7 +19,7 @@ func BenchmarkDrain(b *testing.B) {
 		b.Run(fmt.Sprintf("statuses=%d", depth), func(b *testing.B) { benchDrain(b, Options{}, depth, appendStatuses) })
 	}
 	b.Run("readings=1000000", func(b *testing.B) {
-		benchDrain(b, Options{Lane: "data/readings", Priority: 2, MaxAge: time.Hour}, 1_000_000, appendReadings)
+		benchDrain(b, Options{Stream: "data/readings", Priority: 2, MaxAge: time.Hour}, 1_000_000, appendReadings)
 	})
 }
 

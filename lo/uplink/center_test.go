@@ -17,9 +17,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// center is the reference receiver: the contract of the package comment, on a
+// fakeCO is the reference receiver: the contract of the package comment, on a
 // database in memory.
-type center struct {
+type fakeCO struct {
 	t  *testing.T
 	mu sync.Mutex
 	db database
@@ -30,11 +30,11 @@ type center struct {
 
 // database is what a transaction changes, and what a backup holds.
 type database struct {
-	epoch string
-	seq   uint64
-	left  map[string]bool
-	log   []stored
-	gaps  []gap
+	epoch   string
+	seq     uint64
+	retired map[string]bool
+	log     []stored
+	gaps    []gap
 }
 
 type stored struct {
@@ -53,15 +53,15 @@ type gap struct {
 func (d database) clone() database {
 	d.log, d.gaps = slices.Clone(d.log), slices.Clone(d.gaps)
 	left := map[string]bool{}
-	for e := range d.left {
+	for e := range d.retired {
 		left[e] = true
 	}
-	d.left = left
+	d.retired = left
 	return d
 }
 
-// take commits one batch and returns the Ack.
-func (c *center) take(payload []byte) (protocol.Ack, error) {
+// accept commits one batch and returns the Ack.
+func (c *fakeCO) accept(payload []byte) (protocol.Ack, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.downErr != nil {
@@ -81,17 +81,17 @@ func (c *center) take(payload []byte) (protocol.Ack, error) {
 	return protocol.Ack{V: protocol.Version, Epoch: c.db.epoch, Seq: c.db.seq}, nil
 }
 
-func (c *center) commit(b protocol.Batch, events []protocol.Event) {
+func (c *fakeCO) commit(b protocol.Batch, events []protocol.Event) {
 	d := &c.db
 	if b.Count == 0 {
 		return
 	}
 	if b.Epoch != d.epoch {
-		if d.left[b.Epoch] || b.First != b.Trimmed+1 {
+		if d.retired[b.Epoch] || b.First != b.Trimmed+1 {
 			return
 		}
 		if d.epoch != "" {
-			d.left[d.epoch] = true
+			d.retired[d.epoch] = true
 		}
 		if d.epoch != "" || b.Trimmed > 0 {
 			d.gaps = append(d.gaps, gap{b.Epoch, b.Trimmed, len(d.log)})
@@ -144,24 +144,24 @@ func decode(b protocol.Batch) ([]protocol.Event, error) {
 	return events, nil
 }
 
-func (c *center) backup() database {
+func (c *fakeCO) backup() database {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.db.clone()
 }
 
-func (c *center) restore(d database) {
+func (c *fakeCO) restore(d database) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.db = d
 }
 
 // seen returns the database as it is.
-func (c *center) seen() database { return c.backup() }
+func (c *fakeCO) seen() database { return c.backup() }
 
 // network carries batches and Acks, badly.
 type network struct {
-	c  *center
+	c  *fakeCO
 	mu sync.Mutex
 	faults
 
@@ -228,7 +228,7 @@ func (n *network) publish(ctx context.Context, _ string, payload []byte) error {
 }
 
 func (n *network) deliver(payload []byte) error {
-	ack, err := n.c.take(payload)
+	ack, err := n.c.accept(payload)
 	if err != nil {
 		return err
 	}

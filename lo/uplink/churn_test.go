@@ -65,7 +65,7 @@ func TestChurn(t *testing.T) {
 					}
 					w.mu.Lock()
 					defer w.mu.Unlock()
-					l := w.lanes[""]
+					l := w.streams[""]
 					events := seconds * tt.perSecond
 					bytes := float64(l.bytes+l.batches*head) / float64(events)
 					t.Logf("%d statuses a second: %.1f bytes each in %d batches of %.1f events, %.0f %% of the link, Acks after %v, %d superseded",

@@ -69,8 +69,8 @@ type ticket struct {
 	priority int
 	wake     chan<- struct{} // gets a token when it may be the lane's turn
 
-	want int    // bytes that wait for their turn; 0: none
-	time uint64 // virtual: bytes sent, or the level's time where that is later
+	wanting int    // bytes that wait for their turn; 0: none
+	time    uint64 // virtual: bytes sent, or the level's time where that is later
 }
 
 // passage is something on its way.
@@ -131,10 +131,10 @@ func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refill(now)
-	if t.want == 0 {
+	if t.wanting == 0 {
 		t.time = max(t.time, g.levels[t.priority].served)
 	}
-	t.want = max(n, 1)
+	t.wanting = max(n, 1)
 	turn, ahead := g.turn(now)
 	if turn != t && (t.priority > 0 || g.rate > 0) {
 		return false, forever
@@ -143,8 +143,8 @@ func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	if wait := g.starved(ahead || t.priority == 0); wait > 0 {
 		return false, wait
 	}
-	t.want = 0
-	t.take(n)
+	t.wanting = 0
+	t.charge(n)
 	if ahead {
 		g.levels[t.priority].credit -= n
 	}
@@ -152,8 +152,8 @@ func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	return true, 0
 }
 
-// take enters n bytes that go now.
-func (t *ticket) take(n int) {
+// charge enters n bytes that go now.
+func (t *ticket) charge(n int) {
 	g := t.gate
 	g.inFlight += n
 	if t.priority > 0 {
@@ -164,7 +164,7 @@ func (t *ticket) take(n int) {
 	t.time += uint64(max(n, 0))
 	waits := [priorities]bool{}
 	for _, o := range g.tickets {
-		waits[o.priority] = waits[o.priority] || o.want > 0
+		waits[o.priority] = waits[o.priority] || o.wanting > 0
 	}
 	for p := t.priority + 1; p < priorities; p++ {
 		if l := &g.levels[p]; waits[p] {
@@ -180,19 +180,19 @@ func (t *ticket) begin(granted, n int, now time.Time) passage {
 	defer g.mu.Unlock()
 	g.measure.busy(now)
 	p := passage{bytes: n, began: now, delivered: g.measure.delivered, since: g.measure.deliveredAt, alone: g.inFlight == granted}
-	t.take(n - granted)
+	t.charge(n - granted)
 	return p
 }
 
-// pass sends n bytes without asking: a few that must go.
-func (t *ticket) pass(n int, now time.Time) passage { return t.begin(0, n, now) }
+// wait sends n bytes without asking: a few that must go.
+func (t *ticket) wait(n int, now time.Time) passage { return t.begin(0, n, now) }
 
 // cancel gives back what was granted and not sent, and the place of one that waits.
 func (t *ticket) cancel(granted int, now time.Time) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t.want = 0
+	t.wanting = 0
 	t.free(granted, now)
 	g.tokens += float64(granted)
 	g.kick(now)
@@ -227,7 +227,7 @@ func (g *Gate) turn(now time.Time) (t *ticket, ahead bool) {
 	var first [priorities]*ticket
 	top := -1
 	for _, o := range g.tickets {
-		if o.want == 0 {
+		if o.wanting == 0 {
 			continue
 		}
 		if f := first[o.priority]; f == nil || o.time < f.time {
@@ -242,14 +242,14 @@ func (g *Gate) turn(now time.Time) (t *ticket, ahead bool) {
 	}
 	full := g.measure.allowance(g.data, now)
 	for p := priorities - 1; p > top && g.data < full; p-- {
-		if f := first[p]; f != nil && g.levels[p].credit >= f.want {
+		if f := first[p]; f != nil && g.levels[p].credit >= f.wanting {
 			return f, true
 		}
 	}
 	f := first[top]
-	if top > 0 && g.inFlight > 0 && g.inFlight+f.want/2 > full {
+	if top > 0 && g.inFlight > 0 && g.inFlight+f.wanting/2 > full {
 		// The credit covers it where only the events have filled the link.
-		if g.data < full && g.levels[top].credit >= f.want {
+		if g.data < full && g.levels[top].credit >= f.wanting {
 			return f, true
 		}
 		return nil, false

@@ -93,13 +93,13 @@ type wire struct {
 	delay time.Duration
 	wg    sync.WaitGroup
 
-	mu    sync.Mutex
-	free  time.Time // when it has sent what it was given
-	lanes map[string]*laneEnd
+	mu      sync.Mutex
+	free    time.Time // when it has sent what it was given
+	streams map[string]*streamEnd
 }
 
-// laneEnd is the centre's end of a lane.
-type laneEnd struct {
+// streamEnd is the centre's end of a lane.
+type streamEnd struct {
 	up      *Uplink
 	seq     uint64
 	bytes   int
@@ -121,7 +121,7 @@ func (w *wire) publish(ctx context.Context, _ string, payload []byte) error {
 	}
 	w.wg.Go(func() {
 		<-time.After(w.oneWay())
-		up, ack := w.take(payload)
+		up, ack := w.receive(payload)
 		<-time.After(w.oneWay())
 		up.Ack(ack)
 	})
@@ -134,14 +134,14 @@ func (w *wire) oneWay() time.Duration {
 	return w.delay
 }
 
-func (w *wire) take(payload []byte) (*Uplink, protocol.Ack) {
+func (w *wire) receive(payload []byte) (*Uplink, protocol.Ack) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b protocol.Batch
 	if err := protocol.Unmarshal(payload, &b); err != nil {
 		w.t.Error(err)
 	}
-	l := w.lanes[b.Stream]
+	l := w.streams[b.Stream]
 	l.bytes += len(payload)
 	l.last = b
 	switch {
@@ -162,22 +162,22 @@ func (w *wire) take(payload []byte) (*Uplink, protocol.Ack) {
 }
 
 // run runs the lanes, connected, until do returns.
-func (w *wire) run(gate *Gate, lanes []Options, do func()) {
+func (w *wire) run(gate *Gate, streams []Options, do func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	w.mu.Lock()
-	w.lanes = map[string]*laneEnd{}
-	for _, o := range lanes {
+	w.streams = map[string]*streamEnd{}
+	for _, o := range streams {
 		o.Site, o.Gate, o.Publish = "plant", gate, w.publish
 		o.Resync = func(context.Context, uint64) (uint64, error) { return 0, nil }
-		end := &laneEnd{up: New(o)}
-		if o.Lane == "" {
+		end := &streamEnd{up: New(o)}
+		if o.Stream == "" {
 			end.arrived = map[uint64]time.Time{}
 		}
-		w.lanes[o.Lane] = end
+		w.streams[o.Stream] = end
 	}
 	w.mu.Unlock()
-	for _, end := range w.lanes {
+	for _, end := range w.streams {
 		wg.Go(func() {
 			if err := end.up.Run(ctx); err != nil {
 				w.t.Error(err)
@@ -191,10 +191,10 @@ func (w *wire) run(gate *Gate, lanes []Options, do func()) {
 	w.wg.Wait()
 }
 
-func (w *wire) bytes(lane string) int {
+func (w *wire) bytes(stream string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.lanes[lane].bytes
+	return w.streams[stream].bytes
 }
 
 // telemetry is a reading that does not compress to nothing.
@@ -249,7 +249,7 @@ func TestUrgent(t *testing.T) {
 				events := newMemory(0, alarm)
 				w.run(NewGate(GateOptions{Rate: tt.limit}), []Options{
 					{Journal: events},
-					{Journal: newMemory(1_000_000, readings()), Lane: "data/telemetry", Priority: 2},
+					{Journal: newMemory(1_000_000, readings()), Stream: "data/telemetry", Priority: 2},
 				}, func() {
 					<-time.After(2 * tt.every)
 					began, before := time.Now(), w.bytes("data/telemetry")
@@ -265,14 +265,14 @@ func TestUrgent(t *testing.T) {
 					defer w.mu.Unlock()
 					worst := time.Duration(0)
 					for i, at := range sent {
-						arrived, ok := w.lanes[""].arrived[uint64(i+1)]
+						arrived, ok := w.streams[""].arrived[uint64(i+1)]
 						if !ok {
 							t.Errorf("alarm %d did not arrive", i)
 							continue
 						}
 						worst = max(worst, arrived.Sub(at))
 					}
-					t.Logf("worst %v, link used to %.0f %%, telemetry sent %d in %d batches", worst, carried*100, w.lanes["data/telemetry"].seq, w.lanes["data/telemetry"].batches)
+					t.Logf("worst %v, link used to %.0f %%, telemetry sent %d in %d batches", worst, carried*100, w.streams["data/telemetry"].seq, w.streams["data/telemetry"].batches)
 					if worst > tt.most {
 						t.Errorf("an alarm took %v, want at most %v", worst, tt.most)
 					}
@@ -295,7 +295,7 @@ func TestLinkChanges(t *testing.T) {
 		events := newMemory(0, alarm)
 		w.run(NewGate(GateOptions{}), []Options{
 			{Journal: events},
-			{Journal: newMemory(100_000_000, readings()), Lane: "data/telemetry", Priority: 2},
+			{Journal: newMemory(100_000_000, readings()), Stream: "data/telemetry", Priority: 2},
 		}, func() {
 			change := func(rate float64, delay time.Duration) {
 				w.mu.Lock()
@@ -318,7 +318,7 @@ func TestLinkChanges(t *testing.T) {
 				t.Errorf("the slow link was used to %.0f %%", u*100)
 			}
 			w.mu.Lock()
-			if took := w.lanes[""].arrived[1].Sub(sent); took < 0 || took > 1500*time.Millisecond {
+			if took := w.streams[""].arrived[1].Sub(sent); took < 0 || took > 1500*time.Millisecond {
 				t.Errorf("an alarm took %v on the slow link", took)
 			}
 			w.mu.Unlock()

@@ -18,57 +18,57 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// TestLanesOnABadNetwork has the events and three lanes of data share one gate,
+// TestStreamsOnABadNetwork has the events and three lanes of data share one gate,
 // with batches and Acks lost, doubled, delayed and reordered, centres put back,
 // lanes restarted, and the centre asking for the backlog all the while.
-func TestLanesOnABadNetwork(t *testing.T) {
+func TestStreamsOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(count(20)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				gate := NewGate(GateOptions{Rate: []int{0, 20_000}[seed%2]})
-				lanes := make([]*site, 4)
-				for i := range lanes {
+				streams := make([]*site, 4)
+				for i := range streams {
 					s := newSite(t, seed*10+uint64(i))
 					s.opts = Options{Gate: gate, MaxBatchEvents: 20, Window: 4, ResendAfter: 5 * time.Second}
 					if i > 0 {
-						s.opts.Lane, s.opts.Priority = fmt.Sprintf("data/%d", i), i
+						s.opts.Stream, s.opts.Priority = fmt.Sprintf("data/%d", i), i
 						s.opts.Linger = time.Duration(i) * 50 * time.Millisecond
 					}
 					s.net.refuse, s.net.hang, s.net.lose, s.net.double, s.net.late = 5, 2, 5, 10, 30
 					s.net.loseAck, s.net.doubleAck, s.net.lateAck = 10, 10, 20
 					s.start()
-					lanes[i] = s
+					streams[i] = s
 				}
 				rng := rand.New(rand.NewPCG(seed, 5))
 				for range 40 {
-					s := lanes[rng.IntN(len(lanes))]
+					s := streams[rng.IntN(len(streams))]
 					s.produce(rng.IntN(60))
 					switch rng.IntN(10) {
 					case 0:
-						for _, s := range lanes {
+						for _, s := range streams {
 							s.u.Connected(false)
 						}
 						<-time.After(time.Duration(rng.IntN(20)) * time.Second)
-						for _, s := range lanes {
+						for _, s := range streams {
 							s.u.Connected(true)
 						}
 					case 1:
 						s.shut()
 						s.start()
 					case 2:
-						s.c.restore(database{left: map[string]bool{}})
+						s.c.restore(database{retired: map[string]bool{}})
 					case 3, 4, 5:
 						s.u.Ack(protocol.Ack{V: protocol.Version, Ask: true})
 					}
 					<-time.After(time.Duration(rng.IntN(1500)) * time.Millisecond)
 				}
-				for _, s := range lanes {
+				for _, s := range streams {
 					s.net.perfect()
 					s.produce(5)
 				}
-				for _, s := range lanes {
+				for _, s := range streams {
 					s.drain()
 				}
 				gate.mu.Lock()
@@ -76,7 +76,7 @@ func TestLanesOnABadNetwork(t *testing.T) {
 					t.Errorf("%d bytes are under way for the gate, %d of data", gate.inFlight, gate.data)
 				}
 				gate.mu.Unlock()
-				for _, s := range lanes {
+				for _, s := range streams {
 					s.shut()
 					s.check()
 				}
@@ -91,13 +91,13 @@ func TestLanesOnABadNetwork(t *testing.T) {
 // TestShares has lanes compete for a link, and counts what each gets.
 func TestShares(t *testing.T) {
 	t.Parallel()
-	data := func(name string, priority int) Options { return Options{Lane: "data/" + name, Priority: priority} }
+	data := func(name string, priority int) Options { return Options{Stream: "data/" + name, Priority: priority} }
 	events := func() Options { return Options{} }
 	for _, tt := range []struct {
-		name  string
-		limit int
-		lanes []Options
-		least map[string]float64
+		name    string
+		limit   int
+		streams []Options
+		least   map[string]float64
 	}{
 		{"strict, but not for ever", 0, []Options{data("high", 1), data("normal", 2), data("low", 3)}, map[string]float64{"data/high": 0.8, "data/normal": 0.05, "data/low": 0.05}},
 		{"equal", 0, []Options{data("a", 2), data("b", 2), data("c", 2), data("d", 2)}, map[string]float64{"data/a": 0.23, "data/b": 0.23, "data/c": 0.23, "data/d": 0.23}},
@@ -108,25 +108,25 @@ func TestShares(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := &wire{t: t, rate: 16e3, delay: 50 * time.Millisecond}
-				for i := range tt.lanes {
-					tt.lanes[i].Journal = newMemory(1_000_000, readings())
+				for i := range tt.streams {
+					tt.streams[i].Journal = newMemory(1_000_000, readings())
 				}
-				w.run(NewGate(GateOptions{Rate: tt.limit}), tt.lanes, func() {
+				w.run(NewGate(GateOptions{Rate: tt.limit}), tt.streams, func() {
 					<-time.After(5 * time.Second)
 					before, total := map[string]int{}, 0
-					for _, o := range tt.lanes {
-						before[o.Lane] = w.bytes(o.Lane)
-						total -= before[o.Lane]
+					for _, o := range tt.streams {
+						before[o.Stream] = w.bytes(o.Stream)
+						total -= before[o.Stream]
 					}
 					<-time.After(2 * time.Minute)
-					for _, o := range tt.lanes {
-						total += w.bytes(o.Lane)
+					for _, o := range tt.streams {
+						total += w.bytes(o.Stream)
 					}
-					for _, o := range tt.lanes {
-						share := float64(w.bytes(o.Lane)-before[o.Lane]) / float64(total)
-						t.Logf("lane %q got %.1f %%", o.Lane, share*100)
-						if share < tt.least[o.Lane] {
-							t.Errorf("lane %q got %.1f %%, want at least %.1f %%", o.Lane, share*100, tt.least[o.Lane]*100)
+					for _, o := range tt.streams {
+						share := float64(w.bytes(o.Stream)-before[o.Stream]) / float64(total)
+						t.Logf("lane %q got %.1f %%", o.Stream, share*100)
+						if share < tt.least[o.Stream] {
+							t.Errorf("lane %q got %.1f %%, want at least %.1f %%", o.Stream, share*100, tt.least[o.Stream]*100)
 						}
 					}
 				})
@@ -136,10 +136,10 @@ func TestShares(t *testing.T) {
 }
 
 // lane runs a data lane on a journal of its own, with a centre that notes all.
-func newLane(t *testing.T, o Options) *site {
+func newStream(t *testing.T, o Options) *site {
 	s := newSite(t, 1)
 	s.opts = o
-	s.opts.Lane, s.opts.Priority = "data/readings", 2
+	s.opts.Stream, s.opts.Priority = "data/readings", 2
 	return s
 }
 
@@ -178,7 +178,7 @@ func (s *site) texts() (texts []string) {
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newLane(t, Options{MaxAge: time.Minute, ResendAfter: 5 * time.Second})
+		s := newStream(t, Options{MaxAge: time.Minute, ResendAfter: 5 * time.Second})
 		s.start()
 		s.drain()
 		s.u.Connected(false)
@@ -222,7 +222,7 @@ func TestExpiry(t *testing.T) {
 func TestLossIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newLane(t, Options{})
+		s := newStream(t, Options{})
 		s.journal.MaxBytes = 64 << 10
 		s.start()
 		s.drain()
@@ -259,7 +259,7 @@ func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var batches []protocol.Batch
-		s := newLane(t, Options{})
+		s := newStream(t, Options{})
 		s.publish = func(ctx context.Context, topic string, payload []byte) error {
 			var b protocol.Batch
 			if err := protocol.Unmarshal(payload, &b); err != nil {
@@ -284,7 +284,7 @@ func TestAsk(t *testing.T) {
 		}
 		s.drain()
 		s.shut()
-		told, restarts := 0, 0
+		reported, restarts := 0, 0
 		for i, b := range batches {
 			if b.Stream != "data/readings" || b.SentMillis == 0 {
 				t.Errorf("batch %d: lane %q, sent at %d", i, b.Stream, b.SentMillis)
@@ -293,7 +293,7 @@ func TestAsk(t *testing.T) {
 			case i == 0 && b.Count != 0:
 				t.Error("no probe at first")
 			case i > 0 && b.Count == 0:
-				told++
+				reported++
 				if b.Backlog.Last != 1 || b.Backlog.Bytes == 0 || b.Backlog.OldestMillis < 90 {
 					t.Errorf("told %+v", b.Backlog)
 				}
@@ -301,8 +301,8 @@ func TestAsk(t *testing.T) {
 				restarts++
 			}
 		}
-		if told < 3 || told > 4 || restarts != 1 {
-			t.Errorf("told %d times in 3 s, the message was sent %d times", told, restarts)
+		if reported < 3 || reported > 4 || restarts != 1 {
+			t.Errorf("told %d times in 3 s, the message was sent %d times", reported, restarts)
 		}
 		if b := s.u.Status().Backlog; b.RTTMicros < 8e6 || b.BytesPerSecond == 0 || b.OldestMillis != 0 {
 			t.Errorf("status tells %+v", b)
@@ -314,7 +314,7 @@ func TestAsk(t *testing.T) {
 func TestGather(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newLane(t, Options{Linger: time.Second})
+		s := newStream(t, Options{Linger: time.Second})
 		s.start()
 		s.drain()
 		s.net.mu.Lock()
@@ -332,26 +332,26 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestManyLanes has 64 lanes in one registry, and takes them out again; and it
+// TestManyStreams has 64 lanes in one registry, and takes them out again; and it
 // looks at what they cost.
-func TestManyLanes(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
-	const lanes = 64
+func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
+	const streams = 64
 	registry := prometheus.NewRegistry()
 	gate := NewGate(GateOptions{})
 	dir := t.TempDir()
 	before := inUse()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	ups := make([]*Uplink, lanes)
-	journals := make([]*journal.Journal, lanes)
-	for i := range lanes {
+	ups := make([]*Uplink, streams)
+	journals := make([]*journal.Journal, streams)
+	for i := range streams {
 		j, err := journal.Open(filepath.Join(dir, fmt.Sprint(i)), journal.Options{MaxBytes: 256 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
 		journals[i] = j
 		up := New(Options{
-			Journal: j, Site: "plant", Lane: protocol.DataStream(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
+			Journal: j, Site: "plant", Stream: protocol.DataStream(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
 			Resync:  func(context.Context, uint64) (uint64, error) { return 0, nil },
 			Publish: func(context.Context, string, []byte) error { return nil },
 		})
@@ -363,7 +363,7 @@ func TestManyLanes(t *testing.T) { //nolint:paralleltest // it measures the memo
 		})
 	}
 	again := New(Options{
-		Journal: journals[0], Site: "plant", Lane: protocol.DataStream("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
+		Journal: journals[0], Site: "plant", Stream: protocol.DataStream("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
 		Resync: func(context.Context, uint64) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
 	})
 	again.Close() // it was not in the registry, and takes nothing out
@@ -373,17 +373,17 @@ func TestManyLanes(t *testing.T) { //nolint:paralleltest // it measures the memo
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if len(f.GetMetric()) < lanes && f.GetName() != "colony_uplink_restarts_total" {
+		if len(f.GetMetric()) < streams && f.GetName() != "colony_uplink_restarts_total" {
 			t.Errorf("%s has %d lanes", f.GetName(), len(f.GetMetric()))
 		}
 	}
-	t.Logf("%d idle lanes take %d KiB", lanes, cost>>10)
+	t.Logf("%d idle lanes take %d KiB", streams, cost>>10)
 	if cost > 6<<20 {
-		t.Errorf("%d idle lanes take %d bytes", lanes, cost)
+		t.Errorf("%d idle lanes take %d bytes", streams, cost)
 	}
 	cancel()
 	wg.Wait()
-	for i := range lanes {
+	for i := range streams {
 		ups[i].Close()
 		if err := journals[i].Close(); err != nil {
 			t.Error(err)

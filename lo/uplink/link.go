@@ -23,8 +23,8 @@ const (
 	startBudget = 32 << 10
 	maxBackoff  = 30 * time.Second
 	forever     = time.Hour
-	// tellEvery is how often the backlog is told to who asks, at most.
-	tellEvery = time.Second
+	// reportEvery is how often the backlog is told to who asks, at most.
+	reportEvery = time.Second
 )
 
 // link is the state of sending. Only Run's goroutine touches it.
@@ -40,26 +40,26 @@ type link struct {
 	retryAt time.Time // nothing is sent before
 	fails   int       // in a row without progress
 
-	epoch   string
-	acked   uint64 // the centre has it; equal to what the journal forgot
-	next    uint64 // to send
-	sent    uint64 // highest sent by this process
-	probe   *flight
-	flights []*flight // in sequence
-	moved   time.Time // last progress
+	epoch      string
+	acked      uint64 // the centre has it; equal to what the journal forgot
+	next       uint64 // to send
+	sent       uint64 // highest sent by this process
+	probe      *flight
+	flights    []*flight // in sequence
+	progressAt time.Time // last progress
 
 	pacing
 	sync syncState
-	telling
+	reporting
 	expired map[uint64]struct{} // sequences sent as expired, without an Ack
 }
 
-// telling is about the batches without events that tell of the backlog, and about
+// reporting is about the batches without events that tell of the backlog, and about
 // the answers that are to come.
-type telling struct {
-	asked  bool
-	told   int // without an Ack
-	toldAt time.Time
+type reporting struct {
+	asked      bool
+	reported   int // without an Ack
+	reportedAt time.Time
 	// owed is how many Acks are to come, one for each batch that was sent, those of
 	// earlier rounds and connections included: with what is sent again, one that says
 	// nothing new may be about the first copy. Those that are lost keep it too high
@@ -122,13 +122,13 @@ func (l *link) read(now time.Time) {
 func (l *link) down(now time.Time) {
 	l.endRnd()
 	for _, f := range l.flights {
-		l.ticket.end(f.pass, false, now)
+		l.ticket.end(f.route, false, now)
 	}
 	if l.probe != nil {
-		l.ticket.end(l.probe.pass, false, now)
+		l.ticket.end(l.probe.route, false, now)
 	}
 	l.ticket.cancel(0, now)
-	l.phase, l.probe, l.flights, l.bytes, l.since, l.told = idle, nil, nil, 0, time.Time{}, 0
+	l.phase, l.probe, l.flights, l.bytes, l.since, l.reported = idle, nil, nil, 0, time.Time{}, 0
 }
 
 // restart asks the centre anew, after a wait.
@@ -179,15 +179,15 @@ func (l *link) step(now time.Time) time.Duration {
 	if !l.asked || l.phase != sending {
 		return wait // a probe tells, too
 	}
-	if due := l.toldAt.Add(tellEvery).Sub(now); due > 0 {
+	if due := l.reportedAt.Add(reportEvery).Sub(now); due > 0 {
 		return min(wait, due)
 	}
-	if now.Sub(l.toldAt) > l.u.opts.ResendAfter {
-		l.told = 0 // those are lost
+	if now.Sub(l.reportedAt) > l.u.opts.ResendAfter {
+		l.reported = 0 // those are lost
 	}
 	f := l.empty()
-	l.ticket.end(l.ticket.pass(len(f.payload), now), false, now)
-	l.asked, l.told, l.toldAt = false, l.told+1, now
+	l.ticket.end(l.ticket.wait(len(f.payload), now), false, now)
+	l.asked, l.reported, l.reportedAt = false, l.reported+1, now
 	l.launch(f)
 	return wait
 }
@@ -203,8 +203,8 @@ func (l *link) proceed(now time.Time) time.Duration {
 	}
 	if oldest != nil && !oldest.returned.IsZero() {
 		since := oldest.returned
-		if l.moved.After(since) {
-			since = l.moved
+		if l.progressAt.After(since) {
+			since = l.progressAt
 		}
 		if wait := l.u.opts.ResendAfter - now.Sub(since); wait > 0 {
 			return min(wait, l.fill(now))
@@ -246,7 +246,7 @@ func (l *link) fill(now time.Time) time.Duration {
 		if f == nil {
 			return forever
 		}
-		f.pass = l.ticket.begin(wire, len(f.payload), now)
+		f.route = l.ticket.begin(wire, len(f.payload), now)
 		l.flights = append(l.flights, f)
 		l.bytes += len(f.payload)
 		l.since, l.began = time.Time{}, now
@@ -272,7 +272,7 @@ func (l *link) ask(now time.Time) time.Duration {
 		granted = batchHead
 	}
 	l.probe, l.asked = l.empty(), false
-	l.probe.pass = l.ticket.begin(granted, len(l.probe.payload), now)
+	l.probe.route = l.ticket.begin(granted, len(l.probe.payload), now)
 	l.launch(l.probe)
 	return forever
 }

@@ -13,8 +13,8 @@ const (
 	// of it; before a fast one it is a tenth of a second.
 	smallQueue = 8 << 10
 
-	// tell is what must be delivered for a rate to be told from the time of the way.
-	tell = 1 << 10
+	// minRateBytes is what must be delivered for a rate to be told from the time of the way.
+	minRateBytes = 1 << 10
 
 	// rateMemory is how long the best rate is believed.
 	rateMemory = 5 * time.Second
@@ -79,7 +79,7 @@ func (m *measure) sample(p passage, now time.Time) {
 			m.path, m.pathAt, m.renew = way, now, false
 		}
 	}
-	if m.delivered-p.delivered < tell {
+	if m.delivered-p.delivered < minRateBytes {
 		return
 	}
 	if now.Sub(m.bestSince) > rateMemory {

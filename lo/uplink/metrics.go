@@ -16,15 +16,15 @@ type metrics struct {
 	all []prometheus.Collector
 }
 
-// eventsLane is the label of the lane of the events.
-const eventsLane = "events"
+// eventsStream is the label of the lane of the events.
+const eventsStream = "events"
 
-func newMetrics(reg prometheus.Registerer, lane string, backlog func() float64) *metrics {
+func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64) *metrics {
 	const ns, sub = "colony", "uplink"
-	if lane == "" {
-		lane = eventsLane
+	if stream == "" {
+		stream = eventsStream
 	}
-	labels := prometheus.Labels{"lane": lane}
+	labels := prometheus.Labels{"lane": stream}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help, ConstLabels: labels})
 	}

@@ -39,9 +39,9 @@ type Options struct {
 	Journal Log
 	Site    protocol.SiteID
 
-	// Lane is empty for the events of the site, and protocol.DataLane for machine
+	// Stream is empty for the events of the site, and protocol.DataLane for machine
 	// data: there, a message whose time is up is sent as an empty event.
-	Lane string
+	Stream string
 	// Priority orders the lanes of one Gate: 0 goes first and is for the events;
 	// machine data is 1 (high), 2 (normal) or 3 (low).
 	Priority int
@@ -109,7 +109,7 @@ func (o Options) Validate() error {
 	need(o.Rate >= 0, "Rate is negative")
 	need(o.Rate == 0 || o.Gate == nil, "Rate is given beside Gate: give it to the Gate")
 	need(o.Priority >= 0 && o.Priority < priorities, "Priority is not within 0 to 3")
-	need((o.Lane == "") == (o.Priority == 0), "Priority 0 is for the lane of the events and for no other")
+	need((o.Stream == "") == (o.Priority == 0), "Priority 0 is for the lane of the events and for no other")
 	return errors.Join(faults...)
 }
 
@@ -132,7 +132,7 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Logger = o.Logger.With("component", "uplink", "site_id", string(o.Site), "lane", o.Lane)
+	o.Logger = o.Logger.With("component", "uplink", "site_id", string(o.Site), "lane", o.Stream)
 	return o
 }
 
@@ -190,7 +190,7 @@ func New(o Options) *Uplink {
 		opts: o, log: o.Logger, gate: o.Gate,
 		grown: make(chan struct{}, 1), turn: make(chan struct{}, 1), posted: make(chan struct{}, 1),
 	}
-	u.metrics = newMetrics(o.Registerer, o.Lane, u.backlog)
+	u.metrics = newMetrics(o.Registerer, o.Stream, u.backlog)
 	if err := u.metrics.register(); err != nil {
 		u.log.Warn("metrics of the lane are not shown", "err", err)
 	}
@@ -237,12 +237,12 @@ func (u *Uplink) Status() Status {
 	u.mu.Lock()
 	s := u.status
 	u.mu.Unlock()
-	s.Backlog, _ = u.tell(s.AckLatency)
+	s.Backlog, _ = u.backlogReport(s.AckLatency)
 	return s
 }
 
-// tell returns what a batch says of the backlog, and the clock of the journal.
-func (u *Uplink) tell(latency time.Duration) (protocol.Backlog, time.Time) {
+// backlogReport returns what a batch says of the backlog, and the clock of the journal.
+func (u *Uplink) backlogReport(latency time.Duration) (protocol.Backlog, time.Time) {
 	b, now := u.opts.Journal.Backlog()
 	b.Expired = u.expired.Load()
 	b.RTTMicros = uint64(latency.Microseconds())

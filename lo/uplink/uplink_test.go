@@ -29,7 +29,7 @@ type site struct {
 	j       *journal.Journal
 	u       *Uplink
 	net     *network
-	c       *center
+	c       *fakeCO
 	made    counter // events appended, ever
 	opts    Options
 	journal journal.Options
@@ -45,7 +45,7 @@ type counter struct{ atomic.Int64 }
 func (c *counter) now() int { return int(c.Load()) }
 
 func newSite(t *testing.T, seed uint64) *site {
-	c := &center{t: t, db: database{left: map[string]bool{}}}
+	c := &fakeCO{t: t, db: database{retired: map[string]bool{}}}
 	net := &network{c: c, rng: rand.New(rand.NewPCG(seed, 3))}
 	return &site{t: t, dir: filepath.Join(t.TempDir(), "journal"), net: net, c: c, publish: net.publish, journal: journal.Options{SegmentBytes: 8 << 10}}
 }
@@ -246,9 +246,9 @@ func count(n int) int {
 	return n
 }
 
-// TestCenterLosesState restores the centre from older backups, or sets it up
+// TestCOLosesState restores the centre from older backups, or sets it up
 // anew, also in the middle of a connection.
-func TestCenterLosesState(t *testing.T) {
+func TestCOLosesState(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(count(30)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestCenterLosesState(t *testing.T) {
 						s.c.restore(backup.clone())
 						lost++
 					case 3:
-						s.c.restore(database{left: map[string]bool{}})
+						s.c.restore(database{retired: map[string]bool{}})
 						lost++
 					case 4:
 						s.u.Connected(false)
@@ -312,7 +312,7 @@ func TestSiteLosesJournal(t *testing.T) {
 		s.drain()
 		s.shut()
 		d := s.c.seen()
-		if d.epoch == before || len(d.gaps) != 1 || !d.left[before] {
+		if d.epoch == before || len(d.gaps) != 1 || !d.retired[before] {
 			t.Errorf("epoch %s after %s, gaps %+v", d.epoch, before, d.gaps)
 		}
 		last := d.log[len(d.log)-1]
@@ -382,8 +382,8 @@ func TestSiteIsPutBackFromACopy(t *testing.T) {
 	}
 }
 
-// TestEpochThatWasLeft has the centre refuse an epoch: the site takes a new one.
-func TestEpochThatWasLeft(t *testing.T) {
+// TestRetiredEpoch has the centre refuse an epoch: the site takes a new one.
+func TestRetiredEpoch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 4)
@@ -391,7 +391,7 @@ func TestEpochThatWasLeft(t *testing.T) {
 		s.produce(50)
 		s.drain()
 		epoch := s.j.Epoch()
-		s.c.restore(database{epoch: "another", seq: 9, left: map[string]bool{epoch: true}})
+		s.c.restore(database{epoch: "another", seq: 9, retired: map[string]bool{epoch: true}})
 		s.produce(50)
 		s.drain()
 		s.shut()
