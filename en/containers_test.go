@@ -147,7 +147,7 @@ func TestOnRealContainers(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	failures := 0
-	for _, taken := range s.taken {
+	for _, taken := range s.received {
 		var m protocol.DeploymentStatus
 		if at, err := topic.Parse(taken.Topic); err == nil && at.Kind == topic.Status && protocol.Unmarshal(taken.Payload, &m) == nil && m.State == lifecycle.Failed {
 			failures++

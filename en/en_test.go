@@ -25,10 +25,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A site is the LO's end: a real broker whose taken messages are kept.
 type site struct {
-	broker *broker.Broker
-	mu     sync.Mutex
-	taken  []broker.Message
-	news   chan struct{}
+	broker   *broker.Broker
+	mu       sync.Mutex
+	received []broker.Message
+	news     chan struct{}
 }
 
 func newSite(t *testing.T) *site {
@@ -40,7 +40,7 @@ func newSite(t *testing.T) *site {
 		Accept: func(_ context.Context, _ access.Identity, m broker.Message) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.taken = append(s.taken, m)
+			s.received = append(s.received, m)
 			select {
 			case s.news <- struct{}{}:
 			default:
@@ -69,7 +69,7 @@ func wait[T any](t *testing.T, s *site, kind topic.Kind, fits func(T) bool) T {
 	deadline := time.After(20 * time.Second)
 	for {
 		s.mu.Lock()
-		for _, m := range s.taken {
+		for _, m := range s.received {
 			var body T
 			if at, err := topic.Parse(m.Topic); err != nil || at.Kind != kind || at.Site != "plant" || at.Node != "n1" {
 				continue
@@ -139,7 +139,7 @@ func assignment() protocol.Assignment {
 	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: 1}
 }
 
-func TestNodeTellsTheLOAndDoesWhatItIsTold(t *testing.T) {
+func TestNodeReportsAndFollowsDesiredState(t *testing.T) {
 	t.Parallel()
 	s, machine := newSite(t), memory.New(memory.Options{})
 	dir := t.TempDir()

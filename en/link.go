@@ -49,7 +49,7 @@ func (e *EN) handle(ctx context.Context, m client.Message) error {
 	if len(m.Payload) == 0 {
 		return nil // the LO cleared the topic: that is no order
 	}
-	return e.runner.Take(ctx, m.Payload)
+	return e.runner.Accept(ctx, m.Payload)
 }
 
 // greet tells the LO who is there, on each connection anew: a broker owns nothing.

@@ -49,7 +49,7 @@ func (h *health) reset() {
 	h.healthy, h.tries, h.misses, h.fails, h.last, h.message = false, 0, 0, 0, time.Time{}, ""
 }
 
-func (h *health) take(ok bool, message string, now time.Time) {
+func (h *health) observe(ok bool, message string, now time.Time) {
 	h.asked, h.last, h.misses = false, now, 0
 	switch {
 	case ok:
@@ -91,7 +91,7 @@ func (h *health) unhealthy(since, now time.Time) bool {
 	return h.tries > 0 && !h.asked && now.Sub(since) >= patience
 }
 
-func (h *health) word() string {
+func (h *health) String() string {
 	switch {
 	case h.healthy && h.fails == 0:
 		return "healthy"

@@ -53,29 +53,29 @@ func Plan(desired *protocol.NodeDesired, records []Record, observed []engine.Sta
 	slices.Sort(names)
 	var actions []Action
 	for _, name := range slices.Compact(names) {
-		if a, ok := Next(known[name], OrderFor(desired, name)); ok {
+		if a, ok := Next(known[name], AssignmentFor(desired, name)); ok {
 			actions = append(actions, a)
 		}
 	}
 	for _, s := range observed {
-		if known[s.ID.Deployment] == nil && OrderFor(desired, s.ID.Deployment).Assignment == nil {
+		if known[s.ID.Deployment] == nil && AssignmentFor(desired, s.ID.Deployment).Assignment == nil {
 			return append(actions, Action{Kind: Sweep})
 		}
 	}
 	return actions
 }
 
-// An Order is what a NodeDesired says about one deployment.
-type Order struct {
+// An Assignment is what a NodeDesired says about one deployment.
+type Assignment struct {
 	Deployment protocol.DeploymentName
 	Assignment *protocol.Assignment // nil: it is to be removed
 	Generation uint64
 	Epoch      string
 }
 
-// OrderFor returns what desired says about a deployment.
-func OrderFor(desired *protocol.NodeDesired, name protocol.DeploymentName) Order {
-	o := Order{Deployment: name, Generation: desired.Generation, Epoch: desired.Epoch}
+// AssignmentFor returns what desired says about a deployment.
+func AssignmentFor(desired *protocol.NodeDesired, name protocol.DeploymentName) Assignment {
+	o := Assignment{Deployment: name, Generation: desired.Generation, Epoch: desired.Epoch}
 	for i := range desired.Assignments {
 		if desired.Assignments[i].Deployment == name {
 			o.Assignment = &desired.Assignments[i]
@@ -86,7 +86,7 @@ func OrderFor(desired *protocol.NodeDesired, name protocol.DeploymentName) Order
 
 // Next compares one record, nil if there is none, with its order, and returns
 // the action that is due, if any.
-func Next(rec *Record, o Order) (Action, bool) {
+func Next(rec *Record, o Assignment) (Action, bool) {
 	a := o.Assignment
 	switch {
 	case a == nil && rec == nil:
@@ -122,7 +122,7 @@ func Next(rec *Record, o Order) (Action, bool) {
 	return Action{}, false
 }
 
-func remove(rec Record, o Order) (Action, bool) {
+func remove(rec Record, o Assignment) (Action, bool) {
 	if rec.State == lifecycle.Deleting || rec.State == lifecycle.Deleted {
 		return Action{}, false
 	}
@@ -134,7 +134,7 @@ func remove(rec Record, o Order) (Action, bool) {
 
 // begin returns the first state of the way to a new version, or FAILED where the
 // version cannot be accepted.
-func begin(rec Record, o Order) Action {
+func begin(rec Record, o Assignment) Action {
 	a, from := o.Assignment, rec.State
 	next := rec.Clone()
 	next.Refused, next.Code, next.Message = "", "", ""

@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 			for _, a := range Plan(c.desired, records, c.observed) {
 				got += describe(a, map[protocol.Digest]string{v1.Digest: "1", v2.Digest: "2", v3.Digest: "3"})
 				if a.Kind == Begin && a.Record.State != lifecycle.Failed {
-					if again, ok := Next(&a.Record, OrderFor(c.desired, a.Record.Deployment)); ok {
+					if again, ok := Next(&a.Record, AssignmentFor(c.desired, a.Record.Deployment)); ok {
 						t.Errorf("not level-triggered: the plan for its own outcome is %+v", again)
 					}
 				}
@@ -165,7 +165,7 @@ func TestSupersedes(t *testing.T) {
 func TestReportAfterRollbackNamesBoth(t *testing.T) {
 	t.Parallel()
 	v1, v2 := assign("1", 1), assign("2", 1)
-	a, _ := Next(ref(at(lifecycle.Failed, v2, v1)), OrderFor(desired(back(v1)), "app"))
+	a, _ := Next(ref(at(lifecycle.Failed, v2, v1)), AssignmentFor(desired(back(v1)), "app"))
 	rec := a.Record.Installed()
 	got := rec.Report(lifecycle.RollingBack)
 	want := protocol.DeploymentStatus{
@@ -176,15 +176,15 @@ func TestReportAfterRollbackNamesBoth(t *testing.T) {
 		t.Error(diff)
 	}
 	// The next update forgets about it.
-	next, _ := Next(&rec, OrderFor(desired(assign("3", 1)), "app"))
+	next, _ := Next(&rec, AssignmentFor(desired(assign("3", 1)), "app"))
 	if done := next.Record.Installed(); done.Refused != "" || done.Code != "" || done.Message != "" {
 		t.Errorf("after a later update: %+v", done)
 	}
 }
 
-// TestMovesAreLawful walks through random orders and outcomes, and checks each
+// TestTransitionsAreLegal walks through random orders and outcomes, and checks each
 // report against the lifecycle's table.
-func TestMovesAreLawful(t *testing.T) {
+func TestTransitionsAreLegal(t *testing.T) {
 	t.Parallel()
 	versions := []string{"1", "2", "3"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -198,11 +198,11 @@ func TestMovesAreLawful(t *testing.T) {
 					a.Rollback = rapid.Bool().Draw(t, "rollback")
 					d = desired(a)
 				}
-				a, ok := Next(rec, OrderFor(d, "app"))
+				a, ok := Next(rec, AssignmentFor(d, "app"))
 				if !ok {
 					continue
 				}
-				if again, ok := Next(&a.Record, OrderFor(d, "app")); ok {
+				if again, ok := Next(&a.Record, AssignmentFor(d, "app")); ok {
 					t.Fatalf("the order %+v is due again after %+v: %+v", d.Assignments, a.Record, again)
 				}
 				if a.Kind == Begin && a.Record.State == lifecycle.Installed {

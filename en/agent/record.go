@@ -115,8 +115,8 @@ func (r Record) Deleted() Record {
 	}
 }
 
-// Kept lists the images that must stay on the node for the record's sake.
-func (r *Record) Kept() []string {
+// ImagesInUse lists the images that must stay on the node for the record's sake.
+func (r *Record) ImagesInUse() []string {
 	if r.State == lifecycle.Deleted || r.State == lifecycle.Deleting {
 		return nil
 	}

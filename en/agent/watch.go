@@ -192,7 +192,7 @@ func (w *Watch) NotStarted(id engine.ID, f Failure, now time.Time) {
 // Probed takes the answer of a probe that Decide asked for.
 func (w *Watch) Probed(id engine.ID, ok bool, message string, now time.Time) {
 	if u := w.find(id); u != nil {
-		u.health.take(ok, message, now)
+		u.health.observe(ok, message, now)
 	}
 }
 
@@ -419,7 +419,7 @@ func (w *Watch) Statuses() []protocol.ComponentStatus {
 		case u.running() && u.spec.Health == nil:
 			s.State = "running"
 		case u.running():
-			s.State, s.Message = u.health.word(), u.health.message
+			s.State, s.Message = u.health.String(), u.health.message
 		case u.present && u.status.State == engine.Exited:
 			s.State, s.ExitCode = "exited", u.status.ExitCode
 		case u.trouble != nil:

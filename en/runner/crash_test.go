@@ -110,12 +110,12 @@ func (g *gate) Report(ctx context.Context, m protocol.DeploymentStatus, durable 
 
 // A scenario brings a node from one desired state to another.
 type scenario struct {
-	name   string
-	script memory.Options
-	before []protocol.Assignment // reached without a crash
-	then   []protocol.Assignment // crashed into
-	end    lifecycle.State
-	moves  []string // the reports that the LO has in the end
+	name        string
+	script      memory.Options
+	before      []protocol.Assignment // reached without a crash
+	then        []protocol.Assignment // crashed into
+	end         lifecycle.State
+	transitions []string // the reports that the LO has in the end
 }
 
 func scenarios() []scenario {
@@ -171,10 +171,10 @@ func TestKilledAtEachStep(t *testing.T) {
 
 // An outcome is what is left to see of a scenario.
 type outcome struct {
-	killed     string
-	containers []string
-	images     []string
-	moves      []string
+	killed      string
+	containers  []string
+	images      []string
+	transitions []string
 }
 
 func (s scenario) run(t *testing.T, kill int, after bool) (out outcome) {
@@ -193,7 +193,7 @@ func (s scenario) run(t *testing.T, kill int, after bool) (out outcome) {
 		n.startWith(o)
 		n.gen++
 		d := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n1", Generation: n.gen, Epoch: "e1", Assignments: s.then})
-		_ = n.runner.Take(t.Context(), d) // it may die of that; the LO has it retained
+		_ = n.runner.Accept(t.Context(), d) // it may die of that; the LO has it retained
 		if kill < 0 {
 			n.eventually("app", s.end)
 		} else {
@@ -201,15 +201,15 @@ func (s scenario) run(t *testing.T, kill int, after bool) (out outcome) {
 		}
 		n.stop()
 		n.start()
-		if err := n.runner.Take(t.Context(), d); err != nil {
+		if err := n.runner.Accept(t.Context(), d); err != nil {
 			t.Error(err)
 		}
 		n.eventually("app", s.end)
 		<-time.After(5 * time.Minute)
-		out = outcome{g.killed, n.containers(), n.engine.Images(), n.lo.moves()}
+		out = outcome{g.killed, n.containers(), n.engine.Images(), n.lo.transitions()}
 		n.stop()
-		if !slices.Equal(out.moves, s.moves) {
-			t.Errorf("killed at %q (effect %d, after it: %v): reports %q, want %q", g.killed, kill, after, out.moves, s.moves)
+		if !slices.Equal(out.transitions, s.transitions) {
+			t.Errorf("killed at %q (effect %d, after it: %v): reports %q, want %q", g.killed, kill, after, out.transitions, s.transitions)
 		}
 	})
 	return out

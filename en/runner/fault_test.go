@@ -36,7 +36,7 @@ func TestPassingFaultsDoNotEndARollback(t *testing.T) {
 				n.eventually("app", lifecycle.Installed)
 				n.wantContainers(running("web", v1))
 				want := []string{"INSTALLING>INSTALLED", "UPDATING>INSTALLED", "ROLLINGBACK>INSTALLED"}
-				if diff := cmp.Diff(want, n.lo.moves()); diff != "" {
+				if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
 					t.Error(diff)
 				}
 			})
@@ -83,7 +83,7 @@ func TestPassingFaultAtTheCutOverIsNoFailure(t *testing.T) {
 		n.want(v2)
 		n.eventually("app", lifecycle.Installed)
 		n.wantContainers(running("web", v2))
-		if diff := cmp.Diff([]string{"INSTALLING>INSTALLED", "UPDATING>INSTALLED"}, n.lo.moves()); diff != "" {
+		if diff := cmp.Diff([]string{"INSTALLING>INSTALLED", "UPDATING>INSTALLED"}, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -101,7 +101,7 @@ func (s slowHost) Sweep(ctx context.Context, keep engine.Keep) error {
 	}
 }
 
-func TestASweepUnderWayTakesNothingNew(t *testing.T) {
+func TestSweepUnderWayKeepsNewImages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, memory.Options{})
@@ -145,7 +145,7 @@ func TestRefusedReportIsNotHurriedByProgress(t *testing.T) {
 		n.lo.setRefuse(nil)
 		n.runner.Connected(true) // the link came back: at once, not when the wait is over
 		<-time.After(100 * time.Millisecond)
-		if got := n.lo.moves(); len(got) != 2 {
+		if got := n.lo.transitions(); len(got) != 2 {
 			t.Errorf("reports %q, want the two that waited", got)
 		}
 	})

@@ -76,7 +76,7 @@ func (f *follower) turn(ctx context.Context) (agent.Decision, *agent.Failure) {
 	for _, t := range d.Probe {
 		f.probes.Go(func() { f.probe(ctx, t) })
 	}
-	f.tell()
+	f.report()
 	for _, c := range d.Start {
 		if failure := f.start(ctx, c); failure != nil || ctx.Err() != nil || f.look && !f.away.IsZero() {
 			return d, failure
@@ -85,7 +85,7 @@ func (f *follower) turn(ctx context.Context) (agent.Decision, *agent.Failure) {
 	return d, nil
 }
 
-func (f *follower) tell() {
+func (f *follower) report() {
 	if f.progress == nil {
 		return
 	}

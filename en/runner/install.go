@@ -30,7 +30,7 @@ func (w *worker) install(ctx context.Context, rec agent.Record) error {
 	failure, err := w.follow(ctx, watch, func(phase protocol.Phase) {
 		m := rec.Report(rec.State)
 		m.Phase, m.Components = phase, watch.Statuses()
-		w.r.tell(m)
+		w.r.reportProgress(m)
 	})
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (w *worker) install(ctx context.Context, rec agent.Record) error {
 		next := w.current(rec).Installed()
 		m := next.Report(from)
 		m.Components = watch.Statuses()
-		if err := w.r.move(next, m); err != nil {
+		if err := w.r.report(next, m); err != nil {
 			return err
 		}
 		token(w.r.sweep) // the images of the version before
@@ -86,7 +86,7 @@ func (w *worker) pullBesideActive(ctx context.Context, rec agent.Record) error {
 func (w *worker) pull(ctx context.Context, rec agent.Record) error {
 	m := rec.Report(rec.State)
 	m.Phase = protocol.Pulling
-	w.r.tell(m)
+	w.r.reportProgress(m)
 	var before engine.Progress // of the images that are complete
 	for _, ref := range agent.Images(rec.Spec) {
 		var last engine.Progress
@@ -94,7 +94,7 @@ func (w *worker) pull(ctx context.Context, rec agent.Record) error {
 			return w.r.o.Engine.Pull(ctx, ref, func(p engine.Progress) {
 				last = p
 				m.PulledBytes, m.TotalBytes = before.Pulled+p.Pulled, before.Total+p.Total
-				w.r.tell(m)
+				w.r.reportProgress(m)
 			})
 		})
 		if err != nil {
@@ -104,7 +104,7 @@ func (w *worker) pull(ctx context.Context, rec agent.Record) error {
 		before.Total += max(last.Total, last.Pulled)
 	}
 	m.Phase = protocol.Creating
-	w.r.tell(m)
+	w.r.reportProgress(m)
 	return nil
 }
 

@@ -28,15 +28,15 @@ func (r *Runner) nextSeq() (uint64, error) {
 	return r.seq, nil
 }
 
-// move writes a record together with the report of it, and drops what progress
+// report writes a record together with the report of it, and drops what progress
 // was to be told before. The caller holds r.mu.
-func (r *Runner) move(rec agent.Record, m protocol.DeploymentStatus) error {
+func (r *Runner) report(rec agent.Record, m protocol.DeploymentStatus) error {
 	seq, err := r.nextSeq()
 	if err != nil {
 		return err
 	}
 	m.Seq = seq
-	r.sign(&m)
+	r.stamp(&m)
 	rec = rec.Clone()
 	rec.Reports = append(rec.Reports, m)
 	if err := r.save(rec); err != nil {
@@ -60,13 +60,13 @@ func (r *Runner) save(rec agent.Record) error {
 	return nil
 }
 
-func (r *Runner) sign(m *protocol.DeploymentStatus) {
+func (r *Runner) stamp(m *protocol.DeploymentStatus) {
 	m.Node, m.Agent, m.Boot = r.o.Node, r.o.Agent, r.o.Boot
 	m.UnixMillis = time.Now().UnixMilli()
 }
 
-// tell keeps the latest progress of a deployment for sending; it is not kept on disk.
-func (r *Runner) tell(m protocol.DeploymentStatus) {
+// reportProgress keeps the latest progress of a deployment for sending; it is not kept on disk.
+func (r *Runner) reportProgress(m protocol.DeploymentStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.records[m.Deployment].State == m.State { // else it came too late
@@ -159,7 +159,7 @@ func (r *Runner) nextReport(sent map[protocol.DeploymentName]time.Time) (m *prot
 			return nil, false, time.Now().Add(progressEvery) // the disk is full: progress can wait
 		}
 		p.Seq = seq
-		r.sign(&p)
+		r.stamp(&p)
 		delete(r.progress, name)
 		return &p, false, time.Time{}
 	}

@@ -168,10 +168,10 @@ func (r *Runner) Stop(ctx context.Context) error {
 	}
 }
 
-// Take accepts a NodeDesired as it came from the LO. When it returns nil, the
+// Accept accepts a NodeDesired as it came from the LO. When it returns nil, the
 // message is on disk, or was no news. An error of kind Invalid refuses the
 // message for good; with any other it should come again.
-func (r *Runner) Take(ctx context.Context, payload []byte) error {
+func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	var d protocol.NodeDesired
 	if err := protocol.Unmarshal(payload, &d); err != nil {
 		return err
@@ -329,7 +329,7 @@ func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) 
 	for name, rec := range r.records {
 		if name != gone && rec.State != lifecycle.Deleted {
 			keep.Deployments = append(keep.Deployments, name)
-			keep.Images = append(keep.Images, rec.Kept()...)
+			keep.Images = append(keep.Images, rec.ImagesInUse()...)
 		}
 	}
 	for _, a := range r.desired.Assignments {

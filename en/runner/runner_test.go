@@ -53,7 +53,7 @@ func TestInstallUpdateDelete(t *testing.T) {
 		n.eventually("app", "")
 		n.wantContainers()
 		want := []string{"INSTALLING>INSTALLED", "UPDATING>INSTALLED", "DELETING>DELETED"}
-		if diff := cmp.Diff(want, n.lo.moves()); diff != "" {
+		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -110,7 +110,7 @@ func TestFailuresAreReportedAtOnce(t *testing.T) {
 				}
 				<-time.After(10 * time.Minute) // nothing is tried again by itself
 				n.wantContainers()
-				if got := n.lo.moves(); len(got) != 1 {
+				if got := n.lo.transitions(); len(got) != 1 {
 					t.Errorf("reports %q, want one", got)
 				}
 			})
@@ -147,7 +147,7 @@ func TestRetryAndRollback(t *testing.T) {
 			"INSTALLING>INSTALLED", "UPDATING>FAILED start_failed", "UPDATING>FAILED start_failed",
 			"ROLLINGBACK>INSTALLED start_failed",
 		}
-		if diff := cmp.Diff(want, n.lo.moves()); diff != "" {
+		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
 		if m := n.lo.last(t); m.Digest != v1.Digest || m.Refused != bad.Digest || m.Message == "" {
@@ -197,7 +197,7 @@ func TestSuperviseRestartsAndGivesUp(t *testing.T) {
 				t.Fatalf("not restarted within %s: %v", pause, err)
 			}
 		}
-		if got := n.lo.moves(); len(got) != 1 {
+		if got := n.lo.transitions(); len(got) != 1 {
 			t.Fatalf("reports %q, want it INSTALLED still", got)
 		}
 		for _, pause := range []time.Duration{8, 16, 32} {
@@ -248,7 +248,7 @@ func TestEngineAway(t *testing.T) {
 		n.eventually("app", lifecycle.Installed)
 		n.engine.Lose()
 		<-time.After(time.Hour)
-		if got := n.lo.moves(); len(got) != 1 {
+		if got := n.lo.transitions(); len(got) != 1 {
 			t.Fatalf("reports %q: what is installed does not fail because the engine is away", got)
 		}
 		n.engine.Return()
@@ -296,7 +296,7 @@ func TestDesiredStateRules(t *testing.T) {
 		n := newNode(t, memory.Options{})
 		n.start()
 		defer n.stop()
-		take := func(d protocol.NodeDesired) error { return n.runner.Take(t.Context(), protocol.Marshal(d)) }
+		take := func(d protocol.NodeDesired) error { return n.runner.Accept(t.Context(), protocol.Marshal(d)) }
 		v1 := version("1", 1, web())
 		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Generation: 5, Epoch: "a", Assignments: []protocol.Assignment{v1}}); err != nil {
 			t.Fatal(err)
@@ -311,7 +311,7 @@ func TestDesiredStateRules(t *testing.T) {
 			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "other", Generation: 9, Epoch: "a"}), []byte("nonsense"), nil,
 			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n1", Generation: 9, Epoch: "a", Assignments: []protocol.Assignment{{Deployment: "../../etc/x"}}}),
 		} {
-			if err := n.runner.Take(t.Context(), wrong); protocol.KindOf(err) != protocol.Invalid {
+			if err := n.runner.Accept(t.Context(), wrong); protocol.KindOf(err) != protocol.Invalid {
 				t.Errorf("%q: %v, want it invalid", wrong, err)
 			}
 		}
@@ -322,7 +322,7 @@ func TestDesiredStateRules(t *testing.T) {
 		}
 		n.eventually("app", lifecycle.Installed)
 		want := []string{"INSTALLING>INSTALLED", "INSTALLED>INSTALLED"}
-		if diff := cmp.Diff(want, n.lo.moves()); diff != "" {
+		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -345,7 +345,7 @@ func TestReportsWaitForTheLink(t *testing.T) {
 		n.eventually("app", "")
 		n.stop()
 		want := []string{"INSTALLING>INSTALLED", "DELETING>DELETED"}
-		if diff := cmp.Diff(want, n.lo.moves()); diff != "" {
+		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
 		if n.lo.durable[0].Seq >= n.lo.durable[1].Seq {
@@ -380,7 +380,7 @@ func TestStopLeavesContainersAndRestartAdoptsThem(t *testing.T) {
 		<-time.After(time.Second)
 		n.wantContainers("app/main/job exited "+v1.Digest.Short(), running("web", v1))
 		n.stop()
-		if got := n.lo.moves(); len(got) != 1 {
+		if got := n.lo.transitions(); len(got) != 1 {
 			t.Errorf("reports %q, want it INSTALLED throughout", got)
 		}
 	})
@@ -400,13 +400,13 @@ func TestRemovalIsTriedUntilItWorks(t *testing.T) {
 		n.eventually("app", "")
 		n.wantContainers()
 		want := []string{"INSTALLING>INSTALLED", "DELETING>FAILED internal", "DELETING>DELETED"}
-		if diff := cmp.Diff(want, n.lo.moves()); diff != "" {
+		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-func TestStrangersAreSweptOnlyByOrder(t *testing.T) {
+func TestUnassignedAreSweptOnlyWhenDesired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, memory.Options{})

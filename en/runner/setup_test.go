@@ -54,8 +54,8 @@ func (l *lo) setRefuse(err error) {
 	l.refuse = err
 }
 
-// moves tells what was reported, without doubles, as "from>to code".
-func (l *lo) moves() []string {
+// transitions tells what was reported, without doubles, as "from>to code".
+func (l *lo) transitions() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []string
@@ -150,7 +150,7 @@ func (n *node) want(assignments ...protocol.Assignment) {
 	n.t.Helper()
 	n.gen++
 	d := protocol.NodeDesired{V: 1, Node: "n1", Generation: n.gen, Epoch: "e1", Assignments: assignments}
-	if err := n.runner.Take(n.t.Context(), protocol.Marshal(d)); err != nil {
+	if err := n.runner.Accept(n.t.Context(), protocol.Marshal(d)); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -73,7 +73,7 @@ func (w *worker) advance() (rec agent.Record, known bool, err error) {
 		now = &held
 	}
 	if r.desired != nil {
-		if a, ok := agent.Next(now, agent.OrderFor(r.desired, w.name)); ok {
+		if a, ok := agent.Next(now, agent.AssignmentFor(r.desired, w.name)); ok {
 			if err := w.accept(a); err != nil {
 				return agent.Record{}, true, err
 			}
@@ -100,7 +100,7 @@ func (w *worker) advance() (rec agent.Record, known bool, err error) {
 func (w *worker) accept(a agent.Action) error {
 	stands := a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed
 	if stands { // a version refused unread, or an LO that has to be told again
-		return w.r.move(a.Record, a.Record.Report(a.From))
+		return w.r.report(a.Record, a.Record.Report(a.From))
 	}
 	return w.r.save(a.Record)
 }
@@ -182,7 +182,7 @@ func (w *worker) remove(ctx context.Context, rec agent.Record) error {
 	return w.r.retrySave(ctx, func() error {
 		held := w.r.records[w.name]
 		gone := held.Deleted()
-		return w.r.move(gone, gone.Report(lifecycle.Deleting))
+		return w.r.report(gone, gone.Report(lifecycle.Deleting))
 	})
 }
 
@@ -191,8 +191,8 @@ func (w *worker) remove(ctx context.Context, rec agent.Record) error {
 func (w *worker) stuck(ctx context.Context, rec agent.Record, why error) error {
 	return w.r.retrySave(ctx, func() error {
 		held := w.r.records[w.name].Clone()
-		told := rec.Failed(failureOf(why))
-		return w.r.move(held, told.Report(lifecycle.Deleting))
+		reported := rec.Failed(failureOf(why))
+		return w.r.report(held, reported.Report(lifecycle.Deleting))
 	})
 }
 
@@ -263,7 +263,7 @@ func (w *worker) fail(ctx context.Context, rec agent.Record, f agent.Failure, wa
 		if watch != nil {
 			m.Components = watch.Statuses()
 		}
-		return w.r.move(next, m)
+		return w.r.report(next, m)
 	})
 }
 

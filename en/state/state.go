@@ -58,7 +58,7 @@ func Open(dir string, log *slog.Logger) (*Store, *Contents, error) {
 		return nil, nil, fmt.Errorf("make state directory: %w", err)
 	}
 	s := &Store{dir: dir}
-	if err := s.take(); err != nil {
+	if err := s.claim(); err != nil {
 		return nil, nil, err
 	}
 	c, err := s.load(log)
@@ -73,7 +73,7 @@ func (s *Store) Close() error {
 	return s.lock.Close()
 }
 
-func (s *Store) take() error {
+func (s *Store) claim() error {
 	lock, err := filelock.Acquire(filepath.Join(s.dir, lockFile))
 	if errors.Is(err, filelock.ErrHeld) {
 		return protocol.Errorf(protocol.Conflict,

@@ -425,17 +425,17 @@ func reboot(t *testing.T, f Fixture) {
 func sweep(t *testing.T, f Fixture) {
 	c := web(f, "wait")
 	begin(t, f.Engine, c)
-	gone := web(f, "hang")
-	gone.ID.Deployment = "news"
-	gone.Spec.Image = f.Other
-	begin(t, f.Engine, gone)
+	removed := web(f, "hang")
+	removed.ID.Deployment = "news"
+	removed.Spec.Image = f.Other
+	begin(t, f.Engine, removed)
 	must(t, f.Engine.Sweep(t.Context(), engine.Keep{Deployments: []protocol.DeploymentName{"shop"}, Images: []string{f.Other}}))
 	if st := one(t, f.Engine); st.ID != c.ID || st.State != engine.Running {
 		t.Errorf("status %+v, want the kept one running", st)
 	}
-	must(t, f.Engine.Start(t.Context(), gone)) // its image was kept
+	must(t, f.Engine.Start(t.Context(), removed)) // its image was kept
 	must(t, f.Engine.Sweep(t.Context(), engine.Keep{Deployments: []protocol.DeploymentName{"shop"}}))
-	wantCode(t, f.Engine.Start(t.Context(), gone), protocol.ImageNotFound)
+	wantCode(t, f.Engine.Start(t.Context(), removed), protocol.ImageNotFound)
 	must(t, f.Engine.Remove(t.Context(), c.ID))
 	must(t, f.Engine.Sweep(t.Context(), engine.Keep{}))
 	wantCode(t, f.Engine.Start(t.Context(), c), protocol.ImageNotFound)
