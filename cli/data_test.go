@@ -17,7 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/sitefile"
+	"github.com/colonyfleet/colony/co/repo/sitefile"
 )
 
 // serve answers with JSON by method and path; what is not there is a 404.

@@ -22,16 +22,16 @@ import (
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
-	"github.com/colonyfleet/colony/co/database"
-	"github.com/colonyfleet/colony/co/datastore"
+	"github.com/colonyfleet/colony/co/data/downlink"
+	"github.com/colonyfleet/colony/co/data/live"
+	"github.com/colonyfleet/colony/co/db"
+	datadb "github.com/colonyfleet/colony/co/db/data"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/desired"
-	"github.com/colonyfleet/colony/co/downlink"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/gitops"
 	"github.com/colonyfleet/colony/co/ingest"
-	"github.com/colonyfleet/colony/co/live"
 	"github.com/colonyfleet/colony/co/registry"
-	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -43,10 +43,10 @@ type CO struct {
 	opts Options
 	log  *slog.Logger
 
-	db       *database.DB
-	store    *store.Store
-	data     *datastore.Store
-	repo     *gitops.Repo
+	db       *db.DB
+	store    *fleetdb.Store
+	data     *datadb.Store
+	repo     *git.Repo
 	broker   centralBroker
 	mqttAddr func() string
 	ingest   *ingest.Ingest
@@ -106,17 +106,17 @@ func (c *CO) start(ctx context.Context) error {
 
 func (c *CO) openStore(ctx context.Context) error {
 	var err error
-	if c.db, err = database.Open(ctx, c.opts.DatabaseURL, database.Options{Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
+	if c.db, err = db.Open(ctx, c.opts.DatabaseURL, db.Options{Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
 		return err
 	}
 	c.parts.OnStop("store", func(context.Context) error { c.db.Close(); return nil })
-	c.store, c.data = store.New(c.db), datastore.New(c.db)
+	c.store, c.data = fleetdb.New(c.db), datadb.New(c.db)
 	return nil
 }
 
 func (c *CO) openRepo(ctx context.Context) error {
 	var err error
-	c.repo, err = gitops.Open(ctx, gitops.Options{
+	c.repo, err = git.Open(ctx, git.Options{
 		Dir: filepath.Join(c.opts.StateDir, "deployments"), Remote: c.opts.Git.Remote, Branch: c.opts.Git.Branch,
 		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: c.gitReach, Logger: c.log,
 	})
@@ -245,7 +245,7 @@ func (c *CO) startHTTP(context.Context) error {
 	cat, err := catalog.New(catalog.Options{
 		Store: c.store, Registry: c.client, CheckArchive: compiler.CheckArchive, TempDir: c.opts.StateDir, Logger: c.log,
 		Export: func(ctx context.Context, remote, ref, dir string) (string, error) {
-			return gitops.Export(ctx, gitops.Options{SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile}, remote, ref, dir)
+			return git.Export(ctx, git.Options{SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile}, remote, ref, dir)
 		},
 	})
 	if err != nil {

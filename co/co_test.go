@@ -17,8 +17,8 @@ import (
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/gitops"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -40,7 +40,7 @@ func start(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	b := &bench{t: t, from: make(chan client.Message, 100), remote: filepath.Join(dir, "remote.git")}
-	if err := gitops.InitBare(t.Context(), b.remote, "main"); err != nil {
+	if err := git.InitBare(t.Context(), b.remote, "main"); err != nil {
 		t.Fatal(err)
 	}
 	o := co.DefaultOptions()

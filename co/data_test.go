@@ -13,7 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -129,7 +129,7 @@ func brief(list []client.Message) string {
 func TestDataToTheClientsOfTheCO(t *testing.T) {
 	t.Parallel()
 	url, remote := pgtest.New(t), filepath.Join(t.TempDir(), "remote.git")
-	if err := gitops.InitBare(t.Context(), remote, "main"); err != nil {
+	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
 		t.Fatal(err)
 	}
 	b := startOn(t, url, remote)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker"
-	"github.com/colonyfleet/colony/co/downlink"
+	"github.com/colonyfleet/colony/co/data/downlink"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/colonyfleet/colony/co/store"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // presence records which sites are connected.
 type presence struct {
-	store *store.Store
+	store *fleetdb.Store
 	log   *slog.Logger
 
 	mu    sync.Mutex
@@ -24,7 +24,7 @@ type presence struct {
 	unsaved map[protocol.SiteID]protocol.Presence
 }
 
-func newPresence(s *store.Store, log *slog.Logger) *presence {
+func newPresence(s *fleetdb.Store, log *slog.Logger) *presence {
 	return &presence{store: s, log: log, heard: map[protocol.SiteID]bool{}, unsaved: map[protocol.SiteID]protocol.Presence{}}
 }
 

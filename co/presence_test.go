@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/co/database"
-	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/co/db"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -15,12 +15,12 @@ import (
 // TestWillWhileTheRecordIsAway loses a site while nothing can be recorded.
 func TestWillWhileTheRecordIsAway(t *testing.T) {
 	t.Parallel()
-	db, err := database.Open(t.Context(), pgtest.New(t), database.Options{})
+	db, err := db.Open(t.Context(), pgtest.New(t), db.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	s := store.New(db)
+	s := fleetdb.New(db)
 	p := newPresence(s, slog.New(slog.DiscardHandler))
 	m := protocol.Presence{V: protocol.Version, Online: true, Session: "one"}
 	for _, site := range []protocol.SiteID{"plant", "mill"} {

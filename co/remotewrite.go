@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/colonyfleet/colony/co/remotewrite"
+	"github.com/colonyfleet/colony/co/data/remotewrite"
 )
 
 // RemoteWriteOptions say where numbers of the sites' machine data are sent by

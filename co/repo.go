@@ -7,12 +7,12 @@ import (
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // repo is the deployments repo as the API wants it.
-type repo struct{ *gitops.Repo }
+type repo struct{ *git.Repo }
 
 // File returns a file of the head and the last commit that changed it.
 func (r repo) File(ctx context.Context, path string) (content []byte, commit string, err error) {
@@ -28,7 +28,7 @@ func (r repo) File(ctx context.Context, path string) (content []byte, commit str
 
 // Put commits one file and returns the commit that its history then begins with.
 func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
-	_, err := r.Commit(ctx, gitops.Change{
+	_, err := r.Commit(ctx, git.Change{
 		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},
 	})
 	if err != nil || content == nil {
@@ -53,7 +53,7 @@ func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, err
 var _ api.Repo = repo{}
 
 // readSnapshot reads the head as the desired loop wants it.
-func readSnapshot(r *gitops.Repo) func(context.Context) (desired.Snapshot, error) {
+func readSnapshot(r *git.Repo) func(context.Context) (desired.Snapshot, error) {
 	return func(ctx context.Context) (desired.Snapshot, error) {
 		s, err := r.Read(ctx)
 		return desired.Snapshot(s), err

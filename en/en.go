@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine/containerd"
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/probe"
-	"github.com/colonyfleet/colony/en/runner"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
@@ -31,7 +31,7 @@ type EN struct {
 	log  *slog.Logger
 
 	agent, boot string // ids of the state directory and of the kernel's boot
-	runner      *runner.Runner
+	runner      *agent.Runner
 	inventory   *inventory.Collector
 	client      *client.Client
 	listener    net.Listener  // nil without HTTP
@@ -81,7 +81,7 @@ func (e *EN) start(ctx context.Context) error {
 	e.inventory = inventory.New(inventory.Options{
 		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Logger: e.log,
 	})
-	if e.runner, err = runner.New(runner.Options{
+	if e.runner, err = agent.New(agent.Options{
 		Node: e.opts.Node, Boot: e.boot, Engine: run, Host: run, Store: store, Uplink: e,
 		Probe: probe.New(run).Probe, Logger: e.log,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,

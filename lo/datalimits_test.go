@@ -15,7 +15,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/lo/data"
-	"github.com/colonyfleet/colony/lo/retained"
+	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/datarule"
 	"github.com/colonyfleet/colony/protocol/topic"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker"
-	"github.com/colonyfleet/colony/lo/downlink"
-	"github.com/colonyfleet/colony/lo/retained"
+	"github.com/colonyfleet/colony/lo/data/downlink"
+	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/lo/data"
+	"github.com/colonyfleet/colony/lo/data/downlink"
 	"github.com/colonyfleet/colony/lo/desired"
-	"github.com/colonyfleet/colony/lo/downlink"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/uplink"

@@ -29,11 +29,11 @@ import (
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/cache"
 	"github.com/colonyfleet/colony/lo/data"
+	"github.com/colonyfleet/colony/lo/data/downlink"
 	"github.com/colonyfleet/colony/lo/desired"
-	"github.com/colonyfleet/colony/lo/downlink"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
-	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -132,7 +132,7 @@ func (l *LO) openJournal(context.Context) error {
 
 // openState finds again what an earlier run knew.
 func (l *LO) openState(ctx context.Context) error {
-	store, err := nodesstore.Open(filepath.Join(l.opts.StateDir, "state"))
+	store, err := store.Open(filepath.Join(l.opts.StateDir, "state"))
 	if err != nil {
 		return err
 	}

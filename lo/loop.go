@@ -9,9 +9,9 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/lo/nodes"
-	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/lo/reconciler"
-	"github.com/colonyfleet/colony/lo/scheduler"
+	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -31,13 +31,13 @@ const (
 type loop struct {
 	site    *site
 	desired *desired.Store
-	state   nodesstore.Site
+	state   store.Site
 	publish func(ctx context.Context, m broker.Message) error
 	lost    time.Duration
 	expires time.Time // when silent nodes become offline; zero: done
 	jitter  *rand.Rand
 
-	placement  scheduler.Placement
+	placement  placement.Placement
 	unreported bool // the journal has not got the placement
 	wakes      map[protocol.NodeID]time.Time
 }
@@ -177,12 +177,12 @@ func (l *loop) collect(ctx context.Context) {
 // placeWork decides where everything runs, and reports what changed in that.
 func (l *loop) placeWork(ctx context.Context, want protocol.SiteDesired, now time.Time) error {
 	l.unreported = true
-	var view []scheduler.Node
+	var view []placement.Node
 	for _, n := range l.site.sorted() {
 		n.mu.Lock()
 		rec := n.rec
 		n.mu.Unlock()
-		v := scheduler.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory}
+		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory}
 		for _, name := range rec.Names() {
 			if rec.Runs(name) {
 				v.Runs = append(v.Runs, name)
@@ -190,7 +190,7 @@ func (l *loop) placeWork(ctx context.Context, want protocol.SiteDesired, now tim
 		}
 		view = append(view, v)
 	}
-	l.placement = scheduler.Place(want.Deployments, view)
+	l.placement = placement.Place(want.Deployments, view)
 	reported := make(map[protocol.DeploymentName]protocol.Digest, len(l.placement))
 	var facts []nodes.Fact
 	for name, r := range l.placement {

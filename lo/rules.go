@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/colonyfleet/colony/lo/downlink"
+	"github.com/colonyfleet/colony/lo/data/downlink"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/datarule"

@@ -14,7 +14,7 @@ import (
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
-	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -59,7 +59,7 @@ type site struct {
 	id      protocol.SiteID
 	log     *slog.Logger
 	journal *journal.Journal
-	store   *nodesstore.Store
+	store   *store.Store
 	counts  *counts
 	data    *data.Forwarder
 
@@ -76,7 +76,7 @@ type site struct {
 }
 
 // openSite loads the records and folds in what only the journal has.
-func openSite(o Options, j *journal.Journal, store *nodesstore.Store, c *counts) (*site, nodesstore.Site, error) {
+func openSite(o Options, j *journal.Journal, store *store.Store, c *counts) (*site, store.Site, error) {
 	s := &site{
 		id: o.Site, log: o.Logger.With("component", "site"), journal: j, store: store, counts: c,
 		wake: make(chan struct{}, 1), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
@@ -99,7 +99,7 @@ func openSite(o Options, j *journal.Journal, store *nodesstore.Store, c *counts)
 
 // replay folds in the events after the checkpoint that the records do not show:
 // the LO was killed between the journal and the record.
-func (s *site) replay(state nodesstore.Site) error {
+func (s *site) replay(state store.Site) error {
 	const records, bytes = 1024, 4 << 20
 	epoch := s.journal.Epoch()
 	after := state.Checkpoint

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/lo/journal"
-	"github.com/colonyfleet/colony/lo/nodesstore"
+	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -27,7 +27,7 @@ func TestTransitionsOutliveACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer j.Close()
-			store, err := nodesstore.Open(t.TempDir())
+			store, err := store.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestWillIsRecordedLater(t *testing.T) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	store, err := nodesstore.Open(t.TempDir())
+	store, err := store.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

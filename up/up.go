@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en/engine/containerd"
 	"github.com/colonyfleet/colony/internal/privatecontainerd"
 	"github.com/colonyfleet/colony/internal/privatepg"
@@ -198,7 +198,7 @@ func (s *supervisor) prepareRepo(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(s.opts.GitRemote), 0o755); err != nil {
 		return err
 	}
-	return gitops.InitBare(ctx, s.opts.GitRemote, "main")
+	return git.InitBare(ctx, s.opts.GitRemote, "main")
 }
 
 // startTier writes the configuration of a tier and keeps its process running.

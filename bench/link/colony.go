@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/database"
-	"github.com/colonyfleet/colony/co/datastore"
+	"github.com/colonyfleet/colony/co/db"
+	datadb "github.com/colonyfleet/colony/co/db/data"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/sitefile"
-	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/lo"
@@ -202,9 +202,9 @@ type tables struct {
 	site protocol.SiteID
 	data bool
 
-	db     *database.DB
-	store  *store.Store
-	stored *datastore.Store
+	db     *db.DB
+	store  *fleetdb.Store
+	stored *datadb.Store
 	ledger *ledger
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -217,10 +217,10 @@ type tables struct {
 
 func (d *tables) start(ctx context.Context, l *ledger) error {
 	var err error
-	if d.db, err = database.Open(ctx, d.url, database.Options{MaxConns: 2}); err != nil {
+	if d.db, err = db.Open(ctx, d.url, db.Options{MaxConns: 2}); err != nil {
 		return err
 	}
-	d.store, d.stored = store.New(d.db), datastore.New(d.db)
+	d.store, d.stored = fleetdb.New(d.db), datadb.New(d.db)
 	d.ledger = l
 	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.done.Go(func() { d.watch(ctx) })

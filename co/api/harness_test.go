@@ -24,13 +24,13 @@ import (
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
-	"github.com/colonyfleet/colony/co/database"
-	"github.com/colonyfleet/colony/co/datastore"
+	"github.com/colonyfleet/colony/co/data/live"
+	"github.com/colonyfleet/colony/co/db"
+	datadb "github.com/colonyfleet/colony/co/db/data"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/gitops"
-	"github.com/colonyfleet/colony/co/live"
-	"github.com/colonyfleet/colony/co/store"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -48,10 +48,10 @@ type world struct {
 	t      *testing.T
 	url    string
 	remote string
-	db     *database.DB
-	store  *store.Store
-	queues *datastore.Store
-	repo   *gitops.Repo
+	db     *db.DB
+	store  *fleetdb.Store
+	queues *datadb.Store
+	repo   *git.Repo
 	server *httptest.Server
 	loop   *desired.Loop
 	hub    *live.Hub
@@ -92,15 +92,15 @@ func newWorld(t *testing.T, settings ...setting) *world {
 	}
 	w := &world{t: t, hub: &live.Hub{}, ask: func() error { return nil }, remote: filepath.Join(t.TempDir(), "deployments.git")}
 	var err error
-	if w.db, err = database.Open(t.Context(), c.database, database.Options{MaxConns: 6}); err != nil {
+	if w.db, err = db.Open(t.Context(), c.database, db.Options{MaxConns: 6}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.db.Close)
-	w.store, w.queues = store.New(w.db), datastore.New(w.db)
-	if err := gitops.InitBare(t.Context(), w.remote, "main"); err != nil {
+	w.store, w.queues = fleetdb.New(w.db), datadb.New(w.db)
+	if err := git.InitBare(t.Context(), w.remote, "main"); err != nil {
 		t.Fatal(err)
 	}
-	if w.repo, err = gitops.Open(t.Context(), gitops.Options{Dir: filepath.Join(t.TempDir(), "cache"), Remote: w.remote}); err != nil {
+	if w.repo, err = git.Open(t.Context(), git.Options{Dir: filepath.Join(t.TempDir(), "cache"), Remote: w.remote}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -209,7 +209,7 @@ func shown(results []catalog.Result) []api.ImportResult {
 }
 
 // repo is the deployments repo as the wiring hands it to the API.
-type repo struct{ *gitops.Repo }
+type repo struct{ *git.Repo }
 
 func (r repo) File(ctx context.Context, path string) (content []byte, commit string, err error) {
 	if commit, err = r.FileCommit(ctx, path); err != nil {
@@ -223,7 +223,7 @@ func (r repo) File(ctx context.Context, path string) (content []byte, commit str
 }
 
 func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
-	_, err := r.Commit(ctx, gitops.Change{
+	_, err := r.Commit(ctx, git.Change{
 		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},
 	})
 	if err != nil || content == nil {

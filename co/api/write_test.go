@@ -9,8 +9,8 @@ import (
 
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/gitops"
-	"github.com/colonyfleet/colony/co/intent"
+	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -383,7 +383,7 @@ func TestBadFileInRepo(t *testing.T) {
 	w := site(t)
 	const path = "/api/v1/deployments/home/hello"
 	w.deploy(map[string]any{"site": "home", "app": "hello"})
-	_, err := w.repo.Commit(t.Context(), gitops.Change{
+	_, err := w.repo.Commit(t.Context(), git.Change{
 		Message: "by hand", Files: map[string][]byte{intent.Path("home", "hello"): []byte("id: 7\n")},
 	})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/sitefile"
+	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/co/database"
-	"github.com/colonyfleet/colony/co/datastore"
+	"github.com/colonyfleet/colony/co/db"
+	datadb "github.com/colonyfleet/colony/co/db/data"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
-	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -36,18 +36,18 @@ func BenchmarkAccept(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			db, err := database.Open(b.Context(), pgtest.New(b), database.Options{})
+			db, err := db.Open(b.Context(), pgtest.New(b), db.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer db.Close()
-			s := store.New(db)
+			s := fleetdb.New(db)
 			rules := fleet.SiteData{Rules: []fleet.DataRule{{DataRule: protocol.DataRule{Name: "r", Topics: []string{"#"}}, Store: true}}}
 			if _, _, err := s.SaveDesired(b.Context(), "home", "c", nil, rules); err != nil {
 				b.Fatal(err)
 			}
 			in := ingest.New(ingest.Options{
-				Store: s, Data: datastore.New(db), PublishAck: (&acks{}).publish, Deliver: func(context.Context, []fleet.Delivery) error { return nil },
+				Store: s, Data: datadb.New(db), PublishAck: (&acks{}).publish, Deliver: func(context.Context, []fleet.Delivery) error { return nil },
 				Patience: time.Minute,
 			})
 			defer in.Close()

@@ -14,11 +14,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/colonyfleet/colony/co/database"
-	"github.com/colonyfleet/colony/co/datastore"
+	"github.com/colonyfleet/colony/co/db"
+	datadb "github.com/colonyfleet/colony/co/db/data"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
-	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -76,18 +76,18 @@ func batch(first uint64, encoding string, events ...any) protocol.Batch {
 
 // stores are the two stores of a database.
 type stores struct {
-	*store.Store
-	data *datastore.Store
+	*fleetdb.Store
+	data *datadb.Store
 }
 
 func setup(t *testing.T) (*ingest.Ingest, *stores, *acks) {
 	t.Helper()
-	db, err := database.Open(t.Context(), pgtest.New(t), database.Options{})
+	db, err := db.Open(t.Context(), pgtest.New(t), db.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	a, s := &acks{}, &stores{store.New(db), datastore.New(db)}
+	a, s := &acks{}, &stores{fleetdb.New(db), datadb.New(db)}
 	in := ingest.New(ingest.Options{Store: s, Data: s.data, PublishAck: a.publish, Deliver: a.deliver, Patience: time.Minute})
 	t.Cleanup(in.Close)
 	return in, s, a

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/co/database"
+	"github.com/colonyfleet/colony/co/db"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	cofleet "github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
-	"github.com/colonyfleet/colony/co/store"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -99,12 +99,12 @@ func TestReconnectIsSmall(t *testing.T) {
 		f.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": "1.0.0", "name": fmt.Sprintf("hello-%02d", i)}, nil)
 	}
 	f.adopted(n)
-	db, err := database.Open(t.Context(), f.db, database.Options{MaxConns: 1})
+	db, err := db.Open(t.Context(), f.db, db.Options{MaxConns: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	whole, err := store.New(db).LastDesired(t.Context(), "plant")
+	whole, err := fleetdb.New(db).LastDesired(t.Context(), "plant")
 	if err != nil {
 		t.Fatal(err)
 	}

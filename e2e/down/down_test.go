@@ -14,7 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/lo"
@@ -52,7 +52,7 @@ type fleet struct {
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir(), db: pgtest.New(t), coMQTT: "127.0.0.1:0", coHTTP: "127.0.0.1:0", loMQTT: "127.0.0.1:0"}
-	if err := gitops.InitBare(t.Context(), filepath.Join(f.dir, "remote.git"), "main"); err != nil {
+	if err := git.InitBare(t.Context(), filepath.Join(f.dir, "remote.git"), "main"); err != nil {
 		t.Fatal(err)
 	}
 	f.commit(map[string][]byte{"sites/plant/site.yaml": []byte(rules)})
@@ -82,14 +82,14 @@ func (f *fleet) logger(name string) *slog.Logger {
 
 func (f *fleet) commit(files map[string][]byte) {
 	f.t.Helper()
-	repo, err := gitops.Open(f.t.Context(), gitops.Options{
+	repo, err := git.Open(f.t.Context(), git.Options{
 		Dir: filepath.Join(f.dir, "work"), Remote: filepath.Join(f.dir, "remote.git"), Branch: "main", Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	defer repo.Close()
-	if _, err := repo.Commit(f.t.Context(), gitops.Change{Message: "change", Author: gitops.Author{Name: "t", Email: "t@example.com"}, Files: files}); err != nil {
+	if _, err := repo.Commit(f.t.Context(), git.Change{Message: "change", Author: git.Author{Name: "t", Email: "t@example.com"}, Files: files}); err != nil {
 		f.t.Fatal(err)
 	}
 }

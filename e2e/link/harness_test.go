@@ -21,7 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/gitops"
+	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/lo"
@@ -77,7 +77,7 @@ func newRig(t testing.TB) *rig {
 	}
 	t.Cleanup(r.db.Close)
 	remote := filepath.Join(r.dir, "deployments.git")
-	if err := gitops.InitBare(t.Context(), remote, "main"); err != nil {
+	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
 		t.Fatal(err)
 	}
 	ports := freePorts(t, 4)

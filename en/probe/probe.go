@@ -14,8 +14,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -45,7 +45,7 @@ func New(exec Execer) *Prober {
 // Probe asks once, within ctx. Message says what was wrong where ok is false. An
 // error means that the question could not be put: the engine is away, the
 // container does not run any more, or ctx was cancelled; it says nothing about health.
-func (p *Prober) Probe(ctx context.Context, t agent.Target) (ok bool, message string, err error) {
+func (p *Prober) Probe(ctx context.Context, t plan.Target) (ok bool, message string, err error) {
 	switch {
 	case len(t.Health.Command) > 0:
 		ok, message, err = p.command(ctx, t)
@@ -68,7 +68,7 @@ func (p *Prober) Probe(ctx context.Context, t agent.Target) (ok bool, message st
 	}
 }
 
-func (p *Prober) command(ctx context.Context, t agent.Target) (bool, string, error) {
+func (p *Prober) command(ctx context.Context, t plan.Target) (bool, string, error) {
 	result, err := p.exec.Exec(ctx, t.ID, t.Health.Command)
 	if err != nil {
 		if protocol.KindOf(err) == protocol.NotFound || engine.CodeOf(err) == protocol.EngineUnavailable || ctx.Err() != nil {
@@ -82,7 +82,7 @@ func (p *Prober) command(ctx context.Context, t agent.Target) (bool, string, err
 	return true, "", nil
 }
 
-func (p *Prober) http(ctx context.Context, t agent.Target) (bool, string) {
+func (p *Prober) http(ctx context.Context, t plan.Target) (bool, string) {
 	path := t.Health.HTTP
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
@@ -104,7 +104,7 @@ func (p *Prober) http(ctx context.Context, t agent.Target) (bool, string) {
 	return true, ""
 }
 
-func tcp(ctx context.Context, t agent.Target) (bool, string) {
+func tcp(ctx context.Context, t plan.Target) (bool, string) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", address(t))
 	if err != nil {
@@ -115,7 +115,7 @@ func tcp(ctx context.Context, t agent.Target) (bool, string) {
 }
 
 // address is where the container listens; one on the host's network has no address.
-func address(t agent.Target) string {
+func address(t plan.Target) string {
 	host := t.IP
 	if host == "" {
 		host = "127.0.0.1"

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -53,7 +53,7 @@ func TestHTTP(t *testing.T) {
 		want string
 	}{{"/ok", true, ""}, {"ok", true, ""}, {"/moved", true, ""}, {"/bad", false, "503 Service Unavailable: is away"}, {"/%zz", false, "path is wrong"}} {
 		h := protocol.Health{HTTP: c.path, Port: port(t, srv.Listener.Addr().String())}
-		ok, message, err := p.Probe(t.Context(), agent.Target{IP: "127.0.0.1", Health: h})
+		ok, message, err := p.Probe(t.Context(), plan.Target{IP: "127.0.0.1", Health: h})
 		if ok != c.ok || err != nil || !strings.Contains(message, c.want) {
 			t.Errorf("%s: %v, %q, %v; want %v and %q", c.path, ok, message, err, c.ok, c.want)
 		}
@@ -66,7 +66,7 @@ func TestTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := agent.Target{Health: protocol.Health{Port: port(t, l.Addr().String())}} // no IP: the host's network
+	target := plan.Target{Health: protocol.Health{Port: port(t, l.Addr().String())}} // no IP: the host's network
 	p := New(nil)
 	if ok, message, err := p.Probe(t.Context(), target); !ok || err != nil {
 		t.Errorf("open port: %v, %q, %v", ok, message, err)
@@ -97,7 +97,7 @@ func TestCommand(t *testing.T) {
 		{name: "long answer", result: engine.ExecResult{ExitCode: 1, Output: []byte(strings.Repeat("é", 4000))}, want: "ééé"},
 	} {
 		p := New(execer(func(context.Context, []string) (engine.ExecResult, error) { return c.result, c.err }))
-		ok, message, err := p.Probe(t.Context(), agent.Target{Health: protocol.Health{Command: []string{"check"}}})
+		ok, message, err := p.Probe(t.Context(), plan.Target{Health: protocol.Health{Command: []string{"check"}}})
 		if ok != c.ok || (err != nil) != c.wantErr || !strings.Contains(message, c.want) || len(message) > maxAnswer {
 			t.Errorf("%s: %v, %q, %v", c.name, ok, message, err)
 		}
@@ -110,7 +110,7 @@ func TestSlowProbeIsUnhealthyAndCancelledOneIsNot(t *testing.T) {
 		<-ctx.Done()
 		return engine.ExecResult{}, ctx.Err()
 	}))
-	target := agent.Target{Health: protocol.Health{Command: []string{"hang"}}, Timeout: time.Millisecond}
+	target := plan.Target{Health: protocol.Health{Command: []string{"hang"}}, Timeout: time.Millisecond}
 	ctx, cancel := context.WithTimeout(t.Context(), target.Timeout)
 	defer cancel()
 	if ok, message, err := p.Probe(ctx, target); ok || err != nil || !strings.Contains(message, "longer than 1ms") {

@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/colonyfleet/colony/en/agent"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
@@ -44,7 +44,7 @@ type Contents struct {
 	Agent string
 	// Desired is the last NodeDesired as it was received; nil if there is none.
 	Desired []byte
-	Records []agent.Record
+	Records []plan.Record
 	// Counter is the last value given to SaveCounter.
 	Counter uint64
 }
@@ -149,7 +149,7 @@ func (s *Store) loadRecords(c *Contents, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		var r agent.Record
+		var r plan.Record
 		err = protocol.Unmarshal(b, &r)
 		if err == nil && (string(r.Deployment) != name || !r.State.Valid()) {
 			err = fmt.Errorf("record of deployment %q in state %q", r.Deployment, r.State)
@@ -166,7 +166,7 @@ func (s *Store) loadRecords(c *Contents, log *slog.Logger) error {
 }
 
 // SaveRecord writes the record of one deployment.
-func (s *Store) SaveRecord(r agent.Record) error {
+func (s *Store) SaveRecord(r plan.Record) error {
 	if err := s.write(recordPath(r.Deployment), protocol.Marshal(r)); err != nil {
 		return fmt.Errorf("save record of %s: %w", r.Deployment, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/colonyfleet/colony/en/agent"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -26,8 +26,8 @@ func open(t *testing.T, dir string) (*Store, *Contents) {
 	return s, c
 }
 
-func record(name string) agent.Record {
-	return agent.Record{
+func record(name string) plan.Record {
+	return plan.Record{
 		Deployment: protocol.DeploymentName(name), State: lifecycle.Installed, Digest: protocol.DigestOf([]byte(name)),
 		Spec: []byte{1, 2}, Attempt: 2, Generation: 7, Epoch: "e",
 		Reports: []protocol.DeploymentStatus{{V: 1, Seq: 9, State: lifecycle.Installed, Actor: lifecycle.EN}},
@@ -51,7 +51,7 @@ func TestStateSurvives(t *testing.T) {
 		}
 	}
 	_, again := open(t, dir)
-	want := &Contents{Agent: c.Agent, Desired: desired, Records: []agent.Record{record("a")}, Counter: 1 << 40}
+	want := &Contents{Agent: c.Agent, Desired: desired, Records: []plan.Record{record("a")}, Counter: 1 << 40}
 	if diff := cmp.Diff(want, again); diff != "" {
 		t.Error(diff)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/journal"
-	"github.com/colonyfleet/colony/lo/retained"
 	"github.com/colonyfleet/colony/protocol"
 )
 

@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/colonyfleet/colony/lo/data/retained"
+	"github.com/colonyfleet/colony/lo/data/sampler"
 	"github.com/colonyfleet/colony/lo/journal"
-	"github.com/colonyfleet/colony/lo/retained"
-	"github.com/colonyfleet/colony/lo/sampler"
 	"github.com/colonyfleet/colony/protocol"
 )
 

@@ -1,0 +1,32 @@
+// Package datastore is the CO's record of machine data in PostgreSQL: the queues of
+// the sites' data lanes as far as they are committed, stored and retained messages,
+// and the queues of what goes down to the sites. The rules of machine data are part
+// of what is desired of a site, and another store's; they are only read here.
+package datadb
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/co/db"
+)
+
+// A Store is the record of machine data. Its methods may be called concurrently.
+type Store struct {
+	db      *db.DB
+	metrics metrics
+	days    days
+}
+
+type metrics struct {
+	messages, stored, late prometheus.Counter
+}
+
+// New returns the record of machine data in a database, which stays the caller's to
+// close. It is made once for a database and its metrics.
+func New(pool *db.DB) *Store {
+	return &Store{db: pool, metrics: metrics{
+		messages: db.Counter(pool.Metrics, "data_messages_total", "Messages of machine data from sites that were committed."),
+		stored:   db.Counter(pool.Metrics, "data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
+		late:     db.Counter(pool.Metrics, "data_messages_expired_total", "Messages of machine data whose time was up before they could be delivered."),
+	}}
+}

@@ -1,0 +1,233 @@
+package datadb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/colonyfleet/colony/internal/pgdb"
+)
+
+const (
+	// daysAhead is how many partitions of data_messages are made before their day.
+	daysAhead = 7
+	// keepEvery is how often old messages are looked for: a rule's Keep is held to
+	// within it.
+	keepEvery = 15 * time.Minute
+	// forgetAfter is how long the position of a lane is held that no rule names and
+	// of which nothing is stored.
+	forgetAfter = 30 * 24 * time.Hour
+)
+
+// dataLock is the advisory lock of whoever makes or drops partitions.
+const dataLock = `hashtext('colony_data_' || current_schema())`
+
+// errNoPartition says that the day of a message may have no partition.
+var errNoPartition = errors.New("no partition for the day")
+
+const checkViolation = "23514" // also a row that no partition takes
+
+func lacksPartition(err error) bool {
+	if errors.Is(err, errNoPartition) {
+		return true
+	}
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == checkViolation && pg.TableName == "data_messages"
+}
+
+// days is up to which day (Unix days) this program has seen partitions.
+type days struct{ through atomic.Int64 }
+
+func dayOf(t time.Time) int64 { return t.Unix() / 86400 }
+
+func (d *days) has(t time.Time) bool { return dayOf(t) <= d.through.Load() }
+
+// KeepData makes the partitions of stored messages ahead of time, deletes what is
+// older than its rule's Keep, and forgets retained messages whose time is up. It
+// goes on until ctx ends. Any number of programs may run it on one database.
+func (s *Store) KeepData(ctx context.Context) {
+	for {
+		for _, step := range [...]func(context.Context) error{s.makePartitions, s.expireMessages, s.expireRetained, s.forgetStreams} {
+			if err := step(ctx); err != nil && ctx.Err() == nil {
+				s.db.Log.WarnContext(ctx, "machine data not tidied up, trying again", "err", err, "wait", keepEvery)
+			}
+		}
+		if !pgdb.Pause(ctx, keepEvery) {
+			return
+		}
+	}
+}
+
+// A partition is one day of data_messages.
+type partition struct {
+	name string
+	from time.Time
+}
+
+func (p partition) until() time.Time { return p.from.AddDate(0, 0, 1) }
+
+const partitionPrefix = "data_messages_"
+
+func partitionOf(day time.Time) partition {
+	day = day.UTC().Truncate(24 * time.Hour)
+	return partition{partitionPrefix + day.Format("20060102"), day}
+}
+
+// partitions lists the partitions that there are, the oldest first.
+func partitions(ctx context.Context, tx pgx.Tx) ([]partition, error) {
+	names, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
+		where i.inhparent = 'data_messages'::regclass order by c.relname`)
+	var out []partition
+	for _, name := range names {
+		// One that a user attached is not ours to drop.
+		if day, err := time.Parse("20060102", strings.TrimPrefix(name, partitionPrefix)); err == nil {
+			out = append(out, partition{name, day})
+		}
+	}
+	return out, err
+}
+
+// makePartitions makes those that are missing, from yesterday on: the database's
+// clock may be put back.
+func (s *Store) makePartitions(ctx context.Context) error {
+	var through int64
+	err := s.db.Tx(ctx, "make partitions of stored data", func(tx pgx.Tx) error {
+		var now time.Time
+		if err := tx.QueryRow(ctx, `select now() from pg_advisory_xact_lock(`+dataLock+`)`).Scan(&now); err != nil {
+			return err
+		}
+		list, err := partitions(ctx, tx)
+		if err != nil {
+			return err
+		}
+		there := map[string]bool{}
+		for _, p := range list {
+			there[p.name] = true
+		}
+		q := &pgx.Batch{}
+		for i := -1; i <= daysAhead; i++ {
+			p := partitionOf(now.AddDate(0, 0, i))
+			through = dayOf(p.from)
+			if there[p.name] {
+				continue
+			}
+			// Attaching a table that was made before blocks no reader or writer of the
+			// others, as making it a partition at once would.
+			q.Queue(`create table ` + p.name + ` (like data_messages including all)`)
+			q.Queue(fmt.Sprintf(`alter table data_messages attach partition %s for values from ('%s') to ('%s')`,
+				p.name, p.from.Format(time.RFC3339), p.until().Format(time.RFC3339)))
+		}
+		return tx.SendBatch(ctx, q).Close()
+	})
+	if err == nil {
+		s.days.through.Store(through)
+	}
+	return err
+}
+
+// A retention is a rule whose messages are stored, now or once.
+type retention struct {
+	site, rule string
+	cutoff     time.Time // messages before it are not kept; zero: all are
+}
+
+// expireMessages deletes what is older than Keep, a whole day at once where
+// nothing of it is kept. One that no rule names any more is kept as its rule said.
+func (s *Store) expireMessages(ctx context.Context) error {
+	if _, err := s.db.Exec(ctx, `update lanes l set keep_millis = r.keep_millis from data_rules r
+		where r.site = l.site and 'data/' || r.name = l.lane and r.store and l.keep_millis <> r.keep_millis`); err != nil {
+		return pgdb.Classify("read how long data is kept", err)
+	}
+	var list []partition
+	var keepers []retention
+	err := s.db.Tx(ctx, "read how long data is kept", func(tx pgx.Tx) (err error) {
+		if list, err = partitions(ctx, tx); err != nil {
+			return err
+		}
+		keepers, err = pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (k retention, err error) {
+			var cutoff *time.Time
+			if err = row.Scan(&k.site, &k.rule, &cutoff); cutoff != nil {
+				k.cutoff = *cutoff
+			}
+			return k, err
+		}, `select site, substr(lane, 6), case when keep_millis > 0 and keep_millis < 3e13 then now() - keep_millis * interval '1 ms' end
+			from lanes where keep_millis is not null`)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		err = errors.Join(err, s.expirePartition(ctx, p, keepers))
+	}
+	return err
+}
+
+// expirePartition deletes from one day what is not kept.
+func (s *Store) expirePartition(ctx context.Context, p partition, keepers []retention) error {
+	var some []retention // part of the day is kept, or all of it
+	for _, k := range keepers {
+		if k.cutoff.Before(p.until()) {
+			some = append(some, k)
+		}
+	}
+	return s.db.Tx(ctx, "delete old data of "+p.name, func(tx pgx.Tx) error {
+		var mine, past bool // past by the clock that received_at is of
+		// A program that is at it already does it for all; a reader of the table
+		// holds up a drop, which must then not hold up the writers behind it.
+		err := tx.QueryRow(ctx, `select pg_try_advisory_xact_lock(`+dataLock+`) and set_config('lock_timeout', '1s', true) <> '',
+			now() > $1::timestamptz + interval '1 day'`, p.until()).Scan(&mine, &past)
+		if err != nil || !mine {
+			return err
+		}
+		held, err := stored(ctx, tx, p, some)
+		if err != nil {
+			return err
+		}
+		if past && !held {
+			_, err := tx.Exec(ctx, `drop table if exists `+p.name)
+			return err
+		}
+		q := &pgx.Batch{}
+		for _, k := range keepers {
+			if k.cutoff.After(p.from) {
+				q.Queue(`delete from `+p.name+` where site = $1 and rule = $2 and received_at < $3`, k.site, k.rule, k.cutoff)
+			}
+		}
+		return tx.SendBatch(ctx, q).Close()
+	})
+}
+
+// stored reports whether the partition holds messages of one of the rules.
+func stored(ctx context.Context, tx pgx.Tx, p partition, of []retention) (held bool, err error) {
+	sites, rules := make([]string, len(of)), make([]string, len(of))
+	for i, k := range of {
+		sites[i], rules[i] = k.site, k.rule
+	}
+	err = tx.QueryRow(ctx, `select exists (select from unnest($1::text[], $2::text[]) as k (site, rule)
+		where exists (select from `+p.name+` m where m.site = k.site and m.rule = k.rule))`, sites, rules).Scan(&held)
+	return held, err
+}
+
+func (s *Store) expireRetained(ctx context.Context) error {
+	_, err := s.db.Exec(ctx, `delete from data_retained where expires_at < now()`)
+	return pgdb.Classify("delete expired retained data", err)
+}
+
+// forgetStreams forgets queues that belong to no rule any more, so that a site's
+// lanes are bounded though its rules get new names. One that comes back begins
+// anew, as a site that the CO does not know, and so do those who read it.
+func (s *Store) forgetStreams(ctx context.Context) error {
+	_, err := s.db.Exec(ctx, `with gone as (delete from lanes l where lane <> '' and told_at < now() - $1 * interval '1 s'
+		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.lane)
+		and not exists (select from data_retained t where t.site = l.site and t.lane = l.lane)
+		and not exists (select from data_messages m where m.site = l.site and m.rule = substr(l.lane, 6)) returning site, lane)
+		delete from data_readers d using gone g where g.site = d.site and g.lane = 'data/' || d.rule`, forgetAfter.Seconds())
+	return pgdb.Classify("forget queues without a rule", err)
+}

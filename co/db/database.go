@@ -1,0 +1,84 @@
+// Package database is the CO's PostgreSQL database as all of its stores see it: it
+// brings the schema up to date, and has what more than one of them writes in
+// transactions of its own: the feed of events, anomalies, and what a site tells of
+// its queues. Errors are of the protocol's kinds; while the database is away they
+// are Unavailable.
+package db
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/migrations"
+)
+
+// Options configure a DB. The zero Options are usable.
+type Options struct {
+	// MaxConns bounds the pool; 0 means 16.
+	MaxConns int32
+	// Logger and Registerer may be nil.
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// A DB is the database. Its methods may be called concurrently.
+type DB struct {
+	*pgdb.DB
+	// Log is the logger of the stores.
+	Log *slog.Logger
+	// Counts are of all lanes of the sites, whichever store takes them.
+	Counts Counts
+	// Metrics registers further metrics; it may be nil.
+	Metrics prometheus.Registerer
+
+	epoch string
+}
+
+// Counts count what the sites' batches brought.
+type Counts struct {
+	Duplicates, Anomalies, Lost prometheus.Counter
+}
+
+// Counter registers a counter of the CO; r may be nil.
+func Counter(r prometheus.Registerer, name, help string) prometheus.Counter {
+	return promauto.With(r).NewCounter(prometheus.CounterOpts{Namespace: "colony", Subsystem: "co", Name: name, Help: help})
+}
+
+// Open connects to the database at a PostgreSQL URL and brings its schema up to
+// date. While the database cannot be reached it tries again, with backoff, until
+// ctx ends; an error that time does not heal (a wrong password, a database made by
+// a later program) returns at once.
+func Open(ctx context.Context, url string, o Options) (*DB, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &DB{
+		Log: o.Logger.With("component", "store"), Metrics: o.Registerer,
+		Counts: Counts{
+			Duplicates: Counter(o.Registerer, "site_events_duplicate_total", "Events and messages of sites' journals that came again and were ignored."),
+			Anomalies:  Counter(o.Registerer, "site_anomalies_total", "Reports that broke the lifecycle table, and reports and messages that could not be read."),
+			Lost:       Counter(o.Registerer, "site_events_lost_total", "Events and messages of sites' journals that will never arrive."),
+		},
+	}
+	var err error
+	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare, Logger: d.Log})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *DB) prepare(ctx context.Context, conn *pgx.Conn) error {
+	if err := migrations.Apply(ctx, conn); err != nil {
+		return pgdb.Classify("prepare database", err)
+	}
+	return pgdb.Classify("read epoch", conn.QueryRow(ctx, "select epoch from colony").Scan(&d.epoch))
+}
+
+// Epoch names this database: it counts the generations of the desired states.
+func (d *DB) Epoch() string { return d.epoch }

@@ -1,0 +1,475 @@
+package fleetdb_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A journal is a site's journal of one epoch, as a test writes it.
+type journal struct {
+	epoch  string
+	events []protocol.Event
+}
+
+func (j *journal) add(kind protocol.EventKind, node protocol.NodeID, body any) {
+	e := protocol.Event{UnixMillis: 1_700_000_000_000, Kind: kind, Node: node}
+	if body != nil {
+		e.Body = protocol.Marshal(body)
+	}
+	j.events = append(j.events, e)
+}
+
+func (j *journal) status(d, node string, to lifecycle.State, actor lifecycle.Actor) {
+	j.add(protocol.StatusEvent, protocol.NodeID(node), status(d, node, to, actor))
+}
+
+func status(d, node string, to lifecycle.State, actor lifecycle.Actor) protocol.DeploymentStatus {
+	return protocol.DeploymentStatus{
+		V: 1, Node: protocol.NodeID(node), Deployment: protocol.DeploymentName(d), State: to, Actor: actor, App: "app", AppVersion: "1",
+	}
+}
+
+// life takes a deployment from nothing to INSTALLED.
+func (j *journal) life(d, node string) {
+	j.status(d, node, lifecycle.Pending, lifecycle.LO)
+	j.status(d, node, lifecycle.Installing, lifecycle.LO)
+	j.status(d, node, lifecycle.Installed, lifecycle.EN)
+}
+
+// send commits the events first to last, with what the batch declares as trimmed.
+func (j *journal) send(ctx context.Context, s *fleetdb.Store, first, last int, trimmed uint64) (protocol.Ack, error) {
+	b := protocol.Batch{V: 1, Epoch: j.epoch, First: uint64(first), Count: uint32(last - first + 1), Trimmed: trimmed}
+	events := append([]protocol.Event(nil), j.events[first-1:last]...)
+	return s.CommitBatch(ctx, "home", b, events)
+}
+
+func TestContractOfTheUplink(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		name        string
+		epoch       string
+		first, last int // last 0: a probe
+		trimmed     uint64
+		wantEpoch   string
+		wantSeq     uint64
+		gap         string // message of the journal_gap event
+	}
+	for name, steps := range map[string][]step{
+		"in order, with repetition": {
+			{"probe of a new site", "a", 1, 0, 0, "", 0, ""},
+			{"first", "a", 1, 3, 0, "a", 3, ""},
+			{"the same", "a", 1, 3, 0, "a", 3, ""},
+			{"one missing", "a", 5, 6, 0, "a", 3, ""},
+			{"overlap", "a", 2, 6, 0, "a", 6, ""},
+			{"old", "a", 1, 2, 0, "a", 6, ""},
+			{"probe", "a", 1, 0, 0, "a", 6, ""},
+			{"probe of another epoch", "b", 1, 0, 0, "a", 6, ""},
+		},
+		"gap within an epoch": {
+			{"first", "a", 1, 3, 0, "a", 3, ""},
+			{"not at the gap's end", "a", 7, 8, 5, "a", 3, ""},
+			{"at the gap's end", "a", 6, 8, 5, "a", 8, "2 events will never arrive"},
+			{"the same again", "a", 6, 8, 5, "a", 8, ""},
+			{"an earlier gap", "a", 9, 9, 4, "a", 9, ""},
+		},
+		"new site that has lost its beginning": {
+			{"declared", "a", 4, 5, 3, "a", 5, "3 events will never arrive"},
+		},
+		"new site, undeclared": {
+			{"middle", "a", 4, 5, 0, "", 0, ""},
+		},
+		"new epoch": {
+			{"first", "a", 1, 3, 0, "a", 3, ""},
+			{"undeclared", "b", 4, 5, 0, "a", 3, ""},
+			{"from its start", "b", 1, 2, 0, "b", 2, "the site began a new journal: what the old one held after event 3 is lost, and 0 of the new"},
+			{"the old one again", "a", 1, 9, 0, "b", 2, ""},
+			{"the old one again, declared", "a", 4, 9, 3, "b", 2, ""},
+			{"on", "b", 3, 4, 0, "b", 4, ""},
+			{"a third, trimmed", "c", 6, 7, 5, "c", 7, "the site began a new journal: what the old one held after event 4 is lost, and 5 of the new"},
+			{"the second again", "b", 5, 6, 0, "c", 7, ""},
+		},
+		"nonsense": {
+			{"no epoch", "", 1, 3, 0, "", 0, ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, ctx := open(t), t.Context()
+			for _, step := range steps {
+				j := journal{epoch: step.epoch}
+				for i := range 9 {
+					j.add(protocol.NodeOnlineEvent, protocol.NodeID(fmt.Sprintf("n%d", i)), protocol.Presence{V: 1, Online: true})
+				}
+				last := must[int64](t)(s.LastEvent(ctx))
+				before, _ := s.Site(ctx, "home")
+				ack, err := j.send(ctx, s, step.first, max(step.last, step.first-1), step.trimmed)
+				if err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+				if ack.Epoch != step.wantEpoch || ack.Seq != step.wantSeq {
+					t.Errorf("%s: position %s %d, want %s %d", step.name, ack.Epoch, ack.Seq, step.wantEpoch, step.wantSeq)
+				}
+				gap, nodes := "", uint64(0)
+				for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})) {
+					if e.Kind == fleet.JournalGap {
+						gap = e.Message
+					} else {
+						nodes++
+					}
+				}
+				if gap != step.gap {
+					t.Errorf("%s: gap %q, want %q", step.name, gap, step.gap)
+				}
+				if ack.Epoch != before.JournalEpoch {
+					continue
+				}
+				moved := ack.Seq - before.JournalSeq
+				if gap != "" {
+					moved = ack.Seq - step.trimmed
+				}
+				if nodes != moved {
+					t.Errorf("%s: %d events recorded, want %d", step.name, nodes, moved)
+				}
+			}
+		})
+	}
+}
+
+func TestLifeOfADeployment(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	state := func() lifecycle.State { return must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")).State }
+	j := &journal{epoch: "e"}
+	sent := 0
+	flush := func() {
+		t.Helper()
+		ack := must[protocol.Ack](t)(j.send(ctx, s, sent+1, len(j.events), 0))
+		if sent = len(j.events); ack.Seq != uint64(sent) {
+			t.Fatalf("ack %d, want %d", ack.Seq, sent)
+		}
+	}
+	j.life("d", "n1")
+	j.status("d", "n2", lifecycle.Pending, lifecycle.LO)
+	j.add(protocol.Superseded, "", nil)
+	flush()
+	if got := state(); got != lifecycle.Pending {
+		t.Errorf("one installed, one pending: %s", got)
+	}
+	j.status("d", "n2", lifecycle.Installing, lifecycle.LO)
+	progress := status("d", "n2", lifecycle.Installing, lifecycle.EN)
+	progress.Phase, progress.PulledBytes, progress.TotalBytes = protocol.Pulling, 5, 10
+	j.add(protocol.StatusEvent, "n2", progress)
+	flush()
+	d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	if n := d.Nodes[1]; d.State != lifecycle.Installing || n.Phase != protocol.Pulling || n.PulledBytes != 5 || n.TotalBytes != 10 {
+		t.Errorf("progress: %+v", d)
+	}
+
+	// Against the table: the CO keeps what it has.
+	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN)
+	failed := status("d", "n2", lifecycle.Failed, lifecycle.EN)
+	failed.Code, failed.Message = protocol.ProbeFailed, "GET / \x00 500"
+	j.add(protocol.StatusEvent, "n2", failed)
+	flush()
+	d = must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	if d.Nodes[0].State != lifecycle.Installed || d.Nodes[1].Message != "GET / \uFFFD 500" || d.State != lifecycle.Failed ||
+		d.Counts[lifecycle.Installed] != 1 || d.Counts[lifecycle.Failed] != 1 {
+		t.Errorf("after an anomaly: %+v", d)
+	}
+	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
+	if diff := cmp.Diff([]string{"anomaly d@n1 >DELETED"}, kinds(events)); diff != "" {
+		t.Error(diff)
+	}
+
+	// Gone: once the repo does not want it and no node has it.
+	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{"n1", "n2"} {
+		if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.Archived {
+			t.Errorf("archived before %s was done", n)
+		}
+		j.status("d", n, lifecycle.Deleting, lifecycle.LO)
+		j.status("d", n, lifecycle.Deleted, lifecycle.EN)
+		flush()
+	}
+	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived || d.State != lifecycle.Deleted {
+		t.Errorf("not archived: %+v", d)
+	}
+	gone, _, err := s.Deployments(ctx, fleet.DeploymentFilter{State: lifecycle.Deleted}, fleet.Page{})
+	if err != nil || len(gone) != 1 {
+		t.Errorf("deleted ones: %v, %v", gone, err)
+	}
+	var transitions []string
+	for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0)) {
+		transitions = append(transitions, fmt.Sprintf("%s %s>%s %s", m.Node, m.From, m.To, m.Actor))
+	}
+	wantTransitions := []string{
+		"n2 DELETING>DELETED EN", "n2 FAILED>DELETING LO", "n1 DELETING>DELETED EN", "n1 INSTALLED>DELETING LO",
+		"n2 INSTALLING>FAILED EN", "n2 PENDING>INSTALLING LO", "n2 >PENDING LO",
+		"n1 INSTALLING>INSTALLED EN", "n1 PENDING>INSTALLING LO", "n1 >PENDING LO",
+	}
+	if diff := cmp.Diff(wantTransitions, transitions); diff != "" {
+		t.Error(diff)
+	}
+	// Deployed again under the same name: PENDING, not what is left of before.
+	if _, _, err := s.SaveDesired(ctx, "home", "c3", []fleet.Desired{want("d", "1", "c3")}, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(); got != lifecycle.Pending {
+		t.Errorf("deployed again: %s", got)
+	}
+}
+
+func TestSiteEvents(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	j := &journal{epoch: "e"}
+	inventory := protocol.Inventory{V: 1, Node: "n1", Labels: map[string]string{"line": "a\x00"}, Cores: 4, Hostname: "h"}
+	j.add(protocol.LOStarted, "", protocol.Presence{V: 1, Online: true, Version: "lo-1"})
+	j.add(protocol.NodeOnlineEvent, "n1", protocol.Presence{V: 1, Online: true, Version: "en-1"})
+	j.add(protocol.InventoryChanged, "n1", inventory)
+	j.add(protocol.NodeOnlineEvent, "n2", protocol.Presence{V: 1, Online: true})
+	j.add(protocol.NodeOfflineEvent, "n2", protocol.Presence{V: 1})
+	j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Generation: 7})
+	j.add(protocol.DesiredRefused, "", protocol.Adopted{V: 1, Generation: 8, Reason: "too old"})
+	j.add(protocol.DataLost, "", protocol.Loss{V: 1, Class: "data", Records: 4, Bytes: 90})
+	j.add(protocol.PlacementEvent, "", protocol.PlacementReport{
+		V: 1, Deployment: "d", Problem: "no node", Rejected: map[protocol.NodeID]string{"n1": "arch"},
+	})
+	// What nobody can use is kept and does not hold up the rest.
+	j.add("novelty", "", protocol.Loss{V: 1})
+	j.events = append(j.events, protocol.Event{Kind: protocol.StatusEvent, Node: "n1", Body: []byte{0xff}})
+	j.add(protocol.StatusEvent, "n1", status("d", "n2", lifecycle.Pending, lifecycle.LO))
+	j.add(protocol.NodeOnlineEvent, "Not a label", protocol.Presence{V: 1})
+	j.add(protocol.StatusEvent, "n1", protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "d", State: "NOVEL"})
+	j.add(protocol.AnomalyEvent, "n1", status("d", "n1", lifecycle.Deleted, lifecycle.EN))
+	ack := must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	if ack.Seq != uint64(len(j.events)) {
+		t.Errorf("ack %+v, want %d", ack, len(j.events))
+	}
+	site := must[fleet.Site](t)(s.Site(ctx, "home"))
+	if site.Version != "lo-1" || site.Adopted != 7 || site.EventsLost != 4 || site.Nodes != 2 || site.NodesOnline != 1 ||
+		site.Deployments != 1 || site.JournalSeq != ack.Seq || site.LastEventAt == nil {
+		t.Errorf("%+v", site)
+	}
+	n := must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
+	if !n.Online || n.Version != "en-1" || n.Labels["line"] != "a\uFFFD" || n.Inventory.Cores != 4 {
+		t.Errorf("%+v", n)
+	}
+	list, _, err := s.Nodes(ctx, fleet.NodeFilter{Labels: map[string]string{"line": "a\uFFFD"}}, fleet.Page{})
+	if err != nil || len(list) != 1 || list[0].ID != "n1" {
+		t.Errorf("by label: %v, %v", list, err)
+	}
+	d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	if d.Problem != "no node" || d.Rejected["n1"] != "arch" {
+		t.Errorf("%+v", d)
+	}
+	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
+	if diff := cmp.Diff([]string{"anomaly", "anomaly@n1", "anomaly d@n1 >PENDING", "anomaly", "anomaly@n1", "anomaly d@n1 >DELETED"}, kinds(events)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	j := &journal{epoch: "e"}
+	for _, n := range []protocol.NodeID{"n1", "n2"} {
+		j.add(protocol.NodeOnlineEvent, n, protocol.Presence{V: 1, Online: true})
+	}
+	j.life("d", "n1")
+	j.life("old", "n2")
+	must[protocol.Ack](t)(j.send(ctx, s, 1, 8, 0))
+	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); d.Archived || d.App != "app" || d.State != lifecycle.Installed {
+		t.Errorf("a deployment that the CO did not know: %+v", d)
+	}
+	// 9 to 19 are lost. 20 does not follow from what is recorded: no anomaly.
+	for len(j.events) < 19 {
+		j.add(protocol.Superseded, "", nil)
+	}
+	j.status("d", "n1", lifecycle.RollingBack, lifecycle.EN)
+	must[protocol.Ack](t)(j.send(ctx, s, 20, 20, 19))
+	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.State != lifecycle.RollingBack {
+		t.Errorf("in a gap, reports are taken as they come: %+v", d)
+	}
+	j.add(protocol.SnapshotEvent, "", protocol.Snapshot{
+		V: 1, Lost: 11,
+		Nodes: []protocol.NodeSnapshot{{Node: "n1", Presence: protocol.Presence{Online: false}, Inventory: protocol.Inventory{V: 1, Node: "n1", Cores: 2}}},
+		Statuses: []protocol.DeploymentStatus{
+			status("d", "n1", lifecycle.Failed, lifecycle.EN), status("e", "n1", lifecycle.Installed, lifecycle.EN),
+		},
+	})
+	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN) // breaks the table again
+	must[protocol.Ack](t)(j.send(ctx, s, 21, 22, 19))
+
+	site := must[fleet.Site](t)(s.Site(ctx, "home"))
+	if site.EventsLost != 11 || site.Nodes != 1 || site.NodesOnline != 0 {
+		t.Errorf("%+v", site)
+	}
+	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); !d.Archived || len(d.Nodes) != 0 {
+		t.Errorf("not in the snapshot, nor desired: %+v", d)
+	}
+	for name, state := range map[protocol.DeploymentName]lifecycle.State{"d": lifecycle.Failed, "e": lifecycle.Installed} {
+		if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", name)); d.State != state {
+			t.Errorf("%s is %s, want %s", name, d.State, state)
+		}
+	}
+	got := kinds(must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: must[int64](t)(s.LastEvent(ctx)) - 6})))
+	if diff := cmp.Diff([]string{
+		"journal_gap", "deployment_status d@n1 INSTALLED>ROLLINGBACK", "deployment_status d@n1 ROLLINGBACK>FAILED",
+		"deployment_status e@n1 >INSTALLED", "snapshot", "anomaly d@n1 >DELETED",
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Whatever is doubled, reordered and cut differently, and however many write at
+// once: the record is that of one pass.
+func TestAnyDeliveryGivesOneRecord(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	j := &journal{epoch: "e"}
+	for i := range 60 {
+		j.life(fmt.Sprintf("d%d", i%10), fmt.Sprintf("n%d", i/10))
+	}
+	n := len(j.events)
+	var g errgroup.Group
+	for worker := range 4 {
+		r := rand.New(rand.NewPCG(7, uint64(worker)))
+		g.Go(func() error {
+			at := 1
+			for at <= n {
+				first := 1 + r.IntN(at)
+				ack, err := j.send(ctx, s, first, min(n, first+r.IntN(120)), 0)
+				if err != nil {
+					return err
+				}
+				at = int(ack.Seq) + 1
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000}))
+	if len(events) != n {
+		t.Fatalf("%d events recorded, want %d", len(events), n)
+	}
+	for i, e := range events {
+		var body protocol.DeploymentStatus
+		if err := protocol.Unmarshal(j.events[i].Body, &body); err != nil || e.To != body.State || e.Deployment != body.Deployment {
+			t.Fatalf("event %d is %+v, want %+v", i, e, body)
+		}
+	}
+	for i := range 10 {
+		var transitions []string
+		for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", protocol.DeploymentName(fmt.Sprintf("d%d", i)), 100)) {
+			transitions = append(transitions, fmt.Sprintf("%s %s>%s %s %s", m.Node, m.From, m.To, m.Actor, m.AppVersion))
+		}
+		var want []string
+		for node := 5; node >= 0; node-- {
+			want = append(want, fmt.Sprintf("n%d INSTALLING>INSTALLED EN 1", node), fmt.Sprintf("n%d PENDING>INSTALLING LO 1", node), fmt.Sprintf("n%d >PENDING LO 1", node))
+		}
+		if diff := cmp.Diff(want, transitions); diff != "" {
+			t.Errorf("history of d%d: %s", i, diff)
+		}
+	}
+}
+
+// TestManyAndFewAreRecordedAlike commits the same reports in batches that are
+// inserted and in one that is copied.
+func TestManyAndFewAreRecordedAlike(t *testing.T) {
+	t.Parallel()
+	j := &journal{epoch: "e"}
+	for i := range 60 {
+		st := status("d", fmt.Sprintf("n%d", i), lifecycle.Pending, lifecycle.LO)
+		st.Message, st.UnixMillis, st.Attempt, st.Phase, st.PulledBytes, st.Code = "zwölf \x00 \t\n", int64(i)*1000, uint32(i), protocol.Pulling, 7, protocol.ProbeFailed
+		st.Components = []protocol.ComponentStatus{{Component: "c"}}
+		j.add(protocol.StatusEvent, st.Node, st)
+		j.add(protocol.NodeOnlineEvent, "n1", protocol.Presence{V: 1, Online: true, Version: "\x00"})
+		j.events[len(j.events)-1].UnixMillis = 0
+	}
+	record := func(size int) (events []fleet.Event, transitions []fleet.Transition, d fleet.Deployment) {
+		s, ctx := open(t), t.Context()
+		for first := 1; first <= len(j.events); first += size {
+			must[protocol.Ack](t)(j.send(ctx, s, first, min(len(j.events), first+size-1), 0))
+		}
+		return must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000})), must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 1000)),
+			must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	}
+	events, transitions, d := record(10)
+	manyEvents, manyTransitions, many := record(1000)
+	when := cmp.FilterPath(func(p cmp.Path) bool {
+		switch p.Last().String() {
+		case ".Time", ".UpdatedAt", ".CreatedAt":
+			return true
+		}
+		return false
+	}, cmp.Ignore())
+	if diff := cmp.Diff(events, manyEvents, when); diff != "" || len(events) != len(j.events) {
+		t.Errorf("%d events: %s", len(events), diff)
+	}
+	if diff := cmp.Diff(transitions, manyTransitions, when); diff != "" || len(transitions) != 60 {
+		t.Errorf("%d moves: %s", len(transitions), diff)
+	}
+	if diff := cmp.Diff(d, many, when); diff != "" {
+		t.Error(diff)
+	}
+	for _, e := range manyEvents {
+		if d := time.Since(e.Time); d < 0 || d > time.Minute {
+			t.Fatalf("recorded at %v", e.Time)
+		}
+	}
+}
+
+func BenchmarkCommitBatch(b *testing.B) {
+	for _, kind := range []string{"status", "presence"} {
+		for _, size := range []int{1, 100, 2000} {
+			b.Run(fmt.Sprintf("%s/%d", kind, size), func(b *testing.B) {
+				s := open(b)
+				j := &journal{epoch: "e"}
+				for i := range size {
+					node := fmt.Sprintf("n%d", i%50)
+					if kind == "presence" {
+						j.add(protocol.NodeOnlineEvent, protocol.NodeID(node), protocol.Presence{V: 1, Online: true, Version: "1"})
+						continue
+					}
+					st := status(fmt.Sprintf("d%d", i/50), node, lifecycle.Pending, lifecycle.LO)
+					st.Phase, st.UnixMillis = protocol.Pulling, 1
+					j.add(protocol.StatusEvent, st.Node, st)
+				}
+				seq := uint64(0)
+				for b.Loop() {
+					ack, err := s.CommitBatch(b.Context(), "home", protocol.Batch{V: 1, Epoch: "e", First: seq + 1, Count: uint32(size)}, j.events)
+					if err != nil {
+						b.Fatal(err)
+					}
+					seq = ack.Seq
+				}
+				b.ReportMetric(float64(seq)/b.Elapsed().Seconds(), "events/s")
+			})
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package fleetdb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// DataRules returns the rules of a site's machine data in the order in which they
+// are tried, as SaveDesired recorded them: nothing where there are none.
+func (s *Store) DataRules(ctx context.Context, site protocol.SiteID) ([]fleet.DataRule, error) {
+	recorded, err := readRules(ctx, s.db, site)
+	if err != nil {
+		return nil, pgdb.Classify("read data rules", err)
+	}
+	return plainRules(recorded), nil
+}
+
+// SiteData returns what SaveDesired recorded last of a site's site.yaml: the zero
+// SiteData where there is none.
+func (s *Store) SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error) {
+	var out fleet.SiteData
+	err := s.db.Tx(ctx, "read data rules", func(tx pgx.Tx) error {
+		recorded, err := readSiteData(ctx, tx, site)
+		out = recorded.SiteData
+		return err
+	})
+	return out, err
+}
+
+// A ruleRow is one recorded rule, with what the site is told of it.
+type ruleRow struct {
+	fleet.DataRule
+	encoded []byte
+}
+
+func readRules(ctx context.Context, pool pgdb.Querier, site protocol.SiteID) ([]ruleRow, error) {
+	return pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (r ruleRow, err error) {
+		var keep int64
+		if err = row.Scan(&r.encoded, &r.Store, &keep, &r.Metric, &r.Fields); err != nil {
+			return r, err
+		}
+		r.Keep = time.Duration(keep) * time.Millisecond
+		return r, protocol.Unmarshal(r.encoded, &r.DataRule.DataRule)
+	}, `select rule, store, keep_millis, metric, fields from data_rules where site = $1 order by position`, site)
+}
+
+func plainRules(recorded []ruleRow) []fleet.DataRule {
+	var out []fleet.DataRule
+	for _, r := range recorded {
+		out = append(out, r.DataRule)
+	}
+	return out
+}
+
+// wireRules is the part of the rules that the site is told.
+func wireRules(rules []fleet.DataRule) []protocol.DataRule {
+	var out []protocol.DataRule
+	for _, r := range rules {
+		out = append(out, r.DataRule)
+	}
+	return out
+}
+
+// A siteDataRow is what is recorded of a site.yaml.
+type siteDataRow struct {
+	fleet.SiteData
+	rules []ruleRow
+}
+
+func readSiteData(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteDataRow, err error) {
+	if r.rules, err = readRules(ctx, tx, site); err != nil {
+		return r, err
+	}
+	r.Rules = plainRules(r.rules)
+	err = tx.QueryRow(ctx, `select commit, problem from site_files where site = $1`, site).Scan(&r.Commit, &r.Problem)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return r, err
+}
+
+// A dataDiff is what SaveDesired has to write of a site.yaml.
+type dataDiff struct {
+	site    protocol.SiteID
+	desired fleet.SiteData
+	rules   []ruleRow
+	file    bool // the row of the file differs
+	rows    bool // the rows of the rules differ
+	changed bool // what the site is told differs
+	events  []fleet.Event
+}
+
+func compareData(site protocol.SiteID, recorded siteDataRow, want fleet.SiteData) *dataDiff {
+	d := &dataDiff{site: site, desired: want, file: recorded.Commit != want.Commit || recorded.Problem != want.Problem}
+	for _, r := range want.Rules {
+		d.rules = append(d.rules, ruleRow{DataRule: r, encoded: protocol.Marshal(r.DataRule)})
+	}
+	d.changed = !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool { return bytes.Equal(a.encoded, b.encoded) })
+	d.rows = d.changed || !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool {
+		return a.Store == b.Store && a.Keep == b.Keep && a.Metric == b.Metric && slices.Equal(a.Fields, b.Fields) &&
+			(a.Fields == nil) == (b.Fields == nil)
+	})
+	if d.rows {
+		d.events = append(d.events, fleet.Event{Kind: fleet.DataRulesChanged, Site: site, Message: countRules(len(d.rules))})
+	}
+	if want.Problem != "" && want.Problem != recorded.Problem {
+		d.events = append(d.events, fleet.Event{Kind: fleet.DataRulesInvalid, Site: site, Message: want.Problem})
+	}
+	return d
+}
+
+func countRules(n int) string {
+	switch n {
+	case 0:
+		return "no rule is left"
+	case 1:
+		return "1 rule"
+	default:
+		return fmt.Sprintf("%d rules", n)
+	}
+}
+
+func (d *dataDiff) queue(b *pgx.Batch) {
+	if d.file {
+		if d.desired.Commit == "" && d.desired.Problem == "" {
+			b.Queue(`delete from site_files where site = $1`, d.site)
+		} else {
+			b.Queue(`insert into site_files (site, commit, problem) values ($1, $2, $3)
+				on conflict (site) do update set commit = $2, problem = $3`, d.site, d.desired.Commit, d.desired.Problem)
+		}
+	}
+	if !d.rows {
+		return
+	}
+	b.Queue(`delete from data_rules where site = $1`, d.site)
+	for i, r := range d.rules {
+		b.Queue(`insert into data_rules (site, position, name, rule, store, keep_millis, metric, fields)
+			values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			d.site, i, r.Name, r.encoded, r.Store, r.Keep.Milliseconds(), r.Metric, r.Fields)
+	}
+}

@@ -1,0 +1,80 @@
+package fleetdb_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+func rule(name string, change ...func(*fleet.DataRule)) fleet.DataRule {
+	r := fleet.DataRule{DataRule: protocol.DataRule{Name: name, Topics: []string{name + "/#"}, QoS: 1}}
+	for _, f := range change {
+		f(&r)
+	}
+	return r
+}
+
+// TestSaveDataRules walks a site.yaml through its life, beside one deployment.
+func TestSaveDataRules(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	stored := rule("a", func(r *fleet.DataRule) {
+		r.Store, r.Keep, r.Metric, r.Fields = true, 36*time.Hour, "m", []string{"/x", "/y"}
+		r.Sample = protocol.Sample{Mode: protocol.SampleDeadband, Deadband: 0.1, Percent: true}
+	})
+	other := stored
+	other.Keep = time.Hour
+	list := []fleet.Desired{want("d", "1", "c1")}
+	for _, step := range []struct {
+		name       string
+		data       fleet.SiteData
+		generation uint64
+		events     []string
+	}{
+		{"no file", fleet.SiteData{}, 1, []string{fleet.DeploymentCreated + " "}},
+		{"two rules", fleet.SiteData{Commit: "c1", Rules: []fleet.DataRule{stored, rule("b")}}, 2, []string{fleet.DataRulesChanged + " 2 rules"}},
+		{"the same in another commit", fleet.SiteData{Commit: "c2", Rules: []fleet.DataRule{stored, rule("b")}}, 2, nil},
+		{"the order counts", fleet.SiteData{Commit: "c3", Rules: []fleet.DataRule{rule("b"), stored}}, 3, []string{fleet.DataRulesChanged + " 2 rules"}},
+		{"what only the CO does", fleet.SiteData{Commit: "c4", Rules: []fleet.DataRule{rule("b"), other}}, 3, []string{fleet.DataRulesChanged + " 2 rules"}},
+		{"a bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, []string{fleet.DataRulesInvalid + " line 1: no"}},
+		{"the same bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, nil},
+		{"mended", fleet.SiteData{Commit: "c6", Rules: []fleet.DataRule{rule("b")}}, 4, []string{fleet.DataRulesChanged + " 1 rule"}},
+		{"removed", fleet.SiteData{}, 5, []string{fleet.DataRulesChanged + " no rule is left"}},
+	} {
+		last := must[int64](t)(s.LastEvent(ctx))
+		out, _, err := s.SaveDesired(ctx, "home", "c", list, step.data)
+		if err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if d := cmp.Diff(out, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); d != "" || out.Generation != step.generation {
+			t.Errorf("%s: generation %d, want %d; (-saved +read)\n%s", step.name, out.Generation, step.generation, d)
+		}
+		if d := cmp.Diff(step.data, must[fleet.SiteData](t)(s.SiteData(ctx, "home"))); d != "" {
+			t.Errorf("%s: (-saved +read)\n%s", step.name, d)
+		}
+		if d := cmp.Diff(step.data.Rules, must[[]fleet.DataRule](t)(s.DataRules(ctx, "home"))); d != "" {
+			t.Errorf("%s: rules (-saved +read)\n%s", step.name, d)
+		}
+		var reported []protocol.DataRule
+		for _, r := range step.data.Rules {
+			reported = append(reported, r.DataRule)
+		}
+		if d := cmp.Diff(reported, out.Data); d != "" {
+			t.Errorf("%s: message (-want +got)\n%s", step.name, d)
+		}
+		var events []string
+		for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})) {
+			events = append(events, e.Kind+" "+e.Message)
+		}
+		if d := cmp.Diff(step.events, events); d != "" {
+			t.Errorf("%s: events (-want +got)\n%s", step.name, d)
+		}
+	}
+	if rules := must[[]fleet.DataRule](t)(s.DataRules(ctx, "unknown")); len(rules) != 0 {
+		t.Errorf("a site that is not known has %v", rules)
+	}
+}

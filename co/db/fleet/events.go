@@ -1,0 +1,64 @@
+package fleetdb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/db"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
+)
+
+// AddEvent records something that the CO itself saw. Its ID is given here, and its
+// Time where it has none.
+func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
+	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error { return db.WriteEvents(ctx, tx, []fleet.Event{e}) })
+}
+
+const eventColumns = `select id, time, site_time, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,
+	total_bytes, app_version, code, message from events`
+
+func scanEvent(row pgx.CollectableRow) (e fleet.Event, err error) {
+	err = row.Scan(&e.ID, &e.Time, &e.SiteTime, &e.Kind, &e.Site, &e.Node, &e.Deployment, &e.From, &e.To, &e.Phase, &e.Pulled,
+		&e.Total, &e.AppVersion, &e.Code, &e.Message)
+	return e, err
+}
+
+// Events returns events in the order of their ids. Whoever asks again with the
+// last id as After misses none.
+func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
+	// Only the conditions that are asked for, so that each has its index.
+	sql, args := eventColumns+" where id > $1", []any{f.After}
+	add := func(condition string, wanted bool, value any) {
+		if wanted {
+			args = append(args, value)
+			sql += fmt.Sprintf(" and "+condition, len(args))
+		}
+	}
+	add("site = $%d", f.Site != "", f.Site)
+	add("deployment = $%d and deployment <> ''", f.Deployment != "", f.Deployment)
+	add("node = $%d", f.Node != "", f.Node)
+	add("kind = any($%d)", len(f.Kinds) > 0, f.Kinds)
+	sql += " order by id"
+	if f.Newest {
+		sql += " desc"
+	}
+	args = append(args, fleet.Size(f.Limit))
+	events, err := pgdb.Rows(ctx, s.db, scanEvent, sql+fmt.Sprintf(" limit $%d", len(args)), args...)
+	if err != nil {
+		return nil, pgdb.Classify("list events", err)
+	}
+	if f.Newest {
+		slices.Reverse(events)
+	}
+	return events, nil
+}
+
+// LastEvent returns the id of the event recorded last, 0 where there is none.
+func (s *Store) LastEvent(ctx context.Context) (id int64, err error) {
+	err = s.db.QueryRow(ctx, `select coalesce(max(id), 0) from events`).Scan(&id)
+	return id, pgdb.Classify("read last event", err)
+}

@@ -1,0 +1,26 @@
+// Package store is the CO's record in PostgreSQL: the catalog, what should run,
+// what runs, and every event. Errors are of the protocol's kinds; while the
+// database is away they are Unavailable.
+package fleetdb
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/co/db"
+)
+
+// A Store is the record. Its methods may be called concurrently.
+type Store struct {
+	db     *db.DB
+	events prometheus.Counter
+}
+
+// New returns the record in a database, which stays the caller's to close. It is
+// made once for a database and its metrics.
+func New(pool *db.DB) *Store {
+	return &Store{db: pool, events: db.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed.")}
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -1,0 +1,228 @@
+package fleetdb_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/colonyfleet/colony/co/db"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func open(t testing.TB) *fleetdb.Store {
+	t.Helper()
+	return fleetdb.New(openDB(t))
+}
+
+func openDB(t testing.TB) *db.DB {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	pool, err := db.Open(ctx, pgtest.New(t), db.Options{MaxConns: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func wantKind(t *testing.T, err error, kind protocol.Kind, text string) {
+	t.Helper()
+	if err == nil || protocol.KindOf(err) != kind || !strings.Contains(err.Error(), text) {
+		t.Errorf("got %v (kind %s), want kind %s and %q", err, protocol.KindOf(err), kind, text)
+	}
+}
+
+func kinds(events []fleet.Event) []string {
+	out := []string{}
+	for _, e := range events {
+		k := e.Kind
+		if e.Deployment != "" {
+			k += " " + string(e.Deployment)
+		}
+		if e.Node != "" {
+			k += "@" + string(e.Node)
+		}
+		if e.To != "" {
+			k += " " + string(e.From) + ">" + string(e.To)
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+func TestApps(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	_, err := s.App(ctx, "hello")
+	wantKind(t, err, protocol.NotFound, "nothing yet")
+	v := fleet.AppVersion{
+		AppID: "hello", Version: "1.0.0", Name: "Hello", Source: "dir", Digest: protocol.DigestOf([]byte("one")), Document: "a: \x01ä\n",
+		Profiles:   []fleet.Profile{{ID: "p", Type: "compose", Components: []fleet.Component{{Name: "c", Repository: "r", Revision: "1"}}}},
+		Parameters: []fleet.Parameter{{Name: "n", Default: "nul\x00 and \\u0000", Immutable: true}},
+	}
+	if created, err := s.SaveAppVersion(ctx, v); err != nil || !created {
+		t.Fatalf("created %v: %v", created, err)
+	}
+	if created, err := s.SaveAppVersion(ctx, v); err != nil || created {
+		t.Fatalf("again: created %v: %v", created, err)
+	}
+	other := v
+	other.Digest = protocol.DigestOf([]byte("two"))
+	_, err = s.SaveAppVersion(ctx, other)
+	wantKind(t, err, protocol.Conflict, "a version is immutable")
+
+	got := must[fleet.AppVersion](t)(s.AppVersion(ctx, "hello", ""))
+	v.Parameters[0].Default = "nul\uFFFD and \\u0000"
+	if diff := cmp.Diff(v, got, cmpopts.IgnoreFields(fleet.AppVersion{}, "ImportedAt")); diff != "" {
+		t.Error(diff)
+	}
+	v.Version = "0.9.0"
+	must[bool](t)(s.SaveAppVersion(ctx, v))
+	app := must[fleet.App](t)(s.App(ctx, "hello"))
+	if diff := cmp.Diff(fleet.App{ID: "hello", Name: "Hello", Latest: "1.0.0", Versions: []string{"0.9.0", "1.0.0"}}, app); diff != "" {
+		t.Error(diff)
+	}
+	_, err = s.AppVersion(ctx, "hello", "3")
+	wantKind(t, err, protocol.NotFound, "it has 0.9.0, 1.0.0")
+	_, err = s.App(ctx, "hallo")
+	wantKind(t, err, protocol.NotFound, "there is hello")
+	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{}))
+	if diff := cmp.Diff([]string{"app_imported", "app_imported"}, kinds(events)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPages(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	for i := range 7 {
+		must[fleet.Site](t)(s.CreateSite(ctx, protocol.SiteID(fmt.Sprintf("site-%d", i))))
+	}
+	_, err := s.CreateSite(ctx, "site-0")
+	wantKind(t, err, protocol.Conflict, "exists already")
+	_, err = s.Site(ctx, "nowhere")
+	wantKind(t, err, protocol.NotFound, "there is site-0, site-1")
+	var seen []string
+	p := fleet.Page{Limit: 3}
+	for pages := 1; ; pages++ {
+		list, next, err := s.Sites(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range list {
+			seen = append(seen, string(v.ID))
+		}
+		if p.Cursor = next; next == "" {
+			if pages != 3 {
+				t.Errorf("%d pages", pages)
+			}
+			break
+		}
+	}
+	if want := "site-0 site-1 site-2 site-3 site-4 site-5 site-6"; strings.Join(seen, " ") != want {
+		t.Errorf("got %v", seen)
+	}
+	_, _, err = s.Sites(ctx, fleet.Page{Cursor: "not one"})
+	wantKind(t, err, protocol.Invalid, "cursor")
+	_, _, err = s.Deployments(ctx, fleet.DeploymentFilter{App: "a\x00"}, fleet.Page{})
+	wantKind(t, err, protocol.Invalid, "list deployments")
+}
+
+func TestSitePresence(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	for _, p := range []protocol.Presence{
+		{Online: true, Session: "1", Version: "v1"},
+		{Online: true, Session: "1", Version: "v1"}, // retained, read again
+		{Online: true, Session: "2", Version: "v2"},
+		{Online: false, Session: "1"}, // the late will of an old connection
+	} {
+		if err := s.SetSitePresence(ctx, "home", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := must[fleet.Site](t)(s.Site(ctx, "home")); !v.Online || v.Version != "v2" || v.OnlineSince == nil {
+		t.Errorf("a late will was taken for news: %+v", v)
+	}
+	if err := s.SetSitePresence(ctx, "home", protocol.Presence{Session: "2"}); err != nil {
+		t.Fatal(err)
+	}
+	if v := must[fleet.Site](t)(s.Site(ctx, "home")); v.Online || v.Version != "v2" {
+		t.Errorf("still online: %+v", v)
+	}
+	for _, id := range []protocol.SiteID{"home", "away"} {
+		if err := s.SetSitePresence(ctx, id, protocol.Presence{Online: true, Session: "3"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SetOfflineExcept(ctx, []protocol.SiteID{"home"}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})) {
+		got = append(got, e.Kind+" "+string(e.Site))
+	}
+	want := []string{"site_online home", "site_offline home", "site_online home", "site_online away", "site_offline away"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEventFilters(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	for i := range 10 {
+		e := fleet.Event{Kind: fmt.Sprintf("k%d", i%2), Site: "s", Node: protocol.NodeID(fmt.Sprintf("n%d", i%3)), Message: fmt.Sprint(i)}
+		if i%5 == 0 {
+			e.Deployment = "d"
+		}
+		if err := s.AddEvent(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		f    fleet.EventFilter
+		want string
+	}{
+		"all":        {fleet.EventFilter{}, "0123456789"},
+		"limit":      {fleet.EventFilter{Limit: 2}, "01"},
+		"newest":     {fleet.EventFilter{Limit: 2, Newest: true}, "89"},
+		"after":      {fleet.EventFilter{After: 7}, "789"},
+		"kind":       {fleet.EventFilter{Kinds: []string{"k1", "none"}}, "13579"},
+		"node":       {fleet.EventFilter{Node: "n2", Site: "s"}, "258"},
+		"deployment": {fleet.EventFilter{Deployment: "d"}, "05"},
+		"other site": {fleet.EventFilter{Site: "t"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			for _, e := range must[[]fleet.Event](t)(s.Events(ctx, tc.f)) {
+				got += e.Message
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

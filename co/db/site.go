@@ -1,0 +1,56 @@
+package db
+
+import (
+	"math"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/projection"
+	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// QueueAnomalies records reports of a site that could not be taken; epoch is that of
+// their lane.
+func QueueAnomalies(b *pgx.Batch, site protocol.SiteID, epoch string, list []projection.Anomaly) {
+	for _, a := range list {
+		body := a.Body
+		if body == nil {
+			body = []byte{}
+		}
+		b.Queue(`insert into anomalies (site, node, deployment, kind, journal_epoch, journal_seq, reason, body)
+			values ($1, $2, $3, $4, $5, $6, $7, $8)`, site, a.Node, a.Deployment, a.Kind, epoch, int64(a.Seq), a.Reason, body)
+	}
+}
+
+// ReportedArgs returns the columns told_epoch to rate of the table lanes, of what a batch
+// tells.
+func ReportedArgs(b protocol.Batch) []any {
+	out := []any{pgdb.Storable(b.Epoch)}
+	for _, n := range [...]uint64{
+		b.Backlog.Last, b.Backlog.Bytes, b.Backlog.OldestMillis, b.Backlog.Dropped, b.Backlog.Expired, b.Backlog.RTTMicros, b.Backlog.BytesPerSecond,
+	} {
+		out = append(out, int64(min(n, math.MaxInt64)))
+	}
+	return out
+}
+
+// QueueReport records what a batch tells of its queue, unless the batch is a late
+// one of an epoch that was given up.
+func QueueReport(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
+	q.Queue(`insert into lanes as l (site, lane, told_at, told_epoch, last, bytes, oldest_ms, dropped, expired, rtt_us, rate)
+		values ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7, $8, $9, $10)
+		on conflict (site, lane) do update set told_at = excluded.told_at, told_epoch = excluded.told_epoch, last = excluded.last,
+			bytes = excluded.bytes, oldest_ms = excluded.oldest_ms, dropped = excluded.dropped, expired = excluded.expired,
+			rtt_us = excluded.rtt_us, rate = excluded.rate
+		where not excluded.told_epoch = any(l.left_epochs)
+			and ($2 <> '' or not exists (select from sites where id = $1 and excluded.told_epoch = any(left_epochs)))`,
+		append([]any{site, b.Stream}, ReportedArgs(b)...)...)
+}
+
+// QueueProbe records what a batch without events tells, which the database may
+// forget in a crash of its own.
+func QueueProbe(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
+	q.Queue(`select set_config('synchronous_commit', 'off', true)`)
+	QueueReport(q, site, b)
+}

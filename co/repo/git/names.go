@@ -1,0 +1,111 @@
+package git
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+var (
+	commitForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	// refForm is narrower than git's own rule: what it lets through means the same
+	// to every git, and never an option or a revision expression.
+	refForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@-]*$`)
+	scpForm    = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)
+	secretForm = regexp.MustCompile(`(://[^/@:\s]*):[^/@\s]*@`)
+)
+
+// CheckRemote checks that a remote is a path, or a URL of a transport that cannot
+// be made to run a command. Errors are of kind Invalid.
+func CheckRemote(remote string) error {
+	switch {
+	case remote == "":
+		return protocol.Errorf(protocol.Invalid, "git remote is empty: give a URL or a path")
+	case strings.HasPrefix(remote, "-"), strings.ContainsAny(remote, "\x00\n\r"):
+		return protocol.Errorf(protocol.Invalid, "git remote %q: not a URL or path", Redact(remote))
+	case strings.Contains(remote, "::"):
+		return protocol.Errorf(protocol.Invalid, "git remote %q: remote helpers are not allowed", Redact(remote))
+	}
+	if scheme, _, ok := strings.Cut(remote, "://"); ok {
+		return checkURL(scheme, remote)
+	}
+	return nil
+}
+
+func checkURL(scheme, remote string) error {
+	switch scheme {
+	case "https", "http", "ssh", "git", "file":
+	default:
+		return protocol.Errorf(protocol.Invalid, "git remote %q: scheme %q is not one of https, http, ssh, git, file", Redact(remote), scheme)
+	}
+	u, err := url.Parse(remote)
+	if err != nil {
+		return protocol.Errorf(protocol.Invalid, "git remote %q: not a URL", Redact(remote))
+	}
+	if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") || (scheme != "file" && u.Host == "") {
+		return protocol.Errorf(protocol.Invalid, "git remote %q: bad host", Redact(remote))
+	}
+	return nil
+}
+
+// IsRemote reports whether s is written like the address of a git repository, and
+// not like the path of a directory.
+func IsRemote(s string) bool {
+	return strings.Contains(s, "://") || scpForm.MatchString(s)
+}
+
+// Redact replaces a password in any URL of s.
+func Redact(s string) string { return secretForm.ReplaceAllString(s, "$1:***@") }
+
+func checkBranch(branch string) error {
+	if err := checkRef(branch); err != nil {
+		return protocol.Errorf(protocol.Invalid, "git branch %q: not a branch name", branch)
+	}
+	return nil
+}
+
+func checkRef(ref string) error {
+	bad := !refForm.MatchString(ref) || strings.Contains(ref, "..") || strings.Contains(ref, "@{") ||
+		strings.Contains(ref, "//") || strings.Contains(ref, "/.") || strings.HasSuffix(ref, "/") ||
+		strings.HasSuffix(ref, ".") || strings.HasSuffix(ref, ".lock") || strings.Contains(ref, ".lock/")
+	if bad {
+		return protocol.Errorf(protocol.Invalid, "git ref %q: not a branch, tag or commit", ref)
+	}
+	return nil
+}
+
+func checkCommit(commit string) error {
+	if !commitForm.MatchString(commit) {
+		return protocol.Errorf(protocol.Invalid, "commit %q: want 40 or 64 lower-case hex digits", commit)
+	}
+	return nil
+}
+
+func checkPath(p string) error {
+	if p == "" || p == "." || path.IsAbs(p) || path.Clean(p) != p || strings.HasPrefix(p, "../") || p == ".." ||
+		strings.HasPrefix(p, "-") || strings.ContainsAny(p, "\x00\n\r\\") {
+		return protocol.Errorf(protocol.Invalid, "path %q: want a clean path relative to the repository", p)
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if strings.EqualFold(part, ".git") {
+			return protocol.Errorf(protocol.Invalid, "path %q: %q is not allowed", p, part)
+		}
+	}
+	return nil
+}
+
+func (a Author) check() error {
+	for _, s := range []string{a.Name, a.Email} {
+		if s == "" || strings.ContainsAny(s, "<>\n\r\x00") {
+			return protocol.Errorf(protocol.Invalid, "git author %s: name and e-mail must be given, without < and >", a)
+		}
+	}
+	return nil
+}
+
+// String returns the author as git writes it.
+func (a Author) String() string { return fmt.Sprintf("%s <%s>", a.Name, a.Email) }

@@ -1,0 +1,67 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// DefaultInterval is how often Watch asks the remote.
+const DefaultInterval = 2 * time.Second
+
+// Poke makes Watch ask the remote now. It never blocks.
+func (r *Repo) Poke() {
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Watch follows the branch until ctx ends: it asks the remote every interval (0
+// means DefaultInterval) and at each Poke, and calls changed with the head, first
+// when it is known and then each time that it moved, whoever moved it. A remote
+// that is away is asked again at the same pace; Options.OnReach hears of it once.
+// It returns nil when ctx ends. Only one Watch may run at a time.
+func (r *Repo) Watch(ctx context.Context, interval time.Duration, changed func(commit string)) error {
+	if interval <= 0 {
+		interval = DefaultInterval
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	seen, reachable := "", true
+	for {
+		head, err := r.Sync(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the end of ctx is how a watch ends
+		}
+		if (err == nil) != reachable {
+			reachable = err == nil
+			r.reached(ctx, err)
+		}
+		if err == nil && head != seen {
+			seen = head
+			changed(head)
+		}
+		timer.Reset(interval)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-r.poke:
+		}
+	}
+}
+
+func (r *Repo) reached(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		r.log.InfoContext(ctx, "git remote is reachable", "remote", r.Remote())
+	case errors.Is(err, context.Canceled):
+		return
+	default:
+		r.log.WarnContext(ctx, "git remote is unreachable", "remote", r.Remote(), "err", err)
+	}
+	if r.opts.OnReach != nil {
+		r.opts.OnReach(err)
+	}
+}

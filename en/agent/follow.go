@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// An answer is what a probe said.
+type answer struct {
+	id      engine.ID
+	ok      bool
+	message string
+	err     error
+}
+
+// A follower does what a watch decides.
+type follower struct {
+	w        *worker
+	watch    *plan.Watch
+	progress func(protocol.Phase) // may be nil
+	answers  chan answer
+	probes   sync.WaitGroup
+
+	away time.Time // since when the engine is away; zero: it is there
+	wait backoff
+	look bool // the engine has news
+}
+
+// follow does what watch decides until the version is up (in mode Install; both
+// results are nil), has failed, or ctx has ended, which is the error.
+func (w *worker) follow(ctx context.Context, watch *plan.Watch, progress func(protocol.Phase)) (*plan.Failure, error) {
+	ctx, stop := context.WithCancel(ctx)
+	f := &follower{w: w, watch: watch, progress: progress, answers: make(chan answer), wait: backoff{max: 5 * time.Second}, look: true}
+	defer func() {
+		stop()
+		f.probes.Wait()
+	}()
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		d, failure := f.turn(ctx)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if failure != nil || d.Ready && watch.Mode() == plan.Install {
+			return failure, nil
+		}
+		if !f.look {
+			f.sleep(ctx, d.Next)
+		}
+	}
+}
+
+// turn looks, decides and acts once. After it started something, f.look is set.
+func (f *follower) turn(ctx context.Context) (plan.Decision, *plan.Failure) {
+	if f.look {
+		f.look = false
+		list, err := f.w.r.o.Engine.List(ctx)
+		if err != nil {
+			return plan.Decision{}, f.outage(ctx, err)
+		}
+		f.back()
+		f.watch.Observe(list, time.Now())
+	}
+	d := f.watch.Decide(time.Now())
+	if d.Failure != nil || d.Ready && f.watch.Mode() == plan.Install {
+		return d, d.Failure
+	}
+	for _, t := range d.Probe {
+		f.probes.Go(func() { f.probe(ctx, t) })
+	}
+	f.report()
+	for _, c := range d.Start {
+		if failure := f.start(ctx, c); failure != nil || ctx.Err() != nil || f.look && !f.away.IsZero() {
+			return d, failure
+		}
+	}
+	return d, nil
+}
+
+func (f *follower) report() {
+	if f.progress == nil {
+		return
+	}
+	phase := protocol.Starting
+	if f.watch.AllStarted() {
+		phase = protocol.Probing
+	}
+	f.progress(phase)
+}
+
+func (f *follower) start(ctx context.Context, c engine.Container) *plan.Failure {
+	f.look = true
+	err := f.w.start(ctx, c)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return nil
+	case engine.CodeOf(err) == protocol.EngineUnavailable:
+		return f.outage(ctx, err)
+	}
+	failure := failureOf(fmt.Errorf("start container %s/%s: %w", c.ID.Component, c.ID.Name, err))
+	if f.watch.Mode() == plan.Install && f.w.tries(f.w.record()) == 1 {
+		return &failure
+	}
+	f.w.log.WarnContext(ctx, "container not started, trying again", "container", c.ID.String(), "err", err)
+	f.watch.NotStarted(c.ID, failure, time.Now())
+	return nil
+}
+
+// outage waits a moment for an engine that is away. An installation ends when
+// that takes too long; what is installed stays so.
+func (f *follower) outage(ctx context.Context, err error) *plan.Failure {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if f.away.IsZero() {
+		f.away = time.Now()
+		f.w.log.WarnContext(ctx, "container engine not reachable, trying again", "err", err)
+	}
+	if f.watch.Mode() == plan.Install && time.Since(f.away) >= f.w.r.o.EngineTimeout {
+		return &plan.Failure{Code: protocol.EngineUnavailable, Message: clip(fmt.Sprintf(
+			"the container engine did not answer for %s, see that it runs on the node: %v", f.w.r.o.EngineTimeout, err))}
+	}
+	f.look = true
+	f.wait.sleep(ctx, f.w.wake)
+	return nil
+}
+
+func (f *follower) back() {
+	if !f.away.IsZero() {
+		f.watch.Postpone(time.Since(f.away))
+		f.away = time.Time{}
+		f.wait.reset()
+	}
+}
+
+// sleep waits for news, for the answer of a probe, or until next.
+func (f *follower) sleep(ctx context.Context, next time.Time) {
+	var due <-chan time.Time
+	if !next.IsZero() {
+		t := time.NewTimer(time.Until(next))
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-due:
+	case <-f.w.wake:
+		f.look = true
+	case a := <-f.answers:
+		if a.err != nil {
+			f.w.log.DebugContext(ctx, "container not probed", "container", a.id.String(), "err", a.err)
+			f.watch.Unprobed(a.id, time.Now())
+			return
+		}
+		if !a.ok {
+			f.w.log.DebugContext(ctx, "container unhealthy", "container", a.id.String(), "answer", a.message)
+		}
+		f.watch.Probed(a.id, a.ok, a.message, time.Now())
+	}
+}
+
+func (f *follower) probe(ctx context.Context, t plan.Target) {
+	a := answer{id: t.ID}
+	call, cancel := context.WithTimeout(ctx, t.Timeout)
+	defer cancel()
+	a.ok, a.message, a.err = f.w.r.o.Probe(call, t)
+	select {
+	case f.answers <- a:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+const (
+	seqBlock      = 1024                   // report numbers reserved by one write to disk
+	progressEvery = 500 * time.Millisecond // at most one progress report of a deployment
+)
+
+// nextSeq returns a number above that of every report before, over crashes as
+// well: a block of numbers is reserved on disk before the first of them is used.
+// The caller holds r.mu.
+func (r *Runner) nextSeq() (uint64, error) {
+	if r.seq == r.reserved {
+		if err := r.o.Store.SaveCounter(r.reserved + seqBlock); err != nil {
+			return 0, err
+		}
+		r.reserved += seqBlock
+	}
+	r.seq++
+	return r.seq, nil
+}
+
+// report writes a record together with the report of it, and drops what progress
+// was to be told before. The caller holds r.mu.
+func (r *Runner) report(rec plan.Record, m protocol.DeploymentStatus) error {
+	seq, err := r.nextSeq()
+	if err != nil {
+		return err
+	}
+	m.Seq = seq
+	r.stamp(&m)
+	rec = rec.Clone()
+	rec.Reports = append(rec.Reports, m)
+	if err := r.save(rec); err != nil {
+		return err
+	}
+	delete(r.progress, rec.Deployment)
+	token(r.outbox)
+	return nil
+}
+
+// save writes a record without a report. The caller holds r.mu.
+func (r *Runner) save(rec plan.Record) error {
+	if err := r.o.Store.SaveRecord(rec); err != nil {
+		return err
+	}
+	if from := r.records[rec.Deployment].State; from != rec.State {
+		r.log.Info("deployment moved", "deployment_id", rec.Deployment, "from", from, "to", rec.State,
+			"digest", rec.Digest.Short(), "attempt", rec.Attempt, "code", rec.Code, "err", rec.Message)
+	}
+	r.records[rec.Deployment] = rec
+	return nil
+}
+
+func (r *Runner) stamp(m *protocol.DeploymentStatus) {
+	m.Node, m.Agent, m.Boot = r.o.Node, r.o.Agent, r.o.Boot
+	m.UnixMillis = time.Now().UnixMilli()
+}
+
+// reportProgress keeps the latest progress of a deployment for sending; it is not kept on disk.
+func (r *Runner) reportProgress(m protocol.DeploymentStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.records[m.Deployment].State == m.State { // else it came too late
+		r.progress[m.Deployment] = m
+		token(r.outbox)
+	}
+}
+
+// outboxLoop sends the reports one after another, in order, each until it is
+// acknowledged; when none is left, the progress there is.
+func (r *Runner) outboxLoop() {
+	wait := backoff{max: 30 * time.Second}
+	sent := map[protocol.DeploymentName]time.Time{}
+	for r.ctx.Err() == nil {
+		m, durable, due := r.nextReport(sent)
+		if m == nil {
+			r.idle(due)
+			continue
+		}
+		err := r.o.Uplink.Report(r.ctx, *m, durable)
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case err != nil && durable && protocol.KindOf(err) == protocol.Invalid:
+			// It would hold up all that follow for ever.
+			r.log.ErrorContext(r.ctx, "report refused for good and dropped", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
+		case err != nil && durable:
+			r.log.WarnContext(r.ctx, "report not acknowledged, trying again", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
+			wait.sleep(r.ctx, r.linked) // progress is no reason to hurry
+			continue
+		case !durable:
+			sent[m.Deployment] = time.Now()
+			continue
+		}
+		if err := r.acknowledged(m); err != nil {
+			r.log.ErrorContext(r.ctx, "acknowledged report not removed, it will be sent again", "deployment_id", m.Deployment, "err", err)
+			wait.sleep(r.ctx, nil)
+			continue
+		}
+		delete(sent, m.Deployment)
+		wait.reset()
+	}
+}
+
+// idle waits for something to send, or for due.
+func (r *Runner) idle(due time.Time) {
+	if due.IsZero() {
+		select {
+		case <-r.outbox:
+		case <-r.ctx.Done():
+		}
+		return
+	}
+	t := time.NewTimer(time.Until(due))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.outbox:
+	case <-r.ctx.Done():
+	}
+}
+
+// nextReport returns the oldest report, or else progress that is due. With
+// neither, due is when to ask again.
+func (r *Runner) nextReport(sent map[protocol.DeploymentName]time.Time) (m *protocol.DeploymentStatus, durable bool, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.up {
+		return nil, false, time.Time{}
+	}
+	for _, rec := range r.records {
+		if len(rec.Reports) > 0 && (m == nil || rec.Reports[0].Seq < m.Seq) {
+			first := rec.Reports[0]
+			m = &first
+		}
+	}
+	if m != nil {
+		return m, true, time.Time{}
+	}
+	for name, p := range r.progress {
+		at := sent[name].Add(progressEvery)
+		if time.Now().Before(at) {
+			if due.IsZero() || at.Before(due) {
+				due = at
+			}
+			continue
+		}
+		seq, err := r.nextSeq()
+		if err != nil {
+			return nil, false, time.Now().Add(progressEvery) // the disk is full: progress can wait
+		}
+		p.Seq = seq
+		r.stamp(&p)
+		delete(r.progress, name)
+		return &p, false, time.Time{}
+	}
+	return nil, false, due
+}
+
+// acknowledged removes a report that the LO has.
+func (r *Runner) acknowledged(m *protocol.DeploymentStatus) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, ok := r.records[m.Deployment]
+	if !ok || len(rec.Reports) == 0 || rec.Reports[0].Seq != m.Seq {
+		return nil
+	}
+	rec.Reports = append([]protocol.DeploymentStatus(nil), rec.Reports[1:]...)
+	if err := r.save(rec); err != nil {
+		return err
+	}
+	if rec.State == lifecycle.Deleted && len(rec.Reports) == 0 {
+		r.work(rec.Deployment).interrupt() // nobody needs the record any more
+	}
+	return nil
+}
+
+// retrySave calls write, which needs r.mu, until it succeeds or ctx ends.
+func (r *Runner) retrySave(ctx context.Context, write func() error) error {
+	wait := backoff{max: 15 * time.Second}
+	for {
+		r.mu.Lock()
+		err := write()
+		r.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		r.log.ErrorContext(ctx, "state not written, work waits for the disk", "err", err)
+		wait.sleep(ctx, nil)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,417 @@
+// Package runner does what the package agent decides: one goroutine per
+// deployment pulls, starts, probes and removes through the container engine, and
+// an outbox carries the reports up. Each move is on disk before its side effect.
+//
+// Three contexts end work for three reasons: that of Stop ends the agent and
+// leaves the containers running; that of one operation ends when a later desired
+// state takes its place; that of a call bounds the call.
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A Store keeps what must survive a crash. Its methods return when the content
+// is durable.
+type Store interface {
+	SaveRecord(r plan.Record) error
+	RemoveRecord(name protocol.DeploymentName) error
+	SaveDesired(b []byte) error
+	SaveCounter(n uint64) error
+}
+
+// A Sweeper removes what no deployment needs any more.
+type Sweeper interface {
+	Sweep(ctx context.Context, keep engine.Keep) error
+}
+
+// An Uplink carries a report to the LO. Of a durable report it returns nil only
+// once the LO has acknowledged it; another one may get lost.
+type Uplink interface {
+	Report(ctx context.Context, m protocol.DeploymentStatus, durable bool) error
+}
+
+// Options configure a Runner. All fields without a default are required.
+type Options struct {
+	Node   protocol.NodeID
+	Boot   string // the kernel's boot id
+	Engine engine.Engine
+	Host   Sweeper
+	Store  Store
+	Uplink Uplink
+	// Probe asks a container for its health. An error means that the question
+	// could not be put, which says nothing about the container.
+	Probe  func(ctx context.Context, t plan.Target) (ok bool, message string, err error)
+	Logger *slog.Logger
+
+	// What the Store held.
+	Agent   string
+	Desired []byte
+	Records []plan.Record
+	Counter uint64
+
+	Limits plan.Limits // zero: agent.DefaultLimits
+	// Resync is how often the engine is asked without a reason. Default 30 s.
+	Resync time.Duration
+	// EngineTimeout is how long an operation waits for an engine that is away
+	// before it fails. Default 5 minutes.
+	EngineTimeout time.Duration
+}
+
+var (
+	errSuperseded = errors.New("another desired state took the place of this one")
+	errStopped    = errors.New("the agent stops")
+)
+
+// A Runner runs the deployments of one node. Its methods may be called concurrently.
+type Runner struct {
+	o   Options
+	log *slog.Logger
+
+	poke   chan struct{} // a token: there is a new desired state
+	look   chan struct{} // a token: the engine may have changed unseen
+	sweep  chan struct{} // a token: there may be something unused
+	outbox chan struct{} // a token: something to send, or the link is up
+	linked chan struct{} // a token: the link came up or went down
+
+	sweeping chan struct{} // holds a token while a sweep is under way
+	wg       sync.WaitGroup
+	ctx      context.Context // of the agent; set by Start, ends with Stop
+	stop     context.CancelCauseFunc
+
+	mu       sync.Mutex // protects what follows, and orders the writes to the store
+	desired  *protocol.NodeDesired
+	raw      []byte // desired as it was received
+	records  map[protocol.DeploymentName]plan.Record
+	workers  map[protocol.DeploymentName]*worker
+	progress map[protocol.DeploymentName]protocol.DeploymentStatus
+	seq      uint64 // of the last report
+	reserved uint64 // the highest seq that needs no new reservation on disk
+	up       bool
+}
+
+// New returns a runner that is not started.
+func New(o Options) (*Runner, error) {
+	if o.Limits == (plan.Limits{}) {
+		o.Limits = plan.DefaultLimits()
+	}
+	if o.Resync <= 0 {
+		o.Resync = 30 * time.Second
+	}
+	if o.EngineTimeout <= 0 {
+		o.EngineTimeout = 5 * time.Minute
+	}
+	r := &Runner{
+		o: o, log: o.Logger.With("component", "agent"),
+		poke: make(chan struct{}, 1), look: make(chan struct{}, 1), sweep: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
+		sweeping: make(chan struct{}, 1), linked: make(chan struct{}, 1),
+		records: map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
+		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{},
+		seq:      o.Counter, reserved: o.Counter,
+	}
+	for _, rec := range o.Records {
+		r.records[rec.Deployment] = rec
+	}
+	if o.Desired != nil {
+		var d protocol.NodeDesired
+		if err := protocol.Unmarshal(o.Desired, &d); err != nil {
+			return nil, fmt.Errorf("read desired state from disk: %w", err)
+		}
+		r.desired, r.raw = &d, o.Desired
+	}
+	return r, nil
+}
+
+// Start takes up the work where it was left, with or without a link to the LO,
+// and returns at once. ctx does not end it; Stop does.
+func (r *Runner) Start(ctx context.Context) {
+	r.ctx, r.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.mu.Lock()
+	for name := range r.records {
+		r.work(name)
+	}
+	r.mu.Unlock()
+	token(r.sweep) // an earlier agent may have been killed before it did
+	r.wg.Go(r.reconcileLoop)
+	r.wg.Go(r.eventLoop)
+	r.wg.Go(r.sweepLoop)
+	r.wg.Go(r.outboxLoop)
+}
+
+// Stop ends all work and waits for it. The containers go on.
+func (r *Runner) Stop(ctx context.Context) error {
+	if r.stop == nil {
+		return nil
+	}
+	r.stop(errStopped)
+	done := make(chan struct{})
+	go func() {
+		r.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop agent: %w", ctx.Err())
+	}
+}
+
+// Accept accepts a NodeDesired as it came from the LO. When it returns nil, the
+// message is on disk, or was no news. An error of kind Invalid refuses the
+// message for good; with any other it should come again.
+func (r *Runner) Accept(ctx context.Context, payload []byte) error {
+	var d protocol.NodeDesired
+	if err := protocol.Unmarshal(payload, &d); err != nil {
+		return err
+	}
+	if d.Node != r.o.Node {
+		return protocol.Errorf(protocol.Invalid, "desired state of node %q came to node %q", d.Node, r.o.Node)
+	}
+	for _, a := range d.Assignments { // the name becomes that of a file
+		if _, err := protocol.ParseDeploymentName(string(a.Deployment)); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes.Equal(r.raw, payload) {
+		return nil
+	}
+	if !plan.Supersedes(r.desired, &d) {
+		r.log.InfoContext(ctx, "older desired state ignored", "generation", d.Generation, "held", r.desired.Generation)
+		return nil
+	}
+	raw := bytes.Clone(payload) // the caller may use its buffer again
+	if err := protocol.Unmarshal(raw, &d); err != nil {
+		return err
+	}
+	if err := r.o.Store.SaveDesired(raw); err != nil {
+		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
+	}
+	if r.desired == nil {
+		token(r.sweep)
+	}
+	r.desired, r.raw = &d, raw
+	r.log.InfoContext(ctx, "desired state adopted", "generation", d.Generation, "epoch", d.Epoch, "assignments", len(d.Assignments))
+	token(r.poke)
+	return nil
+}
+
+// Connected says whether reports can be sent.
+func (r *Runner) Connected(up bool) {
+	r.mu.Lock()
+	r.up = up
+	r.mu.Unlock()
+	token(r.linked)
+	token(r.outbox)
+}
+
+// StatusDigest sums up the state of all deployments, for the heartbeat.
+func (r *Runner) StatusDigest() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return plan.StatusDigest(r.list())
+}
+
+// Records returns a copy of what the node knows of its deployments, in no order.
+func (r *Runner) Records() []plan.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list()
+}
+
+func (r *Runner) list() []plan.Record {
+	out := make([]plan.Record, 0, len(r.records))
+	for _, rec := range r.records {
+		out = append(out, rec.Clone())
+	}
+	return out
+}
+
+// work returns the worker of a deployment, and starts it if there is none. The
+// caller holds r.mu.
+func (r *Runner) work(name protocol.DeploymentName) *worker {
+	w := r.workers[name]
+	if w == nil {
+		w = &worker{r: r, name: name, log: r.log.With("deployment_id", name), wake: make(chan struct{}, 1)}
+		r.workers[name] = w
+		r.wg.Go(w.run)
+	}
+	return w
+}
+
+// reconcileLoop compares desired state, records and containers whenever one of
+// them changed, and now and then without a reason.
+func (r *Runner) reconcileLoop() {
+	tick := time.NewTicker(r.o.Resync)
+	defer tick.Stop()
+	r.reconcile(nil)
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.poke:
+			r.reconcile(nil)
+			continue
+		case <-r.look:
+		case <-tick.C:
+		}
+		r.wakeAll()
+		observed, err := r.o.Engine.List(r.ctx)
+		if err != nil {
+			r.log.DebugContext(r.ctx, "containers not listed", "err", err)
+		}
+		r.reconcile(observed)
+	}
+}
+
+// reconcile hands out what is due. An engine that was not asked, or is away,
+// shows no strangers; orders are followed all the same.
+func (r *Runner) reconcile(observed []engine.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range plan.Plan(r.desired, r.list(), observed) {
+		if a.Kind == plan.Sweep {
+			token(r.sweep)
+			continue
+		}
+		// The worker asks for its order itself: what it does may have gone on meanwhile.
+		r.work(a.Record.Deployment).interrupt()
+	}
+}
+
+// sweepLoop removes unused containers and images when there may be some.
+func (r *Runner) sweepLoop() {
+	wait := backoff{max: time.Minute}
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.sweep:
+		}
+		if err := r.sweepExcept(r.ctx, ""); err != nil && r.ctx.Err() == nil {
+			r.log.WarnContext(r.ctx, "unused containers and images not removed, trying again", "err", err)
+			wait.sleep(r.ctx, nil)
+			token(r.sweep)
+			continue
+		}
+		wait.reset()
+	}
+}
+
+// sweepExcept removes what belongs to no deployment, or to the one given, which
+// is being deleted.
+func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) error {
+	select {
+	case r.sweeping <- struct{}{}:
+		defer func() { <-r.sweeping }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	if r.desired == nil {
+		r.mu.Unlock()
+		return nil // a node that was never told what to run removes nothing
+	}
+	var keep engine.Keep
+	for name, rec := range r.records {
+		if name != gone && rec.State != lifecycle.Deleted {
+			keep.Deployments = append(keep.Deployments, name)
+			keep.Images = append(keep.Images, rec.ImagesInUse()...)
+		}
+	}
+	for _, a := range r.desired.Assignments {
+		if r.records[a.Deployment].Deployment == "" && a.Deployment != gone {
+			keep.Deployments = append(keep.Deployments, a.Deployment)
+			keep.Images = append(keep.Images, plan.Images(a.Spec)...)
+		}
+	}
+	r.mu.Unlock()
+	return r.o.Host.Sweep(ctx, keep)
+}
+
+// afterSweep waits for the end of a sweep that is under way: it may have begun
+// before the caller's record was there, and would remove what the caller makes.
+func (r *Runner) afterSweep(ctx context.Context) error {
+	select {
+	case r.sweeping <- struct{}{}:
+		<-r.sweeping
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *Runner) wakeAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.workers {
+		token(w.wake)
+	}
+}
+
+// eventLoop wakes the worker whose container exited. After each new subscription
+// all of them look, for what was missed.
+func (r *Runner) eventLoop() {
+	wait := backoff{max: 5 * time.Second}
+	for r.ctx.Err() == nil {
+		began := time.Now()
+		events, err := r.o.Engine.Events(r.ctx)
+		if err != nil {
+			if wait.next == 0 && r.ctx.Err() == nil {
+				r.log.WarnContext(r.ctx, "container engine not reachable, trying again", "err", err)
+			}
+			wait.sleep(r.ctx, nil)
+			continue
+		}
+		token(r.look)
+		for e := range events {
+			r.mu.Lock()
+			if w := r.workers[e.ID.Deployment]; w != nil {
+				token(w.wake)
+			}
+			r.mu.Unlock()
+		}
+		if time.Since(began) > wait.max {
+			wait.reset() // it was no engine that comes and goes
+		}
+		wait.sleep(r.ctx, nil)
+	}
+}
+
+// token puts a token into a channel of capacity one, unless one is there.
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// A backoff waits longer each time, from a second to max.
+type backoff struct{ next, max time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+// sleep waits until the time is over, ctx ends, or early has a token.
+func (b *backoff) sleep(ctx context.Context, early <-chan struct{}) {
+	b.next = min(max(time.Second, 2*b.next), b.max)
+	t := time.NewTimer(b.next)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-early:
+	case <-ctx.Done():
+	}
+}

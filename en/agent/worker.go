@@ -1,0 +1,297 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// maxMessage bounds the message of a report, in bytes.
+const maxMessage = 1024
+
+// A worker does the work of one deployment, one operation at a time.
+type worker struct {
+	r    *Runner
+	name protocol.DeploymentName
+	log  *slog.Logger
+	wake chan struct{} // a token: the engine has news
+
+	cancel context.CancelCauseFunc // of the operation; nil between two; protected by r.mu
+}
+
+// interrupt ends the operation, so that the worker asks for its order again. The
+// caller holds r.mu.
+func (w *worker) interrupt() {
+	if w.cancel != nil {
+		w.cancel(errSuperseded)
+	}
+}
+
+// run asks for the order and does what the record's state says, until the
+// deployment is forgotten or the agent stops.
+func (w *worker) run() {
+	for {
+		// The operation's context is there before the order is read: an interrupt
+		// that comes in between ends the operation before it began.
+		ctx, cancel := context.WithCancelCause(w.r.ctx)
+		w.r.mu.Lock()
+		w.cancel = cancel
+		w.r.mu.Unlock()
+		var rec plan.Record
+		var known bool
+		err := w.r.retrySave(w.r.ctx, func() (err error) {
+			rec, known, err = w.advance()
+			return err
+		})
+		if err == nil && known {
+			err = w.perform(ctx, rec)
+		}
+		if err != nil && ctx.Err() == nil {
+			w.log.ErrorContext(ctx, "operation ended", "state", rec.State, "err", err)
+		}
+		cancel(nil)
+		if !known || w.r.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// advance brings the record up to the order and returns it; known is false where
+// there is nothing left to do for ever. The caller holds r.mu.
+func (w *worker) advance() (rec plan.Record, known bool, err error) {
+	r := w.r
+	held, have := r.records[w.name]
+	var now *plan.Record
+	if have {
+		now = &held
+	}
+	if r.desired != nil {
+		if a, ok := plan.Next(now, plan.AssignmentFor(r.desired, w.name)); ok {
+			if err := w.accept(a); err != nil {
+				return plan.Record{}, true, err
+			}
+			return r.records[w.name], true, nil
+		}
+	}
+	switch {
+	case !have:
+		delete(r.workers, w.name)
+		return plan.Record{}, false, nil
+	case held.State == lifecycle.Deleted && len(held.Reports) == 0:
+		if err := r.o.Store.RemoveRecord(w.name); err != nil {
+			return plan.Record{}, true, err
+		}
+		delete(r.records, w.name)
+		delete(r.workers, w.name)
+		return plan.Record{}, false, nil
+	default:
+		return held, true, nil
+	}
+}
+
+// accept writes down what an action says.
+func (w *worker) accept(a plan.Action) error {
+	stands := a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed
+	if stands { // a version refused unread, or an LO that has to be told again
+		return w.r.report(a.Record, a.Record.Report(a.From))
+	}
+	return w.r.save(a.Record)
+}
+
+// perform does what the state of rec asks for. It returns when the record has
+// moved on, or ctx has ended.
+func (w *worker) perform(ctx context.Context, rec plan.Record) error {
+	switch rec.State {
+	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack:
+		return w.install(ctx, rec)
+	case lifecycle.Installed:
+		return w.supervise(ctx, rec)
+	case lifecycle.Failed:
+		return w.rest(ctx, rec)
+	case lifecycle.Deleting:
+		return w.remove(ctx, rec)
+	case lifecycle.Deleted, lifecycle.Pending:
+		<-ctx.Done()
+		return context.Cause(ctx)
+	default:
+		return fmt.Errorf("record in unknown state %q", rec.State)
+	}
+}
+
+// supervise keeps an installed version up until it fails or ctx ends.
+func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
+	spec, err := plan.Decode(rec.Spec)
+	if err != nil {
+		return w.fail(ctx, rec, plan.Failure{Code: protocol.Incompatible, Message: err.Error()}, nil)
+	}
+	watch := plan.NewWatch(spec, rec.Digest, plan.Supervise, w.r.o.Limits)
+	failure, err := w.follow(ctx, watch, nil)
+	if err != nil {
+		return err
+	}
+	return w.fail(ctx, rec, *failure, watch)
+}
+
+// rest clears away what a failed version left, and keeps the version up that ran
+// before if it never gave way.
+func (w *worker) rest(ctx context.Context, rec plan.Record) error {
+	failed, _ := plan.Decode(rec.Spec) // a version refused unread has no containers
+	if err := w.persist(ctx, func() error { return w.clear(ctx, failed, rec.Active) }); err != nil {
+		return err
+	}
+	spec, err := plan.Decode(rec.ActiveSpec)
+	if rec.Active == "" || err != nil {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	_, err = w.follow(ctx, plan.NewWatch(spec, rec.Active, plan.Tolerate, w.r.o.Limits), nil)
+	return err
+}
+
+// remove takes the deployment off the node.
+func (w *worker) remove(ctx context.Context, rec plan.Record) error {
+	const patience = 5 // failures before they are reported
+	spec, _ := plan.Decode(rec.Spec)
+	wait := backoff{max: time.Minute}
+	for failures := 1; ; failures++ {
+		err := w.clear(ctx, spec, "")
+		if err == nil {
+			err = w.r.sweepExcept(ctx, w.name)
+		}
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.log.WarnContext(ctx, "deployment not removed, trying again", "err", err)
+		if failures == patience && engine.CodeOf(err) != protocol.EngineUnavailable {
+			if err := w.stuck(ctx, rec, err); err != nil {
+				return err
+			}
+		}
+		wait.sleep(ctx, nil)
+	}
+	return w.r.retrySave(ctx, func() error {
+		held := w.r.records[w.name]
+		gone := held.Deleted()
+		return w.r.report(gone, gone.Report(lifecycle.Deleting))
+	})
+}
+
+// stuck reports that a removal does not get on. The record stays DELETING, for
+// the removal is tried again.
+func (w *worker) stuck(ctx context.Context, rec plan.Record, why error) error {
+	return w.r.retrySave(ctx, func() error {
+		held := w.r.records[w.name].Clone()
+		reported := rec.Failed(failureOf(why))
+		return w.r.report(held, reported.Report(lifecycle.Deleting))
+	})
+}
+
+// clear stops and removes the deployment's containers of all versions but keep,
+// the last to be started first.
+func (w *worker) clear(ctx context.Context, spec *protocol.DeploymentSpec, keep protocol.Digest) error {
+	list, err := w.r.o.Engine.List(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range plan.StopOrder(spec, list) {
+		if s.ID.Deployment != w.name || keep != "" && s.Digest == keep {
+			continue
+		}
+		err := w.r.o.Engine.Stop(ctx, s.ID, grace(spec, s.ID))
+		if err == nil {
+			err = w.r.o.Engine.Remove(ctx, s.ID)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// grace is how long a container may take to stop.
+func grace(spec *protocol.DeploymentSpec, id engine.ID) time.Duration {
+	const usual = 10 * time.Second
+	if spec == nil {
+		return usual
+	}
+	for _, c := range spec.Components {
+		for _, k := range c.Containers {
+			if c.Name == id.Component && k.Name == id.Name && k.StopTimeoutMillis > 0 {
+				return min(time.Duration(min(k.StopTimeoutMillis, 86_400_000))*time.Millisecond, 24*time.Hour)
+			}
+		}
+	}
+	return usual
+}
+
+// persist calls step until it succeeds or ctx ends.
+func (w *worker) persist(ctx context.Context, step func() error) error {
+	wait := backoff{max: 15 * time.Second}
+	for {
+		err := step()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.log.WarnContext(ctx, "step failed, trying again", "err", err)
+		wait.sleep(ctx, nil)
+	}
+}
+
+// fail moves the record to FAILED. The containers are cleared away afterwards.
+func (w *worker) fail(ctx context.Context, rec plan.Record, f plan.Failure, watch *plan.Watch) error {
+	return w.r.retrySave(ctx, func() error {
+		// An order that came meanwhile finds the record as it was.
+		if ctx.Err() != nil {
+			return nil
+		}
+		f.Message = clip(f.Message)
+		from := rec.State
+		next := w.current(rec).Failed(f)
+		m := next.Report(from)
+		if watch != nil {
+			m.Components = watch.Statuses()
+		}
+		return w.r.report(next, m)
+	})
+}
+
+// current returns rec with the reports that are pending now: the outbox removes
+// some while the worker works. The caller holds r.mu.
+func (w *worker) current(rec plan.Record) plan.Record {
+	rec.Reports = w.r.records[w.name].Reports
+	return rec
+}
+
+// record returns the record as it stands.
+func (w *worker) record() plan.Record {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	return w.r.records[w.name]
+}
+
+func failureOf(err error) plan.Failure {
+	return plan.Failure{Code: engine.CodeOf(err), Message: clip(err.Error())}
+}
+
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	cut := maxMessage
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a character
+		cut--
+	}
+	return s[:cut]
+}

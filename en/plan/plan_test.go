@@ -1,0 +1,268 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+func assign(v string, attempt uint32) protocol.Assignment {
+	spec := protocol.Marshal(protocol.DeploymentSpec{
+		V: 1, Deployment: "app", App: "a", AppVersion: v,
+		Components: []protocol.Component{{Name: "c", Containers: []protocol.Container{{Name: "k", Image: "r/" + v}}}},
+	})
+	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: attempt}
+}
+
+func back(a protocol.Assignment) protocol.Assignment {
+	a.Rollback = true
+	return a
+}
+
+func desired(assignments ...protocol.Assignment) *protocol.NodeDesired {
+	return &protocol.NodeDesired{V: 1, Node: "n", Generation: 9, Epoch: "e", Assignments: assignments}
+}
+
+// at returns a record of an assignment in a state.
+func at(state lifecycle.State, a protocol.Assignment, healthy ...protocol.Assignment) Record {
+	r := Record{
+		Deployment: "app", State: state, Digest: a.Digest, Spec: a.Spec, Attempt: a.Attempt, Rollback: a.Rollback,
+		Generation: 8, Epoch: "e",
+	}
+	if state == lifecycle.Installed {
+		r = r.Installed()
+	}
+	if state == lifecycle.Failed {
+		r.Code, r.Message = protocol.CrashLoop, "boom"
+	}
+	for _, h := range healthy {
+		r.Healthy, r.HealthyImages = h.Digest, Images(h.Spec)
+	}
+	return r
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	v1, v2, v3 := assign("1", 1), assign("2", 1), assign("3", 1)
+	damaged, foreign := assign("1", 1), assign("1", 1)
+	damaged.Spec = damaged.Spec[1:]
+	foreign.Deployment = "other"
+	empty := protocol.Assignment{Deployment: "app", Spec: protocol.Marshal(protocol.DeploymentSpec{V: 1, Deployment: "app"}), Attempt: 1}
+	empty.Digest = protocol.DigestOf(empty.Spec)
+	otherEpoch := desired(v1)
+	otherEpoch.Epoch = "f"
+	stranger := []engine.Status{{ID: engine.ID{Deployment: "stranger"}}}
+	known := []engine.Status{{ID: engine.ID{Deployment: "app"}}}
+	for _, c := range []struct {
+		name     string
+		desired  *protocol.NodeDesired
+		record   *Record
+		observed []engine.Status
+		want     string // kind from>state digest
+	}{
+		{"never told, empty", nil, nil, nil, ""},
+		{"never told, strangers stay", nil, nil, stranger, ""},
+		{"never told, nothing is removed", nil, ref(at(lifecycle.Installed, v1)), nil, ""},
+		{"first install", desired(v1), nil, nil, "begin >INSTALLING 1"},
+		{"first word is a rollback", desired(back(v1)), nil, nil, "begin >ROLLINGBACK 1"},
+		{"installed and wanted", desired(v1), ref(at(lifecycle.Installed, v1)), known, ""},
+		{"installing goes on", desired(v1), ref(at(lifecycle.Installing, v1)), nil, ""},
+		{"update", desired(v2), ref(at(lifecycle.Installed, v1)), nil, "begin INSTALLED>UPDATING 2"},
+		{"another version while installing", desired(v2), ref(at(lifecycle.Installing, v1)), nil, "begin INSTALLING>UPDATING 2"},
+		{"another version while updating", desired(v3), ref(at(lifecycle.Updating, v2, v1)), nil, "begin UPDATING>UPDATING 3"},
+		{"another version while rolling back", desired(v3), ref(at(lifecycle.RollingBack, back(v1), v1)), nil, "begin ROLLINGBACK>UPDATING 3"},
+		{"manual rollback", desired(back(v1)), ref(at(lifecycle.Installed, v2)), nil, "begin INSTALLED>ROLLINGBACK 1"},
+		{"rollback while updating", desired(back(v1)), ref(at(lifecycle.Updating, v2, v1)), nil, "begin UPDATING>ROLLINGBACK 1"},
+		{"rollback after a failure", desired(back(v1)), ref(at(lifecycle.Failed, v2, v1)), nil, "begin FAILED>ROLLINGBACK 1 refused 2 crash_loop"},
+		{"rolled back stays", desired(back(v1)), ref(at(lifecycle.Installed, back(v1))), nil, ""},
+		{"rollback that failed waits", desired(back(v1)), ref(at(lifecycle.Failed, back(v1), v1)), nil, ""},
+		{"failed waits", desired(v1), ref(at(lifecycle.Failed, v1)), nil, ""},
+		{"retry of an install", desired(assign("1", 2)), ref(at(lifecycle.Failed, v1)), nil, "begin FAILED>INSTALLING 1"},
+		{"retry of an update", desired(assign("2", 2)), ref(at(lifecycle.Failed, v2, v1)), nil, "begin FAILED>UPDATING 2"},
+		{"new version after a failed install", desired(v2), ref(at(lifecycle.Failed, v1)), nil, "begin FAILED>INSTALLING 2"},
+		{"attempt counted on while it works", desired(assign("1", 2)), ref(at(lifecycle.Installed, v1)), nil, "note INSTALLED>INSTALLED 1"},
+		{"another LO is told of a success", otherEpoch, ref(at(lifecycle.Installed, v1)), nil, "note INSTALLED>INSTALLED 1"},
+		{"another LO is told of a failure", otherEpoch, ref(at(lifecycle.Failed, v1)), nil, "note FAILED>FAILED 1"},
+		{"removed", desired(), ref(at(lifecycle.Installed, v1)), nil, "begin INSTALLED>DELETING 1"},
+		{"removed while installing", desired(), ref(at(lifecycle.Installing, v1)), nil, "begin INSTALLING>DELETING 1"},
+		{"removed after a failure", desired(), ref(at(lifecycle.Failed, v1)), nil, "begin FAILED>DELETING 1"},
+		{"removal goes on", desired(), ref(at(lifecycle.Deleting, v1)), nil, ""},
+		{"removed waits for the LO", desired(), ref(at(lifecycle.Deleted, v1)), nil, ""},
+		{"wanted again while it goes", desired(v1), ref(at(lifecycle.Deleting, v1)), nil, "begin DELETING>INSTALLING 1"},
+		{"wanted again when it is gone", desired(v2), ref(at(lifecycle.Deleted, v1)), nil, "begin DELETED>INSTALLING 2"},
+		{"damaged spec", desired(damaged), nil, nil, "begin INSTALLING>FAILED 1 digest_mismatch"},
+		{"damaged spec once only", desired(damaged), ref(at(lifecycle.Failed, damaged)), nil, ""},
+		{"damaged update", desired(damaged), ref(at(lifecycle.Installed, v2)), nil, "begin UPDATING>FAILED 1 digest_mismatch"},
+		{"spec of another deployment", desired(foreign), nil, nil, "begin INSTALLING>FAILED 1 incompatible"},
+		{"empty spec", desired(empty), nil, nil, "begin INSTALLING>FAILED  incompatible"},
+		{"strangers", desired(v1), ref(at(lifecycle.Installed, v1)), stranger, "sweep"},
+		{"containers of an order to come", desired(v1), nil, known, "begin >INSTALLING 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var records []Record
+			if c.record != nil {
+				records = append(records, *c.record)
+			}
+			got := ""
+			for _, a := range Plan(c.desired, records, c.observed) {
+				got += describe(a, map[protocol.Digest]string{v1.Digest: "1", v2.Digest: "2", v3.Digest: "3"})
+				if a.Kind == Begin && a.Record.State != lifecycle.Failed {
+					if again, ok := Next(&a.Record, AssignmentFor(c.desired, a.Record.Deployment)); ok {
+						t.Errorf("not level-triggered: the plan for its own outcome is %+v", again)
+					}
+				}
+			}
+			if got != c.want {
+				t.Errorf("plan %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func ref(r Record) *Record { return &r }
+
+func describe(a Action, names map[protocol.Digest]string) string {
+	if a.Kind == Sweep {
+		return "sweep"
+	}
+	s := fmt.Sprintf("%s %s>%s %s", map[Kind]string{Begin: "begin", Note: "note"}[a.Kind], a.From, a.Record.State, names[a.Record.Digest])
+	if a.Record.State == lifecycle.RollingBack && a.Record.Code != "" {
+		s += " refused " + names[a.Record.Refused]
+	}
+	if a.Record.Code != "" && a.Kind == Begin {
+		s += " " + string(a.Record.Code)
+	}
+	return s
+}
+
+func TestSupersedes(t *testing.T) {
+	t.Parallel()
+	held := &protocol.NodeDesired{Generation: 5, Epoch: "a"}
+	for _, c := range []struct {
+		held *protocol.NodeDesired
+		next protocol.NodeDesired
+		want bool
+	}{
+		{nil, protocol.NodeDesired{}, true},
+		{held, protocol.NodeDesired{Generation: 6, Epoch: "a"}, true},
+		{held, protocol.NodeDesired{Generation: 5, Epoch: "a"}, true},
+		{held, protocol.NodeDesired{Generation: 4, Epoch: "a"}, false},
+		{held, protocol.NodeDesired{Generation: 1, Epoch: "b"}, true},
+	} {
+		if got := Supersedes(c.held, &c.next); got != c.want {
+			t.Errorf("%+v over %+v: %v", c.next, c.held, got)
+		}
+	}
+}
+
+func TestReportAfterRollbackNamesBoth(t *testing.T) {
+	t.Parallel()
+	v1, v2 := assign("1", 1), assign("2", 1)
+	a, _ := Next(ref(at(lifecycle.Failed, v2, v1)), AssignmentFor(desired(back(v1)), "app"))
+	rec := a.Record.Installed()
+	got := rec.Report(lifecycle.RollingBack)
+	want := protocol.DeploymentStatus{
+		V: 1, Deployment: "app", Generation: 9, From: lifecycle.RollingBack, State: lifecycle.Installed, Actor: lifecycle.EN,
+		Digest: v1.Digest, Refused: v2.Digest, App: "a", AppVersion: "1", Attempt: 1, Code: protocol.CrashLoop, Message: "boom",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// The next update forgets about it.
+	next, _ := Next(&rec, AssignmentFor(desired(assign("3", 1)), "app"))
+	if done := next.Record.Installed(); done.Refused != "" || done.Code != "" || done.Message != "" {
+		t.Errorf("after a later update: %+v", done)
+	}
+}
+
+// TestTransitionsAreLegal walks through random orders and outcomes, and checks each
+// report against the lifecycle's table.
+func TestTransitionsAreLegal(t *testing.T) {
+	t.Parallel()
+	versions := []string{"1", "2", "3"}
+	rapid.Check(t, func(t *rapid.T) {
+		var rec *Record
+		for range 40 {
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0: // an order
+				d := desired()
+				if rapid.Bool().Draw(t, "assigned") {
+					a := assign(rapid.SampledFrom(versions).Draw(t, "version"), uint32(rapid.IntRange(1, 3).Draw(t, "attempt")))
+					a.Rollback = rapid.Bool().Draw(t, "rollback")
+					d = desired(a)
+				}
+				a, ok := Next(rec, AssignmentFor(d, "app"))
+				if !ok {
+					continue
+				}
+				if again, ok := Next(&a.Record, AssignmentFor(d, "app")); ok {
+					t.Fatalf("the order %+v is due again after %+v: %+v", d.Assignments, a.Record, again)
+				}
+				if a.Kind == Begin && a.Record.State == lifecycle.Installed {
+					t.Fatalf("%s is INSTALLED by order", a.Record.Digest)
+				}
+				rec = ref(a.Record)
+			case 1, 2: // an outcome
+				if rec == nil {
+					continue
+				}
+				next, ok := outcome(*rec, rapid.Bool().Draw(t, "well"))
+				if !ok {
+					continue
+				}
+				m := next.Report(rec.State)
+				if err := lifecycle.Check(m.From, m.State, m.Actor); err != nil {
+					t.Fatal(err)
+				}
+				if next.State == lifecycle.Installed && (next.Active != next.Digest || next.Healthy != next.Digest) {
+					t.Fatalf("INSTALLED with active %s, healthy %s", next.Active, next.Healthy)
+				}
+				if next.State == lifecycle.Failed && next.Active == next.Digest {
+					t.Fatal("a failed version is to be kept running")
+				}
+				rec = &next
+			case 3: // the LO has all reports
+				if rec != nil && rec.State == lifecycle.Deleted {
+					rec = nil
+				}
+			}
+		}
+	})
+}
+
+func outcome(r Record, well bool) (Record, bool) {
+	switch r.State {
+	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack:
+		if well {
+			return r.CutOver().Installed(), true
+		}
+		return r.Failed(Failure{protocol.ProbeFailed, "no"}), true
+	case lifecycle.Installed:
+		return r.Failed(Failure{protocol.CrashLoop, "no"}), !well
+	case lifecycle.Deleting:
+		return r.Deleted(), true
+	case lifecycle.Deleted, lifecycle.Failed, lifecycle.Pending:
+	}
+	return r, false
+}
+
+func TestStatusDigest(t *testing.T) {
+	t.Parallel()
+	a, b := at(lifecycle.Installed, assign("1", 1)), at(lifecycle.Installed, assign("2", 1))
+	b.Deployment = "b"
+	one := StatusDigest([]Record{a, b})
+	if StatusDigest(nil) != 0 || one == 0 || one != StatusDigest([]Record{b, a}) {
+		t.Error("want 0 for nothing, and no meaning in the order")
+	}
+	b.State = lifecycle.Failed
+	if StatusDigest([]Record{a, b}) == one {
+		t.Error("another state, the same digest")
+	}
+}

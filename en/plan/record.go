@@ -1,0 +1,176 @@
+// Package agent decides what a node does: it compares what should run with the
+// node's own records and with the containers there are, and says what to do. It
+// is pure: state and time come in, actions go out, and the package runner
+// performs them. Next and Plan decide about whole deployments; a Watch decides
+// about the containers of one version, while it is installed and afterwards.
+package plan
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A Record is what the node keeps on disk of one deployment. It is written
+// before the side effect that it speaks of, so that a crash at any moment leaves
+// either nothing done, or something done that the record tells to do again.
+type Record struct {
+	Deployment protocol.DeploymentName `cbor:"1,keyasint"`
+	State      lifecycle.State         `cbor:"2,keyasint"`
+
+	// Digest and Spec are the version that State speaks of. Spec is nil if the
+	// version was refused unread.
+	Digest  protocol.Digest `cbor:"3,keyasint,omitempty"`
+	Spec    []byte          `cbor:"4,keyasint,omitempty"`
+	Attempt uint32          `cbor:"5,keyasint,omitempty"`
+
+	// Rollback says that Digest was assigned as a return to an earlier version.
+	Rollback bool `cbor:"6,keyasint,omitempty"`
+
+	// Active is the version whose containers should be running now. It is the old
+	// one until an update has pulled all it needs, and empty from then until the
+	// new one is INSTALLED.
+	Active     protocol.Digest `cbor:"7,keyasint,omitempty"`
+	ActiveSpec []byte          `cbor:"8,keyasint,omitempty"`
+
+	// Healthy is the last version that was INSTALLED, and HealthyImages its
+	// images, which stay on the node in case it is to return.
+	Healthy       protocol.Digest `cbor:"9,keyasint,omitempty"`
+	HealthyImages []string        `cbor:"10,keyasint,omitempty"`
+
+	// Refused is the version given up for the present one, with Code and Message
+	// of its failure. In FAILED, Code and Message are those of Digest.
+	Refused protocol.Digest `cbor:"11,keyasint,omitempty"`
+	Code    protocol.Code   `cbor:"12,keyasint,omitempty"`
+	Message string          `cbor:"13,keyasint,omitempty"`
+
+	// Generation and Epoch are those of the NodeDesired that was last acted on.
+	Generation uint64 `cbor:"14,keyasint,omitempty"`
+	Epoch      string `cbor:"15,keyasint,omitempty"`
+
+	// Reports are the moves that the LO has not acknowledged, oldest first.
+	Reports []protocol.DeploymentStatus `cbor:"16,keyasint,omitempty"`
+}
+
+// Clone returns a copy whose slices may be appended to. The contents of specs
+// and reports are shared; nobody changes them.
+func (r Record) Clone() Record {
+	r.Reports = slices.Clone(r.Reports)
+	return r
+}
+
+// Report returns a report of the record as it stands. The caller fills in what
+// the node knows: Node, Agent, Boot, Seq and the time.
+func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
+	m := protocol.DeploymentStatus{
+		V: protocol.Version, Deployment: r.Deployment, Generation: r.Generation,
+		From: from, State: r.State, Actor: lifecycle.EN,
+		Digest: r.Digest, Attempt: r.Attempt,
+	}
+	if r.State == lifecycle.Installed {
+		m.Refused = r.Refused
+	}
+	if r.State == lifecycle.Failed || r.State == lifecycle.Installed {
+		m.Code, m.Message = r.Code, r.Message
+	}
+	if spec, err := Decode(r.Spec); err == nil {
+		m.App, m.AppVersion = spec.App, spec.AppVersion
+	}
+	return m
+}
+
+// Installed returns the record after its version came up healthy.
+func (r Record) Installed() Record {
+	r.State = lifecycle.Installed
+	r.Active, r.ActiveSpec = r.Digest, r.Spec
+	r.Healthy, r.HealthyImages = r.Digest, Images(r.Spec)
+	if r.Refused == "" {
+		r.Code, r.Message = "", ""
+	}
+	return r
+}
+
+// Failed returns the record after a failure of its version.
+func (r Record) Failed(f Failure) Record {
+	r.State, r.Code, r.Message = lifecycle.Failed, f.Code, f.Message
+	if r.Active == r.Digest {
+		r.Active, r.ActiveSpec = "", nil
+	}
+	return r
+}
+
+// CutOver returns the record at the moment when the old version gives way.
+func (r Record) CutOver() Record {
+	r.Active, r.ActiveSpec = "", nil
+	return r
+}
+
+// Deleted returns the record once nothing of the deployment is left.
+func (r Record) Deleted() Record {
+	return Record{
+		Deployment: r.Deployment, State: lifecycle.Deleted, Digest: r.Digest, Spec: r.Spec, Attempt: r.Attempt,
+		Generation: r.Generation, Epoch: r.Epoch, Reports: r.Reports,
+	}
+}
+
+// ImagesInUse lists the images that must stay on the node for the record's sake.
+func (r *Record) ImagesInUse() []string {
+	if r.State == lifecycle.Deleted || r.State == lifecycle.Deleting {
+		return nil
+	}
+	return slices.Concat(r.HealthyImages, Images(r.Spec), Images(r.ActiveSpec))
+}
+
+// A Failure says why a deployment failed.
+type Failure struct {
+	Code    protocol.Code
+	Message string
+}
+
+// Images lists the images of an encoded spec, each once, in order of first use.
+func Images(spec []byte) []string {
+	s, err := Decode(spec)
+	if err != nil {
+		return nil
+	}
+	var refs []string
+	for _, c := range s.Components {
+		for _, k := range c.Containers {
+			if !slices.Contains(refs, k.Image) {
+				refs = append(refs, k.Image)
+			}
+		}
+	}
+	return refs
+}
+
+// Decode reads an encoded spec.
+func Decode(spec []byte) (*protocol.DeploymentSpec, error) {
+	if len(spec) == 0 {
+		return nil, protocol.Errorf(protocol.Invalid, "no spec")
+	}
+	var s protocol.DeploymentSpec
+	if err := protocol.Unmarshal(spec, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// StatusDigest sums up what a node says of all its deployments, for the
+// heartbeat: the 64-bit FNV-1a hash of name, state, digest and attempt (in
+// decimal), each followed by a zero byte, in order of the names. It is 0 for a
+// node without deployments.
+func StatusDigest(records []Record) uint64 {
+	if len(records) == 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	for _, r := range byName(records) {
+		for _, s := range []string{string(r.Deployment), string(r.State), string(r.Digest), decimal(r.Attempt)} {
+			_, _ = h.Write(append([]byte(s), 0)) // a hash takes everything
+		}
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+func open(t *testing.T, dir string) (*Store, Site, []*nodes.Record, []error) {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	site, records, faults, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, site, records, faults
+}
+
+func TestWhatIsSavedIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, site, records, faults := open(t, dir)
+	if site.Epoch == "" || len(records) > 0 || len(faults) > 0 {
+		t.Fatalf("new store: epoch %q, %d records, faults %v", site.Epoch, len(records), faults)
+	}
+	r := nodes.New("n1")
+	r.Presence = protocol.Presence{Online: true, Session: "s"}
+	r.Inventory = &protocol.Inventory{Node: "n1", Labels: map[string]string{"a": "b"}}
+	r.Deployments["web"] = &nodes.Deployment{
+		Status:  protocol.DeploymentStatus{State: lifecycle.Installed, Digest: "d", Components: []protocol.ComponentStatus{{Component: "c"}}},
+		Desired: nodes.Desired{Digest: "d", Retry: 1}, Assigned: nodes.Assignment{Digest: "d", Attempt: 2}, Healthy: []protocol.Digest{"d"},
+	}
+	site.Checkpoint, site.Reported = 7, map[protocol.DeploymentName]protocol.Digest{"web": "x"}
+	if err := s.SaveNode(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SaveSite(site); err != nil {
+		t.Fatal(err)
+	}
+	_, again, records, faults := open(t, dir)
+	if diff := cmp.Diff(site, again); diff != "" || len(faults) > 0 {
+		t.Errorf("site (-saved +found), faults %v:\n%s", faults, diff)
+	}
+	if diff := cmp.Diff([]*nodes.Record{r}, records); diff != "" {
+		t.Errorf("records (-saved +found):\n%s", diff)
+	}
+}
+
+func TestDamageIsSetAside(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, site, _, _ := open(t, dir)
+	for _, id := range []protocol.NodeID{"n1", "n2"} {
+		if err := s.SaveNode(nodes.New(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "nodes", "n1.json")
+	if err := os.WriteFile(path, []byte(`{"node":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, again, records, faults := open(t, dir)
+	if len(records) != 1 || records[0].Node != "n2" || len(faults) != 1 || !strings.Contains(faults[0].Error(), path) {
+		t.Errorf("%d records, faults %v", len(records), faults)
+	}
+	if again.Epoch == site.Epoch {
+		t.Error("the epoch is the old one: the node would ignore orders counted anew")
+	}
+	if _, err := os.Stat(path + aside); err != nil {
+		t.Errorf("the damaged file is not kept: %v", err)
+	}
+	if _, third, _, faults := open(t, dir); third.Epoch != again.Epoch || len(faults) > 0 {
+		t.Errorf("the fault does not end: %v", faults)
+	}
+}

@@ -1,0 +1,233 @@
+// Package scheduler decides which nodes of a site run a deployment. It is pure:
+// the desired state, the nodes and the present placement in; the new placement
+// out, with a reason for every node that was not chosen.
+//
+// It moves as little as it can. A node that runs a deployment keeps it for as
+// long as it matches, connected or not: a node that is away for an hour is no
+// reason to start its work elsewhere, and then twice. A deployment is placed
+// anew only on nodes that are online, unless its desired state names the node.
+package placement
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Node is what placement needs to know of a node.
+type Node struct {
+	ID     protocol.NodeID
+	Online bool
+	// Inventory is nil until the node sent one.
+	Inventory *protocol.Inventory
+	// Runs are the deployments that are placed on it now.
+	Runs []protocol.DeploymentName
+}
+
+// A Result is the placement of one deployment.
+type Result struct {
+	// Nodes run it, sorted.
+	Nodes []protocol.NodeID
+	// Rejected holds the reason for each other node of the site.
+	Rejected map[protocol.NodeID]string
+	// Problem says why fewer nodes than asked for were found; empty if enough.
+	Problem string
+}
+
+// Placement is the result for every deployment of a site.
+type Placement map[protocol.DeploymentName]Result
+
+// On returns the deployments that are placed on a node.
+func (p Placement) On(node protocol.NodeID) map[protocol.DeploymentName]bool {
+	on := map[protocol.DeploymentName]bool{}
+	for name, r := range p {
+		if _, ok := slices.BinarySearch(r.Nodes, node); ok {
+			on[name] = true
+		}
+	}
+	return on
+}
+
+// Report returns the result as the CO is told it, with at most limit reasons,
+// so that a large site does not fill its link with them.
+func (r Result) Report(name protocol.DeploymentName, limit int) protocol.PlacementReport {
+	m := protocol.PlacementReport{V: protocol.Version, Deployment: name, Nodes: r.Nodes, Problem: r.Problem}
+	for _, id := range slices.Sorted(maps.Keys(r.Rejected)) {
+		if len(m.Rejected) == limit {
+			break
+		}
+		if m.Rejected == nil {
+			m.Rejected = map[protocol.NodeID]string{}
+		}
+		m.Rejected[id] = r.Rejected[id]
+	}
+	return m
+}
+
+// Place decides for all deployments of a site, in the order of their names, so
+// that the same input always has the same result.
+func Place(desired []protocol.SiteEntry, nodes []Node) Placement {
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	load := map[protocol.NodeID]int{}
+	for _, n := range nodes {
+		load[n.ID] = len(n.Runs)
+	}
+	placement := Placement{}
+	for _, e := range slices.SortedFunc(slices.Values(desired), func(a, b protocol.SiteEntry) int {
+		return cmp.Compare(a.Deployment, b.Deployment)
+	}) {
+		placement[e.Deployment] = place(e, nodes, load)
+	}
+	return placement
+}
+
+// place decides for one deployment. It counts what it newly places in load.
+func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int) Result {
+	r := Result{Rejected: map[protocol.NodeID]string{}}
+	constraints, err := parse(e.Placement.Constraints)
+	if err != nil {
+		r.Problem = fmt.Sprintf("not placeable: its device constraints cannot be read: %v", err)
+		for _, n := range nodes { // what cannot be read is no reason to remove what runs
+			if slices.Contains(n.Runs, e.Deployment) && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
+				r.Nodes = append(r.Nodes, n.ID)
+			}
+		}
+		return r
+	}
+	var stay, fresh []Node
+	for _, n := range nodes {
+		runs := slices.Contains(n.Runs, e.Deployment)
+		if why := mismatch(e.Placement, constraints, n); why != "" {
+			r.Rejected[n.ID] = why
+			continue
+		}
+		switch {
+		case runs:
+			stay = append(stay, n)
+		case n.Online || e.Placement.Node != "":
+			fresh = append(fresh, n)
+		default:
+			r.Rejected[n.ID] = "the node is offline"
+		}
+	}
+	// Nodes that already run it come first, those online before those away; then
+	// the least loaded.
+	slices.SortStableFunc(stay, func(a, b Node) int { return cmp.Compare(rank(a.Online), rank(b.Online)) })
+	slices.SortStableFunc(fresh, func(a, b Node) int { return cmp.Compare(load[a.ID], load[b.ID]) })
+	chosen := slices.Concat(stay, fresh)
+	want := int(e.Placement.Replicas)
+	if want > 0 && len(chosen) > want {
+		for _, n := range chosen[want:] {
+			r.Rejected[n.ID] = fmt.Sprintf("enough nodes run it already: %d wanted", want)
+		}
+		chosen = chosen[:want]
+	}
+	for _, n := range chosen {
+		r.Nodes = append(r.Nodes, n.ID)
+		if !slices.Contains(n.Runs, e.Deployment) {
+			load[n.ID]++
+		}
+	}
+	slices.Sort(r.Nodes)
+	r.Problem = problem(e.Placement, r, len(nodes))
+	return r
+}
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+func parse(doc []byte) (*v1rc3.Constraints, error) {
+	if len(doc) == 0 {
+		return nil, nil //nolint:nilnil // no constraints is a value
+	}
+	c := &v1rc3.Constraints{}
+	if err := json.Unmarshal(doc, c); err != nil {
+		return nil, fmt.Errorf("decode device constraints: %w", err)
+	}
+	return c, nil
+}
+
+// mismatch returns why a deployment may not run on a node, or "".
+func mismatch(p protocol.Placement, c *v1rc3.Constraints, n Node) string {
+	if p.Node != "" && p.Node != n.ID {
+		return fmt.Sprintf("the deployment is for node %s", p.Node)
+	}
+	if n.Inventory == nil {
+		if len(p.Selector) == 0 && c == nil {
+			return ""
+		}
+		return "the node has not sent its inventory yet"
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Selector)) {
+		want := p.Selector[key]
+		switch got, ok := n.Inventory.Labels[key]; {
+		case !ok:
+			return fmt.Sprintf("it has no label %s; wanted %s=%s", key, key, want)
+		case got != want:
+			return fmt.Sprintf("its label %s is %q; wanted %q", key, got, want)
+		}
+	}
+	if c != nil {
+		if ok, why := c.Match(capabilities(n)); !ok {
+			return why
+		}
+	}
+	return ""
+}
+
+// problem words why there are fewer nodes than asked for.
+func problem(p protocol.Placement, r Result, known int) string {
+	found, want := len(r.Nodes), max(1, int(p.Replicas))
+	if p.Node != "" {
+		want = 1
+	}
+	if found >= want {
+		return ""
+	}
+	if known == 0 {
+		return "not placeable: the site has no nodes yet; start an agent that connects to this site"
+	}
+	if p.Node != "" {
+		if _, ok := r.Rejected[p.Node]; !ok {
+			return fmt.Sprintf("not placeable: node %s is not known at this site; check the name, or start its agent", p.Node)
+		}
+	}
+	if found > 0 {
+		return fmt.Sprintf("only %d of %d nodes found%s", found, want, because(r.Rejected))
+	}
+	return "not placeable: no node matches" + because(r.Rejected)
+}
+
+// because lists the reasons, each with the nodes that share it, in few words.
+func because(rejected map[protocol.NodeID]string) string {
+	const reasons, names = 4, 3
+	by := map[string][]string{}
+	for _, id := range slices.Sorted(maps.Keys(rejected)) {
+		by[rejected[id]] = append(by[rejected[id]], string(id))
+	}
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		who := by[why]
+		if len(who) > names {
+			who = append(who[:names:names], fmt.Sprintf("and %d more", len(who)-names))
+		}
+		parts = append(parts, strings.Join(who, ", ")+": "+why)
+	}
+	if len(parts) > reasons {
+		parts = append(parts[:reasons], fmt.Sprintf("and %d more reasons", len(parts)-reasons))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
