@@ -50,11 +50,13 @@ var packages = map[string]layer{
 	"internal/filelock":          kernel,
 	"internal/impair":            kernel,
 	"internal/netns":             kernel,
+	"internal/notify":            kernel,
 	"internal/containerdtest":    kernel,
 	"internal/pgdb":              kernel,
 	"internal/pgtest":            kernel,
 	"internal/privatecontainerd": kernel,
 	"internal/privatepg":         kernel,
+	"internal/retry":             kernel,
 	"internal/stopper":           kernel,
 	"migrations":                 kernel,
 
