@@ -168,6 +168,10 @@ var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/atomicfile"}:             "which deployment has which network must survive a crash",
 	{"internal/privatecontainerd", "internal/filelock"}:       "one daemon for one directory",
 	{"internal/privatepg", "internal/filelock"}:               "one server for one directory",
+	{"internal/impair", "internal/notify"}:                    "a change of the link is told to all its connections",
+	{"internal/impair", "internal/retry"}:                     "a wait that ends with the proxy",
+	{"internal/pgdb", "internal/retry"}:                       "a database that is away is tried again",
+	{"internal/privatepg", "internal/retry"}:                  "a server that ends at once is started again",
 	{"internal/pgtest", "internal/privatepg"}:                 "a test database is a private one",
 	{"internal/containerdtest", "internal/privatecontainerd"}: "a test containerd is a private one",
 }
