@@ -10,6 +10,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/external"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -77,10 +78,8 @@ func (c *CO) refill(ctx context.Context, data delivery) {
 			return
 		}
 		c.log.WarnContext(ctx, "retained machine data not published yet", "err", err)
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, again) != nil {
 			return
-		case <-time.After(again):
 		}
 	}
 }

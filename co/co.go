@@ -32,6 +32,7 @@ import (
 	"github.com/colonyfleet/colony/co/ingest"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -52,7 +53,7 @@ type CO struct {
 	ingest   *ingest.Ingest
 	live     live.Hub
 	down     *downlink.Downlink
-	retainer chan struct{} // of one place: the broker retains what is for sites
+	retainer notify.Signal // the broker retains what is for sites
 	loop     *desired.Loop
 	api      *api.API
 	registry *registry.Handler

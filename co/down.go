@@ -6,6 +6,8 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/co/data/downlink"
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -22,7 +24,7 @@ func (c *CO) openDown(context.Context) error {
 	})
 	c.parts.OnStop("downlink", func(context.Context) error { c.down.Close(); return nil })
 	c.parts.Go("machine data for sites", func(ctx context.Context) { c.data.ListenDown(ctx, c.down.Wake) })
-	c.retainer = make(chan struct{}, 1)
+	c.retainer = notify.New()
 	c.parts.Go("retained machine data for sites", c.unretain)
 	return nil
 }
@@ -32,15 +34,12 @@ func (c *CO) openDown(context.Context) error {
 // it would only pile up.
 func (c *CO) unretain(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		if c.retainer.Wait(ctx) != nil {
 			return
-		case <-c.retainer:
 		}
-		select { // the broker retains a message after it was taken; and more may come
-		case <-ctx.Done():
+		// The broker retains a message after it was taken; and more may come.
+		if retry.Sleep(ctx, time.Second) != nil {
 			return
-		case <-time.After(time.Second):
 		}
 		own, ok := c.broker.(*broker.Broker)
 		if !ok {
@@ -65,10 +64,7 @@ func (c *CO) acceptDownlink(ctx context.Context, t topic.Topic, m broker.Message
 	}
 	err := c.down.Accept(ctx, t.Site, data)
 	if err == nil && m.Retain {
-		select {
-		case c.retainer <- struct{}{}:
-		default:
-		}
+		c.retainer.Notify()
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -26,14 +27,14 @@ func TestUnretain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := &CO{broker: b, log: slog.New(slog.DiscardHandler), retainer: make(chan struct{}, 1)}
+	c := &CO{broker: b, log: slog.New(slog.DiscardHandler), retainer: notify.New()}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.unretain(ctx)
 	}()
-	c.retainer <- struct{}{}
+	c.retainer.Notify()
 	deadline, tick := time.After(10*time.Second), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for len(b.Retained("colony/v1/#")) > 1 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -74,10 +75,8 @@ func (p *presence) saveWills(ctx context.Context) {
 func (p *presence) expire(ctx context.Context, grace time.Duration) {
 	expired := false
 	for wait := grace; ; wait = 5 * time.Second {
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 		p.saveWills(ctx)
 		if expired {
