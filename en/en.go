@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
 
@@ -35,7 +36,7 @@ type EN struct {
 	inventory   *inventory.Collector
 	client      *client.Client
 	listener    net.Listener  // nil without HTTP
-	beat        chan struct{} // a token: the link came up
+	linked      notify.Signal // the link came up
 
 	mu   sync.Mutex
 	sent []byte // the inventory as last acknowledged on this link
@@ -50,7 +51,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
-	return &EN{opts: o, log: log, beat: make(chan struct{}, 1), parts: stopper.New()}, nil
+	return &EN{opts: o, log: log, linked: notify.New(), parts: stopper.New()}, nil
 }
 
 // Start takes up the work where it was left, and returns; it waits neither for
