@@ -18,7 +18,7 @@ import (
 func wantStreams(t *testing.T, s *record, what string, want ...fleet.Stream) {
 	t.Helper()
 	got := must[[]fleet.Stream](t)(s.Streams(t.Context(), "home"))
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Stream{}, "Told")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Stream{}, "Reported")); diff != "" {
 		t.Errorf("%s: %s", what, diff)
 	}
 }
