@@ -143,9 +143,10 @@ func (c *CO) gitReach(reach error) {
 
 func (c *CO) openRegistry(context.Context) error {
 	var err error
-	if c.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), c.log); err != nil {
+	if c.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), registry.Limits{}, c.log); err != nil {
 		return err
 	}
+	c.parts.Go("registry", c.registry.Run)
 	c.client = registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
 	})
