@@ -33,6 +33,7 @@ import (
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -265,7 +266,7 @@ func (c *CO) startHTTP(context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", c.registry)
 	mux.Handle("/", c.api)
-	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelWarn)}
+	c.server = httpserver.New(mux, httpserver.Limits{}, c.log)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -14,7 +14,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/en/agent"
@@ -23,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
 
@@ -126,7 +126,7 @@ func (e *EN) startHTTP(ctx context.Context) error {
 		return fmt.Errorf("open the status listener (key http): %w", err)
 	}
 	e.listener = l
-	server := &http.Server{Handler: e.handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 8 << 10}
+	server := httpserver.New(e.handler(), httpserver.Limits{}, e.log)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

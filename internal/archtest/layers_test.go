@@ -48,6 +48,7 @@ var packages = map[string]layer{
 	"internal/bridgenet":         kernel,
 	"internal/configfile":        kernel,
 	"internal/filelock":          kernel,
+	"internal/httpserver":        kernel,
 	"internal/impair":            kernel,
 	"internal/netns":             kernel,
 	"internal/notify":            kernel,
