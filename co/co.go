@@ -247,8 +247,9 @@ func (c *CO) startLoop(context.Context) error {
 func (c *CO) startHTTP(context.Context) error {
 	cat, err := catalog.New(catalog.Options{
 		Store: c.store, Registry: c.client, CheckArchive: compiler.CheckArchive, TempDir: c.opts.StateDir, Logger: c.log,
-		Export: func(ctx context.Context, remote, ref, dir string) (string, error) {
-			return git.Export(ctx, git.Options{SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile}, remote, ref, dir)
+		Sources: c.opts.Import.sources(c.opts.RegistryHost),
+		Export: func(ctx context.Context, r catalog.Remote, ref, dir string) (string, error) {
+			return git.Export(ctx, git.Options{SSHCommand: r.SSHCommand, CredentialFile: r.CredentialFile}, r.URL, ref, dir)
 		},
 	})
 	if err != nil {

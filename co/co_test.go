@@ -35,6 +35,7 @@ type bench struct {
 	site   *client.Client
 	from   chan client.Message
 	remote string
+	ownKey string // is there once the key of the deployments repo was used
 }
 
 func start(t *testing.T) *bench {
@@ -48,7 +49,13 @@ func start(t *testing.T) *bench {
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", b.remote
 	o.Git.Interval = 100 * time.Millisecond
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	var err error
+	examples, err := filepath.Abs("../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Import = co.ImportOptions{Roots: []string{examples}, Git: []co.ImportRemote{{URL: "ssh://127.0.0.1:1/apps"}}}
+	o.Git.SSHCommand = "touch " + filepath.Join(dir, "own-key-used") + "; false"
+	b.ownKey = filepath.Join(dir, "own-key-used")
 	if b.co, err = co.New(o); err != nil {
 		t.Fatal(err)
 	}

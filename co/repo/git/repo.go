@@ -1,4 +1,4 @@
-// Package gitops keeps the deployments repository: it reads commits, writes
+// Package git keeps the deployments repository: it reads commits, writes
 // commits, and notices those of others. The remote owns the history; what lies on
 // this machine is a bare cache that may be deleted, or torn by a crash, at any
 // time and is built again from the remote.
