@@ -77,6 +77,7 @@ type Image struct {
 	Env        []string
 	User       string
 	Dir        string            // working directory
+	Volumes    []string          // what a Dockerfile says with VOLUME
 	Files      map[string]string // by path without the leading slash; one ending in / is a directory
 	Arch       string            // empty: this machine's
 }
@@ -111,11 +112,16 @@ func (r *Registry) Add(t testing.TB, name string, img Image) string {
 	if img.Arch == "" {
 		img.Arch = runtime.GOARCH
 	}
+	volumes := map[string]any{}
+	for _, path := range img.Volumes {
+		volumes[path] = map[string]any{}
+	}
 	layer := buf.Bytes()
 	config := encode(t, map[string]any{
 		"architecture": img.Arch, "os": "linux",
 		"config": map[string]any{
 			"Entrypoint": img.Entrypoint, "Cmd": img.Cmd, "Env": img.Env, "User": img.User, "WorkingDir": img.Dir,
+			"Volumes": volumes,
 		},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	})

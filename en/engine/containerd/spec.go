@@ -158,7 +158,17 @@ func (e *Engine) mounts(key string, c engine.Container) ([]specs.Mount, error) {
 			bind(e.dir(key, name), target, false)
 		}
 	}
+	// A mount hides what is mounted below it, so that the outer ones come first.
+	slices.SortStableFunc(out, func(a, b specs.Mount) int { return depth(a.Destination) - depth(b.Destination) })
 	return out, nil
+}
+
+// depth counts the elements of an absolute path; that of / is 0.
+func depth(path string) int {
+	if path = filepath.Clean(path); path == "/" {
+		return 0
+	}
+	return strings.Count(path, "/")
 }
 
 func (e *Engine) networkOpts(key string, c engine.Container) []oci.SpecOpts {

@@ -107,6 +107,9 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 	if err != nil {
 		return nil, e.fault(err, protocol.CreateFailed, what)
 	}
+	if c.Spec.Mounts, err = withImageVolumes(c, config); err != nil {
+		return nil, err
+	}
 	spec, err := e.specOf(k, c, config)
 	if err != nil {
 		return nil, e.fault(err, protocol.CreateFailed, what)

@@ -1,0 +1,84 @@
+package containerd
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// What an image declares with VOLUME is data, though the deployment names no volume.
+func TestImageVolumesAreKept(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	img := r.registry.Add(t, "db", containerdtest.Image{
+		Program: program(t), Cmd: []string{"wait"}, Volumes: []string{"/data", "/var/lib/db/"},
+		Files: map[string]string{"data/": "", "data/seed": "seed\n"},
+	})
+	c := r.container("db")
+	c.Spec = protocol.Container{Image: img, User: "1000", ReadOnly: true, Mounts: []protocol.Mount{
+		{Kind: protocol.MountTmpfs, Target: "/data/cache"}, // inside a volume of the image
+		{Kind: protocol.MountVolume, Source: "main_own", Target: "/var/lib/db"},
+	}}
+	r.run(t, c)
+	if got := r.output(t, c, "cat", "/data/seed"); got != "seed\n" {
+		t.Errorf("the volume begins with %q", got)
+	}
+	r.output(t, c, "write", "/data/kept", "first")
+	r.output(t, c, "write", "/data/cache/scratch", "short-lived")
+	if names := volumesOf(t, r, "shop"); len(names) != 2 {
+		t.Errorf("volumes %q: want the image's and the named one", names)
+	}
+
+	other := c
+	other.ID.Name = "second"
+	r.run(t, other)
+	if res, err := r.Exec(t.Context(), other.ID, []string{"/toolbox", "cat", "/data/kept"}); err != nil || res.ExitCode == 0 {
+		t.Errorf("another container of the image has the same volume (%v)", err)
+	}
+
+	for _, digest := range []protocol.Digest{"sha256:2", "sha256:3", "sha256:2"} {
+		if err := r.Remove(t.Context(), c.ID); err != nil {
+			t.Fatal(err)
+		}
+		c.Digest = digest
+		r.run(t, c)
+		if got := r.output(t, c, "cat", "/data/kept"); got != "first" {
+			t.Fatalf("after the update to %s the volume holds %q", digest, got)
+		}
+	}
+	r.daemon.Crash(t)
+	r.daemon.Restart(t)
+	again := *r
+	again.Engine = r.open(t)
+	again.run(t, c)
+	if got := again.output(t, c, "cat", "/data/kept"); got != "first" {
+		t.Errorf("after a reboot the volume holds %q", got)
+	}
+}
+
+// An outer mount that comes last would hide the inner one.
+func TestMountsNestInAnyOrder(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	c.Spec.Mounts = []protocol.Mount{
+		{Kind: protocol.MountFile, Target: "/data/etc/app.ini", Content: []byte("inner")},
+		{Kind: protocol.MountVolume, Source: "main_data", Target: "/data"},
+	}
+	r.run(t, c)
+	if got := r.output(t, c, "cat", "/data/etc/app.ini", "/data/seed"); !strings.HasPrefix(got, "inner") {
+		t.Errorf("files hold %q", got)
+	}
+}
+
+func volumesOf(t *testing.T, r *rig, d protocol.DeploymentName) []string {
+	t.Helper()
+	paths, err := filepath.Glob(r.volumeDir(d, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
