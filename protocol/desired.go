@@ -130,8 +130,8 @@ type Assignment struct {
 
 // DeploymentSpec is one version of a deployment, compiled by the CO: independent
 // of the node, images pinned by digest, parameters filled in. The digest of its
-// encoding is the identity of the version: a node replaces containers when, and
-// only when, it changes.
+// encoding is the identity of the version: a node begins an update when, and only
+// when, it changes. The update replaces the containers whose own part changed.
 type DeploymentSpec struct {
 	V          uint16         `cbor:"0,keyasint"`
 	ID         string         `cbor:"1,keyasint"` // the Margo deployment id, a UUID

@@ -125,7 +125,7 @@ func scenarios() []scenario {
 	v1, v2 := version("1", 1, db, front), version("2", 1, db, front)
 	bad := version("bad", 1, protocol.Container{Name: "web"})
 	script := memory.Options{Program: func(c engine.Container, _ uint32) memory.Program {
-		return memory.Program{Exits: c.Digest == bad.Digest, After: 10 * time.Millisecond, Code: 2}
+		return memory.Program{Exits: c.Spec.Image == image("bad"), After: 10 * time.Millisecond, Code: 2}
 	}}
 	back := v1
 	back.Rollback, back.Attempt = true, 2

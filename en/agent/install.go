@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -23,10 +24,10 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if err := w.pullBesideActive(ctx, rec); err != nil {
 		return w.giveUp(ctx, rec, err)
 	}
-	if rec, err = w.cutOver(ctx, rec); err != nil {
+	if rec, err = w.cutOver(ctx, rec, spec); err != nil {
 		return w.giveUp(ctx, rec, err)
 	}
-	watch := plan.NewWatch(spec, rec.Digest, plan.Install, w.r.o.Limits)
+	watch := plan.NewWatch(spec, plan.Install, w.r.o.Limits)
 	failure, err := w.follow(ctx, watch, func(phase protocol.Phase) {
 		m := rec.Report(rec.State)
 		m.Phase, m.Components = phase, watch.Statuses()
@@ -74,7 +75,7 @@ func (w *worker) pullBesideActive(ctx context.Context, rec plan.Record) error {
 	go func() {
 		defer close(done)
 		// It ends with its context only.
-		_, _ = w.follow(beside, plan.NewWatch(old, rec.Active, plan.Tolerate, w.r.o.Limits), nil)
+		_, _ = w.follow(beside, plan.NewWatch(old, plan.Tolerate, w.r.o.Limits), nil)
 	}()
 	defer func() {
 		stop()
@@ -108,9 +109,9 @@ func (w *worker) pull(ctx context.Context, rec plan.Record) error {
 	return nil
 }
 
-// cutOver stops and removes what runs of other versions, and returns the record
-// as it is then.
-func (w *worker) cutOver(ctx context.Context, rec plan.Record) (plan.Record, error) {
+// cutOver stops and removes what runs of other versions and is not as rec's version
+// wants it, and returns the record as it is then.
+func (w *worker) cutOver(ctx context.Context, rec plan.Record, spec *protocol.DeploymentSpec) (plan.Record, error) {
 	old, _ := plan.Decode(rec.ActiveSpec) // unknown: any order will do
 	if rec.Active != "" && rec.Active != rec.Digest {
 		next := rec.CutOver()
@@ -120,7 +121,7 @@ func (w *worker) cutOver(ctx context.Context, rec plan.Record) (plan.Record, err
 		}
 		rec = next
 	}
-	return rec, w.patiently(ctx, clearTries, func() error { return w.clear(ctx, old, rec.Digest) })
+	return rec, w.patiently(ctx, clearTries, func() error { return w.clear(ctx, old, slices.Concat(plan.Identities(spec)...)) })
 }
 
 // clearTries is how often it is tried to clear a version away, or to do a step of

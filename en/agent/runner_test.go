@@ -123,7 +123,7 @@ func TestRetryAndRollback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := version("2", 1, protocol.Container{Name: "web"})
 		n := newNode(t, memory.Options{Program: func(c engine.Container, _ uint32) memory.Program {
-			return memory.Program{Exits: c.Digest == bad.Digest, Code: 9, Output: "boom"}
+			return memory.Program{Exits: c.Spec.Image == image("2"), Code: 9, Output: "boom"}
 		}})
 		n.start()
 		defer n.stop()
@@ -378,7 +378,7 @@ func TestStopLeavesContainersAndRestartAdoptsThem(t *testing.T) {
 		n.stop()
 		n.start()
 		<-time.After(time.Second)
-		n.wantContainers("app/main/job exited "+v1.Digest.Short(), running("web", v1))
+		n.wantContainers("app/main/job exited "+identity("job", v1).Short(), running("web", v1))
 		n.stop()
 		if got := n.lo.transitions(); len(got) != 1 {
 			t.Errorf("reports %q, want it INSTALLED throughout", got)

@@ -176,7 +176,7 @@ func (n *node) eventually(name protocol.DeploymentName, want lifecycle.State) pl
 	return rec
 }
 
-// containers tells what there is, as "component/name state digest".
+// containers tells what there is, as "component/name state identity".
 func (n *node) containers() []string {
 	n.t.Helper()
 	list, err := n.engine.List(n.t.Context())
@@ -222,7 +222,21 @@ func web() protocol.Container {
 }
 
 func running(name string, a protocol.Assignment) string {
-	return "app/main/" + name + " running " + a.Digest.Short()
+	return "app/main/" + name + " running " + identity(name, a).Short()
+}
+
+// identity returns the identity that a version gives to a container of main.
+func identity(name string, a protocol.Assignment) protocol.Digest {
+	spec, err := plan.Decode(a.Spec)
+	if err != nil {
+		return ""
+	}
+	for i, c := range spec.Components[0].Containers {
+		if c.Name == name {
+			return plan.Identities(spec)[0][i]
+		}
+	}
+	return ""
 }
 
 var webID = engine.ID{Deployment: "app", Component: "main", Name: "web"}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -132,7 +133,7 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 	if err != nil {
 		return w.fail(ctx, rec, plan.Failure{Code: protocol.Incompatible, Message: err.Error()}, nil)
 	}
-	watch := plan.NewWatch(spec, rec.Digest, plan.Supervise, w.r.o.Limits)
+	watch := plan.NewWatch(spec, plan.Supervise, w.r.o.Limits)
 	failure, err := w.follow(ctx, watch, nil)
 	if err != nil {
 		return err
@@ -140,19 +141,19 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 	return w.fail(ctx, rec, *failure, watch)
 }
 
-// rest clears away what a failed version left, and keeps the version up that ran
-// before if it never gave way.
+// rest clears away what a failed version left. It keeps the version up that ran
+// before if it never gave way, else what the two have in common.
 func (w *worker) rest(ctx context.Context, rec plan.Record) error {
 	failed, _ := plan.Decode(rec.Spec) // a version refused unread has no containers
-	if err := w.persist(ctx, func() error { return w.clear(ctx, failed, rec.Active) }); err != nil {
+	up := rec.StaysUp()
+	if err := w.persist(ctx, func() error { return w.clear(ctx, failed, slices.Concat(plan.Identities(up)...)) }); err != nil {
 		return err
 	}
-	spec, err := plan.Decode(rec.ActiveSpec)
-	if rec.Active == "" || err != nil {
+	if len(up.Components) == 0 {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	_, err = w.follow(ctx, plan.NewWatch(spec, rec.Active, plan.Tolerate, w.r.o.Limits), nil)
+	_, err := w.follow(ctx, plan.NewWatch(up, plan.Tolerate, w.r.o.Limits), nil)
 	return err
 }
 
@@ -162,7 +163,7 @@ func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 	spec, _ := plan.Decode(rec.Spec)
 	wait := upTo(time.Minute)
 	for failures := 1; ; failures++ {
-		err := w.clear(ctx, spec, "")
+		err := w.clear(ctx, spec, nil)
 		if err == nil {
 			err = w.r.sweepExcept(ctx, w.name)
 		}
@@ -197,16 +198,16 @@ func (w *worker) stuck(ctx context.Context, rec plan.Record, why error) error {
 	})
 }
 
-// clear stops and removes the deployment's containers of all versions but keep,
-// the last to be started first.
-func (w *worker) clear(ctx context.Context, spec *protocol.DeploymentSpec, keep protocol.Digest) error {
+// clear stops and removes the deployment's containers but those with an identity in
+// keep, the last to be started first. Spec, which may be nil, is their version.
+func (w *worker) clear(ctx context.Context, spec *protocol.DeploymentSpec, keep []protocol.Digest) error {
 	list, err := w.r.o.Engine.List(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, s := range plan.StopOrder(spec, list) {
-		if s.ID.Deployment != w.name || keep != "" && s.Digest == keep {
+		if s.ID.Deployment != w.name || slices.Contains(keep, s.Digest) {
 			continue
 		}
 		err := w.r.o.Engine.Stop(ctx, s.ID, grace(spec, s.ID))

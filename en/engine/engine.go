@@ -72,7 +72,7 @@ type Host interface {
 type Container struct {
 	ID ID
 
-	// Digest is that of the DeploymentSpec. It decides whether a container that
+	// Digest is the container's identity. It decides whether a container that
 	// exists is the wanted one.
 	Digest protocol.Digest
 

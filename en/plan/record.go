@@ -35,8 +35,9 @@ type Record struct {
 	Active     protocol.Digest `cbor:"7,keyasint,omitempty"`
 	ActiveSpec []byte          `cbor:"8,keyasint,omitempty"`
 
-	// Healthy is the last version that was INSTALLED, and HealthyImages its
-	// images, which stay on the node in case it is to return.
+	// Healthy is the last version that was INSTALLED, HealthyImages its images and
+	// HealthyContainers the identities of its containers. Both stay on the node, where
+	// they are there, in case it is to return.
 	Healthy       protocol.Digest `cbor:"9,keyasint,omitempty"`
 	HealthyImages []string        `cbor:"10,keyasint,omitempty"`
 
@@ -52,6 +53,8 @@ type Record struct {
 
 	// Reports are the moves that the LO has not acknowledged, oldest first.
 	Reports []protocol.DeploymentStatus `cbor:"16,keyasint,omitempty"`
+
+	HealthyContainers []protocol.Digest `cbor:"17,keyasint,omitempty"`
 }
 
 // Clone returns a copy whose slices may be appended to. The contents of specs
@@ -85,7 +88,7 @@ func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 func (r Record) Installed() Record {
 	r.State = lifecycle.Installed
 	r.Active, r.ActiveSpec = r.Digest, r.Spec
-	r.Healthy, r.HealthyImages = r.Digest, Images(r.Spec)
+	r.Healthy, r.HealthyImages, r.HealthyContainers = r.Digest, Images(r.Spec), identitiesOf(r.Spec)
 	if r.Refused == "" {
 		r.Code, r.Message = "", ""
 	}
@@ -99,6 +102,20 @@ func (r Record) Failed(f Failure) Record {
 		r.Active, r.ActiveSpec = "", nil
 	}
 	return r
+}
+
+// StaysUp returns what is to run in FAILED: the active version, or what a failed
+// update has in common with the version before it. The result
+// may have no components.
+func (r *Record) StaysUp() *protocol.DeploymentSpec {
+	if active, err := Decode(r.ActiveSpec); err == nil && r.Active != "" {
+		return active
+	}
+	failed, err := Decode(r.Spec)
+	if err != nil || r.Healthy == r.Digest {
+		return &protocol.DeploymentSpec{Deployment: r.Deployment}
+	}
+	return Only(failed, r.HealthyContainers)
 }
 
 // CutOver returns the record at the moment when the old version gives way.

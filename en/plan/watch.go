@@ -51,7 +51,6 @@ const (
 // probe, and when the version is up or has failed. It does no I/O: Observe and
 // Probed tell it what happened, Decide what to do. It is not safe for concurrent use.
 type Watch struct {
-	digest   protocol.Digest
 	limits   Limits
 	mode     Mode
 	parts    []part
@@ -69,6 +68,7 @@ type part struct {
 type unit struct {
 	part   int
 	id     engine.ID
+	digest protocol.Digest // its identity
 	spec   protocol.Container
 	after  []dependency
 	health health
@@ -90,14 +90,18 @@ type dependency struct {
 	on   protocol.Condition
 }
 
-// NewWatch returns a watch over the version spec with the given digest.
-func NewWatch(spec *protocol.DeploymentSpec, digest protocol.Digest, mode Mode, limits Limits) *Watch {
-	w := &Watch{digest: digest, limits: limits, mode: mode}
+// NewWatch returns a watch over the version spec.
+func NewWatch(spec *protocol.DeploymentSpec, mode Mode, limits Limits) *Watch {
+	w := &Watch{limits: limits, mode: mode}
+	digests := Identities(spec)
 	for p, c := range spec.Components {
 		w.parts = append(w.parts, part{spec: c})
 		first := len(w.units)
-		for _, k := range c.Containers {
-			u := unit{part: p, spec: k, id: engine.ID{Deployment: spec.Deployment, Component: c.Name, Name: k.Name}, health: healthOf(k.Health)}
+		for n, k := range c.Containers {
+			u := unit{
+				part: p, spec: k, health: healthOf(k.Health), digest: digests[p][n],
+				id: engine.ID{Deployment: spec.Deployment, Component: c.Name, Name: k.Name},
+			}
 			for _, d := range k.DependsOn {
 				for i := first; i < len(w.units); i++ {
 					if w.units[i].spec.Name == d.Container {
@@ -130,7 +134,7 @@ func (w *Watch) Observe(list []engine.Status, now time.Time) {
 	for i := range w.units {
 		u := &w.units[i]
 		at, ok := slices.BinarySearchFunc(list, u.id, func(s engine.Status, id engine.ID) int { return s.ID.Compare(id) })
-		if !ok || list[at].Digest != w.digest {
+		if !ok || list[at].Digest != u.digest {
 			u.present, u.status = false, engine.Status{}
 			continue
 		}
@@ -320,7 +324,7 @@ func (w *Watch) decideStart(u *unit, now time.Time, d *Decision) {
 		d.wake(u.notBefore)
 		return
 	}
-	d.Start = append(d.Start, engine.Container{ID: u.id, Digest: w.digest, Spec: u.spec})
+	d.Start = append(d.Start, engine.Container{ID: u.id, Digest: u.digest, Spec: u.spec})
 }
 
 func (w *Watch) decideHealth(u *unit, now time.Time, d *Decision) {

@@ -25,7 +25,7 @@ func newStage(t *testing.T, mode Mode, components ...protocol.Component) *stage 
 	t.Helper()
 	spec := &protocol.DeploymentSpec{V: 1, Deployment: "app", Components: components}
 	return &stage{
-		t: t, watch: NewWatch(spec, "d1", mode, DefaultLimits()),
+		t: t, watch: NewWatch(spec, mode, DefaultLimits()),
 		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), list: map[string]engine.Status{},
 	}
 }
@@ -47,7 +47,8 @@ func (s *stage) run(names ...string) *stage {
 		if !st.StartedAt.IsZero() {
 			st.Restarts++
 		}
-		st.ID, st.Digest = engine.ID{Deployment: "app", Component: c, Name: k}, "d1"
+		st.ID = engine.ID{Deployment: "app", Component: c, Name: k}
+		st.Digest = s.watch.find(st.ID).digest
 		st.State, st.StartedAt, st.ExitCode, st.Message = engine.Running, s.now, 0, ""
 		s.list[n] = st
 	}
@@ -225,8 +226,9 @@ func TestSupervise(t *testing.T) {
 		s.watch.observed = false // as a new agent
 		for name, code := range map[string]int32{"a/done": 0, "a/cut": 137} {
 			_, k, _ := strings.Cut(name, "/")
+			id := engine.ID{Deployment: "app", Component: "a", Name: k}
 			s.list[name] = engine.Status{
-				ID: engine.ID{Deployment: "app", Component: "a", Name: k}, Digest: "d1",
+				ID: id, Digest: s.watch.find(id).digest,
 				State: engine.Exited, ExitCode: code, StartedAt: s.now, ExitedAt: s.now,
 			}
 		}
