@@ -127,6 +127,8 @@ type Engine struct {
 	log    *slog.Logger
 	locks  locks // by container key, "hosts "+deployment and "pull "+ref
 
+	readOnly string // see readOnlyOption
+
 	mu          sync.Mutex // protects snapshotter
 	snapshotter string
 
@@ -164,7 +166,7 @@ func New(opts Options) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		opts: opts, client: c, http: registryClient(), net: nw, log: opts.Logger.With("component", "containerd"),
-		snapshotter: opts.Snapshotter, stop: cancel, stopped: make(chan struct{}),
+		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), stop: cancel, stopped: make(chan struct{}),
 	}
 	go e.boundLogs(ctx)
 	return e, nil

@@ -117,7 +117,8 @@ func (e *Engine) mounts(key string, c engine.Container) ([]specs.Mount, error) {
 	bind := func(source, target string, readOnly bool, options ...string) {
 		mode := "rw"
 		if readOnly {
-			mode = "ro"
+			// What the node mounts below it later would be writable, and so stays out.
+			mode, options = e.readOnly, []string{"rprivate"}
 		}
 		taken[filepath.Clean(target)] = true
 		out = append(out, specs.Mount{Type: "bind", Source: source, Destination: target, Options: append(options, "rbind", mode)})

@@ -202,7 +202,10 @@ func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labe
 	started := map[string]string{
 		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "",
 	}
-	_, err = c.SetLabels(ctx, started)
+	err = checkReadOnly(ctx, c, t, id)
+	if err == nil {
+		_, err = c.SetLabels(ctx, started)
+	}
 	if err == nil {
 		err = t.Start(ctx)
 	}
