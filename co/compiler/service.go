@@ -24,8 +24,8 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		WorkingDir: s.WorkingDir, User: s.User, Hostname: s.Hostname,
 		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: t.devices(name, s),
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
-		CapAdd: capabilities(s.CapAdd), CapDrop: capabilities(s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
-		StopSignal: s.StopSignal, StopTimeoutMillis: t.millis(name, "stop_grace_period", s.StopGracePeriod),
+		CapAdd: t.capabilities(name, "cap_add", s.CapAdd), CapDrop: t.capabilities(name, "cap_drop", s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
+		StopSignal: t.signal(name, s.StopSignal), StopTimeoutMillis: t.millis(name, "stop_grace_period", s.StopGracePeriod),
 		Labels: nonEmpty(s.Labels), Aliases: aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
@@ -297,16 +297,6 @@ func (t *translation) hosts(service string, s types.ServiceConfig) []string {
 		}
 	}
 	return lines
-}
-
-// capabilities returns the names in one form: upper case, without CAP_.
-func capabilities(names []string) []string {
-	var all []string
-	for _, name := range names {
-		all = append(all, strings.TrimPrefix(strings.ToUpper(name), "CAP_"))
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // millis returns a duration of a service's key in milliseconds, 0 where none is given.

@@ -144,7 +144,7 @@ var confined = map[string][]string{
 	"github.com/jackc/tern/v2":               {"migrations"},
 	"github.com/containerd":                  {"en/engine/containerd"},
 	"github.com/containernetworking/cni":     {"internal/bridgenet"},
-	"github.com/moby/sys":                    {"en/engine/containerd"},
+	"github.com/moby/sys":                    {"en/engine/containerd", "co/compiler"},
 	"github.com/opencontainers":              {"en/engine/containerd"},
 	"github.com/sirupsen/logrus":             {"en/engine/containerd"},
 	"google.golang.org/grpc":                 {"en/engine/containerd"},
