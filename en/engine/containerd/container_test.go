@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/hostkernel"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -392,5 +393,72 @@ func TestShimKilled(t *testing.T) {
 	r.awaitReady(t, c.ID)
 	if got := r.output(t, c, "id"); got == "" {
 		t.Error("the new process answers nothing")
+	}
+}
+
+// Runtimes such as Java, Go and Node.js size themselves by the limits that they see.
+func TestLimitsAreVisibleInside(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	c.Spec.Limits = protocol.Limits{MemoryBytes: 64 << 20}
+	r.run(t, c)
+	file, swap := "/sys/fs/cgroup/memory.max", strconv.Itoa(64<<20)
+	if !hostkernel.CgroupV2() {
+		file, swap = "/sys/fs/cgroup/memory/memory.limit_in_bytes", strconv.Itoa(128<<20) // version 1 counts both
+	}
+	if got := r.output(t, c, "cat", file); got != "67108864\n" {
+		t.Errorf("the container sees the memory limit %q", got)
+	}
+	if hostkernel.BoundsSwap() {
+		if got := limit(t, r, key(c.ID), "memory.memsw.limit_in_bytes", "memory.swap.max"); got != swap {
+			t.Errorf("swap limit %s, want %s", got, swap)
+		}
+	}
+	if res, err := r.Exec(t.Context(), c.ID, []string{"/toolbox", "write", file, "1"}); err != nil || res.ExitCode == 0 {
+		t.Errorf("the container could change its limit (%v)", err)
+	}
+}
+
+func TestHostnameInTheEnvironment(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	for want, change := range map[string]func(*engine.Container){
+		"env":   func(*engine.Container) {},
+		"front": func(c *engine.Container) { c.Spec.Hostname = "front" },
+		"own":   func(c *engine.Container) { c.Spec.Env = []string{"HOSTNAME=own"} },
+		"":      func(c *engine.Container) { c.Spec.Network = protocol.NetworkHost },
+	} {
+		c := r.container("env", "HOSTNAME")
+		change(&c)
+		r.run(t, c)
+		if st := awaitExit(t, r, c.ID); st.Message != "HOSTNAME="+want {
+			t.Errorf("the container says %q, want %q", st.Message, want)
+		}
+		if err := r.Remove(t.Context(), c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The names that outlive a plug and unplug are symbolic links.
+func TestDeviceBySymbolicLink(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	link := filepath.Join(t.TempDir(), "usb-Zigbee-if00")
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
+	c := r.container("wait")
+	c.Spec.Devices = []protocol.Device{{Host: link, Container: "/dev/serial/by-id/usb-Zigbee-if00"}, {Host: link, Container: "/dev/ttyACM0"}}
+	r.run(t, c)
+	for _, path := range []string{"/dev/serial/by-id/usb-Zigbee-if00", "/dev/ttyACM0"} {
+		r.output(t, c, "cat", path)
+	}
+	lost := r.container("wait")
+	lost.ID.Name = "lost"
+	lost.Spec.Devices = []protocol.Device{{Host: link + "-2"}}
+	if err := r.Start(t.Context(), lost); err == nil || !strings.Contains(err.Error(), "the node has no device "+link+"-2: plug it in") {
+		t.Errorf("start with a missing device: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,21 +13,19 @@ import (
 	cfs "github.com/containerd/continuity/fs"
 	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/hostkernel"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // readOnlyOption returns the mount option that makes a bind and all that is mounted
-// below it read-only, or the one for the bind alone where the kernel has no
-// mount_setattr(2): Linux before 5.12.
+// below it read-only, or the one for the bind alone where the kernel has no such.
 func readOnlyOption() string {
-	// It changes nothing: the descriptor is none.
-	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); errors.Is(err, unix.ENOSYS) {
-		return "ro"
+	if hostkernel.RecursiveReadOnly() {
+		return "rro"
 	}
-	return "rro"
+	return "ro"
 }
 
 // checkReadOnly looks at the mounts of a task that was made and not started, and

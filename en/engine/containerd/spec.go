@@ -41,10 +41,10 @@ func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConf
 		cwd = "/"
 	}
 	opts := []oci.SpecOpts{
-		oci.WithDefaultPathEnv, oci.WithEnv(config.Env), oci.WithEnv(c.Spec.Env),
+		oci.WithDefaultPathEnv, oci.WithEnv(hostnameEnv(c)), oci.WithEnv(config.Env), oci.WithEnv(c.Spec.Env),
 		oci.WithProcessArgs(args...), oci.WithProcessCwd(cwd),
 		oci.WithoutRunMount, // Compose gives /run as the image has it
-		oci.WithMounts(mounts),
+		oci.WithMounts(append([]specs.Mount{cgroupMount}, mounts...)), withCgroupNamespace,
 		oci.WithNewPrivileges,
 		oci.WithCgroup(e.cgroup() + "/" + key),
 		oci.WithAnnotations(c.Spec.Labels),
@@ -68,7 +68,7 @@ func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConf
 	if err != nil {
 		return nil, err
 	}
-	limits, err := limitOpts(c)
+	limits, err := e.limitOpts(c)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +91,15 @@ func arguments(spec protocol.Container, config ocispec.ImageConfig) []string {
 		command = spec.Command
 	}
 	return slices.Concat(entrypoint, command)
+}
+
+// hostnameEnv is HOSTNAME, which Docker sets and shells and Java programs read. A
+// container with the name of the node, which may change, is left without.
+func hostnameEnv(c engine.Container) []string {
+	if c.Spec.Network == protocol.NetworkHost && c.Spec.Hostname == "" {
+		return nil
+	}
+	return []string{"HOSTNAME=" + hostname(c)}
 }
 
 // named says in the error of opt what it is about.
@@ -216,7 +225,10 @@ func securityOpts(c engine.Container) ([]oci.SpecOpts, error) {
 		opts = append(opts, oci.WithAddedCapabilities(add), seccomp.WithDefaultProfile())
 	}
 	for _, d := range c.Spec.Devices {
-		if _, err := os.Stat(d.Host); errors.Is(err, fs.ErrNotExist) {
+		// Programs are told to use stable names, which are symbolic links:
+		// /dev/serial/by-id/…
+		host, err := filepath.EvalSymlinks(d.Host)
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, engine.Errorf(protocol.CreateFailed, "container %s: the node has no device %s: plug it in, or place the deployment on a node that has it", c.ID, d.Host)
 		}
 		permissions, target := d.Permissions, d.Container
@@ -226,7 +238,10 @@ func securityOpts(c engine.Container) ([]oci.SpecOpts, error) {
 		if target == "" {
 			target = d.Host
 		}
-		opts = append(opts, oci.WithDevices(d.Host, target, permissions))
+		if err != nil {
+			return nil, engine.Errorf(protocol.CreateFailed, "container %s: find device %s of the node: %w", c.ID, d.Host, err)
+		}
+		opts = append(opts, oci.WithDevices(host, target, permissions))
 	}
 	return opts, nil
 }
@@ -245,54 +260,6 @@ func capabilities(names []string) (out []string, all bool) {
 		out = append(out, name)
 	}
 	return out, all
-}
-
-// limitOpts refuses a limit that the kernel cannot keep: a container must not
-// run without a bound that somebody relies on.
-func limitOpts(c engine.Container) ([]oci.SpecOpts, error) {
-	const period = 100_000 // microseconds, the kernel's default
-	var opts []oci.SpecOpts
-	l := c.Spec.Limits
-	need := map[string]bool{"cpu": l.NanoCPUs > 0, "memory": l.MemoryBytes > 0, "pids": l.Pids > 0}
-	if need["cpu"] || need["memory"] || need["pids"] {
-		have, err := controllers()
-		if err != nil {
-			return nil, fmt.Errorf("read the kernel's cgroup controllers: %w", err)
-		}
-		for _, name := range []string{"cpu", "memory", "pids"} {
-			if need[name] && !slices.Contains(have, name) {
-				return nil, engine.Errorf(protocol.Incompatible, "container %s has a %s limit, but the node's kernel has no %s controller: enable it on the kernel command line, or drop the limit", c.ID, name, name)
-			}
-		}
-	}
-	if l.NanoCPUs > 0 {
-		opts = append(opts, oci.WithCPUCFS(max(int64(l.NanoCPUs)*period/1e9, 1000), period))
-	}
-	if l.MemoryBytes > 0 {
-		opts = append(opts, oci.WithMemoryLimit(l.MemoryBytes))
-	}
-	if l.Pids > 0 {
-		opts = append(opts, oci.WithPidsLimit(int64(l.Pids)))
-	}
-	return opts, nil
-}
-
-// controllers returns the cgroup controllers that the kernel has enabled.
-func controllers() ([]string, error) {
-	b, err := os.ReadFile("/proc/cgroups")
-	if err != nil {
-		// Newest kernels have cgroup v2 only, and not this file.
-		b, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
-		return strings.Fields(string(b)), err
-	}
-	var out []string
-	for line := range strings.Lines(string(b)) {
-		// subsys_name hierarchy num_cgroups enabled
-		if f := strings.Fields(line); len(f) == 4 && f[3] == "1" {
-			out = append(out, f[0])
-		}
-	}
-	return out, nil
 }
 
 // stopOf returns the label that says how to stop c: its signal, and its grace

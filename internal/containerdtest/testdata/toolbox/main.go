@@ -70,6 +70,8 @@ func run(verb string, args []string) error {
 		}
 	case "write": // path text
 		return os.WriteFile(args[0], []byte(args[1]), 0o644)
+	case "env": // name
+		fmt.Println(args[0] + "=" + os.Getenv(args[0]))
 	case "id":
 		host, err := os.Hostname()
 		dir, _ := os.Getwd()
