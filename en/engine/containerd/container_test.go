@@ -455,6 +455,20 @@ func TestDeviceBySymbolicLink(t *testing.T) {
 	for _, path := range []string{"/dev/serial/by-id/usb-Zigbee-if00", "/dev/ttyACM0"} {
 		r.output(t, c, "cat", path)
 	}
+	// It comes back with another number.
+	if err := r.Stop(t.Context(), c.ID, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", link); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t, c)
+	if res, err := r.Exec(t.Context(), c.ID, []string{"/toolbox", "write", "/dev/ttyACM0", "x"}); err != nil || !strings.Contains(string(res.Output), "no space left") {
+		t.Errorf("after a new start the device is still the old one: %s %v", res.Output, err)
+	}
 	lost := r.container("wait")
 	lost.ID.Name = "lost"
 	lost.Spec.Devices = []protocol.Device{{Host: link + "-2"}}

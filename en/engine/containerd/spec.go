@@ -2,9 +2,7 @@ package containerd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -224,26 +222,11 @@ func securityOpts(c engine.Container) ([]oci.SpecOpts, error) {
 		// The profile depends on the capabilities, so it comes after them.
 		opts = append(opts, oci.WithAddedCapabilities(add), seccomp.WithDefaultProfile())
 	}
-	for _, d := range c.Spec.Devices {
-		// Programs are told to use stable names, which are symbolic links:
-		// /dev/serial/by-id/…
-		host, err := filepath.EvalSymlinks(d.Host)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, engine.Errorf(protocol.CreateFailed, "container %s: the node has no device %s: plug it in, or place the deployment on a node that has it", c.ID, d.Host)
-		}
-		permissions, target := d.Permissions, d.Container
-		if permissions == "" {
-			permissions = "rwm"
-		}
-		if target == "" {
-			target = d.Host
-		}
-		if err != nil {
-			return nil, engine.Errorf(protocol.CreateFailed, "container %s: find device %s of the node: %w", c.ID, d.Host, err)
-		}
-		opts = append(opts, oci.WithDevices(host, target, permissions))
+	devices, err := deviceOpts(c)
+	if err != nil {
+		return nil, err
 	}
-	return opts, nil
+	return append(opts, devices...), nil
 }
 
 // capabilities returns names as the kernel has them, and whether ALL is among them.

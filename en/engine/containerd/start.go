@@ -60,6 +60,11 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	if err != nil || running {
 		return err
 	}
+	if len(c.Spec.Devices) > 0 && labels[labelStarted] != "" {
+		if err := e.findDevices(ctx, have, k, c); err != nil {
+			return e.fault(err, protocol.CreateFailed, "start "+c.ID.String())
+		}
+	}
 	if err := e.prepare(ctx, k, c); err != nil {
 		return err
 	}
