@@ -34,9 +34,10 @@ func (t *translation) health(service string, s types.ServiceConfig) *protocol.He
 		}
 		return health
 	}
-	if h == nil || h.Disable || len(h.Test) > 0 && h.Test[0] == "NONE" {
+	if !checked(s) {
 		return nil
 	}
+	t.noZeros(service, h)
 	health := &protocol.Health{
 		IntervalMillis:      t.millis(service, "healthcheck.interval", h.Interval),
 		TimeoutMillis:       t.millis(service, "healthcheck.timeout", h.Timeout),
@@ -55,6 +56,27 @@ func (t *translation) health(service string, s types.ServiceConfig) *protocol.He
 		t.problem(service, "healthcheck.test", "want a text, [CMD, program, …], [CMD-SHELL, line] or [NONE]; a test in the image is not read")
 	}
 	return health
+}
+
+// checked reports whether a service has a healthcheck that is not disabled.
+func checked(s types.ServiceConfig) bool {
+	h := s.HealthCheck
+	return h != nil && !h.Disable && (len(h.Test) == 0 || h.Test[0] != "NONE")
+}
+
+// noZeros refuses what one implementation of Compose takes for its default and
+// another for a mistake.
+func (t *translation) noZeros(service string, h *types.HealthCheckConfig) {
+	const want = "0: want more, or leave it out for the default"
+	times := map[string]*types.Duration{"interval": h.Interval, "timeout": h.Timeout, "start_interval": h.StartInterval}
+	for _, key := range slices.Sorted(maps.Keys(times)) {
+		if d := times[key]; d != nil && *d == 0 {
+			t.problem(service, "healthcheck."+key, want)
+		}
+	}
+	if h.Retries != nil && *h.Retries == 0 {
+		t.problem(service, "healthcheck.retries", want)
+	}
 }
 
 // probeTimes are the durations of x-colony-health, which mean what they mean in
@@ -91,14 +113,17 @@ func networkProbe(x any) (*protocol.Health, error) {
 			h.Port = uint16(n)
 		case key == "retries":
 			n, err := strconv.ParseUint(text, 10, 32)
-			if err != nil {
-				return nil, fmt.Errorf("retries %q: want a number", text)
+			if err != nil || n == 0 {
+				return nil, fmt.Errorf("retries %q: want a number of 1 or more", text)
 			}
 			h.Retries = uint32(n)
 		case times[key] != nil:
 			d, err := time.ParseDuration(text)
 			if err != nil || d < 0 {
 				return nil, fmt.Errorf("%s %q: want a duration such as 10s", key, text)
+			}
+			if d == 0 && key != "start_period" {
+				return nil, fmt.Errorf("%s 0: want more, or leave it out for the default", key)
 			}
 			*times[key] = toMillis(d)
 		default:

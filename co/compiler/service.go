@@ -25,7 +25,7 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: t.devices(name, s),
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
 		CapAdd: t.capabilities(name, "cap_add", s.CapAdd), CapDrop: t.capabilities(name, "cap_drop", s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
-		StopSignal: t.signal(name, s.StopSignal), StopTimeoutMillis: t.millis(name, "stop_grace_period", s.StopGracePeriod),
+		StopSignal: t.signal(name, s.StopSignal), StopTimeoutMillis: t.grace(name, s.StopGracePeriod),
 		Labels: nonEmpty(s.Labels), Aliases: aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
@@ -272,8 +272,8 @@ func (t *translation) dependencies(service string, s types.ServiceConfig) []prot
 			// An image's own health check is not read: without one in the file the
 			// condition would hold at once.
 			on := t.project.Services[name]
-			if _, probe := on.Extensions[healthKey]; on.HealthCheck == nil && !probe {
-				t.problem(service, "depends_on."+name, "service_healthy, but %s has neither a healthcheck nor %s; one in the image is not read", name, healthKey)
+			if _, probe := on.Extensions[healthKey]; !probe && !checked(on) {
+				t.problem(service, "depends_on."+name, "service_healthy, but %s has neither a healthcheck that is not disabled nor %s; one in the image is not read", name, healthKey)
 			}
 		case protocol.ServiceCompleted:
 		default:
@@ -308,6 +308,15 @@ func (t *translation) millis(service, key string, d *types.Duration) uint64 {
 		t.problem(service, key, "%s: want a duration of 0 or more", d)
 	}
 	return toMillis(time.Duration(*d))
+}
+
+// grace returns the time that a service has to stop. The spec's 0 means its default:
+// none at all is the least that it can say.
+func (t *translation) grace(service string, d *types.Duration) uint64 {
+	if d != nil && *d == 0 {
+		return 1
+	}
+	return t.millis(service, "stop_grace_period", d)
 }
 
 // toMillis rounds up: what is shorter than a millisecond must not become 0, which

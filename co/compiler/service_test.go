@@ -88,6 +88,7 @@ services:
     x-colony-health: {http: /health, port: "${HEALTH}", interval: 5s, retries: 2}
   alone:
     image: i
+    stop_grace_period: 0s
     environment: {DATE: 2020-01-01, N: 1}
     network_mode: host
     healthcheck: {disable: true}
@@ -104,7 +105,7 @@ configs:
 	}
 	at := "@sha256:" + imageDigest
 	want := []protocol.Container{
-		{Name: "alone", Image: "i" + at, Env: []string{"DATE=2020-01-01", "N=1"}, Network: protocol.NetworkHost},
+		{Name: "alone", Image: "i" + at, Env: []string{"DATE=2020-01-01", "N=1"}, Network: protocol.NetworkHost, StopTimeoutMillis: 1},
 		{
 			Name: "cache", Image: "cache" + at, Restart: protocol.Restart{Policy: protocol.RestartAlways},
 			Health: &protocol.Health{HTTP: "/health", Port: 8080, IntervalMillis: 5000, Retries: 2},
@@ -214,13 +215,17 @@ func TestTranslateRefuses(t *testing.T) {
 		"cap_add: [CAP_NET_RAWW]":                                         `services.web.cap_add: "CAP_NET_RAWW" is no capability of Linux`,
 		"stop_signal: SIGSTOPP":                                           `services.web.stop_signal: "SIGSTOPP" is no signal of Linux`,
 		"stop_signal: '65'":                                               `services.web.stop_signal: "65" is no signal of Linux`,
+		"healthcheck: {test: a, interval: 0s}":                            "services.web.healthcheck.interval: 0: want more",
+		"healthcheck: {test: a, retries: 0}":                              "services.web.healthcheck.retries: 0: want more",
+		"x-colony-health: {port: 80, timeout: 0s}":                        "services.web.x-colony-health: timeout 0: want more",
+		"depends_on: {off: {condition: service_healthy}}":                 "services.web.depends_on.off: service_healthy, but off has neither a healthcheck that is not disabled",
 		"entrypoint: []":                                                  "services.web.entrypoint: empty: clearing what the image says is not supported",
 		"mem_limit: much":                                                 "mem_limit",
 		"environment: {A: '${X:?is needed}'}":                             "is needed",
 	} {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
-			compose := "services:\n  web:\n    image: i\n    " + service + "\n  b: {image: i}\n" +
+			compose := "services:\n  web:\n    image: i\n    " + service + "\n  b: {image: i}\n  off: {image: i, healthcheck: {disable: true, test: a}}\n" +
 				"networks: {other: {}}\nconfigs: {outside: {file: ../x}, absent: {file: absent}}\n"
 			_, err := compileOne(t, compose, nil, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
