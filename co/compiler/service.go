@@ -142,10 +142,8 @@ func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Po
 		if p.Mode != "" && p.Mode != "ingress" && p.Mode != "host" {
 			t.problem(service, "ports", "mode %q: want host or ingress", p.Mode)
 		}
-		if ip, err := netip.ParseAddr(p.HostIP); err != nil && p.HostIP != "" {
-			t.problem(service, "ports", "host_ip %q: want an IP address", p.HostIP)
-		} else if p.HostIP != "" && ip == netip.IPv4Unspecified() {
-			port.HostIP = ""
+		if p.HostIP != "" {
+			port.HostIP = t.hostIP(service, p.HostIP)
 		}
 		all = append(all, port)
 	}
@@ -156,6 +154,21 @@ func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Po
 		return strings.Compare(a.Protocol+a.HostIP, b.Protocol+b.HostIP)
 	})
 	return all
+}
+
+// hostIP returns the address of the node that a port is published on, empty for all.
+// The networks of deployments have IPv4 only: nothing would answer on another.
+func (t *translation) hostIP(service, text string) string {
+	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	switch {
+	case err != nil:
+		t.problem(service, "ports", "host_ip %q: want an IPv4 address", text)
+	case ip == netip.IPv4Unspecified():
+		return ""
+	case !ip.Unmap().Is4():
+		t.problem(service, "ports", "host_ip %q: ports are published on IPv4 addresses: use 127.0.0.1 in place of ::1, leave the address out, or use network_mode host", text)
+	}
+	return ip.Unmap().String()
 }
 
 func (t *translation) devices(service string, s types.ServiceConfig) []protocol.Device {

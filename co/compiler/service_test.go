@@ -219,6 +219,8 @@ func TestTranslateRefuses(t *testing.T) {
 		"healthcheck: {test: a, retries: 0}":                              "services.web.healthcheck.retries: 0: want more",
 		"x-colony-health: {port: 80, timeout: 0s}":                        "services.web.x-colony-health: timeout 0: want more",
 		"depends_on: {off: {condition: service_healthy}}":                 "services.web.depends_on.off: service_healthy, but off has neither a healthcheck that is not disabled",
+		"ports: ['[::1]:8080:80']":                                        `services.web.ports: host_ip "::1": ports are published on IPv4 addresses: use 127.0.0.1`,
+		"ports: [{target: 80, published: '80', host_ip: '::'}]":           `services.web.ports: host_ip "::": ports are published on IPv4`,
 		"entrypoint: []":                                                  "services.web.entrypoint: empty: clearing what the image says is not supported",
 		"mem_limit: much":                                                 "mem_limit",
 		"environment: {A: '${X:?is needed}'}":                             "is needed",

@@ -314,6 +314,11 @@ func (n *Networks) checkPorts(a Attachment) error {
 		return err
 	}
 	for _, p := range a.Ports {
+		// The plugins would publish nothing, and report success.
+		if ip, err := netip.ParseAddr(p.HostIP); p.HostIP != "" && (err != nil || !ip.Is4()) {
+			return fmt.Errorf("port %d/%s of %s: the networks of the node have IPv4 only: publish it on an IPv4 address in place of %q",
+				p.Host, portProtocol(p), a.Name, p.HostIP)
+		}
 		for _, o := range others {
 			for _, q := range o.Ports {
 				if p.Host == q.Host && portProtocol(p) == portProtocol(q) && overlap(p.HostIP, q.HostIP) {

@@ -92,6 +92,20 @@ func TestPublishedPort(t *testing.T) {
 	}
 }
 
+func TestPortOnIPv6IsRefused(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("serve", "80", "hello")
+	c.Spec.Ports = []protocol.Port{{Container: 80, Host: freePort(t), HostIP: "::1"}}
+	if err := r.Pull(t.Context(), r.image, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantTaken(t, r.Start(t.Context(), c), c.Spec.Ports[0].Host, "have IPv4 only")
+	if err := r.Remove(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestPortOfAProgram(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
