@@ -50,8 +50,9 @@ type Options struct {
 	// into the empty directory dir and returns the commit. ref may be "". It uses no
 	// key and no credentials but those of remote.
 	Export func(ctx context.Context, remote Remote, ref, dir string) (commit string, err error)
-	// CheckArchive says what is wrong with the Compose archive of a component.
-	CheckArchive func(component string, tgz []byte) error
+	// CheckArchive says what is wrong with the Compose archive of a component, and what
+	// is to be warned of. Variables are those that parameters may set.
+	CheckArchive func(component string, tgz []byte, variables []string) (warnings []string, err error)
 	// TempDir is where sources are unpacked. Default: the system's.
 	TempDir string
 	// ArchiveTimeout bounds the fetch of one component's archive. Default 15 s.

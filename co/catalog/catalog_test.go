@@ -112,11 +112,14 @@ func newCatalog(t *testing.T) *setup {
 			Registries: []string{"registry.colony", "registry.colony:5000"},
 		},
 		Store: s.store, Registry: s.registry, TempDir: t.TempDir(),
-		CheckArchive: func(component string, tgz []byte) error {
+		CheckArchive: func(component string, tgz []byte, variables []string) ([]string, error) {
 			if string(tgz) == "bad" {
-				return fmt.Errorf("component %s has no compose.yaml", component)
+				return nil, fmt.Errorf("component %s has no compose.yaml", component)
 			}
-			return nil
+			if string(tgz) == "odd" {
+				return []string{fmt.Sprintf("set are %q", variables)}, nil
+			}
+			return nil, nil
 		},
 		Export: func(_ context.Context, remote Remote, ref, dir string) (string, error) {
 			s.exported = append(s.exported, remote.URL+" "+ref)
@@ -339,6 +342,7 @@ func TestArchives(t *testing.T) {
 	}{
 		"good":    {"good", nil, Imported, ""},
 		"bad":     {"bad", nil, Refused, "has no compose.yaml"},
+		"odd":     {"odd", nil, Imported, `component hello: compose.yaml: set are `},
 		"wrong":   {"", protocol.Errorf(protocol.Invalid, "artifact type is wrong"), Refused, "artifact type is wrong"},
 		"away":    {"", nil, Imported, "is away"},
 		"missing": {"", protocol.Errorf(protocol.NotFound, "no such tag"), Imported, "must be there before"},

@@ -152,12 +152,24 @@ func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application)
 			}
 			checked[component.Name+" "+ref] = true
 			at := fmt.Sprintf("deploymentProfiles[%d].components[%d]", i, j)
-			run.archive(ctx, r, at, component)
+			run.archive(ctx, r, at, component, variablesOf(app, component.Name))
 		}
 	}
 }
 
-func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component) {
+// variablesOf lists the variables of a component that parameters set.
+func variablesOf(app *v1rc3.Application, component string) (names []string) {
+	for _, p := range app.Parameters {
+		for _, t := range p.Targets {
+			if slices.Contains(t.Components, component) {
+				names = append(names, t.Pointer)
+			}
+		}
+	}
+	return names
+}
+
+func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []string) {
 	host := hostOf(c.Properties.Repository)
 	if run.away[host] {
 		r.warn("component %s was not checked: registry %s is away", c.Name, host)
@@ -172,8 +184,12 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 	tgz, _, err := run.opts.Registry.Archive(limited, c.Properties.Repository, c.Properties.Revision)
 	switch kind := protocol.KindOf(err); {
 	case err == nil:
-		if err := run.opts.CheckArchive(c.Name, tgz); err != nil {
+		warnings, err := run.opts.CheckArchive(c.Name, tgz, variables)
+		if err != nil {
 			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf("archive of component %s: %s", c.Name, err)})
+		}
+		for _, w := range warnings {
+			r.warn("component %s: %s: %s", c.Name, "compose.yaml", w)
 		}
 	case limited.Err() != nil, kind == protocol.Unavailable:
 		run.away[host] = true

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,17 +33,30 @@ type archive struct {
 }
 
 // CheckArchive says whether a Compose archive can be compiled, as far as that can
-// be known without the values of parameters: its layout, and every key of its
-// compose.yaml. An import calls it, so that a package that can never run is
-// refused at once. name is that of the component, for messages. Errors are of kind
-// protocol.Invalid.
-func CheckArchive(name string, tgz []byte) error {
+// be known without the values of parameters: its layout, every key of its
+// compose.yaml, and every value that depends on no parameter. An import calls it, so
+// that a package that can never run is refused at once. Name is that of the
+// component, for messages; variables are those that parameters may set. Warnings tell
+// what runs and is probably not meant. Errors are of kind protocol.Invalid.
+func CheckArchive(name string, tgz []byte, variables []string) (warnings []string, err error) {
 	a, err := readArchive(name, tgz)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = checkKeys(name, a.compose)
-	return err
+	t := &translation{component: name, archive: a, open: map[string]bool{}}
+	values := map[string]string{}
+	for _, v := range variables {
+		if !variableName.MatchString(v) {
+			return nil, protocol.Errorf(protocol.Invalid, "component %s: a parameter has the pointer %q: %s", name, v, wantVariable)
+		}
+		t.open[v], values[v] = true, placeholder
+	}
+	t.readVariables(values)
+	containers, err := t.containers(context.Background())
+	if err != nil {
+		return t.warnings, err
+	}
+	return t.warnings, checkShared(&protocol.DeploymentSpec{Components: []protocol.Component{{Name: name, Containers: containers}}})
 }
 
 // readArchive reads and checks a whole archive before any of it is used.

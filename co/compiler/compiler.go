@@ -154,6 +154,8 @@ func compileComponent(ctx context.Context, d *v1rc3.Deployment, c v1rc3.Componen
 	}, nil
 }
 
+const wantVariable = "for compose it is the name of an environment variable: letters, digits and _, not beginning with a digit"
+
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // variablesOf returns the environment variables that the parameters of a
@@ -167,8 +169,7 @@ func variablesOf(d *v1rc3.Deployment, component string) (map[string]string, erro
 				continue
 			}
 			if !variableName.MatchString(t.Pointer) {
-				return nil, protocol.Errorf(protocol.Invalid, "parameter %s: pointer %q: for compose it is the name of an "+
-					"environment variable: letters, digits and _, not beginning with a digit", name, t.Pointer)
+				return nil, protocol.Errorf(protocol.Invalid, "parameter %s: pointer %q: %s", name, t.Pointer, wantVariable)
 			}
 			if other, dup := setBy[t.Pointer]; dup && other != name {
 				return nil, protocol.Errorf(protocol.Invalid, "parameters %s and %s both set %s of component %s", other, name, t.Pointer, component)

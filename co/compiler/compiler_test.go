@@ -295,7 +295,7 @@ func TestArchive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := CheckArchive("web", pack(t, c.entries...))
+			_, err := CheckArchive("web", pack(t, c.entries...), nil)
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
@@ -306,7 +306,7 @@ func TestArchive(t *testing.T) {
 			}
 		})
 	}
-	if err := CheckArchive("web", []byte("hello")); err == nil || !strings.Contains(err.Error(), "component web: archive: not a gzip file") {
+	if _, err := CheckArchive("web", []byte("hello"), nil); err == nil || !strings.Contains(err.Error(), "component web: archive: not a gzip file") {
 		t.Errorf("no gzip: %v", err)
 	}
 }

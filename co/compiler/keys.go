@@ -163,36 +163,38 @@ const (
 type keyCheck struct {
 	values   int
 	problems []string
+	lines    map[string]int // of the keys, by path
 }
 
 // checkKeys parses a compose.yaml, refuses every key that is not in the table, and
-// returns the document, aliases and merge keys resolved.
-func checkKeys(component string, compose []byte) (map[string]any, error) {
+// returns the document, aliases and merge keys resolved, and the lines of its keys by
+// path.
+func checkKeys(component string, compose []byte) (map[string]any, map[string]int, error) {
 	fail := func(err error) error {
 		return protocol.Errorf(protocol.Invalid, "component %s: %s: %w", component, composeFile, err)
 	}
 	var root yaml.Node
 	if err := yaml.Load(compose, &root, yaml.WithUniqueKeys(false)); err != nil {
-		return nil, fail(err)
+		return nil, nil, fail(err)
 	}
 	top := &root
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		top = root.Content[0]
 	}
 	if top.Kind != yaml.MappingNode {
-		return nil, fail(fmt.Errorf("line %d: want a mapping with services", top.Line))
+		return nil, nil, fail(fmt.Errorf("line %d: want a mapping with services", top.Line))
 	}
-	var c keyCheck
+	c := keyCheck{lines: map[string]int{}}
 	c.walk(top, "", "", 0)
 	if len(c.problems) > 0 {
-		return nil, fail(fmt.Errorf("\n%s", strings.Join(c.problems, "\n")))
+		return nil, nil, fail(fmt.Errorf("\n%s", strings.Join(c.problems, "\n")))
 	}
 	var document map[string]any
 	if err := root.Decode(&document); err != nil {
-		return nil, fail(err)
+		return nil, nil, fail(err)
 	}
 	delete(document, "version") // obsolete: it says nothing
-	return document, nil
+	return document, c.lines, nil
 }
 
 func (c *keyCheck) problem(n *yaml.Node, at, format string, args ...any) {
@@ -243,6 +245,7 @@ func (c *keyCheck) walk(n *yaml.Node, pattern, at string, depth int) bool {
 			c.problem(k, path, "the key stands twice")
 		}
 		seen[k.Value] = true
+		c.lines[path] = k.Line
 		if child, ok := c.child(k, pattern, path); ok && !c.walk(v, child, path, depth+1) {
 			return false
 		}

@@ -147,10 +147,6 @@ func (t *translation) checkTargets(volumes map[string]int) {
 // returns the number of volumes of each service.
 func (t *translation) checkShortVolumes(document map[string]any) map[string]int {
 	count := map[string]int{}
-	lookup := func(name string) (string, bool) {
-		v, ok := t.variables[name]
-		return v, ok
-	}
 	services, _ := document["services"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		service, _ := services[name].(map[string]any)
@@ -161,7 +157,7 @@ func (t *translation) checkShortVolumes(document map[string]any) map[string]int 
 			if !ok {
 				continue
 			}
-			text, err := substitute(text, lookup)
+			text, err := substitute(text, t.lookup)
 			parts := strings.Split(text, ":")
 			if err != nil || len(parts) != 3 {
 				continue // the loader says what is wrong

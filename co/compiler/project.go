@@ -20,19 +20,36 @@ type translation struct {
 	component string
 	archive   *archive
 	project   *types.Project
-	variables map[string]string // what parameters set, by name
+	lines     map[string]int    // of the keys of compose.yaml, by path
+	variables map[string]string // by name: see readVariables
+	open      map[string]bool   // variables whose value a deployment will say; nil in one
 	problems  []string
+	warnings  []string
 }
 
 // translate returns the containers of a component in start order.
 func translate(ctx context.Context, component string, a *archive, variables map[string]string) ([]protocol.Container, error) {
-	document, err := checkKeys(component, a.compose)
+	t := &translation{component: component, archive: a}
+	t.readVariables(variables)
+	return t.containers(ctx)
+}
+
+// containers returns the containers of the project in start order.
+func (t *translation) containers(ctx context.Context) ([]protocol.Container, error) {
+	document, lines, err := checkKeys(t.component, t.archive.compose)
 	if err != nil {
 		return nil, err
 	}
-	t := &translation{component: component, archive: a, variables: variables}
+	t.lines = lines
+	t.resolve("", document)
+	if err := t.err(); err != nil {
+		return nil, err
+	}
+	if t.open != nil {
+		t.prune(document)
+	}
 	volumes := t.checkShortVolumes(document)
-	if t.project, err = load(ctx, component, document, variables); err != nil {
+	if t.project, err = load(ctx, t.component, document, t.variables); err != nil {
 		t.problems = append(t.problems, err.Error())
 		return nil, t.err()
 	}
@@ -51,7 +68,23 @@ func translate(ctx context.Context, component string, a *archive, variables map[
 
 // problem notes a problem of a service's key.
 func (t *translation) problem(service, key, format string, args ...any) {
-	t.problems = append(t.problems, fmt.Sprintf("services.%s.%s: %s", service, key, fmt.Sprintf(format, args...)))
+	t.problemAt("services."+service+"."+key, format, args...)
+}
+
+// problemAt notes a problem of a place in compose.yaml.
+func (t *translation) problemAt(at, format string, args ...any) {
+	t.problems = append(t.problems, t.line(at)+at+": "+fmt.Sprintf(format, args...))
+}
+
+// line returns "line N: " for a place, or for the nearest around it that has a line.
+func (t *translation) line(at string) string {
+	for at != "" {
+		if n := t.lines[at]; n > 0 {
+			return fmt.Sprintf("line %d: ", n)
+		}
+		at = at[:max(strings.LastIndexAny(at, ".["), 0)]
+	}
+	return ""
 }
 
 func (t *translation) err() error {

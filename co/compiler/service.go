@@ -46,10 +46,6 @@ func (t *translation) arguments(service, key string, args types.ShellCommand) []
 
 // environment joins env_file and environment, the later winning, in sorted lines.
 func (t *translation) environment(service string, s types.ServiceConfig) []string {
-	lookup := func(name string) (string, bool) {
-		v, ok := t.variables[name]
-		return v, ok
-	}
 	env := map[string]string{}
 	for _, f := range s.EnvFiles {
 		b, err := t.archive.file(f.Path)
@@ -59,7 +55,7 @@ func (t *translation) environment(service string, s types.ServiceConfig) []strin
 			}
 			continue
 		}
-		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), lookup)
+		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), t.lookup)
 		if err != nil {
 			t.problem(service, "env_file", "%s: %v", f.Path, err)
 			continue

@@ -1,0 +1,197 @@
+package compiler
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+)
+
+// dotEnv is the file of the archive with the defaults of variables.
+const dotEnv = ".env"
+
+// placeholder is the value of a variable that is not known before a deployment.
+const placeholder = "1"
+
+// readVariables joins .env and what parameters set, the latter winning.
+func (t *translation) readVariables(parameters map[string]string) {
+	t.variables = map[string]string{"COMPOSE_PROJECT_NAME": t.component}
+	if b, ok := t.archive.files[dotEnv]; ok {
+		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), func(name string) (string, bool) {
+			v, ok := parameters[name]
+			return v, ok
+		})
+		if err != nil {
+			t.problems = append(t.problems, fmt.Sprintf("%s: %v", dotEnv, err))
+		}
+		maps.Copy(t.variables, read)
+	}
+	maps.Copy(t.variables, parameters)
+}
+
+func (t *translation) lookup(name string) (string, bool) {
+	v, ok := t.variables[name]
+	return v, ok
+}
+
+// plain finds variables that are given without a default or a message.
+var plain = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
+
+// resolve looks at the variables of every text of the document. One that is
+// required and not set is a problem of its place; one that is not set and has no
+// default is a warning.
+func (t *translation) resolve(at string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			path := strings.TrimPrefix(at+"."+key, ".")
+			t.resolve(path, v[key])
+			if v[key] == nil && strings.HasSuffix(at, ".environment") {
+				t.passed(path, key)
+			}
+		}
+	case []any:
+		for i, item := range v {
+			t.resolve(fmt.Sprintf("%s[%d]", at, i), item)
+			if name, ok := item.(string); ok && strings.HasSuffix(at, ".environment") && !strings.ContainsAny(name, "=$") {
+				t.passed(at, name)
+			}
+		}
+	case string:
+		missing := map[string]bool{}
+		_, err := substitute(v, func(name string) (string, bool) {
+			value, ok := t.lookup(name)
+			missing[name] = missing[name] || !ok
+			return value, ok
+		})
+		if err != nil {
+			t.problemAt(at, "%v: set it by a parameter of the application, or in %s", err, dotEnv)
+			return
+		}
+		for _, m := range plain.FindAllStringSubmatch(strings.ReplaceAll(v, "$$", ""), -1) {
+			if name := m[1] + m[2]; missing[name] {
+				t.warn(at, "%s is empty: no parameter of the application sets it, nor does %s; give a default as in ${%s:-value}", name, dotEnv, name)
+			}
+		}
+	}
+}
+
+// passed warns of an environment variable that is named without a value, and that
+// nobody sets.
+func (t *translation) passed(at, name string) {
+	if _, ok := t.lookup(name); !ok {
+		t.warn(at, "%s is left out: no parameter of the application sets it, nor does %s", name, dotEnv)
+	}
+}
+
+func (t *translation) warn(at, format string, args ...any) {
+	t.warnings = append(t.warnings, t.line(at)+at+": "+fmt.Sprintf(format, args...))
+}
+
+// textual are the keys of a service that may hold any text, so that a placeholder
+// in the place of a variable does no harm.
+var textual = map[string]bool{
+	"image": true, "command": true, "entrypoint": true, "environment": true, "labels": true,
+	"hostname": true, "container_name": true, "working_dir": true, "user": true,
+}
+
+// prune takes out of a document what depends on variables whose values are not known
+// yet, so that what is left can be judged before there is a deployment.
+func (t *translation) prune(document map[string]any) {
+	for section, v := range document {
+		entries, _ := v.(map[string]any)
+		switch {
+		case strings.HasPrefix(section, "x-"):
+		case section == "services":
+			for _, v := range entries {
+				if service, ok := v.(map[string]any); ok {
+					t.pruneService(service)
+				}
+			}
+		case section == "configs":
+			for name, v := range entries {
+				config, _ := v.(map[string]any)
+				if file, ok := config["file"].(string); ok && t.isOpen(file) {
+					entries[name] = map[string]any{"content": ""}
+				}
+			}
+		default:
+			if left, ok := t.known(v); ok {
+				document[section] = left
+			} else {
+				delete(document, section)
+			}
+		}
+	}
+}
+
+func (t *translation) pruneService(service map[string]any) {
+	for key, v := range service {
+		if textual[key] {
+			continue
+		}
+		if key == healthKey && t.isOpen(v) {
+			service[key] = map[string]any{"port": placeholder}
+			continue
+		}
+		mapping, _ := v.(map[string]any)
+		test := mapping["test"]
+		if key == "healthcheck" {
+			delete(mapping, "test")
+		}
+		if key == "depends_on" {
+			maps.DeleteFunc(mapping, func(_ string, v any) bool { return t.isOpen(v) })
+		}
+		left, ok := t.known(v)
+		if !ok {
+			delete(service, key)
+			continue
+		}
+		if key == "healthcheck" && test != nil {
+			left.(map[string]any)["test"] = test
+		}
+		service[key] = left
+	}
+}
+
+// known returns v without the values that are open, and false where nothing is left
+// of it. An item of a list is taken out as a whole.
+func (t *translation) known(v any) (any, bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			if left, ok := t.known(value); ok {
+				v[key] = left
+			} else {
+				delete(v, key)
+			}
+		}
+		return v, true
+	case []any:
+		return slices.DeleteFunc(v, t.isOpen), true
+	default:
+		return v, !t.isOpen(v)
+	}
+}
+
+// isOpen reports whether a value, or one in it, needs a variable that is not known yet.
+func (t *translation) isOpen(v any) (open bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, value := range v {
+			open = open || t.isOpen(value)
+		}
+	case []any:
+		open = slices.ContainsFunc(v, t.isOpen)
+	case string:
+		_, _ = substitute(v, func(name string) (string, bool) { // what is wrong with it, resolve has said
+			open = open || t.open[name]
+			return t.lookup(name)
+		})
+	}
+	return open
+}
