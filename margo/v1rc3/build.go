@@ -1,6 +1,7 @@
 package v1rc3
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -102,6 +103,11 @@ func (a *Application) encode(t ProfileType, name string, x any) any {
 	}
 	if _, ok := a.Parameters[name].Value.(string); ok {
 		return Text(x)
+	}
+	if n, ok := x.(json.Number); ok {
+		if f, err := n.Float64(); err == nil {
+			return f
+		}
 	}
 	return x
 }

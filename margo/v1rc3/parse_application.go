@@ -1,6 +1,7 @@
 package v1rc3
 
 import (
+	"encoding/json"
 	"path"
 	"regexp"
 	"slices"
@@ -147,10 +148,17 @@ func readComponents(v value) []Component {
 			Wait:       p.get("wait").boolean(),
 			Timeout:    p.get("timeout").match(timeout, "minutes and seconds, such as 5m0s"),
 		}
+		if d, err := time.ParseDuration(c.Properties.Timeout); c.Properties.Timeout != "" && (err != nil || d > maxTimeout) {
+			p.get("timeout").report("%q: want at most %s", c.Properties.Timeout, maxTimeout)
+		}
 		all = append(all, c)
 	}
 	return all
 }
+
+// maxTimeout bounds the timeout of a component. The standard has no bound, and its
+// form holds centuries, which no clock here can count.
+const maxTimeout = 7 * 24 * time.Hour
 
 // TimeoutDuration returns the timeout, or 0 where none is given.
 func (p Properties) TimeoutDuration() time.Duration {
@@ -198,7 +206,7 @@ func readParameterValue(v value) any {
 	if !v.exists() {
 		return nil
 	}
-	if x := v.scalar(); x != nil {
+	if x := v.spelled(); x != nil {
 		return x
 	}
 	if v.kind() != "a list" {
@@ -207,11 +215,26 @@ func readParameterValue(v value) any {
 	}
 	all := []any{}
 	for _, item := range v.list() {
-		x := item.scalar()
+		x := item.spelled()
 		if x == nil && item.exists() {
 			item.report("want a text, a number, true or false, got %s", item.kind())
 		}
 		all = append(all, x)
 	}
 	return all
+}
+
+// spelled returns a scalar of a parameter. A number that its Go type would spell in
+// another way, as 1.1 for 1.10, is a json.Number: an application gets it as it was
+// written. A text with a zero byte, which no environment variable can hold, is refused.
+func (v value) spelled() any {
+	x := v.scalar()
+	if text, ok := x.(string); ok && strings.ContainsRune(text, 0) {
+		v.report("a zero byte cannot be passed to an application")
+		return ""
+	}
+	if f, ok := x.(float64); ok && decimal.MatchString(v.node.Value) && Text(f) != v.node.Value {
+		return json.Number(v.node.Value)
+	}
+	return x
 }

@@ -62,7 +62,7 @@ func read(raw []byte) (value, *document, error) {
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		top.node = root.Content[0]
 	}
-	if !doc.check(top, 0) {
+	if !doc.check(top, 0, false) {
 		return value{}, nil, doc.problems
 	}
 	return top, doc, nil
@@ -76,8 +76,9 @@ func syntaxProblem(err error) Problems {
 }
 
 // check walks the whole tree once. It returns false when the tree is too large to
-// go on with.
-func (d *document) check(v value, depth int) bool {
+// go on with. A placeholder is a mistake but where the author may write any text: in
+// what is open.
+func (d *document) check(v value, depth int, open bool) bool {
 	if d.nodes++; d.nodes > maxNodes || depth > maxDepth {
 		d.problems = append(d.problems, Problem{v.path, v.node.Line, fmt.Sprintf(
 			"the document is too large: at most %d values and %d levels, aliases expanded", maxNodes, maxDepth)})
@@ -85,24 +86,24 @@ func (d *document) check(v value, depth int) bool {
 	}
 	switch v = v.deref(); v.node.Kind {
 	case yaml.ScalarNode:
-		if m := placeholder.FindString(v.node.Value); m != "" {
+		if m := placeholder.FindString(v.node.Value); m != "" && !open {
 			v.report("the placeholder %s was not replaced", m)
 		}
 	case yaml.SequenceNode:
 		for i, n := range v.node.Content {
-			if !d.check(v.at(n, fmt.Sprintf("%s[%d]", v.path, i)), depth+1) {
+			if !d.check(v.at(n, fmt.Sprintf("%s[%d]", v.path, i)), depth+1, open) {
 				return false
 			}
 		}
 	case yaml.MappingNode:
-		return d.checkMapping(v, depth)
+		return d.checkMapping(v, depth, open)
 	default:
 		v.report("want a value")
 	}
 	return true
 }
 
-func (d *document) checkMapping(v value, depth int) bool {
+func (d *document) checkMapping(v value, depth int, open bool) bool {
 	if v.node.Style&yaml.FlowStyle != 0 && len(v.node.Content) > 0 && v.node.Content[0].Kind == yaml.MappingNode {
 		v.report("the placeholder %s was not replaced", flowPlaceholder(v.node))
 		return true
@@ -115,18 +116,26 @@ func (d *document) checkMapping(v value, depth int) bool {
 			continue
 		}
 		child := v.at(v.node.Content[i+1], join(v.path, k.Value))
-		if m := placeholder.FindString(k.Value); m != "" {
+		if m := placeholder.FindString(k.Value); m != "" && !open {
 			v.at(k, child.path).report("the placeholder %s was not replaced", m)
 		}
 		if line, dup := seen[k.Value]; dup {
 			d.problems = append(d.problems, Problem{child.path, k.Line, fmt.Sprintf("the key stands twice, first in line %d", line)})
 		}
 		seen[k.Value] = k.Line
-		if !d.check(child, depth+1) {
+		if !d.check(child, depth+1, open || isOpen(v.path, depth, k.Value)) {
 			return false
 		}
 	}
 	return true
+}
+
+// isOpen reports whether the standard leaves the value of a key untyped: that of a
+// parameter, in an application or in a deployment, and all of an extension. Path and
+// depth are those of the mapping with the key.
+func isOpen(path string, depth int, key string) bool {
+	parameter := strings.HasPrefix(path, "parameters.") && depth == 2 || strings.HasPrefix(path, "spec.parameters.") && depth == 3
+	return parameter && key == "value" || extensionKey.MatchString(key)
 }
 
 // flowPlaceholder renders {{NAME}}, which YAML reads as a mapping with a mapping

@@ -40,7 +40,7 @@ func Text(value any) string {
 // or bool. Numbers and bools may come as text, as forms and other tools send them.
 func convert(dataType string, x any) (any, error) {
 	if n, ok := x.(json.Number); ok {
-		x = n.String()
+		x = plainNumber(n)
 	}
 	text, isText := x.(string)
 	rv := reflect.ValueOf(x)
@@ -62,7 +62,8 @@ func convert(dataType string, x any) (any, error) {
 		return convertInteger(x, rv)
 	case "double":
 		if isText {
-			if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
+			// ParseFloat knows more forms, such as 0x1p4 and +5, than applications do.
+			if f, err := strconv.ParseFloat(text, 64); err == nil && decimal.MatchString(text) {
 				return f, nil
 			}
 		} else if rv.CanFloat() && !math.IsNaN(rv.Float()) && !math.IsInf(rv.Float(), 0) {
@@ -78,10 +79,27 @@ func convert(dataType string, x any) (any, error) {
 	}
 }
 
+// decimal is a number as people write it, without an exponent: all programs that
+// read an environment variable take it for the same.
+var decimal = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+
+// plainNumber returns n as text where it is a plain decimal number, so that its
+// digits are kept, and else as a number.
+func plainNumber(n json.Number) any {
+	if decimal.MatchString(n.String()) {
+		return n.String()
+	}
+	f, err := n.Float64()
+	if err != nil {
+		return n.String()
+	}
+	return f
+}
+
 func convertInteger(x any, rv reflect.Value) (any, error) {
 	switch {
 	case rv.Kind() == reflect.String:
-		if n, err := strconv.ParseInt(rv.String(), 10, 64); err == nil {
+		if n, err := strconv.ParseInt(rv.String(), 10, 64); err == nil && decimal.MatchString(rv.String()) {
 			return n, nil
 		}
 	case rv.CanInt():
@@ -169,11 +187,10 @@ func (s Schema) checkOne(x any) []string {
 	return wrong
 }
 
-// isTextNumber says whether x is a number written as text with at least this many
-// digits after the point: only text keeps its closing zeros.
+// isTextNumber says whether x is a number written as text, or a json.Number, with at
+// least this many digits after the point: only these keep their closing zeros.
 func isTextNumber(x any, digits int64) bool {
-	s, _ := x.(string)
-	_, fraction, _ := strings.Cut(s, ".")
+	_, fraction, _ := strings.Cut(Text(x), ".")
 	return int64(len(fraction)) >= digits
 }
 
@@ -223,6 +240,10 @@ func (a *Application) checkValues(values map[string]any) Problems {
 		x := values[name]
 		if x == nil {
 			continue // the default
+		}
+		if strings.ContainsRune(Text(x), 0) {
+			problems = append(problems, valueProblem(name, "a zero byte cannot be passed to an application"))
+			continue
 		}
 		if _, schema, ok := a.Setting(name); ok {
 			for _, message := range schema.check(x) {

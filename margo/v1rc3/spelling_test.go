@@ -1,0 +1,76 @@
+package v1rc3
+
+import (
+	"strings"
+	"testing"
+)
+
+const deployID = "9f3c2d1e-0000-4000-8000-000000000001"
+
+// What the standard leaves untyped is the author's business, and what is written can
+// be read again.
+func TestPlaceholdersWhereAnyTextMayStand(t *testing.T) {
+	t.Parallel()
+	doc := strings.Replace(small, "value: 8080", `value: "{{ .Values.x }}"`, 1)
+	doc = strings.Replace(doc, "dataType: integer", "dataType: string", 1)
+	doc = strings.Replace(doc, "      minValue: 1024\n", "", 1)
+	doc = strings.Replace(doc, "id: app\n", "id: app\nx-acme-extensions: {template: \"{{a}}\", \"{{b}}\": 1}\n", 1)
+	app, err := ParseApplication([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "{{x}}", "{{", "a {{b}} c", "1.10", "null", "- x"} {
+		values := map[string]any{"port": text}
+		if text == "" {
+			values = nil
+		}
+		d, err := Build(app, "one", values, Request{ID: deployID, Name: "d", DeviceID: "plant/n1"})
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		b, err := d.Marshal()
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		again, err := ParseDeployment(b)
+		if err != nil {
+			t.Fatalf("%q was written and cannot be read: %v", text, err)
+		}
+		if got, want := again.Spec.Parameters["port"].Value, d.Spec.Parameters["port"].Value; got != want {
+			t.Errorf("%v was written and read as %v", want, got)
+		}
+	}
+}
+
+// A number reaches the environment as its author wrote it.
+func TestDefaultsKeepTheirSpelling(t *testing.T) {
+	t.Parallel()
+	plain, _, _ := strings.Cut(small, "configuration:")
+	for written, want := range map[string]string{
+		"1.10": "1.10", "1.0": "1.0", "8080": "8080", "-0.50": "-0.50", "true": "true", `"1e3"`: "1e3", "[1.10, 2]": "1.10,2",
+	} {
+		app, err := ParseApplication([]byte(strings.Replace(plain, "value: 8080", "value: "+written, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Build(app, "one", nil, Request{ID: deployID, Name: "d", DeviceID: "plant/n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Spec.Parameters["port"].Value; got != want {
+			t.Errorf("%s is passed as %v, want %s", written, got, want)
+		}
+	}
+}
+
+func TestValuesWithAZeroByteAreRefused(t *testing.T) {
+	t.Parallel()
+	plain, _, _ := strings.Cut(small, "configuration:")
+	app, err := ParseApplication([]byte(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := app.ValidateValues(map[string]any{"port": "a\x00b"}, nil); err == nil || !strings.Contains(err.Error(), "values.port: a zero byte") {
+		t.Errorf("error %v, want one about the zero byte", err)
+	}
+}
