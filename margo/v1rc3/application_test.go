@@ -168,7 +168,6 @@ func TestParseApplicationNamesEachMistake(t *testing.T) {
 		"default":              {"value: 8080", "value: 80", `line 19: parameters.port.value: the default breaks its schema "port": 80 is below minValue 1024`},
 		"placeholder in text":  {"name: App", "name: App {{NAME}}", "line 4: metadata.name: the placeholder {{NAME}} was not replaced"},
 		"custom without rules": {"type: compose", "type: custom", "line 10: deploymentProfiles[0]: a custom profile needs deviceConstraints.eligibilityRules in which every rule has a labelSelector, so that only devices that know its payload take it"},
-		"extension is no map":  {"id: app\n", "id: app\nx-acme-extensions: 3\n", "line 3: x-acme-extensions: want a mapping, got int 3"},
 		"merge key":            {"id: one", "id: one\n    <<: {}", "line 12: deploymentProfiles[0]: want a plain key; other keys and merge keys (<<) are not read"},
 		"file leads out":       {"    organization", "    application: {icon: ../x.png}\n    organization", `line 7: metadata.catalog.application.icon: "../x.png": want a path relative to the package that stays within it`},
 		"file type":            {"    organization", "    application: {descriptionFile: a.txt}\n    organization", `line 7: metadata.catalog.application.descriptionFile: "a.txt": want a file of type .md`},
@@ -184,24 +183,6 @@ func TestParseApplicationNamesEachMistake(t *testing.T) {
 				t.Errorf("problems:\n%s\nwant:\n%s", strings.Join(got, "\n"), c.want)
 			}
 		})
-	}
-}
-
-func TestParseApplicationKeepsExtensions(t *testing.T) {
-	t.Parallel()
-	doc := strings.Replace(small, "id: app\n", "id: app\nx-acme-extensions: {a: [1, two, 2.5, true]}\n", 1)
-	doc = strings.Replace(doc, "    id: one\n", "    id: one\n    x-acme-extensions: {b: {c: 1}}\n", 1)
-	a, err := ParseApplication([]byte(doc))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]any{"x-acme-extensions": map[string]any{"a": []any{int64(1), "two", 2.5, true}}}
-	if diff := cmp.Diff(want, a.Extensions); diff != "" {
-		t.Errorf("root (-want +got):\n%s", diff)
-	}
-	want = map[string]any{"x-acme-extensions": map[string]any{"b": map[string]any{"c": int64(1)}}}
-	if diff := cmp.Diff(want, a.Profiles[0].Extensions); diff != "" {
-		t.Errorf("profile (-want +got):\n%s", diff)
 	}
 }
 

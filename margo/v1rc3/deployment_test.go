@@ -135,11 +135,8 @@ spec:
       properties:
         repository: oci://registry.example/web
         revision: 1.0.0
-      x-component-extensions:
-        c: 'yes'
-    x-profile-extensions:
-      b:
-      - x
+      x-component-extensions: {c: 'yes'}
+    x-profile-extensions: {b: [x]}
   parameters:
     port:
       value: '8080'

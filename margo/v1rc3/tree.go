@@ -11,6 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+
+	"github.com/colonyfleet/colony/margo/rawyaml"
 )
 
 // The bounds of a document. They are far above any real one, and keep the work
@@ -104,7 +106,7 @@ func (d *document) check(v value, depth int, open bool) bool {
 }
 
 func (d *document) checkMapping(v value, depth int, open bool) bool {
-	if v.node.Style&yaml.FlowStyle != 0 && len(v.node.Content) > 0 && v.node.Content[0].Kind == yaml.MappingNode {
+	if !open && v.node.Style&yaml.FlowStyle != 0 && len(v.node.Content) > 0 && v.node.Content[0].Kind == yaml.MappingNode {
 		v.report("the placeholder %s was not replaced", flowPlaceholder(v.node))
 		return true
 	}
@@ -112,6 +114,12 @@ func (d *document) checkMapping(v value, depth int, open bool) bool {
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		k := v.node.Content[i]
 		if k.Kind != yaml.ScalarNode || k.ShortTag() == "!!merge" {
+			if open {
+				if !d.check(v.at(k, v.path), depth+1, open) || !d.check(v.at(v.node.Content[i+1], v.path), depth+1, open) {
+					return false
+				}
+				continue
+			}
 			v.at(k, v.path).report("want a plain key; other keys and merge keys (<<) are not read")
 			continue
 		}
@@ -247,15 +255,10 @@ func (o object) extensions(except ...string) map[string]any {
 		if !extensionKey.MatchString(key) || slices.Contains(except, key) {
 			continue
 		}
-		f := o.fields[key]
-		if f.exists() && f.node.Kind != yaml.MappingNode {
-			f.report("want a mapping, got %s", f.kind())
-			continue
-		}
 		if all == nil {
 			all = map[string]any{}
 		}
-		all[key] = f.plain()
+		all[key] = rawyaml.New(o.fields[key].node)
 	}
 	return all
 }
@@ -419,31 +422,4 @@ func (v value) scalar() any {
 		}
 	}
 	return nil
-}
-
-// plain returns the value as strings, numbers, bools, nil, []any and map[string]any.
-func (v value) plain() any {
-	if !v.exists() || v.isNull() {
-		return nil
-	}
-	switch v.node.Kind {
-	case yaml.MappingNode:
-		m := map[string]any{}
-		for key, f := range v.object().fields {
-			m[key] = f.plain()
-		}
-		return m
-	case yaml.SequenceNode:
-		all := []any{}
-		for _, item := range v.list() {
-			all = append(all, item.plain())
-		}
-		return all
-	default:
-		x := v.scalar()
-		if x == nil {
-			v.report("%s: this value cannot be carried", v.kind())
-		}
-		return x
-	}
 }

@@ -1,6 +1,7 @@
 package intent
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -284,7 +285,11 @@ func TestUpdate(t *testing.T) {
 			diff(t, "id", target.ID, d.ID)
 			diff(t, "labels", map[string]string{"by": "hand"}, d.Metadata.Labels)
 			diff(t, "namespace", "plant", d.Metadata.Namespace)
-			diff(t, "extensions of others", map[string]any{"x-other-extensions": map[string]any{"k": "v"}}, d.Spec.Extensions)
+			others, err := json.Marshal(d.Spec.Extensions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, "extensions of others", `{"x-other-extensions":{"k":"v"}}`, string(others))
 			after, err := prev.Marshal()
 			if err != nil {
 				t.Fatal(err)
