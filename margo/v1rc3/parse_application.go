@@ -82,8 +82,17 @@ func readCatalogApplication(v value) CatalogApplication {
 		ReleaseNotes:    o.get("releaseNotes").file(".md", ".pdf"),
 		Site:            o.get("site").text(),
 		Tagline:         o.get("tagline").text(),
-		Tags:            o.get("tags").texts(),
+		Tags:            readTags(o.get("tags")),
 	}
+}
+
+// readTags reads texts, of which the standard lets each be empty.
+func readTags(v value) []string {
+	var all []string
+	for _, item := range v.list() {
+		all = append(all, item.text())
+	}
+	return all
 }
 
 // file reads a path relative to the package that does not lead out of it.

@@ -14,7 +14,7 @@ func readConfiguration(v value) Configuration {
 	o := v.object("sections", "schema")
 	var c Configuration
 	shown := map[string]bool{}
-	for _, item := range o.get("sections").list() {
+	for _, item := range o.need("sections").list() {
 		s := item.object("name", "settings")
 		section := Section{Name: s.need("name").name()}
 		for _, one := range s.need("settings").some() {
@@ -117,10 +117,15 @@ func (s Schema) checkRules(o object) {
 func readOptions(o object, s Schema) []any {
 	list := o.get("options")
 	if list.node == nil {
-		if s.isArray() || s.Multiselect {
-			o.problem("a schema with multiselect or an array dataType needs options")
+		if s.Multiselect {
+			o.problem("a schema with multiselect needs options")
 		}
 		return nil
+	}
+	for _, key := range o.keys {
+		if _, rule := rules[key]; rule {
+			o.fields[key].problem("this rule has no meaning beside options")
+		}
 	}
 	var all []any
 	for _, item := range list.some() {

@@ -63,6 +63,22 @@ func TestDefaultsKeepTheirSpelling(t *testing.T) {
 	}
 }
 
+func TestWhatTheStandardAllows(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string][2]string{
+		"empty tag":             {"    organization", "    application: {tags: ['', edge]}\n    organization"},
+		"array without options": {"dataType: integer\n      minValue: 1024", "dataType: array[integer]"},
+	} {
+		doc := strings.Replace(small, change[0], change[1], 1)
+		if name != "empty tag" {
+			doc = strings.Replace(doc, "value: 8080", "value: [8080, 8081]", 1)
+		}
+		if _, err := ParseApplication([]byte(doc)); err != nil || doc == small {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestValuesWithAZeroByteAreRefused(t *testing.T) {
 	t.Parallel()
 	plain, _, _ := strings.Cut(small, "configuration:")

@@ -140,7 +140,7 @@ func (s Schema) check(x any) []string {
 	if list.Len() == 0 && !s.AllowEmpty {
 		return []string{"the list is empty"}
 	}
-	if list.Len() > 1 && !s.Multiselect {
+	if list.Len() > 1 && !s.Multiselect && (len(s.Options) > 0 || !s.isArray()) {
 		return []string{"want one choice (multiselect is off), got " + strconv.Itoa(list.Len())}
 	}
 	var wrong []string

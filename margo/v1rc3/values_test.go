@@ -38,6 +38,8 @@ func TestSchemaCheck(t *testing.T) {
 		"sign":               {integer, "+5", []string{`want an integer, got "+5"`}},
 		"leading zeros":      {integer, "007", []string{`want an integer, got "007"`}},
 		"closing zero, JSON": {double, json.Number("1.0"), nil},
+		"free list":          {Schema{DataType: "array[string]", MinLength: ptr(int64(1))}, []any{"a", "b"}, nil},
+		"free list, wrong":   {Schema{DataType: "array[integer]", MaxValue: ptr(3.0)}, []any{1, 4}, []string{"4 is above maxValue 3"}},
 		"fraction":           {integer, 2.5, []string{"want an integer, got 2.5"}},
 		"above":              {integer, 10, []string{"10 is above maxValue 9"}},
 		"double":             {double, 1.25, nil},
