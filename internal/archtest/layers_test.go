@@ -61,6 +61,8 @@ var packages = map[string]layer{
 	"internal/privatepg":         kernel,
 	"internal/pulltally":         kernel,
 	"internal/retry":             kernel,
+	"internal/recordlog":         kernel,
+	"internal/statefile":         kernel,
 	"internal/stopper":           kernel,
 	"migrations":                 kernel,
 
@@ -170,6 +172,9 @@ var confined = map[string][]string{
 var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
 	{"internal/bridgenet", "internal/atomicfile"}:             "which deployment has which network must survive a crash",
+	{"internal/statefile", "internal/atomicfile"}:             "a state file is replaced whole",
+	{"internal/recordlog", "internal/atomicfile"}:             "a log without history replaces one that has it",
+	{"internal/recordlog", "internal/statefile"}:              "one identity, one way to set damage aside, one error for a later format",
 	{"internal/privatecontainerd", "internal/filelock"}:       "one daemon for one directory",
 	{"internal/privatepg", "internal/filelock"}:               "one server for one directory",
 	{"internal/impair", "internal/notify"}:                    "a change of the link is told to all its connections",

@@ -1,0 +1,288 @@
+// Package recordlog is a file of records that is appended to, and now and then
+// replaced by one without history. It never gives back a record that was not
+// appended to it.
+//
+// The file has a header with a format and the release that reads it. Each record
+// has a checksum, which also covers its number within the file and the role and name
+// of the file, so that flipped bits, zeroed blocks, cuts, and files or blocks in the
+// place of others are noticed.
+//
+// Open tells a torn tail from damage. A torn tail is what a crash leaves of an
+// append that was never durable: no valid record follows it, and it is not whole. It
+// is cut off. Anything else is damage: the records before and behind it are
+// salvaged, the lost ones are counted by the gap in the numbers, and the damaged
+// file is kept aside.
+package recordlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/statefile"
+)
+
+// The header, integers little-endian: magic 8, format 4, release that reads it 12
+// (padded with zeros), reserved 4, CRC-32C of these 28 bytes and the identity 4. Its
+// layout never changes, so that each release can tell a later format from damage.
+//
+// A record: length 4, CRC-32C of the identity and all that follows, and the length 4,
+// number from 1 on 8, body.
+const (
+	magic      = "COLONYR1"
+	format     = 1
+	release    = "0.1.0" // the first that reads format
+	headSize   = 32
+	recordHead = 16
+
+	filePerm = 0o600
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Options say what a log is.
+type Options struct {
+	statefile.Identity
+	Path string
+	// MaxRecord is the largest body, in bytes. It must be positive.
+	MaxRecord int
+	// Old, unless nil, reads a file of before release 0.1.0, which had no such header;
+	// ok is false where b is no such file. lost counts the records that it passed over.
+	Old func(b []byte) (records [][]byte, lost uint64, ok bool)
+}
+
+// A Log is an open log. Sync may be called concurrently with all but Replace and
+// Close; the other methods are called one at a time.
+type Log struct {
+	o      Options
+	seed   uint32 // the checksum of the identity
+	file   *os.File
+	size   int64
+	next   uint64 // number of the next record
+	broken atomic.Bool
+}
+
+// Found is what Open met.
+type Found struct {
+	// New says that there was no file.
+	New bool
+	// Torn is how many bytes of an unfinished append were cut off.
+	Torn int64
+	// Damage is nil where the file held all that was stored in it. Its Lost counts
+	// the records that are missing, as far as that can be known: at least so many.
+	Damage *statefile.Damage
+}
+
+// Open opens a log, which it makes where it does not exist, and hands each record to
+// each, in order; what each refuses with an error counts as damaged. After damage the
+// Log is Broken, and the caller replaces it by what it has.
+//
+// Open fails with a *statefile.NewerError for a file of a later format, which it
+// does not touch, and where the file cannot be read or written now.
+func Open(o Options, each func(body []byte) error) (*Log, Found, error) {
+	l := &Log{o: o, seed: seedOf(o.Identity), size: headSize, next: 1}
+	b, err := os.ReadFile(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return l, Found{New: true}, l.Replace(nil)
+	case errors.Is(err, syscall.EIO): // the disk cannot give it back
+		return l.salvaged(Found{}, 0, err)
+	case err != nil:
+		return nil, Found{}, fmt.Errorf("read %s: %w", o.Identity, err)
+	}
+	headErr := l.checkHead(b)
+	if newer, ok := errors.AsType[*statefile.NewerError](headErr); ok {
+		return nil, Found{}, newer
+	}
+	if headErr != nil && o.Old != nil {
+		if records, lost, ok := o.Old(b); ok {
+			return l.convert(records, lost, each)
+		}
+	}
+	s := scan{log: l, b: b, at: min(headSize, len(b)), next: 1, each: each}
+	s.run()
+	if headErr != nil {
+		s.why = errors.Join(fmt.Errorf("header: %w", headErr), s.why)
+	}
+	if s.why != nil {
+		return l.salvaged(Found{}, s.lost, s.why)
+	}
+	found := Found{Torn: int64(len(b) - s.at)}
+	if l.file, err = os.OpenFile(o.Path, os.O_RDWR, filePerm); err != nil {
+		return nil, found, fmt.Errorf("open %s: %w", o.Identity, err)
+	}
+	l.size, l.next = int64(s.at), s.next
+	// What follows was never durable. It is written over, unless it is cut off now.
+	if found.Torn > 0 && l.file.Truncate(l.size) != nil {
+		l.broken.Store(true)
+	}
+	return l, found, nil
+}
+
+// salvaged returns a broken log, whose damaged file gets a second name.
+func (l *Log) salvaged(found Found, lost uint64, why error) (*Log, Found, error) {
+	aside, err := statefile.LinkAside(l.o.Path)
+	found.Damage = &statefile.Damage{Identity: l.o.Identity, Path: l.o.Path, Aside: aside, Lost: lost, Err: errors.Join(why, err)}
+	l.broken.Store(true)
+	return l, found, nil
+}
+
+// convert takes over the records of a file of before the header.
+func (l *Log) convert(records [][]byte, lost uint64, each func([]byte) error) (*Log, Found, error) {
+	for _, r := range records {
+		if each(r) != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		return l.salvaged(Found{}, lost, errors.New("records with a wrong checksum"))
+	}
+	l.broken.Store(true) // it is to be written in the present format
+	return l, Found{}, nil
+}
+
+func seedOf(id statefile.Identity) uint32 {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(id.Role)))
+	return crc32.Checksum(append(append(b, id.Role...), id.Name...), castagnoli)
+}
+
+func (l *Log) head(format uint32, release string) []byte {
+	h := make([]byte, headSize)
+	copy(h, magic)
+	binary.LittleEndian.PutUint32(h[8:], format)
+	copy(h[12:24], release)
+	binary.LittleEndian.PutUint32(h[28:], crc32.Update(l.seed, castagnoli, h[:28]))
+	return h
+}
+
+// checkHead returns a *statefile.NewerError for a later format, and another error
+// for what is no header of this log.
+func (l *Log) checkHead(b []byte) error {
+	switch {
+	case len(b) < headSize:
+		return fmt.Errorf("%d bytes are less than one", len(b))
+	case string(b[:8]) != magic:
+		return errors.New("there is none")
+	case crc32.Update(l.seed, castagnoli, b[:28]) != binary.LittleEndian.Uint32(b[28:]):
+		return errors.New("its checksum is wrong")
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v > format {
+		end := 12
+		for end < 24 && b[end] != 0 {
+			end++
+		}
+		return &statefile.NewerError{Path: l.o.Path, Format: v, Release: string(b[12:end])}
+	}
+	return nil
+}
+
+// frame appends record number n to b.
+func (l *Log) frame(b, body []byte, n uint64) []byte {
+	at := len(b)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, n)
+	b = append(b, body...)
+	binary.LittleEndian.PutUint32(b[at+4:], l.sum(uint32(len(body)), b[at+8:]))
+	return b
+}
+
+// sum is the checksum of a record; rest is its number and its body.
+func (l *Log) sum(length uint32, rest []byte) uint32 {
+	var n [4]byte
+	binary.LittleEndian.PutUint32(n[:], length)
+	return crc32.Update(crc32.Update(l.seed, castagnoli, n[:]), castagnoli, rest)
+}
+
+// Append writes records at the end, next to each other. They are durable after a
+// Sync. When it fails, the log is as before, or Broken.
+func (l *Log) Append(bodies ...[]byte) error {
+	switch {
+	case l.Broken():
+		return fmt.Errorf("append to %s: an earlier write failed, and the file was not replaced yet", l.o.Identity)
+	case l.file == nil:
+		return fmt.Errorf("append to %s: %w", l.o.Identity, os.ErrClosed)
+	}
+	var b []byte
+	n := l.next
+	for _, body := range bodies {
+		if len(body) > l.o.MaxRecord {
+			return fmt.Errorf("append to %s: a record of %d bytes, the limit is %d", l.o.Identity, len(body), l.o.MaxRecord)
+		}
+		b = l.frame(b, body, n)
+		n++
+	}
+	if _, err := l.file.WriteAt(b, l.size); err != nil {
+		if l.file.Truncate(l.size) != nil {
+			l.broken.Store(true)
+		}
+		return fmt.Errorf("append to %s: %w", l.o.Identity, err)
+	}
+	l.size, l.next = l.size+int64(len(b)), n
+	return nil
+}
+
+// Sync makes durable what was appended before the call. When it fails the log is
+// Broken, because nobody knows what the disk has.
+func (l *Log) Sync() error {
+	f := l.file
+	if f == nil {
+		return fmt.Errorf("flush %s: %w", l.o.Identity, os.ErrClosed)
+	}
+	if err := f.Sync(); err != nil {
+		l.broken.Store(true)
+		return fmt.Errorf("flush %s: %w", l.o.Identity, err)
+	}
+	return nil
+}
+
+// Replace puts a file with these records alone in the place of the log. When it
+// returns nil that is durable, and the log is not Broken any more; a crash leaves the
+// old file or the new one.
+func (l *Log) Replace(bodies [][]byte) error {
+	b := l.head(format, release)
+	n := uint64(1)
+	for _, body := range bodies {
+		b = l.frame(b, body, n)
+		n++
+	}
+	if err := atomicfile.Write(l.o.Path, b, filePerm); err != nil {
+		return fmt.Errorf("replace %s: %w", l.o.Identity, err)
+	}
+	f, err := os.OpenFile(l.o.Path, os.O_RDWR, filePerm)
+	if err != nil {
+		l.broken.Store(true) // the open file is not the one that a restart finds
+		return fmt.Errorf("replace %s: %w", l.o.Identity, err)
+	}
+	if l.file != nil {
+		_ = l.file.Close() // the file that was replaced: nobody needs it
+	}
+	l.file, l.size, l.next = f, int64(len(b)), n
+	l.broken.Store(false)
+	return nil
+}
+
+// Broken says that nothing can be appended before a Replace.
+func (l *Log) Broken() bool { return l.broken.Load() }
+
+// Size returns the length of the file, in bytes.
+func (l *Log) Size() int64 { return l.size }
+
+// Close flushes the log and closes it. A second Close does nothing.
+func (l *Log) Close() error {
+	f := l.file
+	if f == nil {
+		return nil
+	}
+	l.file = nil
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("close %s: %w", l.o.Identity, err)
+	}
+	return nil
+}

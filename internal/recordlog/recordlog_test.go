@@ -1,0 +1,250 @@
+package recordlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/internal/statefile"
+)
+
+func options(dir string) Options {
+	return Options{Identity: statefile.Identity{Role: "test", Name: "a"}, Path: filepath.Join(dir, "log"), MaxRecord: 1 << 10}
+}
+
+// reopen opens the log and returns what is in it.
+func reopen(t *testing.T, o Options) (l *Log, records []string, found Found) {
+	t.Helper()
+	l, found, err := Open(o, func(b []byte) error {
+		records = append(records, string(b))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l, records, found
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// written returns the bytes of a log of n records, and these.
+func written(t *testing.T, o Options, n int) (b []byte, records []string) {
+	t.Helper()
+	l, _, found := reopen(t, o)
+	if !found.New {
+		t.Fatal("the log is not new")
+	}
+	for i := range n {
+		records = append(records, fmt.Sprintf("record %d %s", i+1, strings.Repeat("x", i%40)))
+		if err := l.Append([]byte(records[i])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(l.Sync(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, records
+}
+
+func TestAppendAndReplace(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	_, want := written(t, o, 3)
+	l, got, found := reopen(t, o)
+	if !slices.Equal(got, want) || found != (Found{}) {
+		t.Fatalf("records %q, %+v", got, found)
+	}
+	if err := l.Replace([][]byte{[]byte("new")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append([]byte("b"), []byte("c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(make([]byte, 1025)); err == nil {
+		t.Error("a record over the limit was appended")
+	}
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("append after close: %v", err)
+	}
+	if _, got, _ := reopen(t, o); !slices.Equal(got, []string{"new", "b", "c"}) {
+		t.Errorf("records %q", got)
+	}
+}
+
+// subsequence reports that each of got is in want, in order.
+func subsequence(got, want []string) bool {
+	for _, w := range want {
+		if len(got) > 0 && got[0] == w {
+			got = got[1:]
+		}
+	}
+	return len(got) == 0
+}
+
+// TestEveryBit flips each bit of a log: at most one record is lost, each loss is
+// counted, and the damaged file is kept.
+func TestEveryBit(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	whole, want := written(t, o, 6)
+	for bit := range 8 * len(whole) {
+		b := bytes.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		write(t, o.Path, b)
+		l, got, found := reopen(t, o)
+		if found.Damage == nil || found.Damage.Aside == "" || !l.Broken() {
+			t.Fatalf("bit %d: %+v", bit, found)
+		}
+		if missing := uint64(len(want) - len(got)); !subsequence(got, want) || missing > 1 || missing != found.Damage.Lost {
+			t.Fatalf("bit %d: %d of %d records, %d are counted as lost", bit, len(got), len(want), found.Damage.Lost)
+		}
+		if bit%64 == 0 { // each costs two flushes of the disk
+			if err := l.Replace(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept, err := os.ReadFile(found.Damage.Aside); err != nil || !bytes.Equal(kept, b) {
+			t.Fatalf("bit %d: aside: %v", bit, err)
+		}
+	}
+}
+
+// TestCut cuts a log at each length: only the record that is cut is a torn tail.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	whole, want := written(t, o, 4)
+	for n := headSize; n < len(whole); n++ {
+		write(t, o.Path, whole[:n])
+		l, got, found := reopen(t, o)
+		if found.Damage != nil || !slices.Equal(got, want[:len(got)]) {
+			t.Fatalf("cut to %d: %q, %+v", n, got, found)
+		}
+		if err := l.Append([]byte("next")); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, again, found := reopen(t, o); !slices.Equal(again, append(got, "next")) || found != (Found{}) {
+			t.Fatalf("cut to %d and appended to: %q, %+v", n, again, found)
+		}
+	}
+}
+
+// TestRandomDamage damages a larger log: what is given back was appended, in order,
+// and at least what is missing is told.
+func TestRandomDamage(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	whole, want := written(t, o, 400)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range 1500 {
+		b := bytes.Clone(whole)
+		at := rng.IntN(len(b))
+		switch i % 4 {
+		case 0:
+			b[at] ^= 1 << rng.IntN(8)
+		case 1:
+			clear(b[at&^511 : min(at&^511+512, len(b))])
+		case 2: // a block in the place of another
+			copy(b[at&^511:min(at&^511+512, len(b))], whole[rng.IntN(len(b))&^511:])
+		case 3: // a piece is missing
+			b = append(b[:at], b[min(at+rng.IntN(300), len(b)):]...)
+		}
+		write(t, o.Path, b)
+		l, got, found := reopen(t, o)
+		if !subsequence(got, want) {
+			t.Fatalf("damage %d: other content", i)
+		}
+		if len(got) < len(want) && found.Damage == nil && found.Torn == 0 && i%4 != 3 {
+			t.Fatalf("damage %d at %d: %d of %d records, and no word of it", i, at, len(got), len(want))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSwapped puts one log in the place of another: nothing of it is given back.
+func TestSwapped(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	written(t, o, 5)
+	o.Name = "b"
+	l, got, found := reopen(t, o)
+	if len(got) > 0 || found.Damage == nil || !l.Broken() {
+		t.Errorf("%q, %+v", got, found)
+	}
+	if err := l.Append([]byte("x")); err == nil {
+		t.Error("a broken log was appended to")
+	}
+}
+
+func TestUndecodable(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	written(t, o, 3)
+	l, found, err := Open(o, func(b []byte) error {
+		if bytes.HasPrefix(b, []byte("record 2")) {
+			return errors.New("not this one")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if found.Damage == nil || found.Damage.Lost != 1 {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestNewerFormatIsUntouched(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	l := &Log{o: o, seed: seedOf(o.Identity)}
+	b := l.head(format+1, "7.8.9")
+	write(t, o.Path, b)
+	_, _, err := Open(o, func([]byte) error { return nil })
+	if _, ok := errors.AsType[*statefile.NewerError](err); !ok || !strings.Contains(err.Error(), "7.8.9") {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(o.Path); err != nil || !bytes.Equal(got, b) {
+		t.Errorf("the file changed: %v", err)
+	}
+}
+
+// TestOld takes over a file of before the header.
+func TestOld(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	o.Old = func(b []byte) ([][]byte, uint64, bool) {
+		rest, ok := bytes.CutPrefix(b, []byte("old:"))
+		return bytes.Split(rest, []byte(",")), 0, ok
+	}
+	write(t, o.Path, []byte("old:a,b"))
+	l, got, found := reopen(t, o)
+	if !slices.Equal(got, []string{"a", "b"}) || found != (Found{}) || !l.Broken() {
+		t.Errorf("%q, %+v", got, found)
+	}
+}

@@ -1,0 +1,74 @@
+package statefile
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// asideMark stands between the name of a file that was set aside and its number.
+const asideMark = ".damaged-"
+
+// keepAside is how many files that were set aside a directory keeps. The oldest go.
+const keepAside = 16
+
+// AsideName returns the name under which the file name is to be set aside in a
+// directory that holds names, and those of names that must go so that there are no
+// more than keep.
+func AsideName(names []string, name string, keep int) (aside string, drop []string) {
+	type numbered struct {
+		name string
+		n    uint64
+	}
+	var old []numbered
+	next := uint64(1)
+	for _, have := range names {
+		at := strings.LastIndex(have, asideMark)
+		if at < 0 {
+			continue
+		}
+		if n, err := strconv.ParseUint(have[at+len(asideMark):], 10, 63); err == nil {
+			old = append(old, numbered{have, n})
+			next = max(next, n+1)
+		}
+	}
+	slices.SortFunc(old, func(a, b numbered) int { return cmp.Compare(a.n, b.n) })
+	for ; len(old) >= keep; old = old[1:] {
+		drop = append(drop, old[0].name)
+	}
+	return name + asideMark + strconv.FormatUint(next, 10), drop
+}
+
+// setAside renames a file and returns its new path.
+func setAside(path string) (aside string, err error) { return asideBy(os.Rename, path) }
+
+// LinkAside gives a file a second name, under which it stays when it is replaced,
+// and returns the path.
+func LinkAside(path string) (aside string, err error) { return asideBy(os.Link, path) }
+
+// asideBy has do put the file of path under another name.
+func asideBy(do func(from, to string) error, path string) (aside string, err error) {
+	dir, name := filepath.Split(path)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil {
+		return "", fmt.Errorf("set aside %s: %w", path, err)
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	to, drop := AsideName(names, name, keepAside)
+	for _, d := range drop {
+		// One too many is no reason to keep the damaged file in its place.
+		_ = os.Remove(filepath.Join(dir, d))
+	}
+	to = filepath.Join(dir, to)
+	if err := do(path, to); err != nil {
+		return "", fmt.Errorf("set aside %s: %w", path, err)
+	}
+	return to, nil
+}
