@@ -76,16 +76,18 @@ type Found struct {
 	Torn int64
 	// Damage is nil where the file held all that was stored in it. Its Lost counts
 	// the records that are missing, as far as that can be known: at least so many.
+	// Those that no record told of, in the argument of each, were behind the last one.
 	Damage *statefile.Damage
 }
 
 // Open opens a log, which it makes where it does not exist, and hands each record to
-// each, in order; what each refuses with an error counts as damaged. After damage the
-// Log is Broken, and the caller replaces it by what it has.
+// each, in order, with the number of those that are lost right before it; what each
+// refuses with an error counts as lost. After damage the Log is Broken, and the caller
+// replaces it by what it has.
 //
 // Open fails with a *statefile.NewerError for a file of a later format, which it
 // does not touch, and where the file cannot be read or written now.
-func Open(o Options, each func(body []byte) error) (*Log, Found, error) {
+func Open(o Options, each func(body []byte, lost uint64) error) (*Log, Found, error) {
 	l := &Log{o: o, seed: seedOf(o.Identity), size: headSize, next: 1}
 	b, err := os.ReadFile(o.Path)
 	switch {
@@ -134,9 +136,9 @@ func (l *Log) salvaged(found Found, lost uint64, why error) (*Log, Found, error)
 }
 
 // convert takes over the records of a file of before the header.
-func (l *Log) convert(records [][]byte, lost uint64, each func([]byte) error) (*Log, Found, error) {
+func (l *Log) convert(records [][]byte, lost uint64, each func([]byte, uint64) error) (*Log, Found, error) {
 	for _, r := range records {
-		if each(r) != nil {
+		if each(r, 0) != nil {
 			lost++
 		}
 	}

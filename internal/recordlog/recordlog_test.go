@@ -21,7 +21,7 @@ func options(dir string) Options {
 // reopen opens the log and returns what is in it.
 func reopen(t *testing.T, o Options) (l *Log, records []string, found Found) {
 	t.Helper()
-	l, found, err := Open(o, func(b []byte) error {
+	l, found, err := Open(o, func(b []byte, _ uint64) error {
 		records = append(records, string(b))
 		return nil
 	})
@@ -204,7 +204,7 @@ func TestUndecodable(t *testing.T) {
 	t.Parallel()
 	o := options(t.TempDir())
 	written(t, o, 3)
-	l, found, err := Open(o, func(b []byte) error {
+	l, found, err := Open(o, func(b []byte, _ uint64) error {
 		if bytes.HasPrefix(b, []byte("record 2")) {
 			return errors.New("not this one")
 		}
@@ -225,7 +225,7 @@ func TestNewerFormatIsUntouched(t *testing.T) {
 	l := &Log{o: o, seed: seedOf(o.Identity)}
 	b := l.head(format+1, "7.8.9")
 	write(t, o.Path, b)
-	_, _, err := Open(o, func([]byte) error { return nil })
+	_, _, err := Open(o, func([]byte, uint64) error { return nil })
 	if _, ok := errors.AsType[*statefile.NewerError](err); !ok || !strings.Contains(err.Error(), "7.8.9") {
 		t.Fatal(err)
 	}

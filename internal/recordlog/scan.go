@@ -12,7 +12,8 @@ type scan struct {
 	b    []byte
 	at   int    // the end of the last record
 	next uint64 // the number of the record that belongs there
-	each func(body []byte) error
+	gap  uint64 // records that are lost before it
+	each func(body []byte, lost uint64) error
 
 	lost uint64 // records
 	why  error  // nil: nothing but a torn tail
@@ -32,16 +33,19 @@ func (s *scan) run() {
 			return
 		}
 		s.damage(n-s.next, "bytes %d to %d hold no valid record", s.at, at)
+		s.gap += n - s.next
 		s.at, s.next = at, n
 	}
 }
 
 // take hands out the record that belongs here and ends at end.
 func (s *scan) take(body []byte, end int) {
-	if err := s.each(body); err != nil {
-		s.damage(1, "record %d cannot be read: %w", s.next, err)
+	err := s.each(body, s.gap)
+	s.at, s.next, s.gap = end, s.next+1, 0
+	if err != nil {
+		s.damage(1, "record %d cannot be read: %w", s.next-1, err)
+		s.gap = 1
 	}
-	s.at, s.next = end, s.next+1
 }
 
 func (s *scan) damage(lost uint64, format string, args ...any) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/data/sampler"
 	"github.com/colonyfleet/colony/lo/journal"
@@ -135,7 +136,10 @@ func (l *stream) openHeld() error {
 	if _, err := os.Stat(dir); err != nil && l.rule.Sample.Mode != protocol.SampleLast {
 		return nil // there never was any
 	}
-	store, err := retained.Open(dir, retained.Options{MaxTopics: 2 * sampledTopics, MaxBytes: l.maxBytes(), Now: l.queue.Now, Logger: l.forwarder.log})
+	store, err := retained.Open(dir, retained.Options{
+		Identity:  statefile.Identity{Role: "lo/samples", Name: l.rule.Name},
+		MaxTopics: 2 * sampledTopics, MaxBytes: l.maxBytes(), Now: l.queue.Now, Logger: l.forwarder.log,
+	})
 	if err != nil {
 		return fmt.Errorf("open samples of data rule %s: %w", l.rule.Name, err)
 	}

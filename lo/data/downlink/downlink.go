@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/batch"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -85,11 +86,17 @@ func Open(o Options) (*Downlink, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.damage != nil {
+		o.Logger.Error("places of machine data are damaged; the CO sends again what should be retained", "err", p.damage)
+	}
 	return &Downlink{
 		opts: o, log: o.Logger.With("component", "downlink"), decoder: batch.NewDecoder(1), positions: p,
 		batches: make(chan []byte, maxWaiting), changed: notify.New(), marks: map[string]map[string]bool{},
 	}, nil
 }
+
+// Damage returns what Open found damaged; nil for nothing.
+func (d *Downlink) Damage() *statefile.Damage { return d.positions.damage }
 
 // Close closes the file of places.
 func (d *Downlink) Close() error {

@@ -2,8 +2,10 @@ package downlink
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"os"
 	"path/filepath"
@@ -329,14 +331,13 @@ func TestTornPositions(t *testing.T) {
 	if err := p.close(); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(p.path)
+	whole, err := os.ReadFile(filepath.Join(dir, "places"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := uint64(0)
 	for n := range len(whole) + 1 {
-		torn := append(slices.Clone(whole[:n]), "\x00\x00\x00\x10garbage"...)
-		if err := os.WriteFile(p.path, torn, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "places"), whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		q, err := openPositions(dir)
@@ -370,6 +371,74 @@ func TestTornPositions(t *testing.T) {
 	}
 }
 
+// TestDamagedPlaces flips each bit of the file of places: what is left is the last
+// place that was saved, or none; an older one is never taken for it.
+func TestDamagedPlaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p, err := openPositions(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := range uint64(3) {
+		if err := p.save(position{Stream: "data/a", Epoch: "e", Seq: seq}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "places")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bit := range 8 * len(whole) {
+		b := slices.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		q, err := openPositions(dir)
+		if err != nil {
+			t.Fatalf("bit %d: %v", bit, err)
+		}
+		if at, ok := q.all["data/a"]; ok && at != (position{Stream: "data/a", Epoch: "e", Seq: 2}) || q.damage == nil {
+			t.Fatalf("bit %d: place %+v, damage %v", bit, at, q.damage)
+		}
+		if err := q.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOldPlaces takes over a file of before the header.
+func TestOldPlaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	body, err := record(position{Stream: "data/a", Epoch: "e", Seq: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+	if err := os.WriteFile(filepath.Join(dir, "places"), append(append(b, body...), "torn"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p, err := openPositions(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.all["data/a"].Seq != 7 || p.damage != nil {
+			t.Errorf("places %v, damage %v", p.all, p.damage)
+		}
+		if err := p.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestPositionsStaySmall saves more than the file may hold.
 func TestPositionsStaySmall(t *testing.T) {
 	t.Parallel()
@@ -378,13 +447,14 @@ func TestPositionsStaySmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close() //nolint:errcheck // of the test
-	p.size = rewriteAt + 1
-	if err := p.save(position{Stream: "data/a", Epoch: "e", Seq: 7}); err != nil {
-		t.Fatal(err)
+	lanes := strings.Repeat("x", maxRecord/2)
+	for seq := range uint64(3 * rewriteAt / maxRecord) {
+		if err := p.save(position{Stream: lanes, Epoch: "e", Seq: seq}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	info, err := os.Stat(p.path)
-	if err != nil || info.Size() > 1000 {
-		t.Errorf("%v %d bytes", err, info.Size())
+	if size := p.log.Size(); size > rewriteAt+maxRecord {
+		t.Errorf("%d bytes", size)
 	}
 }
 

@@ -3,7 +3,6 @@ package downlink
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -12,15 +11,14 @@ import (
 	"slices"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/recordlog"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 const (
-	filePerm = 0o600
-	dirPerm  = 0o700
+	dirPerm = 0o700
 	// rewriteAt is the size of the file of places at which it is written anew.
 	rewriteAt = 256 << 10
-	// headBytes are the length and the checksum in front of each record.
-	headBytes = 8
 	maxRecord = 4 << 10
 )
 
@@ -36,16 +34,15 @@ type position struct {
 	Removed bool `json:"gone,omitempty"`
 }
 
-// positions is the file of places: a record of a few bytes and one flush for each
-// batch. The last record of a lane counts; one that a crash tore counts as none.
+// positions is the log of places: a record of a few bytes and one flush for each batch.
+// The last record of a lane counts. After damage no place is known: the CO then sends
+// again what should be retained. An older place would have it send from there, and
+// what it has forgotten since would count as dropped.
 type positions struct {
-	path string
-	f    *os.File
-	size int64
-	all  map[string]position
+	log    *recordlog.Log
+	all    map[string]position
+	damage *statefile.Damage
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func openPositions(dir string) (*positions, error) {
 	if err := os.MkdirAll(dir, dirPerm); err != nil {
@@ -54,23 +51,23 @@ func openPositions(dir string) (*positions, error) {
 	if err := atomicfile.Clean(dir); err != nil {
 		return nil, fmt.Errorf("clean downlink directory: %w", err)
 	}
-	p := &positions{path: filepath.Join(dir, "places"), all: map[string]position{}}
-	b, err := os.ReadFile(p.path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read places: %w", err)
-	}
-	for len(b) >= headBytes {
-		n, sum := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
-		if n > maxRecord || int(n) > len(b)-headBytes {
-			break
-		}
-		body := b[headBytes : headBytes+n]
+	p := &positions{all: map[string]position{}}
+	log, found, err := recordlog.Open(recordlog.Options{
+		Identity: statefile.Identity{Role: "lo/places"}, Path: filepath.Join(dir, "places"), MaxRecord: maxRecord, Old: oldPlaces,
+	}, func(body []byte, _ uint64) error {
 		var v position
-		if crc32.Checksum(body, castagnoli) != sum || json.Unmarshal(body, &v) != nil {
-			break
+		if err := json.Unmarshal(body, &v); err != nil {
+			return err
 		}
 		p.note(v)
-		b = b[headBytes+n:]
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open places: %w", err)
+	}
+	p.log, p.damage = log, found.Damage
+	if found.Damage != nil && found.Damage.Lost > 0 {
+		clear(p.all)
 	}
 	for stream, v := range p.all {
 		if v.Marking {
@@ -78,6 +75,23 @@ func openPositions(dir string) (*positions, error) {
 		}
 	}
 	return p, p.rewrite()
+}
+
+// oldPlaces reads a file of before release 0.1.0, which had no header: a record was a
+// length and a CRC-32C, 4 bytes each, big-endian, and JSON. It ended at the first
+// record that was not whole.
+func oldPlaces(b []byte) (records [][]byte, lost uint64, ok bool) {
+	const head = 8
+	table := crc32.MakeTable(crc32.Castagnoli)
+	for len(b) >= head {
+		n := binary.BigEndian.Uint32(b)
+		if n > maxRecord || int(n) > len(b)-head || crc32.Checksum(b[head:head+n], table) != binary.BigEndian.Uint32(b[4:]) {
+			break
+		}
+		records = append(records, b[head:head+n])
+		b = b[head+n:]
+	}
+	return records, 0, len(records) > 0
 }
 
 func (p *positions) note(v position) {
@@ -89,16 +103,11 @@ func (p *positions) note(v position) {
 }
 
 func record(v position) ([]byte, error) {
-	body, err := json.Marshal(v)
+	b, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("encode place: %w", err)
+		return nil, fmt.Errorf("encode place of lane %.64q: %w", v.Stream, err)
 	}
-	if len(body) > maxRecord {
-		return nil, fmt.Errorf("place of lane %.64q has %d bytes", v.Stream, len(body))
-	}
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(body, castagnoli))
-	return append(b, body...), nil
+	return b, nil
 }
 
 // save makes v the place of its lane; on return that is durable.
@@ -107,56 +116,32 @@ func (p *positions) save(v position) error {
 	if err != nil {
 		return err
 	}
-	if p.f == nil || p.size > rewriteAt {
+	if p.log.Broken() || p.log.Size() > rewriteAt {
 		if err := p.rewrite(); err != nil {
 			return err
 		}
 	}
-	if _, err := p.f.WriteAt(b, p.size); err != nil {
-		return p.broken(fmt.Errorf("write place: %w", err))
+	if err := p.log.Append(b); err != nil {
+		return err
 	}
-	if err := p.f.Sync(); err != nil {
-		return p.broken(fmt.Errorf("flush place: %w", err))
+	if err := p.log.Sync(); err != nil {
+		return err
 	}
-	p.size += int64(len(b))
 	p.note(v)
 	return nil
 }
 
-// broken gives up the file after an error: what it holds beyond the records that
-// were flushed is not known, so that the next save writes it anew.
-func (p *positions) broken(err error) error {
-	err = errors.Join(err, p.f.Close())
-	p.f = nil
-	return err
-}
-
+// rewrite puts the places alone into the log.
 func (p *positions) rewrite() error {
-	var b []byte
+	var records [][]byte
 	for _, stream := range slices.Sorted(maps.Keys(p.all)) {
 		r, err := record(p.all[stream])
 		if err != nil {
 			return err
 		}
-		b = append(b, r...)
+		records = append(records, r)
 	}
-	if err := atomicfile.Write(p.path, b, filePerm); err != nil {
-		return fmt.Errorf("write places: %w", err)
-	}
-	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
-	if err != nil {
-		return fmt.Errorf("open places: %w", err)
-	}
-	if p.f != nil {
-		_ = p.f.Close() // the file that was replaced; all in it was flushed
-	}
-	p.f, p.size = f, int64(len(b))
-	return nil
+	return p.log.Replace(records)
 }
 
-func (p *positions) close() error {
-	if p.f == nil {
-		return nil
-	}
-	return p.f.Close()
-}
+func (p *positions) close() error { return p.log.Close() }

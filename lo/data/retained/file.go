@@ -1,77 +1,123 @@
 package retained
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"os"
+	"hash/fnv"
 
-	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// magic opens the file; its number is the version of the format.
-const magic = "colony messages 1\n"
+// A record is the hash of the topic of the record before it, 8 bytes, and a CBOR
+// message. So a record that is lost names its topic in the one behind it.
+const chainBytes = 8
 
-const frameHeader = 8
+// recordBytes is about what the log adds to a message.
+const recordBytes = 16 + chainBytes
 
-// castagnoli is the table of CRC-32C.
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
-
-func appendFrame(to, body []byte) []byte {
-	to = binary.LittleEndian.AppendUint32(to, uint32(len(body)))
-	to = binary.LittleEndian.AppendUint32(to, crc32.Checksum(body, castagnoli()))
-	return append(to, body...)
+// chained returns the record of a message, and the hash for the next one.
+func chained(last uint64, topic string, message []byte) (record []byte, next uint64) {
+	return append(binary.LittleEndian.AppendUint64(nil, last), message...), hashOf(topic)
 }
 
-// load reads the file, or begins a new one. What cannot be read is given up: the
-// records before and behind it stay, as far as their places are known.
+func hashOf(topic string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(topic)) // a hash never fails
+	return h.Sum64()
+}
+
+// load reads the log, or begins a new one. The messages of damaged records are given
+// up, and so is what an earlier record says of the same topics.
 func (s *Store) load() error {
-	b, err := os.ReadFile(s.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		s.lost = true
-		return s.rewrite()
-	}
+	told := uint64(0) // lost records whose place is known
+	log, found, err := recordlog.Open(recordlog.Options{
+		Identity: s.opts.Identity, Path: s.path, MaxRecord: protocol.MaxMessage + chainBytes, Old: oldRecords,
+	}, func(b []byte, lost uint64) error {
+		told += lost
+		if len(b) < chainBytes {
+			return errors.New("it is too short")
+		}
+		s.missed(lost, binary.LittleEndian.Uint64(b))
+		var m Message
+		if err := protocol.Unmarshal(b[chainBytes:], &m); err != nil {
+			return err
+		}
+		s.written++
+		s.apply(m, int64(len(b)-chainBytes), s.written)
+		s.last = hashOf(m.Topic)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
-		return fmt.Errorf("not a store of messages of this version: move it away, and what is retained is learnt anew from those who publish it")
-	}
-	at, damaged := len(magic), 0
-	for len(b)-at >= frameHeader {
-		n := int(binary.LittleEndian.Uint32(b[at:]))
-		if n == 0 || n > protocol.MaxMessage || n > len(b)-at-frameHeader {
-			break
+	s.log, s.damage, s.synced = log, found.Damage, s.written
+	s.lost = found.New || found.Damage != nil
+	if found.Damage != nil {
+		if found.Damage.Lost > told {
+			s.missed(found.Damage.Lost-told, 0)
 		}
-		body := b[at+frameHeader : at+frameHeader+n]
-		var m Message
-		if crc32.Checksum(body, castagnoli()) != binary.LittleEndian.Uint32(b[at+4:]) || protocol.Unmarshal(body, &m) != nil {
-			damaged++
-		} else {
-			s.written++
-			s.apply(m, int64(n), s.written)
-		}
-		at += frameHeader + n
+		s.opts.Logger.Error("stored messages are damaged; those of the topics concerned are gone until they are published again", "err", found.Damage)
 	}
-	if damaged > 0 || at < len(b) {
-		s.opts.Logger.Warn("store of messages was not whole", "path", s.path, "damaged_records", damaged, "cut_bytes", len(b)-at)
-		s.lost = true
-		return s.rewrite()
+	if !log.Broken() {
+		return nil
 	}
-	if s.file, err = os.OpenFile(s.path, os.O_RDWR, filePerm); err != nil {
-		return err
-	}
-	s.size, s.synced = int64(at), s.written
-	return nil
+	return s.rewrite()
 }
 
-// tidy rewrites the file where it is broken, or mostly history.
+// missed gives up the topics of lost records: the last of these had the topic with
+// this hash; of others nothing is known. 0: it is not known either.
+func (s *Store) missed(lost, topic uint64) {
+	if lost == 0 {
+		return
+	}
+	for name, e := range s.topics {
+		if lost > 1 || topic == 0 || hashOf(name) == topic {
+			s.bytes -= e.size
+			delete(s.topics, name)
+		}
+	}
+}
+
+// oldMagic opens a file of before release 0.1.0.
+const oldMagic = "colony messages 1\n"
+
+// oldRecords reads such a file: a record was a length and a CRC-32C, 4 bytes each,
+// little-endian, and a CBOR message.
+func oldRecords(b []byte) (records [][]byte, lost uint64, ok bool) {
+	if b, ok = bytes.CutPrefix(b, []byte(oldMagic)); !ok {
+		return nil, 0, false
+	}
+	const head = 8
+	table := crc32.MakeTable(crc32.Castagnoli)
+	for len(b) >= head {
+		n := binary.LittleEndian.Uint32(b)
+		if n == 0 || n > protocol.MaxMessage || int(n) > len(b)-head {
+			break
+		}
+		body := b[head : head+int(n)]
+		if crc32.Checksum(body, table) != binary.LittleEndian.Uint32(b[4:]) {
+			lost++
+		} else {
+			record, _ := chained(0, "", body)
+			records = append(records, record)
+		}
+		b = b[head+int(n):]
+	}
+	return records, lost, true
+}
+
+// historic reports that the log is mostly history.
+func (s *Store) historic() bool {
+	return s.log.Size() > slack+2*(s.bytes+recordBytes*int64(len(s.topics)))
+}
+
+// tidy rewrites the log where it is broken, or mostly history.
 func (s *Store) tidy() error {
 	s.mu.Lock()
-	due := s.file != nil && (s.broken || s.size > slack+2*(s.bytes+frameHeader*int64(len(s.topics))))
+	due := s.log != nil && (s.log.Broken() || s.historic())
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -80,11 +126,11 @@ func (s *Store) tidy() error {
 	defer s.syncing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.file == nil || !s.broken && s.size <= slack+2*(s.bytes+frameHeader*int64(len(s.topics))) {
+	if s.log == nil || !s.log.Broken() && !s.historic() {
 		return nil // another one was faster
 	}
 	if err := s.rewrite(); err != nil {
-		if !s.broken {
+		if !s.log.Broken() {
 			s.opts.Logger.Warn("history of stored messages is kept for now", "path", s.path, "err", err)
 			return nil
 		}
@@ -93,33 +139,25 @@ func (s *Store) tidy() error {
 	return nil
 }
 
-// rewrite replaces the file by one without history. The caller holds both locks,
-// or is Open.
+// rewrite replaces the log by one without history. The caller holds both locks, or
+// is Open.
 func (s *Store) rewrite() error {
 	now := s.opts.Now()
-	content := []byte(magic)
+	var records [][]byte
+	var last uint64
 	for topic, e := range s.topics {
 		if _, ok := e.message.ExpiresIn(now); !ok {
 			s.bytes -= e.size
 			delete(s.topics, topic)
 			continue
 		}
-		content = appendFrame(content, protocol.Marshal(&e.message))
+		var record []byte
+		record, last = chained(last, topic, protocol.Marshal(&e.message))
+		records = append(records, record)
 	}
-	if err := atomicfile.Write(s.path, content, filePerm); err != nil {
+	if err := s.log.Replace(records); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(s.path, os.O_RDWR, filePerm)
-	if err != nil {
-		s.broken = true // the open file is not the one that a restart finds
-		return err
-	}
-	if s.file != nil {
-		err = s.file.Close()
-	}
-	s.file, s.size, s.synced, s.broken = f, int64(len(content)), s.written, false
-	if err != nil {
-		s.opts.Logger.Warn("close old store of messages", "err", err)
-	}
+	s.last, s.synced = last, s.written
 	return nil
 }

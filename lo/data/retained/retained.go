@@ -2,9 +2,10 @@
 // broker retains, which the broker itself forgets, and what a sampling rule holds.
 //
 // It is a log with one record per change, rewritten when it is mostly history. A
-// change is on disk when Put returns; concurrent ones share one fsync. A record is
-// a length and a CRC-32C, 4 bytes each, little-endian, and a CBOR message; the one
-// that a crash left unfinished is cut off by the next Open.
+// change is on disk when Put returns; concurrent ones share one fsync. The change
+// that a crash left unfinished is cut off by the next Open. A damaged record costs
+// its topic and no other: what an earlier record says of it may be outdated, and so
+// is not given back.
 package retained
 
 import (
@@ -20,13 +21,14 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/recordlog"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
 	fileName = "messages.log"
 	dirPerm  = 0o700
-	filePerm = 0o600
 	// slack is how much history is always left alone, in bytes.
 	slack = 1 << 20
 )
@@ -60,6 +62,8 @@ func (m *Message) ExpiresIn(now time.Time) (left time.Duration, ok bool) {
 
 // Options of a Store.
 type Options struct {
+	// Identity says what the store is for. Without a Role it is "lo/data/retained".
+	Identity  statefile.Identity
 	MaxTopics int   // 0 means 100,000
 	MaxBytes  int64 // of the messages as they are stored; 0 means 64 MiB
 	// Now is the clock; nil means time.Now.
@@ -82,15 +86,15 @@ type Store struct {
 
 	syncing sync.Mutex // held while the file is synced, and to replace the file; taken before mu
 
-	mu      sync.Mutex // protects what follows
-	file    *os.File   // nil after Close
-	size    int64      // of the file
-	broken  bool       // the file may end in the middle of a record, or has lost some
-	written uint64     // records appended, which is also the name of the last one
-	synced  uint64     // how many of them are on disk
+	mu      sync.Mutex     // protects what follows
+	log     *recordlog.Log // nil after Close
+	last    uint64         // hash of the topic of the last record
+	written uint64         // records appended, which is also the name of the last one
+	synced  uint64         // how many of them are on disk
 	topics  map[string]entry
 	bytes   int64 // of entries
 	lost    bool  // Open found less than was stored
+	damage  *statefile.Damage
 }
 
 type entry struct {
@@ -110,6 +114,9 @@ func Open(dir string, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Identity.Role == "" {
+		o.Identity.Role = "lo/data/retained"
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -121,6 +128,9 @@ func Open(dir string, o Options) (*Store, error) {
 	}
 	s := &Store{path: filepath.Join(dir, fileName), opts: o, topics: map[string]entry{}}
 	if err := s.load(); err != nil {
+		if s.log != nil {
+			err = errors.Join(err, s.log.Close())
+		}
 		return nil, fmt.Errorf("open store of messages %s: %w", s.path, err)
 	}
 	return s, nil
@@ -170,25 +180,23 @@ func (s *Store) write(messages []Message) (ref uint64, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.file == nil {
+	if s.log == nil {
 		return 0, protocol.Errorf(protocol.Unavailable, "store of messages: closed")
 	}
 	if err := s.room(messages, encoded); err != nil {
 		return 0, err
 	}
-	var frames []byte
-	for _, b := range encoded {
-		frames = appendFrame(frames, b)
+	last := s.last
+	for i := range encoded {
+		encoded[i], last = chained(last, messages[i].Topic, encoded[i])
 	}
-	if _, err := s.file.WriteAt(frames, s.size); err != nil {
-		// What is behind size is written over, or cut off by the next Open.
-		s.broken = s.file.Truncate(s.size) != nil
+	if err := s.log.Append(encoded...); err != nil {
 		return 0, protocol.Errorf(protocol.Unavailable, "store message: %w", err)
 	}
-	s.size += int64(len(frames))
+	s.last = last
 	for i := range messages {
 		s.written++
-		s.apply(messages[i], int64(len(encoded[i])), s.written)
+		s.apply(messages[i], int64(len(encoded[i])-chainBytes), s.written)
 	}
 	return s.written, nil
 }
@@ -255,21 +263,19 @@ func (s *Store) sync(ref uint64) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	s.mu.Lock()
-	f, through, done := s.file, s.written, s.synced >= ref
+	log, through, done := s.log, s.written, s.synced >= ref
 	s.mu.Unlock()
 	if done {
 		return nil
 	}
-	if f == nil {
+	if log == nil {
 		return protocol.Errorf(protocol.Unavailable, "store of messages: closed")
 	}
-	err := f.Sync()
+	if err := log.Sync(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		s.broken = true // the kernel may have given up what it had not written
-		return fmt.Errorf("sync store of messages: %w", err)
-	}
 	s.synced = through
 	return nil
 }
@@ -324,15 +330,23 @@ func (s *Store) list(keep func(*Message) bool) []Message {
 	return out
 }
 
-// Lost reports that Open found no file, or one that was not whole: what was stored
+// Lost reports that Open found no file, or one that was damaged: what was stored
 // before may be missing.
 func (s *Store) Lost() bool { return s.lost }
+
+// Damage returns what Open found damaged; nil for nothing. Its Lost counts messages
+// and deletions.
+func (s *Store) Damage() *statefile.Damage { return s.damage }
 
 // Stats returns what is stored.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Stats{Topics: len(s.topics), Bytes: s.bytes, FileBytes: s.size}
+	st := Stats{Topics: len(s.topics), Bytes: s.bytes}
+	if s.log != nil {
+		st.FileBytes = s.log.Size()
+	}
+	return st
 }
 
 // Close makes everything durable and closes the file.
@@ -341,10 +355,10 @@ func (s *Store) Close() error {
 	defer s.syncing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.file
-	if f == nil {
+	log := s.log
+	if log == nil {
 		return nil
 	}
-	s.file = nil
-	return errors.Join(f.Sync(), f.Close())
+	s.log = nil
+	return log.Close()
 }

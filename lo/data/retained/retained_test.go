@@ -1,10 +1,13 @@
 package retained
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -134,34 +138,132 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-func TestDamageCostsOneRecord(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
+// damagedStore returns the bytes of a store with deletions and former values in its
+// history, and what it holds.
+func damagedStore(t *testing.T, dir string) (whole []byte, want map[string]string) {
+	t.Helper()
 	s := open(t, dir, Options{})
-	put(t, s, message("a", "1"))
-	at := s.Stats().FileBytes
-	put(t, s, message("b", "1"))
-	put(t, s, message("c", "1"))
+	for _, m := range []Message{
+		message("a", "1"), message("b", "1"), message("c", "1"), message("b", "2"), message("a", ""), message("d", "1"), message("c", ""), message("e", "1"),
+	} {
+		put(t, s, m)
+	}
+	want = content(s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, fileName)
-	b, err := os.ReadFile(path)
+	whole, err := os.ReadFile(filepath.Join(dir, fileName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[at+frameHeader+3] ^= 0xff
-	if err := os.WriteFile(path, b, 0o600); err != nil {
+	return whole, want
+}
+
+// TestDamage flips each bit, and damages the file at random: no deleted message and
+// no former value comes back, what is missing is told, and the store opens.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	whole, want := damagedStore(t, t.TempDir())
+	dirs := make(chan string, 16) // each check waits for the disk
+	for range cap(dirs) {
+		dirs <- t.TempDir()
+	}
+	var wg sync.WaitGroup
+	check := func(what string, b []byte, least int) {
+		dir := <-dirs
+		wg.Go(func() {
+			checkDamaged(t, dir, b, want, damaged{what, least})
+			dirs <- dir
+		})
+	}
+	last := len(whole) - recordBytes - len(protocol.Marshal(message("e", "1")))
+	for bit := range 8 * len(whole) {
+		b := slices.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		least := len(want) - 1
+		if bit/8 >= last {
+			least = 0 // nothing behind it says which topic is lost
+		}
+		check(fmt.Sprintf("bit %d", bit), b, least)
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	for i := range 200 {
+		b := slices.Clone(whole)
+		for range 1 + rng.IntN(3) {
+			at := rng.IntN(last)
+			clear(b[at:min(at+1+rng.IntN(64), last)])
+		}
+		if !slices.Equal(b, whole) {
+			check(fmt.Sprintf("zeros %d", i), b, 0)
+		}
+	}
+	check("something else", []byte("something else"), 0)
+	check("empty", nil, 0)
+	other := t.TempDir()
+	o := open(t, other, Options{Identity: statefile.Identity{Role: "lo/samples", Name: "r"}})
+	put(t, o, message("b", "other"))
+	b, err := os.ReadFile(filepath.Join(other, fileName))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"a": "1", "c": "1"}, content(open(t, dir, Options{}))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	check("swapped", b, 0)
+	wg.Wait()
+}
+
+// damaged says what was done to a store, and how many topics must be left.
+type damaged struct {
+	what  string
+	least int
+}
+
+// checkDamaged opens a store whose file is b.
+func checkDamaged(t *testing.T, dir string, b []byte, want map[string]string, d damaged) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, fileName), b, 0o600); err != nil {
+		t.Error(err)
+		return
 	}
-	if err := os.WriteFile(path, []byte("something else"), 0o600); err != nil {
+	s, err := Open(dir, Options{})
+	if err != nil {
+		t.Errorf("%s: %v", d.what, err)
+		return
+	}
+	got := content(s)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for topic, payload := range got {
+		if want[topic] != payload {
+			t.Errorf("%s: %s is %q, it was %q", d.what, topic, payload, want[topic])
+		}
+	}
+	if s.Damage() == nil || !s.Lost() || len(got) < d.least {
+		t.Errorf("%s: %d of %d topics, damage %v", d.what, len(got), len(want), s.Damage())
+	}
+}
+
+// TestOldFormat opens a file of before the header.
+func TestOldFormat(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := []byte(oldMagic)
+	for _, m := range []Message{message("a", "1"), message("b", "1"), message("a", "")} {
+		body := protocol.Marshal(&m)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+		b = append(b, body...)
+	}
+	if err := os.WriteFile(filepath.Join(dir, fileName), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir, Options{}); err == nil || !strings.Contains(err.Error(), "not a store") {
-		t.Errorf("error %v for a foreign file", err)
+	for range 2 {
+		s := open(t, dir, Options{})
+		if diff := cmp.Diff(map[string]string{"b": "1"}, content(s)); diff != "" || s.Lost() || s.Damage() != nil {
+			t.Errorf("lost %t, damage %v (-want +got):\n%s", s.Lost(), s.Damage(), diff)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
