@@ -26,8 +26,8 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 
 // described are the metrics of gauges.
 var described = struct {
-	nodes, deployments, depth, bytes, oldest, refused, link, generation, cached *prometheus.Desc
-	load, memory, disk, celsius, uptime                                         *prometheus.Desc
+	nodes, deployments, depth, bytes, oldest, refused, lost, link, generation, cached *prometheus.Desc
+	load, memory, disk, celsius, uptime                                               *prometheus.Desc
 }{
 	nodes:       gauge("nodes", "Nodes of the site.", "online"),
 	deployments: gauge("deployments", "Deployments on nodes, by state.", "state"),
@@ -35,6 +35,7 @@ var described = struct {
 	bytes:       gauge("journal_bytes", "Bytes of the journal on disk."),
 	oldest:      gauge("journal_oldest_seconds", "Unix time of the oldest event that the CO does not have; 0 for none."),
 	refused:     gauge("journal_refused_total", "Writes that a full journal refused."),
+	lost:        gauge("journal_lost_total", "Events that the journal lost with damaged records, in this run."),
 	link:        gauge("link_up", "1 while the LO is connected to the CO."),
 	generation:  gauge("desired_generation", "Generation of the desired state in force."),
 	cached:      gauge("cache_bytes", "Bytes of images that the site holds."),
@@ -92,6 +93,7 @@ func (g *gauges) collectLink(send func(d *prometheus.Desc, v float64, labels ...
 	send(described.bytes, float64(j.Bytes))
 	send(described.oldest, float64(j.OldestUnixMillis)/1000)
 	send(described.refused, float64(j.Refused))
+	send(described.lost, float64(j.Lost))
 	up := 0.0
 	if g.lo.link.client.Up() {
 		up = 1

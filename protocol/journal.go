@@ -68,13 +68,19 @@ func (m *Adopted) version() uint16 { return m.V }
 // Loss counts records that were dropped under a declared limit, or could not be
 // read any more.
 type Loss struct {
-	V       uint16 `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"`
+	// Class says why: bytes and age are limits; corrupt is damage of the queue itself;
+	// anything else names a damaged file of the LO's state, such as "lo/node gw-1".
 	Class   string `cbor:"1,keyasint"`
 	Records uint64 `cbor:"2,keyasint"`
 	Bytes   uint64 `cbor:"3,keyasint"`
 }
 
 func (m *Loss) version() uint16 { return m.V }
+
+// Limit reports that the records were dropped under a declared limit. Otherwise the
+// disk of the site did not keep them.
+func (m *Loss) Limit() bool { return m.Class == "bytes" || m.Class == "age" }
 
 // Snapshot is the whole current state of a site, for a CO that has lost events:
 // it replaces what the CO holds of the site's nodes and deployments.

@@ -63,8 +63,11 @@ func (f *fold) apply(r *report) {
 		f.adopted(r, m)
 	case *protocol.Loss:
 		f.record.Site.Lost = bounded(f.record.Site.Lost + bounded(m.Records))
-		f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("%d %s records (%d bytes) dropped under their limit",
-			m.Records, clean(m.Class), m.Bytes)})
+		what := "damaged and lost, check the disk of the site"
+		if m.Limit() {
+			what = "dropped under their limit"
+		}
+		f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("%d %s records (%d bytes) %s", m.Records, clean(m.Class), m.Bytes, what)})
 	case *protocol.Snapshot:
 		f.snapshot(r, m)
 	}

@@ -240,7 +240,10 @@ func (l *stream) clearStale(end bool) error {
 }
 
 // losses counts what the CO will not get.
-func (l *stream) losses() uint64 { return l.queue.Stats().Dropped + l.uplink.Status().Backlog.Expired }
+func (l *stream) losses() uint64 {
+	st := l.queue.Stats()
+	return st.Dropped + st.Lost + l.uplink.Status().Backlog.Expired
+}
 
 // repair tells the CO what is retained, where it may know something else.
 func (l *stream) repair(ctx context.Context) error {

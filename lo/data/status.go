@@ -61,7 +61,7 @@ func (l *stream) status() StreamStatus {
 		Rule: l.rule.Name, Draining: l.draining, Queued: stats.Depth, Bytes: stats.Bytes, MaxBytes: stats.MaxBytes,
 		OldestSeconds: float64(up.Backlog.OldestMillis) / 1000,
 		Accepted:      c.accepted.Load(), AcceptedBytes: c.bytes.Load(), SampledOut: c.sampledOut.Load(), NotStored: c.offline.Load(), Refused: c.refused.Load(),
-		Dropped: c.dropped.Load() + stats.Dropped, Expired: c.expired.Load() + up.Backlog.Expired,
+		Dropped: c.dropped.Load() + stats.Dropped + stats.Lost, Expired: c.expired.Load() + up.Backlog.Expired,
 		Held: held, Connected: up.Connected, Acked: up.Acked, RTTSeconds: float64(up.Backlog.RTTMicros) / 1e6, BytesPerSecond: up.Backlog.BytesPerSecond,
 	}
 }
@@ -93,7 +93,7 @@ var dataMetrics = []struct {
 	{perRule("sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.SampledOut) }},
 	{perRule("not_kept_total", "Messages of QoS 0 that came while the link was down."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.NotStored) }},
 	{perRule("refused_total", "Messages that a queue could not take."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Refused) }},
-	{perRule("dropped_total", "Messages dropped under the bounds of a queue."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Dropped) }},
+	{perRule("dropped_total", "Messages dropped under the bounds of a queue, or lost with damaged records of it."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Dropped) }},
 	{perRule("expired_total", "Messages whose time was up before they could be sent."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Expired) }},
 	{perRule("queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Queued) }},
 	{perRule("queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Bytes) }},

@@ -144,7 +144,8 @@ func (l *stream) close() error {
 	close(l.quit)
 	l.wg.Wait()
 	l.uplink.Close()
-	l.counts.dropped.Add(l.queue.Stats().Dropped)
+	st := l.queue.Stats()
+	l.counts.dropped.Add(st.Dropped + st.Lost)
 	l.counts.expired.Add(l.uplink.Status().Backlog.Expired)
 	var err error
 	if l.losses() != l.lost {

@@ -12,15 +12,18 @@
 // never dropped: Append answers protocol.Unavailable, which the broker turns
 // into back-pressure. Data is dropped oldest first, in whole segments, and the
 // loss is counted in a protocol.DataLost event of the same journal. It is dropped
-// likewise when it is older than a bound by age.
+// likewise when it is older than a bound by age. A damaged record is given up and
+// counted in the same way, and no other with it.
 //
 // Layout of the directory, all integers little-endian:
 //
 //	lock              held with flock by the process that has the journal open
-//	meta.json         format version and epoch; replaced atomically
-//	trim              epoch and trim mark, in two slots; synced before a segment goes
+//	meta              format version and epoch, a state file; replaced atomically
+//	trim              epoch, trim mark and the last durable sequence, in two slots;
+//	                  synced before a segment goes
 //	<20 digits>.seg   a segment, named after its first sequence; the last one is
 //	                  appended to, the others are sealed
+//	*.damaged-<n>     what was damaged, before it was salvaged; the newest two
 //	*.tmp             left by a crash; removed at the next open
 //
 // DESIGN.md beside this file says why it is built so.

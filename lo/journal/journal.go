@@ -67,6 +67,8 @@ type Stats struct {
 	Compactions  uint64 // segments rewritten
 	Dropped      uint64 // Data records dropped under a bound
 	DroppedBytes uint64
+	Lost         uint64 // records that the disk did not keep
+	Salvaged     uint64 // segments that were rewritten because of that
 }
 
 // Options of a journal. The zero value is ready for use.
@@ -115,6 +117,7 @@ type Journal struct {
 	dir  string
 	opts Options
 	fs   files
+	seed uint32 // of the checksums
 	log  *slog.Logger
 	lock io.Closer
 

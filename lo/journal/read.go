@@ -52,7 +52,7 @@ func (j *Journal) Read(after uint64, maxRecords, maxBytes int) ([]Record, error)
 		f, err := j.fs.Open(s.name(), os.O_RDONLY)
 		j.mu.RUnlock()
 		if err == nil {
-			err = r.segment(s, newScanner(f, from, end), after, last)
+			err = r.segment(s, newScanner(f, s, from, end), after, last)
 			f.Close()
 		} else {
 			err = j.corrupt(s, mark{after + 1, 0}, last, err)
@@ -233,7 +233,7 @@ func (st *state) known() (oldest int64, of uint64) {
 // the same moment. Counting begins with Open.
 func (j *Journal) Backlog() (protocol.Backlog, time.Time) {
 	st, now := j.Stats(), j.Now()
-	b := protocol.Backlog{Last: j.Last(), Bytes: uint64(st.Bytes), Dropped: st.Dropped}
+	b := protocol.Backlog{Last: j.Last(), Bytes: uint64(st.Bytes), Dropped: st.Dropped + st.Lost}
 	if st.OldestUnixMillis > 0 {
 		b.OldestMillis = uint64(max(0, now.UnixMilli()-st.OldestUnixMillis))
 	}
@@ -255,7 +255,7 @@ func (j *Journal) findOldest(trimmed uint64) (millis int64, seq uint64) {
 		if err != nil {
 			return 0, 0
 		}
-		millis, seq, err = j.firstStamp(newScanner(f, from, end), after)
+		millis, seq, err = j.firstStamp(newScanner(f, s, from, end), after)
 		if f.Close(); err != nil || millis > 0 {
 			return millis, seq
 		}

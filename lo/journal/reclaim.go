@@ -121,7 +121,7 @@ func (w *writer) each(s *segment, do func(*frame)) error {
 		return w.j.corrupt(s, mark{s.first, segmentHead}, s.last, err)
 	}
 	defer f.Close()
-	sc := newScanner(f, mark{s.first, segmentHead}, s.size)
+	sc := newScanner(f, s, mark{s.first, segmentHead}, s.size)
 	for {
 		at := sc.at
 		fr, more, err := sc.next()
@@ -211,10 +211,10 @@ func (w *writer) announce(class string, p *prepared) error {
 	return w.write([]frame{f})
 }
 
-// Salvage gives up the records that cannot be read any more, so that the others
-// can be delivered: they read as superseded from then on, and a protocol.DataLost
-// event of class "corrupt" counts them. It reads the whole journal. The state of
-// the centre may be wrong afterwards, until it gets a snapshot.
+// Salvage gives up the records that cannot be read any more, and no others: they
+// read as superseded from then on, and a protocol.DataLost event of class "corrupt"
+// counts them. The damaged segments are kept aside, the newest few. It reads the whole
+// journal. The state of the CO may be wrong afterwards, until it gets a snapshot.
 func (j *Journal) Salvage() (lost uint64, err error) {
 	_, err = j.do(context.Background(), &request{done: make(chan struct{}), control: func(w *writer) error {
 		n, err := w.salvage()
@@ -242,18 +242,35 @@ func (w *writer) salvage() (lost uint64, err error) {
 		if _, ok := errors.AsType[*CorruptError](broken); !ok {
 			return lost, broken
 		}
-		w.j.log.Error("giving up unreadable records", "segment", s.name(), "err", broken)
-		p, err := w.prepareBroken(i)
+		n, err := w.salvageSegment(i, broken)
+		lost += n
 		if err != nil {
-			return lost, unavailable("salvage", err)
-		}
-		if err := w.announce(lossCorrupt, p); err != nil {
-			return lost, errors.Join(err, w.abandon(p))
-		}
-		lost += p.records
-		if err := w.install(p); err != nil {
-			return lost, unavailable("salvage", err)
+			return lost, err
 		}
 	}
 	return lost, nil
+}
+
+// salvageSegment gives up what is damaged of a sealed segment.
+func (w *writer) salvageSegment(i int, why error) (lost uint64, err error) {
+	s := w.j.st.segments[i]
+	p, err := w.prepareBroken(i)
+	if err != nil {
+		return 0, unavailable("salvage", err)
+	}
+	w.j.log.Error("records of the journal are damaged and given up; check the disk", "segment", s.name(), "records", p.records, "bytes", p.bytes, "err", why)
+	if p.records > 0 {
+		if err := w.announce(lossCorrupt, p); err != nil {
+			return 0, errors.Join(err, w.abandon(p))
+		}
+	}
+	w.keepAside(s.name())
+	if err := w.install(p); err != nil {
+		return p.records, unavailable("salvage", err)
+	}
+	w.j.mu.Lock()
+	w.j.st.stats.Lost += p.records
+	w.j.st.stats.Salvaged++
+	w.j.mu.Unlock()
+	return p.records, nil
 }

@@ -38,8 +38,8 @@ func (w *writer) newRewriter(first, last uint64) (*rewriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &segment{first: first, last: last, scanned: true}
-	return &rewriter{f: f, s: s, buf: segmentHeader(first, last), run: first, next: first}, nil
+	s := &segment{first: first, last: last, seed: w.j.seed, scanned: true}
+	return &rewriter{f: f, s: s, buf: segmentHeader(first, last, s.seed), run: first, next: first}, nil
 }
 
 // skip leaves out everything before seq that was not kept.
@@ -48,7 +48,7 @@ func (r *rewriter) skip(seq uint64) { r.next = max(r.next, seq) }
 func (r *rewriter) keep(f *frame) {
 	r.flushRun()
 	r.s.note(mark{f.seq, r.off + int64(len(r.buf))})
-	r.buf = appendFrame(r.buf, f)
+	r.buf = appendFrame(r.buf, f, r.s.seed)
 	r.next = f.last() + 1
 	r.run = r.next
 	r.s.stamp(f.millis)
@@ -63,7 +63,7 @@ func (r *rewriter) keep(f *frame) {
 func (r *rewriter) flushRun() {
 	if r.run < r.next {
 		r.s.note(mark{r.run, r.off + int64(len(r.buf))})
-		r.buf = appendRun(r.buf, r.run, r.next-r.run)
+		r.buf = appendRun(r.buf, r.run, r.next-r.run, r.s.seed)
 		r.run = r.next
 	}
 }
@@ -149,19 +149,17 @@ func (w *writer) prepareBroken(at int) (*prepared, error) {
 		return nil, err
 	}
 	p := &prepared{at: at, n: 1, segment: r.s}
-	read := int64(segmentHead)
-	err = w.each(old, func(f *frame) {
-		read += int64(f.size)
+	p.records, p.bytes, err = w.eachWhole(old, func(f *frame) {
+		r.skip(f.seq) // what is lost before it
 		if f.class == classRun {
 			r.skip(f.last() + 1)
 		} else {
 			r.keep(f)
 		}
 	})
-	if _, ok := errors.AsType[*CorruptError](err); !ok {
-		return nil, errors.Join(err, r.f.Close(), w.abandon(p)) // it can be read after all, or not now
+	if err != nil {
+		return nil, errors.Join(err, r.f.Close(), w.abandon(p)) // it cannot be read now
 	}
-	p.records, p.bytes = old.last+1-r.next, uint64(max(0, old.size-read))
 	if err := r.finish(); err != nil {
 		return nil, errors.Join(err, w.abandon(p))
 	}

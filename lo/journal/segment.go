@@ -8,25 +8,29 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
+	role     = "lo/journal"
 	lockName = "lock"
-	metaName = "meta.json"
+	metaName = "meta"
+	oldMeta  = "meta.json" // before release 0.1.0
 	trimName = "trim"
 	segExt   = ".seg"
 	tmpExt   = ".tmp"
-	badExt   = ".corrupt"
 
-	segmentMagic = "COLONYJ1"
+	segmentMagic = "COLONYJ2"
+	oldMagic     = "COLONYJ1" // before release 0.1.0: checksums without the identity
 	// A segment opens with: magic 8, first sequence 8, last sequence 8 (0 unless
-	// it was rewritten), reserved 4, CRC32C of the 28 bytes before 4.
+	// it was rewritten), reserved 4, CRC32C of the identity of the journal and the 28
+	// bytes before 4.
 	segmentHead = 32
-	// A record opens with: length of key and body 4, CRC32C of all that follows
-	// and the length 4, sequence 8, unix milliseconds 8, class 1, flags 1, length
-	// of the key 2. Key and body follow.
+	// A record opens with: length of key and body 4, CRC32C of the identity of the
+	// journal and all that follows and the length 4, sequence 8, unix milliseconds 8,
+	// class 1, flags 1, length of the key 2. Key and body follow.
 	recordHead = 28
 
 	maxKey = 1024
@@ -70,8 +74,8 @@ type frame struct {
 
 func (f *frame) last() uint64 { return f.seq + f.count - 1 }
 
-// appendFrame encodes f at the end of b.
-func appendFrame(b []byte, f *frame) []byte {
+// appendFrame encodes f at the end of b, for a segment with a seed.
+func appendFrame(b []byte, f *frame, seed uint32) []byte {
 	start := len(b)
 	b = append(b, make([]byte, recordHead)...)
 	b = append(b, f.key...)
@@ -82,22 +86,28 @@ func appendFrame(b []byte, f *frame) []byte {
 	binary.LittleEndian.PutUint64(h[16:], uint64(f.millis))
 	h[24], h[25] = byte(f.class), f.flags
 	binary.LittleEndian.PutUint16(h[26:], uint16(len(f.key)))
-	binary.LittleEndian.PutUint32(h[4:], frameSum(h))
+	binary.LittleEndian.PutUint32(h[4:], frameSum(h, seed))
 	return b
 }
 
 // appendRun encodes a run of count tombstones from seq.
-func appendRun(b []byte, seq, count uint64) []byte {
-	return appendFrame(b, &frame{seq: seq, class: classRun, body: binary.LittleEndian.AppendUint64(nil, count)})
+func appendRun(b []byte, seq, count uint64, seed uint32) []byte {
+	return appendFrame(b, &frame{seq: seq, class: classRun, body: binary.LittleEndian.AppendUint64(nil, count)}, seed)
 }
 
-func frameSum(h []byte) uint32 {
-	return crc32.Update(crc32.Checksum(h[:4], castagnoli), castagnoli, h[8:])
+// seedOf is what the checksums of a journal begin with, so that segments of another
+// journal do not pass for its own.
+func seedOf(name string) uint32 {
+	return crc32.Checksum([]byte(role+"\x00"+name), castagnoli)
+}
+
+func frameSum(h []byte, seed uint32) uint32 {
+	return crc32.Update(crc32.Update(seed, castagnoli, h[:4]), castagnoli, h[8:])
 }
 
 // parseFrame reads the record at the start of b. short reports that more bytes
 // could make it whole. Key and body alias b.
-func parseFrame(b []byte, want uint64) (f frame, short bool, err error) {
+func parseFrame(b []byte, want uint64, seed uint32) (f frame, short bool, err error) {
 	if len(b) < recordHead {
 		return f, true, errTorn
 	}
@@ -114,7 +124,7 @@ func parseFrame(b []byte, want uint64) (f frame, short bool, err error) {
 		return f, true, errTorn
 	}
 	h := b[:f.size]
-	if frameSum(h) != binary.LittleEndian.Uint32(h[4:]) {
+	if frameSum(h, seed) != binary.LittleEndian.Uint32(h[4:]) {
 		return f, false, errTorn
 	}
 	f.key, f.body = h[recordHead:recordHead+int(keyLen)], h[recordHead+int(keyLen):]
@@ -129,22 +139,30 @@ func parseFrame(b []byte, want uint64) (f frame, short bool, err error) {
 	return f, false, nil
 }
 
-func segmentHeader(first, last uint64) []byte {
+func segmentHeader(first, last uint64, seed uint32) []byte {
 	h := make([]byte, segmentHead)
 	copy(h, segmentMagic)
 	binary.LittleEndian.PutUint64(h[8:], first)
 	binary.LittleEndian.PutUint64(h[16:], last)
-	binary.LittleEndian.PutUint32(h[28:], crc32.Checksum(h[:28], castagnoli))
+	binary.LittleEndian.PutUint32(h[28:], crc32.Update(seed, castagnoli, h[:28]))
 	return h
 }
 
-func parseSegmentHeader(h []byte, first uint64) (last uint64, err error) {
-	if len(h) < segmentHead || string(h[:8]) != segmentMagic ||
-		crc32.Checksum(h[:28], castagnoli) != binary.LittleEndian.Uint32(h[28:]) ||
-		binary.LittleEndian.Uint64(h[8:]) != first {
-		return 0, errTorn
+// parseSegmentHeader returns the last sequence that a rewrite left in the header, and
+// whether the segment is of before release 0.1.0, which has the seed 0.
+func parseSegmentHeader(h []byte, first uint64, seed uint32) (last uint64, old bool, err error) {
+	if len(h) < segmentHead {
+		return 0, false, errTorn
 	}
-	return binary.LittleEndian.Uint64(h[16:]), nil
+	if old = string(h[:8]) == oldMagic; old {
+		seed = 0
+	}
+	if !old && string(h[:8]) != segmentMagic ||
+		crc32.Update(seed, castagnoli, h[:28]) != binary.LittleEndian.Uint32(h[28:]) ||
+		binary.LittleEndian.Uint64(h[8:]) != first {
+		return 0, false, errTorn
+	}
+	return binary.LittleEndian.Uint64(h[16:]), old, nil
 }
 
 func segmentName(first uint64) string { return fmt.Sprintf("%020d%s", first, segExt) }
@@ -170,6 +188,9 @@ type segment struct {
 	first uint64
 	last  uint64 // first-1 while empty
 	size  int64  // durable bytes
+	seed  uint32 // of its checksums
+
+	headless bool // its head was damaged when the journal was opened
 
 	// marks is the sparse index, ascending, filled by whoever passes.
 	marks []mark
@@ -225,6 +246,7 @@ func (s *segment) note(m mark) {
 // scanner walks the records of a segment.
 type scanner struct {
 	f    file
+	seed uint32
 	end  int64
 	at   mark // the next record
 	buf  []byte
@@ -233,8 +255,8 @@ type scanner struct {
 
 const scanChunk = 128 << 10
 
-func newScanner(f file, from mark, end int64) *scanner {
-	return &scanner{f: f, end: end, at: from, base: from.off}
+func newScanner(f file, s *segment, from mark, end int64) *scanner {
+	return &scanner{f: f, seed: s.seed, end: end, at: from, base: from.off}
 }
 
 // next returns the next record; more is false at the end. The record's slices
@@ -243,7 +265,7 @@ func (s *scanner) next() (f frame, more bool, err error) {
 	if s.at.off >= s.end {
 		return f, false, nil
 	}
-	f, short, err := parseFrame(s.buf[s.at.off-s.base:], s.at.seq)
+	f, short, err := parseFrame(s.buf[s.at.off-s.base:], s.at.seq, s.seed)
 	for want := int64(scanChunk); short; want *= 4 {
 		have := int64(len(s.buf)) - (s.at.off - s.base)
 		if s.at.off+have >= s.end {
@@ -253,7 +275,7 @@ func (s *scanner) next() (f frame, more bool, err error) {
 		if err := s.fill(want); err != nil {
 			return f, false, err
 		}
-		f, short, err = parseFrame(s.buf, s.at.seq)
+		f, short, err = parseFrame(s.buf, s.at.seq, s.seed)
 	}
 	if err != nil {
 		return f, false, err
@@ -268,6 +290,9 @@ func (s *scanner) fill(n int64) error {
 	n = min(n, s.end-s.at.off)
 	buf := make([]byte, n)
 	got, err := s.f.ReadAt(buf, s.at.off)
+	if errors.Is(err, syscall.EIO) {
+		got, err = readAround(s.f, buf, s.at.off), nil
+	}
 	if int64(got) < n {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = errTorn // the file is shorter than it was

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"path/filepath"
+
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // pruneKeys is how many keys may pile up before the trimmed ones are looked for.
@@ -31,10 +34,17 @@ func (w *writer) trim(through uint64) error {
 
 // markTrimmed writes the trim mark. Without it a restart sends records again.
 func (w *writer) markTrimmed() {
-	if _, err := w.trimf.WriteAt(trimMark(w.j.st.epoch, w.j.st.trimmed), w.trimSlot*trimSlotSize); err != nil {
+	if err := w.mark(); err != nil {
 		w.j.log.Warn("write trim mark, a restart will send records again", "err", err)
 	}
+}
+
+// mark writes what is trimmed, and what is durable: a segment that ends before that
+// has lost its end.
+func (w *writer) mark() error {
 	w.trimDirty = true
+	_, err := w.trimf.WriteAt(trimMark(w.j.st.epoch, w.j.st.trimmed, w.j.st.last), w.trimSlot*trimSlotSize)
+	return err
 }
 
 // syncTrim makes the mark durable. The next one goes to the other slot, so that a
@@ -104,7 +114,7 @@ func (w *writer) renew(have uint64) error {
 		return err
 	}
 	epoch := newEpoch()
-	if err := writeMeta(w.j.fs, epoch); err != nil {
+	if err := w.writeMeta(epoch); err != nil {
 		return unavailable("write the new epoch", err)
 	}
 	w.j.mu.Lock()
@@ -120,7 +130,7 @@ func newEpoch() string {
 	return hex.EncodeToString(b[:])
 }
 
-// meta is the content of meta.json.
+// meta is the content of the meta file, under the header of a state file.
 type meta struct {
 	Version int    `json:"version"`
 	Epoch   string `json:"epoch"`
@@ -128,13 +138,18 @@ type meta struct {
 
 const metaVersion = 1
 
-// writeMeta replaces meta.json atomically and durably.
-func writeMeta(fs files, epoch string) error {
+// identity is that of the meta file.
+func (j *Journal) identity() statefile.Identity {
+	return statefile.Identity{Role: role, Name: filepath.Base(j.dir)}
+}
+
+// writeMeta replaces the meta file atomically and durably.
+func (w *writer) writeMeta(epoch string) error {
 	b, err := json.Marshal(meta{Version: metaVersion, Epoch: epoch})
 	if err != nil {
 		return err
 	}
-	return replaceFile(fs, metaName, append(b, '\n'))
+	return replaceFile(w.j.fs, metaName, w.j.identity().Seal(b))
 }
 
 // replaceFile puts content in the place of name: a crash leaves the old or the new.
@@ -161,32 +176,50 @@ func replaceFile(fs files, name string, content []byte) error {
 }
 
 const (
-	trimSize     = 16 + 8 + 4
-	trimSlotSize = 512 // a sector
+	trimSize     = 16 + 8 + 8 + 4
+	oldTrimSize  = 16 + 8 + 4 // before release 0.1.0: without last
+	trimSlotSize = 512        // a sector
 )
 
-// trimMark encodes the trim mark. It names the epoch, so that a mark that was
-// left behind by another journal counts for nothing.
-func trimMark(epoch string, through uint64) []byte {
-	b := make([]byte, trimSize)
-	_, _ = hex.Decode(b[:16], []byte(epoch)) // checked by readMeta
-	binary.LittleEndian.PutUint64(b[16:], through)
-	binary.LittleEndian.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
-	return b
+// trimMark encodes the trim mark: what is trimmed, and last, which is durable. It
+// names the epoch, so that a mark that was left behind by another journal counts for
+// nothing.
+func trimMark(epoch string, through, last uint64) []byte {
+	return sealMark(binary.LittleEndian.AppendUint64(oldMark(epoch, through), last))
 }
 
-// readTrimMark returns the higher mark and its slot. A mark that is missing, torn
-// or of another epoch counts as 0.
-func readTrimMark(f file, epoch string) (through uint64, slot int64) {
+// oldMark encodes the mark of before release 0.1.0, but for its checksum.
+func oldMark(epoch string, through uint64) []byte {
+	b := make([]byte, 16, trimSize)
+	_, _ = hex.Decode(b, []byte(epoch)) // checked by readMeta
+	return binary.LittleEndian.AppendUint64(b, through)
+}
+
+func sealMark(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// readTrimMark returns the higher mark and its slot, and the highest sequence that is
+// known to have been durable. A mark that is missing, torn or of another epoch counts
+// as 0.
+func readTrimMark(f file, epoch string) (through, last uint64, slot int64) {
 	b := make([]byte, trimSize)
 	for i := range int64(2) {
-		if n, _ := f.ReadAt(b, i*trimSlotSize); n < trimSize {
+		n, _ := f.ReadAt(b, i*trimSlotSize)
+		if n < oldTrimSize {
 			continue
 		}
 		t := binary.LittleEndian.Uint64(b[16:])
-		if t > through && string(b) == string(trimMark(epoch, t)) {
+		durable := binary.LittleEndian.Uint64(b[24:])
+		switch {
+		case n == trimSize && string(b) == string(trimMark(epoch, t, durable)):
+			last = max(last, durable)
+		case string(b[:oldTrimSize]) != string(sealMark(oldMark(epoch, t))):
+			continue
+		}
+		if t > through {
 			through, slot = t, i
 		}
 	}
-	return through, slot
+	return through, max(last, through), slot
 }

@@ -59,6 +59,10 @@ type writer struct {
 	stuck *segment // could not be compacted
 	buf   []byte   // of write, kept between calls
 
+	// Of Open:
+	durable uint64   // the highest sequence that is known to have been durable
+	damaged *segment // to be salvaged
+
 	trimSlot  int64 // where the next trim mark goes
 	trimDirty bool  // the mark was written since it was synced
 }
@@ -203,7 +207,7 @@ func (w *writer) write(frames []frame) error {
 	w.buf = w.buf[:0]
 	for i := range frames {
 		at := len(w.buf)
-		w.buf = appendFrame(w.buf, &frames[i])
+		w.buf = appendFrame(w.buf, &frames[i], s.seed)
 		frames[i].size = len(w.buf) - at
 	}
 	if _, err := w.active.WriteAt(w.buf, s.size); err != nil {
@@ -215,6 +219,7 @@ func (w *writer) write(frames []frame) error {
 		return unavailable("sync", err)
 	}
 	w.publish(s, frames)
+	_ = w.mark() // without it less is known of damage; a trim says so
 	if cap(w.buf) > keptBuffer {
 		w.buf = nil
 	}
@@ -306,8 +311,8 @@ func (w *writer) ready() error {
 
 // roll seals the active segment and begins the next.
 func (w *writer) roll() error {
-	next := &segment{first: w.j.st.last + 1, last: w.j.st.last, size: segmentHead, scanned: true}
-	f, err := createSegment(w.j.fs, next.first)
+	next := &segment{first: w.j.st.last + 1, last: w.j.st.last, size: segmentHead, seed: w.j.seed, scanned: true}
+	f, err := w.createSegment(next.first)
 	if w.mustRoll = err != nil; err != nil {
 		return err
 	}
@@ -323,13 +328,14 @@ func (w *writer) roll() error {
 }
 
 // createSegment makes an empty segment whose name and header are durable.
-func createSegment(fs files, first uint64) (file, error) {
+func (w *writer) createSegment(first uint64) (file, error) {
+	fs := w.j.fs
 	name := segmentName(first)
 	f, err := fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.WriteAt(segmentHeader(first, 0), 0)
+	_, err = f.WriteAt(segmentHeader(first, 0, w.j.seed), 0)
 	if err == nil {
 		err = f.Sync()
 	}

@@ -227,7 +227,11 @@ func (c *dataCommit) apply(ctx context.Context, tx pgx.Tx, m *dataMessage) error
 			return nil
 		}
 		c.row.sweep = 0 // maybe some of what was retained is lost
-		c.addEvent(string(protocol.DataLost), m, fmt.Sprintf("%d messages (%d bytes) dropped under the limit of their queue", loss.Records, loss.Bytes))
+		what := "damaged in their queue and lost, check the disk of the site"
+		if loss.Limit() {
+			what = "dropped under the limit of their queue"
+		}
+		c.addEvent(string(protocol.DataLost), m, fmt.Sprintf("%d messages (%d bytes) %s", loss.Records, loss.Bytes, what))
 	case protocol.RetainedBegin:
 		c.row.sweep, c.row.begun = m.Seq, m.UnixMillis
 	case protocol.RetainedEnd:

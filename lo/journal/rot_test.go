@@ -1,0 +1,228 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// image is the content of a journal's directory, by name.
+type image map[string][]byte
+
+// imageOf makes a journal with n events and returns its files.
+func imageOf(t *testing.T, dir string, o Options, n int) image {
+	t.Helper()
+	j, err := Open(dir, o)
+	check(t, err)
+	entries := make([]Entry, n)
+	for i := range entries {
+		entries[i] = event(fmt.Sprintf("event %d %s", i+1, strings.Repeat("x", i%50)))
+	}
+	for part := range slices.Chunk(entries, 5) {
+		mustAppend(t, j, part...)
+	}
+	check(t, j.Close())
+	img := image{}
+	check(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && d.Name() != lockName {
+			img[d.Name()], err = os.ReadFile(path)
+		}
+		return err
+	}))
+	return img
+}
+
+func (img image) write(t *testing.T, dir string) {
+	t.Helper()
+	check(t, errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)))
+	for name, b := range img {
+		check(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+	}
+}
+
+// with returns the image with other content in a file.
+func (img image) with(name string, b []byte) image {
+	out := maps.Clone(img)
+	out[name] = b
+	return out
+}
+
+// wantRot opens a damaged journal that n events were put into, in the epoch was, and
+// reads it as the uplink does. What it gives was put in; what is missing is counted in
+// DataLost; no number is given twice. It returns what is lost.
+func wantRot(t *testing.T, dir, what string, n uint64, was string) (lost uint64) {
+	t.Helper()
+	j, err := Open(dir, Options{SegmentBytes: 4 << 10})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	defer j.Close() //nolint:errcheck // of the test
+	next, err := j.Append(t.Context(), event("next"))
+	if err != nil || j.Epoch() == was && next <= n {
+		t.Fatalf("%s: the next event gets the number %d, %d were given: %v", what, next, n, err)
+	}
+	if _, err := j.Salvage(); err != nil { // as the uplink does at a CorruptError
+		t.Fatalf("%s: salvage: %v", what, err)
+	}
+	records := all(t, j)
+	have := uint64(0)
+	for _, r := range records {
+		if r.Superseded || r.Seq > n || j.Epoch() != was {
+			continue
+		}
+		have++
+		if !strings.HasPrefix(string(r.Body), fmt.Sprintf("event %d ", r.Seq)) {
+			t.Fatalf("%s: event %d is %q", what, r.Seq, r.Body)
+		}
+	}
+	lost = losses(t, records).Records
+	if j.Epoch() == was && have+lost != n {
+		t.Fatalf("%s: %d events, %d told as lost, of %d", what, have, lost, n)
+	}
+	return lost
+}
+
+// TestOneBit flips a bit at the twentieth part of the active segment.
+func TestOneBit(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	img := imageOf(t, dir, Options{}, 1000)
+	was, err := epochOf(dir)
+	check(t, err)
+	flip(t, filepath.Join(dir, segmentName(1)), int64(len(img[segmentName(1)])/20))
+	if lost := wantRot(t, dir, "bit", 1000, was); lost != 1 {
+		t.Errorf("%d events are lost, want 1", lost)
+	}
+	aside, err := filepath.Glob(filepath.Join(dir, "*.damaged-*"))
+	if err != nil || len(aside) != 1 {
+		t.Errorf("kept aside: %q, %v", aside, err)
+	}
+}
+
+// TestEveryBit flips each bit of each file of a small journal.
+func TestEveryBit(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	img := imageOf(t, dir, Options{}, 6)
+	was, err := epochOf(dir)
+	check(t, err)
+	step := 1
+	if testing.Short() {
+		step = 13
+	}
+	for name, whole := range img {
+		for bit := 0; bit < 8*len(whole); bit += step {
+			b := bytes.Clone(whole)
+			b[bit/8] ^= 1 << (bit % 8)
+			img.with(name, b).write(t, dir)
+			if lost := wantRot(t, dir, fmt.Sprintf("%s bit %d", name, bit), 6, was); lost > 1 {
+				t.Fatalf("%s bit %d: %d events are lost", name, bit, lost)
+			}
+		}
+	}
+}
+
+// TestRot damages a journal of several segments at random.
+func TestRot(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	other := imageOf(t, filepath.Join(t.TempDir(), "other"), Options{SegmentBytes: 4 << 10}, 300)
+	img := imageOf(t, dir, Options{SegmentBytes: 4 << 10}, 300)
+	was, err := epochOf(dir)
+	check(t, err)
+	names := slices.Sorted(maps.Keys(img))
+	rounds := 400
+	if testing.Short() {
+		rounds = 40
+	}
+	rng := rand.New(rand.NewPCG(8, 9))
+	for i := range rounds {
+		name := names[rng.IntN(len(names))]
+		b := bytes.Clone(img[name])
+		at := rng.IntN(len(b))
+		kind := [...]string{"flip", "zeros", "cut", "swap", "other journal"}[i%5]
+		switch kind {
+		case "flip":
+			for range 1 + rng.IntN(4) {
+				b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+			}
+		case "zeros":
+			clear(b[at&^511 : min(at&^511+512, len(b))])
+		case "cut":
+			b = b[:at]
+		case "swap":
+			b = img[names[rng.IntN(len(names))]]
+		case "other journal":
+			if b = other[name]; b == nil {
+				continue
+			}
+		}
+		img.with(name, b).write(t, dir)
+		wantRot(t, dir, fmt.Sprintf("%s of %s, round %d", kind, name, i), 300, was)
+	}
+}
+
+// TestLostEnd cuts the last segment where a record ends: the mark knows that there
+// were more.
+func TestLostEnd(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	img := imageOf(t, dir, Options{}, 10)
+	was, err := epochOf(dir)
+	check(t, err)
+	img.with(segmentName(1), img[segmentName(1)][:segmentHead]).write(t, dir)
+	if lost := wantRot(t, dir, "cut", 10, was); lost != 10 {
+		t.Errorf("%d events are lost, want 10", lost)
+	}
+}
+
+// TestOldFormat opens a journal of before release 0.1.0 and goes on in it.
+func TestOldFormat(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "journal")
+	epoch := newEpoch()
+	m, err := json.Marshal(meta{Version: 1, Epoch: epoch})
+	check(t, err)
+	segment := func(first, n uint64) []byte {
+		b := segmentHeader(first, 0, 0)
+		copy(b, oldMagic)
+		b = append(b[:28], sealMark(b[:28])[28:]...)
+		for seq := first; seq < first+n; seq++ {
+			b = appendFrame(b, &frame{seq: seq, millis: 1, class: Event, body: fmt.Appendf(nil, "event %d ", seq)}, 0)
+		}
+		return b
+	}
+	img := image{
+		oldMeta: m, trimName: sealMark(oldMark(epoch, 2)),
+		segmentName(1): segment(1, 10), segmentName(11): segment(11, 10),
+	}
+	img.write(t, dir)
+	for n := range uint64(2) {
+		j, err := Open(dir, Options{})
+		check(t, err)
+		if j.Epoch() != epoch || j.Trimmed() != 2 || j.Last() != 20+n {
+			t.Errorf("epoch %s, trimmed %d, last %d", j.Epoch(), j.Trimmed(), j.Last())
+		}
+		for _, r := range all(t, j) {
+			if want := fmt.Sprintf("event %d ", r.Seq); string(r.Body) != want {
+				t.Errorf("event %d is %q", r.Seq, r.Body)
+			}
+		}
+		mustAppend(t, j, event(fmt.Sprintf("event %d ", 21+n)))
+		check(t, j.Close())
+	}
+	flip(t, filepath.Join(dir, segmentName(1)), 300)
+	j := open(t, dir, Options{})
+	if lost, err := j.Salvage(); lost != 1 || err != nil {
+		t.Errorf("salvage of an old segment: %d, %v", lost, err)
+	}
+}
