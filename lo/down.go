@@ -15,7 +15,7 @@ import (
 )
 
 // startDown takes what the CO's clients send to the site, once there is a link.
-func (l *LO) startDown(context.Context) error {
+func (l *LO) startDown(ctx context.Context) error {
 	publish := func(ctx context.Context, m broker.Message) error { return l.broker.Publish(ctx, m) }
 	var err error
 	l.down, err = downlink.Open(downlink.Options{
@@ -29,6 +29,7 @@ func (l *LO) startDown(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open downlink: %w", err)
 	}
+	l.damaged(ctx, l.down.Damage())
 	l.parts.OnStop("downlink", func(context.Context) error { return l.down.Close() })
 	l.parts.Go("machine data for the site", func(ctx context.Context) {
 		if err := l.down.Run(ctx); err != nil && ctx.Err() == nil {

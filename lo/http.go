@@ -64,7 +64,7 @@ type DeploymentStatus struct {
 }
 
 func (l *LO) startHTTP(context.Context) error {
-	if err := registerAll(l.opts.Registerer, l.site.counts.reports, &gauges{lo: l}); err != nil {
+	if err := registerAll(l.opts.Registerer, l.site.counts.reports, l.site.counts.damaged, &gauges{lo: l}); err != nil {
 		return err
 	}
 	if l.listener == nil {

@@ -150,7 +150,7 @@ func (l *LO) openState(ctx context.Context) error {
 		return err
 	}
 	c := newCounts()
-	s, state, err := openSite(l.opts, l.journal, store, c)
+	s, state, damaged, err := openSite(l.opts, l.journal, store, c)
 	if err != nil {
 		return err
 	}
@@ -167,6 +167,7 @@ func (l *LO) openState(ctx context.Context) error {
 		// A full journal is a reason to start, not one to stay away.
 		l.log.WarnContext(ctx, "start could not be recorded", "err", err)
 	}
+	l.damaged(ctx, append(damaged, l.desired.Damage()...)...)
 	return nil
 }
 
@@ -195,6 +196,7 @@ func (l *LO) openData(ctx context.Context) error {
 	l.parts.OnStop("machine data", func(context.Context) error { return l.data.Close() })
 	l.site.data = l.data
 	l.data.Reconcile(ctx)
+	l.damaged(ctx, l.data.Damage()...)
 	return nil
 }
 

@@ -8,13 +8,15 @@ import (
 
 // counts are what the LO counts itself; its parts count for themselves.
 type counts struct {
-	reports *prometheus.CounterVec
+	reports, damaged *prometheus.CounterVec
 }
 
 func newCounts() *counts {
 	return &counts{reports: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "colony_lo_reports_total", Help: "Status reports of nodes, by what became of them.",
-	}, []string{"outcome"})}
+	}, []string{"outcome"}), damaged: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "colony_lo_state_damaged_total", Help: "Files of state that were found damaged and set aside, by what they held.",
+	}, []string{"role"})}
 }
 
 // gauges show the LO's state at the moment they are read.

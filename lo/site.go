@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
@@ -77,25 +78,25 @@ type site struct {
 }
 
 // openSite loads the records and folds in what only the journal has.
-func openSite(o Options, j *journal.Journal, store *store.Store, c *counts) (*site, store.Site, error) {
-	s := &site{
+//
+// damaged are the files that count as not held. A site with a damaged record of a
+// node knows less of that node than the node itself.
+func openSite(o Options, j *journal.Journal, store *store.Store, c *counts) (s *site, state store.Site, damaged []*statefile.Damage, err error) {
+	s = &site{
 		id: o.Site, log: o.Logger.With("component", "site"), journal: j, store: store, counts: c,
 		due: notify.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
 	}
-	state, records, faults, err := store.Load()
+	state, records, damaged, err := store.Load()
 	if err != nil {
-		return nil, state, err
+		return nil, state, nil, err
 	}
-	for _, f := range faults {
-		s.log.Error("record lost; it is learnt anew from the node", "err", f)
-	}
-	if len(faults) > 0 {
+	if len(damaged) > 0 {
 		state.Checkpoint = 0 // it speaks of records that are lost: the journal may have more
 	}
 	for _, r := range records {
 		s.nodes[r.Node] = newNode(r)
 	}
-	return s, state, s.replay(state)
+	return s, state, damaged, s.replay(state)
 }
 
 // replay folds in the events after the checkpoint that the records do not show:

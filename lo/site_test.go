@@ -32,7 +32,7 @@ func TestTransitionsOutliveACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			open := func() *site {
-				s, _, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
+				s, _, _, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -94,7 +94,7 @@ func TestWillIsRecordedLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, state, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
+	s, state, _, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
 	if err != nil {
 		t.Fatal(err)
 	}

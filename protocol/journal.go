@@ -29,6 +29,7 @@ const (
 	DesiredAdopted   EventKind = "desired_adopted"   // Adopted
 	DesiredRefused   EventKind = "desired_refused"   // Adopted with Reason
 	DataLost         EventKind = "data_lost"         // Loss
+	StateDamaged     EventKind = "state_damaged"     // Loss, whose Class names the file: it counts as not held
 	AnomalyEvent     EventKind = "anomaly"           // DeploymentStatus that broke the table, or other bytes
 	SnapshotEvent    EventKind = "snapshot"          // Snapshot
 	Superseded       EventKind = "superseded"        // no body: a later event of the same key took its place
@@ -70,7 +71,7 @@ func (m *Adopted) version() uint16 { return m.V }
 type Loss struct {
 	V uint16 `cbor:"0,keyasint"`
 	// Class says why: bytes and age are limits; corrupt is damage of the queue itself;
-	// anything else names a damaged file of the LO's state, such as "lo/node gw-1".
+	// in StateDamaged it names the file, such as "lo/node gw-1".
 	Class   string `cbor:"1,keyasint"`
 	Records uint64 `cbor:"2,keyasint"`
 	Bytes   uint64 `cbor:"3,keyasint"`

@@ -55,7 +55,7 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.PlacementReport{}
 	case protocol.DesiredAdopted, protocol.DesiredRefused:
 		message = &protocol.Adopted{}
-	case protocol.DataLost:
+	case protocol.DataLost, protocol.StateDamaged:
 		message = &protocol.Loss{}
 	case protocol.SnapshotEvent:
 		message = &protocol.Snapshot{}

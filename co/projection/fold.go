@@ -62,6 +62,10 @@ func (f *fold) apply(r *report) {
 	case *protocol.Adopted:
 		f.adopted(r, m)
 	case *protocol.Loss:
+		if r.Kind == protocol.StateDamaged {
+			f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("the site's file of %s was damaged and set aside; it is learnt anew; check the disk", clean(m.Class))})
+			break
+		}
 		f.record.Site.Lost = bounded(f.record.Site.Lost + bounded(m.Records))
 		what := "damaged and lost, check the disk of the site"
 		if m.Limit() {

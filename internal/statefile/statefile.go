@@ -155,6 +155,9 @@ func (id Identity) Unseal(b []byte) (content []byte, plain bool, err error) {
 type File struct {
 	Identity
 	Path string
+	// Sealed says that a file without a header is damaged: for content of which any
+	// bytes could be some.
+	Sealed bool
 }
 
 // Save replaces the file. When it returns nil, content is durable; a crash leaves
@@ -188,7 +191,7 @@ func (f File) Load(decode func(content []byte) error) (found bool, err error) {
 		newer.Path = f.Path
 		return false, newer
 	}
-	if plain {
+	if plain = plain && !f.Sealed; plain {
 		content, err = b, nil
 	}
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func file(dir string) File {
-	return File{Identity{"test/role", "name"}, filepath.Join(dir, "state")}
+	return File{Identity: Identity{"test/role", "name"}, Path: filepath.Join(dir, "state")}
 }
 
 func write(t *testing.T, path string, b []byte) {
@@ -120,6 +120,18 @@ func TestPlain(t *testing.T) {
 	}
 	if b, err := os.ReadFile(f.Path); err != nil || !bytes.Equal(b, f.Seal([]byte(content))) {
 		t.Errorf("the file has no header now: %q, %v", b, err)
+	}
+}
+
+// TestSealed has no plain file.
+func TestSealed(t *testing.T) {
+	t.Parallel()
+	f := file(t.TempDir())
+	f.Sealed = true
+	write(t, f.Path, []byte(content))
+	_, found, err := load(f)
+	if _, ok := errors.AsType[*Damage](err); found || !ok {
+		t.Errorf("found %t, %v", found, err)
 	}
 }
 

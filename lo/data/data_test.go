@@ -256,7 +256,7 @@ func TestReportedRulesAreLost(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.reportedPath(), []byte("garbage"), filePerm); err != nil {
+	if err := os.WriteFile(d.toldFile().Path, []byte("garbage"), filePerm); err != nil {
 		t.Fatal(err)
 	}
 	d = newForwarder(t, dir, rule)
@@ -333,7 +333,7 @@ func TestOneQueueIsBroken(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(d.reportedPath()); err != nil { // so that all are told anew
+	if err := os.Remove(d.toldFile().Path); err != nil { // so that all are told anew
 		t.Fatal(err)
 	}
 	broken := d.queueDir("broken")

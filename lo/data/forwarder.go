@@ -31,6 +31,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
@@ -101,6 +102,9 @@ type Forwarder struct {
 	fault   string // why the rules in force are not those that are wanted
 	closed  bool
 
+	damaging sync.Mutex // protects damaged
+	damaged  []*statefile.Damage
+
 	// Of Run, and of Pass before it:
 	memory
 	changed bool // what is wanted may not be in force
@@ -123,6 +127,7 @@ func Open(o Options) (*Forwarder, error) {
 	}); err != nil {
 		return nil, err
 	}
+	d.damage(d.retained.Damage())
 	if d.retained.Lost() {
 		for _, name := range d.known() { // the CO has what is not there any more
 			if err := d.mark(name); err != nil {
@@ -140,6 +145,23 @@ func (d *Forwarder) Now() time.Time { return d.began.Add(time.Since(d.began)) }
 // Retained is the store of what the site's broker retains. What came from the CO
 // has a Lane there; the Plane sees to what has none.
 func (d *Forwarder) Retained() *retained.Store { return d.retained }
+
+// Damage returns the files that were found damaged, until now. Their content counts
+// as not held.
+func (d *Forwarder) Damage() []*statefile.Damage {
+	d.damaging.Lock()
+	defer d.damaging.Unlock()
+	return slices.Clone(d.damaged)
+}
+
+func (d *Forwarder) damage(found *statefile.Damage) {
+	if found == nil {
+		return
+	}
+	d.damaging.Lock()
+	defer d.damaging.Unlock()
+	d.damaged = append(d.damaged, found)
+}
 
 // Rules returns the rules in force. They must not be changed.
 func (d *Forwarder) Rules() []protocol.DataRule { return d.table.Load().Rules() }

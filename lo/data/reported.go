@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/datarule"
 )
@@ -54,20 +55,20 @@ type record struct {
 	Removed []protocol.DataRule `cbor:"2,keyasint,omitempty"`
 }
 
-func (d *Forwarder) reportedPath() string { return filepath.Join(d.o.Dir, "datarules.cbor") }
+func (d *Forwarder) toldFile() statefile.File {
+	return statefile.File{Identity: statefile.Identity{Role: "lo/datarules", Name: string(d.o.Site)}, Path: filepath.Join(d.o.Dir, "datarules.cbor")}
+}
 
 // loadReported reads what the last run left; what is damaged counts as nothing.
 func (d *Forwarder) loadReported() error {
 	var m record
-	b, err := os.ReadFile(d.reportedPath())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	_, err := d.toldFile().Load(func(b []byte) error { return protocol.Unmarshal(b, &m) })
+	if damage, ok := errors.AsType[*statefile.Damage](err); ok {
+		m = record{}
+		d.damage(damage)
+		d.log.Error("data rules of the last run are damaged; the CO is told anew what is retained", "err", damage)
+	} else if err != nil {
 		return fmt.Errorf("read data rules of the last run: %w", err)
-	}
-	if err == nil {
-		if err := protocol.Unmarshal(b, &m); err != nil {
-			d.log.Warn("data rules of the last run are damaged; the CO is told anew what is retained", "err", err)
-			m = record{}
-		}
 	}
 	for _, r := range m.Removed {
 		d.removed[r.Name] = r
@@ -143,7 +144,7 @@ func (d *Forwarder) report(ctx context.Context, table *datarule.Table) error {
 	for _, r := range d.removed {
 		m.Removed = append(m.Removed, r)
 	}
-	if err := atomicfile.Write(d.reportedPath(), protocol.Marshal(&m), filePerm); err != nil {
+	if err := d.toldFile().Save(protocol.Marshal(&m)); err != nil {
 		return fmt.Errorf("store data rules: %w", err)
 	}
 	d.reported = table

@@ -143,6 +143,7 @@ func (l *stream) openHeld() error {
 	if err != nil {
 		return fmt.Errorf("open samples of data rule %s: %w", l.rule.Name, err)
 	}
+	l.forwarder.damage(store.Damage())
 	if err := l.recover(store); err != nil {
 		return errors.Join(fmt.Errorf("recover samples of data rule %s: %w", l.rule.Name, err), store.Close())
 	}

@@ -21,12 +21,18 @@ import (
 	"sync"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
 	dirPerm  = 0o700
-	filePerm = 0o600
+	filePerm = 0o600 // of downloads
+
+	// Role is the Role of a damaged desired state, SpecRole that of a damaged spec,
+	// whose Name is its digest.
+	Role     = "lo/desired"
+	SpecRole = "lo/spec"
 )
 
 // A Spec is a verified version of a deployment.
@@ -45,6 +51,8 @@ type Store struct {
 	site  protocol.SiteID
 	fetch Fetch
 	log   *slog.Logger
+
+	damaged []*statefile.Damage // by Open
 
 	offering sync.Mutex // one Offer at a time
 
@@ -69,30 +77,54 @@ func Open(dir string, site protocol.SiteID, fetch Fetch, log *slog.Logger) (*Sto
 	if err := s.loadSpecs(); err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(s.path())
-	if errors.Is(err, os.ErrNotExist) {
-		return s, nil
+	var m protocol.SiteDesired
+	found, err := s.load(s.file(), func(b []byte) (err error) {
+		m, err = s.decode(b)
+		return err
+	})
+	if err != nil || !found {
+		return s, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read desired state: %w", err)
-	}
-	m, err := s.decode(b)
-	if err == nil {
-		err = s.complete(m)
-	}
-	if err != nil {
-		log.Error("stored desired state is damaged; waiting for the central orchestrator to send it again", "path", s.path(), "err", err)
+	if err := s.complete(m); err != nil {
+		log.Error("stored desired state is not whole; waiting for the CO to send it again", "path", s.file().Path, "err", err)
 		return s, nil
 	}
 	s.current, s.held = m, true
 	return s, nil
 }
 
-func (s *Store) path() string    { return filepath.Join(s.dir, "desired.cbor") }
+// Damage returns the files that Open found damaged. They count as not held.
+func (s *Store) Damage() []*statefile.Damage { return s.damaged }
+
+// load reads a file; a damaged one is noted and not found.
+func (s *Store) load(f statefile.File, decode func([]byte) error) (found bool, err error) {
+	found, err = f.Load(decode)
+	if d, ok := errors.AsType[*statefile.Damage](err); ok {
+		s.log.Error("stored desired state is damaged; waiting for the CO to send it again", "err", d)
+		s.damaged = append(s.damaged, d)
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read desired store: %w", err)
+	}
+	return found, nil
+}
+
+func (s *Store) file() statefile.File {
+	return statefile.File{Identity: statefile.Identity{Role: Role, Name: string(s.site)}, Path: filepath.Join(s.dir, "desired.cbor")}
+}
+
 func (s *Store) specDir() string { return filepath.Join(s.dir, "specs") }
 
-func (s *Store) specPath(d protocol.Digest) string {
-	return filepath.Join(s.specDir(), strings.TrimPrefix(string(d), "sha256:"))
+func (s *Store) specFile(d protocol.Digest) statefile.File {
+	return statefile.File{
+		Identity: statefile.Identity{Role: SpecRole, Name: string(d)}, Path: filepath.Join(s.specDir(), strings.TrimPrefix(string(d), "sha256:")),
+	}
+}
+
+func (s *Store) signatureFile(d protocol.Digest) statefile.File {
+	f := s.specFile(d)
+	return statefile.File{Identity: statefile.Identity{Role: "lo/signature", Name: string(d)}, Path: f.Path + ".sig", Sealed: true}
 }
 
 func (s *Store) loadSpecs() error {
@@ -103,19 +135,24 @@ func (s *Store) loadSpecs() error {
 	for _, e := range entries {
 		digest, err := protocol.ParseDigest("sha256:" + e.Name())
 		if err != nil {
-			continue // a signature, or nothing of ours
+			continue // a signature, what was set aside, or nothing of ours
 		}
-		b, err := os.ReadFile(s.specPath(digest))
+		var spec Spec
+		found, err := s.load(s.specFile(digest), func(b []byte) (err error) {
+			spec, err = verify(digest, b)
+			return err
+		})
 		if err != nil {
-			return fmt.Errorf("read spec: %w", err)
+			return err
 		}
-		spec, err := verify(digest, b)
-		if err != nil {
-			s.log.Error("stored spec is damaged; it counts as missing", "path", s.specPath(digest), "err", err)
+		if !found {
 			continue
 		}
-		if sig, err := os.ReadFile(s.specPath(digest) + ".sig"); err == nil {
-			spec.Signature = sig
+		if _, err := s.load(s.signatureFile(digest), func(b []byte) error {
+			spec.Signature = b
+			return nil
+		}); err != nil {
+			return err
 		}
 		s.specs[digest] = spec
 	}
@@ -190,7 +227,7 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 			return false, err
 		}
 	}
-	if err := atomicfile.Write(s.path(), protocol.Marshal(stripped), filePerm); err != nil {
+	if err := s.file().Save(protocol.Marshal(stripped)); err != nil {
 		return false, fmt.Errorf("store desired state: %w", err)
 	}
 	s.mu.Lock()
@@ -317,11 +354,11 @@ func (s *Store) gather(ctx context.Context, m protocol.SiteDesired) (map[protoco
 
 func (s *Store) storeSpec(digest protocol.Digest, spec Spec) error {
 	if len(spec.Signature) > 0 {
-		if err := atomicfile.Write(s.specPath(digest)+".sig", spec.Signature, filePerm); err != nil {
+		if err := s.signatureFile(digest).Save(spec.Signature); err != nil {
 			return fmt.Errorf("store signature: %w", err)
 		}
 	}
-	if err := atomicfile.Write(s.specPath(digest), spec.Bytes, filePerm); err != nil {
+	if err := s.specFile(digest).Save(spec.Bytes); err != nil {
 		return fmt.Errorf("store spec: %w", err)
 	}
 	s.mu.Lock()
@@ -353,7 +390,7 @@ func (s *Store) Keep(keep []protocol.Digest) error {
 			continue
 		}
 		delete(s.specs, d)
-		errs = append(errs, atomicfile.Remove(s.specPath(d)), atomicfile.Remove(s.specPath(d)+".sig"))
+		errs = append(errs, s.specFile(d).Remove(), s.signatureFile(d).Remove())
 	}
 	return errors.Join(errs...)
 }

@@ -3,12 +3,14 @@ package desired
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -140,7 +143,7 @@ func TestDamageCountsAsMissing(t *testing.T) {
 	if _, err := offer(t, s, state(3, web)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.specPath(web.Digest), []byte("damaged"), 0o600); err != nil {
+	if err := os.WriteFile(s.specFile(web.Digest).Path, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, dir, none)
@@ -252,4 +255,71 @@ func TestMQTTOffersTheLatestUntilAccepted(t *testing.T) {
 			t.Errorf("offered (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestEveryBit flips bits of the stored desired state and of its spec, and puts one
+// file in the place of another: the state is the one that was stored or none, what is
+// damaged is told, and the CO's state is adopted again.
+func TestEveryBit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, none)
+	web := entry("web", "1")
+	web.Signature = []byte("signature")
+	stored := state(5, web)
+	if _, err := offer(t, s, stored); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := s.Current()
+	files := map[string][]byte{}
+	for _, f := range []statefile.File{s.file(), s.specFile(web.Digest), s.signatureFile(web.Digest)} {
+		b, err := os.ReadFile(f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[f.Path] = b
+	}
+	check := func(what, path string, b []byte) {
+		t.Helper()
+		for name, whole := range files {
+			if name == path {
+				whole = b
+			}
+			if err := os.WriteFile(name, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := open(t, dir, none)
+		if got, ok := s.Current(); ok && !cmp.Equal(got, want) || len(s.Damage()) != 1 {
+			t.Fatalf("%s of %s: held %t, %+v; damaged: %v", what, path, ok, got, s.Damage())
+		}
+		if spec, ok := s.Spec(web.Digest); ok && (!slices.Equal(spec.Bytes, web.Spec) || len(spec.Signature) > 0 && string(spec.Signature) != "signature") {
+			t.Fatalf("%s of %s: other spec", what, path)
+		}
+	}
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	for path, whole := range files {
+		for bit := 0; bit < 8*len(whole); bit += step {
+			b := slices.Clone(whole)
+			b[bit/8] ^= 1 << (bit % 8)
+			check(fmt.Sprintf("bit %d", bit), path, b)
+		}
+		for other, b := range files {
+			if other != path {
+				check("swap", path, b)
+			}
+		}
+		check("cut", path, whole[:len(whole)/2])
+		check("zeros", path, make([]byte, len(whole)))
+		s := open(t, dir, none)
+		if _, err := offer(t, s, stored); err != nil {
+			t.Errorf("the right state is refused after damage: %v", err)
+		}
+		if got, ok := s.Current(); !ok || !cmp.Equal(got, want) {
+			t.Errorf("after damage and an offer: %t, %+v", ok, got)
+		}
+	}
 }

@@ -327,7 +327,7 @@ func TestRetainedIsSwept(t *testing.T) {
 	b := l.batch(20, []protocol.Event{end})
 	b.Trimmed = 19
 	must[protocol.Ack](t)(l.commit(t.Context(), b, []protocol.Event{end}))
-	l.send(21, begin, event(protocol.DataLost, protocol.Loss{V: 1, Class: "data", Records: 3, Bytes: 70}), end)
+	l.send(21, begin, event(protocol.DataLost, protocol.Loss{V: 1, Class: "bytes", Records: 3, Bytes: 70}), end)
 	l.want("nothing is swept where something was lost", l.retained(), "a=1! c=3! f=1! o=1!")
 
 	// In a new epoch the numbers are lower, and yet the sweep finds what is old.

@@ -250,7 +250,7 @@ func TestSiteEvents(t *testing.T) {
 	j.add(protocol.NodeOfflineEvent, "n2", protocol.Presence{V: 1})
 	j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Generation: 7})
 	j.add(protocol.DesiredRefused, "", protocol.Adopted{V: 1, Generation: 8, Reason: "too old"})
-	j.add(protocol.DataLost, "", protocol.Loss{V: 1, Class: "data", Records: 4, Bytes: 90})
+	j.add(protocol.DataLost, "", protocol.Loss{V: 1, Class: "bytes", Records: 4, Bytes: 90})
 	j.add(protocol.PlacementEvent, "", protocol.PlacementReport{
 		V: 1, Deployment: "d", Problem: "no node", Rejected: map[protocol.NodeID]string{"n1": "arch"},
 	})

@@ -3,8 +3,8 @@
 // durable when it returns.
 //
 // The journal is the truth towards the CO; these files are what the LO itself
-// must find again after a crash. A file that cannot be read is set aside under a
-// new name, and what it said is learnt anew from the node.
+// must find again after a crash. A damaged file counts as not held: it is set aside
+// under a new name, and what it said is learnt anew from the node.
 package store
 
 import (
@@ -17,16 +17,18 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
-	suffix   = ".json"
-	aside    = ".corrupt"
-	filePerm = 0o600
-	dirPerm  = 0o700
+	suffix  = ".json"
+	dirPerm = 0o700
 )
+
+// NodeRole is the Role of a damaged node record; its Name is the id of the node.
+const NodeRole = "lo/node"
 
 // A Site is what the LO keeps of the site itself.
 type Site struct {
@@ -66,15 +68,22 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) nodeDir() string  { return filepath.Join(s.dir, "nodes") }
-func (s *Store) sitePath() string { return filepath.Join(s.dir, "site"+suffix) }
-func (s *Store) nodePath(node protocol.NodeID) string {
-	return filepath.Join(s.nodeDir(), string(node)+suffix)
+func (s *Store) nodeDir() string { return filepath.Join(s.dir, "nodes") }
+
+func (s *Store) siteFile() statefile.File {
+	return statefile.File{Identity: statefile.Identity{Role: "lo/site"}, Path: filepath.Join(s.dir, "site"+suffix)}
 }
 
-// Load reads everything. Where a file was set aside, faults says so and Site has
-// a new Epoch, so that nodes accept orders that are counted anew.
-func (s *Store) Load() (site Site, records []*nodes.Record, faults []error, err error) {
+func (s *Store) nodeFile(node protocol.NodeID) statefile.File {
+	return statefile.File{
+		Identity: statefile.Identity{Role: NodeRole, Name: string(node)}, Path: filepath.Join(s.nodeDir(), string(node)+suffix),
+	}
+}
+
+// Load reads everything. damaged are the files that do not hold what was stored in
+// them; Site has a new Epoch then, so that nodes accept orders that are counted anew.
+// Load fails with a *statefile.NewerError where a later release wrote a file.
+func (s *Store) Load() (site Site, records []*nodes.Record, damaged []*statefile.Damage, err error) {
 	entries, err := os.ReadDir(s.nodeDir())
 	if err != nil {
 		return site, nil, nil, fmt.Errorf("list node store: %w", err)
@@ -85,16 +94,17 @@ func (s *Store) Load() (site Site, records []*nodes.Record, faults []error, err 
 			continue
 		}
 		r := nodes.New(protocol.NodeID(name))
-		found, fault, err := read(s.nodePath(r.Node), r)
+		found, err := load(s.nodeFile(protocol.NodeID(name)), &damaged, func(b []byte) error {
+			if err := json.Unmarshal(b, r); err != nil {
+				return err
+			}
+			if string(r.Node) != name {
+				return fmt.Errorf("it names node %q", r.Node)
+			}
+			return nil
+		})
 		if err != nil {
 			return site, nil, nil, err
-		}
-		if fault == nil && string(r.Node) != name {
-			fault = setAside(s.nodePath(protocol.NodeID(name)), fmt.Errorf("it names node %q", r.Node))
-		}
-		if fault != nil {
-			faults = append(faults, fault)
-			continue
 		}
 		if found {
 			if r.Deployments == nil {
@@ -103,60 +113,48 @@ func (s *Store) Load() (site Site, records []*nodes.Record, faults []error, err 
 			records = append(records, r)
 		}
 	}
-	_, fault, err := read(s.sitePath(), &site)
+	found, err := load(s.siteFile(), &damaged, func(b []byte) error { return json.Unmarshal(b, &site) })
 	if err != nil {
 		return site, nil, nil, err
 	}
-	if fault != nil {
-		faults = append(faults, fault)
+	if !found {
 		site = Site{}
 	}
-	if len(faults) > 0 || site.Epoch == "" {
+	if len(damaged) > 0 || site.Epoch == "" {
 		site.Epoch = rand.Text()
 		if err := s.SaveSite(site); err != nil {
 			return site, nil, nil, err
 		}
 	}
-	return site, records, faults, nil
+	return site, records, damaged, nil
 }
 
-// read decodes a file into v. A missing file is not found and no error; one that
-// cannot be decoded is set aside and described by fault.
-func read(path string, v any) (found bool, fault, err error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil, nil
+// load reads a file, and adds it to damaged where it is.
+func load(f statefile.File, damaged *[]*statefile.Damage, decode func([]byte) error) (found bool, err error) {
+	found, err = f.Load(decode)
+	if d, ok := errors.AsType[*statefile.Damage](err); ok {
+		*damaged = append(*damaged, d)
+		return false, nil
 	}
 	if err != nil {
-		return false, nil, fmt.Errorf("read node store: %w", err)
+		return false, fmt.Errorf("read node store: %w", err)
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return false, setAside(path, err), nil
-	}
-	return true, nil, nil
-}
-
-// setAside renames a file that cannot be used and returns why, for people.
-func setAside(path string, cause error) error {
-	if err := os.Rename(path, path+aside); err != nil {
-		return fmt.Errorf("set aside %s: %w", path, errors.Join(cause, err))
-	}
-	return fmt.Errorf("%s is damaged and was renamed to %s: %w", path, path+aside, cause)
+	return found, nil
 }
 
 // SaveSite stores s durably.
-func (s *Store) SaveSite(site Site) error { return save(s.sitePath(), site) }
+func (s *Store) SaveSite(site Site) error { return save(s.siteFile(), site) }
 
 // SaveNode stores r durably.
-func (s *Store) SaveNode(r *nodes.Record) error { return save(s.nodePath(r.Node), r) }
+func (s *Store) SaveNode(r *nodes.Record) error { return save(s.nodeFile(r.Node), r) }
 
-func save(path string, v any) error {
+func save(f statefile.File, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("encode %s: %w", f.Identity, err)
 	}
-	if err := atomicfile.Write(path, b, filePerm); err != nil {
-		return fmt.Errorf("store %s: %w", filepath.Base(path), err)
+	if err := f.Save(b); err != nil {
+		return fmt.Errorf("store %s: %w", f.Identity, err)
 	}
 	return nil
 }

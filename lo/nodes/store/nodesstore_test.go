@@ -1,19 +1,22 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-func open(t *testing.T, dir string) (*Store, Site, []*nodes.Record, []error) {
+func open(t *testing.T, dir string) (*Store, Site, []*nodes.Record, []*statefile.Damage) {
 	t.Helper()
 	s, err := Open(dir)
 	if err != nil {
@@ -76,10 +79,52 @@ func TestDamageIsSetAside(t *testing.T) {
 	if again.Epoch == site.Epoch {
 		t.Error("the epoch is the old one: the node would ignore orders counted anew")
 	}
-	if _, err := os.Stat(path + aside); err != nil {
+	if _, err := os.Stat(faults[0].Aside); err != nil || faults[0].Role != NodeRole || faults[0].Name != "n1" {
 		t.Errorf("the damaged file is not kept: %v", err)
 	}
 	if _, third, _, faults := open(t, dir); third.Epoch != again.Epoch || len(faults) > 0 {
 		t.Errorf("the fault does not end: %v", faults)
 	}
+}
+
+// TestEveryBit flips bits of the files of a store, and swaps them: a record is whole
+// or told as damaged, and the store always opens.
+func TestEveryBit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _, _, _ := open(t, dir)
+	for _, id := range []protocol.NodeID{"n1", "n2"} {
+		r := nodes.New(id)
+		r.Generation = 5
+		if err := s.SaveNode(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, other := filepath.Join(dir, "nodes", "n1.json"), filepath.Join(dir, "nodes", "n2.json")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, b []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, records, damaged := open(t, dir)
+		if len(records) != 1 || records[0].Node != "n2" || len(damaged) != 1 || damaged[0].Name != "n1" {
+			t.Fatalf("%s: %d records, damaged %v", what, len(records), damaged)
+		}
+	}
+	for bit := range 8 * len(whole) {
+		b := slices.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		check(fmt.Sprintf("bit %d", bit), b)
+	}
+	check("swapped", swapped)
+	check("empty", nil)
+	check("zeros", make([]byte, len(whole)))
 }
