@@ -1,23 +1,22 @@
 // Package state keeps what a node must know after a crash on its disk: one small
 // file per deployment, the desired state as it was received, the agent's id and
 // the counter of its reports. Each file is replaced whole, so that a crash or a
-// power cut at any moment leaves the old or the new content.
+// power cut at any moment leaves the old or the new content, and has a checksum: a
+// damaged one counts as not held, is set aside, and never stops the agent.
 package state
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -34,8 +33,9 @@ const (
 // Open of the same directory is refused, also by another process. Writes of
 // different files may be concurrent, writes of one file may not.
 type Store struct {
-	dir  string
-	lock *filelock.Lock
+	dir   string
+	agent string // set by Open
+	lock  *filelock.Lock
 }
 
 // Contents is all that a Store held when it was opened.
@@ -45,13 +45,28 @@ type Contents struct {
 	// Desired is the last NodeDesired as it was received; nil if there is none.
 	Desired []byte
 	Records []plan.Record
-	// Counter is the last value given to SaveCounter.
+	// Counter is at least the last value given to SaveCounter, and at least the number
+	// of each report in Records.
 	Counter uint64
+	// Damaged are the files that do not hold what was stored in them: what they held is
+	// in none of the other fields.
+	Damaged []*statefile.Damage
+	// Renewed says that the id is new although there was state: those who know the
+	// agent by its former id know nothing of this one.
+	Renewed bool
 }
 
-// Open makes the directory if it is not there, takes it, and reads it. A file
-// that cannot be read as what it should be is kept aside with the ending .bad and
-// logged: the desired state, or the LO, brings its content back.
+// RecordRole is the Role of a damaged record, whose Name is that of its deployment;
+// DesiredRole is that of a damaged desired state.
+const (
+	RecordRole  = "en/deployment"
+	DesiredRole = "en/desired"
+)
+
+// Open makes the directory if it is not there, takes it, and reads it. A damaged
+// file is set aside, logged, and told in Contents: the desired state, or the LO,
+// brings its content back. Open fails with a *statefile.NewerError where a later
+// release wrote a file.
 func Open(dir string, log *slog.Logger) (*Store, *Contents, error) {
 	records := filepath.Join(dir, recordDir)
 	if err := os.MkdirAll(records, 0o700); err != nil {
@@ -91,51 +106,48 @@ func (s *Store) load(log *slog.Logger) (*Contents, error) {
 	if err := errors.Join(atomicfile.Clean(s.dir), atomicfile.Clean(filepath.Join(s.dir, recordDir))); err != nil {
 		return nil, fmt.Errorf("clean state directory: %w", err)
 	}
-	id, err := s.read(agentFile)
+	l := loading{store: s, c: c, log: log}
+	if err := errors.Join(l.desired(), l.records()); err != nil {
+		return nil, err
+	}
+	return c, l.identity()
+}
+
+// loading is one reading of a Store.
+type loading struct {
+	store *Store
+	c     *Contents
+	log   *slog.Logger
+}
+
+// file reads a file; a damaged one is noted, and not found.
+func (l loading) file(f statefile.File, decode func([]byte) error) (found bool, err error) {
+	found, err = f.Load(decode)
+	if d, ok := errors.AsType[*statefile.Damage](err); ok {
+		l.log.Error("state of the agent is damaged; it counts as not held", "err", d)
+		l.c.Damaged = append(l.c.Damaged, d)
+		return false, nil
+	}
 	if err != nil {
-		return nil, err
+		return false, fmt.Errorf("read state: %w", err)
 	}
-	if c.Agent = strings.TrimSpace(string(id)); c.Agent == "" {
-		c.Agent = rand.Text()
-		if err := s.write(agentFile, []byte(c.Agent+"\n")); err != nil {
-			return nil, fmt.Errorf("save agent id: %w", err)
-		}
-	}
-	if err := s.loadDesired(c, log); err != nil {
-		return nil, err
-	}
-	if err := s.loadCounter(c); err != nil {
-		return nil, err
-	}
-	return c, s.loadRecords(c, log)
+	return found, nil
 }
 
-func (s *Store) loadDesired(c *Contents, log *slog.Logger) error {
-	b, err := s.read(desiredFile)
-	if err != nil || b == nil {
-		return err
+func (l loading) desired() error {
+	var raw []byte
+	found, err := l.file(l.store.file(desiredFile, DesiredRole, ""), func(b []byte) error {
+		raw = b
+		return protocol.Unmarshal(b, &protocol.NodeDesired{})
+	})
+	if found {
+		l.c.Desired = raw
 	}
-	if err := protocol.Unmarshal(b, &protocol.NodeDesired{}); err != nil {
-		return s.setAside(desiredFile, err, log)
-	}
-	c.Desired = b
-	return nil
+	return err
 }
 
-func (s *Store) loadCounter(c *Contents) error {
-	b, err := s.read(counterFile)
-	if err != nil || b == nil {
-		return err
-	}
-	// A counter that began again would make the LO take new reports for old ones.
-	if c.Counter, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err != nil {
-		return fmt.Errorf("read %s: %w: remove the state directory to begin as a new agent", filepath.Join(s.dir, counterFile), err)
-	}
-	return nil
-}
-
-func (s *Store) loadRecords(c *Contents, log *slog.Logger) error {
-	entries, err := os.ReadDir(filepath.Join(s.dir, recordDir))
+func (l loading) records() error {
+	entries, err := os.ReadDir(filepath.Join(l.store.dir, recordDir))
 	if err != nil {
 		return fmt.Errorf("read deployment records: %w", err)
 	}
@@ -144,30 +156,45 @@ func (s *Store) loadRecords(c *Contents, log *slog.Logger) error {
 		if !ok {
 			continue
 		}
-		path := filepath.Join(recordDir, e.Name())
-		b, err := s.read(path)
+		var r plan.Record
+		found, err := l.file(l.store.recordFile(protocol.DeploymentName(name)), func(b []byte) error {
+			if err := protocol.Unmarshal(b, &r); err != nil {
+				return err
+			}
+			return check(&r, name)
+		})
 		if err != nil {
 			return err
 		}
-		var r plan.Record
-		err = protocol.Unmarshal(b, &r)
-		if err == nil && (string(r.Deployment) != name || !r.State.Valid()) {
-			err = fmt.Errorf("record of deployment %q in state %q", r.Deployment, r.State)
+		if found {
+			l.c.Records = append(l.c.Records, r)
 		}
-		if err != nil {
-			if err := s.setAside(path, err, log); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// check returns what is wrong with a record that was read for a deployment.
+func check(r *plan.Record, name string) error {
+	if string(r.Deployment) != name || !r.State.Valid() {
+		return fmt.Errorf("record of deployment %q in state %q", r.Deployment, r.State)
+	}
+	for _, version := range []struct {
+		digest protocol.Digest
+		spec   []byte
+	}{{r.Digest, r.Spec}, {r.Active, r.ActiveSpec}} {
+		if len(version.spec) == 0 { // refused unread, or there is none
 			continue
 		}
-		c.Records = append(c.Records, r)
+		if err := version.digest.Verify(version.spec); err != nil {
+			return fmt.Errorf("spec: %w", err)
+		}
 	}
 	return nil
 }
 
 // SaveRecord writes the record of one deployment.
 func (s *Store) SaveRecord(r plan.Record) error {
-	if err := s.write(recordPath(r.Deployment), protocol.Marshal(r)); err != nil {
+	if err := s.recordFile(r.Deployment).Save(protocol.Marshal(r)); err != nil {
 		return fmt.Errorf("save record of %s: %w", r.Deployment, err)
 	}
 	return nil
@@ -175,7 +202,7 @@ func (s *Store) SaveRecord(r plan.Record) error {
 
 // RemoveRecord forgets a deployment.
 func (s *Store) RemoveRecord(name protocol.DeploymentName) error {
-	if err := atomicfile.Remove(filepath.Join(s.dir, recordPath(name))); err != nil {
+	if err := s.recordFile(name).Remove(); err != nil {
 		return fmt.Errorf("remove record of %s: %w", name, err)
 	}
 	return nil
@@ -183,45 +210,16 @@ func (s *Store) RemoveRecord(name protocol.DeploymentName) error {
 
 // SaveDesired writes the desired state as it was received.
 func (s *Store) SaveDesired(b []byte) error {
-	if err := s.write(desiredFile, b); err != nil {
+	if err := s.file(desiredFile, DesiredRole, "").Save(b); err != nil {
 		return fmt.Errorf("save desired state: %w", err)
 	}
 	return nil
 }
 
-// SaveCounter writes a number that no report of this agent has reached yet.
-func (s *Store) SaveCounter(n uint64) error {
-	if err := s.write(counterFile, strconv.AppendUint(nil, n, 10)); err != nil {
-		return fmt.Errorf("save report counter: %w", err)
-	}
-	return nil
+func (s *Store) file(path, role, name string) statefile.File {
+	return statefile.File{Identity: statefile.Identity{Role: role, Name: name}, Path: filepath.Join(s.dir, path)}
 }
 
-func recordPath(name protocol.DeploymentName) string {
-	return filepath.Join(recordDir, string(name)+recordExt)
-}
-
-func (s *Store) write(name string, b []byte) error {
-	return atomicfile.Write(filepath.Join(s.dir, name), b, 0o600)
-}
-
-// read returns nil for a file that does not exist.
-func (s *Store) read(name string) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(s.dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read state: %w", err)
-	}
-	return b, nil
-}
-
-func (s *Store) setAside(name string, why error, log *slog.Logger) error {
-	path := filepath.Join(s.dir, name)
-	log.Error("state file damaged, kept aside", "path", path+".bad", "err", why)
-	if err := os.Rename(path, path+".bad"); err != nil {
-		return fmt.Errorf("set damaged file aside: %w", err)
-	}
-	return nil
+func (s *Store) recordFile(name protocol.DeploymentName) statefile.File {
+	return s.file(filepath.Join(recordDir, string(name)+recordExt), RecordRole, string(name))
 }

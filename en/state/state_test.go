@@ -1,10 +1,14 @@
 package state
 
 import (
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -28,7 +32,7 @@ func open(t *testing.T, dir string) (*Store, *Contents) {
 
 func record(name string) plan.Record {
 	return plan.Record{
-		Deployment: protocol.DeploymentName(name), State: lifecycle.Installed, Digest: protocol.DigestOf([]byte(name)),
+		Deployment: protocol.DeploymentName(name), State: lifecycle.Installed, Digest: protocol.DigestOf([]byte{1, 2}),
 		Spec: []byte{1, 2}, Attempt: 2, Generation: 7, Epoch: "e",
 		Reports: []protocol.DeploymentStatus{{V: 1, Seq: 9, State: lifecycle.Installed, Actor: lifecycle.EN}},
 	}
@@ -57,42 +61,141 @@ func TestStateSurvives(t *testing.T) {
 	}
 }
 
-func TestDamagedFilesAreSetAside(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s, _ := open(t, dir)
-	if err := s.SaveRecord(record("good")); err != nil {
+// contentsOf makes a state directory and returns its files and what is in them.
+func contentsOf(t *testing.T, dir string) (files map[string][]byte, want *Contents) {
+	t.Helper()
+	s, c := open(t, dir)
+	desired := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n", Generation: 3, Epoch: "e"})
+	if err := errors.Join(s.SaveRecord(record("a")), s.SaveRecord(record("b")), s.SaveDesired(desired), s.SaveCounter(2048), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{
-		desiredFile: "not cbor", recordPath("torn"): "\xa1", recordPath("other"): string(protocol.Marshal(record("good"))),
-		filepath.Join(recordDir, ".tmp-x.cbor-1"): "half",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o600); err != nil {
+	files = map[string][]byte{}
+	for _, name := range []string{agentFile, counterFile, desiredFile, "deployments/a.cbor", "deployments/b.cbor"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
 			t.Fatal(err)
 		}
+		files[name] = b
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	return files, &Contents{Agent: c.Agent, Desired: desired, Records: []plan.Record{record("a"), record("b")}, Counter: 2048}
+}
+
+// TestEveryBit flips bits of each file, cuts it, zeroes it and swaps it with another:
+// the directory opens, each field is as stored or empty, the damage is told, the id
+// stays, and the counter never goes back.
+func TestEveryBit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files, want := contentsOf(t, dir)
+	check := func(what, damaged string, b []byte) {
+		t.Helper()
+		for name, whole := range files {
+			if name == damaged {
+				whole = b
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, c, err := Open(dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("%s of %s: %v", what, damaged, err)
+		}
+		defer s.Close() //nolint:errcheck // of the test
+		if len(c.Damaged) != 1 || filepath.Join(dir, damaged) != c.Damaged[0].Path || c.Damaged[0].Aside == "" {
+			t.Fatalf("%s of %s: damaged %v", what, damaged, c.Damaged)
+		}
+		if c.Agent != want.Agent || c.Renewed || c.Counter < want.Counter {
+			t.Fatalf("%s of %s: agent %s, want %s; counter %d, want %d at least", what, damaged, c.Agent, want.Agent, c.Counter, want.Counter)
+		}
+		if c.Desired != nil && !slices.Equal(c.Desired, want.Desired) || (c.Desired == nil) != (damaged == desiredFile) {
+			t.Fatalf("%s of %s: desired state %x", what, damaged, c.Desired)
+		}
+		records := slices.DeleteFunc(slices.Clone(want.Records), func(r plan.Record) bool { return damaged == "deployments/"+string(r.Deployment)+".cbor" })
+		if diff := cmp.Diff(records, c.Records); diff != "" {
+			t.Fatalf("%s of %s: records (-want +got):\n%s", what, damaged, diff)
+		}
 	}
-	_, c := open(t, dir)
-	if c.Desired != nil || len(c.Records) != 1 || c.Records[0].Deployment != "good" {
-		t.Errorf("read %+v, want the one good record only", c)
+	step := 1
+	if testing.Short() {
+		step = 7
 	}
-	bad, err := filepath.Glob(filepath.Join(dir, recordDir, "*.bad"))
-	if err != nil || len(bad) != 2 {
-		t.Errorf("kept aside: %q, %v; want 2 records", bad, err)
+	for name, whole := range files {
+		for bit := 0; bit < 8*len(whole); bit += step {
+			b := slices.Clone(whole)
+			b[bit/8] ^= 1 << (bit % 8)
+			check(fmt.Sprintf("bit %d", bit), name, b)
+		}
+		for other, b := range files {
+			if other != name {
+				check("swap with "+other, name, b)
+			}
+		}
+		check("zeros", name, make([]byte, len(whole)))
+		check("half", name, whole[:len(whole)/2])
+		check("nothing", name, nil)
 	}
 }
 
-func TestDamagedCounterIsRefused(t *testing.T) {
+// TestLostCounter loses the counter again and again: each time it goes on above all
+// that was given, also without a record that would tell.
+func TestLostCounter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, counterFile), []byte("x"), 0o600); err != nil {
+	given := uint64(0)
+	for range 5 {
+		s, c := open(t, dir)
+		if c.Counter < given || c.Renewed {
+			t.Fatalf("counter %d after %d, renewed %t", c.Counter, given, c.Renewed)
+		}
+		given = c.Counter + 5000
+		if err := errors.Join(s.SaveCounter(given), s.Close(), os.Remove(filepath.Join(dir, counterFile))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLostIdentity loses both files that hold the id.
+func TestLostIdentity(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, want := contentsOf(t, dir)
+	for _, name := range []string{agentFile, counterFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, c := open(t, dir); c.Agent == want.Agent || !c.Renewed || len(c.Records) != 2 {
+		t.Errorf("agent %s, renewed %t, %d records", c.Agent, c.Renewed, len(c.Records))
+	}
+}
+
+// TestOldFormat opens a directory of before the header.
+func TestOldFormat(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	want := &Contents{
+		Agent: rand.Text(), Desired: protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n"}), Records: []plan.Record{record("a")}, Counter: 4096,
+	}
+	if err := os.MkdirAll(filepath.Join(dir, recordDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Open(dir, slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("a damaged counter was taken for 0")
+	for name, b := range map[string][]byte{
+		agentFile: []byte(want.Agent + "\n"), counterFile: []byte("4096"), desiredFile: want.Desired,
+		"deployments/a.cbor": protocol.Marshal(record("a")), filepath.Join(recordDir, ".tmp-x.cbor-1"): []byte("half"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		s, c := open(t, dir)
+		if diff := cmp.Diff(want, c); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
