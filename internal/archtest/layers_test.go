@@ -171,7 +171,7 @@ var confined = map[string][]string{
 // nobody uses any more fails the test.
 var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
-	{"internal/bridgenet", "internal/atomicfile"}:             "which deployment has which network must survive a crash",
+	{"internal/bridgenet", "internal/statefile"}:              "which deployment has which network must survive a crash",
 	{"internal/statefile", "internal/atomicfile"}:             "a state file is replaced whole",
 	{"internal/recordlog", "internal/atomicfile"}:             "a log without history replaces one that has it",
 	{"internal/recordlog", "internal/statefile"}:              "one identity, one way to set damage aside, one error for a later format",

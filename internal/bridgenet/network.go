@@ -31,6 +31,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/colonyfleet/colony/internal/netns"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -43,6 +44,9 @@ type Options struct {
 	Pool string
 	// Owner tells these networks from others on the same machine.
 	Owner string
+	// Damaged, unless nil, is told of each file of state that was found damaged: it
+	// counts as not held, and is set aside.
+	Damaged func(*statefile.Damage)
 }
 
 // Networks are the bridges of one owner. Methods may be called concurrently, but
@@ -52,6 +56,9 @@ type Networks struct {
 	dir   string
 	pool  netip.Prefix
 	owner string
+	told  func(*statefile.Damage)
+
+	files sync.Mutex // held to read or write a file of state; taken after mu
 
 	mu sync.Mutex // serialises reservations: subnets and host ports are checked, then taken
 }
@@ -82,7 +89,7 @@ func New(opts Options) (*Networks, error) {
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}, PluginDecoder: version.PluginDecoder{}}
 	n := &Networks{
 		cni: libcni.NewCNIConfigWithCacheDir(opts.PluginDirs, filepath.Join(opts.Dir, "cni", "cache"), exec),
-		dir: opts.Dir, pool: pool.Masked(), owner: opts.Owner,
+		dir: opts.Dir, pool: pool.Masked(), owner: opts.Owner, told: opts.Damaged,
 	}
 	for _, dir := range []string{"attachments", "netns"} {
 		if err := os.MkdirAll(filepath.Join(opts.Dir, dir), 0o711); err != nil {
@@ -92,7 +99,25 @@ func New(opts Options) (*Networks, error) {
 	return n, nil
 }
 
-func (n *Networks) file(key string) string { return filepath.Join(n.dir, "attachments", key+".json") }
+func (n *Networks) file(key string) statefile.File {
+	return statefile.File{
+		Identity: statefile.Identity{Role: "en/attachment", Name: key}, Path: filepath.Join(n.dir, "attachments", key+".json"),
+	}
+}
+
+// load reads a file of state into v. A damaged one is told, and not found.
+func (n *Networks) load(f statefile.File, v any) (found bool, err error) {
+	n.files.Lock()
+	defer n.files.Unlock()
+	found, err = f.Load(func(b []byte) error { return json.Unmarshal(b, v) })
+	if d, ok := errors.AsType[*statefile.Damage](err); ok {
+		if n.told != nil {
+			n.told(d)
+		}
+		return false, nil
+	}
+	return found, err
+}
 
 // NetNS returns the path of a container's network namespace.
 func (n *Networks) NetNS(key string) string { return filepath.Join(n.dir, "netns", key) }
@@ -110,25 +135,18 @@ func (n *Networks) Bridge(d string) string {
 	return "cl-" + hex.EncodeToString(sum[:5])
 }
 
-// Get returns the attachment of a container, or nil.
+// Get returns the attachment of a container, or nil; a damaged one is none.
 func (n *Networks) Get(key string) (*Attachment, error) {
-	b, err := os.ReadFile(n.file(key))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	a := new(Attachment)
-	if err := json.Unmarshal(b, a); err != nil {
-		return nil, fmt.Errorf("read %s: %w", n.file(key), err)
+	if found, err := n.load(n.file(key), a); err != nil || !found {
+		return nil, err
 	}
 	return a, nil
 }
 
 // All returns every attachment by container key.
 func (n *Networks) All() (map[string]*Attachment, error) {
-	entries, err := os.ReadDir(filepath.Dir(n.file("")))
+	entries, err := os.ReadDir(filepath.Join(n.dir, "attachments"))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +202,7 @@ func (n *Networks) Attach(ctx context.Context, key string, want Attachment) erro
 		return fmt.Errorf("attach %s to its network: the plugins gave it no address", want.Name)
 	}
 	want.IP, want.Gateway = result.IPs[0].Address.IP.String(), result.IPs[0].Gateway.String()
-	return writeJSON(n.file(key), want)
+	return n.save(n.file(key), want)
 }
 
 // reserve takes the subnet and the ports that an attachment needs, by writing
@@ -203,7 +221,7 @@ func (n *Networks) reserve(key string, want Attachment) (*libcni.NetworkConfigLi
 	if err != nil {
 		return nil, err
 	}
-	return list, writeJSON(n.file(key), want)
+	return list, n.save(n.file(key), want)
 }
 
 // add runs the plugins. It asks for the address that the container had, which
@@ -253,7 +271,7 @@ func (n *Networks) Detach(ctx context.Context, key string) error {
 	if err := netns.Remove(n.NetNS(key)); err != nil {
 		return err
 	}
-	if err := os.Remove(n.file(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(n.file(key).Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -151,7 +151,7 @@ func (w *network) again() {
 	first := w.attach()
 	w.interrupt()
 	// The killed run got as far as to release the address.
-	for _, path := range []string{w.n.file(w.key), filepath.Join(w.n.dir, "cni", "ipam", w.n.Bridge(w.want.Network), first)} {
+	for _, path := range []string{w.n.file(w.key).Path, filepath.Join(w.n.dir, "cni", "ipam", w.n.Bridge(w.want.Network), first)} {
 		if err := os.Remove(path); err != nil {
 			w.t.Fatal(err)
 		}

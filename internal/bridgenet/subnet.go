@@ -3,34 +3,30 @@ package bridgenet
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/netns"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
-func (n *Networks) subnetsFile() string { return filepath.Join(n.dir, "subnets.json") }
+func (n *Networks) subnetsFile() statefile.File {
+	return statefile.File{Identity: statefile.Identity{Role: "en/subnets"}, Path: filepath.Join(n.dir, "subnets.json")}
+}
 
 func (n *Networks) subnets() (map[string]netip.Prefix, error) {
 	out := map[string]netip.Prefix{}
-	b, err := os.ReadFile(n.subnetsFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil
-	}
+	found, err := n.load(n.subnetsFile(), &out)
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, fmt.Errorf("read %s: %w", n.subnetsFile(), err)
+	if !found { // a network finds its subnet again by its name
+		return map[string]netip.Prefix{}, nil
 	}
 	return out, nil
 }
@@ -75,7 +71,7 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 		p := netip.PrefixFrom(netip.AddrFrom4(a), 24)
 		if !overlaps(p) {
 			all[d] = p
-			return p, writeJSON(n.subnetsFile(), all)
+			return p, n.save(n.subnetsFile(), all)
 		}
 	}
 	return netip.Prefix{}, fmt.Errorf(
@@ -98,7 +94,7 @@ func (n *Networks) Forget(d string) error {
 		return nil
 	}
 	delete(all, d)
-	return writeJSON(n.subnetsFile(), all)
+	return n.save(n.subnetsFile(), all)
 }
 
 // Names returns the networks that have a subnet.
@@ -134,11 +130,13 @@ func hostPrefixes(except string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// writeJSON replaces a file in one step, durably.
-func writeJSON(path string, v any) error {
+// save replaces a file of state in one step, durably.
+func (n *Networks) save(f statefile.File, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, b, 0o600)
+	n.files.Lock()
+	defer n.files.Unlock()
+	return f.Save(b)
 }

@@ -36,6 +36,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -149,6 +150,9 @@ func New(opts Options) (*Engine, error) {
 	}
 	nw, err := bridgenet.New(bridgenet.Options{
 		Dir: opts.StateDir, PluginDirs: opts.PluginDirs, Pool: opts.Pool, Owner: opts.Namespace + "\x00" + opts.StateDir,
+		Damaged: func(d *statefile.Damage) {
+			opts.Logger.Error("network state of the node is damaged; it counts as not held", "err", d)
+		},
 	})
 	if err != nil {
 		return nil, err
