@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/protocol"
@@ -296,7 +297,7 @@ func onDisk(t *testing.T, l *LO, rule string) []retained.Message {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(l.opts.StateDir, "samples", rule))); err != nil {
 		t.Fatal(err)
 	}
-	s, err := retained.Open(dir, retained.Options{})
+	s, err := retained.Open(dir, retained.Options{Identity: statefile.Identity{Role: "lo/samples", Name: rule}})
 	if err != nil {
 		t.Fatal(err)
 	}
