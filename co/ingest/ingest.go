@@ -16,7 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/batch"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // commitTimeout bounds the commit of one batch.
@@ -72,7 +72,7 @@ type Options struct {
 type Ingest struct {
 	opts    Options
 	log     *slog.Logger
-	decoder *batch.Decoder
+	decoder *stream.Decoder
 	queues  queues
 	data    chan struct{} // holds a token for each batch of machine data at work
 
@@ -94,7 +94,7 @@ func New(o Options) *Ingest {
 	}
 	f := promauto.With(o.Registerer)
 	in := &Ingest{
-		opts: o, log: o.Logger.With("component", "ingest"), decoder: batch.NewDecoder(0), queues: queues{streams: map[stream]*queue{}},
+		opts: o, log: o.Logger.With("component", "ingest"), decoder: stream.NewDecoder(0), queues: queues{streams: map[streamKey]*queue{}},
 		data: make(chan struct{}, dataAtOnce),
 		batches: f.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "colony", Subsystem: "co", Name: "batches_total", Help: "Batches of sites' journals by result: ok, or the kind of the error.",
@@ -130,7 +130,7 @@ func (in *Ingest) Accept(ctx context.Context, site protocol.SiteID, payload []by
 		return err
 	}
 	in.bytes.Add(float64(len(payload)))
-	j := &job{stream: stream{site, b.Stream}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
+	j := &job{stream: streamKey{site, b.Stream}, batch: b, size: len(payload) + jobBytes, began: began, done: make(chan error, 1)}
 	j.unwatched = in.opts.Shared
 	idle, err := in.queues.add(in, j)
 	if err != nil {
@@ -166,7 +166,7 @@ func (in *Ingest) await(ctx context.Context, j *job, late <-chan time.Time) erro
 
 // attempt commits one batch, as far as it follows what is committed.
 func (in *Ingest) attempt(j *job) (protocol.Ack, error) {
-	events, err := in.decoder.Salvage(j.batch)
+	events, err := in.decoder.Events(j.batch)
 	if err != nil {
 		return protocol.Ack{}, err
 	}

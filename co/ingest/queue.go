@@ -25,15 +25,15 @@ const (
 	aheadWait = 250 * time.Millisecond
 )
 
-// A stream is one queue of a site.
-type stream struct {
+// A streamKey names one stream of a site.
+type streamKey struct {
 	site protocol.SiteID
 	name string
 }
 
 // A job is a batch that is to be committed.
 type job struct {
-	stream stream
+	stream streamKey
 	batch  protocol.Batch
 	size   int // bytes
 	began  time.Time
@@ -55,7 +55,7 @@ type queues struct {
 	wg sync.WaitGroup
 
 	mu      sync.Mutex // protects what follows
-	streams map[stream]*queue
+	streams map[streamKey]*queue
 	bytes   int
 	closed  bool
 }
@@ -89,7 +89,7 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 
 // head returns the batch that is next. With sorted that is the one with the lowest
 // sequence. Where there is none, the queue is gone.
-func (qs *queues) head(of stream, q *queue, sorted bool) *job {
+func (qs *queues) head(of streamKey, q *queue, sorted bool) *job {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if len(q.jobs) == 0 {
@@ -139,7 +139,7 @@ func (qs *queues) close() {
 }
 
 // serve commits the batches of a lane, one after the other, until there are no more.
-func (in *Ingest) serve(of stream, q *queue) {
+func (in *Ingest) serve(of streamKey, q *queue) {
 	var held holding
 	for j := in.queues.head(of, q, false); j != nil; {
 		ack, err := in.attempt(j)
@@ -180,7 +180,7 @@ func (in *Ingest) finish(q *queue, j *job, err error) {
 
 // retry waits, without a connection to the database, and returns the batch to
 // try next: at once one that came in the meantime and is before j.
-func (in *Ingest) retry(of stream, q *queue, j *job, wait time.Duration) *job {
+func (in *Ingest) retry(of streamKey, q *queue, j *job, wait time.Duration) *job {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {

@@ -37,13 +37,15 @@ var names = [...]string{"contract", "kernel", "domain", "logic", "adapter", "ser
 // packages lists every package of the module. A package that is not listed, or
 // is listed and does not exist, fails the test: this table is the map.
 var packages = map[string]layer{
-	"protocol":           contract,
-	"protocol/lifecycle": contract,
-	"protocol/topic":     contract,
-	"protocol/datarule":  contract,
-	"protocol/batch":     contract,
-	"margo/rawyaml":      contract,
-	"margo/v1rc3":        contract,
+	"protocol":                   contract,
+	"protocol/lifecycle":         contract,
+	"protocol/topic":             contract,
+	"protocol/datarule":          contract,
+	"protocol/batch":             contract,
+	"margo/rawyaml":              contract,
+	"margo/v1rc3":                contract,
+	"protocol/stream":            contract,
+	"protocol/stream/streamtest": contract,
 
 	"internal/atomicfile":        kernel,
 	"internal/bridgenet":         kernel,
@@ -79,7 +81,6 @@ var packages = map[string]layer{
 
 	"co/fleet":            domain,
 	"co/compiler":         logic,
-	"protocol/stream":     logic,
 	"co/data/live":        logic,
 	"co/repo/sitefile":    logic,
 	"co/repo/intent":      logic,
@@ -158,7 +159,7 @@ var confined = map[string][]string{
 	"github.com/google/go-containerregistry": {"co/registry"},
 	"github.com/compose-spec/compose-go/v2":  {"co/compiler"},
 	"github.com/danielgtaylor/huma/v2":       {"co/api"},
-	"github.com/klauspost/compress":          {"co/data/remotewrite", "protocol/batch"},
+	"github.com/klauspost/compress":          {"co/data/remotewrite", "protocol/stream"},
 	"github.com/shirou/gopsutil/v4":          {"en/inventory"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"golang.org/x/time":                      {"broker", "broker/listen", "lo/uplink"},

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
-	"github.com/colonyfleet/colony/protocol/batch"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // priorities is the number of priorities.
@@ -46,7 +46,7 @@ type GateOptions struct {
 type Gate struct {
 	rate    float64 // bytes per second; 0: no limit
 	burst   float64
-	encoder *batch.Encoder // for all lanes, because it takes megabytes
+	encoder *stream.Encoder // for all lanes, because it takes megabytes
 
 	mu       sync.Mutex // protects what follows
 	tickets  []*ticket
@@ -85,7 +85,7 @@ type passage struct {
 
 // NewGate returns a Gate without lanes.
 func NewGate(o GateOptions) *Gate {
-	g := &Gate{rate: float64(max(0, o.Rate)), encoder: batch.NewEncoder(batch.More)}
+	g := &Gate{rate: float64(max(0, o.Rate)), encoder: stream.NewEncoder(stream.More)}
 	g.burst = max(g.rate/4, 1024)
 	g.tokens = g.burst
 	return g

@@ -1,6 +1,3 @@
-// Package lane decides what a batch does to the position of a lane of a site, by the
-// contract of the uplink. It is pure: the position comes from the database and goes
-// back into it.
 package stream
 
 import (
@@ -10,58 +7,74 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// maxRetired bounds how many journals of a lane are remembered as given up.
-const maxRetired = 64
+const (
+	// maxRetired bounds how many epochs of a stream a receiver remembers as retired.
+	// Beyond it the oldest is forgotten: by then no batch of it is on its way.
+	maxRetired = 64
+	// MaxEpoch bounds the name of an epoch, in bytes. A batch of a longer one is left
+	// out, so that the retired epochs of a stream have a bound in bytes as well.
+	MaxEpoch = 64
+	// maxSeq bounds the sequences that a sender may begin an epoch with. No sender
+	// counts this far; a database column of 63 bits holds twice as many.
+	maxSeq = 1 << 62
+)
 
-// A Position is how far a lane of a site has come: the last sequence committed, in
-// which epoch, and the epochs that were given up.
+// A Position is how far a receiver has come in one stream. The zero Position is
+// that of a stream of which nothing has arrived. The receiver stores it in the same
+// transaction, or before the same acknowledgement, as what it counts.
 type Position struct {
-	Epoch   string
-	Seq     uint64
-	Retired []string
+	// Epoch is the sender's numbering that Seq counts in.
+	Epoch string `json:"epoch,omitempty"`
+	// Seq is the highest sequence that the receiver has; it has, or knows as lost,
+	// all before it.
+	Seq uint64 `json:"seq,omitempty"`
+	// Retired are the epochs that were given up for a later one, the oldest first. A
+	// batch of one of them is a late copy, or comes from a sender that was put back
+	// from a backup; it never moves the position.
+	Retired []string `json:"retired,omitempty"`
 }
 
-// A Gap is what a site declared as lost.
+// A Gap is what a sender declared as lost.
 type Gap struct {
 	Lost uint64 // records, of the epoch that is followed now
-	// NewEpoch is set where the site gave up an epoch for this one; what that one
-	// held after the sequence After is lost too, and nobody knows how much it was.
+	// NewEpoch is set where the sender gave up an epoch for this one. What that one
+	// held after the sequence After is lost too; how much it was is not known.
 	NewEpoch bool
 	After    uint64
 }
 
-// Message says what is lost; queue and record are the words for what holds it and
-// for what is lost.
-func (g Gap) Message(queue, record string) string {
+// Message says what is lost. holder and record are the names for what numbered the
+// records and for one of them, such as journal and event.
+func (g Gap) Message(holder, record string) string {
 	if g.NewEpoch {
-		return fmt.Sprintf("the site began a new %s: what the old one held after %s %d is lost, and %d of the new", queue, record, g.After, g.Lost)
+		return fmt.Sprintf("the site began a new %s: what the old one held after %s %d is lost, and %d of the new", holder, record, g.After, g.Lost)
 	}
 	return fmt.Sprintf("%d %ss will never arrive", g.Lost, record)
 }
 
 // An Advance is what a batch does to a position.
 type Advance struct {
-	Fresh   int  // how many events are new, at the end of the batch
-	LeftOut int  // how many were neither committed now nor before
-	Gap     *Gap // what the batch declares as lost
+	Fresh   int  // how many events are new; they are the last of the batch
+	LeftOut int  // how many were neither received now nor before
+	Gap     *Gap // what the batch declares as lost; nil for nothing
 }
 
-// Follow moves the position over a batch of n events. The steps bear the numbers
-// of the uplink's contract.
+// Follow moves the position over a batch of n events and returns what the batch
+// brought. The numbers are those of the steps in the package comment.
 func (p *Position) Follow(b protocol.Batch, n int) Advance {
 	if n == 0 { // 1
 		return Advance{}
 	}
 	a := Advance{LeftOut: n}
-	begins := b.Trimmed < 1<<62 && b.First == b.Trimmed+1
+	begins := b.Trimmed < maxSeq && b.First == b.Trimmed+1
 	switch {
-	case b.Epoch == "":
+	case b.Epoch == "" || len(b.Epoch) > MaxEpoch:
 		return a
 	case b.Epoch != p.Epoch: // 2
 		if !begins || slices.Contains(p.Retired, b.Epoch) {
 			return a
 		}
-		a.Gap = p.leave(b)
+		a.Gap = p.adopt(b)
 	case b.Trimmed > p.Seq: // 3
 		if !begins {
 			return a
@@ -80,19 +93,25 @@ func (p *Position) Follow(b protocol.Batch, n int) Advance {
 	return a
 }
 
-// leave gives up the epoch for that of the batch.
-func (p *Position) leave(b protocol.Batch) *Gap {
+// adopt retires the epoch for that of the batch.
+func (p *Position) adopt(b protocol.Batch) *Gap {
 	var g *Gap
 	switch {
 	case p.Epoch != "":
 		g = &Gap{Lost: b.Trimmed, NewEpoch: true, After: p.Seq}
-		p.Retired = append(p.Retired, p.Epoch)
+		p.Retired = append(slices.Clip(p.Retired), p.Epoch)
 		p.Retired = p.Retired[max(0, len(p.Retired)-maxRetired):]
 	case b.Trimmed > 0:
 		g = &Gap{Lost: b.Trimmed}
 	}
 	p.Epoch, p.Seq = b.Epoch, b.Trimmed
 	return g
+}
+
+// Ack returns the acknowledgement of the position, for a stream by its name
+// (protocol.Batch.Stream).
+func (p *Position) Ack(stream string) protocol.Ack {
+	return protocol.Ack{V: protocol.Version, Stream: stream, Epoch: p.Epoch, Seq: p.Seq}
 }
 
 // Number gives the last fresh of the events their sequences, the last of which is

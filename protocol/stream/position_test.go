@@ -8,45 +8,49 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/stream"
+	"github.com/colonyfleet/colony/protocol/stream/streamtest"
 )
 
-// TestFollow takes batches at a lane that has committed five events of epoch b, and
-// gave up epoch a.
+// TestFollow plays the table of arrivals that every receiver of a stream must pass
+// against the position itself.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	at := stream.Position{Epoch: "b", Seq: 5, Retired: []string{"a"}}
+	for _, c := range streamtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			var p stream.Position
+			c.Play(t, streamtest.Receiver{Receive: func(_ *testing.T, b protocol.Batch, n int) (protocol.Ack, []uint64) {
+				a := p.Follow(b, n)
+				if a.Fresh+a.LeftOut > n {
+					t.Errorf("%d fresh and %d left out of %d", a.Fresh, a.LeftOut, n)
+				}
+				var fresh []uint64
+				for _, e := range stream.Number(make([]protocol.Event, n), a.Fresh, p.Seq) {
+					fresh = append(fresh, e.Seq)
+				}
+				return p.Ack(b.Stream), fresh
+			}})
+		})
+	}
+}
+
+// TestGap checks what a batch declares as lost, at a receiver that has five events of
+// epoch b.
+func TestGap(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
-		epoch          string
-		first, trimmed uint64
-		n              int
-		want           stream.Advance
-		then           stream.Position
+		at   stream.Position
+		b    protocol.Batch
+		want *stream.Gap
 	}{
-		"no events":               {"b", 6, 0, 0, stream.Advance{}, at},
-		"no epoch":                {"", 6, 0, 2, stream.Advance{LeftOut: 2}, at},
-		"next":                    {"b", 6, 0, 2, stream.Advance{Fresh: 2}, stream.Position{Epoch: "b", Seq: 7, Retired: at.Retired}},
-		"again":                   {"b", 4, 0, 2, stream.Advance{}, at},
-		"partly again":            {"b", 4, 0, 3, stream.Advance{Fresh: 1}, stream.Position{Epoch: "b", Seq: 6, Retired: at.Retired}},
-		"too early":               {"b", 7, 0, 2, stream.Advance{LeftOut: 2}, at},
-		"sequence 0":              {"b", 0, 0, 9, stream.Advance{LeftOut: 9}, at},
-		"loss":                    {"b", 9, 8, 1, stream.Advance{Fresh: 1, Gap: &stream.Gap{Lost: 3}}, stream.Position{Epoch: "b", Seq: 9, Retired: at.Retired}},
-		"loss, not the beginning": {"b", 10, 8, 1, stream.Advance{LeftOut: 1}, at},
-		"given up":                {"a", 1, 0, 1, stream.Advance{LeftOut: 1}, at},
-		"new epoch": {
-			"c", 3, 2, 2,
-			stream.Advance{Fresh: 2, Gap: &stream.Gap{Lost: 2, NewEpoch: true, After: 5}},
-			stream.Position{Epoch: "c", Seq: 4, Retired: []string{"a", "b"}},
-		},
-		"new epoch, not its beginning": {"c", 3, 1, 2, stream.Advance{LeftOut: 2}, at},
+		"next":              {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "b", First: 6}, nil},
+		"loss":              {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "b", First: 9, Trimmed: 8}, &stream.Gap{Lost: 3}},
+		"new stream":        {stream.Position{}, protocol.Batch{Epoch: "b", First: 1}, nil},
+		"new stream, later": {stream.Position{}, protocol.Batch{Epoch: "b", First: 3, Trimmed: 2}, &stream.Gap{Lost: 2}},
+		"new epoch":         {stream.Position{Epoch: "b", Seq: 5}, protocol.Batch{Epoch: "c", First: 3, Trimmed: 2}, &stream.Gap{Lost: 2, NewEpoch: true, After: 5}},
 	} {
-		p := at
-		p.Retired = append([]string(nil), at.Retired...)
-		got := p.Follow(protocol.Batch{Epoch: tc.epoch, First: tc.first, Trimmed: tc.trimmed}, tc.n)
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-		if diff := cmp.Diff(tc.then, p); diff != "" {
-			t.Errorf("%s: position: %s", name, diff)
+		if diff := cmp.Diff(tc.want, tc.at.Follow(tc.b, 1).Gap); diff != "" {
+			t.Errorf("%s: gap (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -59,8 +63,12 @@ func TestRetiredIsBounded(t *testing.T) {
 	for i := range 100 {
 		p.Follow(protocol.Batch{Epoch: fmt.Sprint(i), First: 1}, 1)
 	}
-	if len(p.Retired) != 64 || p.Retired[63] != "98" || p.Retired[0] != "35" {
-		t.Errorf("%d are remembered: %v", len(p.Retired), p.Retired)
+	var want []string
+	for i := 35; i < 99; i++ {
+		want = append(want, fmt.Sprint(i))
+	}
+	if diff := cmp.Diff(want, p.Retired); diff != "" {
+		t.Errorf("retired epochs (-want +got):\n%s", diff)
 	}
 }
 

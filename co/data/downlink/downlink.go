@@ -9,8 +9,8 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/batch"
 	"github.com/colonyfleet/colony/protocol/datarule"
+	"github.com/colonyfleet/colony/protocol/stream"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -55,7 +55,7 @@ type Downlink struct {
 	opts Options
 	name string // of this replica
 	log  *slog.Logger
-	pack *batch.Encoder
+	pack *stream.Encoder
 
 	ctx    context.Context //nolint:containedctx // the life of the Downlink, for what outlives a call
 	cancel context.CancelFunc
@@ -91,7 +91,7 @@ func New(o Options) *Downlink {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Downlink{
-		opts: o, name: rand.Text(), log: o.Logger.With("component", "downlink"), pack: batch.NewEncoder(batch.Least),
+		opts: o, name: rand.Text(), log: o.Logger.With("component", "downlink"), pack: stream.NewEncoder(stream.Least),
 		sessions: map[protocol.SiteID]*session{}, rules: map[protocol.SiteID]*siteRules{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())

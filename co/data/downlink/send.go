@@ -6,12 +6,12 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/batch"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // acknowledge moves a lane on by an Ack.
 func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
-	var l *stream
+	var l *ruleStream
 	name, _ := strings.CutPrefix(a.Stream, protocol.DataStream(""))
 	for _, each := range s.streams {
 		if each.rule.Name == name {
@@ -65,7 +65,7 @@ func (s *session) inFlight() int {
 
 // send asks where the site stands, or sends what follows as far as the window
 // allows.
-func (d *Downlink) send(s *session, l *stream) error {
+func (d *Downlink) send(s *session, l *ruleStream) error {
 	if !l.met {
 		if !l.asked.IsZero() {
 			return nil
@@ -90,7 +90,7 @@ func (d *Downlink) send(s *session, l *stream) error {
 }
 
 // sendBatch sends one batch. It reports whether there may be another.
-func (d *Downlink) sendBatch(s *session, l *stream) (more bool, err error) {
+func (d *Downlink) sendBatch(s *session, l *ruleStream) (more bool, err error) {
 	limit := s.limit
 	if r := int(l.rule.BatchBytes); r > 0 {
 		limit = min(limit, r)
@@ -115,7 +115,7 @@ func (d *Downlink) sendBatch(s *session, l *stream) (more bool, err error) {
 		l.last = l.next
 		return false, nil
 	}
-	raw := batch.Sequence(b.Events)
+	raw := stream.Sequence(b.Events)
 	if d.gather(l, b, len(raw), limit) {
 		return false, nil
 	}
@@ -137,7 +137,7 @@ func (d *Downlink) sendBatch(s *session, l *stream) (more bool, err error) {
 }
 
 // gather reports whether a small batch waits for more, as its rule allows.
-func (d *Downlink) gather(l *stream, b fleet.DownBatch, size, limit int) bool {
+func (d *Downlink) gather(l *ruleStream, b fleet.DownBatch, size, limit int) bool {
 	wait := time.Duration(l.rule.BatchMillis) * time.Millisecond
 	age := b.Now.Sub(time.UnixMilli(b.Events[0].UnixMillis))
 	if age >= wait || size >= limit/2 {

@@ -28,8 +28,8 @@ type session struct {
 	// What follows belongs to the sender, of which there is one at a time.
 
 	begun   bool
-	streams []*stream // by priority
-	limit   int       // bytes of a batch, as the link takes them
+	streams []*ruleStream // by priority
+	limit   int           // bytes of a batch, as the link takes them
 	wait    time.Duration
 }
 
@@ -41,8 +41,8 @@ const (
 	mostBatch  = 256 << 10
 )
 
-// A stream is one rule of a session.
-type stream struct {
+// A ruleStream is one rule of a session.
+type ruleStream struct {
 	rule  protocol.DataRule
 	asked time.Time // when the site was asked where it stands; zero: not yet
 	met   bool      // it has told
@@ -60,7 +60,7 @@ type sentBatch struct {
 }
 
 // pending reports whether the lane has something to send or to wait for.
-func (l *stream) pending() bool { return !l.met || l.acked < l.last }
+func (l *ruleStream) pending() bool { return !l.met || l.acked < l.last }
 
 // Online begins the connection of a site, in place of an earlier one. name is what
 // the site calls it.
@@ -269,7 +269,7 @@ func (d *Downlink) refresh(s *session) error {
 			down, keep = append(down, r), append(keep, r.Name)
 		}
 	}
-	gone := slices.ContainsFunc(s.streams, func(l *stream) bool { return !slices.Contains(keep, l.rule.Name) })
+	gone := slices.ContainsFunc(s.streams, func(l *ruleStream) bool { return !slices.Contains(keep, l.rule.Name) })
 	if !s.begun || gone {
 		if err := d.opts.Store.BeginDown(s.ctx, s.site, d.name, keep); err != nil {
 			return err
@@ -299,19 +299,19 @@ func (s *session) merge(down []protocol.DataRule, records map[string]fleet.DownS
 	old := s.streams
 	s.streams = nil
 	for _, rule := range down {
-		i := slices.IndexFunc(old, func(l *stream) bool { return l.rule.Name == rule.Name })
+		i := slices.IndexFunc(old, func(l *ruleStream) bool { return l.rule.Name == rule.Name })
 		record, ok := records[rule.Name]
 		if i < 0 && ok && record.Queued() == 0 && !record.Retains && !record.Stale {
 			continue
 		}
-		l := &stream{}
+		l := &ruleStream{}
 		if i >= 0 {
 			l = old[i]
 		}
 		l.rule, l.last, l.hold = rule, max(l.last, record.Last), time.Time{}
 		s.streams = append(s.streams, l)
 	}
-	slices.SortStableFunc(s.streams, func(a, b *stream) int { return rank(a.rule.Priority) - rank(b.rule.Priority) })
+	slices.SortStableFunc(s.streams, func(a, b *ruleStream) int { return rank(a.rule.Priority) - rank(b.rule.Priority) })
 }
 
 func rank(p protocol.DataPriority) int {

@@ -13,7 +13,7 @@ import (
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/batch"
+	"github.com/colonyfleet/colony/protocol/stream"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -64,7 +64,7 @@ const maxWaiting = 32
 type Downlink struct {
 	opts    Options
 	log     *slog.Logger
-	decoder *batch.Decoder
+	decoder *stream.Decoder
 	batches chan []byte
 	changed notify.Signal // rules are others
 
@@ -90,7 +90,7 @@ func Open(o Options) (*Downlink, error) {
 		o.Logger.Error("places of machine data are damaged; the CO sends again what should be retained", "err", p.damage)
 	}
 	return &Downlink{
-		opts: o, log: o.Logger.With("component", "downlink"), decoder: batch.NewDecoder(1), positions: p,
+		opts: o, log: o.Logger.With("component", "downlink"), decoder: stream.NewDecoder(1), positions: p,
 		batches: make(chan []byte, maxWaiting), changed: notify.New(), marks: map[string]map[string]bool{},
 	}, nil
 }

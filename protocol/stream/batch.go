@@ -1,7 +1,4 @@
-// Package batch writes and reads Batch.Events: a CBOR sequence (RFC 8742) of events,
-// compressed with zstd (RFC 8878) where that is worth it. It is the only place that
-// knows how the two tiers pack events, in either direction.
-package batch
+package stream
 
 import (
 	"encoding/binary"
@@ -11,7 +8,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// encoding is the word for zstd in Batch.Encoding.
+// encoding is the name of zstd in Batch.Encoding.
 const encoding = "zstd"
 
 // minCompress is the size below which compression is not tried, in bytes.
@@ -27,8 +24,9 @@ const (
 	More
 )
 
-// An Encoder packs events into batches. It is made once for many lanes, because it
-// holds megabytes. Its methods may be called concurrently.
+// An Encoder packs events into batches: a CBOR sequence (RFC 8742), compressed with
+// zstd (RFC 8878) where that is worth it. It is made once for many streams, because
+// it holds megabytes. Its methods may be called concurrently.
 type Encoder struct{ zstd *zstd.Encoder }
 
 // NewEncoder returns an Encoder. It starts nothing, so that there is nothing to close.
@@ -70,8 +68,8 @@ func Sequence(events []protocol.Event) []byte {
 // section 3).
 const arrayHead = 5
 
-// maxEvents bounds the events of a batch after decompression, in bytes. A peer sends
-// far less; what is larger is an attack or a fault.
+// maxEvents bounds the events of a batch after decompression, in bytes. A sender
+// stays far below it; what is larger is an attack or a fault.
 const maxEvents = protocol.MaxMessage - arrayHead
 
 // maxCount bounds their number, as protocol.Unmarshal does, before there is memory
@@ -91,28 +89,15 @@ func NewDecoder(concurrency int) *Decoder {
 	return &Decoder{z}
 }
 
-// Events returns the events of a batch, as many as it says. The error is Invalid
-// where the batch is not one of this protocol, exceeds its bounds, or holds an item
-// that is no event.
-func (d *Decoder) Events(b protocol.Batch) ([]protocol.Event, error) {
-	array, err := d.array(b)
-	if err != nil || array == nil {
-		return nil, err
-	}
-	events := make([]protocol.Event, 0, b.Count)
-	if err := protocol.Unmarshal(array, &events); err != nil {
-		return nil, err
-	}
-	return events, nil
-}
-
-// Unreadable is the kind of an event in whose place stood something else.
+// Unreadable is the kind of an event that stands for an item that is none. No
+// sender sends it.
 const Unreadable protocol.EventKind = "unreadable"
 
-// Salvage is Events, but for an item that is well-formed and yet no event: it must
-// not hold up the others. Each becomes an event of kind Unreadable, with the item as
-// its Body.
-func (d *Decoder) Salvage(b protocol.Batch) ([]protocol.Event, error) {
+// Events returns the events of a batch, as many as it says. An item that is
+// well-formed CBOR and no event must not hold up the others: it becomes an event of
+// kind Unreadable, with the item as its Body. The error is Invalid where the batch
+// is not one of this protocol or exceeds its bounds; sending it again does not help.
+func (d *Decoder) Events(b protocol.Batch) ([]protocol.Event, error) {
 	array, err := d.array(b)
 	if err != nil || array == nil {
 		return nil, err

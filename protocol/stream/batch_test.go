@@ -1,4 +1,4 @@
-package batch_test
+package stream_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/batch"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 func events(n int, text string) []protocol.Event {
@@ -29,8 +29,8 @@ func TestRoundTrip(t *testing.T) {
 		random = append(random, byte(state>>56))
 	}
 	noise := []protocol.Event{{UnixMillis: 1, Kind: protocol.DataEvent, Body: protocol.Marshal(random)}}
-	for _, effort := range []batch.Effort{batch.Least, batch.More} {
-		encoder, decoder := batch.NewEncoder(effort), batch.NewDecoder(1)
+	for _, effort := range []stream.Effort{stream.Least, stream.More} {
+		encoder, decoder := stream.NewEncoder(effort), stream.NewDecoder(1)
 		for name, tc := range map[string]struct {
 			events   []protocol.Event
 			encoding string
@@ -39,36 +39,34 @@ func TestRoundTrip(t *testing.T) {
 			"many":  {events(1000, "temperature"), "zstd"},
 			"noise": {noise, ""},
 		} {
-			raw := batch.Sequence(tc.events)
+			raw := stream.Sequence(tc.events)
 			b := protocol.Batch{V: 1, Count: uint32(len(tc.events))}
 			encoder.Pack(&b, raw)
 			if b.Encoding != tc.encoding || len(b.Events) > len(raw) {
 				t.Errorf("effort %d, %s: encoding %q, %d bytes of %d", effort, name, b.Encoding, len(b.Events), len(raw))
 			}
-			for way, read := range map[string]func(protocol.Batch) ([]protocol.Event, error){"Events": decoder.Events, "Salvage": decoder.Salvage} {
-				got, err := read(b)
-				if err != nil {
-					t.Errorf("effort %d, %s, %s: %v", effort, name, way, err)
-				} else if diff := cmp.Diff(tc.events, got); diff != "" {
-					t.Errorf("effort %d, %s, %s: %s", effort, name, way, diff)
-				}
+			got, err := decoder.Events(b)
+			if err != nil {
+				t.Errorf("effort %d, %s: %v", effort, name, err)
+			} else if diff := cmp.Diff(tc.events, got); diff != "" {
+				t.Errorf("effort %d, %s: events (-want +got):\n%s", effort, name, diff)
 			}
 		}
 	}
-	if got, err := batch.NewDecoder(0).Events(protocol.Batch{V: 1, Encoding: "unknown"}); err != nil || got != nil {
+	if got, err := stream.NewDecoder(0).Events(protocol.Batch{V: 1, Encoding: "unknown"}); err != nil || got != nil {
 		t.Errorf("no events: %v, %v", got, err)
 	}
 }
 
-func TestWhatIsNoBatch(t *testing.T) {
+func TestInvalidBatches(t *testing.T) {
 	t.Parallel()
-	decoder := batch.NewDecoder(1)
+	decoder := stream.NewDecoder(1)
 	bomb := protocol.Batch{Count: 1}
-	batch.NewEncoder(batch.Least).Pack(&bomb, make([]byte, 64<<20))
+	stream.NewEncoder(stream.Least).Pack(&bomb, make([]byte, 64<<20))
 	if len(bomb.Events) > 1<<16 {
 		t.Fatalf("the bomb has %d bytes", len(bomb.Events))
 	}
-	two := batch.Sequence(events(2, "x"))
+	two := stream.Sequence(events(2, "x"))
 	for name, tc := range map[string]struct {
 		b    protocol.Batch
 		want string
@@ -84,26 +82,23 @@ func TestWhatIsNoBatch(t *testing.T) {
 		"too deep":      {protocol.Batch{Count: 1, Events: bytes.Repeat([]byte{0x81}, 100)}, ""},
 		"nothing there": {protocol.Batch{Count: 1}, "1 events in 0 bytes"},
 	} {
-		for way, read := range map[string]func(protocol.Batch) ([]protocol.Event, error){"Events": decoder.Events, "Salvage": decoder.Salvage} {
-			got, err := read(tc.b)
-			if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tc.want) || got != nil {
-				t.Errorf("%s, %s: %v, %v; want Invalid and %q", name, way, got, err, tc.want)
-			}
+		got, err := decoder.Events(tc.b)
+		if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tc.want) || got != nil {
+			t.Errorf("%s: events %v, error %v; want none, and one of kind Invalid with %q", name, got, err, tc.want)
 		}
 	}
 }
 
-// TestSalvage puts something else in the place of an event.
 // TestCountTakesNoMemory says that four million bytes, which compress to nothing, are
 // as many events.
 func TestCountTakesNoMemory(t *testing.T) {
-	e, d := batch.NewEncoder(batch.Least), batch.NewDecoder(1)
+	e, d := stream.NewEncoder(stream.Least), stream.NewDecoder(1)
 	b := protocol.Batch{V: 1, Epoch: "e", First: 1, Count: 4_000_000}
 	e.Pack(&b, make([]byte, b.Count))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := d.Salvage(b); protocol.KindOf(err) != protocol.Invalid {
-		t.Errorf("salvaged: %v", err)
+	if _, err := d.Events(b); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("four million events: %v, want an error of kind Invalid", err)
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
@@ -111,42 +106,34 @@ func TestCountTakesNoMemory(t *testing.T) {
 	}
 }
 
-func TestSalvage(t *testing.T) {
+// TestItemThatIsNoEvent puts something else in the place of an event.
+func TestItemThatIsNoEvent(t *testing.T) {
 	t.Parallel()
 	good, other := events(2, "x"), protocol.Marshal("no event")
-	raw := append(append(batch.Sequence(good[:1]), other...), batch.Sequence(good[1:])...)
+	raw := append(append(stream.Sequence(good[:1]), other...), stream.Sequence(good[1:])...)
 	b := protocol.Batch{V: 1, Count: 3, Events: raw}
-	decoder := batch.NewDecoder(1)
-	if got, err := decoder.Events(b); protocol.KindOf(err) != protocol.Invalid || got != nil {
-		t.Errorf("Events: %v, %v", got, err)
-	}
-	got, err := decoder.Salvage(b)
+	got, err := stream.NewDecoder(1).Events(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []protocol.Event{good[0], {Kind: batch.Unreadable, Body: other}, good[1]}
+	want := []protocol.Event{good[0], {Kind: stream.Unreadable, Body: other}, good[1]}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func FuzzDecoder(f *testing.F) {
-	f.Add(batch.Sequence(events(2, "x")), uint32(2), false)
+	f.Add(stream.Sequence(events(2, "x")), uint32(2), false)
 	f.Add(protocol.Marshal("no event"), uint32(1), false)
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd}, uint32(1), true)
-	decoder := batch.NewDecoder(1)
+	decoder := stream.NewDecoder(1)
 	f.Fuzz(func(t *testing.T, raw []byte, count uint32, packed bool) {
 		b := protocol.Batch{V: 1, Count: count, Events: raw}
 		if packed {
 			b.Encoding = "zstd"
 		}
-		all, err := decoder.Events(b)
-		salvaged, salvageErr := decoder.Salvage(b)
-		if err == nil && (salvageErr != nil || len(salvaged) != len(all)) {
-			t.Errorf("%d events, and %d salvaged: %v", len(all), len(salvaged), salvageErr)
-		}
-		if salvageErr == nil && len(salvaged) != int(count) {
-			t.Errorf("%d events of a batch that says %d", len(salvaged), count)
+		if got, err := decoder.Events(b); err == nil && len(got) != int(count) {
+			t.Errorf("%d events of a batch that says %d", len(got), count)
 		}
 	})
 }

@@ -1,0 +1,47 @@
+// Package stream is the contract of a numbered stream between two tiers: its
+// sender gives each event the next sequence of an epoch, packs consecutive events
+// into a protocol.Batch, and forgets none before a protocol.Ack says that the
+// receiver has it. A site's events, and the machine data of each of its rules, in
+// either direction, are one stream each. The package does no I/O and has no clock.
+//
+// # The receiver
+//
+// A receiver keeps one Position for each stream: an epoch, the highest sequence,
+// and the epochs that it has retired. For each batch b it does the following as
+// one step, with the position locked; Position.Follow is that step.
+//
+//  1. b.Count is 0: b asks, or reports the backlog. Change no position.
+//  2. b.Epoch is not the position's epoch. If it is a retired one, or b.First is
+//     not b.Trimmed+1, change nothing. Else retire the old epoch, move the
+//     position to (b.Epoch, b.Trimmed), and record a gap: b.Trimmed events of this
+//     epoch, and an unknown number of the old one, are lost. There is no gap
+//     where the stream is new and b.Trimmed is 0.
+//  3. b.Trimmed is greater than seq. If b.First is not b.Trimmed+1, change
+//     nothing. Else record a gap of b.Trimmed-seq events and move seq to b.Trimmed.
+//  4. b.First is greater than seq+1: something before it is missing. Change nothing.
+//  5. Store the events whose sequence, First+n for the n-th, is greater than seq,
+//     in order; events of kind superseded take a number and do nothing else. Move
+//     seq to the last one.
+//
+// In each case it then answers with an Ack of the position that is durable.
+// Where it cannot store, it does not answer. It never refuses a batch for what one
+// event says, because the sender can only send it again: an event that it cannot
+// read or apply takes its number and is reported at the receiver.
+//
+// After a gap the receiver's view may be wrong until the sender has sent its whole
+// state: a protocol.Snapshot in the stream of events, all retained messages between
+// RetainedBegin and RetainedEnd in a stream of machine data.
+//
+// # The sender
+//
+// After each connection, and after any trouble, a sender asks with a batch of
+// Count 0 and sends nothing else until an Ack says where the receiver stands. It
+// goes on from there, with a Window of batches in flight; it sends again what no
+// Ack came for in time, and takes an Ack only as far as it moves on. Where the
+// receiver lacks what the sender no longer has, or stands in another epoch, the
+// sender declares the gap with Trimmed and sends its state. Where the receiver
+// still stands in another epoch although the sender's was declared to it, the
+// receiver has retired the sender's epoch (see Refusal): the sender begins a new
+// one. Where the receiver stands past everything that the sender ever sent, the
+// sender was put back from a copy: it must not give a sequence twice.
+package stream
