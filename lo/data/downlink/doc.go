@@ -1,14 +1,14 @@
-// Package downlink is the LO's end of machine data on its way down: it takes the
-// batches of the CO, has their messages published on the site's broker, and
-// acknowledges them once its place in each lane is on disk.
+// Package downlink is the LO's receiver of machine data on its way down. It has the
+// messages of the CO's batches published on the site's broker, and acknowledges
+// them once its position in their stream is on disk. The contract is that of
+// package stream, for each rule's stream by itself.
 //
-// Messages of a lane are published in order. After a crash between the publishing
-// and the place on disk the last batch is published again: each message at least
-// once. Its lane and sequence, which do not change, tell a repetition.
+// Messages of a stream are published in order. After a crash between the publishing
+// and the position on disk the last batch is published again: each message at least
+// once. Its stream and sequence do not change, so that a subscriber can recognize
+// the repetition.
 //
-// A batch is taken where it follows the place in its lane, or where its sender says
-// that what lies between is gone for good. In all other cases the answer is the
-// place, from which the sender goes on. A lane of which nothing is known, because
-// the state of the LO was lost or is damaged, has the place 0 of no epoch: the CO
-// then sends everything again that should be retained.
+// A stream of which nothing is known, because the state of the LO was lost or is
+// damaged, has the sequence 0 of no epoch: the CO then sends everything again that
+// should be retained.
 package downlink

@@ -20,13 +20,13 @@ import (
 // A Retained is the site's record of what it holds retained, which its broker
 // forgets when it ends. Its methods are called by one goroutine.
 type Retained interface {
-	// Put notes messages, in their order, as retained under a lane; one without a
-	// payload deletes. It is durable on return.
+	// Put notes messages, in their order, as retained under a stream; one without
+	// a payload deletes. It is durable on return.
 	Put(ctx context.Context, stream string, list []Delivery) error
-	// Sweep deletes what a lane holds on topics that keep does not name, also from the
+	// Sweep deletes what a stream holds on topics that keep does not name, also from the
 	// site's broker.
 	Sweep(ctx context.Context, stream string, keep map[string]bool) error
-	// Streams returns the lanes that hold something.
+	// Streams returns the streams that hold something.
 	Streams() []string
 }
 
@@ -38,13 +38,13 @@ type Delivery struct {
 	Seq    uint64
 	// AcceptedMillis is when the message arrived at the CO, by the CO's clock.
 	AcceptedMillis int64
-	// Expiry is how long it is of use from now on; 0: for ever.
+	// Expiry is how long it is valid from now on; 0: for ever.
 	Expiry time.Duration
 }
 
 // Options are what a Downlink works with. All but Logger are required.
 type Options struct {
-	// Dir holds the places.
+	// Dir holds the positions.
 	Dir  string
 	Site protocol.SiteID
 	// Publish delivers a message at the site's broker.
@@ -56,10 +56,11 @@ type Options struct {
 }
 
 // maxWaiting is how many batches may wait for Run: more than a CO sends without an
-// Ack. What is over it is left out, and comes again.
+// Ack. What is over it is left out; the CO sends it
+// again.
 const maxWaiting = 32
 
-// A Downlink takes batches. Offer and SetRules may be called by any goroutine,
+// A Downlink receives batches. Offer and SetRules may be called by any goroutine,
 // Run once.
 type Downlink struct {
 	opts    Options
@@ -74,10 +75,10 @@ type Downlink struct {
 	// What follows belongs to Run.
 
 	positions *positions
-	marks     map[string]map[string]bool // by lane: topics since RetainedBegin
+	marks     map[string]map[string]bool // by stream: topics since RetainedBegin
 }
 
-// Open reads the places that an earlier run stored. Close it after Run has returned.
+// Open reads the positions that an earlier run stored. Close it after Run has returned.
 func Open(o Options) (*Downlink, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -98,7 +99,7 @@ func Open(o Options) (*Downlink, error) {
 // Damage returns what Open found damaged; nil for nothing.
 func (d *Downlink) Damage() *statefile.Damage { return d.positions.damage }
 
-// Close closes the file of places.
+// Close closes the file of positions.
 func (d *Downlink) Close() error {
 	return d.positions.close()
 }
@@ -108,11 +109,11 @@ func (d *Downlink) Offer(payload []byte) {
 	select {
 	case d.batches <- payload:
 	default:
-		d.log.Warn("batch of machine data left out, the site's broker is slow; it comes again")
+		d.log.Warn("batch of machine data left out, the site's broker is slow; the CO sends it again")
 	}
 }
 
-// SetRules tells which rules the site has: what lanes of others retain is deleted.
+// SetRules says which rules the site has: what streams of others retain is deleted.
 func (d *Downlink) SetRules(rules []protocol.DataRule) {
 	names := map[string]bool{}
 	for _, r := range rules {
@@ -126,12 +127,12 @@ func (d *Downlink) SetRules(rules []protocol.DataRule) {
 	d.changed.Notify()
 }
 
-// again is the wait after the disk or the site's broker refused something.
-const again = time.Second
+// retryDelay is the wait after the disk or the site's broker refused something.
+const retryDelay = time.Second
 
-// Run takes batches until ctx ends, and then returns nil.
+// Run receives batches until ctx ends, and then returns nil.
 func (d *Downlink) Run(ctx context.Context) error {
-	retry := time.NewTimer(again)
+	retry := time.NewTimer(retryDelay)
 	retry.Stop()
 	defer retry.Stop()
 	for {
@@ -141,43 +142,43 @@ func (d *Downlink) Run(ctx context.Context) error {
 			return nil
 		case b := <-d.batches:
 			if err := d.accept(ctx, b); err != nil && ctx.Err() == nil {
-				// It is not acknowledged, so it comes again.
-				d.log.ErrorContext(ctx, "machine data for the site not taken", "err", err)
+				// It is not acknowledged, so the CO sends it again.
+				d.log.ErrorContext(ctx, "machine data for the site not received; the CO sends it again", "err", err)
 			}
 		case <-d.changed.C():
-			err = d.leave(ctx)
+			err = d.forget(ctx)
 		case <-retry.C:
-			err = d.leave(ctx)
+			err = d.forget(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.log.ErrorContext(ctx, "machine data of a rule that is gone not deleted yet", "err", err)
-			retry.Reset(again)
+			d.log.ErrorContext(ctx, "machine data of a removed rule not deleted yet", "err", err)
+			retry.Reset(retryDelay)
 		}
 	}
 }
 
-// leave deletes what lanes of rules that are gone have retained, and their places.
-func (d *Downlink) leave(ctx context.Context) error {
+// forget deletes what streams of removed rules have retained, and their positions.
+func (d *Downlink) forget(ctx context.Context) error {
 	d.mu.Lock()
 	rules := d.rules
 	d.mu.Unlock()
-	// Also those whose place is lost.
-	for _, stream := range append(slices.Collect(maps.Keys(d.positions.all)), d.opts.Retained.Streams()...) {
-		if rules == nil || rules[stream] {
+	// Also those whose position is lost.
+	for _, name := range append(slices.Collect(maps.Keys(d.positions.all)), d.opts.Retained.Streams()...) {
+		if rules == nil || rules[name] {
 			continue
 		}
-		if err := d.opts.Retained.Sweep(ctx, stream, nil); err != nil {
+		if err := d.opts.Retained.Sweep(ctx, name, nil); err != nil {
 			return err
 		}
-		if err := d.positions.save(position{Stream: stream, Removed: true}); err != nil {
+		if err := d.positions.save(position{Stream: name, Removed: true}); err != nil {
 			return err
 		}
-		delete(d.marks, stream)
+		delete(d.marks, name)
 	}
 	return nil
 }
 
-// accept takes one batch, and answers with the place in its lane.
+// accept receives one batch, and answers with the position in its stream.
 func (d *Downlink) accept(ctx context.Context, payload []byte) error {
 	b, events, err := d.decode(payload)
 	if err != nil {
@@ -190,60 +191,47 @@ func (d *Downlink) accept(ctx context.Context, payload []byte) error {
 			return err
 		}
 	}
-	ack := protocol.Ack{V: protocol.Version, Epoch: at.Epoch, Seq: at.Seq, Stream: b.Stream}
+	ack := at.Ack(b.Stream)
 	if err := d.opts.Ack(ctx, protocol.Marshal(&ack)); err != nil && protocol.KindOf(err) != protocol.Unavailable {
 		return fmt.Errorf("acknowledge machine data: %w", err)
 	}
 	return nil // without a link the CO asks again when there is one
 }
 
-// follow delivers what is new in a batch and returns the place after it.
+// follow delivers what is new in a batch and returns the position after it.
 func (d *Downlink) follow(ctx context.Context, at position, b protocol.Batch, events []protocol.Event) (position, error) {
-	head := b.First == b.Trimmed+1 // nothing older exists any more
-	switch {
-	case b.First == 0 || b.Epoch == "":
-		return at, nil
-	case b.Epoch != at.Epoch:
-		if !head {
-			return at, nil
-		}
-		delete(d.marks, b.Stream)
-		at = position{Stream: b.Stream, Epoch: b.Epoch, Seq: b.Trimmed}
-	case b.First > at.Seq+1:
-		if !head {
-			return at, nil
-		}
-		d.log.WarnContext(ctx, "machine data for the site was dropped before it arrived", "lane", b.Stream, "messages", b.Trimmed-at.Seq)
-		delete(d.marks, b.Stream) // what it should name may be among what is lost
-		at.Seq, at.Marking = b.Trimmed, false
+	before := at
+	advance := at.Follow(b, len(events))
+	if advance.Fresh == 0 {
+		return before, nil
 	}
-	have := at.Seq + 1 - b.First
-	if have >= uint64(len(events)) {
-		return at, nil
+	if at.Epoch != before.Epoch || advance.Gap != nil {
+		delete(d.marks, b.Stream) // what they should name may be among what is lost
 	}
-	fresh := events[have:]
-	if err := d.deliver(ctx, b, fresh, at.Seq); err != nil {
-		return at, err
+	if g := advance.Gap; g != nil {
+		d.log.WarnContext(ctx, "machine data for the site was dropped before it arrived",
+			"stream", b.Stream, "messages", g.Lost, "new_epoch", g.NewEpoch)
 	}
-	at.Seq += uint64(len(fresh))
+	if err := d.deliver(ctx, b, stream.Number(events, advance.Fresh, at.Seq)); err != nil {
+		return before, err
+	}
 	_, at.Marking = d.marks[b.Stream]
 	return at, d.positions.save(at)
 }
 
 // deliver hands messages to the record of what is retained, and then to the
-// broker, with the marks of RetainedBegin and RetainedEnd at their place. seq is the
-// sequence before the first.
-func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []protocol.Event, seq uint64) error {
+// broker. RetainedBegin and RetainedEnd take effect at their place among them.
+func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []protocol.Event) error {
 	var list []Delivery
 	flush := func() error {
 		err := d.hand(ctx, b.Stream, list)
 		list = nil
 		return err
 	}
-	for i, e := range events {
-		switch e.Kind { //nolint:exhaustive // no others are of this lane
+	for _, e := range events {
+		switch e.Kind { //nolint:exhaustive // no others are of this stream
 		case protocol.DataEvent:
-			if m, ok := d.delivery(ctx, b, e, seq+uint64(i)+1); ok {
+			if m, ok := d.delivery(ctx, b, e); ok {
 				list = append(list, m)
 			}
 		case protocol.RetainedBegin:
@@ -260,6 +248,8 @@ func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []proto
 				return err
 			}
 			delete(d.marks, b.Stream)
+		case stream.Unreadable:
+			d.log.ErrorContext(ctx, "item for the site refused: it is no event", "stream", b.Stream, "seq", e.Seq)
 		}
 	}
 	return flush()
@@ -290,14 +280,14 @@ func (d *Downlink) hand(ctx context.Context, stream string, list []Delivery) err
 }
 
 // each notes retained messages one by one, and returns those of list that are to be
-// published: one that can never be noted must not hold up its lane for ever.
+// published: one that can never be noted must not hold up its stream for ever.
 func (d *Downlink) each(ctx context.Context, stream string, list []Delivery) ([]Delivery, error) {
 	var out []Delivery
 	for _, m := range list {
 		if m.Retain {
 			err := d.opts.Retained.Put(ctx, stream, []Delivery{m})
 			if err != nil && protocol.KindOf(err) == protocol.Invalid {
-				d.log.ErrorContext(ctx, "message for the site refused", "lane", stream, "seq", m.Seq, "err", err)
+				d.log.ErrorContext(ctx, "message for the site refused", "stream", stream, "seq", m.Seq, "err", err)
 				continue
 			}
 			if err != nil {
@@ -311,14 +301,14 @@ func (d *Downlink) each(ctx context.Context, stream string, list []Delivery) ([]
 
 // delivery reads one message. ok is false where it is not delivered: its time is
 // up, or it cannot be read, which no repetition changes.
-func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Event, seq uint64) (m Delivery, ok bool) {
-	m = Delivery{Stream: b.Stream, Epoch: b.Epoch, Seq: seq, AcceptedMillis: e.UnixMillis}
+func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Event) (m Delivery, ok bool) {
+	m = Delivery{Stream: b.Stream, Epoch: b.Epoch, Seq: e.Seq, AcceptedMillis: e.UnixMillis}
 	err := protocol.Unmarshal(e.Body, &m.DataMessage)
 	if err == nil {
 		err = d.check(m.DataMessage)
 	}
 	if err != nil {
-		d.log.ErrorContext(ctx, "message for the site refused", "lane", b.Stream, "seq", seq, "err", err)
+		d.log.ErrorContext(ctx, "message for the site refused", "stream", b.Stream, "seq", e.Seq, "err", err)
 		return m, false
 	}
 	if m.ExpiryMillis > 0 {
@@ -327,7 +317,7 @@ func (d *Downlink) delivery(ctx context.Context, b protocol.Batch, e protocol.Ev
 			return m, false
 		}
 		if m.Expiry = time.Duration(left) * time.Millisecond; left <= 0 {
-			m.Expiry, m.Payload = 0, nil // what it took the place of is not valid again
+			m.Expiry, m.Payload = 0, nil // the message that it replaced is not valid again
 		}
 	}
 	if marks, marking := d.marks[b.Stream]; marking && m.Retain {

@@ -2,10 +2,9 @@ package downlink
 
 import (
 	"context"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,6 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
+	"github.com/colonyfleet/colony/protocol/stream/streamtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,8 +33,9 @@ type site struct {
 
 	mu       sync.Mutex
 	got      []string
+	seqs     []uint64 // of what was published
 	expiry   []time.Duration
-	retained map[string]string // by lane and topic
+	retained map[string]string // by stream and topic
 	fault    error             // of the next publish
 	acks     chan protocol.Ack
 	stop     func()
@@ -95,6 +97,7 @@ func (s *site) publish(_ context.Context, m Delivery) error {
 		return err
 	}
 	s.got = append(s.got, fmt.Sprintf("%d:%s=%s", m.Seq, m.Topic, m.Payload))
+	s.seqs = append(s.seqs, m.Seq)
 	s.expiry = append(s.expiry, m.Expiry)
 	return nil
 }
@@ -131,7 +134,7 @@ func (s *site) topics() string {
 	return strings.Join(slices.Sorted(maps.Keys(s.retained)), ", ")
 }
 
-// batchOf builds a batch of the lane of the rule set.
+// batchOf builds a batch of the stream of the rule set.
 func batchOf(epoch string, first, trimmed uint64, events ...protocol.Event) protocol.Batch {
 	b := protocol.Batch{V: 1, Epoch: epoch, First: first, Trimmed: trimmed, Count: uint32(len(events)), Stream: protocol.DataStream("set"), SentMillis: 10_000}
 	for _, e := range events {
@@ -195,6 +198,67 @@ func TestPositions(t *testing.T) {
 	s.wantGot("3:a=3", "4:b=4", "5:c=5", "9:a=9", "1:a=1")
 }
 
+// TestStreamContract plays the arrivals that every receiver of a stream must pass.
+func TestStreamContract(t *testing.T) {
+	t.Parallel()
+	for _, c := range streamtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			c.Play(t, streamtest.Receiver{
+				Restart: func(*testing.T) { s.restart() },
+				Receive: func(t *testing.T, b protocol.Batch, n int) (protocol.Ack, []uint64) {
+					events := make([]protocol.Event, n)
+					for i := range events {
+						events[i] = data("a", "x", false)
+					}
+					b.Stream, b.SentMillis, b.Events = protocol.DataStream("set"), 10_000, stream.Sequence(events)
+					if len(b.Epoch) > stream.MaxEpoch { // refused without an answer
+						s.d.Offer(protocol.Marshal(&b))
+						b = protocol.Batch{V: protocol.Version, Stream: b.Stream}
+					}
+					ack := s.send(b)
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					got := s.seqs
+					s.seqs = nil
+					return ack, got
+				},
+			})
+		})
+	}
+}
+
+// TestItemThatIsNoEvent sends one among messages: it must not hold them up.
+func TestItemThatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	b := batchOf("e", 1, 0, data("a", "1", false))
+	b.Events = append(append(b.Events, protocol.Marshal("no event")...), stream.Sequence([]protocol.Event{data("a", "3", false)})...)
+	b.Count = 3
+	s.wantPosition(s.send(b), "e", 3)
+	s.wantGot("1:a=1", "3:a=3")
+}
+
+// TestPositionsOfBefore opens a file of before release 0.1.0: it is not read, and
+// what the site retains of other streams stays.
+func TestPositionsOfBefore(t *testing.T) {
+	t.Parallel()
+	p, err := openPositions(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close() //nolint:errcheck // of the test
+	var old position
+	if err := json.Unmarshal([]byte(`{"lane":"data/a","epoch":"e","seq":7}`), &old); err != nil {
+		t.Fatal(err)
+	}
+	p.note(old)
+	if len(p.all) != 0 {
+		t.Errorf("positions %v, want none", p.all)
+	}
+}
+
 // TestNotPublished has the broker refuse a message: the batch comes again.
 func TestNotPublished(t *testing.T) {
 	t.Parallel()
@@ -237,7 +301,7 @@ func TestRetainedResync(t *testing.T) {
 	if got := s.topics(); got != "data/set b, data/set g" {
 		t.Errorf("retained after a sweep: %s", got)
 	}
-	// A restart between the marks: nothing is swept by half, the lane begins anew.
+	// A restart between the marks: nothing is swept by half, the stream begins anew.
 	s.send(batchOf("e", 12, 0, begin, data("b", "3", true)))
 	s.restart()
 	s.wantPosition(s.send(batchOf("e", 14, 13, end)), "e", 14)
@@ -314,8 +378,8 @@ func TestCompressed(t *testing.T) {
 	s.wantGot("1:a=" + strings.Repeat("x", 1000))
 }
 
-// TestTornPositions cuts the file of places at each length: what is left is a place
-// that was once saved, or none.
+// TestTornPositions cuts the file of positions at each length: what is left is a
+// position that was once saved, or none.
 func TestTornPositions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -324,20 +388,20 @@ func TestTornPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := range uint64(4) {
-		if err := p.save(position{Stream: "data/a", Epoch: "e", Seq: seq}); err != nil {
+		if err := p.save(position{Stream: "data/a", Position: stream.Position{Epoch: "e", Seq: seq}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := p.close(); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(filepath.Join(dir, "places"))
+	whole, err := os.ReadFile(filepath.Join(dir, "positions"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := uint64(0)
 	for n := range len(whole) + 1 {
-		if err := os.WriteFile(filepath.Join(dir, "places"), whole[:n], 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "positions"), whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		q, err := openPositions(dir)
@@ -349,7 +413,7 @@ func TestTornPositions(t *testing.T) {
 			t.Fatalf("%d of %d bytes: %+v, and with less it was %d", n, len(whole), at, last)
 		}
 		last = at.Seq
-		if err := q.save(position{Stream: "data/b", Epoch: "e", Seq: 1}); err != nil {
+		if err := q.save(position{Stream: "data/b", Position: stream.Position{Epoch: "e", Seq: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := q.close(); err != nil {
@@ -359,7 +423,7 @@ func TestTornPositions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.all["data/a"] != at || r.all["data/b"].Seq != 1 {
+		if !cmp.Equal(r.all["data/a"], at) || r.all["data/b"].Seq != 1 {
 			t.Fatalf("%d bytes: what was saved after a torn record is lost: %+v", n, r.all)
 		}
 		if err := r.close(); err != nil {
@@ -371,9 +435,9 @@ func TestTornPositions(t *testing.T) {
 	}
 }
 
-// TestDamagedPlaces flips each bit of the file of places: what is left is the last
-// place that was saved, or none; an older one is never taken for it.
-func TestDamagedPlaces(t *testing.T) {
+// TestDamagedPositions flips each bit of the file of positions: what is left is the
+// last position that was saved, or none; an older one never counts as the last.
+func TestDamagedPositions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p, err := openPositions(dir)
@@ -381,14 +445,14 @@ func TestDamagedPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := range uint64(3) {
-		if err := p.save(position{Stream: "data/a", Epoch: "e", Seq: seq}); err != nil {
+		if err := p.save(position{Stream: "data/a", Position: stream.Position{Epoch: "e", Seq: seq}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := p.close(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "places")
+	path := filepath.Join(dir, "positions")
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -403,37 +467,10 @@ func TestDamagedPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatalf("bit %d: %v", bit, err)
 		}
-		if at, ok := q.all["data/a"]; ok && at != (position{Stream: "data/a", Epoch: "e", Seq: 2}) || q.damage == nil {
-			t.Fatalf("bit %d: place %+v, damage %v", bit, at, q.damage)
+		if at, ok := q.all["data/a"]; ok && !cmp.Equal(at, position{Stream: "data/a", Position: stream.Position{Epoch: "e", Seq: 2}}) || q.damage == nil {
+			t.Fatalf("bit %d: position %+v, damage %v", bit, at, q.damage)
 		}
 		if err := q.close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestOldPlaces takes over a file of before the header.
-func TestOldPlaces(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	body, err := record(position{Stream: "data/a", Epoch: "e", Seq: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
-	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
-	if err := os.WriteFile(filepath.Join(dir, "places"), append(append(b, body...), "torn"...), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		p, err := openPositions(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p.all["data/a"].Seq != 7 || p.damage != nil {
-			t.Errorf("places %v, damage %v", p.all, p.damage)
-		}
-		if err := p.close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -447,9 +484,9 @@ func TestPositionsStaySmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close() //nolint:errcheck // of the test
-	lanes := strings.Repeat("x", maxRecord/2)
+	name := strings.Repeat("x", maxRecord/2)
 	for seq := range uint64(3 * rewriteAt / maxRecord) {
-		if err := p.save(position{Stream: lanes, Epoch: "e", Seq: seq}); err != nil {
+		if err := p.save(position{Stream: name, Position: stream.Position{Epoch: "e", Seq: seq}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -465,7 +502,7 @@ func BenchmarkSave(b *testing.B) {
 	}
 	defer p.close() //nolint:errcheck // of the benchmark
 	for i := range b.N {
-		if err := p.save(position{Stream: "data/a", Epoch: "9b7f3c2e-2f5f-4d6c-9a55-0c4f0a1d2b3c", Seq: uint64(i)}); err != nil {
+		if err := p.save(position{Stream: "data/a", Position: stream.Position{Epoch: "9b7f3c2e-2f5f-4d6c-9a55-0c4f0a1d2b3c", Seq: uint64(i)}}); err != nil {
 			b.Fatal(err)
 		}
 	}

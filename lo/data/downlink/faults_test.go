@@ -29,8 +29,8 @@ func mortal(topic, payload string, millis uint64) protocol.Event {
 	return protocol.Event{UnixMillis: 4_000, Kind: protocol.DataEvent, Body: protocol.Marshal(&m)}
 }
 
-// TestExpiredOnTheWay has a retained message run out of time on its way: what it took
-// the place of must not live on at the site.
+// TestExpiredOnTheWay has a retained message run out of time on its way: the
+// message that it replaced must not live on at the site.
 func TestExpiredOnTheWay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -46,7 +46,7 @@ func TestExpiredOnTheWay(t *testing.T) {
 	}
 }
 
-// TestStreamWithoutAPosition loses the place of a lane, whose rule then goes.
+// TestStreamWithoutAPosition loses the position of a stream, whose rule is then removed.
 func TestStreamWithoutAPosition(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

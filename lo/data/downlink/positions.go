@@ -1,10 +1,8 @@
 package downlink
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,31 +11,33 @@ import (
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 const (
 	dirPerm = 0o700
-	// rewriteAt is the size of the file of places at which it is written anew.
+	// rewriteAt is the size in bytes of the file of positions at which it is written anew.
 	rewriteAt = 256 << 10
-	maxRecord = 4 << 10
+	// maxRecord is in bytes. It has room for all retired epochs of a stream, each byte
+	// of which JSON may write as six.
+	maxRecord = 32 << 10
 )
 
-// A position is how far a lane was taken.
+// A position is how far a stream was received.
 type position struct {
-	Stream string `json:"lane"`
-	Epoch  string `json:"epoch,omitempty"`
-	Seq    uint64 `json:"seq,omitempty"`
-	// Marking is set between RetainedBegin and RetainedEnd. A lane that is found so
-	// after a restart has lost its marks, and begins anew.
+	Stream string `json:"stream"`
+	stream.Position
+	// Marking is set between RetainedBegin and RetainedEnd. A stream that is found so
+	// after a restart has lost its marks: it begins anew, and keeps its retired epochs.
 	Marking bool `json:"marking,omitempty"`
-	// Removed takes the lane off the list.
-	Removed bool `json:"gone,omitempty"`
+	// Removed takes the stream off the list.
+	Removed bool `json:"removed,omitempty"`
 }
 
-// positions is the log of places: a record of a few bytes and one flush for each batch.
-// The last record of a lane counts. After damage no place is known: the CO then sends
-// again what should be retained. An older place would have it send from there, and
-// what it has forgotten since would count as dropped.
+// positions is the log of positions: a record of a few bytes and one flush for each
+// batch. The last record of a stream counts. After damage no position is known: the CO
+// then sends again what should be retained. An older position would have it send from
+// there, and what it has forgotten since would count as dropped.
 type positions struct {
 	log    *recordlog.Log
 	all    map[string]position
@@ -53,7 +53,7 @@ func openPositions(dir string) (*positions, error) {
 	}
 	p := &positions{all: map[string]position{}}
 	log, found, err := recordlog.Open(recordlog.Options{
-		Identity: statefile.Identity{Role: "lo/places"}, Path: filepath.Join(dir, "places"), MaxRecord: maxRecord, Old: oldPlaces,
+		Identity: statefile.Identity{Role: "lo/positions"}, Path: filepath.Join(dir, "positions"), MaxRecord: maxRecord,
 	}, func(body []byte, _ uint64) error {
 		var v position
 		if err := json.Unmarshal(body, &v); err != nil {
@@ -63,35 +63,18 @@ func openPositions(dir string) (*positions, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open places: %w", err)
+		return nil, fmt.Errorf("open positions: %w", err)
 	}
 	p.log, p.damage = log, found.Damage
 	if found.Damage != nil && found.Damage.Lost > 0 {
 		clear(p.all)
 	}
-	for stream, v := range p.all {
+	for name, v := range p.all {
 		if v.Marking {
-			delete(p.all, stream)
+			p.all[name] = position{Stream: name, Position: stream.Position{Retired: v.Retired}}
 		}
 	}
 	return p, p.rewrite()
-}
-
-// oldPlaces reads a file of before release 0.1.0, which had no header: a record was a
-// length and a CRC-32C, 4 bytes each, big-endian, and JSON. It ended at the first
-// record that was not whole.
-func oldPlaces(b []byte) (records [][]byte, lost uint64, ok bool) {
-	const head = 8
-	table := crc32.MakeTable(crc32.Castagnoli)
-	for len(b) >= head {
-		n := binary.BigEndian.Uint32(b)
-		if n > maxRecord || int(n) > len(b)-head || crc32.Checksum(b[head:head+n], table) != binary.BigEndian.Uint32(b[4:]) {
-			break
-		}
-		records = append(records, b[head:head+n])
-		b = b[head+n:]
-	}
-	return records, 0, len(records) > 0
 }
 
 func (p *positions) note(v position) {
@@ -105,12 +88,15 @@ func (p *positions) note(v position) {
 func record(v position) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("encode place of lane %.64q: %w", v.Stream, err)
+		return nil, fmt.Errorf("encode position of stream %.64q: %w", v.Stream, err)
+	}
+	if len(b) > maxRecord {
+		return nil, fmt.Errorf("position of stream %.64q has %d bytes", v.Stream, len(b))
 	}
 	return b, nil
 }
 
-// save makes v the place of its lane; on return that is durable.
+// save makes v the position of its stream; on return that is durable.
 func (p *positions) save(v position) error {
 	b, err := record(v)
 	if err != nil {
@@ -131,11 +117,11 @@ func (p *positions) save(v position) error {
 	return nil
 }
 
-// rewrite puts the places alone into the log.
+// rewrite puts the positions alone into the log.
 func (p *positions) rewrite() error {
 	var records [][]byte
-	for _, stream := range slices.Sorted(maps.Keys(p.all)) {
-		r, err := record(p.all[stream])
+	for _, name := range slices.Sorted(maps.Keys(p.all)) {
+		r, err := record(p.all[name])
 		if err != nil {
 			return err
 		}
