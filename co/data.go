@@ -4,26 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol/stream"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
-
-// The user properties with which machine data is delivered at the CO's broker, in
-// front of the message's own.
-const (
-	timeProperty   = "colony-time" // arrival at the site, by the site's clock: RFC 3339 with milliseconds
-	streamProperty = "colony-lane" // with colony-seq, the message's place in the site's queue
-	seqProperty    = "colony-seq"
-)
-
-// ownProperties begins the names of user properties that only Colony sets.
-const ownProperties = "colony-"
-
-const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // A delivery hands machine data of the sites to a broker.
 type delivery struct {
@@ -43,7 +29,7 @@ func (d delivery) deliver(ctx context.Context, list []fleet.Delivery) error {
 		messages[i] = dataMessage(&list[i])
 	}
 	err := d.publish(ctx, messages, func(i int, err error) {
-		d.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", list[i].Site, "lane", list[i].Stream,
+		d.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", list[i].Site, "stream", list[i].Stream,
 			"seq", list[i].Seq, "topic", list[i].Message.Topic, "err", err)
 	})
 	if err != nil {
@@ -58,17 +44,10 @@ func dataMessage(d *fleet.Delivery) broker.Message {
 	out := broker.Message{
 		Topic: topic.ForTail(topic.Data, d.Site, m.Topic), Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Expiry: d.ExpiresIn,
 		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
-		Properties: make([]broker.Property, 0, 3+len(m.Properties)/2),
 	}
-	if !d.Time.IsZero() {
-		out.Properties = append(out.Properties, broker.Property{Key: timeProperty, Value: d.Time.Format(timeFormat)})
-	}
-	out.Properties = append(out.Properties,
-		broker.Property{Key: streamProperty, Value: d.Stream}, broker.Property{Key: seqProperty, Value: strconv.FormatUint(d.Seq, 10)})
-	for i := 0; i+1 < len(m.Properties); i += 2 {
-		if !strings.HasPrefix(m.Properties[i], ownProperties) {
-			out.Properties = append(out.Properties, broker.Property{Key: m.Properties[i], Value: m.Properties[i+1]})
-		}
+	pairs := stream.Stamp{Time: d.Time, Stream: d.Stream, Seq: d.Seq}.Properties(m.Properties)
+	for i := 0; i < len(pairs); i += 2 {
+		out.Properties = append(out.Properties, broker.Property{Key: pairs[i], Value: pairs[i+1]})
 	}
 	return out
 }

@@ -4,17 +4,18 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/lo/data/downlink"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// startDown takes what the CO's clients send to the site, once there is a link.
+// startDown begins to receive what the CO's clients send to the site, once there is a
+// link.
 func (l *LO) startDown(ctx context.Context) error {
 	publish := func(ctx context.Context, m broker.Message) error { return l.broker.Publish(ctx, m) }
 	var err error
@@ -43,20 +44,17 @@ func (l *LO) startDown(ctx context.Context) error {
 }
 
 // downMessage is a message of the CO's clients as the site's broker gets it. Its
-// user properties tell when the CO took it, and name it, so that a subscriber can
-// tell a repetition.
+// user properties say when the CO accepted it, and name it, so that a subscriber can
+// recognize a repetition.
 func downMessage(m downlink.Delivery) broker.Message {
 	out := broker.Message{
 		Topic: m.Topic, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Expiry: m.Expiry,
 		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
 	}
-	for i := 0; i+1 < len(m.Properties); i += 2 {
-		out.Properties = append(out.Properties, broker.Property{Key: m.Properties[i], Value: m.Properties[i+1]})
+	pairs := stream.Stamp{Time: time.UnixMilli(m.AcceptedMillis), Stream: m.Stream, Seq: m.Seq}.Properties(m.Properties)
+	for i := 0; i < len(pairs); i += 2 {
+		out.Properties = append(out.Properties, broker.Property{Key: pairs[i], Value: pairs[i+1]})
 	}
-	out.Properties = append(out.Properties,
-		broker.Property{Key: "colony-time", Value: time.UnixMilli(m.AcceptedMillis).UTC().Format("2006-01-02T15:04:05.000Z07:00")},
-		broker.Property{Key: "colony-lane", Value: m.Stream},
-		broker.Property{Key: "colony-seq", Value: strconv.FormatUint(m.Seq, 10)})
 	return out
 }
 
@@ -98,7 +96,8 @@ func (r downRetained) Sweep(ctx context.Context, stream string, keep map[string]
 		if keep[m.Topic] {
 			continue
 		}
-		// In this order: what the store has forgotten nobody looks for at the broker.
+		// In this order: a message that the store has forgotten is never deleted at the
+		// broker.
 		if err := r.publish(ctx, broker.Message{Topic: m.Topic, QoS: 1, Retain: true}); err != nil {
 			return err
 		}

@@ -78,9 +78,12 @@ func openPositions(dir string) (*positions, error) {
 }
 
 func (p *positions) note(v position) {
-	if v.Removed {
+	switch {
+	case v.Stream == "":
+		// It names no stream, so it holds for none. The CO sends again what should be retained.
+	case v.Removed:
 		delete(p.all, v.Stream)
-	} else {
+	default:
 		p.all[v.Stream] = v
 	}
 }
