@@ -13,7 +13,7 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 	l.owed = max(0, l.owed-1)
 	ours := a.Epoch == epoch
 	if ours || a.Epoch == "" {
-		l.sync.foreign = time.Time{}
+		l.sync.refusal.Clear()
 	}
 	switch {
 	case ours && a.Seq > max(opened, l.sent):
@@ -32,13 +32,13 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 		l.gap(a, now)
 	case l.phase == sending && l.reported > 0 && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
 		l.reported-- // the answer to a batch that only told of the backlog
-	case l.phase == sending && ours && len(l.flights) > 0 && l.owed >= len(l.flights):
+	case l.phase == sending && ours && l.flights.Len() > 0 && l.owed >= l.flights.Len():
 		// Answers enough are to come: this one is about what was sent before, or came
 		// out of turn, as where several programs answer.
 	case l.phase == sending && ours && a.Seq == trimmed:
 		// It left something out. Unless this is an old Ack: then the batch is still
 		// on its way and not returned.
-		if len(l.flights) > 0 && !l.flights[0].returned.IsZero() {
+		if l.flights.Len() > 0 && !l.flights.Batches()[0].returned.IsZero() {
 			l.restart("left_out", 0, now)
 		}
 	case l.phase == sending:
@@ -58,10 +58,7 @@ func (l *link) advance(seq uint64, now time.Time) {
 	l.tries.Reset()
 	l.next = max(l.next, seq+1) // a late Ack may tell of a batch before the last restart
 	acked, once := 0, false
-	for len(l.flights) > 0 && l.flights[0].last <= seq {
-		f := l.flights[0]
-		l.flights = l.flights[1:]
-		l.bytes -= len(f.payload)
+	for _, f := range l.flights.Acknowledge(seq) {
 		acked += len(f.payload)
 		l.ticket.end(f.route, !f.retransmitted, now)
 		if !f.retransmitted {
@@ -74,7 +71,7 @@ func (l *link) advance(seq uint64, now time.Time) {
 		l.steer(acked, now)
 	}
 	if once { // of what was sent before it, all is answered, or lost
-		l.owed = min(l.owed, len(l.flights)+l.reported)
+		l.owed = min(l.owed, l.flights.Len()+l.reported)
 	}
 	for s := range l.expired {
 		if s <= seq {
@@ -137,7 +134,7 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 			l.u.log.Error("begin new epoch", "err", err)
 		}
 		l.epoch, l.acked, _, _ = l.u.opts.Journal.Position()
-		l.sync.foreign = time.Time{}
+		l.sync.refusal.Clear()
 	}
 	lost := l.acked
 	if a.Epoch == l.epoch {
@@ -164,18 +161,11 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	l.retryAt = now.Add(wait)
 }
 
-// refused reports that the centre has left this epoch for another: it was told of
-// the gap, and has answered with that epoch only for longer than any Ack is on
-// its way. To be hasty here would store what is in flight a second time.
+// refused reports that the CO has retired this epoch: it was told of the gap, and has
+// answered with another epoch for longer than any Ack is on its way.
 func (l *link) refused(a protocol.Ack, now time.Time) bool {
-	s := &l.sync
-	if a.Epoch == l.epoch || a.Epoch == "" {
-		return false
-	}
-	if s.foreign.IsZero() {
-		s.foreign = now
-	}
-	return s.declaring && s.declared == l.acked && now.Sub(s.foreign) > 2*l.u.opts.ResendAfter
+	refused := l.sync.refusal.Answer(l.epoch, a.Epoch, now, 2*l.u.opts.ResendAfter)
+	return refused && l.sync.declaring && l.sync.declared == l.acked
 }
 
 // renew begins a new epoch for a journal that turned out to be a copy.

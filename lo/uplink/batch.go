@@ -30,6 +30,12 @@ type flight struct {
 	returned      time.Time       // when Publish returned without an error
 }
 
+// Through implements stream.Sent.
+func (f *flight) Through() uint64 { return f.last }
+
+// Bytes implements stream.Sent: what goes over the link.
+func (f *flight) Bytes() int { return len(f.payload) }
+
 // result is how a Publish ended.
 type result struct {
 	f   *flight

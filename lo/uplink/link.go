@@ -7,6 +7,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // phase is what the link does.
@@ -44,7 +45,7 @@ type link struct {
 	next       uint64 // to send
 	sent       uint64 // highest sent by this process
 	probe      *flight
-	flights    []*flight // in sequence
+	flights    stream.Window[*flight]
 	progressAt time.Time // last progress
 
 	pacing
@@ -72,7 +73,6 @@ type pacing struct {
 	sizes   sizes
 	since   time.Time     // since when events wait for others; zero: none do
 	began   time.Time     // when the last batch was sent
-	bytes   int           // of flights
 	budget  int           // bytes that may be in flight
 	latency time.Duration // of the last batch
 	cutAt   time.Time     // when budget was halved last
@@ -85,7 +85,7 @@ type syncState struct {
 	resynced  uint64 // the end of the newest resync in the journal
 	stale     bool   // events overtook it, so that it may be older than its place
 
-	foreign time.Time // since when Acks name another epoch only
+	refusal stream.Refusal
 	gaps    uint64
 }
 
@@ -122,14 +122,15 @@ func (l *link) read(now time.Time) {
 // down forgets what is in flight.
 func (l *link) down(now time.Time) {
 	l.endRnd()
-	for _, f := range l.flights {
+	for _, f := range l.flights.Batches() {
 		l.ticket.end(f.route, false, now)
 	}
 	if l.probe != nil {
 		l.ticket.end(l.probe.route, false, now)
 	}
 	l.ticket.cancel(0, now)
-	l.phase, l.probe, l.flights, l.bytes, l.since, l.reported = idle, nil, nil, 0, time.Time{}, 0
+	l.flights.Clear()
+	l.phase, l.probe, l.since, l.reported = idle, nil, time.Time{}, 0
 }
 
 // restart asks the centre anew, after a wait.
@@ -147,7 +148,7 @@ func (l *link) published(r result, now time.Time) {
 		l.owed = max(0, l.owed-1)
 	}
 	live := r.f == l.probe
-	for _, f := range l.flights {
+	for _, f := range l.flights.Batches() {
 		live = live || r.f == f
 	}
 	if !live {
@@ -191,8 +192,8 @@ func (l *link) proceed(now time.Time) time.Duration {
 		return wait
 	}
 	oldest := l.probe
-	if len(l.flights) > 0 {
-		oldest = l.flights[0]
+	if l.flights.Len() > 0 {
+		oldest = l.flights.Batches()[0]
 	}
 	if oldest != nil && !oldest.returned.IsZero() {
 		since := oldest.returned
@@ -220,7 +221,7 @@ func (l *link) fill(now time.Time) time.Duration {
 	if l.u.opts.Priority == 0 {
 		limit = min(limit, l.budget)
 	}
-	for len(l.flights) < l.u.opts.Window && (l.bytes < limit || len(l.flights) == 0) {
+	for l.flights.Len() < l.u.opts.Window && (l.flights.Bytes() < limit || l.flights.Len() == 0) {
 		raw, wire, wait := l.gather(now)
 		if raw == 0 {
 			l.ticket.cancel(0, now) // others need not wait for this one
@@ -240,8 +241,7 @@ func (l *link) fill(now time.Time) time.Duration {
 			return forever
 		}
 		f.route = l.ticket.begin(wire, len(f.payload), now)
-		l.flights = append(l.flights, f)
-		l.bytes += len(f.payload)
+		l.flights.Add(f)
 		l.since, l.began = time.Time{}, now
 		l.next, l.sent = max(l.next, f.last+1), max(l.sent, f.last)
 		l.launch(f)
@@ -340,7 +340,7 @@ func (l *link) unreadable(err error, now time.Time) time.Duration {
 
 // refresh repeats a resync that events had overtaken, now that it is calm.
 func (l *link) refresh(now time.Time) {
-	if !l.sync.stale || len(l.flights) > 0 {
+	if !l.sync.stale || l.flights.Len() > 0 {
 		return
 	}
 	l.sync.resynced = 0

@@ -301,12 +301,12 @@ func (u *Uplink) watch(ctx context.Context, closed chan<- error) {
 
 func (u *Uplink) publishStatus(l *link) {
 	u.metrics.connected.Set(float64(btoi(l.phase != idle)))
-	u.metrics.inFlight.Set(float64(l.bytes))
+	u.metrics.inFlight.Set(float64(l.flights.Bytes()))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.status = Status{
 		Connected: l.phase != idle, Synced: l.phase == sending, Acked: l.acked, Sent: l.sent,
-		InFlightBytes: l.bytes, AckLatency: l.latency, Gaps: l.sync.gaps,
+		InFlightBytes: l.flights.Bytes(), AckLatency: l.latency, Gaps: l.sync.gaps,
 	}
 }
 
