@@ -26,13 +26,13 @@ const (
 	maxAnomalyBody = 64 << 10
 )
 
-// CommitData takes a batch of machine data in one transaction, by the contract of
-// the uplink, each lane with a position of its own. Before the commit it hands
+// CommitData commits a batch of machine data in one transaction, by the contract of
+// package stream, each stream with a position of its own. Before the commit it hands
 // deliver what the batch brings, in order, so that a message is delivered at least
 // once; an error of deliver leaves the batch uncommitted and is returned. deliver
-// is not called where there is nothing to deliver. What cannot be taken becomes an
-// anomaly and does not hold up the lane. A batch of a lane that no rule names is
-// delivered and not stored.
+// is not called where there is nothing to deliver. A message that cannot be applied
+// becomes an anomaly and does not hold up the stream. A batch of a stream that no
+// rule names is delivered and not stored.
 func (s *Store) CommitData(
 	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, deliver func(context.Context, []fleet.Delivery) error,
 ) (protocol.Ack, error) {
@@ -71,7 +71,7 @@ func (s *Store) CommitData(
 		return protocol.Ack{}, err
 	}
 	s.countData(ctx, c, len(events))
-	return protocol.Ack{V: protocol.Version, Stream: b.Stream, Epoch: c.row.Epoch, Seq: c.row.Seq}, nil
+	return c.row.Ack(b.Stream), nil
 }
 
 func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {
@@ -82,7 +82,7 @@ func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {
 	s.db.Counts.Anomalies.Add(float64(c.refused))
 	if c.Gap != nil {
 		s.db.Counts.Lost.Add(float64(c.Gap.Lost))
-		s.db.Log.WarnContext(ctx, "site declared lost data", "site_id", c.site, "rule", c.rule, "reason", c.Gap.Message("queue", "message"))
+		s.db.Log.WarnContext(ctx, "site declared lost data", "site_id", c.site, "rule", c.rule, "reason", c.Gap.Message("stream", "message"))
 	}
 }
 
@@ -178,7 +178,7 @@ func (c *dataCommit) write(ctx context.Context, tx pgx.Tx) error {
 		}
 		// Of what was to come between a retained_begin and its end, some is lost.
 		c.row.sweep = 0
-		c.addEvent(fleet.JournalGap, nil, c.Gap.Message("queue", "message"))
+		c.addEvent(fleet.JournalGap, nil, c.Gap.Message("stream", "message"))
 	}
 	for i := range c.messages {
 		if err := c.apply(ctx, tx, &c.messages[i]); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream/streamtest"
 )
 
 // arrival is when the messages of the tests came to their site.
@@ -170,7 +171,39 @@ func msgs(texts ...string) (out []protocol.Event) {
 	return out
 }
 
-func TestContractOfALane(t *testing.T) {
+// TestStreamContract plays the arrivals that every receiver of a stream must pass.
+func TestStreamContract(t *testing.T) {
+	t.Parallel()
+	cases := streamtest.Cases()
+	var rules []string
+	for i := range cases {
+		rules = append(rules, fmt.Sprintf("r%d", i))
+	}
+	_, streams := newStreamHelper(t, rules...)
+	for i, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			l := streams[i]
+			c.Play(t, streamtest.Receiver{Receive: func(t *testing.T, b protocol.Batch, n int) (protocol.Ack, []uint64) {
+				var events []protocol.Event
+				for range n {
+					events = append(events, msg("x=1"))
+				}
+				b.Stream, b.SentMillis = protocol.DataStream(l.rule), arrival+1000
+				ack := must[protocol.Ack](t)(l.commit(t.Context(), b, events))
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				var got []uint64
+				for _, d := range l.delivered {
+					got = append(got, d.Seq)
+				}
+				l.delivered = nil
+				return ack, got
+			}})
+		})
+	}
+}
+
+func TestContractOfAStream(t *testing.T) {
 	t.Parallel()
 	_, streams := newStreamHelper(t, "temps")
 	l := streams[0]
@@ -183,7 +216,7 @@ func TestContractOfALane(t *testing.T) {
 		want    string // position
 		said    string
 	}{
-		{"probe of a new lane", "a", 1, 0, "", " 0", ""},
+		{"probe of a new stream", "a", 1, 0, "", " 0", ""},
 		{"undeclared beginning", "a", 4, 0, "x=4", " 0", ""},
 		{"first", "a", 1, 0, "x=1 x=2", "a 2", "x=1 x=2"},
 		{"the same", "a", 1, 0, "x=1 x=2", "a 2", ""},
@@ -204,13 +237,13 @@ func TestContractOfALane(t *testing.T) {
 		b.Trimmed = step.trimmed
 		ack := must[protocol.Ack](t)(l.commit(t.Context(), b, events))
 		l.want(step.name+": position", fmt.Sprintf("%s %d", ack.Epoch, ack.Seq), step.want)
-		l.want(step.name+": lane", ack.Stream, "data/temps")
+		l.want(step.name+": stream", ack.Stream, "data/temps")
 		l.want(step.name+": delivered", l.said(), step.said)
 	}
 	l.want("stored", l.stored(), "x=1 x=2 x=3 x=6 y=1 y=2 y=3")
 	if diff := cmp.Diff([]string{
 		"journal_gap: rule temps: 2 messages will never arrive",
-		"journal_gap: rule temps: the site began a new queue: what the old one held after message 6 is lost, and 0 of the new",
+		"journal_gap: rule temps: the site began a new stream: what the old one held after message 6 is lost, and 0 of the new",
 	}, l.feed()); diff != "" {
 		t.Error(diff)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// CommitBatch takes a batch of a site's journal in one transaction, as the
-// contract of the uplink demands: events that are there already are ignored, only
+// CommitBatch commits a batch of a site's journal in one transaction, by the
+// contract of package stream: events that are there already are ignored, only
 // what follows the site's position is committed, and a gap that the site declares
 // (Batch.Trimmed, or another Epoch) is recorded and passed over. events are the
 // decoded Batch.Events. The Ack is the position that the database holds, whatever
@@ -50,7 +50,7 @@ func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protoco
 	if c.Gap != nil {
 		s.db.Log.WarnContext(ctx, "site declared lost events", "site_id", site, "reason", c.Gap.Message("journal", "event"))
 	}
-	return protocol.Ack{V: protocol.Version, Epoch: c.row.Epoch, Seq: c.row.Seq}, nil
+	return c.row.Ack(""), nil
 }
 
 // probe answers a batch without events: it records what the site tells, and changes

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/stream/streamtest"
 )
 
 // A journal is a site's journal of one epoch, as a test writes it.
@@ -52,6 +55,35 @@ func (j *journal) send(ctx context.Context, s *fleetdb.Store, first, last int, t
 	b := protocol.Batch{V: 1, Epoch: j.epoch, First: uint64(first), Count: uint32(last - first + 1), Trimmed: trimmed}
 	events := append([]protocol.Event(nil), j.events[first-1:last]...)
 	return s.CommitBatch(ctx, "home", b, events)
+}
+
+// TestStreamContract plays the arrivals that every receiver of a stream must pass.
+func TestStreamContract(t *testing.T) {
+	t.Parallel()
+	for _, c := range streamtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			c.Play(t, streamtest.Receiver{Receive: func(t *testing.T, b protocol.Batch, n int) (protocol.Ack, []uint64) {
+				events := make([]protocol.Event, n)
+				for i := range events {
+					node := protocol.NodeID(fmt.Sprintf("n%d", b.First+uint64(i)))
+					events[i] = protocol.Event{
+						UnixMillis: 1_700_000_000_000, Kind: protocol.NodeOnlineEvent, Node: node, Body: protocol.Marshal(protocol.Presence{V: 1, Online: true}),
+					}
+				}
+				last := must[int64](t)(s.LastEvent(t.Context()))
+				ack := must[protocol.Ack](t)(s.CommitBatch(t.Context(), "home", b, events))
+				var got []uint64
+				for _, e := range must[[]fleet.Event](t)(s.Events(t.Context(), fleet.EventFilter{After: last})) {
+					if name, ok := strings.CutPrefix(string(e.Node), "n"); ok {
+						got = append(got, must[uint64](t)(strconv.ParseUint(name, 10, 64)))
+					}
+				}
+				return ack, got
+			}})
+		})
+	}
 }
 
 func TestContractOfTheUplink(t *testing.T) {
