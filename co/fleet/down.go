@@ -25,6 +25,8 @@ type DownMessage struct {
 // A DownStream is the queue of one rule's messages for a site.
 type DownStream struct {
 	Rule string
+	// Epoch is what the sequences count in; it is empty where it was not asked for.
+	Epoch string
 	// Last is the sequence given last, Acked the highest that the site has.
 	Last, Acked uint64
 	Bytes       uint64 // queued

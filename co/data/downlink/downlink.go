@@ -28,6 +28,8 @@ type Store interface {
 	// AckDown takes a site's Ack, first of its connection or not, and returns where
 	// the lane stands then.
 	AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownStream, error)
+	// RenewDown begins a new epoch of a stream in place of one that the site retired.
+	RenewDown(ctx context.Context, site protocol.SiteID, rule, retired string) error
 }
 
 // Options are what a Downlink works with. Store, Rules and Publish are required.

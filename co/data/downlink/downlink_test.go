@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/colonyfleet/colony/co/data/downlink"
 	"github.com/colonyfleet/colony/co/db"
@@ -20,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -66,8 +66,7 @@ type bench struct {
 	most    int // batches in flight at a time
 	open    int
 	bytes   int
-	epoch   string
-	seq     map[string]uint64
+	stands  map[string]*stream.Position
 	got     []string // payloads in order, per delivery
 	expired int
 	marks   []string
@@ -80,7 +79,7 @@ func newBench(t testing.TB, rules ...protocol.DataRule) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	b := &bench{t: t, st: &counted{Store: datadb.New(db), sites: fleetdb.New(db)}, seq: map[string]uint64{}}
+	b := &bench{t: t, st: &counted{Store: datadb.New(db), sites: fleetdb.New(db)}, stands: map[string]*stream.Position{}}
 	b.rules(rules...)
 	b.start()
 	return b
@@ -103,7 +102,15 @@ func (b *bench) start() {
 	b.t.Cleanup(func() { d.Close() })
 }
 
-// receive plays the LO, by the contract of protocol.Batch.
+// at returns where the LO stands in a stream.
+func (b *bench) at(name string) *stream.Position {
+	if b.stands[name] == nil {
+		b.stands[name] = &stream.Position{}
+	}
+	return b.stands[name]
+}
+
+// receive plays the LO.
 func (b *bench) receive(_ context.Context, site protocol.SiteID, payload []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +131,7 @@ func (b *bench) receive(_ context.Context, site protocol.SiteID, payload []byte)
 	if b.mute {
 		return nil
 	}
-	ack := protocol.Ack{V: 1, Epoch: b.epoch, Seq: b.seq[m.Stream], Stream: m.Stream}
+	ack := b.at(m.Stream).Ack(m.Stream)
 	b.open++
 	b.most = max(b.most, b.open)
 	go func() { // the way back, to every replica
@@ -141,40 +148,13 @@ func (b *bench) receive(_ context.Context, site protocol.SiteID, payload []byte)
 }
 
 func (b *bench) follow(m protocol.Batch) {
-	if m.Count == 0 {
-		return
-	}
-	switch {
-	case m.Epoch != b.epoch && m.First == m.Trimmed+1:
-		b.epoch, b.seq[m.Stream] = m.Epoch, m.Trimmed
-	case m.Epoch != b.epoch:
-		return
-	case m.First > b.seq[m.Stream]+1 && m.First == m.Trimmed+1:
-		b.seq[m.Stream] = m.Trimmed
-	case m.First > b.seq[m.Stream]+1:
-		return
-	}
-	raw := m.Events
-	if m.Encoding == "zstd" {
-		r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		defer r.Close()
-		if raw, err = r.DecodeAll(raw, nil); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-	var events []protocol.Event
-	if err := protocol.Unmarshal(append([]byte{4<<5 | 26, byte(m.Count >> 24), byte(m.Count >> 16), byte(m.Count >> 8), byte(m.Count)}, raw...), &events); err != nil {
+	events, err := stream.NewDecoder(1).Events(m)
+	if err != nil {
 		b.t.Fatal(err)
 	}
-	for i, e := range events {
-		if seq := m.First + uint64(i); seq <= b.seq[m.Stream] {
-			continue
-		} else {
-			b.seq[m.Stream] = seq
-		}
+	at := b.at(m.Stream)
+	advance := at.Follow(m, len(events))
+	for _, e := range stream.Number(events, advance.Fresh, at.Seq) {
 		switch e.Kind {
 		case protocol.DataEvent:
 			var d protocol.DataMessage
@@ -211,7 +191,7 @@ func (b *bench) eventually(what string, holds func() bool) {
 		case <-deadline:
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.t.Fatalf("not in time: %s; got %d messages, the last %q, at %v", what, len(b.got), b.got[max(0, len(b.got)-3):], b.seq)
+			b.t.Fatalf("not in time: %s; got %d messages, the last %q, at %v", what, len(b.got), b.got[max(0, len(b.got)-3):], b.stands)
 		case <-tick.C:
 		}
 	}
@@ -336,6 +316,39 @@ func TestLostOnTheWay(t *testing.T) {
 	if diff := cmp.Diff([]string{"plc/a=1", "plc/a=2", "plc/a=3"}, b.got); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestRetiredEpoch has the LO stand in another epoch after the CO's, as where the CO
+// went on with another database for a while: the stream gets a new epoch.
+func TestRetiredEpoch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, down("set", "#"))
+	b.d.Online("plant", "one")
+	b.accept("a", "1")
+	b.eventually("the first", func() bool { return len(b.got) == 1 })
+	b.eventually("the queue is empty", func() bool {
+		streams, err := b.st.DownStreams(t.Context(), "plant")
+		return err == nil && streams[0].Queued() == 0
+	})
+	b.d.Offline("plant", "one")
+	var old string
+	b.set(func() {
+		at := b.at(protocol.DataStream("set"))
+		old = at.Epoch
+		at.Follow(protocol.Batch{Epoch: "of another database", First: 1}, 1)
+	})
+	b.d.Online("plant", "two")
+	b.accept("a", "2")
+	b.eventually("the second", func() bool { return len(b.got) == 2 })
+	b.set(func() {
+		if at := b.at(protocol.DataStream("set")); at.Epoch == old || at.Epoch == "of another database" {
+			t.Errorf("the stream's epoch is %q, want a new one", at.Epoch)
+		}
+	})
+	b.eventually("the queue is empty", func() bool {
+		streams, err := b.st.DownStreams(t.Context(), "plant")
+		return err == nil && streams[0].Queued() == 0
+	})
 }
 
 // TestTwoReplicas has both serve the site: everything arrives once, in order.

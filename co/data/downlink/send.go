@@ -28,8 +28,20 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 	}
 	l.last = max(l.last, record.Last)
 	if first {
-		l.met, l.acked, l.next, l.sent = true, record.Acked, record.Acked, nil
+		l.met, l.acked, l.next = true, record.Acked, record.Acked
+		l.sent.Clear()
+		l.refusal.Clear()
 		s.wait = d.opts.AckTimeout
+		return nil
+	}
+	if l.refusal.Answer(record.Epoch, a.Epoch, time.Now(), 2*d.opts.AckTimeout) {
+		// Every batch since the first Ack has declared the epoch.
+		if err := d.opts.Store.RenewDown(s.ctx, s.site, name, record.Epoch); err != nil {
+			return err
+		}
+		l.met, l.asked = false, time.Time{}
+		l.sent.Clear()
+		l.refusal.Clear()
 		return nil
 	}
 	if record.Acked <= l.acked {
@@ -37,9 +49,8 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 	}
 	l.acked, l.next = record.Acked, max(l.next, record.Acked)
 	s.wait = d.opts.AckTimeout
-	for len(l.sent) > 0 && l.sent[0].last <= l.acked {
-		s.adapt(l.sent[0], time.Since(l.sent[0].at))
-		l.sent = l.sent[1:]
+	for _, b := range l.sent.Acknowledge(l.acked) {
+		s.adapt(b, time.Since(b.at))
 	}
 	return nil
 }
@@ -58,7 +69,7 @@ func (s *session) adapt(b sentBatch, took time.Duration) {
 func (s *session) inFlight() int {
 	n := 0
 	for _, l := range s.streams {
-		n += len(l.sent)
+		n += l.sent.Len()
 	}
 	return n
 }
@@ -110,7 +121,8 @@ func (d *Downlink) sendBatch(s *session, l *ruleStream) (more bool, err error) {
 	if len(b.Events) == 0 {
 		// All that was to come was dropped under a bound, or acknowledged elsewhere.
 		if b.Trimmed >= l.next {
-			l.acked, l.next, l.sent = b.Trimmed, b.Trimmed, nil
+			l.acked, l.next = b.Trimmed, b.Trimmed
+			l.sent.Clear()
 		}
 		l.last = l.next
 		return false, nil
@@ -132,7 +144,7 @@ func (d *Downlink) sendBatch(s *session, l *ruleStream) (more bool, err error) {
 		return false, err
 	}
 	l.next = last
-	l.sent = append(l.sent, sentBatch{last: last, bytes: len(raw), at: time.Now()})
+	l.sent.Add(sentBatch{last: last, bytes: len(raw), at: time.Now()})
 	return true, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // A session is one connection of a site.
@@ -49,8 +50,10 @@ type ruleStream struct {
 	acked uint64
 	next  uint64 // the last sequence that was sent
 	last  uint64 // the last there is, as far as is known
-	sent  []sentBatch
+	sent  stream.Window[sentBatch]
 	hold  time.Time // when a small batch has waited long enough
+
+	refusal stream.Refusal
 }
 
 type sentBatch struct {
@@ -58,6 +61,12 @@ type sentBatch struct {
 	bytes int
 	at    time.Time
 }
+
+// Through implements stream.Sent.
+func (b sentBatch) Through() uint64 { return b.last }
+
+// Bytes implements stream.Sent: those before compression.
+func (b sentBatch) Bytes() int { return b.bytes }
 
 // pending reports whether the lane has something to send or to wait for.
 func (l *ruleStream) pending() bool { return !l.met || l.acked < l.last }
@@ -225,8 +234,8 @@ func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time
 		switch {
 		case !l.met:
 			at = l.asked.Add(s.wait)
-		case len(l.sent) > 0:
-			at = l.sent[0].at.Add(s.wait)
+		case l.sent.Len() > 0:
+			at = l.sent.Batches()[0].at.Add(s.wait)
 		case at.IsZero():
 			continue // another lane's batches fill the window
 		}
@@ -245,8 +254,9 @@ func (s *session) repeat(now time.Time) {
 		case !l.met && !l.asked.IsZero() && !now.Before(l.asked.Add(s.wait)):
 			l.asked = time.Time{}
 			late = true
-		case l.met && len(l.sent) > 0 && !now.Before(l.sent[0].at.Add(s.wait)):
-			l.next, l.sent = l.acked, nil
+		case l.met && l.sent.Len() > 0 && !now.Before(l.sent.Batches()[0].at.Add(s.wait)):
+			l.next = l.acked
+			l.sent.Clear()
 			late = true
 		}
 	}

@@ -2,6 +2,7 @@ package datadb
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"time"
@@ -31,6 +32,7 @@ type downStream struct {
 	rule   string
 	online bool
 
+	epoch                    string // empty: the database's
 	seq, sent, acked, resync uint64
 	bytes                    int64
 	stale                    bool
@@ -125,8 +127,8 @@ func lockStreams(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*d
 func selectStreams(ctx context.Context, tx pgx.Tx, sites, rules []string) ([]*downStream, error) {
 	return pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (*downStream, error) {
 		l := &downStream{}
-		return l, row.Scan(&l.site, &l.rule, &l.online, &l.seq, &l.sent, &l.acked, &l.resync, &l.bytes, &l.stale, &l.sender, &l.busy)
-	}, `select l.site, l.rule, s.online, l.seq, l.sent, l.acked, l.resync, l.queued_bytes, l.stale,
+		return l, row.Scan(&l.site, &l.rule, &l.online, &l.epoch, &l.seq, &l.sent, &l.acked, &l.resync, &l.bytes, &l.stale, &l.sender, &l.busy)
+	}, `select l.site, l.rule, s.online, l.epoch, l.seq, l.sent, l.acked, l.resync, l.queued_bytes, l.stale,
 			l.sender, coalesce(extract(epoch from l.sender_at - now()), -1e6)::float8 + `+senderLease+`
 		from down_lanes l join sites s on s.id = l.site
 		where (l.site, l.rule) in (select * from unnest($1::text[], $2::text[]))
@@ -243,12 +245,13 @@ func (s *Store) DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.
 func (s *Store) DownBatch(ctx context.Context, r fleet.DownRead) (fleet.DownBatch, error) {
 	var out fleet.DownBatch
 	err := s.db.Tx(ctx, "read machine data for site "+string(r.Site), func(tx pgx.Tx) error {
-		out = fleet.DownBatch{Epoch: s.db.Epoch()}
+		out = fleet.DownBatch{}
 		streams, err := selectStreams(ctx, tx, []string{string(r.Site)}, []string{r.Rule})
 		if err != nil || len(streams) == 0 {
 			return err
 		}
 		l := streams[0]
+		out.Epoch = s.epochOf(l)
 		if l.sender != "" && l.sender != r.Sender && l.busy > 0 {
 			out.Busy = time.Duration(l.busy * float64(time.Second))
 			return nil
@@ -319,7 +322,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 		}
 		l := streams[0]
 		switch {
-		case a.Epoch != s.db.Epoch():
+		case a.Epoch != s.epochOf(l):
 			// A site that never had anything, of which nothing is known, lacks nothing.
 			lost := first && (a.Epoch != "" || l.seq > 0)
 			l.stale = l.stale || lost && l.resync <= l.acked
@@ -336,12 +339,35 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 		if err != nil {
 			return err
 		}
-		out = fleet.DownStream{Rule: rule, Last: l.seq, Acked: l.acked, Bytes: uint64(max(0, l.bytes)), Stale: l.stale}
+		out = fleet.DownStream{Rule: rule, Epoch: s.epochOf(l), Last: l.seq, Acked: l.acked, Bytes: uint64(max(0, l.bytes)), Stale: l.stale}
 		_, err = tx.Exec(ctx, `update down_lanes set seq = $3, sent = $4, acked = $5, resync = $6, queued_bytes = $7, stale = $8
 			where site = $1 and rule = $2`, site, rule, int64(l.seq), int64(l.sent), int64(l.acked), int64(l.resync), max(0, l.bytes), l.stale)
 		return err
 	})
 	return out, err
+}
+
+// RenewDown begins a new epoch of a stream, in place of one that the site has retired.
+// The site is then asked where it stands, and gets everything again that it should
+// hold retained. Where the stream is of another epoch already, nothing changes.
+func (s *Store) RenewDown(ctx context.Context, site protocol.SiteID, rule, retired string) error {
+	return s.db.Tx(ctx, "renew stream of machine data for site "+string(site), func(tx pgx.Tx) error {
+		done, err := tx.Exec(ctx, `update down_lanes set epoch = $3, stale = true, resync = 0
+			where site = $1 and rule = $2 and coalesce(nullif(epoch, ''), $4) = $5`, site, rule, rand.Text(), s.db.Epoch(), retired)
+		if err == nil && done.RowsAffected() > 0 {
+			s.db.Log.WarnContext(ctx, "site does not accept the epoch of a stream of machine data any more; the stream got a new one",
+				"site_id", site, "rule", rule, "retired_epoch", retired)
+		}
+		return err
+	})
+}
+
+// epochOf returns the epoch of a stream.
+func (s *Store) epochOf(l *downStream) string {
+	if l.epoch != "" {
+		return l.epoch
+	}
+	return s.db.Epoch()
 }
 
 // forget removes what the site has.

@@ -289,6 +289,37 @@ func TestDownResync(t *testing.T) {
 	}
 }
 
+// TestRenewDown gives a stream a new epoch, once for each that was retired.
+func TestRenewDown(t *testing.T) {
+	t.Parallel()
+	b := newDownBench(t)
+	b.put(retained(b.message("x", "1")), b.message("y", "1"))
+	first := b.read(0).Epoch
+	if first != b.s.db.Epoch() {
+		t.Errorf("the epoch is %q, want the database's, %q", first, b.s.db.Epoch())
+	}
+	b.ack(first, 1, false)
+	for range 2 {
+		if err := b.s.RenewDown(t.Context(), "plant", "set", first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := b.ack("another", 7, true).Epoch
+	if second == first || second == "" {
+		t.Fatalf("the epoch is %q, want a new one", second)
+	}
+	b.want(1, "2:y=1 3:retained_begin 4:x=1 5:retained_end", 1)
+	if got := b.read(1).Epoch; got != second {
+		t.Errorf("the epoch of a batch is %q, want %q", got, second)
+	}
+	if err := b.s.RenewDown(t.Context(), "plant", "set", first); err != nil {
+		t.Fatal(err)
+	}
+	if l := b.ack(second, 5, true); l.Epoch != second || l.Acked != 5 {
+		t.Errorf("after the ack the epoch is %q and %d is acknowledged, want %q and 5", l.Epoch, l.Acked, second)
+	}
+}
+
 // TestDownResyncOfWhatIsOld tells a site of retained messages that are older than the
 // queue's bound of age, which is about the queue and not about them.
 func TestDownResyncOfWhatIsOld(t *testing.T) {
