@@ -2,7 +2,6 @@ package lo
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/broker"
@@ -149,4 +148,4 @@ func outcome(out nodes.Outcome) string {
 }
 
 // isLocal reports whether a topic is none of the protocol's.
-func isLocal(name string) bool { return !strings.HasPrefix(name, "colony/") }
+func isLocal(name string) bool { return !topic.Reserved(name) }

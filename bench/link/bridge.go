@@ -135,7 +135,7 @@ type subscriber struct {
 	done   sync.WaitGroup
 }
 
-const everything = topic.Prefix + "#"
+const everything = topic.Everything
 
 func (s *subscriber) start(ctx context.Context, l *ledger) error {
 	s.ledger = l

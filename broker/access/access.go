@@ -155,7 +155,7 @@ func (a Site) id() protocol.SiteID { return protocol.SiteID(a) }
 // leaves it to the site's own clients.
 func isLocal(filter string) bool {
 	first, _, _ := strings.Cut(filter, "/")
-	return filter != "" && first != "colony" && first != "+" && first != "#" && !strings.HasPrefix(first, "$")
+	return filter != "" && !topic.Reserved(filter) && first != "+" && first != "#" && !strings.HasPrefix(first, "$")
 }
 
 // CO is the access control of the Central Orchestrator's broker. Its

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
 )
 
 // The bounds of a site's rules. They keep a desired state small, the search for
@@ -89,8 +90,8 @@ func (c *check) topics(r *protocol.DataRule) {
 		switch why := badPrefix(r.Local); {
 		case why != "":
 			c.fault("local", "%q: %s", r.Local, why)
-		case first == "colony":
-			c.fault("local", "%q: topics under colony/ belong to Colony; want another first level, or none for colony/v1/{site}/data/", r.Local)
+		case topic.Reserved(r.Local):
+			c.fault("local", "%q: topics under colony/ belong to Colony; want another first level, or none for %s", r.Local, topic.ForTail(topic.Data, "{site}", ""))
 		case strings.HasPrefix(first, "$"):
 			c.fault("local", "%q: topics under $ belong to the broker; want another first level", r.Local)
 		}

@@ -1,6 +1,5 @@
-// Package topic builds and parses every MQTT topic that crosses a tier. Nobody
-// else in Colony writes a slash. A topic here never holds an id that was not
-// parsed: a value of type protocol.SiteID or NodeID from outside must have
+// Package topic builds and parses every MQTT topic that crosses a tier; no other
+// package does. A topic here never holds an id that was not parsed: a value of type protocol.SiteID or NodeID from outside must have
 // passed its Parse function first.
 package topic
 
@@ -11,8 +10,14 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Prefix opens every topic of this major version of the protocol.
-const Prefix = "colony/v1/"
+// root is the first level of every topic of Colony.
+const root = "colony"
+
+// prefix opens every topic of this major version of the protocol.
+const prefix = root + "/v1/"
+
+// Everything is the filter of all topics of this major version.
+const Everything = prefix + "#"
 
 // A Kind says what a topic carries.
 type Kind string
@@ -52,31 +57,31 @@ var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", He
 
 // ForSite returns the topic of a kind that belongs to a whole site.
 func ForSite(kind Kind, site protocol.SiteID) string {
-	return Prefix + string(site) + "/" + siteKinds[kind]
+	return prefix + string(site) + "/" + siteKinds[kind]
 }
 
 // ForNode returns the topic of a kind that belongs to a node.
 func ForNode(kind Kind, site protocol.SiteID, node protocol.NodeID) string {
-	return Prefix + string(site) + "/node/" + string(node) + "/" + nodeKinds[kind]
+	return prefix + string(site) + "/node/" + string(node) + "/" + nodeKinds[kind]
 }
 
 // ForStatus returns the topic on which a node reports one deployment.
 func ForStatus(site protocol.SiteID, node protocol.NodeID, d protocol.DeploymentName) string {
-	return Prefix + string(site) + "/node/" + string(node) + "/status/" + string(d)
+	return prefix + string(site) + "/node/" + string(node) + "/status/" + string(d)
 }
 
 // ForTail returns the topic of machine data (Data or In) with the given rest; the
 // empty rest gives the prefix of all of them, with its final slash.
 func ForTail(kind Kind, site protocol.SiteID, tail string) string {
-	return Prefix + string(site) + "/" + tailKinds[kind] + "/" + tail
+	return prefix + string(site) + "/" + tailKinds[kind] + "/" + tail
 }
 
 // Parse reads a topic name (not a filter). It refuses wildcards, unknown kinds,
 // and ids that are no DNS labels.
 func Parse(name string) (Topic, error) {
-	rest, ok := strings.CutPrefix(name, Prefix)
+	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
-		return Topic{}, fmt.Errorf("topic %q: does not begin with %s", name, Prefix)
+		return Topic{}, fmt.Errorf("topic %q: does not begin with %s", name, prefix)
 	}
 	site, rest, _ := strings.Cut(rest, "/")
 	id, err := protocol.ParseSiteID(site)
@@ -147,4 +152,12 @@ func Matches(filter, name string) bool {
 		}
 		filter, name = frest, nrest
 	}
+}
+
+// Reserved reports whether a topic or filter belongs to Colony by its first level,
+// which is then that of prefix. The other first levels are the users', but for the
+// broker's, which begin with $.
+func Reserved(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	return first == root
 }

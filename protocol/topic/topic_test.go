@@ -109,3 +109,15 @@ func bySpec(filter, topic string) bool {
 	}
 	return len(f) == len(n)
 }
+
+func TestReserved(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"colony": true, "colony/": true, "colony/v1/plant/up": true, "colony/v2/x": true,
+		"": false, "colonyx": false, "colonyx/a": false, "/colony": false, "a/colony": false, "Colony/a": false, "+/a": false, "#": false,
+	} {
+		if got := Reserved(name); got != want {
+			t.Errorf("Reserved(%q) is %v, want %v", name, got, want)
+		}
+	}
+}

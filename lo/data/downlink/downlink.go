@@ -336,7 +336,7 @@ func (d *Downlink) check(m protocol.DataMessage) error {
 	switch {
 	case m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$':
 		return protocol.Errorf(protocol.Invalid, "%q is no topic to publish on", m.Topic)
-	case (m.Topic == "colony" || strings.HasPrefix(m.Topic, "colony/")) && !strings.HasPrefix(m.Topic, topic.ForTail(topic.Data, d.opts.Site, "")):
+	case topic.Reserved(m.Topic) && !strings.HasPrefix(m.Topic, topic.ForTail(topic.Data, d.opts.Site, "")):
 		return protocol.Errorf(protocol.Invalid, "topic %s is not for machine data", m.Topic)
 	case m.QoS > 2 || len(m.Properties)%2 != 0:
 		return protocol.Errorf(protocol.Invalid, "message on %s with QoS %d and %d parts of properties", m.Topic, m.QoS, len(m.Properties))
