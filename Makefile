@@ -1,7 +1,11 @@
 # Colony. The two commands are `make up` and `make test`; `make help` lists the rest.
 SHELL   := bash
 GO      ?= go
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The release is in VERSION. A build of another commit than the one that made it, or of
+# changed files, adds which: 0.1.0+g1a2b3c4d-dirty (SemVer 2, build metadata).
+RELEASE := $(shell cat VERSION)
+COMMIT  := $(shell git describe --always --dirty --exclude='*' --abbrev=8 2>/dev/null)
+VERSION := $(RELEASE)$(if $(filter-out $(shell git log -1 --format=%h --abbrev=8 -- VERSION 2>/dev/null),$(COMMIT)),+g$(COMMIT))
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BUILD   := CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # The agent leaves out of its libraries what it does not use: gRPC traces, and HTTP/2 in the

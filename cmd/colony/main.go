@@ -8,7 +8,8 @@ import (
 	"github.com/colonyfleet/colony/cli"
 )
 
-// version is set by the linker: -X main.version=….
+// version is the release in the file VERSION, with the commit where it is another one.
+// The Makefile has the linker set it; a plain go build leaves dev.
 var version = "dev"
 
 func main() {
