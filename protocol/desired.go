@@ -3,7 +3,8 @@ package protocol
 // SiteDesired is everything that should run at one site: whole state, retained
 // on the site's topic. A deployment that is not listed is to be removed.
 type SiteDesired struct {
-	V    uint16 `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Site is the site that it is for.
 	Site SiteID `cbor:"1,keyasint"`
 
 	// Generation grows by at least one with each change. An LO ignores a
@@ -30,7 +31,8 @@ type SiteDesired struct {
 	// holds the generation needs nothing; one that does not fetches it by Digest, and
 	// by theirs the specs that are not inside.
 	Digest Digest `cbor:"7,keyasint,omitempty"`
-	Size   uint64 `cbor:"8,keyasint,omitempty"`
+	// Size is absent where Digest is.
+	Size uint64 `cbor:"8,keyasint,omitempty"`
 }
 
 func (m *SiteDesired) version() uint16 { return m.V }
@@ -38,11 +40,13 @@ func (m *SiteDesired) version() uint16 { return m.V }
 // A SiteEntry is one deployment of a site: what to run, where, and what to do
 // when it fails. Only the spec decides whether containers are replaced.
 type SiteEntry struct {
+	// Deployment is the deployment's name, unique at the site.
 	Deployment DeploymentName `cbor:"1,keyasint"`
 
 	// Digest is the digest of the encoded DeploymentSpec, Size its length in bytes.
 	Digest Digest `cbor:"2,keyasint"`
-	Size   uint64 `cbor:"3,keyasint"`
+	// Size is in bytes.
+	Size uint64 `cbor:"3,keyasint"`
 
 	// Spec is the encoded DeploymentSpec. Nil means: fetch it by Digest.
 	Spec []byte `cbor:"4,keyasint,omitempty"`
@@ -51,8 +55,10 @@ type SiteEntry struct {
 	// Absent where the fleet has no identity yet.
 	Signature []byte `cbor:"5,keyasint,omitempty"`
 
+	// Placement says which nodes run it.
 	Placement Placement `cbor:"6,keyasint"`
-	Policy    Policy    `cbor:"7,keyasint"`
+	// Policy says what follows on a failure.
+	Policy Policy `cbor:"7,keyasint"`
 
 	// Rollback says that a person asked to return to this earlier version, so
 	// that nodes pass through ROLLINGBACK and not UPDATING.
@@ -97,7 +103,8 @@ type Policy struct {
 // NodeDesired is everything that should run on one node: whole state, retained
 // on the node's topic. A deployment that is not listed is to be removed.
 type NodeDesired struct {
-	V    uint16 `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Node is the node that it is for.
 	Node NodeID `cbor:"1,keyasint"`
 
 	// Generation grows by at least one with each change. An EN ignores a
@@ -115,10 +122,14 @@ func (m *NodeDesired) version() uint16 { return m.V }
 
 // An Assignment tells a node to run one version of a deployment.
 type Assignment struct {
+	// Deployment is the deployment's name.
 	Deployment DeploymentName `cbor:"1,keyasint"`
-	Digest     Digest         `cbor:"2,keyasint"`
-	Spec       []byte         `cbor:"3,keyasint"`           // the encoded DeploymentSpec
-	Signature  []byte         `cbor:"4,keyasint,omitempty"` // as in SiteEntry
+	// Digest is the digest of Spec.
+	Digest Digest `cbor:"2,keyasint"`
+	// Spec is the encoded DeploymentSpec.
+	Spec []byte `cbor:"3,keyasint"` // the encoded DeploymentSpec
+	// Signature is as in SiteEntry.
+	Signature []byte `cbor:"4,keyasint,omitempty"`
 
 	// Attempt counts the tries of this digest on this node, from 1. A node that
 	// failed attempt n begins again only when it sees n+1.
@@ -133,12 +144,18 @@ type Assignment struct {
 // encoding is the identity of the version: a node begins an update when, and only
 // when, it changes. The update replaces the containers whose own part changed.
 type DeploymentSpec struct {
-	V          uint16         `cbor:"0,keyasint"`
-	ID         string         `cbor:"1,keyasint"` // the Margo deployment id, a UUID
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// ID is the Margo deployment id, a UUID.
+	ID string `cbor:"1,keyasint"`
+	// Deployment is the deployment's name.
 	Deployment DeploymentName `cbor:"2,keyasint"`
-	App        string         `cbor:"3,keyasint"`
-	AppVersion string         `cbor:"4,keyasint"`
-	Profile    string         `cbor:"5,keyasint,omitempty"`
+	// App is the id of the Margo application.
+	App string `cbor:"3,keyasint"`
+	// AppVersion is its version.
+	AppVersion string `cbor:"4,keyasint"`
+	// Profile is the id of the deployment profile that was chosen; absent: the deployment names
+	// none.
+	Profile string `cbor:"5,keyasint,omitempty"`
 
 	// Components are installed in this order.
 	Components []Component `cbor:"6,keyasint"`
@@ -148,7 +165,9 @@ func (m *DeploymentSpec) version() uint16 { return m.V }
 
 // A Component is one Margo component: here a Compose project.
 type Component struct {
-	Name     string `cbor:"1,keyasint"`
+	// Name is the Margo component's.
+	Name string `cbor:"1,keyasint"`
+	// Revision is its version; absent: it has none.
 	Revision string `cbor:"2,keyasint,omitempty"`
 
 	// NoWait starts the next component without waiting for this one's health.
@@ -163,42 +182,66 @@ type Component struct {
 
 // A Container is what runs. Nil and zero mean: as the image says, or none.
 type Container struct {
-	Name       string   `cbor:"1,keyasint"`
-	Image      string   `cbor:"2,keyasint"` // host/repo@sha256:…; the host is a hint, the digest decides
+	// Name is the Compose service.
+	Name string `cbor:"1,keyasint"`
+	// Image is host/repo@sha256:…; the host is a hint, the digest decides.
+	Image string `cbor:"2,keyasint"`
+	// Entrypoint replaces the image's.
 	Entrypoint []string `cbor:"3,keyasint,omitempty"`
-	Command    []string `cbor:"4,keyasint,omitempty"`
-	Env        []string `cbor:"5,keyasint,omitempty"` // NAME=value, sorted
-	WorkingDir string   `cbor:"6,keyasint,omitempty"`
-	User       string   `cbor:"7,keyasint,omitempty"`
-	Hostname   string   `cbor:"8,keyasint,omitempty"`
+	// Command replaces the image's.
+	Command []string `cbor:"4,keyasint,omitempty"`
+	// Env are NAME=value, sorted; each replaces the image's of that name.
+	Env []string `cbor:"5,keyasint,omitempty"`
+	// WorkingDir replaces the image's.
+	WorkingDir string `cbor:"6,keyasint,omitempty"`
+	// User replaces the image's: a name or id, with :group or without.
+	User string `cbor:"7,keyasint,omitempty"`
+	// Hostname is the name that it has for itself; absent: one that the engine makes.
+	Hostname string `cbor:"8,keyasint,omitempty"`
 
 	// Network is NetworkNone, NetworkHost, or empty for the deployment's own bridge.
-	Network Network  `cbor:"9,keyasint,omitempty"`
-	Ports   []Port   `cbor:"10,keyasint,omitempty"`
-	Mounts  []Mount  `cbor:"11,keyasint,omitempty"`
+	Network Network `cbor:"9,keyasint,omitempty"`
+	// Ports are those published on the node.
+	Ports []Port `cbor:"10,keyasint,omitempty"`
+	// Mounts are files and folders from outside the image.
+	Mounts []Mount `cbor:"11,keyasint,omitempty"`
+	// Devices are device nodes of the host.
 	Devices []Device `cbor:"12,keyasint,omitempty"`
-	Limits  Limits   `cbor:"13,keyasint,omitzero"`
+	// Limits bound what it takes.
+	Limits Limits `cbor:"13,keyasint,omitzero"`
 
-	Restart   Restart      `cbor:"14,keyasint,omitzero"`
-	Health    *Health      `cbor:"15,keyasint,omitempty"`
+	// Restart says what follows on its exit.
+	Restart Restart `cbor:"14,keyasint,omitzero"`
+	// Health is how its health is found out; absent: it is healthy while it runs.
+	Health *Health `cbor:"15,keyasint,omitempty"`
+	// DependsOn are those that come first.
 	DependsOn []Dependency `cbor:"16,keyasint,omitempty"`
 
-	CapAdd     []string `cbor:"17,keyasint,omitempty"`
-	CapDrop    []string `cbor:"18,keyasint,omitempty"`
-	Privileged bool     `cbor:"19,keyasint,omitempty"`
-	ReadOnly   bool     `cbor:"20,keyasint,omitempty"` // root file system
+	// CapAdd are Linux capabilities beside the default ones.
+	CapAdd []string `cbor:"17,keyasint,omitempty"`
+	// CapDrop are capabilities that it does not get.
+	CapDrop []string `cbor:"18,keyasint,omitempty"`
+	// Privileged gives it all capabilities and devices.
+	Privileged bool `cbor:"19,keyasint,omitempty"`
+	// ReadOnly mounts its root file system so.
+	ReadOnly bool `cbor:"20,keyasint,omitempty"`
 
-	StopSignal        string `cbor:"21,keyasint,omitempty"` // default the image's, then SIGTERM
-	StopTimeoutMillis uint64 `cbor:"22,keyasint,omitempty"` // 0 means 10 s
+	// StopSignal is a signal's name; absent: the image's, then SIGTERM.
+	StopSignal string `cbor:"21,keyasint,omitempty"`
+	// StopTimeoutMillis is the wait between it and SIGKILL; absent: 10 s.
+	StopTimeoutMillis uint64 `cbor:"22,keyasint,omitempty"`
 
+	// Labels are passed on to the engine.
 	Labels map[string]string `cbor:"23,keyasint,omitempty"`
 
 	// Aliases are further names under which the others of the deployment find it.
 	Aliases []string `cbor:"24,keyasint,omitempty"`
 	// ExtraHosts are lines "name=address" for /etc/hosts.
-	ExtraHosts []string          `cbor:"25,keyasint,omitempty"`
-	Sysctls    map[string]string `cbor:"27,keyasint,omitempty"`
-	GroupAdd   []string          `cbor:"28,keyasint,omitempty"`
+	ExtraHosts []string `cbor:"25,keyasint,omitempty"`
+	// Sysctls are set in its namespaces.
+	Sysctls map[string]string `cbor:"27,keyasint,omitempty"`
+	// GroupAdd are further groups of its user, by name or id.
+	GroupAdd []string `cbor:"28,keyasint,omitempty"`
 }
 
 // A Network is how a container is attached.
@@ -213,22 +256,33 @@ const (
 
 // A Port publishes a container's port on the node.
 type Port struct {
+	// Container is the port in the container.
 	Container uint16 `cbor:"1,keyasint"`
-	Host      uint16 `cbor:"2,keyasint"`
-	HostIP    string `cbor:"3,keyasint,omitempty"` // empty: all addresses
-	Protocol  string `cbor:"4,keyasint,omitempty"` // tcp (empty) or udp
+	// Host is the port on the node.
+	Host uint16 `cbor:"2,keyasint"`
+	// HostIP is the address on the node; absent: all.
+	HostIP string `cbor:"3,keyasint,omitempty"`
+	// Protocol is tcp or udp; absent: tcp.
+	Protocol string `cbor:"4,keyasint,omitempty"`
 }
 
 // A Mount brings files into a container. Exactly one of Volume, Bind, Tmpfs and
 // Content is meant, as Kind says.
 type Mount struct {
-	Kind     MountKind `cbor:"1,keyasint"`
-	Target   string    `cbor:"2,keyasint"`
-	Source   string    `cbor:"3,keyasint,omitempty"` // volume name, or host path of a bind
-	ReadOnly bool      `cbor:"4,keyasint,omitempty"`
-	Size     uint64    `cbor:"5,keyasint,omitempty"` // bytes, of a tmpfs; 0 means no limit
-	Content  []byte    `cbor:"6,keyasint,omitempty"` // of a file
-	Mode     uint32    `cbor:"7,keyasint,omitempty"` // of a file; 0 means 0444
+	// Kind says what is mounted.
+	Kind MountKind `cbor:"1,keyasint"`
+	// Target is the path in the container.
+	Target string `cbor:"2,keyasint"`
+	// Source is the name of a volume, or the host path of a bind.
+	Source string `cbor:"3,keyasint,omitempty"`
+	// ReadOnly mounts it so.
+	ReadOnly bool `cbor:"4,keyasint,omitempty"`
+	// Size bounds a tmpfs, in bytes; absent: no limit.
+	Size uint64 `cbor:"5,keyasint,omitempty"`
+	// Content is that of a file.
+	Content []byte `cbor:"6,keyasint,omitempty"`
+	// Mode is the permissions of a file; absent: 0444.
+	Mode uint32 `cbor:"7,keyasint,omitempty"`
 }
 
 // A MountKind is a sort of Mount.
@@ -244,20 +298,27 @@ const (
 
 // A Device is a device node of the host that a container may use.
 type Device struct {
-	Host        string `cbor:"1,keyasint"`
-	Container   string `cbor:"2,keyasint"`
-	Permissions string `cbor:"3,keyasint,omitempty"` // of r, w, m; empty: rwm
+	// Host is the path on the node.
+	Host string `cbor:"1,keyasint"`
+	// Container is the path in the container.
+	Container string `cbor:"2,keyasint"`
+	// Permissions are of r, w and m; absent: rwm.
+	Permissions string `cbor:"3,keyasint,omitempty"`
 }
 
 // Limits bound what a container takes. 0 means no limit.
 type Limits struct {
-	NanoCPUs    uint64 `cbor:"1,keyasint,omitempty"` // 1e9 is one core
+	// NanoCPUs is processor time: 1e9 is one core.
+	NanoCPUs uint64 `cbor:"1,keyasint,omitempty"`
+	// MemoryBytes bounds its memory.
 	MemoryBytes uint64 `cbor:"2,keyasint,omitempty"`
-	Pids        uint64 `cbor:"3,keyasint,omitempty"`
+	// Pids bounds its processes and threads.
+	Pids uint64 `cbor:"3,keyasint,omitempty"`
 }
 
 // Restart says what the agent does when a container exits.
 type Restart struct {
+	// Policy is one of Compose's; absent: no.
 	Policy RestartPolicy `cbor:"1,keyasint,omitempty"`
 	// Max bounds the restarts of RestartOnFailure. 0 means no bound.
 	Max uint32 `cbor:"2,keyasint,omitempty"`
@@ -286,16 +347,23 @@ type Health struct {
 	// Port is the port of HTTP; alone, a TCP connection that opens is healthy.
 	Port uint16 `cbor:"3,keyasint,omitempty"`
 
-	IntervalMillis      uint64 `cbor:"4,keyasint,omitempty"` // 0 means 30 s
-	TimeoutMillis       uint64 `cbor:"5,keyasint,omitempty"` // 0 means 30 s
-	StartPeriodMillis   uint64 `cbor:"6,keyasint,omitempty"`
-	StartIntervalMillis uint64 `cbor:"7,keyasint,omitempty"` // 0 means 1 s
-	Retries             uint32 `cbor:"8,keyasint,omitempty"` // 0 means 3
+	// IntervalMillis is between two probes; absent: 30 s.
+	IntervalMillis uint64 `cbor:"4,keyasint,omitempty"`
+	// TimeoutMillis bounds one probe; absent: 30 s.
+	TimeoutMillis uint64 `cbor:"5,keyasint,omitempty"`
+	// StartPeriodMillis is how long failures do not count after the start; absent: they count at once.
+	StartPeriodMillis uint64 `cbor:"6,keyasint,omitempty"`
+	// StartIntervalMillis is between two probes in the start period; absent: 1 s.
+	StartIntervalMillis uint64 `cbor:"7,keyasint,omitempty"`
+	// Retries is how many failures in a row make it unhealthy; absent: 3.
+	Retries uint32 `cbor:"8,keyasint,omitempty"`
 }
 
 // A Dependency is another container of the component that must come first.
 type Dependency struct {
-	Container string    `cbor:"1,keyasint"`
+	// Container is the name of the other container.
+	Container string `cbor:"1,keyasint"`
+	// Condition is what it waits for; absent: that the other was started.
 	Condition Condition `cbor:"2,keyasint,omitempty"`
 }
 

@@ -2,23 +2,28 @@ package protocol
 
 import "github.com/fxamacker/cbor/v2"
 
-// An Event is one thing that happened at a site. The LO gives it the next
-// sequence number of its journal; the CO commits events in that order, each once.
+// An Event is one thing that happened at a site, or one message of machine data. Its
+// sender gives it the next sequence of its stream; the receiver has events in that
+// order, each once.
 type Event struct {
 	// Seq counts from 1 without gaps within an epoch. It is not encoded: the place
 	// in the journal, and in a Batch, says it.
-	Seq        uint64    `cbor:"-"`
-	UnixMillis int64     `cbor:"2,keyasint"` // the LO's clock; orders nothing
-	Kind       EventKind `cbor:"3,keyasint"`
-	Node       NodeID    `cbor:"4,keyasint,omitempty"` // empty: the site itself
-	// Body is the encoded message that Kind names.
+	Seq uint64 `cbor:"-"`
+	// UnixMillis is when it happened, in milliseconds since 1970 by the sender's
+	// clock. It orders nothing.
+	UnixMillis int64 `cbor:"2,keyasint"`
+	// Kind says what the event reports.
+	Kind EventKind `cbor:"3,keyasint"`
+	// Node is the one that it is about; absent: the site itself.
+	Node NodeID `cbor:"4,keyasint,omitempty"`
+	// Body is the encoded message that Kind names; absent where it names none.
 	Body cbor.RawMessage `cbor:"5,keyasint,omitempty"`
 }
 
-// An EventKind says what an Event tells and which message its body is.
+// An EventKind says what an Event reports and which message its body is.
 type EventKind string
 
-// The kinds.
+// The kinds of the stream of a site's events, sent by the LO.
 const (
 	LOStarted        EventKind = "lo_started"        // Presence of the LO
 	NodeOnlineEvent  EventKind = "node_online"       // Presence
@@ -28,29 +33,38 @@ const (
 	PlacementEvent   EventKind = "placement"         // PlacementReport
 	DesiredAdopted   EventKind = "desired_adopted"   // Adopted
 	DesiredRefused   EventKind = "desired_refused"   // Adopted with Reason
-	DataLost         EventKind = "data_lost"         // Loss
 	StateDamaged     EventKind = "state_damaged"     // Loss, whose Class names the file: it counts as not held
 	AnomalyEvent     EventKind = "anomaly"           // DeploymentStatus that broke the table, or other bytes
 	SnapshotEvent    EventKind = "snapshot"          // Snapshot
-	Superseded       EventKind = "superseded"        // no body: a later event of the same key took its place
+)
 
-	// In the lanes of machine data. Between RetainedBegin and RetainedEnd come all
-	// messages that the sender has retained under this lane: what the receiver has
-	// and they do not name, it deletes.
+// The kinds of all streams.
+const (
+	DataLost   EventKind = "data_lost"  // Loss
+	Superseded EventKind = "superseded" // no body: a later event of the same key replaced it
+)
+
+// The kinds of streams of machine data, in both directions. Between RetainedBegin and
+// RetainedEnd come all messages that the sender has retained under the stream: what
+// the receiver has of it and they do not name, it deletes.
+const (
 	DataEvent     EventKind = "data"           // DataMessage
-	DataExpired   EventKind = "data_expired"   // no body: its time was up before it could be sent
+	DataExpired   EventKind = "data_expired"   // no body: it expired before it could be sent
 	RetainedBegin EventKind = "retained_begin" // no body
 	RetainedEnd   EventKind = "retained_end"   // no body
 )
 
 // PlacementReport says where the LO placed a deployment, and why nowhere else.
 type PlacementReport struct {
-	V          uint16         `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Deployment is the one that was placed.
 	Deployment DeploymentName `cbor:"1,keyasint"`
-	Nodes      []NodeID       `cbor:"2,keyasint,omitempty"`
-	// Rejected holds one reason for each node that was not chosen.
+	// Nodes are those that were chosen; absent: none.
+	Nodes []NodeID `cbor:"2,keyasint,omitempty"`
+	// Rejected holds one reason, for people, for each node that was not chosen.
 	Rejected map[NodeID]string `cbor:"3,keyasint,omitempty"`
-	// Problem is set where fewer nodes match than are asked for.
+	// Problem says, for people, why fewer nodes match than are asked for; absent:
+	// enough do.
 	Problem string `cbor:"4,keyasint,omitempty"`
 }
 
@@ -58,21 +72,25 @@ func (m *PlacementReport) version() uint16 { return m.V }
 
 // Adopted says which desired state the LO holds.
 type Adopted struct {
-	V          uint16 `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Generation is that of the SiteDesired.
 	Generation uint64 `cbor:"1,keyasint"`
-	Commit     string `cbor:"2,keyasint,omitempty"`
-	Reason     string `cbor:"3,keyasint,omitempty"` // why it was refused
+	// Commit is that of the SiteDesired; absent where that has none.
+	Commit string `cbor:"2,keyasint,omitempty"`
+	// Reason says, for people, why it was refused; absent: it was not.
+	Reason string `cbor:"3,keyasint,omitempty"`
 }
 
 func (m *Adopted) version() uint16 { return m.V }
 
-// Loss counts records that were dropped under a declared limit, or could not be
+// Loss counts records that the sender dropped under a declared limit, or could not
 // read any more.
 type Loss struct {
-	V uint16 `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Class says why: bytes and age are limits; corrupt is damage of the queue itself;
 	// in StateDamaged it names the file, such as "lo/node gw-1".
-	Class   string `cbor:"1,keyasint"`
+	Class string `cbor:"1,keyasint"`
+	// Records is how many, Bytes how much they took on the sender's disk.
 	Records uint64 `cbor:"2,keyasint"`
 	Bytes   uint64 `cbor:"3,keyasint"`
 }
@@ -86,10 +104,12 @@ func (m *Loss) Limit() bool { return m.Class == "bytes" || m.Class == "age" }
 // Snapshot is the whole current state of a site, for a CO that has lost events:
 // it replaces what the CO holds of the site's nodes and deployments.
 type Snapshot struct {
-	V        uint16             `cbor:"0,keyasint"`
-	Nodes    []NodeSnapshot     `cbor:"1,keyasint,omitempty"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Nodes are all nodes of the site; absent: it has none.
+	Nodes []NodeSnapshot `cbor:"1,keyasint,omitempty"`
+	// Statuses are the current ones of all deployments; absent: there are none.
 	Statuses []DeploymentStatus `cbor:"2,keyasint,omitempty"`
-	// Lost is how many events before the snapshot the CO will never see.
+	// Lost is how many events before the snapshot the CO will never receive.
 	Lost uint64 `cbor:"3,keyasint,omitempty"`
 }
 
@@ -97,54 +117,63 @@ func (m *Snapshot) version() uint16 { return m.V }
 
 // NodeSnapshot is the current state of one node.
 type NodeSnapshot struct {
-	Node      NodeID    `cbor:"1,keyasint"`
-	Presence  Presence  `cbor:"2,keyasint"`
-	Inventory Inventory `cbor:"3,keyasint"`
+	Node      NodeID    `cbor:"1,keyasint"` // the node's id
+	Presence  Presence  `cbor:"2,keyasint"` // the last that the LO received
+	Inventory Inventory `cbor:"3,keyasint"` // the last that the LO received
 }
 
-// A Batch carries consecutive events of one lane of a site's journal to the CO, or
-// machine data from the CO to a site. A batch that was lost, doubled or reordered
-// does no harm: the receiver commits the events that follow its last sequence,
-// ignores those it has, and answers with an Ack. Each lane has an epoch and a
-// sequence of its own.
+// A Batch carries consecutive events of one stream: from a site's LO to the CO, or
+// machine data from the CO to a site. A batch that is lost, doubled or reordered
+// does no harm: the receiver accepts the events that follow its position in the
+// stream, ignores those it has, and answers with an Ack. Package stream has the
+// contract.
 type Batch struct {
-	V uint16 `cbor:"0,keyasint"`
-	// Epoch names the journal. A new one begins when a journal was lost.
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Epoch names the sender's numbering. A new one begins where the sender lost it.
 	Epoch string `cbor:"1,keyasint"`
-	// First is the sequence of the first event, Count the number of events.
+	// First is the sequence of the first event.
 	First uint64 `cbor:"2,keyasint"`
+	// Count is the number of events. A batch of none asks where the receiver stands,
+	// and reports the Backlog.
 	Count uint32 `cbor:"3,keyasint"`
 	// Events is the CBOR sequence (RFC 8742) of the events, compressed as Encoding
-	// says. The n-th has the sequence First+n.
-	Events   []byte `cbor:"4,keyasint"`
-	Encoding string `cbor:"5,keyasint,omitempty"` // zstd, or empty for none
-	// Trimmed is the highest sequence that the LO no longer holds. A CO whose last
-	// sequence is lower has a gap that only a Snapshot can close.
+	// says. The n-th, from 0, has the sequence First+n.
+	Events []byte `cbor:"4,keyasint"`
+	// Encoding is zstd (RFC 8878); absent: Events is not compressed.
+	Encoding string `cbor:"5,keyasint,omitempty"`
+	// Trimmed is the highest sequence that the sender no longer holds, set where the
+	// receiver lacks it: the receiver has a gap, and the sender sends its state.
+	// Absent: no gap is declared.
 	Trimmed uint64 `cbor:"6,keyasint,omitempty"`
 
-	// Stream is empty for the events of the site, and DataLane for machine data.
+	// Stream is the name of the stream: DataStream for machine data; absent: the
+	// events of the site.
 	Stream string `cbor:"7,keyasint,omitempty"`
-	// SentMillis is the sender's clock when it sent the batch: the age of an event
-	// is SentMillis less its UnixMillis, whatever the receiver's clock says.
+	// SentMillis is when the batch was sent, in milliseconds since 1970 by the
+	// sender's clock: the age of an event is SentMillis less its UnixMillis, whatever
+	// the receiver's clock says. Absent: not known, and no age is counted.
 	SentMillis int64 `cbor:"8,keyasint,omitempty"`
-	// Backlog tells of the lane at that moment.
+	// Backlog is what the sender holds of the stream at that moment; absent: it does
+	// not report it.
 	Backlog Backlog `cbor:"9,keyasint,omitzero"`
 }
 
 func (m *Batch) version() uint16 { return m.V }
 
-// Ack is the CO's answer: everything up to Seq is in its database. Only then may
-// the LO forget. An Ack of another epoch, or lower than an earlier one, tells the
-// LO that the CO lost state.
+// Ack is the receiver's answer to a Batch: everything up to Seq is durable with it.
+// Only then may the sender forget. An Ack of another epoch, or lower than an earlier
+// one, shows the sender that one of the two lost state.
 type Ack struct {
-	V     uint16 `cbor:"0,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Epoch is that of the receiver's position; empty where nothing has arrived.
 	Epoch string `cbor:"1,keyasint"`
-	Seq   uint64 `cbor:"2,keyasint"`
+	// Seq is the highest sequence of the epoch that the receiver has, without a gap.
+	Seq uint64 `cbor:"2,keyasint"`
 
 	// Stream is that of the Batch.
 	Stream string `cbor:"3,keyasint,omitempty"`
-	// Ask makes the sender of batches tell its Backlog now, with a batch of Count 0.
-	// Epoch and Seq mean nothing then.
+	// Ask makes the LO report the Backlog of every stream now, each with a batch of
+	// Count 0. Epoch and Seq mean nothing then. Absent: this is an answer.
 	Ask bool `cbor:"4,keyasint,omitempty"`
 }
 

@@ -4,6 +4,10 @@
 // codec only. The schema is colony.cddl beside this file; golden vectors in
 // testdata hold the two together.
 //
+// A field's comment says its unit, what it means where it is absent, and, where it
+// came after release 0.1.0, since which release it is there. Whoever sends a message
+// owns its fields, unless the comment names another owner.
+//
 // Evolution: a new field takes a new integer key and "omitempty", so that a
 // message without it keeps its bytes and its digest. A key is never used again.
 // Receivers ignore keys that they do not know. A change that an old receiver

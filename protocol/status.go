@@ -5,8 +5,10 @@ import "github.com/colonyfleet/colony/protocol/lifecycle"
 // DeploymentStatus is a node's report on one deployment. Times are for people:
 // sequences order reports, clocks at the edge are wrong.
 type DeploymentStatus struct {
-	V          uint16         `cbor:"0,keyasint"`
-	Node       NodeID         `cbor:"1,keyasint"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Node is the one that the report is about, also where the LO made it.
+	Node NodeID `cbor:"1,keyasint"`
+	// Deployment is the one that it is about.
 	Deployment DeploymentName `cbor:"2,keyasint"`
 
 	// Agent names the agent's state directory: it changes when the agent is
@@ -20,29 +22,40 @@ type DeploymentStatus struct {
 	// Generation is the NodeDesired that the node acts on.
 	Generation uint64 `cbor:"6,keyasint,omitempty"`
 
-	From  lifecycle.State `cbor:"7,keyasint,omitempty"` // the state before; equal to State for progress
+	// From is the state before; equal to State for progress. Absent: there was none.
+	From lifecycle.State `cbor:"7,keyasint,omitempty"`
+	// State is the state now.
 	State lifecycle.State `cbor:"8,keyasint"`
+	// Actor is the tier that made the transition, and the report.
 	Actor lifecycle.Actor `cbor:"9,keyasint"`
 
 	// Digest is the version that the state speaks of. After a rollback it is the
 	// earlier one, and Refused the one that was given up.
-	Digest     Digest `cbor:"10,keyasint,omitempty"`
-	Refused    Digest `cbor:"11,keyasint,omitempty"`
-	App        string `cbor:"12,keyasint,omitempty"`
+	Digest Digest `cbor:"10,keyasint,omitempty"`
+	// Refused is the version that was given up; absent: none.
+	Refused Digest `cbor:"11,keyasint,omitempty"`
+	// App and AppVersion are those of the DeploymentSpec, for people.
+	App string `cbor:"12,keyasint,omitempty"`
+	// AppVersion is the version of App.
 	AppVersion string `cbor:"13,keyasint,omitempty"`
 
+	// Attempt is that of the Assignment; absent in reports that are about none.
 	Attempt uint32 `cbor:"14,keyasint,omitempty"`
 
 	// Phase, PulledBytes and TotalBytes show progress within INSTALLING, UPDATING
 	// and ROLLINGBACK. TotalBytes is 0 while unknown.
-	Phase       Phase  `cbor:"15,keyasint,omitempty"`
+	Phase Phase `cbor:"15,keyasint,omitempty"`
+	// PulledBytes is how much of the images is on the node.
 	PulledBytes uint64 `cbor:"16,keyasint,omitempty"`
-	TotalBytes  uint64 `cbor:"17,keyasint,omitempty"`
+	// TotalBytes is how large they are; absent: not known yet.
+	TotalBytes uint64 `cbor:"17,keyasint,omitempty"`
 
 	// Code and Message are set in FAILED, and after a rollback to say why.
-	Code    Code   `cbor:"18,keyasint,omitempty"`
+	Code Code `cbor:"18,keyasint,omitempty"`
+	// Message says it for people.
 	Message string `cbor:"19,keyasint,omitempty"`
 
+	// Components are the containers; absent: there are none.
 	Components []ComponentStatus `cbor:"20,keyasint,omitempty"`
 
 	// UnixMillis is the reporter's clock.
@@ -91,21 +104,31 @@ var Codes = []Code{
 
 // ComponentStatus is the state of one container of a component.
 type ComponentStatus struct {
+	// Component is its name in the DeploymentSpec.
 	Component string `cbor:"1,keyasint" json:"component"`
+	// Container is its name in the component.
 	Container string `cbor:"2,keyasint" json:"container"`
-	State     string `cbor:"3,keyasint" json:"state"` // pulling, created, running, healthy, unhealthy, exited, completed
-	ExitCode  int32  `cbor:"4,keyasint,omitempty" json:"exitCode,omitempty"`
-	Restarts  uint32 `cbor:"5,keyasint,omitempty" json:"restarts,omitempty"`
-	Message   string `cbor:"6,keyasint,omitempty" json:"message,omitempty"` // the last line it wrote, or the probe's answer
+	// State is pulling, created, running, healthy, unhealthy, exited or completed.
+	State string `cbor:"3,keyasint" json:"state"`
+	// ExitCode is that of the last exit; absent: 0, or it has not exited.
+	ExitCode int32 `cbor:"4,keyasint,omitempty" json:"exitCode,omitempty"`
+	// Restarts counts those that its restart policy made; absent: none.
+	Restarts uint32 `cbor:"5,keyasint,omitempty" json:"restarts,omitempty"`
+	// Message is the last line that it wrote, or the probe's answer; absent: none.
+	Message string `cbor:"6,keyasint,omitempty" json:"message,omitempty"`
 }
 
 // Presence says whether a node, or an LO, is connected. It is retained; the
 // last will of the connection is the same message with Online false.
 type Presence struct {
-	V      uint16 `cbor:"0,keyasint"`
-	Online bool   `cbor:"1,keyasint"`
-	Agent  string `cbor:"2,keyasint,omitempty"` // as in DeploymentStatus; for an LO its journal epoch
-	Boot   string `cbor:"3,keyasint,omitempty"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Online says whether it is connected.
+	Online bool `cbor:"1,keyasint"`
+	// Agent is as in DeploymentStatus; for an LO it is its journal's epoch.
+	Agent string `cbor:"2,keyasint,omitempty"`
+	// Boot is as in DeploymentStatus; absent for an LO.
+	Boot string `cbor:"3,keyasint,omitempty"`
+	// Version is the program's version.
 	// Version is the program's version.
 	Version string `cbor:"4,keyasint,omitempty"`
 	// Session differs between any two connections, so that the late will of an
@@ -117,13 +140,19 @@ func (m *Presence) version() uint16 { return m.V }
 
 // Heartbeat is a node's vital signs, under 64 bytes. It never enters the journal.
 type Heartbeat struct {
-	V            uint16 `cbor:"0,keyasint"`
-	Load1        uint32 `cbor:"1,keyasint,omitempty"` // 1-minute load, hundredths
-	MemAvailable uint64 `cbor:"2,keyasint,omitempty"` // bytes
-	DiskFree     uint64 `cbor:"3,keyasint,omitempty"` // bytes, where the engine stores images
-	MilliCelsius int32  `cbor:"4,keyasint,omitempty"` // hottest sensor; 0: none
-	UptimeSec    uint64 `cbor:"5,keyasint,omitempty"`
-	UnixMillis   int64  `cbor:"6,keyasint,omitempty"`
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Load1 is the load of the last minute, in hundredths.
+	Load1 uint32 `cbor:"1,keyasint,omitempty"`
+	// MemAvailable is the memory that applications can have without swapping, in bytes.
+	MemAvailable uint64 `cbor:"2,keyasint,omitempty"`
+	// DiskFree is what is free where the engine stores images, in bytes.
+	DiskFree uint64 `cbor:"3,keyasint,omitempty"`
+	// MilliCelsius is the hottest sensor, in thousandths of a degree; absent: no sensor.
+	MilliCelsius int32 `cbor:"4,keyasint,omitempty"`
+	// UptimeSec is since the boot, in seconds.
+	UptimeSec uint64 `cbor:"5,keyasint,omitempty"`
+	// UnixMillis is the node's clock, in milliseconds since 1970.
+	UnixMillis int64 `cbor:"6,keyasint,omitempty"`
 	// StatusDigest covers what the node last reported of all its deployments, so
 	// that an LO sees whether it missed something.
 	StatusDigest uint64 `cbor:"7,keyasint,omitempty"`
@@ -133,51 +162,82 @@ func (m *Heartbeat) version() uint16 { return m.V }
 
 // Inventory is what a node is: hardware, system, labels. Retained, sent on change.
 type Inventory struct {
-	V            uint16            `cbor:"0,keyasint" json:"-"`
-	Node         NodeID            `cbor:"1,keyasint" json:"node"`
-	Labels       map[string]string `cbor:"2,keyasint,omitempty" json:"labels,omitempty"`
-	AgentVersion string            `cbor:"3,keyasint,omitempty" json:"agentVersion,omitempty"`
+	V uint16 `cbor:"0,keyasint" json:"-"` // protocol version, see Version
+	// Node is the node's id.
+	Node NodeID `cbor:"1,keyasint" json:"node"`
+	// Labels are those of the agent's configuration, for selectors; absent: none.
+	Labels map[string]string `cbor:"2,keyasint,omitempty" json:"labels,omitempty"`
+	// AgentVersion is the agent program's version.
+	AgentVersion string `cbor:"3,keyasint,omitempty" json:"agentVersion,omitempty"`
 
-	Hostname      string       `cbor:"4,keyasint,omitempty" json:"hostname,omitempty"`
-	OS            string       `cbor:"5,keyasint,omitempty" json:"os,omitempty"` // PRETTY_NAME of os-release
-	Kernel        string       `cbor:"6,keyasint,omitempty" json:"kernel,omitempty"`
-	Architecture  string       `cbor:"7,keyasint,omitempty" json:"architecture,omitempty"` // GOARCH words: amd64, arm64, arm, riscv64
-	CPUModel      string       `cbor:"8,keyasint,omitempty" json:"cpuModel,omitempty"`
-	Cores         uint32       `cbor:"9,keyasint,omitempty" json:"cores,omitempty"` // logical
-	MemoryBytes   uint64       `cbor:"10,keyasint,omitempty" json:"memoryBytes,omitempty"`
-	Engine        string       `cbor:"11,keyasint,omitempty" json:"engine,omitempty"` // containerd
-	EngineVersion string       `cbor:"12,keyasint,omitempty" json:"engineVersion,omitempty"`
-	Disks         []Disk       `cbor:"13,keyasint,omitempty" json:"disks,omitempty"`
-	Interfaces    []Interface  `cbor:"14,keyasint,omitempty" json:"interfaces,omitempty"`
-	Peripherals   []Peripheral `cbor:"15,keyasint,omitempty" json:"peripherals,omitempty"`
-	Vendor        string       `cbor:"16,keyasint,omitempty" json:"vendor,omitempty"` // from DMI or the device tree
-	Model         string       `cbor:"17,keyasint,omitempty" json:"model,omitempty"`
-	Serial        string       `cbor:"18,keyasint,omitempty" json:"serial,omitempty"`
-	StorageBytes  uint64       `cbor:"19,keyasint,omitempty" json:"storageBytes,omitempty"` // size of the file system of the engine's images
+	// Hostname is the kernel's. This field and those below are absent where they cannot be found out.
+	Hostname string `cbor:"4,keyasint,omitempty" json:"hostname,omitempty"`
+	// OS is PRETTY_NAME of os-release.
+	OS string `cbor:"5,keyasint,omitempty" json:"os,omitempty"`
+	// Kernel is the kernel's release.
+	Kernel string `cbor:"6,keyasint,omitempty" json:"kernel,omitempty"`
+	// Architecture is as GOARCH has it: amd64, arm64, arm, riscv64.
+	Architecture string `cbor:"7,keyasint,omitempty" json:"architecture,omitempty"`
+	// CPUModel is as the kernel names it.
+	CPUModel string `cbor:"8,keyasint,omitempty" json:"cpuModel,omitempty"`
+	// Cores counts logical ones.
+	Cores uint32 `cbor:"9,keyasint,omitempty" json:"cores,omitempty"`
+	// MemoryBytes is all memory that the kernel manages.
+	MemoryBytes uint64 `cbor:"10,keyasint,omitempty" json:"memoryBytes,omitempty"`
+	// Engine is the name of the container engine, such as containerd.
+	Engine string `cbor:"11,keyasint,omitempty" json:"engine,omitempty"`
+	// EngineVersion is as the engine says.
+	EngineVersion string `cbor:"12,keyasint,omitempty" json:"engineVersion,omitempty"`
+	// Disks are the mounted file systems.
+	Disks []Disk `cbor:"13,keyasint,omitempty" json:"disks,omitempty"`
+	// Interfaces are the network interfaces.
+	Interfaces []Interface `cbor:"14,keyasint,omitempty" json:"interfaces,omitempty"`
+	// Peripherals are devices that applications may ask for.
+	Peripherals []Peripheral `cbor:"15,keyasint,omitempty" json:"peripherals,omitempty"`
+	// Vendor, Model and Serial are from DMI or the device tree.
+	Vendor string `cbor:"16,keyasint,omitempty" json:"vendor,omitempty"`
+	// Model is the product.
+	Model string `cbor:"17,keyasint,omitempty" json:"model,omitempty"`
+	// Serial is the serial number.
+	Serial string `cbor:"18,keyasint,omitempty" json:"serial,omitempty"`
+	// StorageBytes is the size of the file system of the engine's images.
+	StorageBytes uint64 `cbor:"19,keyasint,omitempty" json:"storageBytes,omitempty"`
 }
 
 func (m *Inventory) version() uint16 { return m.V }
 
 // A Disk is a mounted file system.
 type Disk struct {
-	Mount      string `cbor:"1,keyasint" json:"mount"`
-	Device     string `cbor:"2,keyasint,omitempty" json:"device,omitempty"`
+	// Mount is where it is mounted.
+	Mount string `cbor:"1,keyasint" json:"mount"`
+	// Device is what is mounted.
+	Device string `cbor:"2,keyasint,omitempty" json:"device,omitempty"`
+	// FileSystem is its type, such as ext4.
 	FileSystem string `cbor:"3,keyasint,omitempty" json:"fileSystem,omitempty"`
+	// TotalBytes is its size.
 	TotalBytes uint64 `cbor:"4,keyasint,omitempty" json:"totalBytes,omitempty"`
 }
 
 // An Interface is a network interface.
 type Interface struct {
-	Name      string   `cbor:"1,keyasint" json:"name"`
-	Type      string   `cbor:"2,keyasint,omitempty" json:"type,omitempty"` // ethernet, wifi, cellular, can, other
-	MAC       string   `cbor:"3,keyasint,omitempty" json:"mac,omitempty"`
+	// Name is the kernel's.
+	Name string `cbor:"1,keyasint" json:"name"`
+	// Type is ethernet, wifi, cellular, can or other.
+	Type string `cbor:"2,keyasint,omitempty" json:"type,omitempty"`
+	// MAC is the hardware address; absent: it has none.
+	MAC string `cbor:"3,keyasint,omitempty" json:"mac,omitempty"`
+	// Addresses are with their prefix lengths; absent: none.
 	Addresses []string `cbor:"4,keyasint,omitempty" json:"addresses,omitempty"`
 }
 
 // A Peripheral is a device of interest to applications.
 type Peripheral struct {
-	Type         string `cbor:"1,keyasint" json:"type"` // gpu, serial, can, camera
-	Path         string `cbor:"2,keyasint,omitempty" json:"path,omitempty"`
+	// Type is gpu, serial, can or camera.
+	Type string `cbor:"1,keyasint" json:"type"`
+	// Path is its device node; absent: it has none.
+	Path string `cbor:"2,keyasint,omitempty" json:"path,omitempty"`
+	// Manufacturer is as the device says.
 	Manufacturer string `cbor:"3,keyasint,omitempty" json:"manufacturer,omitempty"`
-	Model        string `cbor:"4,keyasint,omitempty" json:"model,omitempty"`
+	// Model is as the device says.
+	Model string `cbor:"4,keyasint,omitempty" json:"model,omitempty"`
 }
