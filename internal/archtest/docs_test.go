@@ -79,6 +79,9 @@ func declares(file, name string) bool {
 				if s, ok := typ.(*ast.StarExpr); ok {
 					typ = s.X
 				}
+				if g, ok := typ.(*ast.IndexExpr); ok {
+					typ = g.X // a generic type
+				}
 				if id, ok := typ.(*ast.Ident); ok {
 					full = id.Name + "." + full
 				}
