@@ -29,15 +29,14 @@ func (c *CO) openDown(context.Context) error {
 	return nil
 }
 
-// unretain takes out of the broker what clients published for sites as retained. It
-// is retained at the site, and in the record; here nobody may subscribe to it, and
-// it would only pile up.
+// unretain deletes from the broker what clients published for sites as retained. It
+// is retained at the site, and in the record; no client may subscribe to it here.
 func (c *CO) unretain(ctx context.Context) {
 	for {
 		if c.retainer.Wait(ctx) != nil {
 			return
 		}
-		// The broker retains a message after it was taken; and more may come.
+		// The broker retains a message after it was accepted; and more may come.
 		if retry.Sleep(ctx, time.Second) != nil {
 			return
 		}
@@ -47,13 +46,13 @@ func (c *CO) unretain(ctx context.Context) {
 		}
 		for _, m := range own.Retained(topic.ForTail(topic.In, "+", "#")) {
 			if err := own.Publish(ctx, broker.Message{Topic: m.Topic, Retain: true}); err != nil && ctx.Err() == nil {
-				c.log.WarnContext(ctx, "retained machine data not taken out of the broker", "topic", m.Topic, "err", err)
+				c.log.WarnContext(ctx, "retained machine data not deleted from the broker", "topic", m.Topic, "err", err)
 			}
 		}
 	}
 }
 
-// acceptDownlink takes a message of a client for a site.
+// acceptDownlink queues a message of a client for a site.
 func (c *CO) acceptDownlink(ctx context.Context, t topic.Topic, m broker.Message) error {
 	data := protocol.DataMessage{
 		V: protocol.Version, Topic: t.Tail, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, ExpiryMillis: uint64(m.Expiry.Milliseconds()),

@@ -120,7 +120,7 @@ type NodeDesired struct {
 
 func (m *NodeDesired) version() uint16 { return m.V }
 
-// An Assignment tells a node to run one version of a deployment.
+// An Assignment is one version of a deployment that a node is to run.
 type Assignment struct {
 	// Deployment is the deployment's name.
 	Deployment DeploymentName `cbor:"1,keyasint"`
@@ -207,7 +207,7 @@ type Container struct {
 	Mounts []Mount `cbor:"11,keyasint,omitempty"`
 	// Devices are device nodes of the host.
 	Devices []Device `cbor:"12,keyasint,omitempty"`
-	// Limits bound what it takes.
+	// Limits bound what it uses.
 	Limits Limits `cbor:"13,keyasint,omitzero"`
 
 	// Restart says what follows on its exit.
@@ -290,7 +290,7 @@ type MountKind string
 
 // The mount kinds.
 const (
-	MountVolume MountKind = "volume" // kept over updates, removed with the deployment
+	MountVolume MountKind = "volume" // stays over updates, removed with the deployment
 	MountBind   MountKind = "bind"
 	MountTmpfs  MountKind = "tmpfs"
 	MountFile   MountKind = "file" // a read-only file with Content
@@ -306,7 +306,7 @@ type Device struct {
 	Permissions string `cbor:"3,keyasint,omitempty"`
 }
 
-// Limits bound what a container takes. 0 means no limit.
+// Limits bound what a container uses. 0 means no limit.
 type Limits struct {
 	// NanoCPUs is processor time: 1e9 is one core.
 	NanoCPUs uint64 `cbor:"1,keyasint,omitempty"`

@@ -32,7 +32,7 @@ type Kind string
 const (
 	Invalid     Kind = "invalid"     // the input is wrong; the same call can never succeed
 	NotFound    Kind = "not_found"   // what was named does not exist
-	Conflict    Kind = "conflict"    // it exists already, or somebody else changed it first
+	Conflict    Kind = "conflict"    // it exists already, or another caller changed it first
 	Denied      Kind = "denied"      // the caller may not
 	Unavailable Kind = "unavailable" // a part is away; the same call may succeed later
 	Internal    Kind = "internal"    // a fault of Colony

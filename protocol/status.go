@@ -132,7 +132,7 @@ type Presence struct {
 	// Version is the program's version.
 	Version string `cbor:"4,keyasint,omitempty"`
 	// Session differs between any two connections, so that the late will of an
-	// old connection is not taken for news of the new one.
+	// old connection is not mistaken for one of the new connection.
 	Session string `cbor:"5,keyasint,omitempty"`
 }
 

@@ -32,7 +32,7 @@ type DownStream struct {
 	Bytes       uint64 // queued
 	OldestAge   time.Duration
 	Dropped     uint64
-	// Retains is set where the site should hold retained messages of the lane.
+	// Retains is set where the site should hold retained messages of the stream.
 	Retains bool
 	// Stale is set where those may differ from what the CO's record says.
 	Stale bool
@@ -46,7 +46,7 @@ func (l DownStream) Queued() uint64 {
 	return l.Last - l.Acked
 }
 
-// A DownRead asks for the messages of a lane that follow a sequence.
+// A DownRead asks for the messages of a stream that follow a sequence.
 type DownRead struct {
 	Site  protocol.SiteID
 	Rule  string
@@ -61,14 +61,14 @@ type DownRead struct {
 
 // A DownBatch is the answer to a DownRead.
 type DownBatch struct {
-	Epoch string // of the lane
-	// Busy is how long another replica may go on to send the lane; the rest of the
+	Epoch string // of the stream
+	// Busy is how long another replica may go on to send the stream; the rest of the
 	// answer is then empty.
 	Busy time.Duration
 	Now  time.Time
 	// Trimmed is the highest sequence that the record no longer holds.
 	Trimmed uint64
-	// Last is the sequence given last in the lane.
+	// Last is the sequence given last in the stream.
 	Last uint64
 	// Events have consecutive sequences. What has expired is of kind DataExpired.
 	Events []protocol.Event

@@ -1,9 +1,9 @@
-// Package ingest takes the batches of the sites' queues: it decodes them within
-// bounds, has each committed, and answers with the position that the database
+// Package ingest is the CO's receiver of the sites' streams: it decodes their batches
+// within bounds, has each committed, and answers with the position that the database
 // then holds. The broker acknowledges a batch of events after its commit, so that an
 // error reaches the site as back-pressure; one of machine data, or behind a shared
-// subscription, may be acknowledged before. The contract is that of the uplink, for each
-// lane of a site by itself.
+// subscription, may be acknowledged before. The contract is that of package stream,
+// for each stream of a site by itself.
 package ingest
 
 import (
@@ -26,7 +26,7 @@ const commitTimeout = 30 * time.Second
 // once, of all sites, so that events never wait for a connection that data holds.
 const dataAtOnce = 8
 
-// defaultPatience is how long Take waits for the commit of machine data: long enough
+// defaultPatience is how long Accept waits for the commit of machine data: long enough
 // for one that fails at once to be refused, and short enough for the events behind it.
 const defaultPatience = 50 * time.Millisecond
 
@@ -53,13 +53,13 @@ type Options struct {
 	// Deliver hands messages of a site to the CO's broker, in order. An error means
 	// that the site sends them again.
 	Deliver func(ctx context.Context, list []fleet.Delivery) error
-	// Shared says that Take gets the batches of all sites one after the other, and that
-	// other programs may take any of a lane's, as from a shared subscription (MQTT 5,
-	// section 4.8.2). Then Take waits for no commit, and a batch that is ahead of its
-	// lane is held for a moment, because another program may be committing what is
+	// Shared says that Accept gets the batches of all sites one after the other, and that
+	// other programs may receive any of a stream's, as from a shared subscription (MQTT 5,
+	// section 4.8.2). Then Accept waits for no commit, and a batch that is ahead of its
+	// stream is held for a moment, because another program may be committing what is
 	// before it.
 	Shared bool
-	// Patience is how long Take waits for the commit of a batch of machine data, which
+	// Patience is how long Accept waits for the commit of a batch of machine data, which
 	// then goes on by itself, so that the events behind it do not wait. Default 50 ms.
 	Patience time.Duration
 	// Logger and Registerer may be nil.
@@ -67,8 +67,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// An Ingest takes batches of any number of sites and lanes at once, those of one
-// lane one after the other.
+// An Ingest commits batches of any number of sites and streams at once, those of one
+// stream one after the other.
 type Ingest struct {
 	opts    Options
 	log     *slog.Logger
@@ -76,7 +76,7 @@ type Ingest struct {
 	queues  queues
 	data    chan struct{} // holds a token for each batch of machine data at work
 
-	ctx    context.Context //nolint:containedctx // the life of the Ingest, for what outlives a Take
+	ctx    context.Context //nolint:containedctx // the life of the Ingest, for what outlives an Accept
 	cancel context.CancelFunc
 
 	batches *prometheus.CounterVec
@@ -159,8 +159,8 @@ func (in *Ingest) await(ctx context.Context, j *job, late <-chan time.Time) erro
 	case <-late:
 		return in.queues.leave(j)
 	case <-ctx.Done():
-		_ = in.queues.leave(j) // who is told that it failed sends it again
-		return protocol.Errorf(protocol.Unavailable, "take batch of site %s: it is not committed yet: %w", j.stream.site, context.Cause(ctx))
+		_ = in.queues.leave(j) // the site gets the error, and sends the batch again
+		return protocol.Errorf(protocol.Unavailable, "commit batch of site %s: it is not committed yet: %w", j.stream.site, context.Cause(ctx))
 	}
 }
 
@@ -182,7 +182,7 @@ func (in *Ingest) answer(site protocol.SiteID, ack protocol.Ack) {
 	ctx, cancel := context.WithTimeout(in.ctx, commitTimeout)
 	defer cancel()
 	if err := in.opts.PublishAck(ctx, site, protocol.Marshal(ack)); err != nil {
-		in.log.WarnContext(ctx, "ack not sent, the site will ask", "site_id", site, "lane", ack.Stream, "seq", ack.Seq, "err", err)
+		in.log.WarnContext(ctx, "ack not sent, the site will ask", "site_id", site, "stream", ack.Stream, "seq", ack.Seq, "err", err)
 	}
 }
 
@@ -194,13 +194,13 @@ func (in *Ingest) commit(ctx context.Context, site protocol.SiteID, b protocol.B
 	case in.data <- struct{}{}:
 		defer func() { <-in.data }()
 	case <-ctx.Done():
-		return protocol.Ack{}, protocol.Errorf(protocol.Unavailable, "take data of site %s: others are not committed yet: %w", site, context.Cause(ctx))
+		return protocol.Ack{}, protocol.Errorf(protocol.Unavailable, "commit data of site %s: others are not committed yet: %w", site, context.Cause(ctx))
 	}
 	return in.opts.Data.CommitData(ctx, site, b, events, in.opts.Deliver)
 }
 
-// Ask makes a site tell the Backlog of every queue that it has, each with a batch
-// of Count 0. The Ack names no lane: one with Ask goes to all lanes of the site. A
+// Ask makes a site report the Backlog of every stream that it has, each with a batch
+// of Count 0. The Ack names no stream: one with Ask goes to all streams of the site. A
 // site that is not connected is not asked, and there is no error.
 func (in *Ingest) Ask(ctx context.Context, site protocol.SiteID) error {
 	return in.opts.PublishAck(ctx, site, protocol.Marshal(protocol.Ack{V: protocol.Version, Ask: true}))

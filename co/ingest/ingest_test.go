@@ -280,7 +280,7 @@ func data(stream string, first uint64, payloads ...string) protocol.Batch {
 	return b
 }
 
-// TestEachStreamByItself sends events and data of one site; each lane has a position
+// TestEachStreamByItself sends events and data of one site; each stream has a position
 // and Acks of its own.
 func TestEachStreamByItself(t *testing.T) {
 	t.Parallel()
@@ -312,11 +312,17 @@ func TestEachStreamByItself(t *testing.T) {
 		t.Errorf("delivered: %s", got)
 	}
 	streams, err := s.data.Streams(t.Context(), "home")
-	if err != nil || len(streams) != 3 || streams[2].Name != "data/temps" || streams[2].Queued() != 7 {
-		t.Errorf("lanes %+v, %v", streams, err)
+	if err != nil || len(streams) != 3 {
+		t.Fatalf("%d streams, error %v, want 3 and none: %+v", len(streams), err, streams)
+	}
+	if got := streams[2].Name; got != "data/temps" {
+		t.Errorf("the third stream is %s, want data/temps", got)
+	}
+	if got := streams[2].Queued(); got != 7 {
+		t.Errorf("%d messages are queued, want 7", got)
 	}
 	if err := in.Accept(t.Context(), "home", protocol.Marshal(data("nonsense", 1, "a"))); protocol.KindOf(err) != protocol.Invalid {
-		t.Errorf("a lane that cannot be: %v", err)
+		t.Errorf("a stream that cannot be: %v", err)
 	}
 	a.err = protocol.Errorf(protocol.Unavailable, "the broker is away")
 	if err := in.Accept(t.Context(), "home", protocol.Marshal(data("data/temps", 3, "e"))); protocol.KindOf(err) != protocol.Unavailable || len(a.list) != 6 {

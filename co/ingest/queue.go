@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// The batches that wait for their commit are bounded, in each lane and, by their
+	// The batches that wait for their commit are bounded, in each stream and, by their
 	// bytes as they came over the wire, in all together.
 	maxStreamJobs  = 256
 	maxStreamBytes = 8 << 20
 	maxBytes       = 64 << 20
-	// jobBytes is about what a batch takes beside them.
+	// jobBytes is about what a batch needs beside them.
 	jobBytes = 512
 
-	// A batch that is ahead of its lane is tried again after firstLook, then after twice
+	// A batch that is ahead of its stream is tried again after firstLook, then after twice
 	// as long each time, for no longer than aheadWait in all.
 	firstLook = 4 * time.Millisecond
 	aheadWait = 250 * time.Millisecond
@@ -39,10 +39,10 @@ type job struct {
 	began  time.Time
 	done   chan error // of one place: what became of it
 
-	unwatched bool // nobody waits for done; protected by queues.mu
+	unwatched bool // no caller waits for done; protected by queues.mu
 }
 
-// A queue is the batches of one lane that wait, in the order of their arrival. It
+// A queue is the batches of one stream that wait, in the order of their arrival. It
 // exists, with a goroutine that commits them, while there are any.
 type queue struct {
 	jobs  []*job
@@ -50,7 +50,7 @@ type queue struct {
 	more  notify.Signal // there is one more
 }
 
-// queues are those of all lanes.
+// queues are those of all streams.
 type queues struct {
 	wg sync.WaitGroup
 
@@ -60,12 +60,12 @@ type queues struct {
 	closed  bool
 }
 
-// add queues a batch, and reports whether it is the only one of its lane.
+// add queues a batch, and reports whether it is the only one of its stream.
 func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if qs.closed {
-		return false, protocol.Errorf(protocol.Unavailable, "take batch of site %s: the program stops", j.stream.site)
+		return false, protocol.Errorf(protocol.Unavailable, "commit batch of site %s: the program stops", j.stream.site)
 	}
 	q := qs.streams[j.stream]
 	serve := q == nil
@@ -74,7 +74,7 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 	}
 	idle = len(q.jobs) == 0
 	if len(q.jobs) >= maxStreamJobs || q.bytes+j.size > maxStreamBytes || qs.bytes+j.size > maxBytes {
-		return false, protocol.Errorf(protocol.Unavailable, "take batch of site %s: %d before it are not committed yet", j.stream.site, len(q.jobs))
+		return false, protocol.Errorf(protocol.Unavailable, "commit batch of site %s: %d before it are not committed yet", j.stream.site, len(q.jobs))
 	}
 	q.jobs = append(q.jobs, j)
 	q.bytes += j.size
@@ -88,7 +88,7 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 }
 
 // head returns the batch that is next. With sorted that is the one with the lowest
-// sequence. Where there is none, the queue is gone.
+// sequence. Where there is none, the queue is removed.
 func (qs *queues) head(of streamKey, q *queue, sorted bool) *job {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -102,8 +102,8 @@ func (qs *queues) head(of streamKey, q *queue, sorted bool) *job {
 	return q.jobs[0]
 }
 
-// finish takes the first batch of a queue out of it, and tells who waits what became
-// of it. It reports whether somebody did.
+// finish removes the first batch of a queue, and gives its outcome to the caller of
+// Accept that waits for it. It reports whether one does.
 func (qs *queues) finish(q *queue, err error) (reported bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -116,8 +116,7 @@ func (qs *queues) finish(q *queue, err error) (reported bool) {
 	return !j.unwatched
 }
 
-// leave is called by who waits for a batch no longer. It returns the error of one
-// that just failed.
+// leave ends the wait for a batch. It returns the error of one that just failed.
 func (qs *queues) leave(j *job) error {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -138,7 +137,7 @@ func (qs *queues) close() {
 	qs.wg.Wait()
 }
 
-// serve commits the batches of a lane, one after the other, until there are no more.
+// serve commits the batches of a stream, one after the other, until there are no more.
 func (in *Ingest) serve(of streamKey, q *queue) {
 	var held holding
 	for j := in.queues.head(of, q, false); j != nil; {
@@ -174,7 +173,7 @@ func (in *Ingest) finish(q *queue, j *job, err error) {
 	}
 	in.batches.WithLabelValues(string(protocol.KindOf(err))).Inc()
 	if !reported {
-		in.log.Warn("batch not taken, the site will send it again", "site_id", j.stream.site, "lane", j.stream.name, "first", j.batch.First, "err", err)
+		in.log.Warn("batch not accepted, the site will send it again", "site_id", j.stream.site, "stream", j.stream.name, "first", j.batch.First, "err", err)
 	}
 }
 
@@ -197,14 +196,14 @@ func (in *Ingest) retry(of streamKey, q *queue, j *job, wait time.Duration) *job
 	}
 }
 
-// A holding is how long batches have been ahead of a lane that stands still.
+// A holding is how long batches have been ahead of a stream that stands still.
 type holding struct {
 	at    protocol.Ack
 	since time.Time
 	pause time.Duration
 }
 
-// next returns after what time to try again, where the lane stands at a position; 0:
+// next returns after what time to try again, where the stream stands at a position; 0:
 // it has stood there for too long.
 func (h *holding) next(at protocol.Ack, now time.Time) time.Duration {
 	if h.since.IsZero() || h.at != at {

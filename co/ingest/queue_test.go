@@ -14,7 +14,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// record is a database that several programs share: a position for each lane.
+// record is a database that several programs share: a position for each stream.
 type record struct {
 	mu        sync.Mutex
 	committed map[string]uint64
@@ -52,13 +52,13 @@ func (a *acks) said() (out string) {
 	return out
 }
 
-// TestReplicasShareALane gives the batches of a lane to two programs, the later one
+// TestReplicasShareALane gives the batches of a stream to two programs, the later one
 // first: it is held, and none is left out.
 func TestReplicasShareALane(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", "data/temps"} {
 		for _, same := range []bool{false, true} {
-			t.Run(fmt.Sprintf("lane %q, same program %v", name, same), func(t *testing.T) {
+			t.Run(fmt.Sprintf("stream %q, same program %v", name, same), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r, a := &record{committed: map[string]uint64{}}, &acks{}
 					one := ingest.New(ingest.Options{Store: r, Data: r, PublishAck: a.publish, Shared: true})
@@ -147,7 +147,7 @@ func TestStuckDataStopsNobody(t *testing.T) {
 	for _, b := range []protocol.Batch{batch(1, "", online("n1")), data("data/other", 1, "a")} {
 		for _, site := range []protocol.SiteID{"home", "away"} {
 			if err := accept(site, b); err != nil {
-				t.Errorf("site %s, lane %q: %v", site, b.Stream, err)
+				t.Errorf("site %s, stream %q: %v", site, b.Stream, err)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestStuckDataStopsNobody(t *testing.T) {
 	}
 }
 
-// oneHangs is a store in which one lane hangs.
+// oneHangs is a store in which one stream hangs.
 type oneHangs struct {
 	record
 	stuck chan struct{}
@@ -191,7 +191,7 @@ func TestCloseGivesUp(t *testing.T) {
 	}
 }
 
-// TestReplicasOnOneDatabase deals the batches of two lanes out to two programs, as a
+// TestReplicasOnOneDatabase deals the batches of two streams out to two programs, as a
 // shared subscription does: they need not be sent again.
 func TestReplicasOnOneDatabase(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// ack takes in where the centre stands.
+// ack handles an Ack, which says where the CO stands.
 func (l *link) ack(a protocol.Ack, now time.Time) {
 	epoch, trimmed, _, opened := l.u.opts.Journal.Position()
 	l.epoch, l.acked = epoch, trimmed
@@ -25,13 +25,13 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 		l.advance(a.Seq, now)
 		l.settle(now)
 	case l.phase == probing && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
-		l.settle(now) // also a centre that is new to a journal that is whole
+		l.settle(now) // also a CO that is new to a journal that is whole
 	case l.phase == probing && l.probe == nil:
-		// It was sent before we asked.
+		// It was sent before the probe.
 	case l.phase == probing:
 		l.gap(a, now)
 	case l.phase == sending && l.reported > 0 && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
-		l.reported-- // the answer to a batch that only told of the backlog
+		l.reported-- // the answer to a batch that only reported the backlog
 	case l.phase == sending && ours && l.flights.Len() > 0 && l.owed >= l.flights.Len():
 		// Answers enough are to come: this one is about what was sent before, or came
 		// out of turn, as where several programs answer.
@@ -42,12 +42,12 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 			l.restart("left_out", 0, now)
 		}
 	case l.phase == sending:
-		// It may have lost state, or this Ack is late. A probe tells.
+		// It may have lost state, or this Ack is late. A probe shows which.
 		l.restart("behind", 0, now)
 	}
 }
 
-// advance forgets what the centre has.
+// advance forgets what the CO has.
 func (l *link) advance(seq uint64, now time.Time) {
 	if err := l.u.opts.Journal.Trim(seq); err != nil {
 		l.u.log.Warn("trim journal", "through", seq, "err", err)
@@ -56,7 +56,7 @@ func (l *link) advance(seq uint64, now time.Time) {
 	l.u.metrics.acked.Add(float64(seq - l.acked))
 	l.acked, l.progressAt = seq, now
 	l.tries.Reset()
-	l.next = max(l.next, seq+1) // a late Ack may tell of a batch before the last restart
+	l.next = max(l.next, seq+1) // a late Ack may be for a batch before the last restart
 	acked, once := 0, false
 	for _, f := range l.flights.Acknowledge(seq) {
 		acked += len(f.payload)
@@ -86,7 +86,7 @@ func (l *link) advance(seq uint64, now time.Time) {
 // start, and halves it when they take long, so that a slow link carries about
 // TargetLatency of data and not minutes of it. It halves once for each time that
 // long, and not below what the link was seen to carry: one lost segment holds up
-// all Acks behind it, which says little of what the link takes.
+// all Acks behind it, which says little of what the link carries.
 func (l *link) steer(acked int, now time.Time) {
 	switch target := l.u.opts.TargetLatency; {
 	case l.latency > target:
@@ -100,7 +100,7 @@ func (l *link) steer(acked int, now time.Time) {
 	}
 }
 
-// settle goes on at the centre's position, which is within the journal.
+// settle goes on at the CO's position, which is within the journal.
 func (l *link) settle(now time.Time) {
 	if l.sync.declaring && l.acked >= l.sync.declared {
 		l.sync.declaring = false
@@ -122,14 +122,14 @@ func (l *link) send(now time.Time) {
 	l.phase, l.probe, l.next = sending, nil, l.acked+1
 }
 
-// gap prepares the centre's passing over what it will never see.
+// gap prepares that the CO passes over what it will never receive.
 func (l *link) gap(a protocol.Ack, now time.Time) {
 	wait := time.Duration(0)
 	if l.sync.declaring && l.sync.declared == l.acked {
-		wait = l.tries.Next() // it was told already, or this Ack is late
+		wait = l.tries.Next() // it was declared already, or this Ack is late
 	}
 	if l.refused(a, now) {
-		l.u.log.Error("the centre does not take this epoch, beginning a new one", "epoch", l.epoch, "centre_epoch", a.Epoch)
+		l.u.log.Error("the CO does not accept this epoch, beginning a new one", "epoch", l.epoch, "co_epoch", a.Epoch)
 		if err := l.u.opts.Journal.Renew(0); err != nil {
 			l.u.log.Error("begin new epoch", "err", err)
 		}
@@ -142,18 +142,18 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	}
 	if err := l.resync(lost); err != nil && protocol.KindOf(err) != protocol.Invalid {
 		wait := l.tries.Next()
-		l.u.log.Error("bring the centre up to date", "err", err, "wait", wait)
+		l.u.log.Error("bring the CO up to date", "err", err, "wait", wait)
 		l.restart("resync", wait, now)
 		return
 	} else if err != nil {
 		// Events are better than nothing, and this cannot get better by waiting.
-		l.u.log.Error("the state cannot be told to the centre", "err", err)
+		l.u.log.Error("the state cannot be sent to the CO", "err", err)
 	}
 	if !l.sync.declaring || l.sync.declared != l.acked {
 		l.sync.gaps++
 		l.u.metrics.gaps.Inc()
 		l.u.metrics.lost.Add(float64(lost))
-		l.u.log.Warn("centre is behind the journal, bringing it up to date", "centre_epoch", a.Epoch, "centre_seq", a.Seq,
+		l.u.log.Warn("the CO is behind the journal, bringing it up to date", "co_epoch", a.Epoch, "co_seq", a.Seq,
 			"epoch", l.epoch, "trimmed", l.acked, "resync", l.sync.resynced)
 	}
 	l.sync.declaring, l.sync.declared = true, l.acked
@@ -161,7 +161,7 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	l.retryAt = now.Add(wait)
 }
 
-// refused reports that the CO has retired this epoch: it was told of the gap, and has
+// refused reports that the CO has retired this epoch: the gap was declared, and it has
 // answered with another epoch for longer than any Ack is on its way.
 func (l *link) refused(a protocol.Ack, now time.Time) bool {
 	refused := l.sync.refusal.Answer(l.epoch, a.Epoch, now, 2*l.u.opts.ResendAfter)
@@ -170,8 +170,8 @@ func (l *link) refused(a protocol.Ack, now time.Time) bool {
 
 // renew begins a new epoch for a journal that turned out to be a copy.
 func (l *link) renew(a protocol.Ack, now time.Time) {
-	l.u.log.Error("the centre has events that this journal never held: it was put back from a copy; beginning a new epoch",
-		"epoch", l.epoch, "sent", l.sent, "centre_seq", a.Seq)
+	l.u.log.Error("the CO has events that this journal never held: it was put back from a copy; beginning a new epoch",
+		"epoch", l.epoch, "sent", l.sent, "co_seq", a.Seq)
 	if err := l.u.opts.Journal.Renew(a.Seq); err != nil {
 		l.u.log.Error("begin new epoch", "err", err)
 		l.restart("renew", l.tries.Next(), now)
@@ -181,8 +181,8 @@ func (l *link) renew(a protocol.Ack, now time.Time) {
 	l.restart("renew", 0, now) // the answer names the old epoch, which is a gap
 }
 
-// resync brings the centre up to date, unless the journal holds what does so and
-// the centre has not got it yet: the events after that tell the rest.
+// resync brings the CO up to date, unless the journal holds what does so and
+// the CO has not got it yet: the events after that have the rest.
 func (l *link) resync(lost uint64) error {
 	if l.sync.resynced > l.acked {
 		return nil

@@ -42,7 +42,7 @@ type result struct {
 	err error
 }
 
-// sizes is what the batches of a lane were like lately.
+// sizes is what the batches of a stream were like lately.
 type sizes struct {
 	raw, wire float64 // bytes of an event
 }
@@ -96,7 +96,7 @@ func (l *link) load(size int) (*flight, error) {
 }
 
 // look goes through events that are about to be sent: those of machine data whose
-// time is up become empty ones, and where records were lost, the centre must be
+// time is up become empty ones, and where records were lost, the CO must be
 // brought up to date.
 func (l *link) look(first uint64, bodies [][]byte, now time.Time) error {
 	millis, maxAge := now.UnixMilli(), uint64(l.u.opts.MaxAge.Milliseconds())
@@ -119,7 +119,7 @@ func (l *link) look(first uint64, bodies [][]byte, now time.Time) error {
 	return nil
 }
 
-// lost brings the centre up to date after a loss that the event seq tells of. The
+// lost brings the CO up to date after a loss that the event seq reports. The
 // journal has that event until then, so that a crash forgets nothing.
 func (l *link) lost(seq uint64, body []byte) error {
 	if l.sync.resynced >= seq {
@@ -131,13 +131,13 @@ func (l *link) lost(seq uint64, body []byte) error {
 		_ = protocol.Unmarshal(e.Body, &loss) // without it, how many there are is not known
 	}
 	if err := l.resync(loss.Records); err != nil && protocol.KindOf(err) != protocol.Invalid {
-		return fmt.Errorf("bring the centre up to date: %w", err)
+		return fmt.Errorf("bring the CO up to date: %w", err)
 	}
 	l.sync.resynced = max(l.sync.resynced, seq)
 	return nil
 }
 
-// empty returns a batch without events, which asks, or tells of the backlog.
+// empty returns a batch without events, which asks, or reports the backlog.
 func (l *link) empty() *flight {
 	backlog, now := l.u.backlogReport(l.latency)
 	return &flight{payload: protocol.Marshal(protocol.Batch{
@@ -165,9 +165,9 @@ func (l *link) launch(f *flight) {
 		case <-l.ctx.Done():
 		}
 	})
-	// Publish takes messages in the order of its calls; so the next call comes
-	// after this one. Where two swap all the same, the centre leaves the later one
-	// out, and its Ack makes us send it again.
+	// Publish sends messages in the order of its calls; so the next call comes
+	// after this one. Where two swap all the same, the CO leaves the later one
+	// out, and its Ack makes the link send it again.
 	<-entered
 	u.metrics.batches.Inc()
 	u.metrics.wireBytes.Add(float64(len(f.payload)))

@@ -24,7 +24,7 @@ type glimpse struct {
 	millis int64 // its time
 	kind   []byte
 	expiry uint64 // of a message of machine data, in milliseconds; 0: none
-	retain bool   // it is valid until another takes its place
+	retain bool   // it is valid until another replaces it
 }
 
 // expired reports that the time of a message is up at now, where it is of use for

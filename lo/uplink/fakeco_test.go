@@ -212,7 +212,7 @@ func (n *network) publish(ctx context.Context, _ string, payload []byte) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case n.chance(f.lose):
-		return nil // the broker took it, the centre never saw it
+		return nil // the broker took it, the CO never saw it
 	}
 	if n.chance(f.double) {
 		n.later(func() { _ = n.deliver(payload) })

@@ -12,7 +12,7 @@ import (
 const priorities = 4
 
 const (
-	// fairShare is the part of what the lanes before it send that a priority gets
+	// fairShare is the part of what the streams before it send that a priority gets
 	// all the same while it waits: a twelfth.
 	fairShare = 12
 	// maxCredit bounds what a priority can save up of it, in bytes.
@@ -31,27 +31,27 @@ const (
 
 // GateOptions are those of a Gate.
 type GateOptions struct {
-	// Rate limits the bytes per second of payload of all lanes together. 0 means no limit.
+	// Rate limits the bytes per second of payload of all streams together. 0 means no limit.
 	Rate int
 }
 
-// A Gate decides which lane of a link may send next. It is shared by the Uplinks
+// A Gate decides which stream of a link may send next. It is shared by the Uplinks
 // of the link, which may run concurrently.
 //
 // Priority 0 goes at once: it waits for the rate limit only. The others together
 // keep no more under way than the link carries in a fraction of a second, see
 // measure.allowance, so that what is urgent finds the link nearly free. Among them
 // the one of the lowest number goes first, but each priority that waits gets a
-// twelfth of what goes before it. Lanes of one priority share it equally, by bytes.
+// twelfth of what goes before it. Streams of one priority share it equally, by bytes.
 type Gate struct {
 	rate    float64 // bytes per second; 0: no limit
 	burst   float64
-	encoder *stream.Encoder // for all lanes, because it takes megabytes
+	encoder *stream.Encoder // for all streams, because it holds megabytes
 
 	mu       sync.Mutex // protects what follows
 	tickets  []*ticket
 	levels   [priorities]level
-	inFlight int // bytes, of all lanes
+	inFlight int // bytes, of all streams
 	data     int // of those of priority 1 and more
 	tokens   float64
 	filled   time.Time // when tokens was right
@@ -64,11 +64,11 @@ type level struct {
 	served uint64 // the virtual time of its last turn
 }
 
-// ticket is the place of one lane at the Gate.
+// ticket is the place of one stream at the Gate.
 type ticket struct {
 	gate     *Gate
 	priority int
-	turn     notify.Signal // it may be the lane's
+	turn     notify.Signal // it may be the stream's
 
 	wanting int    // bytes that wait for their turn; 0: none
 	time    uint64 // virtual: bytes sent, or the level's time where that is later
@@ -83,7 +83,7 @@ type passage struct {
 	alone     bool      // nothing else was under way
 }
 
-// NewGate returns a Gate without lanes.
+// NewGate returns a Gate without streams.
 func NewGate(o GateOptions) *Gate {
 	g := &Gate{rate: float64(max(0, o.Rate)), encoder: stream.NewEncoder(stream.More)}
 	g.burst = max(g.rate/4, 1024)
@@ -91,7 +91,7 @@ func NewGate(o GateOptions) *Gate {
 	return g
 }
 
-// join gives a lane its place. turn is notified when it may be the lane's.
+// join gives a stream its place. turn is notified when it may be the stream's.
 func (g *Gate) join(priority int, turn notify.Signal) *ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +100,7 @@ func (g *Gate) join(priority int, turn notify.Signal) *ticket {
 	return t
 }
 
-// leave gives the place back. Nothing of the lane may be under way.
+// leave gives the place back. Nothing of the stream may be under way.
 func (t *ticket) leave(now time.Time) {
 	g := t.gate
 	g.mu.Lock()
@@ -114,7 +114,7 @@ func (t *ticket) leave(now time.Time) {
 	g.kick(now)
 }
 
-// connected says that the lane's connection is new. Where nothing is under way
+// connected says that the stream's connection is new. Where nothing is under way
 // any more, what was known of the link is forgotten.
 func (t *ticket) connected() {
 	g := t.gate
@@ -126,7 +126,7 @@ func (t *ticket) connected() {
 }
 
 // ask takes n bytes of the link. If they are not granted, ask again after wait or
-// when woken; the lane keeps its place until then, or until it gives it up.
+// when woken; the stream keeps its place until then, or until it gives it up.
 func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	g := t.gate
 	g.mu.Lock()
@@ -222,7 +222,7 @@ func (t *ticket) free(n int, now time.Time) {
 	}
 }
 
-// turn returns the lane that goes next, nil where the link is full for all that
+// turn returns the stream that goes next, nil where the link is full for all that
 // wait. ahead says that it goes before others, on the credit of its priority.
 func (g *Gate) turn(now time.Time) (t *ticket, ahead bool) {
 	var first [priorities]*ticket
@@ -281,7 +281,7 @@ func (g *Gate) refill(now time.Time) {
 	g.filled = now
 }
 
-// kick wakes the lane whose turn it is. One that the rate limit holds up has a
+// kick wakes the stream whose turn it is. One that the rate limit holds up has a
 // timer of its own once it was told so.
 func (g *Gate) kick(now time.Time) {
 	t, _ := g.turn(now)
@@ -290,8 +290,8 @@ func (g *Gate) kick(now time.Time) {
 	}
 }
 
-// batchBytes returns how large a batch of a lane should be on the wire, if the
-// lane by itself would make it of n bytes; 0: it has no opinion.
+// batchBytes returns how large a batch of a stream should be on the wire, if the
+// stream by itself would make it of n bytes; 0: it has no opinion.
 func (g *Gate) batchBytes(n int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -98,7 +98,7 @@ type wire struct {
 	streams map[string]*streamEnd
 }
 
-// streamEnd is the centre's end of a lane.
+// streamEnd is the CO's end of a stream.
 type streamEnd struct {
 	up      *Uplink
 	seq     uint64
@@ -148,7 +148,7 @@ func (w *wire) receive(payload []byte) (*Uplink, protocol.Ack) {
 	case b.Count == 0:
 		l.probes++
 	case b.First != l.seq+1:
-		w.t.Errorf("lane %s: batch of %d after %d", b.Stream, b.First, l.seq)
+		w.t.Errorf("stream %s: batch of %d after %d", b.Stream, b.First, l.seq)
 	default:
 		l.batches++
 		for range b.Count {
@@ -161,7 +161,7 @@ func (w *wire) receive(payload []byte) (*Uplink, protocol.Ack) {
 	return l.up, protocol.Ack{V: protocol.Version, Epoch: b.Epoch, Seq: l.seq, Stream: b.Stream}
 }
 
-// run runs the lanes, connected, until do returns.
+// run runs the streams, connected, until do returns.
 func (w *wire) run(gate *Gate, streams []Options, do func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -15,7 +15,7 @@ type phase int
 
 const (
 	idle    phase = iota // not connected
-	probing              // asking the centre where it stands
+	probing              // asking the CO where it stands
 	sending              // sending from there
 )
 
@@ -23,7 +23,7 @@ const (
 	minBudget   = 4 << 10
 	startBudget = 32 << 10
 	forever     = time.Hour
-	// reportEvery is how often the backlog is told to who asks, at most.
+	// reportEvery is how often the backlog is reported on request, at most.
 	reportEvery = time.Second
 )
 
@@ -41,7 +41,7 @@ type link struct {
 	tries   retry.Backoff // failures in a row without progress
 
 	epoch      string
-	acked      uint64 // the centre has it; equal to what the journal forgot
+	acked      uint64 // the CO has it; equal to what the journal forgot
 	next       uint64 // to send
 	sent       uint64 // highest sent by this process
 	probe      *flight
@@ -54,7 +54,7 @@ type link struct {
 	expired map[uint64]struct{} // sequences sent as expired, without an Ack
 }
 
-// reporting is about the batches without events that tell of the backlog, and about
+// reporting is about the batches without events that report the backlog, and about
 // the answers that are to come.
 type reporting struct {
 	asked      bool
@@ -80,7 +80,7 @@ type pacing struct {
 
 // syncState is what the link knows of a gap.
 type syncState struct {
-	declaring bool   // batches tell the centre what is gone
+	declaring bool   // batches declare to the CO what is trimmed
 	declared  uint64 // the sequence up to which it is
 	resynced  uint64 // the end of the newest resync in the journal
 	stale     bool   // events overtook it, so that it may be older than its place
@@ -99,7 +99,7 @@ func newLink(ctx context.Context, u *Uplink, wg *sync.WaitGroup) *link {
 	return l
 }
 
-// read takes in the mail: first whether the link is up, then the Acks, which
+// read handles the mail: first whether the link is up, then the Acks, which
 // came on it.
 func (l *link) read(now time.Time) {
 	l.u.mu.Lock()
@@ -133,16 +133,16 @@ func (l *link) down(now time.Time) {
 	l.phase, l.probe, l.since, l.reported = idle, nil, time.Time{}, 0
 }
 
-// restart asks the centre anew, after a wait.
+// restart asks the CO anew, after a wait.
 func (l *link) restart(reason string, wait time.Duration, now time.Time) {
 	l.down(now)
 	l.round, l.endRnd = context.WithCancel(l.ctx)
 	l.phase, l.retryAt = probing, now.Add(wait)
 	l.u.metrics.restarts.WithLabelValues(reason).Inc()
-	l.u.log.Debug("asking where the centre stands", "reason", reason, "wait", wait, "acked", l.acked)
+	l.u.log.Debug("asking where the CO stands", "reason", reason, "wait", wait, "acked", l.acked)
 }
 
-// published takes in how a Publish ended.
+// published handles how a Publish ended.
 func (l *link) published(r result, now time.Time) {
 	if r.err != nil && r.f.round == l.round {
 		l.owed = max(0, l.owed-1)
@@ -171,7 +171,7 @@ func (l *link) step(now time.Time) time.Duration {
 	}
 	wait := l.proceed(now)
 	if !l.asked || l.phase != sending {
-		return wait // a probe tells, too
+		return wait // a probe reports the backlog, too
 	}
 	if due := l.reportedAt.Add(reportEvery).Sub(now); due > 0 {
 		return min(wait, due)
@@ -205,7 +205,7 @@ func (l *link) proceed(now time.Time) time.Duration {
 		}
 		wait := l.tries.Next()
 		l.owed = 0 // those are lost
-		l.u.log.Warn("no answer from the centre", "first", oldest.first, "wait", wait)
+		l.u.log.Warn("no answer from the CO", "first", oldest.first, "wait", wait)
 		l.restart("timeout", wait, now)
 		return wait
 	}
@@ -250,7 +250,7 @@ func (l *link) fill(now time.Time) time.Duration {
 	return forever
 }
 
-// ask sends a probe, unless one is under way. Those of the data lanes wait for
+// ask sends a probe, unless one is under way. Those of the data streams wait for
 // their turn, so that on a slow link the events are asked for first.
 func (l *link) ask(now time.Time) time.Duration {
 	if l.probe != nil {
@@ -333,7 +333,7 @@ func (l *link) unreadable(err error, now time.Time) time.Duration {
 	l.sync.resynced = 0 // what is lost may be newer than it
 	if err := l.resync(lost); err != nil {
 		l.sync.stale = true
-		l.u.log.Error("bring the centre up to date", "err", err)
+		l.u.log.Error("bring the CO up to date", "err", err)
 	}
 	return wait
 }
@@ -346,6 +346,6 @@ func (l *link) refresh(now time.Time) {
 	l.sync.resynced = 0
 	if err := l.resync(0); err != nil {
 		l.retryAt = now.Add(l.tries.Next())
-		l.u.log.Error("bring the centre up to date", "err", err)
+		l.u.log.Error("bring the CO up to date", "err", err)
 	}
 }

@@ -18,7 +18,7 @@ const (
 
 	// rateMemory is how long the best rate is believed.
 	rateMemory = 5 * time.Second
-	// pathMemory is how long the shortest way is believed. Then the data lanes hold
+	// pathMemory is how long the shortest way is believed. Then the data streams hold
 	// their breath until the link is empty, to measure it again.
 	pathMemory = 30 * time.Second
 	// busyMemory is how much busy time the throughput is an average of.
@@ -26,7 +26,7 @@ const (
 )
 
 // measure is what the sender knows of a link: from the Acks only, so that all that
-// lies on the way counts, the commit of the centre included.
+// lies on the way counts, the commit of the CO included.
 //
 // It is a model of two numbers, as in BBR: the best rate of late, and the time of
 // the way when nothing waits on it. Their product is what is on the way, and what
@@ -59,7 +59,7 @@ func (m *measure) forget() {
 	m.path, m.pathAt, m.renew, m.filled = 0, time.Time{}, false, false
 }
 
-// sample takes in an Ack of p.
+// sample handles an Ack of p.
 func (m *measure) sample(p passage, now time.Time) {
 	m.delivered += uint64(p.bytes)
 	m.span.bytes += uint64(p.bytes)
@@ -148,7 +148,7 @@ func (m *measure) rest(now time.Time) {
 	m.busySince = time.Time{}
 }
 
-// count takes in the busy time until now.
+// count adds the busy time until now.
 func (m *measure) count(now time.Time) {
 	if !m.busySince.IsZero() {
 		m.span.busy += now.Sub(m.busySince)

@@ -16,7 +16,7 @@ type metrics struct {
 	all []prometheus.Collector
 }
 
-// eventsStream is the label of the lane of the events.
+// eventsStream is the label of the stream of the events.
 const eventsStream = "events"
 
 func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64) *metrics {
@@ -24,7 +24,7 @@ func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64
 	if stream == "" {
 		stream = eventsStream
 	}
-	labels := prometheus.Labels{"lane": stream}
+	labels := prometheus.Labels{"stream": stream}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help, ConstLabels: labels})
 	}
@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64
 	return m
 }
 
-// register fails where another lane of this name is in the registry.
+// register fails where another stream of this name is in the registry.
 func (m *metrics) register() error {
 	if m.reg == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // TestWhatIsSentTwiceIsNotSentForEver has a broker that takes batches at once, and a
-// centre that commits them one after the other, slowly. Once what is queued there is
+// CO that commits them one after the other, slowly. Once what is queued there is
 // sent a second time, each answer to a second copy says nothing new: that is no
 // reason to send all a third time.
 func TestWhatIsSentTwiceIsNotSentForEver(t *testing.T) {
@@ -59,7 +59,7 @@ func TestWhatIsSentTwiceIsNotSentForEver(t *testing.T) {
 		const events = 4000
 		s.produce(events)
 		<-time.After(5 * time.Second)
-		s.u.Connected(true) // the connection is a new one, and the centre knows nothing of that
+		s.u.Connected(true) // the connection is a new one, and the CO knows nothing of that
 		s.drain()
 		s.shut()
 		cancel()

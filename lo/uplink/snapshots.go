@@ -19,7 +19,7 @@ type StateLog interface {
 	AppendState(ctx context.Context, key string, body []byte) (seq uint64, err error)
 }
 
-// Snapshots returns the Resync of the events' lane: it appends one Snapshot event.
+// Snapshots returns the Resync of the events' stream: it appends one Snapshot event.
 //
 // take returns the whole current state of the site. It must show every event that
 // was in the journal when it was called: so change the state before the Append, or

@@ -18,9 +18,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// TestStreamsOnABadNetwork has the events and three lanes of data share one gate,
+// TestStreamsOnABadNetwork has the events and three streams of data share one gate,
 // with batches and Acks lost, doubled, delayed and reordered, centres put back,
-// lanes restarted, and the centre asking for the backlog all the while.
+// streams restarted, and the CO asking for the backlog all the while.
 func TestStreamsOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(count(20)) {
@@ -81,14 +81,14 @@ func TestStreamsOnABadNetwork(t *testing.T) {
 					s.check()
 				}
 				if len(gate.tickets) != 0 {
-					t.Errorf("%d lanes did not leave", len(gate.tickets))
+					t.Errorf("%d streams did not leave", len(gate.tickets))
 				}
 			})
 		})
 	}
 }
 
-// TestShares has lanes compete for a link, and counts what each gets.
+// TestShares has streams compete for a link, and counts what each gets.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	data := func(name string, priority int) Options { return Options{Stream: "data/" + name, Priority: priority} }
@@ -124,9 +124,9 @@ func TestShares(t *testing.T) {
 					}
 					for _, o := range tt.streams {
 						share := float64(w.bytes(o.Stream)-before[o.Stream]) / float64(total)
-						t.Logf("lane %q got %.1f %%", o.Stream, share*100)
+						t.Logf("stream %q got %.1f %%", o.Stream, share*100)
 						if share < tt.least[o.Stream] {
-							t.Errorf("lane %q got %.1f %%, want at least %.1f %%", o.Stream, share*100, tt.least[o.Stream]*100)
+							t.Errorf("stream %q got %.1f %%, want at least %.1f %%", o.Stream, share*100, tt.least[o.Stream]*100)
 						}
 					}
 				})
@@ -135,7 +135,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// lane runs a data lane on a journal of its own, with a centre that notes all.
+// stream runs a data stream on a journal of its own, with a CO that notes all.
 func newStream(t *testing.T, o Options) *site {
 	s := newSite(t, 1)
 	s.opts = o
@@ -143,7 +143,7 @@ func newStream(t *testing.T, o Options) *site {
 	return s
 }
 
-// message appends a message of machine data to the lane's journal.
+// message appends a message of machine data to the stream's journal.
 func (s *site) message(text string, expiry time.Duration) {
 	s.t.Helper()
 	body := protocol.Marshal(protocol.Event{
@@ -155,7 +155,7 @@ func (s *site) message(text string, expiry time.Duration) {
 	}
 }
 
-// texts returns the messages that the centre has; an expired one is "-".
+// texts returns the messages that the CO has; an expired one is "-".
 func (s *site) texts() (texts []string) {
 	for _, e := range s.c.seen().log {
 		var m protocol.DataMessage
@@ -193,7 +193,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("after 10 s: %s", got)
 		}
 		s.net.mu.Lock()
-		s.net.lose = 100 // the broker takes it, and the centre never sees it
+		s.net.lose = 100 // the broker takes it, and the CO never sees it
 		s.net.mu.Unlock()
 		s.message("fresh", 4500*time.Millisecond)
 		<-time.After(4 * time.Second)
@@ -217,7 +217,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// TestLossIsMadeUpFor drops records under the byte bound: what the centre holds is
+// TestLossIsMadeUpFor drops records under the byte bound: what the CO holds is
 // then brought up to date, once, by what Resync appends.
 func TestLossIsMadeUpFor(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestLossIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// TestAsk has the centre ask for the backlog while its Acks are late: it is told
+// TestAsk has the CO ask for the backlog while its Acks are late: it is told
 // at once, once a second, and what is under way is not disturbed.
 func TestAsk(t *testing.T) {
 	t.Parallel()
@@ -270,7 +270,7 @@ func TestAsk(t *testing.T) {
 			n := len(batches)
 			mu.Unlock()
 			if n > 1 && b.Count > 0 {
-				<-time.After(8 * time.Second) // the centre is slow
+				<-time.After(8 * time.Second) // the CO is slow
 			}
 			return s.net.publish(ctx, topic, payload)
 		}
@@ -287,7 +287,7 @@ func TestAsk(t *testing.T) {
 		reported, restarts := 0, 0
 		for i, b := range batches {
 			if b.Stream != "data/readings" || b.SentMillis == 0 {
-				t.Errorf("batch %d: lane %q, sent at %d", i, b.Stream, b.SentMillis)
+				t.Errorf("batch %d: stream %q, sent at %d", i, b.Stream, b.SentMillis)
 			}
 			switch {
 			case i == 0 && b.Count != 0:
@@ -332,7 +332,7 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestManyStreams has 64 lanes in one registry, and takes them out again; and it
+// TestManyStreams has 64 streams in one registry, and takes them out again; and it
 // looks at what they cost.
 func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	const streams = 64
@@ -374,12 +374,12 @@ func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the me
 	}
 	for _, f := range families {
 		if len(f.GetMetric()) < streams && f.GetName() != "colony_uplink_restarts_total" {
-			t.Errorf("%s has %d lanes", f.GetName(), len(f.GetMetric()))
+			t.Errorf("%s has %d streams", f.GetName(), len(f.GetMetric()))
 		}
 	}
-	t.Logf("%d idle lanes take %d KiB", streams, cost>>10)
+	t.Logf("%d idle streams take %d KiB", streams, cost>>10)
 	if cost > 6<<20 {
-		t.Errorf("%d idle lanes take %d bytes", streams, cost)
+		t.Errorf("%d idle streams take %d bytes", streams, cost)
 	}
 	cancel()
 	wg.Wait()

@@ -26,7 +26,7 @@ type Log interface {
 	// Wait returns nil when there is an event after a sequence.
 	Wait(ctx context.Context, after uint64) error
 	Trim(through uint64) error
-	// Renew begins a new epoch; have is what the centre holds of the old one.
+	// Renew begins a new epoch; have is what the CO holds of the old one.
 	Renew(have uint64) error
 	// Salvage gives up what is damaged, and counts it.
 	Salvage() (lost uint64, err error)
@@ -43,10 +43,10 @@ type Options struct {
 	// Stream is empty for the events of the site, and protocol.DataLane for machine
 	// data: there, a message whose time is up is sent as an empty event.
 	Stream string
-	// Priority orders the lanes of one Gate: 0 goes first and is for the events;
+	// Priority orders the streams of one Gate: 0 goes first and is for the events;
 	// machine data is 1 (high), 2 (normal) or 3 (low).
 	Priority int
-	// Gate is shared by the lanes of one link. Nil: the lane has the link alone.
+	// Gate is shared by the streams of one link. Nil: the stream has the link alone.
 	Gate *Gate
 
 	// Publish sends one message to the CO. It may return when the broker has
@@ -55,15 +55,15 @@ type Options struct {
 	// the calls. It ends with ctx.
 	Publish func(ctx context.Context, topic string, payload []byte) error
 
-	// Resync appends to the journal what brings a centre up to date that has missed
+	// Resync appends to the journal what brings a CO up to date that has missed
 	// something, and returns the sequence of its last record. lost is how many
-	// events the centre will never see, as far as that is known. With an error of
+	// events the CO will never see, as far as that is known. With an error of
 	// kind Conflict it is appended, but other events came in between: Resync is
-	// called again once the lane is calm. With one of kind Invalid nothing can be
+	// called again once the stream is calm. With one of kind Invalid nothing can be
 	// appended, and nothing is. See Snapshots.
 	Resync func(ctx context.Context, lost uint64) (last uint64, err error)
 
-	// MaxAge is how long an event of a data lane is of use. 0 means no end. The
+	// MaxAge is how long an event of a data stream is valid. 0 means no end. The
 	// expiry of a message itself counts where it is shorter.
 	MaxAge time.Duration
 
@@ -85,7 +85,7 @@ type Options struct {
 	// steers at, so that it never fills the buffers of a slow link and the pings
 	// of the connection get through. 0 means 2 s.
 	TargetLatency time.Duration
-	// ResendAfter is how long a batch that the broker has taken may be without an
+	// ResendAfter is how long a batch that the broker has acknowledged may be without an
 	// Ack. 0 means 15 s.
 	ResendAfter time.Duration
 	// Rate limits the bytes per second of payload where Gate is nil. 0 means no limit.
@@ -110,7 +110,7 @@ func (o Options) Validate() error {
 	need(o.Rate >= 0, "Rate is negative")
 	need(o.Rate == 0 || o.Gate == nil, "Rate is given beside Gate: give it to the Gate")
 	need(o.Priority >= 0 && o.Priority < priorities, "Priority is not within 0 to 3")
-	need((o.Stream == "") == (o.Priority == 0), "Priority 0 is for the lane of the events and for no other")
+	need((o.Stream == "") == (o.Priority == 0), "Priority 0 is for the stream of the events and for no other")
 	return errors.Join(faults...)
 }
 
@@ -133,21 +133,21 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Logger = o.Logger.With("component", "uplink", "site_id", string(o.Site), "lane", o.Stream)
+	o.Logger = o.Logger.With("component", "uplink", "site_id", string(o.Site), "stream", o.Stream)
 	return o
 }
 
 // Status is what the uplink knows of its link.
 type Status struct {
 	Connected bool
-	// Synced says that the centre has told where it stands since the connection.
+	// Synced says that the CO has said where it stands since the connection.
 	Synced        bool
-	Acked         uint64 // highest sequence in the centre's database
+	Acked         uint64 // highest sequence in the CO's database
 	Sent          uint64 // highest sequence sent
 	InFlightBytes int
 	AckLatency    time.Duration // of the last batch; 0 before the first
-	Gaps          uint64        // times that the centre had missed something, and was brought up to date
-	// Backlog is what the lane would tell the centre now.
+	Gaps          uint64        // times that the CO had missed something, and was brought up to date
+	// Backlog is what the stream would report to the CO now.
 	Backlog protocol.Backlog
 }
 
@@ -159,8 +159,8 @@ type Uplink struct {
 	metrics *metrics
 	gate    *Gate
 	grown   notify.Signal // the journal may have grown
-	turn    notify.Signal // it may be the lane's turn
-	expired atomic.Uint64 // events sent as expired that the centre has
+	turn    notify.Signal // it may be the stream's turn
+	expired atomic.Uint64 // events sent as expired that the CO has
 
 	mu     sync.Mutex
 	mail   mail
@@ -172,7 +172,7 @@ type Uplink struct {
 type mail struct {
 	up, changed bool
 	acks        []protocol.Ack
-	asked       bool // to tell of the backlog
+	asked       bool // to report the backlog
 }
 
 // maxMail bounds the Acks that wait; older ones say less than newer ones.
@@ -193,7 +193,7 @@ func New(o Options) *Uplink {
 	}
 	u.metrics = newMetrics(o.Registerer, o.Stream, u.backlog)
 	if err := u.metrics.register(); err != nil {
-		u.log.Warn("metrics of the lane are not shown", "err", err)
+		u.log.Warn("metrics of the stream are not shown", "err", err)
 	}
 	return u
 }
@@ -209,7 +209,7 @@ func (u *Uplink) Connected(up bool) {
 	u.post(func(m *mail) { m.up, m.changed = up, true })
 }
 
-// Ack hands in what came on the site's ack topic for this lane.
+// Ack hands in what came on the site's ack topic for this stream.
 func (u *Uplink) Ack(a protocol.Ack) {
 	if a.Ask {
 		u.post(func(m *mail) { m.asked = true })
@@ -317,6 +317,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Close takes the metrics out of the registry: for a lane that goes. Call it
+// Close takes the metrics out of the registry: for a stream that goes. Call it
 // after Run has returned, or instead of Run.
 func (u *Uplink) Close() { u.metrics.unregister() }

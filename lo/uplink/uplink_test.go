@@ -100,7 +100,7 @@ func (s *site) produce(n int) {
 	}
 }
 
-// drain waits until the centre has everything.
+// drain waits until the CO has everything.
 func (s *site) drain() {
 	s.t.Helper()
 	deadline := time.Now().Add(time.Hour) // of the bubble's clock
@@ -111,7 +111,7 @@ func (s *site) drain() {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.t.Fatalf("the centre has %+v, the journal ends at %d; uplink %+v", s.c.seen().seq, last, s.u.Status())
+			s.t.Fatalf("the CO has %+v, the journal ends at %d; uplink %+v", s.c.seen().seq, last, s.u.Status())
 		}
 		<-time.After(time.Second)
 	}
@@ -144,7 +144,7 @@ func number(t *testing.T, e protocol.Event) (n int, snapshot bool) {
 	return n, snapshot
 }
 
-// check verifies the centre's log: numbers rise, none comes twice, none is
+// check verifies the CO's log: numbers rise, none comes twice, none is
 // missing but where a gap says so, and after a gap there is a snapshot.
 func (s *site) check() {
 	s.t.Helper()
@@ -184,7 +184,7 @@ func (s *site) check() {
 		last, view, open = n, n, false
 	}
 	if view != s.made.now() {
-		s.t.Errorf("the centre sees %d, the site is at %d", view, s.made.now())
+		s.t.Errorf("the CO sees %d, the site is at %d", view, s.made.now())
 	}
 	if missing > declared {
 		s.t.Errorf("%d events are missing, %d were declared lost", missing, declared)
@@ -246,7 +246,7 @@ func count(n int) int {
 	return n
 }
 
-// TestCOLosesState restores the centre from older backups, or sets it up
+// TestCOLosesState restores the CO from older backups, or sets it up
 // anew, also in the middle of a connection.
 func TestCOLosesState(t *testing.T) {
 	t.Parallel()
@@ -292,7 +292,7 @@ func TestCOLosesState(t *testing.T) {
 	}
 }
 
-// TestSiteLosesJournal installs the site anew: the centre is told of the gap and
+// TestSiteLosesJournal installs the site anew: the CO is told of the gap and
 // gets a snapshot, and goes on.
 func TestSiteLosesJournal(t *testing.T) {
 	t.Parallel()
@@ -338,7 +338,7 @@ func TestSiteIsPutBackFromACopy(t *testing.T) {
 				s.start()
 				s.produce(20)
 				s.drain()
-				s.produce(10) // in the copy, and with the centre
+				s.produce(10) // in the copy, and with the CO
 				s.shut()
 				copied := t.TempDir()
 				if err := os.CopyFS(filepath.Join(copied, "journal"), os.DirFS(s.dir)); err != nil {
@@ -382,7 +382,7 @@ func TestSiteIsPutBackFromACopy(t *testing.T) {
 	}
 }
 
-// TestRetiredEpoch has the centre refuse an epoch: the site takes a new one.
+// TestRetiredEpoch has the CO refuse an epoch: the site takes a new one.
 func TestRetiredEpoch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package datarule says which rule of a site takes a message of machine data, and
-// where it is delivered: the CO and the LO decide it with the same code. It also
-// tells what is wrong with a set of rules. It is pure.
+// Package datarule finds the rule of a site that applies to a message of machine
+// data, and where the message is delivered: the CO and the LO use the same code. It
+// also says what is wrong with a set of rules. It is pure.
 package datarule
 
 import (
@@ -69,14 +69,14 @@ func newEntry(r *protocol.DataRule, from, to, filter string) entry {
 // Rules returns the rules in their order. They must not be changed.
 func (t *Table) Rules() []protocol.DataRule { return t.rules }
 
-// Up returns the rule that takes a message which a client of the site's broker
+// Up returns the rule that applies to a message which a client of the site's broker
 // published, and the topic relative to colony/v1/{site}/data/ on which it is
 // delivered at the CO. The rule must not be changed.
 func (t *Table) Up(local string) (rule *protocol.DataRule, remote string, ok bool) {
 	return find(t.up, local)
 }
 
-// Down returns the rule that takes a message which a client of the CO's broker
+// Down returns the rule that applies to a message which a client of the CO's broker
 // published on colony/v1/{site}/in/ and tail, and the whole topic on which it is
 // delivered at the site's broker. The rule must not be changed.
 func (t *Table) Down(tail string) (rule *protocol.DataRule, local string, ok bool) {

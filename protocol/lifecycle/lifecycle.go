@@ -40,7 +40,7 @@ const (
 	// Deleting: EN stops and removes. After a crash EN begins again.
 	Deleting State = "DELETING"
 
-	// Deleted: gone, confirmed by the node, archived by CO.
+	// Deleted: removed, confirmed by the node, archived by CO.
 	Deleted State = "DELETED"
 )
 
@@ -154,7 +154,7 @@ func Bridge(from, to State) (before []State, ok bool) {
 // Valid reports whether s is one of the States.
 func (s State) Valid() bool { return slices.Contains(States, s) }
 
-// Stable reports whether a deployment stays in s until somebody wants a change.
+// Stable reports whether a deployment stays in s until a change of it is desired.
 func (s State) Stable() bool { return s == Installed || s == Deleted }
 
 // Worst returns the first of States that is among the given: the state of a

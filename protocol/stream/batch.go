@@ -73,7 +73,7 @@ const arrayHead = 5
 const maxEvents = protocol.MaxMessage - arrayHead
 
 // maxCount bounds their number, as protocol.Unmarshal does, before there is memory
-// for as many: a byte of a batch can claim to be an event, which takes 72.
+// for as many: a byte of a batch can claim to be an event, which needs 72.
 const maxCount = 1 << 16
 
 // A Decoder unpacks the events of batches. Its methods may be called concurrently.

@@ -37,7 +37,7 @@
 // After each connection, and after any trouble, a sender asks with a batch of
 // Count 0 and sends nothing else until an Ack says where the receiver stands. It
 // goes on from there, with a Window of batches in flight; it sends again what no
-// Ack came for in time, and takes an Ack only as far as it moves on. Where the
+// Ack came for in time, and ignores an Ack that does not move on. Where the
 // receiver lacks what the sender no longer has, or stands in another epoch, the
 // sender declares the gap with Trimmed and sends its state. Where the receiver
 // still stands in another epoch although the sender's was declared to it, the

@@ -50,12 +50,12 @@ func (w *Window[B]) Acknowledge(seq uint64) []B {
 // Clear gives up all batches in flight.
 func (w *Window[B]) Clear() { w.batches, w.bytes = nil, 0 }
 
-// A Refusal tells when a receiver has retired a sender's epoch: it goes on to
+// A Refusal shows when a receiver has retired a sender's epoch: it goes on to
 // answer with another one although the sender's was declared to it. The zero
 // Refusal has seen no such answer.
 type Refusal struct{ since time.Time }
 
-// Answer takes in the epoch of an Ack, where own is the sender's. It reports
+// Answer notes the epoch of an Ack, where own is the sender's. It reports
 // whether all Acks for longer than patience have named another epoch. patience must
 // exceed the time that any Ack is on its way: an Ack of before the declaration is no
 // refusal, and a new epoch makes the receiver store again what is in flight.

@@ -18,15 +18,15 @@ import (
 type Store interface {
 	// PutDown queues messages, all or none; on return they are durable.
 	PutDown(ctx context.Context, list []fleet.DownMessage) error
-	// BeginDown prepares the lanes of a site for a new connection; rules that are not
-	// among keep are gone. sender, this replica, is then the one that sends.
+	// BeginDown prepares the streams of a site for a new connection; rules that are not
+	// among keep are removed ones. sender, this replica, is then the one that sends.
 	BeginDown(ctx context.Context, site protocol.SiteID, sender string, keep []string) error
-	// DownStreams returns the lanes that ever had a message.
+	// DownStreams returns the streams that ever had a message.
 	DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.DownStream, error)
 	// DownBatch reads what follows a sequence.
 	DownBatch(ctx context.Context, r fleet.DownRead) (fleet.DownBatch, error)
-	// AckDown takes a site's Ack, first of its connection or not, and returns where
-	// the lane stands then.
+	// AckDown applies a site's Ack, first of its connection or not, and returns where
+	// the stream stands then.
 	AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownStream, error)
 	// RenewDown begins a new epoch of a stream in place of one that the site retired.
 	RenewDown(ctx context.Context, site protocol.SiteID, rule, retired string) error
@@ -45,13 +45,13 @@ type Options struct {
 	// each further one, to ten times as much. Default 30 s: as long as the connection
 	// lives nothing is lost, so that a repetition is only a slow link's waste.
 	AckTimeout time.Duration
-	// RulesTTL is how long the rules of a site are taken from memory. Default 5 s.
+	// RulesTTL is how long the rules of a site are used from memory. Default 5 s.
 	RulesTTL time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// A Downlink takes messages for the sites and sends them. Its methods may be
+// A Downlink accepts messages for the sites and sends them. Its methods may be
 // called concurrently.
 type Downlink struct {
 	opts Options
@@ -110,10 +110,10 @@ func (d *Downlink) Close() {
 	d.wg.Wait()
 }
 
-// Accept takes a message that a client of the CO's broker published for a site: the
+// Accept queues a message that a client of the CO's broker published for a site: the
 // Topic of m is what follows colony/v1/{site}/in/, ExpiryMillis its own expiry. When
 // it returns nil the message is durable, or is one of QoS 0 for a site that is not
-// connected. The error is of kind NotFound where no rule of the site takes the
+// connected. The error is of kind NotFound where no rule of the site matches the
 // topic, Invalid where the message can never be queued, and Unavailable where
 // PostgreSQL is away.
 func (d *Downlink) Accept(ctx context.Context, site protocol.SiteID, m protocol.DataMessage) error {
@@ -148,7 +148,7 @@ func messageLimit(r *protocol.DataRule) int {
 	return maxMessage
 }
 
-// size is about what a message takes, without what is fixed.
+// size is about what a message needs, without what is fixed.
 func size(m protocol.DataMessage) int {
 	n := len(m.Topic) + len(m.Payload) + len(m.ContentType) + len(m.ResponseTopic) + len(m.CorrelationData)
 	for _, p := range m.Properties {
@@ -170,7 +170,7 @@ func (d *Downlink) match(ctx context.Context, site protocol.SiteID, tail string)
 		}
 	}
 	return nil, "", protocol.Errorf(protocol.NotFound,
-		"no data rule of site %s takes %s: add one with direction down to sites/%s/site.yaml in the deployments repo",
+		"no data rule of site %s matches %s: add one with direction down to sites/%s/site.yaml in the deployments repo",
 		site, topic.ForTail(topic.In, site, tail), site)
 }
 
@@ -204,7 +204,7 @@ func (d *Downlink) table(ctx context.Context, site protocol.SiteID, age time.Dur
 }
 
 // RulesChanged makes the next message of a site be matched with its present rules,
-// and a connected site hear of what rules that are gone have left it.
+// and sends a connected site what follows from rules that were removed.
 func (d *Downlink) RulesChanged(site protocol.SiteID) {
 	d.mu.Lock()
 	delete(d.rules, site)
@@ -215,7 +215,7 @@ func (d *Downlink) RulesChanged(site protocol.SiteID) {
 // A group puts what several callers bring at the same time into one transaction.
 type group struct {
 	put  func(ctx context.Context, list []fleet.DownMessage) error
-	turn chan struct{} // holds an element while somebody commits
+	turn chan struct{} // holds an element while one of the callers commits
 
 	mu      sync.Mutex
 	waiting []*request

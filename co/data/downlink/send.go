@@ -9,7 +9,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// acknowledge moves a lane on by an Ack.
+// acknowledge moves a stream on by an Ack.
 func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 	var l *ruleStream
 	name, _ := strings.CutPrefix(a.Stream, protocol.DataStream(""))
@@ -45,7 +45,7 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 		return nil
 	}
 	if record.Acked <= l.acked {
-		return nil // what is missing is sent again when its time is up
+		return nil // what is missing is sent again when no Ack comes in time
 	}
 	l.acked, l.next = record.Acked, max(l.next, record.Acked)
 	s.wait = d.opts.AckTimeout
@@ -55,7 +55,7 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 	return nil
 }
 
-// adapt makes batches as large as the link takes them in a second or two.
+// adapt makes batches as large as the link carries in a second or two.
 func (s *session) adapt(b sentBatch, took time.Duration) {
 	switch {
 	case took < time.Second && b.bytes >= s.limit/2:

@@ -30,7 +30,7 @@ type session struct {
 
 	begun   bool
 	streams []*ruleStream // by priority
-	limit   int           // bytes of a batch, as the link takes them
+	limit   int           // bytes of a batch, by what the link carries
 	wait    time.Duration
 }
 
@@ -46,7 +46,7 @@ const (
 type ruleStream struct {
 	rule  protocol.DataRule
 	asked time.Time // when the site was asked where it stands; zero: not yet
-	met   bool      // it has told
+	met   bool      // it has answered
 	acked uint64
 	next  uint64 // the last sequence that was sent
 	last  uint64 // the last there is, as far as is known
@@ -68,7 +68,7 @@ func (b sentBatch) Through() uint64 { return b.last }
 // Bytes implements stream.Sent: those before compression.
 func (b sentBatch) Bytes() int { return b.bytes }
 
-// pending reports whether the lane has something to send or to wait for.
+// pending reports whether the stream has something to send or to wait for.
 func (l *ruleStream) pending() bool { return !l.met || l.acked < l.last }
 
 // Online begins the connection of a site, in place of an earlier one. name is what
@@ -125,7 +125,7 @@ func (d *Downlink) Wake(site protocol.SiteID) {
 	}
 }
 
-// Ack takes an encoded protocol.Ack of a site.
+// Ack handles an encoded protocol.Ack of a site.
 func (d *Downlink) Ack(site protocol.SiteID, payload []byte) error {
 	var a protocol.Ack
 	if err := protocol.Unmarshal(payload, &a); err != nil {
@@ -135,7 +135,7 @@ func (d *Downlink) Ack(site protocol.SiteID, payload []byte) error {
 	defer d.mu.Unlock()
 	s := d.sessions[site]
 	if s == nil || d.closed {
-		return nil // nobody asked
+		return nil // it answers no question of this process
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +237,7 @@ func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time
 		case l.sent.Len() > 0:
 			at = l.sent.Batches()[0].at.Add(s.wait)
 		case at.IsZero():
-			continue // another lane's batches fill the window
+			continue // another stream's batches fill the window
 		}
 		if due.IsZero() || at.Before(due) {
 			due = at
@@ -246,7 +246,7 @@ func (d *Downlink) step(s *session, stirred bool, acks []protocol.Ack) (due time
 	return due, nil
 }
 
-// repeat has sent again what no Ack came for in time.
+// repeat makes send send again what no Ack came for in time.
 func (s *session) repeat(now time.Time) {
 	late := false
 	for _, l := range s.streams {
@@ -266,7 +266,7 @@ func (s *session) repeat(now time.Time) {
 	}
 }
 
-// refresh looks what lanes there are, and how far they go.
+// refresh looks what streams there are, and how far they go.
 func (d *Downlink) refresh(s *session) error {
 	table, err := d.table(s.ctx, s.site, d.opts.RulesTTL)
 	if err != nil {
@@ -302,8 +302,8 @@ func (d *Downlink) refresh(s *session) error {
 	return nil
 }
 
-// merge makes the lanes of the session those of the rules. A site is asked about a
-// lane only where that can matter: something is queued, it should hold retained
+// merge makes the streams of the session those of the rules. A site is asked about a
+// stream only where that can matter: something is queued, it should hold retained
 // messages, or nothing is known.
 func (s *session) merge(down []protocol.DataRule, records map[string]fleet.DownStream) {
 	old := s.streams

@@ -229,7 +229,7 @@ func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []proto
 		return err
 	}
 	for _, e := range events {
-		switch e.Kind { //nolint:exhaustive // no others are of this stream
+		switch e.Kind { //nolint:exhaustive // no others belong to this stream
 		case protocol.DataEvent:
 			if m, ok := d.delivery(ctx, b, e); ok {
 				list = append(list, m)
@@ -248,8 +248,9 @@ func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []proto
 				return err
 			}
 			delete(d.marks, b.Stream)
-		case stream.Unreadable:
-			d.log.ErrorContext(ctx, "item for the site refused: it is no event", "stream", b.Stream, "seq", e.Seq)
+		case protocol.DataExpired, protocol.Superseded, protocol.DataLost:
+		default:
+			d.log.ErrorContext(ctx, "event for the site left out: its kind is not known here", "stream", b.Stream, "seq", e.Seq, "kind", string(e.Kind))
 		}
 	}
 	return flush()

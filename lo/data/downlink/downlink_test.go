@@ -167,8 +167,9 @@ func (s *site) send(b protocol.Batch) protocol.Ack {
 
 func (s *site) wantPosition(a protocol.Ack, epoch string, seq uint64) {
 	s.t.Helper()
-	if a.Epoch != epoch || a.Seq != seq || a.Stream != protocol.DataStream("set") {
-		s.t.Errorf("the site stands at %s %d of %s, want %s %d", a.Epoch, a.Seq, a.Stream, epoch, seq)
+	want := protocol.Ack{V: protocol.Version, Epoch: epoch, Seq: seq, Stream: protocol.DataStream("set")}
+	if diff := cmp.Diff(want, a); diff != "" {
+		s.t.Errorf("ack (-want +got):\n%s", diff)
 	}
 }
 
@@ -282,8 +283,17 @@ func TestExpiry(t *testing.T) {
 	s.wantPosition(s.send(batchOf("e", 1, 0, message(0), message(7_000), message(6_000), mark(protocol.DataExpired), message(1<<63))), "e", 5)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.expiry) != 3 || s.expiry[0] != 0 || s.expiry[1] != time.Second || s.expiry[2] < 1000*time.Hour {
-		t.Errorf("expiries %v of %v, want none, 1 s and nearly for ever", s.expiry, s.got)
+	if len(s.expiry) != 3 {
+		t.Fatalf("%d messages are published, %v, want 3", len(s.expiry), s.got)
+	}
+	if s.expiry[0] != 0 {
+		t.Errorf("the message without an expiry has %v", s.expiry[0])
+	}
+	if s.expiry[1] != time.Second {
+		t.Errorf("of 7 s, 6 s after it came, %v are left, want 1 s", s.expiry[1])
+	}
+	if s.expiry[2] < 1000*time.Hour {
+		t.Errorf("of the longest expiry %v are left, want nearly for ever", s.expiry[2])
 	}
 }
 
