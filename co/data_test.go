@@ -157,7 +157,7 @@ func TestDataToTheClientsOfTheCO(t *testing.T) {
 		ResponseTopic: "colony/v1/plant/in/answer", CorrelationData: []byte{7},
 		Properties: []client.Property{
 			{Key: "colony-time", Value: "2023-11-14T22:13:20.123Z"},
-			{Key: "colony-lane", Value: "data/temps"},
+			{Key: "colony-stream", Value: "data/temps"},
 			{Key: "colony-seq", Value: "1"},
 			{Key: "unit", Value: "C"},
 			{Key: "unit", Value: "F"},

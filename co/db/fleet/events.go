@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,6 +17,25 @@ import (
 // Time where it has none.
 func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error { return db.WriteEvents(ctx, tx, []fleet.Event{e}) })
+}
+
+// reachTimeout bounds RecordReach, which whoever follows the deployments repo waits
+// for.
+const reachTimeout = 5 * time.Second
+
+// RecordReach records that the remote of the deployments repo cannot be reached, for
+// the reason err, or can be again where err is nil. Where that is not recorded within
+// 5 s it is logged.
+func (s *Store) RecordReach(ctx context.Context, remote string, err error) {
+	e := fleet.Event{Kind: fleet.GitReachable, Message: remote}
+	if err != nil {
+		e.Kind, e.Message = fleet.GitUnreachable, err.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	if err := s.AddEvent(ctx, e); err != nil {
+		s.db.Log.WarnContext(ctx, "event not recorded", "kind", e.Kind, "err", err)
+	}
 }
 
 const eventColumns = `select id, time, site_time, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,

@@ -52,7 +52,7 @@ type Options struct {
 	// OnReach, if given, is called by Watch on its goroutine each time that the
 	// remote becomes unreachable (with the reason) or reachable again (with nil),
 	// and never twice in a row for the same. It is reachable at first.
-	OnReach func(err error)
+	OnReach func(ctx context.Context, remote string, err error)
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
 }

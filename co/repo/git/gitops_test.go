@@ -290,7 +290,7 @@ func TestWatchSeesPushByHandAndReach(t *testing.T) {
 	t.Parallel()
 	remote := newRemote(t)
 	reach := make(chan error, 10)
-	r := open(t, remote, func(o *Options) { o.OnReach = func(err error) { reach <- err } })
+	r := open(t, remote, func(o *Options) { o.OnReach = func(_ context.Context, _ string, err error) { reach <- err } })
 	first := put(t, r, "a", "one\n")
 
 	ctx, cancel := context.WithCancel(t.Context())
