@@ -31,7 +31,7 @@ type DB struct {
 	*pgdb.DB
 	// Log is the logger of the stores.
 	Log *slog.Logger
-	// Counts are of all lanes of the sites, whichever store takes them.
+	// Counts are of all streams of the sites, whichever store takes them.
 	Counts Counts
 	// Metrics registers further metrics; it may be nil.
 	Metrics prometheus.Registerer

@@ -27,11 +27,11 @@ const (
 )
 
 // CommitData takes a batch of machine data in one transaction, by the contract of
-// the uplink, each lane with a position of its own. Before the commit it hands
+// the uplink, each stream with a position of its own. Before the commit it hands
 // deliver what the batch brings, in order, so that a message is delivered at least
 // once; an error of deliver leaves the batch uncommitted and is returned. deliver
 // is not called where there is nothing to deliver. What cannot be taken becomes an
-// anomaly and does not hold up the lane. A batch of a lane that no rule names is
+// anomaly and does not hold up the stream. A batch of a stream that no rule names is
 // delivered and not stored.
 func (s *Store) CommitData(
 	ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event, deliver func(context.Context, []fleet.Delivery) error,
@@ -86,7 +86,7 @@ func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {
 	}
 }
 
-// A dataMessage is an event of a data lane with its body decoded.
+// A dataMessage is an event of a data stream with its body decoded.
 type dataMessage struct {
 	*protocol.Event
 	protocol.DataMessage

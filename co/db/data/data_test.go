@@ -36,7 +36,7 @@ type streamHelper struct {
 	refuse error
 }
 
-// newStreamHelper returns lanes of a store of their own whose rules, but for one that is
+// newStreamHelper returns streams of a store of their own whose rules, but for one that is
 // named unknown, store their messages.
 func newStreamHelper(t testing.TB, rules ...string) (*record, []*streamHelper) {
 	t.Helper()
@@ -183,7 +183,7 @@ func TestContractOfALane(t *testing.T) {
 		want    string // position
 		said    string
 	}{
-		{"probe of a new lane", "a", 1, 0, "", " 0", ""},
+		{"probe of a new stream", "a", 1, 0, "", " 0", ""},
 		{"undeclared beginning", "a", 4, 0, "x=4", " 0", ""},
 		{"first", "a", 1, 0, "x=1 x=2", "a 2", "x=1 x=2"},
 		{"the same", "a", 1, 0, "x=1 x=2", "a 2", ""},
@@ -204,7 +204,7 @@ func TestContractOfALane(t *testing.T) {
 		b.Trimmed = step.trimmed
 		ack := must[protocol.Ack](t)(l.commit(t.Context(), b, events))
 		l.want(step.name+": position", fmt.Sprintf("%s %d", ack.Epoch, ack.Seq), step.want)
-		l.want(step.name+": lane", ack.Stream, "data/temps")
+		l.want(step.name+": stream", ack.Stream, "data/temps")
 		l.want(step.name+": delivered", l.said(), step.said)
 	}
 	l.want("stored", l.stored(), "x=1 x=2 x=3 x=6 y=1 y=2 y=3")
@@ -216,7 +216,7 @@ func TestContractOfALane(t *testing.T) {
 	}
 }
 
-// Whatever is lost, doubled, reordered and cut differently, and however many lanes
+// Whatever is lost, doubled, reordered and cut differently, and however many streams
 // write at once, beside a database that takes back what was delivered: the table
 // has each message once, and the broker each at least once, the first time in order.
 func TestAnyDeliveryOfDataIsStoredOnce(t *testing.T) {
@@ -344,7 +344,7 @@ func TestRetainedIsSwept(t *testing.T) {
 	l.send(4, begin)
 	l.send(5, same)
 	l.want("the same again", l.said(), "a=1!")
-	// Another lane takes a topic over: the sweep of the first leaves it alone.
+	// Another stream takes a topic over: the sweep of the first leaves it alone.
 	other.send(2, msg("a=2!"))
 	l.send(6, begin, end)
 	l.want("taken over", l.retained(), "a=2! o=1!")

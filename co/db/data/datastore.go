@@ -1,5 +1,5 @@
 // Package datastore is the CO's record of machine data in PostgreSQL: the queues of
-// the sites' data lanes as far as they are committed, stored and retained messages,
+// the sites' data streams as far as they are committed, stored and retained messages,
 // and the queues of what goes down to the sites. The rules of machine data are part
 // of what is desired of a site, and another store's; they are only read here.
 package datadb

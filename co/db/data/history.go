@@ -24,7 +24,7 @@ const maxPageBytes = 8 << 20
 func (s *Store) Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error) {
 	var page fleet.MessagePage
 	err := s.db.Tx(ctx, "read messages", func(tx pgx.Tx) error {
-		// A message has been committed together with the position in its lane: what the
+		// A message has been committed together with the position in its stream: what the
 		// positions say is there can be read.
 		heads, err := readHeads(ctx, tx, f.Site, f.Rule)
 		if err != nil {
@@ -52,8 +52,8 @@ func readHeads(ctx context.Context, pool pgdb.Querier, site protocol.SiteID, rul
 	list, err := pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (h ruleHead, err error) {
 		err = row.Scan(&h.rule, &h.at.Era, &h.at.Seq)
 		return h, err
-	}, `select substr(lane, length($3) + 1), era, seq from lanes
-		where site = $1 and starts_with(lane, $3) and keep_millis is not null and ($2 = '' or lane = $3 || $2)`,
+	}, `select substr(stream, length($3) + 1), era, seq from streams
+		where site = $1 and starts_with(stream, $3) and keep_millis is not null and ($2 = '' or stream = $3 || $2)`,
 		site, rule, protocol.DataStream(""))
 	heads := fleet.Positions{}
 	for _, h := range list {

@@ -24,7 +24,7 @@ func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricR
 		return r, err
 	}, `select d.site, d.name, d.metric, d.fields,
 			case when (l.era, l.seq) > (p.era, p.seq) then p.era end, case when (l.era, l.seq) > (p.era, p.seq) then p.seq end
-		from data_rules d join lanes l on l.site = d.site and l.lane = $2 || d.name
+		from data_rules d join streams l on l.site = d.site and l.stream = $2 || d.name
 		left join data_readers p on p.reader = $1 and p.site = d.site and p.rule = d.name
 		where d.metric <> '' and l.keep_millis is not null and (p.seq is null or (l.era, l.seq) <> (p.era, p.seq))
 		order by d.site, d.name`, reader, protocol.DataStream(""))

@@ -20,7 +20,7 @@ const (
 	// keepEvery is how often old messages are looked for: a rule's Keep is held to
 	// within it.
 	keepEvery = 15 * time.Minute
-	// forgetAfter is how long the position of a lane is held that no rule names and
+	// forgetAfter is how long the position of a stream is held that no rule names and
 	// of which nothing is stored.
 	forgetAfter = 30 * 24 * time.Hour
 )
@@ -140,8 +140,8 @@ type retention struct {
 // expireMessages deletes what is older than Keep, a whole day at once where
 // nothing of it is kept. One that no rule names any more is kept as its rule said.
 func (s *Store) expireMessages(ctx context.Context) error {
-	if _, err := s.db.Exec(ctx, `update lanes l set keep_millis = r.keep_millis from data_rules r
-		where r.site = l.site and 'data/' || r.name = l.lane and r.store and l.keep_millis <> r.keep_millis`); err != nil {
+	if _, err := s.db.Exec(ctx, `update streams l set keep_millis = r.keep_millis from data_rules r
+		where r.site = l.site and 'data/' || r.name = l.stream and r.store and l.keep_millis <> r.keep_millis`); err != nil {
 		return pgdb.Classify("read how long data is kept", err)
 	}
 	var list []partition
@@ -156,8 +156,8 @@ func (s *Store) expireMessages(ctx context.Context) error {
 				k.cutoff = *cutoff
 			}
 			return k, err
-		}, `select site, substr(lane, 6), case when keep_millis > 0 and keep_millis < 3e13 then now() - keep_millis * interval '1 ms' end
-			from lanes where keep_millis is not null`)
+		}, `select site, substr(stream, 6), case when keep_millis > 0 and keep_millis < 3e13 then now() - keep_millis * interval '1 ms' end
+			from streams where keep_millis is not null`)
 		return err
 	})
 	if err != nil {
@@ -221,13 +221,13 @@ func (s *Store) expireRetained(ctx context.Context) error {
 }
 
 // forgetStreams forgets queues that belong to no rule any more, so that a site's
-// lanes are bounded though its rules get new names. One that comes back begins
+// streams are bounded though its rules get new names. One that comes back begins
 // anew, as a site that the CO does not know, and so do those who read it.
 func (s *Store) forgetStreams(ctx context.Context) error {
-	_, err := s.db.Exec(ctx, `with gone as (delete from lanes l where lane <> '' and told_at < now() - $1 * interval '1 s'
-		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.lane)
-		and not exists (select from data_retained t where t.site = l.site and t.lane = l.lane)
-		and not exists (select from data_messages m where m.site = l.site and m.rule = substr(l.lane, 6)) returning site, lane)
-		delete from data_readers d using gone g where g.site = d.site and g.lane = 'data/' || d.rule`, forgetAfter.Seconds())
+	_, err := s.db.Exec(ctx, `with removed as (delete from streams l where stream <> '' and reported_at < now() - $1 * interval '1 s'
+		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.stream)
+		and not exists (select from data_retained t where t.site = l.site and t.stream = l.stream)
+		and not exists (select from data_messages m where m.site = l.site and m.rule = substr(l.stream, 6)) returning site, stream)
+		delete from data_readers d using removed g where g.site = d.site and g.stream = 'data/' || d.rule`, forgetAfter.Seconds())
 	return pgdb.Classify("forget queues without a rule", err)
 }

@@ -18,7 +18,7 @@ import (
 func wantStreams(t *testing.T, s *record, what string, want ...fleet.Stream) {
 	t.Helper()
 	got := must[[]fleet.Stream](t)(s.Streams(t.Context(), "home"))
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Stream{}, "Told")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Stream{}, "Reported")); diff != "" {
 		t.Errorf("%s: %s", what, diff)
 	}
 }
@@ -43,7 +43,7 @@ func TestStreamReport(t *testing.T) {
 	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Stream != "data/temps" {
 		t.Errorf("ack of a probe %+v", ack)
 	}
-	wantStreams(t, s, "probe of a new lane", fleet.Stream{}, seen)
+	wantStreams(t, s, "probe of a new stream", fleet.Stream{}, seen)
 
 	events := msgs("x=1", "x=2")
 	b := l.batch(1, events)
@@ -130,13 +130,13 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("one that is there: %+v", ack)
 	}
 	// Those that no rule names are forgotten with time, and make room.
-	exec(t, l.db, `update lanes set told_at = now() - interval '31 days'`)
+	exec(t, l.db, `update streams set reported_at = now() - interval '31 days'`)
 	if err := s.SaveRead(t.Context(), "r", "home", fleet.Positions{"r5": {Seq: 1}, "other": {Seq: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	keep(t, s)
-	until(t, "lanes are forgotten", func() bool {
-		return scalar[int](t, l.db, `select count(*) from lanes`) == 0
+	until(t, "streams are forgotten", func() bool {
+		return scalar[int](t, l.db, `select count(*) from streams`) == 0
 	})
 	// A queue that begins anew may soon be as far as a reader had come of the old one.
 	if n := scalar[int](t, l.db, `select count(*) from data_readers where rule = 'r5'`); n != 0 {

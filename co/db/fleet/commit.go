@@ -103,7 +103,7 @@ func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, even
 	c.anomalies = len(changes.Anomalies)
 	b := &pgx.Batch{}
 	v := changes.Site
-	b.Queue(`update sites set version = $2, adopted = $3, journal_epoch = $4, journal_seq = $5, left_epochs = $6, gap = $7,
+	b.Queue(`update sites set version = $2, adopted = $3, journal_epoch = $4, journal_seq = $5, retired_epochs = $6, gap = $7,
 		events_lost = $8, last_event_at = now() where id = $1`,
 		c.site, v.Version, int64(v.Adopted), c.row.Epoch, int64(c.row.Seq), c.row.Retired, v.Gap, int64(v.Lost))
 	w := writer{b, c.site}

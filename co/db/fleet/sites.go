@@ -137,7 +137,7 @@ type siteRow struct {
 // row that is there.
 func lockSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteRow, err error) {
 	for range 2 {
-		err = tx.QueryRow(ctx, `select version, generation, desired_commit, adopted, journal_epoch, journal_seq, left_epochs, gap,
+		err = tx.QueryRow(ctx, `select version, generation, desired_commit, adopted, journal_epoch, journal_seq, retired_epochs, gap,
 			events_lost, now() from sites where id = $1 for no key update`, site).
 			Scan(&r.version, &r.generation, &r.commit, &r.adopted, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
 		if !errors.Is(err, pgx.ErrNoRows) {
