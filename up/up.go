@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/git"
-	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/privatecontainerd"
 	"github.com/colonyfleet/colony/internal/privatepg"
 )
@@ -138,9 +138,7 @@ func (s *supervisor) stop() error {
 func (s *supervisor) stopContainers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	o := s.engineOptions()
-	o.Logger = s.log
-	e, err := containerd.New(o)
+	e, err := engines.Open(s.engineOptions(), s.log)
 	if err != nil {
 		return fmt.Errorf("stop containers: %w", err)
 	}

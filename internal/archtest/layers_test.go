@@ -111,6 +111,7 @@ var packages = map[string]layer{
 	"en/engine/enginetest": adapter,
 	"en/plan":              logic,
 	"en/engine/containerd": adapter,
+	"en/engine/engines":    adapter,
 	"en/engine/memory":     adapter,
 	"en/inventory":         adapter,
 	"en/probe":             adapter,
@@ -172,9 +173,13 @@ var also = map[[2]string]string{
 	{"internal/privatepg", "internal/filelock"}:               "one server for one directory",
 	{"internal/pgtest", "internal/privatepg"}:                 "a test database is a private one",
 	{"internal/containerdtest", "internal/privatecontainerd"}: "a test containerd is a private one",
+	{"en/engine/engines", "en/engine/containerd"}:             "it chooses among the engines",
 	{"lo/data", "lo/journal"}:                                 "each stream of machine data has a journal",
 	{"lo/data", "lo/uplink"}:                                  "each stream of machine data has an uplink",
 }
+
+// private names packages with one user; tests may import them.
+var private = map[string]string{"en/engine/containerd": "en/engine/engines"}
 
 func TestLayers(t *testing.T) {
 	t.Parallel()
@@ -198,6 +203,9 @@ func TestLayers(t *testing.T) {
 			if _, ok := also[[2]string{from, to}]; ok {
 				used[[2]string{from, to}] = true
 				continue
+			}
+			if only, ok := private[to]; ok && from != only {
+				t.Errorf("%s imports %s: only %s may, so that the others do not depend on one engine", from, to, only)
 			}
 			switch tl := packages[to]; {
 			case fl < launcher && tier(from) != "" && tier(to) != "" && tier(from) != tier(to):
