@@ -15,8 +15,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// keepAlive is that of all connections: on one machine a peer that hangs should
-// be found soon.
+// keepAlive is the MQTT keep-alive of all connections. It is short, so that a peer
+// that hangs is found within 15 s, which on one machine costs nothing.
 const keepAlive = 10 * time.Second
 
 func (s *supervisor) coConfig() co.Options {
