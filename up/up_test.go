@@ -194,7 +194,7 @@ func TestOptions(t *testing.T) {
 	o = DefaultOptions()
 	o.HTTPAddr, o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr = l.Addr().String(), "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--http") || !strings.Contains(err.Error(), "something else listens there") {
-		t.Errorf("a taken port: %v", err)
+		t.Errorf("a port that is in use: %v", err)
 	}
 	o.HTTPAddr, o.COMQTTAddr = "127.0.0.1:0", "192.0.2.254:1"
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--co-mqtt") || strings.Contains(err.Error(), "something else") {

@@ -182,7 +182,7 @@ func TestLink(t *testing.T) {
 	}
 	w.data("a", protocol.Backlog{Last: 10, Bytes: 5000, OldestMillis: 60_000, Dropped: 3, Expired: 2, RTTMicros: 1500, BytesPerSecond: 8000}, "a/1 x")
 	w.data("old", protocol.Backlog{Last: 1}, "x y")
-	ignore := cmpopts.IgnoreFields(api.Stream{}, "Told", "OldestSeconds")
+	ignore := cmpopts.IgnoreFields(api.Stream{}, "Reported", "OldestSeconds")
 	// One batch of a queue whose first nine records are gone.
 	want := []api.Stream{{Last: got.Up[0].Last, Committed: got.Up[0].Committed}, {
 		Rule: "a", Bytes: 5000, Dropped: 3, Expired: 2, RTTSeconds: 0.0015, BytesPerSecond: 8000, Last: 10, Committed: 10,

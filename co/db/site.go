@@ -10,7 +10,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// QueueAnomalies records reports of a site that could not be taken; epoch is that of
+// QueueAnomalies records reports of a site that could not be applied; epoch is that of
 // their stream.
 func QueueAnomalies(b *pgx.Batch, site protocol.SiteID, epoch string, list []projection.Anomaly) {
 	for _, a := range list {
@@ -23,8 +23,8 @@ func QueueAnomalies(b *pgx.Batch, site protocol.SiteID, epoch string, list []pro
 	}
 }
 
-// ReportedArgs returns the columns reported_epoch to rate of the table streams, of what a batch
-// tells.
+// ReportedArgs returns the columns reported_epoch to rate of the table streams, from the
+// Backlog of a batch.
 func ReportedArgs(b protocol.Batch) []any {
 	out := []any{pgdb.Storable(b.Epoch)}
 	for _, n := range [...]uint64{
@@ -35,8 +35,8 @@ func ReportedArgs(b protocol.Batch) []any {
 	return out
 }
 
-// QueueReport records what a batch tells of its queue, unless the batch is a late
-// one of an epoch that was given up.
+// QueueReport records what a batch reports of its stream, unless the batch is a late
+// one of a retired epoch.
 func QueueReport(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 	q.Queue(`insert into streams as l (site, stream, reported_at, reported_epoch, last, bytes, oldest_ms, dropped, expired, rtt_us, rate)
 		values ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7, $8, $9, $10)
@@ -48,8 +48,8 @@ func QueueReport(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 		append([]any{site, b.Stream}, ReportedArgs(b)...)...)
 }
 
-// QueueProbe records what a batch without events tells, which the database may
-// forget in a crash of its own.
+// QueueProbe records what a batch without events reports. It is committed without
+// waiting for the disk: a crash of the database may lose it.
 func QueueProbe(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 	q.Queue(`select set_config('synchronous_commit', 'off', true)`)
 	QueueReport(q, site, b)

@@ -6,23 +6,23 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// DataDropped is the kind of the event that tells of machine data for a site that
-// was dropped under the bounds of its rule, with the number.
+// DataDropped is the kind of the event that reports how many messages of machine data
+// for a site were dropped under the bounds of their rule.
 const DataDropped = "data_dropped"
 
 // A DownMessage is a message of machine data for a site.
 type DownMessage struct {
 	Site protocol.SiteID
-	// Rule is the one that took the message.
+	// Rule is the first that matches the message.
 	Rule protocol.DataRule
 	// Message is what the site is sent: Topic is whole, QoS and ExpiryMillis are
 	// those that the rule leaves.
 	Message protocol.DataMessage
-	// Volatile is set for a message that is of use only while the site is connected.
+	// Volatile is set for a message that is to be sent only while the site is connected.
 	Volatile bool
 }
 
-// A DownStream is the queue of one rule's messages for a site.
+// A DownStream is the stream of one rule's messages to a site.
 type DownStream struct {
 	Rule string
 	// Last is the sequence given last, Acked the highest that the site has.
@@ -30,7 +30,7 @@ type DownStream struct {
 	Bytes       uint64 // queued
 	OldestAge   time.Duration
 	Dropped     uint64
-	// Retains is set where the site should hold retained messages of the lane.
+	// Retains is set where the site should hold retained messages of the stream.
 	Retains bool
 	// Stale is set where those may differ from what the CO's record says.
 	Stale bool
@@ -44,7 +44,7 @@ func (l DownStream) Queued() uint64 {
 	return l.Last - l.Acked
 }
 
-// A DownRead asks for the messages of a lane that follow a sequence.
+// A DownRead asks for the messages of a stream that follow a sequence.
 type DownRead struct {
 	Site  protocol.SiteID
 	Rule  string
@@ -59,14 +59,14 @@ type DownRead struct {
 
 // A DownBatch is the answer to a DownRead.
 type DownBatch struct {
-	Epoch string // of the lane
-	// Busy is how long another replica may go on to send the lane; the rest of the
+	Epoch string // of the stream
+	// Busy is how long another replica may go on to send the stream; the rest of the
 	// answer is then empty.
 	Busy time.Duration
 	Now  time.Time
 	// Trimmed is the highest sequence that the record no longer holds.
 	Trimmed uint64
-	// Last is the sequence given last in the lane.
+	// Last is the sequence given last in the stream.
 	Last uint64
 	// Events have consecutive sequences. What has expired is of kind DataExpired.
 	Events []protocol.Event

@@ -1,6 +1,6 @@
 // Package live hands the machine data that this CO delivers to those of its parts
-// that watch it, such as a stream of the API. It keeps nothing: who is slow loses
-// messages, and is told how many.
+// that watch it, such as a stream of the API. It stores nothing: a slow subscription
+// loses messages, and reports how many.
 package live
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Hub joins what is delivered with who watches. The zero Hub is ready; its methods
+// A Hub hands what is delivered to its subscriptions. The zero Hub is ready; its methods
 // may be called concurrently and never block for long.
 type Hub struct {
 	mu   sync.RWMutex
@@ -82,11 +82,11 @@ func (s *Subscription) add(d fleet.Delivery) {
 func (s *Subscription) poke() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake, and takes all
+	default: // a value is there already, and covers this message
 	}
 }
 
-// Wake delivers a value when there may be something to take, or to read from the
+// Wake delivers a value when there may be something to receive, or to read from the
 // database.
 func (s *Subscription) Wake() <-chan struct{} { return s.wake }
 

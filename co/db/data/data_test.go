@@ -32,7 +32,7 @@ type streamHelper struct {
 
 	mu        sync.Mutex
 	delivered []fleet.Delivery
-	// refuse makes deliver fail, after it took the messages.
+	// refuse makes deliver fail, after it has the messages.
 	refuse error
 }
 
@@ -170,7 +170,7 @@ func msgs(texts ...string) (out []protocol.Event) {
 	return out
 }
 
-func TestContractOfALane(t *testing.T) {
+func TestContractOfAStream(t *testing.T) {
 	t.Parallel()
 	_, streams := newStreamHelper(t, "temps")
 	l := streams[0]
@@ -210,7 +210,7 @@ func TestContractOfALane(t *testing.T) {
 	l.want("stored", l.stored(), "x=1 x=2 x=3 x=6 y=1 y=2 y=3")
 	if diff := cmp.Diff([]string{
 		"journal_gap: rule temps: 2 messages will never arrive",
-		"journal_gap: rule temps: the site began a new queue: what the old one held after message 6 is lost, and 0 of the new",
+		"journal_gap: rule temps: the site began a new stream: what the old one held after message 6 is lost, and 0 of the new",
 	}, l.feed()); diff != "" {
 		t.Error(diff)
 	}
@@ -335,7 +335,7 @@ func TestRetainedIsSwept(t *testing.T) {
 	l.send(1, begin, msg("a=1!"), end)
 	l.want("swept in a new epoch", l.said(), "c=! f=!")
 	l.want("retained in a new epoch", l.retained(), "a=1! o=1!")
-	if feed := l.feed(); !strings.Contains(strings.Join(feed, "\n"), "data_lost: rule temps: 3 messages (70 bytes) dropped under the limit of their queue") {
+	if feed := l.feed(); !strings.Contains(strings.Join(feed, "\n"), "data_lost: rule temps: 3 messages (70 bytes) dropped under the limit of their stream") {
 		t.Errorf("feed: %q", feed)
 	}
 	// Without the end, which was never written, a message that says the same again
@@ -407,7 +407,7 @@ func TestRepublishingHoldsUpNoEvents(t *testing.T) {
 	}
 }
 
-func TestBadMessagesDoNotHoldUpALane(t *testing.T) {
+func TestBadMessagesDoNotHoldUpAStream(t *testing.T) {
 	t.Parallel()
 	_, streams := newStreamHelper(t, "temps")
 	l := streams[0]
@@ -429,7 +429,7 @@ func TestBadMessagesDoNotHoldUpALane(t *testing.T) {
 	l.want("stored", l.stored(), "a=1 b=2")
 	feed := l.feed()
 	if len(feed) != 11 || feed[0] != `anomaly: rule temps: topic "a/#": want a topic name without wildcards` ||
-		feed[10] != "anomaly: rule temps: 2 more messages of the same batch could not be taken" {
+		feed[10] != "anomaly: rule temps: 2 more messages of the same batch could not be delivered" {
 		t.Errorf("feed: %q", feed)
 	}
 	var bodies int

@@ -9,7 +9,7 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-// queuePosition records how far the stream has come, and what the site tells of it.
+// queuePosition records how far the stream is committed, and what the site reports of it.
 func (c *dataCommit) queuePosition(q *pgx.Batch) {
 	r := &c.row
 	if len(c.stored) > 0 && (r.keep == nil || *r.keep != r.ruleKeep) {

@@ -14,12 +14,12 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// senderLease is for how many seconds a stream is left to the replica that last sent
-// something of it, so that several with one broker do not all send the same.
+// senderLease is how many seconds a stream belongs to the replica that last sent
+// something of it, so that several replicas with one broker do not send the same.
 const senderLease = "30"
 
 const (
-	// defaultDownBytes bounds a queue whose rule names no bound, as protocol.DataRule says.
+	// defaultDownBytes bounds a stream whose rule names no bound, as protocol.DataRule says.
 	defaultDownBytes = 256 << 20
 	// rowBytes is counted for each queued message beside its body.
 	rowBytes = 64
@@ -46,10 +46,10 @@ type downKey struct {
 	rule string
 }
 
-// PutDown queues messages for sites, in their order, and notes what they leave
+// PutDown queues messages for sites, in their order, and records what they leave
 // retained. Above the bound of a rule its oldest messages are dropped, and counted.
-// Volatile messages for a site that is not connected are left out. Other replicas
-// hear of it by ListenDown.
+// Volatile messages for a site that is not connected are not queued. Other replicas
+// are notified by ListenDown.
 func (s *Store) PutDown(ctx context.Context, list []fleet.DownMessage) error {
 	return s.db.Tx(ctx, "queue machine data for sites", func(tx pgx.Tx) error {
 		streams, err := lockStreams(ctx, tx, list)
@@ -133,7 +133,7 @@ func selectStreams(ctx context.Context, tx pgx.Tx, sites, rules []string) ([]*do
 		order by l.site, l.rule for update of l`, sites, rules)
 }
 
-// queueDown gives the messages their sequences and queues the statements that
+// queueDown gives the messages their sequences and adds the statements that
 // store them: one insert for all, and what they leave retained.
 func queueDown(b *pgx.Batch, streams []*downStream, list []fleet.DownMessage) {
 	byKey := map[downKey]*downStream{}
@@ -196,7 +196,7 @@ func (s *Store) dropOldest(ctx context.Context, tx pgx.Tx, l *downStream) error 
 }
 
 // drop removes the queued messages of a stream that a condition names, the oldest
-// among them, counts them, and tells of it at most once a minute.
+// among them, counts them, and makes an event of it at most once a minute.
 func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downStream, condition string, arg any) error {
 	var count, bytes int64
 	var retained bool
@@ -220,7 +220,7 @@ func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downStream, condition st
 		return err
 	}
 	return db.WriteEvents(ctx, tx, []fleet.Event{{Kind: fleet.DataDropped, Site: l.site, Message: fmt.Sprintf(
-		"%d messages for the site under the data rule %s were dropped, the oldest first: its bound was reached before the site took them", dropped-reported, l.rule)}})
+		"%d messages for the site under the data rule %s were dropped, the oldest first: its bound was reached before the site acknowledged them", dropped-reported, l.rule)}})
 }
 
 // DownStreams returns the streams of a site by the names of their rules.
@@ -235,7 +235,7 @@ func (s *Store) DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.
 			coalesce((select extract(epoch from now() - q.accepted_at) from down_queue q
 				where q.site = l.site and q.rule = l.rule order by q.seq limit 1), 0)::float8
 		from down_streams l where l.site = $1 order by l.rule`, site)
-	return streams, pgdb.Classify("read queues of machine data for site "+string(site), err)
+	return streams, pgdb.Classify("read streams of machine data for site "+string(site), err)
 }
 
 // DownBatch reads what follows a sequence, at most 1,000 messages, and notes that
@@ -303,13 +303,13 @@ func readDown(ctx context.Context, tx pgx.Tx, r fleet.DownRead, out *fleet.DownB
 	return err
 }
 
-// AckDown takes a site's Ack of a stream: what it has is forgotten. first is set for
-// the first Ack of a connection, which tells where the site stands. Where that
+// AckDown applies a site's Ack of a stream: what the site has is deleted here. first is
+// set for the first Ack of a connection, which reports the position of the site. Where that
 // shows that one of the two lost its state, everything that the site should hold
 // retained is queued again, between RetainedBegin and RetainedEnd.
 func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownStream, error) {
 	var out fleet.DownStream
-	err := s.db.Tx(ctx, "take ack of machine data of site "+string(site), func(tx pgx.Tx) error {
+	err := s.db.Tx(ctx, "apply ack of machine data of site "+string(site), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `insert into down_streams (site, rule) values ($1, $2) on conflict do nothing`, site, rule); err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 		l := streams[0]
 		switch {
 		case a.Epoch != s.db.Epoch():
-			// A site that never had anything, of which nothing is known, lacks nothing.
+			// A site without an epoch, to which nothing was ever sent, has lost nothing.
 			lost := first && (a.Epoch != "" || l.seq > 0)
 			l.stale = l.stale || lost && l.resync <= l.acked
 		case a.Seq > l.sent:
@@ -344,7 +344,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 	return out, err
 }
 
-// forget removes what the site has.
+// forget deletes the queued messages that the site has.
 func forget(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error {
 	if through == l.acked {
 		return nil
@@ -356,14 +356,14 @@ func forget(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error
 	return err
 }
 
-// skipPast moves a stream behind what a site has of it that this database knows
-// nothing of: it was restored from an older backup. What is queued was given
-// sequences that the site has used for other messages.
+// skipPast moves the sequences of a stream past those that the site has and this
+// database does not know: it was restored from an older backup. The queued messages
+// have sequences that the site has received with other messages.
 func (s *Store) skipPast(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error {
 	if through > math.MaxInt64/4 {
-		return protocol.Errorf(protocol.Invalid, "ack of the sequence %d, which nobody can have reached", through)
+		return protocol.Errorf(protocol.Invalid, "ack of the sequence %d, which no stream can have reached", through)
 	}
-	by := max(through, l.seq) // more than the queue is long, so that no two meet on the way
+	by := max(through, l.seq) // more than there are queued messages, so that no two collide while they move
 	if _, err := tx.Exec(ctx, `update down_queue set seq = seq + $3 where site = $1 and rule = $2`, l.site, l.rule, int64(by)); err != nil {
 		return err
 	}
@@ -393,8 +393,8 @@ func resync(ctx context.Context, tx pgx.Tx, l *downStream) error {
 }
 
 // BeginDown prepares a site's streams for a new connection, at the replica sender: what
-// rules that are not among keep have queued is dropped, and volatile messages that
-// were taken before have expired.
+// rules that are not in keep have queued is dropped, and volatile messages that
+// were accepted before have expired.
 func (s *Store) BeginDown(ctx context.Context, site protocol.SiteID, sender string, keep []string) error {
 	if keep == nil {
 		keep = []string{}
@@ -415,7 +415,7 @@ func (s *Store) BeginDown(ctx context.Context, site protocol.SiteID, sender stri
 			if err := tx.SendBatch(ctx, b).Close(); err != nil {
 				return err
 			}
-			s.db.Log.InfoContext(ctx, "machine data of a rule that is gone was dropped", "site_id", site, "rule", rule)
+			s.db.Log.InfoContext(ctx, "machine data of a removed rule was dropped", "site_id", site, "rule", rule)
 		}
 		if _, err := tx.Exec(ctx, `update down_streams set sender = $2, sender_at = now() where site = $1`, site, sender); err != nil {
 			return err
@@ -425,8 +425,8 @@ func (s *Store) BeginDown(ctx context.Context, site protocol.SiteID, sender stri
 	})
 }
 
-// expire makes of a message whose time is up what the site needs of it: nothing,
-// or, of a retained one, that what it had retained before is no more.
+// expire turns an expired message into what the site needs of it: a record without
+// content, or, for a retained message, the deletion of what its topic retained before.
 func expire(e *protocol.Event) {
 	var m protocol.DataMessage
 	if e.Kind == protocol.DataEvent && protocol.Unmarshal(e.Body, &m) == nil && m.Retain {

@@ -211,7 +211,7 @@ func TestDownExpiry(t *testing.T) {
 	b.exec(`update down_queue set expires_at = expires_at - interval '1 minute'`)
 	b.want(0, "1:data_expired 2:a=ever", 0)
 
-	// A retained one takes away what it had taken the place of.
+	// A retained one that expires removes what it replaced.
 	kept := b.message("b", "short")
 	kept.Message.ExpiryMillis, kept.Message.Retain = 60_000, true
 	b.put(kept)
@@ -289,7 +289,7 @@ func TestDownResync(t *testing.T) {
 	}
 }
 
-// TestDownResyncOfWhatIsOld tells a site of retained messages that are older than the
+// TestDownResyncOfWhatIsOld sends a site retained messages that are older than the
 // queue's bound of age, which is about the queue and not about them.
 func TestDownResyncOfWhatIsOld(t *testing.T) {
 	t.Parallel()
@@ -304,7 +304,7 @@ func TestDownResyncOfWhatIsOld(t *testing.T) {
 	b.ack(b.s.db.Epoch(), 2, false)
 	b.ack("", 0, true)
 	if got := read(2); got != "3:retained_begin 4:x=1 5:y=1 6:retained_end" {
-		t.Errorf("the site is told %q", got)
+		t.Errorf("the site is sent %q", got)
 	}
 	b.ack(b.s.db.Epoch(), 3, false)
 	if got := read(3); got != "4:x=1 5:y=1 6:retained_end" {

@@ -12,7 +12,7 @@ import (
 
 // MetricRules lists the rules with a metric that have messages which a reader of
 // that name has not read, as far as SaveRead says. Those of which it read nothing
-// have no After; nor have those whose queue was forgotten since and begins anew.
+// have no After; nor have those whose stream was forgotten since and begins anew.
 func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricRule, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (r fleet.MetricRule, err error) {
 		var era *int32

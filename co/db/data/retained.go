@@ -24,7 +24,7 @@ type retainedSet struct {
 	known map[string]retainedMessage
 }
 
-// retainedMessage is what tells one message of a topic from another.
+// retainedMessage is what distinguishes one message of a topic from another.
 type retainedMessage struct {
 	payload []byte
 	time    time.Time
@@ -66,8 +66,8 @@ func loadRetained(ctx context.Context, tx pgx.Tx, c *dataCommit) (*retainedSet, 
 }
 
 // has reports whether the message is the one that is retained already: the same
-// bytes that came to the site at the same moment, which the site tells to within
-// the steps of its clocks.
+// bytes, with arrivals at the site that differ by no more than its clock may have
+// stepped.
 func (s *retainedSet) has(d fleet.Delivery) bool {
 	k, ok := s.known[d.Message.Topic]
 	return ok && len(d.Message.Payload) > 0 && !d.Time.IsZero() && d.Time.Sub(k.time).Abs() <= sameMoment && bytes.Equal(k.payload, d.Message.Payload)
@@ -105,7 +105,7 @@ func (s *retainedSet) sweep(ctx context.Context, tx pgx.Tx, c *dataCommit) ([]st
 }
 
 // queue writes the changes, in the order of their topics, so that two streams never
-// wait for each other in a circle.
+// deadlock.
 func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 	if len(s.pending) == 0 {
 		return

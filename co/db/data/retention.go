@@ -21,17 +21,18 @@ const (
 	// within it.
 	keepEvery = 15 * time.Minute
 	// forgetAfter is how long the position of a stream is held that no rule names and
-	// of which nothing is stored.
+	// of which nothing is stored, after its last report.
 	forgetAfter = 30 * 24 * time.Hour
 )
 
-// dataLock is the advisory lock of whoever makes or drops partitions.
+// dataLock is the SQL expression of the advisory lock under which partitions are made
+// and dropped.
 const dataLock = `hashtext('colony_data_' || current_schema())`
 
 // errNoPartition says that the day of a message may have no partition.
 var errNoPartition = errors.New("no partition for the day")
 
-const checkViolation = "23514" // also a row that no partition takes
+const checkViolation = "23514" // also a row that fits no partition
 
 func lacksPartition(err error) bool {
 	if errors.Is(err, errNoPartition) {
@@ -55,7 +56,7 @@ func (s *Store) KeepData(ctx context.Context) {
 	for {
 		for _, step := range [...]func(context.Context) error{s.makePartitions, s.expireMessages, s.expireRetained, s.forgetStreams} {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
-				s.db.Log.WarnContext(ctx, "machine data not tidied up, trying again", "err", err, "wait", keepEvery)
+				s.db.Log.WarnContext(ctx, "machine data not expired, trying again", "err", err, "wait", keepEvery)
 			}
 		}
 		if !pgdb.Pause(ctx, keepEvery) {
@@ -94,7 +95,7 @@ func partitions(ctx context.Context, tx pgx.Tx) ([]partition, error) {
 }
 
 // makePartitions makes those that are missing, from yesterday on: the database's
-// clock may be put back.
+// clock may be set back.
 func (s *Store) makePartitions(ctx context.Context) error {
 	var through int64
 	err := s.db.Tx(ctx, "make partitions of stored data", func(tx pgx.Tx) error {
@@ -138,7 +139,7 @@ type retention struct {
 }
 
 // expireMessages deletes what is older than Keep, a whole day at once where
-// nothing of it is kept. One that no rule names any more is kept as its rule said.
+// nothing of it is kept. Messages of a removed rule are kept as long as it said.
 func (s *Store) expireMessages(ctx context.Context) error {
 	if _, err := s.db.Exec(ctx, `update streams l set keep_millis = r.keep_millis from data_rules r
 		where r.site = l.site and 'data/' || r.name = l.stream and r.store and l.keep_millis <> r.keep_millis`); err != nil {
@@ -220,7 +221,7 @@ func (s *Store) expireRetained(ctx context.Context) error {
 	return pgdb.Classify("delete expired retained data", err)
 }
 
-// forgetStreams forgets queues that belong to no rule any more, so that a site's
+// forgetStreams forgets streams that belong to no rule any more, so that a site's
 // streams are bounded though its rules get new names. One that comes back begins
 // anew, as a site that the CO does not know, and so do those who read it.
 func (s *Store) forgetStreams(ctx context.Context) error {
@@ -229,5 +230,5 @@ func (s *Store) forgetStreams(ctx context.Context) error {
 		and not exists (select from data_retained t where t.site = l.site and t.stream = l.stream)
 		and not exists (select from data_messages m where m.site = l.site and m.rule = substr(l.stream, 6)) returning site, stream)
 		delete from data_readers d using removed g where g.site = d.site and g.stream = 'data/' || d.rule`, forgetAfter.Seconds())
-	return pgdb.Classify("forget queues without a rule", err)
+	return pgdb.Classify("forget streams without a rule", err)
 }

@@ -17,12 +17,12 @@ import (
 )
 
 // maxStreams bounds the streams of a site that are recorded. Those of rules that are
-// gone do not count for long: see forgetStreams.
+// removed count until forgetStreams forgets them.
 const maxStreams = 128
 
-// Streams returns what is known of the queues of a site: of its events, with the
+// Streams returns what is known of the streams of a site: of its events, with the
 // empty name, and of each data rule by the name of its stream (protocol.DataStream).
-// Where the site told of another epoch than the one that is committed, the Stream is
+// Where the site reported another epoch than the one that is committed, the Stream is
 // of that epoch, and nothing of it is committed. A site that does not exist has none.
 func (s *Store) Streams(ctx context.Context, site protocol.SiteID) ([]fleet.Stream, error) {
 	streams, err := pgdb.Rows(ctx, s.db, scanStream, `select p.stream, p.epoch, p.seq, reported_at, coalesce(reported_epoch, ''), last, bytes, oldest_ms, dropped,
@@ -36,7 +36,7 @@ func (s *Store) Streams(ctx context.Context, site protocol.SiteID) ([]fleet.Stre
 func scanStream(row pgx.CollectableRow) (l fleet.Stream, err error) {
 	var reportedAt *time.Time
 	var reportedEpoch string
-	var reported [7]*int64 // null where the site never told
+	var reported [7]*int64 // null where the site never reported
 	err = row.Scan(&l.Name, &l.Epoch, &l.Committed, &reportedAt, &reportedEpoch, &reported[0], &reported[1], &reported[2], &reported[3], &reported[4], &reported[5], &reported[6])
 	if err != nil || reportedAt == nil {
 		return l, err
@@ -52,7 +52,7 @@ func scanStream(row pgx.CollectableRow) (l fleet.Stream, err error) {
 	return l, nil
 }
 
-// probe answers a batch without events: it records what the site tells, and changes
+// probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
 	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
@@ -107,7 +107,7 @@ func lockStream(ctx context.Context, tx pgx.Tx, site protocol.SiteID, stream str
 		}
 	}
 	return r, protocol.Errorf(protocol.Invalid,
-		"site %s has %d queues already, and %s would be one more: give new rules the names of old ones", site, maxStreams, stream)
+		"site %s has %d streams already, and %s would be one more: give new rules the names of old ones", site, maxStreams, stream)
 }
 
 // ruleOf returns the name of the rule behind a data stream.

@@ -15,7 +15,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// CommitBatch takes a batch of a site's journal in one transaction, as the
+// CommitBatch commits a batch of a site's journal in one transaction, as the
 // contract of the uplink demands: events that are there already are ignored, only
 // what follows the site's position is committed, and a gap that the site declares
 // (Batch.Trimmed, or another Epoch) is recorded and passed over. events are the
@@ -53,7 +53,7 @@ func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protoco
 	return protocol.Ack{V: protocol.Version, Epoch: c.row.Epoch, Seq: c.row.Seq}, nil
 }
 
-// probe answers a batch without events: it records what the site tells, and changes
+// probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
 	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}

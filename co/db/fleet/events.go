@@ -13,14 +13,14 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-// AddEvent records something that the CO itself saw. Its ID is given here, and its
+// AddEvent records something that the CO itself observed. Its ID is given here, and its
 // Time where it has none.
 func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error { return db.WriteEvents(ctx, tx, []fleet.Event{e}) })
 }
 
-// reachTimeout bounds RecordReach, which whoever follows the deployments repo waits
-// for.
+// reachTimeout bounds RecordReach: the loop that follows the deployments repo waits for
+// it.
 const reachTimeout = 5 * time.Second
 
 // RecordReach records that the remote of the deployments repo cannot be reached, for
@@ -47,8 +47,8 @@ func scanEvent(row pgx.CollectableRow) (e fleet.Event, err error) {
 	return e, err
 }
 
-// Events returns events in the order of their ids. Whoever asks again with the
-// last id as After misses none.
+// Events returns events in the order of their ids. A caller that continues with
+// the last id as After misses none.
 func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
 	// Only the conditions that are asked for, so that each has its index.
 	sql, args := eventColumns+" where id > $1", []any{f.After}

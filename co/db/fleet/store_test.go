@@ -165,7 +165,7 @@ func TestSitePresence(t *testing.T) {
 		}
 	}
 	if v := must[fleet.Site](t)(s.Site(ctx, "home")); !v.Online || v.Version != "v2" || v.OnlineSince == nil {
-		t.Errorf("a late will was taken for news: %+v", v)
+		t.Errorf("a late will changed the presence: %+v", v)
 	}
 	if err := s.SetSitePresence(ctx, "home", protocol.Presence{Session: "2"}); err != nil {
 		t.Fatal(err)

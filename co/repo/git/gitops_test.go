@@ -183,9 +183,9 @@ func TestConflict(t *testing.T) {
 	second := put(t, mine, path, "two\n")
 
 	tests := map[string]struct{ path, expect, message string }{
-		"changed":     {path, first, "was changed by somebody else in commit " + second[:12]},
+		"changed":     {path, first, "was changed by another writer in commit " + second[:12]},
 		"exists":      {path, "", "exists already"},
-		"not existed": {"deployments/berlin/pump/deployment.yaml", first, "was removed by somebody else"},
+		"not existed": {"deployments/berlin/pump/deployment.yaml", first, "was removed by another writer"},
 	}
 	for name, tt := range tests {
 		_, err := theirs.Commit(ctx, Change{

@@ -17,9 +17,9 @@ func (r *Repo) Poke() {
 	}
 }
 
-// Watch follows the branch until ctx ends: it asks the remote every interval (0
+// Watch follows the branch until ctx ends: it fetches from the remote every interval (0
 // means DefaultInterval) and at each Poke, and calls changed with the head, first
-// when it is known and then each time that it moved, whoever moved it. A remote
+// when it is known and then each time that it changed, by whichever writer. A remote
 // that is away is asked again at the same pace; Options.OnReach is called once for it.
 // It returns nil when ctx ends. Only one Watch may run at a time.
 func (r *Repo) Watch(ctx context.Context, interval time.Duration, changed func(commit string)) error {
