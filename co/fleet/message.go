@@ -48,7 +48,7 @@ func (p Positions) String() string {
 
 // ParsePositions reads what Positions.String wrote. The error is of kind Invalid.
 func ParsePositions(s string) (Positions, error) {
-	bad := protocol.Errorf(protocol.Invalid, "%q is no position among messages: use the one of the previous answer", s)
+	bad := protocol.Errorf(protocol.Invalid, "%q is no position among messages: take it from the answer before", s)
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
 		return nil, bad

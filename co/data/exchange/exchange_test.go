@@ -88,8 +88,11 @@ func TestMessagesOfASiteForClients(t *testing.T) {
 		{
 			Topic: "colony/v1/plant/data/a/b", Payload: []byte("1"), QoS: 1, Retain: true, Expiry: time.Minute, ContentType: "text/plain",
 			ResponseTopic: "r", CorrelationData: []byte{1}, Properties: []client.Property{
-				{Key: "colony-time", Value: "2023-11-14T22:13:20.123Z"}, {Key: "colony-stream", Value: "data/temps"}, {Key: "colony-seq", Value: "7"},
-				{Key: "unit", Value: "C"}, {Key: "unit", Value: "F"},
+				{Key: "colony-time", Value: "2023-11-14T22:13:20.123Z"},
+				{Key: "colony-stream", Value: "data/temps"},
+				{Key: "colony-seq", Value: "7"},
+				{Key: "unit", Value: "C"},
+				{Key: "unit", Value: "F"},
 			},
 		},
 		{Topic: "colony/v1/plant/data/c", Properties: []client.Property{{Key: "colony-stream", Value: "data/temps"}, {Key: "colony-seq", Value: "9"}}},

@@ -19,7 +19,7 @@ const day = uint64(24 * time.Hour / time.Millisecond)
 
 func example(t *testing.T) []byte {
 	t.Helper()
-	raw, err := os.ReadFile("../../examples/sites/berlin/site.yaml")
+	raw, err := os.ReadFile("../../../examples/sites/berlin/site.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
