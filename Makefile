@@ -53,6 +53,10 @@ check: ## vet, staticcheck, gofumpt, deadcode, the architecture
 	@! $(TOOL) deadcode -test ./... | grep .
 	$(GO) test -count=1 ./internal/archtest
 
+.PHONY: licences
+licences: ## list the licences of third-party modules; fail on one that does not go with Apache-2.0 and MIT
+	@scripts/licences
+
 .PHONY: fmt
 fmt: ## format the code
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')

@@ -93,11 +93,13 @@ against the Margo rules; what is wrong is shown with its path and line, and does
 not keep the others from being imported. A version that was imported is
 immutable: the same bytes again change nothing, other bytes are refused.
 
-A directory is read by the CO: it must be on the CO's machine.`,
+A directory is read by the CO: it must be on the CO's machine, below one of the
+import roots of its configuration. Git repositories and registries other than the
+CO's own must be named there, too.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source := args[0]
-			if fi, err := os.Stat(source); err == nil && fi.IsDir() {
+			if fi, err := os.Stat(source); err == nil && (fi.IsDir() || fi.Mode().IsRegular()) {
 				if source, err = filepath.Abs(source); err != nil {
 					return err
 				}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // errStreamEnd is the end of an event stream that the server closed.
@@ -65,10 +66,8 @@ func (c *client) follow(ctx context.Context, path, last string, each func(sse) (
 		if p, refused := errors.AsType[*problem](err); refused && (!opened || p.Status < 500) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, streamAgain) != nil {
 			return ctx.Err()
-		case <-time.After(streamAgain):
 		}
 	}
 }

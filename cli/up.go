@@ -67,6 +67,7 @@ uses it again.`,
 	fl.StringVar(&o.DatabaseURL, "database-url", "", "use this PostgreSQL instead of a private one")
 	fl.StringVar(&o.Containerd, "containerd", "", "use the containerd at this socket instead of a private one")
 	fl.StringVar(&o.GitRemote, "git-remote", "", "use this deployments repo instead of one in the state directory")
+	fl.StringSliceVar(&o.ImportRoots, "import-root", nil, "directory below which app import may read, besides the samples; may be repeated")
 	fl.StringVar(&o.Samples, "samples", "", "folder of the sample applications (examples)")
 	fl.StringVar(&o.SampleBinaries, "sample-binaries", "", "folder of the sample programs, as make build leaves them")
 	fl.StringArrayVar(&parameters, "sample-parameter", nil, "set a parameter of the sample that is deployed, as name=value")

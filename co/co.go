@@ -25,7 +25,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/repo/git"
-	"github.com/colonyfleet/colony/internal/httpserve"
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -109,9 +109,10 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		return s, fmt.Errorf("open the deployments repo: %w", err)
 	}
 	c.parts.OnStop("deployments repo", func(context.Context) error { return s.repo.Close() })
-	if s.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), c.log); err != nil {
+	if s.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), registry.Limits{}, c.log); err != nil {
 		return s, err
 	}
+	c.parts.Go("registry", s.registry.Run)
 	s.images = registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
 	})
@@ -131,8 +132,9 @@ func dialable(addr string) string {
 func (c *CO) startHTTP(s stores, sites *sites) error {
 	cat, err := catalog.New(catalog.Options{
 		Store: s.fleet, Registry: s.images, CheckArchive: compiler.CheckArchive, TempDir: c.opts.StateDir, Logger: c.log,
-		Export: func(ctx context.Context, remote, ref, dir string) (string, error) {
-			return git.Export(ctx, git.Options{SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile}, remote, ref, dir)
+		Sources: c.opts.Import.sources(c.opts.RegistryHost),
+		Export: func(ctx context.Context, r catalog.Remote, ref, dir string) (string, error) {
+			return git.Export(ctx, git.Options{SSHCommand: r.SSHCommand, CredentialFile: r.CredentialFile}, r.URL, ref, dir)
 		},
 	})
 	if err != nil {
@@ -157,7 +159,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", s.registry)
 	mux.Handle("/", a)
-	c.parts.OnStop("http", httpserve.Start(c.listener, mux, c.log, c.parts.Fail).Stop)
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(mux, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil

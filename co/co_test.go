@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -34,6 +35,7 @@ type bench struct {
 	site   *client.Client
 	from   chan client.Message
 	remote string
+	ownKey string // is there once the key of the deployments repo was used
 }
 
 func start(t *testing.T) *bench {
@@ -47,7 +49,13 @@ func start(t *testing.T) *bench {
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", b.remote
 	o.Git.Interval = 100 * time.Millisecond
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	var err error
+	examples, err := filepath.Abs("../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Import = co.ImportOptions{Roots: []string{examples}, Git: []co.ImportRemote{{URL: "ssh://127.0.0.1:1/apps"}}}
+	o.Git.SSHCommand = "touch " + filepath.Join(dir, "own-key-used") + "; false"
+	b.ownKey = filepath.Join(dir, "own-key-used")
 	if b.co, err = co.New(o); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +76,7 @@ func start(t *testing.T) *bench {
 // connect plays the LO of site plant.
 func (b *bench) connect() {
 	b.t.Helper()
-	up := make(chan struct{}, 1)
+	up := notify.New()
 	var err error
 	b.site, err = client.New(client.Options{
 		URLs: []string{"tcp://" + b.co.MQTTAddr()}, ClientID: "plant", Username: "plant",
@@ -78,10 +86,7 @@ func (b *bench) connect() {
 			return nil
 		},
 		OnUp: func(context.Context, string) {
-			select {
-			case up <- struct{}{}:
-			default:
-			}
+			up.Notify()
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -97,7 +102,7 @@ func (b *bench) connect() {
 		_ = b.site.Stop(ctx)
 	})
 	select {
-	case <-up:
+	case <-up.C():
 	case <-time.After(10 * time.Second):
 		b.t.Fatal("the site did not connect")
 	}
@@ -278,7 +283,7 @@ func TestPostgresDownAtStart(t *testing.T) {
 	dir := t.TempDir()
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = dir, url, "127.0.0.1:0", "127.0.0.1:0", filepath.Join(dir, "away.git")
-	waiting := make(chan struct{}, 1)
+	waiting := notify.New()
 	o.Logger = slog.New(&watcher{text: "database not reachable, trying again", seen: waiting})
 	c, err := co.New(o)
 	if err != nil {
@@ -287,7 +292,7 @@ func TestPostgresDownAtStart(t *testing.T) {
 	started := make(chan error, 1)
 	go func() { started <- c.Start(t.Context()) }()
 	select {
-	case <-waiting:
+	case <-waiting.C():
 	case err := <-started:
 		t.Fatalf("it did not wait for the database: %v", err)
 	case <-time.After(20 * time.Second):
@@ -312,7 +317,7 @@ func TestPostgresDownAtStart(t *testing.T) {
 // A watcher is a log handler that reports when a message is logged.
 type watcher struct {
 	text string
-	seen chan struct{}
+	seen notify.Signal
 }
 
 func (w *watcher) Enabled(context.Context, slog.Level) bool { return true }
@@ -320,10 +325,7 @@ func (w *watcher) WithAttrs([]slog.Attr) slog.Handler       { return w }
 func (w *watcher) WithGroup(string) slog.Handler            { return w }
 func (w *watcher) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == w.text {
-		select {
-		case w.seen <- struct{}{}:
-		default:
-		}
+		w.seen.Notify()
 	}
 	return nil
 }

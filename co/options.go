@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/repo/git"
 )
@@ -33,6 +34,8 @@ type Options struct {
 	Broker BrokerOptions `yaml:"broker,omitempty"`
 	// Git is the deployments repo.
 	Git GitOptions `yaml:"git"`
+	// Import says where application packages may be imported from.
+	Import ImportOptions `yaml:"import,omitempty"`
 	// RemoteWrite sends numbers of machine data to Prometheus.
 	RemoteWrite RemoteWriteOptions `yaml:"remoteWrite,omitempty"`
 	// RegistryHost is the name under which packages and images of the CO's own
@@ -86,6 +89,36 @@ type GitOptions struct {
 	CredentialFile string `yaml:"credentialFile,omitempty"`
 }
 
+// ImportOptions say where application packages may be imported from, besides the CO's
+// own registry. The zero value allows nothing.
+type ImportOptions struct {
+	// Roots are directories of the CO's machine; what is below them may be imported.
+	Roots []string `yaml:"roots,omitempty"`
+	// Git are repositories, each with all below its URL.
+	Git []ImportRemote `yaml:"git,omitempty"`
+	// Registries are further OCI registries, host or host:port.
+	Registries []string `yaml:"registries,omitempty"`
+}
+
+// An ImportRemote is a git repository, or a prefix of several, that may be imported.
+// The key and the credentials of the deployments repo are never used for it.
+type ImportRemote struct {
+	// URL is scheme://host/path; the scheme is https, http, ssh or git.
+	URL string `yaml:"url"`
+	// SSHCommand replaces ssh; CredentialFile is in the form of git-credential-store.
+	SSHCommand     string `yaml:"sshCommand,omitempty"`
+	CredentialFile string `yaml:"credentialFile,omitempty"`
+}
+
+// sources returns what the catalog may import, with the CO's own registry.
+func (o ImportOptions) sources(own string) catalog.Sources {
+	s := catalog.Sources{Roots: o.Roots, Registries: append([]string{own}, o.Registries...)}
+	for _, r := range o.Git {
+		s.Remotes = append(s.Remotes, catalog.Remote(r))
+	}
+	return s
+}
+
 // DefaultOptions returns the options that a configuration file changes.
 func DefaultOptions() Options {
 	return Options{
@@ -118,6 +151,9 @@ func (o Options) Validate() error {
 		if u, err := url.Parse(raw); err != nil || !slices.Contains([]string{"tcp", "tls", "ws", "wss", "unix"}, u.Scheme) {
 			errs = append(errs, fmt.Errorf("broker.urls[%d] %q: want a URL such as tls://mqtt.example:8883", i, raw))
 		}
+	}
+	if err := o.Import.sources("registry.colony").Check(); err != nil {
+		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
 	errs = append(errs, o.RemoteWrite.validate())
 	if o.Logger == nil {

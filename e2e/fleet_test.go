@@ -62,6 +62,10 @@ func newColony(t testing.TB) *colony {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	apps, err := filepath.Abs("testdata/apps")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &colony{t: t, dir: dir, before: traces(t)}
 	ports := freePorts(t, 5)
 	c.http = fmt.Sprintf("127.0.0.1:%d", ports[0])
@@ -70,6 +74,7 @@ func newColony(t testing.TB) *colony {
 		"up", "--state-dir", dir, "--site", site, "--node", node, "--http", c.http,
 		"--co-mqtt", fmt.Sprintf("127.0.0.1:%d", ports[1]), "--lo-mqtt", fmt.Sprintf("127.0.0.1:%d", ports[2]), "--lo-http", fmt.Sprintf("127.0.0.1:%d", ports[3]),
 		"--samples", filepath.Join("..", "examples"), "--sample-binaries", filepath.Join("..", "bin", "samples"),
+		"--import-root", os.TempDir(), "--import-root", apps,
 		"--sample-parameter", fmt.Sprintf("port=%d", c.port),
 	}
 	t.Cleanup(func() {

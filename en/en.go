@@ -20,7 +20,8 @@ import (
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
-	"github.com/colonyfleet/colony/internal/httpserve"
+	"github.com/colonyfleet/colony/internal/httpserver"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
 
@@ -34,7 +35,7 @@ type EN struct {
 	inventory   *inventory.Collector
 	client      *client.Client
 	listener    net.Listener  // nil without HTTP
-	beat        chan struct{} // a token: the link came up
+	linked      notify.Signal // the link came up
 
 	mu   sync.Mutex
 	sent []byte // the inventory as last acknowledged on this link
@@ -49,7 +50,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
-	return &EN{opts: o, log: log, beat: make(chan struct{}, 1), parts: stopper.New()}, nil
+	return &EN{opts: o, log: log, linked: notify.New(), parts: stopper.New()}, nil
 }
 
 // Start takes up the work where it was left, and returns; it waits neither for
@@ -124,7 +125,7 @@ func (e *EN) startHTTP(ctx context.Context) error {
 		return fmt.Errorf("open the status listener (key http): %w", err)
 	}
 	e.listener = l
-	e.parts.OnStop("status listener", httpserve.Start(l, e.handler(), e.log, e.parts.Fail).Stop)
+	e.parts.OnStop("status listener", httpserver.Start(l, httpserver.New(e.handler(), httpserver.Limits{}, e.log), e.parts.Fail).Stop)
 	return nil
 }
 

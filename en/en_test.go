@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -28,12 +29,12 @@ type site struct {
 	broker   *broker.Broker
 	mu       sync.Mutex
 	received []broker.Message
-	news     chan struct{}
+	news     notify.Signal
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{news: make(chan struct{}, 1)}
+	s := &site{news: notify.New()}
 	b, err := broker.New(broker.Options{
 		Name: "lo", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: "127.0.0.1:0"}},
 		Access: access.Site("plant"), Logger: slog.New(slog.DiscardHandler),
@@ -41,10 +42,7 @@ func newSite(t *testing.T) *site {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.received = append(s.received, m)
-			select {
-			case s.news <- struct{}{}:
-			default:
-			}
+			s.news.Notify()
 			return nil
 		},
 	})
@@ -83,7 +81,7 @@ func wait[T any](t *testing.T, s *site, kind topic.Kind, fits func(T) bool) T {
 		}
 		s.mu.Unlock()
 		select {
-		case <-s.news:
+		case <-s.news.C():
 		case <-deadline:
 			t.Fatalf("no message of kind %s came that fits", kind)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -63,10 +64,7 @@ func (e *EN) greet(ctx context.Context, session string) {
 	e.mu.Lock()
 	e.sent = nil
 	e.mu.Unlock()
-	select {
-	case e.beat <- struct{}{}:
-	default: // the loop has not yet taken the last one
-	}
+	e.linked.Notify()
 }
 
 // insist repeats an act until it succeeds or ctx ends.
@@ -77,12 +75,7 @@ func (e *EN) insist(ctx context.Context, what string, act func() error) {
 			return
 		}
 		e.log.WarnContext(ctx, "message not taken by the lo, trying again", "message", what, "err", err)
-		t := time.NewTimer(retryAfter)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+		_ = retry.Sleep(ctx, retryAfter) // the next failure tells of its end
 	}
 }
 
@@ -133,7 +126,7 @@ func (e *EN) beatLoop(ctx context.Context) {
 		case <-heart.C:
 			e.heartbeat(ctx)
 			continue
-		case <-e.beat:
+		case <-e.linked.C():
 			look.Reset(e.sendInventory(ctx))
 			e.heartbeat(ctx)
 		case <-look.C:

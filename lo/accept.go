@@ -73,7 +73,7 @@ func (s *site) acceptPresence(ctx context.Context, id protocol.NodeID, p protoco
 		if !p.Online && !out.Stale {
 			n.willUnsaved = true
 			s.missed()
-			s.signal()
+			s.due.Notify()
 		}
 		return err
 	}

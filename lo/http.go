@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/lo/cache"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/retained"
@@ -20,8 +21,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
-
-const readHeaderTimeout = 10 * time.Second
 
 // A Status is what /status shows.
 type Status struct {
@@ -88,7 +87,7 @@ func (l *LO) startHTTP(context.Context) error {
 	// The LO is ready without the CO: that is what it is for.
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { l.answer(w, map[string]string{"status": "ready"}) })
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { l.answer(w, l.status()) })
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: readHeaderTimeout}
+	server := httpserver.New(mux, httpserver.Limits{}, l.log)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/downlink"
 	"github.com/colonyfleet/colony/lo/desired"
@@ -96,20 +97,13 @@ func (l *link) up(ctx context.Context, session string) {
 	l.uplink.Connected(true)
 	l.data.Connected(true)
 	l.source.Retry()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
+	for ctx.Err() == nil {
 		err := l.client.Publish(ctx, l.presence(true, session))
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		l.log.WarnContext(ctx, "presence of the site not taken yet", "err", err)
-		timer.Reset(again)
+		_ = retry.Sleep(ctx, again) // its end ends the loop, too
 	}
 }
 

@@ -185,7 +185,7 @@ func (l *LO) openData(ctx context.Context) error {
 		},
 		Faulty: func(why string) {
 			if l.site.ruleFault.found(why) {
-				l.site.signal()
+				l.site.due.Notify()
 			}
 		},
 	})

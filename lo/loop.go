@@ -50,7 +50,7 @@ func (l *loop) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.site.wake:
+		case <-l.site.due.C():
 		case <-timer.C:
 		}
 		if next := l.reconcile(ctx, time.Now()); !next.IsZero() {

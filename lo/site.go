@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
@@ -65,8 +66,8 @@ type site struct {
 
 	ruleFault ruleFault
 
-	// wake tells the loop that there is something in dirty or all.
-	wake chan struct{}
+	// due tells the loop that there is something in dirty or all.
+	due notify.Signal
 
 	mu           sync.Mutex // guards what follows
 	nodes        map[protocol.NodeID]*node
@@ -79,7 +80,7 @@ type site struct {
 func openSite(o Options, j *journal.Journal, store *store.Store, c *counts) (*site, store.Site, error) {
 	s := &site{
 		id: o.Site, log: o.Logger.With("component", "site"), journal: j, store: store, counts: c,
-		wake: make(chan struct{}, 1), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
+		due: notify.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
 	}
 	state, records, faults, err := store.Load()
 	if err != nil {
@@ -168,7 +169,7 @@ func (s *site) poke(id protocol.NodeID) {
 	s.mu.Lock()
 	s.dirty[id] = true
 	s.mu.Unlock()
-	s.signal()
+	s.due.Notify()
 }
 
 // pokeAll has the loop decide about the whole site.
@@ -176,7 +177,7 @@ func (s *site) pokeAll() {
 	s.mu.Lock()
 	s.all = true
 	s.mu.Unlock()
-	s.signal()
+	s.due.Notify()
 }
 
 // missed has the next pass record that a node is gone, which nobody says again.
@@ -193,13 +194,6 @@ func (s *site) acceptMissed() bool {
 	offline := s.willsUnsaved
 	s.willsUnsaved = false
 	return offline
-}
-
-func (s *site) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // pending takes what there is to decide about.

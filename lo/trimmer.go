@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -23,7 +25,7 @@ const keepFor = time.Second
 type trimmer struct {
 	*journal.Journal
 	site *site
-	wake chan struct{}
+	acks notify.Signal // the CO has more
 
 	mu    sync.Mutex
 	epoch string // of acked
@@ -31,7 +33,7 @@ type trimmer struct {
 }
 
 func newTrimmer(j *journal.Journal, s *site) *trimmer {
-	return &trimmer{Journal: j, site: s, wake: make(chan struct{}, 1)}
+	return &trimmer{Journal: j, site: s, acks: notify.New()}
 }
 
 // Position is the journal's, as if what the CO has were forgotten.
@@ -72,10 +74,7 @@ func (k *trimmer) Trim(through uint64) error {
 	}
 	k.acked = max(k.acked, min(through, last))
 	k.mu.Unlock()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.acks.Notify()
 	return nil
 }
 
@@ -98,27 +97,13 @@ func (k *trimmer) Salvage() (uint64, error) {
 // run forgets what the CO has, until ctx ends, and then once more.
 func (k *trimmer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-k.wake:
-			k.pause(ctx)
+		if k.acks.Wait(ctx) == nil {
+			_ = retry.Sleep(ctx, keepFor) // at its end, too, there is something to forget
 		}
 		if err := k.forget(); err != nil && !errors.Is(err, context.Canceled) {
 			k.site.log.WarnContext(ctx, "journal keeps what the co has, because records of nodes could not be stored", "err", err)
-			select {
-			case k.wake <- struct{}{}: // another try
-			default:
-			}
+			k.acks.Notify() // another try
 		}
-	}
-}
-
-func (k *trimmer) pause(ctx context.Context) {
-	t := time.NewTimer(keepFor)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
 

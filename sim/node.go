@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -22,7 +23,7 @@ type node struct {
 	f     *Fleet
 	id    protocol.NodeID
 	agent string
-	wake  chan struct{} // poked when there is something to say
+	news  notify.Signal // there is something to say
 
 	mu      sync.Mutex     // guards what follows
 	client  *client.Client // nil while it has left
@@ -33,19 +34,12 @@ type node struct {
 
 func newNode(f *Fleet, number int) *node {
 	id := protocol.NodeID(fmt.Sprintf("node-%04d", number))
-	n := &node{f: f, id: id, agent: fmt.Sprintf("sim-%d-%04d", f.opts.Seed, number), wake: make(chan struct{}, 1)}
+	n := &node{f: f, id: id, agent: fmt.Sprintf("sim-%d-%04d", f.opts.Seed, number), news: notify.New()}
 	n.workloads.state = map[protocol.DeploymentName]*workload{}
 	for _, d := range f.opts.Deployments {
 		n.begin(d)
 	}
 	return n
-}
-
-func (n *node) poke() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
 }
 
 // join connects the node unless it is connected.
@@ -80,7 +74,7 @@ func (n *node) connected(session string) {
 	n.mu.Lock()
 	n.session = session
 	n.mu.Unlock()
-	n.poke()
+	n.news.Notify()
 }
 
 // leave says goodbye and disconnects.
@@ -118,7 +112,7 @@ func (n *node) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.wake:
+		case <-n.news.C():
 		case <-retry.C:
 		case <-beat.C:
 			n.heartbeat(ctx)

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -98,7 +99,7 @@ type Fleet struct {
 	mu    sync.Mutex // guards what follows
 	rng   *rand.Rand
 	churn float64
-	tempo chan struct{} // poked when churn changes
+	tempo notify.Signal // churn is another one
 	stats Stats
 }
 
@@ -107,7 +108,7 @@ func New(o Options) (*Fleet, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	f := &Fleet{opts: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), tempo: make(chan struct{}, 1)} //nolint:gosec // chosen by the seed
+	f := &Fleet{opts: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), tempo: notify.New()} //nolint:gosec // chosen by the seed
 	for i := range o.Nodes {
 		f.nodes = append(f.nodes, newNode(f, i+1))
 	}
@@ -157,10 +158,7 @@ func (f *Fleet) Churn(perSecond float64) {
 	f.mu.Lock()
 	f.churn = perSecond
 	f.mu.Unlock()
-	select {
-	case f.tempo <- struct{}{}:
-	default:
-	}
+	f.tempo.Notify()
 }
 
 // Settled reports whether each node that has not left is connected and every
@@ -220,7 +218,7 @@ func (f *Fleet) stir(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.tempo:
+		case <-f.tempo.C():
 			due, last = 0, time.Now()
 			continue
 		case <-ticks:

@@ -89,7 +89,7 @@ func (n *node) disturb(roll uint64) {
 	case lifecycle.Installing:
 		n.transition(w, lifecycle.Installed, "")
 	}
-	n.poke()
+	n.news.Notify()
 }
 
 // obey does what the LO orders, and reports each step.
@@ -114,7 +114,7 @@ func (n *node) obey(want protocol.NodeDesired) error {
 			n.transition(w, lifecycle.Deleted, "")
 		}
 	}
-	n.poke()
+	n.news.Notify()
 	return nil
 }
 

@@ -39,6 +39,8 @@ type Options struct {
 	// GitRemote is the deployments repo; empty: a bare repository below StateDir.
 	GitRemote string
 
+	// ImportRoots are directories whose applications may be imported, absolute.
+	ImportRoots []string
 	// Samples is the folder of the sample applications, SampleBinaries that of
 	// their programs. Empty: no samples.
 	Samples        string
@@ -90,6 +92,11 @@ func (o Options) Validate() error {
 	}
 	if err := new(slog.Level).UnmarshalText([]byte(o.LogLevel)); err != nil {
 		errs = append(errs, fmt.Errorf("--log-level %q: want debug, info, warn or error", o.LogLevel))
+	}
+	for _, root := range o.ImportRoots {
+		if !filepath.IsAbs(root) {
+			errs = append(errs, fmt.Errorf("--import-root %q: want an absolute path", root))
+		}
 	}
 	errs = append(errs, o.checkSamples())
 	if os.Geteuid() != 0 && o.Containerd == "" {

@@ -50,7 +50,7 @@ func wantError(t *testing.T, what string, err error, want string) {
 // there already is no fault.
 func TestSamplesArePushed(t *testing.T) {
 	t.Parallel()
-	h, err := registry.NewHandler(t.TempDir(), slog.New(slog.DiscardHandler))
+	h, err := registry.NewHandler(t.TempDir(), registry.Limits{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

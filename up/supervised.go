@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // A part is one running process of the fleet: a tier, PostgreSQL or containerd.
@@ -58,30 +60,30 @@ func (k *supervised) keep(ctx context.Context) error {
 }
 
 func (k *supervised) loop(ctx context.Context, p part) {
-	delay := firstRestart
+	tries := retry.Backoff{Policy: retry.Policy{Min: firstRestart, Max: lastRestart}}
+	var wait time.Duration
 	for {
 		if p != nil {
-			if !k.watch(ctx, p, &delay) {
+			var again bool
+			if wait, again = k.watch(ctx, p, &tries); !again {
 				return
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(delay):
 		}
-		delay = min(2*delay, lastRestart)
 		var err error
 		if p, err = k.start(ctx); err != nil {
-			p = nil
-			k.log.WarnContext(ctx, "part did not start, it is tried again", "name", k.name, "err", err, "delay", delay.String())
+			p, wait = nil, tries.Next()
+			k.log.WarnContext(ctx, "part did not start, it is tried again", "name", k.name, "err", err, "delay", wait.String())
 			k.report(err)
 		}
 	}
 }
 
-// watch waits until p ends and reports true, or stops it because ctx ended.
-func (k *supervised) watch(ctx context.Context, p part, delay *time.Duration) (again bool) {
+// watch waits until p ends, and returns how long to wait before the next start; or
+// it stops p because ctx ended, and again is false.
+func (k *supervised) watch(ctx context.Context, p part, tries *retry.Backoff) (wait time.Duration, again bool) {
 	began := time.Now()
 	pidFile := filepath.Join(k.pidDir, k.name+".pid")
 	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(p.PID())+"\n"), 0o644); err != nil {
@@ -91,19 +93,20 @@ func (k *supervised) watch(ctx context.Context, p part, delay *time.Duration) (a
 	select {
 	case <-p.Done():
 		if time.Since(began) > calm {
-			*delay = firstRestart
+			tries.Reset()
 		}
 		err := p.Err()
 		if err == nil {
 			err = errUnasked
 		}
-		k.log.WarnContext(ctx, "part ended, it is started again", "name", k.name, "err", err, "delay", delay.String())
+		wait = tries.Next()
+		k.log.WarnContext(ctx, "part ended, it is started again", "name", k.name, "err", err, "delay", wait.String())
 		k.report(err)
 		k.end(ctx, p) // the part releases what it holds, such as its lock
-		return true
+		return wait, true
 	case <-ctx.Done():
 		k.end(ctx, p)
-		return false
+		return 0, false
 	}
 }
 

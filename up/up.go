@@ -269,7 +269,7 @@ func (s *supervisor) importSamples(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.opts.importSamples(ctx, "file://"+source)
+	return s.opts.importSamples(ctx, source+"#main")
 }
 
 func (s *supervisor) runSample(ctx context.Context) error {

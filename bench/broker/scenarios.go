@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // A scenario puts one kind of load on a fresh broker and reports what it measures.
@@ -70,16 +72,6 @@ func hangUp(peers []*peer) {
 		if p != nil {
 			_ = p.Close() // of no more use
 		}
-	}
-}
-
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -366,7 +358,7 @@ func replay(ctx context.Context, p *process, n int, report reporter) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, 3*time.Second); err != nil {
+	if err := retry.Sleep(ctx, 3*time.Second); err != nil {
 		return err
 	}
 	after, err := p.cpu()

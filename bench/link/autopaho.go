@@ -17,6 +17,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/eclipse/paho.golang/paho/session/state"
 	sfile "github.com/eclipse/paho.golang/paho/store/file"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // autopahoText as the first argument makes this program the bridge that is
@@ -85,7 +87,7 @@ func runAutopaho(ctx context.Context, args []string) error {
 		m := &autopaho.QueuePublish{Publish: &paho.Publish{Topic: r.Packet.Topic, Payload: r.Packet.Payload, QoS: 1}}
 		for {
 			err := out.PublishViaQueue(ctx, m)
-			if err == nil || !wait(ctx, again) {
+			if err == nil || retry.Sleep(ctx, again) != nil {
 				return true, err
 			}
 			say(err)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/colonyfleet/colony/internal/impair"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -147,7 +148,7 @@ func (s *subscriber) start(ctx context.Context, l *ledger) error {
 		for {
 			s.receive(ctx, c)
 			for err = errors.New("not tried yet"); err != nil; c, err = s.connect() {
-				if !wait(ctx, poll) {
+				if retry.Sleep(ctx, poll) != nil {
 					return
 				}
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/impair"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -230,7 +231,7 @@ func (d *tables) start(ctx context.Context, l *ledger) error {
 // watch notes when the position moves.
 func (d *tables) watch(ctx context.Context) {
 	last := uint64(0)
-	for wait(ctx, poll) {
+	for retry.Sleep(ctx, poll) == nil {
 		at, err := d.position(ctx)
 		if err != nil || at == last {
 			continue // not there yet, or nothing new

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/impair"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // A scenario is one way in which links fail in the field.
@@ -78,7 +79,7 @@ func (t *trial) await() error {
 // until waits until the publishers have so many acknowledgements.
 func (t *trial) until(ctx context.Context, count int) error {
 	for t.load.accepted.Load() < int64(count) {
-		if !wait(ctx, time.Millisecond) {
+		if retry.Sleep(ctx, time.Millisecond) != nil {
 			return ctx.Err()
 		}
 	}
@@ -110,7 +111,7 @@ func farKilled(ctx context.Context, t *trial) error {
 		return err
 	}
 	kill(t.link.far)
-	if !wait(ctx, farAway) {
+	if retry.Sleep(ctx, farAway) != nil {
 		return ctx.Err()
 	}
 	t.held()
@@ -148,7 +149,7 @@ func stall(ctx context.Context, t *trial) error {
 	}
 	t.link.wan.Strand()
 	t.wan(impair.Swallow)
-	if !wait(ctx, t.bench.stall) {
+	if retry.Sleep(ctx, t.bench.stall) != nil {
 		return ctx.Err()
 	}
 	t.held()
@@ -168,12 +169,12 @@ func flaps(ctx context.Context, t *trial) error {
 	for range flapCount {
 		up := t.bench.flap/4 + time.Duration(rng.Int64N(int64(t.bench.flap)))
 		down := t.bench.flap/8 + time.Duration(rng.Int64N(int64(t.bench.flap/2)))
-		if !wait(ctx, up) {
+		if retry.Sleep(ctx, up) != nil {
 			return ctx.Err()
 		}
 		t.wan(impair.Refuse)
 		t.held()
-		if !wait(ctx, down) {
+		if retry.Sleep(ctx, down) != nil {
 			return ctx.Err()
 		}
 		t.wan(impair.Forward)
@@ -191,7 +192,7 @@ func diskFull(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.publish(ctx, t.bench.messages, t.bench.flow)
-	if !wait(ctx, diskStaysFull+time.Duration(t.bench.messages)*time.Second/time.Duration(max(t.bench.flow, 1))) {
+	if retry.Sleep(ctx, diskStaysFull+time.Duration(t.bench.messages)*time.Second/time.Duration(max(t.bench.flow, 1))) != nil {
 		return ctx.Err()
 	}
 	t.result.note("%d refused while the disk was full", t.load.refused.Load())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/privatepg"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // A bench is one run: its settings and what all trials share.
@@ -160,7 +161,7 @@ func (t *trial) drain(ctx context.Context) (superseded int, err error) {
 				return superseded, nil
 			}
 		}
-		if !wait(ctx, poll) {
+		if retry.Sleep(ctx, poll) != nil {
 			return 0, ctx.Err()
 		}
 	}

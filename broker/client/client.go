@@ -23,11 +23,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/url"
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -233,35 +233,21 @@ func (c *Client) setUp(l *link) {
 // run connects again and again until ctx ends.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
-	failures := 0
+	tries := retry.Backoff{Policy: retry.Policy{Min: firstWait, Max: c.o.MaxBackoff, Jitter: 1}}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		raw := c.o.URLs[attempt%len(c.o.URLs)]
 		begun := time.Now()
-		wasUp, err := c.runOnce(ctx, raw, failures%patientEvery != patientEvery-1)
+		wasUp, err := c.runOnce(ctx, raw, tries.Failures()%patientEvery != patientEvery-1)
 		if ctx.Err() != nil {
 			return
 		}
 		if wasUp && time.Since(begun) >= steady {
-			failures = 0
+			tries.Reset()
 		}
-		wait := c.backoff(failures)
-		failures++
+		wait := tries.Next()
 		c.log.WarnContext(ctx, "broker link down", "url", redact(raw), "was_up", wasUp, "retry_in", wait, "err", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, wait) // its end ends the loop, too
 	}
-}
-
-// backoff is the full-jitter wait before the attempt after n failures: any time
-// up to a bound that doubles, so that many clients of one broker spread out.
-func (c *Client) backoff(n int) time.Duration {
-	bound := c.o.MaxBackoff
-	if n < 16 {
-		bound = min(bound, firstWait<<n)
-	}
-	return rand.N(bound) + time.Millisecond
 }
 
 // runOnce makes one connection and stays until it ends. It reports whether the

@@ -19,6 +19,8 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -84,7 +86,7 @@ type Broker struct {
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
-	wake chan struct{}
+	wake notify.Signal
 
 	// mu is held while Take is called for a State message, so that an older one never
 	// comes after a newer one.
@@ -92,8 +94,8 @@ type Broker struct {
 	state map[string]client.Message // by topic, what Take has not accepted yet
 }
 
-// retry is the time between two tries of what Take did not accept.
-const retry = time.Second
+// retryWait is the time between two tries of what Take did not accept.
+const retryWait = time.Second
 
 // New returns a Broker that is not connected. The error lists every fault.
 func New(o Options) (*Broker, error) {
@@ -104,7 +106,7 @@ func New(o Options) (*Broker, error) {
 	o.SessionExpiry = cmp.Or(o.SessionExpiry, 24*time.Hour)
 	b := &Broker{
 		o: o, log: o.Logger.With("component", "external_broker"),
-		wake: make(chan struct{}, 1), state: map[string]client.Message{},
+		wake: notify.New(), state: map[string]client.Message{},
 	}
 	var streams, retained []client.Subscription
 	for _, s := range o.Sources {
@@ -252,10 +254,7 @@ func (b *Broker) handleState(ctx context.Context, from access.Identity, m client
 	}
 	b.log.WarnContext(ctx, "message not taken yet", "topic", m.Topic, "err", err)
 	b.state[m.Topic] = m
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Notify()
 	return nil
 }
 
@@ -277,16 +276,12 @@ func (b *Broker) isState(name string) bool {
 // again tries what Take did not accept until ctx ends.
 func (b *Broker) again(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		if b.wake.Wait(ctx) != nil {
 			return
-		case <-b.wake:
 		}
 		for left := true; left; left = b.tryAll(ctx) {
-			select {
-			case <-ctx.Done():
+			if retry.Sleep(ctx, retryWait) != nil {
 				return
-			case <-time.After(retry):
 			}
 		}
 	}
@@ -341,10 +336,8 @@ func (b *Broker) hold(ctx context.Context, m client.Message) error {
 			return err
 		}
 		b.log.WarnContext(ctx, "message not taken yet", "topic", m.Topic, "err", err)
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, retryWait) != nil {
 			return err
-		case <-time.After(retry):
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // Options configure a Listener.
@@ -62,19 +64,17 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, net.ErrClosed
 		}
 	}
-	wait := 5 * time.Millisecond
+	tries := retry.Backoff{Policy: retry.Policy{Min: 5 * time.Millisecond, Max: 500 * time.Millisecond}}
 	for {
 		c, err := l.Listener.Accept()
 		if err == nil || errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
 			return c, err
 		}
+		wait := tries.Next()
 		l.o.Failed(err, wait)
-		select {
-		case <-time.After(wait):
-		case <-l.ctx.Done():
+		if retry.Sleep(l.ctx, wait) != nil {
 			return nil, net.ErrClosed
 		}
-		wait = min(2*wait, 500*time.Millisecond)
 	}
 }
 

@@ -109,6 +109,7 @@ func New(o Options) *API {
 	config.DocsPath = ""
 	config.SchemasPath = "/schemas"
 	config.CreateHooks = nil // no $schema in answers
+	config.RejectUnknownQueryParameters = true
 	h := humago.New(a.mux, config)
 	a.routes(h)
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

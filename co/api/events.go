@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,6 +101,12 @@ func wantsStream(r *http.Request) bool {
 // the client goes away or the CO stops.
 func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
+	for name := range q {
+		if !slices.Contains([]string{"site", "node", "deployment", "kind", "after", "limit", "newest"}, name) {
+			writeProblem(w, http.StatusUnprocessableEntity, "unknown query parameter "+strconv.Quote(name))
+			return
+		}
+	}
 	f := fleet.EventFilter{
 		Site: protocol.SiteID(q.Get("site")), Node: protocol.NodeID(q.Get("node")), Deployment: protocol.DeploymentName(q.Get("deployment")),
 		Limit: streamPage,

@@ -189,3 +189,31 @@ func golden(t *testing.T, file, got string) {
 	}
 	diff(t, file, string(want), got)
 }
+
+// TestUnknownQueryParameters misspells a parameter on every route that reads.
+func TestUnknownQueryParameters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withoutLoop)
+	var doc document
+	if err := json.Unmarshal(w.get("/openapi.json").into(http.StatusOK, nil).body, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for path, operations := range doc.Paths {
+		if _, ok := operations["get"]; ok {
+			w.get(placeholder.ReplaceAllString(path, "plant") + "?stat=FAILED").fails(http.StatusUnprocessableEntity)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/api/v1/events?kinds=x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := w.server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusUnprocessableEntity {
+		t.Errorf("a stream with an unknown parameter: %s", resp.Status)
+	}
+}

@@ -71,7 +71,8 @@ func TestImport(t *testing.T) {
 	post(sourceOf(t, "hello-1.0.0")).into(http.StatusOK, &got)
 	diff(t, "again", "unchanged", got.Results[0].Outcome)
 
-	post("/nowhere/at/all").fails(http.StatusNotFound, "/nowhere/at/all: no such directory")
+	post(sourceOf(t, "none")).fails(http.StatusNotFound, "none: no such file or directory")
+	post("/nowhere/at/all").fails(http.StatusForbidden, "/nowhere/at/all: ", "import.roots")
 	post(t.TempDir()).fails(http.StatusUnprocessableEntity)
 	post("").fails(http.StatusUnprocessableEntity, "body.source: expected length >= 1")
 }

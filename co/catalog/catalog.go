@@ -44,22 +44,32 @@ type Registry interface {
 type Options struct {
 	Store    Store
 	Registry Registry
-	// Export writes the files of a commit of a git remote into the empty directory
-	// dir and returns the commit. ref may be "".
-	Export func(ctx context.Context, remote, ref, dir string) (commit string, err error)
+	// Sources say where packages may come from. Default: nowhere.
+	Sources Sources
+	// Export writes the files of a commit of a git remote, or of a repository's path,
+	// into the empty directory dir and returns the commit. ref may be "". It uses no
+	// key and no credentials but those of remote.
+	Export func(ctx context.Context, remote Remote, ref, dir string) (commit string, err error)
 	// CheckArchive says what is wrong with the Compose archive of a component.
 	CheckArchive func(component string, tgz []byte) error
 	// TempDir is where sources are unpacked. Default: the system's.
 	TempDir string
 	// ArchiveTimeout bounds the fetch of one component's archive. Default 15 s.
 	ArchiveTimeout time.Duration
-	Logger         *slog.Logger
+	// Timeout bounds one import. Default 5 min.
+	Timeout time.Duration
+	Logger  *slog.Logger
 }
 
 // A Catalog imports packages. It may be used concurrently.
 type Catalog struct {
 	opts Options
+	// turns bounds how many imports run at once.
+	turns chan struct{}
 }
+
+// maxImports is how many imports run at once; further ones wait.
+const maxImports = 2
 
 // New returns a Catalog.
 func New(o Options) (*Catalog, error) {
@@ -72,7 +82,13 @@ func New(o Options) (*Catalog, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Catalog{opts: o}, nil
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	if err := o.Sources.Check(); err != nil {
+		return nil, fmt.Errorf("catalog: sources of imports: %w", err)
+	}
+	return &Catalog{opts: o, turns: make(chan struct{}, maxImports)}, nil
 }
 
 // An Outcome is what became of a package.
@@ -116,49 +132,73 @@ var scpForm = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)
 // Import brings all packages of a source into the catalog: every folder with a
 // margo.yaml. The source is
 //
-//   - a directory, or one description file, whose resources are then not checked;
+//   - the absolute path of a directory, or of one description file, whose resources are
+//     then not checked;
 //   - a git repository: a URL, user@host:path, or a bare repository's path, each with
 //     an optional #ref (for the path of a work tree, the ref makes the difference);
 //   - oci://host/repository:tag, or without a tag for all tags.
 //
-// One package that is refused does not stop the others: there is one Result for each,
-// in the order of their paths. The error speaks of the source as a whole: Invalid for
-// one that holds no package, NotFound, or Unavailable.
+// Each must be one that Options.Sources allows. One package that is refused does not
+// stop the others: there is one Result for each, in the order of their paths. The error
+// speaks of the source as a whole: Denied, Invalid for one that holds no package,
+// NotFound, or Unavailable.
 func (c *Catalog) Import(ctx context.Context, source string) ([]Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.Timeout,
+		protocol.Errorf(protocol.Unavailable, "the import took longer than %s", c.opts.Timeout))
+	defer cancel()
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	if strings.HasPrefix(source, "oci://") {
 		return c.importOCI(ctx, source)
 	}
 	where, ref, _ := strings.Cut(source, "#")
-	if strings.Contains(where, "://") || scpForm.MatchString(where) {
-		return c.importGit(ctx, where, ref)
+	if filepath.IsAbs(where) {
+		return c.importLocal(ctx, where, ref)
 	}
-	info, err := os.Stat(where)
+	if !strings.Contains(where, "://") && !scpForm.MatchString(where) {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: want an absolute path on the machine of the central orchestrator, the URL of a git repository, or oci://", where)
+	}
+	remote, err := c.opts.Sources.remote(where)
+	if err != nil {
+		return nil, err
+	}
+	return c.importGit(ctx, remote, ref)
+}
+
+// importLocal imports what is at a path of this machine.
+func (c *Catalog) importLocal(ctx context.Context, where, ref string) ([]Result, error) {
+	at, err := c.opts.Sources.local(where)
+	if err != nil {
+		return nil, err
+	}
+	defer at.root.Close() //nolint:errcheck // read only
+	info, err := at.root.Stat(at.rel)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil, protocol.Errorf(protocol.NotFound, "import %s: no such directory on the machine of the central orchestrator", where)
 	case err != nil:
-		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", where, err)
-	case ref != "" || isBare(where):
-		return c.importGit(ctx, where, ref)
-	case info.Mode().IsRegular():
-		return c.importFile(ctx, where)
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", where, cause(err))
+	case info.Mode().IsRegular() && ref == "":
+		return c.importFile(ctx, at, where)
 	case !info.IsDir():
 		return nil, protocol.Errorf(protocol.Invalid, "import %s: neither a directory nor a regular file", where)
-	}
-	return c.importDir(ctx, where, where)
-}
-
-// isBare reports whether a directory is a bare git repository.
-func isBare(dir string) bool {
-	for _, name := range []string{"HEAD", "objects", "refs"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return false
+	case ref != "" || at.isBare():
+		if err := at.repository(); err != nil {
+			return nil, fmt.Errorf("import %s: %w", where, err)
 		}
+		return c.importGit(ctx, Remote{URL: at.path}, ref)
 	}
-	return true
+	dir, err := at.root.OpenRoot(at.rel)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", where, cause(err))
+	}
+	defer dir.Close() //nolint:errcheck // read only
+	return c.importDir(ctx, dir, where)
 }
 
-func (c *Catalog) importGit(ctx context.Context, remote, ref string) ([]Result, error) {
+func (c *Catalog) importGit(ctx context.Context, remote Remote, ref string) ([]Result, error) {
 	dir, remove, err := c.scratch()
 	if err != nil {
 		return nil, err
@@ -166,9 +206,14 @@ func (c *Catalog) importGit(ctx context.Context, remote, ref string) ([]Result, 
 	defer remove()
 	commit, err := c.opts.Export(ctx, remote, ref, dir)
 	if err != nil {
-		return nil, fmt.Errorf("import %s: %w", redact(remote), err)
+		return nil, fmt.Errorf("import %s: %w", redact(remote.URL), err)
 	}
-	return c.importDir(ctx, dir, redact(remote)+"#"+commit)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Unavailable, "import %s: %w", redact(remote.URL), err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	return c.importDir(ctx, root, redact(remote.URL)+"#"+commit)
 }
 
 // redact hides a password in a URL.
@@ -191,14 +236,12 @@ func (c *Catalog) scratch() (dir string, remove func(), err error) {
 	}, nil
 }
 
-// importDir imports the packages below dir. source is how they are recorded.
-func (c *Catalog) importDir(ctx context.Context, dir, source string) ([]Result, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", source, err)
+// importDir imports the packages below root. source is how they are recorded.
+func (c *Catalog) importDir(ctx context.Context, root *os.Root, source string) ([]Result, error) {
+	folders, err := findPackages(ctx, root)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
-	defer root.Close() //nolint:errcheck // read only
-	folders, err := findPackages(root)
 	if err != nil {
 		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", source, err)
 	}
@@ -216,15 +259,10 @@ func (c *Catalog) importDir(ctx context.Context, dir, source string) ([]Result, 
 	return results, nil
 }
 
-func (c *Catalog) importFile(ctx context.Context, file string) ([]Result, error) {
-	root, err := os.OpenRoot(filepath.Dir(file))
+func (c *Catalog) importFile(ctx context.Context, at local, file string) ([]Result, error) {
+	doc, err := readLimited(at.root, at.rel)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", file, err)
-	}
-	defer root.Close() //nolint:errcheck // read only
-	doc, err := readLimited(root, filepath.Base(file))
-	if err != nil {
-		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", file, err)
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: %w", file, cause(err))
 	}
 	r := Result{Path: filepath.Base(file)}
 	r.warn("only the description was given: the package's resources were not checked")
@@ -234,6 +272,9 @@ func (c *Catalog) importFile(ctx context.Context, file string) ([]Result, error)
 
 func (c *Catalog) importOCI(ctx context.Context, source string) ([]Result, error) {
 	repository, tag, digest := splitOCI(source)
+	if err := c.opts.Sources.registry(hostOf(repository)); err != nil {
+		return nil, fmt.Errorf("import %s: %w", source, err)
+	}
 	tags := []string{tag}
 	if tag == "" && digest == "" {
 		var err error
@@ -241,6 +282,9 @@ func (c *Catalog) importOCI(ctx context.Context, source string) ([]Result, error
 			return nil, fmt.Errorf("import %s: %w", source, err)
 		}
 		slices.Sort(tags)
+	}
+	if len(tags) > maxPackages {
+		return nil, protocol.Errorf(protocol.Invalid, "import %s: the repository has more than %d tags: name one", source, maxPackages)
 	}
 	if len(tags) == 0 {
 		return nil, protocol.Errorf(protocol.Invalid, "import %s: the repository has no tag", source)

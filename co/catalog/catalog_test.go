@@ -101,7 +101,16 @@ func newCatalog(t *testing.T) *setup {
 		store:    &memory{versions: map[string]fleet.AppVersion{}},
 		registry: &shelf{packages: map[string]map[string][]byte{}, archives: map[string][]byte{}, errs: map[string]error{}},
 	}
+	samples, err := filepath.Abs("testdata/samples")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, err := New(Options{
+		Sources: Sources{
+			Roots:      []string{samples, filepath.Dir(t.TempDir())}, // the folder of all that this test makes
+			Remotes:    []Remote{{URL: "https://host"}, {URL: "https://away/"}, {URL: "ssh://host"}},
+			Registries: []string{"registry.colony", "registry.colony:5000"},
+		},
 		Store: s.store, Registry: s.registry, TempDir: t.TempDir(),
 		CheckArchive: func(component string, tgz []byte) error {
 			if string(tgz) == "bad" {
@@ -109,10 +118,10 @@ func newCatalog(t *testing.T) *setup {
 			}
 			return nil
 		},
-		Export: func(_ context.Context, remote, ref, dir string) (string, error) {
-			s.exported = append(s.exported, remote+" "+ref)
-			if strings.Contains(remote, "away") {
-				return "", protocol.Errorf(protocol.Unavailable, "reach git remote %s", remote)
+		Export: func(_ context.Context, remote Remote, ref, dir string) (string, error) {
+			s.exported = append(s.exported, remote.URL+" "+ref)
+			if strings.Contains(remote.URL, "away") {
+				return "", protocol.Errorf(protocol.Unavailable, "reach git remote %s", remote.URL)
 			}
 			return "c0ffee", os.CopyFS(dir, os.DirFS("testdata/samples/hello-world-helm"))
 		},
@@ -208,7 +217,7 @@ func problems(r Result) string {
 func TestMargoSamples(t *testing.T) {
 	t.Parallel()
 	s := newCatalog(t)
-	results := s.do(t, "testdata/samples")
+	results := s.do(t, s.opts.Sources.Roots[0])
 	want := []string{
 		"digitron com-northstartida-digitron-orchestrator 1.2.1 imported ",
 		"hello-world-helm com-northstartida-hello-world 1.0 imported ",
@@ -393,7 +402,7 @@ func TestSources(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	tests := map[string]protocol.Kind{
-		"/no/such/place":        protocol.NotFound,
+		bare + "/none":          protocol.NotFound,
 		t.TempDir():             protocol.Invalid,
 		"https://away/apps.git": protocol.Unavailable,
 	}
@@ -461,7 +470,8 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
 	cancel(stop)
-	if _, err := newCatalog(t).Import(ctx, "testdata/samples"); !errors.Is(err, stop) {
+	s := newCatalog(t)
+	if _, err := s.Import(ctx, s.opts.Sources.Roots[0]); !errors.Is(err, stop) {
 		t.Errorf("Import = %v, want %v", err, stop)
 	}
 }
@@ -471,6 +481,7 @@ func TestEndlessFiles(t *testing.T) {
 	t.Parallel()
 	s := newCatalog(t)
 	large := filepath.Join(write(t, map[string]string{"margo.yaml": strings.Repeat("#", maxDescription+1)}), "margo.yaml")
+	s.opts.Sources.Roots = append(s.opts.Sources.Roots, "/dev")
 	for source, text := range map[string]string{"/dev/zero": "neither a directory nor a regular file", large: "is larger than"} {
 		if _, err := s.Import(t.Context(), source); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), text) {
 			t.Errorf("Import(%s) = %v, want %q", source, err, text)

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"net/url"
 	"os"
@@ -19,41 +17,13 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-const (
-	descriptionFile = "margo.yaml"
-	maxDescription  = 1 << 20 // bytes
-	maxPackages     = 1000
-)
-
-// findPackages returns the folders with a margo.yaml, sorted. Folders of git are
-// left out, and symbolic links are not followed.
-func findPackages(root *os.Root) ([]string, error) {
-	var folders []string
-	err := fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() == ".git":
-			return fs.SkipDir
-		case d.IsDir() || d.Name() != descriptionFile:
-			return nil
-		}
-		folders = append(folders, path.Dir(p))
-		if len(folders) > maxPackages {
-			return fmt.Errorf("more than %d packages", maxPackages)
-		}
-		return nil
-	})
-	slices.Sort(folders)
-	return folders, err
-}
-
 // A run is one import. It remembers which registries did not answer, so that each
 // is waited for once.
 type run struct {
 	*Catalog
 	source string
 	away   map[string]bool
+	bytes  int // of the descriptions so far
 	// tag must be the version of the package, where the source is an artifact. With
 	// skipOtherTag, one that is not makes the package skipped and not refused.
 	tag          string
@@ -69,13 +39,16 @@ func (run *run) folder(ctx context.Context, root *os.Root, folder string) Result
 	r := Result{Path: folder}
 	pkg, err := root.OpenRoot(folder)
 	if err != nil {
-		r.refuse(protocol.Invalid, v1rc3.Problem{Message: err.Error()})
+		r.refuse(protocol.Invalid, v1rc3.Problem{Message: cause(err).Error()})
 		return r
 	}
 	defer pkg.Close() //nolint:errcheck // read only
 	doc, err := readLimited(pkg, descriptionFile)
+	if run.bytes += len(doc); err == nil && run.bytes > maxBytes {
+		err = fmt.Errorf("the descriptions of this import are larger than %d bytes in all", maxBytes)
+	}
 	if err != nil {
-		r.refuse(protocol.Invalid, v1rc3.Problem{Message: err.Error()})
+		r.refuse(protocol.Invalid, v1rc3.Problem{Message: cause(err).Error()})
 		return r
 	}
 	run.document(ctx, &r, doc, func(file string) error {
@@ -89,24 +62,13 @@ func (run *run) folder(ctx context.Context, root *os.Root, folder string) Result
 	return r
 }
 
-func readLimited(root *os.Root, name string) ([]byte, error) {
-	f, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxDescription+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	if len(b) > maxDescription {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxDescription)
-	}
-	return b, nil
-}
-
 // document checks a description and stores it. find says whether the package holds a
 // file; nil means that it cannot be told.
 func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(file string) error) {
+	if !isDescription(doc) {
+		r.refuse(protocol.Invalid, v1rc3.Problem{Message: "not an application description: apiVersion or metadata is missing"})
+		return
+	}
 	r.Digest = protocol.DigestOf(doc)
 	app, err := v1rc3.ParseApplication(doc)
 	if app != nil {
@@ -175,14 +137,6 @@ func lineOf(doc []byte, key string) int {
 	return 0
 }
 
-// cause leaves the name of a file out of an error about it.
-func cause(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err
-	}
-	return err
-}
-
 // archives checks the Compose archives of an application. One that cannot be had now
 // is a warning; one that is wrong is a refusal.
 func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application) {
@@ -207,6 +161,10 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 	host := hostOf(c.Properties.Repository)
 	if run.away[host] {
 		r.warn("component %s was not checked: registry %s is away", c.Name, host)
+		return
+	}
+	if err := run.opts.Sources.registry(host); err != nil {
+		r.warn("component %s was not checked: %s", c.Name, err)
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, run.opts.ArchiveTimeout)

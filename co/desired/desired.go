@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -91,7 +92,7 @@ type Options struct {
 type Loop struct {
 	opts Options
 	log  *slog.Logger
-	wake chan struct{}
+	due  notify.Signal // a pass
 
 	// mu guards republish.
 	mu        sync.Mutex
@@ -142,15 +143,12 @@ func New(o Options) (*Loop, error) {
 	if o.Lock == nil {
 		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return ctx, func() {}, nil }
 	}
-	return &Loop{opts: o, log: o.Logger, wake: make(chan struct{}, 1)}, nil
+	return &Loop{opts: o, log: o.Logger, due: notify.New()}, nil
 }
 
 // Poke asks for a reconcile now. It never blocks.
 func (l *Loop) Poke() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.due.Notify()
 }
 
 // Republish asks for all sites to be published again, as after the loss of a broker's
@@ -166,17 +164,17 @@ func (l *Loop) Republish() {
 // what is recorded, also while git is away, and follows the repo; whenever the lock
 // is lost it begins again.
 func (l *Loop) Run(ctx context.Context) error {
-	retry := newBackoff(l.opts.MinRetry, l.opts.MaxRetry)
+	tries := l.tries()
 	for ctx.Err() == nil {
 		held, release, err := l.opts.Lock(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				l.log.WarnContext(ctx, "desired state waits for its lock", "err", err)
-				retry.wait(ctx)
+				_ = tries.Wait(ctx) // its end ends the loop, too
 			}
 			continue
 		}
-		retry.reset()
+		tries.Reset()
 		l.session(held)
 		release()
 	}
@@ -197,27 +195,27 @@ func (l *Loop) session(ctx context.Context) {
 	})
 	defer wg.Wait()
 	defer stop()
-	wait := newBackoff(l.opts.MinRetry, l.opts.MaxRetry)
-	var retry <-chan time.Time
+	tries := l.tries()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake:
-		case <-retry:
+		case <-l.due.C():
+		case <-again:
 		}
-		retry = nil
+		again = nil
 		switch outcome := l.reconcile(ctx); {
 		case ctx.Err() != nil:
 			return
 		case outcome.away != nil:
 			l.log.WarnContext(ctx, "desired state is not complete, trying again", "err", outcome.away)
-			retry = wait.next()
+			again = time.After(tries.Next())
 		case outcome.missing:
-			wait.reset()
-			retry = time.After(l.opts.MaxRetry)
+			tries.Reset()
+			again = time.After(l.opts.MaxRetry)
 		default:
-			wait.reset()
+			tries.Reset()
 		}
 	}
 }

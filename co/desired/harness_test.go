@@ -343,10 +343,10 @@ func (w *world) quiet() {
 		defer close(passed)
 		// The second pass begins after the first one has ended.
 		for range 2 {
-			w.until("the loop takes a poke", func() bool { return len(w.loop.wake) == 0 })
+			w.until("the loop takes a poke", func() bool { return len(w.loop.due.C()) == 0 })
 			w.loop.Poke()
 		}
-		w.until("the loop takes a poke", func() bool { return len(w.loop.wake) == 0 })
+		w.until("the loop takes a poke", func() bool { return len(w.loop.due.C()) == 0 })
 	}()
 	<-passed
 	select {

@@ -3,11 +3,10 @@ package desired
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -92,26 +91,7 @@ func (l *Loop) payload(ctx context.Context, m protocol.SiteDesired) ([]byte, err
 	return protocol.Marshal(&m), nil
 }
 
-// A backoff is the wait before another try: it doubles, with full jitter above half.
-type backoff struct {
-	least, most, now time.Duration
-}
-
-func newBackoff(least, most time.Duration) *backoff {
-	return &backoff{least: least, most: most, now: least}
-}
-
-func (b *backoff) reset() { b.now = b.least }
-
-func (b *backoff) next() <-chan time.Time {
-	d := b.now/2 + rand.N(b.now/2+1) //nolint:gosec // jitter, no secret
-	b.now = min(b.now*2, b.most)
-	return time.After(d)
-}
-
-func (b *backoff) wait(ctx context.Context) {
-	select {
-	case <-b.next():
-	case <-ctx.Done():
-	}
+// tries returns the waits between the tries of one thing.
+func (l *Loop) tries() *retry.Backoff {
+	return &retry.Backoff{Policy: retry.Policy{Min: l.opts.MinRetry, Max: l.opts.MaxRetry, Jitter: 0.5}}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -46,7 +47,7 @@ type job struct {
 type queue struct {
 	jobs  []*job
 	bytes int
-	came  chan struct{} // of one place: there is one more
+	more  notify.Signal // there is one more
 }
 
 // queues are those of all lanes.
@@ -69,7 +70,7 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 	q := qs.streams[j.stream]
 	serve := q == nil
 	if serve {
-		q = &queue{came: make(chan struct{}, 1)}
+		q = &queue{more: notify.New()}
 	}
 	idle = len(q.jobs) == 0
 	if len(q.jobs) >= maxStreamJobs || q.bytes+j.size > maxStreamBytes || qs.bytes+j.size > maxBytes {
@@ -82,10 +83,7 @@ func (qs *queues) add(in *Ingest, j *job) (idle bool, err error) {
 		qs.streams[j.stream] = q
 		qs.wg.Go(func() { in.serve(j.stream, q) })
 	}
-	select {
-	case q.came <- struct{}{}:
-	default:
-	}
+	q.more.Notify()
 	return idle, nil
 }
 
@@ -192,7 +190,7 @@ func (in *Ingest) retry(of stream, q *queue, j *job, wait time.Duration) *job {
 		select {
 		case <-timer.C:
 			return j
-		case <-q.came:
+		case <-q.more.C():
 		case <-in.ctx.Done():
 			return j
 		}

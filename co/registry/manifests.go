@@ -44,6 +44,14 @@ type manifestFile struct {
 	Annotations  map[string]string `json:"annotations"`
 }
 
+// blobs returns the descriptors of the blobs that a manifest names.
+func (m *manifestFile) blobs() []descriptor {
+	if m.Config == nil {
+		return m.Layers
+	}
+	return append(slices.Clone(m.Layers), *m.Config)
+}
+
 func (h *Handler) manifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
 	if !strings.Contains(ref, ":") && !tagForm.MatchString(ref) {
 		return refuse(http.StatusBadRequest, "TAG_INVALID", "tag %q is not valid", ref)
@@ -79,30 +87,35 @@ func unknownManifest(name, ref string) error {
 }
 
 func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
-	h.links.RLock()
-	defer h.links.RUnlock()
-	d, err := h.resolve(name, ref)
-	if err != nil {
-		return err
-	}
-	mediaType, err := os.ReadFile(h.manifestPath(name, d))
-	if err == nil {
-		var body []byte
-		if body, err = os.ReadFile(h.blobPath(d)); err == nil {
-			w.Header().Set("Content-Type", string(mediaType))
-			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-			w.Header().Set("Docker-Content-Digest", string(d))
-			w.Header().Set("Etag", `"`+string(d)+`"`)
-			if r.Method == http.MethodGet {
-				_, _ = w.Write(body) // an error means that the client is gone
-			}
-			return nil
-		}
-	}
+	d, mediaType, body, err := h.readManifest(name, ref)
 	if errors.Is(err, os.ErrNotExist) {
 		return unknownManifest(name, ref)
 	}
-	return fault(err)
+	if err != nil {
+		return fault(err)
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Header().Set("Docker-Content-Digest", string(d))
+	w.Header().Set("Etag", `"`+string(d)+`"`)
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(body) // an error means that the client is gone
+	}
+	return nil
+}
+
+func (h *Handler) readManifest(name, ref string) (d protocol.Digest, mediaType string, body []byte, err error) {
+	h.links.RLock()
+	defer h.links.RUnlock()
+	if d, err = h.resolve(name, ref); err != nil {
+		return "", "", nil, err
+	}
+	media, err := os.ReadFile(h.manifestPath(name, d))
+	if err != nil {
+		return "", "", nil, err
+	}
+	body, err = os.ReadFile(h.blobPath(d))
+	return d, string(media), body, err
 }
 
 func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
@@ -131,12 +144,7 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref 
 	if mediaType == "" || strings.ContainsAny(mediaType, "\r\n") {
 		return refuse(http.StatusBadRequest, "MANIFEST_INVALID", "the manifest has no media type")
 	}
-	h.links.Lock()
-	defer h.links.Unlock()
-	if err := h.complete(name, &m); err != nil {
-		return err
-	}
-	if err := h.store(name, ref, mediaType, body, &m); err != nil {
+	if err := h.admit(name, ref, mediaType, body, &m); err != nil {
 		return fault(err)
 	}
 	if m.Subject != nil {
@@ -148,21 +156,28 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref 
 	return nil
 }
 
+// admit stores a manifest of which everything is here.
+func (h *Handler) admit(name, ref, mediaType string, body []byte, m *manifestFile) error {
+	h.links.Lock()
+	defer h.links.Unlock()
+	if err := h.complete(name, m); err != nil {
+		return err
+	}
+	return h.store(name, ref, mediaType, body, m)
+}
+
 // complete checks that all that a manifest names is here: what can be pulled can be
 // pulled whole.
 func (h *Handler) complete(name string, m *manifestFile) error {
-	blobs := m.Layers
-	if m.Config != nil {
-		blobs = append(slices.Clone(blobs), *m.Config)
-	}
-	for _, b := range blobs {
+	for _, b := range m.blobs() {
 		d, err := parseDigest(b.Digest)
 		if err != nil {
 			return err
 		}
-		if len(b.URLs) == 0 && !h.has(d) {
-			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "blob %s of the manifest is not here: push it first", d)
+		if len(b.URLs) == 0 && !h.has(name, d) {
+			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "blob %s of the manifest is not in %s: push it first", d, name)
 		}
+		h.use(d)
 	}
 	for _, c := range m.Manifests {
 		d, err := parseDigest(c.Digest)
@@ -180,6 +195,7 @@ func (h *Handler) complete(name string, m *manifestFile) error {
 // that nobody sees.
 func (h *Handler) store(name, ref, mediaType string, body []byte, m *manifestFile) error {
 	d := protocol.DigestOf(body)
+	h.use(d)
 	if err := write(h.blobPath(d), body); err != nil {
 		return err
 	}
@@ -224,8 +240,16 @@ func write(path string, content []byte) error {
 }
 
 // deleteManifest removes a tag, or a manifest with all tags that name it. Blobs
-// stay: other repositories may share them.
+// that nothing names any more go at a later garbage collection.
 func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error {
+	if err := h.dropManifest(name, ref); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (h *Handler) dropManifest(name, ref string) error {
 	h.links.Lock()
 	defer h.links.Unlock()
 	d, err := h.resolve(name, ref)
@@ -264,7 +288,6 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error 
 			return fault(err)
 		}
 	}
-	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
 
@@ -338,29 +361,14 @@ func (h *Handler) catalog(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet {
 		return notAllowed()
 	}
-	names := []string{}
-	root := h.repoDir("")
-	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		if d.Name() == "_manifests" {
-			rel, err := filepath.Rel(root, filepath.Dir(p))
-			if err != nil {
-				return err
-			}
-			names = append(names, filepath.ToSlash(rel))
-			return filepath.SkipDir
-		}
-		if strings.HasPrefix(d.Name(), "_") {
-			return filepath.SkipDir
-		}
-		return nil
-	})
+	names, err := h.repositories()
 	if err != nil {
 		return fault(err)
 	}
-	slices.Sort(names)
+	names = slices.DeleteFunc(names, func(name string) bool {
+		_, err := os.Stat(filepath.Join(h.repoDir(name), "_manifests"))
+		return err != nil
+	})
 	if names, err = page(w, r, names); err != nil {
 		return err
 	}
@@ -377,27 +385,10 @@ func (h *Handler) referrers(w http.ResponseWriter, r *http.Request, name, ref st
 	if err != nil {
 		return err
 	}
-	h.links.RLock()
-	defer h.links.RUnlock()
-	dir := h.referrerDir(name, subject)
-	files, err := list(dir)
+	filter := r.URL.Query().Get("artifactType")
+	found, err := h.readReferrers(name, subject, filter)
 	if err != nil {
 		return err
-	}
-	found := []descriptor{}
-	filter := r.URL.Query().Get("artifactType")
-	for _, f := range files {
-		var d descriptor
-		b, err := os.ReadFile(filepath.Join(dir, f))
-		if err == nil {
-			err = json.Unmarshal(b, &d)
-		}
-		if err != nil {
-			return fault(err)
-		}
-		if filter == "" || d.ArtifactType == filter {
-			found = append(found, d)
-		}
 	}
 	if filter != "" {
 		w.Header().Set("Oci-Filters-Applied", "artifactType")
@@ -405,4 +396,29 @@ func (h *Handler) referrers(w http.ResponseWriter, r *http.Request, name, ref st
 	w.Header().Set("Content-Type", mediaOCIIndex)
 	writeJSON(w, map[string]any{"schemaVersion": 2, "mediaType": mediaOCIIndex, "manifests": found})
 	return nil
+}
+
+func (h *Handler) readReferrers(name string, subject protocol.Digest, artifactType string) ([]descriptor, error) {
+	h.links.RLock()
+	defer h.links.RUnlock()
+	dir := h.referrerDir(name, subject)
+	files, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	found := []descriptor{}
+	for _, f := range files {
+		var d descriptor
+		b, err := os.ReadFile(filepath.Join(dir, f))
+		if err == nil {
+			err = json.Unmarshal(b, &d)
+		}
+		if err != nil {
+			return nil, fault(err)
+		}
+		if artifactType == "" || d.ArtifactType == artifactType {
+			found = append(found, d)
+		}
+	}
+	return found, nil
 }

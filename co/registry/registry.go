@@ -12,6 +12,7 @@
 package registry
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,9 +29,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// uploadLife is how long an unfinished upload is kept.
-const uploadLife = 24 * time.Hour
-
 var (
 	nameForm   = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
 	tagForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
@@ -38,34 +36,66 @@ var (
 )
 
 // A Handler serves the OCI distribution API (1.1) under /v2/ from one directory.
-// All that it confirmed is on disk; it keeps nothing in memory, so a start costs
-// nothing and a kill loses nothing. It may be used concurrently, by one process.
+// All that it confirmed is on disk; a kill loses nothing. It may be used
+// concurrently, by one process. No lock is held while a request reads from or writes
+// to its client.
+//
+// A blob is stored once and linked into each repository that it was pushed to or
+// mounted in: a repository serves, mounts and removes only what is linked into it.
 //
 // It has no access control: who mounts it decides who may write.
 type Handler struct {
-	dir string
-	log *slog.Logger
+	dir    string
+	log    *slog.Logger
+	limits Limits
 
-	// links guards the small files of repositories, where several change together.
+	// links guards the small files of repositories, where several change together,
+	// and the removal of blobs.
 	links sync.RWMutex
-	// busy holds the ids of uploads that a request is writing to. Guarded by busyMu.
+	// busyMu guards what follows.
 	busyMu sync.Mutex
-	busy   map[string]bool
+	// busy holds the ids of uploads that a request is writing to.
+	busy map[string]bool
+	// used holds the digests that were linked or named by a manifest since the running
+	// garbage collection began; nil while none runs.
+	used map[protocol.Digest]bool
 }
 
-// NewHandler opens the registry in dir, which is created where it is missing.
-// logger may be nil.
-func NewHandler(dir string, logger *slog.Logger) (*Handler, error) {
+// Limits bound what clients may leave in a registry. Zero fields mean the defaults.
+type Limits struct {
+	// BlobBytes bounds one blob. Default 16 GiB.
+	BlobBytes int64
+	// Uploads bounds how many unfinished uploads there are. Default 256. Past it, one
+	// that nobody wrote to for IdleUpload is given up, or the new one is refused with 429.
+	Uploads int
+	// IdleUpload is how long an unfinished upload is safe from a new one. Default 10 min.
+	IdleUpload time.Duration
+	// UploadLife is how long an unfinished upload is kept after the last write to it,
+	// and how long a blob stays that no manifest names. Default 24 h.
+	UploadLife time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	l.BlobBytes = cmp.Or(l.BlobBytes, 16<<30)
+	l.Uploads = cmp.Or(l.Uploads, 256)
+	l.IdleUpload = cmp.Or(l.IdleUpload, 10*time.Minute)
+	l.UploadLife = cmp.Or(l.UploadLife, 24*time.Hour)
+	return l
+}
+
+// NewHandler opens the registry in dir, which is created where it is missing. A
+// directory of a version without links gets them from its manifests. logger may be nil.
+func NewHandler(dir string, limits Limits, logger *slog.Logger) (*Handler, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{dir: dir, log: logger, busy: map[string]bool{}}
+	h := &Handler{dir: dir, log: logger, limits: limits.withDefaults(), busy: map[string]bool{}}
 	for _, d := range []string{h.blobDir(), h.uploadDir(), h.repoDir("")} {
 		if err := os.MkdirAll(d, 0o750); err != nil {
 			return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
 		}
 	}
-	if err := h.removeOldUploads(time.Now()); err != nil {
+	if err := errors.Join(h.removeOldUploads(time.Now()), h.migrate()); err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
 	}
 	return h, nil
@@ -75,6 +105,8 @@ func NewHandler(dir string, logger *slog.Logger) (*Handler, error) {
 //
 //	blobs/sha256/<hex>                             layers, configs, manifests
 //	uploads/<id>                                   unfinished uploads
+//	linked                                         there since all blobs in use have links
+//	repositories/<name>/_blobs/<hex>               empty: the blob is of this repository
 //	repositories/<name>/_manifests/<hex>           media type of a manifest
 //	repositories/<name>/_tags/<tag>                digest of a manifest
 //	repositories/<name>/_referrers/<hex>/<hex>     descriptor of a manifest whose subject is the first
@@ -95,24 +127,11 @@ func (h *Handler) referrerDir(name string, subject protocol.Digest) string {
 	return filepath.Join(h.repoDir(name), "_referrers", hexOf(subject))
 }
 
-func hexOf(d protocol.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
-
-func (h *Handler) removeOldUploads(now time.Time) error {
-	entries, err := os.ReadDir(h.uploadDir())
-	if err != nil {
-		return fmt.Errorf("read uploads: %w", err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || now.Sub(info.ModTime()) < uploadLife {
-			continue
-		}
-		if err := os.Remove(filepath.Join(h.uploadDir(), e.Name())); err != nil {
-			return fmt.Errorf("remove old upload: %w", err)
-		}
-	}
-	return nil
+func (h *Handler) linkPath(name string, d protocol.Digest) string {
+	return filepath.Join(h.repoDir(name), "_blobs", hexOf(d))
 }
+
+func hexOf(d protocol.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
 
 // A refusal is an error as the API words it.
 type refusal struct {
@@ -198,7 +217,7 @@ func (h *Handler) route(w http.ResponseWriter, r *http.Request) error {
 			if last == "uploads" {
 				return h.startUpload(w, r, name)
 			}
-			return h.blob(w, r, last)
+			return h.blob(w, r, name, last)
 		case "manifests":
 			return h.manifest(w, r, name, last)
 		case "tags":

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serve starts a registry over dir and returns its address.
 func serve(t *testing.T, dir string) (address string, stop func()) {
 	t.Helper()
-	h, err := NewHandler(dir, nil)
+	h, err := NewHandler(dir, Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,14 +305,15 @@ func TestPages(t *testing.T) {
 func TestOldUploadsGo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	h, err := NewHandler(dir, nil)
+	h, err := NewHandler(dir, Limits{}, nil)
 	must(t, err)
+	life := h.limits.UploadLife
 	must(t, os.WriteFile(filepath.Join(dir, "uploads", "old"), nil, 0o600))
-	must(t, h.removeOldUploads(time.Now().Add(uploadLife-time.Hour)))
+	must(t, h.removeOldUploads(time.Now().Add(life-time.Hour)))
 	if _, err := os.Stat(filepath.Join(dir, "uploads", "old")); err != nil {
 		t.Errorf("a young upload was removed: %v", err)
 	}
-	must(t, h.removeOldUploads(time.Now().Add(uploadLife+time.Hour)))
+	must(t, h.removeOldUploads(time.Now().Add(life+time.Hour)))
 	if _, err := os.Stat(filepath.Join(dir, "uploads", "old")); err == nil {
 		t.Error("an old upload was kept")
 	}

@@ -98,8 +98,12 @@ func (f *fleet) startCO() {
 	f.t.Helper()
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT = filepath.Join(f.dir, "co"), f.db, f.coHTTP, f.coMQTT
+	examples, err := filepath.Abs("../../examples")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	o.Import.Roots = []string{examples}
 	o.Git.Remote, o.Git.Interval, o.Logger = filepath.Join(f.dir, "remote.git"), 100*time.Millisecond, f.logger("co")
-	var err error
 	if f.co, err = co.New(o); err != nil {
 		f.t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,7 +29,7 @@ type follower struct {
 	probes   sync.WaitGroup
 
 	away time.Time // since when the engine is away; zero: it is there
-	wait backoff
+	wait *retry.Backoff
 	look bool // the engine has news
 }
 
@@ -36,7 +37,7 @@ type follower struct {
 // results are nil), has failed, or ctx has ended, which is the error.
 func (w *worker) follow(ctx context.Context, watch *plan.Watch, progress func(protocol.Phase)) (*plan.Failure, error) {
 	ctx, stop := context.WithCancel(ctx)
-	f := &follower{w: w, watch: watch, progress: progress, answers: make(chan answer), wait: backoff{max: 5 * time.Second}, look: true}
+	f := &follower{w: w, watch: watch, progress: progress, answers: make(chan answer), wait: upTo(5 * time.Second), look: true}
 	defer func() {
 		stop()
 		f.probes.Wait()
@@ -129,7 +130,7 @@ func (f *follower) outage(ctx context.Context, err error) *plan.Failure {
 			"the container engine did not answer for %s, see that it runs on the node: %v", f.w.r.o.EngineTimeout, err))}
 	}
 	f.look = true
-	f.wait.sleep(ctx, f.w.wake)
+	_ = f.wait.WaitOr(ctx, f.w.notify.C()) // the caller looks for its end
 	return nil
 }
 
@@ -137,7 +138,7 @@ func (f *follower) back() {
 	if !f.away.IsZero() {
 		f.watch.Postpone(time.Since(f.away))
 		f.away = time.Time{}
-		f.wait.reset()
+		f.wait.Reset()
 	}
 }
 
@@ -152,7 +153,7 @@ func (f *follower) sleep(ctx context.Context, next time.Time) {
 	select {
 	case <-ctx.Done():
 	case <-due:
-	case <-f.w.wake:
+	case <-f.w.notify.C():
 		f.look = true
 	case a := <-f.answers:
 		if a.err != nil {

@@ -49,7 +49,7 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 		if err := w.r.report(next, m); err != nil {
 			return err
 		}
-		token(w.r.sweep) // the images of the version before
+		w.r.sweep.Notify() // the images of the version before
 		return nil
 	})
 }
@@ -140,13 +140,13 @@ func (w *worker) tries(rec plan.Record) int {
 // patiently calls step again for as long as it fails because the engine is away,
 // up to the engine's timeout. With any other fault it is called up to tries times.
 func (w *worker) patiently(ctx context.Context, tries int, step func() error) error {
-	wait := backoff{max: 5 * time.Second}
+	wait := upTo(5 * time.Second)
 	for since := time.Now(); ; {
 		err := step()
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		early := w.wake
+		early := w.notify.C()
 		if engine.CodeOf(err) != protocol.EngineUnavailable {
 			if tries--; tries <= 0 {
 				return err
@@ -156,7 +156,7 @@ func (w *worker) patiently(ctx context.Context, tries int, step func() error) er
 		} else if time.Since(since) >= w.r.o.EngineTimeout {
 			return err
 		}
-		wait.sleep(ctx, early)
+		_ = wait.WaitOr(ctx, early) // the next failure tells of its end
 	}
 }
 

@@ -43,7 +43,7 @@ func (r *Runner) report(rec plan.Record, m protocol.DeploymentStatus) error {
 		return err
 	}
 	delete(r.progress, rec.Deployment)
-	token(r.outbox)
+	r.outbox.Notify()
 	return nil
 }
 
@@ -71,14 +71,14 @@ func (r *Runner) reportProgress(m protocol.DeploymentStatus) {
 	defer r.mu.Unlock()
 	if r.records[m.Deployment].State == m.State { // else it came too late
 		r.progress[m.Deployment] = m
-		token(r.outbox)
+		r.outbox.Notify()
 	}
 }
 
 // outboxLoop sends the reports one after another, in order, each until it is
 // acknowledged; when none is left, the progress there is.
 func (r *Runner) outboxLoop() {
-	wait := backoff{max: 30 * time.Second}
+	wait := upTo(30 * time.Second)
 	sent := map[protocol.DeploymentName]time.Time{}
 	for r.ctx.Err() == nil {
 		m, durable, due := r.nextReport(sent)
@@ -95,7 +95,7 @@ func (r *Runner) outboxLoop() {
 			r.log.ErrorContext(r.ctx, "report refused for good and dropped", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
 		case err != nil && durable:
 			r.log.WarnContext(r.ctx, "report not acknowledged, trying again", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
-			wait.sleep(r.ctx, r.linked) // progress is no reason to hurry
+			_ = wait.WaitOr(r.ctx, r.linked.C()) // progress is no reason to hurry
 			continue
 		case !durable:
 			sent[m.Deployment] = time.Now()
@@ -103,28 +103,25 @@ func (r *Runner) outboxLoop() {
 		}
 		if err := r.acknowledged(m); err != nil {
 			r.log.ErrorContext(r.ctx, "acknowledged report not removed, it will be sent again", "deployment_id", m.Deployment, "err", err)
-			wait.sleep(r.ctx, nil)
+			_ = wait.Wait(r.ctx)
 			continue
 		}
 		delete(sent, m.Deployment)
-		wait.reset()
+		wait.Reset()
 	}
 }
 
 // idle waits for something to send, or for due.
 func (r *Runner) idle(due time.Time) {
 	if due.IsZero() {
-		select {
-		case <-r.outbox:
-		case <-r.ctx.Done():
-		}
+		_ = r.outbox.Wait(r.ctx)
 		return
 	}
 	t := time.NewTimer(time.Until(due))
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-r.outbox:
+	case <-r.outbox.C():
 	case <-r.ctx.Done():
 	}
 }
@@ -186,7 +183,7 @@ func (r *Runner) acknowledged(m *protocol.DeploymentStatus) error {
 
 // retrySave calls write, which needs r.mu, until it succeeds or ctx ends.
 func (r *Runner) retrySave(ctx context.Context, write func() error) error {
-	wait := backoff{max: 15 * time.Second}
+	wait := upTo(15 * time.Second)
 	for {
 		r.mu.Lock()
 		err := write()
@@ -195,7 +192,7 @@ func (r *Runner) retrySave(ctx context.Context, write func() error) error {
 			return nil
 		}
 		r.log.ErrorContext(ctx, "state not written, work waits for the disk", "err", err)
-		wait.sleep(ctx, nil)
+		_ = wait.Wait(ctx) // the next failure tells of its end
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -18,6 +18,8 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -79,11 +81,11 @@ type Runner struct {
 	o   Options
 	log *slog.Logger
 
-	poke   chan struct{} // a token: there is a new desired state
-	look   chan struct{} // a token: the engine may have changed unseen
-	sweep  chan struct{} // a token: there may be something unused
-	outbox chan struct{} // a token: something to send, or the link is up
-	linked chan struct{} // a token: the link came up or went down
+	ordered notify.Signal // there is a new desired state
+	look    notify.Signal // the engine may have changed unseen
+	sweep   notify.Signal // there may be something unused
+	outbox  notify.Signal // something to send, or the link is up
+	linked  notify.Signal // the link came up or went down
 
 	sweeping chan struct{} // holds a token while a sweep is under way
 	wg       sync.WaitGroup
@@ -114,9 +116,9 @@ func New(o Options) (*Runner, error) {
 	}
 	r := &Runner{
 		o: o, log: o.Logger.With("component", "agent"),
-		poke: make(chan struct{}, 1), look: make(chan struct{}, 1), sweep: make(chan struct{}, 1), outbox: make(chan struct{}, 1),
-		sweeping: make(chan struct{}, 1), linked: make(chan struct{}, 1),
-		records: map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
+		ordered: notify.New(), look: notify.New(), sweep: notify.New(), outbox: notify.New(), linked: notify.New(),
+		sweeping: make(chan struct{}, 1),
+		records:  map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
 		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{},
 		seq:      o.Counter, reserved: o.Counter,
 	}
@@ -142,7 +144,7 @@ func (r *Runner) Start(ctx context.Context) {
 		r.work(name)
 	}
 	r.mu.Unlock()
-	token(r.sweep) // an earlier agent may have been killed before it did
+	r.sweep.Notify() // an earlier agent may have been killed before it did
 	r.wg.Go(r.reconcileLoop)
 	r.wg.Go(r.eventLoop)
 	r.wg.Go(r.sweepLoop)
@@ -201,11 +203,11 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
 	}
 	if r.desired == nil {
-		token(r.sweep)
+		r.sweep.Notify()
 	}
 	r.desired, r.raw = &d, raw
 	r.log.InfoContext(ctx, "desired state adopted", "generation", d.Generation, "epoch", d.Epoch, "assignments", len(d.Assignments))
-	token(r.poke)
+	r.ordered.Notify()
 	return nil
 }
 
@@ -214,8 +216,8 @@ func (r *Runner) Connected(up bool) {
 	r.mu.Lock()
 	r.up = up
 	r.mu.Unlock()
-	token(r.linked)
-	token(r.outbox)
+	r.linked.Notify()
+	r.outbox.Notify()
 }
 
 // StatusDigest sums up the state of all deployments, for the heartbeat.
@@ -245,7 +247,7 @@ func (r *Runner) list() []plan.Record {
 func (r *Runner) work(name protocol.DeploymentName) *worker {
 	w := r.workers[name]
 	if w == nil {
-		w = &worker{r: r, name: name, log: r.log.With("deployment_id", name), wake: make(chan struct{}, 1)}
+		w = &worker{r: r, name: name, log: r.log.With("deployment_id", name), notify: notify.New()}
 		r.workers[name] = w
 		r.wg.Go(w.run)
 	}
@@ -262,10 +264,10 @@ func (r *Runner) reconcileLoop() {
 		select {
 		case <-r.ctx.Done():
 			return
-		case <-r.poke:
+		case <-r.ordered.C():
 			r.reconcile(nil)
 			continue
-		case <-r.look:
+		case <-r.look.C():
 		case <-tick.C:
 		}
 		r.wakeAll()
@@ -284,7 +286,7 @@ func (r *Runner) reconcile(observed []engine.Status) {
 	defer r.mu.Unlock()
 	for _, a := range plan.Plan(r.desired, r.list(), observed) {
 		if a.Kind == plan.Sweep {
-			token(r.sweep)
+			r.sweep.Notify()
 			continue
 		}
 		// The worker asks for its order itself: what it does may have gone on meanwhile.
@@ -294,20 +296,15 @@ func (r *Runner) reconcile(observed []engine.Status) {
 
 // sweepLoop removes unused containers and images when there may be some.
 func (r *Runner) sweepLoop() {
-	wait := backoff{max: time.Minute}
-	for {
-		select {
-		case <-r.ctx.Done():
-			return
-		case <-r.sweep:
-		}
+	wait := upTo(time.Minute)
+	for r.sweep.Wait(r.ctx) == nil {
 		if err := r.sweepExcept(r.ctx, ""); err != nil && r.ctx.Err() == nil {
 			r.log.WarnContext(r.ctx, "unused containers and images not removed, trying again", "err", err)
-			wait.sleep(r.ctx, nil)
-			token(r.sweep)
+			_ = wait.Wait(r.ctx) // its end ends the loop, too
+			r.sweep.Notify()
 			continue
 		}
-		wait.reset()
+		wait.Reset()
 	}
 }
 
@@ -358,60 +355,40 @@ func (r *Runner) wakeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.workers {
-		token(w.wake)
+		w.notify.Notify()
 	}
 }
 
 // eventLoop wakes the worker whose container exited. After each new subscription
 // all of them look, for what was missed.
 func (r *Runner) eventLoop() {
-	wait := backoff{max: 5 * time.Second}
+	wait := upTo(5 * time.Second)
 	for r.ctx.Err() == nil {
 		began := time.Now()
 		events, err := r.o.Engine.Events(r.ctx)
 		if err != nil {
-			if wait.next == 0 && r.ctx.Err() == nil {
+			if wait.Failures() == 0 && r.ctx.Err() == nil {
 				r.log.WarnContext(r.ctx, "container engine not reachable, trying again", "err", err)
 			}
-			wait.sleep(r.ctx, nil)
+			_ = wait.Wait(r.ctx) // its end ends the loop, too
 			continue
 		}
-		token(r.look)
+		r.look.Notify()
 		for e := range events {
 			r.mu.Lock()
 			if w := r.workers[e.ID.Deployment]; w != nil {
-				token(w.wake)
+				w.notify.Notify()
 			}
 			r.mu.Unlock()
 		}
-		if time.Since(began) > wait.max {
-			wait.reset() // it was no engine that comes and goes
+		if time.Since(began) > wait.Max {
+			wait.Reset() // it was no engine that comes and goes
 		}
-		wait.sleep(r.ctx, nil)
+		_ = wait.Wait(r.ctx)
 	}
 }
 
-// token puts a token into a channel of capacity one, unless one is there.
-func token(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// A backoff waits longer each time, from a second to max.
-type backoff struct{ next, max time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-// sleep waits until the time is over, ctx ends, or early has a token.
-func (b *backoff) sleep(ctx context.Context, early <-chan struct{}) {
-	b.next = min(max(time.Second, 2*b.next), b.max)
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-early:
-	case <-ctx.Done():
-	}
+// upTo returns waits that double, from a second to longest.
+func upTo(longest time.Duration) *retry.Backoff {
+	return &retry.Backoff{Policy: retry.Policy{Min: time.Second, Max: longest}}
 }

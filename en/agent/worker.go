@@ -9,6 +9,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -18,10 +19,10 @@ const maxMessage = 1024
 
 // A worker does the work of one deployment, one operation at a time.
 type worker struct {
-	r    *Runner
-	name protocol.DeploymentName
-	log  *slog.Logger
-	wake chan struct{} // a token: the engine has news
+	r      *Runner
+	name   protocol.DeploymentName
+	log    *slog.Logger
+	notify notify.Signal // the engine has news
 
 	cancel context.CancelCauseFunc // of the operation; nil between two; protected by r.mu
 }
@@ -159,7 +160,7 @@ func (w *worker) rest(ctx context.Context, rec plan.Record) error {
 func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 	const patience = 5 // failures before they are reported
 	spec, _ := plan.Decode(rec.Spec)
-	wait := backoff{max: time.Minute}
+	wait := upTo(time.Minute)
 	for failures := 1; ; failures++ {
 		err := w.clear(ctx, spec, "")
 		if err == nil {
@@ -177,7 +178,7 @@ func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 				return err
 			}
 		}
-		wait.sleep(ctx, nil)
+		_ = wait.Wait(ctx) // the next failure tells of its end
 	}
 	return w.r.retrySave(ctx, func() error {
 		held := w.r.records[w.name]
@@ -235,7 +236,7 @@ func grace(spec *protocol.DeploymentSpec, id engine.ID) time.Duration {
 
 // persist calls step until it succeeds or ctx ends.
 func (w *worker) persist(ctx context.Context, step func() error) error {
-	wait := backoff{max: 15 * time.Second}
+	wait := upTo(15 * time.Second)
 	for {
 		err := step()
 		if err == nil {
@@ -245,7 +246,7 @@ func (w *worker) persist(ctx context.Context, step func() error) error {
 			return context.Cause(ctx)
 		}
 		w.log.WarnContext(ctx, "step failed, trying again", "err", err)
-		wait.sleep(ctx, nil)
+		_ = wait.Wait(ctx) // the next failure tells of its end
 	}
 }
 

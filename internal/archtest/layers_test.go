@@ -49,14 +49,16 @@ var packages = map[string]layer{
 	"internal/bridgenet":         kernel,
 	"internal/configfile":        kernel,
 	"internal/filelock":          kernel,
+	"internal/httpserver":        kernel,
 	"internal/impair":            kernel,
-	"internal/httpserve":         kernel,
 	"internal/netns":             kernel,
+	"internal/notify":            kernel,
 	"internal/containerdtest":    kernel,
 	"internal/pgdb":              kernel,
 	"internal/pgtest":            kernel,
 	"internal/privatecontainerd": kernel,
 	"internal/privatepg":         kernel,
+	"internal/retry":             kernel,
 	"internal/stopper":           kernel,
 	"migrations":                 kernel,
 
@@ -65,9 +67,9 @@ var packages = map[string]layer{
 	"broker/inflight":  logic,
 	"broker/retained":  logic,
 	"broker/topictree": logic,
-	"broker/client":    kernel, // the MQTT client, the listeners and the framing are
-	"broker/listen":    kernel, // machinery: what the broker is built of, and what
-	"broker/websocket": kernel, // each tier connects with
+	"broker/client":    adapter,
+	"broker/listen":    adapter,
+	"broker/websocket": adapter,
 	"broker/external":  adapter,
 	"broker":           adapter,
 
@@ -171,9 +173,16 @@ var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/atomicfile"}:             "which deployment has which network must survive a crash",
 	{"internal/privatecontainerd", "internal/filelock"}:       "one daemon for one directory",
 	{"internal/privatepg", "internal/filelock"}:               "one server for one directory",
+	{"internal/impair", "internal/notify"}:                    "a change of the link is told to all its connections",
+	{"internal/impair", "internal/retry"}:                     "a wait that ends with the proxy",
+	{"internal/pgdb", "internal/retry"}:                       "a database that is away is tried again",
+	{"internal/privatepg", "internal/retry"}:                  "a server that ends at once is started again",
 	{"internal/pgtest", "internal/privatepg"}:                 "a test database is a private one",
 	{"internal/containerdtest", "internal/privatecontainerd"}: "a test containerd is a private one",
 	{"en/engine/engines", "en/engine/containerd"}:             "it chooses among the engines",
+	{"broker/external", "broker/client"}:                      "an external broker is reached by the MQTT client",
+	{"co/data/exchange", "broker/client"}:                     "it makes MQTT messages",
+	{"lo/data", "broker/client"}:                              "it accepts MQTT messages",
 	{"lo/data", "lo/journal"}:                                 "each stream of machine data has a journal",
 	{"lo/data", "lo/uplink"}:                                  "each stream of machine data has an uplink",
 }

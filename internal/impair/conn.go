@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 const (
@@ -37,7 +40,7 @@ type flow struct {
 	src, dst *net.TCPConn
 	segments chan segment
 	held     atomic.Int64  // bytes between the read and the write
-	room     chan struct{} // poked when held sinks
+	room     notify.Signal // held has sunk
 }
 
 // segment is what travels: bytes, or the end of the stream.
@@ -110,14 +113,7 @@ func (c *conn) serve() {
 // handshake takes the round trip that opens a connection.
 func (c *conn) handshake() bool {
 	p, _ := c.x.state()
-	t := time.NewTimer(p.rtt())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.ctx.Done():
-		return false
-	}
+	return retry.Sleep(c.ctx, p.rtt()) == nil
 }
 
 // passing waits until the link carries anything. False means that the
@@ -147,7 +143,7 @@ func (c *conn) passing() bool {
 }
 
 func newFlow(d *direction, src, dst *net.TCPConn) *flow {
-	return &flow{d: d, src: src, dst: dst, segments: make(chan segment, flightLimit/MSS), room: make(chan struct{}, 1)}
+	return &flow{d: d, src: src, dst: dst, segments: make(chan segment, flightLimit/MSS), room: notify.New()}
 }
 
 // read takes what the sender sends and puts it on the link.
@@ -210,7 +206,7 @@ func (c *conn) queue(f *flow, data []byte) bool {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-		case <-f.room:
+		case <-f.room.C():
 		case <-changed:
 		case <-c.silent:
 		case <-c.ctx.Done():
@@ -261,10 +257,7 @@ func (c *conn) write(f *flow) {
 
 func (f *flow) done(s segment) {
 	f.held.Add(-int64(len(s.data)))
-	select {
-	case f.room <- struct{}{}:
-	default:
-	}
+	f.room.Notify()
 }
 
 func (f *flow) lose(s segment) {

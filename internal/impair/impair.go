@@ -38,6 +38,9 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 const (
@@ -125,7 +128,7 @@ type Proxy struct {
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	profile Profile
-	changed chan struct{} // closed and replaced when profile changes
+	changed notify.Broadcast // profile is another one
 	conns   map[*conn]struct{}
 	count   uint64
 }
@@ -145,9 +148,9 @@ func Listen(target string, p Profile, seed uint64) (*Proxy, error) {
 	}
 	x := &Proxy{
 		target: target, ln: ln, ctx: ctx, cancel: cancel, profile: p,
-		changed: make(chan struct{}), conns: map[*conn]struct{}{},
-		up:   &direction{rng: newRand(seed)},
-		down: &direction{rng: newRand(seed + 1)},
+		conns: map[*conn]struct{}{},
+		up:    &direction{rng: newRand(seed)},
+		down:  &direction{rng: newRand(seed + 1)},
 	}
 	x.wg.Go(x.accept)
 	return x, nil
@@ -163,8 +166,7 @@ func (x *Proxy) Set(p Profile) {
 	}
 	x.mu.Lock()
 	x.profile = p
-	close(x.changed)
-	x.changed = make(chan struct{})
+	x.changed.Notify()
 	x.mu.Unlock()
 	if p.Mode == Refuse {
 		x.Reset()
@@ -220,7 +222,7 @@ func (x *Proxy) all() []*conn {
 func (x *Proxy) state() (Profile, <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.profile, x.changed
+	return x.profile, x.changed.C()
 }
 
 func (x *Proxy) accept() {
@@ -234,7 +236,7 @@ func (x *Proxy) accept() {
 		}
 		if err != nil {
 			// The machine is out of descriptors, or the peer was gone again.
-			x.pause(10 * time.Millisecond)
+			_ = retry.Sleep(x.ctx, 10*time.Millisecond) // its end ends the loop, too
 			continue
 		}
 		k := newConn(x, c.(*net.TCPConn))
@@ -251,20 +253,5 @@ func (x *Proxy) accept() {
 		if x.ctx.Err() != nil {
 			k.reset() // Close has not seen it
 		}
-	}
-}
-
-// pause waits for d and reports whether the proxy is still open.
-func (x *Proxy) pause(d time.Duration) bool {
-	if d <= 0 {
-		return x.ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-x.ctx.Done():
-		return false
 	}
 }

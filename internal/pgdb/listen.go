@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 const firstWait = 50 * time.Millisecond
@@ -19,17 +21,19 @@ type Channel struct{ Name, About string }
 // first call on each connection has no payload: some notifications may have been
 // missed before it, and none are after it. An error of hear is one of the connection.
 func (d *DB) Listen(ctx context.Context, c Channel, hear func(ctx context.Context, conn *pgx.Conn, payload string) error) {
-	for wait := firstWait; ; wait = min(2*wait, 5*time.Second) {
+	tries := away(firstWait)
+	for {
 		began := time.Now()
 		err := d.listen(ctx, c.Name, hear)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) > time.Minute {
-			wait = firstWait
+			tries.Reset()
 		}
+		wait := tries.Next()
 		d.log.WarnContext(ctx, "listening interrupted", "for", c.About, "err", err, "wait", wait)
-		if !Pause(ctx, wait) {
+		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

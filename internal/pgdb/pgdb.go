@@ -7,13 +7,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -61,7 +61,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, Classify("open database", err)
 	}
 	d := &DB{pool: pool, log: o.Logger}
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	tries := away(100 * time.Millisecond)
+	for {
 		err := d.prepare(ctx, o.Prepare)
 		if err == nil {
 			return d, nil
@@ -70,10 +71,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 			pool.Close()
 			return nil, err
 		}
+		wait := tries.Next()
 		d.log.WarnContext(ctx, "database not reachable, trying again", "err", err, "wait", wait)
-		if !Pause(ctx, wait) {
+		if ended := retry.Sleep(ctx, wait); ended != nil {
 			pool.Close()
-			return nil, errors.Join(err, context.Cause(ctx))
+			return nil, errors.Join(err, ended)
 		}
 	}
 }
@@ -90,17 +92,11 @@ func (d *DB) prepare(ctx context.Context, prepare func(context.Context, *pgx.Con
 	return Classify("prepare database", prepare(ctx, conn.Conn()))
 }
 
-// Pause waits for d, with jitter of a quarter, and reports false where ctx ended
-// first.
-func Pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d - d/4 + rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+// away returns the waits for a database that is away: on average first, and with
+// each further one twice as long, up to five seconds.
+func away(first time.Duration) *retry.Backoff {
+	const longest = 5 * time.Second
+	return &retry.Backoff{Policy: retry.Policy{Min: first * 5 / 4, Max: longest * 5 / 4, Jitter: jitter}}
 }
 
 // Close ends all connections. Calls that still run finish first.
@@ -109,7 +105,12 @@ func (d *DB) Close() { d.pool.Close() }
 // Ready returns nil where the database answers.
 func (d *DB) Ready(ctx context.Context) error { return Classify("reach database", d.pool.Ping(ctx)) }
 
-const maxTries = 4
+const (
+	maxTries = 4
+	// jitter is the part of each wait that is drawn at random, so that the programs
+	// of one database do not all come back to it at once.
+	jitter = 0.4
+)
 
 // Tx runs do in a transaction. It runs it again after a deadlock, a serialization
 // failure, or on a pooled connection that turned out to be dead before anything
@@ -117,8 +118,9 @@ const maxTries = 4
 // error what was tried.
 func (d *DB) Tx(ctx context.Context, what string, do func(pgx.Tx) error) error {
 	var err error
+	tries := retry.Backoff{Policy: retry.Policy{Min: 25 * time.Millisecond, Max: 75 * time.Millisecond, Jitter: jitter}}
 	for try := range maxTries {
-		if try > 0 && !Pause(ctx, time.Duration(try)*20*time.Millisecond) {
+		if try > 0 && tries.Wait(ctx) != nil {
 			break
 		}
 		err = pgx.BeginFunc(ctx, d.pool, do)

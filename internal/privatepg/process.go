@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 const (
@@ -90,14 +92,8 @@ func (c *Cluster) endOrphan(ctx context.Context, pid int) error {
 func (c *Cluster) launch(ctx context.Context) error {
 	var last error
 	for try := range launchTries {
-		if try > 0 {
-			pause := time.NewTimer(time.Duration(try) * 200 * time.Millisecond)
-			select {
-			case <-ctx.Done():
-				pause.Stop()
-				return errors.Join(context.Cause(ctx), last)
-			case <-pause.C:
-			}
+		if err := retry.Sleep(ctx, time.Duration(try)*200*time.Millisecond); err != nil {
+			return errors.Join(err, last)
 		}
 		mark, err := c.spawn()
 		if err != nil {

@@ -410,3 +410,52 @@ func TestThroughALinkThatIsCut(t *testing.T) {
 		t.Errorf("%d bytes in %d requests for %d", n, u.requests.Load(), len(blob))
 	}
 }
+
+// A stuckClient does not read its answer until it is released.
+type stuckClient struct {
+	header           http.Header
+	reached, release chan struct{}
+	once             sync.Once
+}
+
+func (c *stuckClient) Header() http.Header { return c.header }
+func (c *stuckClient) WriteHeader(int)     {}
+func (c *stuckClient) Write([]byte) (int, error) {
+	c.once.Do(func() { close(c.reached) })
+	<-c.release
+	return 0, io.ErrClosedPipe
+}
+
+// TestStuckClients has one client of each route that does not read its answer. The
+// others are served, what the site holds and what it has to fetch.
+func TestStuckClients(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	held, fetched, next := u.add("app", noise(1<<20)), u.add("app", noise(1<<20)), u.add("app", noise(1000))
+	u.set("app/manifests/1.0", []byte(`{"schemaVersion":2}`))
+	c, s := open(t, t.TempDir(), u, 0)
+	get(t, s, "/v2/app/blobs/"+string(held))
+	for _, path := range []string{
+		"/v2/app/blobs/" + string(held), "/v2/app/blobs/" + string(fetched), "/v2/app/manifests/1.0", "/v2/app/manifests/" + string(held),
+		"/v2/app/manifests/none", "/none",
+	} {
+		stuck := &stuckClient{header: http.Header{}, reached: make(chan struct{}), release: make(chan struct{})}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.ServeHTTP(stuck, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		}()
+		select {
+		case <-stuck.reached:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: nothing came to the client", path)
+		}
+		for _, other := range []string{"blobs/" + string(held), "blobs/" + string(fetched), "manifests/1.0", "blobs/" + string(next)} {
+			if resp, _ := get(t, s, "/v2/app/"+other); resp.StatusCode != http.StatusOK {
+				t.Errorf("%s while a client of %s is stuck: %s", other, path, resp.Status)
+			}
+		}
+		close(stuck.release)
+		<-ended
+	}
+}

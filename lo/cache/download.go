@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -35,14 +36,14 @@ type download struct {
 	err    error     // valid after done
 	sum    hash.Hash // of what has arrived; of the goroutine that downloads
 
-	mu    sync.Mutex    // protects what follows
-	size  int64         // of the blob; 0: not known yet
-	have  int64         // bytes in the partial file
-	grown chan struct{} // closed with the next change
+	mu    sync.Mutex       // protects what follows
+	size  int64            // of the blob; 0: not known yet
+	have  int64            // bytes in the partial file
+	grown notify.Broadcast // it has changed
 }
 
 func newDownload(d protocol.Digest, from source) *download {
-	return &download{digest: d, from: from, done: make(chan struct{}), sum: sha256.New(), grown: make(chan struct{})}
+	return &download{digest: d, from: from, done: make(chan struct{}), sum: sha256.New()}
 }
 
 // set changes the download and tells those who wait.
@@ -50,8 +51,7 @@ func (dl *download) set(change func()) {
 	dl.mu.Lock()
 	defer dl.mu.Unlock()
 	change()
-	close(dl.grown)
-	dl.grown = make(chan struct{})
+	dl.grown.Notify()
 }
 
 func (dl *download) expect(size int64) { dl.set(func() { dl.size = max(0, size) }) }
@@ -109,7 +109,7 @@ func (a arrival) Write(p []byte) (int, error) {
 func (dl *download) open(ctx context.Context) (size int64, err error) {
 	for {
 		dl.mu.Lock()
-		size, have, grown := dl.size, dl.have, dl.grown
+		size, have, grown := dl.size, dl.have, dl.grown.C()
 		dl.mu.Unlock()
 		if size > 0 && have > 0 {
 			return size, nil
@@ -129,7 +129,7 @@ func (dl *download) open(ctx context.Context) (size int64, err error) {
 func (dl *download) await(ctx context.Context, at int64) (end int64, err error) {
 	for {
 		dl.mu.Lock()
-		size, have, grown := dl.size, dl.have, dl.grown
+		size, have, grown := dl.size, dl.have, dl.grown.C()
 		dl.mu.Unlock()
 		if end = min(have, size-1); at < end {
 			return end, nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -95,7 +96,7 @@ func (c *Cache) download(ctx context.Context, dl *download) error {
 			_ = os.Remove(path)
 		}
 	}()
-	pause, heard := firstPause, time.Now()
+	tries, heard := retry.Backoff{Policy: retry.Policy{Min: firstPause, Max: longestPause}}, time.Now()
 	for {
 		before := dl.progress()
 		mediaType, err := c.attempt(ctx, dl, f)
@@ -106,18 +107,16 @@ func (c *Cache) download(ctx context.Context, dl *download) error {
 			return err
 		}
 		if dl.progress() > before {
-			pause, heard = firstPause, time.Now()
+			tries.Reset()
+			heard = time.Now()
 			continue
 		}
 		if !dl.begun() || time.Since(heard) > patience {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if tries.Wait(ctx) != nil {
 			return err
-		case <-time.After(pause):
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 

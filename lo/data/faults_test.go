@@ -142,7 +142,7 @@ func TestTooLargeHurtsNobody(t *testing.T) {
 	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}})
 	l := d.streams["r"]
 	l.mu.Lock() // holds up the loop that appends
-	l.poke()
+	l.sooner.Notify()
 	if err := l.put(t.Context(), "x", event(1, "", protocol.DataMessage{V: 1, Topic: "x"}), false); err != nil {
 		t.Error(err)
 	}

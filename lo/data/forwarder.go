@@ -30,6 +30,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
@@ -87,7 +88,7 @@ type Forwarder struct {
 
 	up    atomic.Bool                    // the link to the CO
 	table atomic.Pointer[datarule.Table] // of the rules in force
-	wake  chan struct{}
+	rules notify.Signal                  // others are wanted
 
 	order sync.RWMutex
 	// topics keep those apart who publish on one topic, where the last word counts.
@@ -108,7 +109,7 @@ type Forwarder struct {
 // Open finds again what an earlier run had retained. What it had queued Pass finds.
 func Open(o Options) (*Forwarder, error) {
 	d := &Forwarder{
-		o: o, began: time.Now(), log: o.Logger.With("component", "data", "site_id", string(o.Site)), wake: make(chan struct{}, 1),
+		o: o, began: time.Now(), log: o.Logger.With("component", "data", "site_id", string(o.Site)), rules: notify.New(),
 		streams: map[string]*stream{}, counts: map[string]*streamCounts{}, changed: true, seed: maphash.MakeSeed(),
 		memory: memory{unreported: map[string]bool{}, removed: map[string]protocol.DataRule{}, listed: map[string]bool{}},
 	}
@@ -160,7 +161,7 @@ func (d *Forwarder) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.wake:
+		case <-d.rules.C():
 			d.changed = true
 		case <-ticker.C:
 		}
@@ -169,10 +170,7 @@ func (d *Forwarder) Run(ctx context.Context) {
 
 // Adopt has Run put the rules that are wanted now into force.
 func (d *Forwarder) Adopt() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.rules.Notify()
 }
 
 // Reconcile does once what is due: it puts the rules that are wanted into force.

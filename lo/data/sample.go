@@ -51,7 +51,7 @@ func (l *stream) forward(ctx context.Context, topic string, payload, body []byte
 			l.sampler.Restore(topic, old, time.Now())
 			l.mu.Unlock()
 		}
-		l.poke()
+		l.sooner.Notify()
 		return err
 	}
 	if replaced {
@@ -89,15 +89,8 @@ func (l *stream) hold(s sample, m retained.Message, keep bool) error {
 		l.counts.sampledOut.Add(1)
 		l.drop(old) // where s is not on disk it must not come back
 	}
-	l.poke()
+	l.sooner.Notify()
 	return nil
-}
-
-func (l *stream) poke() {
-	select {
-	case l.kick <- struct{}{}:
-	default:
-	}
 }
 
 // release appends what was held for its period, or with all whatever is held. What

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/data/sampler"
 	"github.com/colonyfleet/colony/lo/journal"
@@ -42,7 +43,7 @@ type stream struct {
 	held *retained.Store
 
 	requests chan request
-	kick     chan struct{} // the sampler may be due earlier
+	sooner   notify.Signal // the sampler may be due earlier
 	quit     chan struct{}
 	wg       sync.WaitGroup
 	cancel   context.CancelFunc // of the uplink
@@ -79,7 +80,7 @@ type sample struct {
 // openStream opens the queue of a rule and sends what it holds.
 func openStream(d *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *stream, err error) {
 	l := &stream{
-		rule: rule, forwarder: d, counts: counts, quit: make(chan struct{}), kick: make(chan struct{}, 1),
+		rule: rule, forwarder: d, counts: counts, quit: make(chan struct{}), sooner: notify.New(),
 		requests: make(chan request, appendRecords), sampler: sampler.New[sample](rule.Sample, sampledTopics),
 	}
 	l.queue, err = journal.Open(d.queueDir(rule.Name), journal.Options{
@@ -197,7 +198,7 @@ func (l *stream) appendLoop() {
 		select {
 		case r := <-l.requests:
 			l.appendAll(r)
-		case <-l.kick:
+		case <-l.sooner.C():
 		case <-timer.C:
 			l.release(false)
 		case <-l.quit:

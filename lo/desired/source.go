@@ -6,6 +6,9 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // A Source brings desired states until ctx ends. It calls offer with each
@@ -24,7 +27,7 @@ const (
 // message only: the topic is retained, so an earlier one is of no use.
 type MQTT struct {
 	latest chan []byte   // of one place
-	wake   chan struct{} // of one place
+	again  notify.Signal // what was away may be back
 	log    *slog.Logger
 
 	mu      sync.Mutex // protects what follows
@@ -34,7 +37,7 @@ type MQTT struct {
 
 // NewMQTT returns a source that nothing has arrived at yet.
 func NewMQTT(log *slog.Logger) *MQTT {
-	return &MQTT{latest: make(chan []byte, 1), wake: make(chan struct{}, 1), log: log}
+	return &MQTT{latest: make(chan []byte, 1), again: notify.New(), log: log}
 }
 
 // Put hands in an arrived message. It never waits: what it replaces was not
@@ -71,10 +74,7 @@ func (s *MQTT) attempt(ctx context.Context, payload []byte, offer func(ctx conte
 // Retry ends the wait before the next try, because what was away may be back. It
 // never waits.
 func (s *MQTT) Retry() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.again.Notify()
 }
 
 // Run offers the latest message, with growing waits while that fails for a
@@ -82,7 +82,7 @@ func (s *MQTT) Retry() {
 func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload []byte) error) error {
 	var payload []byte
 	open := false // payload is not taken up yet
-	wait := firstRetry
+	tries := retry.Backoff{Policy: retry.Policy{Min: firstRetry, Max: lastRetry}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	stop(timer)
@@ -91,13 +91,13 @@ func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload 
 		case <-ctx.Done():
 			return nil
 		case payload = <-s.latest:
-			wait = firstRetry
+			tries.Reset()
 			stop(timer)
-		case <-s.wake:
+		case <-s.again.C():
 			if !open {
 				continue
 			}
-			wait = firstRetry
+			tries.Reset()
 			stop(timer)
 		case <-timer.C:
 		}
@@ -106,9 +106,9 @@ func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload 
 		if !open {
 			continue
 		}
+		wait := tries.Next()
 		s.log.WarnContext(ctx, "desired state could not be adopted yet", "retry_in", wait.String(), "err", err)
 		timer.Reset(wait)
-		wait = min(2*wait, lastRetry)
 	}
 }
 

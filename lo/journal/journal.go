@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -141,7 +142,7 @@ type state struct {
 	opened   uint64 // last, at Open
 	keys     map[string]keyed
 	stats    Stats
-	changed  chan struct{} // closed and replaced when last grows
+	changed  notify.Broadcast // last has grown
 
 	// oldest is the time stamp of record oldestOf, for Stats. firsts are the stamps
 	// of the records that Reads began with lately: a trim goes to the end of what
@@ -261,7 +262,7 @@ func (j *Journal) Now() time.Time {
 func (j *Journal) Wait(ctx context.Context, after uint64) error {
 	for {
 		j.mu.RLock()
-		last, changed := j.st.last, j.st.changed
+		last, changed := j.st.last, j.st.changed.C()
 		j.mu.RUnlock()
 		if last > after {
 			return nil

@@ -36,7 +36,6 @@ func Open(dir string, opts Options) (*Journal, error) {
 	}
 	j.w.j = j
 	j.st.keys = map[string]keyed{}
-	j.st.changed = make(chan struct{})
 	lock, err := j.fs.Lock()
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)

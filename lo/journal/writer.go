@@ -237,8 +237,7 @@ func (w *writer) publish(s *segment, frames []frame) {
 	j.st.last = s.last
 	j.st.stats.Appended += uint64(len(frames))
 	j.st.stats.Syncs++
-	close(j.st.changed)
-	j.st.changed = make(chan struct{})
+	j.st.changed.Notify()
 }
 
 // account enters a record into what decides about its life: the keys, and the

@@ -184,7 +184,7 @@ func TestGivingUpEnds(t *testing.T) {
 		change  func(*protocol.SiteEntry)
 	}{
 		{"a new digest", "3", func(*protocol.SiteEntry) {}},
-		{"a retry", "2", retry(1)},
+		{"a retry", "2", retrying(1)},
 	}
 	for _, tt := range giveUps {
 		for _, c := range changes {

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -288,11 +289,7 @@ func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
 // each further one up to five minutes, and of that a random part between a half
 // and the whole, so that nodes that failed together do not try again together.
 func Backoff(base time.Duration, n uint32, jitter *rand.Rand) time.Duration {
-	wait := min(base, maxBackoff)
-	for ; n > 1 && wait < maxBackoff; n-- {
-		wait = min(2*wait, maxBackoff)
-	}
-	return wait/2 + time.Duration(jitter.Float64()*float64(wait/2))
+	return retry.Policy{Min: base, Max: maxBackoff, Jitter: 0.5}.Delay(int(n)-1, jitter)
 }
 
 // assign gives the node another order. The move to it follows when it is online.

@@ -150,9 +150,9 @@ func (w *world) install(version string) {
 	w.transitions = nil
 }
 
-func retry(n uint32) func(*protocol.SiteEntry) { return func(e *protocol.SiteEntry) { e.Retry = n } }
-func rollback(e *protocol.SiteEntry)           { e.Rollback = true }
-func noRollback(e *protocol.SiteEntry)         { e.Policy.NoRollback = true }
+func retrying(n uint32) func(*protocol.SiteEntry) { return func(e *protocol.SiteEntry) { e.Retry = n } }
+func rollback(e *protocol.SiteEntry)              { e.Rollback = true }
+func noRollback(e *protocol.SiteEntry)            { e.Policy.NoRollback = true }
 func attempts(n uint32) func(*protocol.SiteEntry) {
 	return func(e *protocol.SiteEntry) { e.Policy.Attempts = n }
 }
@@ -235,7 +235,7 @@ func TestAutoRollbackRefusesUntilChanged(t *testing.T) {
 	w.reconcile(time.Hour)
 	w.expect("1", 2, true) // no flapping
 
-	w.desire("2", attempts(1), retry(1))
+	w.desire("2", attempts(1), retrying(1))
 	w.expect("2", 2, false)
 	w.report(lifecycle.Failed, protocol.StartFailed)
 	w.expect("1", 3, true)

@@ -54,7 +54,8 @@ func (l *link) advance(seq uint64, now time.Time) {
 		return
 	}
 	l.u.metrics.acked.Add(float64(seq - l.acked))
-	l.acked, l.progressAt, l.fails = seq, now, 0
+	l.acked, l.progressAt = seq, now
+	l.tries.Reset()
 	l.next = max(l.next, seq+1) // a late Ack may tell of a batch before the last restart
 	acked, once := 0, false
 	for len(l.flights) > 0 && l.flights[0].last <= seq {
@@ -115,7 +116,7 @@ func (l *link) settle(now time.Time) {
 func (l *link) send(now time.Time) {
 	if l.probe != nil {
 		// After trouble, this may be the answer to something older.
-		fresh := l.fails == 0
+		fresh := l.tries.Failures() == 0
 		l.ticket.end(l.probe.route, fresh, now)
 		if fresh {
 			l.latency = now.Sub(l.probe.route.began)
@@ -128,7 +129,7 @@ func (l *link) send(now time.Time) {
 func (l *link) gap(a protocol.Ack, now time.Time) {
 	wait := time.Duration(0)
 	if l.sync.declaring && l.sync.declared == l.acked {
-		wait = l.backoff() // it was told already, or this Ack is late
+		wait = l.tries.Next() // it was told already, or this Ack is late
 	}
 	if l.refused(a, now) {
 		l.u.log.Error("the centre does not take this epoch, beginning a new one", "epoch", l.epoch, "centre_epoch", a.Epoch)
@@ -143,7 +144,7 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 		lost -= a.Seq
 	}
 	if err := l.resync(lost); err != nil && protocol.KindOf(err) != protocol.Invalid {
-		wait := l.backoff()
+		wait := l.tries.Next()
 		l.u.log.Error("bring the centre up to date", "err", err, "wait", wait)
 		l.restart("resync", wait, now)
 		return
@@ -183,7 +184,7 @@ func (l *link) renew(a protocol.Ack, now time.Time) {
 		"epoch", l.epoch, "sent", l.sent, "centre_seq", a.Seq)
 	if err := l.u.opts.Journal.Renew(a.Seq); err != nil {
 		l.u.log.Error("begin new epoch", "err", err)
-		l.restart("renew", l.backoff(), now)
+		l.restart("renew", l.tries.Next(), now)
 		return
 	}
 	l.epoch, l.acked, _, _ = l.u.opts.Journal.Position()

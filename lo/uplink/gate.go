@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol/batch"
 )
 
@@ -67,7 +68,7 @@ type level struct {
 type ticket struct {
 	gate     *Gate
 	priority int
-	wake     chan<- struct{} // gets a token when it may be the lane's turn
+	turn     notify.Signal // it may be the lane's
 
 	wanting int    // bytes that wait for their turn; 0: none
 	time    uint64 // virtual: bytes sent, or the level's time where that is later
@@ -90,11 +91,11 @@ func NewGate(o GateOptions) *Gate {
 	return g
 }
 
-// join gives a lane its place. wake must hold one token.
-func (g *Gate) join(priority int, wake chan<- struct{}) *ticket {
+// join gives a lane its place. turn is notified when it may be the lane's.
+func (g *Gate) join(priority int, turn notify.Signal) *ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := &ticket{gate: g, priority: priority, wake: wake}
+	t := &ticket{gate: g, priority: priority, turn: turn}
 	g.tickets = append(g.tickets, t)
 	return t
 }
@@ -284,12 +285,8 @@ func (g *Gate) refill(now time.Time) {
 // timer of its own once it was told so.
 func (g *Gate) kick(now time.Time) {
 	t, _ := g.turn(now)
-	if t == nil {
-		return
-	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
+	if t != nil {
+		t.turn.Notify()
 	}
 }
 

@@ -2,10 +2,10 @@ package uplink
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -21,7 +21,6 @@ const (
 const (
 	minBudget   = 4 << 10
 	startBudget = 32 << 10
-	maxBackoff  = 30 * time.Second
 	forever     = time.Hour
 	// reportEvery is how often the backlog is told to who asks, at most.
 	reportEvery = time.Second
@@ -37,8 +36,8 @@ type link struct {
 	phase   phase
 	round   context.Context // of what was sent since the last restart
 	endRnd  context.CancelFunc
-	retryAt time.Time // nothing is sent before
-	fails   int       // in a row without progress
+	retryAt time.Time     // nothing is sent before
+	tries   retry.Backoff // failures in a row without progress
 
 	epoch      string
 	acked      uint64 // the centre has it; equal to what the journal forgot
@@ -93,6 +92,8 @@ type syncState struct {
 func newLink(ctx context.Context, u *Uplink, wg *sync.WaitGroup) *link {
 	l := &link{u: u, ctx: ctx, wg: wg, results: make(chan result), expired: map[uint64]struct{}{}}
 	l.pacing = pacing{budget: startBudget, ticket: u.gate.join(u.opts.Priority, u.turn), sizes: sizes{raw: 200, wire: 100}}
+	// With full jitter, sites that failed together do not come back together.
+	l.tries.Policy = retry.Policy{Min: 250 * time.Millisecond, Max: 30 * time.Second, Jitter: 1}
 	l.round, l.endRnd = context.WithCancel(ctx)
 	l.epoch, l.acked, _, _ = u.opts.Journal.Position()
 	return l
@@ -106,7 +107,7 @@ func (l *link) read(now time.Time) {
 	l.u.mail = mail{up: m.up}
 	l.u.mu.Unlock()
 	if m.changed && m.up {
-		l.fails = 0
+		l.tries.Reset()
 		l.restart("connected", 0, now)
 		l.ticket.connected()
 	} else if m.changed {
@@ -140,14 +141,6 @@ func (l *link) restart(reason string, wait time.Duration, now time.Time) {
 	l.u.log.Debug("asking where the centre stands", "reason", reason, "wait", wait, "acked", l.acked)
 }
 
-// backoff returns a wait that grows with each failure, with full jitter so that
-// sites that failed together do not come back together.
-func (l *link) backoff() time.Duration {
-	top := min(maxBackoff, 250*time.Millisecond<<min(l.fails, 10))
-	l.fails++
-	return time.Duration(rand.Int64N(int64(top))) + time.Millisecond
-}
-
 // published takes in how a Publish ended.
 func (l *link) published(r result, now time.Time) {
 	if r.err != nil && r.f.round == l.round {
@@ -164,7 +157,7 @@ func (l *link) published(r result, now time.Time) {
 		r.f.returned = now
 		return
 	}
-	wait := l.backoff()
+	wait := l.tries.Next()
 	l.u.log.Warn("batch not taken, it will be sent again", "first", r.f.first, "wait", wait, "err", r.err)
 	l.restart("refused", wait, now)
 }
@@ -209,7 +202,7 @@ func (l *link) proceed(now time.Time) time.Duration {
 		if wait := l.u.opts.ResendAfter - now.Sub(since); wait > 0 {
 			return min(wait, l.fill(now))
 		}
-		wait := l.backoff()
+		wait := l.tries.Next()
 		l.owed = 0 // those are lost
 		l.u.log.Warn("no answer from the centre", "first", oldest.first, "wait", wait)
 		l.restart("timeout", wait, now)
@@ -324,7 +317,7 @@ func (s *syncState) declaredTrim() uint64 {
 
 // unreadable deals with a journal that cannot be read.
 func (l *link) unreadable(err error, now time.Time) time.Duration {
-	wait := l.backoff()
+	wait := l.tries.Next()
 	l.retryAt = now.Add(wait)
 	if protocol.KindOf(err) != protocol.Internal {
 		l.u.log.Warn("read journal", "err", err, "wait", wait)
@@ -352,7 +345,7 @@ func (l *link) refresh(now time.Time) {
 	}
 	l.sync.resynced = 0
 	if err := l.resync(0); err != nil {
-		l.retryAt = now.Add(l.backoff())
+		l.retryAt = now.Add(l.tries.Next())
 		l.u.log.Error("bring the centre up to date", "err", err)
 	}
 }

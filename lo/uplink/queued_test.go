@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
 )
 
 // TestWhatIsSentTwiceIsNotSentForEver has a broker that takes batches at once, and a
@@ -19,16 +21,13 @@ func TestWhatIsSentTwiceIsNotSentForEver(t *testing.T) {
 		s.opts = Options{MaxBatchEvents: 10, MaxInFlightBytes: 1 << 20, Window: 16}
 		var mu sync.Mutex
 		var queue [][]byte
-		came := make(chan struct{}, 1)
+		came := notify.New()
 		s.publish = func(_ context.Context, _ string, payload []byte) error {
 			mu.Lock()
 			defer mu.Unlock()
 			s.net.n++
 			queue = append(queue, payload)
-			select {
-			case came <- struct{}{}:
-			default:
-			}
+			came.Notify()
 			return nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -44,7 +43,7 @@ func TestWhatIsSentTwiceIsNotSentForEver(t *testing.T) {
 				mu.Unlock()
 				if next == nil {
 					select {
-					case <-came:
+					case <-came.C():
 						continue
 					case <-ctx.Done():
 						return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -157,13 +158,13 @@ type Uplink struct {
 	log     *slog.Logger
 	metrics *metrics
 	gate    *Gate
-	grown   chan struct{} // holds a token while the journal may have grown
-	turn    chan struct{} // holds a token while it may be the lane's turn
+	grown   notify.Signal // the journal may have grown
+	turn    notify.Signal // it may be the lane's turn
 	expired atomic.Uint64 // events sent as expired that the centre has
 
 	mu     sync.Mutex
 	mail   mail
-	posted chan struct{} // holds a token while mail may be unread
+	posted notify.Signal // mail may be unread
 	status Status
 }
 
@@ -188,7 +189,7 @@ func New(o Options) *Uplink {
 	}
 	u := &Uplink{
 		opts: o, log: o.Logger, gate: o.Gate,
-		grown: make(chan struct{}, 1), turn: make(chan struct{}, 1), posted: make(chan struct{}, 1),
+		grown: notify.New(), turn: notify.New(), posted: notify.New(),
 	}
 	u.metrics = newMetrics(o.Registerer, o.Stream, u.backlog)
 	if err := u.metrics.register(); err != nil {
@@ -226,10 +227,7 @@ func (u *Uplink) post(put func(*mail)) {
 	u.mu.Lock()
 	put(&u.mail)
 	u.mu.Unlock()
-	select {
-	case u.posted <- struct{}{}:
-	default:
-	}
+	u.posted.Notify()
 }
 
 // Status returns what the uplink knows now.
@@ -277,9 +275,9 @@ func (u *Uplink) Run(ctx context.Context) error {
 			return nil
 		case err := <-closed:
 			return err
-		case <-u.posted:
-		case <-u.grown:
-		case <-u.turn:
+		case <-u.posted.C():
+		case <-u.grown.C():
+		case <-u.turn.C():
 		case r := <-l.results:
 			l.published(r, time.Now())
 		case <-timer.C:
@@ -297,10 +295,7 @@ func (u *Uplink) watch(ctx context.Context, closed chan<- error) {
 			}
 			return
 		}
-		select {
-		case u.grown <- struct{}{}:
-		default:
-		}
+		u.grown.Notify()
 	}
 }
 

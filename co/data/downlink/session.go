@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -22,7 +23,7 @@ type session struct {
 	running bool       // a sender is at work
 	stirred bool       // there may be something new
 	acks    []protocol.Ack
-	signal  chan struct{} // of one place: stirred or acks have changed
+	news    notify.Signal // stirred or acks have changed
 
 	// What follows belongs to the sender, of which there is one at a time.
 
@@ -75,7 +76,7 @@ func (d *Downlink) Online(site protocol.SiteID, name string) {
 		}
 		old.cancel()
 	}
-	s := &session{site: site, name: name, signal: make(chan struct{}, 1), limit: firstBatch, wait: d.opts.AckTimeout}
+	s := &session{site: site, name: name, news: notify.New(), limit: firstBatch, wait: d.opts.AckTimeout}
 	s.ctx, s.cancel = context.WithCancel(d.ctx)
 	d.sessions[site] = s
 	s.mu.Lock()
@@ -144,10 +145,7 @@ func (d *Downlink) stir(s *session) {
 
 func (d *Downlink) start(s *session) {
 	if s.running {
-		select {
-		case s.signal <- struct{}{}:
-		default:
-		}
+		s.news.Notify()
 		return
 	}
 	s.running = true
@@ -186,7 +184,7 @@ func (d *Downlink) serve(s *session) {
 		timer := time.NewTimer(time.Until(due))
 		select {
 		case <-s.ctx.Done():
-		case <-s.signal:
+		case <-s.news.C():
 		case <-timer.C:
 		}
 		timer.Stop()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -115,7 +116,7 @@ func (e *Exchange) Restore(ctx context.Context, republish func(context.Context, 
 			return
 		}
 		e.log.WarnContext(ctx, "retained machine data not published yet", "err", err, "wait", restoreRetry)
-		if !pause(ctx, restoreRetry) {
+		if retry.Sleep(ctx, restoreRetry) != nil {
 			return
 		}
 	}
@@ -131,7 +132,7 @@ func (e *Exchange) Run(ctx context.Context) {
 			return
 		case <-e.clear:
 		}
-		if !pause(ctx, clearDelay) {
+		if retry.Sleep(ctx, clearDelay) != nil {
 			return
 		}
 		if e.opts.Retainer == nil {
@@ -142,17 +143,5 @@ func (e *Exchange) Run(ctx context.Context) {
 				e.log.WarnContext(ctx, "retained message for a site not removed from the broker", "topic", m.Topic, "err", err)
 			}
 		}
-	}
-}
-
-// pause waits, and reports whether ctx still lasts.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -23,7 +24,7 @@ type Subscription struct {
 	site  protocol.SiteID
 	match func(fleet.Delivery) bool
 	limit int
-	wake  chan struct{}
+	news  notify.Signal
 
 	mu      sync.Mutex
 	waiting []fleet.Delivery
@@ -33,7 +34,7 @@ type Subscription struct {
 // Subscribe begins to collect the deliveries of a site that want picks, up to limit
 // of them; want may be called concurrently and must not block. Close ends it.
 func (h *Hub) Subscribe(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) *Subscription {
-	s := &Subscription{hub: h, site: site, match: want, limit: limit, wake: make(chan struct{}, 1)}
+	s := &Subscription{hub: h, site: site, match: want, limit: limit, news: notify.New()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.subs == nil {
@@ -64,7 +65,7 @@ func (h *Hub) Committed(site protocol.SiteID) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for s := range h.subs[site] {
-		s.poke()
+		s.news.Notify()
 	}
 }
 
@@ -76,19 +77,12 @@ func (s *Subscription) add(d fleet.Delivery) {
 		s.lost++
 	}
 	s.mu.Unlock()
-	s.poke()
-}
-
-func (s *Subscription) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // a value is there already, and covers this message
-	}
+	s.news.Notify()
 }
 
 // Wake delivers a value when there may be something to receive, or to read from the
 // database.
-func (s *Subscription) Wake() <-chan struct{} { return s.wake }
+func (s *Subscription) Wake() <-chan struct{} { return s.news.C() }
 
 // Next returns what was collected since the last time, and how many messages came
 // after them and found no room.

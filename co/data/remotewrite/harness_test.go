@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -33,14 +34,14 @@ type memory struct {
 	read     fleet.Positions
 	page     int // messages in a page; 0 means all
 	away     error
-	changed  chan struct{}
+	changed  notify.Signal
 }
 
 func newMemory(rules ...fleet.MetricRule) *memory {
 	for i := range rules {
 		rules[i].Site = "home"
 	}
-	return &memory{rules: rules, messages: map[string][]fleet.Message{}, read: fleet.Positions{}, changed: make(chan struct{}, 1)}
+	return &memory{rules: rules, messages: map[string][]fleet.Message{}, read: fleet.Positions{}, changed: notify.New()}
 }
 
 // add stores a message that arrived at the site so many milliseconds after start.
@@ -89,10 +90,7 @@ func (m *memory) SaveRead(_ context.Context, _ string, _ protocol.SiteID, at fle
 		return m.away
 	}
 	maps.Copy(m.read, at)
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	m.changed.Notify()
 	return nil
 }
 
@@ -111,7 +109,7 @@ func (m *memory) untilRead(t *testing.T) {
 			return
 		}
 		select {
-		case <-m.changed:
+		case <-m.changed.C():
 		case <-deadline:
 			t.Fatal("not read in time")
 		}

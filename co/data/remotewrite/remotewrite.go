@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -133,18 +134,18 @@ func New(o Options) (*Writer, error) {
 // whenever that is lost it begins again from the record.
 func (w *Writer) Run(ctx context.Context) error {
 	defer w.client.CloseIdleConnections()
-	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
+	tries := w.tries()
 	for ctx.Err() == nil {
 		held, release, err := w.opts.Lock(ctx)
 		if err == nil {
-			retry.reset()
+			tries.Reset()
 			w.session(held)
 			release()
 			continue
 		}
 		if ctx.Err() == nil {
 			w.log.WarnContext(ctx, "remote write waits for its lock", "err", err)
-			pause(ctx, retry.next())
+			_ = tries.Wait(ctx) // its end ends the loop, too
 		}
 	}
 	return nil
@@ -152,19 +153,19 @@ func (w *Writer) Run(ctx context.Context) error {
 
 // session works while ctx lasts.
 func (w *Writer) session(ctx context.Context) {
-	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
+	tries := w.tries()
 	for ctx.Err() == nil {
 		more, err := w.sendAll(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
 			w.log.WarnContext(ctx, "samples not sent, trying again", "err", err)
-			pause(ctx, retry.next())
+			_ = tries.Wait(ctx) // its end ends the loop, too
 		case more:
-			retry.reset()
+			tries.Reset()
 		default:
-			retry.reset()
-			pause(ctx, w.opts.Interval)
+			tries.Reset()
+			_ = retry.Sleep(ctx, w.opts.Interval)
 		}
 	}
 }

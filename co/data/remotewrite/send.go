@@ -5,12 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 // maxSplits bounds how many more requests are spent on finding the bad samples of one
@@ -73,7 +74,7 @@ type result struct {
 // post sends one request, again and again until the server gives a final answer. It
 // fails only when ctx ends.
 func (w *Writer) post(ctx context.Context, body []byte) (result, error) {
-	retry := newBackoff(w.opts.MinRetry, w.opts.MaxRetry)
+	tries := w.tries()
 	for {
 		r, wait, err := w.try(ctx, body)
 		if err == nil {
@@ -82,10 +83,10 @@ func (w *Writer) post(ctx context.Context, body []byte) (result, error) {
 		if ctx.Err() != nil {
 			return result{}, ctx.Err()
 		}
-		wait = max(wait, retry.next())
+		wait = max(wait, tries.Next())
 		w.metrics.retries.Inc()
 		w.log.WarnContext(ctx, "remote write failed, trying again", "err", err, "wait", wait)
-		pause(ctx, wait)
+		_ = retry.Sleep(ctx, wait) // the next try tells of its end
 	}
 }
 
@@ -158,25 +159,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return min(max(wait, 0), maxRetryAfter)
 }
 
-// A backoff is the wait before another try: it doubles, with jitter of a half.
-type backoff struct{ least, most, now time.Duration }
-
-func newBackoff(least, most time.Duration) *backoff { return &backoff{least, most, least} }
-
-func (b *backoff) reset() { b.now = b.least }
-
-func (b *backoff) next() time.Duration {
-	d := b.now/2 + rand.N(b.now/2+1) //nolint:gosec // jitter, no secret
-	b.now = min(2*b.now, b.most)
-	return d
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
+// tries returns the waits between the tries of one thing.
+func (w *Writer) tries() *retry.Backoff {
+	return &retry.Backoff{Policy: retry.Policy{Min: w.opts.MinRetry, Max: w.opts.MaxRetry, Jitter: 0.5}}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/internal/retry"
 )
 
 const (
@@ -53,13 +54,15 @@ func (d *days) has(t time.Time) bool { return dayOf(t) <= d.through.Load() }
 // older than its rule's Keep, and forgets retained messages whose time is up. It
 // goes on until ctx ends. Any number of programs may run it on one database.
 func (s *Store) KeepData(ctx context.Context) {
+	// Several programs of one database do not tidy up at one time for long.
+	often := retry.Policy{Min: keepEvery * 5 / 4, Max: keepEvery * 5 / 4, Jitter: 0.4}
 	for {
 		for _, step := range [...]func(context.Context) error{s.makePartitions, s.expireMessages, s.expireRetained, s.forgetStreams} {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
 				s.db.Log.WarnContext(ctx, "machine data not expired, trying again", "err", err, "wait", keepEvery)
 			}
 		}
-		if !pgdb.Pause(ctx, keepEvery) {
+		if retry.Sleep(ctx, often.Delay(0, nil)) != nil {
 			return
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -107,14 +107,16 @@ func (r *Repo) commit(ctx context.Context, c Change) (string, error) {
 		}
 	}
 	rebuilt := false
-	for n := range maxPushes {
+	// Full jitter, so that writers that meet do not meet again.
+	tries := retry.Backoff{Policy: retry.Policy{Min: 10 * time.Millisecond, Max: 500 * time.Millisecond, Jitter: 1}}
+	for range maxPushes {
 		if head, err = r.sync(ctx); err != nil {
 			return "", err
 		}
 		commit, err := r.attempt(ctx, head, c)
 		switch {
 		case errors.Is(err, errRaced):
-			err = pause(ctx, n)
+			err = tries.Wait(ctx)
 		case damaged(err) && !rebuilt:
 			rebuilt = true
 			err = r.rebuild(ctx)
@@ -126,20 +128,6 @@ func (r *Repo) commit(ctx context.Context, c Change) (string, error) {
 		}
 	}
 	return "", protocol.Errorf(protocol.Unavailable, "push to git remote %s: others were quicker %d times in a row: try again", r.Remote(), maxPushes)
-}
-
-// pause waits a random time that grows with the number of failed tries, so that
-// writers that meet do not meet again.
-func pause(ctx context.Context, tries int) error {
-	most := min(10*time.Millisecond<<min(tries, 6), 500*time.Millisecond)
-	timer := time.NewTimer(rand.N(most)) //nolint:gosec // jitter, no secret
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // attempt puts the change on head and pushes it; errRaced means: try again.

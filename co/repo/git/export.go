@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -23,7 +24,8 @@ const (
 // and returns the commit. ref is a branch, a tag or a full commit; "" means the
 // remote's default branch. Symbolic links and submodules are not exported: nothing
 // that the repository holds can make a reader leave dir. Only the options about the
-// connection are used: SSHCommand, CredentialFile, Timeout, Logger. Errors are of
+// connection are used: SSHCommand, CredentialFile, Timeout. Without them no key, agent
+// or credential of this process is offered, and no redirect is followed. Errors are of
 // kind Invalid for bad names, NotFound for an unknown ref, and Unavailable where
 // the remote is away.
 func Export(ctx context.Context, o Options, remote, ref, dir string) (string, error) {
@@ -43,7 +45,7 @@ func Export(ctx context.Context, o Options, remote, ref, dir string) (string, er
 		return "", protocol.Errorf(protocol.Unavailable, "export git remote: %w", err)
 	}
 	defer os.RemoveAll(home) //nolint:errcheck // a temporary directory
-	r := &Repo{opts: o, log: slog.New(slog.DiscardHandler), git: git{home: home, sshCommand: o.SSHCommand, timeout: o.Timeout}}
+	r := &Repo{opts: o, log: slog.New(slog.DiscardHandler), git: git{home: home, sshCommand: o.SSHCommand, timeout: o.Timeout, foreign: transport(remote)}}
 	r.opts.Dir = home
 	if r.opts.Remote, err = absolute(remote); err != nil {
 		return "", err
@@ -57,6 +59,8 @@ func Export(ctx context.Context, o Options, remote, ref, dir string) (string, er
 	case err == nil:
 	case printed(err, "couldn't find remote ref", "not our ref"):
 		return "", protocol.Errorf(protocol.NotFound, "git remote %s has no ref %q", r.Remote(), ref)
+	case printed(err, "died of signal 25", "File too large"):
+		return "", protocol.Errorf(protocol.Invalid, "git remote %s is larger than 256 MiB", r.Remote())
 	default:
 		return "", r.unavailable("fetch", err)
 	}
@@ -69,6 +73,17 @@ func Export(ctx context.Context, o Options, remote, ref, dir string) (string, er
 		return "", err
 	}
 	return commit, writeFiles(dir, s.Files)
+}
+
+// transport returns the git transport that a remote is reached by.
+func transport(remote string) string {
+	if scheme, _, ok := strings.Cut(remote, "://"); ok {
+		return scheme
+	}
+	if IsRemote(remote) {
+		return "ssh"
+	}
+	return "file"
 }
 
 // exportable reads the files of a commit that has no history here.

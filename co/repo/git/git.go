@@ -2,6 +2,7 @@ package git
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,19 @@ type git struct {
 	home       string
 	sshCommand string
 	timeout    time.Duration
+	// foreign, if not "", is the only transport that may be used, to a remote that is
+	// not the deployments repo: without this process's keys and agents, without
+	// redirects, and with a bound on what is fetched.
+	foreign string
 }
+
+// maxForeignFile bounds a file that git writes for a foreign remote, which holds all
+// that it fetches, in blocks of 512 bytes: 256 MiB.
+const maxForeignFile = "524288"
+
+// keylessSSH reads no configuration and offers no key of the user that runs it.
+const keylessSSH = "ssh -F /dev/null -oBatchMode=yes -oConnectTimeout=15 -oPubkeyAuthentication=no -oGSSAPIAuthentication=no " +
+	"-oHostbasedAuthentication=no -oIdentityAgent=none -oProxyCommand=none -oPermitLocalCommand=no"
 
 // A call is one run of git. dir is the repository, where one is meant; cache says
 // that only that repository is concerned and no remote.
@@ -107,6 +120,9 @@ func (g git) writeConfig(credentialFile string) error {
 		"[http]", "lowSpeedLimit = 100", "lowSpeedTime = 30",
 		"[advice]", "pushNonFastForward = false",
 	}
+	if g.foreign != "" {
+		lines = append(lines, "[http]", "followRedirects = false")
+	}
 	if credentialFile != "" {
 		abs, err := filepath.Abs(credentialFile)
 		if err != nil {
@@ -122,8 +138,11 @@ func (g git) writeConfig(credentialFile string) error {
 }
 
 func (g git) environment() []string {
-	ssh := g.sshCommand
-	if ssh == "" {
+	ssh, protocols := g.sshCommand, "file:git:http:https:ssh"
+	switch {
+	case g.foreign != "":
+		protocols, ssh = g.foreign, cmp.Or(ssh, keylessSSH)
+	case ssh == "":
 		ssh = "ssh -oBatchMode=yes -oConnectTimeout=15"
 	}
 	env := []string{
@@ -135,11 +154,11 @@ func (g git) environment() []string {
 		"GIT_ASKPASS=",
 		"GIT_OPTIONAL_LOCKS=0",
 		"GIT_LITERAL_PATHSPECS=1",
-		"GIT_ALLOW_PROTOCOL=file:git:http:https:ssh",
+		"GIT_ALLOW_PROTOCOL=" + protocols,
 		"GIT_SSH_COMMAND=" + ssh,
 	}
 	for _, name := range inherited {
-		if v, ok := os.LookupEnv(name); ok {
+		if v, ok := os.LookupEnv(name); ok && (g.foreign == "" || name != "SSH_AUTH_SOCK") {
 			env = append(env, name+"="+v)
 		}
 	}
@@ -155,7 +174,11 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	if c.dir != "" {
 		args = append([]string{"--git-dir=" + c.dir}, args...)
 	}
-	cmd := exec.CommandContext(limited, "git", args...) //nolint:gosec // arguments are checked by the callers
+	program := "git"
+	if g.foreign != "" { // the shell only bounds what git may write
+		program, args = "sh", append([]string{"-c", `ulimit -f "$0" && exec git "$@"`, maxForeignFile}, args...)
+	}
+	cmd := exec.CommandContext(limited, program, args...) //nolint:gosec // arguments are checked by the callers
 	cmd.Dir = g.home
 	cmd.Env = append(g.environment(), c.env...)
 	cmd.Stdin = bytes.NewReader(c.stdin)

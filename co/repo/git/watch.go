@@ -11,10 +11,7 @@ const DefaultInterval = 2 * time.Second
 
 // Poke makes Watch ask the remote now. It never blocks.
 func (r *Repo) Poke() {
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
+	r.asked.Notify()
 }
 
 // Watch follows the branch until ctx ends: it fetches from the remote every interval (0
@@ -47,7 +44,7 @@ func (r *Repo) Watch(ctx context.Context, interval time.Duration, changed func(c
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-r.poke:
+		case <-r.asked.C():
 		}
 	}
 }

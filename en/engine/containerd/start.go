@@ -17,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -222,10 +223,8 @@ func (e *Engine) newTask(ctx context.Context, c client.Container) (client.Task, 
 		if err == nil || !strings.Contains(err.Error(), "file exists") || time.Now().After(deadline) {
 			return t, err
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx, 100*time.Millisecond) != nil {
 			return nil, err
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -93,7 +95,7 @@ type container struct {
 // A stream is one subscription. Its queue is unbounded: no event is dropped.
 type stream struct {
 	queue []engine.Event
-	wake  chan struct{} // holds a token when the queue may have grown
+	grown notify.Signal // the queue may have
 	cut   chan struct{} // closed when the engine is lost
 }
 
@@ -149,7 +151,7 @@ func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progre
 		if report != nil {
 			report(engine.Progress{Pulled: size * i / steps, Total: size})
 		}
-		if err := pause(ctx, takes/steps); err != nil {
+		if err := retry.Sleep(ctx, takes/steps); err != nil {
 			return err
 		}
 	}
@@ -163,20 +165,6 @@ func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progre
 	defer e.mu.Unlock()
 	e.images[ref] = true
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return context.Cause(ctx)
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // Start makes c run.
@@ -258,10 +246,7 @@ func (e *Engine) end(c *container, code int32) {
 	c.status.State, c.status.ExitCode, c.status.ExitedAt, c.status.Message = engine.Exited, code, time.Now(), c.program.Output
 	for s := range e.streams {
 		s.queue = append(s.queue, engine.Event{ID: c.status.ID, ExitCode: code, At: c.status.ExitedAt})
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.grown.Notify()
 	}
 }
 
@@ -371,7 +356,7 @@ func (e *Engine) Events(ctx context.Context) (<-chan engine.Event, error) {
 	if err := e.enter(Events); err != nil {
 		return nil, err
 	}
-	s := &stream{wake: make(chan struct{}, 1), cut: make(chan struct{})}
+	s := &stream{grown: notify.New(), cut: make(chan struct{})}
 	e.streams[s] = struct{}{}
 	out := make(chan engine.Event)
 	go func() {
@@ -402,7 +387,7 @@ func (e *Engine) pump(ctx context.Context, s *stream, out chan<- engine.Event) {
 			}
 		}
 		select {
-		case <-s.wake:
+		case <-s.grown.C():
 		case <-s.cut:
 			return
 		case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/batch"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -64,7 +65,7 @@ type Downlink struct {
 	log     *slog.Logger
 	decoder *batch.Decoder
 	batches chan []byte
-	changed chan struct{} // of one place: rules
+	changed notify.Signal // rules are others
 
 	mu    sync.Mutex
 	rules map[string]bool // names of the site's rules for the way down; nil: not known
@@ -86,7 +87,7 @@ func Open(o Options) (*Downlink, error) {
 	}
 	return &Downlink{
 		opts: o, log: o.Logger.With("component", "downlink"), decoder: batch.NewDecoder(1), positions: p,
-		batches: make(chan []byte, maxWaiting), changed: make(chan struct{}, 1), marks: map[string]map[string]bool{},
+		batches: make(chan []byte, maxWaiting), changed: notify.New(), marks: map[string]map[string]bool{},
 	}, nil
 }
 
@@ -115,10 +116,7 @@ func (d *Downlink) SetRules(rules []protocol.DataRule) {
 	d.mu.Lock()
 	d.rules = names
 	d.mu.Unlock()
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
+	d.changed.Notify()
 }
 
 // again is the wait after the disk or the site's broker refused something.
@@ -139,7 +137,7 @@ func (d *Downlink) Run(ctx context.Context) error {
 				// It is not acknowledged, so it comes again.
 				d.log.ErrorContext(ctx, "machine data for the site not taken", "err", err)
 			}
-		case <-d.changed:
+		case <-d.changed.C():
 			err = d.leave(ctx)
 		case <-retry.C:
 			err = d.leave(ctx)

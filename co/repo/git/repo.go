@@ -1,4 +1,4 @@
-// Package gitops keeps the deployments repository: it reads commits, writes
+// Package git keeps the deployments repository: it reads commits, writes
 // commits, and notices those of others. The remote owns the history; what lies on
 // this machine is a bare cache that may be deleted, or torn by a crash, at any
 // time and is built again from the remote.
@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -59,11 +60,11 @@ type Options struct {
 
 // A Repo is one branch of one remote. It may be used concurrently.
 type Repo struct {
-	opts Options
-	git  git
-	log  *slog.Logger
-	lock *filelock.Lock // held for the Repo's life, against a second process in Dir
-	poke chan struct{}
+	opts  Options
+	git   git
+	log   *slog.Logger
+	lock  *filelock.Lock // held for the Repo's life, against a second process in Dir
+	asked notify.Signal  // by Poke
 
 	// cache guards the cache's directory: readers share it, a rebuild owns it.
 	cache sync.RWMutex
@@ -104,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Repo, error) {
 	r := &Repo{
 		opts: o, log: o.Logger, lock: lock,
 		git:    git{home: dir, sshCommand: o.SSHCommand, timeout: o.Timeout},
-		poke:   make(chan struct{}, 1),
+		asked:  notify.New(),
 		remote: make(chan struct{}, 1),
 	}
 	if err := r.prepare(ctx); err != nil {

@@ -1,21 +1,16 @@
-package httpserve_test
+package httpserver_test
 
 import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/colonyfleet/colony/internal/httpserve"
+	"github.com/colonyfleet/colony/internal/httpserver"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
@@ -46,7 +41,7 @@ func TestServesUntilStopped(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-	s := httpserve.Start(l, h, slog.New(slog.DiscardHandler), func(err error) { t.Errorf("the server failed: %v", err) })
+	s := httpserver.Start(l, httpserver.New(h, httpserver.Limits{}, nil), func(err error) { t.Errorf("the server failed: %v", err) })
 	if body, err := get(t.Context(), l.Addr().String()); body != "hello" || err != nil {
 		t.Errorf("answer %q, %v", body, err)
 	}
@@ -67,7 +62,7 @@ func TestStopDoesNotWaitForever(t *testing.T) {
 		close(serving)
 		<-r.Context().Done()
 	})
-	s := httpserve.Start(l, h, slog.New(slog.DiscardHandler), func(err error) { t.Errorf("the server failed: %v", err) })
+	s := httpserver.Start(l, httpserver.New(h, httpserver.Limits{}, nil), func(err error) { t.Errorf("the server failed: %v", err) })
 	asked := make(chan error, 1)
 	go func() {
 		_, err := get(context.WithoutCancel(t.Context()), l.Addr().String())
@@ -87,7 +82,7 @@ func TestStopDoesNotWaitForever(t *testing.T) {
 func TestFailureIsReported(t *testing.T) {
 	t.Parallel()
 	l, failed := listen(t), make(chan error, 1)
-	s := httpserve.Start(l, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(err error) { failed <- err })
+	s := httpserver.Start(l, httpserver.New(http.NotFoundHandler(), httpserver.Limits{}, nil), func(err error) { failed <- err })
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

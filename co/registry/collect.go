@@ -1,0 +1,247 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// cleanEvery is the time between two cleanings of a running registry.
+const cleanEvery = 30 * time.Minute
+
+// Run cleans the registry now and then until ctx ends: old uploads, and blobs that
+// nothing names any more.
+func (h *Handler) Run(ctx context.Context) {
+	tick := time.NewTicker(cleanEvery)
+	defer tick.Stop()
+	for {
+		if err := h.Clean(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			h.log.WarnContext(ctx, "registry not cleaned", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Clean removes the uploads that were idle for Limits.UploadLife, then the links of
+// blobs that no manifest of their repository names, and then the blobs without a link,
+// where they are as old. Requests go on meanwhile: what they link or name while it runs
+// stays. A crash at any moment leaves only what the next run removes. It must not run
+// twice at once.
+func (h *Handler) Clean(ctx context.Context, now time.Time) error {
+	if err := h.removeOldUploads(now); err != nil {
+		return err
+	}
+	return h.collect(ctx, now.Add(-h.limits.UploadLife))
+}
+
+// collect removes links and blobs from before that time that nothing names.
+func (h *Handler) collect(ctx context.Context, before time.Time) error {
+	h.watchUse(true)
+	defer h.watchUse(false)
+	repositories, err := h.repositories()
+	if err != nil {
+		return fmt.Errorf("list repositories: %w", err)
+	}
+	inUse := map[protocol.Digest]bool{}
+	for _, name := range repositories {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := h.cleanRepository(name, before, inUse); err != nil {
+			return fmt.Errorf("clean repository %s: %w", name, err)
+		}
+	}
+	return h.removeUnused(ctx, before, inUse)
+}
+
+// cleanRepository removes the stale links of a repository and adds to inUse what it
+// keeps.
+func (h *Handler) cleanRepository(name string, before time.Time, inUse map[protocol.Digest]bool) error {
+	named, err := h.contents(name)
+	if err != nil {
+		return err
+	}
+	links, err := os.ReadDir(filepath.Join(h.repoDir(name), "_blobs"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, e := range links {
+		d := protocol.Digest("sha256:" + e.Name())
+		if named[d] || !older(e, before) {
+			named[d] = true
+			continue
+		}
+		removed, err := h.removeIfUnused(h.linkPath(name, d), d)
+		if err != nil {
+			return err
+		}
+		if !removed {
+			named[d] = true
+		}
+	}
+	for d := range named {
+		inUse[d] = true
+	}
+	return nil
+}
+
+// removeUnused removes the blobs that are not in use.
+func (h *Handler) removeUnused(ctx context.Context, before time.Time, inUse map[protocol.Digest]bool) error {
+	blobs, err := os.ReadDir(h.blobDir())
+	if err != nil {
+		return fmt.Errorf("list blobs: %w", err)
+	}
+	for _, e := range blobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		d := protocol.Digest("sha256:" + e.Name())
+		if inUse[d] || !older(e, before) {
+			continue
+		}
+		removed, err := h.removeIfUnused(h.blobPath(d), d)
+		if err != nil {
+			return fmt.Errorf("remove blob: %w", err)
+		}
+		if removed {
+			h.log.InfoContext(ctx, "blob without a link removed", "digest", d)
+		}
+	}
+	return nil
+}
+
+func older(e os.DirEntry, before time.Time) bool {
+	info, err := e.Info()
+	return err == nil && info.ModTime().Before(before)
+}
+
+// removeIfUnused removes a file unless a request has used the digest since the garbage
+// collection began.
+func (h *Handler) removeIfUnused(path string, d protocol.Digest) (bool, error) {
+	h.links.Lock()
+	defer h.links.Unlock()
+	h.busyMu.Lock()
+	used := h.used[d]
+	h.busyMu.Unlock()
+	if used {
+		return false, nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	return true, nil
+}
+
+// use keeps a running garbage collection from removing what is of a digest. The
+// caller holds links.
+func (h *Handler) use(d protocol.Digest) {
+	h.busyMu.Lock()
+	defer h.busyMu.Unlock()
+	if h.used != nil {
+		h.used[d] = true
+	}
+}
+
+// watchUse begins or ends the record of what is used. It waits for the requests that
+// hold links: what they began to use before is on disk when the record begins.
+func (h *Handler) watchUse(on bool) {
+	h.links.Lock()
+	defer h.links.Unlock()
+	h.busyMu.Lock()
+	defer h.busyMu.Unlock()
+	h.used = nil
+	if on {
+		h.used = map[protocol.Digest]bool{}
+	}
+}
+
+// contents returns the digests of the manifests of a repository and of the blobs that
+// they name.
+func (h *Handler) contents(name string) (map[protocol.Digest]bool, error) {
+	manifests, err := list(filepath.Join(h.repoDir(name), "_manifests"))
+	if err != nil {
+		return nil, err
+	}
+	named := map[protocol.Digest]bool{}
+	for _, hex := range manifests {
+		d := protocol.Digest("sha256:" + hex)
+		named[d] = true
+		body, err := os.ReadFile(h.blobPath(d))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted as a blob by a version that allowed it
+		}
+		if err != nil {
+			return nil, err
+		}
+		var m manifestFile
+		if err := json.Unmarshal(body, &m); err != nil {
+			return named, fmt.Errorf("manifest %s: %w", d, err)
+		}
+		for _, b := range m.blobs() {
+			if d, err := protocol.ParseDigest(b.Digest); err == nil {
+				named[d] = true
+			}
+		}
+	}
+	return named, nil
+}
+
+// repositories returns the names of all repositories, sorted.
+func (h *Handler) repositories() ([]string, error) {
+	names := []string{}
+	root := h.repoDir("")
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || !strings.HasPrefix(d.Name(), "_") {
+			return err
+		}
+		name, err := filepath.Rel(root, filepath.Dir(p))
+		if err != nil {
+			return err
+		}
+		names = append(names, filepath.ToSlash(name))
+		return filepath.SkipDir
+	})
+	slices.Sort(names)
+	return slices.Compact(names), err
+}
+
+// migrate links the blobs of a directory that was written before there were links:
+// those that a repository's manifests name. It is done once, and again after a crash.
+func (h *Handler) migrate() error {
+	done := filepath.Join(h.dir, "linked")
+	if _, err := os.Stat(done); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	names, err := h.repositories()
+	if err != nil {
+		return fmt.Errorf("list repositories: %w", err)
+	}
+	for _, name := range names {
+		named, err := h.contents(name)
+		if err != nil { // the registry serves what it can
+			h.log.Warn("not all blobs of a repository linked", "repository", name, "err", err)
+		}
+		for d := range named {
+			if _, err := os.Stat(h.blobPath(d)); err != nil {
+				continue
+			}
+			if err := h.link(name, d); err != nil {
+				return fmt.Errorf("link the blobs of repository %s: %w", name, err)
+			}
+		}
+	}
+	return atomicfile.Write(done, nil, 0o640)
+}
