@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +25,9 @@ type fakeBroker struct {
 	away      error
 	refuse    string
 	published []client.Message
-	retained  map[string]client.Message
+
+	mu       sync.Mutex // protects retained
+	retained map[string]client.Message
 }
 
 func (b *fakeBroker) PublishAll(_ context.Context, list []client.Message, refused func(int, error)) error {
@@ -42,6 +45,8 @@ func (b *fakeBroker) PublishAll(_ context.Context, list []client.Message, refuse
 }
 
 func (b *fakeBroker) Retained(string) (list []client.Message) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, m := range b.retained {
 		list = append(list, m)
 	}
@@ -49,10 +54,18 @@ func (b *fakeBroker) Retained(string) (list []client.Message) {
 }
 
 func (b *fakeBroker) Publish(_ context.Context, m client.Message) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if m.Retain && len(m.Payload) == 0 {
 		delete(b.retained, m.Topic)
 	}
 	return nil
+}
+
+func (b *fakeBroker) retain(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retained[name] = client.Message{Topic: name}
 }
 
 type fakeDownlink struct {
@@ -162,11 +175,11 @@ func TestRetainedMessagesForSitesAreRemoved(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			b.retained["x"] = client.Message{Topic: "x"}
+			b.retain("x")
 			<-time.After(3 * time.Second)
 			synctest.Wait()
-			if len(b.retained) != 0 {
-				t.Errorf("still retained: %v", b.retained)
+			if got := b.Retained(""); len(got) != 0 {
+				t.Errorf("still retained: %v", got)
 			}
 		}
 		cancel()
