@@ -218,7 +218,7 @@ func TestJudge(t *testing.T) {
 		{"not compiled yet", fleet.Deployment{}, adopted, false, false},
 		{"no node yet", on(), adopted, false, false},
 		{"installed", on(node(lifecycle.Installed, want, "")), adopted, true, false},
-		{"installed, but the site has not heard of the change", on(node(lifecycle.Installed, want, "")), behind, false, false},
+		{"installed, but the site has not adopted the change", on(node(lifecycle.Installed, want, "")), behind, false, false},
 		{"still the old one", on(node(lifecycle.Installed, old, "")), adopted, false, false},
 		{"rolled back", on(node(lifecycle.Installed, old, want)), adopted, true, true},
 		{"given up", on(node(lifecycle.Failed, want, want)), adopted, true, true},

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A client speaks to the CO's HTTP API.
+// A client calls the CO's HTTP API.
 type client struct {
 	base string // without a trailing slash
 	http *http.Client
@@ -51,7 +51,7 @@ type unreachable struct {
 	err  error
 }
 
-// Error says where the API was looked for and how to name another place.
+// Error names the address of the API and says how to choose another one.
 func (u *unreachable) Error() string {
 	return fmt.Sprintf("the API at %s does not answer (%v): is Colony running (colony up)? Another address goes in --url or COLONY_URL", u.base, u.err)
 }

@@ -19,8 +19,8 @@ import (
 func (a *app) dataCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "data", Short: "Show the machine data of sites",
-		Long: `Show the machine data that comes from sites. Which data comes, and what is kept of
-it, say the rules of a site: see colony site data.`,
+		Long: `Show the machine data of sites. The rules of a site say which data it sends and
+which of it the CO stores: see colony site data.`,
 	}
 	cmd.AddCommand(a.dataTail(), a.dataHistory())
 	return cmd
@@ -127,7 +127,7 @@ func (a *app) tailEvent(e sse, asJSON bool) error {
 		if err := json.Unmarshal([]byte(e.data), &lost); err != nil {
 			return fmt.Errorf("data stream: %w", err)
 		}
-		fmt.Fprintf(a.err, "%d messages were left out here: they came faster than they were read, and their rules do not store\n", lost.Messages)
+		fmt.Fprintf(a.err, "%d messages are missing here: they came faster than they were read, and their rules do not store them\n", lost.Messages)
 	}
 	return nil
 }

@@ -64,15 +64,15 @@ func TestSiteShow(t *testing.T) {
 		want []string
 	}{
 		{[]string{"home"}, []string{
-			"Queues at the site (as of now)", "QUEUE               QUEUED  OLDEST  BYTES    DROPPED  EXPIRED  RTT    RATE       TOLD",
+			"Streams of the site (as of now)", "STREAM              QUEUED  OLDEST  BYTES    DROPPED  EXPIRED  RTT    RATE       REPORTED",
 			"events              0       -       -        0        0        35ms   8.0KiB/s   3m ago",
 			"data/temps          1500    2h      3.0 MiB  12       3        610µs  100B/s     3m ago",
 			"data/new            0       -       -        0        0        -      -          never",
-			"data/old (no rule)", "Queues for the site, at the CO", "data/recipes  2       1m      100 B  0",
+			"data/old (no rule)", "Streams to the site, queued at the CO", "data/recipes  2       1m      100 B  0",
 		}},
-		{[]string{"home", "--cached"}, []string{"Queues at the site (as it told last)"}},
-		{[]string{"silent"}, []string{"the site did not answer for all of them within 5 s: as it told last"}},
-		{[]string{"away"}, []string{"the site is offline: as it told last; more may be queued by now"}},
+		{[]string{"home", "--cached"}, []string{"Streams of the site (as it last reported)"}},
+		{[]string{"silent"}, []string{"the site did not answer for all of them within 5 s: as it last reported"}},
+		{[]string{"away"}, []string{"the site is offline: as it last reported; more may be queued by now"}},
 		{[]string{"home", "-o", "json"}, []string{`"id": "home"`, `"link": {`, `"queued": 1500`, `"refreshed": true`}},
 		{[]string{"home", "-o", "yaml"}, []string{"id: home\n", "queued: 1500\n"}},
 	} {
@@ -153,7 +153,7 @@ func TestSiteData(t *testing.T) {
 		stdout, stderr string
 		code           int
 	}{
-		{"get home", "", "site home has no data rules; colony site data edit home begins some\n", 0},
+		{"get home", "", "site home has no data rules; colony site data edit home adds some\n", 0},
 		{"set home -f " + file, "home: 2 data rules at commit 0123456789ab\n", "", 0},
 		{"get home", document, "", 0},
 		{"get home -o json", "", "", 0},
@@ -264,7 +264,7 @@ func TestDataTail(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
-	if !strings.Contains(errs.String(), "site home is offline") || !strings.Contains(errs.String(), "7 messages were left out here") {
+	if !strings.Contains(errs.String(), "site home is offline") || !strings.Contains(errs.String(), "7 messages are missing here") {
 		t.Errorf("stderr: %s", errs.String())
 	}
 	query := "rule=r&topic=line%2F%23 after "

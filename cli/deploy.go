@@ -105,7 +105,7 @@ func (f deployFlags) request(target string) (api.NewDeployment, error) {
 	return req, nil
 }
 
-// deploy creates the deployment, or updates it where the name is taken.
+// deploy creates the deployment, or updates the one that has the name.
 func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) error {
 	c := a.client()
 	mark, err := lastEvent(ctx, c)
@@ -157,7 +157,7 @@ func (ch change) recorded(now fleet.Deployment) bool {
 }
 
 // waitInstalled shows the events of a deployment until it is stable at the
-// version that was asked for, or failed for good.
+// version that was requested, or has failed and is not tried any more.
 func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -167,7 +167,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	settled := func() bool {
 		// The order matters: what the site has adopted, it has acted on, and what came
 		// of that is in the record that is read afterwards.
-		var first, now fleet.Deployment // two: absent fields would keep what the first reading said
+		var first, now fleet.Deployment // two: fields that the second answer lacks would keep the values of the first
 		if _, err := c.call(ctx, http.MethodGet, path, nil, &first); err != nil || !ch.recorded(first) {
 			return false
 		}
@@ -237,9 +237,9 @@ func (a *app) followUntil(ctx context.Context, d fleet.Deployment, mark int64, s
 	return nil
 }
 
-// judge reports whether a deployment has come to rest, and the error if not well.
-// While its site has not adopted what is wanted, nothing is said of it; only a
-// problem is believed of a site that is away.
+// judge reports whether a deployment has settled, and the error if it failed. It has
+// not settled before its site has adopted the desired state; of a site that is
+// offline only a problem counts.
 func judge(d fleet.Deployment, site fleet.Site) (settled bool, err error) {
 	adopted := site.Adopted >= site.Generation
 	if d.Problem != "" && (adopted || !site.Online) {

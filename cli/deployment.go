@@ -147,7 +147,7 @@ func (a *app) deploymentWatch() *cobra.Command {
 
 func (a *app) deploymentHistory() *cobra.Command {
 	return &cobra.Command{
-		Use: "history SITE/DEPLOYMENT", Short: "Show its revisions in git and its moves on each node", Args: cobra.ExactArgs(1),
+		Use: "history SITE/DEPLOYMENT", Short: "Show its revisions in git and its transitions on each node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := deploymentPath(args[0])
 			if err != nil {
@@ -265,7 +265,7 @@ func (a *app) deploymentDelete() *cobra.Command {
 			return a.waitDeleted(cmd, args[0], mark, timeout)
 		},
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is gone from every node")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is removed from every node")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	return cmd
 }
@@ -287,7 +287,7 @@ func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout ti
 	d := fleet.Deployment{Site: protocol.SiteID(site), Name: protocol.DeploymentName(name)}
 	if err := a.followUntil(ctx, d, mark, removed); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return failure{fmt.Errorf("%s is not gone after %s; see: colony deployment show %s", arg, timeout, arg)}
+			return failure{fmt.Errorf("%s is not removed from every node after %s; see: colony deployment show %s", arg, timeout, arg)}
 		}
 		return err
 	}

@@ -71,7 +71,7 @@ func (v view) fields(pairs ...string) error {
 	return w.Flush()
 }
 
-// age says how long ago t was, for people.
+// age returns how long ago t was, in its greatest unit; "" where t is unset.
 func age(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
@@ -89,7 +89,7 @@ func age(t *time.Time) string {
 	}
 }
 
-// size says a number of bytes, for people.
+// size returns a number of bytes with a binary unit; "" for 0.
 func size(n uint64) string {
 	if n == 0 {
 		return ""

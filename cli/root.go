@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, as the help of the root command says them.
+// The exit codes; the help of the root command lists them.
 const (
 	exitOK          = 0
 	exitError       = 1
@@ -147,7 +147,7 @@ func wrapArgs(cmd *cobra.Command) {
 		check = knownCommand
 	}
 	if cmd.HasSubCommands() && cmd.RunE == nil {
-		// Without this cobra takes a word that it does not know for a cry for help.
+		// Without this cobra answers an unknown command with the help, and success.
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	if check == nil && cmd.HasSubCommands() {

@@ -13,7 +13,7 @@ import (
 )
 
 // newRules is what an editor begins with where a site has no file yet.
-const newRules = `# What becomes of the machine data of this site. A message takes the first rule
+const newRules = `# The rules of the machine data of this site. A message is subject to the first rule
 # that matches it.
 apiVersion: colony/v1
 kind: Site

@@ -25,15 +25,15 @@ type siteAnswer struct {
 func (a *app) siteShow() *cobra.Command {
 	var cached bool
 	cmd := &cobra.Command{
-		Use: "show SITE", Short: "Show one site, its link and its queues", Args: cobra.ExactArgs(1),
-		Long: `Show one site, and the queues at both ends of its link: how many records are
-still to come, how old the oldest is, how much is on disk, what was dropped under
-a bound or expired, and the round trip and rate of the link as the site measured
-them.
+		Use: "show SITE", Short: "Show one site, its link and its streams", Args: cobra.ExactArgs(1),
+		Long: `Show one site, and the streams in both directions of its link: how many records
+are queued, how old the oldest is, how many bytes are on disk, how many records were
+dropped under a bound or expired, and the round-trip time and the rate of the link as
+the site measured them.
 
-A site that is online is asked for figures of this moment; that takes up to 5 s.
-A site that is offline cannot be asked: the figures are those that it told last,
-and TOLD says when that was. More may be queued there by now.`,
+A site that is online is asked for its present figures, which takes up to 5 s. The
+figures of a site that is offline are those that it last reported, and REPORTED says
+when. More may be queued there by now.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var s siteAnswer
 			path := "/sites/" + url.PathEscape(args[0])
@@ -50,7 +50,7 @@ and TOLD says when that was. More may be queued there by now.`,
 			return a.showSite(s)
 		},
 	}
-	cmd.Flags().BoolVar(&cached, "cached", false, "do not ask the site, show what it told last")
+	cmd.Flags().BoolVar(&cached, "cached", false, "do not ask the site, show what it last reported")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func (a *app) showSite(s siteAnswer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "\nQueues at the site (%s)\n", howFresh(s.Link))
+	fmt.Fprintf(a.out, "\nStreams of the site (%s)\n", howFresh(s.Link))
 	var rows [][]string
 	for _, q := range s.Link.Up {
 		reported := "never"
@@ -71,38 +71,38 @@ func (a *app) showSite(s siteAnswer) error {
 			reported = age(q.Reported) + " ago"
 		}
 		rows = append(rows, []string{
-			queueName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
+			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
 			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), reported,
 		})
 	}
-	if err := a.view().table("QUEUE QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE TOLD", rows); err != nil || len(s.Link.Down) == 0 {
+	if err := a.view().table("STREAM QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE REPORTED", rows); err != nil || len(s.Link.Down) == 0 {
 		return err
 	}
-	fmt.Fprintln(a.out, "\nQueues for the site, at the CO")
+	fmt.Fprintln(a.out, "\nStreams to the site, queued at the CO")
 	rows = nil
 	for _, q := range s.Link.Down {
 		rows = append(rows, []string{
-			queueName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
+			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
 		})
 	}
-	return a.view().table("QUEUE QUEUED OLDEST BYTES DROPPED", rows)
+	return a.view().table("STREAM QUEUED OLDEST BYTES DROPPED", rows)
 }
 
-// howFresh says what the figures of a link are worth.
+// howFresh returns of when the figures of a link are.
 func howFresh(l api.Link) string {
 	switch {
 	case !l.Online:
-		return "the site is offline: as it told last; more may be queued by now"
+		return "the site is offline: as it last reported; more may be queued by now"
 	case l.Refreshed == nil:
-		return "as it told last"
+		return "as it last reported"
 	case *l.Refreshed:
 		return "as of now"
 	default:
-		return "the site did not answer for all of them within 5 s: as it told last"
+		return "the site did not answer for all of them within 5 s: as it last reported"
 	}
 }
 
-func queueName(q api.Stream) string {
+func streamName(q api.Stream) string {
 	switch {
 	case q.Rule == "":
 		return "events"
@@ -142,8 +142,8 @@ func rate(q api.Stream) string {
 func (a *app) siteData() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "data", Short: "Show and change the rules of a site's machine data",
-		Long: `Show and change the rules that say what becomes of a site's machine data. They
-are the file sites/SITE/site.yaml of the deployments repo; each change is a commit.`,
+		Long: `Show and change the rules of a site's machine data: what is sent, and what is
+stored. They are the file sites/SITE/site.yaml of the deployments repo; each change is a commit.`,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "get SITE", Short: "Show the rules of a site", Args: cobra.ExactArgs(1),
@@ -159,7 +159,7 @@ rules hold then.`,
 				return err
 			}
 			if rules.Commit == "" {
-				fmt.Fprintf(a.err, "site %s has no data rules; colony site data edit %s begins some\n", rules.Site, rules.Site)
+				fmt.Fprintf(a.err, "site %s has no data rules; colony site data edit %s adds some\n", rules.Site, rules.Site)
 				return nil
 			}
 			if rules.Problem != "" {
@@ -192,7 +192,7 @@ func (a *app) rules(ctx context.Context, site string) (rules api.DataRules, etag
 	return rules, etag, err
 }
 
-// putRules commits a site's file and says what it holds.
+// putRules commits a site's file and prints how many rules it has.
 func (a *app) putRules(ctx context.Context, site, etag string, document []byte) error {
 	if strings.TrimSpace(string(document)) == "" {
 		return usageError{errors.New("the file is empty: to have no rules, use colony site data delete")}

@@ -112,7 +112,7 @@ func (c *client) stream(ctx context.Context, path string, last *string, each fun
 			if !more || err != nil {
 				return more, err
 			}
-			*last = id // it is done with, and not asked for again
+			*last = id // the stream resumes after it
 			data.Reset()
 			event = sse{}
 		}

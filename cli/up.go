@@ -23,7 +23,7 @@ func (a *app) upCommand(version string) *cobra.Command {
 one supervisor, with a private PostgreSQL and a private containerd that touch
 nothing else on the machine. With --samples the sample applications are imported
 and one is deployed. Everything is kept in the state directory: the next start
-finds it again.`,
+uses it again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error

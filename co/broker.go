@@ -5,39 +5,38 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/external"
-	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// centralBroker is the broker that the sites connect to: the CO's own, or one that
-// somebody else runs.
+// centralBroker is the broker that the sites connect to: the embedded one, or an
+// external one.
 type centralBroker interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Publish(ctx context.Context, m broker.Message) error
 	// PublishAll publishes list in order, without waiting for each message before the
-	// next. refused is called for each that the broker will never take; an error is
+	// next. refused is called for each that the broker will never accept; an error is
 	// about any of the others.
 	PublishAll(ctx context.Context, list []broker.Message, refused func(i int, err error)) error
 }
 
-// again is the time between two tries to give a broker what it may have lost.
-const again = time.Second
-
-// external reports whether the sites connect to a broker of somebody else's.
+// external reports whether the sites connect to an external broker.
 func (c *CO) external() bool { return len(c.opts.Broker.URLs) > 0 }
 
-// newBroker makes the broker that the options ask for.
-func (c *CO) newBroker(data delivery) (centralBroker, error) {
+// newBroker makes the broker that the options ask for. accept is called with each
+// message before it is acknowledged, onUp whenever an external broker is connected: it
+// may have lost what it retained.
+func (c *CO) newBroker(
+	accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
+) (centralBroker, error) {
 	if !c.external() {
 		own, err := broker.New(broker.Options{
 			Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.opts.MQTT}},
-			Access: access.CO{}, Accept: c.accept, Logger: c.log, Registerer: c.opts.Registerer,
+			Access: access.CO{}, Accept: accept, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {
 			return nil, err
@@ -64,22 +63,6 @@ func (c *CO) newBroker(data delivery) (centralBroker, error) {
 			{Filter: every(topic.SiteOnline), Delivery: external.State},
 			{Filter: topic.ForTail(topic.In, "+", "#"), Delivery: external.Retained},
 		},
-		Accept: c.accept, OnUp: func(ctx context.Context) { c.refill(ctx, data) }, Logger: c.log, Registerer: c.opts.Registerer,
+		Accept: accept, OnUp: onUp, Logger: c.log, Registerer: c.opts.Registerer,
 	})
-}
-
-// refill gives an external broker that is connected again what it should retain.
-// It may have lost it: whoever owns a fact says it again.
-func (c *CO) refill(ctx context.Context, data delivery) {
-	c.loop.Republish()
-	for {
-		err := c.data.RepublishRetained(ctx, data.deliver)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		c.log.WarnContext(ctx, "retained machine data not published yet", "err", err)
-		if retry.Sleep(ctx, again) != nil {
-			return
-		}
-	}
 }

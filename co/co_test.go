@@ -314,7 +314,7 @@ func TestPostgresDownAtStart(t *testing.T) {
 	}
 }
 
-// A watcher is a log handler that tells when a message is logged.
+// A watcher is a log handler that reports when a message is logged.
 type watcher struct {
 	text string
 	seen notify.Signal

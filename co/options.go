@@ -14,12 +14,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/catalog"
+	"github.com/colonyfleet/colony/co/presence"
+	"github.com/colonyfleet/colony/co/repo/git"
 )
 
 // Options configure a CO. The yaml keys are those of its configuration file.
 type Options struct {
-	// StateDir holds the OCI registry and the cache of the deployments repo. What
-	// is true is elsewhere: in git and in PostgreSQL.
+	// StateDir holds the OCI registry and a clone of the deployments repo. The CO's
+	// record is not in it, but in git and in PostgreSQL.
 	StateDir string `yaml:"stateDir"`
 	// DatabaseURL is a PostgreSQL URL or key=value string.
 	DatabaseURL string `yaml:"databaseURL"`
@@ -27,8 +29,8 @@ type Options struct {
 	HTTP string `yaml:"http"`
 	// MQTT is the address where LOs connect.
 	MQTT string `yaml:"mqtt"`
-	// Broker names an MQTT 5 broker that somebody else runs and that the sites connect
-	// to. MQTT is not listened on then, and any number of COs may share the work.
+	// Broker names an external MQTT 5 broker that the sites connect to. The CO then does
+	// not listen on MQTT, and any number of COs may share the work.
 	Broker BrokerOptions `yaml:"broker,omitempty"`
 	// Git is the deployments repo.
 	Git GitOptions `yaml:"git"`
@@ -41,8 +43,8 @@ type Options struct {
 	RegistryHost string `yaml:"registryHost"`
 	// PlainHTTP lists further registries, host or host:port, without TLS.
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
-	// PresenceGrace is how long after its start the CO waits for the sites that it
-	// holds to be online, before it records those it did not hear of as offline.
+	// PresenceGrace is how long after its start the CO waits for the sites that are
+	// recorded as online; it records those that did not report by then as offline.
 	PresenceGrace time.Duration `yaml:"presenceGrace"`
 
 	Version    string               `yaml:"-"`
@@ -121,7 +123,7 @@ func (o ImportOptions) sources(own string) catalog.Sources {
 func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony/co", HTTP: "127.0.0.1:8080", MQTT: "127.0.0.1:1884", RegistryHost: "registry.colony",
-		Git: GitOptions{Interval: 2 * time.Second}, PresenceGrace: 30 * time.Second, Version: "dev",
+		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Version: "dev",
 	}
 }
 

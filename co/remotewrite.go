@@ -41,16 +41,16 @@ func (o RemoteWriteOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// startRemoteWrite sends numbers of machine data, where that is wanted. Of any number
-// of COs on one database one does.
-func (c *CO) startRemoteWrite(context.Context) error {
+// startRemoteWrite sends numbers of machine data, where the options name a server. Of
+// several COs on one database one does.
+func (c *CO) startRemoteWrite(s stores) error {
 	o := c.opts.RemoteWrite
 	if o.URL == "" {
 		return nil
 	}
 	w, err := remotewrite.New(remotewrite.Options{
-		Store: c.data, URL: o.URL, Headers: o.Headers, CredentialFile: o.CredentialFile, Timeout: o.Timeout,
-		Lock:   func(ctx context.Context) (context.Context, func(), error) { return c.db.Lock(ctx, "remote write") },
+		Store: s.data, URL: o.URL, Headers: o.Headers, CredentialFile: o.CredentialFile, Timeout: o.Timeout,
+		Lock:   func(ctx context.Context) (context.Context, func(), error) { return s.db.Lock(ctx, "remote write") },
 		Logger: c.log, Registerer: c.opts.Registerer,
 	})
 	if err != nil {

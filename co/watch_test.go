@@ -30,7 +30,7 @@ func TestRulesDataAndLink(t *testing.T) {
 		}
 	}
 	if len(desired.Data) != 2 || desired.Data[0].Name != "temps" || desired.Data[1].Remote != "x/" {
-		t.Fatalf("the site is told %+v", desired.Data)
+		t.Fatalf("the site is sent %+v", desired.Data)
 	}
 
 	stream := b.tail("/api/v1/sites/plant/data/stream")
@@ -76,7 +76,7 @@ func (b *bench) get(path string, out any) error {
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// answer waits for the question about the queues, and tells of them.
+// answer waits for the request to report the streams, and reports them.
 func (b *bench) answer() {
 	var ack protocol.Ack
 	for !ack.Ask {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -17,12 +16,12 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/en/agent"
-	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
-	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/httpserver"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
 
@@ -108,9 +107,9 @@ func (e *EN) runtime() (Runtime, error) {
 	if e.opts.Runtime != nil {
 		return e.opts.Runtime, nil
 	}
-	eng, err := containerd.New(e.opts.containerd())
+	eng, err := engines.Open(e.opts.engine(), e.log)
 	if err != nil {
-		return nil, fmt.Errorf("open container engine: %w", err)
+		return nil, err
 	}
 	e.parts.OnStop("container engine", func(context.Context) error { return eng.Close() })
 	return eng, nil
@@ -126,19 +125,7 @@ func (e *EN) startHTTP(ctx context.Context) error {
 		return fmt.Errorf("open the status listener (key http): %w", err)
 	}
 	e.listener = l
-	server := httpserver.New(e.handler(), httpserver.Limits{}, e.log)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			e.parts.Fail(fmt.Errorf("serve status: %w", err))
-		}
-	}()
-	e.parts.OnStop("status listener", func(ctx context.Context) error {
-		err := server.Shutdown(ctx)
-		<-done
-		return err
-	})
+	e.parts.OnStop("status listener", httpserver.Start(l, httpserver.New(e.handler(), httpserver.Limits{}, e.log), e.parts.Fail).Stop)
 	return nil
 }
 

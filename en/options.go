@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
-	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -24,8 +24,8 @@ type Options struct {
 	StateDir string `yaml:"stateDir"`
 	// LO says where the Local Orchestrator is.
 	LO LOOptions `yaml:"lo"`
-	// Engine says how containers are run.
-	Engine EngineOptions `yaml:"engine"`
+	// Engine says which container engine runs the containers, and how.
+	Engine engines.Options `yaml:"engine"`
 
 	// Heartbeat is the time between two heartbeats.
 	Heartbeat time.Duration `yaml:"heartbeat"`
@@ -39,7 +39,7 @@ type Options struct {
 
 	Version string       `yaml:"-"`
 	Logger  *slog.Logger `yaml:"-"`
-	// Runtime is used in the place of containerd, by simulations and tests.
+	// Runtime replaces the engine that Engine names, in simulations and tests.
 	Runtime Runtime `yaml:"-"`
 }
 
@@ -58,39 +58,14 @@ type LOOptions struct {
 	KeepAlive time.Duration `yaml:"keepAlive"`
 }
 
-// EngineOptions say how containers are run. What is left out is as
-// containerd.DefaultOptions says.
-type EngineOptions struct {
-	// Containerd is the socket of the daemon, Namespace the one of its namespaces
-	// that belongs to this agent alone.
-	Containerd  string `yaml:"containerd"`
-	Namespace   string `yaml:"namespace"`
-	Snapshotter string `yaml:"snapshotter,omitempty"`
-	// StateDir holds volumes and logs. Default: engine in the agent's stateDir.
-	StateDir string `yaml:"stateDir,omitempty"`
-	// PluginDirs are searched for CNI plugins.
-	PluginDirs []string `yaml:"pluginDirs"`
-	// Pool is the IPv4 prefix that the deployments' networks are taken from.
-	Pool string `yaml:"pool"`
-	// Mirror is the base URL of the image cache that is asked first, as a rule the
-	// LO's. MirrorOnly asks nothing else.
-	Mirror     string `yaml:"mirror,omitempty"`
-	MirrorOnly bool   `yaml:"mirrorOnly,omitempty"`
-	// PlainHTTP lists registries spoken to without TLS.
-	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
-	// LogBytes bounds the log of one container.
-	LogBytes int64 `yaml:"logBytes"`
-}
-
 // DefaultOptions returns the options that a configuration file changes.
 func DefaultOptions() Options {
-	c := containerd.DefaultOptions()
+	e := engines.Default()
+	e.StateDir = "" // below the agent's
 	return Options{
-		StateDir: "/var/lib/colony/en",
-		LO:       LOOptions{KeepAlive: 30 * time.Second},
-		Engine: EngineOptions{
-			Containerd: c.Address, Namespace: c.Namespace, PluginDirs: c.PluginDirs, Pool: c.Pool, LogBytes: c.LogBytes,
-		},
+		StateDir:  "/var/lib/colony/en",
+		LO:        LOOptions{KeepAlive: 30 * time.Second},
+		Engine:    e,
 		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, Version: "dev",
 	}
 }
@@ -134,21 +109,18 @@ func (o Options) Validate() error {
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	} else if o.Runtime == nil {
-		if err := o.containerd().Validate(); err != nil {
+		if err := o.engine().Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("engine: %w", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// containerd returns the options of the container engine.
-func (o Options) containerd() containerd.Options {
+// engine returns the options of the container engine, its StateDir filled in.
+func (o Options) engine() engines.Options {
 	e := o.Engine
 	if e.StateDir == "" {
 		e.StateDir = filepath.Join(o.StateDir, "engine")
 	}
-	c := containerd.DefaultOptions()
-	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = e.Containerd, e.Namespace, e.Snapshotter, e.StateDir, e.PluginDirs
-	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Logger = e.Pool, e.Mirror, e.MirrorOnly, e.PlainHTTP, e.LogBytes, o.Logger
-	return c
+	return e
 }

@@ -46,7 +46,7 @@ func TestUpdateOfOneServiceAmongFive(t *testing.T) {
 	daemon, registry, s := containerdtest.Start(t), containerdtest.NewRegistry(t), newSite(t)
 	image := registry.Add(t, "tools", containerdtest.Image{Program: containerdtest.Toolbox(t)})
 	o := s.options(t, filepath.Join(daemon.Dir, "en"), nil)
-	o.Engine.Containerd, o.Engine.Pool = daemon.Socket, "10.94.0.0/16"
+	o.Engine.Address, o.Engine.Pool = daemon.Socket, "10.94.0.0/16"
 	e := start(t, o)
 	defer func() { stop(t, e) }()
 	mark := filepath.Base(daemon.Dir)

@@ -63,3 +63,40 @@ func TestLaterDatabaseIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestWordsKeepRows brings a database that stands at the fourth step up to date, with
+// a row in each table that the fifth renames.
+func TestWordsKeepRows(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.New(t))
+	if err := migrations.ApplyTo(t.Context(), conn, 4); err != nil {
+		t.Fatal(err)
+	}
+	_, err := conn.Exec(t.Context(), `
+		insert into sites (id, left_epochs) values ('plant', '{a}');
+		insert into lanes (site, lane, left_epochs, told_at, told_epoch) values ('plant', 'data/temps', '{b}', 'epoch', 'c');
+		insert into data_retained (site, topic, lane, epoch, seq, qos, payload, content_type, response_topic, correlation, properties)
+			values ('plant', 'x', 'data/temps', 'c', 1, 0, '', '', '', '', '{}');
+		insert into down_lanes (site, rule, seq) values ('plant', 'recipes', 7);
+		insert into down_queue (site, rule, seq, kind, size, taken_at) values ('plant', 'recipes', 7, 'data', 0, 'epoch');
+		insert into down_retained (site, rule, topic, body, taken_at) values ('plant', 'recipes', 'x', '', 'epoch')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		`select retired_epochs[1] from sites`: "a",
+		`select concat_ws(' ', stream, retired_epochs[1], extract(epoch from reported_at)::int, reported_epoch) from streams`: "data/temps b 0 c",
+		`select stream from data_retained`:                                     "data/temps",
+		`select seq::text from down_streams`:                                   "7",
+		`select extract(epoch from accepted_at)::int::text from down_queue`:    "0",
+		`select extract(epoch from accepted_at)::int::text from down_retained`: "0",
+	} {
+		var got string
+		if err := conn.QueryRow(t.Context(), query).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", query, got, err, want)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 // A spawner starts child processes from one operating system thread that lives
 // as long as the spawner. The kernel sends a child its parent-death signal when
-// the *thread* that started it ends, so no other thread will do.
+// the *thread* that started it ends, so that the children of a pooled thread would die with that thread.
 type spawner struct {
 	work chan func()
 	done chan struct{}
@@ -51,7 +51,8 @@ type child struct {
 
 // startChild starts a program with its output appended to log. It dies with this
 // process, even if this process is killed, and has a process group of its own,
-// so that a Ctrl-C in the terminal reaches only us: we stop the children in order.
+// so that a Ctrl-C in the terminal reaches only the supervisor, which stops the
+// children in order.
 func startChild(s *spawner, log *logFile, path string, args ...string) (*child, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -73,7 +74,7 @@ func (c *child) PID() int { return c.cmd.Process.Pid }
 // Done is closed when the process ended.
 func (c *child) Done() <-chan struct{} { return c.done }
 
-// Err says how the process ended.
+// Err returns how the process ended; it is valid once Done is closed.
 func (c *child) Err() error { return c.err }
 
 // Stop sends SIGTERM and waits; when ctx ends first it kills the process.

@@ -8,15 +8,15 @@ import (
 
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/en"
-	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/privatecontainerd"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// keepAlive is that of all connections: on one machine a peer that hangs should
-// be found soon.
+// keepAlive is the MQTT keep-alive of all connections. It is short, so that a peer
+// that hangs is found within 15 s, which on one machine costs nothing.
 const keepAlive = 10 * time.Second
 
 func (s *supervisor) coConfig() co.Options {
@@ -39,17 +39,17 @@ func (s *supervisor) loConfig() lo.Options {
 }
 
 func (s *supervisor) enConfig() en.Options {
-	o, c := en.DefaultOptions(), s.engineOptions()
+	o := en.DefaultOptions()
 	o.Site, o.Node, o.Labels, o.StateDir = protocol.SiteID(s.opts.Site), protocol.NodeID(s.opts.Node), s.opts.Labels, s.dir.sub("en")
 	o.LO.MQTT, o.LO.KeepAlive = []string{"tcp://" + dialable(s.opts.LOMQTTAddr)}, keepAlive
-	o.Engine.Containerd, o.Engine.StateDir = c.Address, c.StateDir
+	o.Engine = s.engineOptions()
 	o.Engine.Mirror, o.Engine.MirrorOnly = "http://"+dialable(s.opts.LOHTTPAddr), true
 	return o
 }
 
-// engineOptions are the container engine's, as the agent has them.
-func (s *supervisor) engineOptions() containerd.Options {
-	o := containerd.DefaultOptions()
+// engineOptions returns the options of the container engine, without the image cache.
+func (s *supervisor) engineOptions() engines.Options {
+	o := engines.Default()
 	o.Address, o.StateDir = s.opts.Containerd, s.dir.sub("en", "engine")
 	if o.Address == "" {
 		o.Address = privatecontainerd.Socket(s.dir.sub("containerd"))

@@ -54,14 +54,14 @@ func Detach(ctx context.Context, o Options) error {
 		return errors.New("it ended before it was up")
 	case <-ctx.Done():
 		err := cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // it says itself that it was stopped
-		<-up           // and that is shown
+		_ = cmd.Wait() // it prints that it was stopped
+		<-up           // and relay has copied that
 		return errors.Join(ctx.Err(), err)
 	}
 }
 
-// relay shows what the fleet says until it is up and has said where to look, and
-// reports whether it came that far.
+// relay copies the output of the supervisor up to the last line of the guide, and
+// reports whether that line came.
 func relay(r io.Reader, out io.Writer) bool {
 	up := false
 	for lines := bufio.NewScanner(r); lines.Scan(); {

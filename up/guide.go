@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// guide says where to look and what to try.
+// guide prints the addresses of the fleet and commands to try.
 func (s *supervisor) guide(took time.Duration) {
 	o := s.opts
 	until := "Ctrl-C"
@@ -53,7 +53,7 @@ func (o Options) suggestions() []string {
 	return append(all, lastSuggestion)
 }
 
-// lastSuggestion ends the guide, for those who wait for all of it.
+// lastSuggestion ends the guide: relay waits for it.
 const lastSuggestion = "events -f"
 
 func cwd() string {

@@ -105,7 +105,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkSamples makes sure that the samples are where they are said to be.
+// checkSamples makes sure that the folders of the samples exist.
 func (o Options) checkSamples() error {
 	if o.Samples == "" {
 		return nil
@@ -126,8 +126,8 @@ func (o Options) addresses() []listenAddr {
 	return []listenAddr{{"--http", o.HTTPAddr}, {"--co-mqtt", o.COMQTTAddr}, {"--lo-mqtt", o.LOMQTTAddr}, {"--lo-http", o.LOHTTPAddr}}
 }
 
-// checkPorts makes sure that the fleet can listen where it wants to: that nobody
-// else does, nor another part of it.
+// checkPorts makes sure that the fleet can listen on its addresses: that no other
+// process does, nor another part of the fleet.
 func (o Options) checkPorts() error {
 	var errs []error
 	for _, a := range o.addresses() {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A progress tells a person what goes on: one line per step, with how long it took.
+// A progress prints one line for each step, with how long the step took. Its methods
+// may be called concurrently.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -26,7 +27,7 @@ func (p *progress) begin(format string, args ...any) {
 	fmt.Fprintf(p.out, "  %-58s", p.step+" ...")
 }
 
-// done says that the step succeeded.
+// done prints that the step succeeded.
 func (p *progress) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -34,7 +35,7 @@ func (p *progress) done() {
 	p.step = ""
 }
 
-// run announces a step, does it and says how it went.
+// run announces a step, does it and prints its outcome.
 func (p *progress) run(ctx context.Context, what string, step func(context.Context) error) error {
 	p.begin("%s", what)
 	if err := step(ctx); err != nil {

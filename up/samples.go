@@ -32,7 +32,7 @@ const (
 var componentFolder = regexp.MustCompile(`^([a-z][a-z0-9-]*?)-([0-9].*)$`)
 
 // pushSamples builds the samples' images and Compose archives and stores them in
-// the CO's registry. What is there already costs one look.
+// the CO's registry. What is there already is not pushed again.
 func (o Options) pushSamples(ctx context.Context) error {
 	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{RegistryHost: o.HTTPAddr}})
 	defer reg.Close()

@@ -19,7 +19,7 @@ type stateDir struct {
 
 var errBusy = errors.New("it is in use")
 
-// openStateDir creates what is missing and takes the lock.
+// openStateDir creates what is missing and acquires the lock.
 func openStateDir(path string) (*stateDir, error) {
 	// The server of PostgreSQL runs as another user and must pass through.
 	if err := os.MkdirAll(path, 0o755); err != nil {
@@ -55,7 +55,8 @@ func (s *stateDir) sub(elem ...string) string {
 	return filepath.Join(append([]string{s.path}, elem...)...)
 }
 
-// close lets go of the lock. The pid goes first, so that nobody signals a stranger.
+// close releases the lock. It clears the pid first, so that no other process that gets
+// the same pid is signalled.
 func (s *stateDir) close() error {
 	// Closing is not enough: a child that is being forked just now has a copy.
 	return errors.Join(s.lock.Truncate(0), syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
@@ -86,7 +87,7 @@ func locked(path string) bool {
 	return false
 }
 
-// Down stops the supervisor of a state directory and waits until it is gone. It
+// Down stops the supervisor of a state directory and waits until it has ended. It
 // reports false where none runs.
 func Down(stateDir string, timeout time.Duration) (was bool, err error) {
 	if !locked(stateDir) {
@@ -98,7 +99,7 @@ func Down(stateDir string, timeout time.Duration) (was bool, err error) {
 	defer tick.Stop()
 	signaled := 0
 	for locked(stateDir) {
-		// The lock is taken before the pid is written, and held until after it is gone.
+		// The lock is held from before the pid is written until after it is cleared.
 		if pid, err := readPID(filepath.Join(stateDir, "run", "up.pid")); err == nil && pid != signaled {
 			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return true, fmt.Errorf("signal the supervisor (pid %d): %w", pid, err)

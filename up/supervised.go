@@ -30,7 +30,7 @@ type supervised struct {
 
 	cancel context.CancelFunc
 	ended  chan struct{}
-	failed chan error // the latest reason of an end, capacity 1
+	failed chan error // capacity 1: why the part ended last
 }
 
 const (
@@ -102,7 +102,7 @@ func (k *supervised) watch(ctx context.Context, p part, tries *retry.Backoff) (w
 		wait = tries.Next()
 		k.log.WarnContext(ctx, "part ended, it is started again", "name", k.name, "err", err, "delay", wait.String())
 		k.report(err)
-		k.end(ctx, p) // it lets go of what it holds, such as its lock
+		k.end(ctx, p) // the part releases what it holds, such as its lock
 		return wait, true
 	case <-ctx.Done():
 		k.end(ctx, p)
@@ -130,7 +130,7 @@ func (k *supervised) report(err error) {
 	}
 }
 
-// stop ends the part and waits until it is gone.
+// stop ends the part and waits until it has ended.
 func (k *supervised) stop() {
 	if k.cancel == nil {
 		return

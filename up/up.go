@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/git"
-	"github.com/colonyfleet/colony/en/engine/containerd"
+	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/privatecontainerd"
 	"github.com/colonyfleet/colony/internal/privatepg"
 )
 
-// Ready is the line that says that the fleet works, for those who wait for it.
+// Ready begins the line that the supervisor prints once the fleet works.
 const Ready = "Colony is up"
 
 var errInterrupted = errors.New("stopped before it was up")
@@ -112,7 +112,7 @@ func (s *supervisor) start(ctx context.Context) error {
 }
 
 // stop ends the parts, the last started first, and the containers after the
-// agent; what they mounted and attached goes.
+// agent; their mounts and networks are removed.
 func (s *supervisor) stop() error {
 	s.say.say("\nstopping ...")
 	var err error
@@ -134,13 +134,11 @@ func (s *supervisor) stop() error {
 	return err
 }
 
-// stopContainers ends what the agent left running. Volumes stay.
+// stopContainers stops the containers that the agent left running. Volumes stay.
 func (s *supervisor) stopContainers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	o := s.engineOptions()
-	o.Logger = s.log
-	e, err := containerd.New(o)
+	e, err := engines.Open(s.engineOptions(), s.log)
 	if err != nil {
 		return fmt.Errorf("stop containers: %w", err)
 	}
@@ -184,10 +182,10 @@ func (s *supervisor) startContainerd(ctx context.Context) error {
 	return err
 }
 
-// daemon is a private containerd as a part: its log says why it ended.
+// daemon is a private containerd as a part.
 type daemon struct{ *privatecontainerd.Daemon }
 
-// Err returns nil: an end that nobody asked for speaks for itself.
+// Err returns nil: privatecontainerd does not report why the daemon ended; its log does.
 func (daemon) Err() error { return nil }
 
 func (s *supervisor) prepareRepo(ctx context.Context) error {
@@ -301,7 +299,7 @@ func (s *supervisor) wait(ctx context.Context, k *supervised, within time.Durati
 		select {
 		case err := <-failed:
 			if ends++; ends == 3 {
-				return fmt.Errorf("it ended again and again: %w: see its log in %s", err, s.dir.sub("logs", k.name+".log"))
+				return fmt.Errorf("it ended three times: %w: see its log in %s", err, s.dir.sub("logs", k.name+".log"))
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("not within %s: %w", within, last)
@@ -322,7 +320,7 @@ func get(ctx context.Context, addr, path string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s says %s", path, resp.Status)
+		return fmt.Errorf("%s answers %s", path, resp.Status)
 	}
 	return nil
 }

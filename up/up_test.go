@@ -53,7 +53,7 @@ func TestSupervisedStartsAgainUntilStopped(t *testing.T) {
 	select {
 	case <-first.stopped:
 	case <-time.After(5 * time.Second):
-		t.Error("the dead part was not asked to let go of what it holds")
+		t.Error("the part that ended was not stopped, and still holds its lock")
 	}
 	select {
 	case err := <-k.failed:
@@ -61,7 +61,7 @@ func TestSupervisedStartsAgainUntilStopped(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(5 * time.Second):
-		t.Error("nobody was told why the part ended")
+		t.Error("the reason of the end was not reported")
 	}
 	k.stop()
 	select {
@@ -170,7 +170,7 @@ func TestStateDirIsHeldByOne(t *testing.T) {
 		t.Errorf("Down where nothing runs: %t, %v", was, err)
 	}
 	if s, err = openStateDir(dir); err != nil {
-		t.Fatalf("it cannot be taken again: %v", err)
+		t.Fatalf("the state directory cannot be held again: %v", err)
 	}
 	_ = s.close()
 }
@@ -194,7 +194,7 @@ func TestOptions(t *testing.T) {
 	o = DefaultOptions()
 	o.HTTPAddr, o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr = l.Addr().String(), "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--http") || !strings.Contains(err.Error(), "something else listens there") {
-		t.Errorf("a taken port: %v", err)
+		t.Errorf("a port that is in use: %v", err)
 	}
 	o.HTTPAddr, o.COMQTTAddr = "127.0.0.1:0", "192.0.2.254:1"
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--co-mqtt") || strings.Contains(err.Error(), "something else") {

@@ -1,8 +1,7 @@
-// Package database is the CO's PostgreSQL database as all of its stores see it: it
-// brings the schema up to date, and has what more than one of them writes in
-// transactions of its own: the feed of events, anomalies, and what a site tells of
-// its queues. Errors are of the protocol's kinds; while the database is away they
-// are Unavailable.
+// Package db is the CO's PostgreSQL database: it brings the schema up to date, and
+// writes what more than one of the stores in its folder records: the feed of events,
+// anomalies, and what a site reports of its streams. Errors are of the protocol's
+// kinds; while the database is away they are Unavailable.
 package db
 
 import (
@@ -31,7 +30,7 @@ type DB struct {
 	*pgdb.DB
 	// Log is the logger of the stores.
 	Log *slog.Logger
-	// Counts are of all lanes of the sites, whichever store takes them.
+	// Counts are of all streams of the sites, whichever store commits them.
 	Counts Counts
 	// Metrics registers further metrics; it may be nil.
 	Metrics prometheus.Registerer
@@ -51,8 +50,8 @@ func Counter(r prometheus.Registerer, name, help string) prometheus.Counter {
 
 // Open connects to the database at a PostgreSQL URL and brings its schema up to
 // date. While the database cannot be reached it tries again, with backoff, until
-// ctx ends; an error that time does not heal (a wrong password, a database made by
-// a later program) returns at once.
+// ctx ends; an error that waiting does not remove (a wrong password, a database made
+// by a later program) returns at once.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -60,7 +59,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	d := &DB{
 		Log: o.Logger.With("component", "store"), Metrics: o.Registerer,
 		Counts: Counts{
-			Duplicates: Counter(o.Registerer, "site_events_duplicate_total", "Events and messages of sites' journals that came again and were ignored."),
+			Duplicates: Counter(o.Registerer, "site_events_duplicate_total", "Events and messages of sites' journals that were received before and ignored."),
 			Anomalies:  Counter(o.Registerer, "site_anomalies_total", "Reports that broke the lifecycle table, and reports and messages that could not be read."),
 			Lost:       Counter(o.Registerer, "site_events_lost_total", "Events and messages of sites' journals that will never arrive."),
 		},

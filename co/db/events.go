@@ -10,13 +10,13 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-// EventChannel is where a transaction tells that it made events. Its payload is the
-// greatest id. A schema of its own has a channel of its own.
+// EventChannel is the SQL expression of the channel on which a transaction that made
+// events notifies. The payload is the greatest id. Each schema has a channel.
 const EventChannel = `'colony_events_' || current_schema()`
 
-// WriteEvents is the last statement of a transaction that makes events. The lock
-// keeps ids in the order in which they become visible; it is held to the end of
-// the commit, as the one that PostgreSQL itself takes for notify.
+// WriteEvents records events; it is the last statement of its transaction. Its lock
+// keeps ids in the order in which they become visible, and is held to the end of the
+// commit, as PostgreSQL's own lock for notify is.
 func WriteEvents(ctx context.Context, tx pgx.Tx, events []fleet.Event) error {
 	if len(events) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// QueueAnomalies records reports of a site that could not be taken; epoch is that of
-// their lane.
+// QueueAnomalies records reports of a site that could not be applied; epoch is that of
+// their stream.
 func QueueAnomalies(b *pgx.Batch, site protocol.SiteID, epoch string, list []projection.Anomaly) {
 	for _, a := range list {
 		body := a.Body
@@ -23,8 +23,8 @@ func QueueAnomalies(b *pgx.Batch, site protocol.SiteID, epoch string, list []pro
 	}
 }
 
-// ReportedArgs returns the columns told_epoch to rate of the table lanes, of what a batch
-// tells.
+// ReportedArgs returns the columns reported_epoch to rate of the table streams, from the
+// Backlog of a batch.
 func ReportedArgs(b protocol.Batch) []any {
 	out := []any{pgdb.Storable(b.Epoch)}
 	for _, n := range [...]uint64{
@@ -35,21 +35,21 @@ func ReportedArgs(b protocol.Batch) []any {
 	return out
 }
 
-// QueueReport records what a batch tells of its queue, unless the batch is a late
-// one of an epoch that was given up.
+// QueueReport records what a batch reports of its stream, unless the batch is a late
+// one of a retired epoch.
 func QueueReport(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
-	q.Queue(`insert into lanes as l (site, lane, told_at, told_epoch, last, bytes, oldest_ms, dropped, expired, rtt_us, rate)
+	q.Queue(`insert into streams as l (site, stream, reported_at, reported_epoch, last, bytes, oldest_ms, dropped, expired, rtt_us, rate)
 		values ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7, $8, $9, $10)
-		on conflict (site, lane) do update set told_at = excluded.told_at, told_epoch = excluded.told_epoch, last = excluded.last,
+		on conflict (site, stream) do update set reported_at = excluded.reported_at, reported_epoch = excluded.reported_epoch, last = excluded.last,
 			bytes = excluded.bytes, oldest_ms = excluded.oldest_ms, dropped = excluded.dropped, expired = excluded.expired,
 			rtt_us = excluded.rtt_us, rate = excluded.rate
-		where not excluded.told_epoch = any(l.left_epochs)
-			and ($2 <> '' or not exists (select from sites where id = $1 and excluded.told_epoch = any(left_epochs)))`,
+		where not excluded.reported_epoch = any(l.retired_epochs)
+			and ($2 <> '' or not exists (select from sites where id = $1 and excluded.reported_epoch = any(retired_epochs)))`,
 		append([]any{site, b.Stream}, ReportedArgs(b)...)...)
 }
 
-// QueueProbe records what a batch without events tells, which the database may
-// forget in a crash of its own.
+// QueueProbe records what a batch without events reports. It is committed without
+// waiting for the disk: a crash of the database may lose it.
 func QueueProbe(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 	q.Queue(`select set_config('synchronous_commit', 'off', true)`)
 	QueueReport(q, site, b)

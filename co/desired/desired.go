@@ -1,11 +1,11 @@
-// Package desired owns the way down at the CO: it follows the deployments repo,
+// Package desired owns the desired states of the sites: it follows the deployments repo,
 // compiles what changed, records it, and publishes what each site should run.
 //
-// It is level-triggered: a pass compares the whole repo with what is recorded, and
-// does what the difference asks for. A file that was compiled stays compiled, also
+// It is level-triggered: each reconcile compares the whole repo with what is recorded,
+// and applies the difference. A file that was compiled stays compiled, also
 // over a restart: its images are pinned in the record, and nothing is resolved anew
-// until the file changes. A file that is bad keeps what its deployment had, and
-// concerns no other one. The file of a site, with the rules of its machine data, is
+// until the file changes. A bad file leaves its deployment as it was, and
+// affects no other one. The file of a site, with the rules of its machine data, is
 // followed in the same way: a bad one keeps the last good rules.
 package desired
 
@@ -46,9 +46,9 @@ type Store interface {
 	LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error)
 	// SiteData returns what SaveDesired was given last of a site's site.yaml.
 	SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error)
-	// SaveDesired records what is wanted at a site, whole, with an event for each
-	// deployment that came, changed, went, or has a new Problem, and for rules of
-	// machine data alike. It returns the message for the site, with the specs in it,
+	// SaveDesired records the whole desired state of a site, with an event for each
+	// deployment that is new, changed or removed, or has a new Problem, and for the
+	// rules of machine data in the same way. It returns the message for the site, with the specs in it,
 	// and whether that differs from the last one.
 	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error)
 	// SaveBody makes an encoded SiteDesired what a site finds under its digest.
@@ -61,9 +61,9 @@ type Options struct {
 	Store Store
 	// Read returns the head of the deployments repo, as far as it is known.
 	Read func(ctx context.Context) (Snapshot, error)
-	// Watch calls changed each time that the head moves, until ctx ends.
+	// Watch calls changed each time that the head changes, until ctx ends.
 	Watch func(ctx context.Context, interval time.Duration, changed func(commit string)) error
-	// Compile turns a deployment into what its site is told.
+	// Compile turns a deployment into its entry in the desired state of the site.
 	Compile func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
 	// Publish replaces the retained message of a site.
 	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
@@ -73,8 +73,8 @@ type Options struct {
 
 	// Interval is how often the remote is asked. 0 means the Watch's own.
 	Interval time.Duration
-	// MessageLimit is the size in bytes up to which a site is told everything with the
-	// message itself, which arrives again with each connection. Above it the message
+	// MessageLimit is the size in bytes up to which the message to a site holds the whole
+	// state; it arrives again with each connection. Above it the message
 	// names the state by digest, and the site fetches what it does not hold. Default
 	// 2 KiB.
 	MessageLimit int
@@ -88,7 +88,7 @@ type Options struct {
 	Logger             *slog.Logger
 }
 
-// A Loop is the one owner of the way down. Create it with New, then call Run.
+// A Loop is the one owner of the desired states. Create it with New, then call Run.
 type Loop struct {
 	opts Options
 	log  *slog.Logger
@@ -102,7 +102,7 @@ type Loop struct {
 
 	// sites is what is recorded of each site, as far as it was looked at.
 	sites map[protocol.SiteID]*siteState
-	// parsed keeps the files of the last pass by path, and parsedSites those of the
+	// parsed holds the files of the last reconcile by path, and parsedSites those of the
 	// sites.
 	parsed      map[string]file
 	parsedSites map[string]siteFile
@@ -146,7 +146,7 @@ func New(o Options) (*Loop, error) {
 	return &Loop{opts: o, log: o.Logger, due: notify.New()}, nil
 }
 
-// Poke asks for a pass now. It never blocks.
+// Poke asks for a reconcile now. It never blocks.
 func (l *Loop) Poke() {
 	l.due.Notify()
 }
@@ -220,7 +220,7 @@ func (l *Loop) session(ctx context.Context) {
 	}
 }
 
-// An outcome says when the next pass is due.
+// An outcome says when the next reconcile is due.
 type outcome struct {
 	away    error // a part was away: try again soon
 	missing bool  // something that a file names is not there, and may come
@@ -255,7 +255,7 @@ func (l *Loop) reconcile(ctx context.Context) outcome {
 		}
 	}
 	// First what is recorded: a site that just connected does not wait for git, nor
-	// for another site's registry. A site of which nothing was ever recorded is told
+	// for another site's registry. A site of which nothing was ever recorded is sent
 	// nothing yet: after the loss of the database it may still run something.
 	for _, site := range known {
 		if l.sites[site].message.Generation > 0 {

@@ -124,10 +124,10 @@ func TestBadFileKeepsItsLastGoodEntry(t *testing.T) {
 	w.next("berlin")
 	w.quiet()
 	if got := problems(); len(got) != 1 {
-		t.Errorf("the same commit was told of again: %q", got)
+		t.Errorf("the same commit was reported twice: %q", got)
 	}
 	w.commit(map[string]string{path("berlin", "a"): strings.Replace(deployment("berlin", "a", "3.0.0"), "type: compose", "type: odd", 1)})
-	w.until("the second bad commit is told of", func() bool { return len(problems()) == 2 })
+	w.until("the second bad commit is reported", func() bool { return len(problems()) == 2 })
 	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "3.0.0")})
 	if m := w.next("berlin"); m.Deployments[0].Digest == good.Deployments[0].Digest {
 		t.Error("the corrected file was not compiled")
@@ -250,7 +250,7 @@ func TestImageThatComesLater(t *testing.T) {
 }
 
 // TestNewDatabase begins with an empty record and a registry that is away: the site
-// may run what the CO does not know of, and must not be told to remove it.
+// may run what the CO does not know of, and must not be sent a state without it.
 func TestNewDatabase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -360,7 +360,7 @@ func TestOneActiveInstance(t *testing.T) {
 	first := <-lost
 	first()
 	if m := w.next("berlin"); m.Generation != 1 {
-		t.Errorf("message after the lock was taken again: %+v", m)
+		t.Errorf("message after the lock was acquired once more: %+v", m)
 	}
 	w.quiet()
 }
@@ -385,7 +385,7 @@ func TestCompilerThatPanics(t *testing.T) {
 }
 
 // TestRefusedImage deploys an image that its registry refuses to show, with a text that
-// no record can hold, until somebody gives the right.
+// no record can hold, until the right is given back.
 func TestRefusedImage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

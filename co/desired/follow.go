@@ -69,7 +69,7 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 // hold reports whether the first message of a site is held back, because a registry is
 // away. The site may run what the CO does not know of, after the loss of its database,
 // and a message without it would remove it. The wait is bounded: a registry that is
-// gone for good must not hold back the others' deployments.
+// never comes back must not hold back the deployments that do not need it.
 func (l *Loop) hold(site protocol.SiteID, waiting bool) bool {
 	s := l.sites[site]
 	if !waiting || s.message.Generation > 0 {
@@ -83,7 +83,7 @@ func (l *Loop) hold(site protocol.SiteID, waiting bool) bool {
 }
 
 // read parses the deployment files of a snapshot; one that did not change since the
-// last pass is not parsed again.
+// last reconcile is not parsed again.
 func (l *Loop) read(ctx context.Context, s Snapshot) []file {
 	next := map[string]file{}
 	paths := slices.AppendSeq(slices.Collect(maps.Keys(s.Files)), maps.Keys(s.Skipped))
@@ -103,7 +103,7 @@ func (l *Loop) read(ctx context.Context, s Snapshot) []file {
 		}
 		next[p] = f
 		if f.site == "" {
-			// No site of this name can exist, so there is nobody to tell but the log.
+			// No site of this name can exist, so that only the log can report it.
 			if l.parsed[p].digest != f.digest {
 				l.log.WarnContext(ctx, "deployment file is in a folder that no site can have", "path", p, "err", f.err)
 			}
@@ -161,9 +161,9 @@ func (l *Loop) claimIDs(files []file) {
 			if f.doc == nil || f.err != nil || (recorded && l.recordedAs(f) != f.doc.ID) {
 				continue
 			}
-			first, taken := owner[f.doc.ID]
+			first, claimed := owner[f.doc.ID]
 			switch {
-			case !taken:
+			case !claimed:
 				owner[f.doc.ID] = i
 			case first != i:
 				f.err = v1rc3.Problems{{Path: "id", Message: fmt.Sprintf("%s is the id of %s: give this deployment a UUID of its own", f.doc.ID, files[first].path)}}
@@ -194,7 +194,7 @@ func (l *Loop) have(site protocol.SiteID, name protocol.DeploymentName) (fleet.D
 	return s.desired[i], true
 }
 
-// compileAll returns what is wanted at a site, sorted by name, and whether something
+// compileAll returns what is desired at a site, sorted by name, and whether something
 // is missing from it because a part is away.
 func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []file, out *outcome) (desired []fleet.Desired, waiting bool) {
 	desired, errs := make([]fleet.Desired, len(files)), make([]error, len(files))
@@ -266,7 +266,8 @@ func (l *Loop) compile(ctx context.Context, f file) (d fleet.Desired, err error)
 	return d, nil
 }
 
-// keep returns what is wanted of a deployment whose file does not compile: what it had.
+// keep returns the desired state of a deployment whose file does not compile: the
+// recorded one.
 func (f *file) keep(have fleet.Desired) fleet.Desired {
 	d := have
 	d.Site, d.Name, d.Commit = f.site, f.name, f.commit
@@ -286,14 +287,14 @@ func (f *file) keep(have fleet.Desired) fleet.Desired {
 }
 
 // describe words what is wrong with a file, in one line. It names the commit, so that
-// the same mistake in another commit is told again. What a registry or a file put into
+// the same mistake in another commit is reported once more. What a registry or a file put into
 // the error must be text that the record can hold, or the whole site would stand still.
 func describe(f file, err error) string {
 	text := strings.ToValidUTF8(strings.NewReplacer("\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
 	return fmt.Sprintf("%s at commit %.12s: %s", f.path, f.commit, text)
 }
 
-// save records what is wanted at a site, where that changed, and publishes it.
+// save records what is desired at a site, where that changed, and publishes it.
 func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) error {
 	s := l.sites[site]
 	same := slices.EqualFunc(desired, s.desired, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) })

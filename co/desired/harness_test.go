@@ -212,7 +212,7 @@ func (w *world) start(change ...func(*Options)) {
 	w.t.Cleanup(w.stop)
 }
 
-// commit changes files of the repo, nil removing one, and tells the watcher.
+// commit changes files of the repo, nil removing one, and calls the watcher.
 func (w *world) commit(files map[string]string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,7 @@ type siteFile struct {
 }
 
 // readSites parses the files of the sites of a snapshot. One that did not change
-// since the last pass is not parsed again.
+// since the last reconcile is not parsed again.
 func (l *Loop) readSites(ctx context.Context, s Snapshot) map[protocol.SiteID]siteFile {
 	next, out := map[string]siteFile{}, map[protocol.SiteID]siteFile{}
 	for _, p := range slices.AppendSeq(slices.Collect(maps.Keys(s.Files)), maps.Keys(s.Skipped)) {
@@ -63,7 +63,7 @@ func (f *siteFile) parse(folder string, s Snapshot) {
 	f.rules, f.err = sitefile.Parse(site, s.Files[f.path])
 }
 
-// siteData returns what is wanted of a site's machine data: what its file says, or,
+// siteData returns what is desired of a site's machine data: what its file says, or,
 // where the file is bad, what is recorded.
 func (l *Loop) siteData(ctx context.Context, site protocol.SiteID, files map[protocol.SiteID]siteFile) fleet.SiteData {
 	f, ok := files[site]

@@ -47,7 +47,7 @@ func TestSiteFileIsFollowed(t *testing.T) {
 		t.Errorf("message = %+v\n%s", m, d)
 	}
 	if m := w.next("munich"); len(m.Data) != 0 {
-		t.Errorf("munich was told rules: %+v", m.Data)
+		t.Errorf("munich was sent rules: %+v", m.Data)
 	}
 	w.commit(map[string]string{sitePath: siteYAML("b", "c"), path("berlin", "x"): deployment("berlin", "x", "1.0.0")})
 	if m := w.next("berlin"); rules(m) != "b c" || names(m) != "x" || m.Generation != 2 {
@@ -96,7 +96,7 @@ func TestBadSiteFileKeepsTheLastGoodRules(t *testing.T) {
 	}
 	w.quiet()
 	w.stop()
-	w.start() // nothing is told again, and nothing was forgotten
+	w.start() // nothing is reported twice, and nothing was forgotten
 	if m := w.next("berlin"); rules(m) != "a" {
 		t.Errorf("message = %+v", m)
 	}
@@ -114,14 +114,14 @@ func TestBadSiteFileKeepsTheLastGoodRules(t *testing.T) {
 }
 
 // TestNewDatabaseAndBadSiteFile begins with an empty record and a bad file: the site
-// must not be told that it has no rules.
+// must not be sent a state without rules.
 func TestNewDatabaseAndBadSiteFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.add("berlin")
 	w.commit(map[string]string{sitePath: "{"})
 	w.start()
-	w.until("it is told of", func() bool { return len(w.problems()) == 1 })
+	w.until("it is reported", func() bool { return len(w.problems()) == 1 })
 	w.quiet()
 	w.commit(map[string]string{sitePath: siteYAML("a")})
 	if m := w.next("berlin"); rules(m) != "a" || m.Generation != 1 {
@@ -137,7 +137,7 @@ func TestSkippedSiteFile(t *testing.T) {
 	w.next("berlin")
 	w.set(func() { w.skipped[sitePath] = "a symbolic link is not followed" })
 	w.commit(map[string]string{sitePath: ""})
-	w.until("it is told of", func() bool { return len(w.problems()) == 1 })
+	w.until("it is reported", func() bool { return len(w.problems()) == 1 })
 	w.quiet()
 	w.set(func() { delete(w.skipped, sitePath) })
 	w.commit(map[string]string{"README.md": "x"})

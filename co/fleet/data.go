@@ -10,7 +10,7 @@ import (
 type DataRule struct {
 	protocol.DataRule
 
-	// Store puts the messages into PostgreSQL, for Keep. A Keep of 0 means for ever.
+	// Store puts the messages into PostgreSQL, for Keep. A Keep of 0 means without end.
 	Store bool
 	Keep  time.Duration
 	// Metric is the name of the Prometheus metric that the numbers of the messages
@@ -21,25 +21,25 @@ type DataRule struct {
 	Fields []string
 }
 
-// A Stream is what the CO knows of one queue of a site: of its events (Name "") or
+// A Stream is what the CO knows of one stream of a site: of its events (Name "") or
 // of one of its data rules.
 type Stream struct {
 	Name  string
 	Epoch string
 	// Committed is the last sequence in the database, Last the newest that the site
-	// had when it last told.
+	// had when it last reported.
 	Committed, Last uint64
 	Bytes           uint64
-	OldestAge       time.Duration // at Told
+	OldestAge       time.Duration // at Reported
 	Dropped         uint64
 	Expired         uint64
 	RTT             time.Duration // 0: not measured
 	BytesPerSecond  uint64
-	// Reported is when the site last told of the lane.
+	// Reported is when the site last reported the stream; zero: never.
 	Reported time.Time
 }
 
-// Queued is how many records are still to come, as far as the site has told.
+// Queued is how many records are still to come, by the last report of the site.
 func (l Stream) Queued() uint64 {
 	if l.Last <= l.Committed {
 		return 0

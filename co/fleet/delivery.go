@@ -10,13 +10,13 @@ import (
 // the CO's broker.
 type Delivery struct {
 	Site protocol.SiteID
-	// Stream and Seq are the message's place in the site's queue.
+	// Stream and Seq are the message's position among those of the site.
 	Stream string
 	Seq    uint64
-	// Time is when it arrived at the site, by the site's clock; zero where that was
-	// no time of a calendar.
+	// Time is when it arrived at the site, by the site's clock; zero where the
+	// clock showed no date before the year 10,000.
 	Time    time.Time
 	Message protocol.DataMessage
-	// ExpiresIn is what is left of the time that the message is of use; 0: no end.
+	// ExpiresIn is how much of the message's life is left; 0: it has no end.
 	ExpiresIn time.Duration
 }

@@ -6,23 +6,23 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// DataDropped is the kind of the event that tells of machine data for a site that
-// was dropped under the bounds of its rule, with the number.
+// DataDropped is the kind of the event that reports how many messages of machine data
+// for a site were dropped under the bounds of their rule.
 const DataDropped = "data_dropped"
 
 // A DownMessage is a message of machine data for a site.
 type DownMessage struct {
 	Site protocol.SiteID
-	// Rule is the one that took the message.
+	// Rule is the first that matches the message.
 	Rule protocol.DataRule
 	// Message is what the site is sent: Topic is whole, QoS and ExpiryMillis are
 	// those that the rule leaves.
 	Message protocol.DataMessage
-	// Volatile is set for a message that is of use only while the site is connected.
+	// Volatile is set for a message that is to be sent only while the site is connected.
 	Volatile bool
 }
 
-// A DownStream is the queue of one rule's messages for a site.
+// A DownStream is the stream of one rule's messages to a site.
 type DownStream struct {
 	Rule string
 	// Epoch is what the sequences count in; it is empty where it was not asked for.

@@ -104,7 +104,7 @@ type Deployment struct {
 	Nodes      []DeploymentNode        `json:"nodes,omitempty"`
 	CreatedAt  time.Time               `json:"createdAt"`
 	UpdatedAt  time.Time               `json:"updatedAt"`
-	Archived   bool                    `json:"archived,omitempty" doc:"removed from the repo and gone from every node"`
+	Archived   bool                    `json:"archived,omitempty" doc:"removed from the repo and from every node"`
 }
 
 // A DeploymentNode is a deployment on one node.
@@ -114,7 +114,7 @@ type DeploymentNode struct {
 	Phase       protocol.Phase             `json:"phase,omitempty"`
 	PulledBytes uint64                     `json:"pulledBytes,omitempty"`
 	TotalBytes  uint64                     `json:"totalBytes,omitempty"`
-	Digest      protocol.Digest            `json:"digest,omitempty" doc:"the version that the state speaks of"`
+	Digest      protocol.Digest            `json:"digest,omitempty" doc:"the version that the state is about"`
 	Refused     protocol.Digest            `json:"refused,omitempty" doc:"the version that was given up"`
 	AppVersion  string                     `json:"appVersion,omitempty"`
 	Attempt     uint32                     `json:"attempt,omitempty"`

@@ -25,7 +25,7 @@ type Message struct {
 
 // A Position is where a message is among those of its rule: greater ones came later.
 type Position struct {
-	Era int32 // how many queues the rule had before
+	Era int32 // how many epochs the stream of the rule had before
 	Seq uint64
 }
 
@@ -36,7 +36,7 @@ func (p Position) Less(q Position) bool { return p.Era < q.Era || p.Era == q.Era
 // not in it was not read at all.
 type Positions map[string]Position
 
-// String writes p in a form that ParsePlaces reads. It holds no more than the
+// String writes p in a form that ParsePositions reads. It holds no more than the
 // characters of URLs, headers and server-sent events.
 func (p Positions) String() string {
 	var b strings.Builder
@@ -46,9 +46,9 @@ func (p Positions) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strings.TrimSuffix(b.String(), ",")))
 }
 
-// ParsePositions reads what Places.String wrote. The error is of kind Invalid.
+// ParsePositions reads what Positions.String wrote. The error is of kind Invalid.
 func ParsePositions(s string) (Positions, error) {
-	bad := protocol.Errorf(protocol.Invalid, "%q is no place among messages: take it from the answer before", s)
+	bad := protocol.Errorf(protocol.Invalid, "%q is no position among messages: take it from the answer before", s)
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
 		return nil, bad
@@ -94,7 +94,7 @@ type MessageFilter struct {
 // them.
 type MessagePage struct {
 	Messages []Message
-	// Read is where whoever wants what follows goes on.
+	// Read is the After of a caller that continues.
 	Read Positions
 	// More is set where there is more that the filter picks already.
 	More bool

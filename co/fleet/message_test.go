@@ -26,7 +26,7 @@ func TestPositions(t *testing.T) {
 		}
 	}
 	if a, b := (fleet.Position{Era: 1, Seq: 9}), (fleet.Position{Era: 2, Seq: 1}); !a.Less(b) || b.Less(a) || a.Less(a) {
-		t.Error("a place of an earlier queue is before one of a later")
+		t.Error("a position of an earlier epoch is not before one of a later epoch")
 	}
 }
 

@@ -32,7 +32,7 @@ type DeploymentFilter struct {
 	Site  protocol.SiteID
 	App   string
 	State lifecycle.State
-	// Archived shows those that are gone as well.
+	// Archived shows those as well that are removed from every node.
 	Archived bool
 }
 
@@ -55,7 +55,7 @@ type EventFilter struct {
 	Newest bool
 }
 
-// A Transition is one recorded move of a deployment on a node.
+// A Transition is one recorded transition of a deployment on a node.
 type Transition struct {
 	Time       time.Time       `json:"time" doc:"the CO's clock"`
 	SiteTime   *time.Time      `json:"siteTime,omitempty" doc:"the reporter's clock, not to be trusted"`

@@ -22,7 +22,7 @@ type report struct {
 	// message is the decoded body; nil where the kind has none, is not known, or
 	// the body is not what the kind names.
 	message any
-	// reason says why the report cannot be taken; empty where it can.
+	// reason says why the report cannot be applied; empty where it can.
 	reason string
 }
 

@@ -80,7 +80,7 @@ func (f *fold) apply(r *report) {
 func (f *fold) event(r *report, e fleet.Event) {
 	e.Kind, e.Time, e.SiteTime = string(r.Kind), f.now, siteTime(r.UnixMillis)
 	if f.Events == nil {
-		f.Events = make([]fleet.Event, 0, f.reports) // an event is large to move
+		f.Events = make([]fleet.Event, 0, f.reports) // an event is large to copy
 	}
 	f.Events = append(f.Events, e)
 }
@@ -153,7 +153,7 @@ func (f *fold) placement(r *report, m *protocol.PlacementReport) {
 	f.event(r, fleet.Event{Deployment: m.Deployment, Message: clean(m.Problem)})
 }
 
-// app notes that the deployment is spoken of, and of which application.
+// app records that the batch names the deployment, and of which application it is.
 func (f *fold) app(d protocol.DeploymentName, app App) {
 	if old := f.Apps[d]; app.ID == "" {
 		app = old
@@ -161,7 +161,7 @@ func (f *fold) app(d protocol.DeploymentName, app App) {
 	f.Apps[d] = app
 }
 
-// report takes one status, unless it breaks the lifecycle table.
+// report applies one status, unless it breaks the lifecycle table.
 func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
 	k := Key{m.Deployment, m.Node}
 	old := f.record.States[k]
@@ -177,7 +177,7 @@ func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
 	})
 }
 
-// status records a state, and the move to it where it is one.
+// status records a state, and the transition to it where the state is new.
 func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 	k := Key{m.Deployment, m.Node}
 	old := f.record.States[k]
@@ -202,7 +202,7 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 }
 
 // snapshot replaces the record of the site's nodes and deployments, and closes a
-// gap. Moves that it shows become events, so that whoever watches sees them. The
+// gap. Transitions that it implies become events, so that those who watch see them. The
 // events that were lost were counted when the gap was found.
 func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 	f.dropMissing(m)

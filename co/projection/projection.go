@@ -1,11 +1,11 @@
 // Package projection folds the events of a site's journal into what the CO shows
 // of the site: its nodes, and the state of each deployment on each of them. It is
-// pure: it takes what is recorded and what is reported, and returns what to
-// record. The database performs it.
+// pure: from what is recorded and what is reported it computes what to record, which
+// co/db/fleet then does.
 //
 // A report that breaks the lifecycle table changes nothing but the list of
 // anomalies. While events are missing (Site.Gap) the record is known to be old,
-// so that reports are taken as they come, until a snapshot replaces everything.
+// so that reports are applied as they come, until a snapshot replaces everything.
 package projection
 
 import (
@@ -35,13 +35,13 @@ type Record struct {
 	States map[Key]lifecycle.State
 }
 
-// A Transition is one move of a deployment on a node.
+// A Transition is one transition of a deployment on a node.
 type Transition struct {
 	Deployment protocol.DeploymentName
 	fleet.Transition
 }
 
-// An Anomaly is a report that could not be taken, with its bytes.
+// An Anomaly is a report that could not be applied, with its bytes.
 type Anomaly struct {
 	Seq        uint64
 	Kind       protocol.EventKind
@@ -63,11 +63,11 @@ type Changes struct {
 	// Nodes and Statuses are new or changed.
 	Nodes    map[protocol.NodeID]fleet.Node
 	Statuses map[Key]fleet.DeploymentNode
-	// RemovedNodes and GoneStatuses are recorded, and missing in a snapshot.
+	// RemovedNodes and RemovedStatuses are recorded, and missing in a snapshot.
 	RemovedNodes    map[protocol.NodeID]bool
 	RemovedStatuses map[Key]bool
 	Placements      map[protocol.DeploymentName]protocol.PlacementReport
-	// Apps has every deployment that Statuses and Placements speak of.
+	// Apps has every deployment that Statuses and Placements name.
 	Apps map[protocol.DeploymentName]App
 }
 

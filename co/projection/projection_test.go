@@ -92,7 +92,7 @@ func genEvent(t *rapid.T) protocol.Event {
 	}
 }
 
-// However the events are cut into batches, the record and what is told are the same.
+// However the events are cut into batches, the record and the events are the same.
 func TestCutsDoNotMatter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -115,7 +115,7 @@ func TestCutsDoNotMatter(t *testing.T) {
 }
 
 // Each recorded move is one of the table's, or came with a snapshot; every event
-// but the superseded is told.
+// but the superseded one makes an event.
 func TestOnlyLegalTransitions(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,7 +143,7 @@ func TestOnlyLegalTransitions(t *testing.T) {
 			}
 		}
 		if len(c.Events) != want {
-			t.Fatalf("%d events told of %d", len(c.Events), want)
+			t.Fatalf("%d events, want %d", len(c.Events), want)
 		}
 	})
 }

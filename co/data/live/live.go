@@ -1,6 +1,6 @@
 // Package live hands the machine data that this CO delivers to those of its parts
-// that watch it, such as a stream of the API. It keeps nothing: who is slow loses
-// messages, and is told how many.
+// that watch it, such as a stream of the API. It stores nothing: a slow subscription
+// loses messages, and reports how many.
 package live
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Hub joins what is delivered with who watches. The zero Hub is ready; its methods
+// A Hub hands what is delivered to its subscriptions. The zero Hub is ready; its methods
 // may be called concurrently and never block for long.
 type Hub struct {
 	mu   sync.RWMutex
@@ -80,7 +80,7 @@ func (s *Subscription) add(d fleet.Delivery) {
 	s.news.Notify()
 }
 
-// Wake delivers a value when there may be something to take, or to read from the
+// Wake delivers a value when there may be something to receive, or to read from the
 // database.
 func (s *Subscription) Wake() <-chan struct{} { return s.news.C() }
 

@@ -165,7 +165,7 @@ type server struct {
 	mu       sync.Mutex
 	got      []sample
 	requests []*http.Request
-	// answer decides about a request; nil: all are taken.
+	// answer decides about a request; nil: all are accepted.
 	answer func(n int, samples []sample) (status int, header, value string)
 }
 

@@ -1,7 +1,7 @@
 // Package remotewrite sends numbers of the sites' machine data to Prometheus, or to
-// whatever else speaks its remote write protocol, version 1.0. It follows the stored
-// messages with a place of its own in the database: what was not accepted is sent
-// again, after a restart too, so that each sample arrives at least once.
+// any other server of its remote write protocol, version 1.0. It follows the stored
+// messages with a position of its own in the database: what was not accepted is sent again,
+// after a restart too, so that each sample arrives at least once.
 package remotewrite
 
 import (
@@ -37,7 +37,7 @@ const (
 // A Store is the CO's record. Errors of kind Unavailable are tried again.
 type Store interface {
 	// MetricRules lists the rules with a metric that have messages which the reader has
-	// not read, with the place that SaveRead recorded.
+	// not read, with the position that SaveRead recorded.
 	MetricRules(ctx context.Context, reader string) ([]fleet.MetricRule, error)
 	Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error)
 	SaveRead(ctx context.Context, reader string, site protocol.SiteID, at fleet.Positions) error
@@ -89,9 +89,9 @@ func newMetrics(r prometheus.Registerer) metrics {
 	}
 	return metrics{
 		sent:    f.NewCounter(opts("samples_total", "Samples that the remote write server accepted.")),
-		skipped: f.NewCounter(opts("not_numbers_total", "Payloads and fields that hold no number, and were left out.")),
+		skipped: f.NewCounter(opts("not_numbers_total", "Payloads and fields that hold no number and were not sent.")),
 		retries: f.NewCounter(opts("retries_total", "Requests to the remote write server that failed and were tried again.")),
-		refused: f.NewCounterVec(opts("refused_total", "Samples that the remote write server refused for good."), []string{"status"}),
+		refused: f.NewCounterVec(opts("refused_total", "Samples that the remote write server refused and that are not sent again."), []string{"status"}),
 	}
 }
 
@@ -124,8 +124,8 @@ func New(o Options) (*Writer, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	return &Writer{
 		opts: o, log: o.Logger.With("component", "remotewrite"), metrics: newMetrics(o.Registerer),
-		// To follow a redirection would mostly make a GET of the POST, and its answer
-		// would say nothing of the samples.
+		// A redirection is not followed: net/http would mostly turn the POST into a GET,
+		// whose answer says nothing about the samples.
 		client: &http.Client{Timeout: o.Timeout, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}, nil
 }
@@ -159,7 +159,7 @@ func (w *Writer) session(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			w.log.WarnContext(ctx, "remote write could not go on, trying again", "err", err)
+			w.log.WarnContext(ctx, "samples not sent, trying again", "err", err)
 			_ = tries.Wait(ctx) // its end ends the loop, too
 		case more:
 			tries.Reset()
@@ -216,7 +216,7 @@ type batch struct {
 
 func newBatch() *batch { return &batch{read: map[protocol.SiteID]fleet.Positions{}} }
 
-// add takes a page of a rule and returns how much of it is no number.
+// add adds a page of a rule and returns how many of its values are no numbers.
 func (b *batch) add(r fleet.MetricRule, page fleet.MessagePage) (skipped int) {
 	for _, m := range page.Messages {
 		n, bad := samplesOf(r, m)

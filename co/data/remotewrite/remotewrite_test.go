@@ -103,7 +103,7 @@ func TestServerThatFails(t *testing.T) {
 
 // TestRetryAfter waits as long as the server says, by either form of the header.
 // TestRedirection has a server send the writer elsewhere, to a page that answers 200
-// to whoever looks at it: nothing was taken there.
+// in the log: nothing was accepted there.
 func TestRedirection(t *testing.T) {
 	t.Parallel()
 	m := newMemory(plain)

@@ -15,7 +15,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
-// A series is what Prometheus tells apart by labels.
+// A series is identified by its labels in Prometheus.
 type series struct {
 	metric, site, rule, topic, field string
 }
@@ -32,8 +32,8 @@ type sample struct {
 	value  float64
 }
 
-// samplesOf returns the numbers of a message, and how many of those that the rule
-// names are none. A deletion of a retained message says nothing.
+// samplesOf returns the numbers of a message, and how many values that the rule
+// names are no numbers. A deletion of a retained message has neither.
 func samplesOf(r fleet.MetricRule, m fleet.Message) (list []sample, skipped int) {
 	if len(m.Message.Payload) == 0 {
 		return nil, 0

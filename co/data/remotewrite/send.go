@@ -21,9 +21,9 @@ const maxSplits = 64
 // deliver sends samples until the server has accepted or refused all of them, or
 // ctx ends. A server refuses a request for one bad sample, such as one that is older
 // than what it holds of the series: so a request that is refused is halved, the older
-// half first, until only what is bad is left out. After a restart the samples of one
-// batch may be there already, and each of them be refused; a server that takes
-// nothing, batch after batch, is not asked about each sample.
+// half first, until only the bad ones are not sent. After a restart the samples of one
+// batch may be there already, and each of them be refused; a server that accepts
+// nothing, batch after batch, is not sent each sample alone.
 func (w *Writer) deliver(ctx context.Context, samples []sample) error {
 	budget, sent, refused, last := 2*len(samples), 0, 0, result{}
 	if w.hopeless {
@@ -90,8 +90,8 @@ func (w *Writer) post(ctx context.Context, body []byte) (result, error) {
 	}
 }
 
-// try sends one request. An error may go away by itself, or once a person mends it;
-// wait is then how long the server wants to be left alone.
+// try sends one request. On an error the request is to be sent again, after wait at
+// the least, which the server may have asked for.
 func (w *Writer) try(ctx context.Context, body []byte) (r result, wait time.Duration, err error) {
 	req, err := w.request(ctx, body)
 	if err != nil {
@@ -106,9 +106,9 @@ func (w *Writer) try(ctx context.Context, body []byte) (r result, wait time.Dura
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))
 	r = result{accepted: resp.StatusCode/100 == 2, status: resp.StatusCode, reason: strings.TrimSpace(string(text))}
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode/100 == 3 {
-		r.reason = fmt.Sprintf("it redirects to %s: set remoteWrite.url to where samples are taken", to)
+		r.reason = fmt.Sprintf("it redirects to %s: set remoteWrite.url to the address that accepts samples", to)
 	}
-	if !r.accepted && again(resp.StatusCode) {
+	if !r.accepted && retryable(resp.StatusCode) {
 		return result{}, retryAfter(resp.Header.Get("Retry-After"), time.Now()), fmt.Errorf("send samples: %s: %s", resp.Status, r.reason)
 	}
 	return r, 0, nil
@@ -136,10 +136,10 @@ func (w *Writer) request(ctx context.Context, body []byte) (*http.Request, error
 	return req, nil
 }
 
-// again reports whether a request may succeed later as it is. Beyond what the
+// retryable reports whether a request may succeed later as it is. Beyond what the
 // protocol says (429 and 5xx), that is so where the address or the credential is
-// wrong: to wait for somebody to mend it loses nothing.
-func again(status int) bool {
+// wrong: while it is being corrected nothing is lost.
+func retryable(status int) bool {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
 		http.StatusProxyAuthRequired, http.StatusRequestTimeout:

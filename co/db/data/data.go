@@ -19,8 +19,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// maxAnomalies bounds what is recorded of the messages of one batch that cannot be
-// taken, each; the rest are counted. maxAnomalyBody bounds what is kept of one.
+// maxAnomalies is how many messages of one batch that cannot be delivered are recorded
+// one by one; the rest are counted. maxAnomalyBody is how many bytes of one are
+// recorded.
 const (
 	maxAnomalies   = 10
 	maxAnomalyBody = 64 << 10
@@ -86,11 +87,11 @@ func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {
 	}
 }
 
-// A dataMessage is an event of a data lane with its body decoded.
+// A dataMessage is an event of a data stream with its body decoded.
 type dataMessage struct {
 	*protocol.Event
 	protocol.DataMessage
-	reason string // why it cannot be taken; empty where it can
+	reason string // why it cannot be delivered; empty where it can
 }
 
 func decodeData(events []protocol.Event) []dataMessage {
@@ -107,7 +108,7 @@ func decodeData(events []protocol.Event) []dataMessage {
 			}
 		case protocol.DataExpired, protocol.RetainedBegin, protocol.RetainedEnd, protocol.Superseded, protocol.DataLost:
 		default:
-			m.reason = fmt.Sprintf("kind %.40q is not known in a queue of machine data", m.Kind)
+			m.reason = fmt.Sprintf("kind %.40q is not known in a stream of machine data", m.Kind)
 		}
 	}
 	return out
@@ -120,8 +121,8 @@ const (
 	maxPairs = 256
 )
 
-// checkMessage says why a broker would not take a message, or the database; "" if
-// there is no reason.
+// checkMessage returns why a broker or the database would refuse a message; "" where
+// neither would.
 func checkMessage(m *protocol.DataMessage) string {
 	name := topic.ForTail(topic.Data, "x", m.Topic)
 	switch t, err := topic.Parse(name); {
@@ -165,8 +166,8 @@ type dataCommit struct {
 }
 
 // write folds the messages into what they change and records it. The messages are
-// delivered once the database has taken everything but the events for the feed:
-// these come last, because they hold a lock that all writers of events want.
+// delivered once the database has accepted everything but the events for the feed:
+// these come last, because they hold a lock that all writers of events need.
 func (c *dataCommit) write(ctx context.Context, tx pgx.Tx) error {
 	var err error
 	if c.retained, err = loadRetained(ctx, tx, c); err != nil {
@@ -227,9 +228,9 @@ func (c *dataCommit) apply(ctx context.Context, tx pgx.Tx, m *dataMessage) error
 			return nil
 		}
 		c.row.sweep = 0 // maybe some of what was retained is lost
-		what := "damaged in their queue and lost, check the disk of the site"
+		what := "damaged in their journal and lost, check the disk of the site"
 		if loss.Limit() {
-			what = "dropped under the limit of their queue"
+			what = "dropped under the limit of their stream"
 		}
 		c.addEvent(string(protocol.DataLost), m, fmt.Sprintf("%d messages (%d bytes) %s", loss.Records, loss.Bytes, what))
 	case protocol.RetainedBegin:
@@ -253,7 +254,7 @@ func (c *dataCommit) apply(ctx context.Context, tx pgx.Tx, m *dataMessage) error
 	return nil
 }
 
-// message takes one message that can be delivered.
+// message applies one message that can be delivered.
 func (c *dataCommit) message(m *dataMessage) {
 	d := fleet.Delivery{Site: c.site, Stream: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis), Message: m.DataMessage}
 	late := false
@@ -261,9 +262,9 @@ func (c *dataCommit) message(m *dataMessage) {
 		left := remaining(m.ExpiryMillis, m.UnixMillis, c.batch.SentMillis)
 		late, d.ExpiresIn = left <= 0, left
 	}
-	// What came after the retained_begin is no repetition: the end may be missing.
+	// What arrived after the retained_begin is no repetition: the end may be missing.
 	if m.Retain && c.row.sweep > 0 && m.UnixMillis <= c.row.begun && c.retained.has(d) {
-		c.retained.set(d) // told again, so that it is not swept; nothing new to anybody
+		c.retained.set(d) // a repetition: it protects the message from the sweep and is not delivered
 		return
 	}
 	c.applied++
@@ -275,7 +276,7 @@ func (c *dataCommit) message(m *dataMessage) {
 		if !m.Retain {
 			return
 		}
-		// It took the place of what was retained before, and is gone itself.
+		// It replaced what was retained before, and has expired itself.
 		d.Message.Payload, d.ExpiresIn = nil, 0
 	}
 	if m.Retain {
@@ -284,9 +285,8 @@ func (c *dataCommit) message(m *dataMessage) {
 	c.deliveries = append(c.deliveries, d)
 }
 
-// remaining is what is left of the time that a message is of use: how old it is,
-// the sender's clock says. A clock that was put back makes no message younger
-// than new.
+// remaining returns how much of a message's life is left, by the sender's clock. A
+// clock that was set back makes no message younger than new.
 func remaining(expiry uint64, arrived, sent int64) time.Duration {
 	const longest = uint64(1<<63-1) / uint64(time.Millisecond)
 	left := time.Duration(min(expiry, longest)) * time.Millisecond
@@ -305,8 +305,8 @@ func siteTime(unixMillis int64) time.Time {
 	return time.UnixMilli(unixMillis).UTC()
 }
 
-// refuse records a message that cannot be taken, or counts it where there were
-// many in the batch.
+// refuse records a message that cannot be delivered, or only counts it where the batch
+// had many.
 func (c *dataCommit) refuse(m *dataMessage) {
 	c.refused++
 	if c.refused > maxAnomalies {
@@ -321,7 +321,7 @@ func (c *dataCommit) refuse(m *dataMessage) {
 
 func (c *dataCommit) summarize() {
 	if more := c.refused - maxAnomalies; more > 0 {
-		c.addEvent(string(protocol.AnomalyEvent), nil, fmt.Sprintf("%d more messages of the same batch could not be taken", more))
+		c.addEvent(string(protocol.AnomalyEvent), nil, fmt.Sprintf("%d more messages of the same batch could not be delivered", more))
 	}
 }
 

@@ -33,11 +33,11 @@ type streamHelper struct {
 
 	mu        sync.Mutex
 	delivered []fleet.Delivery
-	// refuse makes deliver fail, after it took the messages.
+	// refuse makes deliver fail, after it has the messages.
 	refuse error
 }
 
-// newStreamHelper returns lanes of a store of their own whose rules, but for one that is
+// newStreamHelper returns streams of a store of their own whose rules, but for one that is
 // named unknown, store their messages.
 func newStreamHelper(t testing.TB, rules ...string) (*record, []*streamHelper) {
 	t.Helper()
@@ -249,7 +249,7 @@ func TestContractOfAStream(t *testing.T) {
 	}
 }
 
-// Whatever is lost, doubled, reordered and cut differently, and however many lanes
+// Whatever is lost, doubled, reordered and cut differently, and however many streams
 // write at once, beside a database that takes back what was delivered: the table
 // has each message once, and the broker each at least once, the first time in order.
 func TestAnyDeliveryOfDataIsStoredOnce(t *testing.T) {
@@ -368,7 +368,7 @@ func TestRetainedIsSwept(t *testing.T) {
 	l.send(1, begin, msg("a=1!"), end)
 	l.want("swept in a new epoch", l.said(), "c=! f=!")
 	l.want("retained in a new epoch", l.retained(), "a=1! o=1!")
-	if feed := l.feed(); !strings.Contains(strings.Join(feed, "\n"), "data_lost: rule temps: 3 messages (70 bytes) dropped under the limit of their queue") {
+	if feed := l.feed(); !strings.Contains(strings.Join(feed, "\n"), "data_lost: rule temps: 3 messages (70 bytes) dropped under the limit of their stream") {
 		t.Errorf("feed: %q", feed)
 	}
 	// Without the end, which was never written, a message that says the same again
@@ -377,7 +377,7 @@ func TestRetainedIsSwept(t *testing.T) {
 	l.send(4, begin)
 	l.send(5, same)
 	l.want("the same again", l.said(), "a=1!")
-	// Another lane takes a topic over: the sweep of the first leaves it alone.
+	// Another stream takes a topic over: the sweep of the first leaves it alone.
 	other.send(2, msg("a=2!"))
 	l.send(6, begin, end)
 	l.want("taken over", l.retained(), "a=2! o=1!")
@@ -440,7 +440,7 @@ func TestRepublishingHoldsUpNoEvents(t *testing.T) {
 	}
 }
 
-func TestBadMessagesDoNotHoldUpALane(t *testing.T) {
+func TestBadMessagesDoNotHoldUpAStream(t *testing.T) {
 	t.Parallel()
 	_, streams := newStreamHelper(t, "temps")
 	l := streams[0]
@@ -462,7 +462,7 @@ func TestBadMessagesDoNotHoldUpALane(t *testing.T) {
 	l.want("stored", l.stored(), "a=1 b=2")
 	feed := l.feed()
 	if len(feed) != 11 || feed[0] != `anomaly: rule temps: topic "a/#": want a topic name without wildcards` ||
-		feed[10] != "anomaly: rule temps: 2 more messages of the same batch could not be taken" {
+		feed[10] != "anomaly: rule temps: 2 more messages of the same batch could not be delivered" {
 		t.Errorf("feed: %q", feed)
 	}
 	var bodies int

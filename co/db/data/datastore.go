@@ -1,7 +1,7 @@
-// Package datastore is the CO's record of machine data in PostgreSQL: the queues of
-// the sites' data lanes as far as they are committed, stored and retained messages,
-// and the queues of what goes down to the sites. The rules of machine data are part
-// of what is desired of a site, and another store's; they are only read here.
+// Package datadb is the CO's record of machine data in PostgreSQL: how far each stream
+// of a site is committed, stored and retained messages, and the streams to the sites.
+// The rules of machine data are part of the desired state of a site, which
+// co/db/fleet writes; this package only reads them.
 package datadb
 
 import (
@@ -27,6 +27,6 @@ func New(pool *db.DB) *Store {
 	return &Store{db: pool, metrics: metrics{
 		messages: db.Counter(pool.Metrics, "data_messages_total", "Messages of machine data from sites that were committed."),
 		stored:   db.Counter(pool.Metrics, "data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
-		late:     db.Counter(pool.Metrics, "data_messages_expired_total", "Messages of machine data whose time was up before they could be delivered."),
+		late:     db.Counter(pool.Metrics, "data_messages_expired_total", "Messages of machine data that expired before they could be delivered."),
 	}}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-// queuePosition records how far the lane has come, and what the site tells of it.
+// queuePosition records how far the stream is committed, and what the site reports of it.
 func (c *dataCommit) queuePosition(q *pgx.Batch) {
 	r := &c.row
 	if len(c.stored) > 0 && (r.keep == nil || *r.keep != r.ruleKeep) {
 		r.keep = &r.ruleKeep
 	}
-	q.Queue(`update lanes set epoch = $3, seq = $4, left_epochs = $5, era = $6, sweep_from = $7, keep_millis = $8,
-			told_at = clock_timestamp(), sweep_time = $9, told_epoch = $10, last = $11, bytes = $12, oldest_ms = $13, dropped = $14, expired = $15,
+	q.Queue(`update streams set epoch = $3, seq = $4, retired_epochs = $5, era = $6, sweep_from = $7, keep_millis = $8,
+			reported_at = clock_timestamp(), sweep_time = $9, reported_epoch = $10, last = $11, bytes = $12, oldest_ms = $13, dropped = $14, expired = $15,
 			rtt_us = $16, rate = $17
-		where site = $1 and lane = $2`,
+		where site = $1 and stream = $2`,
 		append([]any{c.site, c.batch.Stream, r.Epoch, int64(r.Seq), pgdb.Filled(r.Retired), r.era, int64(r.sweep), r.keep, r.begun}, db.ReportedArgs(c.batch)...)...)
 }
 

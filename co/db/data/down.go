@@ -15,18 +15,18 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// senderLease is for how many seconds a lane is left to the replica that last sent
-// something of it, so that several with one broker do not all send the same.
+// senderLease is how many seconds a stream belongs to the replica that last sent
+// something of it, so that several replicas with one broker do not send the same.
 const senderLease = "30"
 
 const (
-	// defaultDownBytes bounds a queue whose rule names no bound, as protocol.DataRule says.
+	// defaultDownBytes bounds a stream whose rule names no bound, as protocol.DataRule says.
 	defaultDownBytes = 256 << 20
 	// rowBytes is counted for each queued message beside its body.
 	rowBytes = 64
 )
 
-// A downStream is a locked row of down_lanes, and what a transaction makes of it.
+// A downStream is a locked row of down_streams, and what a transaction makes of it.
 type downStream struct {
 	site   protocol.SiteID
 	rule   string
@@ -38,7 +38,7 @@ type downStream struct {
 	stale                    bool
 
 	sender string
-	busy   float64 // seconds for which the sender has the lane
+	busy   float64 // seconds for which the sender has the stream
 
 	limit int64 // of bytes
 }
@@ -48,10 +48,10 @@ type downKey struct {
 	rule string
 }
 
-// PutDown queues messages for sites, in their order, and notes what they leave
+// PutDown queues messages for sites, in their order, and records what they leave
 // retained. Above the bound of a rule its oldest messages are dropped, and counted.
-// Volatile messages for a site that is not connected are left out. Other replicas
-// hear of it by ListenDown.
+// Volatile messages for a site that is not connected are not queued. Other replicas
+// are notified by ListenDown.
 func (s *Store) PutDown(ctx context.Context, list []fleet.DownMessage) error {
 	return s.db.Tx(ctx, "queue machine data for sites", func(tx pgx.Tx) error {
 		streams, err := lockStreams(ctx, tx, list)
@@ -61,7 +61,7 @@ func (s *Store) PutDown(ctx context.Context, list []fleet.DownMessage) error {
 		b := &pgx.Batch{}
 		queueDown(b, streams, list)
 		for _, l := range streams {
-			b.Queue(`update down_lanes set seq = $3, queued_bytes = $4 where site = $1 and rule = $2`, l.site, l.rule, int64(l.seq), l.bytes)
+			b.Queue(`update down_streams set seq = $3, queued_bytes = $4 where site = $1 and rule = $2`, l.site, l.rule, int64(l.seq), l.bytes)
 		}
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (s *Store) PutDown(ctx context.Context, list []fleet.DownMessage) error {
 	})
 }
 
-// lockStreams locks the lanes of the messages, in one order for all transactions,
+// lockStreams locks the streams of the messages, in one order for all transactions,
 // and makes those that are new.
 func lockStreams(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*downStream, error) {
 	limits := map[downKey]int64{}
@@ -115,7 +115,7 @@ func lockStreams(ctx context.Context, tx pgx.Tx, list []fleet.DownMessage) ([]*d
 			return nil, protocol.Errorf(protocol.NotFound, "machine data for a site that does not exist")
 		}
 		// Another transaction may make the same; this one then waits for its end.
-		_, err = tx.Exec(ctx, `insert into down_lanes (site, rule)
+		_, err = tx.Exec(ctx, `insert into down_streams (site, rule)
 			select u.s, u.r from unnest($1::text[], $2::text[]) as u (s, r) join sites on sites.id = u.s order by 1, 2
 			on conflict do nothing`, sites, rules)
 		if err != nil {
@@ -130,12 +130,12 @@ func selectStreams(ctx context.Context, tx pgx.Tx, sites, rules []string) ([]*do
 		return l, row.Scan(&l.site, &l.rule, &l.online, &l.epoch, &l.seq, &l.sent, &l.acked, &l.resync, &l.bytes, &l.stale, &l.sender, &l.busy)
 	}, `select l.site, l.rule, s.online, l.epoch, l.seq, l.sent, l.acked, l.resync, l.queued_bytes, l.stale,
 			l.sender, coalesce(extract(epoch from l.sender_at - now()), -1e6)::float8 + `+senderLease+`
-		from down_lanes l join sites s on s.id = l.site
+		from down_streams l join sites s on s.id = l.site
 		where (l.site, l.rule) in (select * from unnest($1::text[], $2::text[]))
 		order by l.site, l.rule for update of l`, sites, rules)
 }
 
-// queueDown gives the messages their sequences and queues the statements that
+// queueDown gives the messages their sequences and adds the statements that
 // store them: one insert for all, and what they leave retained.
 func queueDown(b *pgx.Batch, streams []*downStream, list []fleet.DownMessage) {
 	byKey := map[downKey]*downStream{}
@@ -185,11 +185,11 @@ func queueRetained(b *pgx.Batch, m fleet.DownMessage, body []byte, life *int64) 
 	}
 	b.Queue(`insert into down_retained (site, rule, topic, body, expires_at)
 		values ($1, $2, $3, $4, now() + $5::bigint * interval '1 millisecond')
-		on conflict (site, rule, topic) do update set body = excluded.body, taken_at = now(), expires_at = excluded.expires_at`,
+		on conflict (site, rule, topic) do update set body = excluded.body, accepted_at = now(), expires_at = excluded.expires_at`,
 		m.Site, m.Rule.Name, m.Message.Topic, body, life)
 }
 
-// dropOldest brings a lane a twentieth below its bound, so that not every message
+// dropOldest brings a stream a twentieth below its bound, so that not every message
 // above it drops one.
 func (s *Store) dropOldest(ctx context.Context, tx pgx.Tx, l *downStream) error {
 	excess := l.bytes - l.limit + l.limit/20
@@ -197,13 +197,13 @@ func (s *Store) dropOldest(ctx context.Context, tx pgx.Tx, l *downStream) error 
 		(select seq, sum(size) over (order by seq) - size as before from down_queue where site = $1 and rule = $2) q where before < $3)`, excess)
 }
 
-// drop removes the queued messages of a lane that a condition names, the oldest
-// among them, counts them, and tells of it at most once a minute.
+// drop removes the queued messages of a stream that a condition names, the oldest
+// among them, counts them, and makes an event of it at most once a minute.
 func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downStream, condition string, arg any) error {
 	var count, bytes int64
 	var retained bool
-	err := tx.QueryRow(ctx, `with gone as (delete from down_queue where site = $1 and rule = $2 and `+condition+` returning size, retain, kind)
-		select count(*), coalesce(sum(size), 0), coalesce(bool_or(retain or kind <> $4), false) from gone`,
+	err := tx.QueryRow(ctx, `with removed as (delete from down_queue where site = $1 and rule = $2 and `+condition+` returning size, retain, kind)
+		select count(*), coalesce(sum(size), 0), coalesce(bool_or(retain or kind <> $4), false) from removed`,
 		l.site, l.rule, arg, string(protocol.DataEvent)).Scan(&count, &bytes, &retained)
 	if err != nil || count == 0 {
 		return err
@@ -212,20 +212,20 @@ func (s *Store) drop(ctx context.Context, tx pgx.Tx, l *downStream, condition st
 	l.stale = l.stale || retained
 	var dropped, reported int64
 	var due bool
-	err = tx.QueryRow(ctx, `update down_lanes set queued_bytes = $3, dropped = dropped + $4, stale = $5 where site = $1 and rule = $2
+	err = tx.QueryRow(ctx, `update down_streams set queued_bytes = $3, dropped = dropped + $4, stale = $5 where site = $1 and rule = $2
 		returning dropped, reported, reported_at is null or reported_at < now() - interval '1 minute'`,
 		l.site, l.rule, l.bytes, count, l.stale).Scan(&dropped, &reported, &due)
 	if err != nil || !due {
 		return err
 	}
-	if _, err := tx.Exec(ctx, `update down_lanes set reported = dropped, reported_at = now() where site = $1 and rule = $2`, l.site, l.rule); err != nil {
+	if _, err := tx.Exec(ctx, `update down_streams set reported = dropped, reported_at = now() where site = $1 and rule = $2`, l.site, l.rule); err != nil {
 		return err
 	}
 	return db.WriteEvents(ctx, tx, []fleet.Event{{Kind: fleet.DataDropped, Site: l.site, Message: fmt.Sprintf(
-		"%d messages for the site under the data rule %s were dropped, the oldest first: its bound was reached before the site took them", dropped-reported, l.rule)}})
+		"%d messages for the site under the data rule %s were dropped, the oldest first: its bound was reached before the site acknowledged them", dropped-reported, l.rule)}})
 }
 
-// DownStreams returns the lanes of a site by the names of their rules.
+// DownStreams returns the streams of a site by the names of their rules.
 func (s *Store) DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.DownStream, error) {
 	streams, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (l fleet.DownStream, err error) {
 		var seconds float64
@@ -234,10 +234,10 @@ func (s *Store) DownStreams(ctx context.Context, site protocol.SiteID) ([]fleet.
 		return l, err
 	}, `select l.rule, l.seq, l.acked, l.queued_bytes, l.dropped, l.stale,
 			exists (select from down_retained r where r.site = l.site and r.rule = l.rule),
-			coalesce((select extract(epoch from now() - q.taken_at) from down_queue q
+			coalesce((select extract(epoch from now() - q.accepted_at) from down_queue q
 				where q.site = l.site and q.rule = l.rule order by q.seq limit 1), 0)::float8
-		from down_lanes l where l.site = $1 order by l.rule`, site)
-	return streams, pgdb.Classify("read queues of machine data for site "+string(site), err)
+		from down_streams l where l.site = $1 order by l.rule`, site)
+	return streams, pgdb.Classify("read streams of machine data for site "+string(site), err)
 }
 
 // DownBatch reads what follows a sequence, at most 1,000 messages, and notes that
@@ -272,7 +272,7 @@ func (s *Store) DownBatch(ctx context.Context, r fleet.DownRead) (fleet.DownBatc
 		if n == 0 || out.Events[n-1].Seq <= l.sent && l.sender == r.Sender && l.busy > 10 {
 			return nil // one write serves many batches
 		}
-		_, err = tx.Exec(ctx, `update down_lanes set sent = seq, sender = $3, sender_at = now() where site = $1 and rule = $2`, r.Site, r.Rule, r.Sender)
+		_, err = tx.Exec(ctx, `update down_streams set sent = seq, sender = $3, sender_at = now() where site = $1 and rule = $2`, r.Site, r.Rule, r.Sender)
 		return err
 	})
 	return out, err
@@ -299,21 +299,21 @@ func readDown(ctx context.Context, tx pgx.Tx, r fleet.DownRead, out *fleet.DownB
 			expire(&e)
 		}
 		return e, err
-	}, `select seq, kind, body, taken_at, coalesce(expires_at <= now(), false) from
+	}, `select seq, kind, body, accepted_at, coalesce(expires_at <= now(), false) from
 			(select *, sum(size) over (order by seq) - size as before from
 				(select * from down_queue where site = $1 and rule = $2 and seq > $3 order by seq limit 1000) a) b
 		where before = 0 or before + size <= $4 order by seq`, r.Site, r.Rule, int64(r.After), r.MaxBytes)
 	return err
 }
 
-// AckDown takes a site's Ack of a lane: what it has is forgotten. first is set for
-// the first Ack of a connection, which tells where the site stands. Where that
+// AckDown applies a site's Ack of a stream: what the site has is deleted here. first is
+// set for the first Ack of a connection, which reports the position of the site. Where that
 // shows that one of the two lost its state, everything that the site should hold
 // retained is queued again, between RetainedBegin and RetainedEnd.
 func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, a protocol.Ack, first bool) (fleet.DownStream, error) {
 	var out fleet.DownStream
-	err := s.db.Tx(ctx, "take ack of machine data of site "+string(site), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `insert into down_lanes (site, rule) values ($1, $2) on conflict do nothing`, site, rule); err != nil {
+	err := s.db.Tx(ctx, "apply ack of machine data of site "+string(site), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `insert into down_streams (site, rule) values ($1, $2) on conflict do nothing`, site, rule); err != nil {
 			return err
 		}
 		streams, err := selectStreams(ctx, tx, []string{string(site)}, []string{rule})
@@ -323,7 +323,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 		l := streams[0]
 		switch {
 		case a.Epoch != s.epochOf(l):
-			// A site that never had anything, of which nothing is known, lacks nothing.
+			// A site without an epoch, to which nothing was ever sent, has lost nothing.
 			lost := first && (a.Epoch != "" || l.seq > 0)
 			l.stale = l.stale || lost && l.resync <= l.acked
 		case a.Seq > l.sent:
@@ -340,7 +340,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 			return err
 		}
 		out = fleet.DownStream{Rule: rule, Epoch: s.epochOf(l), Last: l.seq, Acked: l.acked, Bytes: uint64(max(0, l.bytes)), Stale: l.stale}
-		_, err = tx.Exec(ctx, `update down_lanes set seq = $3, sent = $4, acked = $5, resync = $6, queued_bytes = $7, stale = $8
+		_, err = tx.Exec(ctx, `update down_streams set seq = $3, sent = $4, acked = $5, resync = $6, queued_bytes = $7, stale = $8
 			where site = $1 and rule = $2`, site, rule, int64(l.seq), int64(l.sent), int64(l.acked), int64(l.resync), max(0, l.bytes), l.stale)
 		return err
 	})
@@ -352,7 +352,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 // hold retained. Where the stream is of another epoch already, nothing changes.
 func (s *Store) RenewDown(ctx context.Context, site protocol.SiteID, rule, retired string) error {
 	return s.db.Tx(ctx, "renew stream of machine data for site "+string(site), func(tx pgx.Tx) error {
-		done, err := tx.Exec(ctx, `update down_lanes set epoch = $3, stale = true, resync = 0
+		done, err := tx.Exec(ctx, `update down_streams set epoch = $3, stale = true, resync = 0
 			where site = $1 and rule = $2 and coalesce(nullif(epoch, ''), $4) = $5`, site, rule, rand.Text(), s.db.Epoch(), retired)
 		if err == nil && done.RowsAffected() > 0 {
 			s.db.Log.WarnContext(ctx, "site does not accept the epoch of a stream of machine data any more; the stream got a new one",
@@ -370,26 +370,26 @@ func (s *Store) epochOf(l *downStream) string {
 	return s.db.Epoch()
 }
 
-// forget removes what the site has.
+// forget deletes the queued messages that the site has.
 func forget(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error {
 	if through == l.acked {
 		return nil
 	}
 	var bytes int64
-	err := tx.QueryRow(ctx, `with gone as (delete from down_queue where site = $1 and rule = $2 and seq <= $3 returning size)
-		select coalesce(sum(size), 0) from gone`, l.site, l.rule, int64(through)).Scan(&bytes)
+	err := tx.QueryRow(ctx, `with removed as (delete from down_queue where site = $1 and rule = $2 and seq <= $3 returning size)
+		select coalesce(sum(size), 0) from removed`, l.site, l.rule, int64(through)).Scan(&bytes)
 	l.acked, l.bytes = through, l.bytes-bytes
 	return err
 }
 
-// skipPast moves a lane behind what a site has of it that this database knows
-// nothing of: it was restored from an older backup. What is queued was given
-// sequences that the site has used for other messages.
+// skipPast moves the sequences of a stream past those that the site has and this
+// database does not know: it was restored from an older backup. The queued messages
+// have sequences that the site has received with other messages.
 func (s *Store) skipPast(ctx context.Context, tx pgx.Tx, l *downStream, through uint64) error {
 	if through > math.MaxInt64/4 {
-		return protocol.Errorf(protocol.Invalid, "ack of the sequence %d, which nobody can have reached", through)
+		return protocol.Errorf(protocol.Invalid, "ack of the sequence %d, which no stream can have reached", through)
 	}
-	by := max(through, l.seq) // more than the queue is long, so that no two meet on the way
+	by := max(through, l.seq) // more than there are queued messages, so that no two collide while they move
 	if _, err := tx.Exec(ctx, `update down_queue set seq = seq + $3 where site = $1 and rule = $2`, l.site, l.rule, int64(by)); err != nil {
 		return err
 	}
@@ -399,13 +399,13 @@ func (s *Store) skipPast(ctx context.Context, tx pgx.Tx, l *downStream, through 
 	return nil
 }
 
-// resync queues everything that the site should hold retained under a lane.
+// resync queues everything that the site should hold retained under a stream.
 func resync(ctx context.Context, tx pgx.Tx, l *downStream) error {
 	begin := l.seq + 1
 	var count, bytes int64
 	err := tx.QueryRow(ctx, `with put as (
-			insert into down_queue (site, rule, seq, kind, body, size, retain, taken_at, expires_at)
-			select site, rule, $3 + row_number() over (order by topic), $4, body, length(body) + $5, true, taken_at, expires_at
+			insert into down_queue (site, rule, seq, kind, body, size, retain, accepted_at, expires_at)
+			select site, rule, $3 + row_number() over (order by topic), $4, body, length(body) + $5, true, accepted_at, expires_at
 			from down_retained where site = $1 and rule = $2 and (expires_at is null or expires_at > now()) returning size)
 		select count(*), coalesce(sum(size), 0) from put`, l.site, l.rule, int64(begin), string(protocol.DataEvent), rowBytes).Scan(&count, &bytes)
 	if err != nil {
@@ -418,16 +418,16 @@ func resync(ctx context.Context, tx pgx.Tx, l *downStream) error {
 	return err
 }
 
-// BeginDown prepares a site's lanes for a new connection, at the replica sender: what
-// rules that are not among keep have queued is dropped, and volatile messages that
-// were taken before have expired.
+// BeginDown prepares a site's streams for a new connection, at the replica sender: what
+// rules that are not in keep have queued is dropped, and volatile messages that
+// were accepted before have expired.
 func (s *Store) BeginDown(ctx context.Context, site protocol.SiteID, sender string, keep []string) error {
 	if keep == nil {
 		keep = []string{}
 	}
 	return s.db.Tx(ctx, "prepare machine data for site "+string(site), func(tx pgx.Tx) error {
-		old, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `select rule from down_lanes where site = $1 and rule <> all($2)
-			and (acked < seq or exists (select from down_retained r where r.site = $1 and r.rule = down_lanes.rule)) order by rule for update`, site, keep)
+		old, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `select rule from down_streams where site = $1 and rule <> all($2)
+			and (acked < seq or exists (select from down_retained r where r.site = $1 and r.rule = down_streams.rule)) order by rule for update`, site, keep)
 		if err != nil {
 			return err
 		}
@@ -436,23 +436,23 @@ func (s *Store) BeginDown(ctx context.Context, site protocol.SiteID, sender stri
 			b.Queue(`delete from down_queue where site = $1 and rule = $2`, site, rule)
 			b.Queue(`delete from down_retained where site = $1 and rule = $2`, site, rule)
 			// stale: if the rule comes back, the site may still hold what it had.
-			b.Queue(`update down_lanes set dropped = dropped + seq - acked, reported = dropped + seq - acked, acked = seq, sent = seq,
+			b.Queue(`update down_streams set dropped = dropped + seq - acked, reported = dropped + seq - acked, acked = seq, sent = seq,
 				queued_bytes = 0, stale = true where site = $1 and rule = $2`, site, rule)
 			if err := tx.SendBatch(ctx, b).Close(); err != nil {
 				return err
 			}
-			s.db.Log.InfoContext(ctx, "machine data of a rule that is gone was dropped", "site_id", site, "rule", rule)
+			s.db.Log.InfoContext(ctx, "machine data of a removed rule was dropped", "site_id", site, "rule", rule)
 		}
-		if _, err := tx.Exec(ctx, `update down_lanes set sender = $2, sender_at = now() where site = $1`, site, sender); err != nil {
+		if _, err := tx.Exec(ctx, `update down_streams set sender = $2, sender_at = now() where site = $1`, site, sender); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `update down_queue set expires_at = taken_at where site = $1 and volatile and expires_at is distinct from taken_at`, site)
+		_, err = tx.Exec(ctx, `update down_queue set expires_at = accepted_at where site = $1 and volatile and expires_at is distinct from accepted_at`, site)
 		return err
 	})
 }
 
-// expire makes of a message whose time is up what the site needs of it: nothing,
-// or, of a retained one, that what it had retained before is no more.
+// expire turns an expired message into what the site needs of it: a record without
+// content, or, for a retained message, the deletion of what its topic retained before.
 func expire(e *protocol.Event) {
 	var m protocol.DataMessage
 	if e.Kind == protocol.DataEvent && protocol.Unmarshal(e.Body, &m) == nil && m.Retain {

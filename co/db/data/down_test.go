@@ -106,11 +106,11 @@ func TestDownQueue(t *testing.T) {
 	b.ack(b.s.db.Epoch(), 2, true)
 	b.want(2, "3:a=3", 2)
 	if l := b.ack(b.s.db.Epoch(), 1, false); l.Acked != 2 {
-		t.Errorf("an old ack moved the lane to %d", l.Acked)
+		t.Errorf("an old ack moved the stream to %d", l.Acked)
 	}
 	l := b.ack(b.s.db.Epoch(), 3, false)
 	if l.Queued() != 0 || l.Bytes != 0 {
-		t.Errorf("all is acknowledged, and the lane is %+v", l)
+		t.Errorf("all is acknowledged, and the stream is %+v", l)
 	}
 	b.want(3, "", 3)
 	err := b.s.PutDown(t.Context(), []fleet.DownMessage{{Site: "nowhere", Rule: b.rule}})
@@ -211,7 +211,7 @@ func TestDownExpiry(t *testing.T) {
 	b.exec(`update down_queue set expires_at = expires_at - interval '1 minute'`)
 	b.want(0, "1:data_expired 2:a=ever", 0)
 
-	// A retained one takes away what it had taken the place of.
+	// A retained one that expires removes what it replaced.
 	kept := b.message("b", "short")
 	kept.Message.ExpiryMillis, kept.Message.Retain = 60_000, true
 	b.put(kept)
@@ -320,7 +320,7 @@ func TestRenewDown(t *testing.T) {
 	}
 }
 
-// TestDownResyncOfWhatIsOld tells a site of retained messages that are older than the
+// TestDownResyncOfWhatIsOld sends a site retained messages that are older than the
 // queue's bound of age, which is about the queue and not about them.
 func TestDownResyncOfWhatIsOld(t *testing.T) {
 	t.Parallel()
@@ -330,12 +330,12 @@ func TestDownResyncOfWhatIsOld(t *testing.T) {
 		return show(t, must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", After: after, MaxBytes: 1 << 20, MaxAge: time.Hour})))
 	}
 	b.put(retained(b.message("x", "1")), retained(b.message("y", "1")))
-	b.exec(`update down_retained set taken_at = now() - interval '2 hours' where topic = 'x'`)
+	b.exec(`update down_retained set accepted_at = now() - interval '2 hours' where topic = 'x'`)
 	b.read(0)
 	b.ack(b.s.db.Epoch(), 2, false)
 	b.ack("", 0, true)
 	if got := read(2); got != "3:retained_begin 4:x=1 5:y=1 6:retained_end" {
-		t.Errorf("the site is told %q", got)
+		t.Errorf("the site is sent %q", got)
 	}
 	b.ack(b.s.db.Epoch(), 3, false)
 	if got := read(3); got != "4:x=1 5:y=1 6:retained_end" {
@@ -406,7 +406,7 @@ func TestDownSender(t *testing.T) {
 	}
 	want("one", false)
 	want("two", true)
-	b.exec(`update down_lanes set sender_at = sender_at - interval '31 seconds'`) // it is silent
+	b.exec(`update down_streams set sender_at = sender_at - interval '31 seconds'`) // it is silent
 	want("two", false)
 	want("one", true)
 	if err := b.s.BeginDown(t.Context(), "plant", "one", []string{"set"}); err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// downChannel is where a transaction tells of a site that it queued machine data for.
+// downChannel is the SQL expression of the channel on which a transaction notifies of a
+// site that it queued machine data for.
 const downChannel = `'colony_down_' || current_schema()`
 
 // ListenDown calls wake for each site that any replica queued machine data for,

@@ -19,13 +19,13 @@ import (
 // message.
 const maxPageBytes = 8 << 20
 
-// Messages returns stored messages of a site. Whoever asks again with Read as After
-// misses none of a rule, and gets none twice, as long as they are kept.
+// Messages returns stored messages of a site. A caller that continues with Read as
+// After misses no message of a rule and gets none twice, as long as they are stored.
 func (s *Store) Messages(ctx context.Context, f fleet.MessageFilter) (fleet.MessagePage, error) {
 	var page fleet.MessagePage
 	err := s.db.Tx(ctx, "read messages", func(tx pgx.Tx) error {
-		// A message has been committed together with the position in its lane: what the
-		// positions say is there can be read.
+		// A message is committed together with the position of its stream: all up to the
+		// positions can be read.
 		heads, err := readHeads(ctx, tx, f.Site, f.Rule)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func (s *Store) Messages(ctx context.Context, f fleet.MessageFilter) (fleet.Mess
 	return page, err
 }
 
-// LastMessages returns the place of the newest message of each rule of a site that
+// LastMessages returns the position of the newest message of each rule of a site that
 // stores them.
 func (s *Store) LastMessages(ctx context.Context, site protocol.SiteID) (fleet.Positions, error) {
 	heads, err := readHeads(ctx, s.db, site, "")
@@ -52,8 +52,8 @@ func readHeads(ctx context.Context, pool pgdb.Querier, site protocol.SiteID, rul
 	list, err := pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (h ruleHead, err error) {
 		err = row.Scan(&h.rule, &h.at.Era, &h.at.Seq)
 		return h, err
-	}, `select substr(lane, length($3) + 1), era, seq from lanes
-		where site = $1 and starts_with(lane, $3) and keep_millis is not null and ($2 = '' or lane = $3 || $2)`,
+	}, `select substr(stream, length($3) + 1), era, seq from streams
+		where site = $1 and starts_with(stream, $3) and keep_millis is not null and ($2 = '' or stream = $3 || $2)`,
 		site, rule, protocol.DataStream(""))
 	heads := fleet.Positions{}
 	for _, h := range list {
@@ -78,7 +78,7 @@ func readPage(ctx context.Context, tx pgx.Tx, f fleet.MessageFilter, heads fleet
 	for _, m := range list {
 		bytes += len(m.Message.Payload)
 	}
-	// Without more to come, what is left out by the filter was read as well.
+	// Without more to come, what the filter excluded was read as well.
 	page.More = len(list) == limit || bytes >= maxPageBytes
 	if page.More && !f.Newest {
 		for _, m := range list {

@@ -209,7 +209,7 @@ func TestReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := rules(); len(got) != 1 || got[0].After != nil {
-		t.Errorf("a queue that began anew: %+v", got)
+		t.Errorf("a stream that began anew: %+v", got)
 	}
 	if got := must[[]fleet.MetricRule](t)(s.MetricRules(ctx, "another")); len(got) != 1 || got[0].After != nil {
 		t.Errorf("another reader: %+v", got)

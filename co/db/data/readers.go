@@ -12,7 +12,7 @@ import (
 
 // MetricRules lists the rules with a metric that have messages which a reader of
 // that name has not read, as far as SaveRead says. Those of which it read nothing
-// have no After; nor have those whose queue was forgotten since and begins anew.
+// have no After; nor have those whose stream was forgotten since and begins anew.
 func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricRule, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (r fleet.MetricRule, err error) {
 		var era *int32
@@ -24,7 +24,7 @@ func (s *Store) MetricRules(ctx context.Context, reader string) ([]fleet.MetricR
 		return r, err
 	}, `select d.site, d.name, d.metric, d.fields,
 			case when (l.era, l.seq) > (p.era, p.seq) then p.era end, case when (l.era, l.seq) > (p.era, p.seq) then p.seq end
-		from data_rules d join lanes l on l.site = d.site and l.lane = $2 || d.name
+		from data_rules d join streams l on l.site = d.site and l.stream = $2 || d.name
 		left join data_readers p on p.reader = $1 and p.site = d.site and p.rule = d.name
 		where d.metric <> '' and l.keep_millis is not null and (p.seq is null or (l.era, l.seq) <> (p.era, p.seq))
 		order by d.site, d.name`, reader, protocol.DataStream(""))

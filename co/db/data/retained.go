@@ -24,7 +24,7 @@ type retainedSet struct {
 	known map[string]retainedMessage
 }
 
-// retainedMessage is what tells one message of a topic from another.
+// retainedMessage is what distinguishes one message of a topic from another.
 type retainedMessage struct {
 	payload []byte
 	time    time.Time
@@ -66,8 +66,8 @@ func loadRetained(ctx context.Context, tx pgx.Tx, c *dataCommit) (*retainedSet, 
 }
 
 // has reports whether the message is the one that is retained already: the same
-// bytes that came to the site at the same moment, which the site tells to within
-// the steps of its clocks.
+// bytes, with arrivals at the site that differ by no more than its clock may have
+// stepped.
 func (s *retainedSet) has(d fleet.Delivery) bool {
 	k, ok := s.known[d.Message.Topic]
 	return ok && len(d.Message.Payload) > 0 && !d.Time.IsZero() && d.Time.Sub(k.time).Abs() <= sameMoment && bytes.Equal(k.payload, d.Message.Payload)
@@ -87,7 +87,7 @@ func (s *retainedSet) set(d fleet.Delivery) {
 	}
 }
 
-// sweep deletes what the lane retained before its retained_begin and was not named
+// sweep deletes what the stream retained before its retained_begin and was not named
 // since, and returns the topics.
 func (s *retainedSet) sweep(ctx context.Context, tx pgx.Tx, c *dataCommit) ([]string, error) {
 	q := &pgx.Batch{}
@@ -95,7 +95,7 @@ func (s *retainedSet) sweep(ctx context.Context, tx pgx.Tx, c *dataCommit) ([]st
 	if err := tx.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
 	}
-	gone, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `delete from data_retained where site = $1 and lane = $2 and (epoch <> $3 or seq < $4)
+	gone, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `delete from data_retained where site = $1 and stream = $2 and (epoch <> $3 or seq < $4)
 		returning topic`, c.site, c.batch.Stream, c.row.Epoch, int64(c.row.sweep))
 	slices.Sort(gone)
 	for _, name := range gone {
@@ -104,8 +104,8 @@ func (s *retainedSet) sweep(ctx context.Context, tx pgx.Tx, c *dataCommit) ([]st
 	return gone, err
 }
 
-// queue writes the changes, in the order of their topics, so that two lanes never
-// wait for each other in a circle.
+// queue writes the changes, in the order of their topics, so that two streams never
+// deadlock.
 func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 	if len(s.pending) == 0 {
 		return
@@ -144,12 +144,12 @@ func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 	if len(topics) == 0 {
 		return
 	}
-	q.Queue(`insert into data_retained (site, lane, epoch, topic, seq, site_time, expires_at, qos, payload, content_type, response_topic,
+	q.Queue(`insert into data_retained (site, stream, epoch, topic, seq, site_time, expires_at, qos, payload, content_type, response_topic,
 			correlation, properties)
 		select $1, $2, $3, t, s, st, e, q, p, ct, rt, c, case when pr = '[]' then '{}' else array(select jsonb_array_elements_text(pr::jsonb)) end
 		from unnest($4::text[], $5::bigint[], $6::timestamptz[], $7::timestamptz[], $8::smallint[], $9::bytea[], $10::text[], $11::text[],
 			$12::bytea[], $13::text[]) as u (t, s, st, e, q, p, ct, rt, c, pr)
-		on conflict (site, topic) do update set lane = excluded.lane, epoch = excluded.epoch, seq = excluded.seq,
+		on conflict (site, topic) do update set stream = excluded.stream, epoch = excluded.epoch, seq = excluded.seq,
 			site_time = excluded.site_time, expires_at = excluded.expires_at, qos = excluded.qos, payload = excluded.payload,
 			content_type = excluded.content_type, response_topic = excluded.response_topic, correlation = excluded.correlation,
 			properties = excluded.properties`,
@@ -171,7 +171,7 @@ func (s *Store) RepublishRetained(ctx context.Context, deliver func(context.Cont
 	}
 	for _, site := range sites {
 		err := s.db.Tx(ctx, "read retained data of site "+string(site), func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `select from lanes where site = $1 and lane <> '' order by lane for no key update`, site); err != nil {
+			if _, err := tx.Exec(ctx, `select from streams where site = $1 and stream <> '' order by stream for no key update`, site); err != nil {
 				return err
 			}
 			return republishSite(ctx, tx, site, deliver)
@@ -185,7 +185,7 @@ func (s *Store) RepublishRetained(ctx context.Context, deliver func(context.Cont
 
 func republishSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID, deliver func(context.Context, []fleet.Delivery) error) error {
 	for after := ""; ; {
-		page, err := pgdb.Rows(ctx, tx, scanRetained, `select topic, lane, seq, site_time, extract(epoch from expires_at - now())::float8, qos,
+		page, err := pgdb.Rows(ctx, tx, scanRetained, `select topic, stream, seq, site_time, extract(epoch from expires_at - now())::float8, qos,
 			payload, content_type, response_topic, correlation, properties from data_retained
 			where site = $1 and topic > $2 and (expires_at is null or expires_at > now()) order by topic limit $3`, site, after, retainedPage)
 		if err != nil || len(page) == 0 {

@@ -21,18 +21,19 @@ const (
 	// keepEvery is how often old messages are looked for: a rule's Keep is held to
 	// within it.
 	keepEvery = 15 * time.Minute
-	// forgetAfter is how long the position of a lane is held that no rule names and
-	// of which nothing is stored.
+	// forgetAfter is how long the position of a stream is held that no rule names and
+	// of which nothing is stored, after its last report.
 	forgetAfter = 30 * 24 * time.Hour
 )
 
-// dataLock is the advisory lock of whoever makes or drops partitions.
+// dataLock is the SQL expression of the advisory lock under which partitions are made
+// and dropped.
 const dataLock = `hashtext('colony_data_' || current_schema())`
 
 // errNoPartition says that the day of a message may have no partition.
 var errNoPartition = errors.New("no partition for the day")
 
-const checkViolation = "23514" // also a row that no partition takes
+const checkViolation = "23514" // also a row that fits no partition
 
 func lacksPartition(err error) bool {
 	if errors.Is(err, errNoPartition) {
@@ -58,7 +59,7 @@ func (s *Store) KeepData(ctx context.Context) {
 	for {
 		for _, step := range [...]func(context.Context) error{s.makePartitions, s.expireMessages, s.expireRetained, s.forgetStreams} {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
-				s.db.Log.WarnContext(ctx, "machine data not tidied up, trying again", "err", err, "wait", keepEvery)
+				s.db.Log.WarnContext(ctx, "machine data not expired, trying again", "err", err, "wait", keepEvery)
 			}
 		}
 		if retry.Sleep(ctx, often.Delay(0, nil)) != nil {
@@ -97,7 +98,7 @@ func partitions(ctx context.Context, tx pgx.Tx) ([]partition, error) {
 }
 
 // makePartitions makes those that are missing, from yesterday on: the database's
-// clock may be put back.
+// clock may be set back.
 func (s *Store) makePartitions(ctx context.Context) error {
 	var through int64
 	err := s.db.Tx(ctx, "make partitions of stored data", func(tx pgx.Tx) error {
@@ -141,10 +142,10 @@ type retention struct {
 }
 
 // expireMessages deletes what is older than Keep, a whole day at once where
-// nothing of it is kept. One that no rule names any more is kept as its rule said.
+// nothing of it is kept. Messages of a removed rule are kept as long as it said.
 func (s *Store) expireMessages(ctx context.Context) error {
-	if _, err := s.db.Exec(ctx, `update lanes l set keep_millis = r.keep_millis from data_rules r
-		where r.site = l.site and 'data/' || r.name = l.lane and r.store and l.keep_millis <> r.keep_millis`); err != nil {
+	if _, err := s.db.Exec(ctx, `update streams l set keep_millis = r.keep_millis from data_rules r
+		where r.site = l.site and 'data/' || r.name = l.stream and r.store and l.keep_millis <> r.keep_millis`); err != nil {
 		return pgdb.Classify("read how long data is kept", err)
 	}
 	var list []partition
@@ -159,8 +160,8 @@ func (s *Store) expireMessages(ctx context.Context) error {
 				k.cutoff = *cutoff
 			}
 			return k, err
-		}, `select site, substr(lane, 6), case when keep_millis > 0 and keep_millis < 3e13 then now() - keep_millis * interval '1 ms' end
-			from lanes where keep_millis is not null`)
+		}, `select site, substr(stream, 6), case when keep_millis > 0 and keep_millis < 3e13 then now() - keep_millis * interval '1 ms' end
+			from streams where keep_millis is not null`)
 		return err
 	})
 	if err != nil {
@@ -223,14 +224,14 @@ func (s *Store) expireRetained(ctx context.Context) error {
 	return pgdb.Classify("delete expired retained data", err)
 }
 
-// forgetStreams forgets queues that belong to no rule any more, so that a site's
-// lanes are bounded though its rules get new names. One that comes back begins
+// forgetStreams forgets streams that belong to no rule any more, so that a site's
+// streams are bounded though its rules get new names. One that comes back begins
 // anew, as a site that the CO does not know, and so do those who read it.
 func (s *Store) forgetStreams(ctx context.Context) error {
-	_, err := s.db.Exec(ctx, `with gone as (delete from lanes l where lane <> '' and told_at < now() - $1 * interval '1 s'
-		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.lane)
-		and not exists (select from data_retained t where t.site = l.site and t.lane = l.lane)
-		and not exists (select from data_messages m where m.site = l.site and m.rule = substr(l.lane, 6)) returning site, lane)
-		delete from data_readers d using gone g where g.site = d.site and g.lane = 'data/' || d.rule`, forgetAfter.Seconds())
-	return pgdb.Classify("forget queues without a rule", err)
+	_, err := s.db.Exec(ctx, `with removed as (delete from streams l where stream <> '' and reported_at < now() - $1 * interval '1 s'
+		and not exists (select from data_rules r where r.site = l.site and 'data/' || r.name = l.stream)
+		and not exists (select from data_retained t where t.site = l.site and t.stream = l.stream)
+		and not exists (select from data_messages m where m.site = l.site and m.rule = substr(l.stream, 6)) returning site, stream)
+		delete from data_readers d using removed g where g.site = d.site and g.stream = 'data/' || d.rule`, forgetAfter.Seconds())
+	return pgdb.Classify("forget streams without a rule", err)
 }

@@ -16,27 +16,27 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// maxStreams bounds the lanes of a site that are recorded. Those of rules that are
-// gone do not count for long: see forgetLanes.
+// maxStreams bounds the streams of a site that are recorded. Those of rules that are
+// removed count until forgetStreams forgets them.
 const maxStreams = 128
 
-// Streams returns what is known of the queues of a site: of its events, with the
-// empty name, and of each data rule by the name of its lane (protocol.DataLane).
-// Where the site told of another epoch than the one that is committed, the Lane is
+// Streams returns what is known of the streams of a site: of its events, with the
+// empty name, and of each data rule by the name of its stream (protocol.DataStream).
+// Where the site reported another epoch than the one that is committed, the Stream is
 // of that epoch, and nothing of it is committed. A site that does not exist has none.
 func (s *Store) Streams(ctx context.Context, site protocol.SiteID) ([]fleet.Stream, error) {
-	streams, err := pgdb.Rows(ctx, s.db, scanStream, `select p.lane, p.epoch, p.seq, told_at, coalesce(told_epoch, ''), last, bytes, oldest_ms, dropped,
+	streams, err := pgdb.Rows(ctx, s.db, scanStream, `select p.stream, p.epoch, p.seq, reported_at, coalesce(reported_epoch, ''), last, bytes, oldest_ms, dropped,
 			expired, rtt_us, rate
-		from (select '' as lane, journal_epoch as epoch, journal_seq as seq from sites where id = $1
-			union all select lane, epoch, seq from lanes where site = $1 and lane <> '') p
-		left join lanes l on l.site = $1 and l.lane = p.lane order by p.lane`, site)
-	return streams, pgdb.Classify("list lanes of site "+string(site), err)
+		from (select '' as stream, journal_epoch as epoch, journal_seq as seq from sites where id = $1
+			union all select stream, epoch, seq from streams where site = $1 and stream <> '') p
+		left join streams l on l.site = $1 and l.stream = p.stream order by p.stream`, site)
+	return streams, pgdb.Classify("list streams of site "+string(site), err)
 }
 
 func scanStream(row pgx.CollectableRow) (l fleet.Stream, err error) {
 	var reportedAt *time.Time
 	var reportedEpoch string
-	var reported [7]*int64 // null where the site never told
+	var reported [7]*int64 // null where the site never reported
 	err = row.Scan(&l.Name, &l.Epoch, &l.Committed, &reportedAt, &reportedEpoch, &reported[0], &reported[1], &reported[2], &reported[3], &reported[4], &reported[5], &reported[6])
 	if err != nil || reportedAt == nil {
 		return l, err
@@ -52,7 +52,7 @@ func scanStream(row pgx.CollectableRow) (l fleet.Stream, err error) {
 	return l, nil
 }
 
-// probe answers a batch without events: it records what the site tells, and changes
+// probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
 	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
@@ -69,7 +69,7 @@ func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batc
 	return ack, err
 }
 
-// A streamRow is what a writer to a data lane needs of its row and of its rule.
+// A streamRow is what a writer to a data stream needs of its row and of its rule.
 type streamRow struct {
 	stream.Position
 	era   int32
@@ -82,7 +82,7 @@ type streamRow struct {
 	now      time.Time // the transaction began
 }
 
-// lockStream locks the row of a data lane until the transaction ends, making it
+// lockStream locks the row of a data stream until the transaction ends, making it
 // where there is none. It touches no row of the site's events, so that these do
 // not wait.
 func lockStream(ctx context.Context, tx pgx.Tx, site protocol.SiteID, stream string) (r streamRow, err error) {
@@ -91,30 +91,30 @@ func lockStream(ctx context.Context, tx pgx.Tx, site protocol.SiteID, stream str
 		return r, err
 	}
 	for range 2 {
-		err = tx.QueryRow(ctx, `select l.epoch, l.seq, l.left_epochs, l.era, l.sweep_from, l.sweep_time, l.keep_millis, coalesce(r.store, false),
-			coalesce(r.keep_millis, 0), now() from lanes l left join data_rules r on r.site = l.site and r.name = $3
-			where l.site = $1 and l.lane = $2 for no key update of l`, site, stream, rule).
+		err = tx.QueryRow(ctx, `select l.epoch, l.seq, l.retired_epochs, l.era, l.sweep_from, l.sweep_time, l.keep_millis, coalesce(r.store, false),
+			coalesce(r.keep_millis, 0), now() from streams l left join data_rules r on r.site = l.site and r.name = $3
+			where l.site = $1 and l.stream = $2 for no key update of l`, site, stream, rule).
 			Scan(&r.Epoch, &r.Seq, &r.Retired, &r.era, &r.sweep, &r.begun, &r.keep, &r.store, &r.ruleKeep, &r.now)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return r, err
 		}
 		q := &pgx.Batch{}
 		q.Queue(`insert into sites (id) values ($1) on conflict do nothing`, site)
-		q.Queue(`insert into lanes (site, lane) select $1, $2 where (select count(*) from lanes where site = $1) < $3
+		q.Queue(`insert into streams (site, stream) select $1, $2 where (select count(*) from streams where site = $1) < $3
 			on conflict do nothing`, site, stream, maxStreams)
 		if err := tx.SendBatch(ctx, q).Close(); err != nil {
 			return r, err
 		}
 	}
 	return r, protocol.Errorf(protocol.Invalid,
-		"site %s has %d queues already, and %s would be one more: give new rules the names of old ones", site, maxStreams, stream)
+		"site %s has %d streams already, and %s would be one more: give new rules the names of old ones", site, maxStreams, stream)
 }
 
-// ruleOf returns the name of the rule behind a data lane.
+// ruleOf returns the name of the rule behind a data stream.
 func ruleOf(stream string) (string, error) {
 	rule, ok := strings.CutPrefix(stream, protocol.DataStream(""))
 	if _, err := protocol.ParseDeploymentName(rule); !ok || err != nil { // rules are labels, as deployments are
-		return "", protocol.Errorf(protocol.Invalid, "lane %q: want %s and the name of a data rule", stream, protocol.DataStream(""))
+		return "", protocol.Errorf(protocol.Invalid, "stream %q: want %s and the name of a data rule", stream, protocol.DataStream(""))
 	}
 	return rule, nil
 }

@@ -29,7 +29,7 @@ func TestStreamReport(t *testing.T) {
 	t.Parallel()
 	s, streams := newStreamHelper(t, "temps")
 	l, ctx := streams[0], t.Context()
-	wantStreams(t, s, "a site that never told", fleet.Stream{})
+	wantStreams(t, s, "a site that never reported", fleet.Stream{})
 	if got := must[[]fleet.Stream](t)(s.Streams(ctx, "nowhere")); len(got) != 0 {
 		t.Errorf("a site that does not exist has %v", got)
 	}
@@ -43,7 +43,7 @@ func TestStreamReport(t *testing.T) {
 	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Stream != "data/temps" {
 		t.Errorf("ack of a probe %+v", ack)
 	}
-	wantStreams(t, s, "probe of a new lane", fleet.Stream{}, seen)
+	wantStreams(t, s, "probe of a new stream", fleet.Stream{}, seen)
 
 	events := msgs("x=1", "x=2")
 	b := l.batch(1, events)
@@ -66,7 +66,7 @@ func TestStreamReport(t *testing.T) {
 		t.Errorf("ack of a probe %+v", ack)
 	}
 	if after := must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported; !after.After(before) {
-		t.Errorf("told at %v, and after a probe at %v", before, after)
+		t.Errorf("reported at %v, and after a probe at %v", before, after)
 	}
 	// Of a new epoch nothing is committed yet, whatever was of the old one.
 	probe.Epoch, probe.Backlog = "b", protocol.Backlog{Last: 5}
@@ -116,10 +116,10 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	l.rule = "onemore"
 	_, err := l.commit(t.Context(), l.batch(1, nil), nil)
-	wantKind(t, err, protocol.Invalid, "site home has 128 queues already")
+	wantKind(t, err, protocol.Invalid, "site home has 128 streams already")
 	events := msgs("x=1")
 	_, err = l.commit(t.Context(), l.batch(1, events), events)
-	wantKind(t, err, protocol.Invalid, "site home has 128 queues already")
+	wantKind(t, err, protocol.Invalid, "site home has 128 streams already")
 	for _, bad := range []string{"", "Not a label", "a/b"} {
 		l.rule = bad
 		_, err := l.commit(t.Context(), l.batch(1, nil), nil)
@@ -130,17 +130,17 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("one that is there: %+v", ack)
 	}
 	// Those that no rule names are forgotten with time, and make room.
-	exec(t, l.db, `update lanes set told_at = now() - interval '31 days'`)
+	exec(t, l.db, `update streams set reported_at = now() - interval '31 days'`)
 	if err := s.SaveRead(t.Context(), "r", "home", fleet.Positions{"r5": {Seq: 1}, "other": {Seq: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	keep(t, s)
-	until(t, "lanes are forgotten", func() bool {
-		return scalar[int](t, l.db, `select count(*) from lanes`) == 0
+	until(t, "streams are forgotten", func() bool {
+		return scalar[int](t, l.db, `select count(*) from streams`) == 0
 	})
 	// A queue that begins anew may soon be as far as a reader had come of the old one.
 	if n := scalar[int](t, l.db, `select count(*) from data_readers where rule = 'r5'`); n != 0 {
-		t.Error("a reader of a queue that is forgotten goes on where it was")
+		t.Error("a reader of a forgotten stream does not begin anew")
 	}
 	if n := scalar[int](t, l.db, `select count(*) from data_readers`); n != 1 {
 		t.Errorf("%d other readers, want 1", n)
@@ -226,13 +226,13 @@ func TestMessagesAreStoredAsTheirRulesSay(t *testing.T) {
 	if scalar[int](t, pool, `select count(*) from pg_class where relname = 'data_messages_mine' and relnamespace = current_schema()::regnamespace`) != 1 {
 		t.Error("a partition that a user attached was dropped")
 	}
-	// A Keep that changed holds for what is stored already, and a rule that is gone
+	// A Keep that changed holds for what is stored already, and a removed rule
 	// leaves its messages as long as it said.
 	setRules(t, s, fleet.SiteData{Rules: rules(time.Hour, 3*24*time.Hour+12*time.Hour+time.Minute).Rules})
 	exec(t, pool, `delete from data_rules where name = 'day'`)
 	keep(t, s)
 	until(t, "the new Keep holds", func() bool { return streams[1].stored() != "x=4 x=3 x=now" })
-	streams[0].want("of a rule that is gone", streams[0].stored(), "x=now")
+	streams[0].want("of a removed rule", streams[0].stored(), "x=now")
 	streams[2].want("kept for ever", streams[2].stored(), "x=4 x=now")
 }
 

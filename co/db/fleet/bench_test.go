@@ -22,7 +22,7 @@ func BenchmarkTransitions(b *testing.B) {
 				}
 				turns[turn] = j.events
 			}
-			// In a gap any move is taken, and the same reports can go to and fro.
+			// In a gap any transition is applied, and the same reports can go to and fro.
 			seq, trimmed := uint64(1), uint64(1)
 			for i := 0; b.Loop(); i++ {
 				batch := protocol.Batch{V: 1, Epoch: "e", First: seq + 1, Count: uint32(size), Trimmed: trimmed}

@@ -53,7 +53,7 @@ func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protoco
 	return c.row.Ack(""), nil
 }
 
-// probe answers a batch without events: it records what the site tells, and changes
+// probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
 	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
@@ -103,7 +103,7 @@ func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, even
 	c.anomalies = len(changes.Anomalies)
 	b := &pgx.Batch{}
 	v := changes.Site
-	b.Queue(`update sites set version = $2, adopted = $3, journal_epoch = $4, journal_seq = $5, left_epochs = $6, gap = $7,
+	b.Queue(`update sites set version = $2, adopted = $3, journal_epoch = $4, journal_seq = $5, retired_epochs = $6, gap = $7,
 		events_lost = $8, last_event_at = now() where id = $1`,
 		c.site, v.Version, int64(v.Adopted), c.row.Epoch, int64(c.row.Seq), c.row.Retired, v.Gap, int64(v.Lost))
 	w := writer{b, c.site}

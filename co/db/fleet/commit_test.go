@@ -227,7 +227,7 @@ func TestLifeOfADeployment(t *testing.T) {
 		t.Error(diff)
 	}
 
-	// Gone: once the repo does not want it and no node has it.
+	// Archived: once the repo does not list it and no node has it.
 	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
@@ -242,9 +242,9 @@ func TestLifeOfADeployment(t *testing.T) {
 	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived || d.State != lifecycle.Deleted {
 		t.Errorf("not archived: %+v", d)
 	}
-	gone, _, err := s.Deployments(ctx, fleet.DeploymentFilter{State: lifecycle.Deleted}, fleet.Page{})
-	if err != nil || len(gone) != 1 {
-		t.Errorf("deleted ones: %v, %v", gone, err)
+	deleted, _, err := s.Deployments(ctx, fleet.DeploymentFilter{State: lifecycle.Deleted}, fleet.Page{})
+	if err != nil || len(deleted) != 1 {
+		t.Errorf("deployments in state DELETED: %v, %v; want one", deleted, err)
 	}
 	var transitions []string
 	for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0)) {
@@ -343,7 +343,7 @@ func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 	j.status("d", "n1", lifecycle.RollingBack, lifecycle.EN)
 	must[protocol.Ack](t)(j.send(ctx, s, 20, 20, 19))
 	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.State != lifecycle.RollingBack {
-		t.Errorf("in a gap, reports are taken as they come: %+v", d)
+		t.Errorf("in a gap, reports are applied as they come: %+v", d)
 	}
 	j.add(protocol.SnapshotEvent, "", protocol.Snapshot{
 		V: 1, Lost: 11,

@@ -37,7 +37,7 @@ func (s *Store) SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteD
 	return out, err
 }
 
-// A ruleRow is one recorded rule, with what the site is told of it.
+// A ruleRow is one recorded rule, with its encoding for the site.
 type ruleRow struct {
 	fleet.DataRule
 	encoded []byte
@@ -62,7 +62,7 @@ func plainRules(recorded []ruleRow) []fleet.DataRule {
 	return out
 }
 
-// wireRules is the part of the rules that the site is told.
+// wireRules returns the part of the rules that is sent to the site.
 func wireRules(rules []fleet.DataRule) []protocol.DataRule {
 	var out []protocol.DataRule
 	for _, r := range rules {
@@ -96,7 +96,7 @@ type dataDiff struct {
 	rules   []ruleRow
 	file    bool // the row of the file differs
 	rows    bool // the rows of the rules differ
-	changed bool // what the site is told differs
+	changed bool // what is sent to the site differs
 	events  []fleet.Event
 }
 
@@ -122,7 +122,7 @@ func compareData(site protocol.SiteID, recorded siteDataRow, want fleet.SiteData
 func countRules(n int) string {
 	switch n {
 	case 0:
-		return "no rule is left"
+		return "no rules"
 	case 1:
 		return "1 rule"
 	default:

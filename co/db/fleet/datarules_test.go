@@ -43,7 +43,7 @@ func TestSaveDataRules(t *testing.T) {
 		{"a bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, []string{fleet.DataRulesInvalid + " line 1: no"}},
 		{"the same bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, nil},
 		{"mended", fleet.SiteData{Commit: "c6", Rules: []fleet.DataRule{rule("b")}}, 4, []string{fleet.DataRulesChanged + " 1 rule"}},
-		{"removed", fleet.SiteData{}, 5, []string{fleet.DataRulesChanged + " no rule is left"}},
+		{"removed", fleet.SiteData{}, 5, []string{fleet.DataRulesChanged + " no rules"}},
 	} {
 		last := must[int64](t)(s.LastEvent(ctx))
 		out, _, err := s.SaveDesired(ctx, "home", "c", list, step.data)

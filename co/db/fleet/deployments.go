@@ -88,7 +88,7 @@ func scanStatus(row pgx.CollectableRow) (n fleet.DeploymentNode, err error) {
 	return n, json.Unmarshal(components, &n.Components)
 }
 
-// Transitions returns the last moves of a deployment on all its nodes, newest
+// Transitions returns the last transitions of a deployment on all its nodes, newest
 // first. A limit of 0 means fleet.DefaultLimit.
 func (s *Store) Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (t fleet.Transition, err error) {
@@ -114,8 +114,8 @@ func (s *Store) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error
 	return pgdb.One("spec "+string(digest), found, err)
 }
 
-// SaveBody makes an encoded SiteDesired what a site finds under its digest, in the
-// place of the one before.
+// SaveBody makes an encoded SiteDesired what a site finds under its digest, in place of
+// the previous one.
 func (s *Store) SaveBody(ctx context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error {
 	_, err := s.db.Exec(ctx, `insert into desired_bodies as b (site, digest, body) values ($1, $2, $3)
 		on conflict (site) do update set digest = $2, body = $3 where b.digest <> $2`, site, digest, body)

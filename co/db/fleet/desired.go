@@ -148,7 +148,7 @@ type desiredDiff struct {
 	changed bool
 	entries []protocol.SiteEntry
 	write   []desiredRow
-	renewed []string // names that were gone and are wanted again, or are new
+	renewed []string // names that are new, or were removed and are desired once more
 	removed []string
 	events  []fleet.Event
 }

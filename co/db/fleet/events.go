@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,10 +13,29 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-// AddEvent records something that the CO itself saw. Its ID is given here, and its
+// AddEvent records something that the CO itself observed. Its ID is given here, and its
 // Time where it has none.
 func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error { return db.WriteEvents(ctx, tx, []fleet.Event{e}) })
+}
+
+// reachTimeout bounds RecordReach: the loop that follows the deployments repo waits for
+// it.
+const reachTimeout = 5 * time.Second
+
+// RecordReach records that the remote of the deployments repo cannot be reached, for
+// the reason err, or can be again where err is nil. Where that is not recorded within
+// 5 s it is logged.
+func (s *Store) RecordReach(ctx context.Context, remote string, err error) {
+	e := fleet.Event{Kind: fleet.GitReachable, Message: remote}
+	if err != nil {
+		e.Kind, e.Message = fleet.GitUnreachable, err.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	if err := s.AddEvent(ctx, e); err != nil {
+		s.db.Log.WarnContext(ctx, "event not recorded", "kind", e.Kind, "err", err)
+	}
 }
 
 const eventColumns = `select id, time, site_time, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,
@@ -27,8 +47,8 @@ func scanEvent(row pgx.CollectableRow) (e fleet.Event, err error) {
 	return e, err
 }
 
-// Events returns events in the order of their ids. Whoever asks again with the
-// last id as After misses none.
+// Events returns events in the order of their ids. A caller that continues with
+// the last id as After misses none.
 func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
 	// Only the conditions that are asked for, so that each has its index.
 	sql, args := eventColumns+" where id > $1", []any{f.After}

@@ -1,5 +1,5 @@
-// Package store is the CO's record in PostgreSQL: the catalog, what should run,
-// what runs, and every event. Errors are of the protocol's kinds; while the
+// Package fleetdb is the CO's record of the fleet in PostgreSQL: the catalog, what
+// should run, what runs, and every event. Errors are of the protocol's kinds; while the
 // database is away they are Unavailable.
 package fleetdb
 

@@ -9,11 +9,11 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-// Listen tells of new events until ctx ends, and then closes the channel. Each
-// value is the id of an event that can be read; values grow, and those that nobody
-// took in time are left out for the latest. The first value is the last event
-// there is (0: none). When the connection is lost it is made again, and the first
-// value after it tells of all that was missed.
+// Listen reports new events until ctx ends, and then closes the channel. Each value is
+// the id of an event that can be read; values grow, and the latest replaces one that
+// was not received in time. The first value is the last event there is (0: none). A
+// connection that is lost is made again, and the first value after it covers all that
+// was missed.
 func (s *Store) Listen(ctx context.Context) <-chan int64 {
 	out := make(chan int64, 1)
 	go func() {
@@ -46,7 +46,7 @@ func (l *listener) notify(id int64) {
 	}
 	l.last = id
 	select {
-	case <-l.out: // nobody took it yet
+	case <-l.out: // not received yet
 	default:
 	}
 	l.out <- id // the only sender, so there is room

@@ -49,7 +49,7 @@ func TestListen(t *testing.T) {
 		}
 		id := next(t, c, i+1)
 		if got := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: id - 1})); len(got) != 1 || got[0].ID != id {
-			t.Errorf("told of %d, can read %v", id, got)
+			t.Errorf("event %d was reported, and %v can be read", id, got)
 		}
 	}
 	cancel()

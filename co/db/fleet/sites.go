@@ -72,8 +72,8 @@ func (s *Store) CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site,
 }
 
 // SetSitePresence records that a site's LO is connected or not, and makes the
-// event where that changed. The last will of a connection that a newer one took
-// the place of (another Session) is ignored. An unknown site begins to exist.
+// event where that changed. The last will of a connection that a newer one has
+// replaced (another Session) is ignored. A site that is not recorded yet is created.
 func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p protocol.Presence) error {
 	return s.db.Tx(ctx, "record presence of site", func(tx pgx.Tx) error {
 		if _, err := lockSite(ctx, tx, site); err != nil {
@@ -100,7 +100,7 @@ func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p pro
 }
 
 // SetOfflineExcept records every site as offline that is recorded online and not
-// among the connected: for a CO that has started anew and has heard nothing of them.
+// among the connected: for a CO that has started and to which they have not reported.
 func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteID) error {
 	ids := make([]string, len(connected))
 	for i := range connected {
@@ -114,7 +114,7 @@ func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteI
 		}
 		events := make([]fleet.Event, len(gone))
 		for i, id := range gone {
-			events[i] = fleet.Event{Kind: fleet.SiteOffline, Site: id, Message: "not heard of since the CO started"}
+			events[i] = fleet.Event{Kind: fleet.SiteOffline, Site: id, Message: "no report since the CO started"}
 		}
 		return db.WriteEvents(ctx, tx, events)
 	})
@@ -137,7 +137,7 @@ type siteRow struct {
 // row that is there.
 func lockSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteRow, err error) {
 	for range 2 {
-		err = tx.QueryRow(ctx, `select version, generation, desired_commit, adopted, journal_epoch, journal_seq, left_epochs, gap,
+		err = tx.QueryRow(ctx, `select version, generation, desired_commit, adopted, journal_epoch, journal_seq, retired_epochs, gap,
 			events_lost, now() from sites where id = $1 for no key update`, site).
 			Scan(&r.version, &r.generation, &r.commit, &r.adopted, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
 		if !errors.Is(err, pgx.ErrNoRows) {

@@ -2,6 +2,7 @@ package fleetdb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -164,7 +165,7 @@ func TestSitePresence(t *testing.T) {
 		}
 	}
 	if v := must[fleet.Site](t)(s.Site(ctx, "home")); !v.Online || v.Version != "v2" || v.OnlineSince == nil {
-		t.Errorf("a late will was taken for news: %+v", v)
+		t.Errorf("a late will changed the presence: %+v", v)
 	}
 	if err := s.SetSitePresence(ctx, "home", protocol.Presence{Session: "2"}); err != nil {
 		t.Fatal(err)
@@ -187,6 +188,26 @@ func TestSitePresence(t *testing.T) {
 	want := []string{"site_online home", "site_offline home", "site_online home", "site_online away", "site_offline away"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRecordReach records that the deployments repo cannot be reached, and that it can
+// be again.
+func TestRecordReach(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.RecordReach(t.Context(), "git@example:repo", errors.New("no route to host"))
+	s.RecordReach(t.Context(), "git@example:repo", nil)
+	events, err := s.Events(t.Context(), fleet.EventFilter{})
+	if err != nil || len(events) != 2 {
+		t.Fatalf("events %+v, %v; want two", events, err)
+	}
+	for i, want := range []fleet.Event{
+		{Kind: fleet.GitUnreachable, Message: "no route to host"}, {Kind: fleet.GitReachable, Message: "git@example:repo"},
+	} {
+		if events[i].Kind != want.Kind || events[i].Message != want.Message {
+			t.Errorf("event %d: kind %s, message %q; want %s, %q", i, events[i].Kind, events[i].Message, want.Kind, want.Message)
+		}
 	}
 }
 

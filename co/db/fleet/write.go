@@ -40,7 +40,7 @@ func (w writer) nodes(c projection.Changes) {
 }
 
 // deployments records states and placements. A deployment that the CO does not
-// know (its database was lost) is recorded as far as the reports tell of it.
+// know (its database was lost) is recorded as far as the reports describe it.
 // known are the rows of deployment_nodes, of those that changed, that there are.
 func (w writer) deployments(c projection.Changes, known map[projection.Key]bool) error {
 	if len(c.Apps) == 0 {

@@ -21,8 +21,8 @@ const maxPushes = 50
 // maxFile bounds a file of the repository, in bytes.
 const maxFile = 1 << 20
 
-// errRaced says that somebody else moved the branch first.
-var errRaced = errors.New("the branch moved")
+// errRaced says that another writer pushed to the branch first.
+var errRaced = errors.New("another commit was pushed first")
 
 // A Change is one commit to be made.
 type Change struct {
@@ -33,7 +33,7 @@ type Change struct {
 	// Files maps paths to their new content; nil removes the path, with all that is
 	// below it. Paths that are not named stay as they are.
 	Files map[string][]byte
-	// Expect maps paths to the last commit that changed them, as FileCommit tells
+	// Expect maps paths to the last commit that changed them, as FileCommit returns
 	// it; "" means that there is no such path. Paths that are not named may have
 	// been changed by others.
 	Expect map[string]string
@@ -155,9 +155,9 @@ func (r *Repo) expect(ctx context.Context, head string, expect map[string]string
 		case want == "":
 			return protocol.Errorf(protocol.Conflict, "%s exists already, since commit %.12s", p, got)
 		case got == "":
-			return protocol.Errorf(protocol.Conflict, "%s was removed by somebody else after commit %.12s", p, want)
+			return protocol.Errorf(protocol.Conflict, "%s was removed by another writer after commit %.12s", p, want)
 		default:
-			return protocol.Errorf(protocol.Conflict, "%s was changed by somebody else in commit %.12s, after commit %.12s: read it again", p, got, want)
+			return protocol.Errorf(protocol.Conflict, "%s was changed by another writer in commit %.12s, after commit %.12s: read it again", p, got, want)
 		}
 	}
 	return nil
@@ -174,7 +174,7 @@ func (r *Repo) build(ctx context.Context, head string, c Change) (string, error)
 	}
 	_ = index.Close()
 	defer os.Remove(index.Name()) //nolint:errcheck // removed at the next start otherwise
-	// git takes an empty file for a damaged index, and none for an empty one.
+	// To git an empty file is a damaged index, and a missing file an empty one.
 	if err := os.Remove(index.Name()); err != nil {
 		return "", protocol.Errorf(protocol.Unavailable, "create git index: %w", err)
 	}
@@ -223,8 +223,8 @@ func (b builder) commit(ctx context.Context, head string, c Change) (string, err
 	return b.run(ctx, []byte(strings.TrimRight(c.Message, "\n")+"\n"), append([]string{"commit-tree", tree}, parent...)...)
 }
 
-// stage enters the files into the index: removals first, so that a file may take
-// the place of a directory.
+// stage enters the files into the index: removals first, so that a file may
+// replace a directory.
 func (b builder) stage(ctx context.Context, files map[string][]byte) error {
 	var lines bytes.Buffer
 	for _, p := range slices.Sorted(maps.Keys(files)) {
@@ -258,8 +258,8 @@ func (b builder) stage(ctx context.Context, files map[string][]byte) error {
 	return err
 }
 
-// push moves the remote's branch from old to commit, or fails with errRaced if it
-// is not at old any more. Only then does the cache move.
+// push sets the remote's branch from old to commit, or fails with errRaced if it is
+// not at old any more. The cache follows after the remote.
 func (r *Repo) push(ctx context.Context, commit, old string) error {
 	branch := "refs/heads/" + r.opts.Branch
 	_, err := r.git.run(ctx, call{dir: r.bare(), args: []string{
@@ -268,12 +268,12 @@ func (r *Repo) push(ctx context.Context, commit, old string) error {
 	}})
 	switch {
 	case err == nil:
-	case said(err, "stale info", "fetch first", "non-fast-forward", "cannot lock ref", "failed to update ref", "incorrect old value"):
+	case printed(err, "stale info", "fetch first", "non-fast-forward", "cannot lock ref", "failed to update ref", "incorrect old value"):
 		return errRaced
-	case said(err, "[remote rejected]", "hook declined"):
+	case printed(err, "[remote rejected]", "hook declined"):
 		return protocol.Errorf(protocol.Denied, "git remote %s refused the push: %w", r.Remote(), err)
 	default:
-		// The answer may have been lost after the remote took the commit.
+		// The answer may have been lost after the remote accepted the commit.
 		if head, asked := r.remoteHead(ctx); asked != nil || head != commit {
 			return r.unavailable("push to", err)
 		}

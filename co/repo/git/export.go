@@ -22,7 +22,7 @@ const (
 
 // Export writes the files of one commit of a remote into dir, which must be empty,
 // and returns the commit. ref is a branch, a tag or a full commit; "" means the
-// remote's default branch. Symbolic links and submodules are left out: nothing
+// remote's default branch. Symbolic links and submodules are not exported: nothing
 // that the repository holds can make a reader leave dir. Only the options about the
 // connection are used: SSHCommand, CredentialFile, Timeout. Without them no key, agent
 // or credential of this process is offered, and no redirect is followed. Errors are of
@@ -57,9 +57,9 @@ func Export(ctx context.Context, o Options, remote, ref, dir string) (string, er
 		r.opts.Remote, "+"+ref+":"+remoteRef)
 	switch {
 	case err == nil:
-	case said(err, "couldn't find remote ref", "not our ref"):
+	case printed(err, "couldn't find remote ref", "not our ref"):
 		return "", protocol.Errorf(protocol.NotFound, "git remote %s has no ref %q", r.Remote(), ref)
-	case said(err, "died of signal 25", "File too large"):
+	case printed(err, "died of signal 25", "File too large"):
 		return "", protocol.Errorf(protocol.Invalid, "git remote %s is larger than 256 MiB", r.Remote())
 	default:
 		return "", r.unavailable("fetch", err)

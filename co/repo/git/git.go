@@ -21,7 +21,7 @@ import (
 // maxOutput bounds what one call of git may print, in bytes.
 const maxOutput = 256 << 20
 
-// git runs the git binary. home takes the place of the user's home directory.
+// git runs the git binary. home replaces the user's home directory.
 type git struct {
 	home       string
 	sshCommand string
@@ -58,23 +58,23 @@ type gitError struct {
 	err     error
 }
 
-// Error tells what git said, in one line.
+// Error returns what git printed, in one line.
 func (e *gitError) Error() string {
-	said := strings.Join(strings.Fields(Redact(e.stderr)), " ")
-	if len(said) > 500 {
-		said = said[:500] + " …"
+	text := strings.Join(strings.Fields(Redact(e.stderr)), " ")
+	if len(text) > 500 {
+		text = text[:500] + " …"
 	}
-	if said == "" {
+	if text == "" {
 		return fmt.Sprintf("git %s: %v", e.command, e.err)
 	}
-	return fmt.Sprintf("git %s: %s", e.command, said)
+	return fmt.Sprintf("git %s: %s", e.command, text)
 }
 
 // Unwrap returns the cause.
 func (e *gitError) Unwrap() error { return e.err }
 
-// said reports whether err is of a git that printed one of these phrases.
-func said(err error, phrases ...string) bool {
+// printed reports whether err is of a git that printed one of these phrases.
+func printed(err error, phrases ...string) bool {
 	ge, ok := errors.AsType[*gitError](err)
 	if !ok {
 		return false
@@ -94,7 +94,7 @@ func damaged(err error) bool {
 }
 
 func noSpace(err error) bool {
-	return said(err, "No space left on device", "Disk quota exceeded")
+	return printed(err, "No space left on device", "Disk quota exceeded")
 }
 
 // inherited lists the variables of this process that git may see: what reaches the
@@ -185,7 +185,7 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	stdout, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: 64 << 10, cut: true}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A process group, so that the helpers of git end with it; and the kernel ends
-	// it with this process, so that no git works in a cache that was taken over.
+	// it with this process, so that no git works in a cache that another process has acquired.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
@@ -231,7 +231,7 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lockDir takes the directory for this process. The kernel frees it when the
+// lockDir locks the directory for this process. The kernel frees it when the
 // process ends, however it ends.
 func lockDir(dir string) (*filelock.Lock, error) {
 	lock, err := filelock.Acquire(filepath.Join(dir, "lock"))
@@ -245,7 +245,7 @@ func lockDir(dir string) (*filelock.Lock, error) {
 }
 
 // removeStale removes the lock files and the private indexes of a git that was
-// killed. The caller holds the directory, so nobody else's are there.
+// killed. The caller holds the directory, so that none of another process is there.
 func removeStale(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		switch {

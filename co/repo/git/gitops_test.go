@@ -183,9 +183,9 @@ func TestConflict(t *testing.T) {
 	second := put(t, mine, path, "two\n")
 
 	tests := map[string]struct{ path, expect, message string }{
-		"changed":     {path, first, "was changed by somebody else in commit " + second[:12]},
+		"changed":     {path, first, "was changed by another writer in commit " + second[:12]},
 		"exists":      {path, "", "exists already"},
-		"not existed": {"deployments/berlin/pump/deployment.yaml", first, "was removed by somebody else"},
+		"not existed": {"deployments/berlin/pump/deployment.yaml", first, "was removed by another writer"},
 	}
 	for name, tt := range tests {
 		_, err := theirs.Commit(ctx, Change{
@@ -290,7 +290,7 @@ func TestWatchSeesPushByHandAndReach(t *testing.T) {
 	t.Parallel()
 	remote := newRemote(t)
 	reach := make(chan error, 10)
-	r := open(t, remote, func(o *Options) { o.OnReach = func(err error) { reach <- err } })
+	r := open(t, remote, func(o *Options) { o.OnReach = func(_ context.Context, _ string, err error) { reach <- err } })
 	first := put(t, r, "a", "one\n")
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,7 +12,7 @@ import (
 
 var (
 	commitForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
-	// refForm is narrower than git's own rule: what it lets through means the same
+	// refForm is narrower than git's own rule: what it accepts means the same
 	// to every git, and never an option or a revision expression.
 	refForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@-]*$`)
 	scpForm    = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)

@@ -3,7 +3,7 @@
 // this machine is a bare cache that may be deleted, or torn by a crash, at any
 // time and is built again from the remote.
 //
-// It drives the git binary, because git itself speaks every transport, credential
+// It drives the git binary, because git itself has every transport, credential
 // and server quirk of the field. Every call has an environment of its own (no
 // system or user configuration, no prompt), a time limit, and checked arguments.
 package git
@@ -53,7 +53,7 @@ type Options struct {
 	// OnReach, if given, is called by Watch on its goroutine each time that the
 	// remote becomes unreachable (with the reason) or reachable again (with nil),
 	// and never twice in a row for the same. It is reachable at first.
-	OnReach func(err error)
+	OnReach func(ctx context.Context, remote string, err error)
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
 }
@@ -68,7 +68,7 @@ type Repo struct {
 
 	// cache guards the cache's directory: readers share it, a rebuild owns it.
 	cache sync.RWMutex
-	// remote is held, as a token, by whoever fetches or pushes.
+	// remote holds a value while a fetch or a push is under way.
 	remote chan struct{}
 	// writes counts fetches and commits since the last housekeeping. Held by remote.
 	writes int

@@ -33,7 +33,7 @@ A site.yaml says what becomes of the machine data of a site. One that is not val
 keeps the rules that the site had.
 `
 
-// enter takes the right to talk to the remote.
+// enter acquires the right to fetch and push; leave returns it.
 func (r *Repo) enter(ctx context.Context) error {
 	select {
 	case r.remote <- struct{}{}:
@@ -94,7 +94,7 @@ func (r *Repo) sync(ctx context.Context) (string, error) {
 	}
 	if theirs == "" && ours != "" {
 		// To begin anew would remove all that runs. It may be a remote that was restored
-		// by halves, or a branch that was renamed: somebody has to say which.
+		// in part, or a branch that was renamed: a person has to decide which.
 		return "", protocol.Errorf(protocol.Unavailable,
 			"git remote %s has no branch %s any more, which was at commit %.12s: push it again", r.Remote(), r.opts.Branch, ours)
 	}
@@ -150,7 +150,7 @@ func (r *Repo) fetch(ctx context.Context, dir string) error {
 }
 
 // rebuild replaces the cache by a new one, filled from the remote. The old one is
-// kept until the new one is complete.
+// retained until the new one is complete.
 func (r *Repo) rebuild(ctx context.Context) error {
 	fresh := r.bare() + ".new"
 	if err := r.initBare(ctx, fresh); err != nil {

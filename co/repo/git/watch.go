@@ -14,10 +14,10 @@ func (r *Repo) Poke() {
 	r.asked.Notify()
 }
 
-// Watch follows the branch until ctx ends: it asks the remote every interval (0
+// Watch follows the branch until ctx ends: it fetches from the remote every interval (0
 // means DefaultInterval) and at each Poke, and calls changed with the head, first
-// when it is known and then each time that it moved, whoever moved it. A remote
-// that is away is asked again at the same pace; Options.OnReach hears of it once.
+// when it is known and then each time that it changed, by whichever writer. A remote
+// that is away is asked again at the same pace; Options.OnReach is called once for it.
 // It returns nil when ctx ends. Only one Watch may run at a time.
 func (r *Repo) Watch(ctx context.Context, interval time.Duration, changed func(commit string)) error {
 	if interval <= 0 {
@@ -59,6 +59,6 @@ func (r *Repo) reached(ctx context.Context, err error) {
 		r.log.WarnContext(ctx, "git remote is unreachable", "remote", r.Remote(), "err", err)
 	}
 	if r.opts.OnReach != nil {
-		r.opts.OnReach(err)
+		r.opts.OnReach(ctx, r.Remote(), err)
 	}
 }

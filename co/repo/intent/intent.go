@@ -64,9 +64,9 @@ func Create(app *v1rc3.Application, t Target, req Request) (*v1rc3.Deployment, e
 	return build(app, profile, t, req, nil)
 }
 
-// Update returns prev moved to a version of its application and changed as req
+// Update returns prev changed to a version of its application and changed as req
 // says. Parameters that req does not set keep their values; those that the new
-// version does not know any more are left out. What Colony does not write (labels,
+// version no longer has are dropped. What Colony does not write (labels,
 // the namespace, the extensions of others) stays.
 func Update(prev *v1rc3.Deployment, app *v1rc3.Application, t Target, req Request) (*v1rc3.Deployment, error) {
 	if prev.Spec.ApplicationID != app.ID {

@@ -40,7 +40,7 @@ func SiteOf(path string) (folder string, ok bool) {
 // A Rule is a data rule as a file and the API write it. Durations are such as
 // 30s, 12h or 7d, sizes such as 512KiB or 256MiB. What is absent has its default.
 type Rule struct {
-	Name      string   `json:"name" yaml:"name" doc:"DNS label, unique at the site; it names the queue, which stays while the name stays"`
+	Name      string   `json:"name" yaml:"name" doc:"DNS label, unique at the site; it names the stream, which stays while the name stays"`
 	Direction string   `json:"direction" yaml:"direction" enum:"up,down" doc:"up: from the site to the CO; down: from the CO to the site"`
 	Topics    []string `json:"topics" yaml:"topics" doc:"MQTT topic filters, relative to local (up) or to remote (down)"`
 	Local     string   `json:"local,omitempty" yaml:"local,omitempty" doc:"prefix of topics at the site's broker, with its final slash; default colony/v1/{site}/data/"`
@@ -48,9 +48,9 @@ type Rule struct {
 	QoS       *uint8   `json:"qos,omitempty" yaml:"qos,omitempty" maximum:"2" doc:"highest QoS of delivery; default 1"`
 	KeepQoS0  bool     `json:"keepQoS0,omitempty" yaml:"keepQoS0,omitempty" doc:"keep messages of QoS 0 while the link is down, like those of QoS 1"`
 	Priority  string   `json:"priority,omitempty" yaml:"priority,omitempty" enum:"high,normal,low" doc:"among the rules of the site; default normal"`
-	TTL       string   `json:"ttl,omitempty" yaml:"ttl,omitempty" doc:"how long a message is of use, from its arrival; default for ever"`
-	MaxBytes  string   `json:"maxBytes,omitempty" yaml:"maxBytes,omitempty" doc:"bound of the queue, above it the oldest messages are dropped and counted; default 256MiB"`
-	MaxAge    string   `json:"maxAge,omitempty" yaml:"maxAge,omitempty" doc:"bound of the queue by age; default none"`
+	TTL       string   `json:"ttl,omitempty" yaml:"ttl,omitempty" doc:"how long after its arrival a message is useful; default without end"`
+	MaxBytes  string   `json:"maxBytes,omitempty" yaml:"maxBytes,omitempty" doc:"bound of the stream, above it the oldest messages are dropped and counted; default 256MiB"`
+	MaxAge    string   `json:"maxAge,omitempty" yaml:"maxAge,omitempty" doc:"bound of the stream by age; default none"`
 
 	Batch      *Batch      `json:"batch,omitempty" yaml:"batch,omitempty"`
 	Sample     *Sample     `json:"sample,omitempty" yaml:"sample,omitempty"`
@@ -65,7 +65,7 @@ type Batch struct {
 	Compression string `json:"compression,omitempty" yaml:"compression,omitempty" enum:"zstd,none" doc:"default zstd"`
 }
 
-// Sample says which messages of a topic are left out at the site.
+// Sample says which messages of a topic the site does not send.
 type Sample struct {
 	Mode     string `json:"mode" yaml:"mode" enum:"last,change,deadband"`
 	Period   string `json:"period,omitempty" yaml:"period,omitempty" doc:"of mode last; for the others the longest silence"`

@@ -1,0 +1,147 @@
+// Package exchange carries machine data between the CO and the clients of its MQTT
+// broker: what sites sent becomes messages for the clients, and what clients publish
+// for a site becomes a message of the downlink.
+package exchange
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const (
+	// clearDelay is the time between a client's retained message and its removal from
+	// the embedded broker, which retains a message only after Accept returned. One
+	// removal then serves all messages of that time.
+	clearDelay = time.Second
+	// restoreRetry is the time between two tries to publish the retained messages.
+	restoreRetry = time.Second
+)
+
+// A Publisher is the broker that the clients connect to.
+type Publisher interface {
+	// PublishAll publishes list in order, without waiting for each message before the
+	// next. refused is called for each that the broker will never accept; an error is
+	// about any of the others.
+	PublishAll(ctx context.Context, list []client.Message, refused func(i int, err error)) error
+}
+
+// A Retainer is a broker of which the CO may clear retained messages: the embedded one.
+type Retainer interface {
+	// Retained returns the retained messages that match a topic filter.
+	Retained(filter string) []client.Message
+	Publish(ctx context.Context, m client.Message) error
+}
+
+// A Downlink sends messages to sites.
+type Downlink interface {
+	// Accept returns once the message is durable.
+	Accept(ctx context.Context, site protocol.SiteID, m protocol.DataMessage) error
+}
+
+// Options are what an Exchange works with. Broker and Downlink are required.
+type Options struct {
+	Broker   Publisher
+	Downlink Downlink
+	// Retainer is nil for an external broker: removing a retained message there would
+	// reach the CO as a deletion for the site.
+	Retainer Retainer
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// An Exchange carries machine data. Its methods may be called concurrently, but for
+// Run, which is called once.
+type Exchange struct {
+	opts  Options
+	log   *slog.Logger
+	clear chan struct{} // has room for one value: a client published a retained message
+}
+
+// New returns an Exchange.
+func New(o Options) *Exchange {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Exchange{opts: o, log: o.Logger.With("component", "exchange"), clear: make(chan struct{}, 1)}
+}
+
+// Deliver publishes messages of sites in their order. A broker that is away is an
+// error, and the site sends the messages again; a single message that the broker
+// refuses is left out, so that it does not hold up those behind it.
+func (e *Exchange) Deliver(ctx context.Context, list []fleet.Delivery) error {
+	if len(list) == 0 {
+		return nil
+	}
+	messages := make([]client.Message, len(list))
+	for i := range list {
+		messages[i] = forClients(&list[i])
+	}
+	err := e.opts.Broker.PublishAll(ctx, messages, func(i int, err error) {
+		e.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", list[i].Site, "stream", list[i].Stream,
+			"seq", list[i].Seq, "topic", list[i].Message.Topic, "err", err)
+	})
+	if err != nil {
+		return fmt.Errorf("deliver %d messages of machine data, the first of site %s: %w", len(list), list[0].Site, err)
+	}
+	return nil
+}
+
+// Accept hands a client's message for a site to the downlink. t is its topic, of kind
+// topic.In. On return the message is durable.
+func (e *Exchange) Accept(ctx context.Context, t topic.Topic, m client.Message) error {
+	err := e.opts.Downlink.Accept(ctx, t.Site, forSite(t, m))
+	if err == nil && m.Retain {
+		select {
+		case e.clear <- struct{}{}:
+		default: // the removal that is due serves this message as well
+		}
+	}
+	return err
+}
+
+// Restore calls republish with Deliver until it succeeds or ctx ends: for a broker
+// that may have lost what it retained.
+func (e *Exchange) Restore(ctx context.Context, republish func(context.Context, func(context.Context, []fleet.Delivery) error) error) {
+	for {
+		err := republish(ctx, e.Deliver)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		e.log.WarnContext(ctx, "retained machine data not published yet", "err", err, "wait", restoreRetry)
+		if retry.Sleep(ctx, restoreRetry) != nil {
+			return
+		}
+	}
+}
+
+// Run removes from the embedded broker, until ctx ends, what clients published for
+// sites as retained. The site and the CO's record retain it; here nobody may
+// subscribe to it, so that it would only use memory.
+func (e *Exchange) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.clear:
+		}
+		if retry.Sleep(ctx, clearDelay) != nil {
+			return
+		}
+		if e.opts.Retainer == nil {
+			continue
+		}
+		for _, m := range e.opts.Retainer.Retained(topic.ForTail(topic.In, "+", "#")) {
+			if err := e.opts.Retainer.Publish(ctx, client.Message{Topic: m.Topic, Retain: true}); err != nil && ctx.Err() == nil {
+				e.log.WarnContext(ctx, "retained message for a site not removed from the broker", "topic", m.Topic, "err", err)
+			}
+		}
+	}
+}

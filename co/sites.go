@@ -1,0 +1,160 @@
+package co
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/data/downlink"
+	"github.com/colonyfleet/colony/co/data/exchange"
+	"github.com/colonyfleet/colony/co/data/live"
+	"github.com/colonyfleet/colony/co/desired"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/ingest"
+	"github.com/colonyfleet/colony/co/presence"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// sites are the parts that exchange messages with the sites, and with the clients of
+// the CO's broker.
+type sites struct {
+	ingest   *ingest.Ingest
+	presence *presence.Monitor
+	down     *downlink.Downlink
+	exchange *exchange.Exchange
+	loop     *desired.Loop
+	live     *live.Hub
+}
+
+// startSites makes the parts, then starts the broker that calls them, then what goes
+// on by itself. They are stopped in the reverse order.
+func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
+	var parts *sites // complete before the broker is started
+	b, err := c.newBroker(
+		func(ctx context.Context, from access.Identity, m broker.Message) error {
+			return parts.accept(ctx, from, m)
+		},
+		func(ctx context.Context) {
+			parts.loop.Republish()
+			parts.exchange.Restore(ctx, s.data.RepublishRetained)
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	if parts, err = c.newSites(s, b); err != nil {
+		return nil, err
+	}
+	c.parts.OnStop("downlink", func(context.Context) error { parts.down.Close(); return nil })
+	c.parts.Go("machine data for sites", func(ctx context.Context) { s.data.ListenDown(ctx, parts.down.Wake) })
+	c.parts.Go("retained machine data for sites", parts.exchange.Run)
+	c.parts.OnStop("batches of sites", func(context.Context) error { parts.ingest.Close(); return nil })
+	if err := b.Start(ctx); err != nil {
+		return nil, err
+	}
+	c.parts.OnStop("broker", b.Stop)
+	// The embedded broker forgets what it retains with its process. An external one is
+	// given it whenever it is connected.
+	if !c.external() {
+		if err := s.data.RepublishRetained(ctx, parts.exchange.Deliver); err != nil {
+			return nil, fmt.Errorf("publish retained machine data: %w", err)
+		}
+	}
+	c.parts.Go("stored machine data", s.data.KeepData)
+	c.parts.Go("presence of sites", parts.presence.Run)
+	c.parts.Go("desired state", func(ctx context.Context) {
+		if err := parts.loop.Run(ctx); err != nil && ctx.Err() == nil {
+			c.parts.Fail(fmt.Errorf("desired state: %w", err))
+		}
+	})
+	return parts, nil
+}
+
+func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
+	to := func(kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
+		return func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+			return b.Publish(ctx, broker.Message{
+				Topic: topic.ForSite(kind, site), Payload: payload, QoS: 1, Retain: retain, ContentType: protocol.ContentType,
+			})
+		}
+	}
+	p := &sites{live: &live.Hub{}}
+	p.down = downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
+	var retainer exchange.Retainer // nil for an external broker
+	if embedded, ok := b.(*broker.Broker); ok {
+		retainer = embedded
+	}
+	p.exchange = exchange.New(exchange.Options{Broker: b, Downlink: p.down, Retainer: retainer, Logger: c.log})
+	publishAck := to(topic.Ack, false)
+	p.ingest = ingest.New(ingest.Options{
+		Store: s.fleet, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
+		Deliver: func(ctx context.Context, list []fleet.Delivery) error {
+			if err := p.exchange.Deliver(ctx, list); err != nil {
+				return err
+			}
+			p.live.Deliver(list)
+			return nil
+		},
+		PublishAck: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+			p.live.Committed(site)
+			return publishAck(ctx, site, payload)
+		},
+	})
+	var err error
+	if p.presence, err = presence.New(presence.Options{
+		Store: s.fleet, Grace: c.opts.PresenceGrace, Logger: c.log,
+		Changed: func(site protocol.SiteID, m protocol.Presence) {
+			if m.Online {
+				p.down.Online(site, m.Session)
+			} else {
+				p.down.Offline(site, m.Session)
+			}
+		},
+	}); err != nil {
+		return nil, err
+	}
+	p.loop, err = c.newLoop(s, p.down, to(topic.SiteDesired, true))
+	return p, err
+}
+
+// newLoop makes the loop of the desired state.
+func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
+	o := desired.Options{
+		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
+		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+			return compiler.Compile(ctx, d, s.images)
+		},
+		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+			down.RulesChanged(site)
+			return publish(ctx, site, payload)
+		},
+	}
+	if c.external() { // then there may be several replicas
+		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lock(ctx, "desired state") }
+	}
+	return desired.New(o)
+}
+
+// accept hands on each message of a site, or of a client, before it is acknowledged.
+func (p *sites) accept(ctx context.Context, from access.Identity, m broker.Message) error {
+	t, err := topic.Parse(m.Topic)
+	if err != nil {
+		return protocol.Errorf(protocol.Invalid, "%w", err)
+	}
+	switch t.Kind {
+	case topic.Up:
+		return p.ingest.Accept(ctx, from.Site, m.Payload)
+	case topic.SiteOnline:
+		return p.presence.Accept(ctx, from.Site, m.Payload)
+	case topic.In:
+		return p.exchange.Accept(ctx, t, m)
+	case topic.DownAck:
+		return p.down.Ack(from.Site, m.Payload)
+	default:
+		return nil
+	}
+}
