@@ -134,8 +134,11 @@ func TestFetchThroughCuts(t *testing.T) {
 		t.Fatal("fetched over a link that was taken away")
 	}
 	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(string(digest), "sha256:")))
-	if err != nil || info.Size() < 200_000 {
-		t.Fatalf("what arrived is not kept: %v %d", err, info.Size())
+	if err != nil {
+		t.Fatalf("what arrived is not kept: %v", err)
+	}
+	if info.Size() <= 50_000 { // the cuts may have taken some of it, but not all that came before the last one
+		t.Fatalf("%d bytes are kept, want more than came between two cuts", info.Size())
 	}
 	if _, err := HTTP(noKeepAlive(t), &far, dir)(t.Context(), digest, size); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "of 1000000 bytes are here") {
 		t.Errorf("without a link: %v", err)
