@@ -22,7 +22,7 @@ func TestDamagedState(t *testing.T) {
 	a.next("with the deployment", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 1 })
 	a.stop()
 	stopLO(t, l)
-	for i, name := range []string{"state/site.json", "state/nodes/gw-1.json", "desired/desired.cbor", "datarules.cbor", "retained/messages.log", "down/places"} {
+	for i, name := range []string{"state/site.json", "state/nodes/gw-1.json", "desired/desired.cbor", "datarules.cbor", "retained/messages.log", "down/positions"} {
 		path := filepath.Join(dir, name)
 		b, err := os.ReadFile(path)
 		if err != nil {
