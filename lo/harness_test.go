@@ -208,13 +208,13 @@ type agent struct {
 	node    protocol.NodeID
 	c       *client.Client
 	desired chan protocol.NodeDesired
-	up      chan struct{}
+	up      chan string // sessions that were announced
 	seq     uint64
 }
 
 func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
 	t.Helper()
-	a := &agent{t: t, node: node, desired: make(chan protocol.NodeDesired, 64), up: make(chan struct{}, 16)}
+	a := &agent{t: t, node: node, desired: make(chan protocol.NodeDesired, 64), up: make(chan string, 16)}
 	var err error
 	a.c, err = client.New(client.Options{
 		URLs: []string{"tcp://" + addr}, ClientID: string(node) + ".s1", Username: string(node) + ".s1", MaxBackoff: 50 * time.Millisecond,
@@ -241,7 +241,7 @@ func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
 					t.Errorf("announce node: %v", err)
 				}
 			}
-			a.up <- struct{}{}
+			a.up <- session
 		},
 		Logger: logger(t),
 	})

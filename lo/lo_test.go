@@ -19,10 +19,14 @@ func assigned(d protocol.NodeDesired) bool { return len(d.Assignments) == 1 }
 
 // stateOf returns the state of web on n1 as the LO sees it.
 func stateOf(l *LO) lifecycle.State {
-	n := l.site.node("n1")
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.rec.State("web")
+	for _, n := range l.site.Status() {
+		for _, d := range n.Deployments {
+			if n.Node == "n1" && d.Deployment == "web" {
+				return d.State
+			}
+		}
+	}
+	return ""
 }
 
 // install brings web to INSTALLED at one version, and returns the last order.
@@ -95,12 +99,8 @@ func TestNodeDies(t *testing.T) {
 	c := newFakeCO(t)
 	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
 	a := startAgent(t, "n1", l.MQTTAddr())
-	<-a.up
-	// A stop is orderly and sends no will; the agent says it itself, as the will would.
-	n := l.site.node("n1")
-	n.mu.Lock()
-	session := n.rec.Presence.Session
-	n.mu.Unlock()
+	session := <-a.up
+	// A stop is orderly and sends no will; the agent sends it itself.
 	if err := a.c.Publish(t.Context(), a.presence(false, "an older session")); err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestStatusPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`colony_lo_nodes{online="true"} 1`, `colony_lo_deployments{state="INSTALLED"} 1`, `colony_lo_reports_total{outcome="taken"} 2`} {
+	for _, want := range []string{`colony_lo_nodes{online="true"} 1`, `colony_lo_deployments{state="INSTALLED"} 1`, `colony_lo_reports_total{outcome="accepted"} 2`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("metrics lack %s", want)
 		}

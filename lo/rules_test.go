@@ -1,20 +1,9 @@
 package lo
 
 import (
-	"context"
-	"errors"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/colonyfleet/colony/broker"
-	"github.com/colonyfleet/colony/lo/data/downlink"
-	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -59,9 +48,6 @@ func TestFaultOfRulesIsReported(t *testing.T) {
 	eventually(t, "it is told", func() bool { return len(refusals(t, l)) > 0 })
 	for range 2 { // also after a restart
 		stopLO(t, l)
-		if err := l.loop.refuse(t.Context(), time.Now()); err != nil {
-			t.Errorf("told a second time: %v", err) // which fails, because the journal is closed
-		}
 		l = startLO(t, o)
 	}
 	if f := l.status().DataFault; !strings.Contains(f, "#/x") {
@@ -97,108 +83,4 @@ func TestNothingToFetchFrom(t *testing.T) {
 	if got := refusals(t, l)[0]; got.Generation != 4 || !strings.Contains(got.Reason, "co.http is not set") || !strings.Contains(got.Reason, "deployment web") {
 		t.Errorf("told: %+v", got)
 	}
-}
-
-// TestSweepIsRepeated has the site's broker refuse a deletion: the next try must
-// still know of it.
-func TestSweepIsRepeated(t *testing.T) {
-	t.Parallel()
-	store, err := retained.Open(t.TempDir(), retained.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close() //nolint:errcheck // of the test
-	busy := errors.New("busy")
-	var cleared []string
-	r := downRetained{store: store, now: time.Now, publish: func(_ context.Context, m broker.Message) error {
-		if busy != nil {
-			return busy
-		}
-		cleared = append(cleared, m.Topic)
-		return nil
-	}}
-	if err := r.Put(t.Context(), "data/set", []downlink.Delivery{delivery("a", time.Minute)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Sweep(t.Context(), "data/set", nil); !errors.Is(err, busy) {
-		t.Errorf("sweep: %v", err)
-	}
-	busy = nil
-	if err := r.Sweep(t.Context(), "data/set", nil); err != nil || !slices.Equal(cleared, []string{"a"}) || len(r.Streams()) != 0 {
-		t.Errorf("second sweep: %v, cleared %v, left %v", err, cleared, r.Streams())
-	}
-}
-
-// TestRetainedByTheClockOfTheStore counts the time of a message by the clock that
-// looks at it later, wherever the machine's clock was set to.
-func TestRetainedByTheClockOfTheStore(t *testing.T) {
-	t.Parallel()
-	clock := func() time.Time { return time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC) }
-	store, err := retained.Open(t.TempDir(), retained.Options{Now: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close() //nolint:errcheck // of the test
-	r := downRetained{store: store, now: clock}
-	if err := r.Put(t.Context(), "data/set", []downlink.Delivery{delivery("a", time.Minute)}); err != nil {
-		t.Fatal(err)
-	}
-	m, ok := store.Get("a")
-	if left, _ := m.ExpiresIn(clock()); !ok || left != time.Minute {
-		t.Errorf("there %t, %s left", ok, left)
-	}
-}
-
-func delivery(topic string, expiry time.Duration) downlink.Delivery {
-	return downlink.Delivery{Stream: "data/set", Expiry: expiry, DataMessage: protocol.DataMessage{V: 1, Topic: topic, Payload: []byte("1"), Retain: true}}
-}
-
-// sweeps is a record of what is retained that is asked to forget.
-type sweeps struct{ streams []string }
-
-// Put implements downlink.Retained.
-func (s *sweeps) Put(context.Context, string, []downlink.Delivery) error { return nil }
-
-// Streams implements downlink.Retained.
-func (s *sweeps) Streams() []string { return []string{"data/set"} }
-
-// Sweep implements downlink.Retained.
-func (s *sweeps) Sweep(_ context.Context, stream string, _ map[string]bool) error {
-	s.streams = append(s.streams, stream)
-	return nil
-}
-
-// TestInvalidRulesDeleteNothing has rules that are not valid leave what those before
-// brought down.
-func TestInvalidRulesDeleteNothing(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "down")
-	synctest.Test(t, func(t *testing.T) {
-		s := &sweeps{}
-		d, err := downlink.Open(downlink.Options{Dir: dir, Site: "s1", Retained: s})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- d.Run(ctx) }()
-		for _, step := range []struct {
-			rule protocol.DataRule
-			want []string
-		}{
-			{protocol.DataRule{Name: "set", Down: true, Topics: []string{"#"}}, nil},
-			{protocol.DataRule{Name: "other", Down: true, Topics: []string{"#/x"}}, nil},
-			{protocol.DataRule{Name: "other", Down: true, Topics: []string{"#"}}, []string{"data/set"}},
-		} {
-			directRules(d, rules(1, step.rule))
-			synctest.Wait()
-			if diff := cmp.Diff(step.want, s.streams); diff != "" {
-				t.Errorf("with %+v deleted (-want +got):\n%s", step.rule, diff)
-			}
-		}
-		cancel()
-		if err := errors.Join(<-done, d.Close()); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -101,6 +101,8 @@ var packages = map[string]layer{
 	"co":                  wiring,
 
 	"lo/nodes":         domain,
+	"lo/control":       adapter,
+	"lo/api":           adapter,
 	"lo/reconciler":    logic,
 	"placement":        logic,
 	"lo/data/sampler":  logic,
@@ -112,6 +114,8 @@ var packages = map[string]layer{
 	"lo/nodes/store":   adapter,
 	"lo/uplink":        adapter,
 	"lo/data":          adapter,
+	"lo/data/delivery": adapter,
+	"lo/link":          adapter,
 	"lo":               wiring,
 
 	"en/engine":            domain,
@@ -147,7 +151,7 @@ var confined = map[string][]string{
 	"github.com/mochi-mqtt/server/v2":        {"broker"},
 	"github.com/eclipse/paho.golang":         {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":           {"broker/client", "broker/websocket"},
-	"github.com/prometheus/client_golang":    {"broker", "broker/external", "co", "co/db", "co/db/data", "co/ingest", "co/data/remotewrite", "co/db/fleet", "lo", "lo/data", "lo/uplink"},
+	"github.com/prometheus/client_golang":    {"broker", "broker/external", "co", "co/db", "co/db/data", "co/ingest", "co/data/remotewrite", "co/db/fleet", "lo", "lo/control", "lo/data", "lo/uplink"},
 	"github.com/jackc/pgx/v5":                {"co/db", "co/db/data", "co/db/fleet", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":       {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":               {"migrations"},
@@ -193,6 +197,10 @@ var also = map[[2]string]string{
 	{"lo/data", "broker/client"}:                              "it accepts MQTT messages",
 	{"lo/data", "lo/journal"}:                                 "each stream of machine data has a journal",
 	{"lo/data", "lo/uplink"}:                                  "each stream of machine data has an uplink",
+	{"lo/data/delivery", "broker/client"}:                     "it makes MQTT messages",
+	{"lo/data/delivery", "lo/data/downlink"}:                  "it delivers what the downlink received",
+	{"lo/data/delivery", "lo/data/retained"}:                  "it stores what is retained of that",
+	{"lo/link", "broker/client"}:                              "the link is an MQTT connection",
 }
 
 // private names packages with one user; tests may import them.

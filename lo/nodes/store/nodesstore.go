@@ -30,26 +30,6 @@ const (
 // NodeRole is the Role of a damaged node record; its Name is the id of the node.
 const NodeRole = "lo/node"
 
-// A Site is what the LO keeps of the site itself.
-type Site struct {
-	// Epoch names this state: it counts the generations of every NodeDesired.
-	Epoch string `json:"epoch"`
-	// JournalEpoch and Checkpoint say up to which record of which journal every
-	// event is folded into the files of the nodes.
-	JournalEpoch string `json:"journalEpoch,omitempty"`
-	Checkpoint   uint64 `json:"checkpoint,omitempty"`
-	// Reported are the digests of the placement reports that the journal holds.
-	Reported map[protocol.DeploymentName]protocol.Digest `json:"reported,omitempty"`
-	// AdoptedEpoch and AdoptedGeneration name the site's desired state that the
-	// journal reports as adopted.
-	AdoptedEpoch      string `json:"adoptedEpoch,omitempty"`
-	AdoptedGeneration uint64 `json:"adoptedGeneration,omitempty"`
-	// RefusedEpoch and RefusedGeneration name the one of which the journal reports
-	// that its data rules are not wholly in force.
-	RefusedEpoch      string `json:"refusedEpoch,omitempty"`
-	RefusedGeneration uint64 `json:"refusedGeneration,omitempty"`
-}
-
 // A Store is the directory of the files. Its methods may be called concurrently,
 // but for two Saves of one node, or of the site.
 type Store struct{ dir string }
@@ -81,9 +61,10 @@ func (s *Store) nodeFile(node protocol.NodeID) statefile.File {
 }
 
 // Load reads everything. damaged are the files that do not hold what was stored in
-// them; Site has a new Epoch then, so that nodes accept orders that are counted anew.
-// Load fails with a *statefile.NewerError where a later release wrote a file.
-func (s *Store) Load() (site Site, records []*nodes.Record, damaged []*statefile.Damage, err error) {
+// them; Site has a new Epoch then, so that nodes accept a NodeDesired whose generation
+// counts from 1 again. Load fails with a *statefile.NewerError where a later release
+// wrote a file.
+func (s *Store) Load() (site nodes.Site, records []*nodes.Record, damaged []*statefile.Damage, err error) {
 	entries, err := os.ReadDir(s.nodeDir())
 	if err != nil {
 		return site, nil, nil, fmt.Errorf("list node store: %w", err)
@@ -118,7 +99,7 @@ func (s *Store) Load() (site Site, records []*nodes.Record, damaged []*statefile
 		return site, nil, nil, err
 	}
 	if !found {
-		site = Site{}
+		site = nodes.Site{}
 	}
 	if len(damaged) > 0 || site.Epoch == "" {
 		site.Epoch = rand.Text()
@@ -143,7 +124,7 @@ func load(f statefile.File, damaged *[]*statefile.Damage, decode func([]byte) er
 }
 
 // SaveSite stores s durably.
-func (s *Store) SaveSite(site Site) error { return save(s.siteFile(), site) }
+func (s *Store) SaveSite(site nodes.Site) error { return save(s.siteFile(), site) }
 
 // SaveNode stores r durably.
 func (s *Store) SaveNode(r *nodes.Record) error { return save(s.nodeFile(r.Node), r) }

@@ -16,7 +16,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-func open(t *testing.T, dir string) (*Store, Site, []*nodes.Record, []*statefile.Damage) {
+func open(t *testing.T, dir string) (*Store, nodes.Site, []*nodes.Record, []*statefile.Damage) {
 	t.Helper()
 	s, err := Open(dir)
 	if err != nil {

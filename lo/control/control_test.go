@@ -1,4 +1,4 @@
-package lo
+package control
 
 import (
 	"encoding/json"
@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/colonyfleet/colony/lo/journal"
-	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -22,22 +20,8 @@ func TestTransitionsOutliveACrash(t *testing.T) {
 	for name, trim := range map[string]bool{"journal": false, "record": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			j, err := journal.Open(t.TempDir(), journal.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer j.Close()
-			store, err := store.Open(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			open := func() *site {
-				s, _, _, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
-				if err != nil {
-					t.Fatal(err)
-				}
-				return s
-			}
+			j, store := openJournal(t), openStore(t)
+			open := func() *Site { return openSite(t, j, store, nil) }
 			s := open()
 			for seq := range uint64(9) {
 				m := protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "d", Agent: "a", Seq: seq + 1, Actor: lifecycle.EN, State: lifecycle.Installed, Digest: "x"}
@@ -52,9 +36,9 @@ func TestTransitionsOutliveACrash(t *testing.T) {
 				t.Error("each report stored its record")
 			}
 			if trim {
-				k := newTrimmer(j, s)
-				if err := errors.Join(k.Trim(j.Last()), k.forget()); err != nil || j.Trimmed() != j.Last() {
-					t.Fatal(err, j.Trimmed())
+				k := NewTrimmer(j, s)
+				if err := errors.Join(k.Trim(j.Last()), k.trimAcked()); err != nil || j.Trimmed() != j.Last() {
+					t.Fatalf("trim through %d: %v, trimmed through %d", j.Last(), err, j.Trimmed())
 				}
 			}
 			if diff := cmp.Diff(encoded(t, s), encoded(t, open())); diff != "" {
@@ -64,7 +48,7 @@ func TestTransitionsOutliveACrash(t *testing.T) {
 	}
 }
 
-func encoded(t *testing.T, s *site) string {
+func encoded(t *testing.T, s *Site) string {
 	t.Helper()
 	b, err := json.MarshalIndent(s.node("n1").rec, "", " ")
 	if err != nil {
@@ -77,29 +61,14 @@ func encoded(t *testing.T, s *site) string {
 // journal takes nothing just then.
 func TestWillIsRecordedLater(t *testing.T) {
 	t.Parallel()
-	open := func() *journal.Journal {
-		j, err := journal.Open(t.TempDir(), journal.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return j
-	}
-	j := open()
-	defer j.Close()
-	closed := open()
+	j, store := openJournal(t), openStore(t)
+	closed := openJournal(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	store, err := store.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, state, _, err := openSite(Options{Site: "s1", Logger: logger(t)}, j, store, newCounts())
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	l := &loop{site: s, state: state, expires: now.Add(time.Hour)}
+	s := openSite(t, j, store, nil)
+	now := s.began
+	l := NewLoop(s, nil)
 	// Another node was online before the start and has time to come back.
 	if err := s.acceptPresence(t.Context(), "early", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
 		t.Fatal(err)
@@ -108,15 +77,15 @@ func TestWillIsRecordedLater(t *testing.T) {
 	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "1"}, now); err != nil {
 		t.Fatal(err)
 	}
-	s.journal = closed
+	s.journal = eventJournal{closed}
 	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Session: "1"}, now); err == nil {
-		t.Fatal("the will was taken without a journal")
+		t.Fatal("the will was accepted without a journal")
 	}
-	if retry := l.expire(t.Context(), now); !retry.Equal(now.Add(again)) || !s.node("n1").rec.Online() {
-		t.Fatalf("retry at %s, want it in %s, and the node online until then", retry, again)
+	if retry := l.expire(t.Context(), now); !retry.Equal(now.Add(retryDelay)) || !s.node("n1").rec.Online() {
+		t.Fatalf("retry at %s, want it in %s, and the node online until then", retry, retryDelay)
 	}
-	s.journal = j
-	if retry := l.expire(t.Context(), now.Add(again)); !retry.IsZero() || s.node("n1").rec.Online() {
+	s.journal = eventJournal{j}
+	if retry := l.expire(t.Context(), now.Add(retryDelay)); !retry.IsZero() || s.node("n1").rec.Online() {
 		t.Errorf("retry at %s, node online %t: want it recorded as offline", retry, s.node("n1").rec.Online())
 	}
 	if !s.node("early").rec.Online() {
@@ -125,7 +94,7 @@ func TestWillIsRecordedLater(t *testing.T) {
 	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "2"}, now); err != nil {
 		t.Fatal(err)
 	}
-	s.missed()
+	s.setWillsUnsaved()
 	if l.expire(t.Context(), now); !s.node("n1").rec.Online() {
 		t.Error("a node that came back is offline because of the earlier will")
 	}

@@ -1,38 +1,35 @@
-package lo
+package control
 
 import (
 	"context"
 	"time"
 
-	"github.com/colonyfleet/colony/broker"
-	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// accept is called for each message of a client, and each last will, before it is
-// acknowledged: when it returns nil, what must not be lost is on disk.
-func (s *site) accept(ctx context.Context, from access.Identity, m broker.Message) error {
-	if isLocal(m.Topic) {
-		return s.data.Accept(ctx, from.Node, m)
-	}
-	t, err := topic.Parse(m.Topic)
+// Accept applies a message or a last will of a node. The broker calls it before it
+// acknowledges the message: when it returns nil, what must not be lost is on disk. It
+// fails with kind Invalid for a message that can never be accepted, and with kind
+// Denied for a topic that nodes do not publish on.
+func (s *Site) Accept(ctx context.Context, name string, payload []byte) error {
+	t, err := topic.Parse(name)
 	if err != nil {
 		return protocol.Errorf(protocol.Invalid, "%w", err)
 	}
-	now := time.Now()
+	now := s.opts.Now()
 	switch t.Kind { //nolint:exhaustive // the others are no topics that a node publishes on
 	case topic.NodeOnline:
 		var p protocol.Presence
-		if err := protocol.Unmarshal(m.Payload, &p); err != nil {
+		if err := protocol.Unmarshal(payload, &p); err != nil {
 			return err
 		}
 		return s.acceptPresence(ctx, t.Node, p, now)
 	case topic.Inventory:
 		var inv protocol.Inventory
-		if err := protocol.Unmarshal(m.Payload, &inv); err != nil {
+		if err := protocol.Unmarshal(payload, &inv); err != nil {
 			return err
 		}
 		if inv.Node != t.Node {
@@ -41,28 +38,26 @@ func (s *site) accept(ctx context.Context, from access.Identity, m broker.Messag
 		return s.acceptInventory(ctx, t.Node, inv, now)
 	case topic.Status:
 		var st protocol.DeploymentStatus
-		if err := protocol.Unmarshal(m.Payload, &st); err != nil {
+		if err := protocol.Unmarshal(payload, &st); err != nil {
 			return err
 		}
 		if st.Node != t.Node || string(st.Deployment) != t.Tail {
-			return protocol.Errorf(protocol.Invalid, "status of deployment %q on node %q arrived on topic %s", st.Deployment, st.Node, m.Topic)
+			return protocol.Errorf(protocol.Invalid, "status of deployment %q on node %q arrived on topic %s", st.Deployment, st.Node, name)
 		}
 		return s.acceptReport(ctx, st, now)
 	case topic.Heartbeat:
 		var h protocol.Heartbeat
-		if err := protocol.Unmarshal(m.Payload, &h); err != nil {
+		if err := protocol.Unmarshal(payload, &h); err != nil {
 			return err
 		}
 		s.node(t.Node).beat.Store(&beat{h, now})
 		return nil
-	case topic.Data:
-		return s.data.Accept(ctx, from.Node, m)
 	default:
-		return protocol.Errorf(protocol.Denied, "topic %s is not for nodes to publish on", m.Topic)
+		return protocol.Errorf(protocol.Denied, "topic %s is not for nodes to publish on", name)
 	}
 }
 
-func (s *site) acceptPresence(ctx context.Context, id protocol.NodeID, p protocol.Presence, now time.Time) error {
+func (s *Site) acceptPresence(ctx context.Context, id protocol.NodeID, p protocol.Presence, now time.Time) error {
 	n := s.node(id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,7 +66,7 @@ func (s *site) acceptPresence(ctx context.Context, id protocol.NodeID, p protoco
 	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
 		if !p.Online && !out.Stale {
 			n.willUnsaved = true
-			s.missed()
+			s.setWillsUnsaved()
 			s.due.Notify()
 		}
 		return err
@@ -81,11 +76,11 @@ func (s *site) acceptPresence(ctx context.Context, id protocol.NodeID, p protoco
 	if len(out.Facts) > 0 {
 		s.log.InfoContext(ctx, "node presence changed", "node_id", id, "online", p.Online, "agent_version", p.Version)
 	}
-	s.pokeAll()
+	s.reconcileAll()
 	return nil
 }
 
-func (s *site) acceptInventory(ctx context.Context, id protocol.NodeID, inv protocol.Inventory, now time.Time) error {
+func (s *Site) acceptInventory(ctx context.Context, id protocol.NodeID, inv protocol.Inventory, now time.Time) error {
 	n := s.node(id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,12 +90,12 @@ func (s *site) acceptInventory(ctx context.Context, id protocol.NodeID, inv prot
 		return err
 	}
 	if out.Changed {
-		s.pokeAll()
+		s.reconcileAll()
 	}
 	return nil
 }
 
-func (s *site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
+func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
 	n := s.node(m.Node)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,23 +108,23 @@ func (s *site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, no
 	if out.Changed && out.Reported && n.firstUnsaved == 0 {
 		n.firstUnsaved = n.rec.JournalSeq - uint64(len(out.Facts)) + 1
 	}
-	s.counts.reports.WithLabelValues(outcome(out)).Inc()
+	s.metrics.reports.WithLabelValues(outcome(out)).Inc()
 	switch {
 	case out.Anomaly:
-		s.log.WarnContext(ctx, "report does not fit the lifecycle; it is passed on as an anomaly", "node_id", m.Node, "deployment_id", m.Deployment,
+		s.log.WarnContext(ctx, "report does not fit the lifecycle; the co receives it as an anomaly", "node_id", m.Node, "deployment_id", m.Deployment,
 			"from", string(from), "to", string(m.State), "actor", string(m.Actor))
 	case from != m.State && !out.Stale && !out.Duplicate:
 		s.logTransition(ctx, m, from)
 	}
 	if out.Changed {
-		s.poke(m.Node)
+		s.reconcileNode(m.Node)
 	}
 	return nil
 }
 
-// logTransition writes the one line that each move of a deployment gets.
-func (s *site) logTransition(ctx context.Context, m protocol.DeploymentStatus, from lifecycle.State) {
-	s.log.InfoContext(ctx, "deployment moved", "node_id", m.Node, "deployment_id", m.Deployment, "from", string(from), "to", string(m.State),
+// logTransition writes the one line that each transition of a deployment gets.
+func (s *Site) logTransition(ctx context.Context, m protocol.DeploymentStatus, from lifecycle.State) {
+	s.log.InfoContext(ctx, "deployment changed state", "node_id", m.Node, "deployment_id", m.Deployment, "from", string(from), "to", string(m.State),
 		"actor", string(m.Actor), "attempt", m.Attempt, "digest", m.Digest.Short(), "code", string(m.Code), "message", m.Message)
 }
 
@@ -143,9 +138,6 @@ func outcome(out nodes.Outcome) string {
 	case out.Anomaly:
 		return "anomaly"
 	default:
-		return "taken"
+		return "accepted"
 	}
 }
-
-// isLocal reports whether a topic is none of the protocol's.
-func isLocal(name string) bool { return !topic.Reserved(name) }

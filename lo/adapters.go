@@ -1,0 +1,90 @@
+package lo
+
+import (
+	"context"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/lo/control"
+	"github.com/colonyfleet/colony/lo/data"
+	"github.com/colonyfleet/colony/lo/data/downlink"
+	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/reconciler"
+	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// eventJournal is the journal as control writes it.
+type eventJournal struct{ *journal.Journal }
+
+// Append implements control.Journal.
+func (j eventJournal) Append(ctx context.Context, facts []nodes.Fact) (uint64, error) {
+	entries := make([]journal.Entry, len(facts))
+	for i, f := range facts {
+		entries[i] = journal.Entry{Class: journal.Event, Body: protocol.Marshal(f.Event)}
+		if f.Key != "" {
+			entries[i].Class, entries[i].Key = journal.State, f.Key
+		}
+	}
+	return j.Journal.Append(ctx, entries...)
+}
+
+// desiredStore is the desired state as control reads it.
+type desiredStore struct{ *desired.Store }
+
+// Spec implements control.Desired.
+func (s desiredStore) Spec(d protocol.Digest) (reconciler.Spec, bool) {
+	spec, ok := s.Store.Spec(d)
+	return reconciler.Spec{Bytes: spec.Bytes, Signature: spec.Signature, App: spec.Decoded.App, AppVersion: spec.Decoded.AppVersion}, ok
+}
+
+// router gives the messages of the site's clients to the part that they are for.
+type router struct {
+	site *control.Site
+	data *data.Forwarder
+}
+
+// accept implements broker.Options.Accept.
+func (r router) accept(ctx context.Context, from access.Identity, m broker.Message) error {
+	if !topic.Reserved(m.Topic) {
+		return r.data.Accept(ctx, from.Node, m) // a topic of the site's own
+	}
+	if t, err := topic.Parse(m.Topic); err == nil && t.Kind == topic.Data {
+		return r.data.Accept(ctx, from.Node, m)
+	}
+	return r.site.Accept(ctx, m.Topic, m.Payload)
+}
+
+// receiver gives what arrives from the CO to the part that it is for.
+type receiver struct {
+	uplink *uplink.Uplink
+	data   *data.Forwarder
+	source *desired.MQTT
+	down   *downlink.Downlink
+}
+
+// Connected implements link.Receiver.
+func (r receiver) Connected(up bool) {
+	r.uplink.Connected(up)
+	r.data.Connected(up)
+	if up {
+		r.source.Retry()
+	}
+}
+
+// Desired implements link.Receiver.
+func (r receiver) Desired(payload []byte) { r.source.Put(payload) }
+
+// Ack implements link.Receiver.
+func (r receiver) Ack(a protocol.Ack) {
+	if a.Stream == "" {
+		r.uplink.Ack(a)
+	}
+	r.data.Ack(a)
+}
+
+// Down implements link.Receiver.
+func (r receiver) Down(payload []byte) { r.down.Offer(payload) }

@@ -1,0 +1,97 @@
+// Package control decides for a site. It keeps the record of each node, folds the
+// nodes' messages into it, places the deployments of the site's desired state, and
+// publishes for each node what it shall run.
+//
+// A Site holds the records; Accept changes them, from any goroutine. A Loop compares
+// them with the desired state and is the only one that publishes a NodeDesired. An
+// Adopter applies the desired states that arrive from the CO. A Trimmer forgets the
+// events that the CO has, once the stored records contain them.
+//
+// Each change follows one order: its events go to the journal, then the record to
+// disk, then the NodeDesired to the node. A crash between two of these steps is
+// repaired by Open, which replays the journal, or by the Loop's next Reconcile.
+package control
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/reconciler"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Journal holds the events of the site until the CO has them.
+type Journal interface {
+	// Append writes facts next to each other and returns the sequence of the last
+	// one. They are on disk when it returns nil, and none is when it returns an error.
+	Append(ctx context.Context, facts []nodes.Fact) (last uint64, err error)
+	// Bodies returns encoded events after a sequence; bodies[i] has sequence first+i.
+	Bodies(after uint64, maxRecords, maxBytes int) (first uint64, bodies [][]byte, err error)
+	// Epoch names the journal: sequences of two epochs cannot be compared.
+	Epoch() string
+	// Last returns the newest sequence, 0 if there is none.
+	Last() uint64
+}
+
+// A Store keeps the records over a restart. Each Save is durable when it returns nil.
+type Store interface {
+	// Load returns what was saved, without the files that are damaged.
+	Load() (site nodes.Site, records []*nodes.Record, damaged []*statefile.Damage, err error)
+	SaveSite(site nodes.Site) error
+	SaveNode(r *nodes.Record) error
+}
+
+// A Desired holds the site's desired state and the specs that it names.
+type Desired interface {
+	// Current returns the desired state in force; ok is false if there is none yet.
+	Current() (m protocol.SiteDesired, ok bool)
+	Spec(d protocol.Digest) (s reconciler.Spec, ok bool)
+	// Offer puts an encoded SiteDesired into force; adopted is false for the one that
+	// is in force already. Errors of kind Invalid and Conflict refuse it, all others
+	// may pass.
+	Offer(ctx context.Context, payload []byte) (adopted bool, err error)
+	// Keep removes the specs that neither the state in force nor keep names.
+	Keep(keep []protocol.Digest) error
+}
+
+// Options of a Site. All but Now and Jitter must be given.
+type Options struct {
+	Site protocol.SiteID
+	// Version is the LO's, as the CO is told.
+	Version string
+	Journal Journal
+	Store   Store
+	Desired Desired
+	// NodeLostAfter is how long a node may be offline before an install or an update
+	// on it counts as failed.
+	NodeLostAfter time.Duration
+	// PresenceGrace is how long after Open a node that was online before may be
+	// silent until it counts as offline.
+	PresenceGrace time.Duration
+	Logger        *slog.Logger
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+	// Jitter spreads the retries of nodes that failed together; the Loop alone uses
+	// it. Nil: a generator with a random seed.
+	Jitter *rand.Rand
+}
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Jitter == nil {
+		o.Jitter = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) //nolint:gosec // jitter is no secret
+	}
+	return o
+}
+
+// siteFact returns an event that is about the site and no single node. A later fact
+// of the same key, unless that is empty, may take its place in the journal.
+func siteFact(kind protocol.EventKind, key string, body any, now time.Time) nodes.Fact {
+	return nodes.Fact{Key: key, Event: protocol.Event{UnixMillis: now.UnixMilli(), Kind: kind, Body: protocol.Marshal(body)}}
+}

@@ -1,0 +1,33 @@
+package control
+
+import (
+	"context"
+
+	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Damaged counts, logs and reports to the CO that state files of the LO were found
+// damaged; nil entries are left out. It changes nothing else: their content counts as
+// not held, and the owner of each brings it back.
+func (s *Site) Damaged(ctx context.Context, found ...*statefile.Damage) {
+	var facts []nodes.Fact
+	for _, d := range found {
+		if d == nil {
+			continue
+		}
+		s.metrics.damaged.WithLabelValues(d.Role).Inc()
+		s.log.ErrorContext(ctx, "state of the site is damaged; it counts as not held", "state", d.String(), "err", d)
+		facts = append(facts, siteFact(protocol.StateDamaged, "", &protocol.Loss{
+			V: protocol.Version, Class: d.String(), Records: max(1, d.Lost),
+		}, s.opts.Now()))
+	}
+	if len(facts) == 0 {
+		return
+	}
+	if _, err := s.append(ctx, facts); err != nil {
+		// An LO with a full journal must start, to empty it.
+		s.log.WarnContext(ctx, "damage could not be recorded", "err", err)
+	}
+}

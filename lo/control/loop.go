@@ -1,0 +1,278 @@
+package control
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/reconciler"
+	"github.com/colonyfleet/colony/placement"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const (
+	// retryDelay is the wait after something could not be written or published.
+	retryDelay = time.Second
+	// faultDelay is the wait after a decision could not be carried out. Nothing but a
+	// change of the desired state is likely to help.
+	faultDelay = time.Minute
+	// maxRejected bounds the rejected nodes that one placement report names.
+	maxRejected = 64
+	// checkpointEvery is how many events the journal may be ahead of the checkpoint:
+	// a start has to read so many.
+	checkpointEvery = 16384
+)
+
+// A Publish publishes a message of QoS 1, retained, at the site's broker.
+type Publish func(ctx context.Context, topic string, payload []byte) error
+
+// A Loop decides for the whole site. It alone publishes NodeDesired. Its methods are
+// for one goroutine at a time.
+type Loop struct {
+	site    *Site
+	publish Publish
+	state   nodes.Site
+	// graceEnds is when nodes count as offline that have not come back since the
+	// start; zero: that has been done.
+	graceEnds time.Time
+
+	placement  placement.Placement           // nil: not decided in this run
+	unreported bool                          // the journal does not have the placement
+	due        map[protocol.NodeID]time.Time // when to reconcile a node though nothing happens
+}
+
+// NewLoop returns the Loop of a Site, of which there must be one.
+func NewLoop(s *Site, publish Publish) *Loop {
+	return &Loop{
+		site: s, publish: publish, state: s.restored, graceEnds: s.began.Add(s.opts.PresenceGrace), due: map[protocol.NodeID]time.Time{},
+	}
+}
+
+// Run reconciles whenever something changed or is due, until ctx ends.
+func (l *Loop) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.site.due.C():
+		case <-timer.C:
+		}
+		now := l.site.opts.Now()
+		if next := l.Reconcile(ctx, now); !next.IsZero() {
+			timer.Reset(max(0, next.Sub(l.site.opts.Now())))
+		}
+	}
+}
+
+// Reconcile decides once about everything that changed or is due at now, and returns
+// when it is to be called again though nothing happens; zero: never.
+func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
+	next = l.expire(ctx, now)
+	desired, ok := l.site.opts.Desired.Current()
+	if !ok {
+		// Without a desired state nothing is decided: an empty NodeDesired would tell
+		// the nodes to remove everything.
+		l.tidy(ctx)
+		return earliest(next, l.graceEnds)
+	}
+	dirty, retry := l.dirty(ctx, desired, now)
+	next = earliest(next, retry)
+	entries := make(map[protocol.DeploymentName]protocol.SiteEntry, len(desired.Deployments))
+	for _, e := range desired.Deployments {
+		entries[e.Deployment] = e
+	}
+	for _, id := range dirty {
+		delete(l.due, id)
+		if at := l.reconcileNode(ctx, l.site.node(id), entries, now); !at.IsZero() {
+			l.due[id] = at
+		}
+	}
+	// Last, so that the CO learns of the adoption after the events that it led to.
+	if err := l.reportAdopted(ctx, desired, now); err != nil {
+		l.site.log.ErrorContext(ctx, "adoption of the desired state could not be reported", "err", err)
+		next = earliest(next, now.Add(retryDelay))
+	}
+	if err := l.reportRuleFault(ctx, now); err != nil {
+		l.site.log.ErrorContext(ctx, "a fault of the data rules could not be reported", "err", err)
+		next = earliest(next, now.Add(retryDelay))
+	}
+	l.tidy(ctx)
+	next = earliest(next, l.graceEnds)
+	for _, at := range l.due {
+		next = earliest(next, at)
+	}
+	return next
+}
+
+// dirty returns the nodes to reconcile now, sorted, and places the deployments first
+// where that may have changed. retry is when to place again what could not be reported.
+func (l *Loop) dirty(ctx context.Context, desired protocol.SiteDesired, now time.Time) (ids []protocol.NodeID, retry time.Time) {
+	all, changed := l.site.pending()
+	if all || l.placement == nil || l.unreported {
+		if err := l.place(ctx, desired, now); err != nil {
+			l.site.log.ErrorContext(ctx, "placement could not be reported", "err", err)
+			retry = now.Add(retryDelay)
+		}
+		for _, n := range l.site.sorted() {
+			ids = append(ids, n.id)
+		}
+		return ids, retry
+	}
+	for id, at := range l.due {
+		if !now.Before(at) {
+			changed = append(changed, id)
+		}
+	}
+	slices.Sort(changed)
+	return slices.Compact(changed), retry
+}
+
+// expire records which nodes are offline without a message that says so, and returns
+// when to retry what could not be recorded.
+func (l *Loop) expire(ctx context.Context, now time.Time) (retry time.Time) {
+	silent := !l.graceEnds.IsZero() && !now.Before(l.graceEnds)
+	wills := l.site.clearWillsUnsaved()
+	if !silent && !wills {
+		return time.Time{}
+	}
+	if silent {
+		l.graceEnds = time.Time{}
+	}
+	err := l.site.expire(ctx, now, silent)
+	if err == nil {
+		return time.Time{}
+	}
+	l.site.log.ErrorContext(ctx, "silent nodes could not be recorded as offline", "err", err)
+	if silent {
+		l.graceEnds = now.Add(retryDelay)
+	}
+	l.site.setWillsUnsaved()
+	return now.Add(retryDelay)
+}
+
+// earliest returns the earlier of two times, of which zero means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// place decides where everything runs, and reports what changed in that.
+func (l *Loop) place(ctx context.Context, desired protocol.SiteDesired, now time.Time) error {
+	l.unreported = true
+	l.placement = placement.Place(desired.Deployments, l.view())
+	reported := make(map[protocol.DeploymentName]protocol.Digest, len(l.placement))
+	var facts []nodes.Fact
+	for _, name := range slices.Sorted(maps.Keys(l.placement)) {
+		result := l.placement[name]
+		report := result.Report(name, maxRejected)
+		digest := protocol.DigestOf(protocol.Marshal(&report))
+		reported[name] = digest
+		if l.state.Reported[name] == digest {
+			continue
+		}
+		facts = append(facts, siteFact(protocol.PlacementEvent, "placement/"+string(name), &report, now))
+		if result.Problem != "" {
+			l.site.log.WarnContext(ctx, "deployment not placed as desired", "deployment_id", name, "problem", result.Problem)
+		}
+	}
+	if len(facts) > 0 {
+		if _, err := l.site.append(ctx, facts); err != nil {
+			return err
+		}
+	}
+	l.unreported = false
+	if maps.Equal(reported, l.state.Reported) {
+		return nil
+	}
+	l.state.Reported = reported
+	return l.site.store.SaveSite(l.state)
+}
+
+// view returns the nodes as the scheduler sees them.
+func (l *Loop) view() []placement.Node {
+	var view []placement.Node
+	for _, n := range l.site.sorted() {
+		rec := n.record()
+		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory}
+		for _, name := range rec.Names() {
+			if rec.Runs(name) {
+				v.Runs = append(v.Runs, name)
+			}
+		}
+		view = append(view, v)
+	}
+	return view
+}
+
+// reconcileNode decides about one node and carries it out: journal, record,
+// NodeDesired. It returns when to do so again though nothing happens; zero: never.
+func (l *Loop) reconcileNode(ctx context.Context, n *node, entries map[protocol.DeploymentName]protocol.SiteEntry, now time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rec.Inventory == nil {
+		return time.Time{} // it is not known yet what may run there
+	}
+	here := map[protocol.DeploymentName]protocol.SiteEntry{}
+	for name := range l.placement.On(n.id) {
+		if e, ok := entries[name]; ok {
+			here[name] = e
+		}
+	}
+	rec := n.rec.Clone()
+	out := reconciler.Step(rec, reconciler.Input{
+		Now: now, Epoch: l.state.Epoch, Desired: here, Specs: l.site.opts.Desired.Spec,
+		LostAfter: l.site.opts.NodeLostAfter, Jitter: l.site.opts.Jitter,
+	})
+	if len(out.Faults) > 0 {
+		for _, err := range out.Faults {
+			l.site.log.ErrorContext(ctx, "decision could not be carried out", "node_id", n.id, "err", err)
+		}
+		return now.Add(faultDelay)
+	}
+	if out.Changed || n.unsaved {
+		if err := l.site.commit(ctx, n, rec, out.Facts, true); err != nil {
+			l.site.log.ErrorContext(ctx, "decision could not be recorded", "node_id", n.id, "err", err)
+			return now.Add(retryDelay)
+		}
+		for _, m := range out.Transitions {
+			l.site.logTransition(ctx, m, m.From)
+		}
+	}
+	n.unpublished = n.unpublished || out.Ordered
+	if n.unpublished {
+		if err := l.publish(ctx, topic.ForNode(topic.NodeDesired, l.site.opts.Site, n.id), protocol.Marshal(&out.Desired)); err != nil {
+			l.site.log.ErrorContext(ctx, "desired state of the node could not be published", "node_id", n.id, "err", err)
+			return earliest(now.Add(retryDelay), out.NextAt)
+		}
+		n.unpublished = false
+	}
+	return out.NextAt
+}
+
+// tidy moves the checkpoint forward once the journal is far ahead of it.
+func (l *Loop) tidy(ctx context.Context) {
+	if l.state.JournalEpoch == l.site.journal.Epoch() && l.site.journal.Last() < l.state.Checkpoint+checkpointEvery {
+		return
+	}
+	if err := l.Checkpoint(); err != nil {
+		l.site.log.ErrorContext(ctx, "checkpoint could not be stored", "err", err)
+	}
+}
+
+// Checkpoint stores every record, so that a start has nothing to replay.
+func (l *Loop) Checkpoint() error {
+	epoch := l.site.journal.Epoch()
+	last, err := l.site.checkpoint()
+	if err != nil {
+		return err
+	}
+	l.state.JournalEpoch, l.state.Checkpoint = epoch, last
+	return l.site.store.SaveSite(l.state)
+}

@@ -1,0 +1,184 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+// TestReconcileInOrder has many deployments come to many nodes at once: the events and
+// the NodeDesired are in the order of the names, whatever the order of a map is.
+func TestReconcileInOrder(t *testing.T) {
+	t.Parallel()
+	var names []protocol.DeploymentName
+	for i := range 20 {
+		names = append(names, protocol.DeploymentName(fmt.Sprintf("web-%02d", i)))
+	}
+	j := openJournal(t)
+	s := openSite(t, j, openStore(t), &desiredState{m: desired(1, names...)})
+	var wantTopics, topics, placed []string
+	for i := range 20 {
+		id := protocol.NodeID(fmt.Sprintf("gw-%02d", 19-i))
+		announce(t, s, id)
+		wantTopics = append([]string{topic.ForNode(topic.NodeDesired, "s1", id)}, wantTopics...)
+	}
+	publish := func(_ context.Context, topic string, _ []byte) error {
+		topics = append(topics, topic)
+		return nil
+	}
+	l := NewLoop(s, publish)
+	now := time.Now()
+	l.Reconcile(t.Context(), now)
+	if diff := cmp.Diff(wantTopics, topics); diff != "" {
+		t.Errorf("topics of the NodeDesired (-want +got):\n%s", diff)
+	}
+	for _, e := range events(t, j, protocol.PlacementEvent) {
+		var m protocol.PlacementReport
+		if err := protocol.Unmarshal(e.Body, &m); err != nil {
+			t.Fatal(err)
+		}
+		placed = append(placed, string(m.Deployment))
+	}
+	var wantPlaced []string
+	for _, name := range names {
+		wantPlaced = append(wantPlaced, string(name))
+	}
+	if diff := cmp.Diff(wantPlaced, placed); diff != "" {
+		t.Errorf("deployments of the placement reports (-want +got):\n%s", diff)
+	}
+
+	// All nodes are due at one time.
+	topics = nil
+	for _, n := range s.sorted() {
+		n.unpublished = true
+		l.due[n.id] = now
+	}
+	s.pending()
+	l.Reconcile(t.Context(), now)
+	if diff := cmp.Diff(wantTopics, topics); diff != "" {
+		t.Errorf("topics of the NodeDesired of nodes that are due (-want +got):\n%s", diff)
+	}
+}
+
+// TestUnpublishedIsRetried has the site's broker refuse a NodeDesired.
+func TestUnpublishedIsRetried(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, openJournal(t), openStore(t), &desiredState{m: desired(1, "web")})
+	announce(t, s, "n1")
+	busy, published := true, 0
+	l := NewLoop(s, func(context.Context, string, []byte) error {
+		if busy {
+			return protocol.Errorf(protocol.Unavailable, "busy")
+		}
+		published++
+		return nil
+	})
+	now := time.Now()
+	next := l.Reconcile(t.Context(), now)
+	if want := now.Add(retryDelay); !next.Equal(want) {
+		t.Errorf("next reconcile at %s, want %s", next, want)
+	}
+	busy = false
+	l.Reconcile(t.Context(), next)
+	if published != 1 {
+		t.Errorf("%d messages published after the broker accepts again, want 1", published)
+	}
+	l.Reconcile(t.Context(), next)
+	if published != 1 {
+		t.Errorf("%d messages published though nothing changed, want 1", published)
+	}
+}
+
+// TestRuleFaultIsReportedOnce has the fault of a generation's data rules reported once,
+// also over a restart, and that of the next generation again.
+func TestRuleFaultIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	j, store, d := openJournal(t), openStore(t), &desiredState{m: desired(2)}
+	reported := func(l *Loop, reason string) (generations []uint64) {
+		t.Helper()
+		l.site.DataRules()
+		l.site.RulesFault(reason)
+		for range 2 {
+			if err := l.reportRuleFault(t.Context(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, e := range events(t, j, protocol.DesiredRefused) {
+			var m protocol.Adopted
+			if err := protocol.Unmarshal(e.Body, &m); err != nil {
+				t.Fatal(err)
+			}
+			if m.Generation == d.m.Generation && m.Reason != "data rules: "+reason {
+				t.Errorf("reason %q, want %q", m.Reason, "data rules: "+reason)
+			}
+			generations = append(generations, m.Generation)
+		}
+		return generations
+	}
+	for _, run := range []string{"first run", "after a restart"} {
+		l := NewLoop(openSite(t, j, store, d), nil)
+		last := j.Last()
+		if diff := cmp.Diff([]uint64{2}, reported(l, "bad filter")); diff != "" {
+			t.Errorf("%s: generations reported as refused (-want +got):\n%s", run, diff)
+		}
+		if run != "first run" && j.Last() != last {
+			t.Errorf("%s: the journal grew from %d to %d", run, last, j.Last())
+		}
+	}
+	d.m.Generation = 3
+	l := NewLoop(openSite(t, j, store, d), nil)
+	got := reported(l, "another")
+	if len(got) == 0 || got[len(got)-1] != 3 {
+		t.Errorf("generations reported as refused: %v, want 3 last", got)
+	}
+}
+
+// TestRefusedIsReportedOnce offers a desired state that is refused, twice, and one that
+// may be accepted later.
+func TestRefusedIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	j, d := openJournal(t), &desiredState{}
+	s := openSite(t, j, openStore(t), d)
+	var adopted []uint64
+	a := NewAdopter(s, func(m protocol.SiteDesired) { adopted = append(adopted, m.Generation) })
+	m := desired(5)
+	payload := protocol.Marshal(&m)
+	d.offer = protocol.Errorf(protocol.Unavailable, "no connection")
+	if err := a.Offer(t.Context(), payload); protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("offer without a connection: %v, want an error of kind unavailable", err)
+	}
+	d.offer = protocol.Errorf(protocol.Invalid, "wrong site")
+	for range 2 {
+		if err := a.Offer(t.Context(), payload); err != nil {
+			t.Errorf("offer of an invalid desired state: %v, want none: to retry does not help", err)
+		}
+	}
+	got := events(t, j, protocol.DesiredRefused)
+	if len(got) != 1 {
+		t.Fatalf("%d events of kind desired_refused, want 1", len(got))
+	}
+	var refused protocol.Adopted
+	if err := protocol.Unmarshal(got[0].Body, &refused); err != nil {
+		t.Fatal(err)
+	}
+	if refused.Generation != 5 || !strings.Contains(refused.Reason, "wrong site") {
+		t.Errorf("refused generation %d because of %q, want 5 because of the wrong site", refused.Generation, refused.Reason)
+	}
+	if len(adopted) != 0 {
+		t.Errorf("adopted generations %v, want none", adopted)
+	}
+	d.offer = nil
+	if err := a.Offer(t.Context(), payload); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]uint64{5}, adopted); diff != "" {
+		t.Errorf("adopted generations (-want +got):\n%s", diff)
+	}
+}

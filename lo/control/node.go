@@ -1,0 +1,60 @@
+package control
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A node is the record of one node, and what is known of the node in this run only.
+//
+// Its mutex is held while a message is folded in, journalled and stored, so that the
+// journal has the events of one node in order. Other nodes go on meanwhile, and their
+// events share the journal's fsync.
+type node struct {
+	id protocol.NodeID
+
+	mu          sync.Mutex    // protects what follows
+	rec         *nodes.Record // replaced, never changed in place
+	seen        bool          // it came online since the start of this LO
+	willUnsaved bool          // its last will could not be journalled; the broker does not repeat it
+	unsaved     bool          // the last SaveNode failed: the stored record is older than the journal
+	// firstUnsaved is the first sequence that only the journal has. The journal keeps
+	// it until the record is stored. 0: the stored record has everything.
+	firstUnsaved uint64
+	unpublished  bool // the broker does not have its NodeDesired
+
+	// shown and beat are for readers that must not wait for a disk.
+	shown atomic.Pointer[nodes.Record]
+	beat  atomic.Pointer[beat]
+}
+
+// A beat is a heartbeat and when it arrived, by the LO's clock.
+type beat struct {
+	protocol.Heartbeat
+	at time.Time
+}
+
+func newNode(rec *nodes.Record) *node {
+	n := &node{id: rec.Node, rec: rec, unpublished: true}
+	n.shown.Store(rec)
+	n.beat.Store(&beat{})
+	return n
+}
+
+// record returns the present record. It must not be changed.
+func (n *node) record() *nodes.Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rec
+}
+
+// lacks reports whether the stored record lacks an event up to a sequence.
+func (n *node) lacks(through uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unsaved || n.firstUnsaved != 0 && n.firstUnsaved <= through
+}

@@ -1,0 +1,150 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// trimDelay is how long the journal keeps events after the CO has them. In that time
+// many reports of a node need one write of its record: with each report, or with each
+// acknowledgement of the CO, it would be two flushes of the disk every time.
+const trimDelay = time.Second
+
+// A Log is the journal as the uplink uses it; see uplink.Log.
+type Log interface {
+	Position() (epoch string, trimmed, last, opened uint64)
+	Bodies(after uint64, maxRecords, maxBytes int) (first uint64, bodies [][]byte, err error)
+	Wait(ctx context.Context, after uint64) error
+	Trim(through uint64) error
+	Renew(have uint64) error
+	Salvage() (lost uint64, err error)
+	Backlog() (b protocol.Backlog, now time.Time)
+}
+
+// A Trimmer stands between the uplink and the journal of the site, so that the journal
+// forgets no event that a stored record lacks. What the CO has acknowledged the uplink
+// sees as trimmed at once; Run trims the journal once the records are stored. A crash
+// before that only costs a question to the CO. Its methods may be called concurrently.
+type Trimmer struct {
+	Log
+	site *Site
+	acks notify.Signal // acked may be ahead of the journal
+
+	mu    sync.Mutex // protects what follows
+	epoch string     // the one that acked is of
+	acked uint64     // the CO has the events up to this sequence
+}
+
+// NewTrimmer returns a Trimmer for the journal of a Site.
+func NewTrimmer(l Log, s *Site) *Trimmer {
+	return &Trimmer{Log: l, site: s, acks: notify.New()}
+}
+
+// Position is the journal's, as if the events that the CO has were trimmed.
+func (t *Trimmer) Position() (epoch string, trimmed, last, opened uint64) {
+	epoch, trimmed, last, opened = t.Log.Position()
+	return epoch, max(trimmed, t.ackedOf(epoch)), last, opened
+}
+
+func (t *Trimmer) ackedOf(epoch string) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.epoch != epoch {
+		return 0
+	}
+	return t.acked
+}
+
+// Bodies are the journal's, without those that the CO has.
+func (t *Trimmer) Bodies(after uint64, maxRecords, maxBytes int) (uint64, [][]byte, error) {
+	epoch, _, _, _ := t.Log.Position()
+	return t.Log.Bodies(max(after, t.ackedOf(epoch)), maxRecords, maxBytes)
+}
+
+// Backlog is the journal's. Where the CO has everything, no event is old.
+func (t *Trimmer) Backlog() (protocol.Backlog, time.Time) {
+	b, now := t.Log.Backlog()
+	if _, trimmed, last, _ := t.Position(); trimmed >= last {
+		b.OldestMillis = 0
+	}
+	return b, now
+}
+
+// Trim notes what the CO has. Run trims the journal.
+func (t *Trimmer) Trim(through uint64) error {
+	epoch, _, last, _ := t.Log.Position()
+	t.mu.Lock()
+	if t.epoch != epoch {
+		t.epoch, t.acked = epoch, 0
+	}
+	t.acked = max(t.acked, min(through, last))
+	t.mu.Unlock()
+	t.acks.Notify()
+	return nil
+}
+
+// Renew stores all records first: a start replays the new epoch alone.
+func (t *Trimmer) Renew(have uint64) error {
+	if err := t.site.saveThrough(math.MaxUint64); err != nil {
+		return err
+	}
+	return t.Log.Renew(have)
+}
+
+// Salvage stores all records first: a start cannot replay the events that are given up.
+func (t *Trimmer) Salvage() (uint64, error) {
+	if err := t.site.saveThrough(math.MaxUint64); err != nil {
+		return 0, err
+	}
+	return t.Log.Salvage()
+}
+
+// Run trims the journal of what the CO has, until ctx ends, and then once more.
+func (t *Trimmer) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if t.acks.Wait(ctx) == nil {
+			_ = retry.Sleep(ctx, trimDelay) // what is acknowledged is trimmed when ctx ends, too
+		}
+		if err := t.trimAcked(); err != nil && !errors.Is(err, context.Canceled) {
+			t.site.log.WarnContext(ctx, "journal keeps events that the co has, because records of nodes could not be stored", "err", err)
+			t.acks.Notify()
+		}
+	}
+}
+
+// trimAcked stores the records that lack an event that the CO has, and trims the
+// journal. One write of a record stands for all reports of its node since the last.
+func (t *Trimmer) trimAcked() error {
+	epoch, trimmed, _, _ := t.Log.Position()
+	through := t.ackedOf(epoch)
+	if through <= trimmed {
+		return nil
+	}
+	if err := t.site.saveThrough(through); err != nil {
+		return err
+	}
+	if now, _, _, _ := t.Log.Position(); now != epoch {
+		return nil // through is a sequence of the epoch before
+	}
+	return t.Log.Trim(through)
+}
+
+// saveThrough stores the records that lack an event up to a sequence.
+func (s *Site) saveThrough(through uint64) error {
+	for _, n := range s.sorted() {
+		if !n.lacks(through) {
+			continue
+		}
+		if err := s.flush(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package lo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/internal/stopper"
+	"github.com/colonyfleet/colony/lo/api"
+	"github.com/colonyfleet/colony/lo/cache"
+	"github.com/colonyfleet/colony/lo/control"
+	"github.com/colonyfleet/colony/lo/data"
+	"github.com/colonyfleet/colony/lo/data/delivery"
+	"github.com/colonyfleet/colony/lo/data/downlink"
+	"github.com/colonyfleet/colony/lo/desired"
+	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/lo/link"
+	"github.com/colonyfleet/colony/lo/nodes/store"
+	"github.com/colonyfleet/colony/lo/uplink"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const (
+	dirPerm = 0o700
+	// mqttListener is the name of the listener for nodes.
+	mqttListener = "mqtt"
+	// specsPath is where the CO's API serves specs by digest.
+	specsPath = "/api/v1/specs/"
+)
+
+// parts are what an LO consists of. start makes them in the order in which they need
+// each other, and sets each field once; group stops them in the reverse order.
+type parts struct {
+	opts  Options
+	group *stopper.Group
+
+	listener net.Listener // nil where there is no HTTP
+	journal  *journal.Journal
+	desired  *desired.Store
+	site     *control.Site
+	link     *link.Link
+	gate     *uplink.Gate
+	data     *data.Forwarder
+	broker   *broker.Broker
+	loop     *control.Loop
+	down     *downlink.Downlink
+	uplink   *uplink.Uplink
+	cache    *cache.Cache // nil where there is no HTTP, or no registry
+}
+
+func (p *parts) start(ctx context.Context) error {
+	if err := os.MkdirAll(p.opts.StateDir, dirPerm); err != nil {
+		return fmt.Errorf("create state directory: %w", err)
+	}
+	for _, step := range []func(context.Context) error{
+		// The HTTP address first: a second LO on it fails before it changes anything.
+		p.listen, p.openJournal, p.openSite, p.makeLink, p.openData, p.startBroker, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parts) dir(name string) string { return filepath.Join(p.opts.StateDir, name) }
+
+func (p *parts) listen(context.Context) error {
+	if err := p.register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
+		return err
+	}
+	if p.opts.HTTP == "" {
+		return nil
+	}
+	var err error
+	if p.listener, err = net.Listen("tcp", p.opts.HTTP); err != nil {
+		return fmt.Errorf("listen for http on %s: %w", p.opts.HTTP, err)
+	}
+	p.group.OnStop("http listener", func(context.Context) error {
+		if err := p.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+func (p *parts) openJournal(context.Context) error {
+	var err error
+	if p.journal, err = journal.Open(p.dir("journal"), journal.Options{MaxBytes: p.opts.JournalBytes, Logger: p.opts.Logger}); err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
+	p.group.OnStop("journal", func(context.Context) error { return p.journal.Close() })
+	return nil
+}
+
+// openSite loads what an earlier run knew.
+func (p *parts) openSite(ctx context.Context) error {
+	records, err := store.Open(p.dir("state"))
+	if err != nil {
+		return err
+	}
+	fetch, err := p.fetch()
+	if err != nil {
+		return err
+	}
+	if p.desired, err = desired.Open(p.dir("desired"), p.opts.Site, fetch, p.opts.Logger); err != nil {
+		return err
+	}
+	p.site, err = control.Open(ctx, control.Options{
+		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal}, Store: records, Desired: desiredStore{p.desired},
+		NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	p.site.Damaged(ctx, p.desired.Damage()...)
+	return nil
+}
+
+// fetch returns how to get what does not come whole by MQTT.
+func (p *parts) fetch() (desired.Fetch, error) {
+	if p.opts.CO.HTTP == "" {
+		return func(context.Context, protocol.Digest, uint64) ([]byte, error) {
+			return nil, protocol.Errorf(protocol.Invalid, "it does not come whole by MQTT, and co.http is not set in the configuration of the site's local orchestrator: set it to the URL of the central orchestrator's API, such as http://co.example:8080, and restart")
+		}, nil
+	}
+	base, err := url.Parse(p.opts.CO.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("parse co.http: %w", err)
+	}
+	return desired.HTTP(&http.Client{}, base.JoinPath(specsPath), desired.PartialDir(p.dir("desired"))), nil
+}
+
+func (p *parts) makeLink(context.Context) error {
+	var err error
+	p.link, err = link.New(link.Options{
+		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, URLs: p.opts.CO.MQTT,
+		KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
+	})
+	return err
+}
+
+// openData puts the data rules into force before the first client can publish.
+func (p *parts) openData(ctx context.Context) error {
+	p.gate = uplink.NewGate(uplink.GateOptions{Rate: p.opts.UplinkRate})
+	var err error
+	p.data, err = data.Open(data.Options{
+		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
+		Send: p.link.Send, Rules: p.site.DataRules, Faulty: p.site.RulesFault, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	p.group.OnStop("machine data", func(context.Context) error { return p.data.Close() })
+	p.data.Reconcile(ctx)
+	p.site.Damaged(ctx, p.data.Damage()...)
+	return nil
+}
+
+func (p *parts) startBroker(ctx context.Context) error {
+	var err error
+	p.broker, err = broker.New(broker.Options{
+		Name: "lo", Listeners: []broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}},
+		Access: access.Site(p.opts.Site), Accept: router{p.site, p.data}.accept, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	p.loop = control.NewLoop(p.site, func(ctx context.Context, topic string, payload []byte) error {
+		return p.broker.Publish(ctx, broker.Message{Topic: topic, Payload: payload, QoS: 1, Retain: true, ContentType: protocol.ContentType})
+	})
+	// Stopped after the loop and the broker: no record changes any more.
+	p.group.OnStop("checkpoint", func(context.Context) error { return p.loop.Checkpoint() })
+	if err := p.broker.Start(ctx); err != nil {
+		return err
+	}
+	p.group.OnStop("broker", p.broker.Stop)
+	if err := p.data.Republish(ctx, p.broker.Publish); err != nil {
+		return err
+	}
+	p.group.Go("data rules", p.data.Run)
+	p.group.Go("control loop", p.loop.Run)
+	return nil
+}
+
+// startDownlink accepts what the CO's clients send to the site, once there is a link.
+func (p *parts) startDownlink(ctx context.Context) error {
+	site := delivery.Site{Broker: p.broker, Store: p.data.Retained(), Now: p.data.Now}
+	var err error
+	p.down, err = downlink.Open(downlink.Options{
+		Dir: p.dir("down"), Site: p.opts.Site, Logger: p.opts.Logger, Publish: site.Publish, Retained: site,
+		Ack: func(ctx context.Context, payload []byte) error {
+			return p.link.Send(ctx, topic.ForSite(topic.DownAck, p.opts.Site), payload)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("open downlink: %w", err)
+	}
+	p.site.Damaged(ctx, p.down.Damage())
+	p.group.OnStop("downlink", func(context.Context) error { return p.down.Close() })
+	p.run("machine data for the site", p.down.Run)
+	if m, ok := p.desired.Current(); ok {
+		delivery.SetRules(p.down, m)
+	}
+	return nil
+}
+
+// startUplink sends the journal to the CO, once there is a link.
+func (p *parts) startUplink(context.Context) error {
+	trimmer := control.NewTrimmer(p.journal, p.site)
+	options := uplink.Options{
+		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot), Gate: p.gate,
+		Publish: p.link.Send, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+	}
+	if err := options.Validate(); err != nil {
+		return fmt.Errorf("options of the uplink: %w", err)
+	}
+	p.uplink = uplink.New(options)
+	p.group.Go("journal trimmer", trimmer.Run)
+	p.run("uplink", p.uplink.Run)
+	return nil
+}
+
+func (p *parts) startLink(ctx context.Context) error {
+	source := desired.NewMQTT(p.opts.Logger)
+	adopter := control.NewAdopter(p.site, func(m protocol.SiteDesired) {
+		p.data.Adopt()
+		delivery.SetRules(p.down, m)
+	})
+	p.run("desired state", func(ctx context.Context) error { return source.Run(ctx, adopter.Offer) })
+	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down}); err != nil {
+		return err
+	}
+	p.group.OnStop("link", p.link.Stop)
+	return nil
+}
+
+func (p *parts) openCache(context.Context) error {
+	if p.listener == nil || p.opts.CO.HTTP == "" {
+		return nil
+	}
+	var err error
+	p.cache, err = cache.New(cache.Options{Dir: p.dir("images"), Default: p.opts.CO.HTTP, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger})
+	if err != nil {
+		return fmt.Errorf("open image cache: %w", err)
+	}
+	p.group.OnStop("image cache", func(context.Context) error { return p.cache.Close() })
+	return nil
+}
+
+func (p *parts) startHTTP(context.Context) error {
+	if err := p.register(p.site, gauges{p}); err != nil {
+		return err
+	}
+	if p.listener == nil {
+		return nil
+	}
+	options := api.Options{
+		Listener: p.listener, Metrics: promhttp.HandlerFor(p.opts.Registerer, promhttp.HandlerOpts{}),
+		Status: func() any { return p.status() }, Logger: p.opts.Logger,
+	}
+	if p.cache != nil {
+		options.Images = p.cache
+	}
+	server := api.New(options)
+	p.run("http server", func(context.Context) error { return server.Run() })
+	p.group.OnStop("http", server.Stop)
+	return nil
+}
+
+// run runs a part until the LO stops. Its error, before that, ends the LO.
+func (p *parts) run(name string, run func(context.Context) error) {
+	p.group.Go(name, func(ctx context.Context) {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			p.group.Fail(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+}
+
+func (p *parts) register(all ...prometheus.Collector) error {
+	for _, c := range all {
+		if err := p.opts.Registerer.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}
