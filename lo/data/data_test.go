@@ -141,7 +141,7 @@ func TestMirrorUnderLoad(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := d.streams["r"].resync(t.Context()); err != nil {
+			if _, err := d.streams["r"].appendSnapshot(t.Context()); err != nil {
 				t.Error(err)
 			}
 			lists++
@@ -256,7 +256,7 @@ func TestReportedRulesAreLost(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.toldFile().Path, []byte("garbage"), filePerm); err != nil {
+	if err := os.WriteFile(d.reportedFile().Path, []byte("garbage"), filePerm); err != nil {
 		t.Fatal(err)
 	}
 	d = newForwarder(t, dir, rule)
@@ -333,7 +333,7 @@ func TestOneQueueIsBroken(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(d.toldFile().Path); err != nil { // so that all are told anew
+	if err := os.Remove(d.reportedFile().Path); err != nil { // so that all are told anew
 		t.Fatal(err)
 	}
 	broken := d.queueDir("broken")

@@ -339,7 +339,7 @@ func TestTopicsChangeRuleOverAKill(t *testing.T) {
 		if err := d.streams[name].queue.Trim(d.streams[name].queue.Last()); err != nil {
 			t.Fatal(err)
 		}
-		d.streams[name].resyncAt, d.streams[name].list = time.Time{}, 0 // a minute later
+		d.streams[name].notBefore, d.streams[name].snapshotEnd = time.Time{}, 0 // a minute later
 		d.Reconcile(t.Context())
 	}
 	if diff := cmp.Diff(map[string]string{"x": "old"}, mirror(t, queued(t, d, "b"))); diff != "" {
@@ -417,7 +417,7 @@ func TestListWithoutWhatIsOver(t *testing.T) {
 	retain(t, d, "x", "1")
 	for began := d.Now(); d.Now().Sub(began) < 5*time.Millisecond; {
 	}
-	if _, err := d.streams["r"].resync(t.Context()); err != nil {
+	if _, err := d.streams["r"].appendSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(queued(t, d, "r")); n != 1+2 {
@@ -437,7 +437,7 @@ func TestListsAreRareOnASlowLink(t *testing.T) {
 	if n := lists(t, d, "r"); n != 1 {
 		t.Fatalf("%d lists", n)
 	}
-	l.listedAt, l.resyncAt = l.listedAt.Add(-time.Hour), l.resyncAt.Add(-time.Hour)
+	l.appendedAt, l.notBefore = l.appendedAt.Add(-time.Hour), l.notBefore.Add(-time.Hour)
 	l.stale = true
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
@@ -450,7 +450,7 @@ func TestListsAreRareOnASlowLink(t *testing.T) {
 	if n := lists(t, d, "r"); n != 0 {
 		t.Error("another list at once")
 	}
-	l.resyncAt = l.resyncAt.Add(-10 * time.Hour)
+	l.notBefore = l.notBefore.Add(-10 * time.Hour)
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
 		t.Errorf("%d lists nine hours later", n)

@@ -43,9 +43,6 @@ const (
 	filePerm = 0o600
 	// glance is how often the loop of data looks at its lanes.
 	glance = time.Second
-	// resyncPause is the shortest time between two lists of what is retained under
-	// a lane that loses messages.
-	resyncPause = time.Minute
 )
 
 // Options of a Plane. All must be given but those that say what 0 or nil means.
@@ -89,7 +86,7 @@ type Forwarder struct {
 
 	up    atomic.Bool                    // the link to the CO
 	table atomic.Pointer[datarule.Table] // of the rules in force
-	rules notify.Signal                  // others are wanted
+	rules notify.Signal                  // the desired ones changed
 
 	order sync.RWMutex
 	// topics keep those apart who publish on one topic, where the last word counts.
@@ -102,148 +99,148 @@ type Forwarder struct {
 	fault   string // why the rules in force are not those that are wanted
 	closed  bool
 
-	damaging sync.Mutex // protects damaged
+	damageMu sync.Mutex // protects damaged
 	damaged  []*statefile.Damage
 
 	// Of Run, and of Pass before it:
-	memory
+	reportState
 	changed bool // what is wanted may not be in force
 }
 
 // Open finds again what an earlier run had retained. What it had queued Pass finds.
 func Open(o Options) (*Forwarder, error) {
-	d := &Forwarder{
+	f := &Forwarder{
 		o: o, began: time.Now(), log: o.Logger.With("component", "data", "site_id", string(o.Site)), rules: notify.New(),
 		streams: map[string]*stream{}, counts: map[string]*streamCounts{}, changed: true, seed: maphash.MakeSeed(),
-		memory: memory{unreported: map[string]bool{}, removed: map[string]protocol.DataRule{}, listed: map[string]bool{}},
+		reportState: reportState{removed: map[string]protocol.DataRule{}, done: map[string]bool{}},
 	}
-	if err := d.loadReported(); err != nil {
+	if err := f.loadReported(); err != nil {
 		return nil, err
 	}
-	d.table.Store(d.reported)
+	f.table.Store(f.reported)
 	var err error
-	if d.retained, err = retained.Open(filepath.Join(o.Dir, "retained"), retained.Options{
-		MaxTopics: o.RetainedTopics, MaxBytes: o.RetainedBytes, Now: d.Now, Logger: d.log,
+	if f.retained, err = retained.Open(filepath.Join(o.Dir, "retained"), retained.Options{
+		MaxTopics: o.RetainedTopics, MaxBytes: o.RetainedBytes, Now: f.Now, Logger: f.log,
 	}); err != nil {
 		return nil, err
 	}
-	d.damage(d.retained.Damage())
-	if d.retained.Lost() {
-		for _, name := range d.known() { // the CO has what is not there any more
-			if err := d.mark(name); err != nil {
-				d.log.Error("the CO may go on with what is retained no more", "rule", name, "err", err)
+	f.damage(f.retained.Damage())
+	if f.retained.Lost() {
+		for _, name := range f.known() { // the CO has what is not there any more
+			if err := f.mark(name); err != nil {
+				f.log.Error("the CO may go on with what is retained no more", "rule", name, "err", err)
 			}
 		}
 	}
-	return d, nil
+	return f, nil
 }
 
 // Now is the clock of what is retained: the machine's when this run began, and the
 // time since. One that is set meanwhile makes nothing older.
-func (d *Forwarder) Now() time.Time { return d.began.Add(time.Since(d.began)) }
+func (f *Forwarder) Now() time.Time { return f.began.Add(time.Since(f.began)) }
 
 // Retained is the store of what the site's broker retains. What came from the CO
 // has a Lane there; the Plane sees to what has none.
-func (d *Forwarder) Retained() *retained.Store { return d.retained }
+func (f *Forwarder) Retained() *retained.Store { return f.retained }
 
-// Damage returns the files that were found damaged, until now. Their content counts
-// as not held.
-func (d *Forwarder) Damage() []*statefile.Damage {
-	d.damaging.Lock()
-	defer d.damaging.Unlock()
-	return slices.Clone(d.damaged)
+// Damage returns the files that were found damaged until now. Their content counts as
+// not held.
+func (f *Forwarder) Damage() []*statefile.Damage {
+	f.damageMu.Lock()
+	defer f.damageMu.Unlock()
+	return slices.Clone(f.damaged)
 }
 
-func (d *Forwarder) damage(found *statefile.Damage) {
+func (f *Forwarder) damage(found *statefile.Damage) {
 	if found == nil {
 		return
 	}
-	d.damaging.Lock()
-	defer d.damaging.Unlock()
-	d.damaged = append(d.damaged, found)
+	f.damageMu.Lock()
+	defer f.damageMu.Unlock()
+	f.damaged = append(f.damaged, found)
 }
 
 // Rules returns the rules in force. They must not be changed.
-func (d *Forwarder) Rules() []protocol.DataRule { return d.table.Load().Rules() }
+func (f *Forwarder) Rules() []protocol.DataRule { return f.table.Load().Rules() }
 
-func (d *Forwarder) queueDir(rule string) string { return filepath.Join(d.o.Dir, "data", rule) }
+func (f *Forwarder) queueDir(rule string) string { return filepath.Join(f.o.Dir, "data", rule) }
 
-func (d *Forwarder) heldDir(rule string) string { return filepath.Join(d.o.Dir, "samples", rule) }
+func (f *Forwarder) heldDir(rule string) string { return filepath.Join(f.o.Dir, "samples", rule) }
 
 // stalePath is there while the CO may not know what is retained under a rule: after
 // a loss, while topics move from rule to rule, and after a crash.
-func (d *Forwarder) stalePath(rule string) string { return filepath.Join(d.o.Dir, "stale", rule) }
+func (f *Forwarder) stalePath(rule string) string { return filepath.Join(f.o.Dir, "stale", rule) }
 
 // Run keeps the lanes as the rules want them, until ctx ends.
-func (d *Forwarder) Run(ctx context.Context) {
+func (f *Forwarder) Run(ctx context.Context) {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	for {
-		d.Reconcile(ctx)
+		f.Reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.rules.C():
-			d.changed = true
+		case <-f.rules.C():
+			f.changed = true
 		case <-ticker.C:
 		}
 	}
 }
 
 // Adopt has Run put the rules that are wanted now into force.
-func (d *Forwarder) Adopt() {
-	d.rules.Notify()
+func (f *Forwarder) Adopt() {
+	f.rules.Notify()
 }
 
 // Reconcile does once what is due: it puts the rules that are wanted into force.
-func (d *Forwarder) Reconcile(ctx context.Context) {
-	if d.changed {
-		rules := d.reported.Rules() // a site that has lost its desired state goes on
-		if desired, ok := d.o.Rules(); ok {
+func (f *Forwarder) Reconcile(ctx context.Context) {
+	if f.changed {
+		rules := f.reported.Rules() // a site that has lost its desired state goes on
+		if desired, ok := f.o.Rules(); ok {
 			rules = desired
 		}
-		table, err := datarule.New(d.o.Site, rules)
-		d.changed = false // those before stay in force, and to try again would not help
+		table, err := datarule.New(f.o.Site, rules)
+		f.changed = false // those before stay in force, and to try again would not help
 		if err == nil {
-			err = d.apply(ctx, table)
-			d.changed = err != nil
+			err = f.apply(ctx, table)
+			f.changed = err != nil
 		}
-		d.setFault(err)
+		f.setFault(err)
 	}
-	if f := d.Fault(); f != "" && d.o.Faulty != nil {
-		d.o.Faulty(f)
+	if fault := f.Fault(); fault != "" && f.o.Faulty != nil {
+		f.o.Faulty(fault)
 	}
-	for _, l := range d.all() {
-		if err := d.care(ctx, l); err != nil && ctx.Err() == nil {
-			d.log.ErrorContext(ctx, "lane of machine data needs another try", "rule", l.rule.Name, "err", err)
+	for _, s := range f.all() {
+		if err := f.care(ctx, s); err != nil && ctx.Err() == nil {
+			f.log.ErrorContext(ctx, "lane of machine data needs another try", "rule", s.rule.Name, "err", err)
 		}
 	}
 }
 
-func (d *Forwarder) setFault(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	was := d.fault
-	d.fault = ""
+func (f *Forwarder) setFault(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.fault
+	f.fault = ""
 	if err == nil {
 		return
 	}
-	if d.fault = err.Error(); d.fault != was {
-		d.log.Error("data rules are not wholly in force", "err", err)
+	if f.fault = err.Error(); f.fault != was {
+		f.log.Error("data rules are not wholly in force", "err", err)
 	}
 }
 
 // all returns the lanes in the order of their names.
-func (d *Forwarder) all() []*stream {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.sorted()
+func (f *Forwarder) all() []*stream {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.sorted()
 }
 
-func (d *Forwarder) sorted() []*stream {
-	out := make([]*stream, 0, len(d.streams))
-	for _, l := range d.streams {
-		out = append(out, l)
+func (f *Forwarder) sorted() []*stream {
+	out := make([]*stream, 0, len(f.streams))
+	for _, s := range f.streams {
+		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b *stream) int { return strings.Compare(a.rule.Name, b.rule.Name) })
 	return out
@@ -251,11 +248,11 @@ func (d *Forwarder) sorted() []*stream {
 
 // apply puts rules into force. Those whose queue cannot be opened take nothing; the
 // error is about them, and about lists that could not be told.
-func (d *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
+func (f *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
 	rules := table.Rules()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
 		return nil
 	}
 	desired, removed := map[string]protocol.DataRule{}, map[string]protocol.DataRule{}
@@ -265,37 +262,37 @@ func (d *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
 		}
 	}
 	var errs []error
-	for _, name := range d.known() {
+	for _, name := range f.known() {
 		r, ok := desired[name]
 		if !ok { // nothing new is taken; what is queued goes to the CO
-			r = d.leftover(name)
+			r = f.removedRule(name)
 			removed[name] = r
 		}
-		if err := d.reopen(r, !ok); err != nil {
+		if err := f.reopen(r, !ok); err != nil {
 			errs = append(errs, err)
 		}
 		delete(desired, name)
 	}
 	for _, r := range rules {
 		if _, ok := desired[r.Name]; ok && !r.Down {
-			errs = append(errs, d.reopen(r, false))
+			errs = append(errs, f.reopen(r, false))
 		}
 	}
-	d.removed = removed
-	d.table.Store(table)
-	return errors.Join(append(errs, d.report(ctx, table))...)
+	f.removed = removed
+	f.table.Store(table)
+	return errors.Join(append(errs, f.report(ctx, table))...)
 }
 
 // known returns the names of the rules that have a queue, here or on disk.
-func (d *Forwarder) known() []string {
+func (f *Forwarder) known() []string {
 	names := map[string]bool{}
-	for name := range d.streams {
+	for name := range f.streams {
 		names[name] = true
 	}
-	for _, dir := range []string{filepath.Dir(d.queueDir("x")), filepath.Dir(d.heldDir("x"))} {
+	for _, dir := range []string{filepath.Dir(f.queueDir("x")), filepath.Dir(f.heldDir("x"))} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.log.Error("queues of the last run cannot be listed", "err", err)
+			f.log.Error("queues of the last run cannot be listed", "err", err)
 		}
 		for _, e := range entries {
 			if _, err := protocol.ParseNodeID(e.Name()); err == nil && e.IsDir() {
@@ -313,35 +310,35 @@ func (d *Forwarder) known() []string {
 
 // reopen makes the lane of a rule what the rule says. What is queued stays. The
 // caller holds mu.
-func (d *Forwarder) reopen(r protocol.DataRule, draining bool) error {
-	l := d.streams[r.Name]
-	if l != nil && same(l.rule, r) {
-		l.draining = draining
+func (f *Forwarder) reopen(r protocol.DataRule, draining bool) error {
+	s := f.streams[r.Name]
+	if s != nil && same(s.rule, r) {
+		s.draining = draining
 		return nil
 	}
-	if l != nil {
-		delete(d.streams, r.Name)
-		if err := l.close(); err != nil {
-			d.log.Error("close lane of machine data", "rule", r.Name, "err", err)
+	if s != nil {
+		delete(f.streams, r.Name)
+		if err := s.close(); err != nil {
+			f.log.Error("close lane of machine data", "rule", r.Name, "err", err)
 		}
 	}
-	counts := d.counts[r.Name]
+	counts := f.counts[r.Name]
 	if counts == nil {
 		counts = &streamCounts{}
-		d.counts[r.Name] = counts
+		f.counts[r.Name] = counts
 	}
-	l, err := openStream(d, r, counts)
+	s, err := openStream(f, r, counts)
 	if err != nil {
 		return err
 	}
-	l.draining = draining
-	_, err = os.Stat(d.stalePath(r.Name))
-	l.found = err == nil
-	d.streams[r.Name] = l
-	if d.up.Load() {
-		l.uplink.Connected(true)
+	s.draining = draining
+	_, err = os.Stat(f.markPath(r.Name))
+	s.foundMark = err == nil
+	f.streams[r.Name] = s
+	if f.up.Load() {
+		s.uplink.Connected(true)
 	}
-	d.log.Info("data rule in force", "rule", r.Name, "draining", draining, "queued", l.queue.Stats().Depth)
+	f.log.Info("data rule in force", "rule", r.Name, "draining", draining, "queued", s.queue.Stats().Depth)
 	return nil
 }
 
@@ -351,63 +348,63 @@ func same(a, b protocol.DataRule) bool {
 
 // care does what a lane needs now and then: after a loss the CO must be told what
 // is retained, and a lane whose rule is gone ends once it is empty.
-func (d *Forwarder) care(ctx context.Context, l *stream) error {
-	if err := l.repair(ctx); err != nil {
+func (f *Forwarder) care(ctx context.Context, s *stream) error {
+	if err := s.repair(ctx); err != nil {
 		return err
 	}
-	if !l.draining || l.queue.Stats().Depth > 0 || upRule(d.reported, l.rule.Name) {
+	if !s.draining || s.queue.Stats().Depth > 0 || isUp(f.reported, s.rule.Name) {
 		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.streams[l.rule.Name] != l {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.streams[s.rule.Name] != s {
 		return nil
 	}
-	delete(d.streams, l.rule.Name)
-	delete(d.counts, l.rule.Name)
-	err := l.close()
-	for _, path := range []string{d.stalePath(l.rule.Name), d.heldDir(l.rule.Name), d.queueDir(l.rule.Name)} {
+	delete(f.streams, s.rule.Name)
+	delete(f.counts, s.rule.Name)
+	err := s.close()
+	for _, path := range []string{f.markPath(s.rule.Name), f.heldDir(s.rule.Name), f.queueDir(s.rule.Name)} {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	if err != nil {
 		return fmt.Errorf("remove queue: %w", err)
 	}
-	d.log.InfoContext(ctx, "queue of a former data rule is delivered and removed", "rule", l.rule.Name)
-	return atomicfile.SyncDir(filepath.Dir(d.queueDir(l.rule.Name)))
+	f.log.InfoContext(ctx, "queue of a former data rule is delivered and removed", "rule", s.rule.Name)
+	return atomicfile.SyncDir(filepath.Dir(f.queueDir(s.rule.Name)))
 }
 
 // Connected tells every lane that the link to the CO went up or down.
-func (d *Forwarder) Connected(up bool) {
-	d.up.Store(up)
-	for _, l := range d.all() {
-		l.uplink.Connected(up)
+func (f *Forwarder) Connected(up bool) {
+	f.up.Store(up)
+	for _, s := range f.all() {
+		s.uplink.Connected(up)
 	}
 }
 
 // Ack hands an Ack to its lane; one that asks, and names no lane, to all.
-func (d *Forwarder) Ack(a protocol.Ack) {
+func (f *Forwarder) Ack(a protocol.Ack) {
 	name, named := strings.CutPrefix(a.Stream, protocol.DataStream(""))
-	for _, l := range d.all() {
+	for _, s := range f.all() {
 		switch {
-		case named && l.rule.Name == name:
-			l.uplink.Ack(a)
+		case named && s.rule.Name == name:
+			s.uplink.Ack(a)
 		case a.Stream == "" && a.Ask:
 			asked := a
-			asked.Stream = protocol.DataStream(l.rule.Name)
-			l.uplink.Ack(asked)
+			asked.Stream = protocol.DataStream(s.rule.Name)
+			s.uplink.Ack(asked)
 		}
 	}
 }
 
 // Close ends all lanes, with what they hold on disk. Nobody may be taking any more.
-func (d *Forwarder) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
+func (f *Forwarder) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
 	var errs []error
-	for name, l := range d.streams {
-		delete(d.streams, name)
-		errs = append(errs, l.close())
+	for name, s := range f.streams {
+		delete(f.streams, name)
+		errs = append(errs, s.close())
 	}
-	return errors.Join(append(errs, d.retained.Close())...)
+	return errors.Join(append(errs, f.retained.Close())...)
 }

@@ -38,27 +38,27 @@ type StreamStatus struct {
 }
 
 // Status returns the lanes in the order of their names.
-func (d *Forwarder) Status() []StreamStatus {
+func (f *Forwarder) Status() []StreamStatus {
 	out := []StreamStatus{}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	for _, l := range d.sorted() {
-		out = append(out, l.status())
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for _, s := range f.sorted() {
+		out = append(out, s.status())
 	}
 	return out
 }
 
-func (l *stream) status() StreamStatus {
-	stats, up := l.queue.Stats(), l.uplink.Status()
-	c := l.counts
+func (s *stream) status() StreamStatus {
+	stats, up := s.queue.Stats(), s.uplink.Status()
+	c := s.counts
 	held := 0
-	if l.held != nil {
-		l.mu.Lock()
-		held = l.sampler.Topics()
-		l.mu.Unlock()
+	if s.held != nil {
+		s.mu.Lock()
+		held = s.sampler.Topics()
+		s.mu.Unlock()
 	}
 	return StreamStatus{
-		Rule: l.rule.Name, Draining: l.draining, Queued: stats.Depth, Bytes: stats.Bytes, MaxBytes: stats.MaxBytes,
+		Rule: s.rule.Name, Draining: s.draining, Queued: stats.Depth, Bytes: stats.Bytes, MaxBytes: stats.MaxBytes,
 		OldestSeconds: float64(up.Backlog.OldestMillis) / 1000,
 		Accepted:      c.accepted.Load(), AcceptedBytes: c.bytes.Load(), SampledOut: c.sampledOut.Load(), NotStored: c.offline.Load(), Refused: c.refused.Load(),
 		Dropped: c.dropped.Load() + stats.Dropped + stats.Lost, Expired: c.expired.Load() + up.Backlog.Expired,
@@ -67,15 +67,15 @@ func (l *stream) status() StreamStatus {
 }
 
 // Fault returns why the rules in force are not those that are wanted, or "".
-func (d *Forwarder) Fault() string {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+func (f *Forwarder) Fault() string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
 	var all []string
-	if d.fault != "" {
-		all = append(all, d.fault)
+	if f.fault != "" {
+		all = append(all, f.fault)
 	}
-	for _, l := range d.sorted() {
-		if why := l.unlisted.Load(); why != nil {
+	for _, s := range f.sorted() {
+		if why := s.tooLarge.Load(); why != nil {
 			all = append(all, *why)
 		}
 	}
@@ -105,8 +105,8 @@ func perRule(name, help string) *prometheus.Desc {
 }
 
 // Collect sends the metrics of all lanes.
-func (d *Forwarder) Collect(out chan<- prometheus.Metric) {
-	for _, s := range d.Status() {
+func (f *Forwarder) Collect(out chan<- prometheus.Metric) {
+	for _, s := range f.Status() {
 		for _, m := range dataMetrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), s.Rule)
 		}

@@ -78,52 +78,52 @@ type sample struct {
 }
 
 // openStream opens the queue of a rule and sends what it holds.
-func openStream(d *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *stream, err error) {
-	l := &stream{
-		rule: rule, forwarder: d, counts: counts, quit: make(chan struct{}), sooner: notify.New(),
+func openStream(f *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *stream, err error) {
+	s := &stream{
+		rule: rule, forwarder: f, counts: counts, quit: make(chan struct{}), sooner: notify.New(),
 		requests: make(chan request, appendRecords), sampler: sampler.New[sample](rule.Sample, sampledTopics),
 	}
-	l.queue, err = journal.Open(d.queueDir(rule.Name), journal.Options{
-		MaxBytes: l.maxBytes(), MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond, Logger: d.log,
+	s.queue, err = journal.Open(f.queueDir(rule.Name), journal.Options{
+		MaxBytes: s.maxBytes(), MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond, Logger: f.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open queue of data rule %s: %w", rule.Name, err)
 	}
-	if err := l.openHeld(); err != nil {
-		return nil, errors.Join(err, l.queue.Close())
+	if err := s.openHeld(); err != nil {
+		return nil, errors.Join(err, s.queue.Close())
 	}
-	l.uplink = uplink.New(uplink.Options{
-		Journal: l.queue, Site: d.o.Site, Stream: protocol.DataStream(rule.Name), Priority: streamPriority(rule.Priority), Gate: d.o.Gate,
-		Publish:       d.o.Send,
-		Resync:        func(ctx context.Context, _ uint64) (uint64, error) { return l.resync(ctx) },
+	s.uplink = uplink.New(uplink.Options{
+		Journal: s.queue, Site: f.o.Site, Stream: protocol.DataStream(rule.Name), Priority: streamPriority(rule.Priority), Gate: f.o.Gate,
+		Publish:       f.o.Send,
+		Resync:        func(ctx context.Context, _ uint64) (uint64, error) { return s.appendSnapshot(ctx) },
 		MaxBatchBytes: int(rule.BatchBytes), Linger: time.Duration(rule.BatchMillis) * time.Millisecond, Uncompressed: rule.Uncompressed,
 		MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond, // to the message; the queue drops whole segments
-		Logger: d.log, Registerer: d.o.Registerer,
+		Logger: f.log, Registerer: f.o.Registerer,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	l.cancel = cancel
-	l.wg.Go(l.appendLoop)
-	l.wg.Go(func() {
-		if err := l.uplink.Run(ctx); err != nil && ctx.Err() == nil {
-			d.o.Fail(fmt.Errorf("uplink of data rule %s: %w", rule.Name, err))
+	s.cancel = cancel
+	s.wg.Go(s.appendLoop)
+	s.wg.Go(func() {
+		if err := s.uplink.Run(ctx); err != nil && ctx.Err() == nil {
+			f.o.Fail(fmt.Errorf("uplink of data rule %s: %w", rule.Name, err))
 		}
 	})
-	return l, nil
+	return s, nil
 }
 
-func (l *stream) maxBytes() int64 {
-	if l.rule.MaxBytes == 0 {
+func (s *stream) maxBytes() int64 {
+	if s.rule.MaxBytes == 0 {
 		return defaultQueueBytes
 	}
-	return int64(l.rule.MaxBytes)
+	return int64(s.rule.MaxBytes)
 }
 
 // largest is the largest event that the queue takes. One that the journal refuses
 // would take those down that are written with it.
-func (l *stream) largest() int { return int(min(journal.MaxBody, l.maxBytes()/4)) }
+func (s *stream) largest() int { return int(min(journal.MaxBody, s.maxBytes()/4)) }
 
 // pieceBytes bounds what is appended to the queue in one piece.
-func (l *stream) pieceBytes() int { return int(min(appendBytes, l.maxBytes()/16)) }
+func (s *stream) pieceBytes() int { return int(min(appendBytes, s.maxBytes()/16)) }
 
 // streamPriority is the place of a priority at the gate, where 0 is for the events.
 func streamPriority(p protocol.DataPriority) int {
@@ -139,43 +139,37 @@ func streamPriority(p protocol.DataPriority) int {
 
 // close ends the lane within the process: what waits, and what the sampler holds,
 // goes into the queue before it is closed. Nobody may be taking meanwhile.
-func (l *stream) close() error {
-	l.cancel()
-	close(l.quit)
-	l.wg.Wait()
-	l.uplink.Close()
-	st := l.queue.Stats()
-	l.counts.dropped.Add(st.Dropped + st.Lost)
-	l.counts.expired.Add(l.uplink.Status().Backlog.Expired)
-	var err error
-	if l.losses() != l.lost {
-		err = l.forwarder.mark(l.rule.Name)
-	} else if !l.found && !l.stale && !l.waiting && l.unlisted.Load() == nil {
-		err = l.clearStale(true)
-	}
-	err = errors.Join(err, l.queue.Close())
-	if l.held != nil {
-		err = errors.Join(err, l.held.Close())
+func (s *stream) close() error {
+	s.cancel()
+	close(s.quit)
+	s.wg.Wait()
+	s.uplink.Close()
+	st := s.queue.Stats()
+	s.counts.dropped.Add(st.Dropped + st.Lost)
+	s.counts.expired.Add(s.uplink.Status().Backlog.Expired)
+	err := errors.Join(s.settleMark(), s.queue.Close())
+	if s.held != nil {
+		err = errors.Join(err, s.held.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("close queue of data rule %s: %w", l.rule.Name, err)
+		return fmt.Errorf("close queue of data rule %s: %w", s.rule.Name, err)
 	}
 	return nil
 }
 
 // put appends one encoded event. With keep it returns once the event is on disk;
 // else as soon as it is in turn.
-func (l *stream) put(ctx context.Context, topic string, body []byte, keep bool) error {
-	if most := l.largest(); len(body) > most {
-		l.counts.refused.Add(1)
-		return protocol.Errorf(protocol.Invalid, "message of %d bytes is too large for the queue of data rule %s, which takes up to a quarter of its maxBytes, and %d at most", len(body), l.rule.Name, most)
+func (s *stream) put(ctx context.Context, topic string, body []byte, keep bool) error {
+	if most := s.largest(); len(body) > most {
+		s.counts.refused.Add(1)
+		return protocol.Errorf(protocol.Invalid, "message of %d bytes is too large for the queue of data rule %s, which takes up to a quarter of its maxBytes, and %d at most", len(body), s.rule.Name, most)
 	}
 	r := request{topic: topic, entry: journal.Entry{Class: journal.Data, Body: body}}
 	if keep || len(body) > smallBody {
 		r.done = make(chan error, 1)
 	}
 	select {
-	case l.requests <- r:
+	case s.requests <- r:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -192,26 +186,26 @@ func (l *stream) put(ctx context.Context, topic string, body []byte, keep bool) 
 
 // appendLoop writes what is put, in order and many at a time, and what the
 // sampler has held for long enough.
-func (l *stream) appendLoop() {
+func (s *stream) appendLoop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case r := <-l.requests:
-			l.appendAll(r)
-		case <-l.sooner.C():
+		case r := <-s.requests:
+			s.appendAll(r)
+		case <-s.sooner.C():
 		case <-timer.C:
-			l.release(false)
-		case <-l.quit:
-			for len(l.requests) > 0 {
-				l.appendAll(<-l.requests)
+			s.release(false)
+		case <-s.quit:
+			for len(s.requests) > 0 {
+				s.appendAll(<-s.requests)
 			}
-			l.release(true)
+			s.release(true)
 			return
 		}
-		l.mu.Lock()
-		next, ok := l.sampler.Next()
-		l.mu.Unlock()
+		s.mu.Lock()
+		next, ok := s.sampler.Next()
+		s.mu.Unlock()
 		if ok {
 			timer.Reset(max(0, time.Until(next)))
 		}
@@ -219,80 +213,36 @@ func (l *stream) appendLoop() {
 }
 
 // appendAll writes first and whatever else waits.
-func (l *stream) appendAll(first request) {
+func (s *stream) appendAll(first request) {
 	all, bytes := []request{first}, len(first.entry.Body)
-	for most := l.pieceBytes(); len(all) < appendRecords && bytes < most && len(l.requests) > 0; {
-		r := <-l.requests
+	for most := s.pieceBytes(); len(all) < appendRecords && bytes < most && len(s.requests) > 0; {
+		r := <-s.requests
 		all, bytes = append(all, r), bytes+len(r.entry.Body)
 	}
 	entries := make([]journal.Entry, len(all))
 	for i := range all {
 		entries[i] = all[i].entry
 	}
-	_, err := l.queue.Append(context.Background(), entries...)
+	_, err := s.queue.Append(context.Background(), entries...)
 	if err != nil {
-		l.counts.refused.Add(uint64(len(all)))
-		l.forwarder.log.Warn("machine data not taken", "rule", l.rule.Name, "messages", len(all), "err", err)
-		err = fmt.Errorf("queue of data rule %s: %w", l.rule.Name, err)
+		s.counts.refused.Add(uint64(len(all)))
+		s.forwarder.log.Warn("machine data not taken", "rule", s.rule.Name, "messages", len(all), "err", err)
+		err = fmt.Errorf("queue of data rule %s: %w", s.rule.Name, err)
 	}
 	for _, r := range all {
 		switch {
 		case r.done != nil:
 			r.done <- err
 		case err != nil:
-			l.forget(r.topic) // nobody waits who would
+			s.forget(r.topic) // nobody waits who would
 		}
 	}
 }
 
 // forget makes the next message of a topic pass, because the last one did not
 // get into the queue.
-func (l *stream) forget(topic string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sampler.Forget(topic)
-}
-
-// resync appends all that is retained under the lane now, for a CO that has
-// missed something. Whatever becomes of a retained message meanwhile comes after.
-// It fails with kind Invalid where that is more than the queue can hold.
-func (l *stream) resync(ctx context.Context) (last uint64, err error) {
-	l.forwarder.order.Lock()
-	defer l.forwarder.order.Unlock()
-	var pending []journal.Entry
-	bytes := 0
-	flush := func() error {
-		last, err = l.queue.Append(ctx, pending...)
-		pending, bytes = nil, 0
-		return err
-	}
-	add := func(e protocol.Event) error {
-		body := protocol.Marshal(e)
-		pending = append(pending, journal.Entry{Class: journal.Data, Body: body})
-		if bytes += len(body); bytes < l.pieceBytes() {
-			return nil
-		}
-		return flush()
-	}
-	now, wall := l.queue.Now(), l.forwarder.Now()
-	list, err := l.mirrored()
-	if err != nil {
-		return 0, err
-	}
-	if err := add(protocol.Event{UnixMillis: now.UnixMilli(), Kind: protocol.RetainedBegin}); err != nil {
-		return 0, err
-	}
-	for _, m := range list {
-		m.UnixMillis = now.UnixMilli() - max(0, wall.UnixMilli()-m.UnixMillis)
-		if err := add(m); err != nil {
-			return 0, err
-		}
-	}
-	if err := add(protocol.Event{UnixMillis: now.UnixMilli(), Kind: protocol.RetainedEnd}); err != nil {
-		return 0, err
-	}
-	if len(pending) > 0 {
-		err = flush()
-	}
-	return last, err
+func (s *stream) forget(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sampler.Forget(topic)
 }
