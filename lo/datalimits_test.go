@@ -280,7 +280,7 @@ func TestStatusShowsStreams(t *testing.T) {
 	}
 	metrics := body("/metrics")
 	for _, line := range []string{
-		`colony_lo_data_taken_total{rule="r"} 2`, `colony_lo_data_queued{rule="r"} 1`, `colony_lo_data_dropped_total{rule="r"} 0`,
+		`colony_lo_data_accepted_total{rule="r"} 2`, `colony_lo_data_queued{rule="r"} 1`, `colony_lo_data_dropped_total{rule="r"} 0`,
 		`colony_lo_data_expired_total{rule="r"} 0`, `colony_lo_data_sampled_out_total{rule="r"} 0`, `colony_lo_data_oldest_seconds{rule="r"} `,
 		`colony_lo_data_queue_bytes{rule="r"} `,
 	} {

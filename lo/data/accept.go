@@ -15,12 +15,12 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// Accept is called for each message of machine data that a client of the site's
-// broker publishes, before it is acknowledged; node is the client if it is one. A
-// message that is to be kept is on disk when it returns nil: one of QoS 1 or 2, one
-// of QoS 0 where its rule says so, and each that the broker retains, because what
-// is retained here and at the CO must come to be the same. It fails with kind Unavailable where there is no room,
-// and Invalid for a message that can never be taken.
+// Accept stores a message of machine data that a client of the site's broker publishes.
+// The broker calls it before it acknowledges the message; node is the client, "" for one
+// that is no node. On disk when it returns nil is a message of QoS 1 or 2, one of QoS 0
+// whose rule has keepQoS0, and each that the broker retains. It fails with kind
+// Unavailable where there is no room, and with Invalid for a message that can never be
+// accepted.
 func (f *Forwarder) Accept(ctx context.Context, node protocol.NodeID, m client.Message) error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -60,22 +60,22 @@ func (f *Forwarder) Accept(ctx context.Context, node protocol.NodeID, m client.M
 	} else if m.QoS > 0 {
 		return err
 	}
-	// QoS 0 promises nothing to the CO: the site goes on with its message, and it is
-	// counted as refused.
+	// QoS 0 promises the CO nothing: the site's clients get the message all the same, and
+	// it is counted as refused.
 	return nil
 }
 
-// oneTopic is the lock of a topic, and of some others.
+// oneTopic returns the lock of a topic; topics that hash alike share one.
 func (f *Forwarder) oneTopic(name string) *sync.Mutex {
 	return &f.topics[maphash.String(f.seed, name)%uint64(len(f.topics))]
 }
 
 // acceptRetained stores a message that the broker will retain, or a deletion, and
-// puts it into the queue of its rule, where s is not nil. The caller holds mu for
-// reading.
+// appends it to the stream of its rule; s is nil if no rule matches. The caller holds mu
+// for reading.
 func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Message) error {
-	// A sender that goes away in the middle must not leave it open whether the queue
-	// has what the store has.
+	// The end of the sender's connection must not leave the store and the queue with
+	// different messages.
 	ctx = context.WithoutCancel(ctx)
 	if s != nil {
 		if err := s.markStale(); err != nil {
@@ -99,9 +99,9 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 	_, remote, _ := f.table.Load().Up(m.Topic)
 	body := event(s.queue.Now().UnixMilli(), m.Node, outgoing(&s.rule, remote, m.Data))
 	if err := s.forward(ctx, m.Topic, m.Data.Payload, body, true); err != nil {
-		// The sender is told that it was not taken, so a restart must not find it.
+		// The sender is told that the message was refused, so a restart must not find it.
 		if _, undo := f.retained.Put(before); undo != nil {
-			f.log.ErrorContext(ctx, "retained message was refused, but may come back with a restart", "topic", m.Topic, "err", undo)
+			f.log.ErrorContext(ctx, "retained message was refused, but a restart may restore it", "topic", m.Topic, "err", undo)
 		}
 		return err
 	}
@@ -109,20 +109,20 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 	return nil
 }
 
-// count counts a message that was taken.
+// count counts an accepted message.
 func (s *stream) count(m protocol.DataMessage) {
 	s.counts.accepted.Add(1)
 	s.counts.bytes.Add(uint64(len(m.Payload)))
 }
 
-// maxProperties is how many user properties a message may have. More than 32,768
-// nobody could decode, see protocol.Unmarshal.
+// maxProperties is how many user properties a message may have. The CO cannot decode
+// more than 32,768; see protocol.Unmarshal.
 const maxProperties = 1024
 
-// checkText refuses what no message of the protocol can carry.
+// checkText refuses a message that the protocol cannot carry to the CO.
 func checkText(m client.Message) error {
 	if len(m.Properties) > maxProperties {
-		return protocol.Errorf(protocol.Invalid, "message on %q with %d user properties: the limit is %d", m.Topic, len(m.Properties), maxProperties)
+		return protocol.Errorf(protocol.Invalid, "message on %q has %d user properties: send %d at most", m.Topic, len(m.Properties), maxProperties)
 	}
 	ok := utf8.ValidString(m.Topic) && utf8.ValidString(m.ContentType) && utf8.ValidString(m.ResponseTopic)
 	for _, p := range m.Properties {
@@ -134,7 +134,7 @@ func checkText(m client.Message) error {
 	return nil
 }
 
-// messageOf is a message as it was published, but for its topic.
+// messageOf returns a message as it was published, without its topic.
 func messageOf(m client.Message) protocol.DataMessage {
 	out := protocol.DataMessage{
 		V: protocol.Version, Payload: bytes.Clone(m.Payload), QoS: m.QoS, Retain: m.Retain, ExpiryMillis: uint64(m.Expiry.Milliseconds()),
@@ -146,11 +146,11 @@ func messageOf(m client.Message) protocol.DataMessage {
 	return out
 }
 
-// outgoing is the message as a rule delivers it.
+// outgoing returns a message as a rule delivers it at the CO.
 func outgoing(r *protocol.DataRule, remote string, m protocol.DataMessage) protocol.DataMessage {
 	m.Topic, m.QoS = remote, min(m.QoS, r.QoS)
 	if m.Retain && len(m.Payload) == 0 {
-		m.ExpiryMillis = 0 // however late, it deletes
+		m.ExpiryMillis = 0 // a deletion counts however late it arrives
 		return m
 	}
 	if r.TTLMillis > 0 && (m.ExpiryMillis == 0 || m.ExpiryMillis > r.TTLMillis) {

@@ -1,15 +1,15 @@
-// Package data keeps a site's machine data until the CO has it. Each data rule has
-// a lane: a journal on disk, which Take appends to before a message is
-// acknowledged, and an uplink of its own that empties it by and by.
+// Package data stores a site's machine data until the CO has it. Each data rule has a
+// stream: a queue on disk, which Accept appends to before a message is acknowledged,
+// and an uplink of its own that sends the queue to the CO.
 //
-// What the site's broker retains is kept too, for the broker to have it after a
-// restart, and for the CO to be told of it whenever it has missed something:
-// between RetainedBegin and RetainedEnd come all messages that are retained under
-// a lane. That is so after a gap, after a loss, and where the rules have changed.
+// The messages that the site's broker retains are stored too. The broker gets them
+// again after a restart, and the CO holds a copy of those that match a rule; see
+// freshness for how that copy is kept right.
 //
-// In the state directory are data/<rule> (the queues), samples/<rule> (what a
-// sampling rule holds), retained, stale/<rule> (the CO may not know what is retained)
-// and datarules.cbor (the rules under which it was told).
+// The state directory holds data/<rule> (the queues), samples/<rule> (the messages that
+// a sampling rule holds until its period ends), retained (the retained messages),
+// stale/<rule> (the marks of stale copies) and datarules.cbor (the rules under which the
+// copies were made).
 package data
 
 import (
@@ -19,6 +19,7 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,43 +42,43 @@ import (
 const (
 	dirPerm  = 0o700
 	filePerm = 0o600
-	// glance is how often the loop of data looks at its lanes.
-	glance = time.Second
+	// reconcileInterval is how often Run looks at its streams.
+	reconcileInterval = time.Second
 )
 
-// Options of a Plane. All must be given but those that say what 0 or nil means.
+// Options of a Forwarder. All must be given but those that say what 0 or nil means.
 type Options struct {
 	Site protocol.SiteID
 	// Dir is the LO's state directory.
 	Dir string
-	// Gate is shared with the other lanes of the link.
+	// Gate is shared with the other streams of the link.
 	Gate *uplink.Gate
 	// Send publishes a batch to the CO, as uplink.Options.Publish does.
 	Send func(ctx context.Context, topic string, payload []byte) error
-	// Rules returns the rules that are wanted; ok is false where nobody knows, and
-	// those of the last run go on.
+	// Rules returns the desired rules; ok is false while there is no desired state:
+	// those of the last run stay in force.
 	Rules func() (rules []protocol.DataRule, ok bool)
 	// RetainedTopics and RetainedBytes bound what the site's broker retains. 0 means
 	// 100,000 and 64 MiB.
 	RetainedTopics int
 	RetainedBytes  int64
-	// Faulty, unless nil, is told by each Pass why what Rules returned last is not
-	// wholly in force.
-	Faulty func(why string)
-	// Fail is told where a lane cannot go on.
+	// Faulty, unless nil, is called by each Reconcile with the reason why the rules that
+	// Rules returned last are not wholly in force. It is not called if they are.
+	Faulty func(reason string)
+	// Fail is called when a stream cannot go on.
 	Fail       func(error)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: none
 }
 
-// A Forwarder is the site's machine data on its way up. Its methods may be called
-// concurrently, but for Run and Pass.
+// A Forwarder sends the site's machine data to the CO. Its methods may be called
+// concurrently, except for Run and Reconcile.
 //
-// A message is taken while mu is held for reading, so that the rules change between
-// two messages and never during one. A retained one is stored and queued while
-// order is held for reading too, so that a list of what is retained, made under
-// the lock of order, has the same order in the queue and in the store. The locks are
-// taken in the order mu, topics, order, lane.
+// A message is accepted while mu is held for reading, so that the rules change between
+// two messages and never during one. A retained one is stored and queued while order is
+// held for reading too; a snapshot holds it for writing, so that queue and store agree
+// on which messages came before the snapshot. The locks are acquired in the order mu,
+// topics, order, stream.mu.
 type Forwarder struct {
 	o        Options
 	began    time.Time
@@ -89,25 +90,27 @@ type Forwarder struct {
 	rules notify.Signal                  // the desired ones changed
 
 	order sync.RWMutex
-	// topics keep those apart who publish on one topic, where the last word counts.
+	// topics are a striped lock: topics that hash alike share one. Two messages on one
+	// topic are accepted one after the other where the last one counts.
 	topics [256]sync.Mutex
 	seed   maphash.Seed
 
 	mu      sync.RWMutex // protects what follows
 	streams map[string]*stream
 	counts  map[string]*streamCounts
-	fault   string // why the rules in force are not those that are wanted
+	fault   string // why the rules in force are not the desired ones
 	closed  bool
 
 	damageMu sync.Mutex // protects damaged
 	damaged  []*statefile.Damage
 
-	// Of Run, and of Pass before it:
+	// What follows belongs to the goroutine of Run, and of Reconcile before it.
+
 	reportState
-	changed bool // what is wanted may not be in force
+	changed bool // the desired rules may not be in force
 }
 
-// Open finds again what an earlier run had retained. What it had queued Pass finds.
+// Open loads the retained messages of an earlier run. Reconcile opens its queues.
 func Open(o Options) (*Forwarder, error) {
 	f := &Forwarder{
 		o: o, began: time.Now(), log: o.Logger.With("component", "data", "site_id", string(o.Site)), rules: notify.New(),
@@ -126,21 +129,21 @@ func Open(o Options) (*Forwarder, error) {
 	}
 	f.damage(f.retained.Damage())
 	if f.retained.Lost() {
-		for _, name := range f.known() { // the CO has what is not there any more
+		for _, name := range f.known() { // the CO holds messages that are lost here
 			if err := f.mark(name); err != nil {
-				f.log.Error("the CO may go on with what is retained no more", "rule", name, "err", err)
+				f.log.Error("stale retained messages could not be marked; the co may keep them", "rule", name, "err", err)
 			}
 		}
 	}
 	return f, nil
 }
 
-// Now is the clock of what is retained: the machine's when this run began, and the
-// time since. One that is set meanwhile makes nothing older.
+// Now is the clock of the retained messages: the machine's when this run began, plus the
+// time since. Setting the machine's clock meanwhile makes no message older.
 func (f *Forwarder) Now() time.Time { return f.began.Add(time.Since(f.began)) }
 
-// Retained is the store of what the site's broker retains. What came from the CO
-// has a Lane there; the Plane sees to what has none.
+// Retained returns the store of the messages that the site's broker retains. Those that
+// came from the CO have a Stream there; the Forwarder handles those that have none.
 func (f *Forwarder) Retained() *retained.Store { return f.retained }
 
 // Damage returns the files that were found damaged until now. Their content counts as
@@ -167,13 +170,9 @@ func (f *Forwarder) queueDir(rule string) string { return filepath.Join(f.o.Dir,
 
 func (f *Forwarder) heldDir(rule string) string { return filepath.Join(f.o.Dir, "samples", rule) }
 
-// stalePath is there while the CO may not know what is retained under a rule: after
-// a loss, while topics move from rule to rule, and after a crash.
-func (f *Forwarder) stalePath(rule string) string { return filepath.Join(f.o.Dir, "stale", rule) }
-
-// Run keeps the lanes as the rules want them, until ctx ends.
+// Run reconciles whenever Adopt is called, and every second, until ctx ends.
 func (f *Forwarder) Run(ctx context.Context) {
-	ticker := time.NewTicker(glance)
+	ticker := time.NewTicker(reconcileInterval)
 	defer ticker.Stop()
 	for {
 		f.Reconcile(ctx)
@@ -187,12 +186,13 @@ func (f *Forwarder) Run(ctx context.Context) {
 	}
 }
 
-// Adopt has Run put the rules that are wanted now into force.
+// Adopt has Run put the present desired rules into force.
 func (f *Forwarder) Adopt() {
 	f.rules.Notify()
 }
 
-// Reconcile does once what is due: it puts the rules that are wanted into force.
+// Reconcile puts changed rules into force, repairs stale copies and removes streams that
+// are drained.
 func (f *Forwarder) Reconcile(ctx context.Context) {
 	if f.changed {
 		rules := f.reported.Rules() // a site that has lost its desired state goes on
@@ -200,7 +200,7 @@ func (f *Forwarder) Reconcile(ctx context.Context) {
 			rules = desired
 		}
 		table, err := datarule.New(f.o.Site, rules)
-		f.changed = false // those before stay in force, and to try again would not help
+		f.changed = false // rules that are not valid leave those before in force: a retry would not help
 		if err == nil {
 			err = f.apply(ctx, table)
 			f.changed = err != nil
@@ -211,8 +211,8 @@ func (f *Forwarder) Reconcile(ctx context.Context) {
 		f.o.Faulty(fault)
 	}
 	for _, s := range f.all() {
-		if err := f.care(ctx, s); err != nil && ctx.Err() == nil {
-			f.log.ErrorContext(ctx, "lane of machine data needs another try", "rule", s.rule.Name, "err", err)
+		if err := f.reconcileStream(ctx, s); err != nil && ctx.Err() == nil {
+			f.log.ErrorContext(ctx, "stream of machine data needs another try", "rule", s.rule.Name, "err", err)
 		}
 	}
 }
@@ -230,13 +230,14 @@ func (f *Forwarder) setFault(err error) {
 	}
 }
 
-// all returns the lanes in the order of their names.
+// all returns the streams in the order of their names.
 func (f *Forwarder) all() []*stream {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.sorted()
 }
 
+// sorted is all for a caller that holds mu.
 func (f *Forwarder) sorted() []*stream {
 	out := make([]*stream, 0, len(f.streams))
 	for _, s := range f.streams {
@@ -246,8 +247,8 @@ func (f *Forwarder) sorted() []*stream {
 	return out
 }
 
-// apply puts rules into force. Those whose queue cannot be opened take nothing; the
-// error is about them, and about lists that could not be told.
+// apply puts rules into force. Those whose queue cannot be opened accept nothing; the
+// error is about them, and about snapshots that could not be appended.
 func (f *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
 	rules := table.Rules()
 	f.mu.Lock()
@@ -264,7 +265,7 @@ func (f *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
 	var errs []error
 	for _, name := range f.known() {
 		r, ok := desired[name]
-		if !ok { // nothing new is taken; what is queued goes to the CO
+		if !ok { // nothing new is accepted; what is queued goes to the CO
 			r = f.removedRule(name)
 			removed[name] = r
 		}
@@ -283,7 +284,7 @@ func (f *Forwarder) apply(ctx context.Context, table *datarule.Table) error {
 	return errors.Join(append(errs, f.report(ctx, table))...)
 }
 
-// known returns the names of the rules that have a queue, here or on disk.
+// known returns the names of the rules that have a queue, open or on disk, sorted.
 func (f *Forwarder) known() []string {
 	names := map[string]bool{}
 	for name := range f.streams {
@@ -300,16 +301,11 @@ func (f *Forwarder) known() []string {
 			}
 		}
 	}
-	out := make([]string, 0, len(names))
-	for name := range names {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(names))
 }
 
-// reopen makes the lane of a rule what the rule says. What is queued stays. The
-// caller holds mu.
+// reopen opens the stream of a rule, or opens it again where the rule changed. What is
+// queued stays. The caller holds mu.
 func (f *Forwarder) reopen(r protocol.DataRule, draining bool) error {
 	s := f.streams[r.Name]
 	if s != nil && same(s.rule, r) {
@@ -319,7 +315,7 @@ func (f *Forwarder) reopen(r protocol.DataRule, draining bool) error {
 	if s != nil {
 		delete(f.streams, r.Name)
 		if err := s.close(); err != nil {
-			f.log.Error("close lane of machine data", "rule", r.Name, "err", err)
+			f.log.Error("close stream of machine data", "rule", r.Name, "err", err)
 		}
 	}
 	counts := f.counts[r.Name]
@@ -346,9 +342,9 @@ func same(a, b protocol.DataRule) bool {
 	return string(protocol.Marshal(a)) == string(protocol.Marshal(b))
 }
 
-// care does what a lane needs now and then: after a loss the CO must be told what
-// is retained, and a lane whose rule is gone ends once it is empty.
-func (f *Forwarder) care(ctx context.Context, s *stream) error {
+// reconcileStream repairs a stale copy at the CO, and removes the stream if its rule was
+// removed and its queue is empty.
+func (f *Forwarder) reconcileStream(ctx context.Context, s *stream) error {
 	if err := s.repair(ctx); err != nil {
 		return err
 	}
@@ -367,13 +363,13 @@ func (f *Forwarder) care(ctx context.Context, s *stream) error {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	if err != nil {
-		return fmt.Errorf("remove queue: %w", err)
+		return fmt.Errorf("remove queue of data rule %s: %w", s.rule.Name, err)
 	}
-	f.log.InfoContext(ctx, "queue of a former data rule is delivered and removed", "rule", s.rule.Name)
+	f.log.InfoContext(ctx, "queue of a removed data rule is delivered and removed", "rule", s.rule.Name)
 	return atomicfile.SyncDir(filepath.Dir(f.queueDir(s.rule.Name)))
 }
 
-// Connected tells every lane that the link to the CO went up or down.
+// Connected says that the link to the CO went up or down.
 func (f *Forwarder) Connected(up bool) {
 	f.up.Store(up)
 	for _, s := range f.all() {
@@ -381,7 +377,7 @@ func (f *Forwarder) Connected(up bool) {
 	}
 }
 
-// Ack hands an Ack to its lane; one that asks, and names no lane, to all.
+// Ack gives an Ack to the stream that it names. A question that names none goes to all.
 func (f *Forwarder) Ack(a protocol.Ack) {
 	name, named := strings.CutPrefix(a.Stream, protocol.DataStream(""))
 	for _, s := range f.all() {
@@ -396,14 +392,14 @@ func (f *Forwarder) Ack(a protocol.Ack) {
 	}
 }
 
-// Close ends all lanes, with what they hold on disk. Nobody may be taking any more.
+// Close closes all streams; what they hold is on disk then. No Accept may run meanwhile.
 func (f *Forwarder) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
 	var errs []error
-	for name, s := range f.streams {
-		delete(f.streams, name)
+	for _, s := range f.sorted() {
+		delete(f.streams, s.rule.Name)
 		errs = append(errs, s.close())
 	}
 	return errors.Join(append(errs, f.retained.Close())...)

@@ -14,8 +14,8 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// accept takes one message that is not retained. topic is where it was published,
-// m what is to be delivered. keep says that it must be on disk when take returns.
+// accept samples or queues one message that is not retained. topic is where it was
+// published, m what is to be delivered. With keep it is on disk when accept returns nil.
 func (s *stream) accept(ctx context.Context, topic string, node protocol.NodeID, m protocol.DataMessage, keep bool) error {
 	now := s.queue.Now().UnixMilli()
 	body := event(now, node, m)
@@ -39,8 +39,8 @@ func (s *stream) accept(ctx context.Context, topic string, node protocol.NodeID,
 	return nil
 }
 
-// forward queues an encoded event that no sampling may leave out. It takes the place
-// of a sample of its topic that is held.
+// forward queues an encoded event that sampling may not leave out. It replaces the sample
+// of its topic that is held.
 func (s *stream) forward(ctx context.Context, topic string, payload, body []byte, keep bool) error {
 	s.mu.Lock()
 	old, replaced := s.sampler.Passed(topic, payload, time.Now())
@@ -62,7 +62,7 @@ func (s *stream) forward(ctx context.Context, topic string, payload, body []byte
 	return nil
 }
 
-// drop takes a sample off the disk.
+// drop removes a sample from the disk.
 func (s *stream) drop(m sample) {
 	if m.ref == 0 {
 		return
@@ -72,8 +72,8 @@ func (s *stream) drop(m sample) {
 	}
 }
 
-// hold gives a message to the sampler, and to the disk before that: of a period
-// the last message may not be lost once it was acknowledged.
+// hold gives a message to the sampler, after it is on disk: the last acknowledged message
+// of a period must survive a crash.
 func (s *stream) hold(one sample, m retained.Message, keep bool) error {
 	if keep || len(one.body) > smallBody { // on disk they are bounded by bytes
 		var err error
@@ -88,13 +88,13 @@ func (s *stream) hold(one sample, m retained.Message, keep bool) error {
 	s.mu.Unlock()
 	if replaced {
 		s.counts.sampledOut.Add(1)
-		s.drop(old) // where one is not on disk it must not come back
+		s.drop(old) // also where one is not on disk: after a crash old would be sent as the last
 	}
 	s.sooner.Notify()
 	return nil
 }
 
-// release appends what was held for its period, or with all whatever is held. What
+// release appends the samples whose period has ended, or with all every sample. What
 // cannot be appended is held for another period, and stays on disk.
 func (s *stream) release(all bool) {
 	now := time.Now()
@@ -129,8 +129,8 @@ func (s *stream) release(all bool) {
 	}
 }
 
-// openHeld finds again what a sampler held when the LO was killed: it has waited
-// long enough, and goes on at once.
+// openHeld queues what the sampler held when the LO was killed, whatever remains of its
+// period.
 func (s *stream) openHeld() error {
 	dir := s.forwarder.heldDir(s.rule.Name)
 	if _, err := os.Stat(dir); err != nil && s.rule.Sample.Mode != protocol.SampleLast {
@@ -157,7 +157,7 @@ func (s *stream) openHeld() error {
 	return nil
 }
 
-// recover queues what is in a store of samples. A crash half way queues some twice.
+// recover moves the samples in a store to the queue. A crash in between queues some twice.
 func (s *stream) recover(store *retained.Store) error {
 	for all := store.All(); len(all) > 0; {
 		n, bytes := 0, 0

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A StreamStatus is the state of the queue of one data rule.
+// A StreamStatus is the state of the stream of one data rule.
 type StreamStatus struct {
 	Rule string `json:"rule"`
-	// Draining says that the rule is gone, and what is queued still goes to the CO.
+	// Draining says that the rule was removed, and what is queued still goes to the CO.
 	Draining bool `json:"draining,omitempty"`
 	// Queued are the records that the CO does not have yet, and Bytes what they take
 	// on disk. OldestSeconds is the age of the oldest.
@@ -17,19 +17,24 @@ type StreamStatus struct {
 	Bytes         int64   `json:"bytes"`
 	MaxBytes      int64   `json:"maxBytes"`
 	OldestSeconds float64 `json:"oldestSeconds"`
-	// Of this run: messages that the rule took, left out by sampling, were of QoS 0
-	// and came while the link was down, were refused, were dropped under the bounds
-	// of the queue, or whose time was up before they could be sent.
-	Accepted      uint64 `json:"taken"`
-	AcceptedBytes uint64 `json:"takenBytes"`
-	SampledOut    uint64 `json:"sampledOut"`
-	NotStored     uint64 `json:"notKept"`
-	Refused       uint64 `json:"refused"`
-	Dropped       uint64 `json:"dropped"`
-	Expired       uint64 `json:"expired"`
+	// Accepted counts the messages that the rule accepted in this run of the LO, and
+	// AcceptedBytes their payload. The other counters are of this run, too.
+	Accepted      uint64 `json:"accepted"`
+	AcceptedBytes uint64 `json:"acceptedBytes"`
+	// SampledOut are messages that sampling left out.
+	SampledOut uint64 `json:"sampledOut"`
+	// NotStored are messages of QoS 0 that arrived while the link was down.
+	NotStored uint64 `json:"notStored"`
+	// Refused are messages that the queue could not store.
+	Refused uint64 `json:"refused"`
+	// Dropped are messages that were dropped under the bounds of the queue, or lost with
+	// damaged records of it.
+	Dropped uint64 `json:"dropped"`
+	// Expired are messages that expired before they could be sent.
+	Expired uint64 `json:"expired"`
 	// Held are the topics of which a sample waits for the end of its period.
 	Held int `json:"held"`
-	// Connected says that the lane knows of a link to the CO.
+	// Connected says that the stream has a link to the CO.
 	Connected bool `json:"connected"`
 	// Acked is the highest sequence that is in the CO's database.
 	Acked          uint64  `json:"acked"`
@@ -37,7 +42,7 @@ type StreamStatus struct {
 	BytesPerSecond uint64  `json:"bytesPerSecond"`
 }
 
-// Status returns the lanes in the order of their names.
+// Status returns the streams in the order of their names.
 func (f *Forwarder) Status() []StreamStatus {
 	out := []StreamStatus{}
 	f.mu.RLock()
@@ -66,7 +71,8 @@ func (s *stream) status() StreamStatus {
 	}
 }
 
-// Fault returns why the rules in force are not those that are wanted, or "".
+// Fault returns why the rules in force are not the desired ones, or why the CO may hold
+// stale retained messages; "" if neither is so.
 func (f *Forwarder) Fault() string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -82,19 +88,19 @@ func (f *Forwarder) Fault() string {
 	return strings.Join(all, "\n")
 }
 
-// dataMetrics are the metrics of a lane.
+// dataMetrics are the metrics of a stream.
 var dataMetrics = []struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(StreamStatus) float64
 }{
-	{perRule("taken_total", "Messages that a data rule took."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Accepted) }},
-	{perRule("taken_bytes_total", "Bytes of payload that a data rule took."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.AcceptedBytes) }},
+	{perRule("accepted_total", "Messages that a data rule accepted."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Accepted) }},
+	{perRule("accepted_bytes_total", "Bytes of payload that a data rule accepted."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.AcceptedBytes) }},
 	{perRule("sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.SampledOut) }},
-	{perRule("not_kept_total", "Messages of QoS 0 that came while the link was down."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.NotStored) }},
-	{perRule("refused_total", "Messages that a queue could not take."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Refused) }},
+	{perRule("not_stored_total", "Messages of QoS 0 that arrived while the link was down."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.NotStored) }},
+	{perRule("refused_total", "Messages that a queue could not store."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Refused) }},
 	{perRule("dropped_total", "Messages dropped under the bounds of a queue, or lost with damaged records of it."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Dropped) }},
-	{perRule("expired_total", "Messages whose time was up before they could be sent."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Expired) }},
+	{perRule("expired_total", "Messages that expired before they could be sent."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Expired) }},
 	{perRule("queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Queued) }},
 	{perRule("queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Bytes) }},
 	{perRule("oldest_seconds", "Age of the oldest message that the CO does not have; 0 for none."), prometheus.GaugeValue, func(s StreamStatus) float64 { return s.OldestSeconds }},
@@ -104,7 +110,7 @@ func perRule(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("colony_lo_data_"+name, help, []string{"rule"}, nil)
 }
 
-// Collect sends the metrics of all lanes.
+// Collect sends the metrics of all streams.
 func (f *Forwarder) Collect(out chan<- prometheus.Metric) {
 	for _, s := range f.Status() {
 		for _, m := range dataMetrics {

@@ -19,27 +19,28 @@ import (
 const (
 	// defaultQueueBytes is the bound of a queue whose rule names none.
 	defaultQueueBytes = 256 << 20
-	// sampledTopics is how many topics a sampling rule knows of.
+	// sampledTopics is how many topics a sampling rule remembers. A message on one that
+	// was forgotten is forwarded, as the first one of a topic is.
 	sampledTopics = 10_000
 	// appendRecords and appendBytes bound what goes into a queue in one piece, and
 	// what waits for it.
 	appendRecords = 512
 	appendBytes   = 1 << 20
-	// smallBody is the largest event of QoS 0 that is not waited for: all that wait
-	// for their turn stay within what a gateway has.
+	// smallBody is the largest event of QoS 0, in bytes, whose sender does not wait for
+	// the queue: appendRecords of them are 16 MiB of memory.
 	smallBody = 32 << 10
 )
 
-// A stream is the queue of one data rule: a journal with an uplink of its own. What
-// its rule says is settled when it is opened.
+// A stream is the queue of one data rule: a journal with an uplink of its own. Its rule
+// does not change while it is open.
 type stream struct {
 	rule      protocol.DataRule
 	forwarder *Forwarder
 	queue     *journal.Journal
 	uplink    *uplink.Uplink
 	counts    *streamCounts
-	// held has on disk what the sampler holds, for a message that was acknowledged
-	// must be there after a crash. Nil unless the rule holds.
+	// held has on disk what the sampler holds, for an acknowledged message must be there
+	// after a crash. Nil unless the rule's mode is SampleLast.
 	held *retained.Store
 
 	requests chan request
@@ -51,19 +52,18 @@ type stream struct {
 	mu      sync.Mutex // protects sampler
 	sampler *sampler.Sampler[sample]
 
-	draining bool // the rule is gone; protected by the mu of plane
+	draining bool // the rule was removed; protected by forwarder.mu
 	freshness
 }
 
-// streamCounts are what a lane counts itself, over all the times it was opened.
+// streamCounts are what a stream counts itself, over all the times it was opened in this run.
 type streamCounts struct {
 	accepted, bytes, sampledOut, offline, refused atomic.Uint64
 	// Of the journals and uplinks that were closed.
 	dropped, expired atomic.Uint64
 }
 
-// request is one entry on its way to the queue. done, where it is not nil, gets
-// what became of it.
+// request is one entry on its way to the queue. done, unless nil, gets the result.
 type request struct {
 	topic string // at the site
 	entry journal.Entry
@@ -74,10 +74,10 @@ type request struct {
 type sample struct {
 	topic string // at the site
 	body  []byte
-	ref   uint64 // in lane.held; 0: it is not there
+	ref   uint64 // in stream.held; 0: it is not there
 }
 
-// openStream opens the queue of a rule and sends what it holds.
+// openStream opens the queue of a rule and starts its uplink.
 func openStream(f *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *stream, err error) {
 	s := &stream{
 		rule: rule, forwarder: f, counts: counts, quit: make(chan struct{}), sooner: notify.New(),
@@ -118,14 +118,14 @@ func (s *stream) maxBytes() int64 {
 	return int64(s.rule.MaxBytes)
 }
 
-// largest is the largest event that the queue takes. One that the journal refuses
-// would take those down that are written with it.
+// largest is the size in bytes of the largest event that the queue accepts. The journal
+// would refuse a larger one together with all that are appended with it.
 func (s *stream) largest() int { return int(min(journal.MaxBody, s.maxBytes()/4)) }
 
 // pieceBytes bounds what is appended to the queue in one piece.
 func (s *stream) pieceBytes() int { return int(min(appendBytes, s.maxBytes()/16)) }
 
-// streamPriority is the place of a priority at the gate, where 0 is for the events.
+// streamPriority returns the gate's priority for that of a rule; 0 is for the events.
 func streamPriority(p protocol.DataPriority) int {
 	switch p {
 	case protocol.HighPriority:
@@ -137,8 +137,8 @@ func streamPriority(p protocol.DataPriority) int {
 	}
 }
 
-// close ends the lane within the process: what waits, and what the sampler holds,
-// goes into the queue before it is closed. Nobody may be taking meanwhile.
+// close closes the stream. What waits, and what the sampler holds, goes into the queue
+// first. No accept may run meanwhile.
 func (s *stream) close() error {
 	s.cancel()
 	close(s.quit)
@@ -157,8 +157,8 @@ func (s *stream) close() error {
 	return nil
 }
 
-// put appends one encoded event. With keep it returns once the event is on disk;
-// else as soon as it is in turn.
+// put appends one encoded event. With keep, and for a large event, it returns once the
+// event is on disk; else as soon as appendLoop is going to append it.
 func (s *stream) put(ctx context.Context, topic string, body []byte, keep bool) error {
 	if most := s.largest(); len(body) > most {
 		s.counts.refused.Add(1)
@@ -184,8 +184,8 @@ func (s *stream) put(ctx context.Context, topic string, body []byte, keep bool) 
 	}
 }
 
-// appendLoop writes what is put, in order and many at a time, and what the
-// sampler has held for long enough.
+// appendLoop appends what is put, in order and many at a time, and the samples whose
+// period has ended.
 func (s *stream) appendLoop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -212,7 +212,7 @@ func (s *stream) appendLoop() {
 	}
 }
 
-// appendAll writes first and whatever else waits.
+// appendAll appends first and whatever else waits.
 func (s *stream) appendAll(first request) {
 	all, bytes := []request{first}, len(first.entry.Body)
 	for most := s.pieceBytes(); len(all) < appendRecords && bytes < most && len(s.requests) > 0; {
@@ -226,21 +226,21 @@ func (s *stream) appendAll(first request) {
 	_, err := s.queue.Append(context.Background(), entries...)
 	if err != nil {
 		s.counts.refused.Add(uint64(len(all)))
-		s.forwarder.log.Warn("machine data not taken", "rule", s.rule.Name, "messages", len(all), "err", err)
-		err = fmt.Errorf("queue of data rule %s: %w", s.rule.Name, err)
+		s.forwarder.log.Warn("machine data not accepted", "rule", s.rule.Name, "messages", len(all), "err", err)
+		err = fmt.Errorf("append to the queue of data rule %s: %w", s.rule.Name, err)
 	}
 	for _, r := range all {
 		switch {
 		case r.done != nil:
 			r.done <- err
 		case err != nil:
-			s.forget(r.topic) // nobody waits who would
+			s.forget(r.topic) // nobody waits for the result
 		}
 	}
 }
 
-// forget makes the next message of a topic pass, because the last one did not
-// get into the queue.
+// forget has the next message on a topic forwarded, because the last one did not get
+// into the queue.
 func (s *stream) forget(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
