@@ -282,7 +282,7 @@ func TestSilentNodeIsOfflineAfterRestart(t *testing.T) {
 	eventually(t, "the silent node is offline", func() bool { return kinds(t, l)[protocol.NodeOfflineEvent] == 1 })
 }
 
-func TestWithoutDesiredStateNothingIsOrdered(t *testing.T) {
+func TestWithoutDesiredStateNothingIsAssigned(t *testing.T) {
 	t.Parallel()
 	c := newFakeCO(t)
 	c.stop()

@@ -6,11 +6,11 @@ import (
 	"github.com/colonyfleet/colony/margo/v1rc3"
 )
 
-// interfaceTypes are the Margo words for an inventory's interface types.
+// interfaceTypes are the Margo names of an inventory's interface types.
 var interfaceTypes = map[string]string{"ethernet": "ethernet", "wifi": "wifi", "cellular": "cellular", "can": "canbus"}
 
-// capabilities words a node's inventory as a Margo capabilities manifest, which
-// is what device constraints speak about.
+// capabilities returns a node's inventory as a Margo capabilities manifest, which the
+// device constraints refer to.
 func capabilities(n Node) v1rc3.Capabilities {
 	inv := n.Inventory
 	p := v1rc3.DeviceProperties{
@@ -41,7 +41,7 @@ func capabilities(n Node) v1rc3.Capabilities {
 	return c
 }
 
-// kibibytes words a size as Margo does; empty where it is not known.
+// kibibytes returns a size as Margo writes it; "" if it is not known.
 func kibibytes(bytes uint64) string {
 	if bytes == 0 {
 		return ""

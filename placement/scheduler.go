@@ -1,11 +1,11 @@
-// Package scheduler decides which nodes of a site run a deployment. It is pure:
-// the desired state, the nodes and the present placement in; the new placement
-// out, with a reason for every node that was not chosen.
+// Package placement is the scheduler: it decides which nodes of a site run a deployment.
+// It is pure: the desired state, the nodes and the present placement in; the new
+// placement out, with a reason for every node that was not chosen.
 //
-// It moves as little as it can. A node that runs a deployment keeps it for as
-// long as it matches, connected or not: a node that is away for an hour is no
-// reason to start its work elsewhere, and then twice. A deployment is placed
-// anew only on nodes that are online, unless its desired state names the node.
+// It changes as little as it can. A node that runs a deployment keeps it for as long as
+// it matches, online or not: if its work were started elsewhere when it is offline for
+// an hour, it would run twice. A deployment is placed on further nodes only if they are
+// online, unless its desired state names the node.
 package placement
 
 import (
@@ -54,8 +54,8 @@ func (p Placement) On(node protocol.NodeID) map[protocol.DeploymentName]bool {
 	return on
 }
 
-// Report returns the result as the CO is told it, with at most limit reasons,
-// so that a large site does not fill its link with them.
+// Report returns the result for the CO, with at most limit reasons, so that those of a
+// large site do not fill its link.
 func (r Result) Report(name protocol.DeploymentName, limit int) protocol.PlacementReport {
 	m := protocol.PlacementReport{V: protocol.Version, Deployment: name, Nodes: r.Nodes, Problem: r.Problem}
 	for _, id := range slices.Sorted(maps.Keys(r.Rejected)) {
@@ -93,7 +93,7 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int) Res
 	constraints, err := parse(e.Placement.Constraints)
 	if err != nil {
 		r.Problem = fmt.Sprintf("not placeable: its device constraints cannot be read: %v", err)
-		for _, n := range nodes { // what cannot be read is no reason to remove what runs
+		for _, n := range nodes { // the nodes that run it keep it
 			if slices.Contains(n.Runs, e.Deployment) && (e.Placement.Node == "" || e.Placement.Node == n.ID) {
 				r.Nodes = append(r.Nodes, n.ID)
 			}
@@ -185,7 +185,7 @@ func mismatch(p protocol.Placement, c *v1rc3.Constraints, n Node) string {
 	return ""
 }
 
-// problem words why there are fewer nodes than asked for.
+// problem says why there are fewer nodes than asked for; "" if there are enough.
 func problem(p protocol.Placement, r Result, known int) string {
 	found, want := len(r.Nodes), max(1, int(p.Replicas))
 	if p.Node != "" {
@@ -208,7 +208,7 @@ func problem(p protocol.Placement, r Result, known int) string {
 	return "not placeable: no node matches" + because(r.Rejected)
 }
 
-// because lists the reasons, each with the nodes that share it, in few words.
+// because lists the first reasons, each with the first of the nodes that share it.
 func because(rejected map[protocol.NodeID]string) string {
 	const reasons, names = 4, 3
 	by := map[string][]string{}

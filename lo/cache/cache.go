@@ -1,13 +1,13 @@
-// Package cache is the images of a site: a pull-through OCI registry (distribution
-// specification 1.1, pull only) that a site's nodes ask instead of the registries
-// beyond the WAN. What it holds it serves while the WAN is away.
+// Package cache is the image cache of a site: a pull-through OCI registry (distribution
+// specification 1.1, pull only) that the site's nodes pull from instead of the
+// registries beyond the WAN. What it holds it serves while the WAN is down.
 //
-// Everything is stored under its digest and checked against it. A download that
-// breaks goes on where it stopped, by itself and also over a restart, however short
-// the link is up at a time; any number of nodes that ask for one blob cause one
-// download. Who asks for a blob gets it as it arrives, so that nobody takes a slow
-// link for a dead registry, but for the last byte: that comes once the digest of the
-// whole is right, so that nobody gets a whole blob that is wrong.
+// Everything is stored under its digest and checked against it. A download that breaks
+// resumes where it stopped, by itself and also after a restart, however short the link
+// is up at a time. Any number of nodes that pull one blob cause one download. A client
+// gets the blob as it arrives, so that it does not take a slow link for a dead registry,
+// except for the last byte: that is sent once the digest of the whole is right, so that
+// no client gets a whole blob that is wrong.
 package cache
 
 import (
@@ -37,8 +37,8 @@ type Options struct {
 	Default string
 	// Upstreams maps the host of an image to the base URL of its registry.
 	Upstreams map[string]string
-	// MaxBytes bounds what is kept; what was not asked for the longest goes first.
-	// Broken downloads that may go on come on top, up to a quarter of it.
+	// MaxBytes bounds the blobs; the least recently used are removed first. Broken
+	// downloads that may resume come on top, up to a quarter of it.
 	// 0 means 20 GiB.
 	MaxBytes int64
 	// Client makes the requests. Nil: one with sane limits.
@@ -113,7 +113,7 @@ func values(m map[string]string) []string {
 	return out
 }
 
-// Close ends the downloads; what they have is kept for the next time.
+// Close ends the downloads; a later run resumes them.
 func (c *Cache) Close() error {
 	c.cancel()
 	c.running.Wait()

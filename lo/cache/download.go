@@ -21,14 +21,15 @@ const (
 	// silence is how long a registry may send nothing in the middle of an answer.
 	silence = 30 * time.Second
 	// patience is how long a download that has begun waits for its registry to come
-	// back. A node that waits with it tells that it pulls, and spends no attempt.
+	// back. The node that waits for it reports that it pulls, and spends no attempt.
 	patience = 24 * time.Hour
-	// The waits between two tries double up to a bound that a link must be up for.
+	// The waits between two tries double up to longestPause. A link that is never up for
+	// that long may be missed.
 	firstPause   = 500 * time.Millisecond
 	longestPause = 10 * time.Second
 )
 
-// A download is one fetch of one blob, for all who wait for it.
+// A download is one fetch of one blob, for all clients that wait for it.
 type download struct {
 	digest protocol.Digest
 	from   source
@@ -46,7 +47,7 @@ func newDownload(d protocol.Digest, from source) *download {
 	return &download{digest: d, from: from, done: make(chan struct{}), sum: sha256.New()}
 }
 
-// set changes the download and tells those who wait.
+// set changes the download and notifies those who wait.
 func (dl *download) set(change func()) {
 	dl.mu.Lock()
 	defer dl.mu.Unlock()
@@ -62,14 +63,14 @@ func (dl *download) progress() int64 {
 	return dl.have
 }
 
-// begun reports whether the registry has shown to have the blob.
+// begun reports whether the registry is known to have the blob.
 func (dl *download) begun() bool {
 	dl.mu.Lock()
 	defer dl.mu.Unlock()
 	return dl.size > 0
 }
 
-// resume takes in what an earlier download left in the partial file.
+// resume reads what an earlier download left in the partial file.
 func (dl *download) resume(f *os.File) error {
 	n, err := io.Copy(dl.sum, f)
 	if err != nil {
@@ -185,14 +186,14 @@ func (r *follower) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// heardReader puts off the end of a try with each part that arrives.
-type heardReader struct {
+// watchedReader postpones the time-out of a try with each part that arrives.
+type watchedReader struct {
 	io.Reader
 	watch *time.Timer
 }
 
 // Read implements io.Reader.
-func (h heardReader) Read(p []byte) (int, error) {
+func (h watchedReader) Read(p []byte) (int, error) {
 	n, err := h.Reader.Read(p)
 	if n > 0 {
 		h.watch.Reset(silence)
@@ -201,7 +202,7 @@ func (h heardReader) Read(p []byte) (int, error) {
 }
 
 // totalOf returns the size of the whole from a Content-Range (RFC 9110, section
-// 14.4) that begins at from, or 0 where it is another or does not tell.
+// 14.4) that begins at from, or 0 if it begins elsewhere or does not name the size.
 func totalOf(header string, from int64) int64 {
 	rest, ok := strings.CutPrefix(header, fmt.Sprintf("bytes %d-", from))
 	_, total, slash := strings.Cut(rest, "/")

@@ -32,8 +32,8 @@ func (c *Cache) upstream(host string) string {
 	return strings.TrimSuffix(c.opts.Default, "/")
 }
 
-// fetch makes the blob present. Concurrent calls share one download, which goes
-// on when those who asked for it went away.
+// fetch makes the blob present. Concurrent calls share one download, which continues
+// when their clients are disconnected.
 func (c *Cache) fetch(ctx context.Context, d protocol.Digest, from source) error {
 	if c.has(d) {
 		return nil
@@ -151,7 +151,7 @@ func (c *Cache) attempt(ctx context.Context, dl *download, f *os.File) (string, 
 	}
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing arrived for %s", silence)) })
 	defer watch.Stop()
-	if _, err := io.Copy(dl.writer(f), heardReader{resp.Body, watch}); err != nil {
+	if _, err := io.Copy(dl.writer(f), watchedReader{resp.Body, watch}); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
 			_ = os.Remove(c.partialPath(dl.digest))
 			return "", noSpace("store blob", err)
@@ -168,7 +168,7 @@ func (c *Cache) attempt(ctx context.Context, dl *download, f *os.File) (string, 
 func (c *Cache) finish(dl *download, f *os.File, mediaType string) error {
 	if got := "sha256:" + hex.EncodeToString(dl.sum.Sum(nil)); got != string(dl.digest) {
 		_ = os.Remove(c.partialPath(dl.digest))
-		return protocol.Errorf(protocol.Unavailable, "the registry %s sent other bytes than it was asked for: want %s, got %s", dl.from.base, dl.digest, got)
+		return protocol.Errorf(protocol.Unavailable, "the registry %s sent a blob with another digest than requested: want %s, got %s", dl.from.base, dl.digest, got)
 	}
 	if err := c.keep(f, dl.digest, mediaType); err != nil {
 		return err
@@ -176,7 +176,7 @@ func (c *Cache) finish(dl *download, f *os.File, mediaType string) error {
 	return c.added(dl.digest)
 }
 
-// sweep removes the oldest partial files that nobody downloads now, as far as all
+// sweep removes the oldest partial files that are not being downloaded, as far as all
 // partial files together are more than a quarter of what the cache may hold.
 func (c *Cache) sweep() error {
 	c.mu.Lock()

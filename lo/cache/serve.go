@@ -68,8 +68,8 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.send(w, r, digest, m[2])
 }
 
-// follow answers with a blob that is not here yet as it arrives. It reports false
-// where it has not answered: because it failed before it began, or the blob is here.
+// follow answers with a blob that is not here yet, as it arrives. It reports false if it
+// has not answered: the download failed before it began, or the blob is here.
 func (c *Cache) follow(w http.ResponseWriter, r *http.Request, d protocol.Digest, from source) (served bool, err error) {
 	if c.has(d) {
 		return false, nil
@@ -91,7 +91,7 @@ func (c *Cache) follow(w http.ResponseWriter, r *http.Request, d protocol.Digest
 	}
 	defer f.Close()
 	head(w, d, "application/octet-stream")
-	// An error in the middle cuts the answer off, which the length tells.
+	// An error in the middle cuts the answer off; the client sees that by its length.
 	http.ServeContent(w, r, "", time.Time{}, &follower{ctx: r.Context(), dl: dl, f: f, size: size})
 	return true, nil
 }
@@ -174,7 +174,7 @@ func (c *Cache) pullTag(ctx context.Context, from source) (protocol.Digest, erro
 // fail answers an error in the form of the distribution specification.
 func (c *Cache) fail(w http.ResponseWriter, r *http.Request, what string, err error) {
 	if r.Context().Err() != nil {
-		return // nobody listens
+		return // the client is disconnected
 	}
 	status, code := http.StatusBadGateway, "UNAVAILABLE"
 	switch kind := protocol.KindOf(err); {

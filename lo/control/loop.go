@@ -245,7 +245,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, entries map[protocol.
 			l.site.logTransition(ctx, m, m.From)
 		}
 	}
-	n.unpublished = n.unpublished || out.Ordered
+	n.unpublished = n.unpublished || out.Reassigned
 	if n.unpublished {
 		if err := l.publish(ctx, topic.ForNode(topic.NodeDesired, l.site.opts.Site, n.id), protocol.Marshal(&out.Desired)); err != nil {
 			l.site.log.ErrorContext(ctx, "desired state of the node could not be published", "node_id", n.id, "err", err)

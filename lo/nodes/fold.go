@@ -7,7 +7,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// reinstalled is the message of a return to PENDING; Replay knows it again.
+// reinstalled is the message of a return to PENDING. Replay recognises it.
 const reinstalled = "the agent was installed anew"
 
 // An Outcome is what a message from a node led to.
@@ -20,15 +20,15 @@ type Outcome struct {
 	// Reported says that a restart finds all that changed in Facts too, so that the
 	// record need not be stored before they leave the journal.
 	Reported bool
-	// Duplicate and Stale say why there is nothing to journal: the report was
-	// taken before, or speaks of an order that was replaced meanwhile.
+	// Duplicate and Stale say why there is nothing to journal: the report was applied
+	// before, or is about an assignment that was replaced meanwhile.
 	Duplicate, Stale bool
 	// Anomaly says that the report was recorded but does not fit the lifecycle.
 	Anomaly bool
 }
 
-// ApplyPresence folds a presence in. A last will of a connection that is not the
-// present one is no news.
+// ApplyPresence folds a presence in. The last will of an earlier connection changes
+// nothing.
 func (r *Record) ApplyPresence(p protocol.Presence, now time.Time) Outcome {
 	if !p.Online {
 		if !r.Presence.Online || r.otherSession(p) {
@@ -55,8 +55,8 @@ func (r *Record) ApplyPresence(p protocol.Presence, now time.Time) Outcome {
 	return out
 }
 
-// Lost makes the node offline without a word from it: it did not come back
-// after a restart of the LO.
+// Lost makes the node offline without a message of it: it did not come back after a
+// restart of the LO, or its last will could not be recorded.
 func (r *Record) Lost(now time.Time) Outcome {
 	if !r.Presence.Online {
 		return Outcome{}
@@ -82,7 +82,7 @@ func (r *Record) presenceFact(kind protocol.EventKind, now time.Time) Fact {
 	return f
 }
 
-// ApplyInventory folds an inventory in; the same one again is no news.
+// ApplyInventory folds an inventory in; an equal one changes nothing.
 func (r *Record) ApplyInventory(inv protocol.Inventory, now time.Time) Outcome {
 	if r.Inventory != nil && string(protocol.Marshal(*r.Inventory)) == string(protocol.Marshal(inv)) {
 		return Outcome{Duplicate: true}
@@ -93,8 +93,8 @@ func (r *Record) ApplyInventory(inv protocol.Inventory, now time.Time) Outcome {
 	return Outcome{Changed: true, Facts: []Fact{f}}
 }
 
-// newAgent takes note that the agent was installed anew: it knows nothing of
-// what an earlier one was told.
+// newAgent notes that the agent was installed anew: it knows nothing of what an earlier
+// one was assigned.
 func (r *Record) newAgent(agent string, now time.Time) Outcome {
 	first := r.Agent == ""
 	r.Agent = agent
@@ -107,8 +107,8 @@ func (r *Record) newAgent(agent string, now time.Time) Outcome {
 		d.Agent, d.Seq = "", 0
 		switch d.Status.State {
 		case lifecycle.Pending, lifecycle.Deleting, lifecycle.Deleted:
-			// Deleting: that the present agent never spoke of it tells the reconciler
-			// that it is gone.
+			// Deleting: the present agent never reported it, from which the reconciler
+			// concludes that it is removed.
 			continue
 		case lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed, lifecycle.RollingBack:
 		}
@@ -124,8 +124,8 @@ func (r *Record) newAgent(agent string, now time.Time) Outcome {
 	return out
 }
 
-// ApplyReport folds a report of the node in: moves that the LO never recorded are
-// put before it, so that what is journalled always obeys the lifecycle.
+// ApplyReport folds a report of the node in. Transitions that the LO never recorded are
+// put before it, so that the journal always obeys the lifecycle.
 func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome {
 	var out Outcome
 	if m.Agent != "" && m.Agent != r.Agent {
@@ -147,9 +147,9 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 		return out
 	}
 	if m.Generation > r.Generation {
-		// The LO's state was put back from a copy. Its next order must be later than
-		// what the node holds, or the node would ignore it.
-		r.Generation, r.Ordered, out.Changed = m.Generation, "", true
+		// The LO's state was restored from a copy. The node ignores a NodeDesired that is
+		// not later than the one that it holds.
+		r.Generation, r.Fingerprint, out.Changed = m.Generation, "", true
 	}
 	r.Deployments[m.Deployment] = d
 	if m.Seq != 0 || m.Agent != d.Agent { // progress may come without a number
@@ -179,13 +179,13 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 	if m.State == lifecycle.Installed && m.Refused == "" && d.Refused.Digest != "" && d.Refused.Digest != m.Digest {
 		m.Refused, m.Code, m.Message = d.Refused.Digest, d.Refused.Code, d.Refused.Message
 	}
-	// What else changes here is in no event.
+	// The other changes that this function makes are in no event.
 	reported := !out.Changed && !d.Due && !d.Removed && d.Agent == r.Agent
 	if m.Digest == d.Assigned.Digest && (m.Attempt == 0 || m.Attempt == d.Assigned.Attempt) {
-		d.Due = false // the node was faster than the LO's own move
+		d.Due = false // the node was faster than the LO's own transition
 	}
-	// A failure is never mere progress: said of another attempt, or after the LO's
-	// own FAILED (node_lost), it alone tells that the node waits for an order.
+	// A failure is never mere progress: where it is of another attempt, or follows the
+	// LO's own FAILED (node_lost), it alone says that the node waits for an assignment.
 	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest || m.State == lifecycle.Failed
 	out.Reported = reported
 	d.record(m, now)
@@ -193,7 +193,7 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 	return out
 }
 
-// replaced reports whether m answers an order that the LO replaced meanwhile.
+// replaced reports whether m is about an assignment that the LO replaced meanwhile.
 func (d *Deployment) replaced(m protocol.DeploymentStatus) bool {
 	a := d.Assigned
 	if m.Digest == a.Digest && m.Attempt == a.Attempt {
@@ -203,8 +203,8 @@ func (d *Deployment) replaced(m protocol.DeploymentStatus) bool {
 		return false
 	}
 	older := m.Generation != 0 && m.Generation < a.Generation
-	again := m.State == lifecycle.Failed && m.Digest == a.Digest && m.Attempt != 0 && m.Attempt < a.Attempt
-	return older || again
+	earlier := m.State == lifecycle.Failed && m.Digest == a.Digest && m.Attempt != 0 && m.Attempt < a.Attempt
+	return older || earlier
 }
 
 func (r *Record) anomaly(m protocol.DeploymentStatus, out Outcome, now time.Time) Outcome {
@@ -213,8 +213,8 @@ func (r *Record) anomaly(m protocol.DeploymentStatus, out Outcome, now time.Time
 	return out
 }
 
-// bridge is the LO's move to s that the report m took for granted. It has no
-// attempt, for it orders nothing.
+// bridge returns the LO's transition to s that the report m presupposes. It has no
+// attempt, for it assigns nothing.
 func bridge(m protocol.DeploymentStatus, s lifecycle.State) protocol.DeploymentStatus {
 	return protocol.DeploymentStatus{
 		Deployment: m.Deployment, State: s, Digest: m.Digest, App: m.App, AppVersion: m.AppVersion,
@@ -222,8 +222,8 @@ func bridge(m protocol.DeploymentStatus, s lifecycle.State) protocol.DeploymentS
 	}
 }
 
-// route returns the LO's moves that must stand before a report of to, and the
-// state that the report then follows.
+// route returns the LO's transitions that must precede a report of to, and the state
+// that the report then follows.
 func route(from, to lifecycle.State) (way []lifecycle.State, last lifecycle.State, ok bool) {
 	if lifecycle.Check(from, to, lifecycle.EN) == nil {
 		return nil, from, true
@@ -234,15 +234,15 @@ func route(from, to lifecycle.State) (way []lifecycle.State, last lifecycle.Stat
 	if way, ok := lifecycle.Bridge(from, to); ok && len(way) > 0 {
 		return way, way[len(way)-1], true
 	}
-	if way := orders(from, to); way != nil {
+	if way := loRoute(from, to); way != nil {
 		return way, to, true
 	}
 	return nil, from, false
 }
 
-// orders returns the shortest way from one state to another by moves of the LO
-// alone, to included; nil where there is none.
-func orders(from, to lifecycle.State) []lifecycle.State {
+// loRoute returns the shortest route from one state to another by transitions of the LO
+// alone, to included; nil if there is none.
+func loRoute(from, to lifecycle.State) []lifecycle.State {
 	type path struct {
 		at  lifecycle.State
 		way []lifecycle.State
@@ -265,9 +265,9 @@ func orders(from, to lifecycle.State) []lifecycle.State {
 	return nil
 }
 
-// Transition records a move of the LO and returns its status, completed, for the
-// journal. It changes nothing and returns an error where the lifecycle does not
-// allow the move.
+// Transition records a transition of the LO and returns its status, completed, for the
+// journal. It changes nothing and returns an error where the lifecycle does not allow
+// the transition.
 func (r *Record) Transition(m protocol.DeploymentStatus, now time.Time) (protocol.DeploymentStatus, error) {
 	m.From = r.State(m.Deployment)
 	if m.Actor == "" {

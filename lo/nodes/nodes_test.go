@@ -223,7 +223,7 @@ func TestLaterGenerationIsStored(t *testing.T) {
 	r.ApplyReport(report(1, lifecycle.Installing), noon)
 	m := report(2, lifecycle.Installing)
 	m.Generation = 7
-	if out := r.ApplyReport(m, noon); !out.Changed || r.Generation != 7 || r.Ordered != "" {
+	if out := r.ApplyReport(m, noon); !out.Changed || r.Generation != 7 || r.Fingerprint != "" {
 		t.Errorf("outcome %+v, generation %d: want a change, and 7", out, r.Generation)
 	}
 }

@@ -1,11 +1,11 @@
 // Package nodes is what a Local Orchestrator knows of each node of its site:
 // presence, inventory, the state of every deployment on it, and what the LO
-// ordered there. It folds the node's reports into that knowledge and says which
+// assigned to it. It folds the node's reports into that knowledge and says which
 // events the journal must hold because of them. It is pure: state, message and
 // time in; state and facts out.
 //
-// A Record is changed in place; a caller that must be able to give up a change
-// works on a Clone. Nothing here may be called concurrently on one Record.
+// A Record is changed in place; a caller that must be able to undo a change works on a
+// Clone. The methods of one Record may not be called concurrently.
 package nodes
 
 import (
@@ -24,17 +24,17 @@ type Record struct {
 
 	// Agent names the agent's state directory, see protocol.DeploymentStatus.
 	Agent string `json:"agent,omitempty"`
-	// Presence is the last one that counted. Its Online is what the site was told.
+	// Presence is the last one that counted. Online is what the journal holds of it.
 	Presence protocol.Presence `json:"presence"`
 	// ChangedMillis is when Presence.Online changed last, by the LO's clock.
 	ChangedMillis int64 `json:"changedMillis,omitempty"`
 	// Inventory is nil until the node sent one.
 	Inventory *protocol.Inventory `json:"inventory,omitempty"`
 
-	// Generation counts the NodeDesired of this node; Ordered is the fingerprint of
-	// the assignments that it stands for.
-	Generation uint64          `json:"generation,omitempty"`
-	Ordered    protocol.Digest `json:"ordered,omitempty"`
+	// Generation counts the NodeDesired of this node; Fingerprint is of the assignments
+	// in the last one.
+	Generation  uint64          `json:"generation,omitempty"`
+	Fingerprint protocol.Digest `json:"fingerprint,omitempty"`
 
 	// JournalEpoch and JournalSeq name the last journal record that is folded in.
 	JournalEpoch string `json:"journalEpoch,omitempty"`
@@ -45,7 +45,7 @@ type Record struct {
 
 // A Deployment is the LO's knowledge of one deployment on one node.
 type Deployment struct {
-	// Status is the last one recorded, the LO's own moves included. Its State is
+	// Status is the last one recorded, the LO's own transitions included. Its State is
 	// the state of the deployment on this node.
 	Status protocol.DeploymentStatus `json:"status"`
 	// SinceMillis is when the state was entered, by the LO's clock.
@@ -57,24 +57,25 @@ type Deployment struct {
 	// where the present agent made none.
 	Agent string `json:"agent,omitempty"`
 	Seq   uint64 `json:"seq,omitempty"`
-	// Removed says that this report was DELETED, whatever the LO wanted by then.
-	Removed bool `json:"gone,omitempty"`
+	// Removed says that this report was DELETED, whatever the LO has assigned since.
+	Removed bool `json:"removed,omitempty"`
 
 	// Healthy are the versions that were INSTALLED, the last one first.
 	Healthy []protocol.Digest `json:"healthy,omitempty"`
 	// InstalledMillis is when INSTALLED was entered last.
 	InstalledMillis int64 `json:"installedMillis,omitempty"`
 
-	// Desired is the wish that the LO acts on, Assigned what it tells the node.
-	Desired  Desired    `json:"order,omitzero"`
+	// Desired is what the site's desired state asks for, Assigned what the LO decided:
+	// it is in the NodeDesired.
+	Desired  Desired    `json:"desired,omitzero"`
 	Assigned Assignment `json:"assigned,omitzero"`
-	// Due says that the move to Assigned was not made yet: the node is offline.
+	// Due says that the transition to Assigned was not made yet: the node is offline.
 	Due bool `json:"due,omitempty"`
-	// Removing says that the LO wants it gone.
+	// Removing says that the node shall remove it.
 	Removing bool `json:"removing,omitempty"`
 
-	// Tries is how many attempts were made for the Order; RetryMillis when the next
-	// one is due, 0 while none is planned.
+	// Tries is how many attempts were made for Desired; RetryMillis when the next one is
+	// due, 0 while none is planned.
 	Tries       uint32 `json:"tries,omitempty"`
 	RetryMillis int64  `json:"retryMillis,omitempty"`
 	// Refused is the version that was given up, with the reason.
@@ -83,20 +84,20 @@ type Deployment struct {
 	Tried []Try `json:"tried,omitempty"`
 }
 
-// An Desired is what the desired state asks of a deployment on a node. A node that
-// gave a version up gets it again only when its Order changes.
+// A Desired is what the site's desired state asks for of a deployment on a node. A
+// version that was given up is assigned again only when its Desired changes.
 type Desired struct {
 	Digest   protocol.Digest `json:"digest"`
 	Retry    uint32          `json:"retry,omitempty"`
 	Rollback bool            `json:"rollback,omitempty"`
 }
 
-// An Assignment is what NodeDesired says of a deployment; zero if it is not listed.
+// An Assignment is the entry of a deployment in the NodeDesired; zero: it has none.
 type Assignment struct {
 	Digest   protocol.Digest `json:"digest"`
 	Attempt  uint32          `json:"attempt"`
 	Rollback bool            `json:"rollback,omitempty"`
-	// Generation is the NodeDesired in which it first stood, or was first left out.
+	// Generation is of the first NodeDesired that had this entry, or had none.
 	Generation uint64 `json:"generation,omitempty"`
 }
 
@@ -123,7 +124,7 @@ func New(node protocol.NodeID) *Record {
 	return &Record{Node: node, Deployments: map[protocol.DeploymentName]*Deployment{}}
 }
 
-// Clone returns a copy that shares nothing that is changed in place.
+// Clone returns a copy that can be changed without a change of r.
 func (r *Record) Clone() *Record {
 	c := *r
 	c.Deployments = make(map[protocol.DeploymentName]*Deployment, len(r.Deployments))
@@ -219,8 +220,8 @@ func (d *Deployment) noteHealthy(digest protocol.Digest) {
 	d.Healthy = d.Healthy[:min(len(d.Healthy), keepHealthy)]
 }
 
-// Forget drops the deployments that are DELETED, but for the latest few, which
-// keep the attempt numbers and the sequence of a name that may come back.
+// Forget drops the deployments that are DELETED, except for the latest keep: if their
+// name is deployed again, their attempt numbers and sequence still count.
 func (r *Record) Forget(keep int) {
 	var removed []protocol.DeploymentName
 	for name, d := range r.Deployments {
@@ -241,7 +242,7 @@ func (r *Record) Forget(keep int) {
 // A Fact is an event that the journal must hold.
 type Fact struct {
 	Event protocol.Event
-	// Key is set where a later fact of the same key takes this one's place.
+	// Key is set where a later fact of the same key may replace this one in the journal.
 	Key string
 }
 
@@ -250,7 +251,7 @@ func fact(kind protocol.EventKind, node protocol.NodeID, body any, now time.Time
 }
 
 // StatusFact returns the event of a status. Progress within a state supersedes
-// earlier progress; a move never goes.
+// earlier progress; nothing supersedes a transition.
 func StatusFact(m protocol.DeploymentStatus, now time.Time) Fact {
 	f := fact(protocol.StatusEvent, m.Node, m, now)
 	if m.From == m.State {

@@ -7,10 +7,10 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// Replay folds in an event that the journal holds and that the record may not
-// show: the LO was killed between the two writes. It makes no facts. An event
-// that is already folded in changes nothing that matters; one that cannot be
-// read is passed over, for the journal delivers it as it is.
+// Replay folds in an event that the journal holds and the stored record may lack: the LO
+// was killed between the two writes. It makes no facts. An event that the record
+// includes already changes nothing that matters. One that cannot be decoded is ignored;
+// the CO gets it from the journal all the same.
 func (r *Record) Replay(e protocol.Event) {
 	now := time.UnixMilli(e.UnixMillis)
 	switch e.Kind { //nolint:exhaustive // the other kinds say nothing of a node's record
@@ -47,7 +47,7 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 	}
 	if m.Actor == lifecycle.EN && m.Agent != "" {
 		r.Agent = m.Agent
-		// Every event is played, the ones folded in already too: the last one wins, so
+		// Events that are folded in already are replayed too: the last event decides, so
 		// that the record ends where the journal does.
 		if d.Agent != m.Agent {
 			d.Seq = 0
@@ -63,7 +63,7 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack:
 		d.Removing = false
 		if m.Attempt == 0 {
-			return // a bridge, not an order
+			return // a bridge, which assigns nothing
 		}
 		if m.Digest != d.Assigned.Digest {
 			d.Tries = 1

@@ -53,7 +53,7 @@ func (w *world) expectQuiet() {
 	generation := w.last.Desired.Generation
 	check := func(when string) {
 		w.t.Helper()
-		if reported := w.givenUp(); len(reported) > 0 || len(w.last.Transitions) > 0 || w.last.Ordered || w.last.Desired.Generation != generation {
+		if reported := w.givenUp(); len(reported) > 0 || len(w.last.Transitions) > 0 || w.last.Reassigned || w.last.Desired.Generation != generation {
 			w.t.Errorf("%s: given up again, or something tried: %+v", when, w.last)
 		}
 	}

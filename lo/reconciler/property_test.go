@@ -102,7 +102,7 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 				rec = stored(t, rec)
 			}
 			j.apply(t, stepped(t, rec, now, desired, jitter).Facts)
-			if out := stepped(t, rec, now, desired, jitter); len(out.Facts) > 0 || out.Ordered {
+			if out := stepped(t, rec, now, desired, jitter); len(out.Facts) > 0 || out.Reassigned {
 				t.Fatalf("a second step at the same moment still finds something to do: %+v", out)
 			}
 		}

@@ -1,13 +1,13 @@
-// Package reconciler decides what one node is told to run: it holds what the
-// site wants of the node against what the LO knows of it, and owns retry and
-// rollback. It is pure: a record, the wishes, the clock and a source of jitter
-// in; the changed record, the moves to journal and the next NodeDesired out.
+// Package reconciler decides what one node shall run: it compares the deployments that
+// are placed on the node with what the LO knows of it, and owns retry and rollback. It
+// is pure: a record, the desired deployments, the time and a source of jitter in; the
+// changed record, the transitions to journal and the next NodeDesired out.
 //
-// Step compares levels and never waits for an event, so that it may be called at
-// any time and any number of times: where nothing is to be done it does nothing.
+// Step compares states and waits for no event, so that it may be called at any time and
+// any number of times: where nothing is to be done it does nothing.
 //
-// The order of a caller's duties is: journal Facts, store the record, publish
-// Desired. A crash between any two of them is healed by the next Step.
+// The caller journals Facts, then stores the record, then publishes Desired. The next
+// Step repairs what a crash between two of them left.
 package reconciler
 
 import (
@@ -32,14 +32,14 @@ const (
 
 	// stableAfter is how long a version must be INSTALLED before a failure begins
 	// a new count of attempts. Without it a version that dies a minute after each
-	// start would be tried for ever.
+	// start would be retried without end.
 	stableAfter = 10 * time.Minute
 
-	// quietAfter is how long a connected node may be silent on a deployment that it
-	// shall remove and never spoke of, before the LO takes it that there is none.
+	// quietAfter is how long the LO waits for a connected node to report a deployment
+	// that it shall remove and never reported; then the LO records it as DELETED.
 	quietAfter = 10 * time.Second
 
-	// keepDeleted is how many deployments that are gone a record remembers.
+	// keepDeleted is how many deployments that are DELETED a record remembers.
 	keepDeleted = 32
 )
 
@@ -67,18 +67,18 @@ type Input struct {
 
 // An Output is what Step decided.
 type Output struct {
-	// Transitions are the LO's own moves, in order; Facts the same as events to journal.
+	// Transitions are the LO's own, in order; Facts the same as events to journal.
 	Transitions []protocol.DeploymentStatus
 	Facts       []nodes.Fact
-	// Desired is what the node shall be told. It is valid if Faults is empty.
+	// Desired is what the node shall run. It is valid if Faults is empty.
 	Desired protocol.NodeDesired
-	// Ordered says that Desired is another than the one before the Step.
-	Ordered bool
+	// Reassigned says that the assignments in Desired differ from those before the Step.
+	Reassigned bool
 	// Changed says that the record changed and must be stored.
 	Changed bool
-	// NextAt is when Step is to be called again though nothing happens; zero: never.
+	// NextAt is when Step is to be called though nothing happens; zero: never.
 	NextAt time.Time
-	// Faults are decisions that could not be carried out: faults of Colony.
+	// Faults are decisions that could not be carried out: defects of Colony.
 	Faults []error
 }
 
@@ -111,7 +111,7 @@ func Step(r *nodes.Record, in Input) Output {
 	return s.out
 }
 
-// remove brings a deployment to its end that is no longer wanted here.
+// remove removes a deployment that is no longer placed here.
 func (s *step) remove(name protocol.DeploymentName) {
 	d := s.r.Deployments[name]
 	state := d.Status.State
@@ -122,13 +122,13 @@ func (s *step) remove(name protocol.DeploymentName) {
 			return
 		}
 		d.Removing, d.Due, d.Tries, d.RetryMillis = true, false, 0, 0
-		d.SinceMillis = s.Now.UnixMilli() // also where the node was at it by itself
+		d.SinceMillis = s.Now.UnixMilli() // also where the node had begun by itself
 		d.Desired, d.Refused, d.Assigned = nodes.Desired{}, nodes.Refusal{}, nodes.Assignment{}
 		s.fresh[name] = true
 	case state == lifecycle.Deleting && (d.Agent == "" || d.Removed) && s.r.Online():
-		// The agent never spoke of it, or has said already that it is gone: it was
-		// removed before it was begun, or the agent is a new one. It cannot confirm
-		// the end of what it does not know.
+		// The agent never reported it, or has reported DELETED already: it was removed
+		// before it was begun, or the agent is a new one. An agent cannot confirm the
+		// removal of what it does not know.
 		due := time.UnixMilli(max(d.SinceMillis, s.r.ChangedMillis)).Add(quietAfter)
 		if s.Now.Before(due) {
 			s.runAt(due)
@@ -141,7 +141,7 @@ func (s *step) remove(name protocol.DeploymentName) {
 	}
 }
 
-// keep brings a deployment towards what is wanted.
+// keep brings a deployment towards its desired version.
 func (s *step) keep(e protocol.SiteEntry) {
 	name := e.Deployment
 	desired := nodes.Desired{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
@@ -153,8 +153,8 @@ func (s *step) keep(e protocol.SiteEntry) {
 		}
 		d = s.r.Deployments[name]
 	case d.Desired != desired, d.Assigned.Digest != desired.Digest && d.Refused.Digest != desired.Digest:
-		// The second says that the record was put together again from the journal,
-		// which knows moves but no wishes.
+		// The second condition holds for a record that was restored from the journal,
+		// which has transitions but not what was desired.
 		s.changeDesired(name, d, desired)
 	}
 	if d.Status.State == lifecycle.Failed && !d.Due {
@@ -183,8 +183,8 @@ func (s *step) place(name protocol.DeploymentName, desired nodes.Desired) bool {
 	return true
 }
 
-// changeDesired takes up a wish that differs from the one acted on. It lifts every
-// refusal: either the version changed, or a person asked to try again.
+// changeDesired applies a changed Desired. It lifts every refusal: either the version
+// changed, or a person asked for a retry.
 func (s *step) changeDesired(name protocol.DeploymentName, d *nodes.Deployment, desired nodes.Desired) {
 	d.Desired, d.Refused, d.RetryMillis = desired, nodes.Refusal{}, 0
 	s.out.Changed = true
@@ -195,7 +195,7 @@ func (s *step) changeDesired(name protocol.DeploymentName, d *nodes.Deployment, 
 	}
 	d.Tries = 1
 	if state == lifecycle.Installed && d.Status.Digest == desired.Digest {
-		// It still runs what is wanted again. The number of the attempt stays, so
+		// It still runs what is desired once more. The number of the attempt stays, so
 		// that the node has nothing to do.
 		d.Assigned = nodes.Assignment{Digest: desired.Digest, Attempt: max(1, d.Status.Attempt)}
 		d.Due = false
@@ -205,7 +205,7 @@ func (s *step) changeDesired(name protocol.DeploymentName, d *nodes.Deployment, 
 	s.assign(name, d, desired.Digest, desired.Rollback)
 }
 
-// failed decides what follows a failure: wait, try again, go back, or give up.
+// failed decides what follows a failure: wait, retry, roll back, or give up.
 func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 	if d.Status.Code == protocol.NodeLost && d.Status.Actor == lifecycle.LO {
 		if s.r.Online() { // it goes on with the attempt that it has
@@ -214,15 +214,15 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		return
 	}
 	if d.FailedFrom == lifecycle.RollingBack {
-		s.giveUp(e.Deployment, d) // the earlier version does not come up either: a person must decide
+		s.giveUp(e.Deployment, d) // the earlier version does not start either: a person must decide
 		return
 	}
 	if d.FailedFrom == lifecycle.Installed && d.RetryMillis == 0 && d.Tries > 0 &&
 		d.SinceMillis-d.InstalledMillis >= stableAfter.Milliseconds() {
 		d.Tries = 0
 	}
-	// What the journal says counts for more than Tries, which a record that was
-	// stored before its last moves has too low.
+	// Whether the LO has given up is read from the status first: Tries is too low in a
+	// record that was stored before its last transitions and restored from the journal.
 	attempts := cmp.Or(e.Policy.Attempts, defaultAttempts)
 	if !givenUp(d) && d.Tries < attempts && d.Refused.Digest != d.Assigned.Digest {
 		s.retry(e, d)
@@ -246,8 +246,8 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 	s.giveUp(e.Deployment, d)
 }
 
-// giveUp tells those who wait that nothing more will be tried: it repeats the
-// failure with the version that is refused from now on.
+// giveUp reports that nothing more will be tried: it repeats the failure, with the
+// version that is refused from now on.
 func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 	if givenUp(d) {
 		return
@@ -259,14 +259,13 @@ func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 	})
 }
 
-// givenUp reports whether the LO has said so of a deployment that is FAILED. Only
-// its own word counts: a node names a refused version also while it is on its way
-// back to an earlier one.
+// givenUp reports whether the LO has given up a deployment that is FAILED. Only the LO's
+// own status counts: a node names a refused version also during a rollback.
 func givenUp(d *nodes.Deployment) bool {
 	return d.Status.Actor == lifecycle.LO && d.Status.Refused == d.Desired.Digest
 }
 
-// retry plans the next attempt, and makes it when it is due and the node there.
+// retry plans the next attempt, and makes it when it is due and the node is online.
 func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
 	if d.RetryMillis == 0 {
 		base := time.Duration(e.Policy.BackoffMillis) * time.Millisecond
@@ -287,12 +286,12 @@ func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
 
 // Backoff returns the wait after the n-th attempt, n from 1: base, doubled with
 // each further one up to five minutes, and of that a random part between a half
-// and the whole, so that nodes that failed together do not try again together.
+// and the whole, so that nodes that failed together do not retry together.
 func Backoff(base time.Duration, n uint32, jitter *rand.Rand) time.Duration {
 	return retry.Policy{Min: base, Max: maxBackoff, Jitter: 0.5}.Delay(int(n)-1, jitter)
 }
 
-// assign gives the node another order. The move to it follows when it is online.
+// assign changes the assignment. The transition follows when the node is online.
 func (s *step) assign(name protocol.DeploymentName, d *nodes.Deployment, digest protocol.Digest, rollback bool) {
 	d.Assigned = nodes.Assignment{Digest: digest, Attempt: d.NextAttempt(digest), Rollback: rollback}
 	d.Due, d.RetryMillis = true, 0
@@ -300,8 +299,8 @@ func (s *step) assign(name protocol.DeploymentName, d *nodes.Deployment, digest 
 	s.out.Changed = true
 }
 
-// advance makes the move that the assignment means. It is made only while the
-// node is online: before, the node's state is what it was when it left.
+// advance makes the transition that the assignment implies. It does so only while the
+// node is online: until then the node's state is what it was when it went offline.
 func (s *step) advance(name protocol.DeploymentName, d *nodes.Deployment) {
 	there := d.Status.Digest == d.Assigned.Digest
 	var to lifecycle.State
@@ -339,7 +338,7 @@ func (s *step) advance(name protocol.DeploymentName, d *nodes.Deployment) {
 	}
 }
 
-// lost fails an install or an update whose node has been away for too long.
+// lost fails an install or an update whose node has been offline for too long.
 func (s *step) lost(name protocol.DeploymentName, d *nodes.Deployment) {
 	if d.Status.State != lifecycle.Installing && d.Status.State != lifecycle.Updating {
 		return
@@ -355,7 +354,8 @@ func (s *step) lost(name protocol.DeploymentName, d *nodes.Deployment) {
 	})
 }
 
-// transition records one of the LO's moves, with what the assignment says unless m says it.
+// transition records a transition of the LO. What m does not say it has from the
+// assignment.
 func (s *step) transition(name protocol.DeploymentName, m protocol.DeploymentStatus) bool {
 	m.Deployment = name
 	if d := s.r.Deployments[name]; d != nil {
@@ -372,7 +372,7 @@ func (s *step) transition(name protocol.DeploymentName, m protocol.DeploymentSta
 	}
 	m, err := s.r.Transition(m, s.Now)
 	if err != nil {
-		s.out.Faults = append(s.out.Faults, fmt.Errorf("move deployment %s on node %s: %w", name, s.r.Node, err))
+		s.out.Faults = append(s.out.Faults, fmt.Errorf("record transition of deployment %s on node %s: %w", name, s.r.Node, err))
 		return false
 	}
 	s.out.Changed = true
@@ -380,14 +380,15 @@ func (s *step) transition(name protocol.DeploymentName, m protocol.DeploymentSta
 	return true
 }
 
-// runAt asks for a Step at t, or earlier.
+// runAt asks for a Step at t or earlier.
 func (s *step) runAt(t time.Time) {
 	if s.out.NextAt.IsZero() || t.Before(s.out.NextAt) {
 		s.out.NextAt = t
 	}
 }
 
-// finish numbers what was ordered, and words it for the node and the journal.
+// finish numbers the assignments if they changed, and encodes them for the node and the
+// journal.
 func (s *step) finish() {
 	s.r.Forget(keepDeleted)
 	desired := protocol.NodeDesired{V: protocol.Version, Node: s.r.Node, Epoch: s.Epoch}
@@ -399,18 +400,18 @@ func (s *step) finish() {
 		}
 		spec, ok := s.Specs(a.Digest)
 		if !ok {
-			// To leave it out would tell the node to remove it.
-			s.out.Faults = append(s.out.Faults, fmt.Errorf("order deployment %s on node %s: the spec %s is not in the LO's store", name, s.r.Node, a.Digest))
+			// Without its entry the node would remove it.
+			s.out.Faults = append(s.out.Faults, fmt.Errorf("assign deployment %s to node %s: the spec %s is not in the LO's store", name, s.r.Node, a.Digest))
 		}
 		desired.Assignments = append(desired.Assignments, protocol.Assignment{
 			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: spec.Signature, Attempt: a.Attempt, Rollback: a.Rollback,
 		})
 		fmt.Fprintf(&print, "%s %s %d %t\n", name, a.Digest, a.Attempt, a.Rollback)
 	}
-	if ordered := protocol.DigestOf([]byte(print.String())); ordered != s.r.Ordered {
-		s.r.Ordered = ordered
+	if fingerprint := protocol.DigestOf([]byte(print.String())); fingerprint != s.r.Fingerprint {
+		s.r.Fingerprint = fingerprint
 		s.r.Generation++
-		s.out.Ordered, s.out.Changed = true, true
+		s.out.Reassigned, s.out.Changed = true, true
 	}
 	desired.Generation = s.r.Generation
 	s.out.Desired = desired

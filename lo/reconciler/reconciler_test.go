@@ -166,7 +166,7 @@ func TestInstallAndRemove(t *testing.T) {
 	w.report(lifecycle.Installed, "")
 	generation := w.last.Desired.Generation
 	w.step()
-	if w.last.Changed || w.last.Ordered || w.last.Desired.Generation != generation {
+	if w.last.Changed || w.last.Reassigned || w.last.Desired.Generation != generation {
 		t.Errorf("a step with nothing to do changed something: %+v", w.last)
 	}
 	delete(w.desired, "web")

@@ -1,5 +1,5 @@
-// Package sampler thins out the messages of a data rule, topic by topic, as its
-// protocol.Sample says. It is pure: the time is handed in.
+// Package sampler decides which messages of a data rule are forwarded, topic by topic,
+// as its protocol.Sample says. It is pure: the time is handed in.
 package sampler
 
 import (
@@ -11,24 +11,23 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Verdict is what becomes of a message.
+// A Verdict is what is to be done with a message.
 type Verdict int
 
 // The verdicts.
 const (
-	// Pass: it goes on now.
+	// Forward: it is forwarded now.
 	Forward Verdict = iota
-	// Leave: it is left out for good.
+	// Leave: it is left out and never forwarded.
 	Leave
 	// Hold: the sampler keeps it, until Due or Flush returns it.
 	Hold
-	// Replace is Hold, and the message that was held before it is left out for good.
+	// Replace is Hold, and the message that was held before it is left out.
 	Replace
 )
 
-// A Sampler holds what is known of each topic. A topic about which it has
-// forgotten is like a new one: its next message passes. It is for one goroutine at
-// a time.
+// A Sampler remembers the last message of each topic. A topic that it had to forget is
+// like a new one: its next message is forwarded. It is for one goroutine at a time.
 type Sampler[M any] struct {
 	rule      protocol.Sample
 	period    time.Duration
@@ -41,15 +40,15 @@ type Sampler[M any] struct {
 
 type state[M any] struct {
 	topic string
-	at    time.Time // of the last that passed, or when what is held is due
+	at    time.Time // of the last forwarded message, or when the held one is due
 	held  M
 
-	sum      [sha256.Size]byte // of the last payload that passed
+	sum      [sha256.Size]byte // of the last forwarded payload
 	number   float64           // in it
 	isNumber bool
 }
 
-// New returns a sampler that knows of at most maxTopics topics. The rule must be valid.
+// New returns a sampler that remembers at most maxTopics topics. The rule must be valid.
 func New[M any](rule protocol.Sample, maxTopics int) *Sampler[M] {
 	return &Sampler[M]{
 		rule: rule, period: time.Duration(rule.PeriodMillis) * time.Millisecond, maxTopics: max(maxTopics, 1),
@@ -85,8 +84,8 @@ func (s *Sampler[M]) Offer(topic string, payload []byte, m M, now time.Time) Ver
 	return Forward
 }
 
-// Passed tells of a message that went on without being asked for, such as one that
-// is retained. Where it took the place of one that was held, it returns that one.
+// Passed notes a message that is forwarded without a verdict, such as a retained one.
+// It replaces the message of its topic that is held, and returns that one.
 func (s *Sampler[M]) Passed(topic string, payload []byte, now time.Time) (old M, replaced bool) {
 	e := s.topics[topic]
 	switch {
@@ -105,8 +104,8 @@ func (s *Sampler[M]) Passed(topic string, payload []byte, now time.Time) (old M,
 	return old, replaced
 }
 
-// Restore takes back a message of SampleLast that Due, Flush or Passed returned and
-// that shall stay held, for another period. It reports false where a later one of its
+// Restore holds a message of SampleLast, which Due, Flush or Passed returned and which
+// could not be forwarded, for another period. It reports false where a later one of its
 // topic is held, which is then the last of both periods.
 func (s *Sampler[M]) Restore(topic string, m M, now time.Time) bool {
 	if s.topics[topic] != nil {
@@ -116,16 +115,16 @@ func (s *Sampler[M]) Restore(topic string, m M, now time.Time) bool {
 	return true
 }
 
-// Forget makes a topic a new one, because its last message could not go on. What
-// is held of it stays.
+// Forget makes a topic like a new one, because its last message could not be forwarded.
+// A held message stays.
 func (s *Sampler[M]) Forget(topic string) {
 	if e := s.topics[topic]; e != nil && s.rule.Mode != protocol.SampleLast {
 		s.remove(e)
 	}
 }
 
-// Due takes out what was held for its period, in the order in which the periods
-// began. Each call returns a slice of its own.
+// Due removes and returns the messages whose period has ended, in the order in which
+// the periods began. Each call returns a slice of its own.
 func (s *Sampler[M]) Due(now time.Time) []M {
 	due := s.ready
 	s.ready = nil
@@ -154,7 +153,7 @@ func (s *Sampler[M]) Next() (at time.Time, ok bool) {
 	return s.byAge.Front().Value.(*state[M]).at, true
 }
 
-// Flush takes out all that is held, due or not, and forgets everything.
+// Flush removes and returns all held messages, due or not, and forgets everything.
 func (s *Sampler[M]) Flush() []M {
 	out := s.ready
 	if s.rule.Mode == protocol.SampleLast {
@@ -196,7 +195,7 @@ func (s *Sampler[M]) remove(e *list.Element) {
 	s.byAge.Remove(e)
 }
 
-// measure is what is kept of a message that passes.
+// measure returns what is remembered of a forwarded message.
 func (s *Sampler[M]) measure(topic string, payload []byte, now time.Time) *state[M] {
 	st := &state[M]{topic: topic, at: now}
 	if s.rule.Mode == protocol.SampleChange {
@@ -212,7 +211,7 @@ func (s *Sampler[M]) differs(last, next *state[M]) bool {
 		return last.sum != next.sum
 	}
 	if !last.isNumber || !next.isNumber {
-		return true // what is no number passes, and so does the first one after it
+		return true // a payload without a number is forwarded, and so is the first one after it
 	}
 	if last.number == next.number {
 		return false // also where the deadband is in hundredths of 0

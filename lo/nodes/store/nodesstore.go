@@ -1,4 +1,4 @@
-// Package nodesstore keeps the LO's records of its nodes on disk, a file each,
+// Package store keeps the LO's records of its nodes on disk, a file each,
 // and a file for the site. Every write replaces a whole file atomically and is
 // durable when it returns.
 //
