@@ -17,7 +17,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// dataSite runs an LO that has rules in force, and a CO that takes what it sends.
+// dataSite runs an LO that has rules in force, and a CO that accepts what it sends.
 func dataSite(t *testing.T, of ...protocol.DataRule) (*fakeCO, *LO) {
 	t.Helper()
 	c := newFakeCO(t)
@@ -61,7 +61,7 @@ func TestDataCrossesAnOutage(t *testing.T) {
 	a.publish(full)
 	a.publish(text("plc/db2", "x"))
 	a.publish(text("l1/alarm", "fire"))
-	a.publish(text("nobody/wants/this", "x"))
+	a.publish(text("no/rule/matches", "x"))
 	before := time.Now()
 	if err := n.c.Publish(t.Context(), client.Message{Topic: topic.ForTail(topic.Data, "s1", "line/node"), Payload: []byte("1"), QoS: 1}); err != nil {
 		t.Fatal(err)
@@ -71,10 +71,10 @@ func TestDataCrossesAnOutage(t *testing.T) {
 		return len(c.payloads("rest", "")) >= 202 && len(c.payloads("plc", "")) >= 2 && len(c.payloads("alarms", "")) >= 1
 	})
 	if diff := cmp.Diff(append(append([]string{"line/up=1"}, want...), "line/node=1"), c.payloads("rest", "")); diff != "" {
-		t.Errorf("lane rest (-want +got):\n%s", diff)
+		t.Errorf("stream rest (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"hot/l1/alarm=fire"}, c.payloads("alarms", "")); diff != "" {
-		t.Errorf("lane alarms (-want +got):\n%s", diff)
+		t.Errorf("stream alarms (-want +got):\n%s", diff)
 	}
 	plc := c.stream("plc").events
 	wantMessage := protocol.DataMessage{
@@ -168,7 +168,7 @@ func TestRetainedIsMirrored(t *testing.T) {
 	want := map[string]string{"x/b": "2", "x/c": "1", "x/d": "1"}
 	eventually(t, "the change crosses", func() bool { return cmp.Equal(want, c.stream("r").retained) })
 
-	// A CO that has lost everything is told all, and of what is gone.
+	// A CO that has lost everything gets a snapshot, and deletes what is not in it.
 	c.stop()
 	c.mu.Lock()
 	c.streams[protocol.DataStream("r")] = &streamEnd{retained: map[string]string{"x/stale": "1"}}
@@ -209,8 +209,14 @@ func TestRetainedExpiryAcrossARestart(t *testing.T) {
 	stopLO(t, l)
 	l = startLO(t, localOptions(t, c, dir, "127.0.0.1:0"))
 	got := l.broker.Retained(topic.ForTail(topic.Data, "s1", "#"))
-	if len(got) != 1 || got[0].Topic != "colony/v1/s1/data/long" || got[0].Expiry > time.Hour || got[0].Expiry < time.Minute {
-		t.Errorf("retained after a restart: %+v", got)
+	if len(got) != 1 {
+		t.Fatalf("retained after a restart: %+v, want one message", got)
+	}
+	if want := "colony/v1/s1/data/long"; got[0].Topic != want {
+		t.Errorf("retained after a restart: topic %s, want %s", got[0].Topic, want)
+	}
+	if e := got[0].Expiry; e > time.Hour || e < time.Minute {
+		t.Errorf("retained after a restart: expiry %s, want what is left of an hour", e)
 	}
 }
 
@@ -227,7 +233,7 @@ func TestRulesChange(t *testing.T) {
 	c.mu.Unlock()
 	a.publish(text("a/1", "queued"))
 	a.publish(text("b/1", "queued"))
-	// a is changed and moves its topics, b goes away, and c is new.
+	// a is changed and has other topics at the CO, b is removed, and c is new.
 	m := rules(2,
 		protocol.DataRule{Name: "a", Topics: []string{"a/#"}, Remote: "moved/", MaxBytes: 1 << 20, Priority: protocol.LowPriority},
 		protocol.DataRule{Name: "c", Topics: []string{"c/#"}},
@@ -237,23 +243,23 @@ func TestRulesChange(t *testing.T) {
 	a.publish(text("a/2", "later"))
 	a.publish(text("b/2", "stays at the site"))
 	if got := l.data.Status(); len(got) != 3 || !got[1].Draining {
-		t.Errorf("lanes %+v; want b to drain", got)
+		t.Errorf("streams %+v; want b to drain", got)
 	}
 	c.stop() // a new connection makes the LO send again at once
 	c.release()
 	c.start()
-	eventually(t, "the queue of b is gone", func() bool {
+	eventually(t, "the queue of b is removed", func() bool {
 		_, err := os.Stat(filepath.Join(l.opts.StateDir, "data", "b"))
 		return os.IsNotExist(err) && len(l.data.Status()) == 2
 	})
 	if diff := cmp.Diff([]string{"b/r=1", "b/1=queued"}, c.payloads("b", "")); diff != "" {
-		t.Errorf("lane b (-want +got):\n%s", diff)
+		t.Errorf("stream b (-want +got):\n%s", diff)
 	}
-	eventually(t, "the new rule tells what is retained", func() bool { return cmp.Equal(map[string]string{"c/r": "1"}, c.stream("c").retained) })
+	eventually(t, "the co has what the new rule retains", func() bool { return cmp.Equal(map[string]string{"c/r": "1"}, c.stream("c").retained) })
 	eventually(t, "the changed rule has moved", func() bool { return cmp.Equal(map[string]string{"moved/a/r": "1"}, c.stream("a").retained) })
 	eventually(t, "all of a crosses", func() bool { return len(c.payloads("a", "moved/a/2")) == 1 })
 	if got := c.payloads("a", "a/"); !slices.Equal(got, []string{"a/r=1", "a/1=queued"}) {
-		t.Errorf("lane a delivered %v", got)
+		t.Errorf("stream a delivered %v", got)
 	}
 	if len(c.stream("b").retained) != 0 {
 		t.Errorf("the CO still holds %v of b", c.stream("b").retained)

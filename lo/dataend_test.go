@@ -16,8 +16,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// A streamEnd is what a CO's database would hold of one lane. Its fields are
-// protected by the mutex of central.
+// A streamEnd is what a CO's database would hold of one stream. Its fields are
+// protected by the mutex of fakeCO.
 type streamEnd struct {
 	epoch    string
 	seq      uint64
@@ -98,7 +98,7 @@ func decoded(t *testing.T, e protocol.Event) protocol.DataMessage {
 	return m
 }
 
-// stream returns a copy of what came of a rule's lane.
+// stream returns a copy of what arrived of a rule's stream.
 func (c *fakeCO) stream(rule string) streamEnd {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *fakeCO) stream(rule string) streamEnd {
 	return out
 }
 
-// payloads returns what a lane delivered on topics with a prefix, as topic=payload.
+// payloads returns what a stream delivered on topics with a prefix, as topic=payload.
 func (c *fakeCO) payloads(rule, prefix string) []string {
 	var out []string
 	for _, e := range c.stream(rule).events {
@@ -125,7 +125,7 @@ func (c *fakeCO) payloads(rule, prefix string) []string {
 	return out
 }
 
-// count returns how many events of a kind a lane delivered.
+// count returns how many events of a kind a stream delivered.
 func (c *fakeCO) count(rule string, kind protocol.EventKind) int {
 	n := 0
 	for _, e := range c.stream(rule).events {
@@ -236,7 +236,7 @@ func (a *app) next() client.Message {
 	}
 }
 
-// streamOf returns what an LO tells of the lane of a rule.
+// streamOf returns the status of the stream of a rule.
 func streamOf(t *testing.T, l *LO, rule string) data.StreamStatus {
 	t.Helper()
 	for _, stream := range l.data.Status() {
@@ -244,14 +244,14 @@ func streamOf(t *testing.T, l *LO, rule string) data.StreamStatus {
 			return stream
 		}
 	}
-	t.Fatalf("no lane of rule %s", rule)
+	t.Fatalf("no stream of rule %s", rule)
 	return data.StreamStatus{}
 }
 
-// linked waits until the lanes know that the link is up, or down.
+// linked waits until the streams know that the link is up, or down.
 func linked(t *testing.T, l *LO, up bool) {
 	t.Helper()
-	eventually(t, "the lanes know of the link", func() bool {
+	eventually(t, "the streams know the state of the link", func() bool {
 		return !slices.ContainsFunc(l.data.Status(), func(stream data.StreamStatus) bool { return stream.Connected != up })
 	})
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// Above its bound a queue drops the oldest, says how many, and the CO is told
-// again what is retained, for the messages that are lost may have been retained.
+// Above its bound a queue drops the oldest and says how many. The CO gets a snapshot of
+// what is retained, for the messages that are lost may have been retained.
 func TestOldestIsDropped(t *testing.T) {
 	t.Parallel()
 	c, l := dataSite(t, protocol.DataRule{Name: "r", Topics: []string{"#"}, MaxBytes: datarule.MinQueueBytes})
@@ -38,11 +38,11 @@ func TestOldestIsDropped(t *testing.T) {
 	for i := range sent {
 		a.publish(text("bulk", fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000))))
 	}
-	eventually(t, "a loss is noted", func() bool {
+	eventually(t, "a loss is marked", func() bool {
 		_, err := os.Stat(filepath.Join(l.opts.StateDir, "stale", "r"))
 		return err == nil
 	})
-	// The note survives a restart.
+	// The mark survives a restart.
 	o := l.opts
 	stopLO(t, l)
 	o.Registerer = nil
@@ -52,7 +52,7 @@ func TestOldestIsDropped(t *testing.T) {
 	}
 	c.start()
 	eventually(t, "the CO holds what the site does", func() bool { return cmp.Equal(map[string]string{"new": "1"}, c.stream("r").retained) })
-	eventually(t, "the note is gone", func() bool {
+	eventually(t, "the mark is removed", func() bool {
 		_, err := os.Stat(filepath.Join(l.opts.StateDir, "stale", "r"))
 		return os.IsNotExist(err)
 	})
@@ -129,12 +129,12 @@ func TestSampling(t *testing.T) {
 		"slow":   {"slow/y=retained"},
 	} {
 		if diff := cmp.Diff(want, c.payloads(rule, "")); diff != "" {
-			t.Errorf("lane %s (-want +got):\n%s", rule, diff)
+			t.Errorf("stream %s (-want +got):\n%s", rule, diff)
 		}
 	}
 	for rule, want := range map[string]uint64{"change": 8, "band": 8, "slow": 10} {
 		if got := streamOf(t, l, rule).SampledOut; got != want {
-			t.Errorf("lane %s: %d left out, want %d", rule, got, want)
+			t.Errorf("stream %s: %d left out, want %d", rule, got, want)
 		}
 	}
 	// An orderly stop holds nothing back.
@@ -144,7 +144,7 @@ func TestSampling(t *testing.T) {
 	l = startLO(t, o)
 	eventually(t, "what was held crosses", func() bool { return len(c.payloads("slow", "")) >= 2 })
 	if diff := cmp.Diff([]string{"slow/y=retained", "slow/x=9"}, c.payloads("slow", "")); diff != "" {
-		t.Errorf("lane slow after a stop (-want +got):\n%s", diff)
+		t.Errorf("stream slow after a stop (-want +got):\n%s", diff)
 	}
 	if held := onDisk(t, l, "slow"); len(held) != 0 {
 		t.Errorf("on disk: %+v", held)
@@ -161,7 +161,7 @@ func TestSamplingEnds(t *testing.T) {
 	a.publish(text("x", "2"))
 	a.publish(text("y", "1"))
 	linked(t, l, true)
-	a.publish(client.Message{Topic: "y", Payload: []byte("2")}) // of QoS 0: takes the place of the one on disk
+	a.publish(client.Message{Topic: "y", Payload: []byte("2")}) // of QoS 0: replaces the one on disk
 	eventually(t, "three are held", func() bool { return streamOf(t, l, "r").SampledOut == 2 })
 	if held := onDisk(t, l, "r"); len(held) != 1 || string(held[0].Data.Payload) != "2" {
 		t.Errorf("on disk: %+v", held)
@@ -227,7 +227,7 @@ func TestForeignText(t *testing.T) {
 	} {
 		m.QoS = 1
 		if err := l.data.Accept(t.Context(), "", m); protocol.KindOf(err) != protocol.Invalid {
-			t.Errorf("take %+v: %v; the CO could never decode it", m, err)
+			t.Errorf("accept %+v: %v, want kind invalid: the CO could never decode it", m, err)
 		}
 	}
 }
@@ -243,9 +243,16 @@ func TestStatusShowsStreams(t *testing.T) {
 	if err := c.b.Publish(t.Context(), broker.Message{Topic: topic.ForSite(topic.Ack, "s1"), Payload: protocol.Marshal(&ask), QoS: 1}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lane answers", func() bool { return c.stream("r").probes > probes })
-	if b := c.stream("r").last; b.Count != 0 || b.Backlog.Last != 1 || b.Backlog.RTTMicros == 0 {
-		t.Errorf("the lane tells %+v", b)
+	eventually(t, "the stream answers", func() bool { return c.stream("r").probes > probes })
+	b := c.stream("r").last
+	if b.Count != 0 {
+		t.Errorf("the answer has %d events, want none", b.Count)
+	}
+	if b.Backlog.Last != 1 {
+		t.Errorf("the answer's last sequence is %d, want 1", b.Backlog.Last)
+	}
+	if b.Backlog.RTTMicros == 0 {
+		t.Error("the answer has no round-trip time")
 	}
 	cut(t, c, l)
 	a.publish(text("x", "456"))
@@ -267,16 +274,22 @@ func TestStatusShowsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.Data) != 1 {
-		t.Fatalf("lanes %+v", s.Data)
+		t.Fatalf("streams %+v, want one", s.Data)
 	}
 	got := s.Data[0]
-	if got.OldestSeconds <= 0 || got.OldestSeconds > time.Since(time0).Seconds()+1 || got.Bytes == 0 || got.RTTSeconds <= 0 {
-		t.Errorf("lane %+v", got)
+	if most := time.Since(time0).Seconds() + 1; got.OldestSeconds <= 0 || got.OldestSeconds > most {
+		t.Errorf("oldestSeconds %g, want more than 0 and up to %g", got.OldestSeconds, most)
+	}
+	if got.Bytes == 0 {
+		t.Error("bytes 0, want those of a queued message")
+	}
+	if got.RTTSeconds <= 0 {
+		t.Errorf("rttSeconds %g, want more than 0", got.RTTSeconds)
 	}
 	want := data.StreamStatus{Rule: "r", Queued: 1, MaxBytes: 256 << 20, Accepted: 2, AcceptedBytes: 6, Acked: 1}
 	got.OldestSeconds, got.Bytes, got.RTTSeconds, got.BytesPerSecond = 0, 0, 0, 0
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lane (-want +got):\n%s", diff)
+		t.Errorf("stream (-want +got):\n%s", diff)
 	}
 	metrics := body("/metrics")
 	for _, line := range []string{

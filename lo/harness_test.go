@@ -20,7 +20,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-const patience = 20 * time.Second
+// patience is how long a test waits for what must happen, also on a busy machine.
+const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -56,7 +57,7 @@ type fakeCO struct {
 	b    *broker.Broker
 
 	mu       sync.Mutex
-	hold     bool // take no events
+	hold     bool // accept no events
 	epoch    string
 	seq      uint64
 	presence protocol.Presence
@@ -97,7 +98,7 @@ func (c *fakeCO) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := c.b.Stop(ctx); err != nil {
-		c.t.Errorf("stop central: %v", err)
+		c.t.Errorf("stop the fake CO: %v", err)
 	}
 	c.b = nil
 }
@@ -270,7 +271,7 @@ func (a *agent) presence(online bool, session string) client.Message {
 	}
 }
 
-// next returns the next order that the predicate accepts.
+// next returns the next NodeDesired that the predicate accepts.
 func (a *agent) next(what string, accept func(protocol.NodeDesired) bool) protocol.NodeDesired {
 	a.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -282,7 +283,7 @@ func (a *agent) next(what string, accept func(protocol.NodeDesired) bool) protoc
 				return d
 			}
 		case <-deadline.C:
-			a.t.Fatalf("no such order: %s", what)
+			a.t.Fatalf("no such NodeDesired: %s", what)
 		}
 	}
 }
@@ -336,7 +337,7 @@ func history(t *testing.T, l *LO) []protocol.DeploymentStatus {
 			t.Fatal(err)
 		}
 		if m.From != at[m.Node] {
-			t.Errorf("journal moves from %q where it stood at %q", m.From, at[m.Node])
+			t.Errorf("journal has a transition from %q, the state was %q", m.From, at[m.Node])
 		}
 		if err := lifecycle.Check(m.From, m.State, m.Actor); err != nil {
 			t.Error(err)

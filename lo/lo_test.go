@@ -29,7 +29,7 @@ func stateOf(l *LO) lifecycle.State {
 	return ""
 }
 
-// install brings web to INSTALLED at one version, and returns the last order.
+// install brings web to INSTALLED at one version, and returns the last NodeDesired.
 func install(t *testing.T, l *LO, a *agent) protocol.NodeDesired {
 	t.Helper()
 	d := a.next("an assignment", assigned)
@@ -58,16 +58,22 @@ func TestDesiredDownStatusUp(t *testing.T) {
 
 	d := install(t, l, a)
 	want, digest := spec("web", "1")
-	if got := d.Assignments[0]; got.Digest != digest || string(got.Spec) != string(want) || got.Attempt != 1 {
-		t.Errorf("assignment %+v; want attempt 1 of %s with its spec", got, digest)
+	if diff := cmp.Diff(protocol.Assignment{Deployment: "web", Digest: digest, Spec: want, Attempt: 1}, d.Assignments[0]); diff != "" {
+		t.Errorf("assignment (-want +got):\n%s", diff)
 	}
 	wantStates := []string{"LO PENDING", "LO INSTALLING", "EN INSTALLING", "EN INSTALLED"}
 	got := history(t, l)
 	if diff := cmp.Diff(wantStates, states(got)); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
-	if m := got[1]; m.App != "hello" || m.AppVersion != "1" || m.Generation != d.Generation || m.Digest != digest {
-		t.Errorf("the LO's move does not say what it ordered: %+v", m)
+	type assignment struct {
+		App, Version string
+		Generation   uint64
+		Digest       protocol.Digest
+	}
+	m := got[1]
+	if diff := cmp.Diff(assignment{"hello", "1", d.Generation, digest}, assignment{m.App, m.AppVersion, m.Generation, m.Digest}); diff != "" {
+		t.Errorf("the LO's transition does not say what it assigned (-want +got):\n%s", diff)
 	}
 	k := kinds(t, l)
 	for kind, n := range map[protocol.EventKind]int{
@@ -86,7 +92,7 @@ func TestDesiredDownStatusUp(t *testing.T) {
 	eventually(t, "the journal is delivered", func() bool { return l.journal.Stats().Depth == 0 })
 
 	c.want(protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 2, Epoch: "db"})
-	offline := a.next("an empty order", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 0 && d.Generation > 1 })
+	offline := a.next("an empty one", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 0 && d.Generation > 1 })
 	a.report(offline, lifecycle.Deleting, "")
 	a.report(offline, lifecycle.Deleted, "")
 	if s := stateOf(l); s != lifecycle.Deleted {
@@ -141,22 +147,27 @@ func TestFailureRetriesThenRollsBack(t *testing.T) {
 	a.report(d, lifecycle.Installed, "")
 	got := history(t, l)
 	last := got[len(got)-1]
-	if last.State != lifecycle.Installed || last.Refused != bad || last.Code != protocol.StartFailed {
-		t.Errorf("last status %+v: want INSTALLED that names what was refused and why", last)
+	type refusal struct {
+		State   lifecycle.State
+		Refused protocol.Digest
+		Code    protocol.Code
 	}
-	// Progress that later progress took the place of may be gone from the journal.
+	if diff := cmp.Diff(refusal{lifecycle.Installed, bad, protocol.StartFailed}, refusal{last.State, last.Refused, last.Code}); diff != "" {
+		t.Errorf("last status (-want +got):\n%s", diff)
+	}
+	// The journal may have dropped progress that later progress superseded.
 	transitions := slices.DeleteFunc(got, func(m protocol.DeploymentStatus) bool { return m.From == m.State })
 	want := []string{
 		"LO PENDING", "LO INSTALLING", "EN INSTALLED",
 		"LO UPDATING", "EN FAILED", "LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED",
 	}
 	if diff := cmp.Diff(want, states(transitions)); diff != "" {
-		t.Errorf("moves (-want +got):\n%s", diff)
+		t.Errorf("transitions (-want +got):\n%s", diff)
 	}
 }
 
 // TestRestart kills the LO, as far as one can in a process: a copy of its state
-// directory, taken while it runs, is what the next one finds.
+// directory, made while it runs, is what the next one finds.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := newFakeCO(t)
@@ -178,9 +189,9 @@ func TestRestart(t *testing.T) {
 	}
 	c.stop() // the site comes up without the CO
 	l = startLO(t, localOptions(t, c, crashed, addr))
-	after := a.next("the order again", assigned)
+	after := a.next("the assignment after the restart", assigned)
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("order after the restart (-before +after):\n%s", diff)
+		t.Errorf("NodeDesired after the restart (-before +after):\n%s", diff)
 	}
 	<-a.up
 	transitions := len(history(t, l))
@@ -193,8 +204,11 @@ func TestRestart(t *testing.T) {
 	if diff := cmp.Diff(want, states(history(t, l))); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
-	if k := kinds(t, l); k[protocol.NodeOnlineEvent] != 1 || k[protocol.InventoryChanged] != 1 || k[protocol.LOStarted] != 2 {
-		t.Errorf("events %v: the restart of the LO is no news of the node", k)
+	k := kinds(t, l)
+	for kind, want := range map[protocol.EventKind]int{protocol.NodeOnlineEvent: 1, protocol.InventoryChanged: 1, protocol.LOStarted: 2} {
+		if k[kind] != want {
+			t.Errorf("%d events of kind %s after a restart of the LO, want %d", k[kind], kind, want)
+		}
 	}
 	c.release()
 	c.start()
@@ -300,17 +314,17 @@ func TestWithoutDesiredStateNothingIsAssigned(t *testing.T) {
 	}
 	select {
 	case d := <-a.desired:
-		t.Errorf("order %+v from an LO that does not know what the site wants", d)
+		t.Errorf("NodeDesired %+v from an LO without a desired state", d)
 	default:
 	}
 	c.start()
 	c.want(site1(1, "1", protocol.Policy{}))
-	d := a.next("an order", func(protocol.NodeDesired) bool { return true })
+	d := a.next("any", func(protocol.NodeDesired) bool { return true })
 	if !assigned(d) || d.Assignments[0].Digest != digest {
-		t.Errorf("order %+v; want what runs already", d)
+		t.Errorf("NodeDesired %+v; want what runs already", d)
 	}
 	if s := stateOf(l); s != lifecycle.Installed {
-		t.Errorf("state %s: the node already runs what is wanted", s)
+		t.Errorf("state %s, want INSTALLED: the node already runs the desired version", s)
 	}
 }
 
@@ -327,8 +341,17 @@ func TestStatusPage(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Generation != 7 || len(s.Nodes) != 1 || !s.Nodes[0].Online || s.Nodes[0].Deployments[0].State != lifecycle.Installed {
-		t.Errorf("status %+v", s)
+	if s.Generation != 7 {
+		t.Errorf("generation %d, want 7", s.Generation)
+	}
+	if len(s.Nodes) != 1 || len(s.Nodes[0].Deployments) != 1 {
+		t.Fatalf("nodes %+v, want one with one deployment", s.Nodes)
+	}
+	if !s.Nodes[0].Online {
+		t.Error("the node is shown as offline")
+	}
+	if got := s.Nodes[0].Deployments[0].State; got != lifecycle.Installed {
+		t.Errorf("state of the deployment %s, want INSTALLED", got)
 	}
 	m := get(t, l, "/metrics")
 	defer m.Body.Close()
@@ -360,7 +383,7 @@ func TestBadOptions(t *testing.T) {
 	}
 	for _, key := range []string{"site", "stateDir", "mqtt", "co.mqtt", "logger"} {
 		if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, key) }) {
-			t.Errorf("no word about %s in %q", key, err)
+			t.Errorf("the error does not name %s: %q", key, err)
 		}
 	}
 }

@@ -32,15 +32,15 @@ type Options struct {
 	// update on it counts as failed.
 	NodeLostAfter time.Duration `yaml:"nodeLostAfter"`
 	// PresenceGrace is how long after its start the LO waits for the nodes that were
-	// online before, until it takes them for offline: 1.5 times their keep-alive.
+	// online before, until they count as offline: 1.5 times their keep-alive.
 	PresenceGrace time.Duration `yaml:"presenceGrace"`
-	// JournalBytes bounds what is kept for the CO while it is away.
+	// JournalBytes bounds the events that are stored for the CO while it is away.
 	JournalBytes int64 `yaml:"journalBytes"`
 	// RetainedTopics and RetainedBytes bound what the site's broker retains of
 	// machine data.
 	RetainedTopics int   `yaml:"retainedTopics"`
 	RetainedBytes  int64 `yaml:"retainedBytes"`
-	// CacheBytes bounds the images that are kept for the nodes.
+	// CacheBytes bounds the images that are stored for the nodes.
 	CacheBytes int64 `yaml:"cacheBytes"`
 	// UplinkRate limits what is sent to the CO, in bytes per second. 0 means no limit.
 	UplinkRate int `yaml:"uplinkRate,omitempty"`
@@ -97,14 +97,24 @@ func (o Options) Validate() error {
 	if u, err := url.Parse(o.CO.HTTP); o.CO.HTTP != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		errs = append(errs, fmt.Errorf("co.http %q: want a URL such as http://co.example:8080", o.CO.HTTP))
 	}
-	for key, d := range map[string]time.Duration{"nodeLostAfter": o.NodeLostAfter, "presenceGrace": o.PresenceGrace, "co.keepAlive": o.CO.KeepAlive, "co.maxBackoff": o.CO.MaxBackoff} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s %s: want more than 0", key, d))
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"nodeLostAfter", o.NodeLostAfter}, {"presenceGrace", o.PresenceGrace}, {"co.keepAlive", o.CO.KeepAlive}, {"co.maxBackoff", o.CO.MaxBackoff},
+	} {
+		if d.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s %s: want more than 0", d.key, d.value))
 		}
 	}
-	for key, n := range map[string]int64{"journalBytes": o.JournalBytes, "cacheBytes": o.CacheBytes, "retainedBytes": o.RetainedBytes, "retainedTopics": int64(o.RetainedTopics)} {
-		if n <= 0 {
-			errs = append(errs, fmt.Errorf("%s %d: want more than 0", key, n))
+	for _, n := range []struct {
+		key   string
+		value int64
+	}{
+		{"journalBytes", o.JournalBytes}, {"cacheBytes", o.CacheBytes}, {"retainedBytes", o.RetainedBytes}, {"retainedTopics", int64(o.RetainedTopics)},
+	} {
+		if n.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s %d: want more than 0", n.key, n.value))
 		}
 	}
 	if o.UplinkRate < 0 {

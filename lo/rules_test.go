@@ -36,7 +36,7 @@ func refusals(t *testing.T, l *LO) []protocol.Adopted {
 // its data rules, once, also over a restart.
 func TestFaultOfRulesIsReported(t *testing.T) {
 	t.Parallel()
-	c := newFakeCO(t) // which takes nothing: the journal keeps all
+	c := newFakeCO(t) // it accepts nothing: the journal keeps all
 	o := localOptions(t, c, t.TempDir(), "127.0.0.1:0")
 	l := startLO(t, o)
 	good := rules(1, protocol.DataRule{Name: "r", Topics: []string{"#"}})
@@ -45,7 +45,7 @@ func TestFaultOfRulesIsReported(t *testing.T) {
 	bad := rules(2, protocol.DataRule{Name: "r", Topics: []string{"#/x"}})
 	bad.Commit = "c2"
 	c.want(bad)
-	eventually(t, "it is told", func() bool { return len(refusals(t, l)) > 0 })
+	eventually(t, "the fault is reported", func() bool { return len(refusals(t, l)) > 0 })
 	for range 2 { // also after a restart
 		stopLO(t, l)
 		l = startLO(t, o)
@@ -55,15 +55,21 @@ func TestFaultOfRulesIsReported(t *testing.T) {
 	}
 	next := rules(3, protocol.DataRule{Name: "r", Topics: []string{"#/y"}})
 	c.want(next)
-	eventually(t, "the next one is told", func() bool { return len(refusals(t, l)) > 1 || strings.Contains(refusals(t, l)[0].Reason, "#/y") })
+	eventually(t, "the next fault is reported", func() bool { return len(refusals(t, l)) > 1 || strings.Contains(refusals(t, l)[0].Reason, "#/y") })
 	got := refusals(t, l)
 	last := got[len(got)-1]
-	if last.Generation != 3 || !strings.Contains(last.Reason, `data rule "r"`) {
-		t.Errorf("told: %+v", got)
+	if last.Generation != 3 {
+		t.Errorf("last reported generation %d, want 3", last.Generation)
 	}
-	for _, m := range got[:len(got)-1] {
-		if m.Generation != 2 || m.Commit != "c2" || len(got) > 2 {
-			t.Errorf("told: %+v", got)
+	if want := `data rule "r"`; !strings.Contains(last.Reason, want) {
+		t.Errorf("last reported reason %q, want it to name %s", last.Reason, want)
+	}
+	if len(got) > 2 {
+		t.Errorf("%d reports, want one for each generation: %+v", len(got), got)
+	}
+	for _, m := range got[:len(got)-1] { // the journal may have superseded it
+		if m.Generation != 2 || m.Commit != "c2" {
+			t.Errorf("reported generation %d of commit %s, want 2 of c2", m.Generation, m.Commit)
 		}
 	}
 	if n := kinds(t, l)[protocol.DesiredAdopted]; n == 0 {
@@ -79,8 +85,14 @@ func TestNothingToFetchFrom(t *testing.T) {
 	m := site1(4, "1", protocol.Policy{})
 	m.Deployments[0].Spec = nil
 	c.want(m)
-	eventually(t, "it is told", func() bool { return len(refusals(t, l)) == 1 })
-	if got := refusals(t, l)[0]; got.Generation != 4 || !strings.Contains(got.Reason, "co.http is not set") || !strings.Contains(got.Reason, "deployment web") {
-		t.Errorf("told: %+v", got)
+	eventually(t, "the refusal is reported", func() bool { return len(refusals(t, l)) == 1 })
+	got := refusals(t, l)[0]
+	if got.Generation != 4 {
+		t.Errorf("reported generation %d, want 4", got.Generation)
+	}
+	for _, want := range []string{"co.http is not set", "deployment web"} {
+		if !strings.Contains(got.Reason, want) {
+			t.Errorf("reported reason %q, want it to say %q", got.Reason, want)
+		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// TestStaleTopics takes a node out of the site and a deployment out of the desired
+// TestStaleTopics removes a node from the site and a deployment from the desired
 // state while the LO is away: the site's broker, which owned nothing of it, has
 // nothing of it after the restart.
 func TestStaleTopics(t *testing.T) {
@@ -26,7 +26,7 @@ func TestStaleTopics(t *testing.T) {
 		a.stop()
 	}
 	if got := len(l.broker.Retained("colony/v1/s1/node/#")); got < 4 {
-		t.Fatalf("%d topics of nodes are retained, want orders and presences", got)
+		t.Fatalf("%d topics of nodes are retained, want NodeDesired and presences", got)
 	}
 	stopLO(t, l)
 	records, err := filepath.Glob(filepath.Join(dir, "state", "nodes", "gw-2*"))
@@ -38,7 +38,7 @@ func TestStaleTopics(t *testing.T) {
 	}
 	c.want(protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 2, Epoch: "db"})
 	l = startLO(t, localOptions(t, c, dir, addr))
-	eventually(t, "the order of the node that is left has nothing in it", func() bool {
+	eventually(t, "the NodeDesired of the other node is empty", func() bool {
 		for _, m := range l.broker.Retained(topic.ForNode(topic.NodeDesired, "s1", "gw-1")) {
 			var d protocol.NodeDesired
 			if err := protocol.Unmarshal(m.Payload, &d); err != nil {

@@ -110,7 +110,7 @@ func TestPlace(t *testing.T) {
 			}
 			for id, part := range c.rejected {
 				if !strings.Contains(r.Rejected[id], part) {
-					t.Errorf("node %s rejected because %q, want a word of %q", id, r.Rejected[id], part)
+					t.Errorf("node %s rejected because %q, want it to say %q", id, r.Rejected[id], part)
 				}
 			}
 			if !strings.Contains(r.Problem, c.problem) || c.problem == "" && r.Problem != "" {

@@ -134,8 +134,15 @@ func TestServesWithoutUpstream(t *testing.T) {
 	dir := t.TempDir()
 	_, s := open(t, dir, u, 0)
 	path := "/v2/app/blobs/" + string(d) + "?ns=registry.colony"
-	if resp, got := get(t, s, path); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) || resp.Header.Get("Docker-Content-Digest") != string(d) {
-		t.Fatalf("%s, %d bytes", resp.Status, len(got))
+	resp, got := get(t, s, path)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %s, want 200", resp.Status)
+	}
+	if !bytes.Equal(got, blob) {
+		t.Fatalf("a body of %d bytes that is not the blob of %d bytes", len(got), len(blob))
+	}
+	if name := resp.Header.Get("Docker-Content-Digest"); name != string(d) {
+		t.Fatalf("Docker-Content-Digest %q, want %s", name, d)
 	}
 	if resp, _ := get(t, s, "/v2/app/manifests/1.0"); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
@@ -322,7 +329,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAbandonedDownloadsAreBounded breaks downloads that nobody continues.
+// TestAbandonedDownloadsAreBounded breaks downloads that no client continues.
 func TestAbandonedDownloadsAreBounded(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// TestTransitionsOutliveACrash takes reports whose record is not stored at once, and
+// TestTransitionsOutliveACrash accepts reports whose record is not stored at once, and
 // starts again: from the journal, and, once the journal has forgotten them, from
 // the record.
 func TestTransitionsOutliveACrash(t *testing.T) {
@@ -58,7 +58,7 @@ func encoded(t *testing.T, s *Site) string {
 }
 
 // TestWillIsRecordedLater refuses a last will, which comes once only, because the
-// journal takes nothing just then.
+// journal accepts nothing at that moment.
 func TestWillIsRecordedLater(t *testing.T) {
 	t.Parallel()
 	j, store := openJournal(t), openStore(t)

@@ -22,7 +22,7 @@ import (
 
 const patience = 20 * time.Second
 
-// newForwarder opens a plane whose link is down.
+// newForwarder opens a Forwarder whose link is down.
 func newForwarder(t testing.TB, dir string, rules ...protocol.DataRule) *Forwarder {
 	t.Helper()
 	failed := make(chan error, 8)
@@ -111,7 +111,7 @@ func mirror(t testing.TB, events []protocol.Event) map[string]string {
 	return out
 }
 
-// Whatever clients do while the CO is told what is retained, it ends with what
+// Whatever clients do while snapshots are appended, the CO ends with what
 // the site has.
 func TestMirrorUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -155,8 +155,11 @@ func TestMirrorUnderLoad(t *testing.T) {
 		want[strings.TrimPrefix(m.Topic, "colony/v1/s1/data/")] = string(m.Data.Payload)
 	}
 	got := mirror(t, queued(t, d, "r"))
-	if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 || lists < 2 {
-		t.Errorf("%d lists; the site has, the CO would have (-want +got):\n%s", lists, diff)
+	if len(want) == 0 || lists < 2 {
+		t.Errorf("%d retained messages and %d snapshots: the test tests nothing", len(want), lists)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what the CO would have is not what the site has (-want +got):\n%s", diff)
 	}
 }
 
@@ -200,7 +203,7 @@ func TestQueueFails(t *testing.T) {
 	}
 	for _, m := range []client.Message{message("c", "2"), {Topic: kept.Topic, Payload: []byte("3"), QoS: 1, Retain: true}, message("l", "")} {
 		if err := d.Accept(t.Context(), "", m); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "data rule") {
-			t.Errorf("take %q with a queue that fails: %v", m.Payload, err)
+			t.Errorf("accept %q with a queue that fails: %v", m.Payload, err)
 		}
 	}
 	loose := message("c", "4")
@@ -217,7 +220,7 @@ func TestQueueFails(t *testing.T) {
 		t.Errorf("%d topics are known: what was refused would be left out when it comes again", n)
 	}
 	if m, ok := d.streams["last"].sampler.Held("colony/v1/s1/data/l"); !ok || m.ref == 0 {
-		t.Error("the sample is gone, though nothing took its place")
+		t.Error("the sample is lost, though nothing replaced it")
 	}
 	if got := d.Retained().All(); len(got) != 1 || string(got[0].Data.Payload) != "kept" {
 		t.Errorf("retained %+v", got)
@@ -237,7 +240,7 @@ func TestTooLarge(t *testing.T) {
 	acceptAll(t, d, message("x", strings.Repeat("x", 15<<10)))
 }
 
-// A loss of the file that says what the CO was told costs a list, and no data.
+// A loss of the file of the reported rules costs a snapshot, and no data.
 func TestReportedRulesAreLost(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -314,12 +317,12 @@ func TestDesiredStateIsLost(t *testing.T) {
 		t.Errorf("a message without a rule: %v", err)
 	}
 	if s := d.Status(); s[0].Accepted != 1 {
-		t.Errorf("status %+v: a rule that is gone took something", s)
+		t.Errorf("status %+v: a rule that was removed accepted something", s)
 	}
 }
 
-// A queue that cannot be opened holds up nobody but its own rule, and once it opens
-// the CO is told what is retained under it.
+// A queue that cannot be opened holds up its own rule alone. Once it opens the CO gets
+// a snapshot of it.
 func TestOneQueueIsBroken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -333,7 +336,7 @@ func TestOneQueueIsBroken(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(d.reportedFile().Path); err != nil { // so that all are told anew
+	if err := os.Remove(d.reportedFile().Path); err != nil { // so that each stream gets a snapshot
 		t.Fatal(err)
 	}
 	broken := d.queueDir("broken")
@@ -356,7 +359,7 @@ func TestOneQueueIsBroken(t *testing.T) {
 	}
 	acceptAll(t, d, message("w/y", "1"))
 	if err := d.Accept(t.Context(), "", message("b/y", "1")); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "broken") {
-		t.Errorf("take without a queue: %v", err)
+		t.Errorf("accept without a queue: %v", err)
 	}
 	// Once, though it was tried three times.
 	if n := len(queued(t, d, "well")); n != 1+3+1 {
@@ -385,7 +388,7 @@ func TestRuleGoesWhileDown(t *testing.T) {
 	acceptAll(t, d, m)
 	acceptAll(t, d, message("x", "1"))
 	acceptAll(t, d, message("x", "2"))
-	// As at a kill: nobody flushes, and the files are what they are.
+	// As at a kill: nothing is flushed.
 	killed := t.TempDir()
 	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// reopen closes a plane and opens it again with other rules.
+// reopen closes a Forwarder and opens it again with other rules.
 func reopen(t *testing.T, d *Forwarder, rules ...protocol.DataRule) *Forwarder {
 	t.Helper()
 	if err := d.Close(); err != nil {
@@ -135,7 +135,7 @@ func TestLargeSamplesAreOnDisk(t *testing.T) {
 	}
 }
 
-// A message that the journal can never take is refused by itself: those that are
+// A message that the journal can never accept is refused by itself: those that are
 // written together with it are not to blame.
 func TestTooLargeHurtsNobody(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ func TestTooLargeHurtsNobody(t *testing.T) {
 	}
 }
 
-// Where one queue fails, the others are not told again and again.
+// Where one queue fails, the others do not get one snapshot after another.
 func TestListsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	a, b := protocol.DataRule{Name: "a", Topics: []string{"a/#"}}, protocol.DataRule{Name: "b", Topics: []string{"b/#"}}
@@ -187,7 +187,7 @@ func TestListsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// What is queued under a rule that is gone keeps the bounds that it was taken
+// What is queued under a rule that was removed keeps the bounds that it was taken
 // under, whatever rules come later, and over a restart.
 func TestRemovedRuleKeepsItsBounds(t *testing.T) {
 	t.Parallel()
@@ -249,12 +249,12 @@ func TestKilledBetweenStoreAndQueue(t *testing.T) {
 	if n := lists(t, k, "r"); n != 1 {
 		t.Errorf("%d lists, want one", n)
 	}
-	// After an orderly end there is no doubt, and no list.
+	// After an orderly close the copy is fresh: no snapshot.
 	d = reopen(t, d, rule)
 	d.Connected(true)
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 0 {
-		t.Errorf("%d lists after an orderly end", n)
+		t.Errorf("%d snapshots after an orderly close, want none", n)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestTopicsChangeRule(t *testing.T) {
 	d.Connected(true)
 	d.Reconcile(t.Context())
 	before := map[string]uint64{"a": d.streams["a"].queue.Last(), "b": d.streams["b"].queue.Last()}
-	// The CO takes b first, and with a what is older.
+	// The CO gets b first, and with a what is older.
 	for _, name := range []string{"b", "a"} {
 		if err := d.streams[name].queue.Trim(before[name]); err != nil {
 			t.Fatal(err)
@@ -321,7 +321,7 @@ func TestTopicsChangeRule(t *testing.T) {
 	}
 }
 
-// A crash while topics move must not forget that the CO is to be told again.
+// After a crash while topics move from rule to rule the CO must still get the snapshot.
 func TestTopicsChangeRuleOverAKill(t *testing.T) {
 	t.Parallel()
 	a, b := protocol.DataRule{Name: "a", Topics: []string{"#"}}, protocol.DataRule{Name: "b", Topics: []string{"#"}}
@@ -371,7 +371,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A deletion is of use however long an outage lasts.
+// A deletion counts however long an outage lasts.
 func TestDeletionHasNoEnd(t *testing.T) {
 	t.Parallel()
 	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}, TTLMillis: 1})
@@ -388,7 +388,7 @@ func TestDeletionHasNoEnd(t *testing.T) {
 	}
 }
 
-// A store of what is retained that is damaged, or gone, costs what was in it; the CO
+// A store of retained messages that is damaged or removed costs what was in it; the CO
 // must not go on with it.
 func TestStoreIsLost(t *testing.T) {
 	t.Parallel()
@@ -425,7 +425,7 @@ func TestListWithoutWhatIsOver(t *testing.T) {
 	}
 }
 
-// On a link that takes an hour for a list, the next one does not follow at once.
+// On a link that needs an hour for a snapshot, the next one does not follow at once.
 func TestListsAreRareOnASlowLink(t *testing.T) {
 	t.Parallel()
 	d := newForwarder(t, t.TempDir(), protocol.DataRule{Name: "r", Topics: []string{"#"}})
@@ -435,24 +435,24 @@ func TestListsAreRareOnASlowLink(t *testing.T) {
 	l.stale = true
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
-		t.Fatalf("%d lists", n)
+		t.Fatalf("%d snapshots, want 1", n)
 	}
 	l.appendedAt, l.notBefore = l.appendedAt.Add(-time.Hour), l.notBefore.Add(-time.Hour)
 	l.stale = true
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
-		t.Errorf("%d lists, though the CO does not have the first one", n)
+		t.Errorf("%d snapshots while the CO does not have the first one, want none", n)
 	}
 	if err := l.queue.Trim(l.queue.Last()); err != nil {
 		t.Fatal(err)
 	}
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 0 {
-		t.Error("another list at once")
+		t.Error("another snapshot at once")
 	}
 	l.notBefore = l.notBefore.Add(-10 * time.Hour)
 	d.Reconcile(t.Context())
 	if n := lists(t, d, "r"); n != 1 {
-		t.Errorf("%d lists nine hours later", n)
+		t.Errorf("%d snapshots nine hours later, want 1", n)
 	}
 }

@@ -40,7 +40,7 @@ func killRules() []protocol.DataRule {
 	return []protocol.DataRule{{Name: "all", Topics: []string{"all/#", "kept/#"}, QoS: 1}, {Name: "last", Topics: []string{"last/#"}, QoS: 1, Sample: hour}}
 }
 
-// runChild takes messages of 6 clients for ever and prints each that would be
+// runChild accepts messages of 6 clients without end and prints each that would be
 // acknowledged: client, topic and payload, which counts.
 func runChild(dir string) error {
 	d, err := Open(Options{
@@ -112,7 +112,7 @@ func killChild(t *testing.T, dir string, first, lines int, acked map[string][]in
 	_ = cmd.Wait() // it was killed
 }
 
-// TestKill really kills a process that takes messages, again and again on one
+// TestKill kills a process that accepts messages, many times on one
 // directory: of all that was acknowledged nothing is missing, neither from the
 // queues nor from what is retained, and each topic is in order.
 func TestKill(t *testing.T) {

@@ -84,7 +84,7 @@ func TestEachReportCountsOnce(t *testing.T) {
 	other := report(4, lifecycle.Installed)
 	other.Deployment = "db"
 	if out := r.ApplyReport(other, noon); out.Duplicate {
-		t.Error("a report on another deployment was taken for a duplicate")
+		t.Error("a report on another deployment counts as a duplicate")
 	}
 	progress := report(0, lifecycle.Installed)
 	r.ApplyReport(progress, noon)
@@ -223,12 +223,18 @@ func TestLaterGenerationIsStored(t *testing.T) {
 	r.ApplyReport(report(1, lifecycle.Installing), noon)
 	m := report(2, lifecycle.Installing)
 	m.Generation = 7
-	if out := r.ApplyReport(m, noon); !out.Changed || r.Generation != 7 || r.Fingerprint != "" {
-		t.Errorf("outcome %+v, generation %d: want a change, and 7", out, r.Generation)
+	if out := r.ApplyReport(m, noon); !out.Changed {
+		t.Errorf("outcome %+v: want a change", out)
+	}
+	if r.Generation != 7 {
+		t.Errorf("generation %d, want 7, which the node has", r.Generation)
+	}
+	if r.Fingerprint != "" {
+		t.Errorf("fingerprint %s, want none, so that the next NodeDesired is a new one", r.Fingerprint)
 	}
 }
 
-// TestReplayCountsTries: the record was stored before an order that the journal has.
+// TestReplayCountsTries: the record was stored before an assignment that the journal has.
 func TestReplayCountsTries(t *testing.T) {
 	t.Parallel()
 	r := New("n1")

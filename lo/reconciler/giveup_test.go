@@ -129,7 +129,7 @@ var giveUps = []struct {
 		w.desire("2", attempts(1), noRollback)
 		w.report(lifecycle.Failed, protocol.StartFailed)
 	}},
-	{"the earlier version's spec is gone", protocol.StartFailed, func(w *world) {
+	{"the earlier version's spec is removed", protocol.StartFailed, func(w *world) {
 		w.install("1")
 		w.missing[digest("1")] = true
 		w.desire("2", attempts(1))
@@ -218,7 +218,7 @@ func TestGivingUpEnds(t *testing.T) {
 }
 
 // TestGivenUpIsShownAfterTheNodesReport: a node that repeats its failure puts
-// its own word in the place of the LO's, so the LO says it once more.
+// its own status in place of the LO's, so the LO reports it once more.
 func TestGivenUpIsShownAfterTheNodesReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -269,7 +269,7 @@ func (w *world) expectStillGivenUp(before *world, steps int) {
 		w.t.Errorf("stored %d steps before the end: status %+v, want FAILED with what is refused", steps, d.Status)
 	}
 	if d.Desired != before.rec.Deployments["web"].Desired {
-		return // stored before the wish came: to try it anew is right
+		return // stored before the desired version changed: another attempt is right
 	}
 	for _, later := range []time.Duration{0, 24 * time.Hour} {
 		w.reconcile(later)

@@ -90,7 +90,7 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 			case 4:
 				name := names.Draw(t, "name")
 				delete(desired, name)
-				if rapid.IntRange(0, 3).Draw(t, "wanted") > 0 {
+				if rapid.IntRange(0, 3).Draw(t, "desired") > 0 {
 					desired[name] = protocol.SiteEntry{
 						Deployment: name, Digest: digests.Draw(t, "digest"), Rollback: rapid.Bool().Draw(t, "rollback"), Retry: rapid.Uint32Range(0, 2).Draw(t, "retry"),
 						Policy: protocol.Policy{Attempts: rapid.Uint32Range(0, 2).Draw(t, "attempts"), NoRollback: rapid.Bool().Draw(t, "no rollback")},
@@ -109,7 +109,7 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 	})
 }
 
-// gateway is an agent as it should be: it does what it is told, in its own time.
+// gateway is a correct agent: it does what is assigned, at some later time.
 type gateway struct {
 	held    *protocol.NodeDesired
 	running map[protocol.DeploymentName]*protocol.DeploymentStatus
@@ -124,7 +124,7 @@ func (g *gateway) say(m protocol.DeploymentStatus) {
 	g.outbox = append(g.outbox, m)
 }
 
-// work makes one move of each deployment that has one to make.
+// work makes one transition of each deployment that has one to make.
 func (g *gateway) work() {
 	if g.held == nil {
 		return
@@ -168,7 +168,7 @@ func (g *gateway) work() {
 	}
 }
 
-// TestConverges shakes a site (wishes, link, restarts, slow and repeated
+// TestConverges disturbs a site (desired state, link, restarts, slow and repeated
 // reports), then leaves it alone: it must end as its desired state says.
 func TestConverges(t *testing.T) {
 	t.Parallel()
@@ -240,17 +240,17 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// settled checks that the node does what is wanted, or stands where a version
+// settled checks that the node runs what is desired, or is where a version
 // that cannot run leaves it.
 func settled(t *rapid.T, rec *nodes.Record, desired map[protocol.DeploymentName]protocol.SiteEntry, g *gateway) {
 	d, want := rec.Deployments["web"], desired["web"].Digest
 	switch {
 	case want == "":
 		if m := g.running["web"]; m != nil && m.State != lifecycle.Deleted {
-			t.Fatalf("not wanted, but the node has it in %s", m.State)
+			t.Fatalf("not desired, but the node has it in %s", m.State)
 		}
 		if s := rec.State("web"); s != "" && s != lifecycle.Deleted {
-			t.Fatalf("not wanted, but the LO has it in %s", s)
+			t.Fatalf("not desired, but the LO has it in %s", s)
 		}
 	case want == digest("bad-1") || want == digest("bad-2"):
 		if s := d.Status.State; s != lifecycle.Failed && (s != lifecycle.Installed || d.Status.Digest == want) {
@@ -259,14 +259,14 @@ func settled(t *rapid.T, rec *nodes.Record, desired map[protocol.DeploymentName]
 	default:
 		m := g.running["web"]
 		if d.Status.State != lifecycle.Installed || d.Status.Digest != want || m.State != lifecycle.Installed || m.Digest != want {
-			t.Fatalf("wanted %s: the LO has %s at %s, the node %s at %s", want.Short(), d.Status.State, d.Status.Digest.Short(), m.State, m.Digest.Short())
+			t.Fatalf("desired %s: the LO has %s at %s, the node %s at %s", want.Short(), d.Status.State, d.Status.Digest.Short(), m.State, m.Digest.Short())
 		}
 	}
 }
 
-// TestRecordPutTogetherFromTheJournal replays moves over a record that knows a
-// later wish, as after a journal got a new epoch: the wish must win.
-func TestRecordPutTogetherFromTheJournal(t *testing.T) {
+// TestRecordRestoredFromTheJournal replays transitions over a record that has a later
+// Desired, as after a journal got a new epoch: Desired must win.
+func TestRecordRestoredFromTheJournal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.desire("1")

@@ -100,7 +100,7 @@ func (w *world) collect(facts []nodes.Fact) {
 	}
 }
 
-// report is the node's word on its assignment.
+// report is the node's report on its assignment.
 func (w *world) report(state lifecycle.State, code protocol.Code) {
 	w.t.Helper()
 	w.seq++
@@ -138,7 +138,7 @@ func (w *world) expect(version string, attempt uint32, rollback bool) {
 func (w *world) expectTransitions(want ...string) {
 	w.t.Helper()
 	if diff := cmp.Diff(want, w.transitions); diff != "" {
-		w.t.Errorf("moves (-want +got):\n%s", diff)
+		w.t.Errorf("transitions (-want +got):\n%s", diff)
 	}
 	w.transitions = nil
 }
@@ -166,8 +166,11 @@ func TestInstallAndRemove(t *testing.T) {
 	w.report(lifecycle.Installed, "")
 	generation := w.last.Desired.Generation
 	w.step()
-	if w.last.Changed || w.last.Reassigned || w.last.Desired.Generation != generation {
-		t.Errorf("a step with nothing to do changed something: %+v", w.last)
+	if w.last.Changed || w.last.Reassigned {
+		t.Errorf("a step with nothing to do: record changed %t, reassigned %t, want neither", w.last.Changed, w.last.Reassigned)
+	}
+	if got := w.last.Desired.Generation; got != generation {
+		t.Errorf("a step with nothing to do: generation %d, want %d", got, generation)
 	}
 	delete(w.desired, "web")
 	w.step()
@@ -229,8 +232,15 @@ func TestAutoRollbackRefusesUntilChanged(t *testing.T) {
 	w.expect("1", 2, true)
 	w.report(lifecycle.Installed, "")
 	w.expectTransitions("LO UPDATING", "EN FAILED", "LO ROLLINGBACK", "EN INSTALLED")
-	if d := w.rec.Deployments["web"]; d.Refused.Digest != digest("2") || d.Status.Refused != digest("2") || d.Status.Code != protocol.StartFailed {
-		t.Errorf("the refusal is not shown: %+v", d)
+	d := w.rec.Deployments["web"]
+	if got := d.Refused.Digest; got != digest("2") {
+		t.Errorf("refused version %s, want 2", got.Short())
+	}
+	if got := d.Status.Refused; got != digest("2") {
+		t.Errorf("refused version in the status %s, want 2", got.Short())
+	}
+	if got := d.Status.Code; got != protocol.StartFailed {
+		t.Errorf("code of the status %s, want %s", got, protocol.StartFailed)
 	}
 	w.reconcile(time.Hour)
 	w.expect("1", 2, true) // no flapping
@@ -345,8 +355,12 @@ func TestNodeLost(t *testing.T) {
 		t.Fatalf("state %s within the grace", s)
 	}
 	w.reconcile(time.Second)
-	if d := w.rec.Deployments["web"]; d.Status.State != lifecycle.Failed || d.Status.Code != protocol.NodeLost || !strings.Contains(d.Status.Message, "n1") {
-		t.Errorf("status %+v: want FAILED, node_lost, with the node's name", d.Status)
+	st := w.rec.Deployments["web"].Status
+	if st.State != lifecycle.Failed || st.Code != protocol.NodeLost {
+		t.Errorf("state %s with code %s, want FAILED with node_lost", st.State, st.Code)
+	}
+	if !strings.Contains(st.Message, "n1") {
+		t.Errorf("message %q, want it to name node n1", st.Message)
 	}
 	w.reconcile(time.Hour)
 	w.expect("1", 1, false)
@@ -367,7 +381,7 @@ func TestOfflineNode(t *testing.T) {
 	w.install("1")
 	w.presence(false, "agent-1")
 	w.desire("2")
-	w.expect("2", 1, false) // it finds the order when it comes back
+	w.expect("2", 1, false) // it gets the assignment when it comes back
 	w.reconcile(time.Hour)
 	w.expectTransitions()
 	w.presence(true, "agent-1")
@@ -413,7 +427,7 @@ func TestRemovedBeforeBegun(t *testing.T) {
 	delete(w.desired, "web")
 	w.step()
 	w.reconcile(time.Hour)
-	w.expectTransitions("LO PENDING", "LO DELETING") // nobody can say that it is gone
+	w.expectTransitions("LO PENDING", "LO DELETING") // no agent can confirm the removal
 	w.presence(true, "agent-1")
 	w.reconcile(quietAfter)
 	w.expectTransitions("EN DELETED")
