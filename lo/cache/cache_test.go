@@ -188,8 +188,8 @@ func TestOneDownloadForAll(t *testing.T) {
 	}
 }
 
-// TestResumes breaks a download in the middle: it goes on by itself, and nobody who
-// waits for it notices.
+// TestResumes breaks a download in the middle: it resumes by itself, and its clients do
+// not notice.
 func TestResumes(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)

@@ -61,7 +61,7 @@ type Desired interface {
 // Options of a Site. All but Now and Jitter must be given.
 type Options struct {
 	Site protocol.SiteID
-	// Version is the LO's, as the CO is told.
+	// Version is the LO's; the CO learns it with the start.
 	Version string
 	Journal Journal
 	Store   Store

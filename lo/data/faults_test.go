@@ -215,8 +215,8 @@ func TestRemovedRuleKeepsItsBounds(t *testing.T) {
 	}
 }
 
-// A kill between the store of what is retained and the queue: the CO is told what
-// the site's broker will have.
+// A kill between the store of retained messages and the queue: the CO gets a snapshot of
+// what the site's broker will have.
 func TestKilledBetweenStoreAndQueue(t *testing.T) {
 	t.Parallel()
 	rule := protocol.DataRule{Name: "r", Topics: []string{"#"}}

@@ -234,7 +234,7 @@ func (s *stream) appendAll(first request) {
 		case r.done != nil:
 			r.done <- err
 		case err != nil:
-			s.forget(r.topic) // nobody waits for the result
+			s.forget(r.topic) // no sender waits for the result
 		}
 	}
 }

@@ -40,7 +40,7 @@ type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's.
 	Version string
-	// Epoch returns the name of the site's journal, which the CO is told.
+	// Epoch returns the name of the site's journal, which is in the site's presence.
 	Epoch func() string
 	// URLs, KeepAlive and MaxBackoff are those of the client.
 	URLs                  []string
