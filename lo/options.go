@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/lo/control"
+	"github.com/colonyfleet/colony/lo/link"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -68,8 +70,8 @@ type COOptions struct {
 func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony/lo", MQTT: "127.0.0.1:1883", HTTP: "127.0.0.1:8081",
-		CO:            COOptions{KeepAlive: 30 * time.Second, MaxBackoff: 2500 * time.Millisecond},
-		NodeLostAfter: time.Minute, PresenceGrace: 45 * time.Second,
+		CO:            COOptions{KeepAlive: link.DefaultKeepAlive, MaxBackoff: link.DefaultMaxBackoff},
+		NodeLostAfter: control.DefaultNodeLostAfter, PresenceGrace: control.DefaultPresenceGrace,
 		JournalBytes: 1 << 30, CacheBytes: 10 << 30, RetainedTopics: 100_000, RetainedBytes: 64 << 20, Version: "dev",
 	}
 }

@@ -24,6 +24,14 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
+const (
+	// DefaultNodeLostAfter is the NodeLostAfter of an LO whose configuration names none.
+	DefaultNodeLostAfter = time.Minute
+	// DefaultPresenceGrace is the PresenceGrace of an LO whose configuration names none:
+	// 1.5 times the keep-alive of an agent.
+	DefaultPresenceGrace = 45 * time.Second
+)
+
 // A Journal holds the events of the site until the CO has them.
 type Journal interface {
 	// Append writes facts next to each other and returns the sequence of the last

@@ -16,6 +16,11 @@ import (
 )
 
 const (
+	// DefaultKeepAlive and DefaultMaxBackoff are those of an LO whose configuration
+	// names none.
+	DefaultKeepAlive  = 30 * time.Second
+	DefaultMaxBackoff = 2500 * time.Millisecond
+
 	// farewellTimeout bounds the last message of an orderly stop.
 	farewellTimeout = 2 * time.Second
 	// retryDelay is the wait after the CO's broker refused the site's presence.
