@@ -69,6 +69,7 @@ var packages = map[string]layer{
 	"migrations":                 kernel,
 
 	"broker/filter":    domain,
+	"broker/packet":    domain,
 	"broker/access":    logic,
 	"broker/inflight":  logic,
 	"broker/retained":  logic,
@@ -147,8 +148,8 @@ var packages = map[string]layer{
 // tests included. A module that is not named here is imported by nobody.
 var confined = map[string][]string{
 	"github.com/fxamacker/cbor/v2":           {"protocol"},
-	"go.yaml.in/yaml/v4":                     {"internal/configfile", "margo/rawyaml", "margo/v1rc3", "cli", "co/compiler", "co/repo/sitefile"},
-	"github.com/mochi-mqtt/server/v2":        {"broker"},
+	"go.yaml.in/yaml/v4":                     {"cli", "co/compiler", "co/repo/sitefile", "internal/configfile", "margo/rawyaml", "margo/v1rc3"},
+	"github.com/mochi-mqtt/server/v2":        {"broker", "broker/packet"},
 	"github.com/eclipse/paho.golang":         {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":           {"broker/client", "broker/websocket"},
 	"github.com/prometheus/client_golang":    {"broker", "broker/external", "co", "co/db", "co/db/data", "co/ingest", "co/data/remotewrite", "co/db/fleet", "lo", "lo/control", "lo/data", "lo/uplink"},

@@ -1,0 +1,201 @@
+// Package packet is the strict reader of what clients send: MQTT 5 and 3.1.1, as a
+// server must read it. It stands in front of the decoder. A packet that it lets
+// through has every field that its header announces, within the limits; what is
+// wrong with any other is an *Error with the reason code and the clause.
+//
+// It allocates nothing on the word of a client: a body is read in chunks as it
+// arrives (ReadBody), and checked before it is decoded. No input makes it panic.
+// PUBLISH, the acknowledgements and DISCONNECT it reads itself; for CONNECT,
+// SUBSCRIBE and UNSUBSCRIBE it checks the body, and the codec of the broker decodes.
+// It writes PUBLISH as well, see Frame.
+//
+// Nothing here is safe for concurrent use unless it says so.
+package packet
+
+import (
+	"fmt"
+	"io"
+)
+
+// A Type is the type of a packet: the upper four bits of its first byte. [MQTT 5, 2.1.2]
+type Type byte
+
+// The types of packets.
+const (
+	Connect Type = iota + 1
+	Connack
+	Publish
+	Puback
+	Pubrec
+	Pubrel
+	Pubcomp
+	Subscribe
+	Suback
+	Unsubscribe
+	Unsuback
+	Pingreq
+	Pingresp
+	Disconnect
+	Auth
+)
+
+// will stands for the will properties of CONNECT where a Type is asked for.
+const will Type = 0
+
+var typeNames = [16]string{
+	"will", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP",
+	"SUBSCRIBE", "SUBACK", "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH",
+}
+
+// String returns the name of the type in the specification.
+func (t Type) String() string { return typeNames[t&15] }
+
+// The reason codes that this package gives. [MQTT 5, 2.4]
+const (
+	MalformedPacket  = 0x81
+	ProtocolError    = 0x82
+	BadVersion       = 0x84
+	TopicNameInvalid = 0x90
+	PacketTooLarge   = 0x95
+	QuotaExceeded    = 0x97
+)
+
+// An Error says why a packet is refused.
+type Error struct {
+	Code   byte   // the MQTT 5 reason code, 0x80 or above
+	Clause string // of the specification, such as MQTT-3.8.3-1; "" for a limit of ours
+	Reason string // in words
+}
+
+// Error returns the reason and the clause.
+func (e *Error) Error() string {
+	if e.Clause == "" {
+		return e.Reason
+	}
+	return e.Reason + " [" + e.Clause + "]"
+}
+
+func malformed(clause, format string, args ...any) *Error {
+	return &Error{MalformedPacket, clause, fmt.Sprintf(format, args...)}
+}
+
+func violation(clause, format string, args ...any) *Error {
+	return &Error{ProtocolError, clause, fmt.Sprintf(format, args...)}
+}
+
+// Limits bound what one packet may hold, where the specification does not.
+type Limits struct {
+	Filters        int // filters of one SUBSCRIBE or UNSUBSCRIBE
+	Levels         int // levels of a topic name; those of filters are for the subscriber's quota
+	UserProperties int // user properties of one packet
+}
+
+// A Header is the fixed header of a packet.
+type Header struct {
+	Type   Type
+	Flags  byte // the lower four bits of the first byte
+	Length int  // bytes of the body, up to 268,435,455
+	Size   int  // bytes of the header itself, 2 to 5
+}
+
+// QoS is the quality of service of a PUBLISH.
+func (h Header) QoS() byte { return h.Flags >> 1 & 3 }
+
+// Retain is the RETAIN flag of a PUBLISH.
+func (h Header) Retain() bool { return h.Flags&1 != 0 }
+
+// Total is the size of the whole packet in bytes.
+func (h Header) Total() int { return h.Size + h.Length }
+
+// ReadHeader reads a fixed header. The error is an *Error, or that of r.
+func ReadHeader(r io.ByteReader) (h Header, err error) {
+	first, err := r.ReadByte()
+	if err != nil {
+		return h, err
+	}
+	h.Type, h.Flags = Type(first>>4), first&15
+	if err := h.checkFlags(); err != nil {
+		return h, err
+	}
+	for shift := 0; ; shift += 7 { // [MQTT 5, 1.5.5]
+		b, err := r.ReadByte()
+		if err != nil {
+			return h, err
+		}
+		h.Length |= int(b&0x7f) << shift
+		h.Size = 2 + shift/7
+		switch {
+		case b == 0 && shift > 0:
+			return h, malformed("MQTT-1.5.5-1", "%s: the remaining length takes more bytes than it needs", h.Type)
+		case b < 0x80:
+			return h, nil
+		case shift == 21:
+			return h, malformed("MQTT-1.5.5-1", "%s: the remaining length has more than four bytes", h.Type)
+		}
+	}
+}
+
+// checkFlags checks the flags by the type. [MQTT 5, 2.1.3]
+func (h Header) checkFlags() error {
+	switch h.Type {
+	case will:
+		return malformed("MQTT 5, 2.1.2", "packet type 0 is reserved")
+	case Publish:
+		switch {
+		case h.QoS() == 3:
+			return malformed("MQTT-3.3.1-4", "PUBLISH with QoS 3")
+		case h.QoS() == 0 && h.Flags&8 != 0:
+			return malformed("MQTT-3.3.1-2", "PUBLISH with DUP and QoS 0")
+		}
+	case Pubrel, Subscribe, Unsubscribe:
+		if h.Flags != 2 {
+			return malformed("MQTT-2.1.3-1", "%s with the flags %04b: want 0010", h.Type, h.Flags)
+		}
+	default:
+		if h.Flags != 0 {
+			return malformed("MQTT-2.1.3-1", "%s with the flags %04b: want none", h.Type, h.Flags)
+		}
+	}
+	return nil
+}
+
+// Chunk is how many bytes of a body are read, and allocated, at first. After that
+// as many are allocated as have arrived.
+const Chunk = 16 << 10
+
+// ReadBody reads a body of n bytes. What it has allocated is never more than Chunk
+// bytes, or twice what has arrived. grown is called before each further allocation
+// with the number of bytes that it adds, and after each chunk that arrived with 0;
+// its error ends the reading. The first Chunk bytes are not announced.
+func ReadBody(r io.Reader, n int, grown func(more int) error) ([]byte, error) {
+	body := make([]byte, min(n, Chunk))
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, unexpected(err)
+	}
+	for len(body) < n {
+		if len(body) == cap(body) {
+			size := min(n, 2*cap(body))
+			if err := grown(size - cap(body)); err != nil {
+				return nil, err
+			}
+			body = append(make([]byte, 0, size), body...)
+		}
+		at := len(body)
+		body = body[:min(at+Chunk, cap(body))]
+		if _, err := io.ReadFull(r, body[at:]); err != nil {
+			return nil, unexpected(err)
+		}
+		if err := grown(0); err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
+}
+
+// unexpected is err, where the end of the input is in the middle of a packet.
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
