@@ -6,8 +6,8 @@
 // Of the MQTT server mochi it uses the codec. What mochi's sessions, subscriptions
 // and retained messages get wrong could lose or leak something of Colony's, so they
 // are not used: see DESIGN.md. A connection begins in connect.go and is read in
-// serve.go; publish.go and subscribe.go act on its packets; conn.go and window.go
-// stand before its transport.
+// serve.go; publish.go and subscribe.go act on its packets; package
+// transport stands before its network connection.
 package broker
 
 import (
@@ -21,8 +21,10 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/topictree"
+	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -34,19 +36,25 @@ type Broker struct {
 
 	tree     topictree.Tree[*session]
 	retained *retained.Store[*message]
+	bounds   packet.Limits // of what a packet may hold
+	pace     pace          // of the owner's messages
+
+	transport transport.Options
 
 	ctx    context.Context // ends when Stop begins
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // connections, what closes them, and what serves the broker
 
-	buffered atomic.Int64 // bytes that wait in all write buffers
+	pending   atomic.Int64 // bytes that wait in the memory of all connections, see conn
+	relieving sync.Mutex   // held by the one who disconnects clients because of pending
 
 	mu        sync.RWMutex // protects what follows
 	state     state
 	endpoints map[string]*endpoint
 	conns     map[*conn]struct{}
 	sessions  map[string]*session // by client id
-	perName   map[string]int      // sessions by name of identity
+	// identities holds what each name of identity uses, while it has sessions.
+	identities map[string]*identity
 }
 
 type state int
@@ -70,11 +78,20 @@ func New(o Options) (*Broker, error) {
 		endpoints: make(map[string]*endpoint),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
-		retained:  retained.New[*message](),
-		perName:   make(map[string]int),
+		retained:  retained.New[*message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
+		bounds:    packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
+
+		identities: make(map[string]*identity),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.metrics = newMetrics(b)
+	b.transport = transport.Options{
+		WriteBuffer: o.Limits.WriteBuffer, WriteTimeout: o.Limits.WriteTimeout, Pending: &b.pending, Go: b.wg.Go,
+		Events: transport.Events{
+			Dropped: b.metrics.dropped, Expired: b.metrics.expired,
+			Unacknowledged: func(n int) { b.metrics.inflight.Add(int64(n)) },
+		},
+	}
 	return b, nil
 }
 
@@ -147,11 +164,11 @@ func (b *Broker) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("stop broker %s: %w", b.o.Name, ctx.Err())
 		for _, c := range open {
-			c.abort("stop")
+			c.Abort("stop")
 		}
 		select {
 		case <-done:
-		case <-time.After(linger):
+		case <-time.After(time.Second):
 			return fmt.Errorf("%w; a Take function has not returned", err)
 		}
 	}
@@ -174,7 +191,7 @@ func (b *Broker) Addr(listener string) string {
 // access control and without Take. It waits for no subscriber longer than two seconds.
 // What m holds must not be changed afterwards.
 func (b *Broker) Publish(ctx context.Context, m Message) error {
-	return b.publish(ctx, m, &waiting{forClients})
+	return b.publish(ctx, m, b.pace.waiting(forever))
 }
 
 // PublishAll is Publish of a list, in order. It waits for subscribers that lag behind
@@ -182,7 +199,7 @@ func (b *Broker) Publish(ctx context.Context, m Message) error {
 // more than its write buffer is disconnected. refused is called for each message that
 // can never be published; an error is about all that are left.
 func (b *Broker) PublishAll(ctx context.Context, list []Message, refused func(i int, err error)) error {
-	w := &waiting{listPatience}
+	w := b.pace.waiting(listPatience)
 	for i := range list {
 		err := b.publish(ctx, list[i], w)
 		switch {
@@ -200,8 +217,16 @@ func (b *Broker) publish(ctx context.Context, m Message, w *waiting) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if m.Topic == "" || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$' {
-		return protocol.Errorf(protocol.Invalid, "publish to %q: want a topic without wildcards that does not begin with $", m.Topic)
+	if m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$' {
+		return protocol.Errorf(protocol.Invalid, "publish to %.200q: want a topic of up to 65535 bytes without wildcards that does not begin with $", m.Topic)
+	}
+	if max(len(m.ContentType), len(m.ResponseTopic), len(m.CorrelationData)) > 1<<16-1 {
+		return protocol.Errorf(protocol.Invalid, "publish to %s: a property of more than 65535 bytes", m.Topic)
+	}
+	for _, p := range m.Properties {
+		if max(len(p.Key), len(p.Value)) > 1<<16-1 {
+			return protocol.Errorf(protocol.Invalid, "publish to %s: user property %.60q of more than 65535 bytes", m.Topic, p.Key)
+		}
 	}
 	if m.QoS > 2 {
 		return protocol.Errorf(protocol.Invalid, "publish to %s: QoS %d: want 0, 1 or 2", m.Topic, m.QoS)
@@ -220,14 +245,18 @@ func (b *Broker) publish(ctx context.Context, m Message, w *waiting) error {
 // Retained returns the retained messages whose topics match a filter, in no
 // order. Their owner uses it to clear those that it no longer wants.
 func (b *Broker) Retained(filter string) []Message {
-	names := b.retained.Match(filter)
-	out := make([]Message, 0, len(names))
-	for _, name := range names {
-		if m, ok := b.retained.Get(name); ok {
-			out = append(out, m.public())
+	var out []Message
+	for c := b.retained.Find(filter); ; {
+		names, done := b.retained.Next(&c)
+		for _, name := range names {
+			if m, ok := b.retained.Get(name); ok {
+				out = append(out, m.public())
+			}
+		}
+		if done {
+			return out
 		}
 	}
-	return out
 }
 
 // track notes a new connection; false if there is no room for it, or the broker stops.

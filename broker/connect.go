@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -44,58 +46,63 @@ func (b *Broker) connect(c *conn) (err error) {
 	var body []byte
 	defer func() {
 		if r := recover(); r != nil {
-			err = b.panicked(c, packets.Connect, r)
+			err = b.panicked(c, packet.Connect, r)
 		}
-		b.report(c, packets.Connect, body, err)
+		b.report(c, packet.Connect, body, err)
 	}()
-	fh, err := c.readHead(int64(b.o.Limits.ConnectBytes))
+	h, err := b.readHeader(c, int64(b.o.Limits.ConnectBytes))
+	if err == nil && h.Type != packet.Connect { // [MQTT-3.1.0-1]
+		err = &packet.Error{Code: packet.ProtocolError, Clause: "MQTT-3.1.0-1", Reason: "the first packet is " + h.Type.String() + ": want CONNECT"}
+	}
 	if err != nil {
+		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	p := packets.Packet{FixedHeader: fh}
-	if body, err = c.readBody(fh); err != nil {
+	if body, err = packet.ReadBody(c.R, h.Length, func(int) error { return nil }); err != nil {
+		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	if err := p.ConnectDecode(body); err != nil {
-		b.metrics.refused("connect", "malformed")
-		return fmt.Errorf("read CONNECT: %w", err)
+	version, err := packet.CheckConnect(body, b.bounds) // [MQTT-3.1.4-1]
+	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Connect, Remaining: h.Length}}
+	if err == nil {
+		err = p.ConnectDecode(body)
 	}
-	will := willOf(&p)
-	if p.Connect.PasswordFlag && len(p.Connect.Password) == 0 {
-		p.Connect.PasswordFlag = false // an empty one is one too, but mochi refuses it. [MQTT 5, 3.1.3.6]
+	if err != nil {
+		return b.refuseMalformed(c, version, err)
 	}
-	asked := p.Connect.Keepalive
-	code := p.ConnectValidate() // [MQTT-3.1.4-1]
-	switch {
-	case code == packets.CodeSuccess && p.Properties.AuthenticationMethod != "": // [MQTT-4.12.0-1]
-		code = packets.ErrBadAuthenticationMethod
-	case code == packets.ErrProtocolViolationProtocolVersion:
-		code = packets.ErrUnsupportedProtocolVersion // [MQTT-3.1.2-2]
-	}
-	if code != packets.CodeSuccess {
-		err := &connectError{code, code.Reason}
+	if p.Properties.AuthenticationMethod != "" { // [MQTT-4.12.0-1]
+		err := &connectError{packets.ErrBadAuthenticationMethod, "enhanced authentication is not supported: connect without an authentication method"}
 		b.refuse(c, &p, err)
 		return err
 	}
-	s, err := b.accept(c, &p, will)
+	s, err := b.accept(c, &p)
 	if err != nil {
 		b.refuse(c, &p, err)
 		return err
 	}
-	return b.welcome(s, asked, p.Connect.ClientIdentifier == "")
+	return b.welcome(s, &p)
 }
 
-// willOf takes the last will out of CONNECT, because mochi refuses an empty one.
-func willOf(p *packets.Packet) *message {
-	if !p.Connect.WillFlag || p.Connect.WillQos > 2 {
-		return nil
+// countEarly counts the end of a connection before its CONNECT has arrived.
+func (b *Broker) countEarly(err error) {
+	if _, bad := codeOf(err); bad {
+		b.metrics.refused("connect", "malformed")
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		b.metrics.refused("connect", "timeout")
 	}
-	w := &message{
-		topic: p.Connect.WillTopic, payload: p.Connect.WillPayload, qos: p.Connect.WillQos, retain: p.Connect.WillRetain,
-		origin: p.Connect.ClientIdentifier, props: propertiesOf(&p.Connect.WillProperties),
+}
+
+// refuseMalformed ends a connection whose CONNECT breaks the protocol. A client is told
+// if its version has a way to say so: MQTT 3.1.1 knows of the version alone.
+func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
+	code, _ := codeOf(malformed(err))
+	p := packets.Packet{ProtocolVersion: version}
+	if version == 5 || code.Code == packets.ErrUnsupportedProtocolVersion.Code { // [MQTT-3.1.2-1] [MQTT-3.1.2-2]
+		b.refuse(c, &p, &connectError{code, code.Reason})
+	} else {
+		b.metrics.refused("connect", "malformed")
 	}
-	p.Connect.WillFlag, p.Connect.WillRetain, p.Connect.WillQos = false, false, 0
-	return w
+	return fmt.Errorf("read CONNECT: %w", err)
 }
 
 // keepAlive is what counts of the keep-alive that a client asked for, in seconds;
@@ -109,10 +116,10 @@ func (b *Broker) keepAlive(asked uint16, v5 bool) uint16 {
 }
 
 // accept decides on a CONNECT packet. Without an error the session is registered.
-func (b *Broker) accept(c *conn, p *packets.Packet, will *message) (*session, error) {
+func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	info := access.ConnectInfo{
-		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.RemoteAddr().String(),
-		ClientID: p.Connect.ClientIdentifier, Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: tlsState(c),
+		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
+		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: tlsState(c),
 	}
 	if strings.HasPrefix(info.ClientID, "$") {
 		return nil, protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", info.ClientID)
@@ -125,6 +132,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet, will *message) (*session, er
 	if err != nil {
 		return nil, err
 	}
+	will := willOf(p)
 	if will != nil {
 		if err := b.vetWill(id, will); err != nil {
 			return nil, err
@@ -135,8 +143,8 @@ func (b *Broker) accept(c *conn, p *packets.Packet, will *message) (*session, er
 		s.client = id.Name + "/" + rand.Text()[:12] // [MQTT-3.1.3-6]
 	}
 	if will != nil {
-		will.origin = s.client
-		s.will, s.willExpiry = will, p.Connect.WillProperties.MessageExpiryInterval
+		will.origin, will.owner = s.client, id.Name
+		s.will = lastWill{will, p.Connect.WillProperties.MessageExpiryInterval}
 	}
 	return s, b.settle(s)
 }
@@ -173,11 +181,17 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 		}
 		return old, nil
 	}
-	if n := b.perName[s.id.Name]; n >= b.o.Limits.ConnectionsPerIdentity {
-		return nil, &connectError{packets.ErrQuotaExceeded, fmt.Sprintf("%s has %d connections: that is the limit", s.id.Name, n)}
+	use := b.identities[s.id.Name]
+	if use == nil {
+		use = &identity{}
+	}
+	if use.sessions >= b.o.Limits.ConnectionsPerIdentity {
+		return nil, &connectError{packets.ErrQuotaExceeded, fmt.Sprintf("%s has %d connections: that is the limit", s.id.Name, use.sessions)}
 	}
 	b.sessions[s.client] = s
-	b.perName[s.id.Name]++
+	b.identities[s.id.Name] = use
+	use.sessions++
+	s.use = use
 	b.metrics.clients.up()
 	s.conn.session.Store(s)
 	return nil, nil
@@ -194,8 +208,8 @@ func (e *connectError) Error() string { return e.message }
 
 // vetWill refuses a last will that its client could not publish itself.
 func (b *Broker) vetWill(id access.Identity, w *message) error {
-	if w.topic == "" || strings.ContainsAny(w.topic, "+#\x00") || w.topic[0] == '$' {
-		return &connectError{packets.ErrTopicNameInvalid, fmt.Sprintf("last will on %q: want a topic without wildcards that does not begin with $", w.topic)}
+	if w.topic == "" || strings.ContainsAny(w.topic, "+#\x00") || reserved(w.topic) || strings.Count(w.topic, "/") >= b.o.Limits.Levels {
+		return &connectError{packets.ErrTopicNameInvalid, fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.topic, b.o.Limits.Levels)}
 	}
 	if !b.o.Access.MayPublish(id, w.topic) {
 		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", w.topic, id.Name)
@@ -204,7 +218,7 @@ func (b *Broker) vetWill(id access.Identity, w *message) error {
 }
 
 // welcome sends the CONNACK of an accepted session.
-func (b *Broker) welcome(s *session, asked uint16, assigned bool) error {
+func (b *Broker) welcome(s *session, p *packets.Packet) error {
 	ack := packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(),
 		Properties: packets.Properties{
@@ -212,18 +226,34 @@ func (b *Broker) welcome(s *session, asked uint16, assigned bool) error {
 			SessionExpiryIntervalFlag: true, // 0: no session outlives its connection. [MQTT-3.2.2.3.2]
 		},
 	}
-	if s.keepAlive != asked {
+	if s.keepAlive != p.Connect.Keepalive {
 		ack.Properties.ServerKeepAlive, ack.Properties.ServerKeepAliveFlag = s.keepAlive, true // [MQTT-3.2.2-21]
 	}
-	if assigned {
+	if ack.Properties.ReasonString = b.noteNotKept(s, p); s.terse {
+		ack.Properties.ReasonString = ""
+	}
+	if p.Connect.ClientIdentifier == "" {
 		ack.Properties.AssignedClientID = s.client // [MQTT-3.2.2-16]
 	}
-	if err := s.conn.send(&ack, ack.ConnackEncode); err != nil {
+	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
 	b.metrics.connects.Inc()
-	b.log.Info("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.RemoteAddr().String(), "mqtt", s.version())
+	b.log.Info("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version())
 	return nil
+}
+
+// noteNotKept says it in words, in the log and in CONNACK, and counts it, when a client
+// asks for a session that outlives its connection: a library that subscribes once, and
+// relies on the session, gets nothing after its first reconnect.
+func (b *Broker) noteNotKept(s *session, p *packets.Packet) string {
+	if s.v5 && s.ephemeral || !s.v5 && p.Connect.Clean {
+		return ""
+	}
+	b.metrics.notKept.Inc()
+	b.log.Warn("client asks for a session that outlives its connection: this broker keeps none; the client must subscribe after each connect",
+		"client", s.client, "mqtt", s.version(), "session_expiry_s", p.Properties.SessionExpiryInterval)
+	return "sessions end with their connection: subscribe after each connect"
 }
 
 // refuse sends the CONNACK of a connection that is not accepted, and counts it.
@@ -232,7 +262,7 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	code := refuseCode(err, v5)
 	b.metrics.refused("connect", fmt.Sprintf("0x%02x", refuseCode(err, true).Code))
 	b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
-		"remote", c.RemoteAddr().String(), "code", code.Code, "err", err)
+		"remote", c.remote(), "code", code.Code, "err", err)
 	ack := packets.Packet{
 		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ReasonCode: code.Code, ProtocolVersion: 4,
 		Properties: packets.Properties{ReasonString: code.Reason},
@@ -240,7 +270,7 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	if v5 {
 		ack.ProtocolVersion = 5
 	}
-	_ = c.send(&ack, ack.ConnackEncode) // the connection ends now in any case
+	_ = b.send(c, &ack, ack.ConnackEncode) // the connection ends now in any case
 }
 
 // refuseCode is the CONNACK reason code for an error of accept.
@@ -259,12 +289,12 @@ func refuseCode(err error, v5 bool) packets.Code {
 		}
 	}
 	if !v5 { // [MQTT-3.1.1 3.2.2.3]
-		switch code {
-		case packets.ErrUnsupportedProtocolVersion:
+		switch code.Code {
+		case packets.ErrUnsupportedProtocolVersion.Code:
 			return packets.Code{Code: 0x01}
-		case packets.ErrClientIdentifierNotValid:
+		case packets.ErrClientIdentifierNotValid.Code:
 			return packets.Code{Code: 0x02}
-		case packets.ErrNotAuthorized:
+		case packets.ErrNotAuthorized.Code:
 			return packets.Code{Code: 0x05}
 		default:
 			return packets.Code{Code: 0x03}

@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/listen"
+	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/broker/websocket"
 )
 
@@ -50,6 +52,16 @@ func (e *endpoint) address() string { return e.accept.Addr().String() }
 
 func (e *endpoint) close() { e.stop() }
 
+// A conn is the connection of one client.
+type conn struct {
+	*transport.Conn
+	listener *Listener
+	session  atomic.Pointer[session] // nil before CONNECT is accepted
+}
+
+// remote is the address of the client.
+func (c *conn) remote() string { return c.Raw().RemoteAddr().String() }
+
 // serve accepts until the endpoint is closed.
 func (e *endpoint) serve() {
 	for {
@@ -57,8 +69,7 @@ func (e *endpoint) serve() {
 		if err != nil {
 			return
 		}
-		c := &conn{Conn: raw, b: e.b, listener: &e.l, done: make(chan struct{})}
-		c.r = newReader(c)
+		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l}
 		if !e.b.track(c) {
 			e.b.metrics.refused("connect", "connections")
 			_ = raw.Close() // never used

@@ -329,11 +329,11 @@ func TestStoppedReader(t *testing.T) {
 // A subscriber that reads and never acknowledges is told why it must go.
 func TestNeverAcknowledging(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 100}))
+	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 100, WriteBuffer: 4 << 10}))
 	r := dialRaw(t, b.Addr("main"))
 	r.mustConnect("sub", nil)
 	r.subscribe("t", 1)
-	for range 200 {
+	for range 400 {
 		if err := b.Publish(t.Context(), broker.Message{Topic: "t", QoS: 1}); err != nil {
 			t.Fatal(err)
 		}

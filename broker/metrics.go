@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mochi-mqtt/server/v2/packets"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/broker/filter"
@@ -23,6 +22,8 @@ type metrics struct {
 	connects      prometheus.Counter
 	takeovers     prometheus.Counter
 	waits         prometheus.Counter
+	waited        *prometheus.CounterVec // for
+	notKept       prometheus.Counter
 	wills         prometheus.Counter
 	all           []prometheus.Collector
 
@@ -101,10 +102,12 @@ func newMetrics(b *Broker) *metrics {
 		connects:     counter("connects_total", "Accepted connects."),
 		takeovers:    counter("takeovers_total", "Connections whose place a new one of the same client took."),
 		waits:        counter("publish_waits_total", "Times that a publisher waited in vain for a subscriber that lags behind."),
+		waited:       counters("publish_wait_seconds_total", "Time that publishers waited for subscribers that lag behind: for the fastest of a message, or for others.", "for"),
+		notKept:      counter("sessions_not_kept_total", "Accepted connects that asked for a session that outlives its connection, which there is not."),
 		wills:        counter("wills_total", "Last wills sent."),
 	}
 	m.begun = time.Now()
-	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.acceptSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.wills}
+	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.acceptSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.waited, m.notKept, m.wills}
 	m.addTraffic(b, own)
 	return m
 }
@@ -118,11 +121,11 @@ func (m *metrics) addTraffic(b *Broker, own prometheus.Labels) {
 		{"clients_connected", "Clients connected now.", m.clients.now.Load},
 		{"clients_maximum", "The most clients connected at once.", m.clients.most.Load},
 		{"retained_messages", "Retained messages, without those of $SYS.", func() int64 { return int64(b.retained.Count()) }},
-		{"retained_bytes", "Bytes of the retained messages' topics and payloads.", b.retained.Bytes},
+		{"retained_bytes", "Memory of the retained messages, about: topics, properties, payloads, and 256 bytes for each.", b.retained.Bytes},
 		{"subscriptions", "Subscriptions.", m.subscriptions.Load},
 		{"shared_subscriptions", "Shared subscriptions.", m.shared.Load},
 		{"inflight_messages", "Messages that await an acknowledgement.", m.inflight.Load},
-		{"write_buffer_bytes", "Bytes that wait for clients to read them.", b.buffered.Load},
+		{"write_buffer_bytes", "Bytes that wait in memory for clients to read them, or for the rest of their packets.", b.pending.Load},
 		{"start_time_seconds", "When the broker was made, in Unix time.", m.begun.Unix},
 	} {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "colony_broker_" + g.name, Help: g.help, ConstLabels: own},
@@ -184,11 +187,17 @@ func (m *metrics) dropped(reason string) {
 	m.droppedMessages.Add(1)
 }
 
+// expired counts messages whose time was up before the client could get them.
+func (m *metrics) expired(n int) {
+	m.drops.WithLabelValues("expired").Add(float64(n))
+	m.droppedMessages.Add(int64(n))
+}
+
 // disconnected counts the end of a session.
 func (m *metrics) disconnected(s *session, err error) {
 	reason := "network"
-	if code := s.conn.ending(); code != (packets.Code{}) {
-		reason = fmt.Sprintf("0x%02x", code.Code)
+	if code := s.conn.Ending(); code != 0 {
+		reason = fmt.Sprintf("0x%02x", code)
 	} else if errors.Is(err, errBye) {
 		reason = "client"
 	}

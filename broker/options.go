@@ -109,18 +109,40 @@ type Limits struct {
 	// that sends faster is read more slowly. PublishBurst is the slack, default 100.
 	PublishRate  float64
 	PublishBurst int
-	// WriteBuffer is how many bytes may wait for a client that reads slowly before it
-	// is disconnected. From half of it on publishers are held back, up to 2 s for a
-	// message. Default 8 MiB: room for two largest packets.
+	// WriteBuffer is how many bytes may wait for a client that reads or acknowledges
+	// slowly before it is disconnected. From half of it on publishers are held back, up
+	// to 2 s for a message; those that serve other subscribers too, for at most 1/20 of
+	// their time. Default 8 MiB: room for two largest packets.
 	WriteBuffer int
-	// TotalWriteBuffer bounds the sum over all connections. Default 256 MiB.
+	// TotalWriteBuffer bounds what waits in memory for all connections: to be written,
+	// and of packets that have not arrived whole. Above it the clients that most waits for
+	// are disconnected. Default 256 MiB.
 	TotalWriteBuffer int64
+	// UnreadPerIdentity is how many bytes of packets that have not arrived whole the
+	// connections of one identity may have under way; above it they are disconnected.
+	// Packets of up to 16 KiB are not counted. Default 32 MiB.
+	UnreadPerIdentity int64
 	// WriteTimeout is how long a client may take to accept the next 16 KiB. Default 30 s.
 	WriteTimeout time.Duration
-	// Unacknowledged is how many QoS 1 and 2 messages may await a client's
-	// acknowledgement before it is disconnected. From half of them on publishers are
-	// held back as above. Default 4,096, at most 32,768.
+	// Unacknowledged is how many QoS 1 and 2 messages are sent to a client at most before
+	// it acknowledges one; a client may ask for less. Further ones wait in the write
+	// buffer. Default 4,096, at most 32,768.
 	Unacknowledged int
+	// Filters is how many subscriptions a client may have, whose filters have ten times as
+	// many levels at most in all. Default 10,000.
+	Filters int
+	// SubscribeFilters is how many filters one SUBSCRIBE or UNSUBSCRIBE may hold. Default 1,000.
+	SubscribeFilters int
+	// Levels is how many levels a filter or a topic of a client may have. Default 200.
+	Levels int
+	// UserProperties is how many user properties a packet of a client may have. Default 1,000.
+	UserProperties int
+	// RetainedBytes is the memory of retained messages of all clients together, about:
+	// topics, properties and payloads, and 256 bytes for each. Above it they are refused
+	// with 0x97. What the broker's owner publishes is never refused. Default 256 MiB.
+	RetainedBytes int64
+	// RetainedPerIdentity is the same for one identity. Default 64 MiB.
+	RetainedPerIdentity int64
 	// KeepAlive is the longest that a client may ask for, and what it is told to keep
 	// if it asks for none. Default 1 h.
 	KeepAlive time.Duration
@@ -136,7 +158,14 @@ func (l *Limits) defaults() {
 	fill(&l.WriteBuffer, 8<<20)
 	fill(&l.TotalWriteBuffer, 256<<20)
 	fill(&l.WriteTimeout, 30*time.Second)
+	fill(&l.UnreadPerIdentity, 32<<20)
 	fill(&l.Unacknowledged, 4096)
+	fill(&l.Filters, 10_000)
+	fill(&l.SubscribeFilters, 1000)
+	fill(&l.Levels, 200)
+	fill(&l.UserProperties, 1000)
+	fill(&l.RetainedBytes, 256<<20)
+	fill(&l.RetainedPerIdentity, 64<<20)
 	fill(&l.KeepAlive, time.Hour)
 }
 
@@ -179,7 +208,8 @@ func (o Options) Validate() error {
 	if lim.KeepAlive < 0 || lim.KeepAlive > 12*time.Hour {
 		errs = append(errs, fmt.Errorf("keep-alive limit %s: want up to 12 h", lim.KeepAlive))
 	}
-	if lim.ConnectRate < 0 || lim.PublishRate < 0 || lim.WriteBuffer < 0 || lim.ConnectBytes < 0 {
+	if lim.ConnectRate < 0 || lim.PublishRate < 0 || lim.UnreadPerIdentity < 0 || lim.RetainedBytes < 0 || lim.RetainedPerIdentity < 0 ||
+		min(lim.WriteBuffer, lim.ConnectBytes, lim.Filters, lim.SubscribeFilters, lim.Levels, lim.UserProperties) < 0 {
 		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
 	}
 	return errors.Join(errs...)

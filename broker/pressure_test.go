@@ -162,7 +162,7 @@ func has(m map[string]string, value string) bool {
 // in all: who publishes it holds a transaction meanwhile.
 func TestListsDoNotWaitLong(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 1 << 20}))
+	b, _ := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 32 << 10}))
 	slow, quick := guest(t, b, "slow"), guest(t, b, "quick")
 	slow.subscribe("t", 1)
 	quick.subscribe("t", 0)
@@ -208,4 +208,80 @@ func TestListsDoNotWaitLong(t *testing.T) {
 		t.Errorf("took %s, refused %v: %v", took, refused, err)
 	}
 	<-ended
+}
+
+// ackEach acknowledges each message when tick says so, until the connection ends.
+func ackEach(r *raw, tick <-chan time.Time) {
+	for {
+		p, err := r.within(time.Minute)
+		if err != nil || p.FixedHeader.Type != packets.Publish {
+			return
+		}
+		if tick != nil {
+			<-tick
+		}
+		if _, err := r.conn.Write([]byte{packets.Puback << 4, 2, byte(p.PacketID >> 8), byte(p.PacketID)}); err != nil {
+			return
+		}
+	}
+}
+
+// A subscriber that takes one message at a time, and acknowledges it late, does not hold
+// up a publisher that serves others too for more than a tenth of its time.
+func TestSickSubscriberSlowsNobody(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, limits(broker.Limits{WriteBuffer: 256 << 10}))
+	healthy, sick := guest(t, b, "healthy"), dialRaw(t, b.Addr("main"))
+	sick.mustConnect("sick", func(p *packets.Packet) { p.Properties.ReceiveMaximum = 1 })
+	healthy.subscribe("t", 1)
+	sick.subscribe("t", 1)
+	tick := time.NewTicker(700 * time.Millisecond)
+	defer tick.Stop()
+	ended := make(chan struct{})
+	go func() { ackEach(sick, tick.C); close(ended) }()
+	const messages = 5000
+	begun := time.Now()
+	published := make(chan error, 1)
+	go func() {
+		for i := range messages {
+			if err := b.Publish(t.Context(), broker.Message{Topic: "t", Payload: fmt.Append(make([]byte, 200), i), QoS: 1}); err != nil {
+				published <- err
+				return
+			}
+		}
+		published <- nil
+	}()
+	for range messages { // the rate of the healthy one
+		p := healthy.want(packets.Publish)
+		healthy.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, PacketID: p.PacketID})
+	}
+	if err := <-published; err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begun)
+	t.Logf("%d messages in %s, %.0f/s", messages, took, messages/took.Seconds())
+	if waited := metric(t, reg, "publish_wait_seconds_total", "others"); waited > 0.25+took.Seconds()/10 {
+		t.Errorf("the publisher waited %.3f s of %s", waited, took)
+	}
+	until(t, "the sick one is disconnected when its queue is full", func() bool { return metric(t, reg, "dropped_total", "unacknowledged") == 1 })
+	_ = sick.conn.Close()
+	<-ended
+}
+
+// Many subscribers that do not read hold one message up together, not one after the other.
+func TestSlowReadersAreAwaitedTogether(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, limits(broker.Limits{WriteBuffer: 1 << 20}))
+	const readers = 30
+	for i := range readers {
+		guest(t, b, fmt.Sprint("slow", i)).subscribe("t", 0)
+	}
+	until(t, "the readers are disconnected", func() bool {
+		put(t, b, broker.Message{Topic: "t", Payload: make([]byte, 128<<10)})
+		return metric(t, reg, "dropped_total", "slow_client") == readers
+	})
+	// They take nothing: after a second nobody waits for them any more.
+	if waited := metric(t, reg, "publish_wait_seconds_total"); waited > 8 {
+		t.Errorf("publishers were held up for %.1f s by %d readers", waited, readers)
+	}
 }

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/hex"
 	"errors"
@@ -14,11 +13,8 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/inflight"
+	"github.com/colonyfleet/colony/broker/packet"
 )
-
-// readBuffer is the size of a connection's read buffer. A packet that is larger
-// is read past it.
-const readBuffer = 512
 
 // errBye ends the connection of a client that said DISCONNECT.
 var errBye = errors.New("the client disconnected")
@@ -39,20 +35,20 @@ func (b *Broker) attend(c *conn) {
 func (b *Broker) readAll(c *conn, s *session) error {
 	for {
 		s.grant()
-		fh, err := c.readHead(int64(b.o.Limits.PacketBytes))
+		h, err := b.readHeader(c, int64(b.o.Limits.PacketBytes))
 		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return packets.ErrKeepAliveTimeout
 			}
-			b.report(c, fh.Type, nil, err)
+			b.report(c, h.Type, nil, err)
 			return err
 		}
-		if fh.Type == packets.Pingreq && fh.Remaining == 0 { // in this small frame, as most packets of an idle client
-			_, _ = c.Write([]byte{packets.Pingresp << 4, 0}) // [MQTT-3.12.4-1]; a client that is gone needs no answer
+		if h.Type == packet.Pingreq && h.Length == 0 { // in this small frame, as most packets of an idle client
+			_, _ = c.Write([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a client that is gone needs no answer
 			b.metrics.sent(2)
 			continue
 		}
-		if err := b.packet(s, fh); err != nil {
+		if err := b.serve(s, h); err != nil {
 			return err
 		}
 	}
@@ -64,123 +60,125 @@ func (s *session) grant() {
 	if s.keepAlive > 0 {
 		until = time.Now().Add(time.Duration(s.keepAlive) * 1500 * time.Millisecond)
 	}
-	_ = s.conn.SetDeadline(until) // a dead transport shows at the read
+	s.conn.Expect(until)
 }
 
-// readChunk is how much of a large packet must come within the keep-alive's time:
-// on a slow link the whole may take longer, and the client cannot ping meanwhile.
-const readChunk = 16 << 10
-
-// readBody reads the rest of a packet.
-func (s *session) readBody(fh packets.FixedHeader) ([]byte, error) {
-	if fh.Remaining <= readChunk {
-		return s.conn.readBody(fh)
-	}
-	body := make([]byte, fh.Remaining)
-	for at := 0; at < len(body); at += readChunk {
-		if _, err := io.ReadFull(s.conn.r, body[at:min(at+readChunk, len(body))]); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil, packets.ErrKeepAliveTimeout
-			}
-			return nil, err
-		}
-		s.grant()
-	}
-	return body, nil
-}
-
-// readHead waits for the next packet and reads its fixed header.
-func (c *conn) readHead(limit int64) (fh packets.FixedHeader, err error) {
-	first, err := c.r.ReadByte()
+// readHeader waits for the next packet and reads its fixed header.
+func (b *Broker) readHeader(c *conn, limit int64) (packet.Header, error) {
+	h, err := packet.ReadHeader(c.R)
 	if err != nil {
-		return fh, err
+		return h, err
 	}
-	if err := fh.Decode(first); err != nil {
-		return fh, err
+	if int64(h.Total()) > limit { // [MQTT-3.2.2-15]
+		return h, &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d", h.Type, h.Total(), limit)}
 	}
-	n, width, err := packets.DecodeLength(c.r)
-	if err != nil {
-		return fh, err
-	}
-	if int64(n)+1+int64(width) > limit {
-		return fh, packets.ErrPacketTooLarge // [MQTT-3.2.2-15]
-	}
-	fh.Remaining = n
-	c.b.metrics.received(1 + width + n)
-	return fh, nil
+	b.metrics.received(h.Total())
+	return h, nil
 }
 
-func (c *conn) readBody(fh packets.FixedHeader) ([]byte, error) {
-	body := make([]byte, fh.Remaining)
-	_, err := io.ReadFull(c.r, body)
+// readBody reads the rest of a packet. A large one may take longer than the keep-alive
+// on a slow link, and the client cannot ping meanwhile; so each chunk has its time.
+// What a large one takes is counted until forgetBody.
+func (s *session) readBody(h packet.Header) (body []byte, err error) {
+	if h.Length <= packet.Chunk {
+		body = make([]byte, h.Length)
+		_, err = io.ReadFull(s.conn.R, body)
+	} else {
+		body, err = packet.ReadBody(s.conn.R, h.Length, s.grown)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, packets.ErrKeepAliveTimeout
+	}
 	return body, err
 }
 
-func newReader(c *conn) *bufio.Reader { return bufio.NewReaderSize(c, readBuffer) }
+// grown is called while a large body is read, with what it takes in addition.
+func (s *session) grown(more int) error {
+	if more == 0 {
+		s.grant()
+		return nil
+	}
+	s.unread += more
+	s.conn.Hold(more)
+	if n := s.use.unread.Add(int64(more)); n > s.b.o.Limits.UnreadPerIdentity {
+		code := packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("%s has %d bytes of unfinished packets under way: the limit is %d", s.id.Name, n, s.b.o.Limits.UnreadPerIdentity)
+		return code
+	}
+	s.b.relieve()
+	return nil
+}
 
-// packet reads the rest of a packet and acts on it. An error ends the connection;
-// if it is a packets.Code, the client is told. So does a panic: no packet ends more
-// than the connection it came on.
+// forgetBody ends what grown has counted.
+func (s *session) forgetBody() {
+	if s.unread > 0 {
+		s.use.unread.Add(-int64(s.unread))
+		s.conn.Hold(-s.unread)
+		s.unread = 0
+	}
+}
+
+// serve reads the rest of a packet and acts on it. An error ends the connection; if it
+// has a reason code, the client is told. So does a panic: no packet ends more than the
+// connection it came on.
 //
 //go:noinline
-func (b *Broker) packet(s *session, fh packets.FixedHeader) (err error) {
+func (b *Broker) serve(s *session, h packet.Header) (err error) {
 	var body []byte
 	defer func() {
 		if r := recover(); r != nil {
-			err = b.panicked(s.conn, fh.Type, r)
+			err = b.panicked(s.conn, h.Type, r)
 		}
-		b.report(s.conn, fh.Type, body, err)
+		s.forgetBody()
+		b.report(s.conn, h.Type, body, err)
 	}()
-	if body, err = s.readBody(fh); err != nil {
-		return err
-	}
-	p := packets.Packet{FixedHeader: fh, ProtocolVersion: s.version()}
-	decode := p.PublishDecode
-	switch fh.Type {
-	case packets.Publish:
-	case packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp:
-		return b.acknowledge(s, fh, body)
-	case packets.Subscribe:
-		decode = p.SubscribeDecode
-	case packets.Unsubscribe:
-		decode = p.UnsubscribeDecode
-	case packets.Disconnect:
-		decode = p.DisconnectDecode
-	case packets.Connect:
+	switch h.Type {
+	case packet.Connect:
 		return packets.ErrProtocolViolationSecondConnect // [MQTT-3.1.0-2]
+	case packet.Publish, packet.Puback, packet.Pubrec, packet.Pubrel, packet.Pubcomp,
+		packet.Subscribe, packet.Unsubscribe, packet.Disconnect:
+	case packet.Pingreq:
+		return packets.ErrMalformedPacket // with a body
 	default:
 		return packets.ErrProtocolViolation // sent by servers only, or AUTH without a method
 	}
-	if err := decode(body); err != nil {
-		return malformed(err)
+	if body, err = s.readBody(h); err != nil {
+		return err
 	}
-	switch fh.Type {
-	case packets.Publish:
-		return b.onPublish(s, &p)
-	case packets.Subscribe:
-		return b.onSubscribe(s, &p)
-	case packets.Unsubscribe:
-		return b.onUnsubscribe(s, &p)
+	switch h.Type {
+	case packet.Publish:
+		return b.onPublish(s, h, body)
+	case packet.Subscribe:
+		return b.onSubscribe(s, body)
+	case packet.Unsubscribe:
+		return b.onUnsubscribe(s, body)
+	case packet.Disconnect:
+		return s.onDisconnect(body)
+	default:
+		return b.acknowledge(s, h.Type, body)
 	}
-	return s.onDisconnect(&p)
 }
 
 // onDisconnect acts on a DISCONNECT packet.
-func (s *session) onDisconnect(p *packets.Packet) error {
-	if p.Properties.SessionExpiryInterval > 0 && s.ephemeral { // [MQTT-3.14.2-2]
+func (s *session) onDisconnect(body []byte) error {
+	reason, expiry, err := packet.ReadDisconnect(body, s.v5, s.b.bounds)
+	if err != nil {
+		return err
+	}
+	if expiry > 0 && s.ephemeral { // [MQTT-3.14.2-2]
 		return packets.ErrProtocolViolationZeroNonZeroExpiry
 	}
-	s.clean.Store(p.ReasonCode != packets.CodeDisconnectWillMessage.Code) // [MQTT-3.14.4-3]
+	s.clean.Store(reason != packets.CodeDisconnectWillMessage.Code) // [MQTT-3.14.4-3]
 	return errBye
 }
 
 // panicked turns a panic while a packet was served into the end of its connection.
-func (b *Broker) panicked(c *conn, kind byte, r any) error {
+func (b *Broker) panicked(c *conn, kind packet.Type, r any) error {
 	b.metrics.refused("packet", "panic")
-	b.log.Error("a packet made the broker panic: its connection ends; report this fault", "packet", packets.PacketNames[kind],
-		"remote", c.RemoteAddr().String(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+	b.log.Error("a packet made the broker panic: its connection ends; report this fault", "packet", kind.String(),
+		"remote", c.remote(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 	code := packets.ErrMalformedPacket
-	code.Reason = "the broker could not process this " + packets.PacketNames[kind]
+	code.Reason = "the broker could not process this " + kind.String()
 	return code
 }
 
@@ -188,49 +186,38 @@ func (b *Broker) panicked(c *conn, kind byte, r any) error {
 const shownBytes = 64
 
 // report counts a packet that breaks the protocol, and shows its first bytes at debug.
-func (b *Broker) report(c *conn, kind byte, body []byte, err error) {
+func (b *Broker) report(c *conn, kind packet.Type, body []byte, err error) {
 	code, bad := codeOf(err)
 	if !bad {
 		return
 	}
 	b.metrics.refused("packet", fmt.Sprintf("0x%02x", code.Code))
-	b.log.Debug("bad packet", "packet", packets.PacketNames[kind], "remote", c.RemoteAddr().String(), "err", err,
+	b.log.Debug("bad packet", "packet", kind.String(), "remote", c.remote(), "err", err,
 		"body", hex.EncodeToString(body[:min(len(body), shownBytes)]), "bytes", len(body))
 }
 
-func malformed(err error) error {
-	if _, ok := errors.AsType[packets.Code](err); ok {
+// acknowledge acts on PUBACK, PUBREC, PUBREL and PUBCOMP.
+func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
+	id, reason, err := packet.ReadAck(kind, body, s.v5, b.bounds)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", packets.ErrMalformedPacket, err)
-}
-
-// acknowledge acts on PUBACK, PUBREC, PUBREL and PUBCOMP. Their first two bytes
-// are the packet id, the third, if any, is the reason code.
-func (b *Broker) acknowledge(s *session, fh packets.FixedHeader, body []byte) error {
-	if len(body) < 2 || !s.v5 && len(body) != 2 {
-		return packets.ErrMalformedPacketID
-	}
-	id, reason := uint16(body[0])<<8|uint16(body[1]), byte(0)
-	if len(body) > 2 {
-		reason = body[2]
-	}
 	const failed = 0x80
-	switch fh.Type {
-	case packets.Puback:
-		s.conn.acknowledged(id, inflight.Puback)
-	case packets.Pubcomp:
-		s.conn.acknowledged(id, inflight.Pubcomp)
-	case packets.Pubrec:
+	switch kind {
+	case packet.Puback:
+		s.conn.Acknowledged(id, inflight.Puback)
+	case packet.Pubcomp:
+		s.conn.Acknowledged(id, inflight.Pubcomp)
+	case packet.Pubrec:
 		switch {
 		case reason >= failed: // [MQTT-4.3.3-4]
-			s.conn.acknowledged(id, inflight.Pubrec)
-		case s.conn.recorded(id):
+			s.conn.Acknowledged(id, inflight.Pubrec)
+		case s.conn.Recorded(id):
 			s.ack(packets.Pubrel, id, packets.CodeSuccess)
 		default:
 			s.ack(packets.Pubrel, id, packets.ErrPacketIdentifierNotFound)
 		}
-	case packets.Pubrel:
+	case packet.Pubrel:
 		code := packets.ErrPacketIdentifierNotFound
 		if _, ok := s.pending[id]; ok {
 			delete(s.pending, id)
@@ -262,5 +249,5 @@ func (s *session) ack(kind byte, id uint16, code packets.Code) {
 	if kind == packets.Pubrel {
 		p.FixedHeader.Qos = 1
 	}
-	_ = s.conn.send(&p, encode) // as above
+	_ = s.b.send(s.conn, &p, encode) // as above
 }

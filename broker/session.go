@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -15,8 +16,27 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/protocol"
 )
+
+// An identity is what is counted over all sessions of one name of identity.
+type identity struct {
+	sessions int          // protected by Broker.mu
+	unread   atomic.Int64 // bytes of packets that have not arrived whole
+}
+
+// A lastWill is what the broker publishes when the client is gone.
+type lastWill struct {
+	m      *message // nil: none
+	expiry uint32   // seconds from then; 0: none
+}
+
+// subscriptions are those of one session.
+type subscriptions struct {
+	filters map[string]struct{} // nil until the first
+	levels  int                 // of all filters together
+}
 
 // A session is an accepted connection. It ends with the connection. Fields
 // without a remark are used on the connection's own goroutine, or do not change.
@@ -32,10 +52,14 @@ type session struct {
 	largest   int    // bytes of a packet that the client takes; 0: any
 	limiter   *rate.Limiter
 
-	will       *message
-	willExpiry uint32 // seconds; 0: none
+	will lastWill
 
-	filters map[string]struct{} // of its subscriptions; nil until the first
+	use    *identity // what all sessions of its identity use
+	unread int       // bytes of the packet being read that are counted in use
+
+	subs    subscriptions
+	replays replays             // of retained messages to new subscriptions
+	pace    pace                // at which it publishes
 	aliases map[uint16]string   // topic aliases that the client set
 	pending map[uint16]struct{} // packet ids of QoS 2 that wait for PUBREL
 
@@ -46,14 +70,18 @@ type session struct {
 func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *session {
 	v5 := p.ProtocolVersion == 5
 	s := &session{
-		b: b, conn: c, id: id, client: p.Connect.ClientIdentifier, v5: v5,
+		b: b, conn: c, id: id, client: strings.Clone(p.Connect.ClientIdentifier), v5: v5,
 		terse:     p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0,
 		ephemeral: p.Properties.SessionExpiryInterval == 0,
 		keepAlive: b.keepAlive(p.Connect.Keepalive, v5),
 		largest:   int(p.Properties.MaximumPacketSize),
 		done:      make(chan struct{}),
 	}
-	c.setWindow(p.Properties.ReceiveMaximum, v5)
+	window := b.o.Limits.Unacknowledged
+	if n := int(p.Properties.ReceiveMaximum); n > 0 { // [MQTT-3.3.4-9]
+		window = min(window, n)
+	}
+	c.SetWindow(window)
 	if b.o.Limits.PublishRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(b.o.Limits.PublishRate), b.o.Limits.PublishBurst)
 	}
@@ -78,21 +106,21 @@ func (s *session) wait(ctx context.Context) {
 func (b *Broker) ended(c *conn, err error) {
 	s := c.session.Load()
 	if s == nil {
-		b.log.Debug("connection ended before its session", "listener", c.listener.Name, "remote", c.RemoteAddr().String(), "err", err)
+		b.log.Debug("connection ended before its session", "listener", c.listener.Name, "remote", c.remote(), "err", err)
 		return
 	}
-	for filter := range s.filters {
+	for filter := range s.subs.filters {
 		s.forget(filter)
 	}
-	if s.will != nil && !s.clean.Load() && b.ctx.Err() == nil {
+	if s.will.m != nil && !s.clean.Load() && b.ctx.Err() == nil {
 		b.sendWill(s)
 	}
 	b.metrics.clients.down()
-	b.metrics.inflight.Add(-int64(c.abandon()))
+	b.metrics.inflight.Add(-int64(c.Forget()))
 	b.mu.Lock()
 	delete(b.sessions, s.client)
-	if b.perName[s.id.Name]--; b.perName[s.id.Name] == 0 {
-		delete(b.perName, s.id.Name)
+	if s.use.sessions--; s.use.sessions == 0 {
+		delete(b.identities, s.id.Name)
 	}
 	b.mu.Unlock()
 	close(s.done)
@@ -103,14 +131,31 @@ func (b *Broker) ended(c *conn, err error) {
 // sendWill sends the last will of a session that ends. A will delay ends with the
 // session, and so at once. [MQTT-3.1.3-9]
 func (b *Broker) sendWill(s *session) {
-	w := s.will
-	w.expires = expiryOf(&packets.Properties{MessageExpiryInterval: s.willExpiry}, time.Now())
-	if err := b.acceptPublish(s, w); err != nil {
+	w := s.will.m
+	w.expires = expiryOf(s.will.expiry, time.Now())
+	if err := b.accepted(s, w, func() { b.distribute(w, s.pace.waiting(patience)) }); err != nil {
 		b.log.Warn("last will not taken", "client", s.client, "topic", w.topic, "err", err)
 		return
 	}
-	b.distribute(w, &waiting{patience})
 	b.metrics.wills.Inc()
+}
+
+// accepted hands a message to the owner of the broker, and if that takes it, does
+// what is to be done with it. If it is to be retained, there is room for it.
+func (b *Broker) accepted(s *session, m *message, do func()) error {
+	if m.retain && len(m.payload) > 0 {
+		ok, whose := b.retained.Reserve(m.topic, m.owner, m.size())
+		if !ok {
+			b.metrics.refused("publish", "retained_bytes")
+			return protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached", m.size(), m.topic, whose)
+		}
+		defer b.retained.Release(m.owner, m.size())
+	}
+	if err := b.acceptPublish(s, m); err != nil {
+		return err
+	}
+	do()
+	return nil
 }
 
 // acceptPublish hands a message to the owner of the broker.
@@ -129,32 +174,32 @@ func (b *Broker) acceptPublish(s *session, m *message) error {
 
 // disconnect ends a connection for a reason, which an MQTT 5 client is told.
 func (b *Broker) disconnect(c *conn, code packets.Code) {
-	if s := c.session.Load(); s != nil && s.v5 && c.end(code) {
+	if s := c.session.Load(); s != nil && s.v5 && c.End(code.Code) {
 		p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ProtocolVersion: 5, ReasonCode: code.Code}
 		if !s.terse {
 			p.Properties.ReasonString = code.Reason
 		}
-		_ = c.send(&p, p.DisconnectEncode) // a connection that is gone needs no reason
+		_ = b.send(c, &p, p.DisconnectEncode) // a connection that is gone needs no reason
 	}
 	_ = c.Close() // never fails
 }
 
 // send encodes a packet and queues it. encode is the method of p that encodes it.
-func (c *conn) send(p *packets.Packet, encode func(*bytes.Buffer) error) error {
+func (b *Broker) send(c *conn, p *packets.Packet, encode func(*bytes.Buffer) error) error {
 	var buf bytes.Buffer
 	if err := encode(&buf); err != nil {
-		return err
+		return fmt.Errorf("encode %s: %w", packet.Type(p.FixedHeader.Type), err)
 	}
 	_, err := c.Write(buf.Bytes())
-	c.b.metrics.sent(buf.Len())
+	b.metrics.sent(buf.Len())
 	return err
 }
 
 // tlsState is the state of the TLS connection under c, or nil.
 func tlsState(c *conn) *tls.ConnectionState {
-	t, ok := c.Conn.(*tls.Conn)
+	t, ok := c.Raw().(*tls.Conn)
 	if !ok {
-		over, wraps := c.Conn.(interface{ NetConn() net.Conn }) // a WebSocket
+		over, wraps := c.Raw().(interface{ NetConn() net.Conn }) // a WebSocket
 		if !wraps {
 			return nil
 		}
@@ -180,8 +225,19 @@ func reasonString(err error) string {
 	return s
 }
 
+// malformed is err, with a reason code if it has none.
+func malformed(err error) error {
+	if _, ok := codeOf(err); ok {
+		return err
+	}
+	return fmt.Errorf("%w: %w", packets.ErrMalformedPacket, err)
+}
+
 // codeOf is the reason code of an error in the packets of a client.
 func codeOf(err error) (packets.Code, bool) {
+	if bad, ok := errors.AsType[*packet.Error](err); ok {
+		return packets.Code{Code: bad.Code, Reason: reasonString(bad)}, true
+	}
 	code, ok := errors.AsType[packets.Code](err)
 	return code, ok && code.Code >= packets.ErrUnspecifiedError.Code
 }

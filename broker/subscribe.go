@@ -1,36 +1,34 @@
 package broker
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/topictree"
 )
 
 // onSubscribe acts on a SUBSCRIBE packet.
-func (b *Broker) onSubscribe(s *session, p *packets.Packet) error {
-	if code := p.SubscribeValidate(); code != packets.CodeSuccess {
-		return code
+func (b *Broker) onSubscribe(s *session, body []byte) error {
+	if err := packet.CheckSubscribe(body, s.v5, b.bounds); err != nil {
+		return err
 	}
-	for _, id := range p.Properties.SubscriptionIdentifier {
-		if id == 0 {
-			return packets.ErrProtocolViolation // [MQTT-3.8.2.1.2]
-		}
+	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1, Remaining: len(body)}, ProtocolVersion: s.version()}
+	if err := p.SubscribeDecode(body); err != nil {
+		return malformed(err)
 	}
 	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Suback}, ProtocolVersion: s.version(), PacketID: p.PacketID}
-	var replays []replay
+	var list []replay
 	for _, sub := range p.Filters {
-		if sub.Qos > 2 || sub.RetainHandling > 2 { // [MQTT-3.8.3-5]
-			return packets.ErrMalformedFlags
-		}
-		if sub.NoLocal && filter.Shared(sub.Filter) { // [MQTT-3.8.3-4]
-			return packets.ErrProtocolViolationInvalidSharedNoLocal
-		}
+		sub.Filter = strings.Clone(sub.Filter) // it outlives the packet
 		code, isNew := b.subscribe(s, sub)
 		if code.Code >= packets.ErrUnspecifiedError.Code {
-			b.metrics.refused("subscribe", "access")
-			b.log.Warn("subscribe refused", "client", s.client, "filter", sub.Filter, "code", code.Code, "reason", code.Reason)
+			b.metrics.refused("subscribe", subscribeReason(code.Code))
+			b.log.Warn("subscribe refused", "client", s.client, "filter", shortened(sub.Filter), "code", code.Code, "reason", code.Reason)
 			if !s.terse {
 				ack.Properties.ReasonString = code.Reason
 			}
@@ -39,25 +37,32 @@ func (b *Broker) onSubscribe(s *session, p *packets.Packet) error {
 			}
 		} else if !filter.Shared(sub.Filter) && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && isNew) {
 			// Before SUBACK: what is retained after it comes once, as it is published.
-			replays = append(replays, replay{sub, b.retained.Match(sub.Filter)}) // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+			list = append(list, replay{sub, b.retained.Find(sub.Filter)}) // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
 		}
 		ack.ReasonCodes = append(ack.ReasonCodes, code.Code)
 	}
-	if err := s.conn.send(&ack, ack.SubackEncode); err != nil { // [MQTT-3.8.4-1]
+	if err := b.send(s.conn, &ack, ack.SubackEncode); err != nil { // [MQTT-3.8.4-1]
 		return err
 	}
-	if len(replays) > 0 {
-		b.wg.Go(func() { // the connection is counted meanwhile
-			defer func() {
-				if r := recover(); r != nil {
-					_ = b.panicked(s.conn, packets.Subscribe, r)
-					b.disconnect(s.conn, packets.ErrUnspecifiedError)
-				}
-			}()
-			b.replay(s, replays)
-		})
-	}
+	b.startReplays(s, list)
 	return nil
+}
+
+// subscribeReason is what a refused filter is counted under.
+func subscribeReason(code byte) string {
+	if code == packets.ErrQuotaExceeded.Code {
+		return "quota"
+	}
+	return "access"
+}
+
+// shortened is a filter as the log shows it.
+func shortened(filter string) string {
+	const most = 200
+	if len(filter) <= most {
+		return filter
+	}
+	return fmt.Sprintf("%s... (%d bytes)", filter[:most], len(filter))
 }
 
 // subscribe adds a subscription, or replaces it.
@@ -65,7 +70,12 @@ func (b *Broker) subscribe(s *session, sub packets.Subscription) (code packets.C
 	plain, ok := filter.Plain(sub.Filter)
 	if !ok {
 		code = packets.ErrTopicFilterInvalid
-		code.Reason = "filter " + sub.Filter + ": not a topic filter"
+		code.Reason = "filter " + shortened(sub.Filter) + ": not a topic filter"
+		return code, false
+	}
+	_, known := s.subs.filters[sub.Filter]
+	levels := 1 + strings.Count(sub.Filter, "/")
+	if code := b.withinQuota(s, levels, known); code.Code != 0 {
 		return code, false
 	}
 	if !b.o.Access.MaySubscribe(s.id, plain) {
@@ -77,82 +87,67 @@ func (b *Broker) subscribe(s *session, sub packets.Subscription) (code packets.C
 		}
 		return code, false
 	}
-	if s.filters == nil {
-		s.filters = make(map[string]struct{})
+	if s.subs.filters == nil {
+		s.subs.filters = make(map[string]struct{})
 	}
-	_, known := s.filters[sub.Filter]
-	s.filters[sub.Filter] = struct{}{}
+	s.subs.filters[sub.Filter] = struct{}{}
 	b.tree.Add(s, sub.Filter, topictree.Options{ // [MQTT-3.8.4-3]
 		Identifier: sub.Identifier, QoS: sub.Qos, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
 	})
 	if !known {
+		s.subs.levels += levels
 		b.metrics.subscribed(sub.Filter, 1)
 	}
 	return packets.Code{Code: sub.Qos}, !known
 }
 
+// levelsPerFilter is how many levels the filters of a client may have, on average: what
+// a subscription takes is taken by its levels.
+const levelsPerFilter = 10
+
+// withinQuota refuses a filter for which the client has no room, by reason code.
+func (b *Broker) withinQuota(s *session, levels int, known bool) (code packets.Code) {
+	l := &b.o.Limits
+	switch {
+	case levels > l.Levels:
+		code = packets.ErrTopicFilterInvalid
+		code.Reason = fmt.Sprintf("filter with %d levels: the limit is %d", levels, l.Levels)
+	case known:
+	case len(s.subs.filters) >= l.Filters:
+		code = packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("%d subscriptions: that is the limit of a client", len(s.subs.filters))
+	case s.subs.levels+levels > l.Filters*levelsPerFilter:
+		code = packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("subscriptions with %d levels in all: the limit of a client is %d", s.subs.levels+levels, l.Filters*levelsPerFilter)
+	}
+	return code
+}
+
 // onUnsubscribe acts on an UNSUBSCRIBE packet.
-func (b *Broker) onUnsubscribe(s *session, p *packets.Packet) error {
-	if code := p.UnsubscribeValidate(); code != packets.CodeSuccess {
-		return code
+func (b *Broker) onUnsubscribe(s *session, body []byte) error {
+	if err := packet.CheckUnsubscribe(body, s.v5, b.bounds); err != nil {
+		return err
+	}
+	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsubscribe, Qos: 1, Remaining: len(body)}, ProtocolVersion: s.version()}
+	if err := p.UnsubscribeDecode(body); err != nil {
+		return malformed(err)
 	}
 	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsuback}, ProtocolVersion: s.version(), PacketID: p.PacketID}
 	for _, sub := range p.Filters {
 		code := packets.CodeNoSubscriptionExisted.Code
-		if _, ok := s.filters[sub.Filter]; ok {
+		if _, ok := s.subs.filters[sub.Filter]; ok {
 			s.forget(sub.Filter)
 			code = packets.CodeSuccess.Code
 		}
 		ack.ReasonCodes = append(ack.ReasonCodes, code) // [MQTT-3.11.3-1]
 	}
-	return s.conn.send(&ack, ack.UnsubackEncode) // [MQTT-3.10.4-4]
+	return b.send(s.conn, &ack, ack.UnsubackEncode) // [MQTT-3.10.4-4]
 }
 
 // forget ends a subscription.
 func (s *session) forget(from string) {
 	s.b.tree.Remove(s, from)
-	delete(s.filters, from)
+	delete(s.subs.filters, from)
+	s.subs.levels -= 1 + strings.Count(from, "/")
 	s.b.metrics.subscribed(from, -1)
-}
-
-// A replay is what a new subscription gets of what is retained.
-type replay struct {
-	sub    packets.Subscription
-	topics []string
-}
-
-// replay sends the retained messages of new subscriptions, at the speed of the
-// client: it waits for room as long as the client takes. A message that changes
-// meanwhile comes on the other way too, maybe before its older self from here; so
-// what was sent is looked at again, and sent again if it has changed. The last
-// message of a topic that the client gets is the newest.
-func (b *Broker) replay(s *session, list []replay) {
-	for _, r := range list {
-		sub := r.sub
-		for _, name := range r.topics {
-			if s.conn.room(); s.conn.isClosed() {
-				return
-			}
-			var last *message
-			for m := b.retainedNow(name); m != last; m = b.retainedNow(name) {
-				d := delivery{retain: true} // [MQTT-3.3.1-8]
-				if last = m; m == nil {     // deleted since: what a subscriber would have seen
-					m, d.retain = &message{topic: name, qos: sub.Qos}, false
-				}
-				d.qos = min(m.qos, sub.Qos)
-				if sub.Identifier > 0 {
-					d.ids = []int{sub.Identifier}
-				}
-				if !s.deliver(&frames{m: m}, d, &waiting{}) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// retainedNow is the retained message of a topic, or nil.
-func (b *Broker) retainedNow(topic string) *message {
-	m, _ := b.retained.Get(topic)
-	return m
 }

@@ -72,5 +72,5 @@ func (b *Broker) publishSys() {
 }
 
 func (b *Broker) publishSysTopic(name, value string) {
-	b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, &waiting{patience})
+	b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, b.pace.waiting(0))
 }

@@ -1,86 +1,180 @@
 package inflight
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/broker/packet"
 )
 
-func TestWindow(t *testing.T) {
+// q1 is a message of QoS 1 of MQTT 3.1.1 whose payload is n.
+func q1(n byte) *packet.Frame {
+	return packet.NewFrame(packet.Outgoing{Topic: "t", Payload: []byte{n}, QoS: 1})
+}
+
+// wire is q1 as written with a packet id.
+func wire(id, n byte) []byte { return []byte{0x32, 6, 0, 1, 't', 0, id, n} }
+
+// takeAll takes until nothing is ready.
+func takeAll(q *Queue, now time.Time) (out []byte, expired int) {
+	for q.Ready() {
+		t := q.Take(nil, now)
+		out = append(append(out, t.Head...), t.Payload...)
+		expired += t.Expired
+	}
+	return out, expired
+}
+
+func TestQueue(t *testing.T) {
 	t.Parallel()
-	q1 := func(n byte) []byte { return []byte{0x32, 2, 0, n} }
-	q0, ping, bye := []byte{0x30, 1, 'x'}, []byte{0xd0, 0}, []byte{0xe0, 0}
-	join := func(ps ...[]byte) (out []byte) {
-		for _, p := range ps {
-			out = append(out, p...)
+	now := time.Now()
+	want := func(what string, q *Queue, parts ...[]byte) {
+		t.Helper()
+		got, _ := takeAll(q, now)
+		if diff := cmp.Diff(bytes.Join(parts, nil), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
-		return out
 	}
-	w := Window{limit: 2}
-	w.Add(join(q1(1), q1(2), q1(3), q0, ping, q1(4)))
-	if diff := cmp.Diff(join(q1(1), q1(2), q0, ping), w.Acquire()); diff != "" {
-		t.Errorf("at first (-want +got):\n%s", diff)
+	q0 := packet.NewFrame(packet.Outgoing{Topic: "t"})
+	ping, long := []byte{0xd0, 0}, append([]byte{0x90, 10}, make([]byte, 10)...)
+	var q Queue
+	q.Limit(2)
+	for n := range byte(3) {
+		q.AddMessage(q1(n))
 	}
-	w.Release()
-	w.Add(q1(5))
-	if diff := cmp.Diff(q1(3), w.Acquire()); diff != "" {
-		t.Errorf("after one acknowledgement (-want +got):\n%s", diff)
+	q.AddMessage(q0)
+	q.AddPacket(ping)
+	q.AddPacket(long)
+	q.AddMessage(q1(3))
+	want("at first", &q, wire(1, 0), wire(2, 1), []byte{0x30, 3, 0, 1, 't'}, ping, long)
+	if !q.Held() || q.Unacknowledged() != 2 {
+		t.Errorf("held %v, %d unacknowledged, want true and 2", q.Held(), q.Unacknowledged())
 	}
-	for range 5 {
-		w.Release()
+	if q.Acknowledged(1, Pubrec) || !q.Acknowledged(1, Puback) || q.Acknowledged(1, Puback) {
+		t.Error("an id is freed by the packet that it waits for, and once")
 	}
-	if diff := cmp.Diff(join(q1(4), q1(5)), w.Acquire()); diff != "" {
-		t.Errorf("after all (-want +got):\n%s", diff)
+	q.AddMessage(q1(4))
+	want("after one acknowledgement", &q, wire(3, 2))
+	q.Acknowledged(2, Puback)
+	q.Acknowledged(3, Puback)
+	want("after two more", &q, wire(4, 3), wire(5, 4))
+	if q.Size() != 0 || q.Held() {
+		t.Errorf("size %d, held %v, want nothing", q.Size(), q.Held())
 	}
-	if w.unacked != 0 || w.size != 0 {
-		t.Errorf("unacked %d, size %d, want none", w.unacked, w.size)
+	for n := range byte(3) {
+		q.AddMessage(q1(n))
 	}
-	w.Add(join(q1(6), q1(7), q1(8)))
-	if n := w.DropHeld(); n != 4 || w.size != 8 {
-		t.Errorf("dropped %d, %d left, want 4 and 8", n, w.size)
+	q.AddPacket(ping)
+	q.AddPacket(long)
+	if before := q.Size(); q.DropMessages() != before-len(ping)-len(long)-itemBytes {
+		t.Errorf("%d bytes of %d left after the messages were dropped", q.Size(), before)
 	}
-	if n := w.Drop(); n != 8 || w.size != 0 || w.Acquire() != nil {
-		t.Errorf("dropped %d, want 8 and nothing left", n)
+	want("without messages", &q, ping, long)
+	q.AddMessage(q0)
+	if q.Drop(); q.Size() != 0 || q.Ready() {
+		t.Errorf("size %d after Drop", q.Size())
 	}
-	v3 := Window{v3: true}
-	v3.Add(join(q1(1), bye, ping))
-	if diff := cmp.Diff(join(q1(1), ping), v3.Acquire()); diff != "" {
-		t.Errorf("MQTT 3 (-want +got):\n%s", diff)
+	if n := q.Forget(); n != 2 || q.Unacknowledged() != 0 {
+		t.Errorf("%d ids forgotten, want 2", n)
 	}
-	big := append([]byte{0x30, 0x80, 0x80, 0x01}, make([]byte, 1<<14)...)
-	if n := packetLen(append(big, 0xd0, 0)); n != len(big) {
-		t.Errorf("length %d, want %d", n, len(big))
+}
+
+// A message that waits ages, and is dropped when its time is up: it takes no packet
+// id and no place of the Receive Maximum. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
+func TestExpiryWhileHeld(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	var q Queue
+	q.Limit(1)
+	for _, seconds := range []int{100, 2, 10} {
+		q.AddMessage(packet.NewFrame(packet.Outgoing{Topic: "t", QoS: 1, V5: true, Expires: begun.Add(time.Duration(seconds) * time.Second)}))
+	}
+	takeAll(&q, begun)
+	q.Acknowledged(1, Puback)
+	got, expired := takeAll(&q, begun.Add(4*time.Second))
+	if want := []byte{0x32, 11, 0, 1, 't', 0, 2, 5, 2, 0, 0, 0, 6}; !bytes.Equal(got, want) || expired != 1 {
+		t.Errorf("after 4 s: %x and %d expired, want %x and 1", got, expired, want)
+	}
+	if q.Size() != 0 {
+		t.Errorf("size %d, want 0", q.Size())
+	}
+}
+
+// A large payload is not copied, and what is taken at once is bounded.
+func TestTakeIsBounded(t *testing.T) {
+	t.Parallel()
+	payload := make([]byte, 1<<20)
+	var q Queue
+	q.Limit(10)
+	q.AddMessage(packet.NewFrame(packet.Outgoing{Topic: "t", Payload: payload}))
+	for range 100 {
+		q.AddMessage(packet.NewFrame(packet.Outgoing{Topic: "t", Payload: payload[:1000]}))
+	}
+	first := q.Take(nil, time.Now())
+	if len(first.Head) > 10 || len(first.Payload) != len(payload) || &first.Payload[0] != &payload[0] {
+		t.Errorf("head of %d bytes, payload of %d, want the payload itself", len(first.Head), len(first.Payload))
+	}
+	for q.Ready() {
+		if got := q.Take(nil, time.Now()); len(got.Head) > chunk+large+100 || got.Payload != nil {
+			t.Fatalf("%d bytes at once, want about %d", len(got.Head), chunk)
+		}
+	}
+}
+
+// The list keeps its order and does not grow with what has passed through it.
+func TestFifo(t *testing.T) {
+	t.Parallel()
+	var f fifo
+	next := byte(0)
+	for i := range 10_000 {
+		f.push(item{n: byte(i)})
+		if i%3 != 0 || f.len() > 20 {
+			if got := f.pop().n; got != next {
+				t.Fatalf("round %d: got %d, want %d", i, got, next)
+			}
+			next++
+		}
+		if cap(f.items) > 200 {
+			t.Fatalf("round %d: room for %d items, %d are there", i, cap(f.items), f.len())
+		}
+		for i%1000 == 0 && f.len() > 0 {
+			f.pop()
+			next++
+		}
 	}
 }
 
 // Packet ids are never 0 and never used twice at once. [MQTT-2.2.1-3] [MQTT-2.2.1-4]
 func TestIDs(t *testing.T) {
 	t.Parallel()
-	var f IDs
-	first := f.Acquire(1)
+	var f ids
+	first := f.take(1)
 	for i := range 70_000 {
-		id := f.Acquire(byte(1 + i%2))
+		id := f.take(byte(1 + i%2))
 		if id == 0 || id == first {
 			t.Fatalf("message %d got the id %d", i, id)
 		}
 		by := Puback
 		if i%2 == 1 {
-			if f.End(id, Puback) {
+			if f.end(id, Puback) {
 				t.Fatal("PUBACK ended a message of QoS 2")
 			}
 			for range 2 { // it may come again
-				if !f.Recorded(id) {
+				if !f.recorded(id) {
 					t.Fatal("PUBREC for an unknown id")
 				}
 			}
 			by = Pubcomp
 		}
-		if first, again := f.End(id, by), f.End(id, by); !first || again {
+		if first, again := f.end(id, by), f.end(id, by); !first || again {
 			t.Fatalf("message %d did not end once", i)
 		}
 	}
-	if f.Recorded(first) || f.End(9, Puback) || len(f.open) != 1 {
+	if f.recorded(first) || f.end(9, Puback) || len(f.open) != 1 {
 		t.Error(fmt.Sprint("left: ", f.open))
 	}
 }

@@ -82,11 +82,23 @@ func varintSize(n int) (size int) {
 	return size
 }
 
+// NoMessage is the QoS of a Frame that is no PUBLISH.
+const NoMessage = 0xff
+
+// Raw is a Frame of a packet other than PUBLISH. It copies p, which is not empty.
+func Raw(p []byte) *Frame { return &Frame{head: append([]byte(nil), p...)} }
+
 // Size is the size of the packet in bytes.
 func (f *Frame) Size() int { return len(f.head) + len(f.payload) }
 
-// QoS is the quality of service with which the packet is sent.
-func (f *Frame) QoS() byte { return f.head[0] >> 1 & 3 }
+// QoS is the quality of service with which the packet is sent; NoMessage if it is not
+// a PUBLISH.
+func (f *Frame) QoS() byte {
+	if f.head[0]>>4 != byte(Publish) {
+		return NoMessage
+	}
+	return f.head[0] >> 1 & 3
+}
 
 // Payload is the end of the packet.
 func (f *Frame) Payload() []byte { return f.payload }

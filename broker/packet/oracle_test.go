@@ -73,7 +73,7 @@ func eachRound(t *testing.T, do func(d dice)) {
 	t.Helper()
 	seed := rand.Uint64()
 	d := dice{rand.New(rand.NewPCG(seed, 0))}
-	for round := range 2000 {
+	for round := range 500 {
 		do(d)
 		if t.Failed() {
 			t.Fatalf("seed %d, round %d", seed, round)

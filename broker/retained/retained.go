@@ -1,9 +1,10 @@
 // Package retained keeps the last message of each topic, in memory, until it is
-// replaced, deleted, or its time is up.
+// replaced, deleted, or its time is up. It bounds what each owner may keep.
 package retained
 
 import (
 	"container/heap"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,21 +12,49 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
+// overhead is about what the store and the broker need for a message beside the bytes
+// of its topic, properties and payload. It is counted, so that many small messages
+// are bounded as well as a few large ones.
+const overhead = 256
+
+// Limits bound the memory of retained messages, in bytes as Size counts them.
+type Limits struct {
+	All      int64 // of all owners
+	PerOwner int64
+}
+
+// Size is what a message counts for. bytes are those of topic, properties and payload.
+func Size(bytes int) int64 { return int64(bytes) + overhead }
+
 // A Store holds retained messages of type M by topic. Its methods may be called
 // concurrently. A filter with wildcards looks at every topic.
 type Store[M any] struct {
+	limits Limits
+
 	mu      sync.RWMutex
 	byTopic map[string]entry[M]
+	order   []place // of the topics, by the time of their first message
+	removed int     // places in order without a topic
+	last    uint64  // the number of the newest place
 	due     dueHeap
-	sys     int   // messages whose topic begins with $
-	bytes   int64 // of topics and messages
+	sys     int              // messages whose topic begins with $
+	bytes   int64            // of all messages and reservations
+	owners  map[string]int64 // the same by owner, without ""
 }
 
 // An entry is a message and what the store knows of it.
 type entry[M any] struct {
 	message M
-	size    int
-	due     *due // nil: it does not end
+	owner   string
+	size    int64
+	number  uint64 // of its place
+	due     *due   // nil: it does not end
+}
+
+// A place is a topic in the order in which topics came.
+type place struct {
+	number uint64
+	topic  string // "": its message is gone
 }
 
 // A due is the end of a message.
@@ -36,46 +65,131 @@ type due struct {
 }
 
 // New returns an empty store.
-func New[M any]() *Store[M] { return &Store[M]{byTopic: make(map[string]entry[M])} }
+func New[M any](l Limits) *Store[M] {
+	return &Store[M]{limits: l, byTopic: make(map[string]entry[M]), owners: make(map[string]int64)}
+}
 
-// Put keeps m in the place of the topic's former message. size is counted in
-// Bytes. A zero expires means never. [MQTT-3.3.1-5]
-func (s *Store[M]) Put(topic string, m M, size int, expires time.Time) {
+// Reserve takes room for a message that owner is about to Put. Without an error it is
+// given back with Release, after Put or in its place. The owner "" is not limited.
+// which names the limit that leaves no room, if there is none.
+func (s *Store[M]) Reserve(topic, owner string, size int64) (ok bool, which string) {
+	if owner == "" {
+		return true, ""
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropLocked(topic)
-	e := entry[M]{message: m, size: size}
-	if !expires.IsZero() {
-		e.due = &due{topic: topic, at: expires}
+	old := s.byTopic[topic]
+	if s.bytes+size-old.size > s.limits.All {
+		return false, "all clients"
+	}
+	if old.owner != owner {
+		old.size = 0
+	}
+	if s.owners[owner]+size-old.size > s.limits.PerOwner {
+		return false, owner
+	}
+	s.count(owner, size)
+	return true, ""
+}
+
+// Release gives a reservation back.
+func (s *Store[M]) Release(owner string, size int64) {
+	if owner == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(owner, -size)
+}
+
+func (s *Store[M]) count(owner string, n int64) {
+	s.bytes += n
+	if owner == "" {
+		return
+	}
+	if s.owners[owner] += n; s.owners[owner] == 0 {
+		delete(s.owners, owner)
+	}
+}
+
+// A Message is what Put keeps. Size is from the function of that name; a zero Expires
+// means never.
+type Message[M any] struct {
+	Topic   string
+	Value   M
+	Owner   string
+	Size    int64
+	Expires time.Time
+}
+
+// Put keeps m in the place of the topic's former message. [MQTT-3.3.1-5]
+func (s *Store[M]) Put(m Message[M]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := entry[M]{message: m.Value, owner: m.Owner, size: m.Size}
+	if old, ok := s.byTopic[m.Topic]; ok {
+		s.endLocked(old)
+		e.number = old.number
+	} else {
+		s.last++
+		e.number = s.last
+		s.order = append(s.order, place{s.last, m.Topic})
+		if m.Topic[0] == '$' {
+			s.sys++
+		}
+	}
+	if !m.Expires.IsZero() {
+		e.due = &due{topic: m.Topic, at: m.Expires}
 		heap.Push(&s.due, e.due)
 	}
-	s.byTopic[topic] = e
-	s.bytes += int64(len(topic) + size)
-	if topic[0] == '$' {
-		s.sys++
+	s.byTopic[m.Topic] = e
+	s.count(m.Owner, m.Size)
+}
+
+// endLocked stops counting a message.
+func (s *Store[M]) endLocked(e entry[M]) {
+	if e.due != nil {
+		heap.Remove(&s.due, e.due.index)
 	}
+	s.count(e.owner, -e.size)
 }
 
 // Delete forgets the message of a topic, if there is one. [MQTT-3.3.1-6]
 func (s *Store[M]) Delete(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropLocked(topic)
+	s.deleteLocked(topic)
 }
 
-func (s *Store[M]) dropLocked(topic string) {
+func (s *Store[M]) deleteLocked(topic string) {
 	old, ok := s.byTopic[topic]
 	if !ok {
 		return
 	}
+	s.endLocked(old)
 	delete(s.byTopic, topic)
-	if old.due != nil {
-		heap.Remove(&s.due, old.due.index)
-	}
-	s.bytes -= int64(len(topic) + old.size)
 	if topic[0] == '$' {
 		s.sys--
 	}
+	s.order[s.find(old.number)].topic = ""
+	if s.removed++; s.removed > 64 && s.removed > len(s.order)/2 {
+		s.order = slices.DeleteFunc(s.order, func(p place) bool { return p.topic == "" })
+		s.removed = 0
+	}
+}
+
+// find returns the index of the first place with this number or a higher one.
+func (s *Store[M]) find(number uint64) int {
+	i, _ := slices.BinarySearchFunc(s.order, number, func(p place, n uint64) int {
+		switch {
+		case p.number < n:
+			return -1
+		case p.number > n:
+			return 1
+		}
+		return 0
+	})
+	return i
 }
 
 // Get returns the message of a topic; false if it has none, or its time is up.
@@ -89,23 +203,42 @@ func (s *Store[M]) Get(topic string) (m M, ok bool) {
 	return e.message, true
 }
 
-// Match returns the topics that a filter matches and that have a message, in no order.
-func (s *Store[M]) Match(want string) []string {
-	if !strings.ContainsAny(want, "+#") {
-		if _, ok := s.Get(want); !ok {
-			return nil
+// A Cursor stands in the topics that a filter matches. It costs nothing to keep.
+type Cursor struct {
+	filter     string
+	next, last uint64 // numbers of places: those from next to last are to be looked at
+}
+
+// Find returns a cursor over the topics that a filter matches now.
+func (s *Store[M]) Find(filter string) Cursor {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return Cursor{filter: filter, last: s.last}
+}
+
+// lookAtOnce is how many topics Next looks at; it holds the store meanwhile.
+const lookAtOnce = 4096
+
+// Next returns some topics that had a message when the cursor was made and have one
+// now, in the order of their first message, and moves the cursor behind them. done
+// says that there are no more; without it there may be none in names all the same.
+func (s *Store[M]) Next(c *Cursor) (names []string, done bool) {
+	if !strings.ContainsAny(c.filter, "+#") {
+		if _, ok := s.Get(c.filter); !ok {
+			return nil, true
 		}
-		return []string{want}
+		return []string{c.filter}, true
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var names []string
-	for name := range s.byTopic {
-		if topic.Matches(want, name) {
+	i := s.find(c.next)
+	for end := min(len(s.order), i+lookAtOnce); i < end && s.order[i].number <= c.last; i++ {
+		if name := s.order[i].topic; name != "" && topic.Matches(c.filter, name) {
 			names = append(names, name)
 		}
+		c.next = s.order[i].number + 1
 	}
-	return names
+	return names, i == len(s.order) || s.order[i].number > c.last
 }
 
 // Expire forgets the messages whose time is up. [MQTT-3.3.2-5]
@@ -113,7 +246,7 @@ func (s *Store[M]) Expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.due) > 0 && !now.Before(s.due[0].at) {
-		s.dropLocked(s.due[0].topic)
+		s.deleteLocked(s.due[0].topic)
 	}
 }
 
@@ -124,7 +257,7 @@ func (s *Store[M]) Count() int {
 	return len(s.byTopic) - s.sys
 }
 
-// Bytes is the size of all messages and their topics.
+// Bytes is the memory of all messages, about.
 func (s *Store[M]) Bytes() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

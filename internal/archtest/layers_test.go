@@ -76,6 +76,7 @@ var packages = map[string]layer{
 	"broker/topictree": logic,
 	"broker/client":    adapter,
 	"broker/listen":    adapter,
+	"broker/transport": adapter,
 	"broker/websocket": adapter,
 	"broker/external":  adapter,
 	"broker":           adapter,

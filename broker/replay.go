@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"sync"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/retained"
+)
+
+// A replay is what a new subscription gets of what is retained: the messages of the
+// topics that a cursor returns.
+type replay struct {
+	sub    packets.Subscription
+	topics retained.Cursor
+}
+
+// replays are the replays that one session waits for. One goroutine sends them, one
+// after the other. A filter has at most one that waits, whatever a client subscribes to
+// again and again.
+type replays struct {
+	mu      sync.Mutex
+	waiting []replay
+	at      map[string]int // in waiting, by filter; nil: none waits
+	running bool
+}
+
+// add puts a replay at the end, or in the place of the one that waits for the same filter.
+func (r *replays) add(one replay) {
+	if i, ok := r.at[one.sub.Filter]; ok {
+		r.waiting[i] = one
+		return
+	}
+	if r.at == nil {
+		r.at = make(map[string]int)
+	}
+	r.at[one.sub.Filter] = len(r.waiting)
+	r.waiting = append(r.waiting, one)
+}
+
+// take returns all that wait; none means that the goroutine has to end.
+func (r *replays) take() []replay {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.waiting
+	r.waiting, r.at = nil, nil
+	r.running = len(list) > 0
+	return list
+}
+
+// startReplays sends the retained messages of new subscriptions.
+func (b *Broker) startReplays(s *session, list []replay) {
+	if len(list) == 0 {
+		return
+	}
+	r := &s.replays
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range list {
+		r.add(one)
+	}
+	if r.running {
+		return
+	}
+	r.running = true
+	b.wg.Go(func() { // the connection is counted meanwhile
+		defer func() {
+			if p := recover(); p != nil {
+				_ = b.panicked(s.conn, packet.Subscribe, p)
+				b.disconnect(s.conn, packets.ErrUnspecifiedError)
+			}
+		}()
+		for list := r.take(); len(list) > 0; list = r.take() {
+			for i := range list {
+				if !b.replay(s, &list[i]) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// replay sends the retained messages of one subscription, at the speed of the client;
+// false if that is gone. A message that changes meanwhile comes on the other way too,
+// maybe before its older self from here; so what was sent is looked at again, and sent
+// again if it has changed. The last message of a topic that the client gets is the
+// newest.
+func (b *Broker) replay(s *session, r *replay) bool {
+	for {
+		names, done := b.retained.Next(&r.topics)
+		for _, name := range names {
+			if !b.replayTopic(s, &r.sub, name) {
+				return false
+			}
+		}
+		if done || s.conn.Closed() {
+			return done
+		}
+	}
+}
+
+// replayTopic sends the retained message of one topic.
+func (b *Broker) replayTopic(s *session, sub *packets.Subscription, name string) bool {
+	if s.conn.Room(); s.conn.Closed() {
+		return false
+	}
+	var last *message
+	for m := b.retainedNow(name); m != last; m = b.retainedNow(name) {
+		d := delivery{retain: true} // [MQTT-3.3.1-8]
+		if last = m; m == nil {     // deleted since: what a subscriber would have seen
+			m, d.retain = &message{topic: name, qos: sub.Qos}, false
+		}
+		d.qos = min(m.qos, sub.Qos)
+		if sub.Identifier > 0 {
+			d.ids = []int{sub.Identifier}
+		}
+		if !s.deliver(&frames{m: m}, d) {
+			return false
+		}
+	}
+	return true
+}
+
+// retainedNow is the retained message of a topic, or nil.
+func (b *Broker) retainedNow(topic string) *message {
+	m, _ := b.retained.Get(topic)
+	return m
+}

@@ -1,0 +1,385 @@
+// Package transport stands between a broker and the network connection of one client.
+package transport
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/inflight"
+	"github.com/colonyfleet/colony/broker/packet"
+)
+
+const (
+	readBuffer = 512         // bytes; a packet that is larger is read past it
+	writeChunk = 16 << 10    // bytes that one write deadline covers
+	linger     = time.Second // how long a closed connection may take to read our last words
+)
+
+// ErrSlow says that there is no room for a message: the client lags behind by more than
+// it may.
+var ErrSlow = errors.New("client reads too slowly: write buffer full")
+
+// Options are shared by all connections of a broker.
+type Options struct {
+	WriteBuffer  int           // bytes that may wait for a client
+	WriteTimeout time.Duration // that a client may take to accept the next 16 KiB
+	Pending      *atomic.Int64 // sum of Pending of all connections
+	Go           func(func())  // runs a goroutine that ends with the connection
+	Events       Events
+}
+
+// Events are told what happens to messages. The functions are called with locks held:
+// they return at once and call nothing of this package.
+type Events struct {
+	Dropped        func(reason string) // a client was cut off
+	Expired        func(n int)         // messages whose time was up before they were sent
+	Unacknowledged func(n int)         // messages sent that wait for an acknowledgement, more or less
+}
+
+// A Conn gives a broker what a net.Conn does not:
+//
+//   - writes that never block. They wait in a bounded queue for a goroutine that
+//     exists only while there is something to write, so a client that does not
+//     read stops neither publishers nor other subscribers;
+//   - the client's Receive Maximum, and its packet ids, see package inflight;
+//   - a close that lets the last packet, which says why, reach the client.
+//
+// One goroutine reads, through R or Read; all other methods may be called concurrently.
+type Conn struct {
+	raw net.Conn // TCP, TLS, WebSocket or Unix socket
+	o   *Options
+	R   *bufio.Reader // reads the Conn
+
+	gone    chan struct{} // closed by Close
+	pending atomic.Int64
+
+	rmu sync.Mutex // held while reading the transport
+
+	mu       sync.Mutex // protects what follows
+	out      inflight.Queue
+	writing  int                        // bytes that flush has taken and not yet written
+	flushing bool                       // flush runs
+	closed   bool                       // no more reads and writes
+	broken   bool                       // the transport is closed
+	progress uint64                     // grows when the client takes something
+	givenUp  bool                       // publishers waited in vain, and the client is behind since
+	watchers map[chan struct{}]struct{} // are sent to when there is room; nil if nobody waits
+	reason   byte                       // the reason code with which the broker ends the connection
+}
+
+// New returns a Conn over a network connection, which it owns from then on.
+func New(raw net.Conn, o *Options) *Conn {
+	c := &Conn{raw: raw, o: o, gone: make(chan struct{})}
+	c.R = bufio.NewReaderSize(c, readBuffer)
+	return c
+}
+
+// Raw is the network connection, to look at.
+func (c *Conn) Raw() net.Conn { return c.raw }
+
+// Pending is how many bytes of memory wait for this client: to be written, or of a packet
+// that has not arrived whole.
+func (c *Conn) Pending() int64 { return c.pending.Load() }
+
+// Read reads the transport.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	if c.Closed() {
+		return 0, net.ErrClosed
+	}
+	n, err := c.raw.Read(p)
+	if c.Closed() {
+		return 0, net.ErrClosed
+	}
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.mu.Lock()
+		c.breakLocked() // nothing can be told to a peer that is gone
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// Write queues p, which is one packet other than PUBLISH, and returns at once.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.broken {
+		return 0, net.ErrClosed
+	}
+	if !c.fits(len(p)) { // it asks and does not read the answers
+		c.o.Events.Dropped("slow_client")
+		c.breakLocked()
+		return 0, ErrSlow
+	}
+	before := c.out.Size()
+	c.out.AddPacket(p)
+	c.Hold(c.out.Size() - before)
+	c.startFlush()
+	return len(p), nil
+}
+
+// Publish queues a PUBLISH. ErrSlow says that there is no room for it.
+func (c *Conn) Publish(f *packet.Frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.broken {
+		return net.ErrClosed
+	}
+	if !c.fits(f.Size()) {
+		return ErrSlow
+	}
+	before := c.out.Size()
+	c.out.AddMessage(f)
+	c.Hold(c.out.Size() - before)
+	c.startFlush()
+	return nil
+}
+
+// fits reports whether a packet of n bytes may wait. One alone always may. c.mu is held.
+func (c *Conn) fits(n int) bool {
+	waiting := c.writing + c.out.Size()
+	return waiting == 0 || waiting+n <= c.o.WriteBuffer
+}
+
+// Hold counts n bytes more, or less, that wait for this client.
+func (c *Conn) Hold(n int) {
+	c.pending.Add(int64(n))
+	c.o.Pending.Add(int64(n))
+}
+
+// Slowness is the reason for which a client that is too far behind is disconnected.
+func (c *Conn) Slowness() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out.Held() {
+		return "unacknowledged"
+	}
+	return "slow_client"
+}
+
+// startFlush makes flush run if there is something to write. c.mu is held.
+func (c *Conn) startFlush() {
+	if !c.flushing && (c.out.Ready() || c.closed) {
+		c.flushing = true
+		c.o.Go(c.flush)
+	}
+}
+
+// buffers are those that flush collects packets in.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*writeChunk); return &b }}
+
+// flush writes what is ready until nothing is, and ends the transport if the
+// connection has been closed.
+func (c *Conn) flush() {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for {
+		c.mu.Lock()
+		if c.broken || !c.out.Ready() {
+			c.flushing = false
+			closed := c.closed
+			c.mu.Unlock()
+			if closed {
+				c.finish()
+			}
+			return
+		}
+		before := c.out.Unacknowledged()
+		batch := c.out.Take((*buf)[:0], time.Now())
+		if n := c.out.Unacknowledged() - before; n != 0 {
+			c.o.Events.Unacknowledged(n)
+		}
+		if batch.Expired > 0 {
+			c.o.Events.Expired(batch.Expired)
+		}
+		c.writing = batch.Size
+		c.mu.Unlock()
+		err := c.writeOut(batch.Head)
+		if err == nil {
+			err = c.writeOut(batch.Payload)
+		}
+		if cap(batch.Head) > cap(*buf) && cap(batch.Head) <= 8*writeChunk {
+			*buf = batch.Head
+		}
+		c.mu.Lock()
+		c.written(c.writing)
+		if err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && !c.closed {
+				c.o.Events.Dropped("write_timeout")
+			}
+			c.breakLocked()
+		}
+		c.mu.Unlock()
+	}
+}
+
+// writeOut writes a part of what flush has taken.
+func (c *Conn) writeOut(part []byte) error {
+	for len(part) > 0 {
+		c.mu.Lock()
+		if !c.closed { // Close has set the last deadline
+			_ = c.raw.SetWriteDeadline(time.Now().Add(c.o.WriteTimeout)) // Write reports a dead transport
+		}
+		c.mu.Unlock()
+		n, err := c.raw.Write(part[:min(len(part), writeChunk)])
+		if err != nil {
+			return err
+		}
+		if part = part[n:]; len(part) > 0 {
+			c.mu.Lock()
+			c.written(n)
+			c.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// written notes that the client took n bytes. c.mu is held.
+func (c *Conn) written(n int) {
+	c.writing -= n
+	c.Hold(-n)
+	c.moved()
+}
+
+// breakLocked closes the transport. Reader and writer notice. c.mu is held.
+func (c *Conn) breakLocked() {
+	c.broken = true
+	c.Hold(-c.out.Drop())
+	_ = c.raw.Close() // nothing more is expected of it
+	c.moved()
+}
+
+// Abort cuts the connection without last words.
+func (c *Conn) Abort(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.broken {
+		c.o.Events.Dropped(reason)
+	}
+	c.breakLocked()
+}
+
+// Close ends reads and writes at once. What is queued but messages is still sent,
+// within a second.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	close(c.gone)
+	c.moved() // wakes those who wait
+	if c.broken {
+		return nil
+	}
+	now := time.Now()
+	_ = c.raw.SetReadDeadline(now) // a transport that refuses deadlines is as good as closed
+	_ = c.raw.SetWriteDeadline(now.Add(linger))
+	c.startFlush()
+	return nil
+}
+
+// DropMessages forgets the messages that wait: the client is about to be told that it
+// misses some.
+func (c *Conn) DropMessages() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Hold(-c.out.DropMessages())
+}
+
+// finish closes the transport after the client has had its time to read: a TCP
+// connection closed with unread data is reset, and the client would never learn why.
+func (c *Conn) finish() {
+	defer func() { _ = c.raw.Close() }() // nothing more is expected of it
+	c.mu.Lock()
+	broken := c.broken
+	c.Hold(-c.out.Drop()) // messages for which the client has no room
+	c.mu.Unlock()
+	half, ok := c.raw.(interface{ CloseWrite() error })
+	if broken || !ok || half.CloseWrite() != nil {
+		return
+	}
+	c.rmu.Lock() // the last read has ended
+	defer c.rmu.Unlock()
+	if err := c.raw.SetReadDeadline(time.Now().Add(linger)); err == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(c.raw, 1<<20)) // ends with the peer's close, or in time
+	}
+}
+
+// Closed reports whether Close was called.
+func (c *Conn) Closed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// Expect sets until when the next bytes must come; zero is for ever. A transport that
+// is dead shows at the read.
+func (c *Conn) Expect(until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed { // Close has set its own
+		_ = c.raw.SetReadDeadline(until)
+	}
+}
+
+// SetWindow bounds how many messages of QoS 1 and 2 are under way to the client.
+func (c *Conn) SetWindow(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out.Limit(n)
+}
+
+// Acknowledged notes the acknowledgement that ends a message of QoS 1 or 2.
+func (c *Conn) Acknowledged(id uint16, by inflight.Ack) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.out.Acknowledged(id, by) {
+		return
+	}
+	c.o.Events.Unacknowledged(-1)
+	if !c.closed && !c.broken {
+		c.startFlush()
+	}
+	c.moved()
+}
+
+// Recorded notes a PUBREC; false if its id is unknown.
+func (c *Conn) Recorded(id uint16) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Recorded(id)
+}
+
+// Forget forgets the messages under way, and returns their number.
+func (c *Conn) Forget() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Forget()
+}
+
+// End notes with which reason code the broker ends the connection; false if it ends already.
+func (c *Conn) End(code byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.reason != 0 {
+		return false
+	}
+	c.reason = code
+	return true
+}
+
+// Ending is what End has noted; 0 if nothing.
+func (c *Conn) Ending() byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason
+}

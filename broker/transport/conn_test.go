@@ -1,0 +1,180 @@
+package transport
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/colonyfleet/colony/broker/packet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// A hub is what the connections of a test share.
+type hub struct {
+	Options
+	wg      sync.WaitGroup
+	pending atomic.Int64
+	dropped atomic.Int64
+	expired atomic.Int64
+}
+
+func newHub(t *testing.T, writeBuffer int) *hub {
+	h := &hub{}
+	h.Options = Options{
+		WriteBuffer: writeBuffer, WriteTimeout: patience, Pending: &h.pending, Go: h.wg.Go,
+		Events: Events{
+			Dropped: func(string) { h.dropped.Add(1) }, Expired: func(n int) { h.expired.Add(int64(n)) }, Unacknowledged: func(int) {},
+		},
+	}
+	t.Cleanup(func() {
+		h.wg.Wait()
+		if n := h.pending.Load(); n != 0 {
+			t.Errorf("%d bytes are still counted", n)
+		}
+	})
+	return h
+}
+
+// A watched connection tells when it is closed.
+type watched struct {
+	net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (w *watched) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return w.Conn.Close()
+}
+
+// pair returns a Conn, and the other end of its transport.
+func (h *hub) pair(t *testing.T) (*Conn, *watched, net.Conn) {
+	near, far := net.Pipe()
+	w := &watched{Conn: near, closed: make(chan struct{})}
+	c := New(w, &h.Options)
+	c.SetWindow(10)
+	t.Cleanup(func() { _, _ = c.Close(), far.Close() })
+	return c, w, far
+}
+
+func await(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("%s does not happen", what)
+	}
+}
+
+func message(qos byte, size int, expires time.Time) *packet.Frame {
+	return packet.NewFrame(packet.Outgoing{Topic: "t", Payload: make([]byte, size), QoS: qos, Expires: expires})
+}
+
+// A connection that its peer ended gives its descriptor back at once.
+func TestEndByPeerClosesTheTransport(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1<<20)
+	c, w, far := h.pair(t)
+	_ = far.Close()
+	if _, err := c.R.ReadByte(); err == nil {
+		t.Error("read after the end")
+	}
+	await(t, w.closed, "the close of the transport after the peer's")
+	if err := c.Publish(message(0, 1, time.Time{})); err == nil {
+		t.Error("a message is taken for a peer that is gone")
+	}
+}
+
+// What waits goes out before the transport is closed; a message that has no room of the
+// Receive Maximum does not, and is no longer counted.
+func TestCloseSendsLastWords(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1<<20)
+	c, w, far := h.pair(t)
+	c.SetWindow(1)
+	for range 2 {
+		if err := c.Publish(message(1, 1, time.Time{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Write([]byte("\xe0\x00")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	got, err := io.ReadAll(far)
+	if want := "\x32\x06\x00\x01t\x00\x01\x00\xe0\x00"; err != nil || string(got) != want {
+		t.Errorf("got %x, %v, want %x", got, err, want)
+	}
+	await(t, w.closed, "the close")
+}
+
+func TestWriteBufferIsBounded(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1000)
+	c, w, _ := h.pair(t)
+	var err error
+	for range 20 { // nobody reads
+		if err = c.Publish(message(0, 100, time.Time{})); err != nil {
+			break
+		}
+	}
+	if err != ErrSlow || c.Pending() > 1000 || c.Slowness() != "slow_client" {
+		t.Errorf("%v with %d bytes, reason %s, want ErrSlow at 1000", err, c.Pending(), c.Slowness())
+	}
+	if c.State() != Lags {
+		t.Errorf("state %d, want Lags", c.State())
+	}
+	for range 100 { // it asks, and does not read the answers
+		if _, err = c.Write(make([]byte, 50)); err != nil {
+			break
+		}
+	}
+	await(t, w.closed, "the end of a client that does not read")
+	if c.State() != KeepsUp {
+		t.Error("somebody would wait for a client that is gone")
+	}
+}
+
+// AwaitAny returns when the first of several clients keeps up; clients that take nothing
+// are given up after a second, together, until they keep up again.
+func TestAwaitAny(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1000)
+	var all []*Conn
+	var far []net.Conn
+	for range 3 {
+		c, _, f := h.pair(t)
+		for range 6 {
+			if err := c.Publish(message(0, 100, time.Time{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, far = append(all, c), append(far, f)
+	}
+	go func() { _, _ = io.CopyN(io.Discard, far[1], 630) }()
+	if !AwaitAny(all, patience, patience) || all[1].State() != KeepsUp || all[0].State() != Lags {
+		t.Errorf("states %d, %d, %d, want the second to keep up", all[0].State(), all[1].State(), all[2].State())
+	}
+	sick := []*Conn{all[0], all[2]}
+	if AwaitAny(sick, patience, patience) || sick[0].State() != GivenUp || sick[1].State() != GivenUp {
+		t.Errorf("states %d, %d, want both given up", sick[0].State(), sick[1].State())
+	}
+	for _, c := range sick {
+		if len(c.watchers) > 0 {
+			t.Error("a wait has left something behind")
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, far[0]) }()
+	sick[0].Room()
+	if sick[0].State() != KeepsUp || AwaitAny(sick[1:], time.Nanosecond, patience) {
+		t.Errorf("state %d, want a client that takes again to keep up", sick[0].State())
+	}
+}

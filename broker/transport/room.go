@@ -1,0 +1,141 @@
+package transport
+
+import "time"
+
+// A State says how far behind a client is.
+type State int
+
+// The states of a client.
+const (
+	// KeepsUp: less than half of what may wait for the client does wait, or it is gone.
+	KeepsUp State = iota
+	// Lags: more than that waits, and publishers should wait for it too.
+	Lags
+	// GivenUp: they have waited in vain, and it has lagged since.
+	GivenUp
+)
+
+// stall is how long publishers wait for clients that take nothing.
+const stall = time.Second
+
+// State says how far behind the client is.
+func (c *Conn) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.hasRoom():
+		return KeepsUp
+	case c.givenUp:
+		return GivenUp
+	}
+	return Lags
+}
+
+// Room waits until the client keeps up, or is gone.
+func (c *Conn) Room() {
+	ch := make(chan struct{}, 1)
+	for !c.watch(ch) {
+		select {
+		case <-ch:
+		case <-c.gone:
+		}
+	}
+}
+
+// AwaitAny waits until one of the clients keeps up, or is gone, and reports whether one
+// does: false after the time most, or when none of them has taken anything for a second.
+// If most was patience, or they have taken nothing, all of them are given up.
+func AwaitAny(clients []*Conn, most, patience time.Duration) bool {
+	ch := make(chan struct{}, 1)
+	defer func() {
+		for _, c := range clients {
+			c.unwatch(ch)
+		}
+	}()
+	for _, c := range clients {
+		if c.watch(ch) {
+			return true
+		}
+	}
+	look, late := time.NewTicker(stall), time.NewTimer(most)
+	defer look.Stop()
+	defer late.Stop()
+	for seen := progress(clients); ; {
+		select {
+		case <-ch:
+			return true
+		case <-late.C:
+			if most >= patience {
+				giveUp(clients)
+			}
+			return false
+		case <-look.C:
+			now := progress(clients)
+			if now == seen {
+				giveUp(clients)
+				return false
+			}
+			seen = now
+		}
+	}
+}
+
+// progress grows when one of the clients takes something.
+func progress(clients []*Conn) (sum uint64) {
+	for _, c := range clients {
+		c.mu.Lock()
+		sum += c.progress
+		c.mu.Unlock()
+	}
+	return sum
+}
+
+func giveUp(clients []*Conn) {
+	for _, c := range clients {
+		c.mu.Lock()
+		c.givenUp = !c.hasRoom()
+		c.mu.Unlock()
+	}
+}
+
+// watch sends to ch, which takes one, when the client keeps up; true if it does already.
+func (c *Conn) watch(ch chan struct{}) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hasRoom() {
+		return true
+	}
+	if c.watchers == nil {
+		c.watchers = make(map[chan struct{}]struct{})
+	}
+	c.watchers[ch] = struct{}{}
+	return false
+}
+
+func (c *Conn) unwatch(ch chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.watchers, ch)
+}
+
+// hasRoom reports whether the client keeps up. c.mu is held.
+func (c *Conn) hasRoom() bool {
+	return c.closed || c.broken || c.writing+c.out.Size() <= c.o.WriteBuffer/2
+}
+
+// moved notes that the client has taken something, and wakes those who wait for room,
+// if there is. c.mu is held.
+func (c *Conn) moved() {
+	c.progress++
+	if !c.hasRoom() {
+		return
+	}
+	c.givenUp = false
+	for ch := range c.watchers {
+		select {
+		case ch <- struct{}{}:
+		default: // another client has woken it
+		}
+	}
+	c.watchers = nil
+}
