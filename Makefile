@@ -81,6 +81,16 @@ bench-link: setup build ## what becomes of acknowledged messages when the link f
 chaos: setup build ## an hour of kills, a narrow link and idle sites, on real parts: scripts/chaos
 	@scripts/chaos
 
+# Settings of `make fuzz`: make fuzz FUZZTIME=10m FUZZPACKETS=10000000
+FUZZTIME    ?= 1m
+FUZZPACKETS ?= 1000000
+
+.PHONY: fuzz
+fuzz: ## the broker's readers with any input, and a running broker with mutated packets (`make test` has a short form)
+	@set -e; for f in $$($(GO) test ./broker/packet -list '^Fuzz' | grep ^Fuzz); do \
+	  $(GO) test ./broker/packet -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done
+	COLONY_FUZZ_PACKETS=$(FUZZPACKETS) $(GO) test ./broker -run '^TestRawWire$$' -count=1 -v -timeout 10h
+
 # Settings of `make bench-broker`: make bench-broker BROKER='-short -only fan'
 BROKER  ?=
 
