@@ -328,7 +328,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	if protocol.KindOf(err) != protocol.Invalid {
 		t.Fatalf("got %v, want an error of kind invalid", err)
 	}
-	for _, part := range []string{"no access control", "no logger", "name of its own", `"quic"`, "without a TLS", "unacknowledged"} {
+	for _, part := range []string{"no access control", "no logger", "want one of its own", `"quic"`, "without a certificate", "unacknowledged"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not mention %q", err, part)
 		}

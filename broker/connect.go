@@ -128,6 +128,9 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if info.ClientID == "" && !v5 && !p.Connect.Clean { // [MQTT-3.1.1, 3.1.3-8]
 		return nil, protocol.Errorf(protocol.Invalid, "no client id, and no clean session: want one of the two")
 	}
+	if !c.listener.AllowsUser(info.Username) {
+		return nil, protocol.Errorf(protocol.Denied, "user %q may not connect on listener %s: see its users", info.Username, c.listener.Name)
+	}
 	id, err := b.o.Access.Connect(info)
 	if err != nil {
 		return nil, err

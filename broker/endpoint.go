@@ -22,27 +22,34 @@ type endpoint struct {
 
 // open listens on l's address.
 func (b *Broker) open(l Listener) (*endpoint, error) {
-	network := "tcp"
-	if l.Network == Unix {
-		network = "unix"
-	}
 	log := b.log.With("listener", l.Name)
-	raw, err := listen.Open(b.ctx, network, l.Address, listen.Options{
+	secure := l.TLS
+	if l.Certificate != "" {
+		var err error
+		if secure, err = listen.Certificate(l.Certificate, l.Key, func(err error) { log.Error("certificate not read", "err", err) }); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := listen.Open(b.ctx, &l, listen.Options{
 		PerSecond: b.o.Limits.ConnectRate,
 		Failed: func(err error, retry time.Duration) {
 			b.metrics.acceptErrors.Inc()
 			log.Warn("accept failed", "retry_in", retry, "err", err)
+		},
+		Refused: func(peer net.Addr) {
+			b.metrics.refused("connect", "address")
+			log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	var ln net.Listener = raw
-	if l.TLS != nil && l.Network != Unix {
-		ln = tls.NewListener(ln, l.TLS)
+	if secure != nil && l.Network != Unix {
+		ln = tls.NewListener(ln, secure)
 	}
 	if l.Network == WS {
-		ln = websocket.Listen(ln, b.o.Limits.ConnectTimeout, int64(b.o.Limits.PacketBytes))
+		ln = websocket.Listen(ln, websocket.Options{Timeout: b.o.Limits.ConnectTimeout, MaxBytes: int64(b.o.Limits.PacketBytes), Origins: l.Origins})
 	}
 	return &endpoint{b: b, l: l, accept: ln, stop: sync.OnceFunc(func() { _ = ln.Close() })}, nil
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -65,27 +65,16 @@ type Access interface {
 	MaySubscribe(id access.Identity, filter string) bool
 }
 
-// A Network is a transport that a listener serves MQTT on.
-type Network string
-
-// The networks.
-const (
-	TCP  Network = "tcp"
-	TLS  Network = "tls"
-	WS   Network = "ws" // WebSocket; with a TLS configuration it is wss
-	Unix Network = "unix"
-)
-
 // A Listener is an address that clients connect to.
-type Listener struct {
-	// Name is unique within the broker.
-	Name    string
-	Network Network
-	// Address is host:port, or the path of a Unix socket.
-	Address string
-	// TLS is required for the network tls, and makes wss of ws.
-	TLS *tls.Config
-}
+type Listener = listen.Spec
+
+// The networks of a Listener.
+const (
+	TCP  = listen.TCP
+	TLS  = listen.TLS
+	WS   = listen.WS
+	Unix = listen.Unix
+)
 
 // Limits bound what clients can take from the broker. Zero means the default that
 // the comment names, or where it names none, no limit.
@@ -185,22 +174,7 @@ func (o Options) Validate() error {
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}
-	seen := map[string]bool{}
-	for _, l := range o.Listeners {
-		if l.Name == "" || seen[l.Name] {
-			errs = append(errs, fmt.Errorf("listener %q on %s: want a name of its own", l.Name, l.Address))
-		}
-		seen[l.Name] = true
-		switch l.Network {
-		case TCP, WS, Unix:
-		case TLS:
-			if l.TLS == nil {
-				errs = append(errs, fmt.Errorf("listener %s: network tls without a TLS configuration", l.Name))
-			}
-		default:
-			errs = append(errs, fmt.Errorf("listener %s: network %q: want tcp, tls, ws or unix", l.Name, l.Network))
-		}
-	}
+	errs = append(errs, listen.ValidateAll(o.Listeners))
 	lim := o.Limits
 	if lim.Unacknowledged < 0 || lim.Unacknowledged > 32768 {
 		errs = append(errs, fmt.Errorf("limit of %d unacknowledged messages: want 1 to 32768", lim.Unacknowledged))

@@ -27,6 +27,9 @@ type centralBroker interface {
 // external reports whether the sites connect to an external broker.
 func (c *CO) external() bool { return len(c.opts.Broker.URLs) > 0 }
 
+// mqttListener is the name of the listener that the key mqtt configures.
+const mqttListener = "mqtt"
+
 // newBroker makes the broker that the options ask for. accept is called with each
 // message before it is acknowledged, onUp whenever an external broker is connected: it
 // may have lost what it retained.
@@ -35,13 +38,13 @@ func (c *CO) newBroker(
 ) (centralBroker, error) {
 	if !c.external() {
 		own, err := broker.New(broker.Options{
-			Name: "co", Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: c.opts.MQTT}},
+			Name: "co", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...),
 			Access: access.CO{}, Accept: accept, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {
 			return nil, err
 		}
-		c.mqttAddr = func() string { return own.Addr("mqtt") }
+		c.mqttAddr = func() string { return own.Addr(mqttListener) }
 		return own, nil
 	}
 	o := c.opts.Broker

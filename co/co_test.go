@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
@@ -36,18 +37,20 @@ type bench struct {
 	from   chan client.Message
 	remote string
 	ownKey string // is there once the key of the deployments repo was used
+	socket string // of a second listener
 }
 
 func start(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
-	b := &bench{t: t, from: make(chan client.Message, 100), remote: filepath.Join(dir, "remote.git")}
+	b := &bench{t: t, from: make(chan client.Message, 100), remote: filepath.Join(dir, "remote.git"), socket: filepath.Join(dir, "mqtt.sock")}
 	if err := git.InitBare(t.Context(), b.remote, "main"); err != nil {
 		t.Fatal(err)
 	}
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", b.remote
 	o.Git.Interval = 100 * time.Millisecond
+	o.Listeners = []listen.Spec{{Name: "local", Network: listen.Unix, Address: b.socket}}
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	examples, err := filepath.Abs("../examples")
 	if err != nil {
@@ -77,9 +80,13 @@ func start(t *testing.T) *bench {
 func (b *bench) connect() {
 	b.t.Helper()
 	up := notify.New()
+	url := "tcp://" + b.co.MQTTAddr()
+	if b.socket != "" {
+		url = "unix://" + b.socket
+	}
 	var err error
 	b.site, err = client.New(client.Options{
-		URLs: []string{"tcp://" + b.co.MQTTAddr()}, ClientID: "plant", Username: "plant",
+		URLs: []string{url}, ClientID: "plant", Username: "plant",
 		Subscriptions: []client.Subscription{{Filter: topic.ForSite(topic.SiteDesired, "plant"), QoS: 1}, {Filter: topic.ForSite(topic.Ack, "plant"), QoS: 1}},
 		Handle: func(_ context.Context, m client.Message) error {
 			b.from <- m
@@ -265,8 +272,10 @@ func TestFromCallToSiteAndBack(t *testing.T) {
 
 func TestOptionsAreValidated(t *testing.T) {
 	t.Parallel()
-	_, err := co.New(co.Options{HTTP: "nonsense"})
-	for _, want := range []string{"stateDir", "databaseURL", "git.remote", "http", "mqtt", "registryHost", "logger"} {
+	_, err := co.New(co.Options{
+		HTTP: "nonsense", Listeners: []listen.Spec{{Name: "mqtt", Network: listen.TLS, Address: ":8883"}}, Broker: co.BrokerOptions{URLs: []string{"tcp://mqtt.example"}},
+	})
+	for _, want := range []string{"listener mqtt: network tls without a certificate", "the name is taken", "listeners with broker.urls", "stateDir", "databaseURL", "git.remote", "http", "mqtt", "registryHost", "logger"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among the faults: %v", want, err)
 		}

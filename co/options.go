@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/repo/git"
@@ -29,6 +30,8 @@ type Options struct {
 	HTTP string `yaml:"http"`
 	// MQTT is the address where LOs connect.
 	MQTT string `yaml:"mqtt"`
+	// Listeners are further addresses of the CO's broker: TLS, WebSocket, Unix sockets.
+	Listeners []listen.Spec `yaml:"listeners,omitempty"`
 	// Broker names an external MQTT 5 broker that the sites connect to. The CO then does
 	// not listen on MQTT, and any number of COs may share the work.
 	Broker BrokerOptions `yaml:"broker,omitempty"`
@@ -146,6 +149,10 @@ func (o Options) Validate() error {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("%s %q: want host:port", key, addr))
 		}
+	}
+	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener))
+	if len(o.Listeners) > 0 && len(o.Broker.URLs) > 0 {
+		errs = append(errs, errors.New("listeners with broker.urls: the CO is not the broker then; configure the listeners of that one"))
 	}
 	for i, raw := range o.Broker.URLs {
 		if u, err := url.Parse(raw); err != nil || !slices.Contains([]string{"tcp", "tls", "ws", "wss", "unix"}, u.Scheme) {

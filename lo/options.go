@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/link"
 	"github.com/colonyfleet/colony/protocol"
@@ -25,6 +26,8 @@ type Options struct {
 	StateDir string `yaml:"stateDir"`
 	// MQTT is the address where the nodes connect.
 	MQTT string `yaml:"mqtt"`
+	// Listeners are further addresses of the site's broker: TLS, WebSocket, Unix sockets.
+	Listeners []listen.Spec `yaml:"listeners,omitempty"`
 	// HTTP is the address of the image cache, the metrics and the status. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
 	// CO says where the Central Orchestrator is.
@@ -88,6 +91,7 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.MQTT); err != nil {
 		errs = append(errs, fmt.Errorf("mqtt %q: want host:port", o.MQTT))
 	}
+	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener))
 	if o.HTTP != "" {
 		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
 			errs = append(errs, fmt.Errorf("http %q: want host:port, or nothing for no listener", o.HTTP))

@@ -173,7 +173,7 @@ func (p *parts) openData(ctx context.Context) error {
 func (p *parts) startBroker(ctx context.Context) error {
 	var err error
 	p.broker, err = broker.New(broker.Options{
-		Name: "lo", Listeners: []broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}},
+		Name: "lo", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}}, p.opts.Listeners...),
 		Access: access.Site(p.opts.Site), Accept: router{p.site, p.data}.accept, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {

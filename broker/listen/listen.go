@@ -5,7 +5,9 @@ package listen
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -19,9 +21,12 @@ type Options struct {
 	// PerSecond is how many connections are accepted per second; those above it wait
 	// in the system's queue. 0: no limit.
 	PerSecond float64
-	// Failed is required. It is told of an accept that failed, such as for want of file descriptors,
-	// and when it is tried again.
+	// Failed is required. It is told of an accept that failed, such as for want of file
+	// descriptors, and when it is tried again.
 	Failed func(err error, retry time.Duration)
+	// Refused is required. It is told of a connection that was closed, because the
+	// listener does not take its address.
+	Refused func(peer net.Addr)
 }
 
 // A Listener is a net.Listener that outlives a lack of file descriptors: it waits
@@ -29,23 +34,43 @@ type Options struct {
 type Listener struct {
 	net.Listener
 	ctx   context.Context
-	limit *rate.Limiter // nil: none
+	limit *rate.Limiter  // nil: none
+	from  []netip.Prefix // empty: all
 	o     Options
 }
 
-// Open listens on a network, tcp or unix, and an address. ctx ends Accept, not
-// only Open. A Unix socket that nobody serves any more is replaced.
-func Open(ctx context.Context, network, address string, o Options) (*Listener, error) {
-	if network == "unix" {
-		clearSocket(ctx, address)
-	}
-	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
-	// and an idle site may have asked for one of many minutes.
-	raw, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, address)
+// Open listens on the address of a valid Spec, for TCP or a Unix socket: what is above
+// them is the caller's. ctx ends Accept, not only Open. A Unix socket that nobody serves
+// any more is replaced.
+func Open(ctx context.Context, s *Spec, o Options) (*Listener, error) {
+	from, err := s.prefixes()
 	if err != nil {
 		return nil, err
 	}
-	return patient(ctx, raw, o), nil
+	network := "tcp"
+	if s.Network == Unix {
+		network = "unix"
+		clearSocket(ctx, s.Address)
+	}
+	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
+	// and an idle site may have asked for one of many minutes.
+	raw, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, s.Address)
+	if err != nil {
+		return nil, err
+	}
+	if s.Network == Unix {
+		mode, err := s.mode()
+		if err == nil {
+			err = os.Chmod(s.Address, mode)
+		}
+		if err != nil {
+			_ = raw.Close() // never used
+			return nil, fmt.Errorf("set the mode of the socket: %w", err)
+		}
+	}
+	l := patient(ctx, raw, o)
+	l.from = from
+	return l, nil
 }
 
 func patient(ctx context.Context, raw net.Listener, o Options) *Listener {
@@ -67,6 +92,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 	tries := retry.Backoff{Policy: retry.Policy{Min: 5 * time.Millisecond, Max: 500 * time.Millisecond}}
 	for {
 		c, err := l.Listener.Accept()
+		if err == nil && !allowed(l.from, c.RemoteAddr()) {
+			l.o.Refused(c.RemoteAddr())
+			_ = c.Close() // never used
+			continue
+		}
 		if err == nil || errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil {
 			return c, err
 		}

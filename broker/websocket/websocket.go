@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,29 +31,53 @@ type Listener struct {
 	wg       sync.WaitGroup
 }
 
-// Listen serves the requests that come in on l. A connection has timeout for its
-// upgrade; a message of more than maxBytes ends it. Close ends both listeners.
-func Listen(l net.Listener, timeout time.Duration, maxBytes int64) *Listener {
+// Options configure a Listener.
+type Options struct {
+	Timeout  time.Duration // that a connection has for its upgrade
+	MaxBytes int64         // of a message; a longer one ends the connection
+	// Origins are the pages of other hosts that may connect, such as https://hmi.example,
+	// or * for all. Those of the listener's own host, and what is not a browser, always may.
+	Origins []string
+}
+
+// Listen serves the requests that come in on l. Close ends both listeners.
+func Listen(l net.Listener, o Options) *Listener {
 	w := &Listener{
 		Listener: l,
-		upgrader: ws.Upgrader{ // the default check keeps pages of other origins out
-			HandshakeTimeout: timeout,
+		upgrader: ws.Upgrader{
+			HandshakeTimeout: o.Timeout,
 			ReadBufferSize:   2 << 10, WriteBufferSize: 2 << 10,
 			WriteBufferPool: &sync.Pool{},
 			Subprotocols:    []string{"mqtt"}, // [MQTT-6.0.0-4]
+			CheckOrigin:     func(r *http.Request) bool { return originAllowed(r, o.Origins) },
 		},
-		maxBytes: maxBytes,
+		maxBytes: o.MaxBytes,
 		conns:    make(chan net.Conn),
 		closed:   make(chan struct{}),
 	}
 	w.server = &http.Server{
-		Handler: w, ReadHeaderTimeout: timeout, IdleTimeout: timeout, MaxHeaderBytes: 16 << 10,
+		Handler: w, ReadHeaderTimeout: o.Timeout, IdleTimeout: o.Timeout, MaxHeaderBytes: 16 << 10,
 	}
 	w.wg.Go(func() {
 		_ = w.server.Serve(l) // ends with Close, or with an error of Accept, which only Close makes
 		w.shut()
 	})
 	return w
+}
+
+// originAllowed reports whether the page that a request comes from may connect.
+func originAllowed(r *http.Request, others []string) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true // not a browser
+	}
+	for _, o := range others {
+		if o == "*" || strings.EqualFold(o, origin) {
+			return true
+		}
+	}
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, r.Host)
 }
 
 // ServeHTTP upgrades a request and hands the connection to Accept.

@@ -25,7 +25,7 @@ func pair(t *testing.T, maxBytes int64) (server net.Conn, client *ws.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listen(raw, patience, maxBytes)
+	l := Listen(raw, Options{Timeout: patience, MaxBytes: maxBytes})
 	t.Cleanup(func() { _ = l.Close() }) // it may be closed already
 	d := ws.Dialer{Subprotocols: []string{"mqtt"}}
 	dialed := make(chan error, 1)
