@@ -54,6 +54,7 @@ var packages = map[string]layer{
 	"internal/httpserver":        kernel,
 	"internal/hostkernel":        kernel,
 	"internal/impair":            kernel,
+	"internal/memnet":            kernel,
 	"internal/netns":             kernel,
 	"internal/notify":            kernel,
 	"internal/containerdtest":    kernel,
