@@ -133,7 +133,8 @@ var packages = map[string]layer{
 	"en/state":             adapter,
 	"en":                   wiring,
 
-	"sim": wiring,
+	"sim":       wiring,
+	"sim/fleet": wiring,
 
 	"up":            launcher,
 	"cli":           command,
