@@ -63,6 +63,7 @@ var packages = map[string]layer{
 	"internal/privatecontainerd": kernel,
 	"internal/privatepg":         kernel,
 	"internal/pulltally":         kernel,
+	"internal/random":            kernel,
 	"internal/retry":             kernel,
 	"internal/recordlog":         kernel,
 	"internal/statefile":         kernel,
