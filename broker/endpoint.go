@@ -31,7 +31,7 @@ func (b *Broker) open(l Listener) (*endpoint, error) {
 		}
 	}
 	raw, err := listen.Open(b.ctx, &l, listen.Options{
-		PerSecond: b.o.Limits.ConnectRate,
+		PerSecond: b.o.Limits.ConnectRate, Listen: b.o.Listen,
 		Failed: func(err error, retry time.Duration) {
 			b.metrics.acceptErrors.Inc()
 			log.Warn("accept failed", "retry_in", retry, "err", err)

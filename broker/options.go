@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +28,10 @@ type Options struct {
 	// Name tells brokers of one process apart, in logs and metrics.
 	Name      string
 	Listeners []Listener
-	Access    Access
+	// Listen opens the sockets of the Listeners, of the network tcp or unix. Nil: those
+	// of the system.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+	Access Access
 	// Accept is called for each message that a client publishes, and for each last
 	// will, after access control and before the message is acknowledged, retained or
 	// delivered: what must not be lost is stored here. It runs on the client's own

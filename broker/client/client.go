@@ -23,10 +23,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -41,6 +43,10 @@ type Options struct {
 	Username string
 	Password string
 	TLS      *tls.Config // for tls and wss; nil: the system's roots
+	// Dial opens the connections that TLS and WebSocket go over. Nil: a net.Dialer's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Random draws the sessions' names and the waits between attempts. Nil: the machine's.
+	Random *random.Source
 
 	// KeepAlive is the longest silence before a ping. Default 30 s.
 	KeepAlive time.Duration
@@ -144,6 +150,9 @@ func (o *Options) defaults() {
 	if o.Handle == nil {
 		o.Handle = func(context.Context, Message) error { return nil }
 	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{KeepAlive: -1}).DialContext // the client's own probe is the keep-alive
+	}
 }
 
 // A Client keeps one link to a broker. Its methods may be called concurrently.
@@ -233,7 +242,9 @@ func (c *Client) setUp(l *link) {
 // run connects again and again until ctx ends.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
-	tries := retry.Backoff{Policy: retry.Policy{Min: firstWait, Max: c.o.MaxBackoff, Jitter: 1}}
+	tries := retry.Backoff{
+		Policy: retry.Policy{Min: firstWait, Max: c.o.MaxBackoff, Jitter: 1}, Rand: c.o.Random.Rand("backoff/" + c.o.ClientID),
+	}
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		raw := c.o.URLs[attempt%len(c.o.URLs)]
 		begun := time.Now()

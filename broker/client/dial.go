@@ -47,17 +47,16 @@ func dial(ctx context.Context, raw string, o *Options) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
-	dialer := &net.Dialer{KeepAlive: -1} // the client's own probe is the keep-alive
 	var conn net.Conn
 	switch u.Scheme {
 	case "unix":
-		conn, err = dialer.DialContext(ctx, "unix", u.Path)
+		conn, err = o.Dial(ctx, "unix", u.Path)
 	case "ws", "wss":
-		return dialWebSocket(ctx, dialer, u, o)
+		return dialWebSocket(ctx, u, o)
 	case "tls", "mqtts":
-		conn, err = (&tls.Dialer{NetDialer: dialer, Config: o.TLS}).DialContext(ctx, "tcp", u.Host)
+		conn, err = dialTLS(ctx, u, o)
 	default:
-		conn, err = dialer.DialContext(ctx, "tcp", u.Host)
+		conn, err = o.Dial(ctx, "tcp", u.Host)
 	}
 	if err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "reach broker: %w", err)
@@ -65,9 +64,30 @@ func dial(ctx context.Context, raw string, o *Options) (net.Conn, error) {
 	return conn, nil
 }
 
-func dialWebSocket(ctx context.Context, dialer *net.Dialer, u *url.URL, o *Options) (net.Conn, error) {
+// dialTLS opens a connection and secures it, for the name in u unless o.TLS has one.
+func dialTLS(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
+	raw, err := o.Dial(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = u.Hostname()
+	}
+	conn := tls.Client(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close() // never used
+		return nil, err
+	}
+	return conn, nil
+}
+
+func dialWebSocket(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	d := websocket.Dialer{
-		NetDialContext:  dialer.DialContext,
+		NetDialContext:  o.Dial,
 		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: o.TLS,
 		Subprotocols:    []string{"mqtt"}, // [MQTT-6.0.0-3]

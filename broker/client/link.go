@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -96,7 +95,7 @@ type inboundMessage struct {
 func newLink(conn net.Conn, o *Options, log *slog.Logger) *link {
 	l := &link{
 		conn: conn, r: bufio.NewReaderSize(conn, 4<<10), o: o, log: log,
-		session: rand.Text(),
+		session: o.Random.Text("session/" + o.ClientID),
 		terms:   terms{keepAlive: o.KeepAlive, maxQoS: 2},
 		inbound: make(chan inboundMessage, o.ReceiveMaximum),
 		pending: make(map[uint16]request),

@@ -107,8 +107,10 @@ func (l *link) watch() {
 		}
 		// A large packet on a slow link takes longer than the keep-alive, and nobody
 		// answers before its end. While the other end takes it in, that is life enough.
-		if n := l.pulse.written.Load() - unconfirmed(l.conn); n > confirmed {
-			confirmed = n
+		// Where that is not known, a write is no sign of life: any buffer takes it.
+		written := l.pulse.written.Load()
+		if open, known := unconfirmed(l.conn); known && written-open > confirmed {
+			confirmed = written - open
 			heard = max(heard, now-l.terms.keepAlive)
 		}
 		dead := heard + l.terms.keepAlive*3/2

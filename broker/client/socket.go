@@ -8,4 +8,4 @@ import "net"
 func quickAck(net.Conn) {}
 
 // unconfirmed is for Linux only.
-func unconfirmed(net.Conn) int64 { return 0 }
+func unconfirmed(net.Conn) (bytes int64, known bool) { return 0, false }

@@ -16,16 +16,15 @@ func quickAck(conn net.Conn) {
 	})
 }
 
-// unconfirmed returns how many bytes the other end's system has not confirmed yet;
-// 0 where that is not known.
-func unconfirmed(conn net.Conn) int64 {
-	var n int32
+// unconfirmed returns how many bytes the other end's system has not confirmed yet.
+// That is not known of a connection that is not TCP's.
+func unconfirmed(conn net.Conn) (bytes int64, known bool) {
 	control(conn, func(fd int) {
-		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCOUTQ, uintptr(unsafe.Pointer(&n))); errno != 0 { //nolint:gosec // how ioctl takes its argument
-			n = 0
-		}
+		var n int32
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TIOCOUTQ, uintptr(unsafe.Pointer(&n))) //nolint:gosec // how ioctl takes its argument
+		bytes, known = int64(n), errno == 0
 	})
-	return int64(n)
+	return bytes, known
 }
 
 // control calls do with the TCP socket under a connection, if there is one.

@@ -27,6 +27,8 @@ type Options struct {
 	// Refused is required. It is told of a connection that was closed, because the
 	// listener does not take its address.
 	Refused func(peer net.Addr)
+	// Listen opens the socket. Nil: that of the system.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 }
 
 // A Listener is a net.Listener that outlives a lack of file descriptors: it waits
@@ -47,14 +49,14 @@ func Open(ctx context.Context, s *Spec, o Options) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Listen == nil {
+		o.Listen = system
+	}
 	network := "tcp"
 	if s.Network == Unix {
 		network = "unix"
-		clearSocket(ctx, s.Address)
 	}
-	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
-	// and an idle site may have asked for one of many minutes.
-	raw, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, s.Address)
+	raw, err := o.Listen(ctx, network, s.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +73,16 @@ func Open(ctx context.Context, s *Spec, o Options) (*Listener, error) {
 	l := patient(ctx, raw, o)
 	l.from = from
 	return l, nil
+}
+
+// system opens a socket of the system.
+func system(ctx context.Context, network, address string) (net.Listener, error) {
+	if network == "unix" {
+		clearSocket(ctx, address)
+	}
+	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
+	// and an idle site may have asked for one of many minutes.
+	return (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, address)
 }
 
 func patient(ctx context.Context, raw net.Listener, o Options) *Listener {

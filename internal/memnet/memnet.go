@@ -88,8 +88,8 @@ func (n *Network) path(a, b string) *Path {
 }
 
 // Listen opens a listener on address, host:port with the host's own name, or none,
-// and port 0 for one that is free. The network is not looked at.
-func (h *Host) Listen(_, address string) (net.Listener, error) {
+// and port 0 for one that is free. The context and the network are not looked at.
+func (h *Host) Listen(_ context.Context, _, address string) (net.Listener, error) {
 	refuse := func(err error) error { return &net.OpError{Op: "listen", Net: network, Addr: Addr(address), Err: err} }
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

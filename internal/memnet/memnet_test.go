@@ -17,7 +17,7 @@ import (
 
 // pair returns both ends of a connection from a to b.
 func pair(n *Network) (near, far net.Conn, err error) {
-	l, err := n.Host("b").Listen("tcp", "b:0")
+	l, err := n.Host("b").Listen(context.Background(), "tcp", "b:0")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,7 +160,7 @@ func TestDialWaitsForTheCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
-		l, err := n.Host("b").Listen("tcp", ":1883")
+		l, err := n.Host("b").Listen(context.Background(), "tcp", ":1883")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestDialWaitsForTheCut(t *testing.T) {
 		if _, err := n.Host("a").DialContext(t.Context(), "tcp", "b:1883"); err != nil || time.Since(begun) != time.Hour {
 			t.Errorf("dial: %v after %s, want a connection after the hour", err, time.Since(begun))
 		}
-		if _, err := n.Host("b").Listen("tcp", "b:1883"); !errors.Is(err, syscall.EADDRINUSE) {
+		if _, err := n.Host("b").Listen(context.Background(), "tcp", "b:1883"); !errors.Is(err, syscall.EADDRINUSE) {
 			t.Errorf("second listener: %v, want EADDRINUSE", err)
 		}
 		if err := l.Close(); err != nil {
@@ -241,7 +241,7 @@ func TestEnds(t *testing.T) {
 
 func ExampleNetwork() {
 	n := New(1)
-	l, _ := n.Host("server").Listen("tcp", ":80")
+	l, _ := n.Host("server").Listen(context.Background(), "tcp", ":80")
 	go func() {
 		c, _ := l.Accept()
 		_, _ = fmt.Fprint(c, "hello")
