@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/colonyfleet/colony/broker/filter"
 )
@@ -17,11 +18,18 @@ type Tree[S comparable] struct {
 	root node[S]
 }
 
-// A node is one level of filters. Maps are nil where they are empty.
+// A node is one level of filters. The map is nil where it is empty.
 type node[S comparable] struct {
 	next   map[string]*node[S]
-	subs   map[S]Options
-	groups map[string]map[S]Options // shared subscriptions by group
+	subs   members[S]
+	groups []*group[S] // shared subscriptions, in the order of their first members
+}
+
+// A group shares each message: one of its members gets it.
+type group[S comparable] struct {
+	name string
+	members[S]
+	turn atomic.Uint64 // counts the messages, so that each member is the first in turn
 }
 
 // Options are what of a subscription matters to a delivery.
@@ -48,7 +56,7 @@ type Found[S comparable] struct {
 
 // Add makes or replaces the subscription of s to a valid filter. [MQTT-3.8.4-3]
 func (t *Tree[S]) Add(s S, to string, o Options) {
-	group, plain := filter.Split(to)
+	name, plain := filter.Split(to)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := &t.root
@@ -64,19 +72,21 @@ func (t *Tree[S]) Add(s S, to string, o Options) {
 		}
 		n = child
 	}
-	members := &n.subs
-	if group != "" {
-		if n.groups == nil {
-			n.groups = make(map[string]map[S]Options, 1)
-		}
-		shared := n.groups[group]
-		members = &shared
-		defer func() { n.groups[group] = shared }()
+	if name == "" {
+		n.subs.put(s, o)
+		return
 	}
-	if *members == nil {
-		*members = make(map[S]Options, 1)
+	at := n.group(name)
+	if at < 0 {
+		at = len(n.groups)
+		n.groups = append(n.groups, &group[S]{name: name})
 	}
-	(*members)[s] = o
+	n.groups[at].put(s, o)
+}
+
+// group returns the index of a group, or -1.
+func (n *node[S]) group(name string) int {
+	return slices.IndexFunc(n.groups, func(g *group[S]) bool { return g.name == name })
 }
 
 // Remove takes the subscription of s to a filter away, and with it the levels that
@@ -90,24 +100,27 @@ func (t *Tree[S]) Remove(s S, from string) {
 
 // remove reports whether n is empty afterwards.
 func (n *node[S]) remove(s S, group, rest string, more bool) bool {
-	switch members := n.groups[group]; {
+	switch {
 	case more:
 		level, rest, more := strings.Cut(rest, "/")
 		if child := n.next[level]; child != nil && child.remove(s, group, rest, more) {
 			delete(n.next, level)
 		}
 	case group == "":
-		delete(n.subs, s)
+		n.subs.remove(s)
 	default:
-		if delete(members, s); len(members) == 0 {
-			delete(n.groups, group)
+		if at := n.group(group); at >= 0 {
+			if n.groups[at].remove(s); len(n.groups[at].list) == 0 {
+				n.groups = slices.Delete(n.groups, at, at+1)
+			}
 		}
 	}
-	return len(n.next) == 0 && len(n.subs) == 0 && len(n.groups) == 0
+	return len(n.next) == 0 && len(n.subs.list) == 0 && len(n.groups) == 0
 }
 
-// Find returns the subscriptions that match a topic, in no order. [MQTT-4.7.1-1]
-// [MQTT-4.7.1-2] [MQTT-4.7.2-1]
+// Find returns the subscriptions that match a topic. [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+// [MQTT-4.7.2-1] Their order follows from that of the calls of Add, Remove and Find,
+// and from nothing else.
 func (t *Tree[S]) Find(topic string) Found[S] {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -144,19 +157,13 @@ func (f *finder[S]) walk(n *node[S], topic string, more, reserved bool) {
 }
 
 func (f *finder[S]) add(n *node[S]) {
-	if len(n.subs) > 0 {
+	if len(n.subs.list) > 0 {
 		f.several = f.several || len(f.found.Plain) > 0
-		f.found.Plain = slices.Grow(f.found.Plain, len(n.subs))
+		f.found.Plain = append(f.found.Plain, n.subs.list...)
 	}
-	for s, o := range n.subs {
-		f.found.Plain = append(f.found.Plain, Match[S]{To: s, Options: o})
-	}
-	for _, members := range n.groups {
-		group := make([]Match[S], 0, len(members))
-		for s, o := range members { // in no order, which spreads the load
-			group = append(group, Match[S]{To: s, Options: o})
-		}
-		f.found.Shared = append(f.found.Shared, group)
+	for _, g := range n.groups {
+		first := int((g.turn.Add(1) - 1) % uint64(len(g.list)))
+		f.found.Shared = append(f.found.Shared, slices.Concat(g.list[first:], g.list[:first]))
 	}
 }
 

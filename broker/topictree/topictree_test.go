@@ -30,14 +30,14 @@ func TestTree(t *testing.T) {
 		return strings.Join(levels, "/")
 	}
 	var tr Tree[string]
-	clients := make([]string, 8)
+	clients := make([]string, 3*few)
 	held := map[string]map[string]Options{}
 	for i := range clients {
 		clients[i] = string(rune('a' + i))
 		held[clients[i]] = map[string]Options{}
 	}
 	hits := 0
-	for range 3000 {
+	for range 6000 {
 		s, to := clients[rnd.IntN(len(clients))], random(6)
 		if to == "" {
 			continue
@@ -142,4 +142,51 @@ func byMembers(in map[string]share) map[string]share {
 		out[key] = sh
 	}
 	return out
+}
+
+// TestOrder makes and removes the same subscriptions in two trees: what they find has
+// one order.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	var one, same Tree[int]
+	for _, tr := range []*Tree[int]{&one, &same} {
+		for i := range 100 {
+			tr.Add(i, "a/b", Options{})
+			tr.Add(i, filter.SharePrefix+string(rune('a'+i%9))+"/a/b", Options{})
+		}
+		for i := 0; i < 100; i += 3 {
+			tr.Remove(i, "a/b")
+		}
+	}
+	if diff := cmp.Diff(order(one.Find("a/b")), order(same.Find("a/b"))); diff != "" {
+		t.Errorf("the same calls, two orders:\n%s", diff)
+	}
+}
+
+func order(found Found[int]) (out []int) {
+	for _, list := range append([][]Match[int]{found.Plain}, found.Shared...) {
+		for _, m := range list {
+			out = append(out, m.To)
+		}
+	}
+	return out
+}
+
+// TestShareIsEven checks that each member of a group is the first to be asked in turn.
+func TestShareIsEven(t *testing.T) {
+	t.Parallel()
+	const members = 5
+	var tr Tree[int]
+	for i := range members {
+		tr.Add(i, filter.SharePrefix+"g/a", Options{})
+	}
+	first := map[int]int{}
+	for range 4 * members {
+		first[tr.Find("a").Shared[0][0].To]++
+	}
+	for i := range members {
+		if first[i] != 4 {
+			t.Errorf("member %d was the first %d times, want 4", i, first[i])
+		}
+	}
 }
