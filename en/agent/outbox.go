@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/en/plan"
@@ -62,7 +64,7 @@ func (r *Runner) save(rec plan.Record) error {
 
 func (r *Runner) stamp(m *protocol.DeploymentStatus) {
 	m.Node, m.Agent, m.Boot = r.o.Node, r.o.Agent, r.o.Boot
-	m.UnixMillis = time.Now().UnixMilli()
+	m.UnixMillis = r.o.Now().UnixMilli()
 }
 
 // reportProgress keeps the latest progress of a deployment for sending; it is not kept on disk.
@@ -143,7 +145,8 @@ func (r *Runner) nextReport(sent map[protocol.DeploymentName]time.Time) (m *prot
 	if m != nil {
 		return m, true, time.Time{}
 	}
-	for name, p := range r.progress {
+	for _, name := range slices.Sorted(maps.Keys(r.progress)) {
+		p := r.progress[name]
 		at := sent[name].Add(progressEvery)
 		if time.Now().Before(at) {
 			if due.IsZero() || at.Before(due) {

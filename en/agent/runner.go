@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +58,9 @@ type Options struct {
 	// could not be put, which says nothing about the container.
 	Probe  func(ctx context.Context, t plan.Target) (ok bool, message string, err error)
 	Logger *slog.Logger
+	// Now is what the node takes for the time of day, which may be wrong: reports are
+	// stamped with it. Nil: time.Now. Durations are measured by package time.
+	Now func() time.Time
 
 	// What the Store held.
 	Agent   string
@@ -114,6 +119,9 @@ func New(o Options) (*Runner, error) {
 	if o.EngineTimeout <= 0 {
 		o.EngineTimeout = 5 * time.Minute
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	r := &Runner{
 		o: o, log: o.Logger.With("component", "agent"),
 		ordered: notify.New(), look: notify.New(), sweep: notify.New(), outbox: notify.New(), linked: notify.New(),
@@ -140,8 +148,8 @@ func New(o Options) (*Runner, error) {
 func (r *Runner) Start(ctx context.Context) {
 	r.ctx, r.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.mu.Lock()
-	for name := range r.records {
-		r.work(name)
+	for _, rec := range r.list() {
+		r.work(rec.Deployment)
 	}
 	r.mu.Unlock()
 	r.sweep.Notify() // an earlier agent may have been killed before it did
@@ -227,7 +235,7 @@ func (r *Runner) StatusDigest() uint64 {
 	return plan.StatusDigest(r.list())
 }
 
-// Records returns a copy of what the node knows of its deployments, in no order.
+// Records returns a copy of what the node knows of its deployments, sorted by name.
 func (r *Runner) Records() []plan.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,8 +244,8 @@ func (r *Runner) Records() []plan.Record {
 
 func (r *Runner) list() []plan.Record {
 	out := make([]plan.Record, 0, len(r.records))
-	for _, rec := range r.records {
-		out = append(out, rec.Clone())
+	for _, name := range slices.Sorted(maps.Keys(r.records)) {
+		out = append(out, r.records[name].Clone())
 	}
 	return out
 }
@@ -323,8 +331,8 @@ func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) 
 		return nil // a node that was never told what to run removes nothing
 	}
 	var keep engine.Keep
-	for name, rec := range r.records {
-		if name != gone && rec.State != lifecycle.Deleted {
+	for _, rec := range r.list() {
+		if name := rec.Deployment; name != gone && rec.State != lifecycle.Deleted {
 			keep.Deployments = append(keep.Deployments, name)
 			keep.Images = append(keep.Images, rec.ImagesInUse()...)
 		}
@@ -354,8 +362,8 @@ func (r *Runner) afterSweep(ctx context.Context) error {
 func (r *Runner) wakeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range r.workers {
-		w.notify.Notify()
+	for _, name := range slices.Sorted(maps.Keys(r.workers)) {
+		r.workers[name].notify.Notify()
 	}
 }
 
