@@ -67,7 +67,7 @@ func (e *EN) start(ctx context.Context) error {
 	if e.opts.MemoryLimit > 0 {
 		debug.SetMemoryLimit(e.opts.MemoryLimit)
 	}
-	store, held, err := state.Open(e.opts.StateDir, e.log)
+	store, held, err := state.Open(e.opts.StateDir, e.opts.Random, e.log)
 	if err != nil {
 		return err
 	}
@@ -79,11 +79,11 @@ func (e *EN) start(ctx context.Context) error {
 		return err
 	}
 	e.inventory = inventory.New(inventory.Options{
-		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Logger: e.log,
+		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Logger: e.log,
 	})
 	if e.runner, err = agent.New(agent.Options{
 		Node: e.opts.Node, Boot: e.boot, Engine: run, Host: run, Store: store, Uplink: e,
-		Probe: probe.New(run).Probe, Logger: e.log,
+		Probe: probe.New(run).Probe, Now: e.opts.Now, Logger: e.log,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,
 	}); err != nil {
 		return err

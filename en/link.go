@@ -34,7 +34,7 @@ func (e *EN) clientOptions() client.Options {
 			e.runner.Connected(false)
 			e.log.Warn("link to the lo lost, work goes on", "err", err)
 		},
-		Logger: e.log,
+		Logger: e.log, Dial: e.opts.Dial, Random: e.opts.Random,
 	}
 }
 

@@ -1,6 +1,7 @@
 package en
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -41,6 +43,13 @@ type Options struct {
 	Logger  *slog.Logger `yaml:"-"`
 	// Runtime replaces the engine that Engine names, in simulations and tests.
 	Runtime Runtime `yaml:"-"`
+	// Dial opens the connection to the LO. Nil: that of the system.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
+	// Now is what the node takes for the time of day. Nil: time.Now.
+	Now func() time.Time `yaml:"-"`
+	// Random names what the agent names, and spreads its attempts to connect. Nil: the
+	// machine's.
+	Random *random.Source `yaml:"-"`
 }
 
 // A Runtime is a container engine with its host.

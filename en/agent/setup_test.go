@@ -108,7 +108,7 @@ func newNode(t *testing.T, opts memory.Options) *node {
 func (n *node) options() Options {
 	n.t.Helper()
 	log := slog.New(slog.NewTextHandler(&n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	store, c, err := state.Open(n.dir, log)
+	store, c, err := state.Open(n.dir, nil, log)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -40,7 +40,9 @@ type Options struct {
 	Version string // of the agent
 	Host    Host
 	// Root is the directory that holds /dev, /sys, /proc and /etc. Default "/".
-	Root   string
+	Root string
+	// Now is what the node takes for the time of day. Nil: time.Now.
+	Now    func() time.Time
 	Logger *slog.Logger
 }
 
@@ -54,6 +56,9 @@ type Collector struct {
 func New(o Options) *Collector {
 	if o.Root == "" {
 		o.Root = "/"
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return &Collector{o: o, log: o.Logger.With("component", "inventory")}
 }
@@ -157,7 +162,7 @@ func (c *Collector) interfaces() []protocol.Interface {
 
 // Heartbeat returns the node's vital signs of this moment, without StatusDigest.
 func (c *Collector) Heartbeat(ctx context.Context) protocol.Heartbeat {
-	h := protocol.Heartbeat{V: protocol.Version, UnixMillis: time.Now().UnixMilli()}
+	h := protocol.Heartbeat{V: protocol.Version, UnixMillis: c.o.Now().UnixMilli()}
 	if l, err := load.AvgWithContext(ctx); err == nil {
 		h.Load1 = uint32(math.Round(l.Load1 * 100))
 	}

@@ -1,13 +1,13 @@
 package state
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
@@ -37,7 +37,7 @@ func (s *Store) identityFile() statefile.File { return s.file(agentFile, "en/pla
 func (s *Store) counterFile() statefile.File { return s.file(counterFile, "en/counter", "") }
 
 // identity reads the id and the counter, after the records.
-func (l loading) identity() error {
+func (l loading) identity(names *random.Source) error {
 	s, c := l.store, l.c
 	var id identity
 	hasID, err := l.file(s.identityFile(), func(b []byte) (err error) {
@@ -72,7 +72,7 @@ func (l loading) identity() error {
 	case !hasID && count.Agent != "":
 		id = identity{Agent: count.Agent}
 	case !hasID:
-		id = identity{Agent: rand.Text()}
+		id = identity{Agent: names.Text("agent")}
 		c.Renewed = hasCount || len(c.Damaged) > 0 || len(c.Records) > 0 || c.Desired != nil
 	}
 	id.Incarnation = max(id.Incarnation, seen>>incarnationShift)
@@ -93,10 +93,13 @@ func (l loading) identity() error {
 	return nil
 }
 
+// plainLength is that of an id that is alone in its file, in characters.
+const plainLength = 26
+
 // parseIdentity reads the file of the id; before release 0.1.0 it was the id alone.
 func parseIdentity(b []byte) (id identity, err error) {
 	plain := strings.TrimSpace(string(b))
-	if strings.Trim(plain, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == "" && len(plain) >= len(rand.Text()) {
+	if strings.Trim(plain, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == "" && len(plain) >= plainLength {
 		return identity{Agent: plain}, nil
 	}
 	if err := json.Unmarshal(b, &id); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -63,11 +64,12 @@ const (
 	DesiredRole = "en/desired"
 )
 
-// Open makes the directory if it is not there, takes it, and reads it. A damaged
+// Open makes the directory if it is not there, takes it, and reads it. An agent that
+// is not named yet gets a name of names. A damaged
 // file is set aside, logged, and told in Contents: the desired state, or the LO,
 // brings its content back. Open fails with a *statefile.NewerError where a later
 // release wrote a file.
-func Open(dir string, log *slog.Logger) (*Store, *Contents, error) {
+func Open(dir string, names *random.Source, log *slog.Logger) (*Store, *Contents, error) {
 	records := filepath.Join(dir, recordDir)
 	if err := os.MkdirAll(records, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make state directory: %w", err)
@@ -76,7 +78,7 @@ func Open(dir string, log *slog.Logger) (*Store, *Contents, error) {
 	if err := s.claim(); err != nil {
 		return nil, nil, err
 	}
-	c, err := s.load(log)
+	c, err := s.load(names, log)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
@@ -101,7 +103,7 @@ func (s *Store) claim() error {
 	return nil
 }
 
-func (s *Store) load(log *slog.Logger) (*Contents, error) {
+func (s *Store) load(names *random.Source, log *slog.Logger) (*Contents, error) {
 	c := &Contents{}
 	if err := errors.Join(atomicfile.Clean(s.dir), atomicfile.Clean(filepath.Join(s.dir, recordDir))); err != nil {
 		return nil, fmt.Errorf("clean state directory: %w", err)
@@ -110,7 +112,7 @@ func (s *Store) load(log *slog.Logger) (*Contents, error) {
 	if err := errors.Join(l.desired(), l.records()); err != nil {
 		return nil, err
 	}
-	return c, l.identity()
+	return c, l.identity(names)
 }
 
 // loading is one reading of a Store.

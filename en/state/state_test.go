@@ -22,7 +22,7 @@ import (
 
 func open(t *testing.T, dir string) (*Store, *Contents) {
 	t.Helper()
-	s, c, err := Open(dir, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, c, err := Open(dir, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestEveryBit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, c, err := Open(dir, slog.New(slog.DiscardHandler))
+		s, c, err := Open(dir, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatalf("%s of %s: %v", what, damaged, err)
 		}
@@ -203,7 +203,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	if _, _, err := Open(dir, slog.New(slog.DiscardHandler)); protocol.KindOf(err) != protocol.Conflict {
+	if _, _, err := Open(dir, nil, slog.New(slog.DiscardHandler)); protocol.KindOf(err) != protocol.Conflict {
 		t.Fatalf("second Open: %v, want a conflict", err)
 	}
 	if err := s.Close(); err != nil {
