@@ -1,6 +1,7 @@
 package lo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/broker/listen"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/link"
 	"github.com/colonyfleet/colony/protocol"
@@ -53,6 +55,15 @@ type Options struct {
 	Version    string               `yaml:"-"`
 	Logger     *slog.Logger         `yaml:"-"`
 	Registerer *prometheus.Registry `yaml:"-"`
+	// Dial opens the connection to the CO's broker, and Listen that to the nodes. Nil:
+	// those of the system. HTTP is always the system's.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)     `yaml:"-"`
+	Listen func(ctx context.Context, network, address string) (net.Listener, error) `yaml:"-"`
+	// Now is what the LO takes for the time of day, which may be wrong. Nil: time.Now.
+	Now func() time.Time `yaml:"-"`
+	// Random names what the LO names, and draws the waits of its retries. Nil: the
+	// machine's.
+	Random *random.Source `yaml:"-"`
 }
 
 // COOptions say how the LO reaches the CO.

@@ -99,7 +99,9 @@ func (p *parts) listen(context.Context) error {
 
 func (p *parts) openJournal(context.Context) error {
 	var err error
-	if p.journal, err = journal.Open(p.dir("journal"), journal.Options{MaxBytes: p.opts.JournalBytes, Logger: p.opts.Logger}); err != nil {
+	if p.journal, err = journal.Open(p.dir("journal"), journal.Options{
+		MaxBytes: p.opts.JournalBytes, Now: p.opts.Now, Random: p.opts.Random, Logger: p.opts.Logger,
+	}); err != nil {
 		return fmt.Errorf("open journal: %w", err)
 	}
 	p.group.OnStop("journal", func(context.Context) error { return p.journal.Close() })
@@ -108,7 +110,7 @@ func (p *parts) openJournal(context.Context) error {
 
 // openSite loads what an earlier run knew.
 func (p *parts) openSite(ctx context.Context) error {
-	records, err := store.Open(p.dir("state"))
+	records, err := store.Open(p.dir("state"), p.opts.Random)
 	if err != nil {
 		return err
 	}
@@ -122,6 +124,7 @@ func (p *parts) openSite(ctx context.Context) error {
 	p.site, err = control.Open(ctx, control.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal}, Store: records, Desired: desiredStore{p.desired},
 		NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
+		Now: p.opts.Now, Jitter: p.opts.Random.Rand("jitter"),
 	})
 	if err != nil {
 		return err
@@ -149,6 +152,7 @@ func (p *parts) makeLink(context.Context) error {
 	p.link, err = link.New(link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, URLs: p.opts.CO.MQTT,
 		KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
+		Dial: p.opts.Dial, Random: p.opts.Random,
 	})
 	return err
 }
@@ -160,6 +164,7 @@ func (p *parts) openData(ctx context.Context) error {
 	p.data, err = data.Open(data.Options{
 		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
 		Send: p.link.Send, Rules: p.site.DataRules, Faulty: p.site.RulesFault, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Now: p.opts.Now, Random: p.opts.Random,
 	})
 	if err != nil {
 		return err
@@ -174,6 +179,7 @@ func (p *parts) startBroker(ctx context.Context) error {
 	var err error
 	p.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}}, p.opts.Listeners...),
+		Listen: p.opts.Listen,
 		Access: access.Site(p.opts.Site), Accept: router{p.site, p.data}.accept, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {
@@ -222,7 +228,7 @@ func (p *parts) startDownlink(ctx context.Context) error {
 func (p *parts) startUplink(context.Context) error {
 	trimmer := control.NewTrimmer(p.journal, p.site)
 	options := uplink.Options{
-		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot), Gate: p.gate,
+		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now), Gate: p.gate,
 		Publish: p.link.Send, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	}
 	if err := options.Validate(); err != nil {

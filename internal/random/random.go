@@ -44,6 +44,18 @@ func (s *Source) Text(use string) string {
 	return string(b)
 }
 
+// Fill fills b with bytes that no other draw has, if b has room for that.
+func (s *Source) Fill(use string, b []byte) {
+	if s == nil {
+		_, _ = crypto.Read(b) // never fails, see its documentation
+		return
+	}
+	r := s.Rand(use)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+}
+
 // Rand returns a generator for jitter, another one with each call. It is for one
 // goroutine. That of the nil Source is nil, which retry takes for the process's own.
 func (s *Source) Rand(use string) *rand.Rand {

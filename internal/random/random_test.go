@@ -1,6 +1,7 @@
 package random
 
 import (
+	"bytes"
 	"testing"
 )
 
@@ -8,7 +9,7 @@ func TestSeeded(t *testing.T) {
 	t.Parallel()
 	one, same, other := Seeded(1), Seeded(1), Seeded(2)
 	other.Text("session")
-	same.Text("epoch") // another use
+	same.Text("lease") // another use
 	first := one.Text("session")
 	if got := same.Text("session"); got != first {
 		t.Errorf("one seed draws %s and %s", first, got)
@@ -22,6 +23,18 @@ func TestSeeded(t *testing.T) {
 	}
 	if a, b := one.Rand("jitter").Uint64(), same.Rand("jitter").Uint64(); a != b {
 		t.Errorf("one seed draws %d and %d", a, b)
+	}
+	a, b, c := make([]byte, 16), make([]byte, 16), make([]byte, 16)
+	one.Fill("bytes", a)
+	(*Source)(nil).Fill("bytes", c)
+	if same.Fill("bytes", b); !bytes.Equal(a, b) {
+		t.Errorf("one seed fills in %x and %x", a, b)
+	}
+	if same.Fill("bytes", b); bytes.Equal(a, b) {
+		t.Errorf("two draws for one use fill in %x", a)
+	}
+	if bytes.Equal(a, make([]byte, 16)) || bytes.Equal(a, c) {
+		t.Errorf("the seed fills in %x, the machine %x", a, c)
 	}
 	if r := (*Source)(nil).Rand("jitter"); r != nil {
 		t.Errorf("the machine's generator is %v: want nil", r)

@@ -32,6 +32,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/uplink"
@@ -66,7 +67,11 @@ type Options struct {
 	// Rules returned last are not wholly in force. It is not called if they are.
 	Faulty func(reason string)
 	// Fail is called when a stream cannot go on.
-	Fail       func(error)
+	Fail func(error)
+	// Now is the machine's clock. Nil: time.Now.
+	Now func() time.Time
+	// Random names the epochs of the streams' journals. Nil: the machine's.
+	Random     *random.Source
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: none
 }
@@ -81,7 +86,7 @@ type Options struct {
 // topics, order, stream.mu.
 type Forwarder struct {
 	o        Options
-	began    time.Time
+	clock    func() time.Time // see Now
 	log      *slog.Logger
 	retained *retained.Store
 
@@ -112,8 +117,12 @@ type Forwarder struct {
 
 // Open loads the retained messages of an earlier run. Reconcile opens its queues.
 func Open(o Options) (*Forwarder, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	wall, began := o.Now(), time.Now()
 	f := &Forwarder{
-		o: o, began: time.Now(), log: o.Logger.With("component", "data", "site_id", string(o.Site)), rules: notify.New(),
+		o: o, clock: func() time.Time { return wall.Add(time.Since(began)) }, log: o.Logger.With("component", "data", "site_id", string(o.Site)), rules: notify.New(),
 		streams: map[string]*stream{}, counts: map[string]*streamCounts{}, changed: true, seed: maphash.MakeSeed(),
 		reportState: reportState{removed: map[string]protocol.DataRule{}, done: map[string]bool{}},
 	}
@@ -140,7 +149,7 @@ func Open(o Options) (*Forwarder, error) {
 
 // Now is the clock of the retained messages: the machine's when this run began, plus the
 // time since. Setting the machine's clock meanwhile makes no message older.
-func (f *Forwarder) Now() time.Time { return f.began.Add(time.Since(f.began)) }
+func (f *Forwarder) Now() time.Time { return f.clock() }
 
 // Retained returns the store of the messages that the site's broker retains. Those that
 // came from the CO have a Stream there; the Forwarder handles those that have none.

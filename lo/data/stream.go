@@ -84,7 +84,8 @@ func openStream(f *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *
 		requests: make(chan request, appendRecords), sampler: sampler.New[sample](rule.Sample, sampledTopics),
 	}
 	s.queue, err = journal.Open(f.queueDir(rule.Name), journal.Options{
-		MaxBytes: s.maxBytes(), MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond, Logger: f.log,
+		MaxBytes: s.maxBytes(), MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond,
+		Now: f.o.Now, Random: f.o.Random, Logger: f.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open queue of data rule %s: %w", rule.Name, err)

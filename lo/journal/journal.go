@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -85,6 +86,8 @@ type Options struct {
 	MaxAge time.Duration
 	// Now is the clock of the machine. Nil means time.Now. See Journal.Now.
 	Now func() time.Time
+	// Random names the epochs. Nil: the machine's.
+	Random *random.Source
 	// Logger may be nil.
 	Logger *slog.Logger
 

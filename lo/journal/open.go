@@ -231,7 +231,7 @@ func (w *writer) restoreEpoch(epoch string, none error, segments bool) error {
 	case none == nil:
 		w.j.log.Warn("journal has no segments, beginning a new epoch", "epoch", epoch)
 	}
-	w.j.st.epoch = newEpoch()
+	w.j.st.epoch = w.j.newEpoch()
 	return w.writeMeta(w.j.st.epoch)
 }
 
@@ -365,7 +365,7 @@ func (w *writer) discard(s *segment) error {
 	if err := w.j.fs.Rename(s.name(), aside); err != nil {
 		return err
 	}
-	w.j.st.epoch = newEpoch()
+	w.j.st.epoch = w.j.newEpoch()
 	return w.writeMeta(w.j.st.epoch)
 }
 

@@ -189,7 +189,7 @@ func TestLostEnd(t *testing.T) {
 func TestOldFormat(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "journal")
-	epoch := newEpoch()
+	epoch := "0123456789abcdef0123456789abcdef"
 	m, err := json.Marshal(meta{Version: 1, Epoch: epoch})
 	check(t, err)
 	segment := func(first, n uint64) []byte {

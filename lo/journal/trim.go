@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -113,7 +112,7 @@ func (w *writer) renew(have uint64) error {
 	if err := w.trim(min(have, w.j.st.opened)); err != nil {
 		return err
 	}
-	epoch := newEpoch()
+	epoch := w.j.newEpoch()
 	if err := w.writeMeta(epoch); err != nil {
 		return unavailable("write the new epoch", err)
 	}
@@ -124,9 +123,10 @@ func (w *writer) renew(have uint64) error {
 	return nil
 }
 
-func newEpoch() string {
+// newEpoch names an epoch. A site has several journals, each in a directory of its own.
+func (j *Journal) newEpoch() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails, see its documentation
+	j.opts.Random.Fill("epoch/"+filepath.Base(j.dir), b[:])
 	return hex.EncodeToString(b[:])
 }
 

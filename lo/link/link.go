@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -40,7 +42,7 @@ type Receiver interface {
 	Down(payload []byte)
 }
 
-// Options of a Link. All must be given.
+// Options of a Link. All must be given, but for Dial and Random.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's.
@@ -51,6 +53,9 @@ type Options struct {
 	URLs                  []string
 	KeepAlive, MaxBackoff time.Duration
 	Logger                *slog.Logger
+	// Dial and Random are those of the client.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Random *random.Source
 }
 
 // A Link is the connection to the CO. Start and Stop are called once each, all other
@@ -83,7 +88,7 @@ func New(o Options) (*Link, error) {
 			l.receiver.Connected(false)
 			l.log.Warn("link to the co is down", "err", err)
 		},
-		Logger: l.log,
+		Logger: l.log, Dial: o.Dial, Random: o.Random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make link to the co: %w", err)

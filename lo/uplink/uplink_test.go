@@ -58,7 +58,7 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	o := s.opts
-	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot)
+	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot, time.Now)
 	s.j, s.u = j, New(o)
 	s.net.mu.Lock()
 	s.net.up = s.u

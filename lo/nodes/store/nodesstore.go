@@ -8,7 +8,6 @@
 package store
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
@@ -32,11 +32,15 @@ const NodeRole = "lo/node"
 
 // A Store is the directory of the files. Its methods may be called concurrently,
 // but for two Saves of one node, or of the site.
-type Store struct{ dir string }
+type Store struct {
+	dir   string
+	names *random.Source
+}
 
 // Open makes the directory where it does not exist and removes what a crash left.
-func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir}
+// The epochs that Load begins are named by names.
+func Open(dir string, names *random.Source) (*Store, error) {
+	s := &Store{dir: dir, names: names}
 	if err := os.MkdirAll(s.nodeDir(), dirPerm); err != nil {
 		return nil, fmt.Errorf("create node store: %w", err)
 	}
@@ -102,7 +106,7 @@ func (s *Store) Load() (site nodes.Site, records []*nodes.Record, damaged []*sta
 		site = nodes.Site{}
 	}
 	if len(damaged) > 0 || site.Epoch == "" {
-		site.Epoch = rand.Text()
+		site.Epoch = s.names.Text("epoch of the site")
 		if err := s.SaveSite(site); err != nil {
 			return site, nil, nil, err
 		}

@@ -18,7 +18,7 @@ import (
 
 func open(t *testing.T, dir string) (*Store, nodes.Site, []*nodes.Record, []*statefile.Damage) {
 	t.Helper()
-	s, err := Open(dir)
+	s, err := Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
