@@ -1,0 +1,290 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/internal/memnet"
+	"github.com/colonyfleet/colony/internal/random"
+	"github.com/colonyfleet/colony/lo"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/stream"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+const (
+	plant = protocol.SiteID("plant")
+	// nodeCount is how many nodes the wired site has.
+	nodeCount = 3
+	// behind is by how much the clock of the last node is wrong.
+	behind = 20 * 365 * 24 * time.Hour
+)
+
+// An end plays the CO at the end of the link: its broker, and what its database holds.
+type end struct {
+	t      *testing.T
+	broker *broker.Broker
+	decode *stream.Decoder
+
+	mu        sync.Mutex // protects what follows
+	position  stream.Position
+	status    map[string]protocol.DeploymentStatus // by node and deployment
+	sequences map[string][]string                  // transitions, by actor
+	stamps    map[protocol.NodeID]int64            // the first report's
+}
+
+func startEnd(t *testing.T, n *memnet.Network) *end {
+	e := &end{
+		t: t, decode: stream.NewDecoder(1), status: map[string]protocol.DeploymentStatus{}, sequences: map[string][]string{}, stamps: map[protocol.NodeID]int64{},
+	}
+	var err error
+	e.broker, err = broker.New(broker.Options{
+		Listeners: []broker.Listener{{Name: "mqtt", Network: broker.TCP, Address: "co:1884"}}, Listen: n.Host("co").Listen,
+		Access: access.CO{}, Accept: e.accept, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.broker.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// accept is what co/ingest does with a batch.
+func (e *end) accept(ctx context.Context, _ access.Identity, m broker.Message) error {
+	tp, err := topic.Parse(m.Topic)
+	if err != nil || tp.Kind == topic.SiteOnline {
+		return err
+	}
+	var b protocol.Batch
+	if err := protocol.Unmarshal(m.Payload, &b); err != nil {
+		return err
+	}
+	events, err := e.decode.Events(b)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.position.Follow(b, len(events))
+	for _, event := range stream.Number(events, a.Fresh, e.position.Seq) {
+		e.apply(event)
+	}
+	ack := e.position.Ack(b.Stream)
+	return e.broker.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, plant), Payload: protocol.Marshal(&ack), QoS: 1})
+}
+
+// apply takes up an event. The caller holds mu.
+func (e *end) apply(event protocol.Event) {
+	if event.Kind == protocol.AnomalyEvent {
+		e.t.Errorf("anomaly of node %s: %x", event.Node, event.Body)
+	}
+	var m protocol.DeploymentStatus
+	if event.Kind != protocol.StatusEvent || protocol.Unmarshal(event.Body, &m) != nil {
+		return
+	}
+	e.status[string(m.Node)+"/"+string(m.Deployment)] = m
+	if m.Actor == lifecycle.EN && e.stamps[m.Node] == 0 {
+		e.stamps[m.Node] = m.UnixMillis
+	}
+	if m.From != m.State { // progress may be sampled
+		actor := string(m.Node) + "/" + string(m.Deployment)
+		e.sequences[actor] = append(e.sequences[actor], fmt.Sprintf("%s %s -> %s %s attempt %d %s", m.Actor, m.From, m.State, m.Digest.Short(), m.Attempt, m.Code))
+	}
+}
+
+// desire publishes what the site is to run: one version of one deployment on each node.
+func (e *end) desire(generation uint64, image string) protocol.Digest {
+	spec := protocol.Marshal(&protocol.DeploymentSpec{
+		V: protocol.Version, ID: "1", Deployment: "app", App: "app", AppVersion: fmt.Sprint(generation),
+		Components: []protocol.Component{{Name: "main", Containers: []protocol.Container{{Name: "server", Image: image}}}},
+	})
+	digest := protocol.DigestOf(spec)
+	payload := protocol.Marshal(&protocol.SiteDesired{
+		V: protocol.Version, Site: plant, Generation: generation, Epoch: "co",
+		Deployments: []protocol.SiteEntry{{Deployment: "app", Digest: digest, Size: uint64(len(spec)), Spec: spec}},
+	})
+	if err := e.broker.Publish(e.t.Context(), broker.Message{Topic: topic.ForSite(topic.SiteDesired, plant), Payload: payload, QoS: 1, Retain: true}); err != nil {
+		e.t.Fatal(err)
+	}
+	return digest
+}
+
+// reach waits until every node has a version in a state, and somebody is done with it.
+func (e *end) reach(state lifecycle.State, digest, refused protocol.Digest) {
+	e.t.Helper()
+	deadline := time.Now().Add(time.Hour) // of virtual time
+	for time.Now().Before(deadline) {
+		there := 0
+		e.mu.Lock()
+		for _, m := range e.status {
+			if m.State == state && m.Digest == digest && m.Refused == refused {
+				there++
+			}
+		}
+		e.mu.Unlock()
+		if there == nodeCount {
+			return
+		}
+		<-time.After(time.Second)
+	}
+	e.t.Fatalf("after an hour not all nodes have %s in %s, refused %q: %v", digest.Short(), state, refused.Short(), e.status)
+}
+
+func startLO(t *testing.T, n *memnet.Network, dir string) *lo.LO {
+	o := lo.DefaultOptions()
+	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = plant, dir, "lo:1883", "", slog.New(slog.DiscardHandler)
+	o.CO.MQTT, o.Dial, o.Listen, o.Random = []string{"tcp://co:1884"}, n.Host("lo").DialContext, n.Host("lo").Listen, random.Seeded(1)
+	l, err := lo.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func startEN(t *testing.T, n *memnet.Network, i int, dir string, run *memory.Engine) *en.EN {
+	o := en.DefaultOptions()
+	o.Site, o.Node, o.StateDir, o.Logger = plant, protocol.NodeID(fmt.Sprintf("node-%d", i)), dir, slog.New(slog.DiscardHandler)
+	o.LO.MQTT, o.Runtime, o.Random = []string{"tcp://lo:1883"}, run, random.Seeded(uint64(i))
+	o.Dial = n.Host(string(o.Node)).DialContext
+	if i == nodeCount {
+		o.Now = func() time.Time { return time.Now().Add(-behind) }
+	}
+	e, err := en.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// An outcome is what a run of the wired tiers led to.
+type outcome struct {
+	Sequences  map[string][]string
+	Final      map[string]string
+	Containers map[string][]string // by node
+}
+
+// wired runs an LO and its nodes through installs, a cut of the WAN, a cut of a node,
+// restarts of both tiers and a version that does not come up.
+func wired(t *testing.T, seed uint64) (out outcome) {
+	dirs := make([]string, nodeCount+1) // not of the bubble: the test removes them
+	for i := range dirs {
+		dirs[i] = t.TempDir()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New(seed)
+		n.Path("co", "lo").Set(memnet.Profile{Delay: 150 * time.Millisecond, Jitter: 50 * time.Millisecond, Loss: 0.03})
+		engines, agents := make([]*memory.Engine, nodeCount+1), make([]*en.EN, nodeCount+1)
+		e := startEnd(t, n)
+		l := startLO(t, n, dirs[0])
+		for i := 1; i <= nodeCount; i++ {
+			n.Path("lo", fmt.Sprintf("node-%d", i)).Set(memnet.Profile{Delay: 5 * time.Millisecond, Loss: 0.01})
+			engines[i] = memory.New(memory.Options{Program: program})
+			agents[i] = startEN(t, n, i, dirs[i], engines[i])
+		}
+		stop := func(what string, stop func(context.Context) error) {
+			t.Helper()
+			if err := stop(t.Context()); err != nil {
+				t.Errorf("stop %s: %v", what, err)
+			}
+		}
+		first := e.desire(1, "hub/app@sha256:1")
+		e.reach(lifecycle.Installed, first, "")
+
+		n.Path("co", "lo").Cut()
+		n.Path("lo", "node-1").Cut()
+		second := e.desire(2, "hub/app@sha256:2")
+		<-time.After(10 * time.Minute)
+		n.Path("co", "lo").Restore()
+		<-time.After(time.Minute)
+		n.Path("lo", "node-1").Restore()
+		e.reach(lifecycle.Installed, second, "")
+
+		stop("the LO", l.Stop)
+		stop("node-2", agents[2].Stop)
+		third := e.desire(3, "hub/app@sha256:3-"+crashing)
+		l = startLO(t, n, dirs[0])
+		agents[2] = startEN(t, n, 2, dirs[2], engines[2])
+		e.reach(lifecycle.Installed, second, third)
+
+		for i := 1; i <= nodeCount; i++ {
+			stop(fmt.Sprintf("node-%d", i), agents[i].Stop)
+		}
+		stop("the LO", l.Stop)
+		stop("the CO's end", e.broker.Stop)
+		out = e.outcome(engines[1:])
+	})
+	return out
+}
+
+// crashing is in the image of a program that exits at once.
+const crashing = "crashing"
+
+func program(c engine.Container, _ uint32) memory.Program {
+	if len(c.Spec.Image) > len(crashing) && c.Spec.Image[len(c.Spec.Image)-len(crashing):] == crashing {
+		return memory.Program{Exits: true, After: 100 * time.Millisecond, Code: 1}
+	}
+	return memory.Program{StopTakes: time.Second}
+}
+
+func (e *end) outcome(engines []*memory.Engine) outcome {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := outcome{Sequences: e.sequences, Final: map[string]string{}, Containers: map[string][]string{}}
+	for _, key := range slices.Sorted(maps.Keys(e.status)) {
+		m := e.status[key]
+		out.Final[key] = fmt.Sprintf("%s %s refused %s %s", m.State, m.Digest.Short(), m.Refused.Short(), m.Code)
+	}
+	for i, run := range engines {
+		name := fmt.Sprintf("node-%d", i+1)
+		list, err := run.List(context.Background())
+		if err != nil {
+			e.t.Error(err)
+		}
+		for _, s := range list {
+			out.Containers[name] = append(out.Containers[name], fmt.Sprintf("%s %s %s", s.ID, s.Image, s.State))
+		}
+	}
+	right, wrong := time.UnixMilli(e.stamps["node-1"]), time.UnixMilli(e.stamps[protocol.NodeID(fmt.Sprintf("node-%d", nodeCount))])
+	if got := right.Sub(wrong); got < behind-time.Hour || got > behind+time.Hour {
+		e.t.Errorf("the reports of a clock that is %s behind are stamped %s behind", behind, got)
+	}
+	return out
+}
+
+// TestWiredTiers runs an LO and three ENs, with the CO's end played, over a network in
+// memory and in virtual time, twice with one seed. Goroutines are scheduled as it
+// happens, so that events of different actors may change places; each actor's own do not.
+func TestWiredTiers(t *testing.T) {
+	one, same := wired(t, 1), wired(t, 1)
+	if diff := cmp.Diff(one, same); diff != "" {
+		t.Errorf("one seed, two outcomes (-first +second):\n%s", diff)
+	}
+	for actor, sequence := range one.Sequences {
+		if len(sequence) < 6 {
+			t.Errorf("%s made %d transitions: the test shows nothing: %v", actor, len(sequence), sequence)
+		}
+	}
+}
