@@ -42,6 +42,7 @@ type Loop struct {
 	placement  placement.Placement           // nil: not decided in this run
 	unreported bool                          // the journal does not have the placement
 	due        map[protocol.NodeID]time.Time // when to reconcile a node though nothing happens
+	last       time.Time                     // of the last Reconcile, by the machine's clock
 }
 
 // NewLoop returns the Loop of a Site, of which there must be one.
@@ -72,6 +73,7 @@ func (l *Loop) Run(ctx context.Context) {
 // Reconcile decides once about everything that changed or is due at now, and returns
 // when it is to be called again though nothing happens; zero: never.
 func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
+	l.rebase(now)
 	next = l.expire(ctx, now)
 	desired, ok := l.site.opts.Desired.Current()
 	if !ok {
@@ -107,6 +109,18 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 		next = earliest(next, at)
 	}
 	return next
+}
+
+// rebase makes every node that waits for a time due, if the machine's clock was set back:
+// those times were said by the clock before. The reconciler says new ones.
+func (l *Loop) rebase(now time.Time) {
+	wall := now.Round(0) // without the monotonic clock, which nobody sets
+	if wall.Before(l.last) {
+		for id := range l.due {
+			l.due[id] = wall
+		}
+	}
+	l.last = wall
 }
 
 // dirty returns the nodes to reconcile now, sorted, and places the deployments first

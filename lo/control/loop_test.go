@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -180,5 +181,36 @@ func TestRefusedIsReportedOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff([]uint64{5}, adopted); diff != "" {
 		t.Errorf("adopted generations (-want +got):\n%s", diff)
+	}
+}
+
+// TestClockSetBack sets the LO's clock back by days while a retry is planned: it is made
+// within the longest wait between two attempts.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, openJournal(t), openStore(t), &desiredState{m: desired(1, "web")})
+	announce(t, s, "n1")
+	l := NewLoop(s, func(context.Context, string, []byte) error { return nil })
+	now := time.Now()
+	l.Reconcile(t.Context(), now)
+	d := s.node("n1").record().Deployments["web"]
+	if err := s.acceptReport(t.Context(), protocol.DeploymentStatus{
+		V: protocol.Version, Node: "n1", Deployment: "web", Agent: "agent-n1", Seq: 1, Generation: d.Assigned.Generation,
+		State: lifecycle.Failed, Actor: lifecycle.EN, Digest: d.Assigned.Digest, Attempt: d.Assigned.Attempt, Code: protocol.StartFailed,
+	}, now); err != nil {
+		t.Fatal(err)
+	}
+	if next := l.Reconcile(t.Context(), now); next.Sub(now) <= 0 {
+		t.Fatalf("the retry is due in %s: want a wait", next.Sub(now))
+	}
+	now = now.Round(0).Add(-72 * time.Hour)
+	const longest = 5 * time.Minute
+	next := l.Reconcile(t.Context(), now)
+	if wait := next.Sub(now); wait <= 0 || wait > longest {
+		t.Fatalf("after the clock was set back the retry is due in %s: want at most %s", wait, longest)
+	}
+	l.Reconcile(t.Context(), next)
+	if got := s.node("n1").record().Deployments["web"].Assigned.Attempt; got != d.Assigned.Attempt+1 {
+		t.Errorf("attempt %d is assigned, want %d", got, d.Assigned.Attempt+1)
 	}
 }

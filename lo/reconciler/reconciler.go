@@ -39,6 +39,10 @@ const (
 	// that it shall remove and never reported; then the LO records it as DELETED.
 	quietAfter = 10 * time.Second
 
+	// clockSlack is how far a time may lie ahead of Now without a clock that was set
+	// back: those who record times, and Step, look at the clock at different moments.
+	clockSlack = time.Second
+
 	// keepDeleted is how many deployments that are DELETED a record remembers.
 	keepDeleted = 32
 )
@@ -100,6 +104,7 @@ func Step(r *nodes.Record, in Input) Output {
 	for name := range in.Desired {
 		names[name] = true
 	}
+	s.rebase()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if entry, ok := in.Desired[name]; ok {
 			s.keep(entry)
@@ -109,6 +114,26 @@ func Step(r *nodes.Record, in Input) Output {
 	}
 	s.finish()
 	return s.out
+}
+
+// rebase corrects the times that lie ahead of Now: the machine's clock was set back
+// since. What they are the beginning of counts from now on, so that no wait takes
+// longer than it is meant to, however far the clock was ahead.
+func (s *step) rebase() {
+	ahead := func(at *int64) bool {
+		if *at <= s.Now.Add(clockSlack).UnixMilli() {
+			return false
+		}
+		*at, s.out.Changed = s.Now.UnixMilli(), true
+		return true
+	}
+	ahead(&s.r.ChangedMillis)
+	for _, d := range s.r.Deployments {
+		ahead(&d.InstalledMillis)
+		if ahead(&d.SinceMillis) {
+			d.RetryMillis = 0 // it is planned again
+		}
+	}
 }
 
 // remove removes a deployment that is no longer placed here.

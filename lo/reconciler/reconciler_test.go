@@ -498,3 +498,47 @@ func TestMissingSpecIsAFault(t *testing.T) {
 		t.Errorf("faults %v: want one that names the deployment", out.Faults)
 	}
 }
+
+// TestClockSetBack sets the LO's clock back by days while something is waited for: the
+// wait takes as long as it is meant to.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	const days = 72 * time.Hour
+	t.Run("retry", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.desire("v1")
+		w.report(lifecycle.Failed, protocol.StartFailed)
+		w.step()
+		w.reconcile(-days)
+		if wait := w.last.NextAt.Sub(w.now); wait <= 0 || wait > time.Second {
+			t.Errorf("the retry is due in %s: want within the policy's second", wait)
+		}
+		w.reconcile(time.Second)
+		w.expect("v1", 2, false)
+	})
+	t.Run("node lost", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.desire("v1")
+		w.presence(false, "")
+		w.step()
+		w.reconcile(-days)
+		w.reconcile(time.Minute)
+		if state := w.rec.State("web"); state != lifecycle.Failed {
+			t.Errorf("a minute later the install on the offline node is %s: want %s", state, lifecycle.Failed)
+		}
+	})
+	t.Run("removal", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.desire("v1")
+		delete(w.desired, "web")
+		w.step()
+		w.reconcile(-days)
+		w.reconcile(quietAfter)
+		if state := w.rec.State("web"); state != lifecycle.Deleted {
+			t.Errorf("the removal of what the agent never mentioned is %s after %s: want %s", state, quietAfter, lifecycle.Deleted)
+		}
+	})
+}
