@@ -60,6 +60,11 @@ type DeploymentStatus struct {
 
 	// UnixMillis is the reporter's clock.
 	UnixMillis int64 `cbor:"21,keyasint"`
+
+	// Recovering is set in FAILED where the version was healthy for the minimum time
+	// before. Its containers stay, and the node goes on to restart them: it reports
+	// INSTALLED by itself once they work. Nobody has to try again or to go back.
+	Recovering bool `cbor:"22,keyasint,omitempty"`
 }
 
 func (m *DeploymentStatus) version() uint16 { return m.V }

@@ -164,7 +164,7 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 		return out
 	}
 	from := d.Status.State
-	way, last, ok := route(from, m.State)
+	way, last, ok := route(from, m.State, d.Status.Recovering)
 	if !ok {
 		return r.anomaly(m, out, now)
 	}
@@ -223,8 +223,12 @@ func bridge(m protocol.DeploymentStatus, s lifecycle.State) protocol.DeploymentS
 }
 
 // route returns the LO's transitions that must precede a report of to, and the state
-// that the report then follows.
-func route(from, to lifecycle.State) (way []lifecycle.State, last lifecycle.State, ok bool) {
+// that the report then follows. Only a version that was recovering can have become
+// INSTALLED with no attempt of the LO's in between.
+func route(from, to lifecycle.State, recovering bool) (way []lifecycle.State, last lifecycle.State, ok bool) {
+	if from == lifecycle.Failed && to == lifecycle.Installed && !recovering {
+		return []lifecycle.State{lifecycle.Installing}, lifecycle.Installing, true
+	}
 	if lifecycle.Check(from, to, lifecycle.EN) == nil {
 		return nil, from, true
 	}

@@ -101,6 +101,20 @@ func (w *world) fail(code protocol.Code) {
 	}
 }
 
+// A version that was healthy for the minimum time is the node's to bring up again.
+func TestRecoveringVersionIsLeftToTheNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.install("2")
+	w.report(lifecycle.Failed, protocol.CrashLoop, func(m *protocol.DeploymentStatus) { m.Recovering = true })
+	w.expectQuiet()
+	w.expect("2", 1, false)
+	w.report(lifecycle.Installed, "")
+	w.expectQuiet()
+	w.expectTransitions("EN FAILED", "EN INSTALLED")
+}
+
 // giveUps are the ways to an end; each leaves the world just after the step that
 // gives version 2 up, because of code.
 var giveUps = []struct {

@@ -242,6 +242,9 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		s.giveUp(e.Deployment, d) // the earlier version does not start either: a person must decide
 		return
 	}
+	if d.Status.Recovering {
+		return // it worked for the minimum time: the node brings it up again, and says so
+	}
 	if d.FailedFrom == lifecycle.Installed && d.RetryMillis == 0 && d.Tries > 0 &&
 		d.SinceMillis-d.InstalledMillis >= stableAfter.Milliseconds() {
 		d.Tries = 0
@@ -280,7 +283,7 @@ func (s *step) giveUp(name protocol.DeploymentName, d *nodes.Deployment) {
 	m := d.Status
 	s.transition(name, protocol.DeploymentStatus{
 		State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, Refused: d.Desired.Digest,
-		Code: m.Code, Message: m.Message, Components: m.Components,
+		Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering,
 	})
 }
 

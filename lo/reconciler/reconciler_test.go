@@ -101,7 +101,7 @@ func (w *world) collect(facts []nodes.Fact) {
 }
 
 // report is the node's report on its assignment.
-func (w *world) report(state lifecycle.State, code protocol.Code) {
+func (w *world) report(state lifecycle.State, code protocol.Code, change ...func(*protocol.DeploymentStatus)) {
 	w.t.Helper()
 	w.seq++
 	m := protocol.DeploymentStatus{
@@ -110,6 +110,9 @@ func (w *world) report(state lifecycle.State, code protocol.Code) {
 	}
 	if a, ok := w.assignment(); ok {
 		m.Digest, m.Attempt = a.Digest, a.Attempt
+	}
+	for _, c := range change {
+		c(&m)
 	}
 	w.collect(w.rec.ApplyReport(m, w.now).Facts)
 	w.step()

@@ -31,7 +31,9 @@ const (
 	// to the new version.
 	Updating State = "UPDATING"
 
-	// Failed: an error, with a code and a message. EN waits; the LO decides what is next.
+	// Failed: an error, with a code and a message. A version that was healthy for the
+	// minimum time stays: EN restarts it until it works. Else EN waits and the LO decides
+	// what is next. After a crash EN goes on with the one or the other.
 	Failed State = "FAILED"
 
 	// RollingBack: EN returns to the last healthy version. After a crash EN begins again.
@@ -78,6 +80,7 @@ var table = []Transition{
 	{Updating, Installed, []Actor{EN}, "new version healthy"},
 	{Updating, Failed, []Actor{EN, LO}, "as for install"},
 	{Installed, Failed, []Actor{EN}, "crash loop, or unhealthy past its threshold"},
+	{Failed, Installed, []Actor{EN}, "a version that was healthy for the minimum time works again"},
 	{Failed, Installing, []Actor{LO}, "retry of an install, or a new digest where nothing was healthy before"},
 	{Failed, Updating, []Actor{LO}, "retry of an update, or a new digest"},
 	{Failed, RollingBack, []Actor{LO}, "rollback policy on, and an earlier healthy version exists"},

@@ -50,7 +50,8 @@ func TestCheck(t *testing.T) {
 		{Pending, Installed, EN, false},
 		{Installed, Installing, LO, false},
 		{Failed, RollingBack, LO, true},
-		{Failed, Installed, EN, false},
+		{Failed, Installed, EN, true},
+		{Failed, Installed, LO, false},
 		{Deleted, Installed, EN, false},
 		{"", "", EN, false},
 		{"bogus", "bogus", EN, false},
@@ -84,8 +85,8 @@ func TestBridge(t *testing.T) {
 			}
 		}
 	}
-	if got, _ := Bridge(Failed, Installed); len(got) != 1 {
-		t.Errorf("Bridge(FAILED, INSTALLED) = %v, want one state", got)
+	if got, _ := Bridge(Deleted, Installed); len(got) != 2 {
+		t.Errorf("Bridge(DELETED, INSTALLED) = %v, want PENDING and INSTALLING", got)
 	}
 }
 
