@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/inventory"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/httpserver"
@@ -81,9 +82,11 @@ func (e *EN) start(ctx context.Context) error {
 	e.inventory = inventory.New(inventory.Options{
 		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Logger: e.log,
 	})
+	limits := plan.DefaultLimits()
+	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
 		Node: e.opts.Node, Boot: e.boot, Engine: run, Host: run, Store: store, Uplink: e,
-		Probe: probe.New(run).Probe, Now: e.opts.Now, Logger: e.log,
+		Probe: probe.New(run).Probe, Now: e.opts.Now, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,
 	}); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
+	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -33,6 +34,9 @@ type Options struct {
 	Heartbeat time.Duration `yaml:"heartbeat"`
 	// Inventory is the time between two looks for changed hardware.
 	Inventory time.Duration `yaml:"inventory"`
+	// MinHealthy is how long a version must be up on the node before no later failure
+	// ends it; before that the deployment's policy applies.
+	MinHealthy time.Duration `yaml:"minHealthy"`
 	// HTTP is the address of /healthz and /metrics. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
 	// MemoryLimit is the soft limit of the agent's own memory in bytes. 0 leaves
@@ -75,7 +79,7 @@ func DefaultOptions() Options {
 		StateDir:  "/var/lib/colony/en",
 		LO:        LOOptions{KeepAlive: 30 * time.Second},
 		Engine:    e,
-		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, Version: "dev",
+		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, MinHealthy: plan.DefaultLimits().MinHealthy, Version: "dev",
 	}
 }
 
@@ -97,7 +101,7 @@ func (o Options) Validate() error {
 	for _, d := range []struct {
 		key   string
 		value time.Duration
-	}{{"lo.keepAlive", o.LO.KeepAlive}, {"heartbeat", o.Heartbeat}, {"inventory", o.Inventory}} {
+	}{{"lo.keepAlive", o.LO.KeepAlive}, {"heartbeat", o.Heartbeat}, {"inventory", o.Inventory}, {"minHealthy", o.MinHealthy}} {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: want more than 0", d.key, d.value))
 		}

@@ -33,8 +33,9 @@ type follower struct {
 	look bool // the engine has news
 }
 
-// follow does what watch decides until the version is up (in mode Install; both
-// results are nil), has failed, or ctx has ended, which is the error.
+// follow does what watch decides until the version is up (in the modes Install and
+// Recover) or proven (in Supervise): both results are nil; or it has failed; or ctx
+// has ended, which is the error.
 func (w *worker) follow(ctx context.Context, watch *plan.Watch, progress func(protocol.Phase)) (*plan.Failure, error) {
 	ctx, stop := context.WithCancel(ctx)
 	f := &follower{w: w, watch: watch, progress: progress, answers: make(chan answer), wait: upTo(5 * time.Second), look: true}
@@ -50,12 +51,24 @@ func (w *worker) follow(ctx context.Context, watch *plan.Watch, progress func(pr
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if failure != nil || d.Ready && watch.Mode() == plan.Install {
+		if failure != nil || f.reached(d) {
 			return failure, nil
 		}
 		if !f.look {
 			f.sleep(ctx, d.Next)
 		}
+	}
+}
+
+// reached reports whether the watch has come to its end.
+func (f *follower) reached(d plan.Decision) bool {
+	switch f.watch.Mode() {
+	case plan.Install, plan.Recover:
+		return d.Ready
+	case plan.Supervise:
+		return d.Proven
+	default:
+		return false
 	}
 }
 
@@ -71,7 +84,7 @@ func (f *follower) turn(ctx context.Context) (plan.Decision, *plan.Failure) {
 		f.watch.Observe(list, time.Now())
 	}
 	d := f.watch.Decide(time.Now())
-	if d.Failure != nil || d.Ready && f.watch.Mode() == plan.Install {
+	if d.Failure != nil || f.reached(d) {
 		return d, d.Failure
 	}
 	for _, t := range d.Probe {

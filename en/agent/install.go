@@ -39,12 +39,17 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if failure != nil {
 		return w.fail(ctx, rec, *failure, watch)
 	}
+	return w.installed(ctx, rec, plan.Record.Installed, watch)
+}
+
+// installed moves the record to INSTALLED; up makes the new record of the old one.
+func (w *worker) installed(ctx context.Context, rec plan.Record, up func(plan.Record) plan.Record, watch *plan.Watch) error {
 	return w.r.retrySave(ctx, func() error {
 		if ctx.Err() != nil {
 			return nil
 		}
 		from := rec.State
-		next := w.current(rec).Installed()
+		next := up(w.current(rec))
 		m := next.Report(from)
 		m.Components = watch.Statuses()
 		if err := w.r.report(next, m); err != nil {

@@ -25,6 +25,7 @@ type worker struct {
 	log    *slog.Logger
 	notify notify.Signal // the engine has news
 
+	failed *plan.Watch             // the watch that has just failed its version; only run uses it
 	cancel context.CancelCauseFunc // of the operation; nil between two; protected by r.mu
 }
 
@@ -110,6 +111,9 @@ func (w *worker) accept(a plan.Action) error {
 // perform does what the state of rec asks for. It returns when the record has
 // moved on, or ctx has ended.
 func (w *worker) perform(ctx context.Context, rec plan.Record) error {
+	if rec.State != lifecycle.Failed {
+		w.failed = nil
+	}
 	switch rec.State {
 	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack:
 		return w.install(ctx, rec)
@@ -133,17 +137,62 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 	if err != nil {
 		return w.fail(ctx, rec, plan.Failure{Code: protocol.Incompatible, Message: err.Error()}, nil)
 	}
-	watch := plan.NewWatch(spec, plan.Supervise, w.r.o.Limits)
+	limits := w.r.o.Limits
+	if rec.Proven == rec.Digest {
+		limits.MinHealthy = 0 // it is known already
+	}
+	watch := plan.NewWatch(spec, plan.Supervise, limits)
 	failure, err := w.follow(ctx, watch, nil)
 	if err != nil {
 		return err
 	}
+	if failure == nil {
+		return w.proven(ctx, rec)
+	}
+	w.failed = watch
 	return w.fail(ctx, rec, *failure, watch)
+}
+
+// proven notes that the version was up for the minimum time.
+func (w *worker) proven(ctx context.Context, rec plan.Record) error {
+	return w.r.retrySave(ctx, func() error {
+		if ctx.Err() != nil {
+			return nil
+		}
+		next := w.current(rec)
+		next.Proven = rec.Digest
+		return w.r.save(next)
+	})
+}
+
+// recover keeps what runs of a version that was proven, and restarts what does
+// not, until all of it works again.
+func (w *worker) recover(ctx context.Context, rec plan.Record) error {
+	watch := w.failed
+	w.failed = nil
+	spec, err := plan.Decode(rec.Spec)
+	if err != nil {
+		return err
+	}
+	if watch == nil { // the agent was restarted, or it failed while it was installed again
+		watch = plan.NewWatch(spec, plan.Recover, w.r.o.Limits)
+	}
+	watch.ToRecover()
+	if err := w.persist(ctx, func() error { return w.clear(ctx, spec, slices.Concat(plan.Identities(spec)...)) }); err != nil {
+		return err
+	}
+	if _, err := w.follow(ctx, watch, nil); err != nil {
+		return err
+	}
+	return w.installed(ctx, rec, plan.Record.Recovered, watch)
 }
 
 // rest clears away what a failed version left. It keeps the version up that ran
 // before if it never gave way, else what the two have in common.
 func (w *worker) rest(ctx context.Context, rec plan.Record) error {
+	if rec.Recovers() {
+		return w.recover(ctx, rec)
+	}
 	failed, _ := plan.Decode(rec.Spec) // a version refused unread has no containers
 	up := rec.StaysUp()
 	if err := w.persist(ctx, func() error { return w.clear(ctx, failed, slices.Concat(plan.Identities(up)...)) }); err != nil {

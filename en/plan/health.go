@@ -75,6 +75,8 @@ func (h *health) due(since time.Time) time.Time {
 		return since
 	case h.healthy:
 		return h.last.Add(h.interval)
+	case h.last.Sub(since) >= h.patience():
+		return h.last.Add(h.interval) // it is late already
 	case h.tries+h.misses < 10:
 		return h.last.Add(min(h.startInterval, firstProbe<<(h.tries+h.misses)))
 	default:
@@ -87,8 +89,12 @@ func (h *health) unhealthy(since, now time.Time) bool {
 		return h.fails >= h.retries
 	}
 	// A probe that takes long has to answer first: its answer is the message.
-	patience := h.startPeriod + time.Duration(h.retries)*h.interval
-	return h.tries > 0 && !h.asked && now.Sub(since) >= patience
+	return h.tries > 0 && !h.asked && now.Sub(since) >= h.patience()
+}
+
+// patience is how long a container may take to become healthy for the first time.
+func (h *health) patience() time.Duration {
+	return h.startPeriod + time.Duration(h.retries)*h.interval
 }
 
 func (h *health) String() string {

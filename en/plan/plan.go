@@ -150,7 +150,7 @@ func begin(rec Record, o Assignment) Action {
 			next.Refused = rec.Refused
 		}
 	case from == lifecycle.Deleting || from == lifecycle.Deleted || from == "":
-		next.Healthy, next.HealthyImages, next.HealthyContainers = "", nil, nil
+		next.Healthy, next.HealthyImages, next.HealthyContainers, next.Proven = "", nil, nil, ""
 	case from != lifecycle.Failed || rec.Healthy != "":
 		next.State = lifecycle.Updating
 	}

@@ -55,6 +55,10 @@ type Record struct {
 	Reports []protocol.DeploymentStatus `cbor:"16,keyasint,omitempty"`
 
 	HealthyContainers []protocol.Digest `cbor:"17,keyasint,omitempty"`
+
+	// Proven is the version that was up for the minimum time last (see
+	// Limits.MinHealthy). A later failure of it is reported, and ends nothing.
+	Proven protocol.Digest `cbor:"18,keyasint,omitempty"`
 }
 
 // Clone returns a copy whose slices may be appended to. The contents of specs
@@ -75,6 +79,7 @@ func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 	if r.State == lifecycle.Installed {
 		m.Refused = r.Refused
 	}
+	m.Recovering = r.Recovers()
 	if r.State == lifecycle.Failed || r.State == lifecycle.Installed {
 		m.Code, m.Message = r.Code, r.Message
 	}
@@ -95,10 +100,24 @@ func (r Record) Installed() Record {
 	return r
 }
 
+// Recovered returns the record of a version that recovered by itself.
+func (r Record) Recovered() Record {
+	r.Refused = "" // its reason gave way to that of the failure; the LO knows it
+	return r.Installed()
+}
+
+// Recovers reports whether the version has failed and is being brought up again
+// by the node: it was proven before.
+func (r *Record) Recovers() bool {
+	return r.State == lifecycle.Failed && r.Proven != "" && r.Proven == r.Digest && len(r.Spec) > 0
+}
+
 // Failed returns the record after a failure of its version.
 func (r Record) Failed(f Failure) Record {
 	r.State, r.Code, r.Message = lifecycle.Failed, f.Code, f.Message
-	if r.Active == r.Digest {
+	if r.Recovers() {
+		r.Active, r.ActiveSpec = r.Digest, r.Spec
+	} else if r.Active == r.Digest {
 		r.Active, r.ActiveSpec = "", nil
 	}
 	return r

@@ -24,13 +24,16 @@ type Limits struct {
 	// Settle is how long a container without a health probe must run before it
 	// counts as healthy for the first time.
 	Settle time.Duration
+	// MinHealthy is how long an installed version must be up without a break before
+	// it counts as proven: from then on no failure ends it. 0: Decide does not say it.
+	MinHealthy time.Duration
 }
 
 // DefaultLimits returns limits that suit a gateway.
 func DefaultLimits() Limits {
 	return Limits{
 		RestartBase: time.Second, RestartMax: time.Minute, RestartReset: 2 * time.Minute,
-		StartRestarts: 3, CrashRestarts: 6, Settle: 400 * time.Millisecond,
+		StartRestarts: 3, CrashRestarts: 6, Settle: 400 * time.Millisecond, MinHealthy: 2 * time.Minute,
 	}
 }
 
@@ -45,6 +48,9 @@ const (
 	Supervise
 	// Tolerate keeps a version up that is about to be replaced: it never fails.
 	Tolerate
+	// Recover brings a version up again that was proven and has failed since: it
+	// never fails, and restarts what its restart policy lets it at the slowest pace.
+	Recover
 )
 
 // A Watch follows the containers of one version and says what to start, what to
@@ -56,6 +62,7 @@ type Watch struct {
 	parts    []part
 	units    []unit
 	observed bool
+	upSince  time.Time // since when all containers work without a break; zero: they do not
 }
 
 // A part is a component.
@@ -147,14 +154,14 @@ func (w *Watch) Observe(list []engine.Status, now time.Time) {
 			}
 			u.trouble, u.broken = nil, false
 		case engine.Exited:
-			u.exited(w.limits, !w.observed, now)
+			u.exited(w, !w.observed, now)
 		case engine.Created:
 		}
 	}
 	w.observed = true
 }
 
-func (u *unit) exited(limits Limits, first bool, now time.Time) {
+func (u *unit) exited(w *Watch, first bool, now time.Time) {
 	if u.completed() || u.counted.ExitedAt.Equal(u.status.ExitedAt) && u.counted.StartedAt.Equal(u.status.StartedAt) && u.counted.State != "" {
 		return
 	}
@@ -163,10 +170,10 @@ func (u *unit) exited(limits Limits, first bool, now time.Time) {
 	if first {
 		return
 	}
-	if u.status.ExitedAt.Sub(u.status.StartedAt) >= limits.RestartReset {
+	if u.status.ExitedAt.Sub(u.status.StartedAt) >= w.limits.RestartReset {
 		u.failures = 0
 	}
-	u.fail(limits, now)
+	u.fail(w, now)
 	switch u.spec.Restart.Policy {
 	case protocol.RestartNo:
 		u.broken = true
@@ -176,11 +183,11 @@ func (u *unit) exited(limits Limits, first bool, now time.Time) {
 	}
 }
 
-func (u *unit) fail(limits Limits, now time.Time) {
+func (u *unit) fail(w *Watch, now time.Time) {
 	u.failures++
-	wait := limits.RestartMax
-	if n := u.failures - 1; n < 30 {
-		wait = min(wait, limits.RestartBase<<n)
+	wait := w.limits.RestartMax
+	if n := u.failures - 1; n < 30 && w.mode != Recover {
+		wait = min(wait, w.limits.RestartBase<<n)
 	}
 	u.notBefore = now.Add(wait)
 }
@@ -188,7 +195,7 @@ func (u *unit) fail(limits Limits, now time.Time) {
 // NotStarted takes note that a container could not be started.
 func (w *Watch) NotStarted(id engine.ID, f Failure, now time.Time) {
 	if u := w.find(id); u != nil {
-		u.fail(w.limits, now)
+		u.fail(w, now)
 		u.trouble = &f
 	}
 }
@@ -233,10 +240,12 @@ func (w *Watch) ready(u *unit, now time.Time) bool {
 		return true
 	case !u.running():
 		return false
+	case now.Sub(u.since) < w.settle(u):
+		return false
 	case u.spec.Health != nil:
-		return u.health.healthy
+		return u.health.healthy && (w.mode != Recover || u.health.fails == 0)
 	default:
-		return w.mode != Install || now.Sub(u.since) >= w.limits.Settle
+		return true
 	}
 }
 
@@ -248,6 +257,8 @@ type Decision struct {
 	Probe []Target
 	// Ready says that all containers work.
 	Ready bool
+	// Proven says that an installed version has been up for Limits.MinHealthy.
+	Proven bool
 	// Failure is set when the version has failed; nothing else counts then.
 	Failure *Failure
 	// Next is when to decide again if nothing happens before. Zero: never.
@@ -281,6 +292,7 @@ func (w *Watch) Decide(now time.Time) Decision {
 		d.Ready = d.Ready && ready
 		turn = ready || started && w.parts[p].spec.NoWait
 	}
+	w.prove(now, &d)
 	return d
 }
 
@@ -291,7 +303,7 @@ func (w *Watch) decidePart(p int, now time.Time, d *Decision) (ready, started bo
 		if u.part != p {
 			continue
 		}
-		if f := w.failure(u, now); f != nil && w.mode != Tolerate {
+		if f := w.failure(u, now); f != nil && (w.mode == Install || w.mode == Supervise) {
 			d.Failure = f
 			return false, false
 		}
@@ -328,13 +340,10 @@ func (w *Watch) decideStart(u *unit, now time.Time, d *Decision) {
 }
 
 func (w *Watch) decideHealth(u *unit, now time.Time, d *Decision) {
-	if u.spec.Health == nil {
-		if w.mode == Install && now.Sub(u.since) < w.limits.Settle {
-			d.wake(u.since.Add(w.limits.Settle))
-		}
-		return
+	if settled := u.since.Add(w.settle(u)); now.Before(settled) {
+		d.wake(settled)
 	}
-	if u.health.asked {
+	if u.spec.Health == nil || u.health.asked {
 		return
 	}
 	if due := u.health.due(u.since); now.Before(due) {

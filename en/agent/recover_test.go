@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// A container that was healthy for a month and is not for three minutes is
+// reported, kept, and reported as back; with no word from the LO.
+func TestUnhealthyContainerStaysAndRecovers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		sick := time.Now().Add(30 * 24 * time.Hour)
+		well := sick.Add(3 * time.Minute)
+		n.probe = func(plan.Target) bool { return time.Now().Before(sick) || time.Now().After(well) }
+		n.start()
+		defer func() { n.stop() }()
+		c := web()
+		c.Health = &protocol.Health{HTTP: "/", Port: 80, IntervalMillis: 10_000, Retries: 3}
+		v1 := version("1", 1, c)
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(time.Until(sick))
+		n.eventually("app", lifecycle.Failed)
+		if m := n.lo.last(t); !m.Recovering || m.Code != protocol.ProbeFailed {
+			t.Errorf("reported %+v, want probe_failed and recovering", m)
+		}
+		n.wantContainers(running("web", v1))
+		n.stop() // and a restart of the agent changes nothing
+		n.start()
+		<-time.After(time.Minute)
+		n.wantContainers(running("web", v1))
+		rec := n.eventually("app", lifecycle.Installed)
+		if rec.Code != "" || time.Now().Before(well) {
+			t.Errorf("back at %s with code %q, want after %s and none", time.Now(), rec.Code, well)
+		}
+		if got := n.engine.Calls(memory.Start); got != 1 {
+			t.Errorf("%d starts, want 1", got)
+		}
+		want := []string{">INSTALLED", "INSTALLED>FAILED probe_failed", "FAILED>INSTALLED"}
+		if got := n.lo.transitions(); !slices.Equal(got[len(got)-2:], want[1:]) {
+			t.Errorf("transitions %q, want %q at the end", got, want[1:])
+		}
+	})
+}
+
+// A program that crashes for a day after it was proven is started for all the day.
+func TestProvenVersionIsRestartedForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		n.start()
+		defer n.stop()
+		v1 := version("1", 1, web())
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(3 * time.Minute)
+		starts := 0
+		for begin := time.Now(); time.Since(begin) < 24*time.Hour; {
+			if n.engine.Exit(webID, 1) == nil {
+				starts++
+			}
+			<-time.After(10 * time.Second)
+		}
+		if rec := n.eventually("app", lifecycle.Failed); rec.Code != protocol.CrashLoop || starts < 1000 {
+			t.Errorf("%s after %d starts, want crash_loop and above 1000", rec.Code, starts)
+		}
+		rec := n.eventually("app", lifecycle.Installed) // once it no longer crashes
+		n.wantContainers(running("web", v1))
+		if rec.Proven != v1.Digest {
+			t.Errorf("proven %q, want %q", rec.Proven, v1.Digest)
+		}
+	})
+}
