@@ -1,0 +1,158 @@
+// Package registryhosts says where the images of a registry are fetched, and with
+// which HTTP client.
+package registryhosts
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+)
+
+// Options say which hosts are asked and how.
+type Options struct {
+	// Mirror is the base URL of the registry that is asked first for every image,
+	// with the image's own host as the parameter ns. Empty: none. MirrorOnly asks no
+	// other.
+	Mirror     string
+	MirrorOnly bool
+	// PlainHTTP lists registries (host or host:port) spoken to without TLS. Those on
+	// a loopback address always are.
+	PlainHTTP []string
+	// Credentials returns user and password of a registry host, empty for none. Nil:
+	// anonymous.
+	Credentials func(host string) (user, password string, err error)
+	// Stall is how long a host may send nothing in the middle of an answer.
+	Stall time.Duration
+}
+
+// A Client speaks to registries. Its methods may be called concurrently.
+type Client struct {
+	o         Options
+	http      *http.Client
+	transport *http.Transport
+}
+
+// New returns a client.
+func New(o Options) *Client {
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: 30 * time.Second,
+		IdleConnTimeout:       30 * time.Second,
+	}
+	return &Client{o: o, http: &http.Client{Transport: stalling{t, o.Stall}}, transport: t}
+}
+
+// Close closes the connections that nobody uses.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// Hosts lists where images of a registry host are fetched, in order.
+func (c *Client) Hosts(host string) ([]docker.RegistryHost, error) {
+	var out []docker.RegistryHost
+	add := func(scheme, address, path string) {
+		auth := []docker.AuthorizerOpt{docker.WithAuthClient(c.http)}
+		if c.o.Credentials != nil {
+			auth = append(auth, docker.WithAuthCreds(c.o.Credentials))
+		}
+		out = append(out, docker.RegistryHost{
+			Client: c.http, Authorizer: docker.NewDockerAuthorizer(auth...),
+			Host: address, Scheme: scheme, Path: path + "/v2",
+			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+		})
+	}
+	if c.o.Mirror != "" {
+		u, err := url.Parse(c.o.Mirror)
+		if err != nil {
+			return nil, fmt.Errorf("parse the URL of the mirror: %w", err)
+		}
+		add(u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/"))
+	}
+	if c.o.MirrorOnly || len(out) > 0 && out[0].Host == host {
+		return out, nil
+	}
+	address, err := docker.DefaultHost(host)
+	if err != nil {
+		return nil, err
+	}
+	scheme := "https"
+	local, err := docker.MatchLocalhost(host)
+	if err != nil {
+		return nil, err
+	}
+	if local || slices.Contains(c.o.PlainHTTP, host) {
+		scheme = "http"
+	}
+	add(scheme, address, "")
+	return out, nil
+}
+
+// A StallError is the end of an answer of which nothing more came.
+type StallError struct {
+	Host string
+	For  time.Duration // how long nothing came
+}
+
+// Error says which host stalled.
+func (e *StallError) Error() string {
+	return fmt.Sprintf("%s sent nothing for %s in the middle of its answer", e.Host, e.For)
+}
+
+// Timeout reports true: it is a net.Error.
+func (e *StallError) Timeout() bool { return true }
+
+// Temporary reports true: it may work at the next try.
+func (e *StallError) Temporary() bool { return true }
+
+// stalling ends an answer of whose body nothing comes for too long. A slow answer,
+// however long it takes as a whole, is no stalled one.
+type stalling struct {
+	next  http.RoundTripper
+	stall time.Duration
+}
+
+func (s stalling) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	resp, err := s.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	why := &StallError{req.URL.Host, s.stall}
+	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, stall: s.stall, why: why}
+	return resp, nil
+}
+
+// A body is read under the limit of its stall. It is not safe for concurrent use.
+type body struct {
+	io.ReadCloser
+	ctx    context.Context // of the request
+	cancel context.CancelCauseFunc
+	stall  time.Duration
+	why    error
+}
+
+// Read reads, and ends the request where that takes too long: only what a reader
+// waits for can stall.
+func (b *body) Read(p []byte) (int, error) {
+	timer := time.AfterFunc(b.stall, func() { b.cancel(b.why) })
+	n, err := b.ReadCloser.Read(p)
+	timer.Stop()
+	if err != nil && err != io.EOF && context.Cause(b.ctx) == b.why {
+		err = b.why
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
