@@ -69,7 +69,7 @@ func TestRecoverAsksAgainForHealth(t *testing.T) {
 	s.wants("failed probe_failed")
 	s.watch.ToRecover()
 	for range 200 {
-		s.after(10 * time.Second).wants("probe a/k").probed("a/k", false).wants("")
+		s.after(10*time.Second).wants("probe a/k").probed("a/k", false).wants("")
 	}
 	s.after(10*time.Second).wants("probe a/k").probed("a/k", true).wants("ready")
 }

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -36,6 +35,8 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/internal/keylock"
+	"github.com/colonyfleet/colony/internal/registryhosts"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -76,8 +77,13 @@ type Options struct {
 	// Nil: anonymous.
 	Credentials func(host string) (user, password string, err error)
 
+	// Stall is how long a registry may send nothing in the middle of an answer.
+	Stall time.Duration
+
 	// LogBytes bounds the log file of a container. Twice as much is kept.
 	LogBytes int64
+
+	dial []grpc.DialOption // of tests
 
 	Logger *slog.Logger
 }
@@ -91,6 +97,7 @@ func DefaultOptions() Options {
 		PluginDirs: []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"},
 		Pool:       "10.89.0.0/16",
 		LogBytes:   1 << 20,
+		Stall:      time.Minute,
 		Logger:     slog.New(slog.DiscardHandler),
 	}
 }
@@ -109,6 +116,7 @@ func (o Options) Validate() error {
 	need(len(o.PluginDirs) > 0, "no directory of CNI plugins given")
 	pool, err := netip.ParsePrefix(o.Pool)
 	need(err == nil && pool.Addr().Is4() && pool.Bits() <= 24, "address pool %q: want an IPv4 prefix of /24 or wider", o.Pool)
+	need(o.Stall > 0, "time in which a registry may send nothing: %s: want more than 0", o.Stall)
 	need(o.LogBytes > 0, "log limit %d: want at least 1 byte", o.LogBytes)
 	need(o.Logger != nil, "no logger given")
 	need(!o.MirrorOnly || o.Mirror != "", "only a mirror is to be asked for images, and none is given")
@@ -121,18 +129,20 @@ func (o Options) Validate() error {
 
 // Engine is the engine. Its methods may be called concurrently.
 type Engine struct {
-	opts   Options
-	client *client.Client
-	http   *http.Client // to registries
-	net    *bridgenet.Networks
-	log    *slog.Logger
-	locks  locks // by container key, "hosts "+deployment and "pull "+ref
+	opts       Options
+	client     *client.Client
+	registries *registryhosts.Client
+	net        *bridgenet.Networks
+	log        *slog.Logger
+	locks      keylock.Locks // by container key, "hosts "+deployment and "pull "+ref
 
 	readOnly string // see readOnlyOption
 
 	mu          sync.Mutex // protects snapshotter
 	snapshotter string
 
+	began   time.Time     // when it was opened
+	cleanup time.Duration // cleanupTimeout but in tests
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -147,6 +157,10 @@ func New(opts Options) (*Engine, error) {
 		if err := os.MkdirAll(filepath.Join(opts.StateDir, dir), 0o711); err != nil {
 			return nil, fmt.Errorf("make state directory: %w", err)
 		}
+	}
+	// What commands in containers were talking through when an agent was killed.
+	if err := emptyDir(filepath.Join(opts.StateDir, "fifo")); err != nil {
+		return nil, fmt.Errorf("clear away what earlier commands left: %w", err)
 	}
 	nw, err := bridgenet.New(bridgenet.Options{
 		Dir: opts.StateDir, PluginDirs: opts.PluginDirs, Pool: opts.Pool, Owner: opts.Namespace + "\x00" + opts.StateDir,
@@ -163,15 +177,18 @@ func New(opts Options) (*Engine, error) {
 	}
 	c, err := client.New(opts.Address,
 		client.WithDefaultNamespace(opts.Namespace),
-		client.WithExtraDialOpts([]grpc.DialOption{grpc.WithConnectParams(connect)}))
+		client.WithExtraDialOpts(append(opts.dial, grpc.WithConnectParams(connect))))
 	if err != nil {
 		return nil, fmt.Errorf("make containerd client: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		opts: opts, client: c, http: registryClient(), net: nw, log: opts.Logger.With("component", "containerd"),
-		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), stop: cancel, stopped: make(chan struct{}),
+		opts: opts, client: c, net: nw, log: opts.Logger.With("component", "containerd"),
+		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), began: time.Now(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
+	e.registries = registryhosts.New(registryhosts.Options{
+		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
+	})
 	go e.boundLogs(ctx)
 	return e, nil
 }
@@ -180,7 +197,7 @@ func New(opts Options) (*Engine, error) {
 func (e *Engine) Close() error {
 	e.stop()
 	<-e.stopped
-	e.http.CloseIdleConnections()
+	e.registries.Close()
 	return e.client.Close()
 }
 

@@ -63,11 +63,11 @@ func (e *Engine) Exec(ctx context.Context, id engine.ID, command []string) (engi
 
 // wait starts a process, waits for its end or that of ctx, and removes it.
 func (e *Engine) wait(ctx context.Context, p client.Process) (code int32, err error) {
-	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
 	defer func() {
-		if _, e := p.Delete(clean, client.WithProcessKill); e != nil && !errdefs.IsNotFound(e) && err == nil {
-			err = e
+		clean, cancel := e.toTheEnd(ctx)
+		defer cancel()
+		if _, failed := p.Delete(clean, client.WithProcessKill); failed != nil && !errdefs.IsNotFound(failed) && err == nil {
+			err = failed
 		}
 	}()
 	wctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -86,6 +86,8 @@ func (e *Engine) wait(ctx context.Context, p client.Process) (code int32, err er
 		drain(p.IO())
 		return int32(code), err
 	case <-ctx.Done():
+		clean, cancel := e.toTheEnd(ctx)
+		defer cancel()
 		if err := p.Kill(clean, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
 			return 0, errors.Join(context.Cause(ctx), err)
 		}

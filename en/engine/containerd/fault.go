@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/registryhosts"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -48,6 +49,11 @@ func away(err error) bool {
 	return ok && s.Code() == codes.Unavailable
 }
 
+func stalled(err error) bool {
+	_, ok := errors.AsType[*registryhosts.StallError](err)
+	return ok
+}
+
 // pullFault is fault for errors of a pull.
 func (e *Engine) pullFault(err error, ref string) error {
 	what := "pull " + ref
@@ -66,6 +72,8 @@ func (e *Engine) pullFault(err error, ref string) error {
 		return engine.Errorf(protocol.ImageNotFound, "%s: the registry does not have it: %w", what, err)
 	case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(text, "unexpected EOF"):
 		return engine.Errorf(protocol.Timeout, "%s: the connection to the registry broke: %w", what, err)
+	case stalled(err):
+		return engine.Errorf(protocol.Timeout, "%s: the registry stalled: %w", what, err)
 	case !away(err) && !errors.Is(err, context.Canceled) && errors.As(err, &netErr):
 		return engine.Errorf(protocol.Timeout, "%s: no registry can be reached: %w", what, err)
 	default:

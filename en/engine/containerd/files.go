@@ -107,7 +107,7 @@ func extraHosts(lines []string, gateway string) []byte {
 // writeHosts rewrites /etc/hosts of all containers of a deployment that have an
 // address. The files are mounted, so they are written in place.
 func (e *Engine) writeHosts(ctx context.Context, d protocol.DeploymentName) error {
-	unlock, err := e.locks.lock(ctx, "hosts "+string(d))
+	unlock, err := e.locks.Lock(ctx, "hosts "+string(d))
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (e *Engine) fillVolume(ctx context.Context, img client.Image, key string, i
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	unlock, err := e.locks.lock(ctx, "volume "+path)
+	unlock, err := e.locks.Lock(ctx, "volume "+path)
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 // noteExit reaps a task that ended by itself, unless somebody works on the
 // container: then that work, or the next List, does it.
 func (e *Engine) noteExit(ctx context.Context, k string) {
-	unlock := e.locks.tryLock(k)
+	unlock := e.locks.TryLock(k)
 	if unlock == nil {
 		return
 	}

@@ -1,24 +1,24 @@
 package containerd
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/logfile"
 )
 
-// boundEvery is the time between two looks at the sizes of log files.
-const boundEvery = time.Second
+const (
+	// boundEvery is the time between two looks at the sizes of log files.
+	boundEvery = time.Second
+	// keepLogs is how many log files of removed containers are kept.
+	keepLogs = 32
+)
 
-// boundLogs keeps the log files of all containers within the limit until ctx
-// ends. The shims append to them without us, so a file that is too long is
-// copied to one earlier file and emptied in place.
+// boundLogs keeps the log files of all containers, which the shims append to,
+// within the limit until ctx ends.
 func (e *Engine) boundLogs(ctx context.Context) {
 	defer close(e.stopped)
 	tick := time.NewTicker(boundEvery)
@@ -30,7 +30,7 @@ func (e *Engine) boundLogs(ctx context.Context) {
 			return
 		}
 		for _, path := range paths {
-			if err := boundLog(path, e.opts.LogBytes); err != nil {
+			if err := logfile.Bound(path, e.opts.LogBytes); err != nil {
 				e.log.WarnContext(ctx, "log not bounded", "path", path, "err", err)
 			}
 		}
@@ -42,48 +42,15 @@ func (e *Engine) boundLogs(ctx context.Context) {
 	}
 }
 
-func boundLog(path string, limit int64) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= limit {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	end, err := readEnd(path, limit)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // removed meanwhile
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(path+".1", end, 0o600), os.Truncate(path, 0))
-}
-
-// readEnd returns the last n bytes of a file.
-func readEnd(path string, n int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-n), n))
-}
+// logFile is what the shim of a container appends to.
+func (e *Engine) logFile(key string) string { return filepath.Join(e.dir(key), "log") }
 
 // lastLine returns the last line that a container wrote that is not empty.
-func (e *Engine) lastLine(key string) string {
-	for _, path := range []string{e.logFile(key), e.logFile(key) + ".1"} {
-		b, err := readEnd(path, 4*engine.MaxMessage)
-		b = bytes.TrimSpace(b)
-		if err != nil || len(b) == 0 {
-			continue
-		}
-		b = bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:])
-		return string(bytes.ToValidUTF8(b[:min(len(b), engine.MaxMessage)], nil))
-	}
-	return ""
+func (e *Engine) lastLine(key string) string { return logfile.LastLine(e.logFile(key), engine.MaxMessage) }
+
+// keepLog keeps the log of a container that is removed among those of the latest
+// few, in the directory logs.
+func (e *Engine) keepLog(key string) error {
+	name := key + "-" + strconv.FormatInt(time.Now().UnixMilli(), 10) + ".log"
+	return logfile.Keep(e.logFile(key), filepath.Join(e.opts.StateDir, "logs"), name, keepLogs)
 }

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/enginetest"
 	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -58,6 +60,9 @@ func setup(t *testing.T) *rig {
 		if err := r.Halt(ctx); err != nil {
 			t.Errorf("halt: %v", err)
 		}
+		if left, err := shims.Find(r.opts.Address, r.opts.Namespace); err != nil || len(left) > 0 {
+			t.Errorf("shims left after the sweep: %+v %v", left, err)
+		}
 		for _, pattern := range []string{"attachments/*", "netns/*", "containers/*", "fifo/*", "cni/cache/results/*"} {
 			left, err := filepath.Glob(filepath.Join(r.opts.StateDir, pattern))
 			if err != nil || len(left) > 0 {
@@ -69,10 +74,11 @@ func setup(t *testing.T) *rig {
 }
 
 // open returns another engine on the same state.
-func (r *rig) open(t *testing.T) *Engine {
+func (r *rig) open(t *testing.T, dial ...grpc.DialOption) *Engine {
 	t.Helper()
 	o := DefaultOptions()
 	o.Address, o.StateDir, o.LogBytes = r.daemon.Socket, filepath.Join(r.daemon.Dir, "e"), 50_000
+	o.dial, o.Stall = dial, 5*time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	e, err := New(o)
 	if err != nil {
@@ -136,24 +142,25 @@ func (r *rig) awaitReady(t *testing.T, id engine.ID) {
 
 func TestExercise(t *testing.T) {
 	t.Parallel()
-	enginetest.Exercise(t, func(t *testing.T) enginetest.Fixture {
-		r := setup(t)
-		other := r.registry.Add(t, "tools", containerdtest.Image{Program: program(t), Env: []string{"COLOUR=blue"}})
-		return enginetest.Fixture{
-			Engine: r, Image: r.image, Other: other,
-			Missing: r.registry.Host + "/tools@sha256:0000000000000000000000000000000000000000000000000000000000000000",
-			True:    []string{"/toolbox", "id"}, False: []string{"/toolbox", "nonsense"}, Hang: []string{"/toolbox", "hang"},
-			Ready:  func(t *testing.T, id engine.ID) { r.awaitReady(t, id) },
-			Again:  func(t *testing.T) enginetest.Engine { return r.open(t) },
-			Lose:   func(t *testing.T) { r.daemon.Kill(t) },
-			Return: func(t *testing.T) { r.daemon.Restart(t) },
-			Reboot: func(t *testing.T) enginetest.Engine {
-				r.daemon.Crash(t)
-				r.daemon.Restart(t)
-				return r.open(t)
-			},
-		}
-	})
+	enginetest.Exercise(t, func(t *testing.T) enginetest.Fixture { return fixture(t, setup(t)) })
+}
+
+func fixture(t *testing.T, r *rig) enginetest.Fixture {
+	other := r.registry.Add(t, "tools", containerdtest.Image{Program: program(t), Env: []string{"COLOUR=blue"}})
+	return enginetest.Fixture{
+		Engine: r, Image: r.image, Other: other,
+		Missing: r.registry.Host + "/tools@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+		True:    []string{"/toolbox", "id"}, False: []string{"/toolbox", "nonsense"}, Hang: []string{"/toolbox", "hang"},
+		Ready:  func(t *testing.T, id engine.ID) { r.awaitReady(t, id) },
+		Again:  func(t *testing.T) enginetest.Engine { return r.open(t) },
+		Lose:   func(t *testing.T) { r.daemon.Kill(t) },
+		Return: func(t *testing.T) { r.daemon.Restart(t) },
+		Reboot: func(t *testing.T) enginetest.Engine {
+			r.daemon.Crash(t)
+			r.daemon.Restart(t)
+			return r.open(t)
+		},
+	}
 }
 
 func TestOptionsNameEveryFault(t *testing.T) {
@@ -163,7 +170,7 @@ func TestOptionsNameEveryFault(t *testing.T) {
 	}
 	err := Options{Pool: "10.0.0.0/28", Mirror: "ftp://x"}.Validate()
 	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok || len(joined.Unwrap()) != 8 {
-		t.Errorf("faults %v, want 8", err)
+	if !ok || len(joined.Unwrap()) != 9 {
+		t.Errorf("faults %v, want 9", err)
 	}
 }

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -85,65 +83,4 @@ func parseNanos(s string) time.Time {
 // dir returns the directory of what we keep for a container.
 func (e *Engine) dir(key string, parts ...string) string {
 	return filepath.Join(append([]string{e.opts.StateDir, "containers", key}, parts...)...)
-}
-
-// locks is a set of locks by name. The zero value is ready.
-type locks struct {
-	mu   sync.Mutex
-	held map[string]*lock
-}
-
-type lock struct {
-	token chan struct{} // holds one token while the lock is free
-	users int           // holders and waiters
-}
-
-// lock waits for the lock of name, or for the end of ctx. Only without an error
-// is unlock to be called.
-func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
-	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[string]*lock{}
-	}
-	k := l.held[name]
-	if k == nil {
-		k = &lock{token: make(chan struct{}, 1)}
-		k.token <- struct{}{}
-		l.held[name] = k
-	}
-	k.users++
-	l.mu.Unlock()
-	select {
-	case <-k.token:
-		return func() { k.token <- struct{}{}; l.leave(name, k) }, nil
-	case <-ctx.Done():
-		l.leave(name, k)
-		return nil, context.Cause(ctx)
-	}
-}
-
-// tryLock returns nil at once if the lock is held or waited for.
-func (l *locks) tryLock(name string) (unlock func()) {
-	l.mu.Lock()
-	busy := l.held[name] != nil
-	if !busy {
-		if l.held == nil {
-			l.held = map[string]*lock{}
-		}
-		l.held[name] = &lock{token: make(chan struct{}, 1), users: 1}
-	}
-	k := l.held[name]
-	l.mu.Unlock()
-	if busy {
-		return nil
-	}
-	return func() { k.token <- struct{}{}; l.leave(name, k) }
-}
-
-func (l *locks) leave(name string, k *lock) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if k.users--; k.users == 0 {
-		delete(l.held, name)
-	}
 }

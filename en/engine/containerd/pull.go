@@ -3,10 +3,6 @@ package containerd
 import (
 	"context"
 	"errors"
-	"net"
-	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +28,7 @@ func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progre
 		return engine.Errorf(protocol.ImageNotFound, "image %q: want host/repository@sha256:…", ref)
 	}
 	ctx = e.in(ctx)
-	unlock, err := e.locks.lock(ctx, "pull "+ref)
+	unlock, err := e.locks.Lock(ctx, "pull "+ref)
 	if err != nil {
 		return err
 	}
@@ -68,7 +64,7 @@ func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progre
 }
 
 func (e *Engine) fetch(ctx context.Context, ref, snapshotter string, seen *pulltally.Tally) error {
-	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: e.hosts})
+	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: e.registries.Hosts})
 	img, err := e.client.Pull(ctx, ref,
 		client.WithPullUnpack,
 		client.WithPullSnapshotter(snapshotter),
@@ -129,54 +125,4 @@ func (e *Engine) present(ctx context.Context, ref, snapshotter string) (bool, er
 		return false, e.fault(err, protocol.InternalError, "look up image "+ref)
 	}
 	return err == nil && unpacked, nil
-}
-
-func registryClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: 30 * time.Second,
-		IdleConnTimeout:       30 * time.Second,
-	}}
-}
-
-// hosts lists where images of a registry host are fetched, in order.
-func (e *Engine) hosts(host string) ([]docker.RegistryHost, error) {
-	var out []docker.RegistryHost
-	add := func(scheme, address, path string) {
-		auth := []docker.AuthorizerOpt{docker.WithAuthClient(e.http)}
-		if e.opts.Credentials != nil {
-			auth = append(auth, docker.WithAuthCreds(e.opts.Credentials))
-		}
-		out = append(out, docker.RegistryHost{
-			Client: e.http, Authorizer: docker.NewDockerAuthorizer(auth...),
-			Host: address, Scheme: scheme, Path: path + "/v2",
-			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
-		})
-	}
-	if e.opts.Mirror != "" {
-		u, err := url.Parse(e.opts.Mirror)
-		if err != nil {
-			return nil, err
-		}
-		add(u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/"))
-	}
-	if e.opts.MirrorOnly || len(out) > 0 && out[0].Host == host {
-		return out, nil
-	}
-	address, err := docker.DefaultHost(host)
-	if err != nil {
-		return nil, err
-	}
-	scheme := "https"
-	local, err := docker.MatchLocalhost(host)
-	if err != nil {
-		return nil, err
-	}
-	if local || slices.Contains(e.opts.PlainHTTP, host) {
-		scheme = "http"
-	}
-	add(scheme, address, "")
-	return out, nil
 }

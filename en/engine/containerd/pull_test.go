@@ -7,9 +7,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/registryhosts"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -97,7 +99,7 @@ func TestMirror(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	name := strings.TrimPrefix(r.image, r.registry.Host)
-	r.opts.Mirror, r.opts.MirrorOnly = "http://"+r.registry.Host, true
+	r.registries = registryhosts.New(registryhosts.Options{Mirror: "http://" + r.registry.Host, MirrorOnly: true, Stall: time.Minute})
 	if err := r.Pull(t.Context(), "registry.example.com"+name, nil); err != nil {
 		t.Fatal(err)
 	}

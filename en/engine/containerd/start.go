@@ -21,9 +21,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// cleanupTimeout bounds what is done after the caller's context has ended.
-const cleanupTimeout = 10 * time.Second
-
 const (
 	// taskTimeout bounds the start of a process.
 	taskTimeout = time.Minute
@@ -34,7 +31,7 @@ const (
 // Start makes c run.
 func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	ctx, k := e.in(ctx), key(c.ID)
-	unlock, err := e.locks.lock(ctx, k)
+	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -150,45 +147,6 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 // containers of equal names would meet there.
 func (e *Engine) runcRoot() string { return filepath.Join("/run", "colony-runc-"+e.net.Mark()) }
 
-// clearTask removes a task that has ended or never began, after noting how it
-// ended. It reports whether the task runs. The caller holds the lock.
-func (e *Engine) clearTask(ctx context.Context, c client.Container) (running bool, err error) {
-	t, err := c.Task(ctx, nil)
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, e.fault(err, protocol.InternalError, "look up the process of "+c.ID())
-	}
-	st, err := t.Status(ctx)
-	if err != nil && !errdefs.IsNotFound(err) {
-		return false, e.fault(err, protocol.InternalError, "look up the process of "+c.ID())
-	}
-	switch st.Status {
-	case client.Running, client.Paused, client.Pausing:
-		return true, nil
-	case client.Stopped:
-		return false, e.reap(ctx, c, t, st)
-	case client.Created, client.Unknown:
-	}
-	if _, err := t.Delete(ctx, client.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
-		return false, e.fault(err, protocol.InternalError, "clear the process of "+c.ID())
-	}
-	return false, nil
-}
-
-// reap writes down how a task ended, so that it is known after the task, and a
-// reboot, and frees the task and its shim. The caller holds the lock.
-func (e *Engine) reap(ctx context.Context, c client.Container, t client.Task, st client.Status) error {
-	if _, err := c.SetLabels(ctx, map[string]string{labelExit: formatExit(st.ExitStatus, st.ExitTime)}); err != nil {
-		return e.fault(err, protocol.InternalError, "note the exit of "+c.ID())
-	}
-	if _, err := t.Delete(ctx); err != nil && !errdefs.IsNotFound(err) {
-		return e.fault(err, protocol.InternalError, "clear the process of "+c.ID())
-	}
-	return nil
-}
-
 // run starts a new task. The caller holds the lock.
 func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labels map[string]string) error {
 	restarts := 0
@@ -217,7 +175,7 @@ func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labe
 	if err == nil {
 		return nil
 	}
-	clean, cancelClean := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	clean, cancelClean := e.toTheEnd(ctx)
 	defer cancelClean()
 	if _, e := t.Delete(clean, client.WithProcessKill); e != nil && !errdefs.IsNotFound(e) {
 		err = errors.Join(err, e)
@@ -257,8 +215,6 @@ type tidied struct {
 
 func (t *tidied) Error() string { return t.text }
 func (t *tidied) Unwrap() error { return t.err }
-
-func (e *Engine) logFile(key string) string { return filepath.Join(e.dir(key), "log") }
 
 func parseStop(label string) (signal string, grace time.Duration) {
 	var millis int64

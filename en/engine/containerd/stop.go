@@ -21,7 +21,7 @@ const killTimeout = 10 * time.Second
 // Stop ends a container.
 func (e *Engine) Stop(ctx context.Context, id engine.ID, grace time.Duration) error {
 	ctx, k := e.in(ctx), key(id)
-	unlock, err := e.locks.lock(ctx, k)
+	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (e *Engine) kill(ctx context.Context, t client.Task, exited <-chan client.E
 // Remove removes a container and all that belongs to it alone.
 func (e *Engine) Remove(ctx context.Context, id engine.ID) error {
 	ctx, k := e.in(ctx), key(id)
-	unlock, err := e.locks.lock(ctx, k)
+	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -135,6 +135,14 @@ func (e *Engine) remove(ctx context.Context, k string, id engine.ID) error {
 			return err
 		}
 	}
+	// From here on each step leaves something behind where it is cut short.
+	ctx, cancel := e.toTheEnd(ctx)
+	defer cancel()
+	if !found {
+		if err := e.clearLeftovers(ctx, k); err != nil {
+			return err
+		}
+	}
 	if err := e.net.Detach(ctx, k); err != nil {
 		return e.fault(err, protocol.InternalError, what)
 	}
@@ -144,6 +152,9 @@ func (e *Engine) remove(ctx context.Context, k string, id engine.ID) error {
 		}
 	} else if err := e.removeSnapshots(ctx, k); err != nil {
 		return e.fault(err, protocol.InternalError, what)
+	}
+	if err := e.keepLog(k); err != nil {
+		e.log.WarnContext(ctx, "log of a removed container not kept", "container", id.String(), "err", err)
 	}
 	if err := os.RemoveAll(e.dir(k)); err != nil {
 		return e.fault(err, protocol.InternalError, what)

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -26,7 +27,7 @@ func (e *Engine) Sweep(ctx context.Context, keep engine.Keep) error {
 			errs = append(errs, e.Remove(ctx, id))
 		}
 	}
-	errs = append(errs, e.sweepNetworks(kept), e.sweepVolumes(kept), e.sweepImages(ctx, keep.Images))
+	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(kept), e.sweepVolumes(kept), e.sweepImages(ctx, keep.Images))
 	return errors.Join(errs...)
 }
 
@@ -59,6 +60,16 @@ func (e *Engine) Halt(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// emptyDir removes all that is in a directory.
+func emptyDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	errs := []error{err}
+	for _, entry := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
+	}
+	return errors.Join(errs...)
+}
+
 // removeEmpty removes a directory; one that is gone is no error.
 func removeEmpty(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -68,7 +79,7 @@ func removeEmpty(dir string) error {
 }
 
 func (e *Engine) detach(ctx context.Context, k string) error {
-	unlock, err := e.locks.lock(ctx, k)
+	unlock, err := e.locks.Lock(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -106,6 +117,69 @@ func (e *Engine) known(ctx context.Context) (map[string]engine.ID, error) {
 		out[filepath.Base(filepath.Dir(path))] = id
 	}
 	return out, nil
+}
+
+// sweepStrays ends the shims and takes down the attachments that belong to no
+// container that is known.
+func (e *Engine) sweepStrays(ctx context.Context, ids map[string]engine.ID) error {
+	strays := map[string]bool{}
+	running, err := shims.Find(e.opts.Address, e.opts.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, s := range running {
+		strays[s.Container] = true
+	}
+	attached, err := e.net.All()
+	if err != nil {
+		return err
+	}
+	for k := range attached {
+		strays[k] = true
+	}
+	var errs []error
+	for k := range strays {
+		if _, ok := ids[k]; !ok {
+			errs = append(errs, e.removeStray(ctx, k))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Engine) removeStray(ctx context.Context, k string) error {
+	unlock, err := e.locks.Lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = e.client.ContainerService().Get(ctx, k)
+	if !errdefs.IsNotFound(err) {
+		return err // it was made meanwhile
+	}
+	if err := e.clearLeftovers(ctx, k); err != nil {
+		return err
+	}
+	return e.net.Detach(ctx, k)
+}
+
+// sweepLeases drops the leases of an agent that was killed: they keep snapshots and
+// content of downloads and creations that nobody goes on with.
+func (e *Engine) sweepLeases(ctx context.Context) error {
+	service := e.client.LeasesService()
+	all, err := service.List(ctx)
+	if err != nil {
+		return e.fault(err, protocol.InternalError, "list leases")
+	}
+	var errs []error
+	for _, l := range all {
+		if !l.CreatedAt.Before(e.began) {
+			continue
+		}
+		if err := service.Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, e.fault(err, protocol.InternalError, "remove lease "+l.ID))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (e *Engine) sweepNetworks(kept func(protocol.DeploymentName) bool) error {

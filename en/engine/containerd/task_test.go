@@ -1,0 +1,89 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+)
+
+// containerd keeps a task whose removal was cancelled in its table and shows it no
+// more: the next start finishes the removal.
+func TestCancelledRemovalIsFinished(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	ctx := r.in(t.Context())
+	for wait := 2 * time.Millisecond; wait < 40*time.Millisecond; wait += 3 * time.Millisecond {
+		r.run(t, c)
+		if _, err := r.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: key(c.ID), Signal: 9}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.client.TaskService().Wait(ctx, &tasks.WaitRequest{ContainerID: key(c.ID)}); err != nil && !strings.Contains(err.Error(), "not found") {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(ctx, wait)
+		_, _ = r.client.TaskService().Delete(short, &tasks.DeleteTaskRequest{ContainerID: key(c.ID)}) // cancelled, or done before
+		cancel()
+	}
+	r.run(t, c)
+}
+
+// A command that hangs for longer than its clearing away may take leaves nothing.
+func TestHungCommandLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	r.run(t, c)
+	r.cleanup = 3 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if _, err := r.Exec(ctx, c.ID, []string{"/toolbox", "hang"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the command ended with %v, want the end of its time", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(r.opts.StateDir, "fifo", "*")); err != nil || len(left) > 0 {
+		t.Errorf("pipes left: %q %v", left, err)
+	}
+	pids, err := r.client.TaskService().ListPids(r.in(t.Context()), &tasks.ListPidsRequest{ContainerID: key(c.ID)})
+	if err != nil || len(pids.Processes) != 1 {
+		t.Errorf("processes %v %v, want that of the container alone", pids, err)
+	}
+}
+
+// What a killed agent left of its commands is cleared away at the next start.
+func TestLeftPipesAreCleared(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	left := filepath.Join(r.opts.StateDir, "fifo", "123")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.open(t)
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+}
+
+// The log of a removed container is kept.
+func TestRemovedLogIsKept(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("exit", "3", "my last words")
+	r.run(t, c)
+	awaitExit(t, r, c.ID)
+	if err := r.Remove(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := filepath.Glob(filepath.Join(r.opts.StateDir, "logs", key(c.ID)+"-*.log"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept %q %v, want one log", kept, err)
+	}
+	if b, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(b), "my last words") {
+		t.Errorf("kept %q %v", b, err)
+	}
+}
