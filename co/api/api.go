@@ -72,7 +72,7 @@ type Options struct {
 	Repo        Repo
 	Rules       RuleStore
 	Data        DataStore
-	// Ask makes a site tell the state of its queues now. It does not wait for the answer.
+	// Ask makes a site report the state of its streams now. It does not wait for the answer.
 	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Watch begins to collect what this CO delivers of a site's machine data and want
 	// picks, up to limit messages.
@@ -175,7 +175,7 @@ func (a *API) routes(h huma.API) {
 
 func (a *API) dataRoutes(h huma.API) {
 	const site = "/api/v1/sites/{site}"
-	huma.Get(h, site+"/link", a.getLink, describe("data", "Show the link to a site and its queues"))
+	huma.Get(h, site+"/link", a.getLink, describe("data", "Show the link to a site and its streams"))
 	huma.Get(h, site+"/data-rules", a.getDataRules, describe("data", "Show the rules of a site's machine data"))
 	huma.Put(h, site+"/data-rules", a.putDataRules, describe("data", "Replace the rules of a site's machine data"))
 	huma.Delete(h, site+"/data-rules", a.deleteDataRules, describe("data", "Remove the rules of a site's machine data"))
@@ -183,7 +183,7 @@ func (a *API) dataRoutes(h huma.API) {
 	huma.Get(h, site+"/data/stream", a.streamData, describe("data", "Follow a site's machine data as server-sent events"), func(o *huma.Operation) {
 		o.Description = "The answer is a stream of events (WHATWG HTML 9.2), each with a DataMessage as JSON. Messages of rules that store have " +
 			"an id; Last-Event-ID resumes after it without a gap. Those of other rules come only while the stream is open, at least once; " +
-			"an event lost tells how many of them a slow client missed."
+			"an event lost says how many of them a slow client missed."
 		o.Responses = map[string]*huma.Response{"200": {
 			Description: "A stream of events", Content: map[string]*huma.MediaType{"text/event-stream": {}},
 		}}

@@ -160,7 +160,7 @@ func (w *world) data(rule string, backlog protocol.Backlog, messages ...string) 
 			Body: protocol.Marshal(protocol.DataMessage{V: 1, Topic: topic, Payload: []byte(payload), QoS: 1, Properties: []string{"k", "v"}}),
 		})
 	}
-	_, err := w.queues.CommitData(w.t.Context(), "home", b, events, func(_ context.Context, list []fleet.Delivery) error {
+	_, err := w.dataStore.CommitData(w.t.Context(), "home", b, events, func(_ context.Context, list []fleet.Delivery) error {
 		w.hub.Deliver(list)
 		return nil
 	})
@@ -183,7 +183,7 @@ func TestLink(t *testing.T) {
 	w.data("a", protocol.Backlog{Last: 10, Bytes: 5000, OldestMillis: 60_000, Dropped: 3, Expired: 2, RTTMicros: 1500, BytesPerSecond: 8000}, "a/1 x")
 	w.data("old", protocol.Backlog{Last: 1}, "x y")
 	ignore := cmpopts.IgnoreFields(api.Stream{}, "Reported", "OldestSeconds")
-	// One batch of a queue whose first nine records are gone.
+	// One batch of a stream whose first nine records were dropped.
 	want := []api.Stream{{Last: got.Up[0].Last, Committed: got.Up[0].Committed}, {
 		Rule: "a", Bytes: 5000, Dropped: 3, Expired: 2, RTTSeconds: 0.0015, BytesPerSecond: 8000, Last: 10, Committed: 10,
 	}, {Rule: "b"}, {Rule: "c"}, {Rule: "old", Removed: true, Last: 1, Committed: 1}}
@@ -191,16 +191,16 @@ func TestLink(t *testing.T) {
 	if d := cmp.Diff(want, got.Up, ignore); d != "" || got.Up[1].OldestSeconds != 0 {
 		t.Errorf("oldest %v\n%s", got.Up[1].OldestSeconds, d)
 	}
-	// The site tells of more than it has sent: a batch without events does.
+	// The site reports more than it has sent: a batch without events does.
 	b := protocol.Batch{V: 1, Stream: "data/a", Epoch: "e", First: 11, Backlog: protocol.Backlog{Last: 25, OldestMillis: 60_000}}
-	if _, err := w.queues.CommitData(t.Context(), "home", b, nil, nil); err != nil {
+	if _, err := w.dataStore.CommitData(t.Context(), "home", b, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
 	if q := got.Up[1]; q.Queued != 15 || q.OldestSeconds < 60 || q.OldestSeconds > 120 || q.Reported == nil || time.Since(*q.Reported) > time.Minute {
 		t.Errorf("%+v", q)
 	}
-	if err := w.queues.PutDown(t.Context(), []fleet.DownMessage{{Site: "home", Rule: protocol.DataRule{Name: "d", Down: true}, Message: protocol.DataMessage{V: 1, Topic: "d/1"}}}); err != nil {
+	if err := w.dataStore.PutDown(t.Context(), []fleet.DownMessage{{Site: "home", Rule: protocol.DataRule{Name: "d", Down: true}, Message: protocol.DataMessage{V: 1, Topic: "d/1"}}}); err != nil {
 		t.Fatal(err)
 	}
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
@@ -229,7 +229,7 @@ func TestLinkRefresh(t *testing.T) {
 			if stream == "" {
 				_, err = w.store.CommitBatch(context.Background(), "home", b, nil)
 			} else {
-				_, err = w.queues.CommitData(context.Background(), "home", b, nil, nil)
+				_, err = w.dataStore.CommitData(context.Background(), "home", b, nil, nil)
 			}
 			if err != nil {
 				return err
@@ -244,7 +244,7 @@ func TestLinkRefresh(t *testing.T) {
 	w.ask = func() error { return errors.New("the broker is away") }
 	w.get("/api/v1/sites/home/link?refresh=true").into(http.StatusOK, &got)
 	if *got.Refreshed {
-		t.Error("it says that it was told anew, and nobody was asked")
+		t.Error("it says that the site reported anew, and nobody was asked")
 	}
 }
 

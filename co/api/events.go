@@ -156,7 +156,7 @@ func (a *API) resume(r *http.Request) (int64, error) {
 }
 
 // within returns the id of an event after which a stream goes on. One past the newest
-// is of a record that is gone: all that this one holds is new to the client.
+// is of a record that no longer exists: all that this one holds is new to the client.
 func (a *API) within(ctx context.Context, id int64) (int64, error) {
 	newest, err := a.opts.Events.Events(ctx, fleet.EventFilter{Limit: 1, Newest: true})
 	if err != nil {

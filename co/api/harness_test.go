@@ -45,17 +45,17 @@ const patience = 20 * time.Second
 // world is a CO without its brokers: the API on a real store, a real deployments
 // repo, and, unless it is left out, the real loop from the one to the other.
 type world struct {
-	t      *testing.T
-	url    string
-	remote string
-	db     *db.DB
-	store  *fleetdb.Store
-	queues *datadb.Store
-	repo   *git.Repo
-	server *httptest.Server
-	loop   *desired.Loop
-	hub    *live.Hub
-	// asked counts how often the site was asked for the state of its queues.
+	t         *testing.T
+	url       string
+	remote    string
+	db        *db.DB
+	store     *fleetdb.Store
+	dataStore *datadb.Store
+	repo      *git.Repo
+	server    *httptest.Server
+	loop      *desired.Loop
+	hub       *live.Hub
+	// asked counts how often the site was asked for the state of its streams.
 	asked atomic.Int32
 	// ask is what the site does then.
 	ask func() error
@@ -96,7 +96,7 @@ func newWorld(t *testing.T, settings ...setting) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.db.Close)
-	w.store, w.queues = fleetdb.New(w.db), datadb.New(w.db)
+	w.store, w.dataStore = fleetdb.New(w.db), datadb.New(w.db)
 	if err := git.InitBare(t.Context(), w.remote, "main"); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func (w *world) serve(c *config, poke func()) {
 	}
 	o := api.Options{
 		Apps: w.store, Fleet: w.store, Deployments: w.store, Events: w.store, Repo: repo{w.repo}, Changed: poke, Version: "1.2.3",
-		Rules: w.store, Data: w.queues, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
+		Rules: w.store, Data: w.dataStore, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
 			return w.hub.Subscribe(site, limit, want)
 		},

@@ -10,40 +10,40 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Link is what the CO knows of the link to a site and of the queues at its ends.
+// A Link is what the CO knows of the link to a site and of the streams in both directions.
 type Link struct {
 	Site   protocol.SiteID `json:"site"`
 	Online bool            `json:"online"`
 	Since  *time.Time      `json:"since,omitempty" doc:"when online last changed"`
 	// Refreshed is false where the site did not answer.
-	Refreshed *bool    `json:"refreshed,omitempty" doc:"where a refresh was asked for: whether every queue was told of anew"`
-	Up        []Stream `json:"up" doc:"the queues at the site, events first; while the site is offline more may be queued than it told"`
-	Down      []Stream `json:"down" doc:"the queues at the CO, which are exact"`
+	Refreshed *bool    `json:"refreshed,omitempty" doc:"where a refresh was requested: whether the site reported every stream anew"`
+	Up        []Stream `json:"up" doc:"the streams of the site, events first; while the site is offline more may be queued than it reported"`
+	Down      []Stream `json:"down" doc:"the streams to the site, which are queued at the CO, so that the figures are exact"`
 }
 
-// A Stream is one queue of a link.
+// A Stream is one stream of a link.
 type Stream struct {
 	Rule    string `json:"rule,omitempty" doc:"data rule; absent for the events of the site"`
-	Removed bool   `json:"gone,omitempty" doc:"no rule has this name any more"`
+	Removed bool   `json:"removed,omitempty" doc:"no rule has this name any more"`
 	Queued  uint64 `json:"queued" doc:"records still to come"`
 	Bytes   uint64 `json:"bytes" doc:"on disk"`
-	// OldestSeconds counts on from when the site told.
+	// OldestSeconds counts on from Reported.
 	OldestSeconds  float64    `json:"oldestSeconds,omitempty" doc:"age of the oldest queued record now, at most"`
-	Dropped        uint64     `json:"dropped" doc:"by a bound, since the queue was opened"`
-	Expired        uint64     `json:"expired" doc:"whose time was up before they could be sent, since the queue was opened"`
+	Dropped        uint64     `json:"dropped" doc:"by a bound, since the stream was opened"`
+	Expired        uint64     `json:"expired" doc:"whose time was up before they could be sent, since the stream was opened"`
 	RTTSeconds     float64    `json:"rttSeconds,omitempty" doc:"from sending a batch to its acknowledgement; absent: not measured"`
 	BytesPerSecond uint64     `json:"bytesPerSecond,omitempty" doc:"what the link carried lately; absent: not measured"`
 	Last           uint64     `json:"last" doc:"sequence of the newest record"`
 	Committed      uint64     `json:"committed" doc:"sequence up to which the other side has them"`
-	Reported       *time.Time `json:"told,omitempty" doc:"when the site last told of the queue; absent: never"`
+	Reported       *time.Time `json:"reported,omitempty" doc:"when the site last reported the stream; absent: never"`
 }
 
-// refreshWait bounds how long a site may take to tell of its queues.
+// refreshWait bounds how long a site may take to report its streams.
 const refreshWait = 5 * time.Second
 
 func (a *API) getLink(ctx context.Context, in *struct {
 	SitePath
-	Refresh bool `query:"refresh" doc:"ask the site for the state of its queues, and wait up to 5 s for the answer"`
+	Refresh bool `query:"refresh" doc:"ask the site for the state of its streams, and wait up to 5 s for the answer"`
 },
 ) (*reply[Link], error) {
 	link, err := a.link(ctx, in.SitePath, in.Refresh)
@@ -79,11 +79,11 @@ func (a *API) link(ctx context.Context, p SitePath, refresh bool) (Link, error) 
 	if err != nil {
 		return Link{}, err
 	}
-	out.Up, out.Down = upQueues(streams, rules.Rules, time.Now()), downQueues(down, rules.Rules)
+	out.Up, out.Down = upStreams(streams, rules.Rules, time.Now()), downStreams(down, rules.Rules)
 	return out, nil
 }
 
-// refresh asks a site to tell of its queues and reports whether it did, for all of
+// refresh asks a site to report its streams and returns whether it did, for all of
 // them.
 func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 	ctx, cancel := context.WithTimeout(ctx, refreshWait)
@@ -97,7 +97,7 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 		return false
 	}
 	if err := a.opts.Ask(ctx, site); err != nil {
-		a.log.WarnContext(ctx, "site not asked for the state of its queues", "site_id", site, "err", err)
+		a.log.WarnContext(ctx, "site not asked for the state of its streams", "site_id", site, "err", err)
 		return false
 	}
 	expected := []string{""}
@@ -106,8 +106,8 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 			expected = append(expected, protocol.DataStream(r.Name))
 		}
 	}
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
+	retry := time.NewTicker(50 * time.Millisecond)
+	defer retry.Stop()
 	for {
 		now, err := a.reportedAt(ctx, site)
 		fresh := func(stream string) bool { return now[stream].After(before[stream]) }
@@ -117,7 +117,7 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-again.C:
+		case <-retry.C:
 		}
 	}
 }
@@ -131,20 +131,20 @@ func (a *API) reportedAt(ctx context.Context, site protocol.SiteID) (map[string]
 	return reported, err
 }
 
-// upQueues shows the lanes of a site: its events, its rules in their order, and what
-// is known of rules that are gone.
-func upQueues(streams []fleet.Stream, rules []fleet.DataRule, now time.Time) []Stream {
+// upStreams shows the streams of a site: its events, its rules in their order, and
+// what is known of rules that were removed.
+func upStreams(streams []fleet.Stream, rules []fleet.DataRule, now time.Time) []Stream {
 	known := map[string]fleet.Stream{}
 	for _, l := range streams {
 		known[l.Name] = l
 	}
-	out := []Stream{upQueue(known[""], now)}
+	out := []Stream{upStream(known[""], now)}
 	for _, r := range rules {
 		if r.Down {
 			continue
 		}
 		stream := protocol.DataStream(r.Name)
-		q := upQueue(known[stream], now)
+		q := upStream(known[stream], now)
 		q.Rule = r.Name
 		out = append(out, q)
 		delete(known, stream)
@@ -154,14 +154,14 @@ func upQueues(streams []fleet.Stream, rules []fleet.DataRule, now time.Time) []S
 		if _, left := known[l.Name]; !left || !data {
 			continue
 		}
-		q := upQueue(l, now)
+		q := upStream(l, now)
 		q.Rule, q.Removed = name, true
 		out = append(out, q)
 	}
 	return out
 }
 
-func upQueue(l fleet.Stream, now time.Time) Stream {
+func upStream(l fleet.Stream, now time.Time) Stream {
 	q := Stream{
 		Queued: l.Queued(), Bytes: l.Bytes, Dropped: l.Dropped, Expired: l.Expired, RTTSeconds: l.RTT.Seconds(),
 		BytesPerSecond: l.BytesPerSecond, Last: max(l.Last, l.Committed), Committed: l.Committed,
@@ -176,7 +176,7 @@ func upQueue(l fleet.Stream, now time.Time) Stream {
 	return q
 }
 
-func downQueues(streams []fleet.DownStream, rules []fleet.DataRule) []Stream {
+func downStreams(streams []fleet.DownStream, rules []fleet.DataRule) []Stream {
 	out := []Stream{}
 	for _, l := range streams {
 		q := Stream{Rule: l.Rule, Queued: l.Queued(), Bytes: l.Bytes, Dropped: l.Dropped, Last: l.Last, Committed: l.Acked}

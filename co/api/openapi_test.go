@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -49,6 +50,7 @@ type operation struct {
 }
 
 var (
+	retiredWord = regexp.MustCompile(`(?i)\b(lanes?|told|tells?|gone|queues?|moves?)\b`)
 	placeholder = regexp.MustCompile(`\{([a-z]+)\}`)
 	statusCode  = regexp.MustCompile(`^([1-5][0-9][0-9]|default)$`)
 )
@@ -79,6 +81,9 @@ func TestOpenAPI(t *testing.T) {
 			ids[op.OperationID] = route
 			checkOperation(t, route, path, op)
 		}
+	}
+	if old := retiredWord.FindAll(a.body, -1); old != nil {
+		t.Errorf("the description uses words that the glossary retired: %s", bytes.Join(old, []byte(", ")))
 	}
 	checkRefs(t, "#", whole, doc.Components.Schemas)
 	slices.Sort(routes)

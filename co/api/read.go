@@ -130,7 +130,7 @@ type deploymentQuery struct {
 	Site     string `query:"site"`
 	App      string `query:"app"`
 	State    string `query:"state" enum:"PENDING,INSTALLING,INSTALLED,UPDATING,FAILED,ROLLINGBACK,DELETING,DELETED"`
-	Archived bool   `query:"archived" doc:"show those that are gone as well"`
+	Archived bool   `query:"archived" doc:"show removed ones as well"`
 }
 
 func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*reply[List[fleet.Deployment]], error) {
@@ -173,7 +173,7 @@ func (a *API) getDeployment(ctx context.Context, in *DeploymentPath) (*tagged[fl
 // A History is what became of a deployment.
 type History struct {
 	Revisions   []fleet.Revision   `json:"revisions" doc:"commits that changed it, newest first"`
-	Transitions []fleet.Transition `json:"transitions" doc:"its moves on each node, newest first"`
+	Transitions []fleet.Transition `json:"transitions" doc:"its transitions on each node, newest first"`
 }
 
 func (a *API) history(ctx context.Context, in *struct {
@@ -342,7 +342,7 @@ func (a *API) deployment(ctx context.Context, site protocol.SiteID, name protoco
 	}
 	content, commit, err := a.opts.Repo.File(ctx, intent.Path(site, name))
 	if err != nil && d.Archived {
-		return d, nil //nolint:nilerr // it is gone, and no new one of its name is known
+		return d, nil //nolint:nilerr // it was removed, and no new one of its name is known
 	}
 	if err != nil {
 		return d, a.missing(ctx, site, name)

@@ -218,14 +218,14 @@ func TestDeploymentFilters(t *testing.T) {
 		{"site": "home", "app": "hello", "name": "one"},
 		{"site": "home", "app": "meter", "name": "two"},
 		{"site": "away", "app": "hello", "name": "three"},
-		{"site": "away", "app": "hello", "name": "gone"},
+		{"site": "away", "app": "hello", "name": "removed"},
 	} {
 		w.deploy(d)
 	}
 	w.transitions("one", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
-	w.do(http.MethodDelete, "/api/v1/deployments/away/gone", nil).into(http.StatusNoContent, nil)
+	w.do(http.MethodDelete, "/api/v1/deployments/away/removed", nil).into(http.StatusNoContent, nil)
 	w.eventually(func() bool {
-		d, err := w.store.Deployment(t.Context(), "away", "gone")
+		d, err := w.store.Deployment(t.Context(), "away", "removed")
 		return err == nil && d.Archived
 	})
 	for query, want := range map[string]string{
@@ -235,10 +235,10 @@ func TestDeploymentFilters(t *testing.T) {
 		"?app=hello":                    "three one",
 		"?state=INSTALLED":              "one",
 		"?state=PENDING&site=home":      "two",
-		"?archived=true":                "gone three one two",
-		"?state=DELETED":                "gone",
+		"?archived=true":                "removed three one two",
+		"?state=DELETED":                "removed",
 		"?app=hello&state=PENDING":      "three",
-		"?site=away&archived=true":      "gone three",
+		"?site=away&archived=true":      "removed three",
 		"?site=home&app=meter&limit=10": "two",
 	} {
 		var list api.List[fleet.Deployment]

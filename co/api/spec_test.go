@@ -32,7 +32,7 @@ func TestSpecRanges(t *testing.T) {
 		t.Errorf("a range behind the end: %d", a.status)
 	}
 
-	// What a site is told by digest is found there too, and only the latest of it.
+	// What a site is sent by digest is found there too, and only the latest of it.
 	for _, body := range []string{"first", "second"} {
 		if err := w.store.SaveBody(t.Context(), "home", protocol.DigestOf([]byte(body)), []byte(body)); err != nil {
 			t.Fatal(err)

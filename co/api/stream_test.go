@@ -193,7 +193,7 @@ func TestStreamResumes(t *testing.T) {
 }
 
 // More events than one query fetches come whole and in order, though nothing new
-// happens meanwhile: this API is never told of any change.
+// happens meanwhile: this API is never notified of any change.
 func TestStreamOfManyEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLoop)

@@ -118,7 +118,7 @@ func (t *tail) matches(d fleet.Delivery) bool {
 }
 
 func (t *tail) run(ctx context.Context) error {
-	// The place is told at once: a client that is cut off before the first message
+	// The position is sent at once: a client that is cut off before the first message
 	// resumes here.
 	if err := t.out.write("retry: 1000\n\nid: " + t.filter.After.String() + "\nevent: begin\ndata: {}\n\n"); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (t *tail) pass(ctx context.Context) (more bool, err error) {
 	return page.More, err
 }
 
-// send writes a message; id is the place to resume after it, "" where that stays.
+// send writes a message; id is the position to resume after it, "" where that stays.
 func (t *tail) send(id string, m DataMessage) error {
 	data, err := json.Marshal(m)
 	if err != nil {

@@ -377,7 +377,7 @@ func (w *world) has(kind string) bool {
 }
 
 // A file that somebody pushed by hand and that is not valid can be read around,
-// told of, and removed.
+// reported, and removed.
 func TestBadFileInRepo(t *testing.T) {
 	t.Parallel()
 	w := site(t)

@@ -248,7 +248,7 @@ func clearRefLocks(repo string, stale func(os.FileInfo) bool) error {
 		}
 		info, err := d.Info()
 		if err != nil || !stale(info) {
-			return nil //nolint:nilerr // it is gone already
+			return nil //nolint:nilerr // it was removed already
 		}
 		return os.Remove(path)
 	})
