@@ -226,6 +226,7 @@ func TestJudge(t *testing.T) {
 		{"one is not there", on(node(lifecycle.Installed, want, ""), node(lifecycle.Updating, want, "")), adopted, false, false},
 		{"moved to another node", on(node(lifecycle.Deleted, old, ""), node(lifecycle.Installed, want, "")), adopted, true, false},
 		{"removed everywhere", on(node(lifecycle.Deleted, old, "")), adopted, false, false},
+		{"on fewer nodes than desired", fleet.Deployment{Digest: want, Nodes: []fleet.DeploymentNode{node(lifecycle.Installed, want, "")}, Observation: fleet.Observation{DesiredNodes: 5}}, adopted, false, false},
 		{"not placeable", bad, adopted, true, true},
 		{"not placeable, from before the change", bad, behind, false, false},
 		{"does not compile, and the site is away", bad, away, true, true},
@@ -233,6 +234,39 @@ func TestJudge(t *testing.T) {
 		settled, err := judge(tt.d, tt.site)
 		if settled != tt.settled || (err != nil) != tt.bad {
 			t.Errorf("%s: settled %t, %v", tt.name, settled, err)
+		}
+	}
+}
+
+// TestHealthWindow judges a deployment whose container exits and is restarted, as an
+// agent reports it while the deployment stays INSTALLED.
+func TestHealthWindow(t *testing.T) {
+	t.Parallel()
+	is := func(state string, restarts uint32) fleet.Deployment {
+		return fleet.Deployment{Nodes: []fleet.DeploymentNode{
+			{Node: "old", State: lifecycle.Deleted, Components: []protocol.ComponentStatus{{State: "exited"}}},
+			{Node: "n", State: lifecycle.Installed, Components: []protocol.ComponentStatus{{Component: "c", State: state, Restarts: restarts}}},
+		}}
+	}
+	start := time.Now()
+	var w healthWindow
+	for _, tt := range []struct {
+		second   int
+		state    string
+		restarts uint32
+		want     bool
+	}{
+		{0, "running", 0, false},
+		{3, "exited", 0, false},
+		{14, "exited", 0, false}, // its restart waits
+		{15, "running", 1, false},
+		{24, "running", 1, false},
+		{25, "running", 2, false},
+		{34, "running", 2, false},
+		{35, "running", 2, true},
+	} {
+		if got := w.passed(is(tt.state, tt.restarts), start.Add(time.Duration(tt.second)*time.Second), 10*time.Second); got != tt.want {
+			t.Errorf("after %d s, %s with %d restarts: healthy %t, want %t", tt.second, tt.state, tt.restarts, got, tt.want)
 		}
 	}
 }

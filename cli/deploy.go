@@ -24,7 +24,7 @@ type deployFlags struct {
 	replicas, attempts        uint32
 	backoff                   time.Duration
 	noRollback, wait          bool
-	timeout                   time.Duration
+	timeout, healthy          time.Duration
 }
 
 func (a *app) deployCommand() *cobra.Command {
@@ -35,8 +35,9 @@ func (a *app) deployCommand() *cobra.Command {
 		Long: `Deploy an application to a site. Where the site has a deployment of that name,
 it is updated: parameters that are not given keep their values.
 
-With --wait the command shows the way to INSTALLED and ends with exit code 6
-where the deployment ends FAILED or is rolled back instead.`,
+With --wait the command shows the way to INSTALLED, and ends when the deployment has
+been INSTALLED for --healthy-for without a change of any container. It ends with exit
+code 6 where the deployment ends FAILED or is rolled back instead.`,
 		Example: `  colony deploy hello --site local --set addressee=Factory --wait
   colony deploy hello@1.1.0 --site plant --nodes line=3,role=gateway --replicas 2`,
 		Args: cobra.ExactArgs(1),
@@ -62,6 +63,7 @@ where the deployment ends FAILED or is rolled back instead.`,
 	fl.BoolVar(&f.noRollback, "no-rollback", false, "leave a version that was given up FAILED")
 	fl.BoolVar(&f.wait, "wait", false, "wait until it is INSTALLED")
 	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait")
+	healthyFlag(cmd, &f.healthy)
 	return cmd
 }
 
@@ -129,7 +131,7 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 		return err
 	}
 	if f.wait {
-		return a.waitInstalled(ctx, change{before: before, asked: d, mark: mark}, f.timeout)
+		return a.waitInstalled(ctx, change{before: before, asked: d, mark: mark, healthy: f.healthy}, f.timeout)
 	}
 	if done, err := a.view().machine(d); done {
 		return err
@@ -148,6 +150,41 @@ type change struct {
 	before fleet.Deployment // as it was before, empty where there was none
 	asked  fleet.Deployment // as the API answered
 	mark   int64            // the newest event before the change
+	// healthy is how long it must be INSTALLED, and its containers unchanged.
+	healthy time.Duration
+}
+
+// healthyFlag adds the option that says for how long a deployment must be healthy.
+func healthyFlag(cmd *cobra.Command, healthy *time.Duration) {
+	cmd.Flags().DurationVar(healthy, "healthy-for", 10*time.Second, "with --wait: how long it must be INSTALLED, without a restart, before that counts")
+}
+
+// A healthWindow measures for how long a deployment has been healthy without a change.
+type healthWindow struct {
+	seen  string    // what was compared last
+	since time.Time // with a monotonic reading; when seen began
+}
+
+// passed reports whether the deployment has been as it is now for at least healthy. A
+// container that is not up has never been healthy: one that exited and that the agent is
+// about to restart leaves the deployment INSTALLED.
+func (w *healthWindow) passed(d fleet.Deployment, now time.Time, healthy time.Duration) bool {
+	var b strings.Builder
+	up := true
+	for _, n := range d.Nodes {
+		if n.State == lifecycle.Deleted {
+			continue
+		}
+		fmt.Fprintf(&b, "%s %s %s %d\n", n.Node, n.State, n.Digest, n.Attempt)
+		for _, c := range n.Components {
+			fmt.Fprintf(&b, "%s %s %s %d\n", c.Component, c.Container, c.State, c.Restarts)
+			up = up && (c.State == "running" || c.State == "healthy" || c.State == "completed")
+		}
+	}
+	if b.String() != w.seen || !up {
+		w.seen, w.since = b.String(), now
+	}
+	return up && now.Sub(w.since) >= healthy
 }
 
 // recorded reports whether now is the record after the change, and not the one
@@ -164,6 +201,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	c, d := a.client(), ch.asked
 	path := "/deployments/" + url.PathEscape(string(d.Site)) + "/" + url.PathEscape(string(d.Name))
 	var verdict error
+	var window healthWindow
 	settled := func() bool {
 		// The order matters: what the site has adopted, it has acted on, and what came
 		// of that is in the record that is read afterwards.
@@ -179,14 +217,17 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 			return false
 		}
 		done, err := judge(now, site)
-		if done {
+		if !done {
+			window = healthWindow{}
+		}
+		if done = done && (err != nil || window.passed(now, time.Now(), ch.healthy)); done {
 			d, verdict = now, err
 		}
 		return done
 	}
 	if err := a.followUntil(ctx, d, ch.mark, settled); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return failure{fmt.Errorf("%s/%s is not INSTALLED after %s; see: colony deployment show %[1]s/%[2]s", d.Site, d.Name, timeout)}
+			return failure{fmt.Errorf("%s/%s has not been INSTALLED for %s within %s; see: colony deployment show %[1]s/%[2]s", d.Site, d.Name, ch.healthy, timeout)}
 		}
 		return err
 	}
@@ -196,7 +237,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	if done, err := a.view().machine(d); done {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s/%s: %s %s is INSTALLED on %d of %d nodes\n", d.Site, d.Name, d.App, d.AppVersion, d.Counts[lifecycle.Installed], len(d.Nodes))
+	fmt.Fprintf(a.out, "%s/%s: %s %s is INSTALLED on %d of %d nodes\n", d.Site, d.Name, d.App, d.AppVersion, d.Installed, d.DesiredNodes)
 	return nil
 }
 
@@ -266,7 +307,7 @@ func judge(d fleet.Deployment, site fleet.Site) (settled bool, err error) {
 	if failed != "" {
 		return true, fmt.Errorf("%s/%s: %s", d.Site, d.Name, failed)
 	}
-	return there > 0, nil
+	return there > 0 && there >= d.DesiredNodes, nil
 }
 
 func reasons(rejected map[string]string) string {

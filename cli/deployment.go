@@ -34,6 +34,12 @@ func (a *app) deploymentList() *cobra.Command {
 	var site, application, state string
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the deployments", Args: cobra.NoArgs,
+		Long: `List the deployments with what the CO knows of them. DESIRED is the version that the
+deployments repo asks for and RUNNING what its nodes run. STATE is INSTALLED only
+where the desired version runs on as many nodes as desired (NODES) and the site has
+adopted the generation that last changed the deployment (ADOPTED: the site's, and that
+one). SINCE is how long it is so. REPORTED is when the site last reported: while the site
+is offline all of this is as of then.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{}
 			for k, v := range map[string]string{"site": site, "app": application, "state": strings.ToUpper(state)} {
@@ -50,9 +56,10 @@ func (a *app) deploymentList() *cobra.Command {
 			}
 			var rows [][]string
 			for _, d := range all {
-				rows = append(rows, []string{string(d.Site), string(d.Name), d.App, d.AppVersion, string(d.State), pairs(d.Counts), age(&d.UpdatedAt)})
+				rows = append(rows, []string{string(d.Site), string(d.Name), d.App, d.AppVersion, string(d.State), nodesOf(d), running(d),
+					adopted(d.ObservedGeneration, d.Generation), age(d.Since), age(d.ReportedAt), shorten(d.Reason)})
 			}
-			return a.view().table("SITE NAME APP VERSION STATE NODES UPDATED", rows)
+			return a.view().table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON", rows)
 		},
 	}
 	cmd.Flags().StringVar(&site, "site", "", "only of this site")
@@ -81,23 +88,50 @@ func (a *app) deploymentShow() *cobra.Command {
 	}
 }
 
+// nodesOf says on how many nodes the desired version runs, and on how many it should.
+func nodesOf(d fleet.Deployment) string { return fmt.Sprintf("%d/%d", d.Installed, d.DesiredNodes) }
+
+// adopted says which generation a site has adopted, and which it should.
+func adopted(observed, desired uint64) string { return fmt.Sprintf("%d/%d", observed, desired) }
+
+// running lists the versions that nodes run, with their number where there are several.
+func running(d fleet.Deployment) string {
+	if len(d.Running) == 1 {
+		for version := range d.Running {
+			return version
+		}
+	}
+	return pairs(d.Running)
+}
+
+// shorten cuts a text for a table.
+func shorten(s string) string {
+	const limit = 80
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit-1]) + "…"
+	}
+	return s
+}
+
 func (a *app) showDeployment(d fleet.Deployment) error {
 	archived := ""
 	if d.Archived {
 		archived = "yes"
 	}
 	if err := a.view().fields("Deployment", string(d.Site)+"/"+string(d.Name), "App", d.App+" "+d.AppVersion, "Profile", d.Profile,
-		"State", string(d.State), "Digest", d.Digest.Short(), "Commit", d.Commit, "Archived", archived, "Problem", d.Problem); err != nil {
+		"State", string(d.State), "Since", age(d.Since), "Reason", d.Reason, "Nodes", nodesOf(d)+" run the desired version",
+		"Running", running(d), "Generation", fmt.Sprintf("%d, the site has adopted %d", d.Generation, d.ObservedGeneration),
+		"Site", onOff(d.SiteOnline)+", last report "+ago(d.ReportedAt), "Digest", d.Digest.Short(), "Commit", d.Commit, "Archived", archived, "Problem", d.Problem); err != nil {
 		return err
 	}
 	var rows [][]string
 	for _, n := range d.Nodes {
 		why := strings.TrimSpace(string(n.Code) + " " + n.Message)
-		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), strconv.Itoa(int(n.Attempt)), age(&n.UpdatedAt), why})
+		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), strconv.Itoa(int(n.Attempt)), age(&n.Since), age(&n.UpdatedAt), why})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(a.out)
-		if err := a.view().table("NODE STATE PHASE VERSION DIGEST ATTEMPT UPDATED REASON", rows); err != nil {
+		if err := a.view().table("NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", rows); err != nil {
 			return err
 		}
 	}
@@ -180,7 +214,7 @@ func (a *app) deploymentHistory() *cobra.Command {
 func (a *app) deploymentRollback() *cobra.Command {
 	var to string
 	var wait bool
-	var timeout time.Duration
+	var timeout, healthy time.Duration
 	cmd := &cobra.Command{
 		Use: "rollback SITE/DEPLOYMENT", Short: "Return to the revision before this one, or to the one that --to names", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -205,7 +239,7 @@ func (a *app) deploymentRollback() *cobra.Command {
 				return err
 			}
 			if wait {
-				return a.waitInstalled(cmd.Context(), change{before: before, asked: d, mark: mark}, timeout)
+				return a.waitInstalled(cmd.Context(), change{before: before, asked: d, mark: mark, healthy: healthy}, timeout)
 			}
 			if done, err := a.view().machine(d); done {
 				return err
@@ -217,6 +251,7 @@ func (a *app) deploymentRollback() *cobra.Command {
 	cmd.Flags().StringVar(&to, "to", "", "commit to return to (see colony deployment history)")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is INSTALLED")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	healthyFlag(cmd, &healthy)
 	return cmd
 }
 

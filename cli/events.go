@@ -157,7 +157,7 @@ func (a *app) statusCommand() *cobra.Command {
 
 func (a *app) showStatus(s api.Status) error {
 	if err := a.view().fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
-		"Nodes", fmt.Sprintf("%d, %d online", s.Nodes, s.NodesOnline), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments)); err != nil {
+		"Nodes", countNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments)); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.out)

@@ -27,14 +27,23 @@ func (a *app) siteCommand() *cobra.Command {
 			var rows [][]string
 			for _, s := range sites {
 				rows = append(rows, []string{
-					string(s.ID), onOff(s.Online), age(s.OnlineSince), fmt.Sprintf("%d/%d", s.NodesOnline, s.Nodes),
-					strconv.Itoa(s.Deployments), fmt.Sprintf("%d/%d", s.Adopted, s.Generation),
+					string(s.ID), onOff(s.Online), age(s.OnlineSince), nodesOnline(s),
+					strconv.Itoa(s.Deployments), adopted(s.Adopted, s.Generation), age(s.ReportedAt),
 				})
 			}
-			return a.view().table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED", rows)
+			return a.view().table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED", rows)
 		},
 	}, a.siteShow(), a.siteData())
 	return cmd
+}
+
+// nodesOnline says how many nodes of a site are online: of a site that is offline
+// nobody knows.
+func nodesOnline(s fleet.Site) string {
+	if s.NodesUnknown > 0 {
+		return fmt.Sprintf("?/%d", s.Nodes)
+	}
+	return fmt.Sprintf("%d/%d", s.NodesOnline, s.Nodes)
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -56,13 +65,13 @@ func (a *app) nodeCommand() *cobra.Command {
 			}
 			var rows [][]string
 			for _, n := range nodes {
-				row := []string{string(n.Site), string(n.ID), onOff(n.Online), age(n.ChangedAt), "", "", "", pairs(n.Labels)}
+				row := []string{string(n.Site), string(n.ID), n.State, age(n.ChangedAt), age(n.ReportedAt), "", "", "", pairs(n.Labels)}
 				if inv := n.Inventory; inv != nil {
-					row[4], row[5], row[6] = inv.Architecture, strconv.Itoa(int(inv.Cores)), size(inv.MemoryBytes)
+					row[5], row[6], row[7] = inv.Architecture, strconv.Itoa(int(inv.Cores)), size(inv.MemoryBytes)
 				}
 				rows = append(rows, row)
 			}
-			return a.view().table("SITE NODE STATE SINCE ARCH CORES MEMORY LABELS", rows)
+			return a.view().table("SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS", rows)
 		},
 	}
 	ls.Flags().StringVar(&site, "site", "", "only nodes of this site")
@@ -88,7 +97,7 @@ func (a *app) nodeCommand() *cobra.Command {
 
 func (a *app) showNode(n fleet.Node) error {
 	rows := []string{
-		"Node", string(n.Site) + "/" + string(n.ID), "State", onOff(n.Online), "Since", age(n.ChangedAt), "Agent", n.Version, "Labels", pairs(n.Labels),
+		"Node", string(n.Site) + "/" + string(n.ID), "State", n.State, "Since", age(n.ChangedAt), "Site reported", ago(n.ReportedAt), "Agent", n.Version, "Labels", pairs(n.Labels),
 	}
 	if inv := n.Inventory; inv != nil {
 		rows = append(rows, "Hostname", inv.Hostname, "System", inv.OS, "Kernel", inv.Kernel, "Architecture", inv.Architecture,

@@ -89,6 +89,14 @@ func age(t *time.Time) string {
 	}
 }
 
+// ago is age in a sentence.
+func ago(t *time.Time) string {
+	if text := age(t); text != "" {
+		return text + " ago"
+	}
+	return "never"
+}
+
 // size returns a number of bytes with a binary unit; "" for 0.
 func size(n uint64) string {
 	if n == 0 {

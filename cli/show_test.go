@@ -48,7 +48,7 @@ func spaces(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-func ago(d time.Duration) *time.Time {
+func past(d time.Duration) *time.Time {
 	at := time.Now().Add(-d - time.Second)
 	return &at
 }
@@ -56,7 +56,7 @@ func ago(d time.Duration) *time.Time {
 func TestShowApps(t *testing.T) {
 	t.Parallel()
 	v := fleet.AppVersion{
-		AppID: "hello", Version: "1.1.0", Name: "Hello", Description: "Greets", Source: "file:///apps", Digest: "sha256:abc", ImportedAt: *ago(2 * time.Hour),
+		AppID: "hello", Version: "1.1.0", Name: "Hello", Description: "Greets", Source: "file:///apps", Digest: "sha256:abc", ImportedAt: *past(2 * time.Hour),
 		Profiles:   []fleet.Profile{{ID: "compose", Type: "compose", Components: []fleet.Component{{Name: "web", Repository: "oci://r/hello", Revision: "1.1.0"}}}},
 		Parameters: []fleet.Parameter{{Name: "port", Default: 8088, Immutable: true}, {Name: "addressee", Description: "who is greeted"}},
 	}
@@ -110,7 +110,7 @@ func TestImportApps(t *testing.T) {
 func TestShowNodes(t *testing.T) {
 	t.Parallel()
 	n := fleet.Node{
-		Site: "plant", ID: "gw1", Online: true, ChangedAt: ago(3 * time.Minute), Version: "0.1.0", Labels: map[string]string{"role": "gateway", "line": "1"},
+		Site: "plant", ID: "gw1", State: "online", Online: true, ChangedAt: past(3 * time.Minute), ReportedAt: past(time.Minute), Version: "0.1.0", Labels: map[string]string{"role": "gateway", "line": "1"},
 		Inventory: &protocol.Inventory{
 			Hostname: "gw1.plant", OS: "Debian 13", Kernel: "6.12", Architecture: "arm64", Vendor: "Acme", Model: "Box", CPUModel: "A72", Cores: 4,
 			MemoryBytes: 2 << 30, Engine: "containerd", EngineVersion: "2.1",
@@ -120,20 +120,20 @@ func TestShowNodes(t *testing.T) {
 		},
 	}
 	s := serve(t, map[string]any{
-		"GET /nodes?":          map[string]any{"items": []fleet.Node{n, {Site: "plant", ID: "gw2"}}},
+		"GET /nodes?":          map[string]any{"items": []fleet.Node{n, {Site: "plant", ID: "gw2", State: "unknown"}}},
 		"GET /nodes?site=mill": map[string]any{"items": []fleet.Node{}},
 		"GET /nodes/plant/gw1": n,
-		"GET /sites?":          map[string]any{"items": []fleet.Site{{ID: "plant", Online: true, OnlineSince: ago(50 * time.Hour), Nodes: 2, NodesOnline: 1, Deployments: 3, Generation: 7, Adopted: 6}}},
-		"GET /status":          api.Status{Version: "0.1.0", Sites: 1, SitesOnline: 1, Nodes: 2, NodesOnline: 1, Apps: 2, Deployments: map[string]int{"INSTALLED": 3}, Parts: map[string]string{"postgres": "ok", "deployments repo": "away"}},
+		"GET /sites?":          map[string]any{"items": []fleet.Site{{ID: "plant", Online: true, OnlineSince: past(50 * time.Hour), Nodes: 2, NodesOnline: 1, Deployments: 3, Generation: 7, Adopted: 6}, {ID: "quay", Nodes: 4, NodesUnknown: 4, ReportedAt: past(2 * time.Hour)}}},
+		"GET /status":          api.Status{Version: "0.1.0", Sites: 2, SitesOnline: 1, Nodes: 6, NodesOnline: 1, NodesUnknown: 4, Apps: 2, Deployments: map[string]int{"INSTALLED": 3}, Parts: map[string]string{"postgres": "ok", "deployments repo": "away"}},
 	})
-	head := "SITE NODE STATE SINCE ARCH CORES MEMORY LABELS"
-	wantRun(t, s.URL, "node list", table(head, "plant gw1 online 3m arm64 4 2.0 GiB line=1,role=gateway", "plant gw2 offline - - - - -"), "", exitOK)
+	head := "SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS"
+	wantRun(t, s.URL, "node list", table(head, "plant gw1 online 3m 1m arm64 4 2.0 GiB line=1,role=gateway", "plant gw2 unknown - - - - - -"), "", exitOK)
 	wantRun(t, s.URL, "node list --site mill", table(head), "", exitOK)
-	wantRun(t, s.URL, "node show plant/gw1", table("Node: plant/gw1", "State: online", "Since: 3m", "Agent: 0.1.0", "Labels: line=1,role=gateway",
+	wantRun(t, s.URL, "node show plant/gw1", table("Node: plant/gw1", "State: online", "Since: 3m", "Site reported: 1m ago", "Agent: 0.1.0", "Labels: line=1,role=gateway",
 		"Hostname: gw1.plant", "System: Debian 13", "Kernel: 6.12", "Architecture: arm64", "Hardware: Acme Box", "CPU: A72, 4 cores", "Memory: 2.0 GiB",
 		"Engine: containerd 2.1", "Disk: / /dev/mmcblk0p2 ext4 16.0 GiB", "Interface: eth0 ethernet 00:11:22:33:44:55 10.0.0.7/24", "Peripheral: serial /dev/ttyUSB0"), "", exitOK)
-	wantRun(t, s.URL, "site list", table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED", "plant online 2d 1/2 3 6/7"), "", exitOK)
-	wantRun(t, s.URL, "status", table("Version: 0.1.0", "Sites: 1, 1 online", "Nodes: 2, 1 online", "Apps: 2", "Deployments: INSTALLED=3", "",
+	wantRun(t, s.URL, "site list", table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED", "plant online 2d 1/2 3 6/7 -", "quay offline - ?/4 0 0/0 2h"), "", exitOK)
+	wantRun(t, s.URL, "status", table("Version: 0.1.0", "Sites: 2, 1 online", "Nodes: 6, 1 online, 4 unknown (site offline)", "Apps: 2", "Deployments: INSTALLED=3", "",
 		"PART STATE", "deployments repo away", "postgres ok"), "", exitOK)
 }
 
@@ -141,9 +141,13 @@ func TestShowDeployments(t *testing.T) {
 	t.Parallel()
 	d := fleet.Deployment{
 		Site: "plant", Name: "hello", App: "hello", AppVersion: "1.1.0", State: lifecycle.Failed, Counts: map[lifecycle.State]int{lifecycle.Failed: 1},
-		Commit: "0123456789abcdef", Problem: "no node fits", Rejected: map[string]string{"gw2": "no role"}, UpdatedAt: *ago(time.Minute), Archived: true,
+		Commit: "0123456789abcdef", Problem: "no node fits", Rejected: map[string]string{"gw2": "no role"}, UpdatedAt: *past(time.Minute), Archived: true,
+		Observation: fleet.Observation{
+			Running: map[string]int{"1.0.0": 1}, DesiredNodes: 2, Since: past(time.Hour), ReportedAt: past(time.Minute),
+			Generation: 7, ObservedGeneration: 6, Reason: "node gw1: CrashLoop: it exits",
+		},
 		Nodes: []fleet.DeploymentNode{{
-			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "CrashLoop", Message: "it exits", UpdatedAt: *ago(time.Minute),
+			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "CrashLoop", Message: "it exits", UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
 			Components: []protocol.ComponentStatus{{Component: "web", Container: "app", State: "exited", ExitCode: 1, Restarts: 5}},
 		}},
 	}
@@ -158,11 +162,13 @@ func TestShowDeployments(t *testing.T) {
 		},
 		"POST /deployments/plant/hello/retry": d,
 	})
-	rows := table("SITE NAME APP VERSION STATE NODES UPDATED", "plant hello hello 1.1.0 FAILED FAILED=1 1m")
+	rows := table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON",
+		"plant hello hello 1.1.0 FAILED 0/2 1.0.0 6/7 1h 1m node gw1: CrashLoop: it exits")
 	wantRun(t, s.URL, "deployment list", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment list --site plant --app hello --state failed", rows, "", exitOK)
-	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
-		"NODE STATE PHASE VERSION DIGEST ATTEMPT UPDATED REASON", "gw1 FAILED - 1.1.0 - 3 1m CrashLoop it exits", "",
+	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: CrashLoop: it exits",
+		"Nodes: 0/2 run the desired version", "Running: 1.0.0", "Generation: 7, the site has adopted 6", "Site: offline, last report 1m ago", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
+		"NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 3 1h 1m CrashLoop it exits", "",
 		"NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", "gw1 web app exited 1 5 -", "", "Not chosen:", "gw2: no role"), "", exitOK)
 	wantRun(t, s.URL, "deployment history plant/hello", table("COMMIT TIME VERSION AUTHOR MESSAGE", "0123456789ab 2026-11-22 08:00:00 1.1.0 Ann Deploy", "",
 		"TIME NODE FROM TO VERSION REASON", "2026-11-22 08:00:00 gw1 INSTALLING FAILED 1.1.0 CrashLoop it exits"), "", exitOK)

@@ -56,23 +56,19 @@ when. More may be queued there by now.`,
 
 func (a *app) showSite(s siteAnswer) error {
 	err := a.view().fields("Site", string(s.ID), "State", onOff(s.Online), "Since", age(s.OnlineSince), "Version", s.Version,
-		"Nodes", fmt.Sprintf("%d, %d online", s.Nodes, s.NodesOnline), "Deployments", strconv.Itoa(s.Deployments),
+		"Nodes", countNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Deployments", strconv.Itoa(s.Deployments),
 		"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
 		"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
-		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt))
+		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt), "Last report", ago(s.ReportedAt))
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(a.out, "\nStreams of the site (%s)\n", howFresh(s.Link))
 	var rows [][]string
 	for _, q := range s.Link.Up {
-		reported := "never"
-		if q.Reported != nil {
-			reported = age(q.Reported) + " ago"
-		}
 		rows = append(rows, []string{
 			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
-			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), reported,
+			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), ago(q.Reported),
 		})
 	}
 	if err := a.view().table("STREAM QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE REPORTED", rows); err != nil || len(s.Link.Down) == 0 {
@@ -86,6 +82,16 @@ func (a *app) showSite(s siteAnswer) error {
 		})
 	}
 	return a.view().table("STREAM QUEUED OLDEST BYTES DROPPED", rows)
+}
+
+// countNodes says how many nodes there are, how many are online, and of how many
+// nobody knows because their site is offline.
+func countNodes(all, online, unknown int) string {
+	text := fmt.Sprintf("%d, %d online", all, online)
+	if unknown > 0 {
+		text += fmt.Sprintf(", %d unknown (site offline)", unknown)
+	}
+	return text
 }
 
 // howFresh returns of when the figures of a link are.

@@ -229,14 +229,15 @@ func (s *stream) write(text string) error {
 
 // Status says whether Colony works and what it runs.
 type Status struct {
-	Version     string            `json:"version"`
-	Parts       map[string]string `json:"parts" doc:"ok, or what is wrong with it"`
-	Sites       int               `json:"sites"`
-	SitesOnline int               `json:"sitesOnline"`
-	Nodes       int               `json:"nodes"`
-	NodesOnline int               `json:"nodesOnline"`
-	Apps        int               `json:"apps"`
-	Deployments map[string]int    `json:"deployments" doc:"number by state"`
+	Version      string            `json:"version"`
+	Parts        map[string]string `json:"parts" doc:"ok, or what is wrong with it"`
+	Sites        int               `json:"sites"`
+	SitesOnline  int               `json:"sitesOnline"`
+	Nodes        int               `json:"nodes"`
+	NodesOnline  int               `json:"nodesOnline" doc:"known to be online"`
+	NodesUnknown int               `json:"nodesUnknown" doc:"of sites that are offline"`
+	Apps         int               `json:"apps"`
+	Deployments  map[string]int    `json:"deployments" doc:"number by state"`
 }
 
 func (a *API) status(ctx context.Context, _ *struct{}) (*reply[Status], error) {
@@ -260,6 +261,7 @@ func (a *API) count(ctx context.Context, s *Status) error {
 		s.Sites++
 		s.Nodes += v.Nodes
 		s.NodesOnline += v.NodesOnline
+		s.NodesUnknown += v.NodesUnknown
 		if v.Online {
 			s.SitesOnline++
 		}

@@ -439,13 +439,17 @@ func (w *world) report(kind protocol.EventKind, node protocol.NodeID, body any) 
 // transitions reports that a deployment passed through states on gw-1.
 func (w *world) transitions(name protocol.DeploymentName, states ...lifecycle.State) {
 	w.t.Helper()
+	d, err := w.store.Deployment(w.t.Context(), "home", name)
+	if err != nil && protocol.KindOf(err) != protocol.NotFound {
+		w.t.Fatal(err)
+	}
 	for _, s := range states {
 		actor := lifecycle.LO
 		if s == lifecycle.Installed || s == lifecycle.Failed {
 			actor = lifecycle.EN
 		}
 		w.report(protocol.StatusEvent, "gw-1", protocol.DeploymentStatus{
-			V: 1, Node: "gw-1", Deployment: name, State: s, Actor: actor, App: "hello", AppVersion: "1.0.0",
+			V: 1, Node: "gw-1", Deployment: name, State: s, Actor: actor, App: "hello", AppVersion: "1.0.0", Digest: d.Digest,
 		})
 	}
 }

@@ -95,6 +95,7 @@ func TestSites(t *testing.T) {
 	w := newWorld(t)
 	w.get("/api/v1/sites/home").fails(http.StatusNotFound, `no site "home"`, "nothing yet")
 	w.fleet()
+	w.connect()
 	var s fleet.Site
 	w.get("/api/v1/sites/home").into(http.StatusOK, &s)
 	if s.ID != "home" || s.Nodes != 2 || s.NodesOnline != 2 || s.JournalSeq != 4 {
@@ -111,6 +112,7 @@ func TestNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.fleet()
+	w.connect()
 	for query, want := range map[string]string{
 		"":                                "home/gw-1 home/gw-2",
 		"?site=home":                      "home/gw-1 home/gw-2",
@@ -222,6 +224,7 @@ func TestDeploymentFilters(t *testing.T) {
 	} {
 		w.deploy(d)
 	}
+	w.adopt()
 	w.transitions("one", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
 	w.do(http.MethodDelete, "/api/v1/deployments/away/removed", nil).into(http.StatusNoContent, nil)
 	w.eventually(func() bool {

@@ -362,7 +362,8 @@ func (a *API) put(ctx context.Context, t intent.Target, content []byte, expect, 
 	return commit, err
 }
 
-// commit writes a deployment's file and returns the deployment as it will be recorded.
+// commit writes a deployment's file and returns the deployment as it is until the
+// record has followed: PENDING, with what the record shows of its nodes.
 func (a *API) commit(ctx context.Context, t intent.Target, d *v1rc3.Deployment, expect, message string) (fleet.Deployment, error) {
 	content, err := d.Marshal()
 	if err != nil {
@@ -377,7 +378,11 @@ func (a *API) commit(ctx context.Context, t intent.Target, d *v1rc3.Deployment, 
 	if err != nil || out.Archived {
 		return now, nil //nolint:nilerr // the commit stands, and the record follows it
 	}
-	now.State, now.Counts, now.Nodes, now.CreatedAt = out.State, out.Counts, out.Nodes, out.CreatedAt
+	// The state is that of a change which nobody has acted on yet. What runs is what the
+	// record shows of the version before.
+	reason := now.Reason
+	now.Counts, now.Nodes, now.CreatedAt, now.Observation = out.Counts, out.Nodes, out.CreatedAt, out.Observation
+	now.Installed, now.Since, now.Reason = 0, &now.UpdatedAt, reason
 	return now, nil
 }
 
@@ -387,6 +392,9 @@ func pending(site protocol.SiteID, name protocol.DeploymentName, d *v1rc3.Deploy
 	out := fleet.Deployment{
 		Site: site, Name: name, ID: d.ID, App: d.Spec.ApplicationID, State: lifecycle.Pending, Commit: commit,
 		CreatedAt: now, UpdatedAt: now, Counts: map[lifecycle.State]int{},
+		Observation: fleet.Observation{
+			Running: map[string]int{}, Since: &now, Reason: "the deployments repo has the change, and the CO has not recorded it yet",
+		},
 	}
 	if ext := d.Spec.Colony; ext != nil {
 		out.AppVersion, out.Profile = ext.ApplicationVersion, ext.Profile

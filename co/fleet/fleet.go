@@ -65,7 +65,8 @@ type Site struct {
 	OnlineSince  *time.Time      `json:"onlineSince,omitempty" doc:"when Online last changed"`
 	Version      string          `json:"version,omitempty" doc:"of the LO program"`
 	Nodes        int             `json:"nodes"`
-	NodesOnline  int             `json:"nodesOnline"`
+	NodesOnline  int             `json:"nodesOnline" doc:"known to be online"`
+	NodesUnknown int             `json:"nodesUnknown" doc:"of which the CO does not know whether they are online: all, while the site is offline"`
 	Deployments  int             `json:"deployments"`
 	Generation   uint64          `json:"generation" doc:"of the desired state that the CO published last"`
 	Adopted      uint64          `json:"adopted" doc:"generation that the LO reported last"`
@@ -74,26 +75,31 @@ type Site struct {
 	JournalSeq   uint64          `json:"journalSeq" doc:"last sequence committed here"`
 	EventsLost   uint64          `json:"eventsLost" doc:"events that the site reported as lost, ever"`
 	LastEventAt  *time.Time      `json:"lastEventAt,omitempty"`
+	ReportedAt   *time.Time      `json:"reportedAt,omitempty" doc:"when the site last reported anything: what is shown of it is as of then, or of now where it is online and has nothing queued"`
 }
 
 // A Node is one gateway.
 type Node struct {
-	Site      protocol.SiteID     `json:"site"`
-	ID        protocol.NodeID     `json:"id"`
-	Online    bool                `json:"online"`
-	ChangedAt *time.Time          `json:"changedAt,omitempty" doc:"when Online last changed, by the CO's clock"`
-	Version   string              `json:"version,omitempty" doc:"of the agent"`
-	Labels    map[string]string   `json:"labels,omitempty"`
-	Inventory *protocol.Inventory `json:"inventory,omitempty"`
+	Site       protocol.SiteID     `json:"site"`
+	ID         protocol.NodeID     `json:"id"`
+	State      string              `json:"state" enum:"online,offline,unknown" doc:"unknown while the site is offline"`
+	Online     bool                `json:"online" doc:"known to be online"`
+	ChangedAt  *time.Time          `json:"changedAt,omitempty" doc:"when State last changed, by the CO's clock"`
+	Version    string              `json:"version,omitempty" doc:"of the agent"`
+	Labels     map[string]string   `json:"labels,omitempty"`
+	Inventory  *protocol.Inventory `json:"inventory,omitempty"`
+	ReportedAt *time.Time          `json:"reportedAt,omitempty" doc:"when the site last reported anything"`
 }
 
-// A Deployment is one application at one site. State is derived from its nodes.
+// A Deployment is one application at one site. State is derived from its nodes, and is
+// INSTALLED only where the desired version runs on as many nodes as desired and the
+// site has adopted the last change.
 type Deployment struct {
 	Site       protocol.SiteID         `json:"site"`
 	Name       protocol.DeploymentName `json:"name"`
 	ID         string                  `json:"id" doc:"Margo deployment id"`
 	App        string                  `json:"app"`
-	AppVersion string                  `json:"appVersion"`
+	AppVersion string                  `json:"appVersion" doc:"the desired version; running says what runs"`
 	Profile    string                  `json:"profile,omitempty"`
 	State      lifecycle.State         `json:"state"`
 	Counts     map[lifecycle.State]int `json:"counts"`
@@ -105,6 +111,7 @@ type Deployment struct {
 	CreatedAt  time.Time               `json:"createdAt"`
 	UpdatedAt  time.Time               `json:"updatedAt"`
 	Archived   bool                    `json:"archived,omitempty" doc:"removed from the repo and from every node"`
+	Observation
 }
 
 // A DeploymentNode is a deployment on one node.
@@ -121,7 +128,8 @@ type DeploymentNode struct {
 	Code        protocol.Code              `json:"code,omitempty"`
 	Message     string                     `json:"message,omitempty"`
 	Components  []protocol.ComponentStatus `json:"components,omitempty"`
-	UpdatedAt   time.Time                  `json:"updatedAt"`
+	UpdatedAt   time.Time                  `json:"updatedAt" doc:"when the node was last reported"`
+	Since       time.Time                  `json:"since" doc:"when state or digest last changed, by the CO's clock"`
 }
 
 // An Event is one thing that happened, in the order in which the CO recorded it.

@@ -187,7 +187,10 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 		Digest: protocol.Digest(clean(string(m.Digest))), Refused: protocol.Digest(clean(string(m.Refused))),
 		AppVersion: clean(m.AppVersion), Attempt: m.Attempt,
 		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
-		Components: m.Components, UpdatedAt: f.now,
+		Components: m.Components, UpdatedAt: f.now, Since: f.Statuses[k].Since,
+	}
+	if old != m.State {
+		s.Since = f.now
 	}
 	f.record.States[k], f.Statuses[k] = m.State, s
 	delete(f.RemovedStatuses, k)

@@ -13,18 +13,36 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// deploymentView derives the state of each deployment from its nodes': the worst
-// of those that still have it, PENDING where none has. DELETED nodes count in the
-// state only once the deployment is archived.
+// deploymentView derives the state of each deployment from what its nodes reported and
+// from what the site has adopted. The worst state of the nodes that still have it
+// counts, where a node that runs another version than the desired one has failed if it
+// gave the desired one up, and is otherwise still to be updated. INSTALLED asks for
+// more: the site has adopted the last change, the file of that change compiled, and as
+// many nodes as desired run it. DELETED nodes count only once the deployment is
+// archived.
 var deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile,
-	case when d.archived_at is not null then 'DELETED' else coalesce(` + statesArray() + `[n.worst], 'PENDING') end as state,
+	case when d.archived_at is not null then 'DELETED'
+		when not d.desired and d.commit <> '' then case n.worst when 'FAILED' then 'FAILED' else 'DELETING' end
+		when n.worst = 'INSTALLED' and (d.generation > s.adopted or d.problem <> '' or n.installed < d.replicas) then 'PENDING'
+		else coalesce(n.worst, 'PENDING') end as state,
 	n.counts, d.digest, d.commit, coalesce(nullif(d.problem, ''), d.placement) as problem, d.rejected,
-	d.created_at, greatest(d.updated_at, n.updated_at) as updated_at, d.archived_at is not null as archived
-	from deployments d, lateral (
-		select min(array_position(` + statesArray() + `, state)) filter (where state <> 'DELETED') as worst,
-			coalesce(jsonb_object_agg(state, number), '{}') as counts, max(updated_at) as updated_at
-		from (select state, count(*) as number, max(updated_at) as updated_at from deployment_nodes
-			where site = d.site and deployment = d.name group by state) g
+	d.created_at, greatest(d.updated_at, n.updated_at) as updated_at, d.archived_at is not null as archived,
+	n.running, n.installed, case when d.replicas > 0 then d.replicas else n.present end as desired_nodes,
+	case when d.generation > s.adopted then d.updated_at else coalesce(n.since, d.created_at) end as since,
+	n.fault, d.generation, s.adopted, s.online, ` + reportedAt + ` as reported_at
+	from deployments d join sites s on s.id = d.site, lateral (
+		select ` + statesArray() + `[min(array_position(` + statesArray() + `, shown)) filter (where state <> 'DELETED')] as worst,
+			coalesce((select jsonb_object_agg(state, number) from (select state, count(*) as number from deployment_nodes
+				where site = d.site and deployment = d.name group by state) c), '{}') as counts,
+			coalesce((select jsonb_object_agg(app_version, number) from (select app_version, count(*) as number from deployment_nodes
+				where site = d.site and deployment = d.name and state = 'INSTALLED' group by app_version) r), '{}') as running,
+			count(*) filter (where shown = 'INSTALLED') as installed,
+			count(*) filter (where state not in ('DELETING', 'DELETED')) as present,
+			max(since) as since, max(updated_at) as updated_at,
+			coalesce(min(node || ': ' || concat_ws(': ', nullif(code, ''), nullif(message, ''))) filter (where shown = 'FAILED'), '') as fault
+		from (select *, case when state = 'INSTALLED' and digest <> d.digest
+				then case when refused = d.digest then 'FAILED' else 'PENDING' end else state end as shown
+			from deployment_nodes where site = d.site and deployment = d.name) x
 	) n`
 
 func statesArray() string {
@@ -36,13 +54,17 @@ func statesArray() string {
 }
 
 func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
-	var counts, rejected []byte
+	var counts, rejected, running []byte
+	var fault string
 	err = row.Scan(&d.Site, &d.Name, &d.ID, &d.App, &d.AppVersion, &d.Profile, &d.State, &counts, &d.Digest, &d.Commit,
-		&d.Problem, &rejected, &d.CreatedAt, &d.UpdatedAt, &d.Archived)
+		&d.Problem, &rejected, &d.CreatedAt, &d.UpdatedAt, &d.Archived, &running, &d.Installed, &d.DesiredNodes, &d.Since, &fault,
+		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt)
 	if err != nil {
 		return d, err
 	}
-	return d, first(json.Unmarshal(counts, &d.Counts), json.Unmarshal(rejected, &d.Rejected))
+	err = first(json.Unmarshal(counts, &d.Counts), json.Unmarshal(rejected, &d.Rejected), json.Unmarshal(running, &d.Running))
+	d.Reason = d.Explain(fault)
+	return d, err
 }
 
 // Deployments lists deployments by site and name, without their nodes.
@@ -76,12 +98,12 @@ func (s *Store) Deployment(ctx context.Context, site protocol.SiteID, name proto
 }
 
 const statusColumns = `node, state, phase, pulled_bytes, total_bytes, digest, refused, app_version, attempt, code, message,
-	components, updated_at`
+	components, updated_at, since`
 
 func scanStatus(row pgx.CollectableRow) (n fleet.DeploymentNode, err error) {
 	var components []byte
 	err = row.Scan(&n.Node, &n.State, &n.Phase, &n.PulledBytes, &n.TotalBytes, &n.Digest, &n.Refused, &n.AppVersion, &n.Attempt,
-		&n.Code, &n.Message, &components, &n.UpdatedAt)
+		&n.Code, &n.Message, &components, &n.UpdatedAt, &n.Since)
 	if err != nil {
 		return n, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -45,7 +46,7 @@ func (s *Store) SaveDesired(
 			row.commit = commit
 		}
 		b := &pgx.Batch{}
-		d.queue(b)
+		d.queue(b, row.generation)
 		rules.queue(b)
 		if changed {
 			b.Queue(`update sites set generation = $2, desired_commit = $3 where id = $1`, site, int64(row.generation), commit)
@@ -213,13 +214,17 @@ func (d *desiredDiff) event(kind string, of fleet.Desired, message string) {
 	})
 }
 
-func (d *desiredDiff) queue(b *pgx.Batch) {
+// queue writes the difference; generation is that of the site's desired state with it.
+func (d *desiredDiff) queue(b *pgx.Batch, generation uint64) {
 	for _, r := range d.write {
-		b.Queue(`insert into deployments as d (site, name, margo_id, app, app_version, profile, commit, desired, digest, entry, problem)
-			values ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10)
+		b.Queue(`insert into deployments as d (site, name, margo_id, app, app_version, profile, commit, desired, digest, entry, problem,
+				generation, replicas)
+			values ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10, $11, $12)
 			on conflict (site, name) do update set margo_id = $3, app = $4, app_version = $5, profile = $6, commit = $7, desired = true,
-				digest = $8, entry = $9, problem = $10, updated_at = now()`,
-			d.site, r.Name, r.ID, r.App, r.AppVersion, r.Profile, r.Commit, r.entry.Digest, r.encoded, r.Problem)
+				digest = $8, entry = $9, problem = $10, replicas = $12, updated_at = now(),
+				generation = case when d.entry is distinct from $9 then $11 else d.generation end`,
+			d.site, r.Name, r.ID, r.App, r.AppVersion, r.Profile, r.Commit, r.entry.Digest, r.encoded, r.Problem,
+			int64(generation), replicas(r.entry.Placement))
 		if r.entry.Spec != nil {
 			b.Queue(`insert into specs (digest, spec) values ($1, $2) on conflict do nothing`, r.entry.Digest, r.entry.Spec)
 		}
@@ -229,9 +234,17 @@ func (d *desiredDiff) queue(b *pgx.Batch) {
 			where site = $1 and name = any($2)`, d.site, d.renewed)
 	}
 	if len(d.removed) > 0 {
-		b.Queue(`update deployments set desired = false, entry = null, problem = '', placement = '', rejected = '{}', updated_at = now()
-			where site = $1 and name = any($2)`, d.site, d.removed)
+		b.Queue(`update deployments set desired = false, entry = null, problem = '', placement = '', rejected = '{}', updated_at = now(),
+			generation = $3 where site = $1 and name = any($2)`, d.site, d.removed, int64(generation))
 	}
+}
+
+// replicas is how many nodes should run what is placed so; 0: every node that matches.
+func replicas(p protocol.Placement) int64 {
+	if p.Replicas == 0 && p.Node != "" {
+		return 1
+	}
+	return int64(min(p.Replicas, math.MaxInt32))
 }
 
 // queueArchive archives those of the deployments that the repo does not want and

@@ -14,15 +14,19 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-const siteColumns = `select s.id, s.online, s.changed_at, s.version, n.nodes, n.online, d.deployments,
-	s.generation, s.adopted, s.desired_commit, s.journal_epoch, s.journal_seq, s.events_lost, s.last_event_at
+// reportedAt is when the site s last reported: events, or how far its journal is.
+const reportedAt = `greatest(s.last_event_at, (select st.reported_at from streams st where st.site = s.id and st.stream = ''))`
+
+const siteColumns = `select s.id, s.online, s.changed_at, s.version, n.nodes,
+	case when s.online then n.online else 0 end, case when s.online then 0 else n.nodes end, d.deployments,
+	s.generation, s.adopted, s.desired_commit, s.journal_epoch, s.journal_seq, s.events_lost, s.last_event_at, ` + reportedAt + `
 	from sites s,
 	lateral (select count(*) as nodes, count(*) filter (where online) as online from nodes where site = s.id) n,
 	lateral (select count(*) as deployments from deployments where site = s.id and archived_at is null) d`
 
 func scanSite(row pgx.CollectableRow) (v fleet.Site, err error) {
-	err = row.Scan(&v.ID, &v.Online, &v.OnlineSince, &v.Version, &v.Nodes, &v.NodesOnline, &v.Deployments,
-		&v.Generation, &v.Adopted, &v.Commit, &v.JournalEpoch, &v.JournalSeq, &v.EventsLost, &v.LastEventAt)
+	err = row.Scan(&v.ID, &v.Online, &v.OnlineSince, &v.Version, &v.Nodes, &v.NodesOnline, &v.NodesUnknown, &v.Deployments,
+		&v.Generation, &v.Adopted, &v.Commit, &v.JournalEpoch, &v.JournalSeq, &v.EventsLost, &v.LastEventAt, &v.ReportedAt)
 	return v, err
 }
 

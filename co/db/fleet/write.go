@@ -103,15 +103,16 @@ func (w writer) statuses(m map[projection.Key]fleet.DeploymentNode, known map[pr
 		}
 	}
 	const source = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-			$10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::jsonb[])`
+			$10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::jsonb[], $15::boolean[])`
 	if len(there) > 0 {
 		args, err := w.statusArgs(m, there)
 		if err != nil {
 			return err
 		}
 		w.b.Queue(`update deployment_nodes d set state = u.s, phase = u.ph, digest = u.g, refused = u.r, app_version = u.v, code = u.c,
-				message = u.m, pulled_bytes = u.pb, total_bytes = u.tb, attempt = u.a, components = u.cs, updated_at = now()
-			from `+source+` as u (d, n, s, ph, g, r, v, c, m, pb, tb, a, cs)
+				message = u.m, pulled_bytes = u.pb, total_bytes = u.tb, attempt = u.a, components = u.cs, updated_at = now(),
+				since = case when u.changed or d.digest <> u.g then now() else d.since end
+			from `+source+` as u (d, n, s, ph, g, r, v, c, m, pb, tb, a, cs, changed)
 			where d.site = $1 and d.deployment = u.d and d.node = u.n`, args...)
 	}
 	if len(fresh) > 0 {
@@ -120,7 +121,8 @@ func (w writer) statuses(m map[projection.Key]fleet.DeploymentNode, known map[pr
 			return err
 		}
 		w.b.Queue(`insert into deployment_nodes (site, deployment, node, state, phase, digest, refused, app_version, code, message,
-				pulled_bytes, total_bytes, attempt, components) select $1, u.* from `+source+` as u`, args...)
+				pulled_bytes, total_bytes, attempt, components) select $1, d, n, s, ph, g, r, v, c, m, pb, tb, a, cs
+			from `+source+` as u (d, n, s, ph, g, r, v, c, m, pb, tb, a, cs, changed)`, args...)
 	}
 	return nil
 }
@@ -133,6 +135,7 @@ func (w writer) statusArgs(m map[projection.Key]fleet.DeploymentNode, keys []pro
 		text[i] = make([]string, n)
 	}
 	pulled, total, attempt, components := make([]int64, n), make([]int64, n), make([]int64, n), make([]string, n)
+	changed := make([]bool, n)
 	for i, k := range keys {
 		v := m[k]
 		for j, s := range [9]string{
@@ -142,7 +145,7 @@ func (w writer) statusArgs(m map[projection.Key]fleet.DeploymentNode, keys []pro
 			text[j][i] = s
 		}
 		pulled[i], total[i], attempt[i] = int64(v.PulledBytes), int64(v.TotalBytes), int64(v.Attempt)
-		components[i] = "[]"
+		components[i], changed[i] = "[]", !v.Since.IsZero()
 		if len(v.Components) > 0 {
 			encoded, err := pgdb.JSON(v.Components)
 			if err != nil {
@@ -152,7 +155,7 @@ func (w writer) statusArgs(m map[projection.Key]fleet.DeploymentNode, keys []pro
 		}
 	}
 	return []any{
-		w.site, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], pulled, total, attempt, components,
+		w.site, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], pulled, total, attempt, components, changed,
 	}, nil
 }
 

@@ -1,0 +1,162 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// connect makes the site home online, and disconnect offline.
+func (w *world) connect()    { w.t.Helper(); w.presence(true) }
+func (w *world) disconnect() { w.t.Helper(); w.presence(false) }
+
+func (w *world) presence(online bool) {
+	w.t.Helper()
+	if err := w.store.SetSitePresence(w.t.Context(), "home", protocol.Presence{V: 1, Online: online, Session: "1"}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// adopt reports that the site home adopted its latest desired state.
+func (w *world) adopt() {
+	w.t.Helper()
+	s, err := w.store.Site(w.t.Context(), "home")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.report(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Generation: s.Generation})
+}
+
+// shows checks the state of home/hello in the list and alone, and returns it.
+func (w *world) shows(state lifecycle.State, reasons ...string) fleet.Deployment {
+	w.t.Helper()
+	var d fleet.Deployment
+	w.get("/api/v1/deployments/home/hello").into(http.StatusOK, &d)
+	var list api.List[fleet.Deployment]
+	w.get("/api/v1/deployments?site=home&state="+string(state)).into(http.StatusOK, &list)
+	if d.State != state || len(list.Items) != 1 {
+		w.t.Errorf("the state is %s, and %d are listed as %s; want %[3]s: %s", d.State, len(list.Items), state, d.Reason)
+	}
+	if len(reasons) == 0 && d.Reason != "" {
+		w.t.Errorf("reason of %s: %s; want none", d.State, d.Reason)
+	}
+	for _, r := range reasons {
+		if !strings.Contains(d.Reason, r) {
+			w.t.Errorf("reason of %s: %q; want %q in it", d.State, d.Reason, r)
+		}
+	}
+	if d.ReportedAt == nil || d.Since == nil {
+		w.t.Errorf("since %v, as of %v", d.Since, d.ReportedAt)
+	}
+	return d
+}
+
+// status reports one status of home/hello on gw-1.
+func (w *world) status(s lifecycle.State, version string, digest, refused protocol.Digest) {
+	w.t.Helper()
+	actor := lifecycle.LO
+	if s == lifecycle.Installed || s == lifecycle.Failed {
+		actor = lifecycle.EN
+	}
+	w.report(protocol.StatusEvent, "gw-1", protocol.DeploymentStatus{
+		V: 1, Node: "gw-1", Deployment: "hello", State: s, Actor: actor, App: "hello", AppVersion: version, Digest: digest, Refused: refused,
+		Code: map[bool]protocol.Code{true: "CrashLoop"}[refused != ""],
+	})
+}
+
+// TestStateShownIsStateKnown follows a deployment through an update that its site has not
+// adopted, a rollback, too few nodes, and an offline site: it is INSTALLED only while
+// what runs is what is desired.
+func TestStateShownIsStateKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.importApps()
+	w.fleet()
+	w.connect()
+	const path = "/api/v1/deployments/home/hello"
+	d := w.deploy(map[string]any{"site": "home", "app": "hello", "version": "1.0.0", "replicas": 1})
+	first := w.recorded(d).Digest
+	w.shows(lifecycle.Pending, "has adopted generation 0, and the last change is of 1", "1.0.0 runs on 0 of 1 nodes")
+	w.status(lifecycle.Pending, "1.0.0", first, "")
+	w.adopt()
+	w.shows(lifecycle.Pending, "0 of 1")
+	w.status(lifecycle.Installing, "1.0.0", first, "")
+	w.status(lifecycle.Installed, "1.0.0", first, "")
+	d = w.shows(lifecycle.Installed)
+	diff(t, "running", map[string]int{"1.0.0": 1}, d.Running)
+
+	var asked fleet.Deployment
+	w.do(http.MethodPatch, path, map[string]any{"version": "1.1.0"}).into(http.StatusOK, &asked)
+	if asked.State != lifecycle.Pending || asked.Installed != 0 || asked.AppVersion != "1.1.0" || asked.Running["1.0.0"] != 1 {
+		t.Errorf("answer to the update: %s of %s, running %v, installed %d", asked.State, asked.AppVersion, asked.Running, asked.Installed)
+	}
+	second := w.recorded(asked).Digest
+	d = w.shows(lifecycle.Pending, "has adopted generation 1, and the last change is of 2", "1.1.0 runs on 0 of 1 nodes")
+	if d.AppVersion != "1.1.0" || d.Running["1.0.0"] != 1 || d.Generation != 2 || d.ObservedGeneration != 1 {
+		t.Errorf("desired %s, running %v, generation %d, observed %d", d.AppVersion, d.Running, d.Generation, d.ObservedGeneration)
+	}
+
+	w.adopt()
+	w.status(lifecycle.Updating, "1.1.0", second, "")
+	w.status(lifecycle.Failed, "1.1.0", second, second)
+	w.status(lifecycle.RollingBack, "1.0.0", first, second)
+	w.status(lifecycle.Installed, "1.0.0", first, second)
+	d = w.shows(lifecycle.Failed, "node gw-1: CrashLoop", "1.1.0 runs on 0 of 1 nodes")
+	diff(t, "running after a rollback", map[string]int{"1.0.0": 1}, d.Running)
+
+	w.do(http.MethodPatch, path, map[string]any{"version": "1.0.0", "replicas": 5}).into(http.StatusOK, &asked)
+	w.recorded(asked)
+	w.adopt()
+	w.status(lifecycle.Installed, "1.0.0", first, "")
+	d = w.shows(lifecycle.Pending, "1.0.0 runs on 1 of 5 nodes")
+	if d.Installed != 1 || d.DesiredNodes != 5 {
+		t.Errorf("installed on %d of %d", d.Installed, d.DesiredNodes)
+	}
+
+	w.do(http.MethodPatch, path, map[string]any{"replicas": 1}).into(http.StatusOK, &asked)
+	w.recorded(asked)
+	w.disconnect()
+	w.shows(lifecycle.Pending, "has adopted generation", "is offline and reported last at 20")
+	w.connect()
+	w.adopt()
+	w.shows(lifecycle.Installed)
+	w.do(http.MethodDelete, path, nil).into(http.StatusNoContent, nil)
+	w.eventually(func() bool {
+		d, err := w.store.Deployment(t.Context(), "home", "hello")
+		return err == nil && d.State == lifecycle.Deleting
+	})
+}
+
+// TestNodesOfAnOfflineSite checks that nobody counts them as online.
+func TestNodesOfAnOfflineSite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	for _, online := range []bool{true, false} {
+		w.presence(online)
+		want, up, unknown := "online", 2, 0
+		if !online {
+			want, up, unknown = "unknown", 0, 2
+		}
+		var n fleet.Node
+		w.get("/api/v1/nodes/home/gw-1").into(http.StatusOK, &n)
+		if n.State != want || n.Online != online || n.ReportedAt == nil {
+			t.Errorf("node of a site that is online %t: %s, online %t, as of %v", online, n.State, n.Online, n.ReportedAt)
+		}
+		var s fleet.Site
+		w.get("/api/v1/sites/home").into(http.StatusOK, &s)
+		if s.NodesOnline != up || s.NodesUnknown != unknown || s.ReportedAt == nil {
+			t.Errorf("site that is online %t: %d nodes online, %d unknown, as of %v", online, s.NodesOnline, s.NodesUnknown, s.ReportedAt)
+		}
+		var all api.Status
+		w.get("/api/v1/status").into(http.StatusOK, &all)
+		if all.NodesOnline != up || all.NodesUnknown != unknown {
+			t.Errorf("status with a site that is online %t: %d nodes online, %d unknown", online, all.NodesOnline, all.NodesUnknown)
+		}
+	}
+}
