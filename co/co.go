@@ -92,7 +92,7 @@ type stores struct {
 	data     *datadb.Store
 	repo     *git.Repo
 	registry *registry.Handler
-	images   *registry.Client
+	images   imageRegistry // with pinned archives
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -113,10 +113,11 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		return s, err
 	}
 	c.parts.Go("registry", s.registry.Run)
-	s.images = registry.NewClient(registry.ClientOptions{
+	client := registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
 	})
-	c.parts.OnStop("registry client", func(context.Context) error { s.images.Close(); return nil })
+	c.parts.OnStop("registry client", func(context.Context) error { client.Close(); return nil })
+	s.images = pinnedRegistry{client, s.fleet.PinArchive}
 	return s, nil
 }
 

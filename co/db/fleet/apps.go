@@ -75,6 +75,29 @@ func sameVersion(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
 	return nil
 }
 
+// PinArchive records the digest of a Compose archive as that of its revision. Where the
+// revision had another digest before, the error is of kind Conflict.
+func (s *Store) PinArchive(ctx context.Context, repository, revision string, digest protocol.Digest) error {
+	_, err := s.db.Exec(ctx, `insert into archive_pins (repository, revision, digest) values ($1, $2, $3) on conflict do nothing`,
+		repository, revision, digest)
+	if err != nil {
+		return pgdb.Classify("pin archive "+repository+":"+revision, err)
+	}
+	pinned, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.Digest], `select digest from archive_pins where repository = $1 and revision = $2`,
+		repository, revision)
+	if err != nil {
+		return pgdb.Classify("read pin of archive "+repository+":"+revision, err)
+	}
+	for _, p := range pinned {
+		if p != digest {
+			return protocol.Errorf(protocol.Conflict,
+				"%s:%s was read before with other content (%s, now %s): a revision is immutable, push the archive under a new revision and raise the version of the application",
+				repository, revision, p.Short(), digest.Short())
+		}
+	}
+	return nil
+}
+
 const appColumns = `select a.id, a.name, a.description, a.latest,
 	(select array_agg(v.version order by v.number desc) from app_versions v where v.app_id = a.id) from apps a`
 
