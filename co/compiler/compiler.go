@@ -114,7 +114,7 @@ func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 		return entry, nil
 	}
 	entry.Placement.Selector, entry.Placement.Replicas = maps.Clone(c.Selector), c.Replicas
-	entry.Rollback, entry.Retry = c.Rollback, c.Retry
+	entry.Rollback, entry.Retry = d.RolledBack(), c.Retry
 	if p := c.Policy; p != nil {
 		millis := time.Duration(p.Backoff).Milliseconds()
 		if millis < 0 || millis > math.MaxUint32 {

@@ -144,9 +144,10 @@ func TestCompileFillsTheEntry(t *testing.T) {
 	d.Spec.Profile.Components[1].Properties.Timeout = "1m30s"
 	d.Spec.Profile.Constraints = &v1rc3.Constraints{Capacity: &v1rc3.Capacity{Memory: "64Mi"}}
 	d.Spec.Colony = &v1rc3.Extensions{
-		ApplicationVersion: "2.0", Profile: "main", Selector: map[string]string{"line": "1"}, Replicas: 2, Rollback: true, Retry: 3,
+		ApplicationVersion: "2.0", Profile: "main", Selector: map[string]string{"line": "1"}, Replicas: 2, Retry: 3,
 		Policy: &v1rc3.Policy{Attempts: 5, Backoff: v1rc3.Duration(2e9), Rollback: &rollback},
 	}
+	d.Spec.Colony.Rollback = d.ContentDigest()
 	const image = "services: {%s: {image: 'r.example/i:1'}}"
 	s := &shelf{archives: map[string][]byte{
 		"oci://r/web": composeArchive(t, strings.Replace(image, "%s", "front", 1), nil),

@@ -196,3 +196,17 @@ func TestParseDeploymentNamesEachMistake(t *testing.T) {
 		})
 	}
 }
+
+// TestRollbackOfBefore reads a mark that does not say of which content it is.
+func TestRollbackOfBefore(t *testing.T) {
+	t.Parallel()
+	for mark, want := range map[string]string{"true": "", "false": "", "sha256:1": "sha256:1"} {
+		top, d, err := read([]byte("rollback: " + mark + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := readRollback(top.object("rollback").get("rollback")); got != want || d.problems.err() != nil {
+			t.Errorf("rollback: %s is read as %q, %v; want %q", mark, got, d.problems.err(), want)
+		}
+	}
+}

@@ -4,7 +4,6 @@
 package intent
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -158,11 +157,12 @@ func Rollback(now, earlier *v1rc3.Deployment) *v1rc3.Deployment {
 	if earlier.Spec.Colony != nil {
 		ext = *earlier.Spec.Colony
 	}
-	ext.Rollback = true
+	ext.Rollback = ""
 	if now.Spec.Colony != nil {
 		ext.Retry = now.Spec.Colony.Retry
 	}
 	d.Spec.Colony = &ext
+	ext.Rollback = d.ContentDigest()
 	return &d
 }
 
@@ -181,21 +181,8 @@ func Retry(now *v1rc3.Deployment) *v1rc3.Deployment {
 // Same reports whether two deployments ask for the same: what only marks the way
 // there, a rollback or a retry, is left out.
 func Same(a, b *v1rc3.Deployment) bool {
-	return bytes.Equal(bare(a), bare(b))
-}
-
-func bare(d *v1rc3.Deployment) []byte {
-	c := *d
-	if d.Spec.Colony != nil {
-		ext := *d.Spec.Colony
-		ext.Rollback, ext.Retry = false, 0
-		c.Spec.Colony = &ext
-	}
-	out, err := c.Marshal()
-	if err != nil {
-		return nil
-	}
-	return out
+	digest := a.ContentDigest()
+	return digest != "" && digest == b.ContentDigest()
 }
 
 // choose returns the profile that id names, or the first one that Colony's nodes run.

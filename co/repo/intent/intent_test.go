@@ -260,7 +260,7 @@ func TestUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			prev := create(t, meterV1, first)
-			prev.Spec.Colony.Retry, prev.Spec.Colony.Rollback = 4, true
+			prev.Spec.Colony.Retry, prev.Spec.Colony.Rollback = 4, prev.ContentDigest()
 			prev.Metadata.Labels, prev.Metadata.Namespace = map[string]string{"by": "hand"}, "plant"
 			prev.Spec.Extensions = map[string]any{"x-other-extensions": map[string]any{"k": "v"}}
 			before, err := prev.Marshal()
@@ -352,8 +352,17 @@ func TestRollbackAndRetry(t *testing.T) {
 	back := stored(t, Rollback(now, earlier))
 	diff(t, "id", now.ID, back.ID)
 	diff(t, "values", values(earlier), values(back))
-	diff(t, "extensions", &v1rc3.Extensions{ApplicationVersion: "1.0.0", Profile: "small", Rollback: true, Retry: 2}, back.Spec.Colony)
-	if earlier.Spec.Colony.Rollback || earlier.Spec.Colony.Retry != 0 {
+	diff(t, "extensions", &v1rc3.Extensions{ApplicationVersion: "1.0.0", Profile: "small", Rollback: back.ContentDigest(), Retry: 2}, back.Spec.Colony)
+	if !back.RolledBack() || !Retry(back).RolledBack() {
+		t.Error("a rollback is not marked as one")
+	}
+	// Somebody edits the file by hand and leaves the mark in it.
+	edited := stored(t, back)
+	edited.Spec.Colony.Replicas = 7
+	if edited = stored(t, edited); edited.Spec.Colony.Rollback == "" || edited.RolledBack() {
+		t.Errorf("an edit after a rollback, with the mark %q, counts as a rollback", edited.Spec.Colony.Rollback)
+	}
+	if earlier.Spec.Colony.Rollback != "" || earlier.Spec.Colony.Retry != 0 {
 		t.Error("the earlier revision was changed")
 	}
 	// The mark of a rollback does not stay with what follows.
@@ -365,7 +374,9 @@ func TestRollbackAndRetry(t *testing.T) {
 
 	bare := create(t, meterV1, Request{})
 	bare.Spec.Colony = nil
-	diff(t, "without extensions", &v1rc3.Extensions{Rollback: true}, Rollback(bare, bare).Spec.Colony)
+	if !stored(t, Rollback(bare, bare)).RolledBack() {
+		t.Error("a rollback without extensions is not marked as one")
+	}
 	diff(t, "without extensions", &v1rc3.Extensions{Retry: 1}, Retry(bare).Spec.Colony)
 }
 
