@@ -33,7 +33,8 @@ func (a *app) deployCommand() *cobra.Command {
 		Use:   "deploy APP[@VERSION] --site SITE",
 		Short: "Deploy an application to a site, or update what runs there under the same name",
 		Long: `Deploy an application to a site. Where the site has a deployment of that name,
-it is updated: parameters that are not given keep their values.
+it is updated: parameters and flags of placement that are not given keep their values.
+--replicas 0, --nodes "" and --node "" undo what was said before.
 
 With --wait the command shows the way to INSTALLED, and ends when the deployment has
 been INSTALLED for --healthy-for without a change of any container. It ends with exit
@@ -42,7 +43,7 @@ code 6 where the deployment ends FAILED or is rolled back instead.`,
   colony deploy hello@1.1.0 --site plant --nodes line=3,role=gateway --replicas 2`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := f.request(args[0])
+			req, err := f.request(args[0], cmd.Flags().Changed)
 			if err != nil {
 				return err
 			}
@@ -54,9 +55,9 @@ code 6 where the deployment ends FAILED or is rolled back instead.`,
 	_ = cmd.MarkFlagRequired("site")
 	fl.StringVar(&f.name, "name", "", "name of the deployment (default: the app's)")
 	fl.StringVar(&f.profile, "profile", "", "deployment profile (default: the first that Colony can run)")
-	fl.StringVar(&f.node, "node", "", "only this node")
-	fl.StringSliceVar(&f.nodes, "nodes", nil, "only nodes with these labels, as key=value")
-	fl.Uint32Var(&f.replicas, "replicas", 0, "on so many of the nodes that match (default: all of them)")
+	fl.StringVar(&f.node, "node", "", "only this node; \"\": any node again")
+	fl.StringSliceVar(&f.nodes, "nodes", nil, "only nodes with these labels, as key=value; \"\": any node again")
+	fl.Uint32Var(&f.replicas, "replicas", 0, "on so many of the nodes that match; 0: on all of them again (default: all of them)")
 	fl.StringArrayVar(&f.set, "set", nil, "set a parameter, as name=value; the value is read as YAML")
 	fl.Uint32Var(&f.attempts, "attempts", 0, "how often a version is tried before it is given up (default 3)")
 	fl.DurationVar(&f.backoff, "backoff", 0, "wait before the second attempt, doubled for each further one (default 10s)")
@@ -67,20 +68,31 @@ code 6 where the deployment ends FAILED or is rolled back instead.`,
 	return cmd
 }
 
-func (f deployFlags) request(target string) (api.NewDeployment, error) {
+// request returns what the flags ask for; given reports whether a flag is there, so that
+// its zero value undoes what was said before.
+func (f deployFlags) request(target string, given func(flag string) bool) (api.NewDeployment, error) {
 	app, version, _ := strings.Cut(target, "@")
 	req := api.NewDeployment{Site: f.site, Name: f.name, App: app, Change: api.Change{
-		Version: version, Profile: f.profile, Node: f.node, Replicas: f.replicas,
+		Version: version, Profile: f.profile,
 	}}
+	if given("node") {
+		req.Node = api.Some(f.node)
+	}
+	if given("replicas") {
+		req.Replicas = api.Some(f.replicas)
+	}
+	if given("nodes") {
+		req.Nodes = api.Some(map[string]string{})
+	}
 	for _, kv := range f.nodes {
+		if kv == "" && len(f.nodes) == 1 {
+			break
+		}
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
 			return req, usageError{fmt.Errorf("--nodes %q: want key=value", kv)}
 		}
-		if req.Nodes == nil {
-			req.Nodes = map[string]string{}
-		}
-		req.Nodes[k] = v
+		req.Nodes.Value[k] = v
 	}
 	for _, kv := range f.set {
 		k, v, ok := strings.Cut(kv, "=")

@@ -176,6 +176,14 @@ func TestShowDeployments(t *testing.T) {
 	wantRun(t, s.URL, "deployment retry plant/none", "", "no answer for POST /api/v1/deployments/plant/none/retry\n", exitNotFound)
 }
 
+// wantArgs runs a command line whose arguments may be empty.
+func wantArgs(t *testing.T, url string, args []string, want string) {
+	t.Helper()
+	if stdout, stderr, code := run(t, url, args...); code != exitOK || stdout != want {
+		t.Errorf("colony %q: exit code %d, %q, %q; want %q", args, code, stdout, stderr, want)
+	}
+}
+
 // A request is one that the API got, as far as TestDeploy compares it.
 type request struct{ Line, IfMatch, Body string }
 
@@ -216,11 +224,13 @@ func TestDeploy(t *testing.T) {
 	done := "plant/hello: hello 1.1.0, commit 0123456789ab\n"
 	wantRun(t, s.URL, "deploy hello@1.1.0 --site plant --set port=8088 --set name=x", done, "", exitOK)
 	wantRun(t, s.URL, "deploy hello@1.1.0 --site plant --name other --node gw1", done, "", exitOK)
+	wantArgs(t, s.URL, []string{"deploy", "hello", "--site", "plant", "--replicas", "0", "--nodes", "", "--node", ""}, done)
 	wantRun(t, s.URL, "deploy hello@9.9.9 --site plant", "", "the deployment is not valid\n  body.version: no version 9.9.9\n", exitUsage)
 	wantRun(t, s.URL, "deploy hello@8.8.8 --site plant", "", "it was changed since you read it\n", exitConflict)
 	want := []request{
 		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"version":"1.1.0","parameters":{"name":"x","port":8088}}`},
 		{"POST /api/v1/deployments", "", `{"site":"plant","name":"other","app":"hello","version":"1.1.0","node":"gw1"}`},
+		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"node":"","nodes":{},"replicas":0}`},
 		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"version":"9.9.9"}`},
 		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"version":"8.8.8"}`},
 	}

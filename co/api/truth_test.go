@@ -160,3 +160,27 @@ func TestNodesOfAnOfflineSite(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacementIsUndone sets a placement and undoes it, each way that the API has.
+func TestPlacementIsUndone(t *testing.T) {
+	t.Parallel()
+	w := site(t)
+	w.deploy(map[string]any{"site": "home", "app": "hello"})
+	for _, undo := range []string{
+		`{"node": null, "nodes": null, "replicas": null}`, `{"node": "", "nodes": {}, "replicas": 0}`, `{"node": "*", "nodes": {}, "replicas": 0}`,
+	} {
+		const path = "/api/v1/deployments/home/hello"
+		w.do(http.MethodPatch, path, `{"node": "gw-1", "nodes": {"hall": "7"}, "replicas": 2}`).into(http.StatusOK, nil)
+		w.do(http.MethodPatch, path, `{"parameters": {}}`).into(http.StatusOK, nil)
+		file, _ := w.file("home", "hello")
+		diff(t, "placement", []any{"home/gw-1", map[string]string{"hall": "7"}, uint32(2)},
+			[]any{file.Metadata.DeviceID, file.Spec.Colony.Selector, file.Spec.Colony.Replicas})
+		w.do(http.MethodPatch, path, undo).into(http.StatusOK, nil)
+		file, _ = w.file("home", "hello")
+		if file.Metadata.DeviceID != "home/*" || len(file.Spec.Colony.Selector) != 0 || file.Spec.Colony.Replicas != 0 {
+			t.Errorf("after %s: device %s, selector %v, replicas %d", undo, file.Metadata.DeviceID, file.Spec.Colony.Selector, file.Spec.Colony.Replicas)
+		}
+	}
+	w.do(http.MethodPatch, "/api/v1/deployments/home/hello", `{"replicas": -1}`).fails(http.StatusUnprocessableEntity, "replicas")
+	w.do(http.MethodPatch, "/api/v1/deployments/home/hello", `{"nodes": "x"}`).fails(http.StatusUnprocessableEntity, "nodes")
+}

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -18,13 +20,13 @@ import (
 
 // A Change is what may be said of a deployment when it is made or updated.
 type Change struct {
-	Version    string            `json:"version,omitempty" doc:"of the application; default the latest"`
-	Profile    string            `json:"profile,omitempty" doc:"id of a deployment profile; default the first that nodes can run"`
-	Node       string            `json:"node,omitempty" doc:"only this node; * in an update: any node again"`
-	Nodes      map[string]string `json:"nodes,omitempty" doc:"only nodes with these labels; {} in an update: any node again"`
-	Replicas   uint32            `json:"replicas,omitempty" doc:"on so many nodes; default on all that match"`
-	Parameters map[string]any    `json:"parameters,omitempty"`
-	Policy     *Policy           `json:"policy,omitempty"`
+	Version    string                      `json:"version,omitempty" doc:"of the application; default the latest"`
+	Profile    string                      `json:"profile,omitempty" doc:"id of a deployment profile; default the first that nodes can run"`
+	Node       Optional[string]            `json:"node,omitzero" required:"false" doc:"only this node; *, an empty text or null in an update: any node again"`
+	Nodes      Optional[map[string]string] `json:"nodes,omitzero" required:"false" doc:"only nodes with these labels; {} or null in an update: any node again"`
+	Replicas   Optional[uint32]            `json:"replicas,omitzero" required:"false" doc:"on so many nodes; 0 or null: on all that match, the default"`
+	Parameters map[string]any              `json:"parameters,omitempty"`
+	Policy     *Policy                     `json:"policy,omitempty"`
 }
 
 // A Policy says what is done about a failure.
@@ -35,9 +37,19 @@ type Policy struct {
 }
 
 func (c Change) request() (intent.Request, error) {
-	req := intent.Request{Profile: c.Profile, Node: protocol.NodeID(c.Node), Selector: c.Nodes, Replicas: c.Replicas, Parameters: c.Parameters}
-	if c.Node != "" && req.Node != intent.AnyNode {
-		if _, err := protocol.ParseNodeID(c.Node); err != nil {
+	req := intent.Request{Profile: c.Profile, Parameters: c.Parameters}
+	if c.Node.Set {
+		req.Node = cmp.Or(protocol.NodeID(c.Node.Value), intent.AnyNode)
+	}
+	if c.Nodes.Set {
+		req.Selector = map[string]string{}
+		maps.Copy(req.Selector, c.Nodes.Value)
+	}
+	if c.Replicas.Set {
+		req.Replicas = &c.Replicas.Value
+	}
+	if req.Node != "" && req.Node != intent.AnyNode {
+		if _, err := protocol.ParseNodeID(string(req.Node)); err != nil {
 			return req, at("body.node", err)
 		}
 	}

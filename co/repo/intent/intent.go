@@ -19,9 +19,9 @@ type Request struct {
 	Profile    string            // id; empty: the first that a Colony node can run
 	Node       protocol.NodeID   // empty or AnyNode: the LO chooses
 	Selector   map[string]string // labels that a node must have; empty but not nil: none
-	Replicas   uint32
-	Parameters map[string]any // merged over those of the deployment; nil: the default
-	Policy     *v1rc3.Policy  // merged over that of the deployment
+	Replicas   *uint32           // 0: every node that matches, the default
+	Parameters map[string]any    // merged over those of the deployment; nil: the default
+	Policy     *v1rc3.Policy     // merged over that of the deployment
 }
 
 // AnyNode as the Node of an update ends the choice of one node.
@@ -93,8 +93,8 @@ func Update(prev *v1rc3.Deployment, app *v1rc3.Application, t Target, req Reques
 	if req.Selector == nil {
 		req.Selector = old.Selector
 	}
-	if req.Replicas == 0 {
-		req.Replicas = old.Replicas
+	if req.Replicas == nil {
+		req.Replicas = &old.Replicas
 	}
 	req.Policy = mergePolicy(old.Policy, req.Policy)
 	previous := previousValues(prev, app)
@@ -225,8 +225,12 @@ func build(app *v1rc3.Application, profile *v1rc3.Profile, t Target, req Request
 	if node == "" {
 		node = string(AnyNode)
 	}
+	var replicas uint32
+	if req.Replicas != nil {
+		replicas = *req.Replicas
+	}
 	return v1rc3.Build(app, profile.ID, req.Parameters, v1rc3.Request{
 		ID: t.ID, Name: string(t.Name), DeviceID: string(t.Site) + "/" + node,
-		Colony: v1rc3.Extensions{Selector: req.Selector, Replicas: req.Replicas, Policy: req.Policy},
+		Colony: v1rc3.Extensions{Selector: req.Selector, Replicas: replicas, Policy: req.Policy},
 	})
 }

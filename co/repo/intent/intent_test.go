@@ -159,7 +159,7 @@ func TestCreate(t *testing.T) {
 	t.Parallel()
 	no := false
 	d := create(t, meterV1, Request{
-		Node: "gw-1", Selector: map[string]string{"hall": "7"}, Replicas: 2, Parameters: map[string]any{"port": 503.0, "serial": "X"},
+		Node: "gw-1", Selector: map[string]string{"hall": "7"}, Replicas: new(uint32(2)), Parameters: map[string]any{"port": 503.0, "serial": "X"},
 		Policy: &v1rc3.Policy{Attempts: 5, Backoff: v1rc3.Duration(time.Minute), Rollback: &no},
 	})
 	diff(t, "id", target.ID, d.ID)
@@ -219,7 +219,7 @@ func TestUpdate(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
 	first := Request{
-		Profile: "large", Node: "gw-1", Selector: map[string]string{"hall": "7"}, Replicas: 2,
+		Profile: "large", Node: "gw-1", Selector: map[string]string{"hall": "7"}, Replicas: new(uint32(2)),
 		Parameters: map[string]any{"port": 503, "serial": "X", "buses": []any{"p", "q"}, "retention": 7},
 		Policy:     &v1rc3.Policy{Attempts: 5, Backoff: v1rc3.Duration(time.Minute), Rollback: &no},
 	}
@@ -246,7 +246,8 @@ func TestUpdate(t *testing.T) {
 		"any node":         {meterV1, Request{Node: AnyNode}, func(w *want) { w.device = "home/*" }},
 		"other labels":     {meterV1, Request{Selector: map[string]string{"hall": "8"}}, func(w *want) { w.ext.Selector = map[string]string{"hall": "8"} }},
 		"no labels":        {meterV1, Request{Selector: map[string]string{}}, func(w *want) { w.ext.Selector = nil }},
-		"replicas":         {meterV1, Request{Replicas: 3}, func(w *want) { w.ext.Replicas = 3 }},
+		"all that match":   {meterV1, Request{Replicas: new(uint32(0))}, func(w *want) { w.ext.Replicas = 0 }},
+		"replicas":         {meterV1, Request{Replicas: new(uint32(3))}, func(w *want) { w.ext.Replicas = 3 }},
 		"policy: attempts": {meterV1, Request{Policy: &v1rc3.Policy{Attempts: 1}}, func(w *want) { w.ext.Policy.Attempts = 1 }},
 		"policy: backoff":  {meterV1, Request{Policy: &v1rc3.Policy{Backoff: 7}}, func(w *want) { w.ext.Policy.Backoff = 7 }},
 		"policy: rollback": {meterV1, Request{Policy: &v1rc3.Policy{Rollback: &yes}}, func(w *want) { w.ext.Policy.Rollback = &yes }},
