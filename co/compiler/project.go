@@ -53,6 +53,9 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 		t.problems = append(t.problems, err.Error())
 		return nil, t.err()
 	}
+	if len(t.project.Services) == 0 {
+		t.problemAt("services", "empty: want at least one service")
+	}
 	t.checkTargets(volumes)
 	t.checkNetworks()
 	containers := map[string]protocol.Container{}
