@@ -132,10 +132,12 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 	}
 	path := "/deployments/" + url.PathEscape(req.Site) + "/" + url.PathEscape(name)
 	var before, d fleet.Deployment
-	etag, err := c.call(ctx, http.MethodGet, path, nil, &before)
+	_, err = c.call(ctx, http.MethodGet, path, nil, &before)
 	switch {
 	case err == nil && !before.Archived && before.App == req.App:
-		err = c.write(ctx, amendment{http.MethodPatch, path, etag, req.Change}, &d)
+		// What the request does not name stays as it is, also where somebody else changes
+		// it at the same time, so that it is not bound to what was read.
+		err = c.write(ctx, amendment{method: http.MethodPatch, path: path, body: req.Change}, &d)
 	case err == nil || isNotFound(err):
 		_, err = c.call(ctx, http.MethodPost, "/deployments", req, &d)
 	}

@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/colonyfleet/colony/co/api"
@@ -183,4 +185,36 @@ func TestPlacementIsUndone(t *testing.T) {
 	}
 	w.do(http.MethodPatch, "/api/v1/deployments/home/hello", `{"replicas": -1}`).fails(http.StatusUnprocessableEntity, "replicas")
 	w.do(http.MethodPatch, "/api/v1/deployments/home/hello", `{"nodes": "x"}`).fails(http.StatusUnprocessableEntity, "nodes")
+}
+
+// TestParallelChangesOfOneDeployment changes one parameter in 10 requests at a time, and
+// another in 10 more: all of them succeed, each with a commit of its own.
+func TestParallelChangesOfOneDeployment(t *testing.T) {
+	t.Parallel()
+	w := site(t)
+	w.deploy(map[string]any{"site": "home", "app": "hello", "replicas": 1})
+	const path, writers = "/api/v1/deployments/home/hello", 10
+	var wg sync.WaitGroup
+	answers := make([]answer, 2*writers)
+	for i := range writers {
+		wg.Go(func() {
+			answers[i] = w.do(http.MethodPatch, path, map[string]any{"replicas": i + 2})
+		})
+		wg.Go(func() {
+			answers[writers+i] = w.do(http.MethodPatch, path, map[string]any{"policy": map[string]any{"attempts": i + 2}})
+		})
+	}
+	wg.Wait()
+	commits := map[string]bool{}
+	for i, a := range answers {
+		var d fleet.Deployment
+		a.into(http.StatusOK, &d)
+		if commits[d.Commit] = true; d.Commit == "" {
+			t.Errorf("answer %d has no commit", i)
+		}
+	}
+	file, _ := w.file("home", "hello")
+	if len(commits) != len(answers) || file.Spec.Colony.Replicas < 2 || file.Spec.Colony.Policy == nil {
+		t.Errorf("%d commits, want %d; %d replicas, policy %v", len(commits), len(answers), file.Spec.Colony.Replicas, fmt.Sprint(file.Spec.Colony.Policy))
+	}
 }

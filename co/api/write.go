@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/intent"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -305,22 +306,28 @@ type errConcurrent struct{ error }
 // Unwrap returns the conflict.
 func (e errConcurrent) Unwrap() error { return e.error }
 
+// writeWait bounds how long a write without If-Match is put on top of others' that
+// were faster.
+const writeWait = 20 * time.Second
+
 // onTop reads a deployment's file and lets write commit on top of it. When somebody
-// else was faster it begins again, or, where ifMatch binds it to what the caller
-// read, says so.
+// else was faster it begins again, for up to writeWait, or, where ifMatch binds it to
+// what the caller read, says so.
 func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write func(t intent.Target, content []byte, commit string) error) error {
 	site, name, err := p.parse()
 	if err != nil {
 		return err
 	}
-	const tries = 5
-	for try := 1; ; try++ {
+	tries := retry.Backoff{Policy: retry.Policy{Min: 10 * time.Millisecond, Max: time.Second, Jitter: 1}}
+	waiting, cancel := context.WithTimeout(ctx, writeWait)
+	defer cancel()
+	for {
 		content, commit, err := a.current(ctx, site, name, ifMatch)
 		if err != nil {
 			return err
 		}
 		err = write(intent.Target{Site: site, Name: name}, content, commit)
-		if _, changed := errors.AsType[errConcurrent](err); !changed || try == tries {
+		if _, changed := errors.AsType[errConcurrent](err); !changed || tries.Wait(waiting) != nil {
 			return err
 		}
 	}
