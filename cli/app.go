@@ -84,6 +84,10 @@ func (a *app) showApp(v fleet.AppVersion) error {
 	return a.view().table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
 }
 
+// importTimes is how much longer than another request an import may take: the CO fetches
+// repositories and archives for it.
+const importTimes = 30
+
 func (a *app) appImport() *cobra.Command {
 	return &cobra.Command{
 		Use:   "import DIRECTORY|GIT-URL[#REF]|oci://REFERENCE",
@@ -105,7 +109,9 @@ CO's own must be named there, too.`,
 				}
 			}
 			var answer api.ImportAnswer
-			if _, err := a.client().call(cmd.Context(), http.MethodPost, "/apps", map[string]string{"source": source}, &answer); err != nil {
+			c := a.client()
+			c.timeout *= importTimes
+			if _, err := c.call(cmd.Context(), http.MethodPost, "/apps", map[string]string{"source": source}, &answer); err != nil {
 				return err
 			}
 			if done, err := a.view().machine(answer.Results); done {

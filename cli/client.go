@@ -9,12 +9,36 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // A client calls the CO's HTTP API.
 type client struct {
 	base string // without a trailing slash
 	http *http.Client
+	// timeout bounds a request with its answer, and the wait for the beginning of a
+	// stream. 0: there is no bound.
+	timeout time.Duration
+}
+
+// do sends a request. The answer has to begin within the time-out; release, which is to
+// be called, ends what is left of it.
+func (c *client) do(req *http.Request) (resp *http.Response, release func(), err error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	release = func() { cancel(nil) }
+	if c.timeout > 0 {
+		late := fmt.Errorf("no answer within %s", c.timeout)
+		defer time.AfterFunc(c.timeout, func() { cancel(late) }).Stop()
+	}
+	resp, err = c.http.Do(req.WithContext(ctx))
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && req.Context().Err() == nil {
+			err = cause
+		}
+		release()
+		return nil, nil, c.away(req.Context(), err)
+	}
+	return resp, release, nil
 }
 
 // A problem is an RFC 9457 answer.
@@ -114,14 +138,24 @@ func (c *client) request(ctx context.Context, method, path string, body any) (*h
 }
 
 func (c *client) send(req *http.Request, out any) (etag string, err error) {
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return "", c.away(req.Context(), err)
+	ctx := req.Context()
+	if c.timeout > 0 {
+		whole, cancel := context.WithTimeoutCause(ctx, 2*c.timeout, fmt.Errorf("no whole answer within %s", 2*c.timeout))
+		defer cancel()
+		req = req.WithContext(whole)
 	}
+	resp, release, err := c.do(req)
+	if err != nil {
+		return "", err
+	}
+	defer release()
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
-		return "", c.away(req.Context(), err)
+		if cause := context.Cause(req.Context()); cause != nil {
+			err = cause
+		}
+		return "", c.away(ctx, err)
 	}
 	if resp.StatusCode >= 300 {
 		return "", asProblem(resp, b)

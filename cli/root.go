@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -34,8 +35,10 @@ const defaultURL = "http://127.0.0.1:8080"
 type app struct {
 	url    string
 	format string
-	out    io.Writer
-	err    io.Writer
+	// timeout bounds how long the API may take to answer.
+	timeout time.Duration
+	out     io.Writer
+	err     io.Writer
 }
 
 // A usageError is a command line that cannot be understood.
@@ -110,6 +113,9 @@ before it is done ends with 1; one that runs until it is interrupted, with 0.`,
 			if a.format != "table" && a.format != "json" && a.format != "yaml" {
 				return usageError{fmt.Errorf("--output %q: want table, json or yaml", a.format)}
 			}
+			if a.timeout <= 0 {
+				return usageError{fmt.Errorf("--request-timeout %s: want more than 0", a.timeout)}
+			}
 			return nil
 		},
 	}
@@ -121,6 +127,7 @@ before it is done ends with 1; one that runs until it is interrupted, with 0.`,
 		address = defaultURL
 	}
 	root.PersistentFlags().StringVar(&a.url, "url", address, "address of the CO's API (or COLONY_URL)")
+	root.PersistentFlags().DurationVar(&a.timeout, "request-timeout", 30*time.Second, "how long the CO may take to answer one request; an import may take 30 times as long")
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
@@ -193,7 +200,7 @@ func untilInterrupted(err error) error {
 }
 
 func (a *app) client() *client {
-	return &client{base: strings.TrimSuffix(a.url, "/"), http: &http.Client{}}
+	return &client{base: strings.TrimSuffix(a.url, "/"), http: &http.Client{}, timeout: a.timeout}
 }
 
 func (a *app) view() view { return view{out: a.out, format: a.format} }

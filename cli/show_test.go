@@ -228,11 +228,11 @@ func TestDeploy(t *testing.T) {
 	wantRun(t, s.URL, "deploy hello@9.9.9 --site plant", "", "the deployment is not valid\n  body.version: no version 9.9.9\n", exitUsage)
 	wantRun(t, s.URL, "deploy hello@8.8.8 --site plant", "", "it was changed since you read it\n", exitConflict)
 	want := []request{
-		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"version":"1.1.0","parameters":{"name":"x","port":8088}}`},
+		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"1.1.0","parameters":{"name":"x","port":8088}}`},
 		{"POST /api/v1/deployments", "", `{"site":"plant","name":"other","app":"hello","version":"1.1.0","node":"gw1"}`},
-		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"node":"","nodes":{},"replicas":0}`},
-		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"version":"9.9.9"}`},
-		{"PATCH /api/v1/deployments/plant/hello", `"abc"`, `{"version":"8.8.8"}`},
+		{"PATCH /api/v1/deployments/plant/hello", "", `{"node":"","nodes":{},"replicas":0}`},
+		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"9.9.9"}`},
+		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"8.8.8"}`},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests that write (-want +got):\n%s", diff)
@@ -318,4 +318,22 @@ func TestEventsAsDocuments(t *testing.T) {
 	s := serve(t, map[string]any{"GET /events?limit=1&newest=true": map[string]any{"items": []fleet.Event{e}}})
 	wantRun(t, s.URL, "events --limit 1 -o json", `{"id":7,"time":"2026-11-22T08:00:00Z","kind":"site_online","site":"plant"}`+"\n", "", exitOK)
 	wantRun(t, s.URL, "events --limit 1 -o yaml", table("---", "id: 7", "kind: site_online", "site: plant", `time: "2026-11-22T08:00:00Z"`), "", exitOK)
+}
+
+// TestAPIThatHangs asks a server that accepts connections and never answers.
+func TestAPIThatHangs(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer s.Close()
+	defer close(release)
+	for _, command := range []string{"status", "site list", "events --follow", "app import oci://r/a:1", "deploy hello --site plant"} {
+		_, stderr, code := run(t, s.URL, append(strings.Fields(command), "--request-timeout", "50ms")...)
+		if code != exitUnavailable || !strings.Contains(stderr, "the API at "+s.URL+" does not answer (no answer within ") {
+			t.Errorf("colony %s: exit code %d, %q", command, code, stderr)
+		}
+	}
+	if _, stderr, code := run(t, s.URL, "status", "--request-timeout", "0s"); code != exitUsage {
+		t.Errorf("a timeout of 0: exit code %d, %q", code, stderr)
+	}
 }

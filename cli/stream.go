@@ -82,10 +82,11 @@ func (c *client) stream(ctx context.Context, path string, last *string, each fun
 	if *last != "" {
 		req.Header.Set("Last-Event-ID", *last)
 	}
-	resp, err := c.http.Do(req)
+	resp, release, err := c.do(req)
 	if err != nil {
-		return true, c.away(ctx, err)
+		return true, err
 	}
+	defer release()
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
