@@ -38,6 +38,8 @@ type EN struct {
 	listener    net.Listener  // nil without HTTP
 	linked      notify.Signal // the link came up
 
+	away bool // the container engine, in the last inventory; beatLoop's alone
+
 	mu   sync.Mutex
 	sent []byte // the inventory as last acknowledged on this link
 

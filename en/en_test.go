@@ -137,6 +137,22 @@ func assignment() protocol.Assignment {
 	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: 1}
 }
 
+// An engine that went away and came back is told by the inventory within a heartbeat.
+func TestEngineThatIsAwayIsReported(t *testing.T) {
+	t.Parallel()
+	s, machine := newSite(t), memory.New(memory.Options{})
+	e := start(t, s.options(t, t.TempDir(), machine))
+	defer stop(t, e)
+	wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return i.Engine == "memory" && i.EngineFault == "" })
+	machine.Lose()
+	wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return i.EngineFault != "" })
+	s.mu.Lock()
+	s.received = nil
+	s.mu.Unlock()
+	machine.Return()
+	wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return i.Engine == "memory" && i.EngineFault == "" })
+}
+
 func TestNodeReportsAndFollowsDesiredState(t *testing.T) {
 	t.Parallel()
 	s, machine := newSite(t), memory.New(memory.Options{})

@@ -124,8 +124,9 @@ func (e *EN) beatLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-heart.C:
-			e.heartbeat(ctx)
-			continue
+			if away := e.heartbeat(ctx); away != e.away { // the LO learns it now, not at the next look
+				look.Reset(e.sendInventory(ctx))
+			}
 		case <-e.linked.C():
 			look.Reset(e.sendInventory(ctx))
 			e.heartbeat(ctx)
@@ -135,15 +136,17 @@ func (e *EN) beatLoop(ctx context.Context) {
 	}
 }
 
-func (e *EN) heartbeat(ctx context.Context) {
+// heartbeat sends a heartbeat and reports whether the container engine is away.
+func (e *EN) heartbeat(ctx context.Context) (away bool) {
 	if !e.client.Up() {
-		return
+		return e.away
 	}
-	h := e.inventory.Heartbeat(ctx)
+	h, fault := e.inventory.Heartbeat(ctx)
 	h.StatusDigest = e.runner.StatusDigest()
 	if err := e.client.Publish(ctx, e.message(topic.ForNode(topic.Heartbeat, e.opts.Site, e.opts.Node), h)); err != nil {
 		e.log.DebugContext(ctx, "heartbeat not sent", "err", err)
 	}
+	return fault != nil
 }
 
 // sendInventory publishes the inventory if the LO does not have it, and returns
@@ -151,6 +154,7 @@ func (e *EN) heartbeat(ctx context.Context) {
 func (e *EN) sendInventory(ctx context.Context) time.Duration {
 	again := e.opts.Inventory
 	inv, err := e.inventory.Collect(ctx)
+	e.away = err != nil
 	if err != nil {
 		e.log.WarnContext(ctx, "container engine not asked for the inventory, trying again", "err", err)
 		again = min(again, engineUnknown)

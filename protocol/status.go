@@ -207,6 +207,10 @@ type Inventory struct {
 	Serial string `cbor:"18,keyasint,omitempty" json:"serial,omitempty"`
 	// StorageBytes is the size of the file system of the engine's images.
 	StorageBytes uint64 `cbor:"19,keyasint,omitempty" json:"storageBytes,omitempty"`
+
+	// EngineFault says why the container engine does not answer; absent while it does.
+	// Containers that run go on meanwhile, unsupervised.
+	EngineFault string `cbor:"20,keyasint,omitempty" json:"engineFault,omitempty"`
 }
 
 func (m *Inventory) version() uint16 { return m.V }

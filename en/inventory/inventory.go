@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -83,12 +84,32 @@ func (c *Collector) Collect(ctx context.Context) (protocol.Inventory, error) {
 	info, err := c.o.Host.Info(ctx)
 	if err != nil {
 		errs = append(errs, err)
+		inv.EngineFault = err.Error()
 	}
 	inv.Engine, inv.EngineVersion = info.Name, info.Version
 	if u, err := disk.UsageWithContext(ctx, c.storage(info)); err == nil {
 		inv.StorageBytes = u.Total
 	}
+	toUTF8(reflect.ValueOf(&inv).Elem())
 	return inv, errors.Join(errs...)
+}
+
+// toUTF8 replaces in all texts of v what is not UTF-8: the names of mount points and
+// devices are bytes, and one that is no text would make the whole inventory unreadable.
+func toUTF8(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(strings.ToValidUTF8(v.String(), "\uFFFD"))
+	case reflect.Slice:
+		for i := range v.Len() {
+			toUTF8(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			toUTF8(v.Field(i))
+		}
+	default:
+	}
 }
 
 func (c *Collector) system(ctx context.Context, inv *protocol.Inventory) {
@@ -160,8 +181,9 @@ func (c *Collector) interfaces() []protocol.Interface {
 	return out
 }
 
-// Heartbeat returns the node's vital signs of this moment, without StatusDigest.
-func (c *Collector) Heartbeat(ctx context.Context) protocol.Heartbeat {
+// Heartbeat returns the node's vital signs of this moment, without StatusDigest. An
+// error says that the engine could not be asked; the rest is filled in then.
+func (c *Collector) Heartbeat(ctx context.Context) (protocol.Heartbeat, error) {
 	h := protocol.Heartbeat{V: protocol.Version, UnixMillis: c.o.Now().UnixMilli()}
 	if l, err := load.AvgWithContext(ctx); err == nil {
 		h.Load1 = uint32(math.Round(l.Load1 * 100))
@@ -172,10 +194,7 @@ func (c *Collector) Heartbeat(ctx context.Context) protocol.Heartbeat {
 	if up, err := host.UptimeWithContext(ctx); err == nil {
 		h.UptimeSec = up
 	}
-	info, err := c.o.Host.Info(ctx)
-	if err != nil {
-		c.log.DebugContext(ctx, "container engine not asked", "err", err)
-	}
+	info, away := c.o.Host.Info(ctx)
 	if u, err := disk.UsageWithContext(ctx, c.storage(info)); err == nil {
 		h.DiskFree = u.Free
 	}
@@ -186,7 +205,7 @@ func (c *Collector) Heartbeat(ctx context.Context) protocol.Heartbeat {
 			h.MilliCelsius = milli
 		}
 	}
-	return h
+	return h, away
 }
 
 // storage is where the engine's images lie.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"testing"
 
@@ -55,15 +56,46 @@ func TestEngineAwayLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
 	inv, err := collector(t, "", engineHost{err: away}).Collect(t.Context())
-	if !errors.Is(err, away) || inv.Cores == 0 || inv.Engine != "" {
+	if !errors.Is(err, away) || inv.Cores == 0 || inv.Engine != "" || inv.EngineFault != "away" {
 		t.Errorf("%+v, %v", inv, err)
+	}
+}
+
+// Mount points and devices are named in bytes: one that is no text must not make
+// the inventory unreadable.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for path, content := range map[string]string{"etc/os-release": "PRETTY_NAME=\"Li\xffnux\"\n", "dev/nvidia\xfe": ""} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inv, err := collector(t, root, engineHost{}).Collect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read protocol.Inventory
+	if err := protocol.Unmarshal(protocol.Marshal(inv), &read); err != nil {
+		t.Fatalf("the inventory cannot be read: %v", err)
+	}
+	if read.OS != "Li\uFFFDnux" {
+		t.Errorf("system %q, want the bad byte replaced", read.OS)
+	}
+	disk := protocol.Inventory{Disks: []protocol.Disk{{Mount: "/mnt/\xff"}}}
+	if toUTF8(reflect.ValueOf(&disk).Elem()); disk.Disks[0].Mount != "/mnt/\uFFFD" {
+		t.Errorf("mount point %q, want the bad byte replaced", disk.Disks[0].Mount)
 	}
 }
 
 func TestHeartbeatIsSmall(t *testing.T) {
 	t.Parallel()
-	h := collector(t, "", engineHost{}).Heartbeat(t.Context())
-	if h.MemAvailable == 0 || h.DiskFree == 0 || h.UptimeSec == 0 || h.UnixMillis == 0 {
+	h, err := collector(t, "", engineHost{}).Heartbeat(t.Context())
+	if err != nil || h.MemAvailable == 0 || h.DiskFree == 0 || h.UptimeSec == 0 || h.UnixMillis == 0 {
 		t.Errorf("heartbeat %+v", h)
 	}
 	h.StatusDigest, h.MilliCelsius, h.Load1 = 1<<63, 85_000, 12_345

@@ -13,6 +13,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/internal/grpcdeadline"
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/internal/registryhosts"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -83,7 +85,8 @@ type Options struct {
 	// LogBytes bounds the log file of a container. Twice as much is kept.
 	LogBytes int64
 
-	dial []grpc.DialOption // of tests
+	answer time.Duration     // see callTimeout; 0: that
+	dial   []grpc.DialOption // of tests
 
 	Logger *slog.Logger
 }
@@ -141,10 +144,22 @@ type Engine struct {
 	mu          sync.Mutex // protects snapshotter
 	snapshotter string
 
-	began   time.Time     // when it was opened
-	cleanup time.Duration // cleanupTimeout but in tests
-	stop    context.CancelFunc
-	stopped chan struct{}
+	resolvConf []string      // the files of the node's name servers, in order of preference
+	began      time.Time     // when it was opened
+	cleanup    time.Duration // cleanupTimeout but in tests
+	stop       context.CancelFunc
+	stopped    chan struct{}
+}
+
+// callTimeout is how long containerd may take to answer a call; one that takes longer
+// counts as away.
+const callTimeout = time.Minute
+
+// unbounded are the calls that take as long as their work: a container runs, a layer
+// is unpacked, content is collected, nothing happens.
+var unbounded = []string{
+	"/containerd.services.tasks.v1.Tasks/Wait", "/containerd.services.diff.v1.Diff/",
+	"/containerd.services.images.v1.Images/Delete", "/containerd.services.events.v1.Events/Subscribe",
 }
 
 // New returns an engine and begins to bound its containers' logs, until Close.
@@ -175,21 +190,24 @@ func New(opts Options) (*Engine, error) {
 		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: time.Second,
 	}
+	dial := append(grpcdeadline.Options(cmp.Or(opts.answer, callTimeout), unbounded...), grpc.WithConnectParams(connect))
+	dial = append(dial, opts.dial...)
 	c, err := client.New(opts.Address,
 		client.WithDefaultNamespace(opts.Namespace),
-		client.WithExtraDialOpts(append(opts.dial, grpc.WithConnectParams(connect))))
+		client.WithExtraDialOpts(dial))
 	if err != nil {
 		return nil, fmt.Errorf("make containerd client: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		opts: opts, client: c, net: nw, log: opts.Logger.With("component", "containerd"),
-		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), began: time.Now(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
+		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), resolvConf: []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"},
+		began: time.Now(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
 	e.registries = registryhosts.New(registryhosts.Options{
 		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
 	})
-	go e.boundLogs(ctx)
+	go e.tend(ctx)
 	return e, nil
 }
 

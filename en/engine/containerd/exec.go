@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/logfile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -48,7 +48,7 @@ func (e *Engine) Exec(ctx context.Context, id engine.ID, command []string) (engi
 	}
 	p := *spec.Process
 	p.Args, p.Terminal = command, false
-	var out tail
+	out := logfile.Tail{Max: engine.MaxOutput}
 	creator := cio.NewCreator(cio.WithStreams(nil, &out, &out), cio.WithFIFODir(filepath.Join(e.opts.StateDir, "fifo")))
 	process, err := t.Exec(ctx, "exec-"+rand.Text(), &p, creator)
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *Engine) Exec(ctx context.Context, id engine.ID, command []string) (engi
 	if err != nil {
 		return fail(err)
 	}
-	return engine.ExecResult{ExitCode: code, Output: out.bytes()}, nil
+	return engine.ExecResult{ExitCode: code, Output: out.Bytes()}, nil
 }
 
 // wait starts a process, waits for its end or that of ctx, and removes it.
@@ -106,27 +106,4 @@ func drain(io cio.IO) {
 	case <-done:
 	case <-timer.C:
 	}
-}
-
-// A tail keeps the last engine.MaxOutput bytes written to it. The zero value is
-// ready; it may be used concurrently.
-type tail struct {
-	mu  sync.Mutex
-	buf []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
-	if extra := len(t.buf) - engine.MaxOutput; extra > 0 {
-		t.buf = append(t.buf[:0], t.buf[extra:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) bytes() []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]byte(nil), t.buf...)
 }

@@ -45,7 +45,7 @@ func (e *Engine) writeFiles(key string, c engine.Container) error {
 	if err := rewrite(e.dir(key, "hostname"), []byte(hostname(c)+"\n")); err != nil {
 		return err
 	}
-	resolv, err := resolvConf()
+	resolv, err := e.nameServers()
 	if err != nil {
 		return err
 	}
@@ -173,10 +173,10 @@ func rewrite(path string, content []byte) error {
 	return errors.Join(err, f.Truncate(int64(len(content))), f.Close())
 }
 
-// resolvConf returns the node's name servers as a container can reach them: a
+// nameServers returns the node's name servers as a container can reach them: a
 // resolver on the node's loopback is replaced by those that it asks itself.
-func resolvConf() ([]byte, error) {
-	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+func (e *Engine) nameServers() ([]byte, error) {
+	for _, path := range e.resolvConf {
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -189,6 +189,24 @@ func resolvConf() ([]byte, error) {
 		}
 	}
 	return nil, nil
+}
+
+// followNameServers gives all containers the node's name servers as they are now:
+// DHCP may bring them after the first start. While the node has none, they keep what
+// they have.
+func (e *Engine) followNameServers() error {
+	now, err := e.nameServers()
+	if err != nil || len(now) == 0 {
+		return err
+	}
+	paths, err := filepath.Glob(e.dir("*", "resolv.conf"))
+	errs := []error{err}
+	for _, path := range paths {
+		if err := rewrite(path, now); !errors.Is(err, fs.ErrNotExist) { // else removed meanwhile
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // fillVolume makes a volume if there is none. As with Docker, a new one begins

@@ -11,28 +11,22 @@ import (
 )
 
 const (
-	// boundEvery is the time between two looks at the sizes of log files.
-	boundEvery = time.Second
+	// tendEvery is the time between two looks at the files of the containers.
+	tendEvery = time.Second
 	// keepLogs is how many log files of removed containers are kept.
 	keepLogs = 32
 )
 
-// boundLogs keeps the log files of all containers, which the shims append to,
-// within the limit until ctx ends.
-func (e *Engine) boundLogs(ctx context.Context) {
+// tend looks after the files of all containers until ctx ends: their logs, which the
+// shims append to, stay within the limit, and their name servers follow the node's.
+func (e *Engine) tend(ctx context.Context) {
 	defer close(e.stopped)
-	tick := time.NewTicker(boundEvery)
+	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
-		paths, err := filepath.Glob(e.logFile("*"))
-		if err != nil {
-			e.log.ErrorContext(ctx, "logs not bounded", "err", err)
-			return
-		}
-		for _, path := range paths {
-			if err := logfile.Bound(path, e.opts.LogBytes); err != nil {
-				e.log.WarnContext(ctx, "log not bounded", "path", path, "err", err)
-			}
+		e.boundLogs(ctx)
+		if err := e.followNameServers(); err != nil {
+			e.log.WarnContext(ctx, "name servers of containers not brought up to date", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -42,11 +36,25 @@ func (e *Engine) boundLogs(ctx context.Context) {
 	}
 }
 
+func (e *Engine) boundLogs(ctx context.Context) {
+	paths, err := filepath.Glob(e.logFile("*"))
+	if err != nil {
+		e.log.ErrorContext(ctx, "logs not bounded", "err", err)
+	}
+	for _, path := range paths {
+		if err := logfile.Bound(path, e.opts.LogBytes); err != nil {
+			e.log.WarnContext(ctx, "log not bounded", "path", path, "err", err)
+		}
+	}
+}
+
 // logFile is what the shim of a container appends to.
 func (e *Engine) logFile(key string) string { return filepath.Join(e.dir(key), "log") }
 
 // lastLine returns the last line that a container wrote that is not empty.
-func (e *Engine) lastLine(key string) string { return logfile.LastLine(e.logFile(key), engine.MaxMessage) }
+func (e *Engine) lastLine(key string) string {
+	return logfile.LastLine(e.logFile(key), engine.MaxMessage)
+}
 
 // keepLog keeps the log of a container that is removed among those of the latest
 // few, in the directory logs.

@@ -76,10 +76,16 @@ func setup(t *testing.T) *rig {
 // open returns another engine on the same state.
 func (r *rig) open(t *testing.T, dial ...grpc.DialOption) *Engine {
 	t.Helper()
+	return r.openWith(t, func(o *Options) { o.dial = dial })
+}
+
+func (r *rig) openWith(t *testing.T, change func(*Options)) *Engine {
+	t.Helper()
 	o := DefaultOptions()
 	o.Address, o.StateDir, o.LogBytes = r.daemon.Socket, filepath.Join(r.daemon.Dir, "e"), 50_000
-	o.dial, o.Stall = dial, 5*time.Second
+	o.Stall = 5 * time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	change(&o)
 	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,96 @@
+package containerd
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A daemon that is stopped takes calls and answers none.
+func TestStoppedDaemonIsUnavailable(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	e := r.openWith(t, func(o *Options) { o.answer = 2 * time.Second })
+	if _, err := e.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pid := daemonOf(t, r.daemon.Socket)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, listed := e.List(within)
+	_, asked := e.Info(within)
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"list": listed, "info": asked} {
+		if engine.CodeOf(err) != protocol.EngineUnavailable {
+			t.Errorf("%s: %v, want the engine unavailable", what, err)
+		}
+	}
+	if _, err := r.List(t.Context()); err != nil {
+		t.Errorf("the daemon goes on: %v", err)
+	}
+}
+
+// daemonOf returns the process of the containerd that listens on a socket.
+func daemonOf(t *testing.T, socket string) int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(string(b), "\x00")
+		if filepath.Base(args[0]) == "containerd" && strings.Contains(string(b), filepath.Dir(socket)) {
+			var pid int
+			for _, digit := range filepath.Base(filepath.Dir(path)) {
+				pid = 10*pid + int(digit-'0')
+			}
+			return pid
+		}
+	}
+	t.Fatalf("no containerd at %s", socket)
+	return 0
+}
+
+// DHCP may bring the name servers after the first container was started.
+func TestNameServersFollowTheNode(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	node := filepath.Join(t.TempDir(), "resolv.conf")
+	r.resolvConf = []string{node}
+	c := r.container("wait")
+	r.run(t, c)
+	if err := os.WriteFile(node, []byte("nameserver 192.0.2.7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.followNameServers(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.output(t, c, "cat", "/etc/resolv.conf"); !strings.Contains(got, "192.0.2.7") {
+		t.Errorf("the container's name servers are %q", got)
+	}
+	if err := os.WriteFile(node, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.followNameServers(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.output(t, c, "cat", "/etc/resolv.conf"); !strings.Contains(got, "192.0.2.7") {
+		t.Errorf("the container lost its name servers: %q", got)
+	}
+}
