@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 type deployFlags struct {
@@ -173,34 +171,6 @@ func healthyFlag(cmd *cobra.Command, healthy *time.Duration) {
 	cmd.Flags().DurationVar(healthy, "healthy-for", 10*time.Second, "with --wait: how long it must be INSTALLED, without a restart, before that counts")
 }
 
-// A healthWindow measures for how long a deployment has been healthy without a change.
-type healthWindow struct {
-	seen  string    // what was compared last
-	since time.Time // with a monotonic reading; when seen began
-}
-
-// passed reports whether the deployment has been as it is now for at least healthy. A
-// container that is not up has never been healthy: one that exited and that the agent is
-// about to restart leaves the deployment INSTALLED.
-func (w *healthWindow) passed(d fleet.Deployment, now time.Time, healthy time.Duration) bool {
-	var b strings.Builder
-	up := true
-	for _, n := range d.Nodes {
-		if n.State == lifecycle.Deleted {
-			continue
-		}
-		fmt.Fprintf(&b, "%s %s %s %d\n", n.Node, n.State, n.Digest, n.Attempt)
-		for _, c := range n.Components {
-			fmt.Fprintf(&b, "%s %s %s %d\n", c.Component, c.Container, c.State, c.Restarts)
-			up = up && (c.State == "running" || c.State == "healthy" || c.State == "completed")
-		}
-	}
-	if b.String() != w.seen || !up {
-		w.seen, w.since = b.String(), now
-	}
-	return up && now.Sub(w.since) >= healthy
-}
-
 // recorded reports whether now is the record after the change, and not the one
 // from before it: the record follows the repo a moment later.
 func (ch change) recorded(now fleet.Deployment) bool {
@@ -214,8 +184,8 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	defer cancel()
 	c, d := a.client(), ch.asked
 	path := "/deployments/" + url.PathEscape(string(d.Site)) + "/" + url.PathEscape(string(d.Name))
-	var verdict error
-	var window healthWindow
+	var failed error
+	var window verdict.HealthWindow
 	settled := func() bool {
 		// The order matters: what the site has adopted, it has acted on, and what came
 		// of that is in the record that is read afterwards.
@@ -230,12 +200,12 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil {
 			return false
 		}
-		done, err := judge(now, site)
+		done, err := verdict.Judge(now, site)
 		if !done {
-			window = healthWindow{}
+			window = verdict.HealthWindow{}
 		}
-		if done = done && (err != nil || window.passed(now, time.Now(), ch.healthy)); done {
-			d, verdict = now, err
+		if done = done && (err != nil || window.Passed(now, time.Now(), ch.healthy)); done {
+			d, failed = now, err
 		}
 		return done
 	}
@@ -245,8 +215,8 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 		}
 		return err
 	}
-	if verdict != nil {
-		return failure{verdict}
+	if failed != nil {
+		return failure{failed}
 	}
 	if done, err := a.view().machine(d); done {
 		return err
@@ -290,46 +260,6 @@ func (a *app) followUntil(ctx context.Context, d fleet.Deployment, mark int64, s
 	for range events { // until the reader has ended
 	}
 	return nil
-}
-
-// judge reports whether a deployment has settled, and the error if it failed. It has
-// not settled before its site has adopted the desired state; of a site that is
-// offline only a problem counts.
-func judge(d fleet.Deployment, site fleet.Site) (settled bool, err error) {
-	adopted := site.Adopted >= site.Generation
-	if d.Problem != "" && (adopted || !site.Online) {
-		return true, fmt.Errorf("%s/%s: %s%s", d.Site, d.Name, d.Problem, reasons(d.Rejected))
-	}
-	if !adopted || d.Problem != "" || d.Digest == "" {
-		return false, nil
-	}
-	there, failed := 0, ""
-	for _, n := range d.Nodes {
-		switch {
-		case n.State == lifecycle.Deleted: // it ran there once
-			continue
-		case n.State == lifecycle.Installed && n.Digest == d.Digest:
-		case n.State == lifecycle.Installed && n.Refused == d.Digest:
-			failed = fmt.Sprintf("node %s went back to %s: %s: %s", n.Node, n.AppVersion, n.Code, n.Message)
-		case n.State == lifecycle.Failed && n.Refused == d.Digest:
-			failed = fmt.Sprintf("node %s gave up: %s: %s", n.Node, n.Code, n.Message)
-		default:
-			return false, nil
-		}
-		there++
-	}
-	if failed != "" {
-		return true, fmt.Errorf("%s/%s: %s", d.Site, d.Name, failed)
-	}
-	return there > 0 && there >= d.DesiredNodes, nil
-}
-
-func reasons(rejected map[string]string) string {
-	var b strings.Builder
-	for _, node := range slices.Sorted(maps.Keys(rejected)) {
-		fmt.Fprintf(&b, "\n  %s: %s", node, rejected[node])
-	}
-	return b.String()
 }
 
 // progress shows an event on the error stream, so that the answer stays clean.

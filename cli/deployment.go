@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -56,8 +57,10 @@ is offline all of this is as of then.`,
 			}
 			var rows [][]string
 			for _, d := range all {
-				rows = append(rows, []string{string(d.Site), string(d.Name), d.App, d.AppVersion, string(d.State), nodesOf(d), running(d),
-					adopted(d.ObservedGeneration, d.Generation), age(d.Since), age(d.ReportedAt), shorten(d.Reason)})
+				rows = append(rows, []string{
+					string(d.Site), string(d.Name), d.App, d.AppVersion, string(d.State), verdict.Nodes(d), running(d),
+					adopted(d.ObservedGeneration, d.Generation), age(d.Since), age(d.ReportedAt), verdict.Shorten(d.Reason),
+				})
 			}
 			return a.view().table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON", rows)
 		},
@@ -88,9 +91,6 @@ func (a *app) deploymentShow() *cobra.Command {
 	}
 }
 
-// nodesOf says on how many nodes the desired version runs, and on how many it should.
-func nodesOf(d fleet.Deployment) string { return fmt.Sprintf("%d/%d", d.Installed, d.DesiredNodes) }
-
 // adopted says which generation a site has adopted, and which it should.
 func adopted(observed, desired uint64) string { return fmt.Sprintf("%d/%d", observed, desired) }
 
@@ -104,22 +104,13 @@ func running(d fleet.Deployment) string {
 	return pairs(d.Running)
 }
 
-// shorten cuts a text for a table.
-func shorten(s string) string {
-	const limit = 80
-	if r := []rune(s); len(r) > limit {
-		return string(r[:limit-1]) + "…"
-	}
-	return s
-}
-
 func (a *app) showDeployment(d fleet.Deployment) error {
 	archived := ""
 	if d.Archived {
 		archived = "yes"
 	}
 	if err := a.view().fields("Deployment", string(d.Site)+"/"+string(d.Name), "App", d.App+" "+d.AppVersion, "Profile", d.Profile,
-		"State", string(d.State), "Since", age(d.Since), "Reason", d.Reason, "Nodes", nodesOf(d)+" run the desired version",
+		"State", string(d.State), "Since", age(d.Since), "Reason", d.Reason, "Nodes", verdict.Nodes(d)+" run the desired version",
 		"Running", running(d), "Generation", fmt.Sprintf("%d, the site has adopted %d", d.Generation, d.ObservedGeneration),
 		"Site", onOff(d.SiteOnline)+", last report "+ago(d.ReportedAt), "Digest", d.Digest.Short(), "Commit", d.Commit, "Archived", archived, "Problem", d.Problem); err != nil {
 		return err
@@ -147,7 +138,7 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 			return err
 		}
 	}
-	if text := reasons(d.Rejected); text != "" {
+	if text := verdict.Reasons(d.Rejected); text != "" {
 		fmt.Fprintln(a.out, "\nNot chosen:"+text)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 )
@@ -157,7 +158,7 @@ func (a *app) statusCommand() *cobra.Command {
 
 func (a *app) showStatus(s api.Status) error {
 	if err := a.view().fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
-		"Nodes", countNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments)); err != nil {
+		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments)); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.out)

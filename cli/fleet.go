@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
@@ -27,7 +28,7 @@ func (a *app) siteCommand() *cobra.Command {
 			var rows [][]string
 			for _, s := range sites {
 				rows = append(rows, []string{
-					string(s.ID), onOff(s.Online), age(s.OnlineSince), nodesOnline(s),
+					string(s.ID), onOff(s.Online), age(s.OnlineSince), verdict.NodesOnline(s),
 					strconv.Itoa(s.Deployments), adopted(s.Adopted, s.Generation), age(s.ReportedAt),
 				})
 			}
@@ -35,15 +36,6 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}, a.siteShow(), a.siteData())
 	return cmd
-}
-
-// nodesOnline says how many nodes of a site are online: of a site that is offline
-// nobody knows.
-func nodesOnline(s fleet.Site) string {
-	if s.NodesUnknown > 0 {
-		return fmt.Sprintf("?/%d", s.Nodes)
-	}
-	return fmt.Sprintf("%d/%d", s.NodesOnline, s.Nodes)
 }
 
 func (a *app) nodeCommand() *cobra.Command {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 )
@@ -56,7 +57,7 @@ when. More may be queued there by now.`,
 
 func (a *app) showSite(s siteAnswer) error {
 	err := a.view().fields("Site", string(s.ID), "State", onOff(s.Online), "Since", age(s.OnlineSince), "Version", s.Version,
-		"Nodes", countNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Deployments", strconv.Itoa(s.Deployments),
+		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Deployments", strconv.Itoa(s.Deployments),
 		"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
 		"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
 		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt), "Last report", ago(s.ReportedAt))
@@ -82,16 +83,6 @@ func (a *app) showSite(s siteAnswer) error {
 		})
 	}
 	return a.view().table("STREAM QUEUED OLDEST BYTES DROPPED", rows)
-}
-
-// countNodes says how many nodes there are, how many are online, and of how many
-// nobody knows because their site is offline.
-func countNodes(all, online, unknown int) string {
-	text := fmt.Sprintf("%d, %d online", all, online)
-	if unknown > 0 {
-		text += fmt.Sprintf(", %d unknown (site offline)", unknown)
-	}
-	return text
 }
 
 // howFresh returns of when the figures of a link are.

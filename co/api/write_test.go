@@ -314,7 +314,7 @@ func TestRollbackAndHistory(t *testing.T) {
 	diff(t, "version", "1.0.0", back.AppVersion)
 	diff(t, "id", one.ID, back.ID)
 	file, _ = w.file("home", "hello")
-	diff(t, "marked", []any{true, uint32(1)}, []any{file.RolledBack(), file.Spec.Colony.Retry})
+	diff(t, "marked", []any{true, uint32(1)}, []any{fleet.RolledBack(file), file.Spec.Colony.Retry})
 	w.recorded(back)
 
 	w.do(http.MethodPost, path+"/rollback", map[string]string{"to": two.Commit[:7]}).into(http.StatusOK, &d)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -114,7 +115,7 @@ func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 		return entry, nil
 	}
 	entry.Placement.Selector, entry.Placement.Replicas = maps.Clone(c.Selector), c.Replicas
-	entry.Rollback, entry.Retry = d.RolledBack(), c.Retry
+	entry.Rollback, entry.Retry = fleet.RolledBack(d), c.Retry
 	if p := c.Policy; p != nil {
 		millis := time.Duration(p.Backoff).Milliseconds()
 		if millis < 0 || millis > math.MaxUint32 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -147,7 +148,7 @@ func TestCompileFillsTheEntry(t *testing.T) {
 		ApplicationVersion: "2.0", Profile: "main", Selector: map[string]string{"line": "1"}, Replicas: 2, Retry: 3,
 		Policy: &v1rc3.Policy{Attempts: 5, Backoff: v1rc3.Duration(2e9), Rollback: &rollback},
 	}
-	d.Spec.Colony.Rollback = d.ContentDigest()
+	d.Spec.Colony.Rollback = string(fleet.ContentDigest(d))
 	const image = "services: {%s: {image: 'r.example/i:1'}}"
 	s := &shelf{archives: map[string][]byte{
 		"oci://r/web": composeArchive(t, strings.Replace(image, "%s", "front", 1), nil),

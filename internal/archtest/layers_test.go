@@ -144,6 +144,7 @@ var packages = map[string]layer{
 
 	"up":            launcher,
 	"cli":           command,
+	"cli/verdict":   command,
 	"cmd/colony":    program,
 	"cmd/colony-en": program,
 	"e2e":           program,

@@ -2,7 +2,6 @@ package v1rc3
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"time"
@@ -58,12 +57,8 @@ type Extensions struct {
 	Selector           map[string]string `json:"selector,omitempty" yaml:"selector,omitempty"` // labels that a node must have
 	Replicas           uint32            `json:"replicas,omitempty" yaml:"replicas,omitempty"` // 0: every node that matches
 	Policy             *Policy           `json:"policy,omitempty" yaml:"policy,omitempty"`
-	// Rollback says that a person returned to an earlier version: it is the
-	// ContentDigest of what was returned to, so that it says nothing of any later
-	// content of the file. Empty: nobody did.
-	Rollback string `json:"rollback,omitempty" yaml:"rollback,omitempty"`
-	// Retry grows each time a person asks to try a refused version again.
-	Retry uint32 `json:"retry,omitempty" yaml:"retry,omitempty"`
+	Rollback           string            `json:"rollback,omitempty" yaml:"rollback,omitempty"` // digest of the content that a person returned to; empty: nobody did
+	Retry              uint32            `json:"retry,omitempty" yaml:"retry,omitempty"`       // grows each time that a person asks to try a refused version again
 }
 
 // A Policy says what is done about a failure.
@@ -110,28 +105,4 @@ func (d *Deployment) Marshal() ([]byte, error) {
 		return nil, fmt.Errorf("encode deployment %s: %w", d.ID, err)
 	}
 	return bytes.TrimLeft(b, "\n"), nil
-}
-
-// ContentDigest returns the SHA-256 digest of what d asks for, as sha256:<hex>. What only
-// marks the way there, a rollback or a retry, is left out. It is empty where d cannot be
-// encoded.
-func (d *Deployment) ContentDigest() string {
-	c := *d
-	if d.Spec.Colony != nil {
-		ext := *d.Spec.Colony
-		ext.Rollback, ext.Retry = "", 0
-		c.Spec.Colony = &ext
-	}
-	b, err := c.Marshal()
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(b))
-}
-
-// RolledBack reports whether d is what a person returned to. The mark of a rollback
-// stays in the file when somebody edits it, and then names other content.
-func (d *Deployment) RolledBack() bool {
-	c := d.Spec.Colony
-	return c != nil && c.Rollback != "" && c.Rollback == d.ContentDigest()
 }

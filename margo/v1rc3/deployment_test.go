@@ -205,8 +205,8 @@ func TestRollbackOfBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := readRollback(top.object("rollback").get("rollback")); got != want || d.problems.err() != nil {
-			t.Errorf("rollback: %s is read as %q, %v; want %q", mark, got, d.problems.err(), want)
+		if got := readExtensions(top); got.Rollback != want || d.problems.err() != nil {
+			t.Errorf("rollback: %s is read as %q, %v; want %q", mark, got.Rollback, d.problems.err(), want)
 		}
 	}
 }

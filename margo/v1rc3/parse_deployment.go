@@ -65,17 +65,6 @@ func (d *Deployment) checkTargets(parameters object) {
 	}
 }
 
-// readRollback reads the mark of a rollback. A mark that is true or false, as files of
-// before have it, does not say of which content it is, and counts as none.
-func readRollback(v value) string {
-	if v.exists() {
-		if _, mark := v.scalar().(bool); mark {
-			return ""
-		}
-	}
-	return v.text()
-}
-
 // readExtensions reads Colony's own block. Its keys are ours, so that an unknown
 // one is a mistake.
 func readExtensions(v value) *Extensions {
@@ -83,12 +72,16 @@ func readExtensions(v value) *Extensions {
 		return nil
 	}
 	o := v.object("applicationVersion", "profile", "selector", "replicas", "policy", "rollback", "retry")
+	rollback := "" // true or false, as files of before have it, names no content and counts as none
+	if v := o.get("rollback"); v.exists() && v.node.ShortTag() == "!!str" {
+		rollback = v.node.Value
+	}
 	e := &Extensions{
 		ApplicationVersion: o.get("applicationVersion").text(),
 		Profile:            o.get("profile").text(),
 		Selector:           o.get("selector").stringMap(),
 		Replicas:           o.get("replicas").uint32(),
-		Rollback:           readRollback(o.get("rollback")),
+		Rollback:           rollback,
 		Retry:              o.get("retry").uint32(),
 	}
 	if p := o.get("policy"); p.node != nil {

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -162,7 +163,7 @@ func Rollback(now, earlier *v1rc3.Deployment) *v1rc3.Deployment {
 		ext.Retry = now.Spec.Colony.Retry
 	}
 	d.Spec.Colony = &ext
-	ext.Rollback = d.ContentDigest()
+	ext.Rollback = string(fleet.ContentDigest(&d))
 	return &d
 }
 
@@ -181,8 +182,8 @@ func Retry(now *v1rc3.Deployment) *v1rc3.Deployment {
 // Same reports whether two deployments ask for the same: what only marks the way
 // there, a rollback or a retry, is left out.
 func Same(a, b *v1rc3.Deployment) bool {
-	digest := a.ContentDigest()
-	return digest != "" && digest == b.ContentDigest()
+	digest := fleet.ContentDigest(a)
+	return digest != "" && digest == fleet.ContentDigest(b)
 }
 
 // choose returns the profile that id names, or the first one that Colony's nodes run.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -261,7 +262,7 @@ func TestUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			prev := create(t, meterV1, first)
-			prev.Spec.Colony.Retry, prev.Spec.Colony.Rollback = 4, prev.ContentDigest()
+			prev.Spec.Colony.Retry, prev.Spec.Colony.Rollback = 4, string(fleet.ContentDigest(prev))
 			prev.Metadata.Labels, prev.Metadata.Namespace = map[string]string{"by": "hand"}, "plant"
 			prev.Spec.Extensions = map[string]any{"x-other-extensions": map[string]any{"k": "v"}}
 			before, err := prev.Marshal()
@@ -353,14 +354,14 @@ func TestRollbackAndRetry(t *testing.T) {
 	back := stored(t, Rollback(now, earlier))
 	diff(t, "id", now.ID, back.ID)
 	diff(t, "values", values(earlier), values(back))
-	diff(t, "extensions", &v1rc3.Extensions{ApplicationVersion: "1.0.0", Profile: "small", Rollback: back.ContentDigest(), Retry: 2}, back.Spec.Colony)
-	if !back.RolledBack() || !Retry(back).RolledBack() {
+	diff(t, "extensions", &v1rc3.Extensions{ApplicationVersion: "1.0.0", Profile: "small", Rollback: string(fleet.ContentDigest(back)), Retry: 2}, back.Spec.Colony)
+	if !fleet.RolledBack(back) || !fleet.RolledBack(Retry(back)) {
 		t.Error("a rollback is not marked as one")
 	}
 	// Somebody edits the file by hand and leaves the mark in it.
 	edited := stored(t, back)
 	edited.Spec.Colony.Replicas = 7
-	if edited = stored(t, edited); edited.Spec.Colony.Rollback == "" || edited.RolledBack() {
+	if edited = stored(t, edited); edited.Spec.Colony.Rollback == "" || fleet.RolledBack(edited) {
 		t.Errorf("an edit after a rollback, with the mark %q, counts as a rollback", edited.Spec.Colony.Rollback)
 	}
 	if earlier.Spec.Colony.Rollback != "" || earlier.Spec.Colony.Retry != 0 {
@@ -375,7 +376,7 @@ func TestRollbackAndRetry(t *testing.T) {
 
 	bare := create(t, meterV1, Request{})
 	bare.Spec.Colony = nil
-	if !stored(t, Rollback(bare, bare)).RolledBack() {
+	if !fleet.RolledBack(stored(t, Rollback(bare, bare))) {
 		t.Error("a rollback without extensions is not marked as one")
 	}
 	diff(t, "without extensions", &v1rc3.Extensions{Retry: 1}, Retry(bare).Spec.Colony)
