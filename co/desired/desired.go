@@ -51,6 +51,8 @@ type Store interface {
 	// rules of machine data in the same way. It returns the message for the site, with the specs in it,
 	// and whether that differs from the last one.
 	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error)
+	// Notice records an event, unless one of its kind and message is recorded.
+	Notice(ctx context.Context, e fleet.Event) error
 	// SaveBody makes an encoded SiteDesired what a site finds under its digest.
 	SaveBody(ctx context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error
 }
@@ -106,6 +108,8 @@ type Loop struct {
 	// sites.
 	parsed      map[string]file
 	parsedSites map[string]siteFile
+	// noticed has the kinds and messages of Notice that are recorded.
+	noticed map[string]bool
 }
 
 // A siteState is what this process knows of a site.
@@ -185,6 +189,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // written since the last one.
 func (l *Loop) session(ctx context.Context) {
 	l.sites, l.parsed, l.parsedSites = map[protocol.SiteID]*siteState{}, map[string]file{}, map[string]siteFile{}
+	l.noticed = map[string]bool{}
 	l.Republish()
 	watching, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -199,7 +199,7 @@ func TestSkippedFile(t *testing.T) {
 }
 
 // TestRegistryAway updates one deployment while its image cannot be resolved: nothing
-// is wrong, the others go on, and it follows by itself.
+// is wrong with the file, the others go on, and it follows by itself.
 func TestRegistryAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -218,8 +218,8 @@ func TestRegistryAway(t *testing.T) {
 	}
 	w.until("it is tried again", func() bool { return w.count("c") > 2 })
 	w.store.set(func() {
-		if len(w.store.problems) != 0 {
-			t.Errorf("problems = %q, want none", w.store.problems)
+		if p := w.store.problems; len(p) != 2 || !strings.Contains(p[0], "/a/deployment.yaml") || !strings.Contains(p[1], "/c/deployment.yaml") {
+			t.Errorf("problems = %q, want one each of a and c, which wait", p)
 		}
 	})
 	w.stop()

@@ -34,7 +34,8 @@ type file struct {
 
 // follow compares the repo with the record, site by site.
 func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, out *outcome) {
-	files := l.read(ctx, s)
+	files := l.read(ctx, s, out)
+	l.reportStray(ctx, s, out)
 	l.claimIDs(files)
 	bySite := map[protocol.SiteID][]file{}
 	for _, site := range known {
@@ -55,6 +56,7 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 		}
 		if l.sites[site] == nil {
 			l.sites[site] = &siteState{}
+			l.reportNewSite(ctx, site, out)
 		}
 		desired, waiting := l.compileAll(ctx, site, bySite[site], out)
 		if ctx.Err() != nil {
@@ -84,14 +86,14 @@ func (l *Loop) hold(site protocol.SiteID, waiting bool) bool {
 
 // read parses the deployment files of a snapshot; one that did not change since the
 // last reconcile is not parsed again.
-func (l *Loop) read(ctx context.Context, s Snapshot) []file {
+func (l *Loop) read(ctx context.Context, s Snapshot, out *outcome) []file {
 	next := map[string]file{}
 	paths := slices.AppendSeq(slices.Collect(maps.Keys(s.Files)), maps.Keys(s.Skipped))
 	slices.Sort(paths)
 	var files []file
 	for _, p := range paths {
 		parts := strings.Split(p, "/")
-		if len(parts) != 4 || parts[0] != "deployments" || parts[3] != "deployment.yaml" {
+		if !isDeployment(parts) {
 			continue
 		}
 		f := file{path: p, commit: s.Commits[p], digest: protocol.DigestOf(s.Files[p])}
@@ -103,10 +105,8 @@ func (l *Loop) read(ctx context.Context, s Snapshot) []file {
 		}
 		next[p] = f
 		if f.site == "" {
-			// No site of this name can exist, so that only the log can report it.
-			if l.parsed[p].digest != f.digest {
-				l.log.WarnContext(ctx, "deployment file is in a folder that no site can have", "path", p, "err", f.err)
-			}
+			// No site or deployment of this name can exist.
+			out.add(l.notice(ctx, fleet.Event{Kind: fleet.FileIgnored, Message: ignored(p, f.commit, oneLine(f.err))}))
 			continue
 		}
 		files = append(files, f)
@@ -227,6 +227,13 @@ func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []fil
 				desired[i] = have
 			}
 			waiting = waiting || have.Entry.Digest == ""
+			desired[i].Waiting, desired[i].Problem = true, waits(files[i], have, err)
+			if l.sites[site].message.Generation == 0 {
+				// Its first message may be held back, and is then not recorded.
+				out.add(l.notice(ctx, fleet.Event{
+					Kind: fleet.DeploymentWaiting, Site: site, Deployment: files[i].name, Message: desired[i].Problem,
+				}))
+			}
 			out.add(fmt.Errorf("compile %s: %w", files[i].path, err))
 		default:
 			desired[i].Problem = describe(files[i], err)
@@ -290,8 +297,22 @@ func (f *file) keep(have fleet.Desired) fleet.Desired {
 // the same mistake in another commit is reported once more. What a registry or a file put into
 // the error must be text that the record can hold, or the whole site would stand still.
 func describe(f file, err error) string {
-	text := strings.ToValidUTF8(strings.NewReplacer("\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
-	return fmt.Sprintf("%s at commit %.12s: %s", f.path, f.commit, text)
+	return fmt.Sprintf("%s at commit %.12s: %s", f.path, f.commit, oneLine(err))
+}
+
+func oneLine(err error) string {
+	return strings.ToValidUTF8(strings.NewReplacer("\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
+}
+
+// waits words why a file is not compiled yet, although nothing is known to be wrong with
+// it. The text stays while the file does, whatever the next try says: errors of a network
+// name ports, and each new text would be an event.
+func waits(f file, have fleet.Desired, err error) string {
+	front := describe(f, errors.New("waits, and is tried again: "))
+	if strings.HasPrefix(have.Problem, front) {
+		return have.Problem
+	}
+	return front + oneLine(err)
 }
 
 // save records what is desired at a site, where that changed, and publishes it.

@@ -28,6 +28,7 @@ type memory struct {
 	mu       sync.Mutex
 	sites    map[protocol.SiteID]*record
 	problems []string // events deployment_invalid
+	notices  []string // kind: message
 	saves    int
 	away     error
 }
@@ -118,6 +119,13 @@ func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit str
 	}
 	r.desired, r.data, r.message = slices.Clone(desired), data, next
 	return next, changed, nil
+}
+
+func (m *memory) Notice(_ context.Context, e fleet.Event) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notices = append(m.notices, e.Kind+": "+e.Message)
+	return m.away
 }
 
 func (m *memory) add(site protocol.SiteID) *record {

@@ -158,6 +158,11 @@ const (
 	DeploymentChanged = "deployment_changed"
 	DeploymentRemoved = "deployment_removed"
 	DeploymentInvalid = "deployment_invalid" // a bad file in the deployments repo; Message says where
+	// DeploymentWaiting is a file that cannot be compiled because a part, as a registry,
+	// is away; Message says which.
+	DeploymentWaiting = "deployment_waiting"
+	FileIgnored       = "file_ignored" // in no place of the deployments repo that is read
+	SiteAdded         = "site_added"   // because the deployments repo has files for it
 	SiteOnline        = "site_online"
 	SiteOffline       = "site_offline"
 	JournalGap        = "journal_gap" // events that will never arrive, with their number
@@ -179,4 +184,6 @@ type Desired struct {
 	Entry protocol.SiteEntry
 	// Problem says why the file does not compile; Entry is then the last good one.
 	Problem string
+	// Waiting says that Problem is not about the file: a part is away. It is not recorded.
+	Waiting bool
 }

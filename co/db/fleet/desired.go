@@ -200,7 +200,11 @@ func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 		d.changed = true
 	}
 	if now.Problem != "" && (now.Problem != old.Problem || !old.desired) {
-		d.event(fleet.DeploymentInvalid, now.Desired, now.Problem)
+		kind := fleet.DeploymentInvalid
+		if want.Waiting {
+			kind = fleet.DeploymentWaiting
+		}
+		d.event(kind, now.Desired, now.Problem)
 	}
 	if !old.desired || !same || old.Problem != now.Problem || old.Commit != now.Commit || old.ID != now.ID ||
 		old.App != now.App || old.AppVersion != now.AppVersion || old.Profile != now.Profile {

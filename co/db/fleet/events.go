@@ -19,6 +19,20 @@ func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error { return db.WriteEvents(ctx, tx, []fleet.Event{e}) })
 }
 
+// Notice records an event, unless one of its kind and message is recorded: for what is
+// found anew at each start.
+func (s *Store) Notice(ctx context.Context, e fleet.Event) error {
+	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error {
+		var known bool
+		err := tx.QueryRow(ctx, `select exists (select from events where kind in ('file_ignored', 'deployment_waiting', 'site_added')
+			and kind = $1 and md5(message) = md5($2))`, e.Kind, e.Message).Scan(&known)
+		if err != nil || known {
+			return err
+		}
+		return db.WriteEvents(ctx, tx, []fleet.Event{e})
+	})
+}
+
 // reachTimeout bounds RecordReach: the loop that follows the deployments repo waits for
 // it.
 const reachTimeout = 5 * time.Second
