@@ -24,7 +24,6 @@ const (
 // spared names what is past a budget, with the reason. An entry that is no
 // longer needed fails the test.
 var spared = map[string]string{
-	"lo/journal":                   "the format of the segments, their salvage and the one writer share their state",
 	"protocol.Container":           "one field for each supported Compose key; grouping them would only hide it",
 	"internal/grpcdeadline.call":   "the signature of an interceptor is that of gRPC",
 	"internal/grpcdeadline.stream": "the signature of an interceptor is that of gRPC",

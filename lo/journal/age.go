@@ -1,6 +1,10 @@
 package journal
 
-import "time"
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
+)
 
 // ageSteps is how many segments the time of Options.MaxAge is spread over, at
 // least, so that whole segments can go without much that is younger.
@@ -16,9 +20,9 @@ func (w *writer) ages() <-chan time.Time {
 
 // spread reports that a segment has been appended to for so long that it should
 // be sealed.
-func (w *writer) spread(s *segment) bool {
+func (w *writer) spread(s *ondisk.Segment) bool {
 	age := w.j.opts.MaxAge
-	return age > 0 && s.oldest > 0 && w.j.Now().UnixMilli()-s.oldest > (age/ageSteps).Milliseconds()
+	return age > 0 && s.Oldest > 0 && w.j.Now().UnixMilli()-s.Oldest > (age/ageSteps).Milliseconds()
 }
 
 // expire drops the Data of segments in which everything is older than MaxAge.
@@ -32,9 +36,9 @@ func (w *writer) expire() error {
 		s := st.segments[i]
 		w.scan(s)
 		switch {
-		case s.newest > limit:
+		case s.Newest > limit:
 			return nil // and so are all that follow
-		case s.data == 0 || s.last <= st.trimmed:
+		case s.Data == 0 || s.Last <= st.trimmed:
 			i++
 			continue
 		case i == len(st.segments)-1:
@@ -58,8 +62,8 @@ func (w *writer) startClock() {
 	for i := len(j.st.segments) - 1; i >= 0 && j.st.last > j.st.trimmed; i-- {
 		s := j.st.segments[i]
 		w.scan(s) // nearly always the last one, which is known already
-		if s.newest > 0 {
-			if newest := time.UnixMilli(s.newest); newest.After(j.began) {
+		if s.Newest > 0 {
+			if newest := time.UnixMilli(s.Newest); newest.After(j.began) {
 				j.log.Warn("the machine's clock is behind the journal, going on from the newest record", "clock", j.beganWall, "newest", newest)
 				j.began = newest
 			}

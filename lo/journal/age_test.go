@@ -77,7 +77,7 @@ func mustTrim(t *testing.T, j *Journal, through uint64) {
 }
 
 // TestSmallQueue overflows a queue of 1 MiB fifty times over without a reader: it
-// takes everything, keeps the newest, and the announcements do not fill it.
+// accepts everything, keeps the newest, and the announcements do not fill it.
 func TestSmallQueue(t *testing.T) {
 	t.Parallel()
 	j := open(t, t.TempDir(), Options{MaxBytes: 1 << 20})

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 )
 
 // payload is an event of the usual size.
@@ -34,27 +36,27 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // slowDisk takes a while for each fsync, as an SD card or a busy hard disk does.
-type slowDisk struct{ disk }
+type slowDisk struct{ ondisk.Dir }
 
-type slowFile struct{ file }
+type slowFile struct{ ondisk.File }
 
 const slowSync = 10 * time.Millisecond
 
-func (d slowDisk) Open(name string, flag int) (file, error) {
-	f, err := d.disk.Open(name, flag)
+func (d slowDisk) Open(name string, flag int) (ondisk.File, error) {
+	f, err := d.Dir.Open(name, flag)
 	return slowFile{f}, err
 }
 
 func (f slowFile) Sync() error {
 	<-time.After(slowSync)
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
 // BenchmarkAppendSlowDisk is BenchmarkAppend where an fsync takes 10 ms.
 func BenchmarkAppendSlowDisk(b *testing.B) {
 	for _, appenders := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("appenders=%d", appenders), func(b *testing.B) {
-			j, err := Open("slow", Options{MaxBytes: 8 << 30, files: slowDisk{disk{b.TempDir()}}})
+			j, err := Open("slow", Options{MaxBytes: 8 << 30, files: slowDisk{ondisk.Dir(b.TempDir())}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -104,7 +106,7 @@ func BenchmarkSyncPerRecord(b *testing.B) {
 		if _, err := f.Write(payload); err != nil {
 			return err
 		}
-		return datasync(f)
+		return ondisk.Datasync(f)
 	})
 }
 

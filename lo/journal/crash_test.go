@@ -56,9 +56,9 @@ func (m *model) check(t *testing.T, j *Journal, label string) {
 		case want.Class == State && newest[want.Key] > r.Seq:
 		case want.Class == Data && lost > 0:
 			lost--
-		case want.Class == Event && isLoss(want.Body): // a later one tells it again, and it is part of lost
+		case want.Class == Event && isLoss(want.Body): // a later one repeats it, and it is part of lost
 		default:
-			t.Fatalf("%s: record %d of class %d, key %q is gone", label, r.Seq, want.Class, want.Key)
+			t.Fatalf("%s: record %d of class %d, key %q is missing", label, r.Seq, want.Class, want.Key)
 		}
 	}
 	if got := uint64(len(records)); got != j.Last()-j.Trimmed() {
@@ -214,7 +214,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestFailedSync checks that what a failed sync left is not taken for durable,
+// TestFailedSync checks that what a failed sync left is not treated as durable,
 // and that the journal goes on when the disk does.
 func TestFailedSync(t *testing.T) {
 	t.Parallel()

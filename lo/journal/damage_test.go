@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -26,7 +27,7 @@ func damaged(t *testing.T, dir string) (o Options, segments []string) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	segments, err = filepath.Glob(filepath.Join(dir, "*"+segExt))
+	segments, err = filepath.Glob(filepath.Join(dir, "*"+ondisk.SegmentExt))
 	if err != nil || len(segments) < 4 {
 		t.Fatal(segments, err)
 	}
@@ -115,20 +116,20 @@ func TestTornTail(t *testing.T) {
 	j, err := Open(dir, Options{})
 	check(t, err)
 	mustAppend(t, j, event("one"), event("two"))
-	path := filepath.Join(dir, segmentName(1))
+	path := filepath.Join(dir, ondisk.SegmentName(1))
 	check(t, j.Close())
 	whole, err := os.ReadFile(path)
 	check(t, err)
-	meta, err := os.ReadFile(filepath.Join(dir, metaName))
+	meta, err := os.ReadFile(filepath.Join(dir, ondisk.MetaName))
 	check(t, err)
-	size := recordHead + 3
-	for cut := segmentHead; cut < len(whole); cut++ {
-		// The mark says that two records were durable, and so would tell of a loss.
-		check(t, errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, metaName), meta, 0o600)))
+	size := ondisk.RecordHeadSize + 3
+	for cut := ondisk.HeadSize; cut < len(whole); cut++ {
+		// The mark says that two records were durable, and so would report a loss.
+		check(t, errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, ondisk.MetaName), meta, 0o600)))
 		check(t, os.WriteFile(path, whole[:cut], 0o600))
 		j, err := Open(dir, Options{})
 		check(t, err)
-		if want := uint64((cut - segmentHead) / size); j.Last() != want {
+		if want := uint64((cut - ondisk.HeadSize) / size); j.Last() != want {
 			t.Errorf("cut at %d: last = %d, want %d", cut, j.Last(), want)
 		}
 		want := j.Last() + 1
@@ -144,8 +145,7 @@ func TestTornTail(t *testing.T) {
 
 // epochOf returns the epoch of a closed journal.
 func epochOf(dir string) (string, error) {
-	j := &Journal{dir: dir, fs: disk{dir}}
-	return j.readMeta()
+	return ondisk.ReadEpoch(ondisk.Dir(dir), dir)
 }
 
 // TestEpoch checks when a new epoch begins.
@@ -157,15 +157,17 @@ func TestEpoch(t *testing.T) {
 		last   uint64
 	}{
 		"nothing":   {func(*testing.T, string, []string) {}, false, 100},
-		"meta lost": {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, metaName))) }, true, 100},
-		"meta torn": {func(t *testing.T, dir string, _ []string) { check(t, os.Truncate(filepath.Join(dir, metaName), 9)) }, true, 100},
+		"meta lost": {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, ondisk.MetaName))) }, true, 100},
+		"meta torn": {func(t *testing.T, dir string, _ []string) {
+			check(t, os.Truncate(filepath.Join(dir, ondisk.MetaName), 9))
+		}, true, 100},
 		"segments lost": {func(t *testing.T, _ string, s []string) {
 			for _, p := range s {
 				check(t, os.Remove(p))
 			}
 		}, true, 0},
 		"head of the last": {func(t *testing.T, _ string, s []string) { flip(t, s[len(s)-1], 9) }, false, 100},
-		"trim mark lost":   {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, trimName))) }, false, 100},
+		"trim mark lost":   {func(t *testing.T, dir string, _ []string) { check(t, os.Remove(filepath.Join(dir, ondisk.TrimName))) }, false, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,15 +192,15 @@ func TestEpoch(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		o, _ := damaged(t, dir)
-		check(t, os.Remove(filepath.Join(dir, metaName)))
-		check(t, os.WriteFile(filepath.Join(dir, oldMeta), []byte(`{"version":9}`), 0o600))
+		check(t, os.Remove(filepath.Join(dir, ondisk.MetaName)))
+		check(t, os.WriteFile(filepath.Join(dir, ondisk.OldMetaName), []byte(`{"version":9}`), 0o600))
 		if _, err := Open(dir, o); err == nil {
 			t.Error("opened")
 		}
 	})
 }
 
-// TestTrimMarkAhead has the disk lose records that the centre already has: their
+// TestTrimMarkAhead has the disk lose records that the CO already has: their
 // numbers are not given again.
 func TestTrimMarkAhead(t *testing.T) {
 	t.Parallel()
@@ -208,8 +210,8 @@ func TestTrimMarkAhead(t *testing.T) {
 	check(t, err)
 	check(t, j.Trim(100))
 	check(t, j.Close())
-	path := filepath.Join(dir, segmentName(97))
-	check(t, os.Truncate(path, segmentHead+5))
+	path := filepath.Join(dir, ondisk.SegmentName(97))
+	check(t, os.Truncate(path, ondisk.HeadSize+5))
 	j = open(t, dir, o)
 	if j.Last() != 100 || j.Trimmed() != 100 {
 		t.Errorf("last = %d, trimmed = %d, want 100", j.Last(), j.Trimmed())
@@ -241,15 +243,4 @@ func TestRenew(t *testing.T) {
 	if j.Epoch() != epoch || j.Trimmed() != 100 || j.Last() != 101 {
 		t.Errorf("reopened: %s %d %d", j.Epoch(), j.Trimmed(), j.Last())
 	}
-}
-
-func FuzzParseFrame(f *testing.F) {
-	f.Add(appendFrame(nil, &frame{seq: 7, class: State, key: []byte("k"), body: []byte("body")}, 3))
-	f.Add(appendRun(nil, 7, 100, 3))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		fr, short, err := parseFrame(b, 7, 3)
-		if err == nil && (short || fr.size > len(b) || fr.seq != 7 || fr.last() < 7) {
-			t.Errorf("%+v of %x", fr, b)
-		}
-	})
 }

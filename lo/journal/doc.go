@@ -1,12 +1,12 @@
-// Package journal is the site's upward memory: an append-only log on disk of
-// every event that the central orchestrator must get to know. An entry is on
+// Package journal holds what a site has yet to deliver: an append-only log on disk of
+// every event that the CO must receive. An entry is on
 // disk when Append returns, and it stays there until Trim says that the tier
 // above has it on disk too.
 //
-// Records are numbered from 1 without gaps within an epoch. What may go before
-// it was delivered goes without leaving a hole: a State record that a later one
-// of the same key took the place of, and a Data record that was dropped under a
-// bound, are read back as empty events of kind protocol.Superseded.
+// Records are numbered from 1 without gaps within an epoch. A
+// record that is dropped before it was delivered leaves its number: a State record
+// that a later one of the same key replaced, and a Data record that was dropped under
+// a bound, are read back as empty events of kind protocol.Superseded.
 //
 // The bound in bytes has a declared policy for each class. State and Event are
 // never dropped: Append answers protocol.Unavailable, which the broker turns
@@ -20,7 +20,7 @@
 //	lock              held with flock by the process that has the journal open
 //	meta              format version and epoch, a state file; replaced atomically
 //	trim              epoch, trim mark and the last durable sequence, in two slots;
-//	                  synced before a segment goes
+//	                  synced before a segment is removed
 //	<20 digits>.seg   a segment, named after its first sequence; the last one is
 //	                  appended to, the others are sealed
 //	*.damaged-<n>     what was damaged, before it was salvaged; the newest two

@@ -9,21 +9,22 @@ import (
 
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // A Class says what may happen to an entry before it was delivered.
-type Class uint8
+type Class = ondisk.Class
 
-// The classes. The numbers are on disk.
+// The classes.
 const (
-	// State is the last word about its Key: it may go once a later one is durable.
-	State Class = 1
-	// Event is kept until it is trimmed.
-	Event Class = 2
-	// Data is kept while there is room; then the oldest goes, and is counted.
-	Data Class = 3
+	State = ondisk.State // superseded by a later entry of the same key
+	Event = ondisk.Event // kept until it is trimmed
+	Data  = ondisk.Data  // dropped oldest first under a bound, and counted
 )
+
+// MaxBody is the largest body of an Entry, in bytes.
+const MaxBody = ondisk.MaxBody
 
 // An Entry is what is appended.
 type Entry struct {
@@ -38,7 +39,7 @@ type Entry struct {
 	Reserve bool
 }
 
-// A Record is an entry with its place. Reserve is not kept.
+// A Record is an entry with its sequence. Reserve is not stored.
 type Record struct {
 	Entry
 	Seq uint64
@@ -64,7 +65,7 @@ type Stats struct {
 	Appended     uint64 // records
 	Syncs        uint64 // group commits
 	Refused      uint64 // Appends answered with Unavailable
-	Superseded   uint64 // records whose place a later one took
+	Superseded   uint64 // records that a later one of the same key replaced
 	Compactions  uint64 // segments rewritten
 	Dropped      uint64 // Data records dropped under a bound
 	DroppedBytes uint64
@@ -82,7 +83,7 @@ type Options struct {
 	SegmentBytes int64
 	// MaxAge bounds the age of Data records: whole segments of older ones are
 	// dropped, and counted, also while nothing is appended. Nothing younger is
-	// dropped for its age, and what is older by a quarter is gone. 0: no bound.
+	// dropped for its age, and nothing is older than the bound by a quarter. 0: no bound.
 	MaxAge time.Duration
 	// Now is the clock of the machine. Nil means time.Now. See Journal.Now.
 	Now func() time.Time
@@ -91,7 +92,7 @@ type Options struct {
 	// Logger may be nil.
 	Logger *slog.Logger
 
-	files files // nil: the directory
+	files ondisk.Files // nil: the directory
 }
 
 func (o Options) withDefaults(dir string) Options {
@@ -109,7 +110,7 @@ func (o Options) withDefaults(dir string) Options {
 	}
 	o.Logger = o.Logger.With("component", "journal", "dir", dir)
 	if o.files == nil {
-		o.files = disk{dir}
+		o.files = ondisk.Dir(dir)
 	}
 	return o
 }
@@ -119,7 +120,7 @@ type Journal struct {
 	// immutable
 	dir  string
 	opts Options
-	fs   files
+	fs   ondisk.Files
 	seed uint32 // of the checksums
 	log  *slog.Logger
 	lock io.Closer
@@ -142,7 +143,7 @@ type Journal struct {
 // state is what readers see. Everything in it is durable.
 type state struct {
 	epoch    string
-	segments []*segment // ascending; the last is the active one
+	segments []*ondisk.Segment // ascending; the last is the active one
 	last     uint64
 	trimmed  uint64
 	opened   uint64 // last, at Open
@@ -198,8 +199,8 @@ func (e *Entry) check() error {
 	switch {
 	case e.Class < State || e.Class > Data:
 		return protocol.Errorf(protocol.Invalid, "journal: entry of unknown class %d", e.Class)
-	case len(e.Key) > maxKey:
-		return protocol.Errorf(protocol.Invalid, "journal: key of %d bytes: the limit is %d", len(e.Key), maxKey)
+	case len(e.Key) > ondisk.MaxKey:
+		return protocol.Errorf(protocol.Invalid, "journal: key of %d bytes: the limit is %d", len(e.Key), ondisk.MaxKey)
 	case len(e.Body) > MaxBody:
 		return protocol.Errorf(protocol.Invalid, "journal: event of %d bytes: the limit is %d", len(e.Body), MaxBody)
 	}
@@ -221,7 +222,7 @@ func (j *Journal) Trim(through uint64) error {
 
 // Renew gives the journal a new epoch and keeps its records and their numbers:
 // for a journal that was put back from a copy, and so gives numbers a second
-// time. have is what the centre holds of the old epoch: as far as it goes, the
+// time. have is the position that the CO holds of the old epoch: as far as it goes, the
 // records that were there at Open are trimmed, because they are older than the copy.
 func (j *Journal) Renew(have uint64) error {
 	_, err := j.do(context.Background(), &request{control: func(w *writer) error { return w.renew(have) }, done: make(chan struct{})})

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -187,7 +188,7 @@ func TestInvalidEntries(t *testing.T) {
 	j := open(t, t.TempDir(), Options{MaxBytes: 1 << 20})
 	for name, e := range map[string]Entry{
 		"class": {Class: 9, Body: []byte("x")},
-		"key":   {Class: State, Key: string(make([]byte, maxKey+1))},
+		"key":   {Class: State, Key: string(make([]byte, ondisk.MaxKey+1))},
 		"body":  {Class: Event, Body: make([]byte, MaxBody+1)},
 		"bound": {Class: Event, Body: make([]byte, 2<<20)},
 	} {
@@ -267,7 +268,7 @@ func TestGroupCommit(t *testing.T) {
 	close(release)
 	wg.Wait()
 	if got := j.Stats().Syncs - before; got != 2 {
-		t.Errorf("%d appends took %d syncs, want 2", n+1, got)
+		t.Errorf("%d appends made %d syncs, want 2", n+1, got)
 	}
 	if got := len(all(t, j)); got != n+1 {
 		t.Errorf("%d records", got)
@@ -306,7 +307,7 @@ func TestSegmentsAreFreed(t *testing.T) {
 	if s := j.Stats(); s.Segments != 1 || s.Depth != 0 || j.Trimmed() != 200 {
 		t.Errorf("after trim: %+v", s)
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*"+segExt))
+	files, err := filepath.Glob(filepath.Join(dir, "*"+ondisk.SegmentExt))
 	if err != nil || len(files) != 1 {
 		t.Errorf("files = %v, %v", files, err)
 	}
@@ -344,7 +345,7 @@ func TestCompaction(t *testing.T) {
 			t.Errorf("%d live records, want %d", live, keys+2)
 		}
 		if string(got[0].Body) != "begin" || string(got[len(got)-1].Body) != "end" {
-			t.Error("events are gone")
+			t.Error("events are missing")
 		}
 	}
 	check(j)
@@ -446,7 +447,7 @@ func TestBound(t *testing.T) {
 		j := open(t, t.TempDir(), o)
 		fill(t, j, Entry{Class: Data, Body: pad})
 		if n := fill(t, j, Entry{Class: Event, Body: pad}); n < 200 {
-			t.Errorf("only %d events were taken", n)
+			t.Errorf("only %d events were accepted", n)
 		}
 		if _, err := j.Append(t.Context(), Entry{Class: Data, Body: pad}); protocol.KindOf(err) != protocol.Unavailable {
 			t.Errorf("data with no older data to drop: %v", err)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 )
 
 // childDir names the journal of the process that is to be killed.
@@ -55,7 +57,7 @@ func runChild(dir string) {
 }
 
 // TestKill really kills an appending process, again and again on one journal,
-// and checks that every acknowledged record is there, once, at its place.
+// and checks that every acknowledged record is there, once, at its position.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	rounds := 30
@@ -68,7 +70,7 @@ func TestKill(t *testing.T) {
 	torn := 0
 	for round := range rounds {
 		killChild(t, dir, 200+rand.IntN(3000), acked)
-		if _, err := os.Stat(filepath.Join(dir, lockName)); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, ondisk.LockName)); err != nil {
 			t.Fatal(err)
 		}
 		j, err := Open(dir, Options{SegmentBytes: 32 << 10})
@@ -98,7 +100,7 @@ func TestKill(t *testing.T) {
 		}
 		for seq, body := range acked {
 			if seq > j.Trimmed() && seen[body] == 0 && strings.Split(body, "-")[1] > "2" {
-				t.Fatalf("round %d: acknowledged event %d is gone", round, seq)
+				t.Fatalf("round %d: acknowledged event %d is missing", round, seq)
 			}
 		}
 		if err := j.Close(); err != nil {

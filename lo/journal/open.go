@@ -1,12 +1,9 @@
 package journal
 
 import (
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // Open opens the journal in dir, and makes it where there is none. Only the last
-// segment is read, so that the time it takes does not grow with the backlog.
+// segment is read, so that its duration does not grow with the backlog.
 //
 // A torn end, which a crash leaves, is cut off: it was never acknowledged. Any other
 // damage of the last segment costs the damaged records only: they are given up as by
@@ -38,7 +35,7 @@ func Open(dir string, opts Options) (*Journal, error) {
 		requests: make(chan *request, 128), closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	j.w.j = j
-	j.seed = seedOf(filepath.Base(dir))
+	j.seed = ondisk.SeedOf(filepath.Base(dir))
 	j.st.keys = map[string]keyed{}
 	lock, err := j.fs.Lock()
 	if err != nil {
@@ -67,7 +64,7 @@ func makeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return disk{filepath.Dir(filepath.Clean(dir))}.SyncDir()
+	return ondisk.Dir(filepath.Dir(filepath.Clean(dir))).SyncDir()
 }
 
 // restore brings the directory into order and the state into memory.
@@ -77,7 +74,7 @@ func (w *writer) restore() error {
 	if err != nil {
 		return err
 	}
-	epoch, noEpoch := j.readMeta()
+	epoch, noEpoch := ondisk.ReadEpoch(j.fs, j.dir)
 	if noEpoch != nil && protocol.KindOf(noEpoch) == protocol.Unavailable {
 		return noEpoch // before anything is touched
 	}
@@ -88,11 +85,11 @@ func (w *writer) restore() error {
 	if err := w.restoreEpoch(epoch, noEpoch, len(segments) > 0); err != nil {
 		return err
 	}
-	if w.trimf, err = j.fs.Open(trimName, os.O_RDWR|os.O_CREATE); err != nil {
+	if w.trimf, err = j.fs.Open(ondisk.TrimName, os.O_RDWR|os.O_CREATE); err != nil {
 		return err
 	}
 	var slot int64
-	j.st.trimmed, w.durable, slot = readTrimMark(w.trimf, j.st.epoch)
+	j.st.trimmed, w.durable, slot = ondisk.ReadTrimMark(w.trimf, j.st.epoch)
 	w.trimSlot = 1 - slot
 	if segments, err = w.restoreLast(segments); err != nil {
 		return err
@@ -100,12 +97,12 @@ func (w *writer) restore() error {
 	if segments, err = w.renewActive(segments); err != nil {
 		return err
 	}
-	if segments[0].first > j.st.trimmed+1 {
-		j.st.trimmed = segments[0].first - 1
+	if segments[0].First > j.st.trimmed+1 {
+		j.st.trimmed = segments[0].First - 1
 	}
 	j.st.segments = segments
 	for _, s := range segments {
-		w.total += s.size
+		w.total += s.Size
 	}
 	w.markTrimmed()
 	if err := w.syncTrim(); err != nil {
@@ -128,20 +125,20 @@ func (w *writer) restore() error {
 
 // renewActive begins a new segment where the last one is damaged, so that it can be
 // salvaged, or is of before release 0.1.0.
-func (w *writer) renewActive(segments []*segment) ([]*segment, error) {
+func (w *writer) renewActive(segments []*ondisk.Segment) ([]*ondisk.Segment, error) {
 	s := segments[len(segments)-1]
-	if w.damaged == nil && s.seed == w.j.seed {
+	if w.damaged == nil && s.Seed == w.j.seed {
 		return segments, nil
 	}
-	if s.last < s.first { // it is empty: the new one has its name
+	if s.Last < s.First { // it is empty: the new one has its name
 		segments = segments[:len(segments)-1]
 	}
 	if err := w.active.Close(); err != nil {
 		return nil, err
 	}
-	next := &segment{first: s.last + 1, last: s.last, size: segmentHead, seed: w.j.seed}
+	next := &ondisk.Segment{First: s.Last + 1, Last: s.Last, Size: ondisk.HeadSize, Seed: w.j.seed}
 	var err error
-	if w.active, err = w.createSegment(next.first); err != nil {
+	if w.active, err = w.createSegment(next.First); err != nil {
 		return nil, err
 	}
 	return append(segments, next), nil
@@ -154,21 +151,21 @@ func (w *writer) salvageFound() {
 	if i < 0 {
 		return
 	}
-	if _, err := w.salvageSegment(i, errTorn); err != nil {
-		w.j.log.Error("salvage journal", "segment", w.damaged.name(), "err", err)
+	if _, err := w.salvageSegment(i, ondisk.ErrTorn); err != nil {
+		w.j.log.Error("salvage journal", "segment", w.damaged.Name(), "err", err)
 	}
 }
 
 // survey returns the segments in order, and removes what a crash has left: files
 // that were being written, and segments whose records were merged into the one
 // before them.
-func (w *writer) survey(names []string) ([]*segment, error) {
+func (w *writer) survey(names []string) ([]*ondisk.Segment, error) {
 	slices.Sort(names)
-	var segments []*segment
+	var segments []*ondisk.Segment
 	var covered uint64
 	for _, name := range names {
-		first, ok := parseSegmentName(name)
-		if strings.HasSuffix(name, tmpExt) || ok && first <= covered {
+		first, ok := ondisk.ParseSegmentName(name)
+		if strings.HasSuffix(name, ondisk.TempExt) || ok && first <= covered {
 			if err := w.j.fs.Remove(name); err != nil {
 				return nil, err
 			}
@@ -183,134 +180,64 @@ func (w *writer) survey(names []string) ([]*segment, error) {
 		}
 		covered = max(covered, last)
 		if n := len(segments); n > 0 {
-			segments[n-1].last = first - 1
+			segments[n-1].Last = first - 1
 		}
-		s.last = max(last, first-1)
+		s.Last = max(last, first-1)
 		segments = append(segments, s)
 	}
 	return segments, nil
 }
 
 // header returns a segment as its file says, and the last sequence that a rewrite
-// left in its head; 0 where there is none. A broken head does no harm by itself.
-func (w *writer) header(first uint64) (s *segment, last uint64, err error) {
-	f, err := w.j.fs.Open(segmentName(first), os.O_RDONLY)
+// left in its head; 0 where there is none. A broken head costs no record.
+func (w *writer) header(first uint64) (s *ondisk.Segment, last uint64, err error) {
+	f, err := w.j.fs.Open(ondisk.SegmentName(first), os.O_RDONLY)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer f.Close()
-	s = &segment{first: first, seed: w.j.seed}
-	if s.size, err = f.Size(); err != nil {
+	s = &ondisk.Segment{First: first, Seed: w.j.seed}
+	if s.Size, err = f.Size(); err != nil {
 		return nil, 0, err
 	}
-	head := make([]byte, segmentHead)
-	readAround(f, head, 0)
-	last, old, err := parseSegmentHeader(head, first, w.j.seed)
-	s.headless = err != nil
-	if s.headless {
+	head := make([]byte, ondisk.HeadSize)
+	ondisk.ReadAround(f, head, 0)
+	last, old, err := ondisk.ParseSegmentHeader(head, first, w.j.seed)
+	s.Headless = err != nil
+	if s.Headless {
 		was := *s
-		was.seed = 0
-		_, _, now := newScanner(f, s, mark{first, segmentHead}, s.size).next()
-		_, more, before := newScanner(f, &was, mark{first, segmentHead}, s.size).next()
+		was.Seed = 0
+		_, _, now := ondisk.NewScanner(f, s, ondisk.Mark{Seq: first, Off: ondisk.HeadSize}, s.Size).Next()
+		_, more, before := ondisk.NewScanner(f, &was, ondisk.Mark{Seq: first, Off: ondisk.HeadSize}, s.Size).Next()
 		old = now != nil && before == nil && more
 	}
 	if old {
-		s.seed = 0
+		s.Seed = 0
 	}
 	return s, last, nil
 }
 
-// restoreEpoch takes the epoch that was found, or begins one.
+// restoreEpoch sets the epoch that was found, or begins one.
 func (w *writer) restoreEpoch(epoch string, none error, segments bool) error {
 	switch {
 	case none == nil && segments:
 		w.j.st.epoch = epoch
 		return nil
 	case none != nil && segments:
-		w.j.log.Error("journal has lost its epoch, beginning a new one: the centre gets a snapshot", "err", none)
+		w.j.log.Error("journal has lost its epoch, beginning a new one: the CO gets a snapshot", "err", none)
 	case none == nil:
 		w.j.log.Warn("journal has no segments, beginning a new epoch", "epoch", epoch)
 	}
 	w.j.st.epoch = w.j.newEpoch()
-	return w.writeMeta(w.j.st.epoch)
-}
-
-// readMeta fails with kind Unavailable where the journal must not be touched, and
-// with kind NotFound where there is no usable epoch.
-func (j *Journal) readMeta() (epoch string, err error) {
-	b, err := readSmall(j.fs, metaName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return j.readOldMeta()
-	} else if err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", metaName, err)
-	}
-	content, _, err := j.identity().Unseal(b)
-	if newer, ok := errors.AsType[*statefile.NewerError](err); ok {
-		newer.Path = filepath.Join(j.dir, metaName)
-		return "", protocol.Errorf(protocol.Unavailable, "%w", newer)
-	}
-	if err != nil {
-		return "", protocol.Errorf(protocol.NotFound, "%s is damaged: %w", metaName, err)
-	}
-	return parseMeta(content)
-}
-
-// readOldMeta reads the file of before release 0.1.0, and puts it into the present
-// format.
-func (j *Journal) readOldMeta() (epoch string, err error) {
-	b, err := readSmall(j.fs, oldMeta)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", protocol.Errorf(protocol.NotFound, "%s: %w", metaName, err)
-	} else if err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", oldMeta, err)
-	}
-	if epoch, err = parseMeta(b); err != nil {
-		return "", err
-	}
-	if err := j.w.writeMeta(epoch); err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%w", err)
-	}
-	if err := j.fs.Remove(oldMeta); err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%w", err)
-	}
-	return epoch, nil
-}
-
-func parseMeta(b []byte) (epoch string, err error) {
-	var m meta
-	if err := json.Unmarshal(b, &m); err != nil {
-		return "", protocol.Errorf(protocol.NotFound, "%s: %w", metaName, err)
-	}
-	if m.Version > metaVersion {
-		return "", protocol.Errorf(protocol.Unavailable, "%s: format %d, this program knows %d: run the newer version", metaName, m.Version, metaVersion)
-	}
-	if raw, err := hex.DecodeString(m.Epoch); err != nil || len(raw) != 16 {
-		return "", protocol.Errorf(protocol.NotFound, "%s: epoch %q is not 32 hexadecimal digits", metaName, m.Epoch)
-	}
-	return m.Epoch, nil
-}
-
-// readSmall returns the beginning of a file, which is all of one that is not damaged.
-func readSmall(files files, name string) ([]byte, error) {
-	f, err := files.Open(name, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, min(size, sector))
-	return b[:readAround(f, b, 0)], nil
+	return ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch)
 }
 
 // restoreLast opens the segment to append to, and looks at its end.
-func (w *writer) restoreLast(segments []*segment) ([]*segment, error) {
+func (w *writer) restoreLast(segments []*ondisk.Segment) ([]*ondisk.Segment, error) {
 	j := w.j
 	for n := len(segments); n > 0; n = len(segments) {
 		s := segments[n-1]
-		f, err := j.fs.Open(s.name(), os.O_RDWR)
+		f, err := j.fs.Open(s.Name(), os.O_RDWR)
 		if err != nil {
 			return nil, err
 		}
@@ -320,7 +247,7 @@ func (w *writer) restoreLast(segments []*segment) ([]*segment, error) {
 		}
 		// A head is durable before the first record is written, so that a segment with a
 		// torn one is empty, unless the disk broke it later.
-		if !s.headless || w.damaged != nil || s.last >= s.first {
+		if !s.Headless || w.damaged != nil || s.Last >= s.First {
 			break
 		}
 		if err := errors.Join(f.Close(), w.discard(s)); err != nil {
@@ -330,7 +257,7 @@ func (w *writer) restoreLast(segments []*segment) ([]*segment, error) {
 	}
 	if n := len(segments); n > 0 {
 		s := segments[n-1]
-		if j.st.last = s.last; j.st.last >= j.st.trimmed {
+		if j.st.last = s.Last; j.st.last >= j.st.trimmed {
 			return segments, nil
 		}
 		// The mark outlived records, which the CO has: only their numbers are still
@@ -339,7 +266,7 @@ func (w *writer) restoreLast(segments []*segment) ([]*segment, error) {
 		if err := w.active.Close(); err != nil {
 			return nil, err
 		}
-		s.last, w.damaged = j.st.trimmed, nil // so that it is removed with what is trimmed
+		s.Last, w.damaged = j.st.trimmed, nil // so that it is removed with what is trimmed
 	}
 	first := j.st.trimmed + 1
 	f, err := w.createSegment(first)
@@ -348,69 +275,69 @@ func (w *writer) restoreLast(segments []*segment) ([]*segment, error) {
 	}
 	w.active = f
 	j.st.last = j.st.trimmed
-	return append(segments, &segment{first: first, last: first - 1, size: segmentHead, seed: j.seed}), nil
+	return append(segments, &ondisk.Segment{First: first, Last: first - 1, Size: ondisk.HeadSize, Seed: j.seed}), nil
 }
 
-// discard takes a last segment away that has neither a head nor a record.
-func (w *writer) discard(s *segment) error {
-	if s.size <= segmentHead {
-		return w.j.fs.Remove(s.name())
+// discard removes a last segment that has neither a head nor a record.
+func (w *writer) discard(s *ondisk.Segment) error {
+	if s.Size <= ondisk.HeadSize {
+		return w.j.fs.Remove(s.Name())
 	}
-	aside, err := w.asideName(s.name())
+	aside, err := w.asideName(s.Name())
 	if err != nil {
 		return err
 	}
 	w.j.log.Error("the last segment is damaged, its records are lost: beginning a new epoch, because their numbers will be used again; check the disk",
-		"segment", s.name(), "kept_as", aside)
-	if err := w.j.fs.Rename(s.name(), aside); err != nil {
+		"segment", s.Name(), "kept_as", aside)
+	if err := w.j.fs.Rename(s.Name(), aside); err != nil {
 		return err
 	}
 	w.j.st.epoch = w.j.newEpoch()
-	return w.writeMeta(w.j.st.epoch)
+	return ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch)
 }
 
 // scanActive reads the last segment to its end, cuts off what is torn, and makes
 // durable what the process before may have left in the page cache only. Where the
 // segment is damaged, it is left as it is, and noted as w.damaged.
-func (w *writer) scanActive(s *segment) error {
+func (w *writer) scanActive(s *ondisk.Segment) error {
 	began := time.Now()
-	s.last = s.first - 1
-	sc := newScanner(w.active, s, mark{s.first, segmentHead}, s.size)
+	s.Last = s.First - 1
+	sc := ondisk.NewScanner(w.active, s, ondisk.Mark{Seq: s.First, Off: ondisk.HeadSize}, s.Size)
 	for {
-		at := sc.at
-		f, more, err := sc.next()
+		at := sc.At
+		f, more, err := sc.Next()
 		switch {
 		case err == nil && more:
-			s.last = f.last()
-			s.note(at)
+			s.Last = f.Last()
+			s.Note(at)
 			continue
-		case err != nil && !errors.Is(err, errTorn):
+		case err != nil && !errors.Is(err, ondisk.ErrTorn):
 			return err
-		case err != nil && sc.resync(math.MaxUint64):
+		case err != nil && sc.Resync(math.MaxUint64):
 			w.damaged = s
 			continue
-		case err != nil && !s.headless && !sc.torn():
-			w.damaged, s.last = s, at.seq
+		case err != nil && !s.Headless && !sc.Torn():
+			w.damaged, s.Last = s, at.Seq
 		}
 		if err == nil || w.damaged != nil {
 			break
 		}
-		if !s.headless {
-			w.j.log.Warn("cut off torn end of the journal", "segment", s.name(), "offset", at.off, "bytes", s.size-at.off)
-			if err := w.active.Truncate(at.off); err != nil {
+		if !s.Headless {
+			w.j.log.Warn("cut off torn end of the journal", "segment", s.Name(), "offset", at.Off, "bytes", s.Size-at.Off)
+			if err := w.active.Truncate(at.Off); err != nil {
 				return err
 			}
-			s.size = at.off
+			s.Size = at.Off
 		}
 		break
 	}
-	if w.durable > s.last && w.durable > w.j.st.trimmed {
-		w.damaged, s.last = s, w.durable
+	if w.durable > s.Last && w.durable > w.j.st.trimmed {
+		w.damaged, s.Last = s, w.durable
 	}
 	if err := w.active.Sync(); err != nil {
 		return err
 	}
-	w.j.log.Debug("journal scanned", "segment", s.name(), "bytes", s.size, "took", time.Since(began))
+	w.j.log.Debug("journal scanned", "segment", s.Name(), "bytes", s.Size, "took", time.Since(began))
 	return nil
 }
 
@@ -420,16 +347,16 @@ func (w *writer) index() error {
 	st := &w.j.st
 	s := st.segments[len(st.segments)-1]
 	var intent string
-	err := w.each(s, func(f *frame) {
+	err := w.each(s, func(f *ondisk.Frame) {
 		st.account(s, f)
-		if f.flags&flagLoss != 0 {
-			intent = string(f.key)
+		if f.Flags&ondisk.FlagLoss != 0 {
+			intent = string(f.Key)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	s.scanned = true
+	s.Scanned = true
 	return w.repeatDrop(intent)
 }
 
@@ -441,9 +368,9 @@ func (w *writer) repeatDrop(intent string) error {
 		return nil // there is none
 	}
 	sealed := st.segments[:len(st.segments)-1]
-	at := slices.IndexFunc(sealed, func(s *segment) bool { return s.first >= first && s.last <= last })
+	at := slices.IndexFunc(sealed, func(s *ondisk.Segment) bool { return s.First >= first && s.Last <= last })
 	n := 0
-	for at >= 0 && at+n < len(sealed) && sealed[at+n].last <= last {
+	for at >= 0 && at+n < len(sealed) && sealed[at+n].Last <= last {
 		n++
 	}
 	if n == 0 {

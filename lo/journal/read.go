@@ -9,10 +9,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A CorruptError says that a sealed segment cannot be read on at some place. The
+// A CorruptError says that a sealed segment cannot be read from some record on. The
 // records from Seq to Last are unreadable; Salvage gives them up.
 type CorruptError struct {
 	Segment string // path
@@ -47,15 +48,15 @@ func (j *Journal) Read(after uint64, maxRecords, maxBytes int) ([]Record, error)
 			return r.records, nil
 		}
 		s := j.st.segments[j.st.find(after+1)]
-		from, end, last := s.seek(after+1), s.size, s.last
+		from, end, last := s.Seek(after+1), s.Size, s.Last
 		// Opened under the lock, so that it is the file that the offsets belong to.
-		f, err := j.fs.Open(s.name(), os.O_RDONLY)
+		f, err := j.fs.Open(s.Name(), os.O_RDONLY)
 		j.mu.RUnlock()
 		if err == nil {
-			err = r.segment(s, newScanner(f, s, from, end), after, last)
+			err = r.segment(s, ondisk.NewScanner(f, s, from, end), after, last)
 			f.Close()
 		} else {
-			err = j.corrupt(s, mark{after + 1, 0}, last, err)
+			err = j.corrupt(s, ondisk.Mark{Seq: after + 1, Off: 0}, last, err)
 		}
 		if err != nil {
 			if len(r.records) > 0 {
@@ -91,14 +92,14 @@ type reading struct {
 }
 
 // segment adds the records of one segment after a sequence.
-func (r *reading) segment(s *segment, sc *scanner, after, last uint64) error {
-	var marks []mark
+func (r *reading) segment(s *ondisk.Segment, sc *ondisk.Scanner, after, last uint64) error {
+	var marks []ondisk.Mark
 	begin := len(r.records)
 	for !r.full {
-		at := sc.at
-		f, more, err := sc.next()
-		if err == nil && !more && at.seq <= last {
-			err = errTorn
+		at := sc.At
+		f, more, err := sc.Next()
+		if err == nil && !more && at.Seq <= last {
+			err = ondisk.ErrTorn
 		}
 		if err != nil {
 			return r.j.corrupt(s, at, last, err)
@@ -107,31 +108,31 @@ func (r *reading) segment(s *segment, sc *scanner, after, last uint64) error {
 			break
 		}
 		marks = append(marks, at)
-		if f.last() <= after {
+		if f.Last() <= after {
 			continue
 		}
 		r.add(&f, after)
 	}
 	r.j.settle(s, marks, r.records[begin:], begin == 0)
 	if len(r.records) == begin {
-		return r.j.corrupt(s, sc.at, last, errTorn)
+		return r.j.corrupt(s, sc.At, last, ondisk.ErrTorn)
 	}
 	return nil
 }
 
 // add appends what f holds after a sequence, as far as the limits allow.
-func (r *reading) add(f *frame, after uint64) {
-	if f.class != classRun {
-		if r.full = len(r.records) > 0 && (len(r.records) >= r.maxRecords || r.bytes+len(f.body) > r.maxBytes); r.full {
+func (r *reading) add(f *ondisk.Frame, after uint64) {
+	if f.Class != ondisk.Run {
+		if r.full = len(r.records) > 0 && (len(r.records) >= r.maxRecords || r.bytes+len(f.Body) > r.maxBytes); r.full {
 			return
 		}
-		r.bytes += len(f.body)
+		r.bytes += len(f.Body)
 		r.records = append(r.records, Record{
-			Entry: Entry{Class: f.class, Key: string(f.key), Body: f.body}, Seq: f.seq, UnixMillis: f.millis,
+			Entry: Entry{Class: f.Class, Key: string(f.Key), Body: f.Body}, Seq: f.Seq, UnixMillis: f.Millis,
 		})
 		return
 	}
-	for seq := max(f.seq, after+1); seq <= f.last(); seq++ {
+	for seq := max(f.Seq, after+1); seq <= f.Last(); seq++ {
 		if r.full = len(r.records) > 0 && (len(r.records) >= r.maxRecords || r.bytes+len(supersededBody) > r.maxBytes); r.full {
 			return
 		}
@@ -144,14 +145,14 @@ func superseded(seq uint64) Record {
 	return Record{Entry: Entry{Body: supersededBody}, Seq: seq, Superseded: true}
 }
 
-// settle keeps the places that were passed for later seeks, and blanks the
-// records whose place a later one took. first says that a Read begins with them.
-func (j *Journal) settle(s *segment, marks []mark, records []Record, first bool) {
+// settle adds the positions that were read to the index, and blanks the records that a
+// later one superseded. first says that a Read begins with them.
+func (j *Journal) settle(s *ondisk.Segment, marks []ondisk.Mark, records []Record, first bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, m := range marks {
-		if n := len(s.marks); n == 0 || m.off > s.marks[n-1].off {
-			s.note(m)
+		if n := len(s.Marks); n == 0 || m.Off > s.Marks[n-1].Off {
+			s.Note(m)
 		}
 	}
 	for i := range records {
@@ -168,13 +169,13 @@ func (j *Journal) settle(s *segment, marks []mark, records []Record, first bool)
 	}
 }
 
-// corrupt tells what is broken for good from what may go better the next time,
+// corrupt tells permanent damage from what a later attempt may read,
 // such as a lack of file descriptors.
-func (j *Journal) corrupt(s *segment, at mark, last uint64, err error) error {
-	if !errors.Is(err, errTorn) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EIO) {
-		return protocol.Errorf(protocol.Unavailable, "journal: read segment %s: %w", s.name(), err)
+func (j *Journal) corrupt(s *ondisk.Segment, at ondisk.Mark, last uint64, err error) error {
+	if !errors.Is(err, ondisk.ErrTorn) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EIO) {
+		return protocol.Errorf(protocol.Unavailable, "journal: read segment %s: %w", s.Name(), err)
 	}
-	c := &CorruptError{Segment: filepath.Join(j.dir, s.name()), Offset: at.off, Seq: at.seq, Last: last, Err: err}
+	c := &CorruptError{Segment: filepath.Join(j.dir, s.Name()), Offset: at.Off, Seq: at.Seq, Last: last, Err: err}
 	return protocol.Errorf(protocol.Internal, "%w", c)
 }
 
@@ -186,7 +187,7 @@ func (j *Journal) Stats() Stats {
 	st.Segments = len(j.st.segments)
 	st.MaxBytes = j.opts.MaxBytes
 	for _, s := range j.st.segments {
-		st.Bytes += s.size
+		st.Bytes += s.Size
 	}
 	trimmed := j.st.trimmed
 	oldest, of := j.st.known()
@@ -229,7 +230,7 @@ func (st *state) known() (oldest int64, of uint64) {
 	return 0, 0
 }
 
-// Backlog returns what the journal tells of itself to the tier above, and Now of
+// Backlog returns what the journal reports of itself to the tier above, and Now of
 // the same moment. Counting begins with Open.
 func (j *Journal) Backlog() (protocol.Backlog, time.Time) {
 	st, now := j.Stats(), j.Now()
@@ -249,13 +250,13 @@ func (j *Journal) findOldest(trimmed uint64) (millis int64, seq uint64) {
 			return 0, 0
 		}
 		s := j.st.segments[j.st.find(after+1)]
-		from, end, last := s.seek(after+1), s.size, s.last
-		f, err := j.fs.Open(s.name(), os.O_RDONLY)
+		from, end, last := s.Seek(after+1), s.Size, s.Last
+		f, err := j.fs.Open(s.Name(), os.O_RDONLY)
 		j.mu.RUnlock()
 		if err != nil {
 			return 0, 0
 		}
-		millis, seq, err = j.firstStamp(newScanner(f, s, from, end), after)
+		millis, seq, err = j.firstStamp(ondisk.NewScanner(f, s, from, end), after)
 		if f.Close(); err != nil || millis > 0 {
 			return millis, seq
 		}
@@ -264,20 +265,20 @@ func (j *Journal) findOldest(trimmed uint64) (millis int64, seq uint64) {
 }
 
 // firstStamp returns the first record after a sequence that nothing superseded.
-func (j *Journal) firstStamp(sc *scanner, after uint64) (millis int64, seq uint64, err error) {
+func (j *Journal) firstStamp(sc *ondisk.Scanner, after uint64) (millis int64, seq uint64, err error) {
 	for {
-		f, more, err := sc.next()
+		f, more, err := sc.Next()
 		if err != nil || !more {
 			return 0, 0, err
 		}
-		if f.seq <= after || f.class == classRun {
+		if f.Seq <= after || f.Class == ondisk.Run {
 			continue
 		}
 		j.mu.RLock()
 		outdated := j.st.outdated(&f)
 		j.mu.RUnlock()
 		if !outdated {
-			return f.millis, f.seq, nil
+			return f.Millis, f.Seq, nil
 		}
 	}
 }

@@ -6,23 +6,24 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// The classes of a protocol.Loss: why the records went.
+// The classes of a protocol.Loss: why the records were lost.
 const (
 	lossBytes   = "bytes"   // the journal had reached MaxBytes
 	lossAge     = "age"     // they were older than MaxAge
 	lossCorrupt = "corrupt" // the disk gave back something else
 )
 
-// room makes sure that need more bytes stay under the bound.
+// room frees space until need more bytes stay under the bound.
 func (w *writer) room(need int64, reserve bool) error {
 	limit := w.j.opts.MaxBytes
 	if reserve {
 		limit += limit / 16
 	}
-	if segmentHead+need > limit {
+	if ondisk.HeadSize+need > limit {
 		return protocol.Errorf(protocol.Invalid, "journal: %d bytes at once: the bound of the whole journal is %d", need, limit)
 	}
 	for w.total+need > limit {
@@ -33,7 +34,7 @@ func (w *writer) room(need int64, reserve bool) error {
 	return nil
 }
 
-// errNothing says that nothing may go.
+// errNothing says that nothing may be dropped.
 var errNothing = errors.New("nothing to reclaim")
 
 // reclaim frees some bytes: superseded records of a segment that is at least a
@@ -43,10 +44,10 @@ func (w *writer) reclaim() error {
 	st := &w.j.st
 	best, data := -1, -1
 	for i, s := range st.segments[:len(st.segments)-1] {
-		if s.dead*4 >= s.size && (best < 0 || s.dead > st.segments[best].dead) {
+		if s.Dead*4 >= s.Size && (best < 0 || s.Dead > st.segments[best].Dead) {
 			best = i
 		}
-		if s.data > 0 && data < 0 {
+		if s.Data > 0 && data < 0 {
 			data = i
 		}
 	}
@@ -57,14 +58,14 @@ func (w *writer) reclaim() error {
 		err = w.compact(best)
 	case data >= 0:
 		err = w.drop(data, lossBytes)
-	case active.dead*4 >= active.size || active.data > 0:
+	case active.Dead*4 >= active.Size || active.Data > 0:
 		err = w.roll()
 	default:
 		err = errNothing
 	}
 	if errors.Is(err, errNothing) {
 		return protocol.Errorf(protocol.Unavailable,
-			"journal: %d bytes are waiting for the centre, the bound is %d: wait until the link is back, or raise the bound", w.total, w.j.opts.MaxBytes)
+			"journal: %d bytes are waiting for the CO, the bound is %d: wait until the link is back, or raise the bound", w.total, w.j.opts.MaxBytes)
 	}
 	if err != nil {
 		return unavailable("make room", err)
@@ -72,23 +73,23 @@ func (w *writer) reclaim() error {
 	return nil
 }
 
-// tidy rewrites one segment that is mostly dead, so that state which changes all
-// through an outage takes the room of its last values only.
+// tidy rewrites one segment that is mostly dead, so that state which changes during an
+// outage needs disk space for its last values only.
 func (w *writer) tidy() {
 	st := &w.j.st
 	for i, s := range st.segments[:len(st.segments)-1] {
-		if s.dead*2 < s.size || s.size < markEvery || s == w.stuck {
+		if s.Dead*2 < s.Size || s.Size < ondisk.IndexInterval || s == w.stuck {
 			continue
 		}
 		if err := w.compact(i); err != nil {
-			w.j.log.Warn("compact segment", "segment", s.name(), "err", err)
+			w.j.log.Warn("compact segment", "segment", s.Name(), "err", err)
 			w.stuck = s // not again at each commit
 		}
 		return
 	}
 }
 
-// scanSealed learns of the segments that were there when the journal was opened.
+// scanSealed counts the records of the sealed segments that were there at Open.
 func (w *writer) scanSealed() {
 	st := &w.j.st
 	for i := len(st.segments) - 2; i >= 0; i-- {
@@ -97,39 +98,39 @@ func (w *writer) scanSealed() {
 	}
 }
 
-// scan learns of a segment that was there when the journal was opened.
-func (w *writer) scan(s *segment) {
-	if s.scanned {
+// scan counts the records of a segment that was there at Open.
+func (w *writer) scan(s *ondisk.Segment) {
+	if s.Scanned {
 		return
 	}
 	// The lock is held for the accounting only; nobody else touches s.scanned.
-	err := w.each(s, func(f *frame) {
+	err := w.each(s, func(f *ondisk.Frame) {
 		w.j.mu.Lock()
 		w.j.st.account(s, f)
 		w.j.mu.Unlock()
 	})
 	if err != nil {
-		w.j.log.Error("scan sealed segment", "segment", s.name(), "err", err)
+		w.j.log.Error("scan sealed segment", "segment", s.Name(), "err", err)
 	}
-	s.scanned = true
+	s.Scanned = true
 }
 
 // each calls do for every record of a segment.
-func (w *writer) each(s *segment, do func(*frame)) error {
-	f, err := w.j.fs.Open(s.name(), os.O_RDONLY)
+func (w *writer) each(s *ondisk.Segment, do func(*ondisk.Frame)) error {
+	f, err := w.j.fs.Open(s.Name(), os.O_RDONLY)
 	if err != nil {
-		return w.j.corrupt(s, mark{s.first, segmentHead}, s.last, err)
+		return w.j.corrupt(s, ondisk.Mark{Seq: s.First, Off: ondisk.HeadSize}, s.Last, err)
 	}
 	defer f.Close()
-	sc := newScanner(f, s, mark{s.first, segmentHead}, s.size)
+	sc := ondisk.NewScanner(f, s, ondisk.Mark{Seq: s.First, Off: ondisk.HeadSize}, s.Size)
 	for {
-		at := sc.at
-		fr, more, err := sc.next()
-		if err == nil && !more && at.seq <= s.last {
-			err = errTorn
+		at := sc.At
+		fr, more, err := sc.Next()
+		if err == nil && !more && at.Seq <= s.Last {
+			err = ondisk.ErrTorn
 		}
 		if err != nil {
-			return w.j.corrupt(s, at, s.last, err)
+			return w.j.corrupt(s, at, s.Last, err)
 		}
 		if !more {
 			return nil
@@ -142,13 +143,12 @@ func (w *writer) each(s *segment, do func(*frame)) error {
 // segments that Data is dropped from.
 const lossKey = "%d-%d"
 
-// withSmall returns the segments to rewrite together with segment i, of which
-// gone bytes go: a small one before it is taken in, so that a long outage does
-// not leave a crowd of tiny files.
+// withSmall returns the segments to rewrite together with segment i, which loses removed
+// bytes: with a small one before it, so that a long outage does not leave many tiny files.
 func (w *writer) withSmall(i int, removed int64) (at, n int) {
 	if i > 0 {
 		before, s := w.j.st.segments[i-1], w.j.st.segments[i]
-		if before.scanned && before.size <= w.j.opts.SegmentBytes/4 && before.size+s.size-removed <= w.j.opts.SegmentBytes/2 {
+		if before.Scanned && before.Size <= w.j.opts.SegmentBytes/4 && before.Size+s.Size-removed <= w.j.opts.SegmentBytes/2 {
 			return i - 1, 2
 		}
 	}
@@ -157,7 +157,7 @@ func (w *writer) withSmall(i int, removed int64) (at, n int) {
 
 // compact rewrites segment i without what is superseded.
 func (w *writer) compact(i int) error {
-	at, n := w.withSmall(i, w.j.st.segments[i].dead)
+	at, n := w.withSmall(i, w.j.st.segments[i].Dead)
 	p, err := w.prepare(at, n, false)
 	if err != nil {
 		return err
@@ -167,14 +167,14 @@ func (w *writer) compact(i int) error {
 
 // drop removes the Data records of segment i. The loss is durable before the
 // records go, and recovery repeats the removal, so that each is counted once.
-// class says why they go.
+// class is the bound that was reached.
 func (w *writer) drop(i int, class string) error {
-	at, n := w.withSmall(i, w.j.st.segments[i].data)
+	at, n := w.withSmall(i, w.j.st.segments[i].Data)
 	p, err := w.prepare(at, n, true)
 	if err != nil {
 		return err
 	}
-	key := fmt.Sprintf(lossKey, p.segment.first, p.segment.last)
+	key := fmt.Sprintf(lossKey, p.segment.First, p.segment.Last)
 	if p.records+p.earlier.Records > 0 && key != w.announced {
 		if err := w.announce(class, p); err != nil {
 			return errors.Join(err, w.abandon(p))
@@ -196,9 +196,9 @@ func (w *writer) drop(i int, class string) error {
 // announce journals what p leaves out.
 func (w *writer) announce(class string, p *prepared) error {
 	now := w.j.Now().UnixMilli()
-	f := frame{
-		seq: w.j.st.last + 1, count: 1, millis: now, class: Event, key: fmt.Appendf(nil, lossKey, p.segment.first, p.segment.last),
-		body: protocol.Marshal(protocol.Event{
+	f := ondisk.Frame{
+		Seq: w.j.st.last + 1, Count: 1, Millis: now, Class: Event, Key: fmt.Appendf(nil, lossKey, p.segment.First, p.segment.Last),
+		Body: protocol.Marshal(protocol.Event{
 			UnixMillis: now, Kind: protocol.DataLost,
 			Body: protocol.Marshal(protocol.Loss{
 				V: protocol.Version, Class: class, Records: p.earlier.Records + p.records, Bytes: p.earlier.Bytes + p.bytes,
@@ -206,9 +206,9 @@ func (w *writer) announce(class string, p *prepared) error {
 		}),
 	}
 	if class != lossCorrupt {
-		f.flags = flagLoss
+		f.Flags = ondisk.FlagLoss
 	}
-	return w.write([]frame{f})
+	return w.write([]ondisk.Frame{f})
 }
 
 // Salvage gives up the records that cannot be read any more, and no others: they
@@ -227,7 +227,7 @@ func (j *Journal) Salvage() (lost uint64, err error) {
 func (w *writer) salvage() (lost uint64, err error) {
 	st := &w.j.st
 	active := st.segments[len(st.segments)-1]
-	if w.each(active, func(*frame) {}) != nil {
+	if w.each(active, func(*ondisk.Frame) {}) != nil {
 		// Only a sealed segment is replaced, because nobody appends to it.
 		if err := w.roll(); err != nil {
 			return 0, unavailable("salvage", err)
@@ -235,7 +235,7 @@ func (w *writer) salvage() (lost uint64, err error) {
 	}
 	for i := range st.segments[:len(st.segments)-1] {
 		s := st.segments[i]
-		broken := w.each(s, func(*frame) {})
+		broken := w.each(s, func(*ondisk.Frame) {})
 		if broken == nil {
 			continue
 		}
@@ -258,13 +258,13 @@ func (w *writer) salvageSegment(i int, why error) (lost uint64, err error) {
 	if err != nil {
 		return 0, unavailable("salvage", err)
 	}
-	w.j.log.Error("records of the journal are damaged and given up; check the disk", "segment", s.name(), "records", p.records, "bytes", p.bytes, "err", why)
+	w.j.log.Error("records of the journal are damaged and given up; check the disk", "segment", s.Name(), "records", p.records, "bytes", p.bytes, "err", why)
 	if p.records > 0 {
 		if err := w.announce(lossCorrupt, p); err != nil {
 			return 0, errors.Join(err, w.abandon(p))
 		}
 	}
-	w.keepAside(s.name())
+	w.keepAside(s.Name())
 	if err := w.install(p); err != nil {
 		return p.records, unavailable("salvage", err)
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 )
 
 // image is the content of a journal's directory, by name.
@@ -33,7 +35,7 @@ func imageOf(t *testing.T, dir string, o Options, n int) image {
 	check(t, j.Close())
 	img := image{}
 	check(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && d.Name() != lockName {
+		if err == nil && !d.IsDir() && d.Name() != ondisk.LockName {
 			img[d.Name()], err = os.ReadFile(path)
 		}
 		return err
@@ -86,7 +88,7 @@ func wantRot(t *testing.T, dir, what string, n uint64, was string) (lost uint64)
 	}
 	lost = losses(t, records).Records
 	if j.Epoch() == was && have+lost != n {
-		t.Fatalf("%s: %d events, %d told as lost, of %d", what, have, lost, n)
+		t.Fatalf("%s: %d events, %d reported as lost, of %d", what, have, lost, n)
 	}
 	return lost
 }
@@ -98,7 +100,7 @@ func TestOneBit(t *testing.T) {
 	img := imageOf(t, dir, Options{}, 1000)
 	was, err := epochOf(dir)
 	check(t, err)
-	flip(t, filepath.Join(dir, segmentName(1)), int64(len(img[segmentName(1)])/20))
+	flip(t, filepath.Join(dir, ondisk.SegmentName(1)), int64(len(img[ondisk.SegmentName(1)])/20))
 	if lost := wantRot(t, dir, "bit", 1000, was); lost != 1 {
 		t.Errorf("%d events are lost, want 1", lost)
 	}
@@ -179,7 +181,7 @@ func TestLostEnd(t *testing.T) {
 	img := imageOf(t, dir, Options{}, 10)
 	was, err := epochOf(dir)
 	check(t, err)
-	img.with(segmentName(1), img[segmentName(1)][:segmentHead]).write(t, dir)
+	img.with(ondisk.SegmentName(1), img[ondisk.SegmentName(1)][:ondisk.HeadSize]).write(t, dir)
 	if lost := wantRot(t, dir, "cut", 10, was); lost != 10 {
 		t.Errorf("%d events are lost, want 10", lost)
 	}
@@ -190,20 +192,20 @@ func TestOldFormat(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "journal")
 	epoch := "0123456789abcdef0123456789abcdef"
-	m, err := json.Marshal(meta{Version: 1, Epoch: epoch})
+	m, err := json.Marshal(ondisk.Meta{Version: 1, Epoch: epoch})
 	check(t, err)
 	segment := func(first, n uint64) []byte {
-		b := segmentHeader(first, 0, 0)
-		copy(b, oldMagic)
-		b = append(b[:28], sealMark(b[:28])[28:]...)
+		b := ondisk.SegmentHeader(first, 0, 0)
+		copy(b, ondisk.OldMagic)
+		b = append(b[:28], ondisk.SealMark(b[:28])[28:]...)
 		for seq := first; seq < first+n; seq++ {
-			b = appendFrame(b, &frame{seq: seq, millis: 1, class: Event, body: fmt.Appendf(nil, "event %d ", seq)}, 0)
+			b = ondisk.AppendFrame(b, &ondisk.Frame{Seq: seq, Millis: 1, Class: Event, Body: fmt.Appendf(nil, "event %d ", seq)}, 0)
 		}
 		return b
 	}
 	img := image{
-		oldMeta: m, trimName: sealMark(oldMark(epoch, 2)),
-		segmentName(1): segment(1, 10), segmentName(11): segment(11, 10),
+		ondisk.OldMetaName: m, ondisk.TrimName: ondisk.SealMark(ondisk.OldMark(epoch, 2)),
+		ondisk.SegmentName(1): segment(1, 10), ondisk.SegmentName(11): segment(11, 10),
 	}
 	img.write(t, dir)
 	for n := range uint64(2) {
@@ -220,7 +222,7 @@ func TestOldFormat(t *testing.T) {
 		mustAppend(t, j, event(fmt.Sprintf("event %d ", 21+n)))
 		check(t, j.Close())
 	}
-	flip(t, filepath.Join(dir, segmentName(1)), 300)
+	flip(t, filepath.Join(dir, ondisk.SegmentName(1)), 300)
 	j := open(t, dir, Options{})
 	if lost, err := j.Salvage(); lost != 1 || err != nil {
 		t.Errorf("salvage of an old segment: %d, %v", lost, err)

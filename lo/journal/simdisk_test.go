@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 )
 
 // errPower is what every operation answers once the power is cut.
@@ -68,7 +70,7 @@ func (d *simDisk) op(label, name string) error {
 }
 
 // restart gives the disk as it is found after a power cut, or, with only the
-// process gone, as it was.
+// process ended, as it was.
 func (d *simDisk) restart(power bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -125,7 +127,7 @@ func (w simWrite) apply(b []byte, n int) []byte {
 	return b
 }
 
-func (d *simDisk) Open(name string, flag int) (file, error) {
+func (d *simDisk) Open(name string, flag int) (ondisk.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.off {

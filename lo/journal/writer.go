@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -42,9 +43,9 @@ func (r *request) finish(last uint64, err error) {
 // appending, trimming and rewriting need no order among themselves but their own.
 type writer struct {
 	j      *Journal
-	active file  // the last segment
-	trimf  file  // the trim mark, in one of two slots
-	total  int64 // bytes of all segments
+	active ondisk.File // the last segment
+	trimf  ondisk.File // the trim mark, in one of two slots
+	total  int64       // bytes of all segments
 
 	// broken says that the active file may hold bytes past its durable size that
 	// could not be cut off. Nothing is appended before they are.
@@ -56,14 +57,14 @@ type writer struct {
 
 	announced string // key of the loss that was journalled and not yet carried out
 
-	stuck *segment // could not be compacted
-	buf   []byte   // of write, kept between calls
+	stuck *ondisk.Segment // could not be compacted
+	buf   []byte          // of write, kept between calls
 
 	// Of Open:
-	durable uint64   // the highest sequence that is known to have been durable
-	damaged *segment // to be salvaged
+	durable uint64          // the highest sequence that is known to have been durable
+	damaged *ondisk.Segment // to be salvaged
 
-	trimSlot  int64 // where the next trim mark goes
+	trimSlot  int64 // where the next trim mark is written
 	trimDirty bool  // the mark was written since it was synced
 }
 
@@ -92,7 +93,7 @@ func (w *writer) run() {
 	}
 }
 
-// gather takes what waits already; it does not wait for more, so that a lone
+// gather adds the requests that wait already; it does not wait for more, so that a lone
 // Append pays for its own fsync only. But it lets those run first whom the last
 // commit has woken: else they would come just too late, and each fsync would
 // carry half of them.
@@ -163,12 +164,12 @@ func (w *writer) land(accepted []*request) {
 		return
 	}
 	now := w.j.Now().UnixMilli()
-	var frames []frame
+	var frames []ondisk.Frame
 	seq := w.j.st.last // only this goroutine changes it
 	for _, r := range accepted {
 		for _, e := range r.entries {
 			seq++
-			frames = append(frames, frame{seq: seq, count: 1, millis: now, class: e.Class, key: []byte(e.Key), body: e.Body})
+			frames = append(frames, ondisk.Frame{Seq: seq, Count: 1, Millis: now, Class: e.Class, Key: []byte(e.Key), Body: e.Body})
 		}
 		r.last = seq
 	}
@@ -188,7 +189,7 @@ func (w *writer) land(accepted []*request) {
 
 func (r *request) size() (n int64) {
 	for i := range r.entries {
-		n += recordHead + int64(len(r.entries[i].Key)+len(r.entries[i].Body))
+		n += ondisk.RecordHeadSize + int64(len(r.entries[i].Key)+len(r.entries[i].Body))
 	}
 	return n
 }
@@ -198,7 +199,7 @@ func (r *request) reserve() bool {
 }
 
 // write makes frames durable at the end of the journal, and then visible.
-func (w *writer) write(frames []frame) error {
+func (w *writer) write(frames []ondisk.Frame) error {
 	if err := w.ready(); err != nil {
 		return unavailable("open the next segment", err)
 	}
@@ -207,10 +208,10 @@ func (w *writer) write(frames []frame) error {
 	w.buf = w.buf[:0]
 	for i := range frames {
 		at := len(w.buf)
-		w.buf = appendFrame(w.buf, &frames[i], s.seed)
-		frames[i].size = len(w.buf) - at
+		w.buf = ondisk.AppendFrame(w.buf, &frames[i], s.Seed)
+		frames[i].Size = len(w.buf) - at
 	}
-	if _, err := w.active.WriteAt(w.buf, s.size); err != nil {
+	if _, err := w.active.WriteAt(w.buf, s.Size); err != nil {
 		w.cut(s)
 		return unavailable("write", err)
 	}
@@ -227,46 +228,46 @@ func (w *writer) write(frames []frame) error {
 }
 
 // publish lets readers see frames, which are durable.
-func (w *writer) publish(s *segment, frames []frame) {
+func (w *writer) publish(s *ondisk.Segment, frames []ondisk.Frame) {
 	j := w.j
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i := range frames {
 		f := &frames[i]
-		s.note(mark{f.seq, s.size})
-		s.size += int64(f.size)
-		s.last = f.last()
-		w.total += int64(f.size)
+		s.Note(ondisk.Mark{Seq: f.Seq, Off: s.Size})
+		s.Size += int64(f.Size)
+		s.Last = f.Last()
+		w.total += int64(f.Size)
 		j.st.account(s, f)
 	}
-	j.st.last = s.last
+	j.st.last = s.Last
 	j.st.stats.Appended += uint64(len(frames))
 	j.st.stats.Syncs++
 	j.st.changed.Notify()
 }
 
-// account enters a record into what decides about its life: the keys, and the
+// account enters a record into what decides whether a rewrite keeps it: the keys, and the
 // counters of its segment. Records may come in any order.
-func (st *state) account(s *segment, f *frame) {
-	s.stamp(f.millis)
-	switch f.class {
+func (st *state) account(s *ondisk.Segment, f *ondisk.Frame) {
+	s.Stamp(f.Millis)
+	switch f.Class {
 	case Data:
-		s.data += int64(f.size)
+		s.Data += int64(f.Size)
 	case State:
-		if len(f.key) == 0 || f.seq <= st.trimmed {
+		if len(f.Key) == 0 || f.Seq <= st.trimmed {
 			return
 		}
-		old, ok := st.keys[string(f.key)]
+		old, ok := st.keys[string(f.Key)]
 		switch {
 		case !ok:
-			st.keys[string(f.key)] = keyed{f.seq, int64(f.size)}
-		case old.seq < f.seq:
+			st.keys[string(f.Key)] = keyed{f.Seq, int64(f.Size)}
+		case old.seq < f.Seq:
 			st.kill(old)
-			st.keys[string(f.key)] = keyed{f.seq, int64(f.size)}
-		case old.seq > f.seq:
-			st.kill(keyed{f.seq, int64(f.size)})
+			st.keys[string(f.Key)] = keyed{f.Seq, int64(f.Size)}
+		case old.seq > f.Seq:
+			st.kill(keyed{f.Seq, int64(f.Size)})
 		}
-	case Event, classRun:
+	case Event, ondisk.Run:
 	}
 }
 
@@ -274,17 +275,17 @@ func (st *state) account(s *segment, f *frame) {
 func (st *state) kill(k keyed) {
 	st.stats.Superseded++
 	if i := st.find(k.seq); i >= 0 {
-		st.segments[i].dead += k.size
+		st.segments[i].Dead += k.size
 	}
 }
 
 // find returns the index of the segment that holds seq, or -1.
 func (st *state) find(seq uint64) int {
-	i, found := slices.BinarySearchFunc(st.segments, seq, func(s *segment, seq uint64) int {
+	i, found := slices.BinarySearchFunc(st.segments, seq, func(s *ondisk.Segment, seq uint64) int {
 		switch {
-		case s.first > seq:
+		case s.First > seq:
 			return 1
-		case s.first < seq:
+		case s.First < seq:
 			return -1
 		}
 		return 0
@@ -303,7 +304,7 @@ func (w *writer) ready() error {
 			return errors.New("the end of the last segment cannot be cut back to what is durable")
 		}
 	}
-	if w.mustRoll || s.last >= s.first && (s.size >= w.j.opts.SegmentBytes || w.spread(s)) {
+	if w.mustRoll || s.Last >= s.First && (s.Size >= w.j.opts.SegmentBytes || w.spread(s)) {
 		return w.roll()
 	}
 	return nil
@@ -311,16 +312,16 @@ func (w *writer) ready() error {
 
 // roll seals the active segment and begins the next.
 func (w *writer) roll() error {
-	next := &segment{first: w.j.st.last + 1, last: w.j.st.last, size: segmentHead, seed: w.j.seed, scanned: true}
-	f, err := w.createSegment(next.first)
+	next := &ondisk.Segment{First: w.j.st.last + 1, Last: w.j.st.last, Size: ondisk.HeadSize, Seed: w.j.seed, Scanned: true}
+	f, err := w.createSegment(next.First)
 	if w.mustRoll = err != nil; err != nil {
 		return err
 	}
 	if err := w.active.Close(); err != nil {
-		w.j.log.Warn("close sealed segment", "next", next.name(), "err", err)
+		w.j.log.Warn("close sealed segment", "next", next.Name(), "err", err)
 	}
 	w.active = f
-	w.total += segmentHead
+	w.total += ondisk.HeadSize
 	w.j.mu.Lock()
 	w.j.st.segments = append(w.j.st.segments, next)
 	w.j.mu.Unlock()
@@ -328,14 +329,14 @@ func (w *writer) roll() error {
 }
 
 // createSegment makes an empty segment whose name and header are durable.
-func (w *writer) createSegment(first uint64) (file, error) {
+func (w *writer) createSegment(first uint64) (ondisk.File, error) {
 	fs := w.j.fs
-	name := segmentName(first)
+	name := ondisk.SegmentName(first)
 	f, err := fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.WriteAt(segmentHeader(first, 0, w.j.seed), 0)
+	_, err = f.WriteAt(ondisk.SegmentHeader(first, 0, w.j.seed), 0)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -350,18 +351,18 @@ func (w *writer) createSegment(first uint64) (file, error) {
 
 // cut removes what a failed write or sync has left behind the durable end. After
 // a failed sync nothing is known of those bytes, so they are never kept.
-func (w *writer) cut(s *segment) {
-	err := w.active.Truncate(s.size)
+func (w *writer) cut(s *ondisk.Segment) {
+	err := w.active.Truncate(s.Size)
 	if err == nil {
 		err = w.active.Sync()
 	}
 	w.broken = err != nil
 	if err != nil {
-		w.j.log.Error("cut back last segment", "segment", s.name(), "err", err)
+		w.j.log.Error("cut back last segment", "segment", s.Name(), "err", err)
 	}
 }
 
-// unavailable tells an Append why the disk did not take it.
+// unavailable is the error of an Append that the disk refused.
 func unavailable(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return protocol.Errorf(protocol.Unavailable, "journal: %s: the disk is full, free some space: %w", doing, err)

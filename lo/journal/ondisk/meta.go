@@ -1,0 +1,128 @@
+package ondisk
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Meta is the content of the meta file, under the header of a state file.
+type Meta struct {
+	Version int    `json:"version"` // of the format
+	Epoch   string `json:"epoch"`   // 32 hexadecimal digits
+}
+
+const metaVersion = 1
+
+// WriteEpoch replaces the meta file of the journal in dir, atomically and durably.
+func WriteEpoch(fs Files, dir, epoch string) error {
+	b, err := json.Marshal(Meta{Version: metaVersion, Epoch: epoch})
+	if err != nil {
+		return err
+	}
+	return replaceFile(fs, MetaName, identity(dir).Seal(b))
+}
+
+// replaceFile puts content in the place of name: a crash leaves the old or the new.
+func replaceFile(fs Files, name string, content []byte) error {
+	tmp := name + TempExt
+	f, err := fs.Open(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(content, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", tmp, err)
+	}
+	if err := fs.Rename(tmp, name); err != nil {
+		return err
+	}
+	return fs.SyncDir()
+}
+
+// identity is that of the meta file of the journal in dir.
+func identity(dir string) statefile.Identity {
+	return statefile.Identity{Role: role, Name: filepath.Base(dir)}
+}
+
+// ReadEpoch reads the epoch of the journal in dir. It fails with kind Unavailable where
+// the journal must not be touched, and with kind NotFound where there is no usable epoch.
+func ReadEpoch(fs Files, dir string) (epoch string, err error) {
+	b, err := readSmall(fs, MetaName)
+	if errors.Is(err, os.ErrNotExist) {
+		return readOldMeta(fs, dir)
+	} else if err != nil {
+		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", MetaName, err)
+	}
+	content, _, err := identity(dir).Unseal(b)
+	if newer, ok := errors.AsType[*statefile.NewerError](err); ok {
+		newer.Path = filepath.Join(dir, MetaName)
+		return "", protocol.Errorf(protocol.Unavailable, "%w", newer)
+	}
+	if err != nil {
+		return "", protocol.Errorf(protocol.NotFound, "%s is damaged: %w", MetaName, err)
+	}
+	return parseMeta(content)
+}
+
+// readOldMeta reads the file of before release 0.1.0, and rewrites it in the present
+// format.
+func readOldMeta(fs Files, dir string) (epoch string, err error) {
+	b, err := readSmall(fs, OldMetaName)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
+	} else if err != nil {
+		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", OldMetaName, err)
+	}
+	if epoch, err = parseMeta(b); err != nil {
+		return "", err
+	}
+	if err := WriteEpoch(fs, dir, epoch); err != nil {
+		return "", protocol.Errorf(protocol.Unavailable, "%w", err)
+	}
+	if err := fs.Remove(OldMetaName); err != nil {
+		return "", protocol.Errorf(protocol.Unavailable, "%w", err)
+	}
+	return epoch, nil
+}
+
+func parseMeta(b []byte) (epoch string, err error) {
+	var m Meta
+	if err := json.Unmarshal(b, &m); err != nil {
+		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
+	}
+	if m.Version > metaVersion {
+		return "", protocol.Errorf(protocol.Unavailable, "%s: format %d, this program knows %d: run the newer version", MetaName, m.Version, metaVersion)
+	}
+	if raw, err := hex.DecodeString(m.Epoch); err != nil || len(raw) != 16 {
+		return "", protocol.Errorf(protocol.NotFound, "%s: epoch %q is not 32 hexadecimal digits", MetaName, m.Epoch)
+	}
+	return m.Epoch, nil
+}
+
+// readSmall returns the beginning of a file, which is all of one that is not damaged.
+func readSmall(files Files, name string) ([]byte, error) {
+	f, err := files.Open(name, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, min(size, sector))
+	return b[:ReadAround(f, b, 0)], nil
+}

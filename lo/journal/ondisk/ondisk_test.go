@@ -1,0 +1,121 @@
+package ondisk
+
+import (
+	"errors"
+	"os"
+	"testing"
+)
+
+// FuzzParseFrame checks that whatever ParseFrame accepts lies within its input and has the
+// sequence that was asked for.
+func FuzzParseFrame(f *testing.F) {
+	f.Add(AppendFrame(nil, &Frame{Seq: 7, Class: State, Key: []byte("k"), Body: []byte("body")}, 3))
+	f.Add(AppendRun(nil, 7, 100, 3))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fr, short, err := ParseFrame(b, 7, 3)
+		if err != nil {
+			return
+		}
+		if short {
+			t.Errorf("a whole record of %x is reported as short", b)
+		}
+		if fr.Size > len(b) {
+			t.Errorf("Size = %d of %d bytes: %x", fr.Size, len(b), b)
+		}
+		if fr.Seq != 7 || fr.Last() < 7 {
+			t.Errorf("Seq = %d, Last = %d of %x: want 7 and no less", fr.Seq, fr.Last(), b)
+		}
+	})
+}
+
+// segmentOf writes a segment of n records with a body of 100 bytes each and returns it open.
+func segmentOf(t *testing.T, n uint64, damage func([]byte)) (File, *Segment) {
+	t.Helper()
+	const seed = 3
+	b := SegmentHeader(1, 0, seed)
+	for seq := uint64(1); seq <= n; seq++ {
+		b = AppendFrame(b, &Frame{Seq: seq, Class: Event, Body: make([]byte, 100)}, seed)
+	}
+	damage(b)
+	f, err := Dir(t.TempDir()).Open(SegmentName(1), os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	if _, err := f.WriteAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return f, &Segment{First: 1, Last: n, Size: int64(len(b)), Seed: seed}
+}
+
+// TestScannerGoesOnBehindDamage checks that damage of one record costs that record only.
+func TestScannerGoesOnBehindDamage(t *testing.T) {
+	t.Parallel()
+	const size = RecordHeadSize + 100
+	for name, tt := range map[string]struct {
+		offset int
+		lost   uint64
+	}{
+		"the head of the first record": {HeadSize + 8, 1},
+		"the length of the fourth":     {HeadSize + 3*size, 4},
+		"the body of the last but one": {HeadSize + 8*size + RecordHeadSize, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s := segmentOf(t, 10, func(b []byte) { b[tt.offset] ^= 0x40 })
+			sc := NewScanner(f, s, Mark{1, HeadSize}, s.Size)
+			read := map[uint64]bool{}
+			for {
+				fr, more, err := sc.Next()
+				if errors.Is(err, ErrTorn) {
+					if sc.At.Seq != tt.lost {
+						t.Fatalf("damage at sequence %d, want %d", sc.At.Seq, tt.lost)
+					}
+					if !sc.Resync(s.Last) {
+						t.Fatalf("no record found behind sequence %d", sc.At.Seq)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !more {
+					break
+				}
+				read[fr.Seq] = true
+			}
+			for seq := uint64(1); seq <= s.Last; seq++ {
+				if read[seq] == (seq == tt.lost) {
+					t.Errorf("sequence %d read: %t", seq, read[seq])
+				}
+			}
+		})
+	}
+}
+
+// TestTornIsTheEndOfACrash tells the end that a crash leaves from damage.
+func TestTornIsTheEndOfACrash(t *testing.T) {
+	t.Parallel()
+	const size = RecordHeadSize + 100
+	for name, tt := range map[string]struct {
+		damage func([]byte)
+		cut    int64
+		torn   bool
+	}{
+		"a part of a record":        {func([]byte) {}, 30, true},
+		"zeros":                     {func(b []byte) { clear(b[len(b)-size:]) }, 0, true},
+		"a whole record with a rot": {func(b []byte) { b[len(b)-1] ^= 1 }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s := segmentOf(t, 3, tt.damage)
+			sc := NewScanner(f, s, Mark{3, HeadSize + 2*size}, s.Size-tt.cut)
+			if _, _, err := sc.Next(); !errors.Is(err, ErrTorn) {
+				t.Fatalf("Next: %v, want ErrTorn", err)
+			}
+			if got := sc.Torn(); got != tt.torn {
+				t.Errorf("Torn() = %t, want %t", got, tt.torn)
+			}
+		})
+	}
+}
