@@ -40,16 +40,18 @@ type DataRule struct {
 	// is counted down on the way and passed on as message expiry (MQTT 5, section
 	// 3.3.2.3.3). The message's own expiry counts where it is shorter. Absent: no end.
 	TTLMillis uint64 `cbor:"9,keyasint,omitempty"`
-	// MaxBytes and MaxAgeMillis bound what is queued, in bytes on disk and by age:
-	// above them the oldest messages are dropped, and counted. Absent: 256 MiB, and no
-	// bound by age.
-	MaxBytes     uint64 `cbor:"10,keyasint,omitempty"`
+	// MaxBytes bounds what is queued, in bytes on disk: above it the oldest messages are
+	// dropped, and counted. Absent: 256 MiB.
+	MaxBytes uint64 `cbor:"10,keyasint,omitempty"`
+	// MaxAgeMillis bounds the age of what is queued in the same way, in milliseconds.
+	// Absent: no bound by age.
 	MaxAgeMillis uint64 `cbor:"11,keyasint,omitempty"`
 
-	// BatchBytes and BatchMillis say how much is gathered into one batch before
-	// compression, and how long a message may wait for others. Absent: 256 KiB, and
+	// BatchBytes is how much is gathered into one batch before compression, in bytes.
+	// Absent: 256 KiB.
+	BatchBytes uint32 `cbor:"12,keyasint,omitempty"`
+	// BatchMillis is how long a message may wait for others, in milliseconds. Absent:
 	// no wait.
-	BatchBytes  uint32 `cbor:"12,keyasint,omitempty"`
 	BatchMillis uint32 `cbor:"13,keyasint,omitempty"`
 	// Uncompressed sends batches as they are, for data that is compressed already.
 	// Absent: they are compressed where that makes them smaller.
@@ -75,14 +77,15 @@ const (
 type Sample struct {
 	// Mode says which messages pass; absent: all.
 	Mode SampleMode `cbor:"1,keyasint,omitempty"`
-	// PeriodMillis is the period of SampleLast, and for the other modes the longest
+	// PeriodMillis is the period of SampleLast in milliseconds, and for the other modes the longest
 	// silence: a value passes after it even if it has not changed. Absent: no such
 	// limit.
 	PeriodMillis uint64 `cbor:"2,keyasint,omitempty"`
-	// Deadband is how far a number must be from the last one that passed, in the
-	// number's unit.
+	// Deadband is how far a number must be from the last one that passed, in the number's
+	// unit. Absent: any change passes.
 	Deadband float64 `cbor:"3,keyasint,omitempty"`
-	// Percent makes Deadband hundredths of the last number that passed.
+	// Percent makes Deadband hundredths of the last number that passed. Absent: Deadband
+	// is absolute.
 	Percent bool `cbor:"4,keyasint,omitempty"`
 	// Field is a JSON pointer (RFC 6901) to the number in a JSON payload. Absent: the
 	// payload itself is the number, as text.
@@ -119,11 +122,14 @@ type DataMessage struct {
 	// milliseconds. Absent: no end.
 	ExpiryMillis uint64 `cbor:"5,keyasint,omitempty"`
 
-	// As in MQTT 5, section 3.3.2.3; absent: the publisher set none.
-	ContentType     string `cbor:"6,keyasint,omitempty"`
-	ResponseTopic   string `cbor:"7,keyasint,omitempty"`
+	// ContentType is as in MQTT 5, section 3.3.2.3.9; absent: the publisher set none.
+	ContentType string `cbor:"6,keyasint,omitempty"`
+	// ResponseTopic is as in MQTT 5, section 3.3.2.3.5; absent: the publisher set none.
+	ResponseTopic string `cbor:"7,keyasint,omitempty"`
+	// CorrelationData is as in MQTT 5, section 3.3.2.3.6; absent: the publisher set none.
 	CorrelationData []byte `cbor:"8,keyasint,omitempty"`
-	// Properties are the user properties: pairs of name and value, in their order.
+	// Properties are the user properties: pairs of name and value, in their order. Absent:
+	// there are none.
 	Properties []string `cbor:"9,keyasint,omitempty"`
 }
 
@@ -132,23 +138,26 @@ func (m *DataMessage) version() uint16 { return m.V }
 // DataStream returns the name of a rule's stream, for Batch.Stream and Ack.Stream.
 func DataStream(rule string) string { return "data/" + rule }
 
-// A Backlog is what a sender reports of a stream with each batch. What the receiver
-// has not committed of Last is what is still to come. An absent field is 0.
+// A Backlog is what a sender reports of a stream with each batch. The
+// receiver has yet to receive what lies between its position and Last. An absent field
+// is 0.
 type Backlog struct {
 	// Last is the sequence of the newest record.
 	Last uint64 `cbor:"1,keyasint,omitempty"`
-	// Bytes is what the stream takes on the sender's disk.
+	// Bytes is what the stream occupies on the sender's disk, in bytes.
 	Bytes uint64 `cbor:"2,keyasint,omitempty"`
 	// OldestMillis is the age of the oldest record that is not acknowledged, in
 	// milliseconds.
 	OldestMillis uint64 `cbor:"3,keyasint,omitempty"`
-	// Dropped counts the records dropped under a bound, and Expired those that
-	// expired, since the sender's process opened the stream.
+	// Dropped counts the records dropped under a bound since the sender's process opened
+	// the stream.
 	Dropped uint64 `cbor:"4,keyasint,omitempty"`
+	// Expired counts those that expired since then.
 	Expired uint64 `cbor:"5,keyasint,omitempty"`
-	// RTTMicros is the time from sending the last batch to its Ack, in microseconds,
-	// and BytesPerSecond what the link carried lately, as the sender measured them.
-	// Absent: not measured yet.
-	RTTMicros      uint64 `cbor:"6,keyasint,omitempty"`
+	// RTTMicros is the time from sending the last batch to its Ack, in microseconds, as
+	// the sender measured it. Absent: not measured yet.
+	RTTMicros uint64 `cbor:"6,keyasint,omitempty"`
+	// BytesPerSecond is what the link carried lately, in bytes, as the sender measured
+	// it. Absent: not measured yet.
 	BytesPerSecond uint64 `cbor:"7,keyasint,omitempty"`
 }

@@ -15,21 +15,22 @@ type SiteDesired struct {
 	// CO is set up anew, which makes an LO accept lower generations.
 	Epoch string `cbor:"3,keyasint"`
 
-	// Commit is the commit of the deployments repo that this was compiled from.
+	// Commit is the commit of the deployments repo that this was compiled from. Absent: it
+	// was not compiled from a repo.
 	Commit string `cbor:"4,keyasint,omitempty"`
 
 	// Deployments are sorted by name. Nil and empty both mean: run nothing.
 	Deployments []SiteEntry `cbor:"5,keyasint,omitempty"`
 
-	// Data are the rules of the site's machine data, in the order in which they are
-	// tried.
+	// Data are the rules of the site's machine data, in the order in which they are tried.
+	// Absent: the site has none.
 	Data []DataRule `cbor:"6,keyasint,omitempty"`
 
-	// Digest is set where the state is too large to arrive with each connection: it
-	// is the digest of an encoded SiteDesired of the same site, epoch and generation,
-	// Size its length in bytes, and Deployments and Data stand there alone. An LO that
-	// holds the generation needs nothing; one that does not fetches it by Digest, and
-	// by theirs the specs that are not inside.
+	// Digest is set where the state is too large to arrive with each connection: it is the
+	// digest of an encoded SiteDesired of the same site, epoch and generation, Size its
+	// length in bytes, and Deployments and Data stand there alone. An LO that holds the
+	// generation needs nothing; one that does not fetches it by Digest, and by theirs the
+	// specs that are not inside. Absent: the state is whole.
 	Digest Digest `cbor:"7,keyasint,omitempty"`
 	// Size is absent where Digest is.
 	Size uint64 `cbor:"8,keyasint,omitempty"`
@@ -60,12 +61,12 @@ type SiteEntry struct {
 	// Policy says what follows on a failure.
 	Policy Policy `cbor:"7,keyasint"`
 
-	// Rollback says that a person asked to return to this earlier version, so
-	// that nodes pass through ROLLINGBACK and not UPDATING.
+	// Rollback says that a person asked to return to this earlier version, so that nodes
+	// pass through ROLLINGBACK and not UPDATING. Absent: it is an update.
 	Rollback bool `cbor:"8,keyasint,omitempty"`
 
-	// Retry grows each time a person asks to try again a version that was
-	// refused; it lifts the refusal.
+	// Retry grows each time a person asks to try again a version that was refused; it
+	// lifts the refusal. Absent: nobody has asked.
 	Retry uint32 `cbor:"9,keyasint,omitempty"`
 }
 
@@ -81,7 +82,7 @@ type Placement struct {
 	// Replicas is how many nodes run it. 0 means every node that matches.
 	Replicas uint32 `cbor:"3,keyasint,omitempty"`
 
-	// Constraints is a Margo deviceConstraints object (1.0.0-rc.3) as JSON.
+	// Constraints is a Margo deviceConstraints object (1.0.0-rc.3) as JSON. Absent: none.
 	Constraints []byte `cbor:"4,keyasint,omitempty"`
 }
 
@@ -91,12 +92,12 @@ type Policy struct {
 	// up, at least 1. 0 means the default, 3.
 	Attempts uint32 `cbor:"1,keyasint,omitempty"`
 
-	// BackoffMillis is the wait before the second attempt; it doubles with each
+	// BackoffMillis is the wait before the second attempt, in milliseconds; it doubles with each
 	// further one, with jitter, up to 5 minutes. 0 means the default, 10 s.
 	BackoffMillis uint32 `cbor:"2,keyasint,omitempty"`
 
-	// NoRollback leaves a version that was given up FAILED instead of returning
-	// to the last healthy one.
+	// NoRollback leaves a version that was given up FAILED instead of returning to the
+	// last healthy one. Absent: the node returns to it.
 	NoRollback bool `cbor:"3,keyasint,omitempty"`
 }
 
@@ -114,7 +115,7 @@ type NodeDesired struct {
 	// Epoch names the LO's state that counts the generations.
 	Epoch string `cbor:"3,keyasint"`
 
-	// Assignments are sorted by deployment name.
+	// Assignments are sorted by deployment name. Absent: run nothing.
 	Assignments []Assignment `cbor:"4,keyasint,omitempty"`
 }
 
@@ -127,15 +128,16 @@ type Assignment struct {
 	// Digest is the digest of Spec.
 	Digest Digest `cbor:"2,keyasint"`
 	// Spec is the encoded DeploymentSpec.
-	Spec []byte `cbor:"3,keyasint"` // the encoded DeploymentSpec
-	// Signature is as in SiteEntry.
+	Spec []byte `cbor:"3,keyasint"`
+	// Signature is as in SiteEntry. Absent where the fleet has no identity yet.
 	Signature []byte `cbor:"4,keyasint,omitempty"`
 
 	// Attempt counts the tries of this digest on this node, from 1. A node that
 	// failed attempt n begins again only when it sees n+1.
 	Attempt uint32 `cbor:"5,keyasint"`
 
-	// Rollback makes the node pass through ROLLINGBACK to this version.
+	// Rollback makes the node pass through ROLLINGBACK to this version. Absent: it is an
+	// update.
 	Rollback bool `cbor:"6,keyasint,omitempty"`
 }
 
@@ -170,17 +172,18 @@ type Component struct {
 	// Revision is its version; absent: it has none.
 	Revision string `cbor:"2,keyasint,omitempty"`
 
-	// NoWait starts the next component without waiting for this one's health.
+	// NoWait starts the next component without waiting for this one's health. Absent: it
+	// waits.
 	NoWait bool `cbor:"3,keyasint,omitempty"`
 
-	// TimeoutMillis bounds the way to health, pulls left out. 0 means 5 minutes.
+	// TimeoutMillis bounds the way to health, in milliseconds, pulls left out. 0 means 5 minutes.
 	TimeoutMillis uint64 `cbor:"4,keyasint,omitempty"`
 
 	// Containers are in start order: a container comes after those it depends on.
 	Containers []Container `cbor:"5,keyasint"`
 }
 
-// A Container is what runs. Nil and zero mean: as the image says, or none.
+// A Container is what runs. An absent field means: as the image says, or none.
 type Container struct {
 	// Name is the Compose service.
 	Name string `cbor:"1,keyasint"`
@@ -228,7 +231,7 @@ type Container struct {
 
 	// StopSignal is a signal's name; absent: the image's, then SIGTERM.
 	StopSignal string `cbor:"21,keyasint,omitempty"`
-	// StopTimeoutMillis is the wait between it and SIGKILL; absent: 10 s.
+	// StopTimeoutMillis is the wait between it and SIGKILL, in milliseconds; absent: 10 s.
 	StopTimeoutMillis uint64 `cbor:"22,keyasint,omitempty"`
 
 	// Labels are passed on to the engine.
@@ -273,13 +276,14 @@ type Mount struct {
 	Kind MountKind `cbor:"1,keyasint"`
 	// Target is the path in the container.
 	Target string `cbor:"2,keyasint"`
-	// Source is the name of a volume, or the host path of a bind.
+	// Source is the name of a volume, or the host path of a bind. Absent for the other
+	// kinds.
 	Source string `cbor:"3,keyasint,omitempty"`
-	// ReadOnly mounts it so.
+	// ReadOnly mounts it so. Absent: it is writable.
 	ReadOnly bool `cbor:"4,keyasint,omitempty"`
 	// Size bounds a tmpfs, in bytes; absent: no limit.
 	Size uint64 `cbor:"5,keyasint,omitempty"`
-	// Content is that of a file.
+	// Content is that of a file. Absent: it is empty.
 	Content []byte `cbor:"6,keyasint,omitempty"`
 	// Mode is the permissions of a file; absent: 0444.
 	Mode uint32 `cbor:"7,keyasint,omitempty"`
@@ -310,7 +314,7 @@ type Device struct {
 type Limits struct {
 	// NanoCPUs is processor time: 1e9 is one core.
 	NanoCPUs uint64 `cbor:"1,keyasint,omitempty"`
-	// MemoryBytes bounds its memory.
+	// MemoryBytes bounds its memory, in bytes.
 	MemoryBytes uint64 `cbor:"2,keyasint,omitempty"`
 	// Pids bounds its processes and threads.
 	Pids uint64 `cbor:"3,keyasint,omitempty"`
@@ -337,7 +341,8 @@ const (
 )
 
 // Health is how the agent finds out whether a container works. Without one, a
-// container is healthy while it runs.
+// container is healthy while it runs. One of Command, HTTP and Port is set, the others
+// are absent.
 type Health struct {
 	// Command is executed in the container; exit status 0 is healthy. Mutually
 	// exclusive with HTTP and TCP.
@@ -347,13 +352,14 @@ type Health struct {
 	// Port is the port of HTTP; alone, a TCP connection that opens is healthy.
 	Port uint16 `cbor:"3,keyasint,omitempty"`
 
-	// IntervalMillis is between two probes; absent: 30 s.
+	// IntervalMillis is the time between two probes, in milliseconds; absent: 30 s.
 	IntervalMillis uint64 `cbor:"4,keyasint,omitempty"`
-	// TimeoutMillis bounds one probe; absent: 30 s.
+	// TimeoutMillis bounds one probe, in milliseconds; absent: 30 s.
 	TimeoutMillis uint64 `cbor:"5,keyasint,omitempty"`
-	// StartPeriodMillis is how long failures do not count after the start; absent: they count at once.
+	// StartPeriodMillis is how long failures do not count after the start, in
+	// milliseconds; absent: they count at once.
 	StartPeriodMillis uint64 `cbor:"6,keyasint,omitempty"`
-	// StartIntervalMillis is between two probes in the start period; absent: 1 s.
+	// StartIntervalMillis is that in the start period, in milliseconds; absent: 1 s.
 	StartIntervalMillis uint64 `cbor:"7,keyasint,omitempty"`
 	// Retries is how many failures in a row make it unhealthy; absent: 3.
 	Retries uint32 `cbor:"8,keyasint,omitempty"`

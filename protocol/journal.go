@@ -6,7 +6,7 @@ import "github.com/fxamacker/cbor/v2"
 // sender gives it the next sequence of its stream; the receiver has events in that
 // order, each once.
 type Event struct {
-	// Seq counts from 1 without gaps within an epoch. It is not encoded: the place
+	// Seq counts from 1 without gaps within an epoch. It is not encoded: the position
 	// in the journal, and in a Batch, says it.
 	Seq uint64 `cbor:"-"`
 	// UnixMillis is when it happened, in milliseconds since 1970 by the sender's
@@ -61,7 +61,8 @@ type PlacementReport struct {
 	Deployment DeploymentName `cbor:"1,keyasint"`
 	// Nodes are those that were chosen; absent: none.
 	Nodes []NodeID `cbor:"2,keyasint,omitempty"`
-	// Rejected holds one reason, for people, for each node that was not chosen.
+	// Rejected holds one reason, for people, for each node that was not chosen. Absent:
+	// all were chosen.
 	Rejected map[NodeID]string `cbor:"3,keyasint,omitempty"`
 	// Problem says, for people, why fewer nodes match than are asked for; absent:
 	// enough do.
@@ -90,9 +91,10 @@ type Loss struct {
 	// Class says why: bytes and age are limits; corrupt is damage of the queue itself;
 	// in StateDamaged it names the file, such as "lo/node gw-1".
 	Class string `cbor:"1,keyasint"`
-	// Records is how many, Bytes how much they took on the sender's disk.
+	// Records is how many.
 	Records uint64 `cbor:"2,keyasint"`
-	Bytes   uint64 `cbor:"3,keyasint"`
+	// Bytes is how much they occupied on the sender's disk, in bytes.
+	Bytes uint64 `cbor:"3,keyasint"`
 }
 
 func (m *Loss) version() uint16 { return m.V }
@@ -109,7 +111,8 @@ type Snapshot struct {
 	Nodes []NodeSnapshot `cbor:"1,keyasint,omitempty"`
 	// Statuses are the current ones of all deployments; absent: there are none.
 	Statuses []DeploymentStatus `cbor:"2,keyasint,omitempty"`
-	// Lost is how many events before the snapshot the CO will never receive.
+	// Lost is how many events before the snapshot the CO will never receive. Absent: none,
+	// as far as the LO knows.
 	Lost uint64 `cbor:"3,keyasint,omitempty"`
 }
 
@@ -170,7 +173,7 @@ type Ack struct {
 	// Seq is the highest sequence of the epoch that the receiver has, without a gap.
 	Seq uint64 `cbor:"2,keyasint"`
 
-	// Stream is that of the Batch.
+	// Stream is that of the Batch. Absent: the stream of events.
 	Stream string `cbor:"3,keyasint,omitempty"`
 	// Ask makes the LO report the Backlog of every stream now, each with a batch of
 	// Count 0. Epoch and Seq mean nothing then. Absent: this is an answer.

@@ -14,12 +14,13 @@ type DeploymentStatus struct {
 	// Agent names the agent's state directory: it changes when the agent is
 	// installed anew, and Seq then begins again. Empty in reports made by the LO.
 	Agent string `cbor:"3,keyasint,omitempty"`
-	// Boot is the boot id of the node's kernel.
+	// Boot is the boot id of the node's kernel. Absent in reports made by the LO.
 	Boot string `cbor:"4,keyasint,omitempty"`
 	// Seq grows by one with each report of this agent. 0 in reports made by the LO.
 	Seq uint64 `cbor:"5,keyasint,omitempty"`
 
-	// Generation is the NodeDesired that the node acts on.
+	// Generation is the NodeDesired that the node acts on. Absent in reports that are
+	// about none.
 	Generation uint64 `cbor:"6,keyasint,omitempty"`
 
 	// From is the state before; equal to State for progress. Absent: there was none.
@@ -29,36 +30,39 @@ type DeploymentStatus struct {
 	// Actor is the tier that made the transition, and the report.
 	Actor lifecycle.Actor `cbor:"9,keyasint"`
 
-	// Digest is the version that the state speaks of. After a rollback it is the
-	// earlier one, and Refused the one that was given up.
+	// Digest is the version that the state is about. After a rollback it is the
+	// earlier one, and Refused the one that was given up. Absent: the state is about no
+	// version.
 	Digest Digest `cbor:"10,keyasint,omitempty"`
 	// Refused is the version that was given up; absent: none.
 	Refused Digest `cbor:"11,keyasint,omitempty"`
-	// App and AppVersion are those of the DeploymentSpec, for people.
+	// App is that of the DeploymentSpec, for people. Absent where the
+	// spec is not known.
 	App string `cbor:"12,keyasint,omitempty"`
-	// AppVersion is the version of App.
+	// AppVersion is the version of App. Absent where App is.
 	AppVersion string `cbor:"13,keyasint,omitempty"`
 
 	// Attempt is that of the Assignment; absent in reports that are about none.
 	Attempt uint32 `cbor:"14,keyasint,omitempty"`
 
-	// Phase, PulledBytes and TotalBytes show progress within INSTALLING, UPDATING
-	// and ROLLINGBACK. TotalBytes is 0 while unknown.
+	// Phase is the step within INSTALLING, UPDATING or ROLLINGBACK. Absent in the other
+	// states.
 	Phase Phase `cbor:"15,keyasint,omitempty"`
-	// PulledBytes is how much of the images is on the node.
+	// PulledBytes is how much of the images is on the node, in bytes. Absent: none yet.
 	PulledBytes uint64 `cbor:"16,keyasint,omitempty"`
-	// TotalBytes is how large they are; absent: not known yet.
+	// TotalBytes is how large they are, in bytes; absent: not known yet.
 	TotalBytes uint64 `cbor:"17,keyasint,omitempty"`
 
-	// Code and Message are set in FAILED, and after a rollback to say why.
+	// Code is set in FAILED, and after a rollback to say why. Absent: it did
+	// not fail.
 	Code Code `cbor:"18,keyasint,omitempty"`
-	// Message says it for people.
+	// Message says it for people. Absent where Code is.
 	Message string `cbor:"19,keyasint,omitempty"`
 
 	// Components are the containers; absent: there are none.
 	Components []ComponentStatus `cbor:"20,keyasint,omitempty"`
 
-	// UnixMillis is the reporter's clock.
+	// UnixMillis is the reporter's clock, in milliseconds since 1970.
 	UnixMillis int64 `cbor:"21,keyasint"`
 
 	// Recovering is set in FAILED where the version was healthy for the minimum time
@@ -80,25 +84,67 @@ const (
 	Probing  Phase = "probing"
 )
 
-// A Code says why a deployment failed. The list is closed.
+// A Code says why a deployment failed. The list is closed. The comment of each says its
+// cause and its cure; docs/reasons.md is made of them.
 type Code string
 
 // The codes.
 const (
-	ImageNotFound     Code = "image_not_found"
+	// ImageNotFound: the registry does not have the image, or not under the digest that the
+	// deployment names.
+	// Cure: push the image to the registry, or correct the package; then try the version
+	// again.
+	ImageNotFound Code = "image_not_found"
+	// ImageUnauthorized: the registry refuses the node access to the image.
+	// Cure: give the site or the node credentials that may pull it; then try the version
+	// again.
 	ImageUnauthorized Code = "image_unauthorized"
-	DigestMismatch    Code = "digest_mismatch"
-	NoSpace           Code = "no_space"
-	CreateFailed      Code = "create_failed"
-	StartFailed       Code = "start_failed"
-	ProbeFailed       Code = "probe_failed"
-	CrashLoop         Code = "crash_loop"
-	Timeout           Code = "timeout"
-	NodeLost          Code = "node_lost"
-	Incompatible      Code = "incompatible"
-	SignatureInvalid  Code = "signature_invalid"
+	// DigestMismatch: what arrived has other bytes than its digest names: the registry
+	// served something else, or the desired state was damaged on its way.
+	// Cure: check the registry and the proxies before it; then try the version again.
+	DigestMismatch Code = "digest_mismatch"
+	// NoSpace: the disk of the node that holds images and volumes is full.
+	// Cure: free space on the node, or give it a larger disk; then try the version again.
+	NoSpace Code = "no_space"
+	// CreateFailed: the engine could not create a container: a mount, a device or a limit
+	// that the node does not have.
+	// Cure: the message names what is missing: add it to the node or correct the package.
+	CreateFailed Code = "create_failed"
+	// StartFailed: a container could not be started, or exited while it was being started.
+	// Cure: read the last line of the container in the message; correct its command, its
+	// ports or its configuration.
+	StartFailed Code = "start_failed"
+	// ProbeFailed: a container runs and its health check fails.
+	// Cure: read the answer of the check in the message; correct the application, or the
+	// command or times of its health check.
+	ProbeFailed Code = "probe_failed"
+	// CrashLoop: a container exited more often than its restart policy or the agent allows.
+	// Cure: read the exit status and the last line in the message; correct the application.
+	CrashLoop Code = "crash_loop"
+	// Timeout: a component did not come up in its time, or no registry could be reached.
+	// Cure: restore the connection to the registry, or allow the component more time; then
+	// try the version again.
+	Timeout Code = "timeout"
+	// NodeLost: the LO has had no connection to the node for longer than the grace time
+	// while the node installed or updated.
+	// Cure: restore the node or its connection: its own report replaces this one.
+	NodeLost Code = "node_lost"
+	// Incompatible: the node cannot run the version: its platform, its kernel or its agent
+	// lacks what the version asks for.
+	// Cure: the message names what is missing: choose another node, or upgrade this one.
+	Incompatible Code = "incompatible"
+	// SignatureInvalid: the signature over the deployment is missing or is not of the fleet.
+	// No release sets it yet: deployments are signed once the fleet has an identity.
+	// Cure: let the CO sign the deployment again, and check that nobody else writes to the
+	// site's topics.
+	SignatureInvalid Code = "signature_invalid"
+	// EngineUnavailable: the container engine of the node does not answer.
+	// Cure: start the engine, or correct its address in the agent's configuration: the agent
+	// goes on by itself.
 	EngineUnavailable Code = "engine_unavailable"
-	InternalError     Code = "internal"
+	// InternalError: a fault of Colony or of the engine that has no code of its own.
+	// Cure: report it with the message and the log of the agent; try the version again.
+	InternalError Code = "internal"
 )
 
 // Codes lists every Code.
@@ -129,21 +175,22 @@ type Presence struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Online says whether it is connected.
 	Online bool `cbor:"1,keyasint"`
-	// Agent is as in DeploymentStatus; for an LO it is its journal's epoch.
+	// Agent is as in DeploymentStatus; for an LO it is its journal's epoch. Absent: not
+	// known.
 	Agent string `cbor:"2,keyasint,omitempty"`
 	// Boot is as in DeploymentStatus; absent for an LO.
 	Boot string `cbor:"3,keyasint,omitempty"`
-	// Version is the program's version.
-	// Version is the program's version.
+	// Version is the program's version. Absent: not known.
 	Version string `cbor:"4,keyasint,omitempty"`
-	// Session differs between any two connections, so that the late will of an
-	// old connection is not mistaken for one of the new connection.
+	// Session differs between any two connections, so that the late will of an old
+	// connection is not mistaken for one of the new connection. Absent: not known.
 	Session string `cbor:"5,keyasint,omitempty"`
 }
 
 func (m *Presence) version() uint16 { return m.V }
 
-// Heartbeat is a node's vital signs, under 64 bytes. It never enters the journal.
+// Heartbeat is a node's vital signs, under 64 bytes. It never enters the journal. An
+// absent field is 0, or could not be measured.
 type Heartbeat struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Load1 is the load of the last minute, in hundredths.
@@ -154,7 +201,7 @@ type Heartbeat struct {
 	DiskFree uint64 `cbor:"3,keyasint,omitempty"`
 	// MilliCelsius is the hottest sensor, in thousandths of a degree; absent: no sensor.
 	MilliCelsius int32 `cbor:"4,keyasint,omitempty"`
-	// UptimeSec is since the boot, in seconds.
+	// UptimeSec is the time since the boot, in seconds.
 	UptimeSec uint64 `cbor:"5,keyasint,omitempty"`
 	// UnixMillis is the node's clock, in milliseconds since 1970.
 	UnixMillis int64 `cbor:"6,keyasint,omitempty"`
@@ -165,7 +212,8 @@ type Heartbeat struct {
 
 func (m *Heartbeat) version() uint16 { return m.V }
 
-// Inventory is what a node is: hardware, system, labels. Retained, sent on change.
+// Inventory is what a node is: hardware, system, labels. Retained, sent on change. An
+// absent field could not be found out.
 type Inventory struct {
 	V uint16 `cbor:"0,keyasint" json:"-"` // protocol version, see Version
 	// Node is the node's id.
@@ -175,7 +223,7 @@ type Inventory struct {
 	// AgentVersion is the agent program's version.
 	AgentVersion string `cbor:"3,keyasint,omitempty" json:"agentVersion,omitempty"`
 
-	// Hostname is the kernel's. This field and those below are absent where they cannot be found out.
+	// Hostname is the kernel's.
 	Hostname string `cbor:"4,keyasint,omitempty" json:"hostname,omitempty"`
 	// OS is PRETTY_NAME of os-release.
 	OS string `cbor:"5,keyasint,omitempty" json:"os,omitempty"`
@@ -187,7 +235,7 @@ type Inventory struct {
 	CPUModel string `cbor:"8,keyasint,omitempty" json:"cpuModel,omitempty"`
 	// Cores counts logical ones.
 	Cores uint32 `cbor:"9,keyasint,omitempty" json:"cores,omitempty"`
-	// MemoryBytes is all memory that the kernel manages.
+	// MemoryBytes is all memory that the kernel manages, in bytes.
 	MemoryBytes uint64 `cbor:"10,keyasint,omitempty" json:"memoryBytes,omitempty"`
 	// Engine is the name of the container engine, such as containerd.
 	Engine string `cbor:"11,keyasint,omitempty" json:"engine,omitempty"`
@@ -205,7 +253,7 @@ type Inventory struct {
 	Model string `cbor:"17,keyasint,omitempty" json:"model,omitempty"`
 	// Serial is the serial number.
 	Serial string `cbor:"18,keyasint,omitempty" json:"serial,omitempty"`
-	// StorageBytes is the size of the file system of the engine's images.
+	// StorageBytes is the size of the file system of the engine's images, in bytes.
 	StorageBytes uint64 `cbor:"19,keyasint,omitempty" json:"storageBytes,omitempty"`
 
 	// EngineFault says why the container engine does not answer; absent while it does.
@@ -215,7 +263,7 @@ type Inventory struct {
 
 func (m *Inventory) version() uint16 { return m.V }
 
-// A Disk is a mounted file system.
+// A Disk is a mounted file system. An absent field could not be found out.
 type Disk struct {
 	// Mount is where it is mounted.
 	Mount string `cbor:"1,keyasint" json:"mount"`
@@ -223,11 +271,11 @@ type Disk struct {
 	Device string `cbor:"2,keyasint,omitempty" json:"device,omitempty"`
 	// FileSystem is its type, such as ext4.
 	FileSystem string `cbor:"3,keyasint,omitempty" json:"fileSystem,omitempty"`
-	// TotalBytes is its size.
+	// TotalBytes is its size, in bytes.
 	TotalBytes uint64 `cbor:"4,keyasint,omitempty" json:"totalBytes,omitempty"`
 }
 
-// An Interface is a network interface.
+// An Interface is a network interface. An absent field could not be found out.
 type Interface struct {
 	// Name is the kernel's.
 	Name string `cbor:"1,keyasint" json:"name"`
@@ -239,7 +287,8 @@ type Interface struct {
 	Addresses []string `cbor:"4,keyasint,omitempty" json:"addresses,omitempty"`
 }
 
-// A Peripheral is a device of interest to applications.
+// A Peripheral is a device of interest to applications. An absent field could not be
+// found out.
 type Peripheral struct {
 	// Type is gpu, serial, can or camera.
 	Type string `cbor:"1,keyasint" json:"type"`
