@@ -77,7 +77,7 @@ func TestExternalBroker(t *testing.T) {
 			t.Errorf("the CO at %s has committed nothing", addr)
 		}
 	}
-	restarts := counter(t, r, r.loOptions.HTTP, `colony_uplink_restarts_total`)
+	restarts := counter(t, r, r.loOptions.HTTP, `colony_lo_uplink_restarts_total`)
 	t.Logf("%d reports acknowledged, %d moves in the history, each once and in order; the uplink began again %v times", f.Stats().Acknowledged, transitions, restarts)
 }
 

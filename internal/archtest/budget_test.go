@@ -14,21 +14,26 @@ import (
 // The budgets. What is past one is listed in spared with its reason.
 const (
 	maxFile      = 500
-	maxPackage   = 2500
+	maxPackage   = 2200
 	maxFunc      = 80
 	maxParams    = 5
 	maxFields    = 20
 	maxInterface = 7
 )
 
-// spared names what is past a budget, with the reason. An entry that is no
-// longer needed fails the test.
-var spared = map[string]string{
+// spared names what is past a budget.
+var spared = exceptions{
+	"bench/link":                   "one program: the peers that it compares share its wire, its load and its ledger",
+	"broker":                       "being split: sessions and metrics become packages of their own",
+	"cli":                          "being split: printing becomes a package of its own",
+	"co/api":                       "being split: the Margo routes become a package of their own",
+	"en/engine/containerd":         "being split: images become a package of their own",
+	"margo/v1rc3":                  "being split: building and parsing become packages of their own",
 	"protocol.Container":           "one field for each supported Compose key; grouping them would only hide it",
+	"protocol.DeploymentStatus":    "one flat message on the wire",
 	"internal/grpcdeadline.call":   "the signature of an interceptor is that of gRPC",
 	"internal/grpcdeadline.stream": "the signature of an interceptor is that of gRPC",
 	"protocol.Inventory":           "one flat message on the wire",
-	"protocol.DeploymentStatus":    "one flat message on the wire",
 }
 
 type source struct {
@@ -38,8 +43,14 @@ type source struct {
 	lines     int
 }
 
-// sources parses every non-test Go file of the module.
+// sources parses every Go file of the module that is not a test.
 func sources(t *testing.T) []source {
+	t.Helper()
+	return parse(t, func(name string) bool { return !strings.HasSuffix(name, "_test.go") })
+}
+
+// parse parses the Go files of the module whose names are wanted.
+func parse(t *testing.T, want func(name string) bool) []source {
 	t.Helper()
 	var out []source
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -49,7 +60,7 @@ func sources(t *testing.T) []source {
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." && path != root || d.Name() == "testdata" || d.Name() == "bin") {
 			return filepath.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || !want(d.Name()) {
 			return nil
 		}
 		fset := token.NewFileSet()
@@ -89,13 +100,9 @@ func TestPackageDocs(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	t.Parallel()
-	used := map[string]bool{}
+	sparedFrom := spared.use(t)
 	over := func(name, what string, n, limit int) {
-		if n <= limit {
-			return
-		}
-		if _, ok := spared[name]; ok {
-			used[name] = true
+		if n <= limit || sparedFrom(name) {
 			return
 		}
 		t.Errorf("%s: %d %s, the budget is %d", name, n, what, limit)
@@ -124,11 +131,6 @@ func TestBudgets(t *testing.T) {
 	}
 	for dir, n := range packageLines {
 		over(dir, "lines", n, maxPackage)
-	}
-	for name := range spared {
-		if !used[name] {
-			t.Errorf("%s is within its budget again: drop the exception", name)
-		}
 	}
 }
 

@@ -20,16 +20,15 @@ type metrics struct {
 const eventsStream = "events"
 
 func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64) *metrics {
-	const ns, sub = "colony", "uplink"
 	if stream == "" {
 		stream = eventsStream
 	}
 	labels := prometheus.Labels{"stream": stream}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help, ConstLabels: labels})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_uplink_" + name, Help: help, ConstLabels: labels})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help, ConstLabels: labels})
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "colony_lo_uplink_" + name, Help: help, ConstLabels: labels})
 	}
 	m := &metrics{
 		reg:       reg,
@@ -44,18 +43,18 @@ func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64
 		lost:      counter("events_lost_total", "Events that the CO will never see, as far as they can be counted."),
 		expired:   counter("events_expired_total", "Events that the CO has as expired: their time was up before they could be sent."),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: ns, Subsystem: sub, Name: "restarts_total",
+			Name: "colony_lo_uplink_restarts_total",
 			Help: "Times that sending began again at the CO's position, by reason.", ConstLabels: labels,
 		}, []string{"reason"}),
 		ackSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: ns, Subsystem: sub, Name: "ack_seconds", Help: "Time from sending a batch to its Ack.", ConstLabels: labels,
+			Name: "colony_lo_uplink_ack_seconds", Help: "Time from sending a batch to its Ack.", ConstLabels: labels,
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 14),
 		}),
 	}
 	m.all = []prometheus.Collector{
 		m.connected, m.inFlight, m.batches, m.events, m.rawBytes, m.wireBytes, m.acked, m.gaps, m.lost, m.expired, m.restarts, m.ackSeconds,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: ns, Subsystem: sub, Name: "backlog_events", Help: "Events in the journal without an Ack.", ConstLabels: labels,
+			Name: "colony_lo_uplink_backlog_events", Help: "Events in the journal without an Ack.", ConstLabels: labels,
 		}, backlog),
 	}
 	return m
@@ -68,7 +67,7 @@ func (m *metrics) register() error {
 	}
 	for i, c := range m.all {
 		if err := m.reg.Register(c); err != nil {
-			m.all = m.all[:i] // the others are not ours to take out
+			m.all = m.all[:i] // the others belong to the stream that is there
 			m.unregister()
 			return err
 		}

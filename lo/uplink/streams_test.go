@@ -193,7 +193,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("after 10 s: %s", got)
 		}
 		s.net.mu.Lock()
-		s.net.lose = 100 // the broker takes it, and the CO never sees it
+		s.net.lose = 100 // the broker acknowledges it, and the CO never receives it
 		s.net.mu.Unlock()
 		s.message("fresh", 4500*time.Millisecond)
 		<-time.After(4 * time.Second)
@@ -247,7 +247,7 @@ func TestLossIsMadeUpFor(t *testing.T) {
 			}
 		}
 		if lost == 0 || snapshots != 1 || lastSnapshot < lastLoss {
-			t.Errorf("%d losses up to place %d, %d snapshots up to %d", lost, lastLoss, snapshots, lastSnapshot)
+			t.Errorf("%d losses up to position %d, %d snapshots up to %d", lost, lastLoss, snapshots, lastSnapshot)
 		}
 	})
 }
@@ -295,17 +295,17 @@ func TestAsk(t *testing.T) {
 			case i > 0 && b.Count == 0:
 				reported++
 				if b.Backlog.Last != 1 || b.Backlog.Bytes == 0 || b.Backlog.OldestMillis < 90 {
-					t.Errorf("told %+v", b.Backlog)
+					t.Errorf("reported Backlog = %+v", b.Backlog)
 				}
 			case b.Count > 0:
 				restarts++
 			}
 		}
 		if reported < 3 || reported > 4 || restarts != 1 {
-			t.Errorf("told %d times in 3 s, the message was sent %d times", reported, restarts)
+			t.Errorf("reported %d times in 3 s, the message was sent %d times", reported, restarts)
 		}
 		if b := s.u.Status().Backlog; b.RTTMicros < 8e6 || b.BytesPerSecond == 0 || b.OldestMillis != 0 {
-			t.Errorf("status tells %+v", b)
+			t.Errorf("Status().Backlog = %+v", b)
 		}
 	})
 }
@@ -332,7 +332,7 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestManyStreams has 64 streams in one registry, and takes them out again; and it
+// TestManyStreams has 64 streams in one registry, and removes them again; and it
 // looks at what they cost.
 func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	const streams = 64
@@ -366,20 +366,20 @@ func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the me
 		Journal: journals[0], Site: "plant", Stream: protocol.DataStream("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
 		Resync: func(context.Context, uint64) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
 	})
-	again.Close() // it was not in the registry, and takes nothing out
+	again.Close() // it was not in the registry, and removes nothing
 	cost := inUse() - before
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		if len(f.GetMetric()) < streams && f.GetName() != "colony_uplink_restarts_total" {
+		if len(f.GetMetric()) < streams && f.GetName() != "colony_lo_uplink_restarts_total" {
 			t.Errorf("%s has %d streams", f.GetName(), len(f.GetMetric()))
 		}
 	}
 	t.Logf("%d idle streams take %d KiB", streams, cost>>10)
 	if cost > 6<<20 {
-		t.Errorf("%d idle streams take %d bytes", streams, cost)
+		t.Errorf("%d idle streams hold %d bytes", streams, cost)
 	}
 	cancel()
 	wg.Wait()

@@ -292,7 +292,7 @@ func TestCOLosesState(t *testing.T) {
 	}
 }
 
-// TestSiteLosesJournal installs the site anew: the CO is told of the gap and
+// TestSiteLosesJournal installs the site anew: the CO receives the gap and
 // gets a snapshot, and goes on.
 func TestSiteLosesJournal(t *testing.T) {
 	t.Parallel()
@@ -326,7 +326,7 @@ func TestSiteLosesJournal(t *testing.T) {
 	})
 }
 
-// TestSiteIsPutBackFromACopy takes the journal's directory back to an older
+// TestSiteIsPutBackFromACopy replaces the journal's directory by an older
 // state: the numbers that were given since are not given again in that epoch.
 func TestSiteIsPutBackFromACopy(t *testing.T) {
 	t.Parallel()
@@ -382,7 +382,7 @@ func TestSiteIsPutBackFromACopy(t *testing.T) {
 	}
 }
 
-// TestRetiredEpoch has the CO refuse an epoch: the site takes a new one.
+// TestRetiredEpoch has the CO refuse an epoch: the site begins a new one.
 func TestRetiredEpoch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -503,7 +503,7 @@ func TestSlowLink(t *testing.T) {
 			}
 		}
 		if worst > 8*time.Second {
-			t.Errorf("a batch took %v from sending to Ack", worst)
+			t.Errorf("ack_seconds of a batch = %v", worst)
 		}
 		s.shut()
 		if d := s.c.seen(); s.c.applied != len(d.log) || len(d.gaps) != 0 {
@@ -563,7 +563,7 @@ func TestMetrics(t *testing.T) {
 				got[f.GetName()] = m.GetCounter().GetValue()
 			}
 		}
-		if got["colony_uplink_events_acked_total"] != 10 || got["colony_uplink_events_sent_total"] != 10 || got["colony_uplink_gaps_total"] != 0 {
+		if got["colony_lo_uplink_events_acked_total"] != 10 || got["colony_lo_uplink_events_sent_total"] != 10 || got["colony_lo_uplink_gaps_total"] != 0 {
 			t.Errorf("metrics = %v, want 10 events and no gap", got)
 		}
 	})

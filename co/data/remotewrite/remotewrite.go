@@ -85,7 +85,7 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) metrics {
 	f := promauto.With(r)
 	opts := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Namespace: "colony", Subsystem: "co", Name: "remote_write_" + name, Help: help}
+		return prometheus.CounterOpts{Name: "colony_co_remote_write_" + name, Help: help}
 	}
 	return metrics{
 		sent:    f.NewCounter(opts("samples_total", "Samples that the remote write server accepted.")),
