@@ -246,7 +246,7 @@ func byGit(t *testing.T, c *colony) {
 	git("commit", "-qm", "One by hand, one broken")
 	git("push", "-q")
 	c.installed("by-hand", "1.0.0")
-	c.eventually(10*time.Second, "an event tells of the broken file", func() error {
+	c.eventually(10*time.Second, "an event reports the broken file", func() error {
 		var page struct{ Items []fleet.Event }
 		if err := c.get("/events?kind=deployment_invalid&newest=true", &page); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// TestDamagedState damages each file of state of a site: the LO starts, tells of the
+// TestDamagedState damages each file of state of a site: the LO starts, reports the
 // damage in an event and in its metrics, and keeps the file aside.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()

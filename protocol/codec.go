@@ -54,7 +54,7 @@ func Unmarshal(b []byte, message any) error {
 		return &Error{Kind: Invalid, Message: fmt.Sprintf("decode %T: %v", message, err), Err: err}
 	}
 	if v, ok := message.(interface{ version() uint16 }); ok && v.version() > Version {
-		return Errorf(Invalid, "message %T has protocol version %d, this program speaks %d: upgrade it", message, v.version(), Version)
+		return Errorf(Invalid, "message %T has protocol version %d, this program knows %d: upgrade it", message, v.version(), Version)
 	}
 	return nil
 }

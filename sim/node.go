@@ -12,8 +12,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// again is the wait after a message that the LO did not take.
-const again = 500 * time.Millisecond
+// retryDelay is the wait after a message that the LO did not acknowledge.
+const retryDelay = 500 * time.Millisecond
 
 // version is what a simulated agent says it is.
 const version = "sim"
@@ -119,7 +119,7 @@ func (n *node) run(ctx context.Context) {
 			continue
 		}
 		if !n.flush(ctx) {
-			retry.Reset(again)
+			retry.Reset(retryDelay)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (n *node) greet(ctx context.Context, c *client.Client, session string) erro
 	return c.Publish(ctx, m)
 }
 
-// report sends the first report of the outbox and takes it out when it is acknowledged.
+// report sends the first report of the outbox and removes it when it is acknowledged.
 func (n *node) report(ctx context.Context, c *client.Client, r protocol.DeploymentStatus) error {
 	err := c.Publish(ctx, n.message(topic.ForStatus(n.f.opts.Site, n.id, r.Deployment), &r))
 	if err != nil && ctx.Err() != nil {
@@ -215,7 +215,7 @@ func (n *node) heartbeat(ctx context.Context) {
 	}
 }
 
-// handle takes the node's orders.
+// handle applies the node's assignments.
 func (n *node) handle(_ context.Context, m client.Message) error {
 	if len(m.Payload) == 0 {
 		return nil

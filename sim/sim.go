@@ -1,4 +1,4 @@
-// Package sim is a site without gateways: simulated nodes that speak the
+// Package sim is a site without gateways: simulated nodes that use the
 // protocol of the agent to a real LO, so that an LO, its link and a CO can be
 // tried with a thousand nodes on one machine.
 //
@@ -6,7 +6,7 @@
 // last will, announces its presence and inventory, sends heartbeats, numbers its
 // reports and keeps each until the LO has acknowledged it, as the agent does. It
 // runs nothing: an assignment goes through INSTALLING or UPDATING to INSTALLED as
-// fast as its reports are taken, and churn makes containers restart and
+// fast as its reports are acknowledged, and churn makes containers restart and
 // deployments fail that were never there.
 //
 // What happens to which node is decided by the seed. When it happens depends on
@@ -41,7 +41,7 @@ type Options struct {
 	// MaxBackoff caps the wait before a node connects again. 0 means 5 s.
 	MaxBackoff time.Duration
 
-	// Deployments are what each node runs from the beginning without being told, as
+	// Deployments are what each node runs from the beginning without an assignment, as
 	// the nodes of a site whose LO was installed anew. An LO that has a desired state
 	// removes it if that does not name it.
 	Deployments []protocol.DeploymentName
@@ -77,8 +77,8 @@ func (o *Options) complete() error {
 type Stats struct {
 	Up           int    // nodes that are connected and announced now
 	Made         uint64 // reports
-	Acknowledged uint64 // reports that the LO took
-	Refused      uint64 // reports that the LO refused for good: a fault of the LO or of this package
+	Acknowledged uint64 // reports that the LO acknowledged
+	Refused      uint64 // reports that the LO refused permanently: a fault of the LO or of this package
 }
 
 // A Node is the truth about one node: what the LO and the CO should say of it

@@ -122,7 +122,7 @@ func TestThousandNodes(t *testing.T) {
 	defer mu.Unlock()
 	for _, n := range f.Truth() {
 		if got, want := seen[n.ID].Seq, n.Deployments["app"].Seq; got != want || !n.Online {
-			t.Errorf("node %s: report %d is the last that was taken, want %d", n.ID, got, want)
+			t.Errorf("node %s: report %d is the last that was acknowledged, want %d", n.ID, got, want)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for _, o := range []sim.Options{{}, {Site: "plant"}, {Site: "Plant", URL: "tcp://x", Nodes: 1, Logger: slog.Default()}} {
 		if _, err := sim.New(o); err == nil {
-			t.Errorf("%+v is taken", o)
+			t.Errorf("%+v is accepted", o)
 		}
 	}
 }

@@ -91,9 +91,10 @@ func (c *child) Stop(ctx context.Context) error {
 }
 
 // A logFile is a bounded log: at maxLog bytes it is moved to <path>.1 and begun
-// anew, so that a part takes at most twice that. Safe for concurrent use.
+// anew, so that the logs of a part occupy at most twice that. Safe for concurrent use.
 type logFile struct {
 	path string
+
 	mu   sync.Mutex
 	f    *os.File
 	size int64

@@ -78,7 +78,7 @@ func TestSamplesArePushed(t *testing.T) {
 	wantError(t, "component without a version", o.pushSamples(t.Context()), "want a folder named <component>-<version>")
 }
 
-// TestSampleRegistryIsAGitRepository makes it twice in one place.
+// TestSampleRegistryIsAGitRepository makes it twice in one directory.
 func TestSampleRegistryIsAGitRepository(t *testing.T) {
 	t.Parallel()
 	o := Options{Samples: "../examples"}

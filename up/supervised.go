@@ -64,8 +64,8 @@ func (k *supervised) loop(ctx context.Context, p part) {
 	var wait time.Duration
 	for {
 		if p != nil {
-			var again bool
-			if wait, again = k.watch(ctx, p, &tries); !again {
+			var restart bool
+			if wait, restart = k.watch(ctx, p, &tries); !restart {
 				return
 			}
 		}
@@ -82,8 +82,8 @@ func (k *supervised) loop(ctx context.Context, p part) {
 }
 
 // watch waits until p ends, and returns how long to wait before the next start; or
-// it stops p because ctx ended, and again is false.
-func (k *supervised) watch(ctx context.Context, p part, tries *retry.Backoff) (wait time.Duration, again bool) {
+// it stops p because ctx ended, and restart is false.
+func (k *supervised) watch(ctx context.Context, p part, tries *retry.Backoff) (wait time.Duration, restart bool) {
 	began := time.Now()
 	pidFile := filepath.Join(k.pidDir, k.name+".pid")
 	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(p.PID())+"\n"), 0o644); err != nil {

@@ -145,7 +145,7 @@ func TestLogIsBounded(t *testing.T) {
 		total += fi.Size()
 	}
 	if total > 2*maxLog+2<<20 {
-		t.Errorf("the logs take %d bytes", total)
+		t.Errorf("the logs hold %d bytes", total)
 	}
 }
 

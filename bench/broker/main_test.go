@@ -40,7 +40,7 @@ func TestShortRun(t *testing.T) {
 		}
 	}
 	if rows != 2 {
-		t.Errorf("%d rows tell of losses, want 2:\n%s", rows, out)
+		t.Errorf("%d rows report losses, want 2:\n%s", rows, out)
 	}
 }
 

@@ -159,7 +159,7 @@ func newWindow(p *peer, size int) *window {
 	return w
 }
 
-// publish sends a message, of QoS 1 when there is a place in the window.
+// publish sends a message, of QoS 1 when the window has room.
 func (w *window) publish(topic string, payload []byte, qos byte, id uint16) error {
 	if qos > 0 {
 		select {

@@ -143,15 +143,15 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 
 // reachable waits until a connection succeeds.
 func reachable(ctx context.Context, addr string) error {
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
 	late := time.After(10 * time.Second)
 	for {
 		if c, err := net.Dial("tcp", addr); err == nil {
 			return c.Close()
 		}
 		select {
-		case <-again.C:
+		case <-ticker.C:
 		case <-late:
 			return fmt.Errorf("%s does not listen", addr)
 		case <-ctx.Done():

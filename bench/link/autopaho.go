@@ -52,8 +52,8 @@ func newAutopaho(sort string) func(context.Context, *bench, string, string, int)
 	}
 }
 
-// runAutopaho is the bridge. It takes a message from the near broker only once
-// the queue has it, and keeps trying where the queue cannot take it.
+// runAutopaho is the bridge. It acknowledges a message to the near broker only once
+// the queue has it, and keeps trying where the queue is full.
 func runAutopaho(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet(autopahoText, flag.ContinueOnError)
 	near, far := f.String("near", "", "address of the near broker"), f.String("far", "", "address of the far broker")
@@ -87,7 +87,7 @@ func runAutopaho(ctx context.Context, args []string) error {
 		m := &autopaho.QueuePublish{Publish: &paho.Publish{Topic: r.Packet.Topic, Payload: r.Packet.Payload, QoS: 1}}
 		for {
 			err := out.PublishViaQueue(ctx, m)
-			if err == nil || retry.Sleep(ctx, again) != nil {
+			if err == nil || retry.Sleep(ctx, retryDelay) != nil {
 				return true, err
 			}
 			say(err)

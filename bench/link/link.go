@@ -31,7 +31,7 @@ type link struct {
 	patience time.Duration
 }
 
-// A consumer receives at the centre and tells the ledger.
+// A consumer receives at the CO's end and adds to the ledger.
 type consumer interface {
 	// start begins to receive. It returns when nothing can be missed any more.
 	start(ctx context.Context, l *ledger) error
@@ -110,7 +110,7 @@ func (l *link) down() error {
 	return l.wan.Close()
 }
 
-// used sums up what processes took.
+// used sums up what processes used.
 func used(list []*process) (u usage) {
 	for _, p := range list {
 		u = u.plus(p.used)

@@ -14,14 +14,14 @@ import (
 
 const (
 	deployment = protocol.DeploymentName("press-control")
-	// again is the wait of a publisher that was refused or not let in.
-	again = 100 * time.Millisecond
+	// retryDelay is the wait of a publisher that was refused or not let in.
+	retryDelay = 100 * time.Millisecond
 )
 
 // A load is the nodes of a site, each a connection of its own that reports how an
 // application comes up and fails in turn, QoS 1, many reports at a time. Each is a
 // move of the deployment, which Colony never leaves out, as it does with progress
-// that later progress took the place of.
+// that later progress replaced.
 //
 // A message that was refused, or whose connection ended before the answer, is
 // never sent again: the node's next one has a higher number. So a message that
@@ -76,7 +76,7 @@ func parseReport(payload []byte) (n int, seq uint32, err error) {
 }
 
 // publish sends until count messages are acknowledged, with rate messages per
-// second in all, 0 for as fast as they are taken. Each node gets the same part. It
+// second in all, 0 for as fast as they are accepted. Each node gets the same part. It
 // returns when that is done, or with ctx's error.
 func (l *load) publish(ctx context.Context, count, rate int) error {
 	if l.sent == nil {
@@ -117,7 +117,7 @@ func (p *publisher) run(ctx context.Context) {
 			p.session(ctx, c)
 		}
 		if p.quota > 0 {
-			_ = retry.Sleep(ctx, again)
+			_ = retry.Sleep(ctx, retryDelay)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (p *publisher) answers(c *wire, f *inFlight, room <-chan struct{}) (accepte
 		delete(f.seqs, id)
 		refused := len(body) > 2 && body[2] >= 0x80
 		if refused {
-			f.paused = time.Now().Add(again)
+			f.paused = time.Now().Add(retryDelay)
 		}
 		f.mu.Unlock()
 		if !ok {

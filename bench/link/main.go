@@ -3,7 +3,7 @@
 // with the same load, the same faults and a checker that knows every message that
 // was acknowledged. Run it with make bench-link; go test plays a short form.
 //
-// Colony's messages are counted in PostgreSQL, where the CO has them for good; the
+// Colony's messages are counted in PostgreSQL, where the CO stores them permanently; the
 // others at a subscriber of the far broker with a session of its own. Times are
 // never judged: whoever loses, doubles or reorders says so in the table.
 package main
@@ -46,7 +46,7 @@ func normal() *bench {
 	}
 }
 
-// short returns the settings of a run that takes seconds per trial.
+// short returns the settings of a run of seconds per trial.
 func short() *bench {
 	b := normal()
 	b.messages, b.nodes, b.flow, b.flap, b.stall = 1_000, 20, 1_000, 20*time.Millisecond, 2*time.Second

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end when it is asked.
+// stopTimeout is how long a process has to end when it is asked.
 const stopTimeout = 10 * time.Second
 
 // A process is a program that is started, killed and started again. What it used
@@ -34,14 +34,14 @@ type process struct {
 	used  usage
 }
 
-// A usage is what a process took of the machine.
+// A usage is what a process used of the machine.
 type usage struct {
 	cpu     time.Duration
 	rss     int64 // bytes, at the most
 	written int64 // bytes that went to disks, of which a tmpfs is none
 }
 
-// plus adds what another process took; their memory is held at the same time.
+// plus adds what another process used; their memory is held at the same time.
 func (u usage) plus(v usage) usage {
 	return usage{u.cpu + v.cpu, u.rss + v.rss, u.written + v.written}
 }
@@ -100,7 +100,7 @@ func (p *process) end(sig syscall.Signal) {
 	}
 	pid := p.cmd.Process.Pid
 	p.used.written += procValue(pid, "io", "write_bytes:", 1)
-	// Not what wait tells: that counts this program before it became the other.
+	// Not the usage of wait: that counts this program before it became the other.
 	p.used.rss = max(p.used.rss, procValue(pid, "status", "VmHWM:", 1<<10))
 	_ = p.cmd.Process.Signal(sig) // it may have ended by itself
 	timer := time.NewTimer(stopTimeout)

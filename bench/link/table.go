@@ -35,7 +35,7 @@ func (r *result) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// count takes over what the ledger knows.
+// count copies the counters of the ledger.
 func (r *result) count(l *ledger, superseded int, on *link) {
 	r.accepted, _ = l.counts()
 	missing := l.missing()

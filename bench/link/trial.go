@@ -29,7 +29,7 @@ type bench struct {
 	// patience is how long nothing may arrive before the rest counts as lost;
 	// slowPatience is that of a link that may wait long before it connects again.
 	patience, slowPatience time.Duration
-	// slowPing is how long such a link takes to see that its connection is dead.
+	// slowPing is how long such a link needs to detect that its connection is dead.
 	slowPing time.Duration
 	// limit bounds the time in which messages may still arrive, beside the patience.
 	limit time.Duration

@@ -12,7 +12,7 @@ import (
 
 // The control packets of MQTT 5 that a publisher and a subscriber need (section
 // 2.1.2). A client library would be measured along with the link, so the bench
-// speaks by itself, as little as it can.
+// implements itself, as little as it needs.
 const (
 	packetConnack    = 2
 	packetPublish    = 3
@@ -60,7 +60,7 @@ func (c *wire) connect(clientID, user string, keep bool) error {
 	}
 	b := text(nil, "MQTT")
 	b = append(b, 5, flags)
-	b = binary.BigEndian.AppendUint16(b, 0) // no keep-alive: the bench sees for itself who is gone
+	b = binary.BigEndian.AppendUint16(b, 0) // no keep-alive: the bench itself sees which connections have ended
 	b = append(b, properties...)
 	b = text(b, clientID)
 	if user != "" {

@@ -129,7 +129,7 @@ func (c *chaos) round() {
 
 func (c *chaos) process(i int) *process { return []*process{c.r.co, c.r.lo}[i] }
 
-// breakLink breaks the link in one of its ways, and mends it after a while.
+// breakLink breaks the link in one of its ways, and repairs it after a while.
 func (c *chaos) breakLink() {
 	c.breaks++
 	switch mode := impair.Mode(c.rng.IntN(5)); mode {

@@ -77,7 +77,7 @@ func TestNarrowLink(t *testing.T) {
 		t.Errorf("%.1f %% of the link was used while records waited, want 90 %%", 100*n.use())
 	}
 	f.Churn(0)
-	for i := range 10 { // presence that changes for good
+	for i := range 10 { // presence that changes permanently
 		if err := f.Leave(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package runner does what the package agent decides: one goroutine per
+// Package agent does what package plan decides: one goroutine per
 // deployment pulls, starts, probes and removes through the container engine, and
 // an outbox carries the reports up. Each move is on disk before its side effect.
 //

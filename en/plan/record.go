@@ -1,6 +1,6 @@
-// Package agent decides what a node does: it compares what should run with the
+// Package plan decides what a node does: it compares what should run with the
 // node's own records and with the containers there are, and says what to do. It
-// is pure: state and time come in, actions go out, and the package runner
+// is pure: state and time come in, actions go out, and package agent
 // performs them. Next and Plan decide about whole deployments; a Watch decides
 // about the containers of one version, while it is installed and afterwards.
 package plan

@@ -197,7 +197,7 @@ var also = map[[2]string]string{
 	{"internal/recordlog", "internal/statefile"}:              "one identity, one way to set damage aside, one error for a later format",
 	{"internal/privatecontainerd", "internal/filelock"}:       "one daemon for one directory",
 	{"internal/privatepg", "internal/filelock"}:               "one server for one directory",
-	{"internal/impair", "internal/notify"}:                    "a change of the link is told to all its connections",
+	{"internal/impair", "internal/notify"}:                    "a change of the link ends the waits of all its connections",
 	{"internal/impair", "internal/retry"}:                     "a wait that ends with the proxy",
 	{"internal/pgdb", "internal/retry"}:                       "a database that is away is tried again",
 	{"internal/privatepg", "internal/retry"}:                  "a server that ends at once is started again",

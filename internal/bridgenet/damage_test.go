@@ -10,11 +10,11 @@ import (
 )
 
 // TestDamagedAttachment flips each bit of one attachment: the other one is found, and
-// the damage is told.
+// the damage is reported.
 func TestDamagedAttachment(t *testing.T) {
 	t.Parallel()
-	var told []*statefile.Damage
-	n, err := New(Options{Dir: t.TempDir(), Pool: "10.90.0.0/16", Owner: "test", Damaged: func(d *statefile.Damage) { told = append(told, d) }})
+	var reported []*statefile.Damage
+	n, err := New(Options{Dir: t.TempDir(), Pool: "10.90.0.0/16", Owner: "test", Damaged: func(d *statefile.Damage) { reported = append(reported, d) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,10 +34,10 @@ func TestDamagedAttachment(t *testing.T) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		told = nil
+		reported = nil
 		all, err := n.All()
-		if err != nil || len(all) != 1 || all["b"] == nil || len(told) != 1 || told[0].Name != "a" {
-			t.Fatal(fmt.Sprintf("bit %d:", bit), all, told, err)
+		if err != nil || len(all) != 1 || all["b"] == nil || len(reported) != 1 || reported[0].Name != "a" {
+			t.Fatal(fmt.Sprintf("bit %d:", bit), all, reported, err)
 		}
 	}
 }

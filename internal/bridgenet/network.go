@@ -4,7 +4,7 @@
 //
 // What it has done is in files: subnets.json says which network has which /24,
 // attachments/ holds one file for each attached container, written before the
-// plugins run, so that what a killed process left can be taken back.
+// plugins run, so that what a killed process left can be undone.
 package bridgenet
 
 import (
@@ -39,12 +39,12 @@ import (
 type Options struct {
 	Dir        string   // holds the state
 	PluginDirs []string // searched in order for CNI plugins
-	// Pool is the IPv4 prefix, /24 or wider, that each bridge takes a /24 of. A /24
+	// Pool is the IPv4 prefix, /24 or wider, that each bridge gets a /24 of. A /24
 	// that the machine uses otherwise is left out.
 	Pool string
 	// Owner tells these networks from others on the same machine.
 	Owner string
-	// Damaged, unless nil, is told of each file of state that was found damaged: it
+	// Damaged, unless nil, is called with each file of state that was found damaged: it
 	// counts as not held, and is set aside.
 	Damaged func(*statefile.Damage)
 }
@@ -52,15 +52,15 @@ type Options struct {
 // Networks are the bridges of one owner. Methods may be called concurrently, but
 // those that change one attachment only one after another.
 type Networks struct {
-	cni   *libcni.CNIConfig
-	dir   string
-	pool  netip.Prefix
-	owner string
-	told  func(*statefile.Damage)
+	cni     *libcni.CNIConfig
+	dir     string
+	pool    netip.Prefix
+	owner   string
+	damaged func(*statefile.Damage)
 
-	files sync.Mutex // held to read or write a file of state; taken after mu
+	files sync.Mutex // held to read or write a file of state; acquired after mu
 
-	mu sync.Mutex // serialises reservations: subnets and host ports are checked, then taken
+	mu sync.Mutex // serialises reservations: subnets and host ports are checked, then reserved
 }
 
 // An Attachment is one container on the bridge of a network.
@@ -89,7 +89,7 @@ func New(opts Options) (*Networks, error) {
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}, PluginDecoder: version.PluginDecoder{}}
 	n := &Networks{
 		cni: libcni.NewCNIConfigWithCacheDir(opts.PluginDirs, filepath.Join(opts.Dir, "cni", "cache"), exec),
-		dir: opts.Dir, pool: pool.Masked(), owner: opts.Owner, told: opts.Damaged,
+		dir: opts.Dir, pool: pool.Masked(), owner: opts.Owner, damaged: opts.Damaged,
 	}
 	for _, dir := range []string{"attachments", "netns"} {
 		if err := os.MkdirAll(filepath.Join(opts.Dir, dir), 0o711); err != nil {
@@ -105,14 +105,14 @@ func (n *Networks) file(key string) statefile.File {
 	}
 }
 
-// load reads a file of state into v. A damaged one is told, and not found.
+// load reads a file of state into v. A damaged one is reported, and counts as not found.
 func (n *Networks) load(f statefile.File, v any) (found bool, err error) {
 	n.files.Lock()
 	defer n.files.Unlock()
 	found, err = f.Load(func(b []byte) error { return json.Unmarshal(b, v) })
 	if d, ok := errors.AsType[*statefile.Damage](err); ok {
-		if n.told != nil {
-			n.told(d)
+		if n.damaged != nil {
+			n.damaged(d)
 		}
 		return false, nil
 	}
@@ -205,7 +205,7 @@ func (n *Networks) Attach(ctx context.Context, key string, want Attachment) erro
 	return n.save(n.file(key), want)
 }
 
-// reserve takes the subnet and the ports that an attachment needs, by writing
+// reserve reserves the subnet and the ports that an attachment needs, by writing
 // it down: what is written is seen by the next reservation.
 func (n *Networks) reserve(key string, want Attachment) (*libcni.NetworkConfigList, error) {
 	n.mu.Lock()
@@ -243,7 +243,7 @@ func (n *Networks) add(ctx context.Context, list *libcni.NetworkConfigList, rt *
 	return n.cni.AddNetworkList(ctx, list, rt)
 }
 
-// Detach takes back all that Attach did, or had begun to do.
+// Detach undoes all that Attach did, or had begun to do.
 func (n *Networks) Detach(ctx context.Context, key string) error {
 	have, err := n.Get(key)
 	if err != nil {
@@ -261,7 +261,7 @@ func (n *Networks) Detach(ctx context.Context, key string) error {
 			}
 			rt := n.runtime(key, *have)
 			if !netns.Live(rt.NetNS) {
-				rt.NetNS = "" // gone with a reboot: the plugins release the rest
+				rt.NetNS = "" // removed by a reboot: the plugins release the rest
 			}
 			if err := n.del(ctx, list, rt); err != nil {
 				return fmt.Errorf("detach from network: %w", err)
@@ -321,7 +321,7 @@ func (n *Networks) config(d string, subnet netip.Prefix) (*libcni.NetworkConfigL
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// checkPorts returns an error if a host port that a wants is taken, be it by a
+// checkPorts returns an error if a host port that a needs is in use, be it by a
 // program or by another container.
 func (n *Networks) checkPorts(a Attachment) error {
 	if len(a.Ports) == 0 {
@@ -340,7 +340,7 @@ func (n *Networks) checkPorts(a Attachment) error {
 		for _, o := range others {
 			for _, q := range o.Ports {
 				if p.Host == q.Host && portProtocol(p) == portProtocol(q) && overlap(p.HostIP, q.HostIP) {
-					return fmt.Errorf("port %d/%s of the node is taken by %s of %s: publish %s on another port",
+					return fmt.Errorf("port %d/%s of the node is in use by %s of %s: publish %s on another port",
 						p.Host, portProtocol(p), o.Name, o.Network, a.Name)
 				}
 			}

@@ -24,9 +24,9 @@ func whole(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), pluginTimeout)
 }
 
-// del runs the plugins to take an attachment back, and then removes what they
-// leave. The bridge plugin learns from the container's interface which
-// masquerading rules to remove; where the interface is gone, because an earlier
+// del runs the plugins to undo an attachment, and then removes what they
+// leave. The bridge plugin reads from the container's interface which
+// masquerading rules to remove; where the interface is missing, because an earlier
 // run was killed or the namespace was lost, it removes none and reports success.
 // A rule left so keeps the chain in use, and a later run with another address
 // fails on that; such a run is made once more.

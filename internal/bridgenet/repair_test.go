@@ -24,7 +24,7 @@ type network struct {
 	want Attachment
 }
 
-// newNetwork needs root, the CNI plugins and iptables. Everything is taken down
+// newNetwork needs root, the CNI plugins and iptables. Everything is removed
 // at the end, by the rules' names where Detach failed.
 func newNetwork(t *testing.T, pool string) *network {
 	t.Helper()
@@ -114,7 +114,7 @@ func (w *network) address() string {
 	return a.IP
 }
 
-// detach takes the container off the network and checks that nothing is left.
+// detach removes the container from the network and checks that nothing is left.
 func (w *network) detach(ctx context.Context) {
 	w.t.Helper()
 	if err := w.n.Detach(ctx, w.key); err != nil {
@@ -127,7 +127,7 @@ func (w *network) detach(ctx context.Context) {
 		w.t.Errorf("attachment %+v (%v), want none", a, err)
 	}
 	if addresses, err := filepath.Glob(filepath.Join(w.n.dir, "cni", "ipam", "*", "[0-9]*")); err != nil || len(addresses) > 0 {
-		w.t.Errorf("addresses %v (%v) are still taken", addresses, err)
+		w.t.Errorf("addresses %v (%v) are still in use", addresses, err)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestDetachAfterInterruptedDelete(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := w.n.delOnce(t.Context(), list, w.n.runtime(w.key, w.want)); err == nil {
-			t.Fatal("the plugins alone take it back: there is nothing to repair")
+			t.Fatal("the plugins alone remove it: there is nothing to repair")
 		}
 		w.detach(t.Context())
 	})
@@ -253,7 +253,7 @@ func TestEndedCaller(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
 		if err := w.n.Attach(ctx, w.key, w.want); err != nil {
-			t.Errorf("attach, caller gone after %s: %v", after, err)
+			t.Errorf("attach, caller ended after %s: %v", after, err)
 		}
 		cancel()
 		w.address()

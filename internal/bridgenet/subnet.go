@@ -38,7 +38,7 @@ func (n *Networks) stored(d string) (netip.Prefix, error) {
 }
 
 // subnet returns the network's subnet, taking one for it if it has none. The
-// choice begins at a place that depends on the names only, so that a node set up
+// choice begins at a subnet that depends on the names only, so that a node set up
 // anew, and two owners beside each other, rarely meet. The caller holds n.mu.
 func (n *Networks) subnet(d string) (netip.Prefix, error) {
 	all, err := n.subnets()
@@ -51,7 +51,7 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 	}
 	overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(used, p.Overlaps) }
 	if have, ok := all[d]; ok {
-		// A bridge that is there keeps its addresses, whoever took them too.
+		// A bridge that is there keeps its addresses, even where another bridge has them too.
 		if _, err := net.InterfaceByName(n.Bridge(d)); err == nil || n.pool.Overlaps(have) && !overlaps(have) {
 			return have, nil
 		}

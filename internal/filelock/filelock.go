@@ -13,7 +13,7 @@ import (
 // ErrHeld says that another process, or this one, holds the lock already.
 var ErrHeld = errors.New("the lock is held")
 
-// A Lock is held from Take to Close. Nil is a lock that nobody holds.
+// A Lock is held from Acquire to Close. Nil is a lock that nobody holds.
 type Lock struct {
 	mu sync.Mutex
 	f  *os.File // nil after Close

@@ -22,7 +22,7 @@ func TestOneHolder(t *testing.T) {
 	}
 	again, err := Acquire(path)
 	if err != nil {
-		t.Fatalf("it cannot be taken again: %v", err)
+		t.Fatalf("it cannot be acquired again: %v", err)
 	}
 	if err := again.Close(); err != nil {
 		t.Error(err)

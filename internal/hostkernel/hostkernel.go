@@ -1,4 +1,4 @@
-// Package hostkernel tells what this machine's kernel can do for containers.
+// Package hostkernel reports what this machine's kernel can do for containers.
 package hostkernel
 
 import (

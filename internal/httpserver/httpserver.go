@@ -161,7 +161,7 @@ type body struct {
 }
 
 // Read reads one step. Behind the end of the body no deadline is left: the server
-// watches the connection from then on, and would take it for closed.
+// watches the connection from then on, and would treat it as closed.
 func (b *body) Read(p []byte) (int, error) {
 	if err := b.client.extendRead(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err

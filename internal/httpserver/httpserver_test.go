@@ -177,7 +177,7 @@ func TestSlowClientThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestLongAnswerAfterABody computes for longer than a step may take: the deadline of the
+// TestLongAnswerAfterABody computes for longer than the limit of a step: the deadline of the
 // body does not end the request.
 func TestLongAnswerAfterABody(t *testing.T) {
 	t.Parallel()

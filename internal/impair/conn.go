@@ -27,11 +27,12 @@ type conn struct {
 	client   *net.TCPConn
 	silent   chan struct{} // closed when the connection is stranded
 	once     sync.Once
-	mu       sync.Mutex
-	server   *net.TCPConn // nil until it is dialled
-	dead     bool
 	deadDone context.CancelFunc
 	ctx      context.Context //nolint:containedctx // the life of the connection's goroutines
+
+	mu     sync.Mutex
+	server *net.TCPConn // nil until it is dialled
+	dead   bool
 }
 
 // flow is one direction of a connection.
@@ -92,7 +93,7 @@ func (c *conn) serve() {
 	d := net.Dialer{Timeout: dialTimeout}
 	s, err := d.DialContext(c.ctx, "tcp", c.x.target)
 	if err != nil {
-		return // the deferred reset tells the client
+		return // the deferred reset ends the client
 	}
 	c.mu.Lock()
 	dead := c.dead
@@ -110,7 +111,7 @@ func (c *conn) serve() {
 	wg.Wait()
 }
 
-// handshake takes the round trip that opens a connection.
+// handshake waits for the round trip that opens a connection.
 func (c *conn) handshake() bool {
 	p, _ := c.x.state()
 	return retry.Sleep(c.ctx, p.rtt()) == nil
@@ -146,7 +147,7 @@ func newFlow(d *direction, src, dst *net.TCPConn) *flow {
 	return &flow{d: d, src: src, dst: dst, segments: make(chan segment, flightLimit/MSS), room: notify.New()}
 }
 
-// read takes what the sender sends and puts it on the link.
+// read puts what the sender sends on the link.
 func (c *conn) read(f *flow) {
 	defer close(f.segments)
 	buf := make([]byte, bulk)
@@ -175,7 +176,7 @@ func (c *conn) read(f *flow) {
 	}
 }
 
-// broken ends the other side after a reset of one, unless nobody may hear of it.
+// broken ends the other side after a reset of one, unless the mode hides it.
 func (c *conn) broken() {
 	if !c.stranded() {
 		c.reset()
@@ -201,7 +202,7 @@ func (c *conn) queue(f *flow, data []byte) bool {
 			return true
 		}
 		if full {
-			wait = time.Hour // until room is told
+			wait = time.Hour // until there is room
 		}
 		t := time.NewTimer(wait)
 		select {

@@ -32,7 +32,7 @@ func (d *direction) send(now time.Time, n int, p Profile) time.Time {
 	late := time.Duration(0)
 	for try := 0; p.Loss > 0 && d.rng.Float64() < p.Loss; try++ {
 		d.sum.Lost++
-		d.transmit(now, n, p.Rate) // the repeat takes its part of the link too
+		d.transmit(now, n, p.Rate) // the repeat uses its part of the link too
 		switch {
 		case try > 0:
 			late += min(max(minProbe, p.rtt()*3/2)<<min(try-1, 10), maxRTO)
@@ -49,7 +49,7 @@ func (d *direction) send(now time.Time, n int, p Profile) time.Time {
 	return sent.Add(p.Delay + jitter + late)
 }
 
-// transmit takes the link's time for n bytes and returns when the last is on it.
+// transmit uses the link's time for n bytes and returns when the last is on it.
 func (d *direction) transmit(now time.Time, n, rate int) time.Time {
 	d.sum.Wire += uint64(n + HeaderBytes)
 	d.rate = rate
@@ -60,7 +60,7 @@ func (d *direction) transmit(now time.Time, n, rate int) time.Time {
 	return d.free
 }
 
-// air is how long a segment of n bytes takes on the link.
+// air is how long a segment of n bytes occupies the link.
 func air(n, rate int) time.Duration {
 	if rate == 0 {
 		return 0

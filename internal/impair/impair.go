@@ -8,14 +8,14 @@
 // for as long as a network that loses packets would.
 //
 //   - Each direction is one serialising link that all connections share. What
-//     is sent is cut into segments of at most MSS bytes; each takes (bytes +
+//     is sent is cut into segments of at most MSS bytes; each needs (bytes +
 //     HeaderBytes) / Rate of the link's time, one after the other.
 //   - In front of the link is a queue of Queue bytes, first in, first out. A
 //     full queue drops nothing: it stops reading from the sender, whose TCP
 //     pushes back.
 //   - A segment arrives Delay and a uniform part of Jitter after its last byte
 //     is on the link. TCP delivers in order, so jitter never reorders.
-//   - A lost segment is sent again, which takes link time again, and all behind
+//   - A lost segment is sent again, which needs link time again, and all behind
 //     it on its connection wait for it. In a stream (the queue isn't empty)
 //     that costs one round trip, as a fast retransmit does; else two, and at
 //     least 200 ms, as the tail loss probe of Linux does. Each further loss of
@@ -61,10 +61,10 @@ const (
 	Forward Mode = iota
 	// Refuse resets each connection that there is, and each new one.
 	Refuse
-	// Stall delivers nothing and says nothing. The sender's bytes are taken until
+	// Stall delivers nothing and says nothing. The sender's bytes are accepted until
 	// the queue is full. With the next mode the connections go on where they were.
 	Stall
-	// Swallow delivers nothing, says nothing and takes all. A connection that sent
+	// Swallow delivers nothing, says nothing and accepts all. A connection that sent
 	// a byte meanwhile never comes back: it stays silent for as long as it is open,
 	// as behind a router that has forgotten it.
 	Swallow
@@ -111,7 +111,7 @@ type Stats struct {
 type Counters struct {
 	Wire      uint64 // bytes that were on the link: headers and repeats included
 	Delivered uint64 // bytes handed to the receiver
-	Swallowed uint64 // bytes that were taken and thrown away
+	Swallowed uint64 // bytes that were accepted and thrown away
 	Segments  uint64 // first transmissions
 	Lost      uint64 // transmissions that were lost
 }
@@ -119,13 +119,14 @@ type Counters struct {
 // A Proxy is one impaired link to one address. Its methods may be called
 // concurrently.
 type Proxy struct {
-	target  string
-	ln      net.Listener
-	up      *direction
-	down    *direction
-	ctx     context.Context //nolint:containedctx // the life of the proxy's goroutines
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	target string
+	ln     net.Listener
+	up     *direction
+	down   *direction
+	ctx    context.Context //nolint:containedctx // the life of the proxy's goroutines
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
 	mu      sync.Mutex
 	profile Profile
 	changed notify.Broadcast // profile is another one
@@ -180,8 +181,8 @@ func (x *Proxy) Reset() {
 	}
 }
 
-// Strand makes each connection that there is silent for good: what it sends is
-// taken and thrown away, and its end on one side is not told to the other. New
+// Strand makes each connection that there is silent permanently: what it sends is
+// accepted and thrown away, and its end on one side is not forwarded to the other. New
 // connections pass.
 func (x *Proxy) Strand() {
 	for _, c := range x.all() {
@@ -235,7 +236,7 @@ func (x *Proxy) accept() {
 			return
 		}
 		if err != nil {
-			// The machine is out of descriptors, or the peer was gone again.
+			// The machine is out of descriptors, or the peer has closed it again.
 			_ = retry.Sleep(x.ctx, 10*time.Millisecond) // its end ends the loop, too
 			continue
 		}

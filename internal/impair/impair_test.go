@@ -225,7 +225,7 @@ func TestLossStallsAndRepeats(t *testing.T) {
 	if math.Abs(part-loss) > 0.05 {
 		t.Errorf("lost %.3f of the segments, want %.2f: %+v", part, loss, got)
 	}
-	// The link is busy throughout: what is lost takes its part of it, and a stall
+	// The link is busy throughout: what is lost uses its part of it, and a stall
 	// of one connection is filled by what comes behind.
 	within(t, "600 kB", took, time.Duration(got.Wire)*time.Second/rate, 0.1, 100*time.Millisecond)
 }
@@ -241,7 +241,7 @@ func TestLoneLossTakesAProbe(t *testing.T) {
 	}
 	for _, want := range []time.Duration{300, 300 + 1200, 300 + 1200 + 900, 300 + 1200 + 900 + 1800} {
 		if !seen[want*time.Millisecond] {
-			t.Errorf("no segment took %v", want*time.Millisecond)
+			t.Errorf("no segment needed %v", want*time.Millisecond)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestQueuePushesBack(t *testing.T) {
 		t.Fatalf("4 MB went into a link of %d B/s: %v", rate, err)
 	}
 	if n > 600_000 {
-		t.Errorf("%d bytes were taken", n)
+		t.Errorf("%d bytes were accepted", n)
 	}
 	got := s.proxy.Stats().Up
 	if got.Wire < rate*8/10 || got.Wire > rate*12/10 {
@@ -275,7 +275,7 @@ func TestSetChangesTheRate(t *testing.T) {
 	raised := time.AfterFunc(100*time.Millisecond, func() { s.proxy.Set(Profile{Rate: 1 << 20}) })
 	defer raised.Stop()
 	if took := carry(t, client, server, 60_000); took > time.Second {
-		t.Errorf("60 kB took %v after the rate rose", took)
+		t.Errorf("60 kB arrived %v after the rate rose", took)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestSwallowIsForGood(t *testing.T) {
 	carry(t, idle, idleServer, 100) // it sent nothing meanwhile
 	fresh, freshServer := s.connect()
 	carry(t, fresh, freshServer, 100)
-	// Nobody hears of the end of the other side.
+	// The end of the other side is not forwarded.
 	client.Close()
 	silent(t, server)
 	if got := s.proxy.Stats().Up.Swallowed; got != 100_001 {
@@ -406,7 +406,7 @@ func TestBadProfile(t *testing.T) {
 	for _, p := range []Profile{{Rate: -1}, {Loss: 1}, {Delay: -1}} {
 		if x, err := Listen("127.0.0.1:1", p, 1); err == nil {
 			x.Close()
-			t.Errorf("%+v is taken", p)
+			t.Errorf("%+v is accepted", p)
 		}
 	}
 }

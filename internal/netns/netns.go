@@ -39,7 +39,7 @@ func Make(path string) error {
 }
 
 // fresh makes the namespace on a thread that ends with this goroutine: the
-// thread changes its namespace for good, so it is never unlocked. The main
+// thread changes its namespace permanently, so it is never unlocked. The main
 // thread never ends and stands for the process in /proc/self, so it must be left
 // as it is; held for a moment, it makes another goroutine run elsewhere.
 func fresh(path string, done chan<- error) {
@@ -68,7 +68,7 @@ func fresh(path string, done chan<- error) {
 	done <- nil
 }
 
-// Remove lets go of the namespace at path; one that is gone is no error.
+// Remove removes the namespace at path; a missing one is no error.
 func Remove(path string) error {
 	for Live(path) {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
@@ -98,7 +98,7 @@ func setLink(name string, up bool) error {
 	})
 }
 
-// RemoveBridge removes a bridge; one that is gone is no error.
+// RemoveBridge removes a bridge; a missing one is no error.
 func RemoveBridge(name string) error {
 	if _, err := os.Stat(filepath.Join("/sys/class/net", name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -107,7 +107,7 @@ func RemoveBridge(name string) error {
 		return fmt.Errorf("set bridge %s down: %w", name, err)
 	}
 	err := linkIoctl(name, func(fd int, ifr *unix.Ifreq) error {
-		// The ioctl takes the name alone, which an ifreq begins with.
+		// The ioctl reads the name alone, which an ifreq begins with.
 		return unix.IoctlIfreq(fd, unix.SIOCBRDELBR, ifr)
 	})
 	if err != nil {

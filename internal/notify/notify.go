@@ -1,5 +1,5 @@
-// Package notify tells goroutines that something changed, without saying what: who
-// is told looks for itself. No notification blocks, and none is lost.
+// Package notify notifies goroutines that something changed, without saying what: the
+// notified goroutine reads the state itself. No notification blocks, and none is lost.
 package notify
 
 import (

@@ -23,9 +23,9 @@ const (
 	diskFull             = "53100"
 )
 
-// again reports whether the same transaction may succeed when run once more, and
+// retryable reports whether the same transaction may succeed when run once more, and
 // is known not to have been committed.
-func again(err error) bool {
+func retryable(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code == serializationFailure || pg.Code == deadlockDetected
 	}

@@ -15,7 +15,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // One holder at a time; the next one gets the lock when it is released, and when
-// the holder's connection dies, which the holder is told.
+// the holder's connection dies, which ends the holder's context.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)
@@ -84,7 +84,7 @@ func TestLock(t *testing.T) {
 	select {
 	case <-held.Done():
 	case <-ctx.Done():
-		t.Fatal("the holder was not told of the loss")
+		t.Fatal("the loss did not end the holder's context")
 	}
 	if _, release, err := a.Lock(ctx, "work"); err != nil {
 		t.Error(err)

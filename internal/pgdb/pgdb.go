@@ -19,7 +19,7 @@ import (
 
 // Options configure a DB. The zero Options are usable.
 type Options struct {
-	// MaxConns bounds the pool; 0 means 16. Each Listen and each Lock takes one more
+	// MaxConns bounds the pool; 0 means 16. Each Listen and each Lock uses one more
 	// of its own.
 	MaxConns int32
 	// Prepare, if set, is run on one connection before Open returns, and once more
@@ -124,7 +124,7 @@ func (d *DB) Tx(ctx context.Context, what string, do func(pgx.Tx) error) error {
 			break
 		}
 		err = pgx.BeginFunc(ctx, d.pool, do)
-		if err == nil || !again(err) {
+		if err == nil || !retryable(err) {
 			break
 		}
 	}

@@ -111,7 +111,7 @@ func TestTx(t *testing.T) {
 	}
 }
 
-// TestListen loses the connection once: what was notified meanwhile is told without a
+// TestListen loses the connection once: what was notified meanwhile is reported without a
 // payload.
 func TestListen(t *testing.T) {
 	t.Parallel()

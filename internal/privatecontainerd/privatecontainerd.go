@@ -1,5 +1,5 @@
 // Package privatecontainerd runs a containerd of its own: own root, state and
-// socket, without the Kubernetes parts. It takes the programs of the system and
+// socket, without the Kubernetes parts. It uses the programs of the system and
 // disturbs no other daemon on the machine.
 //
 // Containers outlive the daemon, as with every containerd; a daemon that is

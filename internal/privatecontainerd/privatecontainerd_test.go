@@ -112,7 +112,7 @@ func TestOrphan(t *testing.T) {
 		t.Fatal("the orphan lives on")
 	}
 	if d.PID() == cmd.Process.Pid {
-		t.Error("the orphan was taken for the new daemon")
+		t.Error("the orphan was treated as the new daemon")
 	}
 }
 

@@ -34,7 +34,7 @@ func endOrphan(ctx context.Context, dir string) error {
 }
 
 // end asks a process to stop, kills it after grace, and waits until alive says
-// that it is gone.
+// that it has ended.
 func end(ctx context.Context, pid int, alive func() bool, grace time.Duration) error {
 	if !alive() {
 		return nil
@@ -88,7 +88,7 @@ func Purge(ctx context.Context, dir string) error {
 		children, err := processes(func(pid int) bool { return parent(pid) == shim })
 		errs = append(errs, err)
 		for _, pid := range append(children, shim) {
-			// A killed child is gone for us as soon as it is a zombie: its command line
+			// A killed child has ended as soon as it is a zombie: its command line
 			// is empty then.
 			errs = append(errs, end(ctx, pid, func() bool { return commandLine(pid) != nil }, 0))
 		}
@@ -110,7 +110,7 @@ func processes(match func(pid int) bool) ([]int, error) {
 	return out, nil
 }
 
-// parent returns the parent of a process, 0 if it is gone.
+// parent returns the parent of a process, 0 if it has ended.
 func parent(pid int) int {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

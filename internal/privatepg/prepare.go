@@ -44,7 +44,7 @@ func (c *Cluster) findUser(context.Context) error {
 		strings.Join(names, " or "))
 }
 
-// prepareDirs creates the directories, hands them to the server's user and takes
+// prepareDirs creates the directories, gives them to the server's user and removes
 // the lock.
 func (c *Cluster) prepareDirs(context.Context) error {
 	c.socket = c.socketDir()

@@ -1,5 +1,5 @@
 // Package privatepg runs a PostgreSQL server of its own: own data directory, a
-// Unix socket that only its owner can enter, no network, never as root. It takes
+// Unix socket that only its owner can enter, no network, never as root. It uses
 // the server programs of the system and disturbs no other server on the machine.
 //
 // A cluster survives being killed at any moment: initialisation is renamed into

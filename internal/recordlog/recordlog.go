@@ -5,9 +5,9 @@
 // The file has a header with a format and the release that reads it. Each record
 // has a checksum, which also covers its number within the file and the role and name
 // of the file, so that flipped bits, zeroed blocks, cuts, and files or blocks in the
-// place of others are noticed.
+// place of others are detected.
 //
-// Open tells a torn tail from damage. A torn tail is what a crash leaves of an
+// Open distinguishes a torn tail from damage. A torn tail is what a crash leaves of an
 // append that was never durable: no valid record follows it, and it is not whole. It
 // is cut off. Anything else is damage: the records before and behind it are
 // salvaged, the lost ones are counted by the gap in the numbers, and the damaged
@@ -76,7 +76,7 @@ type Found struct {
 	Torn int64
 	// Damage is nil where the file held all that was stored in it. Its Lost counts
 	// the records that are missing, as far as that can be known: at least so many.
-	// Those that no record told of, in the argument of each, were behind the last one.
+	// Those that the argument of each did not count were behind the last record.
 	Damage *statefile.Damage
 }
 
@@ -135,7 +135,7 @@ func (l *Log) salvaged(found Found, lost uint64, why error) (*Log, Found, error)
 	return l, found, nil
 }
 
-// convert takes over the records of a file of before the header.
+// convert rewrites the records of a file of before the header.
 func (l *Log) convert(records [][]byte, lost uint64, each func([]byte, uint64) error) (*Log, Found, error) {
 	for _, r := range records {
 		if each(r, 0) != nil {

@@ -152,7 +152,7 @@ func TestCut(t *testing.T) {
 }
 
 // TestRandomDamage damages a larger log: what is given back was appended, in order,
-// and at least what is missing is told.
+// and at least what is missing is reported.
 func TestRandomDamage(t *testing.T) {
 	t.Parallel()
 	o := options(t.TempDir())
@@ -177,7 +177,7 @@ func TestRandomDamage(t *testing.T) {
 			t.Fatalf("damage %d: other content", i)
 		}
 		if len(got) < len(want) && found.Damage == nil && found.Torn == 0 && i%4 != 3 {
-			t.Fatalf("damage %d at %d: %d of %d records, and no word of it", i, at, len(got), len(want))
+			t.Fatalf("damage %d at %d: %d of %d records, and no Damage", i, at, len(got), len(want))
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -234,7 +234,7 @@ func TestNewerFormatIsUntouched(t *testing.T) {
 	}
 }
 
-// TestOld takes over a file of before the header.
+// TestOld converts a file of before the header.
 func TestOld(t *testing.T) {
 	t.Parallel()
 	o := options(t.TempDir())

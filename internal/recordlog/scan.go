@@ -38,7 +38,7 @@ func (s *scan) run() {
 	}
 }
 
-// take hands out the record that belongs here and ends at end.
+// take passes on the record that belongs here and ends at end.
 func (s *scan) take(body []byte, end int) {
 	err := s.each(body, s.gap)
 	s.at, s.next, s.gap = end, s.next+1, 0
@@ -50,7 +50,7 @@ func (s *scan) take(body []byte, end int) {
 
 func (s *scan) damage(lost uint64, format string, args ...any) {
 	s.lost += lost
-	if s.why == nil { // the first one is told; lost counts them all
+	if s.why == nil { // the first one is reported; lost counts them all
 		s.why = fmt.Errorf(format, args...)
 	}
 }

@@ -90,7 +90,7 @@ func TestSleep(t *testing.T) {
 			t.Errorf("slept %s, %v; want 1h", time.Since(began), err)
 		}
 		if err := Sleep(t.Context(), 0); err != nil || time.Since(began) != time.Hour {
-			t.Errorf("a sleep of 0 took %s, %v", time.Since(began)-time.Hour, err)
+			t.Errorf("a sleep of 0 lasted %s, %v", time.Since(began)-time.Hour, err)
 		}
 		why := errors.New("no longer wanted")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -116,7 +116,7 @@ func TestWait(t *testing.T) {
 			}
 		}
 		if got := time.Since(began); got != 7*time.Second {
-			t.Errorf("three waits took %s, want 7s", got)
+			t.Errorf("three waits lasted %s, want 7s", got)
 		}
 		early := make(chan struct{})
 		time.AfterFunc(3*time.Second, func() { close(early) })

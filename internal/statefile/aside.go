@@ -63,7 +63,7 @@ func asideBy(do func(from, to string) error, path string) (aside string, err err
 	}
 	to, drop := AsideName(names, name, keepAside)
 	for _, d := range drop {
-		// One too many is no reason to keep the damaged file in its place.
+		// Failing to remove an old copy must not keep the damaged file under its name.
 		_ = os.Remove(filepath.Join(dir, d))
 	}
 	to = filepath.Join(dir, to)

@@ -2,10 +2,10 @@
 // something else. A header of fixed layout names the format and the release that
 // reads it, and holds the length and a SHA-256 checksum, which also covers what the
 // file is for (its role) and which one of these it is (its name). So a flipped bit,
-// a zeroed block, a cut and a file in the place of another are all noticed.
+// a zeroed block, a cut and a file of another identity are all noticed.
 //
 // A damaged file counts as not held: it is set aside under another name, for people
-// to look at, and the caller learns of it by a *Damage. It never stops a start. A
+// to look at, and the caller receives a *Damage. It never stops a start. A
 // file of a later format is no damage: it stays where it is, and *NewerError names
 // the release that reads it.
 package statefile
@@ -175,7 +175,7 @@ func (f File) Remove() error { return atomicfile.Remove(f.Path) }
 // A *Damage says that the file does not hold what was stored: it is set aside. A
 // *NewerError says that a later release wrote it: it is untouched. With any other
 // error the file could not be read now. A file without a header, of before release
-// 0.1.0, is read if decode takes it, and gets its header.
+// 0.1.0, is read if decode accepts it, and gets its header.
 func (f File) Load(decode func(content []byte) error) (found bool, err error) {
 	b, err := os.ReadFile(f.Path)
 	switch {

@@ -49,7 +49,7 @@ func TestLoad(t *testing.T) {
 }
 
 // TestEveryBit flips each bit of a file, cuts it at each length, and swaps it: none
-// is taken for content, none is an error that stops a start, each is set aside.
+// is read as content, none is an error that stops a start, each is set aside.
 func TestEveryBit(t *testing.T) {
 	t.Parallel()
 	f := file(t.TempDir())

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// partTimeout bounds the end of one part, so that one that hangs does not take
+// partTimeout bounds the end of one part, so that one that hangs does not use up
 // the time of the others.
 const partTimeout = 5 * time.Second
 

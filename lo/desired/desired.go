@@ -29,9 +29,9 @@ const (
 	dirPerm  = 0o700
 	filePerm = 0o600 // of downloads
 
-	// Role is the Role of a damaged desired state, SpecRole that of a damaged spec,
-	// whose Name is its digest.
-	Role     = "lo/desired"
+	// Role is the Role of a damaged desired state.
+	Role = "lo/desired"
+	// SpecRole is the Role of a damaged spec, whose Name is its digest.
 	SpecRole = "lo/spec"
 )
 
@@ -187,7 +187,7 @@ func (s *Store) Spec(d protocol.Digest) (Spec, bool) {
 	return spec, ok
 }
 
-// Offer takes up an encoded SiteDesired. It returns true once the state is in
+// Offer adopts an encoded SiteDesired. It returns true once the state is in
 // force, and false where it is not later than the one in force. It fails with
 // kind Invalid or Conflict where the state is refused, and with any other kind
 // where it is worth to offer it again: a spec could not be fetched or stored.

@@ -83,7 +83,7 @@ func TestGenerations(t *testing.T) {
 		}
 		if i == 7 {
 			if spec, _ := s.Spec(web.Digest); string(spec.Signature) != "sig" {
-				t.Error("a new signature of a held spec was not taken up")
+				t.Error("a new signature of a held spec was not adopted")
 			}
 		}
 	}
@@ -258,8 +258,8 @@ func TestMQTTOffersTheLatestUntilAccepted(t *testing.T) {
 }
 
 // TestEveryBit flips bits of the stored desired state and of its spec, and puts one
-// file in the place of another: the state is the one that was stored or none, what is
-// damaged is told, and the CO's state is adopted again.
+// file over another: the state is the one that was stored or none, what is
+// damaged is reported, and the CO's state is adopted again.
 func TestEveryBit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -131,7 +131,7 @@ func TestFetchThroughCuts(t *testing.T) {
 		cancel()
 	}()
 	if _, err := HTTP(noKeepAlive(t), &far, dir)(ctx, digest, size); err == nil {
-		t.Fatal("fetched over a link that was taken away")
+		t.Fatal("fetched over a link that was cut")
 	}
 	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(string(digest), "sha256:")))
 	if err != nil {
@@ -177,7 +177,7 @@ func TestDamagedDownload(t *testing.T) {
 	}
 }
 
-// TestStateByDigest takes up a state that its message only names.
+// TestStateByDigest adopts a state that its message only names.
 func TestStateByDigest(t *testing.T) {
 	t.Parallel()
 	web, db := entry("web", "1"), entry("db", "1")

@@ -26,8 +26,8 @@ const (
 // MQTT is the Source of what arrives on the site's topic. It holds the latest
 // message only: the topic is retained, so an earlier one is of no use.
 type MQTT struct {
-	latest chan []byte   // of one place
-	again  notify.Signal // what was away may be back
+	latest chan []byte   // holds one payload
+	retry  notify.Signal // what was away may be back
 	log    *slog.Logger
 
 	mu      sync.Mutex // protects what follows
@@ -37,7 +37,7 @@ type MQTT struct {
 
 // NewMQTT returns a source that nothing has arrived at yet.
 func NewMQTT(log *slog.Logger) *MQTT {
-	return &MQTT{latest: make(chan []byte, 1), again: notify.New(), log: log}
+	return &MQTT{latest: make(chan []byte, 1), retry: notify.New(), log: log}
 }
 
 // Put hands in an arrived message. It never waits: what it replaces was not
@@ -74,14 +74,14 @@ func (s *MQTT) attempt(ctx context.Context, payload []byte, offer func(ctx conte
 // Retry ends the wait before the next try, because what was away may be back. It
 // never waits.
 func (s *MQTT) Retry() {
-	s.again.Notify()
+	s.retry.Notify()
 }
 
 // Run offers the latest message, with growing waits while that fails for a
 // passing reason.
 func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload []byte) error) error {
 	var payload []byte
-	open := false // payload is not taken up yet
+	open := false // payload is not adopted yet
 	tries := retry.Backoff{Policy: retry.Policy{Min: firstRetry, Max: lastRetry}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -93,7 +93,7 @@ func (s *MQTT) Run(ctx context.Context, offer func(ctx context.Context, payload 
 		case payload = <-s.latest:
 			tries.Reset()
 			stop(timer)
-		case <-s.again.C():
+		case <-s.retry.C():
 			if !open {
 				continue
 			}

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// DefaultKeepAlive and DefaultMaxBackoff are those of an LO whose configuration
-	// names none.
-	DefaultKeepAlive  = 30 * time.Second
+	// DefaultKeepAlive is that of an LO whose configuration names none.
+	DefaultKeepAlive = 30 * time.Second
+	// DefaultMaxBackoff is that of an LO whose configuration names none.
 	DefaultMaxBackoff = 2500 * time.Millisecond
 
 	// farewellTimeout bounds the last message of an orderly stop.

@@ -53,7 +53,7 @@ func (s *sizes) learn(events, raw, wire int) {
 	s.wire += (float64(wire)/n - s.wire) / 4
 }
 
-// uncompressed returns how many bytes of events take wire bytes.
+// uncompressed returns how many bytes of events become wire bytes.
 func (s *sizes) uncompressed(wire int) int {
 	ratio := min(max(s.wire/max(s.raw, 1), 1.0/64), 1)
 	return int(float64(wire) / ratio)

@@ -2,7 +2,7 @@
 // its database, however often the link or either end breaks. It is the LO's sender
 // of streams; package stream has the contract of both ends. It keeps a window of
 // batches in flight and trims nothing before an Ack: a PUBACK, by which a broker
-// takes responsibility for a batch, says nothing about the CO's disk, and is used
+// acknowledges a batch, says nothing about the CO's disk, and is used
 // for pacing only.
 //
 // # The receiver
@@ -55,7 +55,7 @@
 // journal.Journal.Now). So the CO knows the age of an event, and what is left
 // of a message's expiry, whatever its own clock says. A message of machine data
 // that expires before it can be sent is sent as an empty event of kind
-// data_expired in its place; batches are built anew, and their events checked for
+// data_expired instead of it; batches are built anew, and their events checked for
 // expiry, each time they are sent.
 //
 // # Backlog

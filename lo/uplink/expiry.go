@@ -27,7 +27,7 @@ type glimpse struct {
 	retain bool   // it is valid until another replaces it
 }
 
-// expired reports that the time of a message is up at now, where it is of use for
+// expired reports that the time of a message is up at now, where it is valid for
 // maxAge milliseconds at most, unless that is 0. A retained one has its own time
 // only: a list of what is retained brings what came long ago.
 func (g *glimpse) expired(now int64, maxAge uint64) bool {

@@ -43,7 +43,7 @@ type stored struct {
 	event protocol.Event
 }
 
-// gap says that lost events of an epoch are missing before place at of the log.
+// gap says that lost events of an epoch are missing before position at of the log.
 type gap struct {
 	epoch string
 	lost  uint64
@@ -212,7 +212,7 @@ func (n *network) publish(ctx context.Context, _ string, payload []byte) error {
 		<-ctx.Done()
 		return ctx.Err()
 	case n.chance(f.lose):
-		return nil // the broker took it, the CO never saw it
+		return nil // the broker acknowledged it, the CO never received it
 	}
 	if n.chance(f.double) {
 		n.later(func() { _ = n.deliver(payload) })

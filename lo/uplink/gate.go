@@ -64,7 +64,7 @@ type level struct {
 	served uint64 // the virtual time of its last turn
 }
 
-// ticket is the place of one stream at the Gate.
+// ticket is one stream's position in the queue of the Gate.
 type ticket struct {
 	gate     *Gate
 	priority int
@@ -91,7 +91,7 @@ func NewGate(o GateOptions) *Gate {
 	return g
 }
 
-// join gives a stream its place. turn is notified when it may be the stream's.
+// join adds a stream. turn is notified when it may be the stream's.
 func (g *Gate) join(priority int, turn notify.Signal) *ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +100,7 @@ func (g *Gate) join(priority int, turn notify.Signal) *ticket {
 	return t
 }
 
-// leave gives the place back. Nothing of the stream may be under way.
+// leave removes the stream. Nothing of it may be under way.
 func (t *ticket) leave(now time.Time) {
 	g := t.gate
 	g.mu.Lock()
@@ -111,7 +111,7 @@ func (t *ticket) leave(now time.Time) {
 			break
 		}
 	}
-	g.kick(now)
+	g.notifyNext(now)
 }
 
 // connected says that the stream's connection is new. Where nothing is under way
@@ -125,8 +125,8 @@ func (t *ticket) connected() {
 	}
 }
 
-// ask takes n bytes of the link. If they are not granted, ask again after wait or
-// when woken; the stream keeps its place until then, or until it gives it up.
+// ask requests n bytes of the link. If they are not granted, ask again after wait or
+// when woken; the stream keeps its position until then, or until it gives it up.
 func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	g := t.gate
 	g.mu.Lock()
@@ -149,7 +149,7 @@ func (t *ticket) ask(n int, now time.Time) (ok bool, wait time.Duration) {
 	if ahead {
 		g.levels[t.priority].credit -= n
 	}
-	g.kick(now)
+	g.notifyNext(now)
 	return true, 0
 }
 
@@ -188,7 +188,7 @@ func (t *ticket) begin(granted, n int, now time.Time) passage {
 // wait sends n bytes without asking: a few that must go.
 func (t *ticket) wait(n int, now time.Time) passage { return t.begin(0, n, now) }
 
-// cancel gives back what was granted and not sent, and the place of one that waits.
+// cancel returns what was granted and not sent, and ends the wait of a stream that waits.
 func (t *ticket) cancel(granted int, now time.Time) {
 	g := t.gate
 	g.mu.Lock()
@@ -196,7 +196,7 @@ func (t *ticket) cancel(granted int, now time.Time) {
 	t.wanting = 0
 	t.free(granted, now)
 	g.tokens += float64(granted)
-	g.kick(now)
+	g.notifyNext(now)
 }
 
 // end says that p is no longer under way: it was acknowledged, or given up.
@@ -208,7 +208,7 @@ func (t *ticket) end(p passage, acked bool, now time.Time) {
 		g.measure.sample(p, now)
 	}
 	t.free(p.bytes, now)
-	g.kick(now)
+	g.notifyNext(now)
 }
 
 func (t *ticket) free(n int, now time.Time) {
@@ -281,9 +281,9 @@ func (g *Gate) refill(now time.Time) {
 	g.filled = now
 }
 
-// kick wakes the stream whose turn it is. One that the rate limit holds up has a
-// timer of its own once it was told so.
-func (g *Gate) kick(now time.Time) {
+// notifyNext notifies the stream whose turn it is. A stream that the rate limit delays sets
+// a timer when ask returns its wait.
+func (g *Gate) notifyNext(now time.Time) {
 	t, _ := g.turn(now)
 	if t != nil {
 		t.turn.Notify()

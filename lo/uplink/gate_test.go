@@ -209,7 +209,7 @@ func telemetry(seq uint64) []byte {
 	})
 }
 
-// readings repeats a few of them, because they take long to make.
+// readings repeats a few of them, because each costs seconds.
 func readings() func(seq uint64) []byte {
 	made := make([][]byte, 8192)
 	for i := range made {
@@ -274,7 +274,7 @@ func TestUrgent(t *testing.T) {
 					}
 					t.Logf("worst %v, link used to %.0f %%, telemetry sent %d in %d batches", worst, carried*100, w.streams["data/telemetry"].seq, w.streams["data/telemetry"].batches)
 					if worst > tt.most {
-						t.Errorf("an alarm took %v, want at most %v", worst, tt.most)
+						t.Errorf("an alarm arrived after %v, want at most %v", worst, tt.most)
 					}
 					if carried < tt.used {
 						t.Errorf("the link was used to %.0f %%", carried*100)
@@ -311,7 +311,7 @@ func TestLinkChanges(t *testing.T) {
 				t.Errorf("the fast link was used to %.0f %%", u*100)
 			}
 			change(slow, 300*time.Millisecond)
-			<-time.After(time.Minute) // what was under way takes 20 s
+			<-time.After(time.Minute) // what was under way needs 20 s
 			sent := time.Now()
 			events.add(1)
 			if u := used(slow, time.Minute); u < 0.8 {
@@ -319,7 +319,7 @@ func TestLinkChanges(t *testing.T) {
 			}
 			w.mu.Lock()
 			if took := w.streams[""].arrived[1].Sub(sent); took < 0 || took > 1500*time.Millisecond {
-				t.Errorf("an alarm took %v on the slow link", took)
+				t.Errorf("an alarm arrived after %v on the slow link", took)
 			}
 			w.mu.Unlock()
 			change(fast, 20*time.Millisecond)

@@ -83,7 +83,7 @@ type syncState struct {
 	declaring bool   // batches declare to the CO what is trimmed
 	declared  uint64 // the sequence up to which it is
 	resynced  uint64 // the end of the newest resync in the journal
-	stale     bool   // events overtook it, so that it may be older than its place
+	stale     bool   // events overtook it, so that it may be older than its position
 
 	refusal stream.Refusal
 	gaps    uint64
@@ -159,7 +159,7 @@ func (l *link) published(r result, now time.Time) {
 		return
 	}
 	wait := l.tries.Next()
-	l.u.log.Warn("batch not taken, it will be sent again", "first", r.f.first, "wait", wait, "err", r.err)
+	l.u.log.Warn("batch refused, it will be sent again", "first", r.f.first, "wait", wait, "err", r.err)
 	l.restart("refused", wait, now)
 }
 
@@ -212,7 +212,7 @@ func (l *link) proceed(now time.Time) time.Duration {
 	return l.fill(now)
 }
 
-// fill sends as much as the window and the gate take.
+// fill sends as much as the window and the gate admit.
 func (l *link) fill(now time.Time) time.Duration {
 	if l.phase == probing {
 		return l.ask(now)

@@ -10,7 +10,7 @@ import (
 	"github.com/colonyfleet/colony/internal/notify"
 )
 
-// TestWhatIsSentTwiceIsNotSentForEver has a broker that takes batches at once, and a
+// TestWhatIsSentTwiceIsNotSentForEver has a broker that acknowledges batches at once, and a
 // CO that commits them one after the other, slowly. Once what is queued there is
 // sent a second time, each answer to a second copy says nothing new: that is no
 // reason to send all a third time.

@@ -7,7 +7,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// snapshotTries is how often a snapshot is taken in a row that events overtook.
+// snapshotTries is how many snapshots in a row events may overtake.
 const snapshotTries = 16
 
 const snapshotKey = "snapshot"

@@ -51,7 +51,7 @@ type Options struct {
 
 	// Publish sends one message to the CO. It may return when the broker has
 	// acknowledged it (QoS 1) or when it is written (QoS 0); it is called
-	// concurrently, Window times at most, and must take messages in the order of
+	// concurrently, Window times at most, and must publish messages in the order of
 	// the calls. It ends with ctx.
 	Publish func(ctx context.Context, topic string, payload []byte) error
 
@@ -317,6 +317,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Close takes the metrics out of the registry: for a stream that goes. Call it
+// Close removes the metrics from the registry, when the stream ends. Call it
 // after Run has returned, or instead of Run.
 func (u *Uplink) Close() { u.metrics.unregister() }

@@ -131,7 +131,7 @@ func TestMatchAgainstOracle(t *testing.T) {
 		}
 	}
 	if hits < 1000 {
-		t.Errorf("only %d of the pairs match: the test tells little", hits)
+		t.Errorf("only %d of the pairs match: too few to test matching", hits)
 	}
 }
 

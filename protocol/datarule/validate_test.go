@@ -112,7 +112,7 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
-// Whatever passes Validate makes a table, and every name finds a place under its
+// Whatever passes Validate makes a table, and every name maps under its
 // rule's prefix.
 func FuzzValidate(f *testing.F) {
 	f.Add("r", "x/#", "plc/", "y/", "plc/x/z")

@@ -102,11 +102,11 @@ func TestCountTakesNoMemory(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
-		t.Errorf("a batch of %d bytes took %d MB", len(b.Events), took>>20)
+		t.Errorf("a batch of %d bytes allocated %d MB", len(b.Events), took>>20)
 	}
 }
 
-// TestItemThatIsNoEvent puts something else in the place of an event.
+// TestItemThatIsNoEvent replaces an event by something else.
 func TestItemThatIsNoEvent(t *testing.T) {
 	t.Parallel()
 	good, other := events(2, "x"), protocol.Marshal("no event")

@@ -20,13 +20,13 @@
 //     nothing. Else record a gap of b.Trimmed-seq events and move seq to b.Trimmed.
 //  4. b.First is greater than seq+1: something before it is missing. Change nothing.
 //  5. Store the events whose sequence, First+n for the n-th, is greater than seq,
-//     in order; events of kind superseded take a number and do nothing else. Move
+//     in order; events of kind superseded occupy a number and do nothing else. Move
 //     seq to the last one.
 //
 // In each case it then answers with an Ack of the position that is durable.
 // Where it cannot store, it does not answer. It never refuses a batch for what one
 // event says, because the sender can only send it again: an event that it cannot
-// read or apply takes its number and is reported at the receiver.
+// read or apply occupies its number and is reported at the receiver.
 //
 // After a gap the receiver's view may be wrong until the sender has sent its whole
 // state: a protocol.Snapshot in the stream of events, all retained messages between

@@ -86,7 +86,7 @@ func (w *Writer) post(ctx context.Context, body []byte) (result, error) {
 		wait = max(wait, tries.Next())
 		w.metrics.retries.Inc()
 		w.log.WarnContext(ctx, "remote write failed, trying again", "err", err, "wait", wait)
-		_ = retry.Sleep(ctx, wait) // the next try tells of its end
+		_ = retry.Sleep(ctx, wait) // the next try fails where ctx has ended
 	}
 }
 

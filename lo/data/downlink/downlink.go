@@ -88,7 +88,7 @@ func Open(o Options) (*Downlink, error) {
 		return nil, err
 	}
 	if p.damage != nil {
-		o.Logger.Error("places of machine data are damaged; the CO sends again what should be retained", "err", p.damage)
+		o.Logger.Error("positions of machine data are damaged; the CO sends again what should be retained", "err", p.damage)
 	}
 	return &Downlink{
 		opts: o, log: o.Logger.With("component", "downlink"), decoder: stream.NewDecoder(1), positions: p,
@@ -220,7 +220,7 @@ func (d *Downlink) follow(ctx context.Context, at position, b protocol.Batch, ev
 }
 
 // deliver hands messages to the record of what is retained, and then to the
-// broker. RetainedBegin and RetainedEnd take effect at their place among them.
+// broker. RetainedBegin and RetainedEnd take effect in the order of the stream.
 func (d *Downlink) deliver(ctx context.Context, b protocol.Batch, events []protocol.Event) error {
 	var list []Delivery
 	flush := func() error {

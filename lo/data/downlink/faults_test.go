@@ -22,7 +22,7 @@ func (s *site) Streams() []string {
 	return slices.Compact(out)
 }
 
-// mortal is a retained message that is of use for so long; in a batch it has an age
+// mortal is a retained message that is valid for so long; in a batch it has an age
 // of six seconds.
 func mortal(topic, payload string, millis uint64) protocol.Event {
 	m := protocol.DataMessage{V: 1, Topic: topic, Payload: []byte(payload), QoS: 1, Retain: true, ExpiryMillis: millis}
@@ -63,7 +63,7 @@ func TestStreamWithoutAPosition(t *testing.T) {
 	}
 }
 
-// TestNeverNoted sends a retained message that the record refuses for good, among
+// TestNeverNoted sends a retained message that the record never accepts, among
 // others.
 func TestNeverNoted(t *testing.T) {
 	t.Parallel()

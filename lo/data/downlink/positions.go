@@ -30,7 +30,7 @@ type position struct {
 	// Marking is set between RetainedBegin and RetainedEnd. A stream that is found so
 	// after a restart has lost its marks: it begins anew, and keeps its retired epochs.
 	Marking bool `json:"marking,omitempty"`
-	// Removed takes the stream off the list.
+	// Removed says that the stream was removed.
 	Removed bool `json:"removed,omitempty"`
 }
 

@@ -32,11 +32,11 @@ func hashOf(topic string) uint64 {
 // load reads the log, or begins a new one. The messages of damaged records are given
 // up, and so is what an earlier record says of the same topics.
 func (s *Store) load() error {
-	told := uint64(0) // lost records whose place is known
+	located := uint64(0) // lost records whose position is known
 	log, found, err := recordlog.Open(recordlog.Options{
 		Identity: s.opts.Identity, Path: s.path, MaxRecord: protocol.MaxMessage + chainBytes, Old: oldRecords,
 	}, func(b []byte, lost uint64) error {
-		told += lost
+		located += lost
 		if len(b) < chainBytes {
 			return errors.New("it is too short")
 		}
@@ -56,10 +56,10 @@ func (s *Store) load() error {
 	s.log, s.damage, s.synced = log, found.Damage, s.written
 	s.lost = found.New || found.Damage != nil
 	if found.Damage != nil {
-		if found.Damage.Lost > told {
-			s.missed(found.Damage.Lost-told, 0)
+		if found.Damage.Lost > located {
+			s.missed(found.Damage.Lost-located, 0)
 		}
-		s.opts.Logger.Error("stored messages are damaged; those of the topics concerned are gone until they are published again", "err", found.Damage)
+		s.opts.Logger.Error("stored messages are damaged; those of the topics concerned are missing until they are published again", "err", found.Damage)
 	}
 	if !log.Broken() {
 		return nil

@@ -37,7 +37,7 @@ const (
 type Message struct {
 	// Topic is the whole topic at the site's broker.
 	Topic string `cbor:"1,keyasint"`
-	// Stream is the lane by which the CO sent it, and empty for what was published at
+	// Stream is the one by which the CO sent it, and empty for what was published at
 	// the site.
 	Stream string `cbor:"2,keyasint,omitempty"`
 	// UnixMillis is when it arrived, by the clock of the Options.
@@ -84,7 +84,7 @@ type Store struct {
 	path string
 	opts Options
 
-	syncing sync.Mutex // held while the file is synced, and to replace the file; taken before mu
+	syncing sync.Mutex // held while the file is synced, and to replace the file; acquired before mu
 
 	mu      sync.Mutex     // protects what follows
 	log     *recordlog.Log // nil after Close
@@ -151,8 +151,8 @@ func (s *Store) Put(messages ...Message) (ref uint64, err error) {
 	return ref, s.sync(ref)
 }
 
-// Drop removes the message that Put gave a ref for, unless a later one has taken
-// its place. It does not wait for the disk: a power cut may bring the message back.
+// Drop removes the message that Put gave a ref for, unless a later one has
+// replaced it. It does not wait for the disk: a power cut may bring the message back.
 func (s *Store) Drop(topic string, ref uint64) error {
 	s.mu.Lock()
 	e, ok := s.topics[topic]
@@ -299,12 +299,12 @@ func (s *Store) All() []Message {
 	return s.list(func(*Message) bool { return true })
 }
 
-// Stream returns those of All that have the lane.
+// Stream returns those of All that have a stream.
 func (s *Store) Stream(stream string) []Message {
 	return s.list(func(m *Message) bool { return m.Stream == stream })
 }
 
-// Streams returns the lanes that messages have, the empty one left out, in no order.
+// Streams returns the streams that messages have, the empty one left out, in no order.
 func (s *Store) Streams() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

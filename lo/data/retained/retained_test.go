@@ -81,7 +81,7 @@ func TestKeepsTheLast(t *testing.T) {
 			t.Errorf("message (-want +got):\n%s", diff)
 		}
 		if l := s.Stream("down/x"); len(l) != 1 || l[0].Topic != "a" {
-			t.Errorf("lane %+v", l)
+			t.Errorf("messages of the stream = %+v", l)
 		}
 		if _, ok := s.Get("c"); ok {
 			t.Error("c is there after its deletion")
@@ -160,7 +160,7 @@ func damagedStore(t *testing.T, dir string) (whole []byte, want map[string]strin
 }
 
 // TestDamage flips each bit, and damages the file at random: no deleted message and
-// no former value comes back, what is missing is told, and the store opens.
+// no previous value comes back, what is missing is reported, and the store opens.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	whole, want := damagedStore(t, t.TempDir())
@@ -287,7 +287,7 @@ func TestBounds(t *testing.T) {
 	}
 	refused("third topic", message("c", "1"))
 	refused("too many bytes", message("b", strings.Repeat("x", 300)))
-	put(t, s, message("b", "2"))                   // takes the place of another
+	put(t, s, message("b", "2"))                   // replaces another
 	put(t, s, message("b", ""), message("d", "1")) // makes room for itself
 	put(t, s, message("nothing", ""))              // a deletion always fits
 	now = time.UnixMilli(1500)                     // a is over

@@ -4,7 +4,7 @@
 //
 // The journal is the truth towards the CO; these files are what the LO itself
 // must find again after a crash. A damaged file counts as not held: it is set aside
-// under a new name, and what it said is learnt anew from the node.
+// under a new name, and the next report of the node replaces it.
 package store
 
 import (

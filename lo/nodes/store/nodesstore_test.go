@@ -88,7 +88,7 @@ func TestDamageIsSetAside(t *testing.T) {
 }
 
 // TestEveryBit flips bits of the files of a store, and swaps them: a record is whole
-// or told as damaged, and the store always opens.
+// or reported as damaged, and the store always opens.
 func TestEveryBit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
