@@ -49,6 +49,15 @@ test: ## everything that must hold, on real parts, with a summary at the end
 	@$(MAKE) --no-print-directory build
 	@scripts/test
 
+# Settings of `make stress`: make stress COUNT=3 PACKAGES=./lo/...
+COUNT    ?= 10
+PACKAGES ?=
+
+.PHONY: stress
+stress: ## the suite on a busy machine, COUNT times: no test may depend on the machine's speed
+	@scripts/setup --with-test-peers
+	@COUNT=$(COUNT) scripts/stress $(PACKAGES)
+
 .PHONY: check
 check: ## vet, staticcheck, gofumpt, deadcode, the architecture
 	$(GO) vet ./...

@@ -12,14 +12,15 @@ import (
 
 var ref = regexp.MustCompile("`([\\w./-]+\\.go)#([A-Za-z0-9_.]+)`")
 
-// TestDocReferences checks that every `file.go#Name` in the flow documents names
-// a declaration that exists, so that the guided tour cannot rot.
+// TestDocReferences checks that every `file.go#Name` in the flow documents and the
+// checklists names a declaration that exists.
 func TestDocReferences(t *testing.T) {
 	t.Parallel()
 	docs, err := filepath.Glob(root + "/docs/flows/*.md")
 	if err != nil || len(docs) == 0 {
 		t.Fatalf("no flow documents: %v", err)
 	}
+	docs = append(docs, root+"/docs/contributing.md")
 	for _, doc := range docs {
 		b, err := os.ReadFile(doc)
 		if err != nil {
@@ -33,6 +34,27 @@ func TestDocReferences(t *testing.T) {
 			if !declares(filepath.Join(root, m[1]), m[2]) {
 				t.Errorf("%s: %s does not declare %s", filepath.Base(doc), m[1], m[2])
 			}
+		}
+	}
+}
+
+// path is a file or folder of the repository in the checklists.
+var path = regexp.MustCompile("`((?:bench|broker|cli|co|docs|e2e|en|internal|lo|migrations|protocol|scripts|sim|up)(?:/[\\w.]+)+)`")
+
+// TestChecklistPaths checks that the files and folders that the checklists name exist.
+func TestChecklistPaths(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(root + "/docs/contributing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := path.FindAllStringSubmatch(string(b), -1)
+	if len(found) < 40 {
+		t.Errorf("%d paths found: the test does not read the checklists", len(found))
+	}
+	for _, m := range found {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("contributing.md names %s: %v", m[1], err)
 		}
 	}
 }
