@@ -75,6 +75,9 @@ var sparedNames = exceptions{
 
 // pendingNames are the rooms whose names are still to be changed.
 var pendingNames = exceptions{
+	"broker/packet":    "kept becomes reserved",
+	"broker/retained":  "order becomes byAge, place becomes position",
+	"broker/transport": "gone becomes closed",
 	"broker/external":  "again becomes retry",
 	"co/api":           "again becomes retry",
 	"co/db/data":       "gone becomes removed",
@@ -96,7 +99,6 @@ var privatePhrases = regexp.MustCompile(`(?i)\b(lanes?|by and by|for good|the ce
 var pendingPhrases = exceptions{
 	"broker":           "being split into packages",
 	"broker/client":    "being rewritten with the packages of the broker",
-	"broker/inflight":  "being rewritten with the packages of the broker",
 	"co/api":           "being rewritten with the words of the JSON",
 	"co/db/fleet":      "being rewritten with the words of the JSON",
 	"co/desired":       "Poke becomes Notify",
