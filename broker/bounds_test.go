@@ -348,3 +348,53 @@ func TestNotKeptIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// UNSUBSCRIBE ends the replay of what is retained, whether it runs or waits: nothing more
+// comes after its answer but what was on its way. [MQTT-3.10.4-2] Another one goes on.
+func TestUnsubscribeEndsReplay(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, limits(broker.Limits{WriteBuffer: 16 << 10, Unacknowledged: 10}))
+	const topics = 2000
+	for i := range topics {
+		put(t, b, broker.Message{Topic: fmt.Sprint("r/", i), Payload: make([]byte, 100), Retain: true, QoS: 1})
+	}
+	put(t, b, broker.Message{Topic: "last", Payload: []byte("x"), Retain: true})
+	r := guest(t, b, "c")
+	for i, f := range []string{"r/#", "r/+", "last"} {
+		r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: uint16(i + 1), Filters: packets.Subscriptions{{Filter: f, Qos: 1}}})
+	}
+	r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsubscribe, Qos: 1}, PacketID: 9, Filters: packets.Subscriptions{{Filter: "r/#"}, {Filter: "r/+"}}})
+	for got := 0; ; {
+		p, err := r.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.FixedHeader.Type != packets.Publish {
+			continue
+		}
+		if p.TopicName == "last" {
+			break
+		}
+		if got++; got > topics/2 {
+			t.Fatalf("%d of %d retained messages came though nobody wants them any more", got, topics)
+		}
+		r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, PacketID: p.PacketID})
+	}
+}
+
+// A reason string that the client has no room for is left out. [MQTT-3.4.2-2] [MQTT-3.9.2-1]
+func TestReasonStringsFit(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, func(o *broker.Options) { o.Accept = refuse })
+	for _, largest := range []uint32{24, 1000} {
+		r := dialRaw(t, b.Addr("main"))
+		r.write(wire(0x10, "\x00\x04MQTT\x05\x82\x00\x3c\x05\x27"+string(binary.BigEndian.AppendUint32(nil, largest))+text("c")+text("c")))
+		r.want(packets.Connack)
+		r.publish("t", "refuse invalid", 1, 1)
+		p := r.wantCode(packets.Puback, 0x99)
+		if said := p.Properties.ReasonString != ""; said != (largest == 1000) {
+			t.Errorf("maximum packet size %d: reason %q", largest, p.Properties.ReasonString)
+		}
+		_ = r.conn.Close()
+	}
+}

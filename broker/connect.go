@@ -46,11 +46,14 @@ func (b *Broker) connect(c *conn) (err error) {
 	var body []byte
 	defer func() {
 		if r := recover(); r != nil {
-			err = b.panicked(c, packet.Connect, r)
+			err = b.panicked(c, packet.Connect.String(), r)
 		}
 		b.report(c, packet.Connect, body, err)
 	}()
-	h, err := b.readHeader(c, int64(b.o.Limits.ConnectBytes))
+	h, err := packet.ReadHeader(c.R)
+	if err == nil {
+		err = b.checkHeader(h, int64(b.o.Limits.ConnectBytes))
+	}
 	if err == nil && h.Type != packet.Connect { // [MQTT-3.1.0-1]
 		err = &packet.Error{Code: packet.ProtocolError, Clause: "MQTT-3.1.0-1", Reason: "the first packet is " + h.Type.String() + ": want CONNECT"}
 	}

@@ -107,3 +107,17 @@ func TestPanicEndsOneConnection(t *testing.T) {
 		t.Errorf("the log does not show the panic:\n%s", log.buf.String())
 	}
 }
+
+// The log shows the first bytes of a bad CONNECT, but no password.
+func TestBadConnectIsLoggedWithoutPassword(t *testing.T) {
+	t.Parallel()
+	var log lines
+	b, _ := start(t, free{}, log.logged)
+	r := dialRaw(t, b.Addr("main"))
+	r.write(wire(0x10, "\x00\x04MQTT\x04\xc2\x00\x3c"+text("c")+text("u")+text("secret")+"trailing"))
+	r.wantEnd()
+	until(t, "the packet is in the log", func() bool { return log.has("level=DEBUG", "CONNECT", "body=00044d51545404c2003c") })
+	if log.has("736563726574") || log.has("secret") {
+		t.Error("the password is in the log")
+	}
+}

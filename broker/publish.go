@@ -64,7 +64,7 @@ func (b *Broker) receive(s *session, m *message) packets.Code {
 		b.log.Warn("publish refused", "client", s.client, "topic", m.topic)
 		return packets.ErrNotAuthorized
 	}
-	if err := b.accepted(s, m, func() { b.distribute(m, s.pace.waiting(forever)) }); err != nil {
+	if err := b.accepted(s, m, func() { b.distribute(m, s.waiting(forever)) }); err != nil {
 		b.log.Warn("message not taken", "client", s.client, "topic", m.topic, "qos", m.qos, "err", err)
 		return publishCode(err)
 	}
@@ -214,26 +214,37 @@ func (d *distribution) await(w *waiting) {
 	if most := min(w.expiresIn, patience); !d.quick && most > 0 {
 		var all []*transport.Conn
 		for _, to := range d.late {
-			all = append(all, to[0].To.conn.Conn)
+			all = append(all, conns(to)...)
 		}
 		wait("fastest", most, all...)
 	}
 	for _, to := range d.late {
-		c := to[0].To.conn
-		if most := min(w.expiresIn, w.pace.left(time.Now())); len(d.late) > 1 || d.quick {
-			if most > 0 && c.State() == transport.Lags {
-				w.pace.spend(wait("others", most, c.Conn))
+		if len(d.late) > 1 || d.quick {
+			if most := min(w.expiresIn, w.pace.left(time.Now())); most > 0 {
+				w.pace.spend(wait("others", most, conns(to)...))
 			}
 		}
 		d.deliver(to)
 	}
 }
 
-// deliver delivers to the first of a group that is there.
-func (d *distribution) deliver(to group) {
+// conns are the connections of a group that publishers may wait for: one of them is enough.
+func conns(to group) (out []*transport.Conn) {
 	for i := range to {
-		if to[i].To.deliver(&d.f, deliveryFor(d.f.m, &to[i])) {
-			return
+		if c := to[i].To.conn; c.State() != transport.GivenUp {
+			out = append(out, c.Conn)
+		}
+	}
+	return out
+}
+
+// deliver delivers to one of a group: if possible to one that keeps up.
+func (d *distribution) deliver(to group) {
+	for _, anyone := range []bool{len(to) == 1, true} {
+		for i := range to {
+			if sub := to[i].To; (anyone || sub.conn.State() == transport.KeepsUp) && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i])) {
+				return
+			}
 		}
 	}
 }
@@ -283,18 +294,28 @@ func (b *Broker) relieve() {
 		return
 	}
 	defer b.relieving.Unlock()
-	for b.pending.Load() > b.o.Limits.TotalWriteBuffer {
-		var worst *conn
-		b.mu.RLock()
-		for c := range b.conns {
-			if (worst == nil || c.Pending() > worst.Pending()) && !c.Closed() {
-				worst = c
-			}
-		}
-		b.mu.RUnlock()
-		if worst == nil {
+	for {
+		worst, sum := b.heaviest()
+		if worst == nil || sum <= b.o.Limits.TotalWriteBuffer {
 			return
 		}
 		b.tooSlow(worst, "memory")
 	}
+}
+
+// heaviest returns the connection that most memory waits for, and the sum over all.
+// Those that end already are left out: what they hold is about to be free.
+func (b *Broker) heaviest() (worst *conn, sum int64) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for c := range b.conns {
+		if c.Closed() {
+			continue
+		}
+		sum += c.Pending()
+		if worst == nil || c.Pending() > worst.Pending() {
+			worst = c
+		}
+	}
+	return worst, sum
 }

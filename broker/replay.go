@@ -5,7 +5,6 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
-	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/retained"
 )
 
@@ -21,32 +20,62 @@ type replay struct {
 // again and again.
 type replays struct {
 	mu      sync.Mutex
-	waiting []replay
-	at      map[string]int // in waiting, by filter; nil: none waits
+	waiting []replay       // one without a filter was removed
+	first   int            // how many were taken from waiting before
+	at      map[string]int // first plus the index in waiting, by filter; nil: none waits
 	running bool
+	now     string // the filter whose replay runs
+	stopped bool   // and it is no longer wanted
 }
 
 // add puts a replay at the end, or in the place of the one that waits for the same filter.
 func (r *replays) add(one replay) {
 	if i, ok := r.at[one.sub.Filter]; ok {
-		r.waiting[i] = one
+		r.waiting[i-r.first] = one
 		return
 	}
 	if r.at == nil {
 		r.at = make(map[string]int)
 	}
-	r.at[one.sub.Filter] = len(r.waiting)
+	r.at[one.sub.Filter] = r.first + len(r.waiting)
 	r.waiting = append(r.waiting, one)
 }
 
-// take returns all that wait; none means that the goroutine has to end.
-func (r *replays) take() []replay {
+// next takes the first that waits; false means that the goroutine has to end.
+func (r *replays) next() (one replay, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := r.waiting
-	r.waiting, r.at = nil, nil
-	r.running = len(list) > 0
-	return list
+	for len(r.waiting) > 0 && !ok {
+		one = r.waiting[0]
+		r.waiting[0] = replay{}
+		r.waiting = r.waiting[1:]
+		r.first++
+		ok = one.sub.Filter != ""
+	}
+	delete(r.at, one.sub.Filter)
+	r.now, r.stopped, r.running = one.sub.Filter, false, ok
+	if !ok {
+		r.waiting, r.at = nil, nil
+	}
+	return one, ok
+}
+
+// remove ends the replay of a filter that is no longer subscribed to. [MQTT-3.10.4-2]
+func (r *replays) remove(filter string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.at[filter]; ok {
+		r.waiting[i-r.first] = replay{}
+		delete(r.at, filter)
+	}
+	r.stopped = r.stopped || r.now == filter
+}
+
+// goOn reports whether the replay that runs is still wanted.
+func (r *replays) goOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.stopped
 }
 
 // startReplays sends the retained messages of new subscriptions.
@@ -54,7 +83,10 @@ func (b *Broker) startReplays(s *session, list []replay) {
 	if len(list) == 0 {
 		return
 	}
-	r := &s.replays
+	if s.replays == nil {
+		s.replays = &replays{}
+	}
+	r := s.replays
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range list {
@@ -67,15 +99,13 @@ func (b *Broker) startReplays(s *session, list []replay) {
 	b.wg.Go(func() { // the connection is counted meanwhile
 		defer func() {
 			if p := recover(); p != nil {
-				_ = b.panicked(s.conn, packet.Subscribe, p)
+				_ = b.panicked(s.conn, "a replay", p)
 				b.disconnect(s.conn, packets.ErrUnspecifiedError)
 			}
 		}()
-		for list := r.take(); len(list) > 0; list = r.take() {
-			for i := range list {
-				if !b.replay(s, &list[i]) {
-					return
-				}
+		for one, ok := r.next(); ok; one, ok = r.next() {
+			if !b.replay(s, &one) {
+				return
 			}
 		}
 	})
@@ -90,6 +120,9 @@ func (b *Broker) replay(s *session, r *replay) bool {
 	for {
 		names, done := b.retained.Next(&r.topics)
 		for _, name := range names {
+			if !s.replays.goOn() {
+				return true
+			}
 			if !b.replayTopic(s, &r.sub, name) {
 				return false
 			}

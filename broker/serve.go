@@ -24,7 +24,13 @@ var errBye = errors.New("the client disconnected")
 func (b *Broker) attend(c *conn) {
 	defer b.untrack(c)
 	s := c.session.Load()
-	err := b.readAll(c, s)
+	b.leave(c, b.readAll(c, s))
+}
+
+// leave ends a connection that is no longer read.
+//
+//go:noinline
+func (b *Broker) leave(c *conn, err error) {
 	if code, ok := codeOf(err); ok {
 		b.disconnect(c, code) // [MQTT-4.13.1-1]
 	}
@@ -32,16 +38,22 @@ func (b *Broker) attend(c *conn) {
 	b.ended(c, err)
 }
 
-func (b *Broker) readAll(c *conn, s *session) error {
+// readAll reads packets and serves them. A panic in the transport ends this connection
+// alone, like one in serve.
+func (b *Broker) readAll(c *conn, s *session) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = b.panicked(c, "a header", r)
+		}
+	}()
 	for {
 		s.grant()
-		h, err := b.readHeader(c, int64(b.o.Limits.PacketBytes))
+		h, err := packet.ReadHeader(c.R)
+		if err == nil {
+			err = b.checkHeader(h, int64(b.o.Limits.PacketBytes))
+		}
 		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return packets.ErrKeepAliveTimeout
-			}
-			b.report(c, h.Type, nil, err)
-			return err
+			return b.badHeader(c, h, err)
 		}
 		if h.Type == packet.Pingreq && h.Length == 0 { // in this small frame, as most packets of an idle client
 			_, _ = c.Write([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a client that is gone needs no answer
@@ -54,6 +66,17 @@ func (b *Broker) readAll(c *conn, s *session) error {
 	}
 }
 
+// badHeader says why no further packet comes.
+//
+//go:noinline
+func (b *Broker) badHeader(c *conn, h packet.Header, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return packets.ErrKeepAliveTimeout
+	}
+	b.report(c, h.Type, nil, err)
+	return err
+}
+
 // grant gives the client 1.5 times its keep-alive for the next bytes. [MQTT-3.1.2-22]
 func (s *session) grant() {
 	var until time.Time
@@ -63,17 +86,15 @@ func (s *session) grant() {
 	s.conn.Expect(until)
 }
 
-// readHeader waits for the next packet and reads its fixed header.
-func (b *Broker) readHeader(c *conn, limit int64) (packet.Header, error) {
-	h, err := packet.ReadHeader(c.R)
-	if err != nil {
-		return h, err
-	}
+// checkHeader counts a packet, and bounds its size.
+//
+//go:noinline
+func (b *Broker) checkHeader(h packet.Header, limit int64) error {
 	if int64(h.Total()) > limit { // [MQTT-3.2.2-15]
-		return h, &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d", h.Type, h.Total(), limit)}
+		return &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d", h.Type, h.Total(), limit)}
 	}
 	b.metrics.received(h.Total())
-	return h, nil
+	return nil
 }
 
 // readBody reads the rest of a packet. A large one may take longer than the keep-alive
@@ -127,7 +148,7 @@ func (b *Broker) serve(s *session, h packet.Header) (err error) {
 	var body []byte
 	defer func() {
 		if r := recover(); r != nil {
-			err = b.panicked(s.conn, h.Type, r)
+			err = b.panicked(s.conn, h.Type.String(), r)
 		}
 		s.forgetBody()
 		b.report(s.conn, h.Type, body, err)
@@ -173,17 +194,20 @@ func (s *session) onDisconnect(body []byte) error {
 }
 
 // panicked turns a panic while a packet was served into the end of its connection.
-func (b *Broker) panicked(c *conn, kind packet.Type, r any) error {
+func (b *Broker) panicked(c *conn, what string, r any) error {
 	b.metrics.refused("packet", "panic")
-	b.log.Error("a packet made the broker panic: its connection ends; report this fault", "packet", kind.String(),
+	b.log.Error("a packet made the broker panic: its connection ends; report this fault", "packet", what,
 		"remote", c.remote(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 	code := packets.ErrMalformedPacket
-	code.Reason = "the broker could not process this " + kind.String()
+	code.Reason = "the broker could not process " + what
 	return code
 }
 
-// shownBytes is how much of a bad packet the log shows.
-const shownBytes = 64
+// How much of a bad packet the log shows: of CONNECT what stands before names and passwords.
+const (
+	shownBytes        = 64
+	shownConnectBytes = 10
+)
 
 // report counts a packet that breaks the protocol, and shows its first bytes at debug.
 func (b *Broker) report(c *conn, kind packet.Type, body []byte, err error) {
@@ -192,8 +216,12 @@ func (b *Broker) report(c *conn, kind packet.Type, body []byte, err error) {
 		return
 	}
 	b.metrics.refused("packet", fmt.Sprintf("0x%02x", code.Code))
+	shown := shownBytes
+	if kind == packet.Connect {
+		shown = shownConnectBytes
+	}
 	b.log.Debug("bad packet", "packet", kind.String(), "remote", c.remote(), "err", err,
-		"body", hex.EncodeToString(body[:min(len(body), shownBytes)]), "bytes", len(body))
+		"body", hex.EncodeToString(body[:min(len(body), shown)]), "bytes", len(body))
 }
 
 // acknowledge acts on PUBACK, PUBREC, PUBREL and PUBCOMP.

@@ -58,8 +58,8 @@ type session struct {
 	unread int       // bytes of the packet being read that are counted in use
 
 	subs    subscriptions
-	replays replays             // of retained messages to new subscriptions
-	pace    pace                // at which it publishes
+	replays *replays            // of retained messages to new subscriptions; nil until the first
+	pace    *pace               // at which it publishes; nil until the first message
 	aliases map[uint16]string   // topic aliases that the client set
 	pending map[uint16]struct{} // packet ids of QoS 2 that wait for PUBREL
 
@@ -133,7 +133,7 @@ func (b *Broker) ended(c *conn, err error) {
 func (b *Broker) sendWill(s *session) {
 	w := s.will.m
 	w.expires = expiryOf(s.will.expiry, time.Now())
-	if err := b.accepted(s, w, func() { b.distribute(w, s.pace.waiting(patience)) }); err != nil {
+	if err := b.accepted(s, w, func() { b.distribute(w, s.waiting(patience)) }); err != nil {
 		b.log.Warn("last will not taken", "client", s.client, "topic", w.topic, "err", err)
 		return
 	}
@@ -156,6 +156,14 @@ func (b *Broker) accepted(s *session, m *message, do func()) error {
 	}
 	do()
 	return nil
+}
+
+// waiting is how long messages of the client may wait for their subscribers, in all.
+func (s *session) waiting(most time.Duration) *waiting {
+	if s.pace == nil {
+		s.pace = &pace{}
+	}
+	return s.pace.waiting(most)
 }
 
 // acceptPublish hands a message to the owner of the broker.
@@ -184,11 +192,20 @@ func (b *Broker) disconnect(c *conn, code packets.Code) {
 	_ = c.Close() // never fails
 }
 
-// send encodes a packet and queues it. encode is the method of p that encodes it.
+// send encodes a packet and queues it. encode is the method of p that encodes it. A
+// reason string is left out if the packet is too large for the client with it.
+// [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.9.2-1] [MQTT-3.14.2-3]
 func (b *Broker) send(c *conn, p *packets.Packet, encode func(*bytes.Buffer) error) error {
 	var buf bytes.Buffer
 	if err := encode(&buf); err != nil {
 		return fmt.Errorf("encode %s: %w", packet.Type(p.FixedHeader.Type), err)
+	}
+	if s := c.session.Load(); s != nil && s.largest > 0 && buf.Len() > s.largest && p.Properties.ReasonString != "" {
+		p.Properties.ReasonString = ""
+		buf.Reset()
+		if err := encode(&buf); err != nil {
+			return fmt.Errorf("encode %s: %w", packet.Type(p.FixedHeader.Type), err)
+		}
 	}
 	_, err := c.Write(buf.Bytes())
 	b.metrics.sent(buf.Len())

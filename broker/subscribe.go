@@ -148,6 +148,9 @@ func (b *Broker) onUnsubscribe(s *session, body []byte) error {
 func (s *session) forget(from string) {
 	s.b.tree.Remove(s, from)
 	delete(s.subs.filters, from)
+	if s.replays != nil {
+		s.replays.remove(from)
+	}
 	s.subs.levels -= 1 + strings.Count(from, "/")
 	s.b.metrics.subscribed(from, -1)
 }

@@ -107,56 +107,65 @@ func (h Header) Retain() bool { return h.Flags&1 != 0 }
 // Total is the size of the whole packet in bytes.
 func (h Header) Total() int { return h.Size + h.Length }
 
-// ReadHeader reads a fixed header. The error is an *Error, or that of r.
+// ReadHeader reads a fixed header. The error is an *Error, or that of r. Idle connections
+// wait in it, so its stack frame is small: what is wrong is put into words elsewhere.
 func ReadHeader(r io.ByteReader) (h Header, err error) {
-	first, err := r.ReadByte()
+	b, err := r.ReadByte()
 	if err != nil {
 		return h, err
 	}
-	h.Type, h.Flags = Type(first>>4), first&15
-	if err := h.checkFlags(); err != nil {
-		return h, err
+	h.Type, h.Flags = Type(b>>4), b&15
+	if !h.flagsAllowed() {
+		return h, h.badFlags()
 	}
 	for shift := 0; ; shift += 7 { // [MQTT 5, 1.5.5]
-		b, err := r.ReadByte()
-		if err != nil {
+		if b, err = r.ReadByte(); err != nil {
 			return h, err
 		}
 		h.Length |= int(b&0x7f) << shift
 		h.Size = 2 + shift/7
-		switch {
-		case b == 0 && shift > 0:
-			return h, malformed("MQTT-1.5.5-1", "%s: the remaining length takes more bytes than it needs", h.Type)
-		case b < 0x80:
+		if b == 0 && shift > 0 || b >= 0x80 && shift == 21 {
+			return h, h.badLength(b)
+		}
+		if b < 0x80 {
 			return h, nil
-		case shift == 21:
-			return h, malformed("MQTT-1.5.5-1", "%s: the remaining length has more than four bytes", h.Type)
 		}
 	}
 }
 
-// checkFlags checks the flags by the type. [MQTT 5, 2.1.3]
-func (h Header) checkFlags() error {
+//go:noinline
+func (h Header) badLength(last byte) error {
+	if last == 0 {
+		return malformed("MQTT-1.5.5-1", "%s: the remaining length takes more bytes than it needs", h.Type)
+	}
+	return malformed("MQTT-1.5.5-1", "%s: the remaining length has more than four bytes", h.Type)
+}
+
+// flagsAllowed checks the flags by the type. [MQTT 5, 2.1.3]
+func (h Header) flagsAllowed() bool {
 	switch h.Type {
 	case will:
-		return malformed("MQTT 5, 2.1.2", "packet type 0 is reserved")
+		return false
 	case Publish:
-		switch {
-		case h.QoS() == 3:
-			return malformed("MQTT-3.3.1-4", "PUBLISH with QoS 3")
-		case h.QoS() == 0 && h.Flags&8 != 0:
-			return malformed("MQTT-3.3.1-2", "PUBLISH with DUP and QoS 0")
-		}
+		return h.QoS() != 3 && (h.QoS() > 0 || h.Flags&8 == 0)
 	case Pubrel, Subscribe, Unsubscribe:
-		if h.Flags != 2 {
-			return malformed("MQTT-2.1.3-1", "%s with the flags %04b: want 0010", h.Type, h.Flags)
-		}
+		return h.Flags == 2
 	default:
-		if h.Flags != 0 {
-			return malformed("MQTT-2.1.3-1", "%s with the flags %04b: want none", h.Type, h.Flags)
-		}
+		return h.Flags == 0
 	}
-	return nil
+}
+
+//go:noinline
+func (h Header) badFlags() error {
+	switch {
+	case h.Type == will:
+		return malformed("MQTT 5, 2.1.2", "packet type 0 is reserved")
+	case h.Type == Publish && h.QoS() == 3:
+		return malformed("MQTT-3.3.1-4", "PUBLISH with QoS 3")
+	case h.Type == Publish:
+		return malformed("MQTT-3.3.1-2", "PUBLISH with DUP and QoS 0")
+	}
+	return malformed("MQTT-2.1.3-1", "%s with the flags %04b, which are reserved", h.Type, h.Flags)
 }
 
 // Chunk is how many bytes of a body are read, and allocated, at first. After that

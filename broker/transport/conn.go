@@ -87,14 +87,9 @@ func (c *Conn) Raw() net.Conn { return c.raw }
 // that has not arrived whole.
 func (c *Conn) Pending() int64 { return c.pending.Load() }
 
-// Read reads the transport.
+// Read reads the transport. Idle connections wait in it, so its stack frame is small.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.rmu.Lock()
-	defer c.rmu.Unlock()
-	if c.Closed() {
-		return 0, net.ErrClosed
-	}
-	n, err := c.raw.Read(p)
+	n, err := c.read(p)
 	if c.Closed() {
 		return 0, net.ErrClosed
 	}
@@ -104,6 +99,15 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.mu.Unlock()
 	}
 	return n, err
+}
+
+func (c *Conn) read(p []byte) (int, error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	if c.Closed() {
+		return 0, net.ErrClosed
+	}
+	return c.raw.Read(p)
 }
 
 // Write queues p, which is one packet other than PUBLISH, and returns at once.
@@ -200,6 +204,10 @@ func (c *Conn) flush() {
 			c.o.Events.Expired(batch.Expired)
 		}
 		c.writing = batch.Size
+		if batch.Size == 0 { // all that was there waits for acknowledgements
+			c.mu.Unlock()
+			continue
+		}
 		c.mu.Unlock()
 		err := c.writeOut(batch.Head)
 		if err == nil {

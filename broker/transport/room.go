@@ -43,9 +43,13 @@ func (c *Conn) Room() {
 }
 
 // AwaitAny waits until one of the clients keeps up, or is gone, and reports whether one
-// does: false after the time most, or when none of them has taken anything for a second.
+// does: false after the time most, when none of them has taken anything for a second, and
+// of no clients.
 // If most was patience, or they have taken nothing, all of them are given up.
 func AwaitAny(clients []*Conn, most, patience time.Duration) bool {
+	if len(clients) == 0 {
+		return false
+	}
 	ch := make(chan struct{}, 1)
 	defer func() {
 		for _, c := range clients {
