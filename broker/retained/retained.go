@@ -197,11 +197,14 @@ func (s *Store[M]) Get(topic string) (m M, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	e, ok := s.byTopic[topic]
-	if !ok || e.due != nil && !time.Now().Before(e.due.at) {
+	if !ok || e.over(time.Now()) {
 		return m, false
 	}
 	return e.message, true
 }
+
+// over reports whether the message's time is up.
+func (e *entry[M]) over(now time.Time) bool { return e.due != nil && !now.Before(e.due.at) }
 
 // A Cursor stands in the topics that a filter matches. It costs nothing to keep.
 type Cursor struct {
@@ -223,14 +226,14 @@ const lookAtOnce = 4096
 // now, in the order of their first message, and moves the cursor behind them. done
 // says that there are no more; without it there may be none in names all the same.
 func (s *Store[M]) Next(c *Cursor) (names []string, done bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	if !strings.ContainsAny(c.filter, "+#") {
-		if _, ok := s.Get(c.filter); !ok {
+		if e, ok := s.byTopic[c.filter]; !ok || e.number > c.last || e.over(time.Now()) {
 			return nil, true
 		}
 		return []string{c.filter}, true
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	i := s.find(c.next)
 	for end := min(len(s.order), i+lookAtOnce); i < end && s.order[i].number <= c.last; i++ {
 		if name := s.order[i].topic; name != "" && topic.Matches(c.filter, name) {

@@ -113,6 +113,11 @@ func TestCursorAndChange(t *testing.T) {
 			t.Fatalf("t/%d was returned %d times", i, c)
 		}
 	}
+	early := r.Find("t/one")
+	put("t/one")
+	if names, done := r.Next(&early); len(names) > 0 || !done {
+		t.Errorf("%v was returned, which came after the cursor was made", names)
+	}
 	if seen["t/new0"] > 0 {
 		t.Error("a topic that came later was returned")
 	}
