@@ -36,8 +36,8 @@ type Broker struct {
 
 	tree     topictree.Tree[*session]
 	retained *retained.Store[*message]
-	bounds   packet.Limits // of what a packet may hold
-	pace     pace          // of the owner's messages
+	bounds   packet.Limits  // of what a packet may hold
+	pace     transport.Pace // of the owner's messages
 
 	transport transport.Options
 
@@ -191,7 +191,7 @@ func (b *Broker) Addr(listener string) string {
 // access control and without Take. It waits for no subscriber longer than two seconds.
 // What m holds must not be changed afterwards.
 func (b *Broker) Publish(ctx context.Context, m Message) error {
-	return b.publish(ctx, m, b.pace.waiting(forever))
+	return b.publish(ctx, m, b.pace.Waiting(forever))
 }
 
 // PublishAll is Publish of a list, in order. It waits for subscribers that lag behind
@@ -199,7 +199,7 @@ func (b *Broker) Publish(ctx context.Context, m Message) error {
 // more than its write buffer is disconnected. refused is called for each message that
 // can never be published; an error is about all that are left.
 func (b *Broker) PublishAll(ctx context.Context, list []Message, refused func(i int, err error)) error {
-	w := b.pace.waiting(listPatience)
+	w := b.pace.Waiting(listPatience)
 	for i := range list {
 		err := b.publish(ctx, list[i], w)
 		switch {
@@ -213,7 +213,7 @@ func (b *Broker) PublishAll(ctx context.Context, list []Message, refused func(i 
 	return nil
 }
 
-func (b *Broker) publish(ctx context.Context, m Message, w *waiting) error {
+func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -134,13 +134,22 @@ func publishCode(err error) packets.Code {
 	return code
 }
 
+const (
+	// patience is how long one message waits for subscribers that all lag behind.
+	patience = 2 * time.Second
+	// listPatience is how long a list of messages waits for subscribers, in all.
+	listPatience = 500 * time.Millisecond
+	// forever is no limit but that of each message.
+	forever = time.Duration(1<<63 - 1)
+)
+
 // A group is one subscriber, or the members of a shared subscription, of which one gets
 // the message.
 type group = []topictree.Match[*session]
 
 // distribute retains m, if it says so, and puts it into the queues of its subscribers:
 // first of those that keep up, then of those that lag behind, which w may wait for.
-func (b *Broker) distribute(m *message, w *waiting) {
+func (b *Broker) distribute(m *message, w *transport.Waiting) {
 	switch {
 	case !m.retain:
 	case len(m.payload) == 0: // [MQTT-3.3.1-6]
@@ -200,7 +209,7 @@ func (d *distribution) offer(to group) {
 // until the fastest of them keeps up: publishers are slowed to its speed, and nothing is
 // lost that could be delivered. The others it waits for as the publisher's pace allows.
 // What does not fit into a queue then its subscriber misses, and is disconnected.
-func (d *distribution) await(w *waiting) {
+func (d *distribution) await(w *transport.Waiting) {
 	wait := func(whom string, most time.Duration, on ...*transport.Conn) time.Duration {
 		begun := time.Now()
 		if !transport.AwaitAny(on, most, patience) {
@@ -208,10 +217,10 @@ func (d *distribution) await(w *waiting) {
 		}
 		took := time.Since(begun)
 		d.b.metrics.waited.WithLabelValues(whom).Add(took.Seconds())
-		w.expiresIn -= took
+		w.Left -= took
 		return took
 	}
-	if most := min(w.expiresIn, patience); !d.quick && most > 0 {
+	if most := min(w.Left, patience); !d.quick && most > 0 {
 		var all []*transport.Conn
 		for _, to := range d.late {
 			all = append(all, conns(to)...)
@@ -220,8 +229,8 @@ func (d *distribution) await(w *waiting) {
 	}
 	for _, to := range d.late {
 		if len(d.late) > 1 || d.quick {
-			if most := min(w.expiresIn, w.pace.left(time.Now())); most > 0 {
-				w.pace.spend(wait("others", most, conns(to)...))
+			if most := min(w.Left, w.Pace.Left(time.Now())); most > 0 {
+				w.Pace.Spend(wait("others", most, conns(to)...))
 			}
 		}
 		d.deliver(to)

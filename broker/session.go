@@ -17,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -59,7 +60,7 @@ type session struct {
 
 	subs    subscriptions
 	replays *replays            // of retained messages to new subscriptions; nil until the first
-	pace    *pace               // at which it publishes; nil until the first message
+	pace    *transport.Pace     // at which it publishes; nil until the first message
 	aliases map[uint16]string   // topic aliases that the client set
 	pending map[uint16]struct{} // packet ids of QoS 2 that wait for PUBREL
 
@@ -159,11 +160,11 @@ func (b *Broker) accepted(s *session, m *message, do func()) error {
 }
 
 // waiting is how long messages of the client may wait for their subscribers, in all.
-func (s *session) waiting(most time.Duration) *waiting {
+func (s *session) waiting(most time.Duration) *transport.Waiting {
 	if s.pace == nil {
-		s.pace = &pace{}
+		s.pace = &transport.Pace{}
 	}
-	return s.pace.waiting(most)
+	return s.pace.Waiting(most)
 }
 
 // acceptPublish hands a message to the owner of the broker.

@@ -72,5 +72,5 @@ func (b *Broker) publishSys() {
 }
 
 func (b *Broker) publishSysTopic(name, value string) {
-	b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, b.pace.waiting(0))
+	b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, b.pace.Waiting(0))
 }
