@@ -38,7 +38,7 @@ func Build(app *Application, profile string, values map[string]any, to Request) 
 	problems := app.checkValues(values)
 	parameters := app.resolve(p, values, &problems)
 	problems = append(problems, to.check()...)
-	if err := problems.err(); err != nil {
+	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	to.Colony.ApplicationVersion, to.Colony.Profile = app.Metadata.Version, p.ID

@@ -3,6 +3,8 @@ package v1rc3
 import (
 	"encoding/json"
 	"regexp"
+
+	"github.com/colonyfleet/colony/margo/document"
 )
 
 // Capabilities are a DeviceCapabilitiesManifest: what a device has.
@@ -62,57 +64,57 @@ func ParseCapabilities(doc []byte) (*Capabilities, error) {
 	if !json.Valid(doc) {
 		return nil, Problems{{Message: "not valid JSON"}}
 	}
-	top, d, err := read(doc)
+	top, d, err := document.Read(doc, isOpen)
 	if err != nil {
 		return nil, err
 	}
-	o := top.object("properties", "labels", anyExtension)
-	c := &Capabilities{Properties: readDeviceProperties(o.need("properties"))}
-	o.extensions()
-	l := o.get("labels").object()
-	for _, key := range l.keys {
+	o := top.Object("properties", "labels", document.AnyExtension)
+	c := &Capabilities{Properties: readDeviceProperties(o.Need("properties"))}
+	o.Extensions()
+	l := o.Get("labels").Object()
+	for _, key := range l.Keys {
 		if c.Labels == nil {
 			c.Labels = map[string]any{}
 		}
-		c.Labels[key] = readLabel(l.fields[key])
+		c.Labels[key] = readLabel(l.Fields[key])
 	}
-	if err := d.problems.err(); err != nil {
+	if err := d.Err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 func readDeviceProperties(v value) DeviceProperties {
-	o := v.object("id", "vendor", "modelNumber", "serialNumber", "cpus", "memory", "storage", "peripherals", "interfaces",
+	o := v.Object("id", "vendor", "modelNumber", "serialNumber", "cpus", "memory", "storage", "peripherals", "interfaces",
 		"otelCollector", "supportedRuntimes", "supportedDeploymentTypes")
 	p := DeviceProperties{
-		ID:              o.need("id").match(deviceIDPattern, "a device id such as gateway-1 or gateway-1/child-2"),
-		Vendor:          o.need("vendor").text(),
-		ModelNumber:     o.need("modelNumber").text(),
-		SerialNumber:    o.need("serialNumber").text(),
-		Memory:          o.get("memory").text(),
-		Storage:         o.get("storage").text(),
-		OTelCollector:   o.get("otelCollector").boolean(),
-		Runtimes:        readWords(o.get("supportedRuntimes"), "oci", "custom"),
-		DeploymentTypes: readWords(o.get("supportedDeploymentTypes"), string(Helm), string(Compose), string(Custom)),
+		ID:              o.Need("id").Match(deviceIDPattern, "a device id such as gateway-1 or gateway-1/child-2"),
+		Vendor:          o.Need("vendor").Text(),
+		ModelNumber:     o.Need("modelNumber").Text(),
+		SerialNumber:    o.Need("serialNumber").Text(),
+		Memory:          o.Get("memory").Text(),
+		Storage:         o.Get("storage").Text(),
+		OTelCollector:   o.Get("otelCollector").Bool(),
+		Runtimes:        readWords(o.Get("supportedRuntimes"), "oci", "custom"),
+		DeploymentTypes: readWords(o.Get("supportedDeploymentTypes"), string(Helm), string(Compose), string(Custom)),
 	}
-	for _, item := range o.get("cpus").list() {
-		f := item.object("cores", "architecture")
-		cpu := CPU{Architecture: f.get("architecture").oneOf(cpuArchitectures...)}
-		if n := f.need("cores").number(); n != nil {
+	for _, item := range o.Get("cpus").List() {
+		f := item.Object("cores", "architecture")
+		cpu := CPU{Architecture: f.Get("architecture").OneOf(cpuArchitectures...)}
+		if n := f.Need("cores").Number(); n != nil {
 			cpu.Cores = *n
 		}
 		p.CPUs = append(p.CPUs, cpu)
 	}
-	for _, item := range o.get("peripherals").list() {
-		f := item.object("type", "manufacturer", "model")
+	for _, item := range o.Get("peripherals").List() {
+		f := item.Object("type", "manufacturer", "model")
 		p.Peripherals = append(p.Peripherals, Peripheral{
-			Type:         f.need("type").oneOf(peripheralTypes...),
-			Manufacturer: f.get("manufacturer").text(), Model: f.get("model").text(),
+			Type:         f.Need("type").OneOf(peripheralTypes...),
+			Manufacturer: f.Get("manufacturer").Text(), Model: f.Get("model").Text(),
 		})
 	}
-	for _, item := range o.get("interfaces").list() {
-		p.Interfaces = append(p.Interfaces, Interface{Type: item.object("type").need("type").oneOf(interfaceTypes...)})
+	for _, item := range o.Get("interfaces").List() {
+		p.Interfaces = append(p.Interfaces, Interface{Type: item.Object("type").Need("type").OneOf(interfaceTypes...)})
 	}
 	return p
 }
@@ -120,8 +122,8 @@ func readDeviceProperties(v value) DeviceProperties {
 // readWords reads a list of at least one word of a closed list.
 func readWords(v value, words ...string) []string {
 	var all []string
-	for _, item := range v.some() {
-		all = append(all, item.oneOf(words...))
+	for _, item := range v.Some() {
+		all = append(all, item.OneOf(words...))
 	}
 	return all
 }
@@ -138,12 +140,12 @@ func readLabel(v value) any {
 		if _, isText := item.(string); isText {
 			texts++
 		} else if _, isNumber := asNumber(item, false); !isNumber {
-			v.report("want a list of texts or of numbers")
+			v.Report("want a list of texts or of numbers")
 			return x
 		}
 	}
 	if texts != 0 && texts != len(list) {
-		v.report("want a list of texts or of numbers, not of both")
+		v.Report("want a list of texts or of numbers, not of both")
 	}
 	return x
 }

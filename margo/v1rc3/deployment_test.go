@@ -1,6 +1,7 @@
 package v1rc3
 
 import (
+	"github.com/colonyfleet/colony/margo/document"
 	"strings"
 	"testing"
 
@@ -201,12 +202,12 @@ func TestParseDeploymentNamesEachMistake(t *testing.T) {
 func TestRollbackOfBefore(t *testing.T) {
 	t.Parallel()
 	for mark, want := range map[string]string{"true": "", "false": "", "sha256:1": "sha256:1"} {
-		top, d, err := read([]byte("rollback: " + mark + "\n"))
+		top, d, err := document.Read([]byte("rollback: "+mark+"\n"), isOpen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := readExtensions(top); got.Rollback != want || d.problems.err() != nil {
-			t.Errorf("rollback: %s is read as %q, %v; want %q", mark, got.Rollback, d.problems.err(), want)
+		if got := readExtensions(top); got.Rollback != want || d.Err() != nil {
+			t.Errorf("rollback: %s is read as %q, %v; want %q", mark, got.Rollback, d.Err(), want)
 		}
 	}
 }

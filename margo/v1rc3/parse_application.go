@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/colonyfleet/colony/margo/document"
 )
 
 var (
@@ -20,93 +22,115 @@ var (
 		`(?:_([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$`)
 )
 
+// Problem and Problems are what is wrong with a document.
+type (
+	Problem  = document.Problem
+	Problems = document.Problems
+)
+
+// MaxDocument is the size of the largest document that is read, in bytes.
+const MaxDocument = document.MaxBytes
+
+type (
+	value  = document.Value
+	object = document.Object
+)
+
+// isOpen reports whether the standard leaves the value of a key untyped: that of a
+// parameter, in an application or in a deployment, and all of an extension. Path and
+// depth are those of the mapping with the key.
+func isOpen(path string, depth int, key string) bool {
+	parameter := strings.HasPrefix(path, "parameters.") && depth == 2 || strings.HasPrefix(path, "spec.parameters.") && depth == 3
+	return parameter && key == "value" || document.IsExtension(key)
+}
+
 // ParseApplication reads a margo.yaml. An error is a Problems with everything
 // that is wrong with it.
 func ParseApplication(doc []byte) (*Application, error) {
-	top, d, err := read(doc)
+	top, d, err := document.Read(doc, isOpen)
 	if err != nil {
 		return nil, err
 	}
 	a := new(Application)
-	o := top.object("apiVersion", "id", "metadata", "deploymentProfiles", "parameters", "configuration", anyExtension)
-	version := o.need("apiVersion")
-	if a.APIVersion = version.text(); version.exists() && a.APIVersion != APIVersion {
+	o := top.Object("apiVersion", "id", "metadata", "deploymentProfiles", "parameters", "configuration", document.AnyExtension)
+	version := o.Need("apiVersion")
+	if a.APIVersion = version.Text(); version.Exists() && a.APIVersion != APIVersion {
 		// Another version has other rules: what follows would be noise.
-		version.report("apiVersion %q is not known: this program reads %s", a.APIVersion, APIVersion)
-		return nil, d.problems.err()
+		version.Report("apiVersion %q is not known: this program reads %s", a.APIVersion, APIVersion)
+		return nil, d.Err()
 	}
-	a.ID = o.need("id").match(appID, "1 to 200 of a-z, 0-9 and -")
-	a.Metadata = readMetadata(o.need("metadata"))
-	a.Profiles = readProfiles(o.need("deploymentProfiles"))
-	a.Configuration = readConfiguration(o.get("configuration"))
-	a.Parameters = readParameters(o.get("parameters"), false)
-	a.Extensions = o.extensions()
+	a.ID = o.Need("id").Match(appID, "1 to 200 of a-z, 0-9 and -")
+	a.Metadata = readMetadata(o.Need("metadata"))
+	a.Profiles = readProfiles(o.Need("deploymentProfiles"))
+	a.Configuration = readConfiguration(o.Get("configuration"))
+	a.Parameters = readParameters(o.Get("parameters"), false)
+	a.Extensions = o.Extensions()
 	a.checkReferences(o)
-	if err := d.problems.err(); err != nil {
+	if err := d.Err(); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 func readMetadata(v value) Metadata {
-	o := v.object("name", "description", "version", "catalog")
+	o := v.Object("name", "description", "version", "catalog")
 	m := Metadata{
-		Name:        o.need("name").name(),
-		Description: o.get("description").text(),
-		Version:     o.need("version").name(),
+		Name:        o.Need("name").Name(),
+		Description: o.Get("description").Text(),
+		Version:     o.Need("version").Name(),
 	}
-	c := o.need("catalog").object("application", "author", "organization")
-	m.Catalog.Application = readCatalogApplication(c.get("application"))
-	for _, item := range c.get("author").list() {
-		author := item.object("name", "email")
+	c := o.Need("catalog").Object("application", "author", "organization")
+	m.Catalog.Application = readCatalogApplication(c.Get("application"))
+	for _, item := range c.Get("author").List() {
+		author := item.Object("name", "email")
 		m.Catalog.Author = append(m.Catalog.Author, Author{
-			Name:  author.get("name").text(),
-			Email: author.get("email").match(email, "an address such as name@example.com"),
+			Name:  author.Get("name").Text(),
+			Email: author.Get("email").Match(email, "an address such as name@example.com"),
 		})
 	}
-	for _, item := range c.need("organization").some() {
-		org := item.object("name", "site")
+	for _, item := range c.Need("organization").Some() {
+		org := item.Object("name", "site")
 		m.Catalog.Organization = append(m.Catalog.Organization, Organization{
-			Name: org.need("name").name(), Site: org.get("site").text(),
+			Name: org.Need("name").Name(), Site: org.Get("site").Text(),
 		})
 	}
 	return m
 }
 
 func readCatalogApplication(v value) CatalogApplication {
-	o := v.object("descriptionFile", "icon", "licenseFile", "releaseNotes", "site", "tagline", "tags")
+	o := v.Object("descriptionFile", "icon", "licenseFile", "releaseNotes", "site", "tagline", "tags")
 	return CatalogApplication{
-		DescriptionFile: o.get("descriptionFile").file(".md"),
-		Icon:            o.get("icon").file(),
-		LicenseFile:     o.get("licenseFile").file(".txt", ".md", ".pdf"),
-		ReleaseNotes:    o.get("releaseNotes").file(".md", ".pdf"),
-		Site:            o.get("site").text(),
-		Tagline:         o.get("tagline").text(),
-		Tags:            readTags(o.get("tags")),
+		DescriptionFile: file(o.Get("descriptionFile"), ".md"),
+		Icon:            file(o.Get("icon")),
+		LicenseFile:     file(o.Get("licenseFile"), ".txt", ".md", ".pdf"),
+		ReleaseNotes:    file(o.Get("releaseNotes"), ".md", ".pdf"),
+		Site:            o.Get("site").Text(),
+		Tagline:         o.Get("tagline").Text(),
+		Tags:            readTags(o.Get("tags")),
 	}
 }
 
 // readTags reads texts, of which the standard lets each be empty.
 func readTags(v value) []string {
 	var all []string
-	for _, item := range v.list() {
-		all = append(all, item.text())
+	for _, item := range v.List() {
+		all = append(all, item.Text())
 	}
 	return all
 }
 
 // file reads a path relative to the package that does not lead out of it.
-func (v value) file(extensions ...string) string {
-	s := v.name()
-	if !v.exists() {
+func file(v value, extensions ...string) string {
+	s := v.Name()
+	if !v.Exists() {
 		return s
 	}
 	clean := path.Clean(s)
 	switch ext := strings.ToLower(path.Ext(s)); {
 	case path.IsAbs(s), clean == "..", strings.HasPrefix(clean, "../"), strings.ContainsAny(s, "\\\x00"):
-		v.report("%q: want a path relative to the package that stays within it", s)
+		v.Report("%q: want a path relative to the package that stays within it", s)
 	case len(extensions) > 0 && !slices.Contains(extensions, ext):
-		v.report("%q: want a file of type %s", s, strings.Join(extensions, ", "))
+		v.Report("%q: want a file of type %s", s, strings.Join(extensions, ", "))
 	}
 	return s
 }
@@ -114,22 +138,22 @@ func (v value) file(extensions ...string) string {
 func readProfiles(v value) []Profile {
 	var all []Profile
 	ids := map[string]bool{}
-	for _, item := range v.some() {
-		o := item.object("type", "id", "description", "components", "deviceConstraints", anyExtension)
+	for _, item := range v.Some() {
+		o := item.Object("type", "id", "description", "components", "deviceConstraints", document.AnyExtension)
 		p := Profile{
-			Type:        ProfileType(o.need("type").oneOf(string(Helm), string(Compose), string(Custom))),
-			ID:          o.need("id").name(),
-			Description: o.get("description").text(),
-			Components:  readComponents(o.need("components")),
-			Constraints: readConstraints(o.get("deviceConstraints")),
-			Extensions:  o.extensions(),
+			Type:        ProfileType(o.Need("type").OneOf(string(Helm), string(Compose), string(Custom))),
+			ID:          o.Need("id").Name(),
+			Description: o.Get("description").Text(),
+			Components:  readComponents(o.Need("components")),
+			Constraints: readConstraints(o.Get("deviceConstraints")),
+			Extensions:  o.Extensions(),
 		}
 		if p.ID != "" && ids[p.ID] {
-			o.get("id").report("the profile id %q is used twice", p.ID)
+			o.Get("id").Report("the profile id %q is used twice", p.ID)
 		}
 		ids[p.ID] = true
 		if p.Type == Custom && !p.Constraints.hasLabelRules() {
-			o.problem("a custom profile needs deviceConstraints.eligibilityRules in which every rule has a labelSelector, " +
+			o.Note("a custom profile needs deviceConstraints.eligibilityRules in which every rule has a labelSelector, " +
 				"so that only devices that know its payload take it")
 		}
 		all = append(all, p)
@@ -140,25 +164,25 @@ func readProfiles(v value) []Profile {
 func readComponents(v value) []Component {
 	var all []Component
 	names := map[string]bool{}
-	for _, item := range v.some() {
-		o := item.object("name", "properties", anyExtension)
+	for _, item := range v.Some() {
+		o := item.Object("name", "properties", document.AnyExtension)
 		c := Component{
-			Name:       o.need("name").match(componentName, "lower-case letters, digits and -"),
-			Extensions: o.extensions(),
+			Name:       o.Need("name").Match(componentName, "lower-case letters, digits and -"),
+			Extensions: o.Extensions(),
 		}
 		if c.Name != "" && names[c.Name] {
-			o.get("name").report("the component name %q is used twice in this profile", c.Name)
+			o.Get("name").Report("the component name %q is used twice in this profile", c.Name)
 		}
 		names[c.Name] = true
-		p := o.need("properties").object("repository", "revision", "wait", "timeout")
+		p := o.Need("properties").Object("repository", "revision", "wait", "timeout")
 		c.Properties = Properties{
-			Repository: p.need("repository").match(repository, "oci://host/path"),
-			Revision:   p.need("revision").match(revision, "a semantic version without a leading v, such as 1.2.3, with _ in the place of +"),
-			Wait:       p.get("wait").boolean(),
-			Timeout:    p.get("timeout").match(timeout, "minutes and seconds, such as 5m0s"),
+			Repository: p.Need("repository").Match(repository, "oci://host/path"),
+			Revision:   p.Need("revision").Match(revision, "a semantic version without a leading v, such as 1.2.3, with _ in the place of +"),
+			Wait:       p.Get("wait").Bool(),
+			Timeout:    p.Get("timeout").Match(timeout, "minutes and seconds, such as 5m0s"),
 		}
 		if d, err := time.ParseDuration(c.Properties.Timeout); c.Properties.Timeout != "" && (err != nil || d > maxTimeout) {
-			p.get("timeout").report("%q: want at most %s", c.Properties.Timeout, maxTimeout)
+			p.Get("timeout").Report("%q: want at most %s", c.Properties.Timeout, maxTimeout)
 		}
 		all = append(all, c)
 	}
@@ -185,20 +209,20 @@ func (p Properties) SemVer() string { return strings.Replace(p.Revision, "_", "+
 // readParameters reads the parameters of an application, or of a deployment,
 // where each has a value.
 func readParameters(v value, values bool) map[string]Parameter {
-	o := v.object()
-	if len(o.keys) == 0 {
+	o := v.Object()
+	if len(o.Keys) == 0 {
 		return nil
 	}
 	all := map[string]Parameter{}
-	for _, name := range o.keys {
-		f := o.fields[name].object("value", "targets")
-		p := Parameter{Value: readParameterValue(f.get("value"))}
+	for _, name := range o.Keys {
+		f := o.Fields[name].Object("value", "targets")
+		p := Parameter{Value: readParameterValue(f.Get("value"))}
 		if values {
-			f.need("value")
+			f.Need("value")
 		}
-		for _, item := range f.need("targets").some() {
-			t := item.object("pointer", "components")
-			p.Targets = append(p.Targets, Target{Pointer: t.need("pointer").name(), Components: readNames(t.need("components"))})
+		for _, item := range f.Need("targets").Some() {
+			t := item.Object("pointer", "components")
+			p.Targets = append(p.Targets, Target{Pointer: t.Need("pointer").Name(), Components: readNames(t.Need("components"))})
 		}
 		all[name] = p
 	}
@@ -206,27 +230,27 @@ func readParameters(v value, values bool) map[string]Parameter {
 }
 
 func readNames(v value) []string {
-	v.some()
-	return v.texts()
+	v.Some()
+	return v.Texts()
 }
 
 // readParameterValue reads a scalar or a list of scalars.
 func readParameterValue(v value) any {
-	if !v.exists() {
+	if !v.Exists() {
 		return nil
 	}
-	if x := v.spelled(); x != nil {
+	if x := spelled(v); x != nil {
 		return x
 	}
-	if v.kind() != "a list" {
-		v.report("want a text, a number, true, false or a list of these, got %s", v.kind())
+	if v.Kind() != "a list" {
+		v.Report("want a text, a number, true, false or a list of these, got %s", v.Kind())
 		return nil
 	}
 	all := []any{}
-	for _, item := range v.list() {
-		x := item.spelled()
-		if x == nil && item.exists() {
-			item.report("want a text, a number, true or false, got %s", item.kind())
+	for _, item := range v.List() {
+		x := spelled(item)
+		if x == nil && item.Exists() {
+			item.Report("want a text, a number, true or false, got %s", item.Kind())
 		}
 		all = append(all, x)
 	}
@@ -236,14 +260,14 @@ func readParameterValue(v value) any {
 // spelled returns a scalar of a parameter. A number that its Go type would spell in
 // another way, as 1.1 for 1.10, is a json.Number: an application gets it as it was
 // written. A text with a zero byte, which no environment variable can hold, is refused.
-func (v value) spelled() any {
-	x := v.scalar()
+func spelled(v value) any {
+	x := v.Scalar()
 	if text, ok := x.(string); ok && strings.ContainsRune(text, 0) {
-		v.report("a zero byte cannot be passed to an application")
+		v.Report("a zero byte cannot be passed to an application")
 		return ""
 	}
-	if f, ok := x.(float64); ok && decimal.MatchString(v.node.Value) && Text(f) != v.node.Value {
-		return json.Number(v.node.Value)
+	if f, ok := x.(float64); ok && decimal.MatchString(v.Source()) && Text(f) != v.Source() {
+		return json.Number(v.Source())
 	}
 	return x
 }

@@ -11,24 +11,24 @@ import (
 var scalarTypes = []string{"string", "integer", "double", "boolean"}
 
 func readConfiguration(v value) Configuration {
-	o := v.object("sections", "schema")
+	o := v.Object("sections", "schema")
 	var c Configuration
 	shown := map[string]bool{}
-	for _, item := range o.need("sections").list() {
-		s := item.object("name", "settings")
-		section := Section{Name: s.need("name").name()}
-		for _, one := range s.need("settings").some() {
-			f := one.object("parameter", "name", "description", "immutable", "schema")
-			immutable := f.get("immutable").boolean()
+	for _, item := range o.Need("sections").List() {
+		s := item.Object("name", "settings")
+		section := Section{Name: s.Need("name").Name()}
+		for _, one := range s.Need("settings").Some() {
+			f := one.Object("parameter", "name", "description", "immutable", "schema")
+			immutable := f.Get("immutable").Bool()
 			setting := Setting{
-				Parameter:   f.need("parameter").name(),
-				Name:        f.need("name").name(),
-				Description: f.get("description").text(),
+				Parameter:   f.Need("parameter").Name(),
+				Name:        f.Need("name").Name(),
+				Description: f.Get("description").Text(),
 				Immutable:   immutable != nil && *immutable,
-				Schema:      f.need("schema").name(),
+				Schema:      f.Need("schema").Name(),
 			}
 			if setting.Parameter != "" && shown[setting.Parameter] {
-				f.get("parameter").report("the parameter %q has a setting already", setting.Parameter)
+				f.Get("parameter").Report("the parameter %q has a setting already", setting.Parameter)
 			}
 			shown[setting.Parameter] = true
 			section.Settings = append(section.Settings, setting)
@@ -36,10 +36,10 @@ func readConfiguration(v value) Configuration {
 		c.Sections = append(c.Sections, section)
 	}
 	names := map[string]bool{}
-	for _, item := range o.get("schema").list() {
+	for _, item := range o.Get("schema").List() {
 		s := readSchema(item)
 		if s.Name != "" && names[s.Name] {
-			item.problem("the schema name %q is used twice", s.Name)
+			item.Note("the schema name %q is used twice", s.Name)
 		}
 		names[s.Name] = true
 		c.Schemas = append(c.Schemas, s)
@@ -62,33 +62,33 @@ var rules = map[string][]string{
 }
 
 func readSchema(v value) Schema {
-	o := v.object("name", "dataType", "allowEmpty", "minLength", "maxLength", "regexMatch", "minValue", "maxValue",
+	o := v.Object("name", "dataType", "allowEmpty", "minLength", "maxLength", "regexMatch", "minValue", "maxValue",
 		"minPrecision", "maxPrecision", "options", "multiselect")
-	empty, multi := o.get("allowEmpty").boolean(), o.get("multiselect").boolean()
-	dataType := o.need("dataType")
+	empty, multi := o.Get("allowEmpty").Bool(), o.Get("multiselect").Bool()
+	dataType := o.Need("dataType")
 	s := Schema{
-		Name:         o.need("name").name(),
-		DataType:     dataType.name(),
+		Name:         o.Need("name").Name(),
+		DataType:     dataType.Name(),
 		AllowEmpty:   empty != nil && *empty,
-		MinLength:    o.get("minLength").count(),
-		MaxLength:    o.get("maxLength").count(),
-		RegexMatch:   o.get("regexMatch").text(),
-		MinValue:     o.get("minValue").number(),
-		MaxValue:     o.get("maxValue").number(),
-		MinPrecision: o.get("minPrecision").count(),
-		MaxPrecision: o.get("maxPrecision").count(),
+		MinLength:    o.Get("minLength").Count(),
+		MaxLength:    o.Get("maxLength").Count(),
+		RegexMatch:   o.Get("regexMatch").Text(),
+		MinValue:     o.Get("minValue").Number(),
+		MaxValue:     o.Get("maxValue").Number(),
+		MinPrecision: o.Get("minPrecision").Count(),
+		MaxPrecision: o.Get("maxPrecision").Count(),
 		Multiselect:  multi != nil && *multi,
 	}
-	if !dataType.exists() {
+	if !dataType.Exists() {
 		return s
 	}
 	if !slices.Contains(scalarTypes, s.scalarType()) || s.isArray() != strings.HasSuffix(s.DataType, "]") {
-		dataType.report("%q: want string, integer, double or boolean, or one of them as array[…]", s.DataType)
+		dataType.Report("%q: want string, integer, double or boolean, or one of them as array[…]", s.DataType)
 		return s
 	}
-	for _, key := range o.keys {
+	for _, key := range o.Keys {
 		if types, limited := rules[key]; limited && !slices.Contains(types, s.scalarType()) {
-			o.fields[key].problem("this rule has no meaning for dataType %s", s.DataType)
+			o.Fields[key].Note("this rule has no meaning for dataType %s", s.DataType)
 		}
 	}
 	s.checkRules(o)
@@ -98,10 +98,10 @@ func readSchema(v value) Schema {
 
 func (s Schema) checkRules(o object) {
 	if _, err := regexp.Compile(s.RegexMatch); err != nil {
-		o.get("regexMatch").problem("this regular expression is not supported (RE2 syntax, no lookaround, no back references): %v", err)
+		o.Get("regexMatch").Note("this regular expression is not supported (RE2 syntax, no lookaround, no back references): %v", err)
 	}
 	inverted := func(low, high string) {
-		o.get(low).problem("is above %s", high)
+		o.Get(low).Note("is above %s", high)
 	}
 	if s.MinLength != nil && s.MaxLength != nil && *s.MinLength > *s.MaxLength {
 		inverted("minLength", "maxLength")
@@ -115,26 +115,26 @@ func (s Schema) checkRules(o object) {
 }
 
 func readOptions(o object, s Schema) []any {
-	list := o.get("options")
-	if list.node == nil {
+	list := o.Get("options")
+	if list.Absent() {
 		if s.Multiselect {
-			o.problem("a schema with multiselect needs options")
+			o.Note("a schema with multiselect needs options")
 		}
 		return nil
 	}
-	for _, key := range o.keys {
+	for _, key := range o.Keys {
 		if _, rule := rules[key]; rule {
-			o.fields[key].problem("this rule has no meaning beside options")
+			o.Fields[key].Note("this rule has no meaning beside options")
 		}
 	}
 	var all []any
-	for _, item := range list.some() {
-		if !item.exists() {
+	for _, item := range list.Some() {
+		if !item.Exists() {
 			continue
 		}
-		x := item.scalar()
+		x := item.Scalar()
 		if _, err := convert(s.scalarType(), x); err != nil {
-			item.report("%v", err)
+			item.Report("%v", err)
 		}
 		all = append(all, x)
 	}
@@ -150,30 +150,30 @@ func (a *Application) checkReferences(o object) {
 			components[c.Name] = true
 		}
 	}
-	parameters := o.get("parameters").object()
-	for _, name := range parameters.keys {
-		f := parameters.fields[name].object()
-		for _, target := range f.get("targets").list() {
-			for _, c := range target.object().get("components").list() {
-				if n := c.text(); n != "" && !components[n] {
-					c.report("no profile has a component %q", n)
+	parameters := o.Get("parameters").Object()
+	for _, name := range parameters.Keys {
+		f := parameters.Fields[name].Object()
+		for _, target := range f.Get("targets").List() {
+			for _, c := range target.Object().Get("components").List() {
+				if n := c.Text(); n != "" && !components[n] {
+					c.Report("no profile has a component %q", n)
 				}
 			}
 		}
-		a.checkDefault(name, f.get("value"))
+		a.checkDefault(name, f.Get("value"))
 	}
 	schemas := map[string]bool{}
 	for _, s := range a.Configuration.Schemas {
 		schemas[s.Name] = true
 	}
-	for _, section := range o.get("configuration").object().get("sections").list() {
-		for _, setting := range section.object().get("settings").list() {
-			f := setting.object()
-			if v := f.get("parameter"); v.exists() && a.Parameters[v.text()].Targets == nil {
-				v.report("there is no parameter %q", v.text())
+	for _, section := range o.Get("configuration").Object().Get("sections").List() {
+		for _, setting := range section.Object().Get("settings").List() {
+			f := setting.Object()
+			if v := f.Get("parameter"); v.Exists() && a.Parameters[v.Text()].Targets == nil {
+				v.Report("there is no parameter %q", v.Text())
 			}
-			if v := f.get("schema"); v.exists() && !schemas[v.text()] {
-				v.report("there is no schema %q", v.text())
+			if v := f.Get("schema"); v.Exists() && !schemas[v.Text()] {
+				v.Report("there is no schema %q", v.Text())
 			}
 		}
 	}
@@ -181,10 +181,10 @@ func (a *Application) checkReferences(o object) {
 
 func (a *Application) checkDefault(name string, v value) {
 	_, schema, ok := a.Setting(name)
-	if !ok || !v.exists() {
+	if !ok || !v.Exists() {
 		return
 	}
 	for _, message := range schema.check(a.Parameters[name].Value) {
-		v.problem("the default breaks its schema %s: %s", fmt.Sprintf("%q", schema.Name), message)
+		v.Note("the default breaks its schema %s: %s", fmt.Sprintf("%q", schema.Name), message)
 	}
 }

@@ -18,50 +18,50 @@ var (
 )
 
 func readConstraints(v value) *Constraints {
-	if v.node == nil {
+	if v.Absent() {
 		return nil
 	}
-	o := v.object("capacityRequirements", "eligibilityRules")
+	o := v.Object("capacityRequirements", "eligibilityRules")
 	c := new(Constraints)
-	if capacity := o.get("capacityRequirements"); capacity.node != nil {
+	if capacity := o.Get("capacityRequirements"); !capacity.Absent() {
 		c.Capacity = readCapacity(capacity)
 	}
-	for _, item := range o.get("eligibilityRules").list() {
-		f := item.object("propertySelector", "labelSelector")
-		if len(f.keys) == 0 && f.exists() {
-			f.problem("want a propertySelector, a labelSelector or both")
+	for _, item := range o.Get("eligibilityRules").List() {
+		f := item.Object("propertySelector", "labelSelector")
+		if len(f.Keys) == 0 && f.Exists() {
+			f.Note("want a propertySelector, a labelSelector or both")
 		}
 		c.Rules = append(c.Rules, Rule{
-			PropertySelector: readSelector(f.get("propertySelector"), properties),
-			LabelSelector:    readSelector(f.get("labelSelector"), labels),
+			PropertySelector: readSelector(f.Get("propertySelector"), properties),
+			LabelSelector:    readSelector(f.Get("labelSelector"), labels),
 		})
 	}
 	return c
 }
 
 func readCapacity(v value) *Capacity {
-	o := v.object("cpu", "memory", "storage")
+	o := v.Object("cpu", "memory", "storage")
 	c := &Capacity{
-		Memory:  o.get("memory").match(memorySize, "a size such as 512Mi (Ki, Mi, Gi)"),
-		Storage: o.get("storage").match(storageSize, "a size such as 10Gi (Ki, Mi, Gi, Ti, Pi, Ei)"),
+		Memory:  o.Get("memory").Match(memorySize, "a size such as 512Mi (Ki, Mi, Gi)"),
+		Storage: o.Get("storage").Match(storageSize, "a size such as 10Gi (Ki, Mi, Gi, Ti, Pi, Ei)"),
 	}
 	for key, size := range map[string]string{"memory": c.Memory, "storage": c.Storage} {
-		if f := o.get(key); f.exists() {
+		if f := o.Get(key); f.Exists() {
 			if _, ok := ParseSize(size); !ok {
-				f.report("%q is too large", size)
+				f.Report("%q is too large", size)
 			}
 		}
 	}
-	if cpu := o.get("cpu"); cpu.node != nil {
-		f := cpu.object("cores", "architectures")
+	if cpu := o.Get("cpu"); !cpu.Absent() {
+		f := cpu.Object("cores", "architectures")
 		c.CPU = new(CPURequirement)
-		if cores := f.need("cores").number(); cores != nil {
+		if cores := f.Need("cores").Number(); cores != nil {
 			if c.CPU.Cores = *cores; *cores < 0 {
-				f.get("cores").report("want a number of 0 or more")
+				f.Get("cores").Report("want a number of 0 or more")
 			}
 		}
-		for _, item := range f.get("architectures").list() {
-			c.CPU.Architectures = append(c.CPU.Architectures, item.oneOf(architectures...))
+		for _, item := range f.Get("architectures").List() {
+			c.CPU.Architectures = append(c.CPU.Architectures, item.OneOf(architectures...))
 		}
 	}
 	return c
@@ -77,52 +77,52 @@ const (
 )
 
 func readSelector(v value, where scope) *Selector {
-	if v.node == nil {
+	if v.Absent() {
 		return nil
 	}
 	s := new(Selector)
-	for _, item := range v.object("matchExpressions").need("matchExpressions").some() {
+	for _, item := range v.Object("matchExpressions").Need("matchExpressions").Some() {
 		s.MatchExpressions = append(s.MatchExpressions, readExpression(item, where))
 	}
 	return s
 }
 
 func readExpression(v value, where scope) Expression {
-	o := v.object("key", "operator", "values", "itemSelector")
-	key := o.need("key")
-	e := Expression{Key: key.name(), Operator: Operator(o.need("operator").oneOf(operators...))}
-	if where != labels && key.exists() && !validPointer(e.Key) {
-		key.report("%q: want a JSON pointer such as /peripherals", e.Key)
+	o := v.Object("key", "operator", "values", "itemSelector")
+	key := o.Need("key")
+	e := Expression{Key: key.Name(), Operator: Operator(o.Need("operator").OneOf(operators...))}
+	if where != labels && key.Exists() && !validPointer(e.Key) {
+		key.Report("%q: want a JSON pointer such as /peripherals", e.Key)
 	}
-	selector, list := o.get("itemSelector"), o.get("values")
-	if !o.get("operator").exists() {
+	selector, list := o.Get("itemSelector"), o.Get("values")
+	if !o.Get("operator").Exists() {
 		return e
 	}
 	switch e.Operator {
 	case ContainsAll, ContainsAny:
 		if where != properties {
-			o.get("operator").report("%s works on lists of the device's properties only", e.Operator)
+			o.Get("operator").Report("%s works on lists of the device's properties only", e.Operator)
 		}
-		e.ItemSelector = readSelector(o.need("itemSelector"), items)
-		list.unwanted(e.Operator)
+		e.ItemSelector = readSelector(o.Need("itemSelector"), items)
+		unwanted(list, e.Operator)
 		return e
 	case Exists, DoesNotExist:
-		list.unwanted(e.Operator)
+		unwanted(list, e.Operator)
 	case In, NotIn:
-		e.Values = readValues(o.need("values"))
+		e.Values = readValues(o.Need("values"))
 	case Gt, Lt:
-		e.Values = readValues(o.need("values"))
-		if list = o.get("values"); list.exists() && (len(e.Values) != 1 || !numeric(e.Values[0])) {
-			list.report("%s takes exactly one number", e.Operator)
+		e.Values = readValues(o.Need("values"))
+		if list = o.Get("values"); list.Exists() && (len(e.Values) != 1 || !numeric(e.Values[0])) {
+			list.Report("%s takes exactly one number", e.Operator)
 		}
 	}
-	selector.unwanted(e.Operator)
+	unwanted(selector, e.Operator)
 	return e
 }
 
-func (v value) unwanted(op Operator) {
-	if v.node != nil {
-		v.problem("%s does not take this", op)
+func unwanted(v value, op Operator) {
+	if !v.Absent() {
+		v.Note("%s does not take this", op)
 	}
 }
 
@@ -148,11 +148,11 @@ func numeric(x any) bool {
 func readValues(v value) []any {
 	var all []any
 	var kinds []string
-	for _, item := range v.some() {
-		if !item.exists() {
+	for _, item := range v.Some() {
+		if !item.Exists() {
 			continue
 		}
-		x := item.scalar()
+		x := item.Scalar()
 		switch x.(type) {
 		case string:
 			kinds = append(kinds, "text")
@@ -161,16 +161,16 @@ func readValues(v value) []any {
 		case bool:
 			kinds = append(kinds, "bool")
 		default:
-			item.report("want a text, a number, true or false, got %s", item.kind())
+			item.Report("want a text, a number, true or false, got %s", item.Kind())
 			continue
 		}
 		all = append(all, x)
 	}
 	slices.Sort(kinds)
 	if distinct := slices.Compact(slices.Clone(kinds)); len(distinct) > 1 {
-		v.problem("the values are of several types (%s): want one", strings.Join(distinct, ", "))
+		v.Note("the values are of several types (%s): want one", strings.Join(distinct, ", "))
 	} else if len(kinds) > 1 && kinds[0] == "bool" {
-		v.problem("want exactly one true or false")
+		v.Note("want exactly one true or false")
 	}
 	return all
 }

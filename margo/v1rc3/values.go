@@ -212,7 +212,7 @@ func (s Schema) checkRange(v float64, fail func(string, ...any)) {
 func (a *Application) ValidateValues(values, previous map[string]any) error {
 	problems := a.checkValues(values)
 	if previous == nil {
-		return problems.err()
+		return problems.Err()
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Parameters)) {
 		setting, _, ok := a.Setting(name)
@@ -221,7 +221,7 @@ func (a *Application) ValidateValues(values, previous map[string]any) error {
 			problems = append(problems, valueProblem(name, fmt.Sprintf("this parameter may not change after the first install; it is %q", before)))
 		}
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 func valueProblem(name, message string) Problem {

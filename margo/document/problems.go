@@ -1,4 +1,4 @@
-package v1rc3
+package document
 
 import (
 	"fmt"
@@ -44,8 +44,8 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// err returns p as an error, or nil where there are no problems.
-func (p Problems) err() error {
+// Err returns p as an error, or nil where there are no problems.
+func (p Problems) Err() error {
 	if len(p) == 0 {
 		return nil
 	}
