@@ -125,6 +125,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
 	o := desired.Options{
 		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
+		Validate: s.validate,
 		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			return compiler.Compile(ctx, d, s.images)
 		},

@@ -1,0 +1,90 @@
+package intent
+
+import (
+	"errors"
+	"maps"
+	"strings"
+
+	"github.com/colonyfleet/colony/margo/document"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Validate holds a deployment, whoever wrote its file, against the rules that Create and
+// Update hold a request to: its profile and parameters exist, each value keeps its
+// schema, none that is required is missing, and an immutable one has the value of the
+// first install. installed are those values, from Installed. raw is the file, for the
+// lines; it may be nil. Wrong input is an error that holds v1rc3.Problems.
+func Validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any, raw []byte) error {
+	err := validate(app, d, installed)
+	problems, ok := errors.AsType[v1rc3.Problems](err)
+	if !ok {
+		return err
+	}
+	for i := range problems {
+		p := &problems[i]
+		if name, ok := strings.CutPrefix(p.Path, "values."); ok {
+			p.Path = "spec.parameters." + name + ".value"
+		} else if p.Path == "profile" {
+			p.Path = "spec." + v1rc3.ExtensionKey + ".profile"
+		}
+	}
+	return protocol.Errorf(protocol.Invalid, "%w", document.Locate(raw, problems))
+}
+
+func validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any) error {
+	values := previousValues(d, app)
+	for name, p := range d.Spec.Parameters {
+		if _, known := app.Parameters[name]; !known {
+			values[name] = p.Value
+		}
+	}
+	before := maps.Clone(values) // what was not installed before may have any value
+	maps.Copy(before, installed)
+	if err := app.ValidateValues(values, before); err != nil {
+		return err
+	}
+	if d.Spec.Colony == nil || d.Spec.Colony.Profile == "" {
+		return nil // which parameters it needs cannot be told
+	}
+	_, err := v1rc3.Build(app, d.Spec.Colony.Profile, values, v1rc3.Request{
+		ID: d.ID, Name: d.Metadata.Name, DeviceID: d.Metadata.DeviceID,
+	})
+	return err
+}
+
+// HasImmutable reports whether an application has parameters that may not change after
+// the first install.
+func HasImmutable(app *v1rc3.Application) bool {
+	for name := range app.Parameters {
+		if setting, _, ok := app.Setting(name); ok && setting.Immutable {
+			return true
+		}
+	}
+	return false
+}
+
+// Installed returns the values that the immutable parameters of app had first in a
+// deployment. revisions are those of its file, the oldest first; nil is one that removed
+// the file, or that cannot be read. A deployment begins with its id: what another one
+// under the same name had is left out, and so is a value that breaks its schema, because
+// it was never installed.
+func Installed(app *v1rc3.Application, id string, revisions []*v1rc3.Deployment) map[string]any {
+	first := map[string]any{}
+	for _, d := range revisions {
+		if d == nil || d.ID != id || d.Spec.ApplicationID != app.ID {
+			continue
+		}
+		for name, x := range previousValues(d, app) {
+			setting, _, ok := app.Setting(name)
+			_, known := first[name]
+			if !ok || !setting.Immutable || known || v1rc3.Text(x) == "" {
+				continue
+			}
+			if app.ValidateValues(map[string]any{name: x}, nil) == nil {
+				first[name] = x
+			}
+		}
+	}
+	return first
+}
