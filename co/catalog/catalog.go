@@ -332,11 +332,12 @@ func (c *Catalog) importArtifact(ctx context.Context, ref, tag string, all bool)
 	repository, _, _ := splitOCI(ref)
 	run := c.newRun(repository + "@" + string(digest))
 	run.tag, run.skipOtherTag = tag, all
-	run.document(ctx, &r, files[descriptionFile], func(file string) error {
-		if _, ok := files[file]; !ok {
-			return errors.New("the artifact has no layer with this title")
+	run.document(ctx, &r, files[descriptionFile], func(file string) ([]byte, error) {
+		content, ok := files[file]
+		if !ok {
+			return nil, errors.New("the artifact has no layer with this title")
 		}
-		return nil
+		return content[:min(len(content), maxStart)], nil
 	})
 	return r, nil
 }

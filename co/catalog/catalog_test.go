@@ -331,6 +331,27 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// A resource is judged by its content: a name says nothing about it.
+func TestResourcesAreOfTheirKind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ key, content, want string }{
+		"any name":          {"descriptionFile", "# Hello ä", ""},
+		"binary":            {"descriptionFile", "\x7fELF\x00", "want text (Markdown)"},
+		"PDF to read":       {"descriptionFile", "%PDF-1.7", "want text (Markdown)"},
+		"PDF as licence":    {"licenseFile", "%PDF-1.7\x00", ""},
+		"binary as licence": {"licenseFile", "PK\x03\x04\xff", "want text or PDF"},
+		"icon":              {"icon", "\x89PNG\x00", ""},
+		"long text":         {"releaseNotes", strings.Repeat("ä", maxStart), ""},
+	} {
+		s := newCatalog(t)
+		doc := strings.Replace(description, "descriptionFile: ./resources/description.md", c.key+": ./resources/file.docx", 1)
+		r := s.do(t, write(t, map[string]string{"margo.yaml": doc, "resources/file.docx": c.content}))[0]
+		if got := problems(r); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: problems %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestArchives(t *testing.T) {
 	t.Parallel()
 	const ref = "oci://registry.colony/hello:1.0.0"

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -51,20 +52,16 @@ func (run *run) folder(ctx context.Context, root *os.Root, folder string) Result
 		r.refuse(protocol.Invalid, v1rc3.Problem{Message: cause(err).Error()})
 		return r
 	}
-	run.document(ctx, &r, doc, func(file string) error {
+	run.document(ctx, &r, doc, func(file string) ([]byte, error) {
 		// The root follows no symbolic link out of the package.
-		info, err := pkg.Stat(file)
-		if err == nil && !info.Mode().IsRegular() {
-			err = errors.New("not a regular file")
-		}
-		return err
+		return readStart(pkg, file)
 	})
 	return r
 }
 
-// document checks a description and stores it. find says whether the package holds a
-// file; nil means that it cannot be told.
-func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(file string) error) {
+// document checks a description and stores it. find returns the beginning of a file of
+// the package; nil means that the files are not known.
+func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(file string) ([]byte, error)) {
 	if !isDescription(doc) {
 		r.refuse(protocol.Invalid, v1rc3.Problem{Message: "not an application description: apiVersion or metadata is missing"})
 		return
@@ -86,6 +83,9 @@ func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(f
 		}
 		r.refuse(protocol.Invalid, v1rc3.Problem{Path: "metadata.version", Message: fmt.Sprintf("the version is %q and the tag of the artifact %q: they must be the same", r.Version, run.tag)})
 		return
+	}
+	for _, w := range app.Warnings {
+		r.warn("%s: %s", descriptionFile, w)
 	}
 	if find != nil {
 		run.resources(r, app, doc, find)
@@ -110,18 +110,53 @@ func problemsOf(err error) []v1rc3.Problem {
 	return []v1rc3.Problem{{Message: err.Error()}}
 }
 
-// resources checks that the files named in the catalog entry are in the package; that
-// the names lead nowhere else is the parser's rule already.
-func (run *run) resources(r *Result, app *v1rc3.Application, doc []byte, find func(file string) error) {
+// resources checks that the files named in the catalog entry are in the package, and are
+// of their kind; that the names lead nowhere else is the parser's rule already.
+func (run *run) resources(r *Result, app *v1rc3.Application, doc []byte, find func(file string) ([]byte, error)) {
 	files := app.Metadata.Catalog.Application.Files()
 	for _, key := range slices.Sorted(maps.Keys(files)) {
 		file := files[key]
 		problem := v1rc3.Problem{Path: "metadata.catalog.application." + key, Line: lineOf(doc, key)}
-		if err := find(path.Clean(file)); err != nil {
+		content, err := find(path.Clean(file))
+		if err != nil {
 			problem.Message = fmt.Sprintf("the package has no file %q: %s", file, cause(err))
+			r.refuse(protocol.Invalid, problem)
+		} else if want := wrongKind(key, content); want != "" {
+			problem.Message = fmt.Sprintf("the content of %q is not of its kind: want %s", file, want)
 			r.refuse(protocol.Invalid, problem)
 		}
 	}
+}
+
+// wrongKind says what a file of the catalog entry should hold, where its content is
+// something else; the name says nothing about it. It gets the beginning of the content.
+func wrongKind(key string, content []byte) string {
+	if key == "icon" {
+		return "" // the standard says nothing of its form
+	}
+	pdf := bytes.HasPrefix(content, []byte("%PDF-"))
+	switch {
+	case pdf && key != "descriptionFile":
+		return ""
+	case !pdf && isText(content):
+		return ""
+	case key == "descriptionFile":
+		return "text (Markdown)"
+	default:
+		return "text or PDF"
+	}
+}
+
+// isText reports whether content, which may be cut off at maxStart, is text in UTF-8.
+func isText(content []byte) bool {
+	whole := len(content)
+	for !utf8.Valid(content) {
+		if whole < maxStart || len(content) <= whole-utf8.UTFMax {
+			return false
+		}
+		content = content[:len(content)-1]
+	}
+	return bytes.IndexByte(content, 0) < 0
 }
 
 // lineOf returns the line, from 1, on which a key of the catalog entry stands, or 0.

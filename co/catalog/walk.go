@@ -16,6 +16,7 @@ import (
 const (
 	descriptionFile = "margo.yaml"
 	maxDescription  = 1 << 20  // bytes of one
+	maxStart        = 4 << 10  // bytes of a resource that show its kind
 	maxBytes        = 64 << 20 // bytes of all descriptions of an import
 	maxPackages     = 1000
 	maxEntries      = 100_000 // names that are looked at
@@ -81,10 +82,26 @@ func (w *walk) entry(ctx context.Context, dir string, e os.DirEntry, depth int) 
 // readLimited reads a regular file. Nothing else is opened, so that nothing is waited
 // for: a named pipe that takes the file's place in between does not block.
 func readLimited(root *os.Root, name string) ([]byte, error) {
+	b, err := readUpTo(root, name, maxDescription+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxDescription {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxDescription)
+	}
+	return b, nil
+}
+
+// readStart reads the beginning of a regular file.
+func readStart(root *os.Root, name string) ([]byte, error) {
+	return readUpTo(root, name, maxStart)
+}
+
+func readUpTo(root *os.Root, name string, limit int64) ([]byte, error) {
 	if info, err := root.Stat(name); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
+		return nil, errors.New("not a regular file")
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -92,14 +109,11 @@ func readLimited(root *os.Root, name string) ([]byte, error) {
 	}
 	defer f.Close() //nolint:errcheck // read only
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(fmt.Errorf("%s is not a regular file", name), err)
+		return nil, errors.Join(errors.New("not a regular file"), err)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxDescription+1))
+	b, err := io.ReadAll(io.LimitReader(f, limit))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, cause(err))
-	}
-	if len(b) > maxDescription {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxDescription)
 	}
 	return b, nil
 }

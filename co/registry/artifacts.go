@@ -114,11 +114,20 @@ func (c *Client) Package(ctx context.Context, ref string) (map[string][]byte, pr
 	if len(m.Layers) > maxPackageFiles {
 		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: %d layers, the limit is %d", ref, len(m.Layers), maxPackageFiles)
 	}
-	files := map[string][]byte{}
+	if err := checkConfig(m); err != nil {
+		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: %w", ref, err)
+	}
+	files, untitled := map[string][]byte{}, map[string][]byte{}
 	for _, l := range m.Layers {
 		title, err := fileOf(l)
 		if err != nil {
 			return nil, "", protocol.Errorf(protocol.Invalid, "package %s: %w", ref, err)
+		}
+		if title == "" {
+			if untitled[kindOf(l)], err = c.fetch(ctx, t, l); err != nil {
+				return nil, "", failed(ctx, "pull package", ref, err)
+			}
+			continue
 		}
 		if _, twice := files[title]; twice {
 			return nil, "", protocol.Errorf(protocol.Invalid, "package %s: two layers are %s", ref, title)
@@ -130,10 +139,54 @@ func (c *Client) Package(ctx context.Context, ref string) (map[string][]byte, pr
 	if files[descriptionFile] == nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: no layer of type %s", ref, descriptionMedia)
 	}
+	placeUntitled(files, untitled)
 	return files, digest, nil
 }
 
-// fileOf returns the path of the file that a layer of a package holds.
+// checkConfig checks that an artifact has the empty config, which says that nobody
+// should run it.
+func checkConfig(m *manifestFile) error {
+	if m.Config == nil {
+		return fmt.Errorf("no config: want the empty one, of type %s", emptyMedia)
+	}
+	if want := describe(emptyMedia, emptyConfig); m.Config.MediaType != want.MediaType || m.Config.Digest != want.Digest {
+		return fmt.Errorf("config of type %q and %d bytes: want the empty one, {} of type %s", m.Config.MediaType, m.Config.Size, emptyMedia)
+	}
+	return nil
+}
+
+// placeUntitled gives the resources that have a kind and no path the path that the
+// description has for their kind. Those that it does not name are of no use.
+func placeUntitled(files, untitled map[string][]byte) {
+	if len(untitled) == 0 {
+		return
+	}
+	app, err := v1rc3.ParseApplication(files[descriptionFile])
+	if err != nil {
+		return // what is wrong with it says the import
+	}
+	for key, file := range app.Metadata.Catalog.Application.Files() {
+		content, ok := untitled[key]
+		if _, titled := files[path.Clean(file)]; ok && !titled {
+			files[path.Clean(file)] = content
+		}
+	}
+}
+
+// kindOf returns the kind of the resource that a layer holds, such as icon.
+func kindOf(l descriptor) string {
+	if kind := l.Annotations[resourceMark]; kind != "" {
+		return kind
+	}
+	kind, _, _ := strings.Cut(strings.TrimPrefix(l.MediaType, packageMedia), ".")
+	return kind
+}
+
+// resourceKinds are the kinds of resources, which are keys of the catalog entry.
+var resourceKinds = []string{"descriptionFile", "icon", "licenseFile", "releaseNotes"}
+
+// fileOf returns the path of the file that a layer of a package holds, "" for a resource
+// that has no path of its own.
 func fileOf(l descriptor) (string, error) {
 	if !strings.HasPrefix(l.MediaType, packageMedia) {
 		return "", fmt.Errorf("layer of type %q, want %s…", l.MediaType, packageMedia)
@@ -144,6 +197,12 @@ func fileOf(l descriptor) (string, error) {
 			return "", fmt.Errorf("the layer of type %s is named %q, want %s", descriptionMedia, title, descriptionFile)
 		}
 		return descriptionFile, nil
+	}
+	if mark := l.Annotations[resourceMark]; mark != "" && !slices.Contains(resourceKinds, mark) {
+		return "", fmt.Errorf("layer of type %s: annotation %s is %q, want one of %s", l.MediaType, resourceMark, mark, strings.Join(resourceKinds, ", "))
+	}
+	if title == "" && slices.Contains(resourceKinds, kindOf(l)) {
+		return "", nil
 	}
 	if !fs.ValidPath(title) || title == "." || title == descriptionFile {
 		return "", fmt.Errorf("layer of type %s: annotation %s is %q, want a path inside the package", l.MediaType, titleAnnotation, title)

@@ -162,6 +162,41 @@ func TestPackage(t *testing.T) {
 	}
 }
 
+// A resource without a title is the file that the description names for its kind; an
+// artifact with another config than the empty one is something that runs.
+func TestPackageOfAnotherTool(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t, t.TempDir())
+	c := client(t, address)
+	a := artifact{kind: packageType, layers: []artifactLayer{
+		{media: descriptionMedia, content: []byte(samplePackage)},
+		{media: packageMedia + "descriptionFile.v1+markdown", content: []byte("# Hello\n")},
+		{media: packageMedia + "x.v1+png", annotations: map[string]string{resourceMark: "icon"}, content: []byte("unused")},
+	}}
+	_, err := c.pushArtifact(t.Context(), "oci://registry.colony/apps/hello:1.0.0", a)
+	must(t, err)
+	files, _, err := c.Package(t.Context(), "oci://registry.colony/apps/hello:1.0.0")
+	must(t, err)
+	want := map[string][]byte{"margo.yaml": []byte(samplePackage), "resources/description.md": []byte("# Hello\n")}
+	if diff := cmp.Diff(want, files); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	config := describe(emptyMedia, emptyConfig)
+	other := describe("application/vnd.oci.image.config.v1+json", emptyConfig)
+	full := describe(emptyMedia, []byte(`{"a":1}`))
+	for name, tt := range map[string]struct {
+		config *descriptor
+		want   string
+	}{"empty": {&config, ""}, "none": {nil, "no config"}, "an image's": {&other, "want the empty one"}, "full": {&full, "7 bytes"}} {
+		if err := checkConfig(&manifestFile{Config: tt.config}); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+	if _, err := fileOf(descriptor{MediaType: packageMedia + "icon.v1+png", Annotations: map[string]string{resourceMark: "logo", titleAnnotation: "a"}}); err == nil {
+		t.Error("a kind of resource that does not exist was accepted")
+	}
+}
+
 func TestPackageLayers(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -172,7 +207,8 @@ func TestPackageLayers(t *testing.T) {
 		"resource":        {packageMedia + "icon.v1+jpeg", "./resources/icon.jpg", "resources/icon.jpg", false},
 		"outside":         {packageMedia + "icon.v1+jpeg", "../icon.jpg", "", true},
 		"absolute":        {packageMedia + "icon.v1+jpeg", "/etc/passwd", "", true},
-		"no title":        {packageMedia + "icon.v1+jpeg", "", "", true},
+		"no title":        {packageMedia + "icon.v1+jpeg", "", "", false}, // the description says its path
+		"nothing known":   {packageMedia + "logo.v1+jpeg", "", "", true},
 		"second document": {packageMedia + "icon.v1+jpeg", "margo.yaml", "", true},
 		"foreign layer":   {"text/plain", "a", "", true},
 	}

@@ -262,6 +262,15 @@ func (o Object) Get(key string) Value {
 	return Value{doc: o.doc, path: join(o.path, key)}
 }
 
+// Mapping returns an optional field that is a mapping. Unlike other values it may not be
+// null: what is below the key was lost by its indentation more often than left out.
+func (o Object) Mapping(key string) Value {
+	if f, ok := o.Fields[key]; ok && f.IsNull() {
+		f.Report("want a mapping, got nothing; leave the key out")
+	}
+	return o.Get(key)
+}
+
 // Need returns a required field, and reports where it is missing.
 func (o Object) Need(key string) Value {
 	f := o.Get(key)

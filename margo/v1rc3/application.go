@@ -15,6 +15,9 @@ type Application struct {
 	// Extensions are the root's x-…-extensions blocks by key. They speak to the
 	// fleet manager and never reach a device.
 	Extensions map[string]any `json:"extensions,omitempty"`
+
+	// Warnings are what ParseApplication accepted and is probably not meant.
+	Warnings Problems `json:"-"`
 }
 
 // Metadata is what people read of an application.

@@ -78,10 +78,12 @@ func (a *Application) resolve(p *Profile, values map[string]any, problems *Probl
 			continue
 		}
 		x := a.effective(name, values)
+		_, schema, ok := a.Setting(name)
+		if (x == nil || Text(x) == "") && ok && !schema.AllowEmpty && values[name] == nil {
+			*problems = append(*problems, Problem{Path: "values." + name, Message: "required: the parameter has no default"})
+			continue
+		}
 		if x == nil {
-			if _, schema, ok := a.Setting(name); ok && !schema.AllowEmpty {
-				*problems = append(*problems, Problem{Path: "values." + name, Message: "required: the parameter has no default"})
-			}
 			continue
 		}
 		resolved[name] = Parameter{Value: a.encode(p.Type, name, x), Targets: targets}

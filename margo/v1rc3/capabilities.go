@@ -50,12 +50,8 @@ type Interface struct {
 	Type string `json:"type"` // ethernet, wifi, cellular, bluetooth, usb, canbus, rs232
 }
 
-// The words of a DeviceCapabilitiesManifest.
 var (
-	cpuArchitectures = []string{"amd64", "arm64", "arm", "riscv64", "other"}
-	peripheralTypes  = []string{"gpu", "display", "camera", "microphone", "speaker"}
-	interfaceTypes   = []string{"ethernet", "wifi", "cellular", "bluetooth", "usb", "canbus", "rs232"}
-	deviceIDPattern  = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
+	deviceIDPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 )
 
 // ParseCapabilities reads a DeviceCapabilitiesManifest, which is JSON. An error is
@@ -71,7 +67,7 @@ func ParseCapabilities(doc []byte) (*Capabilities, error) {
 	o := top.Object("properties", "labels", document.AnyExtension)
 	c := &Capabilities{Properties: readDeviceProperties(o.Need("properties"))}
 	o.Extensions()
-	l := o.Get("labels").Object()
+	l := o.Mapping("labels").Object()
 	for _, key := range l.Keys {
 		if c.Labels == nil {
 			c.Labels = map[string]any{}
@@ -95,12 +91,12 @@ func readDeviceProperties(v value) DeviceProperties {
 		Memory:          o.Get("memory").Text(),
 		Storage:         o.Get("storage").Text(),
 		OTelCollector:   o.Get("otelCollector").Bool(),
-		Runtimes:        readWords(o.Get("supportedRuntimes"), "oci", "custom"),
-		DeploymentTypes: readWords(o.Get("supportedDeploymentTypes"), string(Helm), string(Compose), string(Custom)),
+		Runtimes:        readWords(o.Get("supportedRuntimes"), rc3.runtimes...),
+		DeploymentTypes: readWords(o.Get("supportedDeploymentTypes"), rc3.deploymentTypes...),
 	}
 	for _, item := range o.Get("cpus").List() {
 		f := item.Object("cores", "architecture")
-		cpu := CPU{Architecture: f.Get("architecture").OneOf(cpuArchitectures...)}
+		cpu := CPU{Architecture: f.Get("architecture").OneOf(rc3.cpuArchitectures...)}
 		if n := f.Need("cores").Number(); n != nil {
 			cpu.Cores = *n
 		}
@@ -109,12 +105,12 @@ func readDeviceProperties(v value) DeviceProperties {
 	for _, item := range o.Get("peripherals").List() {
 		f := item.Object("type", "manufacturer", "model")
 		p.Peripherals = append(p.Peripherals, Peripheral{
-			Type:         f.Need("type").OneOf(peripheralTypes...),
+			Type:         f.Need("type").OneOf(rc3.peripherals...),
 			Manufacturer: f.Get("manufacturer").Text(), Model: f.Get("model").Text(),
 		})
 	}
 	for _, item := range o.Get("interfaces").List() {
-		p.Interfaces = append(p.Interfaces, Interface{Type: item.Object("type").Need("type").OneOf(interfaceTypes...)})
+		p.Interfaces = append(p.Interfaces, Interface{Type: item.Object("type").Need("type").OneOf(rc3.interfaces...)})
 	}
 	return p
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,13 +61,14 @@ func ParseApplication(doc []byte) (*Application, error) {
 	a.ID = o.Need("id").Match(appID, "1 to 200 of a-z, 0-9 and -")
 	a.Metadata = readMetadata(o.Need("metadata"))
 	a.Profiles = readProfiles(o.Need("deploymentProfiles"))
-	a.Configuration = readConfiguration(o.Get("configuration"))
-	a.Parameters = readParameters(o.Get("parameters"), false)
+	a.Configuration = readConfiguration(o.Mapping("configuration"))
+	a.Parameters = readParameters(o.Mapping("parameters"), false)
 	a.Extensions = o.Extensions()
 	a.checkReferences(o)
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
+	a.Warnings = d.Warnings()
 	return a, nil
 }
 
@@ -80,7 +80,7 @@ func readMetadata(v value) Metadata {
 		Version:     o.Need("version").Name(),
 	}
 	c := o.Need("catalog").Object("application", "author", "organization")
-	m.Catalog.Application = readCatalogApplication(c.Get("application"))
+	m.Catalog.Application = readCatalogApplication(c.Mapping("application"))
 	for _, item := range c.Get("author").List() {
 		author := item.Object("name", "email")
 		m.Catalog.Author = append(m.Catalog.Author, Author{
@@ -100,10 +100,10 @@ func readMetadata(v value) Metadata {
 func readCatalogApplication(v value) CatalogApplication {
 	o := v.Object("descriptionFile", "icon", "licenseFile", "releaseNotes", "site", "tagline", "tags")
 	return CatalogApplication{
-		DescriptionFile: file(o.Get("descriptionFile"), ".md"),
+		DescriptionFile: file(o.Get("descriptionFile")),
 		Icon:            file(o.Get("icon")),
-		LicenseFile:     file(o.Get("licenseFile"), ".txt", ".md", ".pdf"),
-		ReleaseNotes:    file(o.Get("releaseNotes"), ".md", ".pdf"),
+		LicenseFile:     file(o.Get("licenseFile")),
+		ReleaseNotes:    file(o.Get("releaseNotes")),
 		Site:            o.Get("site").Text(),
 		Tagline:         o.Get("tagline").Text(),
 		Tags:            readTags(o.Get("tags")),
@@ -119,18 +119,13 @@ func readTags(v value) []string {
 	return all
 }
 
-// file reads a path relative to the package that does not lead out of it.
-func file(v value, extensions ...string) string {
+// file reads a path relative to the package that does not lead out of it. Whether the
+// file is of its kind is seen in its content.
+func file(v value) string {
 	s := v.Name()
-	if !v.Exists() {
-		return s
-	}
 	clean := path.Clean(s)
-	switch ext := strings.ToLower(path.Ext(s)); {
-	case path.IsAbs(s), clean == "..", strings.HasPrefix(clean, "../"), strings.ContainsAny(s, "\\\x00"):
+	if v.Exists() && (path.IsAbs(s) || clean == ".." || strings.HasPrefix(clean, "../") || strings.ContainsAny(s, "\\\x00")) {
 		v.Report("%q: want a path relative to the package that stays within it", s)
-	case len(extensions) > 0 && !slices.Contains(extensions, ext):
-		v.Report("%q: want a file of type %s", s, strings.Join(extensions, ", "))
 	}
 	return s
 }
@@ -141,11 +136,11 @@ func readProfiles(v value) []Profile {
 	for _, item := range v.Some() {
 		o := item.Object("type", "id", "description", "components", "deviceConstraints", document.AnyExtension)
 		p := Profile{
-			Type:        ProfileType(o.Need("type").OneOf(string(Helm), string(Compose), string(Custom))),
+			Type:        ProfileType(o.Need("type").OneOf(rc3.profileTypes...)),
 			ID:          o.Need("id").Name(),
 			Description: o.Get("description").Text(),
 			Components:  readComponents(o.Need("components")),
-			Constraints: readConstraints(o.Get("deviceConstraints")),
+			Constraints: readConstraints(o.Mapping("deviceConstraints")),
 			Extensions:  o.Extensions(),
 		}
 		if p.ID != "" && ids[p.ID] {
@@ -258,13 +253,16 @@ func readParameterValue(v value) any {
 }
 
 // spelled returns a scalar of a parameter. A number that its Go type would spell in
-// another way, as 1.1 for 1.10, is a json.Number: an application gets it as it was
-// written. A text with a zero byte, which no environment variable can hold, is refused.
+// another way, as 1.1 for 1.10, is a json.Number, or the text, as 0644, where JSON has no
+// such number: an application gets it as it was written. A text with a zero byte, which no environment variable can hold, is refused.
 func spelled(v value) any {
 	x := v.Scalar()
 	if text, ok := x.(string); ok && strings.ContainsRune(text, 0) {
 		v.Report("a zero byte cannot be passed to an application")
 		return ""
+	}
+	if n, ok := x.(int64); ok && Text(n) != v.Source() {
+		return v.Source()
 	}
 	if f, ok := x.(float64); ok && decimal.MatchString(v.Source()) && Text(f) != v.Source() {
 		return json.Number(v.Source())

@@ -1,14 +1,10 @@
 package v1rc3
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 )
-
-// scalarTypes are the data types of a schema, also as array[…].
-var scalarTypes = []string{"string", "integer", "double", "boolean"}
 
 func readConfiguration(v value) Configuration {
 	o := v.Object("sections", "schema")
@@ -28,7 +24,7 @@ func readConfiguration(v value) Configuration {
 				Schema:      f.Need("schema").Name(),
 			}
 			if setting.Parameter != "" && shown[setting.Parameter] {
-				f.Get("parameter").Report("the parameter %q has a setting already", setting.Parameter)
+				f.Get("parameter").Warn("the parameter %q has a setting already, and the schema of that one holds", setting.Parameter)
 			}
 			shown[setting.Parameter] = true
 			section.Settings = append(section.Settings, setting)
@@ -82,7 +78,7 @@ func readSchema(v value) Schema {
 	if !dataType.Exists() {
 		return s
 	}
-	if !slices.Contains(scalarTypes, s.scalarType()) || s.isArray() != strings.HasSuffix(s.DataType, "]") {
+	if !slices.Contains(rc3.dataTypes, s.scalarType()) || s.isArray() != strings.HasSuffix(s.DataType, "]") {
 		dataType.Report("%q: want string, integer, double or boolean, or one of them as array[…]", s.DataType)
 		return s
 	}
@@ -185,6 +181,6 @@ func (a *Application) checkDefault(name string, v value) {
 		return
 	}
 	for _, message := range schema.check(a.Parameters[name].Value) {
-		v.Note("the default breaks its schema %s: %s", fmt.Sprintf("%q", schema.Name), message)
+		v.Warn("the default breaks its schema %q: %s", schema.Name, message)
 	}
 }

@@ -8,13 +8,8 @@ import (
 )
 
 var (
-	memorySize    = regexp.MustCompile(`^[0-9]+(Mi|Gi|Ki)$`)
-	storageSize   = regexp.MustCompile(`^[0-9]+(Mi|Gi|Ki|Ti|Pi|Ei)$`)
-	architectures = []string{"amd64", "arm64", "arm", "riscv64", "other"}
-	operators     = []string{
-		string(In), string(NotIn), string(Exists), string(DoesNotExist),
-		string(Gt), string(Lt), string(ContainsAll), string(ContainsAny),
-	}
+	memorySize  = regexp.MustCompile(`^[0-9]+(Mi|Gi|Ki)$`)
+	storageSize = regexp.MustCompile(`^[0-9]+(Mi|Gi|Ki|Ti|Pi|Ei)$`)
 )
 
 func readConstraints(v value) *Constraints {
@@ -23,7 +18,7 @@ func readConstraints(v value) *Constraints {
 	}
 	o := v.Object("capacityRequirements", "eligibilityRules")
 	c := new(Constraints)
-	if capacity := o.Get("capacityRequirements"); !capacity.Absent() {
+	if capacity := o.Mapping("capacityRequirements"); !capacity.Absent() {
 		c.Capacity = readCapacity(capacity)
 	}
 	for _, item := range o.Get("eligibilityRules").List() {
@@ -32,8 +27,8 @@ func readConstraints(v value) *Constraints {
 			f.Note("want a propertySelector, a labelSelector or both")
 		}
 		c.Rules = append(c.Rules, Rule{
-			PropertySelector: readSelector(f.Get("propertySelector"), properties),
-			LabelSelector:    readSelector(f.Get("labelSelector"), labels),
+			PropertySelector: readSelector(f.Mapping("propertySelector"), properties),
+			LabelSelector:    readSelector(f.Mapping("labelSelector"), labels),
 		})
 	}
 	return c
@@ -52,7 +47,7 @@ func readCapacity(v value) *Capacity {
 			}
 		}
 	}
-	if cpu := o.Get("cpu"); !cpu.Absent() {
+	if cpu := o.Mapping("cpu"); !cpu.Absent() {
 		f := cpu.Object("cores", "architectures")
 		c.CPU = new(CPURequirement)
 		if cores := f.Need("cores").Number(); cores != nil {
@@ -61,7 +56,7 @@ func readCapacity(v value) *Capacity {
 			}
 		}
 		for _, item := range f.Get("architectures").List() {
-			c.CPU.Architectures = append(c.CPU.Architectures, item.OneOf(architectures...))
+			c.CPU.Architectures = append(c.CPU.Architectures, item.OneOf(rc3.capacityArchitectures...))
 		}
 	}
 	return c
@@ -90,7 +85,7 @@ func readSelector(v value, where scope) *Selector {
 func readExpression(v value, where scope) Expression {
 	o := v.Object("key", "operator", "values", "itemSelector")
 	key := o.Need("key")
-	e := Expression{Key: key.Name(), Operator: Operator(o.Need("operator").OneOf(operators...))}
+	e := Expression{Key: key.Name(), Operator: Operator(o.Need("operator").OneOf(rc3.operators...))}
 	if where != labels && key.Exists() && !validPointer(e.Key) {
 		key.Report("%q: want a JSON pointer such as /peripherals", e.Key)
 	}

@@ -22,17 +22,17 @@ func ParseDeployment(doc []byte) (*Deployment, error) {
 			Name:      m.Need("name").Name(),
 			Namespace: m.Need("namespace").Name(),
 			DeviceID:  m.Need("deviceId").Match(deviceID, wantDeviceID),
-			Labels:    m.Get("labels").StringMap(),
+			Labels:    m.Mapping("labels").StringMap(),
 		},
 		Spec: DeploymentSpec{
 			ApplicationID: s.Need("applicationId").Match(appID, "1 to 200 of a-z, 0-9 and -"),
 			Profile:       readDeploymentProfile(s.Need("deploymentProfile")),
-			Parameters:    readParameters(s.Get("parameters"), true),
+			Parameters:    readParameters(s.Mapping("parameters"), true),
 			Colony:        readExtensions(s.Get(ExtensionKey)),
 			Extensions:    s.Extensions(ExtensionKey),
 		},
 	}
-	dep.checkTargets(s.Get("parameters").Object())
+	dep.checkTargets(s.Mapping("parameters").Object())
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
@@ -42,9 +42,9 @@ func ParseDeployment(doc []byte) (*Deployment, error) {
 func readDeploymentProfile(v value) DeploymentProfile {
 	o := v.Object("type", "components", "deviceConstraints", document.AnyExtension)
 	return DeploymentProfile{
-		Type:        ProfileType(o.Need("type").OneOf(string(Helm), string(Compose), string(Custom))),
+		Type:        ProfileType(o.Need("type").OneOf(rc3.profileTypes...)),
 		Components:  readComponents(o.Need("components")),
-		Constraints: readConstraints(o.Get("deviceConstraints")),
+		Constraints: readConstraints(o.Mapping("deviceConstraints")),
 		Extensions:  o.Extensions(),
 	}
 }
@@ -80,12 +80,12 @@ func readExtensions(v value) *Extensions {
 	e := &Extensions{
 		ApplicationVersion: o.Get("applicationVersion").Text(),
 		Profile:            o.Get("profile").Text(),
-		Selector:           o.Get("selector").StringMap(),
+		Selector:           o.Mapping("selector").StringMap(),
 		Replicas:           o.Get("replicas").Uint32(),
 		Rollback:           rollback,
 		Retry:              o.Get("retry").Uint32(),
 	}
-	if p := o.Get("policy"); !p.Absent() {
+	if p := o.Mapping("policy"); !p.Absent() {
 		f := p.Object("attempts", "backoff", "rollback")
 		e.Policy = &Policy{Attempts: f.Get("attempts").Uint32(), Rollback: f.Get("rollback").Bool()}
 		if b := f.Get("backoff"); b.Exists() {

@@ -245,6 +245,11 @@ func (a *Application) checkValues(values map[string]any) Problems {
 			problems = append(problems, valueProblem(name, "a zero byte cannot be passed to an application"))
 			continue
 		}
+		// The default of an application is its author's business, also where it breaks
+		// its schema: the import has warned of it.
+		if given := a.Parameters[name].Value; given != nil && Text(given) == Text(x) && Text(x) != "" {
+			continue
+		}
 		if _, schema, ok := a.Setting(name); ok {
 			for _, message := range schema.check(x) {
 				problems = append(problems, valueProblem(name, message))
