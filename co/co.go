@@ -132,7 +132,7 @@ func dialable(addr string) string {
 
 func (c *CO) startHTTP(s stores, sites *sites) error {
 	cat, err := catalog.New(catalog.Options{
-		Store: s.fleet, Registry: s.images, CheckArchive: compiler.CheckArchive, TempDir: c.opts.StateDir, Logger: c.log,
+		Store: s.fleet, Registry: s.images, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, TempDir: c.opts.StateDir, Logger: c.log,
 		Sources: c.opts.Import.sources(c.opts.RegistryHost),
 		Export: func(ctx context.Context, r catalog.Remote, ref, dir string) (string, error) {
 			return git.Export(ctx, git.Options{SSHCommand: r.SSHCommand, CredentialFile: r.CredentialFile}, r.URL, ref, dir)

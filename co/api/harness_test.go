@@ -121,7 +121,7 @@ func (w *world) serve(c *config, poke func()) {
 	w.t.Helper()
 	cat, err := catalog.New(catalog.Options{
 		Sources: catalog.Sources{Roots: []string{sourceOf(w.t, "."), filepath.Dir(w.t.TempDir())}, Registries: []string{"registry.colony"}},
-		Store:   w.store, Registry: shelf{}, CheckArchive: compiler.CheckArchive, TempDir: w.t.TempDir(),
+		Store:   w.store, Registry: shelf{}, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, TempDir: w.t.TempDir(),
 		Export: func(context.Context, catalog.Remote, string, string) (string, error) {
 			return "", errors.New("no git source here")
 		},

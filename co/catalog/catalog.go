@@ -52,7 +52,9 @@ type Options struct {
 	Export func(ctx context.Context, remote Remote, ref, dir string) (commit string, err error)
 	// CheckArchive says what is wrong with the Compose archive of a component, and what
 	// is to be warned of. Variables are those that parameters may set.
-	CheckArchive func(component string, tgz []byte, variables []string) (warnings []string, err error)
+	CheckArchive func(component string, tgz []byte, variables []string) (c protocol.Component, warnings []string, err error)
+	// CheckShared says what two components of a profile claim both. Nil: nothing.
+	CheckShared func(profile []protocol.Component) error
 	// TempDir is where sources are unpacked. Default: the system's.
 	TempDir string
 	// ArchiveTimeout bounds the fetch of one component's archive. Default 15 s.
@@ -76,6 +78,9 @@ const maxImports = 2
 func New(o Options) (*Catalog, error) {
 	if o.Store == nil || o.Registry == nil || o.Export == nil || o.CheckArchive == nil {
 		return nil, errors.New("catalog: Store, Registry, Export and CheckArchive must be given")
+	}
+	if o.CheckShared == nil {
+		o.CheckShared = func([]protocol.Component) error { return nil }
 	}
 	if o.ArchiveTimeout <= 0 {
 		o.ArchiveTimeout = 15 * time.Second

@@ -112,14 +112,21 @@ func newCatalog(t *testing.T) *setup {
 			Registries: []string{"registry.colony", "registry.colony:5000"},
 		},
 		Store: s.store, Registry: s.registry, TempDir: t.TempDir(),
-		CheckArchive: func(component string, tgz []byte, variables []string) ([]string, error) {
+		CheckShared: func(parts []protocol.Component) error {
+			if len(parts) > 1 && len(parts[0].Containers) > 0 && len(parts[1].Containers) > 0 {
+				return errors.New("they share a name")
+			}
+			return nil
+		},
+		CheckArchive: func(component string, tgz []byte, variables []string) (c protocol.Component, _ []string, _ error) {
 			if string(tgz) == "bad" {
-				return nil, fmt.Errorf("component %s has no compose.yaml", component)
+				return c, nil, fmt.Errorf("component %s has no compose.yaml", component)
 			}
 			if string(tgz) == "odd" {
-				return []string{fmt.Sprintf("set are %q", variables)}, nil
+				return c, []string{fmt.Sprintf("set are %q", variables)}, nil
 			}
-			return nil, nil
+			c.Containers = []protocol.Container{{Name: "app"}}
+			return c, nil, nil
 		},
 		Export: func(_ context.Context, remote Remote, ref, dir string) (string, error) {
 			s.exported = append(s.exported, remote.URL+" "+ref)
@@ -349,6 +356,20 @@ func TestResourcesAreOfTheirKind(t *testing.T) {
 		if got := problems(r); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: problems %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// What two components of a profile claim both is known when the package comes.
+func TestComponentsThatClash(t *testing.T) {
+	t.Parallel()
+	s := newCatalog(t)
+	for _, name := range []string{"hello", "other"} {
+		s.registry.archives["oci://registry.colony/"+name+":1.0.0"] = []byte("good")
+	}
+	two := strings.Replace(description, "    components:\n", "    components:\n      - name: other\n        properties: {repository: oci://registry.colony/other, revision: 1.0.0}\n", 1)
+	r := s.do(t, write(t, map[string]string{"margo.yaml": two, "resources/description.md": "x"}))[0]
+	if got := problems(r); r.Outcome != Refused || got != "deploymentProfiles[0]: they share a name" {
+		t.Errorf("outcome %s, problems %q", r.Outcome, got)
 	}
 }
 

@@ -175,19 +175,22 @@ func lineOf(doc []byte, key string) int {
 // archives checks the Compose archives of an application. One that cannot be had now
 // is a warning; one that is wrong is a refusal.
 func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application) {
-	checked := map[string]bool{}
+	checked := map[string]protocol.Component{}
 	for i, profile := range app.Profiles {
 		if profile.Type != v1rc3.Compose {
 			continue
 		}
+		var parts []protocol.Component
 		for j, component := range profile.Components {
-			ref := component.Properties.Repository + ":" + component.Properties.Revision
-			if checked[component.Name+" "+ref] {
-				continue
+			key := component.Name + " " + component.Properties.Repository + ":" + component.Properties.Revision
+			if _, done := checked[key]; !done {
+				at := fmt.Sprintf("deploymentProfiles[%d].components[%d]", i, j)
+				checked[key] = run.archive(ctx, r, at, component, variablesOf(app, component.Name))
 			}
-			checked[component.Name+" "+ref] = true
-			at := fmt.Sprintf("deploymentProfiles[%d].components[%d]", i, j)
-			run.archive(ctx, r, at, component, variablesOf(app, component.Name))
+			parts = append(parts, checked[key])
+		}
+		if err := run.opts.CheckShared(parts); err != nil && r.Outcome == "" {
+			r.refuse(protocol.Invalid, v1rc3.Problem{Path: fmt.Sprintf("deploymentProfiles[%d]", i), Message: err.Error()})
 		}
 	}
 }
@@ -204,22 +207,25 @@ func variablesOf(app *v1rc3.Application, component string) (names []string) {
 	return names
 }
 
-func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []string) {
+// archive checks the archive of a component, and returns what is known of its containers.
+func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []string) (part protocol.Component) {
+	part.Name = c.Name
 	host := hostOf(c.Properties.Repository)
 	if run.away[host] {
 		r.warn("component %s was not checked: registry %s is away", c.Name, host)
-		return
+		return part
 	}
 	if err := run.opts.Sources.registry(host); err != nil {
 		r.warn("component %s was not checked: %s", c.Name, err)
-		return
+		return part
 	}
 	limited, cancel := context.WithTimeout(ctx, run.opts.ArchiveTimeout)
 	defer cancel()
 	tgz, _, err := run.opts.Registry.Archive(limited, c.Properties.Repository, c.Properties.Revision)
 	switch kind := protocol.KindOf(err); {
 	case err == nil:
-		warnings, err := run.opts.CheckArchive(c.Name, tgz, variables)
+		known, warnings, err := run.opts.CheckArchive(c.Name, tgz, variables)
+		part.Containers = known.Containers
 		if err != nil {
 			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf("archive of component %s: %s", c.Name, err)})
 		}
@@ -234,6 +240,7 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 	default:
 		r.refuse(protocol.Invalid, v1rc3.Problem{Path: at + ".properties", Message: err.Error()})
 	}
+	return part
 }
 
 func hostOf(repository string) string {

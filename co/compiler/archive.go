@@ -37,26 +37,27 @@ type archive struct {
 // compose.yaml, and every value that depends on no parameter. An import calls it, so
 // that a package that can never run is refused at once. Name is that of the
 // component, for messages; variables are those that parameters may set. Warnings tell
-// what runs and is probably not meant. Errors are of kind protocol.Invalid.
-func CheckArchive(name string, tgz []byte, variables []string) (warnings []string, err error) {
+// what runs and is probably not meant. The component that is returned holds what is
+// known by now, for CheckShared. Errors are of kind protocol.Invalid.
+func CheckArchive(name string, tgz []byte, variables []string) (component protocol.Component, warnings []string, err error) {
+	component.Name = name
 	a, err := readArchive(name, tgz)
 	if err != nil {
-		return nil, err
+		return component, nil, err
 	}
-	t := &translation{component: name, archive: a, open: map[string]bool{}}
+	t := &translation{component: name, archive: a, open: map[string]bool{}, unknown: map[string]bool{}}
 	values := map[string]string{}
 	for _, v := range variables {
 		if !variableName.MatchString(v) {
-			return nil, protocol.Errorf(protocol.Invalid, "component %s: a parameter has the pointer %q: %s", name, v, wantVariable)
+			return component, nil, protocol.Errorf(protocol.Invalid, "component %s: a parameter has the pointer %q: %s", name, v, wantVariable)
 		}
 		t.open[v], values[v] = true, placeholder
 	}
 	t.readVariables(values)
-	containers, err := t.containers(context.Background())
-	if err != nil {
-		return t.warnings, err
+	if component.Containers, err = t.containers(context.Background()); err != nil {
+		return component, t.warnings, err
 	}
-	return t.warnings, checkShared(&protocol.DeploymentSpec{Components: []protocol.Component{{Name: name, Containers: containers}}})
+	return component, t.warnings, CheckShared([]protocol.Component{component})
 }
 
 // readArchive reads and checks a whole archive before any of it is used.

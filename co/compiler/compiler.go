@@ -62,7 +62,7 @@ func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.Sit
 		}
 		spec.Components = append(spec.Components, *c)
 	}
-	if err := checkShared(spec); err != nil {
+	if err := CheckShared(spec.Components); err != nil {
 		return protocol.SiteEntry{}, nil, err
 	}
 	entry.Spec = protocol.Marshal(spec)
@@ -212,11 +212,15 @@ func (i *imageCache) pin(ctx context.Context, c *protocol.Component) error {
 	return nil
 }
 
-// checkShared finds what two components of a deployment claim both: the names on
-// the deployment's network, and the ports of the node.
-func checkShared(spec *protocol.DeploymentSpec) error {
+// CheckShared finds what two components of a deployment claim both: the names on
+// the deployment's network, and the ports of the node. It also bounds their size. Errors
+// are of kind protocol.Invalid.
+func CheckShared(components []protocol.Component) error {
+	if n := len(protocol.Marshal(components)); n > MaxSpec {
+		return protocol.Errorf(protocol.Invalid, "the compiled deployment has more than %d bytes, the limit is %d: move large configs into an image", n, MaxSpec)
+	}
 	names, ports := map[string]string{}, map[string][]string{}
-	for _, c := range spec.Components {
+	for _, c := range components {
 		for _, container := range c.Containers {
 			owner := fmt.Sprintf("service %s of component %s", container.Name, c.Name)
 			for _, name := range append([]string{container.Name}, container.Aliases...) {

@@ -90,7 +90,8 @@ func (s *shelf) Image(_ context.Context, ref string) (string, error) {
 	if strings.Contains(ref, "absent") {
 		return "", protocol.Errorf(protocol.Unavailable, "the registry is away")
 	}
-	return ref + "@sha256:" + imageDigest, nil
+	name, _, _ := strings.Cut(ref, "@")
+	return name + "@sha256:" + imageDigest, nil
 }
 
 // deployment returns a deployment of components, each of repository oci://r/<name>.
@@ -297,7 +298,7 @@ func TestArchive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := CheckArchive("web", pack(t, c.entries...), nil)
+			_, _, err := CheckArchive("web", pack(t, c.entries...), nil)
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)
@@ -308,7 +309,7 @@ func TestArchive(t *testing.T) {
 			}
 		})
 	}
-	if _, err := CheckArchive("web", []byte("hello"), nil); err == nil || !strings.Contains(err.Error(), "component web: archive: not a gzip file") {
+	if _, _, err := CheckArchive("web", []byte("hello"), nil); err == nil || !strings.Contains(err.Error(), "component web: archive: not a gzip file") {
 		t.Errorf("no gzip: %v", err)
 	}
 }

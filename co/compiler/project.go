@@ -23,6 +23,7 @@ type translation struct {
 	lines     map[string]int    // of the keys of compose.yaml, by path
 	variables map[string]string // by name: see readVariables
 	open      map[string]bool   // variables whose value a deployment will say; nil in one
+	unknown   map[string]bool   // services whose image a deployment will say
 	problems  []string
 	warnings  []string
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/distribution/reference"
 
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -29,10 +30,17 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		Labels: nonEmpty(s.Labels), Aliases: aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
-	if strings.TrimSpace(s.Image) == "" {
-		t.problem(name, "image", "empty; is a parameter missing?")
-	}
+	t.checkImage(name, s.Image)
 	return c
+}
+
+// checkImage refuses what no registry could have.
+func (t *translation) checkImage(service, image string) {
+	if strings.TrimSpace(image) == "" {
+		t.problem(service, "image", "empty; is a parameter missing?")
+	} else if _, err := reference.ParseNormalizedNamed(image); err != nil && !t.unknown[service] {
+		t.problem(service, "image", "%q is no name of an image: %v", image, err)
+	}
 }
 
 // arguments returns a command line. Compose can clear the image's with an empty

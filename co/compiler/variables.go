@@ -107,8 +107,9 @@ func (t *translation) prune(document map[string]any) {
 		switch {
 		case strings.HasPrefix(section, "x-"):
 		case section == "services":
-			for _, v := range entries {
+			for name, v := range entries {
 				if service, ok := v.(map[string]any); ok {
+					t.unknown[name] = t.isOpen(service["image"])
 					t.pruneService(service)
 				}
 			}

@@ -177,6 +177,7 @@ var confined = map[string][]string{
 	"golang.org/x/sys":                       {"internal/hostkernel", "internal/netns"},
 	"github.com/google/go-cmp":               {"en/engine/enginetest"},
 	"github.com/google/go-containerregistry": {"co/registry"},
+	"github.com/distribution/reference":      {"co/compiler"},
 	"github.com/compose-spec/compose-go/v2":  {"co/compiler"},
 	"github.com/danielgtaylor/huma/v2":       {"co/api"},
 	"github.com/klauspost/compress":          {"co/data/remotewrite", "protocol/stream"},
