@@ -40,6 +40,10 @@ services.*.volumes[].type
 services.*.volumes[].source
 services.*.volumes[].target
 services.*.volumes[].read_only
+services.*.volumes[].consistency
+services.*.volumes[].bind
+services.*.volumes[].bind.create_host_path
+services.*.volumes[].bind.selinux
 services.*.volumes[].tmpfs
 services.*.volumes[].tmpfs.size
 services.*.tmpfs
@@ -55,6 +59,7 @@ services.*.cpus
 services.*.mem_limit
 services.*.pids_limit
 services.*.deploy
+services.*.deploy.mode
 services.*.deploy.replicas
 services.*.deploy.resources
 services.*.deploy.resources.limits
@@ -77,10 +82,14 @@ services.*.x-colony-health
 services.*.depends_on
 services.*.depends_on.*
 services.*.depends_on.*.condition
+services.*.depends_on.*.required
+services.*.depends_on.*.restart
 services.*.network_mode
 services.*.networks
 services.*.networks.*
 services.*.networks.*.aliases
+services.*.networks.*.ipv4_address
+services.*.networks.*.ipv6_address
 services.*.cap_add
 services.*.cap_drop
 services.*.privileged
@@ -91,11 +100,31 @@ services.*.labels
 services.*.extra_hosts
 services.*.sysctls
 services.*.group_add
+services.*.expose
+services.*.logging
+services.*.logging.driver
+services.*.logging.options
+services.*.links
+services.*.scale
+services.*.attach
+services.*.pull_policy
+services.*.profiles
+services.*.extends
+services.*.extends.service
 volumes
 volumes.*
+volumes.*.driver
+volumes.*.name
+volumes.*.external
+volumes.*.labels
 networks
 networks.*
 networks.*.driver
+networks.*.name
+networks.*.external
+networks.*.attachable
+networks.*.ipam
+networks.*.labels
 configs
 configs.*
 configs.*.file
@@ -110,39 +139,29 @@ services.*.labels
 services.*.extra_hosts
 services.*.sysctls
 services.*.x-colony-health
+services.*.logging.options
+volumes.*.labels
+networks.*.ipam
+networks.*.labels
 `)
 
 // reasons say why a key is refused, where there is more to say than that it is
 // not supported.
 var reasons = map[string]string{
-	"services.*.build":                           "images are not built on nodes: build and push the image, and name it in image",
-	"secrets":                                    "secrets are not part of Margo's Compose archives and Colony does not deliver them yet: mount them from the node with a bind volume",
-	"services.*.secrets":                         "secrets are not part of Margo's Compose archives and Colony does not deliver them yet: mount them from the node with a bind volume",
-	"include":                                    "an archive has one Compose file: copy the services into compose.yaml",
-	"services.*.extends":                         "an archive has one Compose file: use YAML anchors and x- keys instead",
-	"services.*.profiles":                        "every service of the archive runs: make a Margo profile of its own instead",
-	"services.*.scale":                           "one replica of a service runs on a node: place the deployment on several nodes instead",
-	"services.*.deploy.mode":                     "one replica of a service runs on a node: place the deployment on several nodes instead",
-	"services.*.deploy.placement":                "nodes are chosen by the deployment's selector and its deviceConstraints",
-	"services.*.deploy.update_config":            "updates and rollbacks follow the policy of the deployment",
-	"services.*.deploy.rollback_config":          "updates and rollbacks follow the policy of the deployment",
-	"services.*.deploy.resources.reservations":   "state what the application needs in deviceConstraints.capacityRequirements",
-	"services.*.deploy.restart_policy.delay":     "the agent waits between restarts by its own backoff",
-	"services.*.deploy.restart_policy.window":    "the agent waits between restarts by its own backoff",
-	"services.*.pull_policy":                     "images are pinned by digest and pulled once",
-	"services.*.logging":                         "the agent keeps the logs of containers",
-	"services.*.expose":                          "containers of a deployment reach each other on every port: leave it out",
-	"services.*.links":                           "containers of a deployment find each other by their service names: leave it out",
-	"services.*.networks.*.ipv4_address":         "addresses are given by the node: use the service name",
-	"services.*.networks.*.ipv6_address":         "addresses are given by the node: use the service name",
-	"services.*.depends_on.*.required":           "all services of the archive run: leave it out",
-	"services.*.depends_on.*.restart":            "an update replaces what changed: leave it out",
-	"networks.*.external":                        "a deployment has one network of its own",
-	"volumes.*.external":                         "volumes belong to their deployment: use a bind mount for what other programs share",
-	"volumes.*.name":                             "volumes belong to their deployment: leave the name out",
-	"configs.*.external":                         "configs come from the archive: use file or content",
-	"services.*.volumes[].bind":                  "the path must exist on the node, and is mounted as it is: leave the options out",
-	"services.*.volumes[].bind.create_host_path": "the path must exist on the node: leave it out",
+	"services.*.build":                         "images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image",
+	"secrets":                                  "secrets are not part of Margo's Compose archives and Colony does not deliver them yet: mount them from the node with a bind volume",
+	"services.*.secrets":                       "secrets are not part of Margo's Compose archives and Colony does not deliver them yet: mount them from the node with a bind volume",
+	"services.*.extends.file":                  "an archive has one Compose file: copy the service into compose.yaml, and extend it there",
+	"volumes.*.driver_opts":                    "a volume of the deployment takes no options: for a directory of the node, bind its path",
+	"networks.*.internal":                      "the network of a deployment leads out through the node: use network_mode none for a service that needs no network",
+	"include":                                  "an archive has one Compose file: copy the services into compose.yaml",
+	"services.*.deploy.placement":              "nodes are chosen by the deployment's selector and its deviceConstraints",
+	"services.*.deploy.update_config":          "updates and rollbacks follow the policy of the deployment",
+	"services.*.deploy.rollback_config":        "updates and rollbacks follow the policy of the deployment",
+	"services.*.deploy.resources.reservations": "state what the application needs in deviceConstraints.capacityRequirements",
+	"services.*.deploy.restart_policy.delay":   "the agent waits between restarts by its own backoff",
+	"services.*.deploy.restart_policy.window":  "the agent waits between restarts by its own backoff",
+	"configs.*.external":                       "configs come from the archive: use file or content",
 }
 
 func pathSet(lines string) map[string]bool {

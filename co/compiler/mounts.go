@@ -15,11 +15,12 @@ import (
 // mounts joins volumes, tmpfs and configs. No two may have one target.
 func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.Mount {
 	var all []protocol.Mount
+	var files []protocol.Mount // of directories of the archive
 	for _, v := range s.Volumes {
-		if m, err := t.volume(v); err != nil {
+		if m, err := t.volume(service, v); err != nil {
 			t.problem(service, "volumes", "%s: %v", v.Target, err)
 		} else {
-			all = append(all, m)
+			all, files = append(all, m[0]), append(files, m[1:]...)
 		}
 	}
 	for _, line := range s.Tmpfs {
@@ -47,11 +48,23 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 		}
 		targets[all[i].Target] = true
 	}
+	// A file of a directory gives way to what is mounted in its place.
+	all = append(all, slices.DeleteFunc(files, func(m protocol.Mount) bool { return targets[m.Target] })...)
 	slices.SortFunc(all, func(a, b protocol.Mount) int { return strings.Compare(a.Target, b.Target) })
 	return all
 }
 
-func (t *translation) volume(v types.ServiceVolumeConfig) (protocol.Mount, error) {
+// volume translates one of volumes: into one mount, or a directory of the archive into
+// one and the files in it.
+func (t *translation) volume(service string, v types.ServiceVolumeConfig) ([]protocol.Mount, error) {
+	if v.Type == types.VolumeTypeBind && !path.IsAbs(v.Source) {
+		return t.relativeBind(service, v)
+	}
+	m, err := t.plainVolume(v)
+	return []protocol.Mount{m}, err
+}
+
+func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, error) {
 	m := protocol.Mount{Target: v.Target, ReadOnly: v.ReadOnly}
 	if v.Tmpfs != nil && v.Type != types.VolumeTypeTmpfs {
 		return m, fmt.Errorf("tmpfs options on a mount of type %s", v.Type)
@@ -64,9 +77,6 @@ func (t *translation) volume(v types.ServiceVolumeConfig) (protocol.Mount, error
 		// Components share a deployment, in which a volume's name is unique.
 		m.Kind, m.Source = protocol.MountVolume, t.component+"_"+v.Source
 	case types.VolumeTypeBind:
-		if !path.IsAbs(v.Source) {
-			return m, fmt.Errorf("bind source %q: want an absolute path of the node; files of the archive are delivered with configs", v.Source)
-		}
 		m.Kind, m.Source = protocol.MountBind, path.Clean(v.Source)
 	case types.VolumeTypeTmpfs:
 		m.Kind = protocol.MountTmpfs
@@ -137,21 +147,28 @@ func (t *translation) config(c types.ServiceConfigObjConfig) (protocol.Mount, er
 // later in silence.
 func (t *translation) checkTargets(volumes map[string]int) {
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
-		if kept := len(t.project.Services[name].Volumes); kept != volumes[name] {
+		if kept := len(t.project.Services[name].Volumes); kept != volumes[name] && volumes[name] >= 0 {
 			t.problem(name, "volumes", "two of them have one target")
 		}
 	}
 }
 
+// mountOptions are those of the short form. All but ro and rw are for kernels and
+// machines that nodes are not, and change nothing.
+var mountOptions = []string{"ro", "rw", "z", "Z", "cached", "delegated", "consistent"}
+
 // checkShortVolumes refuses options of the short form that the loader drops. It
-// returns the number of volumes of each service.
+// returns the number of volumes of each service, -1
+// where it is not known.
 func (t *translation) checkShortVolumes(document map[string]any) map[string]int {
 	count := map[string]int{}
 	services, _ := document["services"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		service, _ := services[name].(map[string]any)
 		volumes, _ := service["volumes"].([]any)
-		count[name] = len(volumes)
+		if count[name] = len(volumes); service["extends"] != nil {
+			count[name] = -1 // those of another service come to them
+		}
 		for i, v := range volumes {
 			text, ok := v.(string)
 			if !ok {
@@ -163,8 +180,8 @@ func (t *translation) checkShortVolumes(document map[string]any) map[string]int 
 				continue // the loader says what is wrong
 			}
 			for option := range strings.SplitSeq(parts[2], ",") {
-				if option != "ro" && option != "rw" {
-					t.problem(name, fmt.Sprintf("volumes[%d]", i), "the option %q is not supported; ro and rw are", option)
+				if !slices.Contains(mountOptions, option) {
+					t.problem(name, fmt.Sprintf("volumes[%d]", i), "the option %q is not supported; %s are", option, strings.Join(mountOptions, ", "))
 				}
 			}
 		}

@@ -50,7 +50,7 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 		t.prune(document)
 	}
 	volumes := t.checkShortVolumes(document)
-	if t.project, err = load(ctx, t.component, document, t.variables); err != nil {
+	if t.project, err = load(ctx, t.component, document, t.variables, t.profiles()); err != nil {
 		t.problems = append(t.problems, err.Error())
 		return nil, t.err()
 	}
@@ -59,6 +59,8 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 	}
 	t.checkTargets(volumes)
 	t.checkNetworks()
+	t.checkVolumes()
+	t.checkBindVolumes()
 	containers := map[string]protocol.Container{}
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
 		containers[name] = t.container(name, t.project.Services[name])
@@ -99,9 +101,9 @@ func (t *translation) err() error {
 }
 
 // load gives the document to the Compose loader, which interpolates, validates
-// and normalises it. The loader reads no file: the keys that would make it are
-// refused before, and env_file is read from the archive by us.
-func load(ctx context.Context, component string, document map[string]any, variables map[string]string) (project *types.Project, err error) {
+// and normalises it. The loader reads no file: the keys that would make it, such as file
+// in extends, are refused before, and env_file is read from the archive by us.
+func load(ctx context.Context, component string, document map[string]any, variables map[string]string, profiles []string) (project *types.Project, err error) {
 	// The loader is not ours and its input comes from packages: a fault in it must
 	// cost one deployment, and not the CO.
 	defer func() {
@@ -118,7 +120,7 @@ func load(ctx context.Context, component string, document map[string]any, variab
 	return loader.LoadWithContext(ctx, details, func(o *loader.Options) {
 		o.SetProjectName(component, true)
 		o.ResolvePaths = false
-		o.SkipExtends = true
+		o.Profiles = profiles
 		o.SkipInclude = true
 		o.SkipResolveEnvironment = true
 		o.SkipResolveLabels = true
@@ -126,38 +128,27 @@ func load(ctx context.Context, component string, document map[string]any, variab
 	})
 }
 
+// profilesVariable chooses the profiles whose services run, as it does for Compose.
+const profilesVariable = "COMPOSE_PROFILES"
+
+// profiles returns the profiles that are chosen; at an import, where a deployment will
+// choose, none.
+func (t *translation) profiles() (chosen []string) {
+	if t.open[profilesVariable] {
+		return nil
+	}
+	for name := range strings.SplitSeq(t.variables[profilesVariable], ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			chosen = append(chosen, name)
+		}
+	}
+	return chosen
+}
+
 // substitute is the loader's own, without its warnings to the process's error
 // output: like Compose, a variable that is not set is empty.
 func substitute(text string, mapping template.Mapping) (string, error) {
 	return template.SubstituteWithOptions(text, mapping, template.WithoutLogging)
-}
-
-// checkNetworks refuses what one bridge per deployment cannot give.
-func (t *translation) checkNetworks() {
-	used := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
-		s := t.project.Services[name]
-		switch s.NetworkMode {
-		case "", "bridge":
-		default:
-			continue
-		}
-		if len(s.Networks) == 0 {
-			used["default"] = true
-		}
-		for network := range s.Networks {
-			used[network] = true
-		}
-	}
-	if len(used) > 1 {
-		t.problems = append(t.problems, fmt.Sprintf("networks: the services use %s: a deployment has one network, "+
-			"and joining them would take away what separates them; use one", strings.Join(slices.Sorted(maps.Keys(used)), " and ")))
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.project.Networks)) {
-		if d := t.project.Networks[name].Driver; d != "" && d != "bridge" {
-			t.problems = append(t.problems, fmt.Sprintf("networks.%s.driver: %q: want bridge", name, d))
-		}
-	}
 }
 
 // order returns the containers so that each comes after those it depends on; of

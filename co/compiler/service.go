@@ -27,10 +27,12 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
 		CapAdd: t.capabilities(name, "cap_add", s.CapAdd), CapDrop: t.capabilities(name, "cap_drop", s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
 		StopSignal: t.signal(name, s.StopSignal), StopTimeoutMillis: t.grace(name, s.StopGracePeriod),
-		Labels: nonEmpty(s.Labels), Aliases: aliases(name, s), ExtraHosts: t.hosts(name, s),
+		Labels: nonEmpty(s.Labels), Aliases: t.aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
 	t.checkImage(name, s.Image)
+	t.checkLinks(name, s)
+	t.checkAccepted(name, s)
 	return c
 }
 
@@ -99,22 +101,6 @@ func (t *translation) network(service string, s types.ServiceConfig) protocol.Ne
 	}
 	t.problem(service, "network_mode", "%q: want bridge, host or none", s.NetworkMode)
 	return ""
-}
-
-// aliases returns the further names of a container: the aliases of its network,
-// and container_name, which Docker resolves as well.
-func aliases(service string, s types.ServiceConfig) []string {
-	var all []string
-	for _, n := range s.Networks {
-		if n != nil {
-			all = append(all, n.Aliases...)
-		}
-	}
-	if s.ContainerName != "" {
-		all = append(all, s.ContainerName)
-	}
-	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return a == service })
 }
 
 func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Port {
@@ -281,6 +267,12 @@ func (t *translation) restart(service string, s types.ServiceConfig) protocol.Re
 func (t *translation) dependencies(service string, s types.ServiceConfig) []protocol.Dependency {
 	var all []protocol.Dependency
 	for _, name := range slices.Sorted(maps.Keys(s.DependsOn)) {
+		if _, runs := t.project.Services[name]; !runs && !s.DependsOn[name].Required {
+			continue
+		}
+		if s.DependsOn[name].Restart && !slices.Contains(linked(s), name) {
+			t.warn("services."+service+".depends_on."+name, "restart: the service is not restarted when %s is replaced", name)
+		}
 		condition := protocol.Condition(s.DependsOn[name].Condition)
 		switch condition {
 		case "", types.ServiceConditionStarted:

@@ -117,11 +117,11 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		}
 	}
 	for service, want := range map[string]string{
-		"volumes: ['./conf:/conf', '${V}:/data']":       `line 5: services.web.volumes: /conf: bind source "./conf"`,
+		"volumes: ['./a.conf:/conf', '${V}:/data']":     `line 5: services.web.volumes: /conf: bind source "./a.conf"`,
 		"ports: ['80', '${V}:81']":                      "line 5: services.web.ports: container port 80: name the port of the node",
 		"cap_drop: [NET_RAWW]":                          `line 5: services.web.cap_drop: "NET_RAWW" is no capability`,
 		"extra_hosts: ['a:host-gateway']":               `line 5: services.web.extra_hosts`,
-		"networks: [default, other]":                    "networks: the services use default and other",
+		"networks: [other]":                             "networks: the services b and web have no network in common",
 		"restart: '${POLICY:-sometimes}'":               `line 5: services.web.restart: "sometimes"`,
 		"depends_on: {b: {condition: service_healthy}}": "",
 		"ports: ['80:80', '127.0.0.1:80:81']":           "port 80 of the node is published twice",

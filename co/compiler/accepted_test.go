@@ -1,0 +1,162 @@
+package compiler
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Keys that change nothing on a node are accepted, and those that come true in another
+// way than in Docker are warned of at the import.
+func TestAcceptedKeys(t *testing.T) {
+	t.Parallel()
+	const compose = `
+services:
+  base:
+    image: base
+    environment: {A: base, B: base}
+    networks: [back]
+  web:
+    extends: base
+    image: web
+    environment: {B: web}
+    expose: [80, "81/udp"]
+    logging: {driver: json-file, options: {max-size: 1m}}
+    links: [db, "db:database"]
+    scale: 1
+    attach: false
+    pull_policy: if_not_present
+    deploy: {mode: replicated}
+    networks: {front: {ipv4_address: 10.1.1.1}, back: {}}
+    depends_on:
+      debug: {condition: service_started, required: false}
+      db: {condition: service_started, restart: true}
+    volumes:
+      - {type: bind, source: /srv/a, target: /a, bind: {create_host_path: true, selinux: z}, consistency: cached}
+      - /srv/b:/b:ro,Z
+      - data:/data:z
+  db:
+    image: db
+    networks: [back]
+    logging: {driver: syslog}
+  debug:
+    image: debug
+    profiles: [debug]
+networks:
+  front: {driver: bridge, name: front, attachable: true, labels: {a: b}, ipam: {config: [{subnet: 10.1.0.0/16}]}}
+  back: {external: true}
+volumes:
+  data: {driver: local, name: data, external: false, labels: [a=b]}
+  outside: {external: true}
+`
+	containers, warnings := imported(t, compose, nil)
+	at := func(name string) protocol.Container {
+		for _, c := range containers {
+			if c.Name == name {
+				return c
+			}
+		}
+		t.Fatalf("no container %s", name)
+		return protocol.Container{}
+	}
+	if len(containers) != 3 {
+		t.Errorf("%d containers, want base, db and web: the profile of debug is not chosen", len(containers))
+	}
+	web := protocol.Container{
+		Name: "web", Image: "web", Env: []string{"A=base", "B=web"},
+		Mounts: []protocol.Mount{
+			{Kind: protocol.MountBind, Target: "/a", Source: "/srv/a"},
+			{Kind: protocol.MountBind, Target: "/b", Source: "/srv/b", ReadOnly: true},
+			{Kind: protocol.MountVolume, Target: "/data", Source: "web_data"},
+		},
+		DependsOn: []protocol.Dependency{{Container: "db", Condition: protocol.ServiceStarted}},
+	}
+	if diff := cmp.Diff(web, at("web")); diff != "" {
+		t.Errorf("web (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"database"}, at("db").Aliases); diff != "" {
+		t.Errorf("aliases of db (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{
+		"networks.front.ipam: the node chooses the subnet", "networks.back: it is external",
+		"services.web.networks.front: the node chooses the address", "volumes.outside: it is external",
+		`services.db.logging: the driver "syslog" is not used`,
+	} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("the warnings do not say %q:\n%s", want, warnings)
+		}
+	}
+}
+
+// imported returns what an import makes of an archive, and its warnings.
+func imported(t *testing.T, compose string, files map[string]string, variables ...string) ([]protocol.Container, string) {
+	t.Helper()
+	c, warnings, err := CheckArchive("web", composeArchive(t, compose, files), variables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Containers, strings.Join(warnings, "\n")
+}
+
+// COMPOSE_PROFILES chooses the services, as in Compose.
+func TestProfilesAreChosenByAParameter(t *testing.T) {
+	t.Parallel()
+	const compose = "services:\n  a: {image: i}\n  b: {image: i, profiles: [x]}\n  c: {image: i, profiles: [y, z]}\n"
+	for chosen, want := range map[string]string{"": "a", "x": "a b", "x, z": "a b c", "*": "a b c"} {
+		containers, err := compileOne(t, compose, nil, map[string]string{"COMPOSE_PROFILES": chosen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, c := range containers {
+			names = append(names, c.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("COMPOSE_PROFILES=%s runs %s, want %s", chosen, got, want)
+		}
+	}
+}
+
+// A relative bind is what it is in the vendor's folder: a file, a directory of files, or
+// a place for data.
+func TestRelativeBinds(t *testing.T) {
+	t.Parallel()
+	const compose = `services:
+  web:
+    image: i
+    volumes:
+      - ./conf/main.conf:/etc/main.conf:ro
+      - ./conf:/etc/conf:ro
+      - ./conf/other.conf:/etc/conf/main.conf
+      - ./seed:/var/seed
+      - ./data/db:/var/lib/db
+      - "${WHERE:-./logs}:/logs"
+  two: {image: i, volumes: ["./data/db:/db:ro"]}
+`
+	files := map[string]string{"conf/main.conf": "main", "conf/other.conf": "other", "conf/sub/x": "x", "seed/a": "a"}
+	containers, warnings := imported(t, compose, files)
+	file := func(target, content string) protocol.Mount {
+		return protocol.Mount{Kind: protocol.MountFile, Target: target, ReadOnly: true, Content: []byte(content)}
+	}
+	want := []protocol.Mount{
+		{Kind: protocol.MountTmpfs, Target: "/etc/conf", ReadOnly: true},
+		file("/etc/conf/main.conf", "other"), file("/etc/conf/other.conf", "other"), file("/etc/conf/sub/x", "x"), file("/etc/main.conf", "main"),
+		{Kind: protocol.MountVolume, Target: "/logs", Source: "web_bind_logs"},
+		{Kind: protocol.MountVolume, Target: "/var/lib/db", Source: "web_bind_data_db"},
+		{Kind: protocol.MountVolume, Target: "/var/seed", Source: "web_bind_seed"}, file("/var/seed/a", "a"),
+	}
+	if diff := cmp.Diff(want, containers[1].Mounts); diff != "" {
+		t.Errorf("mounts of web (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]protocol.Mount{{Kind: protocol.MountVolume, Target: "/db", Source: "web_bind_data_db", ReadOnly: true}}, containers[0].Mounts); diff != "" {
+		t.Errorf("mounts of two (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{"/etc/conf/main.conf: the file", "/var/seed: the files of the archive", `/logs: the archive has no "logs": it is a volume`} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("the warnings do not say %q:\n%s", want, warnings)
+		}
+	}
+}
