@@ -25,13 +25,11 @@ var notInVolumeName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // relativeBind translates a bind of a path beside compose.yaml: a file or a directory of
 // the archive is delivered with its content, and anything else is a volume of the
-// deployment, which is what a directory that Docker makes is used as.
+// deployment, which is what a directory that Docker makes is used as. So is one in the
+// home directory of a user, which nodes do not have.
 func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) ([]protocol.Mount, error) {
 	source := path.Clean(v.Source)
-	switch {
-	case strings.HasPrefix(source, "~"):
-		return nil, fmt.Errorf("bind source %q: a node has no home directory: name an absolute path of the node, or a path beside %s", v.Source, composeFile)
-	case source == "." || source == ".." || strings.HasPrefix(source, "../"):
+	if source == "." || source == ".." || strings.HasPrefix(source, "../") || source == "~" {
 		return nil, fmt.Errorf("bind source %q: want a path below the directory of %s, or an absolute path of the node", v.Source, composeFile)
 	}
 	if content, ok := t.archive.files[source]; ok {
