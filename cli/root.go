@@ -131,7 +131,7 @@ before it is done ends with 1; one that runs until it is interrupted, with 0.`,
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
-	root.AddCommand(a.appCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.dataCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
+	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.dataCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",

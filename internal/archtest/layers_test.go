@@ -94,6 +94,7 @@ var packages = map[string]layer{
 	"co/data/live":        logic,
 	"co/repo/sitefile":    logic,
 	"co/repo/intent":      logic,
+	"co/lint":             adapter,
 	"co/projection":       logic,
 	"co/api":              adapter,
 	"co/catalog":          adapter,

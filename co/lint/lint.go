@@ -1,0 +1,272 @@
+// Package lint judges a folder of application packages, Compose components and
+// deployment files as the CO would, without a CO, a registry or a network: in the CI of
+// those who write them.
+//
+// It reads the folder that it is given, changes nothing and keeps no state.
+package lint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/repo/intent"
+	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const (
+	applicationFile = "margo.yaml"
+	composeFile     = "compose.yaml"
+	deploymentFile  = "deployment.yaml"
+	// componentsFolder, in the folder of an application, holds the component of each name.
+	componentsFolder = "components"
+)
+
+// A Finding is one thing that is wrong, or with Warning is probably not meant.
+type Finding struct {
+	File    string `json:"file"`           // relative to the folder
+	Line    int    `json:"line,omitempty"` // from 1; 0 where there is none
+	Message string `json:"message"`        // the path in the document, what is wrong, and what to write instead
+	Warning bool   `json:"warning,omitempty"`
+}
+
+// String returns "file:line: message", as editors read it.
+func (f Finding) String() string {
+	where := f.File
+	if f.Line > 0 {
+		where += ":" + strconv.Itoa(f.Line)
+	}
+	if f.Warning {
+		return where + ": warning: " + f.Message
+	}
+	return where + ": " + f.Message
+}
+
+// A Result is what became of a folder.
+type Result struct {
+	Files    int       `json:"files"` // that were judged
+	Findings []Finding `json:"findings"`
+}
+
+// Failed reports whether there is a finding that is no warning.
+func (r Result) Failed() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
+}
+
+// Pack makes the Compose archive of a component's folder.
+type Pack func(name string, folder fs.FS) ([]byte, error)
+
+type linter struct {
+	root   fs.FS
+	pack   Pack
+	result Result
+	apps   map[string]*v1rc3.Application // by id@version
+	owned  map[string]bool               // folders of components that an application names
+	// unknown are the beginnings of paths of components whose parameters are not known,
+	// because their application cannot be read.
+	unknown []string
+}
+
+// Folder judges every margo.yaml, compose.yaml and deployment.yaml below root. Findings
+// are sorted by file and line. An error is one of reading the folder.
+func Folder(root fs.FS, pack Pack) (Result, error) {
+	l := &linter{root: root, pack: pack, apps: map[string]*v1rc3.Application{}, owned: map[string]bool{}}
+	files := map[string][]string{}
+	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == ".git":
+			return fs.SkipDir
+		case d.Type().IsRegular():
+			files[d.Name()] = append(files[d.Name()], p)
+		}
+		return nil
+	})
+	if err != nil {
+		return Result{}, fmt.Errorf("read the folder: %w", err)
+	}
+	for _, p := range files[applicationFile] {
+		l.application(p)
+	}
+	for _, p := range files[composeFile] {
+		dir := path.Dir(p)
+		if !l.owned[dir] && !slices.ContainsFunc(l.unknown, func(u string) bool { return strings.HasPrefix(p, u) }) {
+			l.component(path.Base(dir), dir, nil)
+		}
+	}
+	for _, p := range files[deploymentFile] {
+		l.deployment(p)
+	}
+	slices.SortStableFunc(l.result.Findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return l.result, nil
+}
+
+func (l *linter) add(file string, line int, warning bool, format string, args ...any) {
+	l.result.Findings = append(l.result.Findings, Finding{File: file, Line: line, Warning: warning, Message: fmt.Sprintf(format, args...)})
+}
+
+// problems adds an error, each of its problems with its line.
+func (l *linter) problems(file string, err error) {
+	if err == nil {
+		return
+	}
+	if problems, ok := errors.AsType[v1rc3.Problems](err); ok {
+		for _, p := range problems {
+			l.add(file, p.Line, false, "%s", strings.TrimPrefix(v1rc3.Problem{Path: p.Path, Message: p.Message}.String(), ": "))
+		}
+		return
+	}
+	l.lines(file, err.Error(), false)
+}
+
+// lines adds the lines of a text; "line N: " at the beginning of one says which it is about.
+func (l *linter) lines(file, text string, warning bool) {
+	all := strings.Split(text, "\n")
+	if len(all) > 1 && strings.HasSuffix(strings.TrimSpace(all[0]), ":") {
+		all = all[1:] // the title of a list
+	}
+	for _, line := range all {
+		number := 0
+		if rest, ok := strings.CutPrefix(line, "line "); ok {
+			if digits, message, ok := strings.Cut(rest, ": "); ok {
+				if n, err := strconv.Atoi(digits); err == nil {
+					number, line = n, message
+				}
+			}
+		}
+		l.add(file, number, warning, "%s", line)
+	}
+}
+
+func (l *linter) read(p string) ([]byte, bool) {
+	l.result.Files++
+	b, err := fs.ReadFile(l.root, p)
+	if err != nil {
+		l.add(p, 0, false, "%v", err)
+	}
+	return b, err == nil
+}
+
+// application judges a package, with the components that lie in it.
+func (l *linter) application(p string) {
+	doc, ok := l.read(p)
+	if !ok {
+		return
+	}
+	dir := path.Dir(p)
+	app, err := v1rc3.ParseApplication(doc)
+	if err != nil {
+		l.problems(p, err)
+		l.unknown = append(l.unknown, path.Join(dir, componentsFolder)+"/")
+		return
+	}
+	for _, w := range app.Warnings {
+		l.add(p, w.Line, true, "%s: %s", w.Path, w.Message)
+	}
+	l.apps[app.ID+"@"+app.Metadata.Version] = app
+	resources := app.Metadata.Catalog.Application.Files()
+	for _, key := range slices.Sorted(maps.Keys(resources)) {
+		if info, err := fs.Stat(l.root, path.Join(dir, resources[key])); err != nil || !info.Mode().IsRegular() {
+			l.add(p, 0, false, "metadata.catalog.application.%s: the package has no file %q", key, resources[key])
+		}
+	}
+	for i, profile := range app.Profiles {
+		if profile.Type != v1rc3.Compose {
+			l.add(p, 0, true, "deploymentProfiles[%d]: profiles of type %s are not run by Colony's nodes", i, profile.Type)
+			continue
+		}
+		var parts []protocol.Component
+		for _, c := range profile.Components {
+			folder := path.Join(dir, componentsFolder, c.Name)
+			if _, err := fs.Stat(l.root, path.Join(folder, composeFile)); err != nil {
+				l.add(p, 0, true, "deploymentProfiles[%d]: component %s was not judged: there is no %s", i, c.Name, path.Join(folder, composeFile))
+				continue
+			}
+			parts = append(parts, l.component(c.Name, folder, variablesOf(app, c.Name)))
+		}
+		l.problems(p, compiler.CheckShared(parts))
+	}
+}
+
+// variablesOf lists the variables of a component that parameters set.
+func variablesOf(app *v1rc3.Application, component string) (names []string) {
+	for _, p := range app.Parameters {
+		for _, t := range p.Targets {
+			if slices.Contains(t.Components, component) {
+				names = append(names, t.Pointer)
+			}
+		}
+	}
+	return names
+}
+
+// component judges the folder of a Compose component.
+func (l *linter) component(name, folder string, variables []string) (c protocol.Component) {
+	if l.owned[folder] {
+		return c // in another profile already
+	}
+	l.owned[folder] = true
+	l.result.Files++
+	file := path.Join(folder, composeFile)
+	sub, err := fs.Sub(l.root, folder)
+	if err != nil {
+		l.add(file, 0, false, "%v", err)
+		return c
+	}
+	if name == "." {
+		name = "component"
+	}
+	tgz, err := l.pack(name, sub)
+	if err != nil {
+		l.problems(file, err)
+		return c
+	}
+	c, warnings, err := compiler.CheckArchive(name, tgz, variables)
+	l.problems(file, err)
+	for _, w := range warnings {
+		l.lines(file, w, true)
+	}
+	return c
+}
+
+// deployment judges a file of a deployments repository: deployments/<site>/<name>/.
+func (l *linter) deployment(p string) {
+	raw, ok := l.read(p)
+	if !ok {
+		return
+	}
+	d, err := v1rc3.ParseDeployment(raw)
+	if err != nil {
+		l.problems(p, err)
+		return
+	}
+	folder := path.Dir(p)
+	name, site := path.Base(folder), path.Base(path.Dir(folder))
+	if d.Metadata.Name != name {
+		l.add(p, 0, false, "metadata.name: the name is %q, and the file is in the folder of %q", d.Metadata.Name, name)
+	}
+	if got, _, ok := d.Device(); !ok || got != site {
+		l.add(p, 0, false, "metadata.deviceId: %q: want %s/<node> or %s/*", d.Metadata.DeviceID, site, site)
+	}
+	version := ""
+	if d.Spec.Colony != nil {
+		version = d.Spec.Colony.ApplicationVersion
+	}
+	app, known := l.apps[d.Spec.ApplicationID+"@"+version]
+	if !known {
+		l.add(p, 0, true, "the values were not judged: the folder has no application %s %s", d.Spec.ApplicationID, version)
+		return
+	}
+	l.problems(p, intent.Validate(app, d, nil, raw))
+}
