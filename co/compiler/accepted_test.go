@@ -146,7 +146,8 @@ func TestRelativeBinds(t *testing.T) {
 		file("/etc/conf/main.conf", "other"), file("/etc/conf/other.conf", "other"), file("/etc/conf/sub/x", "x"), file("/etc/main.conf", "main"),
 		{Kind: protocol.MountVolume, Target: "/logs", Source: "web_bind_logs"},
 		{Kind: protocol.MountVolume, Target: "/var/lib/db", Source: "web_bind_data_db"},
-		{Kind: protocol.MountVolume, Target: "/var/seed", Source: "web_bind_seed"}, file("/var/seed/a", "a"),
+		{Kind: protocol.MountVolume, Target: "/var/seed", Source: "web_bind_seed"},
+		file("/var/seed/a", "a"),
 	}
 	if diff := cmp.Diff(want, containers[1].Mounts); diff != "" {
 		t.Errorf("mounts of web (-want +got):\n%s", diff)

@@ -50,9 +50,7 @@ type Interface struct {
 	Type string `json:"type"` // ethernet, wifi, cellular, bluetooth, usb, canbus, rs232
 }
 
-var (
-	deviceIDPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
-)
+var deviceIDPattern = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 
 // ParseCapabilities reads a DeviceCapabilitiesManifest, which is JSON. An error is
 // a Problems with everything that is wrong with it.
