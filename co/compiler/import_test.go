@@ -119,7 +119,7 @@ func generate(r *rand.Rand) string {
 // values of parameters.
 func TestWhatImportsCompiles(t *testing.T) {
 	t.Parallel()
-	documents := 1500
+	documents := 600
 	if testing.Short() {
 		documents = 300
 	}
