@@ -1,11 +1,12 @@
 package v1rc3
 
 import (
-	"github.com/colonyfleet/colony/margo/document"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/margo/document"
 )
 
 var request = Request{ID: "a3e2f5dc-912e-494f-8395-52cf3769bc06", Name: "line-1", DeviceID: "plant/*"}
