@@ -100,3 +100,36 @@ func TestWordsKeepRows(t *testing.T) {
 		}
 	}
 }
+
+// TestEventSequenceGoesOn keeps the events of a database that gave ids as it wrote, and
+// goes on behind the last of them.
+func TestEventSequenceGoesOn(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.New(t))
+	if err := migrations.ApplyTo(t.Context(), conn, 6); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), `insert into events (kind, message) values ('a', 'one'), ('a', 'two')`); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	_, err := conn.Exec(t.Context(), `insert into event_outbox (size, time, site_time, kind, site, node, deployment, from_state, to_state, phase,
+			app_version, code, message, pulled_bytes, total_bytes)
+		values (1, '{null}', '{null}', '{a}', '{""}', '{""}', '{""}', '{""}', '{""}', '{""}', '{""}', '{""}', '{three}', '{0}', '{0}');
+		select sequence_events(10)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := conn.QueryRow(t.Context(), `select string_agg(id || ' ' || message, ', ' order by id) from events`).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want := "1 one, 2 two, 3 three"; got != want {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	if _, err := conn.Exec(t.Context(), `insert into events (kind) values ('a')`); err == nil {
+		t.Error("a program that does not know the sequence has written an event")
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/migrations"
 )
@@ -35,7 +36,8 @@ type DB struct {
 	// Metrics registers further metrics; it may be nil.
 	Metrics prometheus.Registerer
 
-	epoch string
+	epoch   string
+	written notify.Signal // a Tx has ended: there may be events without ids
 }
 
 // Counts count what the sites' batches brought.
@@ -57,7 +59,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &DB{
-		Log: o.Logger.With("component", "store"), Metrics: o.Registerer,
+		Log: o.Logger.With("component", "store"), Metrics: o.Registerer, written: notify.New(),
 		Counts: Counts{
 			Duplicates: Counter(o.Registerer, "site_events_duplicate_total", "Events and messages of sites' journals that were received before and ignored."),
 			Anomalies:  Counter(o.Registerer, "site_anomalies_total", "Reports that broke the lifecycle table, and reports and messages that could not be read."),

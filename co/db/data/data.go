@@ -166,8 +166,7 @@ type dataCommit struct {
 }
 
 // write folds the messages into what they change and records it. The messages are
-// delivered once the database has accepted everything but the events for the feed:
-// these come last, because they hold a lock that all writers of events need.
+// delivered once the database has accepted what they store.
 func (c *dataCommit) write(ctx context.Context, tx pgx.Tx) error {
 	var err error
 	if c.retained, err = loadRetained(ctx, tx, c); err != nil {

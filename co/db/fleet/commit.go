@@ -123,23 +123,19 @@ func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, even
 	if from.Backlog != (protocol.Backlog{}) {
 		db.QueueReport(b, c.site, from)
 	}
-	if len(changes.Events) <= pgdb.CopyAbove {
+	db.QueueEvents(b, changes.Events)
+	if len(changes.Transitions) <= pgdb.CopyAbove {
 		w.transitions(changes.Transitions)
-		db.QueueEvents(b, changes.Events)
 		return tx.SendBatch(ctx, b).Close()
 	}
-	encoded := make(chan [2]*pgdb.Copy, 1) // while the database is at the other rows
-	go func() {
-		encoded <- [2]*pgdb.Copy{encodeTransitions(c.site, changes.Transitions), db.EncodeEvents(changes.Events)}
-	}()
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	encoded := make(chan *pgdb.Copy, 1) // while the database is at the other rows
+	go func() { encoded <- encodeTransitions(c.site, changes.Transitions) }()
+	err = tx.SendBatch(ctx, b).Close()
+	rows := <-encoded
+	if err != nil {
 		return err
 	}
-	buffers := <-encoded
-	if err := buffers[0].Send(ctx, tx, "deployment_history"); err != nil {
-		return err
-	}
-	return db.CopyEvents(ctx, tx, buffers[1])
+	return rows.Send(ctx, tx, "deployment_history")
 }
 
 // load reads what is recorded of the nodes and deployments that a batch needs.

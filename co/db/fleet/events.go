@@ -61,9 +61,16 @@ func scanEvent(row pgx.CollectableRow) (e fleet.Event, err error) {
 	return e, err
 }
 
-// Events returns events in the order of their ids. A caller that continues with
-// the last id as After misses none.
+// Events returns events in the order of their ids, all that were committed before the
+// call included. A caller that continues with the last id as After misses none.
 func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
+	if err := s.db.SequenceAll(ctx); err != nil {
+		return nil, err
+	}
+	return readEvents(ctx, s.db, f)
+}
+
+func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]fleet.Event, error) {
 	// Only the conditions that are asked for, so that each has its index.
 	sql, args := eventColumns+" where id > $1", []any{f.After}
 	add := func(condition string, wanted bool, value any) {
@@ -81,7 +88,7 @@ func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event,
 		sql += " desc"
 	}
 	args = append(args, fleet.Size(f.Limit))
-	events, err := pgdb.Rows(ctx, s.db, scanEvent, sql+fmt.Sprintf(" limit $%d", len(args)), args...)
+	events, err := pgdb.Rows(ctx, from, scanEvent, sql+fmt.Sprintf(" limit $%d", len(args)), args...)
 	if err != nil {
 		return nil, pgdb.Classify("list events", err)
 	}
@@ -91,8 +98,11 @@ func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event,
 	return events, nil
 }
 
-// LastEvent returns the id of the event recorded last, 0 where there is none.
+// LastEvent returns the greatest id that an event ever had, 0 where there was none.
 func (s *Store) LastEvent(ctx context.Context) (id int64, err error) {
-	err = s.db.QueryRow(ctx, `select coalesce(max(id), 0) from events`).Scan(&id)
+	if err := s.db.SequenceAll(ctx); err != nil {
+		return 0, err
+	}
+	err = s.db.QueryRow(ctx, `select last from event_sequence`).Scan(&id)
 	return id, pgdb.Classify("read last event", err)
 }
