@@ -47,7 +47,13 @@ type DeploymentStore interface {
 
 // EventStore reads events.
 type EventStore interface {
+	// Events returns all that was committed before the call, as far as f wants it.
 	Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
+	// Feed is Events for streams, over connections of their own. What has just been
+	// committed comes with the next value of Run's channel.
+	Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
+	// LastEvent returns the greatest id that an event ever had, 0 where there was none.
+	LastEvent(ctx context.Context) (int64, error)
 }
 
 // Repo is the deployments repo. Errors are of the protocol's kinds.
@@ -99,10 +105,11 @@ type API struct {
 
 // New returns the API.
 func New(o Options) *API {
-	a := &API{opts: o, feed: newFeed(), mux: http.NewServeMux(), log: o.Logger}
+	a := &API{opts: o, mux: http.NewServeMux(), log: o.Logger}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
+	a.feed = newFeed(o.Events, a.log)
 	config := huma.DefaultConfig("Colony", o.Version)
 	config.Info.Description = "Deploy applications to a fleet of industrial gateways and see what runs."
 	config.OpenAPIPath = "/openapi"
@@ -122,8 +129,8 @@ func New(o Options) *API {
 	return a
 }
 
-// Run feeds the live event streams until ctx ends: changed delivers a value
-// whenever there are new events.
+// Run feeds the live event streams until ctx ends, and is called once: changed delivers
+// the greatest id whenever there are new events.
 func (a *API) Run(ctx context.Context, changed <-chan int64) { a.feed.run(ctx, changed) }
 
 // ServeHTTP serves the API.

@@ -2,14 +2,13 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
@@ -24,53 +23,10 @@ const (
 	streamBeat = 15 * time.Second
 	// streamWrite bounds one write to a client: who does not read is disconnected.
 	streamWrite = 10 * time.Second
+	// streamChunk is how many bytes of events go into one write, at least, where there
+	// are more.
+	streamChunk = 64 << 10
 )
-
-// A feed wakes all streams when there are new events. The events themselves come
-// from the store, so that a slow stream costs nothing but its own query.
-type feed struct {
-	mu     sync.Mutex
-	wake   chan struct{}
-	closed bool
-	over   chan struct{} // closed with the feed
-}
-
-func newFeed() *feed { return &feed{wake: make(chan struct{}), over: make(chan struct{})} }
-
-func (f *feed) run(ctx context.Context, changed <-chan int64) {
-	defer f.broadcast(true)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case _, ok := <-changed:
-			if !ok {
-				return
-			}
-			f.broadcast(false)
-		}
-	}
-}
-
-func (f *feed) broadcast(last bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return
-	}
-	close(f.wake)
-	f.wake, f.closed = make(chan struct{}), last
-	if last {
-		close(f.over)
-	}
-}
-
-// next returns a channel that is closed at the next change, and whether the feed is over.
-func (f *feed) next() (wake <-chan struct{}, over bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.wake, f.closed
-}
 
 type eventQuery struct {
 	Site       string   `query:"site"`
@@ -135,86 +91,142 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // resume returns the id after which a stream begins: that of Last-Event-ID, the
-// parameter after, or the newest there is.
+// parameter after, or the newest there is. One past the newest is of a record that no
+// longer exists: all that this one holds is new to the client.
 func (a *API) resume(r *http.Request) (int64, error) {
 	last := r.Header.Get("Last-Event-ID")
 	if last == "" {
 		last = r.URL.Query().Get("after")
 	}
+	id, err := int64(math.MaxInt64), error(nil)
 	if last != "" {
-		id, err := strconv.ParseInt(last, 10, 64)
-		if err != nil || id < 0 {
+		if id, err = strconv.ParseInt(last, 10, 64); err != nil || id < 0 {
 			return 0, protocol.Errorf(protocol.Invalid, "event id %q: want a number of 0 or more, as the stream or the list gave it", last)
 		}
-		return a.within(r.Context(), id)
 	}
-	newest, err := a.opts.Events.Events(r.Context(), fleet.EventFilter{Limit: 1, Newest: true})
-	if err != nil || len(newest) == 0 {
-		return 0, err
-	}
-	return newest[0].ID, nil
-}
-
-// within returns the id of an event after which a stream goes on. One past the newest
-// is of a record that no longer exists: all that this one holds is new to the client.
-func (a *API) within(ctx context.Context, id int64) (int64, error) {
-	newest, err := a.opts.Events.Events(ctx, fleet.EventFilter{Limit: 1, Newest: true})
+	newest, err := a.opts.Events.LastEvent(r.Context())
 	if err != nil {
 		return 0, err
 	}
-	if len(newest) == 0 || newest[0].ID < id {
+	if last != "" && id > newest {
 		return 0, nil
 	}
-	return id, nil
+	return min(id, newest), nil
 }
 
 var errFeedOver = errors.New("the CO stops")
 
+// A following is one stream of events on its way to a client.
+type following struct {
+	api   *API
+	to    *stream
+	fo    *follower
+	after int64 // all up to it that the client wants was sent
+}
+
 func (a *API) follow(ctx context.Context, f fleet.EventFilter, out *stream) error {
-	beat := time.NewTicker(streamBeat)
+	fo := a.feed.follow(f)
+	defer a.feed.leave(fo)
+	s := &following{api: a, to: out, fo: fo, after: f.After}
+	beat, again := time.NewTicker(streamBeat), time.NewTicker(feedAgain)
 	defer beat.Stop()
+	defer again.Stop()
 	for {
-		wake, over := a.feed.next()
-		if over {
+		select { // a feed that has ended tells nothing more
+		case <-a.feed.over:
 			return errFeedOver
+		default:
 		}
-		events, err := a.opts.Events.Events(ctx, f)
-		if err != nil && protocol.KindOf(err) != protocol.Unavailable {
-			return err
-		}
-		for _, e := range events {
-			if err := out.event(e); err != nil {
+		var retry <-chan time.Time
+		if err := s.send(ctx); err != nil {
+			if protocol.KindOf(err) != protocol.Unavailable {
 				return err
 			}
-			f.After = e.ID
-		}
-		if len(events) == f.Limit {
-			continue
+			a.feed.lag(fo)
+			retry = again.C
+			select { // the notification of that; the wait is for the database
+			case <-fo.wake.C():
+			default:
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-wake:
+		case <-a.feed.over:
+		case <-fo.wake.C():
+		case <-retry:
 		case <-beat.C:
-			if err := out.write(": \n\n"); err != nil {
+			// With the id a client that comes again does not make the CO look through
+			// what it did not want.
+			if err := out.write(fmt.Sprintf("id: %d\n: \n\n", s.after)); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// send sends what there is.
+func (s *following) send(ctx context.Context) error {
+	list, head, behind := s.api.feed.take(s.fo)
+	if behind {
+		if err := s.catchUp(ctx); err != nil {
+			return err
+		}
+	} else if err := s.frames(list); err != nil {
+		return err
+	}
+	s.after = max(s.after, head)
+	return nil
+}
+
+// catchUp sends what the database has.
+func (s *following) catchUp(ctx context.Context) error {
+	f := s.fo.filter
+	f.Limit = streamPage
+	for {
+		f.After = s.after
+		events, err := s.api.feed.read(ctx, f)
+		if err != nil {
+			return err
+		}
+		list := make([]*frame, len(events))
+		for i := range events {
+			if list[i], err = newFrame(&events[i]); err != nil {
+				return err
+			}
+		}
+		if err := s.frames(list); err != nil || len(events) < f.Limit {
+			return err
+		}
+	}
+}
+
+// frames sends events but those that were sent before, many in one write.
+func (s *following) frames(list []*frame) error {
+	var text []byte
+	for _, fr := range list {
+		if fr.id <= s.after {
+			continue
+		}
+		text = append(text, fr.text...)
+		s.after = fr.id
+		if len(text) >= streamChunk {
+			if err := s.to.write(string(text)); err != nil {
+				return err
+			}
+			text = text[:0]
+		}
+	}
+	if len(text) == 0 {
+		return nil
+	}
+	return s.to.write(string(text))
 }
 
 // A stream writes server-sent events to one client.
 type stream struct {
 	w http.ResponseWriter
 	c *http.ResponseController
-}
-
-func (s *stream) event(e fleet.Event) error {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("encode event: %w", err)
-	}
-	return s.write(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, data))
 }
 
 func (s *stream) write(text string) error {

@@ -16,12 +16,12 @@ func TestArchiveThatCanRunNothing(t *testing.T) {
 		"services: {a: {image: ''}}":    `service "a" has neither an image`,
 		"services: {a: {image: '${SET}'}, b: {command: ['${SET}']}}": `service "b" has neither an image`,
 	} {
-		_, err := CheckArchive("c", composeArchive(t, compose, nil), []string{"SET"})
+		_, _, err := CheckArchive("c", composeArchive(t, compose, nil), []string{"SET"})
 		if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", compose, err, want)
 		}
 	}
-	if _, err := CheckArchive("c", composeArchive(t, "services: {a: {image: '${SET}'}}", nil), []string{"SET"}); err != nil {
+	if _, _, err := CheckArchive("c", composeArchive(t, "services: {a: {image: '${SET}'}}", nil), []string{"SET"}); err != nil {
 		t.Errorf("an image that a parameter names: %v", err)
 	}
 }

@@ -17,9 +17,13 @@ import (
 	"github.com/colonyfleet/colony/migrations"
 )
 
+// feedConns bounds the connections of the feed: one for the sequencer, one for the
+// reader of new events, two for streams that are behind.
+const feedConns = 4
+
 // Options configure a DB. The zero Options are usable.
 type Options struct {
-	// MaxConns bounds the pool; 0 means 16.
+	// MaxConns bounds the pool; 0 means 16. The feed of events has four more.
 	MaxConns int32
 	// Logger and Registerer may be nil.
 	Logger     *slog.Logger
@@ -29,6 +33,10 @@ type Options struct {
 // A DB is the database. Its methods may be called concurrently.
 type DB struct {
 	*pgdb.DB
+	// Feed is the same database over a few connections of their own, for the sequencer
+	// and the readers of the feed of events: they and the other work do not wait for
+	// each other's connections.
+	Feed *pgdb.DB
 	// Log is the logger of the stores.
 	Log *slog.Logger
 	// Counts are of all streams of the sites, whichever store commits them.
@@ -71,7 +79,18 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.Feed, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: feedConns, Logger: d.Log})
+	if err != nil {
+		d.DB.Close()
+		return nil, err
+	}
 	return d, nil
+}
+
+// Close ends all connections. Calls that still run finish first.
+func (d *DB) Close() {
+	d.DB.Close()
+	d.Feed.Close()
 }
 
 func (d *DB) prepare(ctx context.Context, conn *pgx.Conn) error {

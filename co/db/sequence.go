@@ -37,8 +37,12 @@ func (d *DB) Tx(ctx context.Context, what string, do func(pgx.Tx) error) error {
 // one works, the others wait for it. Ids are dense, and in the order of the commits of
 // each site.
 func (d *DB) Sequence(ctx context.Context) (behind bool, err error) {
+	return sequence(ctx, d.DB)
+}
+
+func sequence(ctx context.Context, over *pgdb.DB) (behind bool, err error) {
 	var n int64
-	err = d.QueryRow(ctx, `select * from sequence_events($1)`, sequenceBound).Scan(&n, &behind)
+	err = over.QueryRow(ctx, `select * from sequence_events($1)`, sequenceBound).Scan(&n, &behind)
 	return behind, pgdb.Classify("give ids to events", err)
 }
 
@@ -84,7 +88,7 @@ type sequencer struct {
 func (s *sequencer) round(ctx context.Context) (behind bool) {
 	one, cancel := context.WithTimeout(ctx, sequenceTimeout)
 	defer cancel()
-	behind, err := s.db.Sequence(one)
+	behind, err := sequence(one, s.db.Feed)
 	switch {
 	case err == nil:
 		s.failed = false
@@ -95,7 +99,7 @@ func (s *sequencer) round(ctx context.Context) (behind bool) {
 	}
 	if s.rounds++; s.rounds >= vacuumAfter && err == nil {
 		s.rounds = 0
-		if _, err := s.db.Exec(one, `vacuum (skip_locked, truncate false) event_outbox`); err != nil {
+		if _, err := s.db.Feed.Exec(one, `vacuum (skip_locked, truncate false) event_outbox`); err != nil {
 			s.db.Log.InfoContext(ctx, "event_outbox not vacuumed", "err", err)
 		}
 	}

@@ -70,6 +70,12 @@ func (s *Store) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event,
 	return readEvents(ctx, s.db, f)
 }
 
+// Feed is Events without those that have no id yet, over connections that only the feed
+// and its sequencer use.
+func (s *Store) Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
+	return readEvents(ctx, s.db.Feed, f)
+}
+
 func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]fleet.Event, error) {
 	// Only the conditions that are asked for, so that each has its index.
 	sql, args := eventColumns+" where id > $1", []any{f.After}
