@@ -46,6 +46,7 @@ type DB struct {
 
 	epoch   string
 	written notify.Signal // a Tx has ended: there may be events without ids
+	gate    gate
 }
 
 // Counts count what the sites' batches brought.

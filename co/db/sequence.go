@@ -2,12 +2,15 @@ package db
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
@@ -24,6 +27,9 @@ const (
 	// vacuumAfter is after how many of its transactions the outbox is vacuumed: each
 	// row of it lives for milliseconds, and leaves dead ones that the next one passes.
 	vacuumAfter = 1000
+	// lateAfter is how many transactions in a row may leave something, so that the feed
+	// is about 100,000 events behind, until writers of events have to wait.
+	lateAfter = 10
 )
 
 // Tx is pgdb.DB.Tx. After it the sequencer looks for new events.
@@ -69,11 +75,47 @@ func (d *DB) SequenceAll(ctx context.Context) error {
 // database is away it tries again.
 func (d *DB) RunSequencer(ctx context.Context) {
 	s := sequencer{db: d, tries: retry.Backoff{Policy: retry.Policy{Min: sequencePace, Max: 5 * time.Second, Jitter: 0.4}}}
+	defer d.gate.open()
 	for ctx.Err() == nil {
-		if s.round(ctx) {
+		behind := s.round(ctx)
+		if s.late++; !behind {
+			s.late = 0
+		}
+		d.gate.set(s.late >= lateAfter)
+		if behind {
 			continue
 		}
 		s.wait(ctx)
+	}
+}
+
+// Admit returns when the feed is not far behind what is committed: who commits many
+// events calls it before, so that a feed that is too slow slows them.
+func (d *DB) Admit(ctx context.Context) error {
+	for {
+		opened := d.gate.changed.C()
+		if !d.gate.closed.Load() {
+			return nil
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return protocol.Errorf(protocol.Unavailable, "wait until the events before have ids: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// A gate is closed while the feed is far behind.
+type gate struct {
+	closed  atomic.Bool
+	changed notify.Broadcast
+}
+
+func (g *gate) open() { g.set(false) }
+
+func (g *gate) set(closed bool) {
+	if g.closed.Swap(closed) != closed {
+		g.changed.Notify()
 	}
 }
 
@@ -81,6 +123,7 @@ type sequencer struct {
 	db     *DB
 	tries  retry.Backoff
 	failed bool
+	late   int // transactions in a row that left something
 	rounds int // since the outbox was vacuumed
 }
 

@@ -264,3 +264,45 @@ func TestRestoredDatabaseGoesOn(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// TestWritersWaitForTheFeed has the sequencer stand still with much left to do: who
+// asks before it commits is held back, and let go once the feed has caught up.
+func TestWritersWaitForTheFeed(t *testing.T) {
+	t.Parallel()
+	d := open(t, pgtest.New(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	const transactions, each = 13, 10_000 // each is all that one transaction of the sequencer takes
+	for range transactions {
+		if err := write(ctx, d, make([]fleet.Event, each)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Admit(ctx); err != nil {
+		t.Fatalf("held back before anything is late: %v", err)
+	}
+	running, stop := context.WithCancel(ctx)
+	var sequencer errgroup.Group
+	defer func() { stop(); _ = sequencer.Wait() }()
+	over, end := context.WithCancel(ctx)
+	end()
+	err := d.Tx(ctx, "stand in the way", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select from event_outbox where number = $1 for update`, transactions); err != nil {
+			return err
+		}
+		sequencer.Go(func() error { d.RunSequencer(running); return nil })
+		for d.Admit(over) == nil {
+			if ctx.Err() != nil {
+				t.Error("not held back while the feed is far behind")
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Admit(ctx); err != nil {
+		t.Errorf("held back after the feed has caught up: %v", err)
+	}
+}

@@ -1,7 +1,9 @@
 package db
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,22 +37,45 @@ func ReportedArgs(b protocol.Batch) []any {
 	return out
 }
 
-// QueueReport records what a batch reports of its stream, unless the batch is a late
-// one of a retired epoch.
-func QueueReport(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
+// A Report is a batch of a site, for what it reports of its stream.
+type Report struct {
+	Site protocol.SiteID
+	protocol.Batch
+}
+
+// QueueReports records what batches report of their streams, each of another stream,
+// unless a batch is a late one of a retired epoch.
+func QueueReports(q *pgx.Batch, list []Report) {
+	if len(list) == 0 {
+		return
+	}
+	slices.SortFunc(list, func(a, b Report) int {
+		return cmp.Or(cmp.Compare(a.Site, b.Site), cmp.Compare(a.Stream, b.Stream)) // two transactions lock in one order
+	})
+	var text [3][]string
+	var number [7][]int64
+	for _, r := range list {
+		args := ReportedArgs(r.Batch)
+		text[0], text[1], text[2] = append(text[0], string(r.Site)), append(text[1], r.Stream), append(text[2], args[0].(string))
+		for i := range number {
+			number[i] = append(number[i], args[1+i].(int64))
+		}
+	}
 	q.Queue(`insert into streams as l (site, stream, reported_at, reported_epoch, last, bytes, oldest_ms, dropped, expired, rtt_us, rate)
-		values ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7, $8, $9, $10)
+		select u.site, u.stream, clock_timestamp(), u.epoch, u.last, u.bytes, u.oldest, u.dropped, u.expired, u.rtt, u.rate
+		from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+			$10::bigint[]) as u (site, stream, epoch, last, bytes, oldest, dropped, expired, rtt, rate)
 		on conflict (site, stream) do update set reported_at = excluded.reported_at, reported_epoch = excluded.reported_epoch, last = excluded.last,
 			bytes = excluded.bytes, oldest_ms = excluded.oldest_ms, dropped = excluded.dropped, expired = excluded.expired,
 			rtt_us = excluded.rtt_us, rate = excluded.rate
 		where not excluded.reported_epoch = any(l.retired_epochs)
-			and ($2 <> '' or not exists (select from sites where id = $1 and excluded.reported_epoch = any(retired_epochs)))`,
-		append([]any{site, b.Stream}, ReportedArgs(b)...)...)
+			and (excluded.stream <> '' or not exists (select from sites where id = excluded.site and excluded.reported_epoch = any(retired_epochs)))`,
+		text[0], text[1], text[2], number[0], number[1], number[2], number[3], number[4], number[5], number[6])
 }
 
 // QueueProbe records what a batch without events reports. It is committed without
 // waiting for the disk: a crash of the database may lose it.
 func QueueProbe(q *pgx.Batch, site protocol.SiteID, b protocol.Batch) {
 	q.Queue(`select set_config('synchronous_commit', 'off', true)`)
-	QueueReport(q, site, b)
+	QueueReports(q, []Report{{site, b}})
 }

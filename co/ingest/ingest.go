@@ -19,8 +19,13 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// commitTimeout bounds the commit of one batch.
-const commitTimeout = 30 * time.Second
+// commitTimeout bounds the commit of one batch of machine data. turnTimeout is that of
+// events with the wait for their turn, which the store bounds no other way: under
+// overload the sites wait for late acknowledgements, and do not send everything again.
+const (
+	commitTimeout = 30 * time.Second
+	turnTimeout   = 5 * time.Minute
+)
 
 // dataAtOnce bounds how many batches of machine data are with the database at
 // once, of all sites, so that events never wait for a connection that data holds.
@@ -170,7 +175,11 @@ func (in *Ingest) attempt(j *job) (protocol.Ack, error) {
 	if err != nil {
 		return protocol.Ack{}, err
 	}
-	ctx, cancel := context.WithTimeout(in.ctx, commitTimeout)
+	timeout := commitTimeout
+	if j.batch.Stream == "" {
+		timeout = turnTimeout
+	}
+	ctx, cancel := context.WithTimeout(in.ctx, timeout)
 	defer cancel()
 	b := j.batch
 	b.Events = nil

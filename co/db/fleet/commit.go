@@ -2,6 +2,7 @@ package fleetdb
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -15,42 +16,75 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// CommitBatch commits a batch of a site's journal in one transaction, by the
-// contract of package stream: events that are there already are ignored, only
-// what follows the site's position is committed, and a gap that the site declares
-// (Batch.Trimmed, or another Epoch) is recorded and passed over. events are the
-// decoded Batch.Events. The Ack is the position that the database holds, whatever
-// became of the batch. An event that cannot be applied becomes an anomaly; only
-// trouble with the database is an error.
+// CommitBatch commits a batch of a site's journal, by the contract of package stream:
+// events that are there already are ignored, only what follows the site's position is
+// committed, and a gap that the site declares (Batch.Trimmed, or another Epoch) is
+// recorded and passed over. events are the decoded Batch.Events. The Ack is the
+// position that the database holds, whatever became of the batch. An event that cannot
+// be applied becomes an anomaly; only trouble with the database is an error.
+//
+// Batches of several sites that are here at the same time share a transaction. A caller
+// waits for its turn for as long as ctx allows, and then for 30 s at most.
 func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
-	var c *commit
 	if len(events) == 0 {
 		return s.probe(ctx, site, b)
 	}
-	err := s.db.Tx(ctx, "commit events of site "+string(site), func(tx pgx.Tx) error {
-		row, err := lockSite(ctx, tx, site)
+	return s.group.do(ctx, &request{site: site, batch: b, events: events}, s.commitAll)
+}
+
+// commitAll commits a batch of each of some sites in one transaction.
+func (s *Store) commitAll(ctx context.Context, list []*request) error {
+	if err := s.db.Admit(ctx); err != nil {
+		return err
+	}
+	what, sites := "commit events of site "+string(list[0].site), make([]protocol.SiteID, len(list))
+	if len(list) > 1 {
+		what += fmt.Sprintf(" and of %d others", len(list)-1)
+	}
+	for i, r := range list {
+		sites[i] = r.site
+	}
+	var commits []*commit
+	err := s.db.Tx(ctx, what, func(tx pgx.Tx) error {
+		rows, err := lockSites(ctx, tx, sites)
 		if err != nil {
 			return err
 		}
-		c = &commit{site: site, row: row}
-		c.Advance = c.row.Follow(b, len(events))
-		if c.Fresh == 0 && c.Gap == nil {
+		commits = commits[:0]
+		var work []*commit
+		for _, r := range list {
+			c := &commit{request: r, row: rows[r.site]}
+			commits = append(commits, c)
+			c.Advance = c.row.Follow(r.batch, len(r.events))
+			if c.Fresh == 0 && c.Gap == nil {
+				continue
+			}
+			c.row.gap = c.row.gap || c.Gap != nil
+			work = append(work, c)
+		}
+		if len(work) == 0 {
 			return nil
 		}
-		c.row.gap = c.row.gap || c.Gap != nil
-		return c.write(ctx, tx, b, stream.Number(events, c.Fresh, c.row.Seq))
+		return write(ctx, tx, work)
 	})
 	if err != nil {
-		return protocol.Ack{}, err
+		return err
 	}
+	for _, c := range commits {
+		c.ack = c.row.Ack("")
+		s.count(ctx, c)
+	}
+	return nil
+}
+
+func (s *Store) count(ctx context.Context, c *commit) {
 	s.events.Add(float64(c.Fresh))
-	s.db.Counts.Duplicates.Add(float64(len(events) - c.Fresh - c.LeftOut))
-	s.db.Counts.Anomalies.Add(float64(c.anomalies))
+	s.db.Counts.Duplicates.Add(float64(len(c.events) - c.Fresh - c.LeftOut))
+	s.db.Counts.Anomalies.Add(float64(len(c.changes.Anomalies)))
 	s.db.Counts.Lost.Add(float64(c.lost()))
 	if c.Gap != nil {
-		s.db.Log.WarnContext(ctx, "site declared lost events", "site_id", site, "reason", c.Gap.Message("journal", "event"))
+		s.db.Log.WarnContext(ctx, "site declared lost events", "site_id", c.site, "reason", c.Gap.Message("journal", "event"))
 	}
-	return c.row.Ack(""), nil
 }
 
 // probe answers a batch without events: it records what the site reports, and changes
@@ -69,12 +103,16 @@ func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batc
 	return ack, err
 }
 
-// A commit is one batch on its way into the database.
+// A commit is the batch of a site on its way into the database.
 type commit struct {
-	site protocol.SiteID
-	row  siteRow
+	*request
+	row siteRow
 	stream.Advance
-	anomalies int
+
+	decoded *projection.Batch
+	record  projection.Record
+	known   map[projection.Key]bool // the rows of deployment_nodes that there are
+	changes projection.Changes
 }
 
 // lost is how many events the batch declares as lost.
@@ -85,52 +123,54 @@ func (c *commit) lost() uint64 {
 	return c.Gap.Lost
 }
 
-// write records what the events change: few of them in one round trip beside the
-// one that reads what they change, many with a COPY for each table that gets a row
-// of each.
-func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, events []protocol.Event) error {
-	batch := projection.Decode(events)
-	record, err := c.load(ctx, tx, batch.Needs())
-	if err != nil {
-		return err
+// fold computes what the events change.
+func (c *commit) fold() {
+	c.record.Site = projection.Site{Version: c.row.version, Adopted: c.row.adopted, Lost: c.row.lost + c.lost(), Gap: c.row.gap}
+	c.known = make(map[projection.Key]bool, len(c.record.States))
+	for k := range c.record.States {
+		c.known[k] = true
 	}
-	record.Site = projection.Site{Version: c.row.version, Adopted: c.row.adopted, Lost: c.row.lost + c.lost(), Gap: c.row.gap}
-	known := make(map[projection.Key]bool, len(record.States))
-	for k := range record.States {
-		known[k] = true
-	}
-	changes := batch.Fold(record, c.row.now)
-	c.anomalies = len(changes.Anomalies)
-	b := &pgx.Batch{}
-	v := changes.Site
-	b.Queue(`update sites set version = $2, adopted = $3, journal_epoch = $4, journal_seq = $5, retired_epochs = $6, gap = $7,
-		events_lost = $8, last_event_at = now() where id = $1`,
-		c.site, v.Version, int64(v.Adopted), c.row.Epoch, int64(c.row.Seq), c.row.Retired, v.Gap, int64(v.Lost))
-	w := writer{b, c.site}
-	w.nodes(changes)
-	if err := w.deployments(changes, known); err != nil {
-		return err
-	}
-	db.QueueAnomalies(b, c.site, c.row.Epoch, changes.Anomalies)
+	c.changes = c.decoded.Fold(c.record, c.row.now)
 	if c.Gap != nil {
-		changes.Events = slices.Insert(changes.Events, 0, fleet.Event{
+		c.changes.Events = slices.Insert(c.changes.Events, 0, fleet.Event{
 			Kind: fleet.JournalGap, Time: c.row.now, Message: c.Gap.Message("journal", "event"),
 		})
 	}
-	for i := range changes.Events {
-		changes.Events[i].Site = c.site
+	for i := range c.changes.Events {
+		c.changes.Events[i].Site = c.site
 	}
-	if from.Backlog != (protocol.Backlog{}) {
-		db.QueueReport(b, c.site, from)
+}
+
+// write records what the events of some sites change: in one round trip beside those
+// that read what they change, and a COPY where there are many transitions.
+func write(ctx context.Context, tx pgx.Tx, list []*commit) error {
+	for _, c := range list {
+		c.decoded = projection.Decode(stream.Number(c.events, c.Fresh, c.row.Seq))
 	}
-	db.QueueEvents(b, changes.Events)
-	if len(changes.Transitions) <= pgdb.CopyAbove {
-		w.transitions(changes.Transitions)
-		return tx.SendBatch(ctx, b).Close()
+	if err := load(ctx, tx, list); err != nil {
+		return err
+	}
+	var events []fleet.Event
+	var transitions []transition
+	for _, c := range list {
+		c.fold()
+		events = append(events, c.changes.Events...)
+		for i := range c.changes.Transitions {
+			transitions = append(transitions, transition{c.site, &c.changes.Transitions[i]})
+		}
+	}
+	w := writer{b: &pgx.Batch{}, list: list}
+	if err := w.queue(); err != nil {
+		return err
+	}
+	db.QueueEvents(w.b, events)
+	if len(transitions) <= pgdb.CopyAbove {
+		w.transitions(transitions)
+		return tx.SendBatch(ctx, w.b).Close()
 	}
 	encoded := make(chan *pgdb.Copy, 1) // while the database is at the other rows
-	go func() { encoded <- encodeTransitions(c.site, changes.Transitions) }()
-	err = tx.SendBatch(ctx, b).Close()
+	go func() { encoded <- encodeTransitions(transitions) }()
+	err := tx.SendBatch(ctx, w.b).Close()
 	rows := <-encoded
 	if err != nil {
 		return err
@@ -138,41 +178,70 @@ func (c *commit) write(ctx context.Context, tx pgx.Tx, from protocol.Batch, even
 	return rows.Send(ctx, tx, "deployment_history")
 }
 
-// load reads what is recorded of the nodes and deployments that a batch needs.
-func (c *commit) load(ctx context.Context, tx pgx.Tx, n projection.Needs) (projection.Record, error) {
-	r := projection.Record{
-		Nodes: map[protocol.NodeID]fleet.Node{}, States: map[projection.Key]lifecycle.State{},
-	}
-	if n.All || len(n.Nodes) > 0 {
-		nodes, err := pgdb.Rows(ctx, tx, scanNode, nodeColumns+` where site = $1 and ($2 or id = any($3))`, c.site, n.All, pgdb.Texts(n.Nodes))
-		if err != nil {
-			return r, err
+// load reads what is recorded of the nodes and deployments that the batches need. Each
+// row is looked up by its whole key, whatever PostgreSQL believes of the tables.
+func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
+	var whole []string // sites of which everything is needed
+	var nodes [2][]string
+	var statuses [3][]string
+	of := make(map[protocol.SiteID]*commit, len(list))
+	for _, c := range list {
+		of[c.site] = c
+		c.record = projection.Record{Nodes: map[protocol.NodeID]fleet.Node{}, States: map[projection.Key]lifecycle.State{}}
+		n := c.decoded.Needs()
+		if n.All {
+			whole = append(whole, string(c.site))
+			continue
 		}
-		for _, v := range nodes {
-			r.Nodes[v.ID] = v
+		for _, id := range n.Nodes {
+			nodes[0], nodes[1] = append(nodes[0], string(c.site)), append(nodes[1], string(id))
+		}
+		for _, k := range n.Statuses {
+			statuses[0] = append(statuses[0], string(c.site))
+			statuses[1], statuses[2] = append(statuses[1], string(k.Deployment)), append(statuses[2], string(k.Node))
 		}
 	}
-	if !n.All && len(n.Statuses) == 0 {
-		return r, nil
+	q := &pgx.Batch{}
+	queueRead(q, len(whole), scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
+		nodeColumns+` where site = any($1)`, whole)
+	queueRead(q, len(nodes[0]), scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
+		`select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (`+nodeColumns+` where site = u.site and id = u.id limit 1) n`,
+		nodes[0], nodes[1])
+	found := func(f state) { of[f.site].record.States[f.key] = f.state }
+	queueRead(q, len(whole), scanState, found, stateColumns+` where site = any($1)`, whole)
+	queueRead(q, len(statuses[0]), scanState, found, `select n.* from unnest($1::text[], $2::text[], $3::text[]) as u (site, deployment, node),
+		lateral (`+stateColumns+` where site = u.site and deployment = u.deployment and node = u.node limit 1) n`,
+		statuses[0], statuses[1], statuses[2])
+	if q.Len() == 0 {
+		return nil
 	}
-	deployments, nodes := make([]string, len(n.Statuses)), make([]string, len(n.Statuses))
-	for i, k := range n.Statuses {
-		deployments[i], nodes[i] = string(k.Deployment), string(k.Node)
+	return tx.SendBatch(ctx, q).Close()
+}
+
+// queueRead queues a query for n keys, if there are any, whose rows are handed to use.
+func queueRead[T any](q *pgx.Batch, n int, scan func(pgx.CollectableRow) (T, error), use func(T), sql string, args ...any) {
+	if n == 0 {
+		return
 	}
-	condition := `(deployment, node) in (select * from unnest($2::text[], $3::text[]))`
-	if n.All {
-		condition = `($2::text[], $3::text[]) is not null`
-	}
-	type found struct {
-		key   projection.Key
-		state lifecycle.State
-	}
-	list, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (f found, err error) {
-		err = row.Scan(&f.key.Deployment, &f.key.Node, &f.state)
-		return f, err
-	}, `select deployment, node, state from deployment_nodes where site = $1 and `+condition, c.site, deployments, nodes)
-	for _, f := range list {
-		r.States[f.key] = f.state
-	}
-	return r, err
+	q.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		list, err := pgx.CollectRows(rows, scan)
+		for _, v := range list {
+			use(v)
+		}
+		return err
+	})
+}
+
+const stateColumns = `select site, deployment, node, state from deployment_nodes`
+
+// A state is that of a deployment on a node.
+type state struct {
+	site  protocol.SiteID
+	key   projection.Key
+	state lifecycle.State
+}
+
+func scanState(row pgx.CollectableRow) (s state, err error) {
+	err = row.Scan(&s.site, &s.key.Deployment, &s.key.Node, &s.state)
+	return s, err
 }

@@ -51,7 +51,7 @@ func (s *Store) SaveDesired(
 		if changed {
 			b.Queue(`update sites set generation = $2, desired_commit = $3 where id = $1`, site, int64(row.generation), commit)
 		}
-		queueArchive(b, site, d.removed)
+		queueArchive(b, slices.Repeat([]string{string(site)}, len(d.removed)), d.removed)
 		db.QueueEvents(b, append(d.events, rules.events...))
 		out = s.siteDesired(site, row, d.entries, data.Rules)
 		return tx.SendBatch(ctx, b).Close()
@@ -253,13 +253,15 @@ func replicas(p protocol.Placement) int64 {
 
 // queueArchive archives those of the deployments that the repo does not want and
 // no node has any more, and revives those that a node still reports.
-func queueArchive(b *pgx.Batch, site protocol.SiteID, names []string) {
+func queueArchive(b *pgx.Batch, sites, names []string) {
 	if len(names) == 0 {
 		return
 	}
+	// The limit keeps PostgreSQL from reading the rows of all deployments for those of a few.
 	b.Queue(`update deployments d set archived_at = case when g.gone then now() end, updated_at = now()
-		from (select name, not desired and not exists (select from deployment_nodes n
-				where n.site = x.site and n.deployment = x.name and n.state <> 'DELETED') as gone
-			from deployments x where site = $1 and name = any($2)) g
-		where d.site = $1 and d.name = g.name and (d.archived_at is not null) <> g.gone`, site, names)
+		from (select x.site, x.name, not x.desired and l.there = 0 as gone
+			from unnest($1::text[], $2::text[]) as u (site, name) join deployments x on x.site = u.site and x.name = u.name,
+			lateral (select count(*) as there from (select from deployment_nodes n
+				where n.site = x.site and n.deployment = x.name and n.state <> 'DELETED' limit 1) first) l) g
+		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.gone`, sites, names)
 }

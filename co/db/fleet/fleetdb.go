@@ -15,6 +15,7 @@ import (
 type Store struct {
 	db     *db.DB
 	events prometheus.Counter
+	group  group // of the batches that are being committed
 }
 
 // New returns the record in a database, which stays the caller's to close. It is

@@ -72,9 +72,9 @@ func (s *Store) Node(ctx context.Context, site protocol.SiteID, node protocol.No
 	return pgdb.One("node "+quote(string(node))+" at site "+quote(string(site)), found, err)
 }
 
-func notNil(m map[string]string) map[string]string {
+func notNil[K ~string](m map[K]string) map[K]string {
 	if m == nil {
-		return map[string]string{}
+		return map[K]string{}
 	}
 	return m
 }

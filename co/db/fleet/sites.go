@@ -2,7 +2,8 @@ package fleetdb
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -139,17 +140,30 @@ type siteRow struct {
 // lockSite locks the row of a site until the transaction ends, making it where
 // there is none: all writers of a site follow one another. It writes nothing to a
 // row that is there.
-func lockSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteRow, err error) {
+func lockSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (siteRow, error) {
+	rows, err := lockSites(ctx, tx, []protocol.SiteID{site})
+	return rows[site], err
+}
+
+// lockSites is lockSite for some sites. It locks them in the order of their ids, as all
+// writers of several do.
+func lockSites(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID]siteRow, error) {
+	rows := make(map[protocol.SiteID]siteRow, len(sites))
+	ids := slices.Sorted(slices.Values(pgdb.Texts(sites)))
 	for range 2 {
-		err = tx.QueryRow(ctx, `select version, generation, desired_commit, adopted, journal_epoch, journal_seq, retired_epochs, gap,
-			events_lost, now() from sites where id = $1 for no key update`, site).
-			Scan(&r.version, &r.generation, &r.commit, &r.adopted, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
-		if !errors.Is(err, pgx.ErrNoRows) {
+		_, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (r siteRow, err error) {
+			var id protocol.SiteID
+			err = row.Scan(&id, &r.version, &r.generation, &r.commit, &r.adopted, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
+			rows[id] = r
 			return r, err
+		}, `select id, version, generation, desired_commit, adopted, journal_epoch, journal_seq, retired_epochs, gap, events_lost, now()
+			from sites where id = any($1) order by id for no key update`, ids)
+		if err != nil || len(rows) == len(ids) {
+			return rows, err
 		}
-		if _, err := tx.Exec(ctx, `insert into sites (id) values ($1) on conflict do nothing`, site); err != nil {
-			return r, err
+		if _, err := tx.Exec(ctx, `insert into sites (id) select unnest($1::text[]) on conflict do nothing`, ids); err != nil {
+			return rows, err
 		}
 	}
-	return r, err
+	return rows, fmt.Errorf("lock %d sites: %d are there after all were made", len(ids), len(rows))
 }

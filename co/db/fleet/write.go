@@ -8,79 +8,150 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/projection"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A writer queues what a batch of a site changes: few statements, each for any
-// number of rows. It holds the lock of the site's row, so that no other writer to
-// the site's rows is at work.
+// A writer queues what the batches of some sites change: one statement for each table,
+// for any number of rows and sites. It holds the locks of the sites' rows, so that no
+// other writer to their rows is at work. Rows are joined on their whole key.
 type writer struct {
 	b    *pgx.Batch
-	site protocol.SiteID
+	list []*commit
 }
 
-func (w writer) nodes(c projection.Changes) {
-	for _, id := range slices.Sorted(maps.Keys(c.Nodes)) {
-		n := c.Nodes[id]
-		labels, _ := pgdb.JSON(notNil(n.Labels)) // strings always encode
-		var inventory []byte
-		if n.Inventory != nil {
-			inventory, _ = pgdb.JSON(n.Inventory) // plain data, decoded from CBOR
-		}
-		w.b.Queue(`insert into nodes (site, id, online, changed_at, version, labels, inventory) values ($1, $2, $3, $4, $5, $6, $7)
-			on conflict (site, id) do update set online = $3, changed_at = $4, version = $5, labels = $6, inventory = $7`,
-			w.site, id, n.Online, n.ChangedAt, n.Version, labels, inventory)
+func (w writer) queue() error {
+	w.sites()
+	w.nodes()
+	if err := w.deployments(); err != nil {
+		return err
 	}
-	if len(c.RemovedNodes) > 0 {
-		w.b.Queue(`delete from nodes where site = $1 and id = any($2)`, w.site, pgdb.Texts(slices.Sorted(maps.Keys(c.RemovedNodes))))
+	var reports []db.Report
+	for _, c := range w.list {
+		db.QueueAnomalies(w.b, c.site, c.row.Epoch, c.changes.Anomalies)
+		if c.batch.Backlog != (protocol.Backlog{}) {
+			reports = append(reports, db.Report{Site: c.site, Batch: c.batch})
+		}
+	}
+	db.QueueReports(w.b, reports)
+	return nil
+}
+
+func (w writer) sites() {
+	n := len(w.list)
+	var text [3][]string
+	for i := range text {
+		text[i] = make([]string, n)
+	}
+	var number [3][]int64
+	for i := range number {
+		number[i] = make([]int64, n)
+	}
+	gap := make([]bool, n)
+	for i, c := range w.list {
+		v := c.changes.Site
+		text[0][i], text[1][i], text[2][i] = string(c.site), v.Version, c.row.Epoch
+		number[0][i], number[1][i], number[2][i] = int64(v.Adopted), int64(c.row.Seq), int64(v.Lost)
+		gap[i] = v.Gap
+		if c.Gap != nil && c.Gap.NewEpoch {
+			w.b.Queue(`update sites set retired_epochs = $2 where id = $1`, c.site, c.row.Retired)
+		}
+	}
+	w.b.Queue(`update sites s set version = u.version, adopted = u.adopted, journal_epoch = u.epoch, journal_seq = u.seq, gap = u.gap,
+			events_lost = u.lost, last_event_at = now()
+		from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[])
+			as u (id, version, epoch, adopted, seq, lost, gap) where s.id = u.id`,
+		text[0], text[1], text[2], number[0], number[1], number[2], gap)
+}
+
+func (w writer) nodes() {
+	var text [4][]string // site, id, version, labels
+	var online []bool
+	var changedAt []*time.Time
+	var inventories []*string
+	var removed [2][]string
+	for _, c := range w.list {
+		for _, id := range slices.Sorted(maps.Keys(c.changes.Nodes)) {
+			n := c.changes.Nodes[id]
+			labels, _ := pgdb.JSON(notNil(n.Labels)) // strings always encode
+			var inventory *string
+			if n.Inventory != nil {
+				encoded, _ := pgdb.JSON(n.Inventory) // plain data, decoded from CBOR
+				s := string(encoded)
+				inventory = &s
+			}
+			for i, s := range [4]string{string(c.site), string(id), n.Version, string(labels)} {
+				text[i] = append(text[i], s)
+			}
+			online, changedAt, inventories = append(online, n.Online), append(changedAt, n.ChangedAt), append(inventories, inventory)
+		}
+		for _, id := range slices.Sorted(maps.Keys(c.changes.RemovedNodes)) {
+			removed[0], removed[1] = append(removed[0], string(c.site)), append(removed[1], string(id))
+		}
+	}
+	if len(online) > 0 {
+		w.b.Queue(`insert into nodes (site, id, version, labels, online, changed_at, inventory)
+			select * from unnest($1::text[], $2::text[], $3::text[], $4::jsonb[], $5::boolean[], $6::timestamptz[], $7::jsonb[])
+			on conflict (site, id) do update set version = excluded.version, labels = excluded.labels, online = excluded.online,
+				changed_at = excluded.changed_at, inventory = excluded.inventory`,
+			text[0], text[1], text[2], text[3], online, changedAt, inventories)
+	}
+	if len(removed[0]) > 0 {
+		w.b.Queue(`delete from nodes n using unnest($1::text[], $2::text[]) as u (site, id) where n.site = u.site and n.id = u.id`,
+			removed[0], removed[1])
 	}
 }
 
 // deployments records states and placements. A deployment that the CO does not
 // know (its database was lost) is recorded as far as the reports describe it.
-// known are the rows of deployment_nodes, of those that changed, that there are.
-func (w writer) deployments(c projection.Changes, known map[projection.Key]bool) error {
-	if len(c.Apps) == 0 {
+func (w writer) deployments() error {
+	var apps, placements [4][]string
+	var removed [3][]string
+	for _, c := range w.list {
+		for _, name := range slices.Sorted(maps.Keys(c.changes.Apps)) {
+			app := c.changes.Apps[name]
+			for i, s := range [4]string{string(c.site), string(name), app.ID, app.Version} {
+				apps[i] = append(apps[i], s)
+			}
+		}
+		for _, k := range slices.SortedFunc(maps.Keys(c.changes.RemovedStatuses), compareKeys) {
+			removed[0] = append(removed[0], string(c.site))
+			removed[1], removed[2] = append(removed[1], string(k.Deployment)), append(removed[2], string(k.Node))
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.changes.Placements)) {
+			p := c.changes.Placements[name]
+			rejected, err := pgdb.JSON(notNil(p.Rejected))
+			if err != nil {
+				return err
+			}
+			for i, s := range [4]string{string(c.site), string(name), pgdb.Storable(p.Problem), string(rejected)} {
+				placements[i] = append(placements[i], s)
+			}
+		}
+	}
+	if len(apps[0]) == 0 {
 		return nil
 	}
-	names := pgdb.Texts(slices.Sorted(maps.Keys(c.Apps)))
-	ids, versions := make([]string, len(names)), make([]string, len(names))
-	for i, name := range names {
-		app := c.Apps[protocol.DeploymentName(name)]
-		ids[i], versions[i] = app.ID, app.Version
-	}
 	w.b.Queue(`insert into deployments as d (site, name, app, app_version)
-		select $1, n, a, v from unnest($2::text[], $3::text[], $4::text[]) as u (n, a, v)
+		select * from unnest($1::text[], $2::text[], $3::text[], $4::text[])
 		on conflict (site, name) do update set app = excluded.app, app_version = excluded.app_version where d.app = '' and excluded.app <> ''`,
-		w.site, names, ids, versions)
-	if err := w.statuses(c.Statuses, known); err != nil {
+		apps[0], apps[1], apps[2], apps[3])
+	if err := w.statuses(); err != nil {
 		return err
 	}
-	if len(c.RemovedStatuses) > 0 {
-		keys := slices.SortedFunc(maps.Keys(c.RemovedStatuses), compareKeys)
-		deployments, nodes := make([]string, len(keys)), make([]string, len(keys))
-		for i, k := range keys {
-			deployments[i], nodes[i] = string(k.Deployment), string(k.Node)
-		}
-		w.b.Queue(`delete from deployment_nodes where site = $1 and (deployment, node) in (select * from unnest($2::text[], $3::text[]))`,
-			w.site, deployments, nodes)
+	if len(removed[0]) > 0 {
+		w.b.Queue(`delete from deployment_nodes d using unnest($1::text[], $2::text[], $3::text[]) as u (site, deployment, node)
+			where d.site = u.site and d.deployment = u.deployment and d.node = u.node`, removed[0], removed[1], removed[2])
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Placements)) {
-		p := c.Placements[name]
-		rejected, err := pgdb.JSON(p.Rejected)
-		if err != nil {
-			return err
-		}
-		if p.Rejected == nil {
-			rejected = []byte("{}")
-		}
-		w.b.Queue(`update deployments set placement = $3, rejected = $4, updated_at = now() where site = $1 and name = $2`,
-			w.site, name, pgdb.Storable(p.Problem), rejected)
+	if len(placements[0]) > 0 {
+		w.b.Queue(`update deployments d set placement = u.problem, rejected = u.rejected, updated_at = now()
+			from unnest($1::text[], $2::text[], $3::text[], $4::jsonb[]) as u (site, name, problem, rejected)
+			where d.site = u.site and d.name = u.name`, placements[0], placements[1], placements[2], placements[3])
 	}
-	queueArchive(w.b, w.site, names)
+	queueArchive(w.b, apps[0], apps[1])
 	return nil
 }
 
@@ -91,55 +162,66 @@ func compareKeys(a, b projection.Key) int {
 	return strings.Compare(string(a.Node), string(b.Node))
 }
 
+// A status is a row of deployment_nodes.
+type status struct {
+	site protocol.SiteID
+	key  projection.Key
+	fleet.DeploymentNode
+}
+
 // statuses writes the rows of deployment_nodes that changed. To update those that
 // are known to be there costs half of what an insert with a conflict does.
-func (w writer) statuses(m map[projection.Key]fleet.DeploymentNode, known map[projection.Key]bool) error {
-	var there, fresh []projection.Key
-	for k := range m {
-		if known[k] {
-			there = append(there, k)
-		} else {
-			fresh = append(fresh, k)
+func (w writer) statuses() error {
+	var there, fresh []status
+	for _, c := range w.list {
+		for _, k := range slices.SortedFunc(maps.Keys(c.changes.Statuses), compareKeys) {
+			row := status{c.site, k, c.changes.Statuses[k]}
+			if c.known[k] {
+				there = append(there, row)
+			} else {
+				fresh = append(fresh, row)
+			}
 		}
 	}
-	const source = `unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+	const source = `unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
 			$10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::jsonb[], $15::boolean[])`
 	if len(there) > 0 {
-		args, err := w.statusArgs(m, there)
+		args, err := statusArgs(there)
 		if err != nil {
 			return err
 		}
-		w.b.Queue(`update deployment_nodes d set state = u.s, phase = u.ph, digest = u.g, refused = u.r, app_version = u.v, code = u.c,
+		w.b.Queue(`update deployment_nodes d set state = u.state, phase = u.ph, digest = u.g, refused = u.r, app_version = u.v, code = u.c,
 				message = u.m, pulled_bytes = u.pb, total_bytes = u.tb, attempt = u.a, components = u.cs, updated_at = now(),
 				since = case when u.changed or d.digest <> u.g then now() else d.since end
-			from `+source+` as u (d, n, s, ph, g, r, v, c, m, pb, tb, a, cs, changed)
-			where d.site = $1 and d.deployment = u.d and d.node = u.n`, args...)
+			from `+source+` as u (site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, changed)
+			where d.site = u.site and d.deployment = u.deployment and d.node = u.node`, args...)
 	}
 	if len(fresh) > 0 {
-		args, err := w.statusArgs(m, fresh)
+		args, err := statusArgs(fresh)
 		if err != nil {
 			return err
 		}
 		w.b.Queue(`insert into deployment_nodes (site, deployment, node, state, phase, digest, refused, app_version, code, message,
-				pulled_bytes, total_bytes, attempt, components) select $1, d, n, s, ph, g, r, v, c, m, pb, tb, a, cs
-			from `+source+` as u (d, n, s, ph, g, r, v, c, m, pb, tb, a, cs, changed)`, args...)
+				pulled_bytes, total_bytes, attempt, components)
+			select site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs
+			from `+source+` as u (site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, changed)`, args...)
 	}
 	return nil
 }
 
-// statusArgs returns the site and the columns of the rows with the given keys.
-func (w writer) statusArgs(m map[projection.Key]fleet.DeploymentNode, keys []projection.Key) ([]any, error) {
-	n := len(keys)
-	var text [9][]string
+// statusArgs returns the columns of rows, the key first.
+func statusArgs(rows []status) ([]any, error) {
+	n := len(rows)
+	var text [10][]string
 	for i := range text {
 		text[i] = make([]string, n)
 	}
 	pulled, total, attempt, components := make([]int64, n), make([]int64, n), make([]int64, n), make([]string, n)
 	changed := make([]bool, n)
-	for i, k := range keys {
-		v := m[k]
-		for j, s := range [9]string{
-			string(k.Deployment), string(k.Node), string(v.State), string(v.Phase), string(v.Digest), string(v.Refused),
+	for i := range rows {
+		v := &rows[i]
+		for j, s := range [10]string{
+			string(v.site), string(v.key.Deployment), string(v.key.Node), string(v.State), string(v.Phase), string(v.Digest), string(v.Refused),
 			v.AppVersion, string(v.Code), v.Message,
 		} {
 			text[j][i] = s
@@ -155,67 +237,71 @@ func (w writer) statusArgs(m map[projection.Key]fleet.DeploymentNode, keys []pro
 		}
 	}
 	return []any{
-		w.site, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], pulled, total, attempt, components, changed,
+		text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], pulled, total, attempt, components, changed,
 	}, nil
 }
 
 const transitionColumns = `site, deployment, node, from_state, to_state, actor, digest, app_version, code, message, attempt, site_time`
 
-// transitionTexts are the columns deployment to message.
-func transitionTexts(t *projection.Transition) [9]string {
-	return [9]string{
-		string(t.Deployment), string(t.Node), string(t.From), string(t.To), string(t.Actor), string(t.Digest),
+// A transition is a row of deployment_history.
+type transition struct {
+	site protocol.SiteID
+	*projection.Transition
+}
+
+// texts are the columns site to message.
+func (t transition) texts() [10]string {
+	return [10]string{
+		string(t.site), string(t.Deployment), string(t.Node), string(t.From), string(t.To), string(t.Actor), string(t.Digest),
 		t.AppVersion, string(t.Code), t.Message,
 	}
 }
 
 // transitions writes few rows, as a statement of a batch.
-func (w writer) transitions(list []projection.Transition) {
+func (w writer) transitions(list []transition) {
 	if len(list) == 0 {
 		return
 	}
 	n := len(list)
-	var text [9][]string
+	var text [10][]string
 	for i := range text {
 		text[i] = make([]string, n)
 	}
 	siteTimes, attempt := make([]*time.Time, n), make([]int64, n)
-	for i := range list {
-		for j, s := range transitionTexts(&list[i]) {
+	for i, t := range list {
+		for j, s := range t.texts() {
 			text[j][i] = s
 		}
-		siteTimes[i], attempt[i] = list[i].SiteTime, int64(list[i].Attempt)
+		siteTimes[i], attempt[i] = t.SiteTime, int64(t.Attempt)
 	}
 	w.b.Queue(`insert into deployment_history (`+transitionColumns+`)
-		select $1, d, n, f, o, a, g, v, c, m, t, s from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+		select s, d, n, f, o, a, g, v, c, m, t, st from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
 			$8::text[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[])
-			with ordinality as u (d, n, f, o, a, g, v, c, m, t, s, number) order by number`,
-		w.site, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], attempt, siteTimes)
+			with ordinality as u (s, d, n, f, o, a, g, v, c, m, t, st, number) order by number`,
+		text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], attempt, siteTimes)
 }
 
 // encodeTransitions prepares many rows for a COPY, without the columns in which all
 // of them are empty.
-func encodeTransitions(site protocol.SiteID, list []projection.Transition) *pgdb.Copy {
-	var filled [9]bool
-	for i := range list {
-		for j, s := range transitionTexts(&list[i]) {
+func encodeTransitions(list []transition) *pgdb.Copy {
+	var filled [10]bool
+	for _, t := range list {
+		for j, s := range t.texts() {
 			filled[j] = filled[j] || s != ""
 		}
 	}
-	columns := []string{"site", "attempt", "site_time"}
-	for j, name := range [9]string{"deployment", "node", "from_state", "to_state", "actor", "digest", "app_version", "code", "message"} {
-		if filled[j] = filled[j] || j < 5; filled[j] { // those that follow are empty by default
+	columns := []string{"attempt", "site_time"}
+	for j, name := range [10]string{"site", "deployment", "node", "from_state", "to_state", "actor", "digest", "app_version", "code", "message"} {
+		if filled[j] = filled[j] || j < 6; filled[j] { // those that follow are empty by default
 			columns = append(columns, name)
 		}
 	}
 	rows := pgdb.NewCopy(len(list)*256, columns...)
-	for i := range list {
-		t := &list[i]
+	for _, t := range list {
 		rows.Row()
-		rows.Text(string(site))
 		rows.Int8(int64(t.Attempt))
 		rows.Timestamp(t.SiteTime)
-		for j, s := range transitionTexts(t) {
+		for j, s := range t.texts() {
 			if filled[j] {
 				rows.Text(s)
 			}
