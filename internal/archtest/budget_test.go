@@ -24,11 +24,11 @@ const (
 // spared names what is past a budget.
 var spared = exceptions{
 	"bench/link":                   "one program: the peers that it compares share its wire, its load and its ledger",
-	"broker":                       "being split: sessions and metrics become packages of their own",
-	"cli":                          "being split: printing becomes a package of its own",
-	"co/api":                       "being split: the Margo routes become a package of their own",
-	"en/engine/containerd":         "being split: images become a package of their own",
-	"margo/v1rc3":                  "being split: building and parsing become packages of their own",
+	"broker":                       "to be split: sessions and metrics belong in packages of their own",
+	"cli":                          "to be split: printing belongs in a package of its own",
+	"co/api":                       "to be split: the feed of events belongs in a package of its own",
+	"en/engine/containerd":         "to be split: images belong in a package of their own",
+	"margo/v1rc3":                  "to be split: building and parsing belong in packages of their own",
 	"protocol.Container":           "one field for each supported Compose key; grouping them would only hide it",
 	"protocol.DeploymentStatus":    "one flat message on the wire",
 	"internal/grpcdeadline.call":   "the signature of an interceptor is that of gRPC",

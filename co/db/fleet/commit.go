@@ -202,14 +202,14 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 		}
 	}
 	q := &pgx.Batch{}
-	queueRead(q, len(whole), scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
+	queueRead(q, scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
 		nodeColumns+` where site = any($1)`, whole)
-	queueRead(q, len(nodes[0]), scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
+	queueRead(q, scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
 		`select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (`+nodeColumns+` where site = u.site and id = u.id limit 1) n`,
 		nodes[0], nodes[1])
 	found := func(f state) { of[f.site].record.States[f.key] = f.state }
-	queueRead(q, len(whole), scanState, found, stateColumns+` where site = any($1)`, whole)
-	queueRead(q, len(statuses[0]), scanState, found, `select n.* from unnest($1::text[], $2::text[], $3::text[]) as u (site, deployment, node),
+	queueRead(q, scanState, found, stateColumns+` where site = any($1)`, whole)
+	queueRead(q, scanState, found, `select n.* from unnest($1::text[], $2::text[], $3::text[]) as u (site, deployment, node),
 		lateral (`+stateColumns+` where site = u.site and deployment = u.deployment and node = u.node limit 1) n`,
 		statuses[0], statuses[1], statuses[2])
 	if q.Len() == 0 {
@@ -218,10 +218,15 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	return tx.SendBatch(ctx, q).Close()
 }
 
-// queueRead queues a query for n keys, if there are any, whose rows are handed to use.
-func queueRead[T any](q *pgx.Batch, n int, scan func(pgx.CollectableRow) (T, error), use func(T), sql string, args ...any) {
-	if n == 0 {
+// queueRead queues a query for keys, given by columns, whose rows are handed to use.
+// Without keys it queues nothing.
+func queueRead[T any](q *pgx.Batch, scan func(pgx.CollectableRow) (T, error), use func(T), sql string, keys ...[]string) {
+	if len(keys[0]) == 0 {
 		return
+	}
+	args := make([]any, len(keys))
+	for i := range keys {
+		args[i] = keys[i]
 	}
 	q.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		list, err := pgx.CollectRows(rows, scan)
