@@ -67,7 +67,8 @@ type DeploymentStatus struct {
 
 	// Recovering is set in FAILED where the version was healthy for the minimum time
 	// before. Its containers stay, and the node goes on to restart them: it reports
-	// INSTALLED by itself once they work. Nobody has to try again or to go back.
+	// INSTALLED by itself once they work, and the LO neither tries again nor goes back.
+	// Absent: the policy of the deployment decides what follows FAILED.
 	Recovering bool `cbor:"22,keyasint,omitempty"`
 }
 

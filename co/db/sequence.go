@@ -17,7 +17,7 @@ const (
 	// sequenceBound is after how many events one transaction of the sequencer stops.
 	sequenceBound = 10_000
 	// sequencePace is the least time between two of its transactions, unless it is
-	// behind: what is committed meanwhile gets its ids together.
+	// more: what is committed meanwhile gets its ids together.
 	sequencePace = 25 * time.Millisecond
 	// sequencePoll is how often it looks for events of a program that died before it
 	// gave them their ids.
@@ -42,14 +42,14 @@ func (d *DB) Tx(ctx context.Context, what string, do func(pgx.Tx) error) error {
 // and reports whether there may be more. It is safe in any number of programs at once:
 // one works, the others wait for it. Ids are dense, and in the order of the commits of
 // each site.
-func (d *DB) Sequence(ctx context.Context) (behind bool, err error) {
+func (d *DB) Sequence(ctx context.Context) (more bool, err error) {
 	return sequence(ctx, d.DB)
 }
 
-func sequence(ctx context.Context, over *pgdb.DB) (behind bool, err error) {
+func sequence(ctx context.Context, over *pgdb.DB) (more bool, err error) {
 	var n int64
-	err = over.QueryRow(ctx, `select * from sequence_events($1)`, sequenceBound).Scan(&n, &behind)
-	return behind, pgdb.Classify("give ids to events", err)
+	err = over.QueryRow(ctx, `select * from sequence_events($1)`, sequenceBound).Scan(&n, &more)
+	return more, pgdb.Classify("give ids to events", err)
 }
 
 // SequenceAll is Sequence until all that was committed before the call has ids.
@@ -59,8 +59,8 @@ func (d *DB) SequenceAll(ctx context.Context) error {
 		return pgdb.Classify("look for events without ids", err)
 	}
 	for {
-		behind, err := d.Sequence(ctx)
-		if err != nil || !behind {
+		more, err := d.Sequence(ctx)
+		if err != nil || !more {
 			return err
 		}
 		var left bool
@@ -77,12 +77,12 @@ func (d *DB) RunSequencer(ctx context.Context) {
 	s := sequencer{db: d, tries: retry.Backoff{Policy: retry.Policy{Min: sequencePace, Max: 5 * time.Second, Jitter: 0.4}}}
 	defer d.gate.open()
 	for ctx.Err() == nil {
-		behind := s.round(ctx)
-		if s.late++; !behind {
+		more := s.round(ctx)
+		if s.late++; !more {
 			s.late = 0
 		}
 		d.gate.set(s.late >= lateAfter)
-		if behind {
+		if more {
 			continue
 		}
 		s.wait(ctx)
@@ -128,10 +128,10 @@ type sequencer struct {
 }
 
 // round runs one transaction, and reports whether to run another one at once.
-func (s *sequencer) round(ctx context.Context) (behind bool) {
+func (s *sequencer) round(ctx context.Context) (more bool) {
 	one, cancel := context.WithTimeout(ctx, sequenceTimeout)
 	defer cancel()
-	behind, err := sequence(one, s.db.Feed)
+	more, err := sequence(one, s.db.Feed)
 	switch {
 	case err == nil:
 		s.failed = false
@@ -146,7 +146,7 @@ func (s *sequencer) round(ctx context.Context) (behind bool) {
 			s.db.Log.InfoContext(ctx, "event_outbox not vacuumed", "err", err)
 		}
 	}
-	return behind && err == nil
+	return more && err == nil
 }
 
 // wait returns when there is something to do, and not before the pace allows it.

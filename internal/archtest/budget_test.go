@@ -28,7 +28,6 @@ var spared = exceptions{
 	"cli":                          "to be split: printing belongs in a package of its own",
 	"co/api":                       "to be split: the feed of events belongs in a package of its own",
 	"en/engine/containerd":         "to be split: images belong in a package of their own",
-	"margo/v1rc3":                  "to be split: building and parsing belong in packages of their own",
 	"protocol.Container":           "one field for each supported Compose key; grouping them would only hide it",
 	"protocol.DeploymentStatus":    "one flat message on the wire",
 	"internal/grpcdeadline.call":   "the signature of an interceptor is that of gRPC",

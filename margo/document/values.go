@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
+// IsNull reports whether null stands there, or nothing after the key.
 func (v Value) IsNull() bool {
 	return v.node.Kind == yaml.ScalarNode && v.node.ShortTag() == "!!null"
 }

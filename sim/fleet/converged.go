@@ -64,9 +64,9 @@ func (f *fleet) nodeProblems(n *node, want *protocol.SiteDesired, placed placeme
 		}
 	}
 	differs := func(what string, name protocol.DeploymentName, state lifecycle.State, digest protocol.Digest) {
-		want, wanted := digests[name]
+		want, expected := digests[name]
 		removed := state == "" || state == lifecycle.Deleted
-		if wanted && (state != lifecycle.Installed || digest != want) || !wanted && !removed {
+		if expected && (state != lifecycle.Installed || digest != want) || !expected && !removed {
 			out = append(out, fmt.Sprintf("%s: %s: %s has it %s with %s, desired is %q", n.name, name, what, state, digest.Short(), want))
 		}
 	}

@@ -184,7 +184,7 @@ func (s *site) reconcile() {
 	if s.desired == nil {
 		return
 	}
-	placed := s.place()
+	placed := s.placeWork()
 	var next time.Time
 	for _, n := range s.nodes {
 		if at := s.reconcileNode(n, placed.On(n.id)); !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -212,8 +212,8 @@ func (s *site) view() []placement.Node {
 	return view
 }
 
-// place decides where everything runs, and journals what changed in that.
-func (s *site) place() placement.Placement {
+// placeWork decides where everything runs, and journals what changed in that.
+func (s *site) placeWork() placement.Placement {
 	placed := placement.Place(s.desired.Deployments, s.view())
 	for _, name := range slices.Sorted(maps.Keys(placed)) {
 		report := placed[name].Report(name, maxRejected)
