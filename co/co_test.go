@@ -242,13 +242,14 @@ func TestFromCallToSiteAndBack(t *testing.T) {
 	var events []byte
 	for _, e := range []protocol.Event{
 		{UnixMillis: 1, Kind: protocol.NodeOnlineEvent, Node: "gw", Body: protocol.Marshal(protocol.Presence{V: 1, Online: true, Session: "x"})},
+		{UnixMillis: 1, Kind: protocol.DesiredAdopted, Body: protocol.Marshal(protocol.Adopted{V: 1, Generation: desired.Generation, Commit: desired.Commit})},
 		report("", lifecycle.Pending, lifecycle.LO), report(lifecycle.Pending, lifecycle.Installing, lifecycle.LO), report(lifecycle.Installing, lifecycle.Installed, lifecycle.EN),
 	} {
 		events = append(events, protocol.Marshal(e)...)
 	}
-	b.publish(topic.Up, protocol.Batch{V: 1, Epoch: "e", First: 1, Count: 4, Events: events}, false)
+	b.publish(topic.Up, protocol.Batch{V: 1, Epoch: "e", First: 1, Count: 5, Events: events}, false)
 	var ack protocol.Ack
-	if err := protocol.Unmarshal(b.next(topic.Ack).Payload, &ack); err != nil || ack.Seq != 4 || ack.Epoch != "e" {
+	if err := protocol.Unmarshal(b.next(topic.Ack).Payload, &ack); err != nil || ack.Seq != 5 || ack.Epoch != "e" {
 		t.Fatalf("ack %+v, %v", ack, err)
 	}
 	b.call(http.MethodGet, "/api/v1/deployments/plant/hello", nil, &d)

@@ -259,7 +259,7 @@ func (shelf) Image(_ context.Context, ref string) (string, error) {
 func (shelf) Archive(_ context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
 	compose, err := os.ReadFile("testdata/components/" + filepath.Base(repository) + "-" + revision + "/compose.yaml")
 	if errors.Is(err, os.ErrNotExist) {
-		compose = []byte("services:\n  main:\n    image: registry.colony/samples/meter:1\n    restart: unless-stopped\n")
+		compose = []byte("services:\n  " + filepath.Base(repository) + ":\n    image: registry.colony/samples/meter:1\n    restart: unless-stopped\n")
 	} else if err != nil {
 		return nil, "", err
 	}

@@ -58,8 +58,8 @@ func newUpstream(t *testing.T) *upstream {
 		w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 		if n := u.breakAfter.Swap(0); n > 0 {
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			u.away.Store(u.leave.Load()) // before the client can see the bytes, and go on
 			_, _ = w.Write(body[:n])
-			u.away.Store(u.leave.Load())
 			panic(http.ErrAbortHandler)
 		}
 		var from int64

@@ -22,6 +22,9 @@ func (s *Store) AddEvent(ctx context.Context, e fleet.Event) error {
 // Notice records an event, unless one of its kind and message is recorded: for what is
 // found anew at each start.
 func (s *Store) Notice(ctx context.Context, e fleet.Event) error {
+	if err := s.db.SequenceAll(ctx); err != nil { // so that a notice of a moment ago is among the events
+		return err
+	}
 	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error {
 		var known bool
 		err := tx.QueryRow(ctx, `select exists (select from events where kind in ('file_ignored', 'deployment_waiting', 'site_added')

@@ -103,7 +103,7 @@ func TestSitesShareTransactions(t *testing.T) {
 		site := protocol.SiteID(fmt.Sprintf("s%d", i))
 		v := must[fleet.Site](t)(s.Site(t.Context(), site))
 		d := must[fleet.Deployment](t)(s.Deployment(t.Context(), site, "d"))
-		if v.JournalSeq != 4 || v.NodesOnline != 1 || d.State != lifecycle.Installed || len(d.Nodes) != 1 || d.Nodes[0].Node != protocol.NodeID(fmt.Sprintf("n%d", i)) {
+		if v.JournalSeq != 4 || v.NodesUnknown != 1 || d.State != lifecycle.Installed || len(d.Nodes) != 1 || d.Nodes[0].Node != protocol.NodeID(fmt.Sprintf("n%d", i)) {
 			t.Errorf("site %s: %+v, %+v", site, v, d)
 		}
 		events := must[[]fleet.Event](t)(s.Events(t.Context(), fleet.EventFilter{Site: site}))

@@ -87,6 +87,8 @@ type Options struct {
 
 	answer time.Duration     // see callTimeout; 0: that
 	dial   []grpc.DialOption // of tests
+	// resolvConf are the files of the node's name servers, in order of preference. Nil: the system's.
+	resolvConf []string
 
 	Logger *slog.Logger
 }
@@ -201,7 +203,7 @@ func New(opts Options) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		opts: opts, client: c, net: nw, log: opts.Logger.With("component", "containerd"),
-		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), resolvConf: []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"},
+		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), resolvConf: nameServerFiles(opts.resolvConf),
 		began: time.Now(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
 	e.registries = registryhosts.New(registryhosts.Options{

@@ -70,9 +70,8 @@ func daemonOf(t *testing.T, socket string) int {
 // DHCP may bring the name servers after the first container was started.
 func TestNameServersFollowTheNode(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
 	node := filepath.Join(t.TempDir(), "resolv.conf")
-	r.resolvConf = []string{node}
+	r := setupWith(t, func(o *Options) { o.resolvConf = []string{node} })
 	c := r.container("wait")
 	r.run(t, c)
 	if err := os.WriteFile(node, []byte("nameserver 192.0.2.7\n"), 0o600); err != nil {

@@ -173,6 +173,14 @@ func rewrite(path string, content []byte) error {
 	return errors.Join(err, f.Truncate(int64(len(content))), f.Close())
 }
 
+// nameServerFiles are those that are given, or else the system's.
+func nameServerFiles(given []string) []string {
+	if given != nil {
+		return given
+	}
+	return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
+}
+
 // nameServers returns the node's name servers as a container can reach them: a
 // resolver on the node's loopback is replaced by those that it asks itself.
 func (e *Engine) nameServers() ([]byte, error) {

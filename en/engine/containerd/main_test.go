@@ -45,12 +45,17 @@ type rig struct {
 // that the engine leaves on the machine is removed at the end, and checked.
 func setup(t *testing.T) *rig {
 	t.Helper()
+	return setupWith(t, func(*Options) {})
+}
+
+func setupWith(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
 	r := &rig{daemon: containerdtest.Start(t), registry: containerdtest.NewRegistry(t)}
 	r.image = r.registry.Add(t, "tools", containerdtest.Image{
 		Program: program(t), Env: []string{"COLOUR=red", "SIZE=small"},
 		Files: map[string]string{"data/": "", "data/seed": "seed\n"},
 	})
-	r.Engine = r.open(t)
+	r.Engine = r.openWith(t, change)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
