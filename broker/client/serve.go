@@ -92,9 +92,8 @@ func (l *link) work(ctx context.Context) {
 func (l *link) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var pinged time.Duration           // when the last ping went, since begun
-	var confirmed int64                // of the bytes written, the most that the other end's system had confirmed
-	var looked, received time.Duration // when that was looked at last, and the last time before it grew
+	var pinged time.Duration // when the last ping went, since begun
+	var confirmed int64      // of the bytes written, the most that the other end's system had confirmed
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -107,15 +106,15 @@ func (l *link) watch() {
 			heard = now // we are the ones who don't listen
 		}
 		// A large packet on a slow link takes longer than the keep-alive, and nobody
-		// answers before its end. While the other end takes it in, that is life enough:
-		// it did so after the last look. Where that is not known, a write is no sign of
-		// life: any buffer takes it.
+		// answers before its end. While the other end takes it in, that is life enough
+		// for half a keep-alive: a middlebox that confirms what it does not deliver,
+		// the pings included, must not keep the link alive. Where that is not known, a
+		// write is no sign of life: any buffer takes it.
 		written := l.pulse.written.Load()
 		if open, known := unconfirmed(l.conn); known && written-open > confirmed {
-			confirmed, received = written-open, looked
+			confirmed = written - open
+			heard = max(heard, now-l.terms.keepAlive)
 		}
-		looked = now
-		heard = max(heard, received)
 		dead := heard + l.terms.keepAlive*3/2
 		if now >= dead {
 			l.fail(protocol.Errorf(protocol.Unavailable, "nothing heard from the broker for %s, 1.5 × the keep-alive", now-heard))
