@@ -153,7 +153,7 @@ func TestListenerRules(t *testing.T) {
 	})
 	for user, want := range map[string]byte{"mes@plant1": 0, "scada": 0, "mes@plant2": 0x87, "": 0x87} {
 		r := dialRaw(t, b.Addr("some"))
-		ack := r.connect("c", func(p *packets.Packet) { p.Connect.Username, p.Connect.UsernameFlag = []byte(user), user != "" })
+		ack := r.connect("c-"+user, func(p *packets.Packet) { p.Connect.Username, p.Connect.UsernameFlag = []byte(user), user != "" })
 		if ack.ReasonCode != want {
 			t.Errorf("user %q: CONNACK 0x%02x %q, want 0x%02x", user, ack.ReasonCode, ack.Properties.ReasonString, want)
 		}

@@ -189,7 +189,7 @@ func (s *session) onDisconnect(body []byte) error {
 	if expiry > 0 && s.ephemeral { // [MQTT-3.14.2-2]
 		return packets.ErrProtocolViolationZeroNonZeroExpiry
 	}
-	s.clean.Store(reason != packets.CodeDisconnectWillMessage.Code) // [MQTT-3.14.4-3]
+	s.clean.Store(reason == packets.CodeDisconnect.Code) // with any other reason the will is sent [MQTT-3.1.2-10] [MQTT-3.14.4-3]
 	return errBye
 }
 

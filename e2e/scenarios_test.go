@@ -307,8 +307,15 @@ func missingImage(t *testing.T, c *colony) {
 	c.must("deployment", "delete", site+"/ghost", "--wait")
 
 	// An image that went away after its digest was pinned is missed by the node.
-	c.pushComponent("ghost", "services:\n  ghost:\n    image: registry.colony/samples/hello@sha256:"+strings.Repeat("0", 64)+"\n")
-	c.refused(6, []string{string(protocol.ImageNotFound)}, "deploy", "ghost", "--site", site, "--attempts", "1", "--wait", "--timeout", "30s")
+	missing := ":\n    image: registry.colony/samples/hello@sha256:" + strings.Repeat("0", 64) + "\n"
+	c.pushComponent("phantom", "services:\n  phantom"+missing)
+	c.refused(6, []string{string(protocol.ImageNotFound)}, "deploy", "phantom", "--site", site, "--attempts", "1", "--wait", "--timeout", "30s")
+	c.must("deployment", "delete", site+"/phantom", "--wait")
+
+	// Another archive under a revision that was read is refused.
+	c.pushComponent("ghost", "services:\n  ghost"+missing)
+	c.must("deploy", "ghost", "--site", site)
+	c.problem("ghost", "a revision is immutable")
 	c.must("deployment", "delete", site+"/ghost", "--wait")
 }
 

@@ -39,6 +39,7 @@ type Store[M any] struct {
 	due     dueHeap
 	sys     int              // messages whose topic begins with $
 	bytes   int64            // of all messages and reservations
+	clients int64            // the same without those of the owner ""
 	owners  map[string]int64 // the same by owner, without ""
 }
 
@@ -79,7 +80,11 @@ func (s *Store[M]) Reserve(topic, owner string, size int64) (ok bool, which stri
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.byTopic[topic]
-	if s.bytes+size-old.size > s.limits.All {
+	replaced := old.size
+	if old.owner == "" {
+		replaced = 0 // it was not counted among those of clients
+	}
+	if s.clients+size-replaced > s.limits.All {
 		return false, "all clients"
 	}
 	if old.owner != owner {
@@ -107,6 +112,7 @@ func (s *Store[M]) count(owner string, n int64) {
 	if owner == "" {
 		return
 	}
+	s.clients += n
 	if s.owners[owner] += n; s.owners[owner] == 0 {
 		delete(s.owners, owner)
 	}

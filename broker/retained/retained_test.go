@@ -150,15 +150,17 @@ func TestLimits(t *testing.T) {
 		{"2", "b", true},  // in the place of another's
 		{"4", "a", false}, // the limit of all
 		{"5", "", true},   // the broker's own
+		{"6", "", true},   // which takes no room of clients:
+		{"1", "a", true},  // one of theirs is still replaced
 	} {
 		if got := put(step.topic, step.owner); got != step.ok {
 			t.Errorf("step %d: %s by %q: %v, want %v", i, step.topic, step.owner, got, step.ok)
 		}
 	}
-	for _, topic := range []string{"1", "2", "3", "5"} {
+	for _, topic := range []string{"1", "2", "3", "5", "6"} {
 		r.Delete(topic)
 	}
-	if r.Bytes() != 0 || len(r.owners) != 0 {
-		t.Errorf("%d bytes, owners %v after all is deleted", r.Bytes(), r.owners)
+	if r.Bytes() != 0 || r.clients != 0 || len(r.owners) != 0 {
+		t.Errorf("%d bytes, %d of clients, owners %v after all is deleted", r.Bytes(), r.clients, r.owners)
 	}
 }

@@ -142,6 +142,7 @@ func (m *Monitor) saveWills(ctx context.Context) {
 			m.log.WarnContext(ctx, "site is not recorded as offline yet", "site_id", site, "err", err)
 			return
 		}
+		m.opts.Changed(site, will)
 		m.mu.Lock()
 		if m.unsaved[site] == will { // a newer one may have come meanwhile
 			delete(m.unsaved, site)

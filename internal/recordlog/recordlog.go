@@ -237,6 +237,9 @@ func (l *Log) Sync() error {
 	if f == nil {
 		return fmt.Errorf("flush %s: %w", l.o.Identity, os.ErrClosed)
 	}
+	if l.broken.Load() { // the system reports a failed write once: another flush would say that all is well
+		return fmt.Errorf("flush %s: an earlier write or flush failed", l.o.Identity)
+	}
 	if err := f.Sync(); err != nil {
 		l.broken.Store(true)
 		return fmt.Errorf("flush %s: %w", l.o.Identity, err)
