@@ -60,7 +60,7 @@ code 6 where the deployment ends FAILED or is rolled back instead.`,
 	fl.Uint32Var(&f.attempts, "attempts", 0, "how often a version is tried before it is given up (default 3)")
 	fl.DurationVar(&f.backoff, "backoff", 0, "wait before the second attempt, doubled for each further one (default 10s)")
 	fl.BoolVar(&f.noRollback, "no-rollback", false, "leave a version that was given up FAILED")
-	fl.BoolVar(&f.wait, "wait", false, "wait until it is INSTALLED")
+	fl.BoolVar(&f.wait, "wait", false, "wait until it has been INSTALLED for --healthy-for")
 	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait")
 	healthyFlag(cmd, &f.healthy)
 	return cmd

@@ -240,7 +240,7 @@ func (a *app) deploymentRollback() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "commit to return to (see colony deployment history)")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is INSTALLED")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it has been INSTALLED for --healthy-for")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	healthyFlag(cmd, &healthy)
 	return cmd

@@ -97,15 +97,16 @@ func exitCode(err error) int {
 func (a *app) root(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "colony",
-		Short: "Run applications and firmware on a fleet of industrial gateways",
+		Short: "Run applications on a fleet of industrial gateways",
 		Long: `Colony runs applications on gateways behind links that fail: a Central
 Orchestrator (CO), a Local Orchestrator (LO) at each site, and an Execution Node
 agent (EN) on each gateway. "colony up" runs all three on this machine.
 
 Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
-4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed, or
-was not there when the time to wait was over. A command that is interrupted
-before it is done ends with 1; one that runs until it is interrupted, with 0.`,
+4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed,
+was rolled back, or was not done when the time to wait was over. A command that is
+interrupted before it is done ends with 1; one that runs until it is interrupted,
+with 0.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
