@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,9 +20,10 @@ var edits = flag.Int("edits", 5, "changes of mind in TestRapidEdits")
 
 // A cut ends an operation of the engine at its n-th call of containerd.
 type cut struct {
-	at, calls int // an operation makes its calls one after another
-	wait      time.Duration
-	end       context.CancelFunc
+	at    int64
+	calls atomic.Int64 // containerd's client waits for a task beside its other calls
+	wait  time.Duration
+	end   context.CancelFunc
 }
 
 type cutKey struct{}
@@ -33,7 +35,7 @@ func cutting(ctx context.Context, method string, req, reply any, cc *grpc.Client
 	if !ok {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	if c.calls++; c.calls == c.at {
+	if c.calls.Add(1) == c.at {
 		if c.wait == 0 {
 			c.end()
 		} else {
@@ -49,7 +51,7 @@ func cutting(ctx context.Context, method string, req, reply any, cc *grpc.Client
 type cancelling struct{ *Engine }
 
 func (c cancelling) each(ctx context.Context, do func(context.Context) error) error {
-	for n := 1; ; n++ {
+	for n := int64(1); ; n++ {
 		cctx, end := context.WithCancel(ctx)
 		k := &cut{at: n, end: end, wait: time.Duration(n%4) * 7 * time.Millisecond}
 		err := do(context.WithValue(cctx, cutKey{}, k))
