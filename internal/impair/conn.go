@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
@@ -84,13 +85,25 @@ func abort(s *net.TCPConn) {
 	}
 }
 
+// abortive makes each close of a socket a reset, also that of a dial which is cancelled
+// when the other end has accepted it already.
+func abortive(_, _ string, raw syscall.RawConn) error {
+	var err error
+	if cerr := raw.Control(func(fd uintptr) {
+		err = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
+	}); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
 // serve carries the connection until both sides have ended.
 func (c *conn) serve() {
 	defer c.reset()
 	if !c.passing() || !c.handshake() {
 		return
 	}
-	d := net.Dialer{Timeout: dialTimeout}
+	d := net.Dialer{Timeout: dialTimeout, Control: abortive}
 	s, err := d.DialContext(c.ctx, "tcp", c.x.target)
 	if err != nil {
 		return // the deferred reset ends the client
