@@ -87,13 +87,18 @@ func (l *link) work(ctx context.Context) {
 	}
 }
 
+// pingBytes is what a ping is on the wire at most, with a TLS record around it.
+const pingBytes = 64
+
 // watch sends a ping when either direction was idle for the keep-alive, and gives
 // the link up when nothing was heard for 1.5 times as long.
 func (l *link) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var pinged time.Duration // when the last ping went, since begun
-	var confirmed int64      // of the bytes written, the most that the other end's system had confirmed
+	var pinged time.Duration           // when the last ping went, since begun
+	var pings int64                    // how many went
+	var confirmed int64                // of the bytes written but for pings, the most that the other end's system had confirmed
+	var looked, received time.Duration // when that was looked at last, and the last time before it grew
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -106,15 +111,16 @@ func (l *link) watch() {
 			heard = now // we are the ones who don't listen
 		}
 		// A large packet on a slow link takes longer than the keep-alive, and nobody
-		// answers before its end. While the other end takes it in, that is life enough
-		// for half a keep-alive: a middlebox that confirms what it does not deliver,
-		// the pings included, must not keep the link alive. Where that is not known, a
-		// write is no sign of life: any buffer takes it.
+		// answers before its end. While the other end takes it in, that is life enough:
+		// it did so after the last look. Pings do not count: a middlebox that confirms
+		// what it does not deliver would keep a dead link alive. Where it is not known,
+		// a write is no sign of life: any buffer takes it.
 		written := l.pulse.written.Load()
-		if open, known := unconfirmed(l.conn); known && written-open > confirmed {
-			confirmed = written - open
-			heard = max(heard, now-l.terms.keepAlive)
+		if open, known := unconfirmed(l.conn); known && written-open-pings*pingBytes > confirmed {
+			confirmed, received = written-open-pings*pingBytes, looked
 		}
+		looked = now
+		heard = max(heard, received)
 		dead := heard + l.terms.keepAlive*3/2
 		if now >= dead {
 			l.fail(protocol.Errorf(protocol.Unavailable, "nothing heard from the broker for %s, 1.5 × the keep-alive", now-heard))
@@ -123,6 +129,7 @@ func (l *link) watch() {
 		due := min(sent, max(heard, pinged)) + l.terms.keepAlive
 		if now >= due {
 			pinged = now
+			pings++
 			l.wg.Go(l.ping)
 			due = now + l.terms.keepAlive
 		}
