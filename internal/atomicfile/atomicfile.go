@@ -7,78 +7,81 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // prefix marks files that were being written; a crash may leave some behind.
 const prefix = ".tmp-"
 
+// written tells the temporary files of this process apart.
+var written atomic.Uint64
+
 // Write makes data the content of path, with exactly the permissions perm: the
 // umask does not apply. When it returns nil the content and the name are durable. On
 // an error path is untouched. Concurrent writers of one path are safe; one of
 // them wins.
-func Write(path string, data []byte, perm os.FileMode) error {
+func Write(d disk.FS, path string, data []byte, perm os.FileMode) error {
 	dir, base := filepath.Split(filepath.Clean(path))
 	if dir == "" {
 		dir = "."
 	}
-	f, err := os.CreateTemp(dir, prefix+base+"-*")
+	temp, f, err := create(d, filepath.Join(dir, prefix+base+"-"))
 	if err != nil {
 		return fmt.Errorf("create temporary file: %w", err)
 	}
-	if err := fill(f, data, perm); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close(), os.Remove(f.Name()))
+	_, err = f.WriteAt(data, 0)
+	if err == nil {
+		err = d.Chmod(temp, perm)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), f.Close(), d.Remove(temp))
 	}
 	if err := f.Close(); err != nil {
-		return errors.Join(fmt.Errorf("close %s: %w", path, err), os.Remove(f.Name()))
+		return errors.Join(fmt.Errorf("close %s: %w", path, err), d.Remove(temp))
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return errors.Join(fmt.Errorf("replace file: %w", err), os.Remove(f.Name()))
+	if err := d.Rename(temp, path); err != nil {
+		return errors.Join(fmt.Errorf("replace file: %w", err), d.Remove(temp))
 	}
-	return SyncDir(dir)
+	return d.SyncDir(dir)
 }
 
-func fill(f *os.File, data []byte, perm os.FileMode) error {
-	if _, err := f.Write(data); err != nil {
-		return err
+// create makes a new file whose path begins with start.
+func create(d disk.FS, start string) (string, disk.File, error) {
+	for {
+		temp := start + strconv.FormatUint(written.Add(1), 36)
+		f, err := d.Open(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, os.ErrExist) { // as one that a crash has left
+			return temp, f, err
+		}
 	}
-	if err := f.Chmod(perm); err != nil {
-		return err
-	}
-	return f.Sync()
 }
 
 // Remove removes path durably. A file that does not exist is removed already.
-func Remove(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+func Remove(d disk.FS, path string) error {
+	if err := d.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove file: %w", err)
 	}
-	return SyncDir(filepath.Dir(path))
-}
-
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open directory: %w", err)
-	}
-	if err := d.Sync(); err != nil {
-		return errors.Join(fmt.Errorf("sync directory %s: %w", dir, err), d.Close())
-	}
-	return d.Close()
+	return d.SyncDir(filepath.Dir(path))
 }
 
 // Clean removes what crashed writers left behind in dir. Nobody may be writing
 // there meanwhile.
-func Clean(dir string) error {
-	entries, err := os.ReadDir(dir)
+func Clean(d disk.FS, dir string) error {
+	entries, err := d.List(dir)
 	if err != nil {
 		return fmt.Errorf("read directory: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) && e.Type().IsRegular() {
-			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+			errs = append(errs, d.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 func TestWriteReplacesWhole(t *testing.T) {
@@ -14,7 +16,7 @@ func TestWriteReplacesWhole(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "record")
 	for _, content := range []string{"first and rather long", "second", ""} {
-		if err := Write(path, []byte(content), 0o600); err != nil {
+		if err := Write(disk.OS, path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != content {
@@ -37,13 +39,13 @@ func TestWriteFailsWithoutTrace(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "child"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, []byte("x"), 0o600); err == nil {
+	if err := Write(disk.OS, path, []byte("x"), 0o600); err == nil {
 		t.Error("replaced a directory")
 	}
 	if names := list(t, dir); len(names) != 1 || names[0] != "taken" {
 		t.Errorf("directory holds %q, want only %q", names, "taken")
 	}
-	if err := Write(filepath.Join(dir, "absent", "f"), nil, 0o600); err == nil {
+	if err := Write(disk.OS, filepath.Join(dir, "absent", "f"), nil, 0o600); err == nil {
 		t.Error("wrote into a directory that does not exist")
 	}
 }
@@ -54,7 +56,7 @@ func TestConcurrentWritersLeaveOneWhole(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			if err := Write(path, bytes.Repeat([]byte{byte('a' + i)}, 10_000), 0o600); err != nil {
+			if err := Write(disk.OS, path, bytes.Repeat([]byte{byte('a' + i)}, 10_000), 0o600); err != nil {
 				t.Error(err)
 			}
 		})
@@ -74,14 +76,14 @@ func TestRemoveAndClean(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Clean(dir); err != nil {
+	if err := Clean(disk.OS, dir); err != nil {
 		t.Fatal(err)
 	}
 	if names := list(t, dir); len(names) != 1 || names[0] != "kept" {
 		t.Fatalf("after Clean: %q", names)
 	}
 	for range 2 {
-		if err := Remove(filepath.Join(dir, "kept")); err != nil {
+		if err := Remove(disk.OS, filepath.Join(dir, "kept")); err != nil {
 			t.Fatal(err)
 		}
 	}

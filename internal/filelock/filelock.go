@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // ErrHeld says that another process, or this one, holds the lock already.
@@ -19,14 +20,25 @@ type Lock struct {
 	f  *os.File // nil after Close
 }
 
-// Acquire locks the file at path, which is created where it is missing, or fails at
-// once: with ErrHeld where somebody has it. The file stays when the lock goes.
+// grace is how long Acquire waits for whoever has the lock. A process that is killed
+// while it starts a program leaves the lock with that child, until the child has become
+// the other program.
+const grace = time.Second
+
+// Acquire locks the file at path, which is created where it is missing, or fails within
+// about a second: with ErrHeld where somebody has it. The file stays when the lock goes.
 func Acquire(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	for began := time.Now(); ; <-time.After(grace / 50) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(began) > grace {
+			break
+		}
+	}
+	if err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = ErrHeld
 		}

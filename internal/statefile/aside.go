@@ -3,11 +3,12 @@ package statefile
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // asideMark stands between the name of a file that was set aside and its number.
@@ -44,16 +45,16 @@ func AsideName(names []string, name string, keep int) (aside string, drop []stri
 }
 
 // setAside renames a file and returns its new path.
-func setAside(path string) (aside string, err error) { return asideBy(os.Rename, path) }
+func setAside(d disk.FS, path string) (aside string, err error) { return asideBy(d, d.Rename, path) }
 
 // LinkAside gives a file a second name, under which it stays when it is replaced,
 // and returns the path.
-func LinkAside(path string) (aside string, err error) { return asideBy(os.Link, path) }
+func LinkAside(d disk.FS, path string) (aside string, err error) { return asideBy(d, d.Link, path) }
 
 // asideBy has do put the file of path under another name.
-func asideBy(do func(from, to string) error, path string) (aside string, err error) {
+func asideBy(d disk.FS, do func(from, to string) error, path string) (aside string, err error) {
 	dir, name := filepath.Split(path)
-	entries, err := os.ReadDir(filepath.Clean(dir))
+	entries, err := d.List(filepath.Clean(dir))
 	if err != nil {
 		return "", fmt.Errorf("set aside %s: %w", path, err)
 	}
@@ -62,9 +63,9 @@ func asideBy(do func(from, to string) error, path string) (aside string, err err
 		names[i] = e.Name()
 	}
 	to, drop := AsideName(names, name, keepAside)
-	for _, d := range drop {
+	for _, old := range drop {
 		// Failing to remove an old copy must not keep the damaged file under its name.
-		_ = os.Remove(filepath.Join(dir, d))
+		_ = d.Remove(filepath.Join(dir, old))
 	}
 	to = filepath.Join(dir, to)
 	if err := do(path, to); err != nil {

@@ -17,10 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // The header, integers little-endian: magic 8, format 4, release that reads it 12
@@ -76,6 +76,8 @@ type Damage struct {
 	Path string
 	// Aside is the path that the file has now; empty where it could not be set aside.
 	Aside string
+	// Removed says that the file was removed: whoever has its content still is asked again.
+	Removed bool
 	// Lost is how many records are missing; 0 where the file as a whole is one, and
 	// where nothing but the file's frame was damaged.
 	Lost uint64
@@ -85,7 +87,10 @@ type Damage struct {
 // Error names the file, what was wrong, and where it is now.
 func (d *Damage) Error() string {
 	kept := "could not be set aside"
-	if d.Aside != "" {
+	switch {
+	case d.Removed:
+		kept = "was removed"
+	case d.Aside != "":
 		kept = "was set aside as " + d.Aside
 	}
 	lost := ""
@@ -158,16 +163,18 @@ type File struct {
 	// Sealed says that a file without a header is damaged: for content of which any
 	// bytes could be some.
 	Sealed bool
+	// Disk is where the file is; nil: the file system of the machine.
+	Disk disk.FS
 }
 
 // Save replaces the file. When it returns nil, content is durable; a crash leaves
 // the old content or the new.
 func (f File) Save(content []byte) error {
-	return atomicfile.Write(f.Path, f.Seal(content), filePerm)
+	return atomicfile.Write(disk.Or(f.Disk), f.Path, f.Seal(content), filePerm)
 }
 
 // Remove removes the file durably. One that does not exist is removed already.
-func (f File) Remove() error { return atomicfile.Remove(f.Path) }
+func (f File) Remove() error { return atomicfile.Remove(disk.Or(f.Disk), f.Path) }
 
 // Load hands the content to decode, whose error says that it is not what the file
 // should hold. found is false where there is no file.
@@ -177,7 +184,7 @@ func (f File) Remove() error { return atomicfile.Remove(f.Path) }
 // error the file could not be read now. A file without a header, of before release
 // 0.1.0, is read if decode accepts it, and gets its header.
 func (f File) Load(decode func(content []byte) error) (found bool, err error) {
-	b, err := os.ReadFile(f.Path)
+	b, err := disk.ReadFile(disk.Or(f.Disk), f.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -209,6 +216,6 @@ func (f File) Load(decode func(content []byte) error) (found bool, err error) {
 
 // damaged sets the file aside.
 func (f File) damaged(why error) *Damage {
-	aside, err := setAside(f.Path)
+	aside, err := setAside(disk.Or(f.Disk), f.Path)
 	return &Damage{Identity: f.Identity, Path: f.Path, Aside: aside, Err: errors.Join(why, err)}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 )
 
 func file(dir string) File {
@@ -146,5 +148,40 @@ func TestNewerFormatIsUntouched(t *testing.T) {
 	}
 	if got, err := os.ReadFile(f.Path); err != nil || !bytes.Equal(got, b) {
 		t.Errorf("the file changed: %v", err)
+	}
+}
+
+// TestPowerCut cuts the power at each operation of a Save: the file has the old content or
+// the new, and after a Save that returned, the new.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	saved := 0
+	for seed := range uint64(50) {
+		for cut := 1; ; cut++ {
+			d := simdisk.New(seed)
+			f := file("/")
+			f.Disk = d
+			if err := f.Save([]byte(`{"v":"old"}`)); err != nil {
+				t.Fatal(err)
+			}
+			d.CutAt(cut)
+			err := f.Save([]byte(`{"v":"new"}`))
+			through := !d.Off()
+			d.Restart(true)
+			got, found, loadErr := load(f)
+			if !found || loadErr != nil {
+				t.Fatalf("seed %d, cut at %s: found %t, %v", seed, d.CutOn(), found, loadErr)
+			}
+			if want := `{"v":"new"}`; err == nil && got != want || got != want && got != `{"v":"old"}` {
+				t.Fatalf("seed %d, cut at %s: %q after %v", seed, d.CutOn(), got, err)
+			}
+			if through {
+				saved++
+				break
+			}
+		}
+	}
+	if saved != 50 {
+		t.Errorf("%d of 50 runs came to the end", saved)
 	}
 }
