@@ -7,11 +7,14 @@
 // of the file, so that flipped bits, zeroed blocks, cuts, and files or blocks in the
 // place of others are detected.
 //
-// Open distinguishes a torn tail from damage. A torn tail is what a crash leaves of an
-// append that was never durable: no valid record follows it, and it is not whole. It
-// is cut off. Anything else is damage: the records before and behind it are
-// salvaged, the lost ones are counted by the gap in the numbers, and the damaged
-// file is kept aside.
+// Open distinguishes a torn tail from damage. A torn tail is what a crash leaves of
+// appends that were never durable. It is cut off. A disk may keep the sectors of these in
+// any order, so that valid records may lie within it; but nothing in it proves that what
+// is missing was durable. There are two proofs: each record says whether the one before
+// it was durable when it was written, and after a Sync a seal at the end of the file
+// says so of all records, until the next Append takes its place. What is missing before
+// a proof is damage: the records around it are salvaged, the lost ones are counted by the
+// gap in the numbers, and the damaged file is kept aside.
 package recordlog
 
 import (
@@ -21,10 +24,12 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
@@ -33,13 +38,21 @@ import (
 // layout never changes, so that each release can tell a later format from damage.
 //
 // A record: length 4, CRC-32C of the identity and all that follows, and the length 4,
-// number from 1 on 8, body.
+// number from 1 on 8, body. The highest bit of the length is flagContinues.
+//
+// A seal is a record without a body, whose length is sealLength and whose number is that
+// of the last record.
 const (
 	magic      = "COLONYR1"
 	format     = 1
 	release    = "0.1.0" // the first that reads format
 	headSize   = 32
 	recordHead = 16
+
+	// flagContinues says that the record before may not have been durable when this one
+	// was written.
+	flagContinues = 1 << 31
+	sealLength    = 1<<32 - 1
 
 	filePerm = 0o600
 )
@@ -50,7 +63,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Options struct {
 	statefile.Identity
 	Path string
-	// MaxRecord is the largest body, in bytes. It must be positive.
+	// Disk is where the file is; nil: the file system of the machine.
+	Disk disk.FS
+	// MaxRecord is the largest body, in bytes. It must be positive, and less than 1 GiB.
 	MaxRecord int
 	// Old, unless nil, reads a file of before release 0.1.0, which had no such header;
 	// ok is false where b is no such file. lost counts the records that it passed over.
@@ -62,10 +77,13 @@ type Options struct {
 type Log struct {
 	o      Options
 	seed   uint32 // the checksum of the identity
-	file   *os.File
-	size   int64
-	next   uint64 // number of the next record
+	file   disk.File
 	broken atomic.Bool
+
+	mu      sync.Mutex // protects what follows, and is held to write at the end of the file
+	size    int64      // up to the last record, without the seal
+	next    uint64     // number of the next record
+	durable uint64     // number of the last record that is known to be durable
 }
 
 // Found is what Open met.
@@ -88,8 +106,15 @@ type Found struct {
 // Open fails with a *statefile.NewerError for a file of a later format, which it
 // does not touch, and where the file cannot be read or written now.
 func Open(o Options, each func(body []byte, lost uint64) error) (*Log, Found, error) {
+	return OpenAt(o, func(body []byte, _ int64, lost uint64) error { return each(body, lost) })
+}
+
+// OpenAt is Open for a caller that reads records again, with ReadAt: each also receives
+// the offset of the record in the file.
+func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Log, Found, error) {
+	o.Disk = disk.Or(o.Disk)
 	l := &Log{o: o, seed: seedOf(o.Identity), size: headSize, next: 1}
-	b, err := os.ReadFile(o.Path)
+	b, err := disk.ReadFile(o.Disk, o.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return l, Found{New: true}, l.Replace(nil)
@@ -115,30 +140,36 @@ func Open(o Options, each func(body []byte, lost uint64) error) (*Log, Found, er
 	if s.why != nil {
 		return l.salvaged(Found{}, s.lost, s.why)
 	}
-	found := Found{Torn: int64(len(b) - s.at)}
-	if l.file, err = os.OpenFile(o.Path, os.O_RDWR, filePerm); err != nil {
+	found := Found{Torn: int64(len(b) - s.end())}
+	if l.file, err = o.Disk.Open(o.Path, os.O_RDWR, filePerm); err != nil {
 		return nil, found, fmt.Errorf("open %s: %w", o.Identity, err)
 	}
 	l.size, l.next = int64(s.at), s.next
-	// What follows was never durable. It is written over, unless it is cut off now.
-	if found.Torn > 0 && l.file.Truncate(l.size) != nil {
-		l.broken.Store(true)
+	if s.sealed && found.Torn == 0 {
+		l.durable = s.next - 1
+		return l, found, nil
 	}
+	// What follows was never durable, and what is there may be in the page cache only.
+	if l.file.Truncate(l.size) != nil || l.file.Sync() != nil {
+		l.broken.Store(true) // it is to be replaced
+		return l, found, nil
+	}
+	l.durable = s.next - 1
 	return l, found, nil
 }
 
 // salvaged returns a broken log, whose damaged file gets a second name.
 func (l *Log) salvaged(found Found, lost uint64, why error) (*Log, Found, error) {
-	aside, err := statefile.LinkAside(l.o.Path)
+	aside, err := statefile.LinkAside(l.o.Disk, l.o.Path)
 	found.Damage = &statefile.Damage{Identity: l.o.Identity, Path: l.o.Path, Aside: aside, Lost: lost, Err: errors.Join(why, err)}
 	l.broken.Store(true)
 	return l, found, nil
 }
 
 // convert rewrites the records of a file of before the header.
-func (l *Log) convert(records [][]byte, lost uint64, each func([]byte, uint64) error) (*Log, Found, error) {
+func (l *Log) convert(records [][]byte, lost uint64, each func([]byte, int64, uint64) error) (*Log, Found, error) {
 	for _, r := range records {
-		if each(r, 0) != nil {
+		if each(r, 0, 0) != nil {
 			lost++
 		}
 	}
@@ -184,14 +215,21 @@ func (l *Log) checkHead(b []byte) error {
 	return nil
 }
 
-// frame appends record number n to b.
-func (l *Log) frame(b, body []byte, n uint64) []byte {
+// frame appends record number n to b; continues is flagContinues or 0.
+func (l *Log) frame(b, body []byte, n uint64, continues uint32) []byte {
+	return l.encode(b, uint32(len(body))|continues, body, n)
+}
+
+// seal appends the seal of n records to b.
+func (l *Log) seal(b []byte, n uint64) []byte { return l.encode(b, sealLength, nil, n) }
+
+func (l *Log) encode(b []byte, length uint32, body []byte, n uint64) []byte {
 	at := len(b)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+	b = binary.LittleEndian.AppendUint32(b, length)
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, n)
 	b = append(b, body...)
-	binary.LittleEndian.PutUint32(b[at+4:], l.sum(uint32(len(body)), b[at+8:]))
+	binary.LittleEndian.PutUint32(b[at+4:], l.sum(length, b[at+8:]))
 	return b
 }
 
@@ -211,14 +249,20 @@ func (l *Log) Append(bodies ...[]byte) error {
 	case l.file == nil:
 		return fmt.Errorf("append to %s: %w", l.o.Identity, os.ErrClosed)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var b []byte
 	n := l.next
+	continues := uint32(0)
+	if n-1 > l.durable {
+		continues = flagContinues
+	}
 	for _, body := range bodies {
 		if len(body) > l.o.MaxRecord {
 			return fmt.Errorf("append to %s: a record of %d bytes, the limit is %d", l.o.Identity, len(body), l.o.MaxRecord)
 		}
-		b = l.frame(b, body, n)
-		n++
+		b = l.frame(b, body, n, continues)
+		n, continues = n+1, flagContinues
 	}
 	if _, err := l.file.WriteAt(b, l.size); err != nil {
 		if l.file.Truncate(l.size) != nil {
@@ -240,9 +284,18 @@ func (l *Log) Sync() error {
 	if l.broken.Load() { // the system reports a failed write once: another flush would say that all is well
 		return fmt.Errorf("flush %s: an earlier write or flush failed", l.o.Identity)
 	}
+	l.mu.Lock()
+	through := l.next - 1
+	l.mu.Unlock()
 	if err := f.Sync(); err != nil {
 		l.broken.Store(true)
 		return fmt.Errorf("flush %s: %w", l.o.Identity, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.durable = max(l.durable, through); l.durable == l.next-1 {
+		// Not flushed itself: where it is missing, less is known of damage at the end.
+		_, _ = f.WriteAt(l.seal(nil, l.durable), l.size)
 	}
 	return nil
 }
@@ -254,13 +307,15 @@ func (l *Log) Replace(bodies [][]byte) error {
 	b := l.head(format, release)
 	n := uint64(1)
 	for _, body := range bodies {
-		b = l.frame(b, body, n)
+		b = l.frame(b, body, n, 0)
 		n++
 	}
-	if err := atomicfile.Write(l.o.Path, b, filePerm); err != nil {
+	size := int64(len(b))
+	b = l.seal(b, n-1)
+	if err := atomicfile.Write(l.o.Disk, l.o.Path, b, filePerm); err != nil {
 		return fmt.Errorf("replace %s: %w", l.o.Identity, err)
 	}
-	f, err := os.OpenFile(l.o.Path, os.O_RDWR, filePerm)
+	f, err := l.o.Disk.Open(l.o.Path, os.O_RDWR, filePerm)
 	if err != nil {
 		l.broken.Store(true) // the open file is not the one that a restart finds
 		return fmt.Errorf("replace %s: %w", l.o.Identity, err)
@@ -268,7 +323,9 @@ func (l *Log) Replace(bodies [][]byte) error {
 	if l.file != nil {
 		_ = l.file.Close() // the file that was replaced: nobody needs it
 	}
-	l.file, l.size, l.next = f, int64(len(b)), n
+	l.mu.Lock()
+	l.file, l.size, l.next, l.durable = f, size, n, n-1
+	l.mu.Unlock()
 	l.broken.Store(false)
 	return nil
 }
@@ -276,8 +333,12 @@ func (l *Log) Replace(bodies [][]byte) error {
 // Broken says that nothing can be appended before a Replace.
 func (l *Log) Broken() bool { return l.broken.Load() }
 
-// Size returns the length of the file, in bytes.
-func (l *Log) Size() int64 { return l.size }
+// Size returns the length of the file without its seal, in bytes.
+func (l *Log) Size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size
+}
 
 // Close flushes the log and closes it. A second Close does nothing.
 func (l *Log) Close() error {
@@ -285,8 +346,12 @@ func (l *Log) Close() error {
 	if f == nil {
 		return nil
 	}
+	var err error
+	if !l.Broken() {
+		err = l.Sync()
+	}
 	l.file = nil
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("close %s: %w", l.o.Identity, err)
 	}
 	return nil

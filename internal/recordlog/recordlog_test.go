@@ -111,6 +111,12 @@ func TestEveryBit(t *testing.T) {
 		b[bit/8] ^= 1 << (bit % 8)
 		write(t, o.Path, b)
 		l, got, found := reopen(t, o)
+		if bit/8 >= len(whole)-recordHead { // the seal holds no record
+			if found.Damage != nil || found.Torn != recordHead || !slices.Equal(got, want) {
+				t.Fatalf("bit %d of the seal: %q, %+v", bit, got, found)
+			}
+			continue
+		}
 		if found.Damage == nil || found.Damage.Aside == "" || !l.Broken() {
 			t.Fatalf("bit %d: %+v", bit, found)
 		}
@@ -197,6 +203,88 @@ func TestSwapped(t *testing.T) {
 	}
 	if err := l.Append([]byte("x")); err == nil {
 		t.Error("a broken log was appended to")
+	}
+}
+
+// TestTornAppends damages records that were never flushed, in any way: nothing of it
+// counts as lost. The same damage does once a flush followed.
+func TestTornAppends(t *testing.T) {
+	t.Parallel()
+	for name, appends := range map[string][]int{
+		"one append of four":  {4},
+		"four appends":        {1, 1, 1, 1},
+		"two appends of two":  {2, 2},
+		"an append of a part": {1, 3},
+	} {
+		for damaged := range 4 {
+			for _, flushed := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, record %d, flushed %t", name, damaged, flushed), func(t *testing.T) {
+					t.Parallel()
+					o := options(t.TempDir())
+					_, want := written(t, o, 2)
+					l, _, _ := reopen(t, o)
+					var ends []int64
+					for _, n := range appends {
+						var bodies [][]byte
+						for range n {
+							want = append(want, fmt.Sprintf("%030d", len(want)))
+							bodies = append(bodies, []byte(want[len(want)-1]))
+						}
+						if err := l.Append(bodies...); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for i := range 4 {
+						ends = append(ends, l.Size()-int64(3-i)*(recordHead+30))
+					}
+					if flushed {
+						if err := l.Sync(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					b, err := os.ReadFile(o.Path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					clear(b[ends[damaged]-20 : ends[damaged]])
+					write(t, o.Path, b)
+					_, got, found := reopen(t, o)
+					if !flushed {
+						if found.Damage != nil || found.Torn == 0 || !slices.Equal(got, want[:2+damaged]) {
+							t.Errorf("never flushed: %d records, %+v, want the %d before the damage and no Damage", len(got), found, 2+damaged)
+						}
+						return
+					}
+					if found.Damage == nil || found.Damage.Lost != 1 || len(got) != len(want)-1 || !subsequence(got, want) {
+						t.Errorf("flushed: %d of %d records, %+v, want one lost", len(got), len(want), found)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestAppendAfterTear goes on behind a torn tail: what was cut off does not come back.
+func TestAppendAfterTear(t *testing.T) {
+	t.Parallel()
+	o := options(t.TempDir())
+	_, want := written(t, o, 2)
+	l, _, _ := reopen(t, o)
+	if err := l.Append([]byte("never flushed"), []byte("nor this")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(b[len(b)-recordHead-20 : len(b)-recordHead-10])
+	write(t, o.Path, b)
+	l, _, _ = reopen(t, o)
+	if err := errors.Join(l.Append([]byte("x")), l.Sync(), l.Append([]byte("y")), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, got, found := reopen(t, o); !slices.Equal(got, append(want, "x", "y")) || found != (Found{}) {
+		t.Errorf("records %q, %+v, want %q and nothing else", got, found, append(want, "x", "y"))
 	}
 }
 
