@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -50,4 +51,32 @@ func Controllers() ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// MemoryBytes returns how much memory the machine has.
+func MemoryBytes() (uint64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, err
+	}
+	return uint64(info.Totalram) * uint64(info.Unit), nil
+}
+
+// OOMKills returns how many processes of a control group the kernel killed because memory
+// was used up, and whether it knows: not so of a group that is not there. Group is its
+// path, which begins with a slash.
+func OOMKills(group string) (kills uint64, known bool) {
+	for _, path := range []string{"/sys/fs/cgroup" + group + "/memory.events", "/sys/fs/cgroup/memory" + group + "/memory.oom_control"} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(b)) {
+			if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+				kills, err = strconv.ParseUint(strings.TrimSpace(n), 10, 64)
+				return kills, err == nil
+			}
+		}
+	}
+	return 0, false
 }

@@ -6,18 +6,23 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 )
 
 // A Server serves on one listener from Start to Stop.
 type Server struct {
 	http   *http.Server
 	served chan struct{} // closed when the goroutine of Start has ended
+
+	mu     sync.Mutex        // protects what follows
+	unused map[net.Conn]bool // connections without a request yet
 }
 
 // Start serves on l, which the Server owns from then on. fail is called, on another
-// goroutine, if the server ends by itself.
+// goroutine, if the server ends by itself. Start sets the ConnState of the server.
 func Start(l net.Listener, server *http.Server, fail func(error)) *Server {
-	s := &Server{http: server, served: make(chan struct{})}
+	s := &Server{http: server, served: make(chan struct{}), unused: map[net.Conn]bool{}}
+	server.ConnState = s.track
 	go func() {
 		defer close(s.served)
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -27,9 +32,30 @@ func Start(l net.Listener, server *http.Server, fail func(error)) *Server {
 	return s
 }
 
+func (s *Server) track(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == http.StateNew {
+		s.unused[c] = true
+	} else {
+		delete(s.unused, c)
+	}
+}
+
+// closeUnused closes the connections that have had no request, which a client may make in
+// advance. For 5 s a Shutdown takes each of them for one whose request is on its way.
+func (s *Server) closeUnused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.unused {
+		_ = c.Close() // nothing was sent over it
+	}
+}
+
 // Stop closes the listener and waits for the requests that are being served until ctx
 // ends; then it closes their connections and returns the error of ctx.
 func (s *Server) Stop(ctx context.Context) error {
+	s.closeUnused()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.http.Close())

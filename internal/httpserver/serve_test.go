@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/internal/httpserver"
 )
@@ -90,6 +91,30 @@ func TestFailureIsReported(t *testing.T) {
 		t.Errorf("reported %q, want the address in it", err)
 	}
 	if err := s.Stop(t.Context()); err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+}
+
+// TestStopDoesNotWaitForUnusedConnections stops a server with a connection that a client
+// made in advance.
+func TestStopDoesNotWaitForUnusedConnections(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	s := httpserver.Start(l, httpserver.New(h, httpserver.Limits{}, nil), func(err error) { t.Errorf("the server failed: %v", err) })
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // a test
+	// The server accepts in order: after this answer it has the other one.
+	if body, err := get(t.Context(), l.Addr().String()); body != "hello" || err != nil {
+		t.Fatalf("answer %q, %v", body, err)
+	}
+	// Shutdown by itself would wait until the connection is 5 s old.
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	if err := s.Stop(ctx); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
 }

@@ -68,6 +68,49 @@ func fresh(path string, done chan<- error) {
 	done <- nil
 }
 
+// Do calls f in the namespace at path and returns its error. The sockets that f opens
+// stay in the namespace, and the programs that it runs are in it; a goroutine that it
+// starts is not.
+func Do(path string, f func() error) error {
+	done := make(chan error)
+	go within(path, f, done)
+	return <-done
+}
+
+// within calls f on a thread of its own, as fresh does.
+func within(path string, f func() error, done chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		elsewhere := make(chan error)
+		go within(path, f, elsewhere)
+		err := <-elsewhere
+		runtime.UnlockOSThread()
+		done <- err
+		return
+	}
+	ns, err := os.Open(path)
+	if err != nil {
+		done <- err
+		return
+	}
+	defer ns.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		done <- fmt.Errorf("enter the network namespace %s: %w", path, err)
+		return
+	}
+	done <- f()
+}
+
+// ID returns what tells the namespace at path from others that exist, or 0 where there
+// is none.
+func ID(path string) uint64 {
+	var st unix.Stat_t
+	if !Live(path) || unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
 // Remove removes the namespace at path; a missing one is no error.
 func Remove(path string) error {
 	for Live(path) {
