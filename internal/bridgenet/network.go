@@ -8,29 +8,27 @@
 package bridgenet
 
 import (
-	"context"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -73,7 +71,12 @@ type Attachment struct {
 	ExtraHosts []string        `json:"extraHosts,omitempty"` // name=address
 	Ports      []protocol.Port `json:"ports,omitempty"`
 
-	// IP and Gateway are the plugins' answer; empty until they have given it.
+	// Links are the bridges that it is on in the place of the one that all of the network
+	// share. By the first it reaches what is outside, and its ports are published there.
+	Links []Link `json:"links,omitempty"`
+
+	// IP and Gateway are the plugins' answer, for the first of Links; empty until they have
+	// given it.
 	IP      string `json:"ip,omitempty"`
 	Gateway string `json:"gateway,omitempty"`
 }
@@ -167,130 +170,6 @@ func (n *Networks) All() (map[string]*Attachment, error) {
 	return out, nil
 }
 
-// Attach makes the container's network namespace and joins it to the bridge. It
-// leaves one that is attached as it is.
-func (n *Networks) Attach(ctx context.Context, key string, want Attachment) error {
-	have, err := n.Get(key)
-	if err != nil {
-		return err
-	}
-	if have != nil && have.IP != "" && netns.Live(n.NetNS(key)) {
-		return nil
-	}
-	if err := n.Detach(ctx, key); err != nil {
-		return fmt.Errorf("clear stale network: %w", err)
-	}
-	list, err := n.reserve(key, want)
-	if err != nil {
-		return err
-	}
-	if err := netns.Make(n.NetNS(key)); err != nil {
-		return fmt.Errorf("make network namespace: %w", err)
-	}
-	answer, err := n.add(ctx, list, n.runtime(key, want), have)
-	if err != nil && strings.Contains(err.Error(), "failed to find plugin") {
-		return fmt.Errorf("attach %s to its network: install the CNI plugins (containernetworking-plugins): %w", want.Name, err)
-	}
-	if err != nil {
-		return fmt.Errorf("attach %s to its network: %w", want.Name, err)
-	}
-	result, err := types100.GetResult(answer)
-	if err != nil {
-		return fmt.Errorf("read the answer of the network plugins: %w", err)
-	}
-	if len(result.IPs) == 0 {
-		return fmt.Errorf("attach %s to its network: the plugins gave it no address", want.Name)
-	}
-	want.IP, want.Gateway = result.IPs[0].Address.IP.String(), result.IPs[0].Gateway.String()
-	return n.save(n.file(key), want)
-}
-
-// reserve reserves the subnet and the ports that an attachment needs, by writing
-// it down: what is written is seen by the next reservation.
-func (n *Networks) reserve(key string, want Attachment) (*libcni.NetworkConfigList, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err := n.checkPorts(want); err != nil {
-		return nil, err
-	}
-	subnet, err := n.subnet(want.Network)
-	if err != nil {
-		return nil, err
-	}
-	list, err := n.config(want.Network, subnet)
-	if err != nil {
-		return nil, err
-	}
-	return list, n.save(n.file(key), want)
-}
-
-// add runs the plugins. It asks for the address that the container had, which
-// others may have remembered; the rules of a stale Attachment then fit again.
-func (n *Networks) add(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf, before *Attachment) (types.Result, error) {
-	ctx, cancel := whole(ctx)
-	defer cancel()
-	if before == nil || before.IP == "" {
-		return n.cni.AddNetworkList(ctx, list, rt)
-	}
-	same := *rt
-	same.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", before.IP}}
-	if answer, err := n.cni.AddNetworkList(ctx, list, &same); err == nil {
-		return answer, nil
-	}
-	if err := n.del(ctx, list, rt); err != nil {
-		return nil, err
-	}
-	return n.cni.AddNetworkList(ctx, list, rt)
-}
-
-// Detach undoes all that Attach did, or had begun to do.
-func (n *Networks) Detach(ctx context.Context, key string) error {
-	have, err := n.Get(key)
-	if err != nil {
-		return err
-	}
-	if have != nil {
-		subnet, err := n.stored(have.Network)
-		if err != nil {
-			return err
-		}
-		if subnet.IsValid() {
-			list, err := n.config(have.Network, subnet)
-			if err != nil {
-				return err
-			}
-			rt := n.runtime(key, *have)
-			if !netns.Live(rt.NetNS) {
-				rt.NetNS = "" // removed by a reboot: the plugins release the rest
-			}
-			if err := n.del(ctx, list, rt); err != nil {
-				return fmt.Errorf("detach from network: %w", err)
-			}
-		}
-	}
-	if err := netns.Remove(n.NetNS(key)); err != nil {
-		return err
-	}
-	if err := os.Remove(n.file(key).Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-func (n *Networks) runtime(key string, a Attachment) *libcni.RuntimeConf {
-	rt := &libcni.RuntimeConf{ContainerID: key, NetNS: n.NetNS(key), IfName: "eth0"}
-	if len(a.Ports) > 0 {
-		var maps []map[string]any
-		for _, p := range a.Ports {
-			maps = append(maps, map[string]any{
-				"hostPort": p.Host, "containerPort": p.Container, "protocol": portProtocol(p), "hostIP": p.HostIP,
-			})
-		}
-		rt.CapabilityArgs = map[string]any{"portMappings": maps}
-	}
-	return rt
-}
-
 func portProtocol(p protocol.Port) string {
 	if p.Protocol == "" {
 		return "tcp"
@@ -298,32 +177,10 @@ func portProtocol(p protocol.Port) string {
 	return p.Protocol
 }
 
-// config returns the CNI configuration of a network.
-func (n *Networks) config(d string, subnet netip.Prefix) (*libcni.NetworkConfigList, error) {
-	b, err := json.Marshal(map[string]any{
-		"cniVersion": "0.4.0", // spoken by all plugins still in use
-		"name":       n.Bridge(d),
-		"plugins": []any{
-			map[string]any{
-				"type": "bridge", "bridge": n.Bridge(d), "isGateway": true, "ipMasq": true, "hairpinMode": true,
-				"ipam": map[string]any{
-					"type": "host-local", "dataDir": filepath.Join(n.dir, "cni", "ipam"),
-					"ranges": []any{[]any{map[string]any{"subnet": subnet.String()}}},
-					"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
-				},
-			},
-			map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return libcni.NetworkConfFromBytes(b)
-}
-
 // checkPorts returns an error if a host port that a needs is in use, be it by a
-// program or by another container.
-func (n *Networks) checkPorts(a Attachment) error {
+// program or by another container. It chooses the ports that nobody named, those before if
+// they are free.
+func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
 	if len(a.Ports) == 0 {
 		return nil
 	}
@@ -331,21 +188,28 @@ func (n *Networks) checkPorts(a Attachment) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range a.Ports {
+	a.Ports = slices.Clone(a.Ports)
+	for i, p := range a.Ports {
 		// The plugins would publish nothing, and report success.
 		if ip, err := netip.ParseAddr(p.HostIP); p.HostIP != "" && (err != nil || !ip.Is4()) {
 			return fmt.Errorf("port %d/%s of %s: the networks of the node have IPv4 only: publish it on an IPv4 address in place of %q",
 				p.Host, portProtocol(p), a.Name, p.HostIP)
 		}
-		for _, o := range others {
-			for _, q := range o.Ports {
-				if p.Host == q.Host && portProtocol(p) == portProtocol(q) && overlap(p.HostIP, q.HostIP) {
-					return fmt.Errorf("port %d/%s of the node is in use by %s of %s: publish %s on another port",
-						p.Host, portProtocol(p), o.Name, o.Network, a.Name)
-				}
+		if p.Host == 0 {
+			last := uint16(0)
+			if i < len(before) && before[i].Container == p.Container {
+				last = before[i].Host
 			}
+			if a.Ports[i].Host, err = choosePort(p, last, append(slices.Collect(maps.Values(others)), a)); err != nil {
+				return fmt.Errorf("port %d/%s of %s: no free port of the node was found: %w", p.Container, portProtocol(p), a.Name, err)
+			}
+			continue
 		}
-		if err := tryListen(p); err != nil {
+		if o := portUser(p, slices.Collect(maps.Values(others))); o != nil {
+			return fmt.Errorf("port %d/%s of the node is in use by %s of %s: publish %s on another port",
+				p.Host, portProtocol(p), o.Name, o.Network, a.Name)
+		}
+		if _, err := listen(p); err != nil {
 			return fmt.Errorf("port %d/%s of the node cannot be published for %s, stop the program that has it or choose another port: %w",
 				p.Host, portProtocol(p), a.Name, err)
 		}
@@ -358,23 +222,52 @@ func overlap(a, b string) bool {
 	return everywhere(a) || everywhere(b) || a == b
 }
 
-// tryListen returns an error if a port of the node is in use.
-func tryListen(p protocol.Port) error {
-	ip := p.HostIP
-	if ip == "" {
-		ip = "0.0.0.0"
+// portUser returns who of others publishes a port, or nil.
+func portUser(p protocol.Port, others []*Attachment) *Attachment {
+	for _, o := range others {
+		for _, q := range o.Ports {
+			if p.Host == q.Host && portProtocol(p) == portProtocol(q) && overlap(p.HostIP, q.HostIP) {
+				return o
+			}
+		}
 	}
-	address := net.JoinHostPort(ip, strconv.Itoa(int(p.Host)))
+	return nil
+}
+
+// maxChoices bounds how often a port is chosen that another container publishes: no
+// program listens on those, so that the kernel takes them for free.
+const maxChoices = 100
+
+// choosePort returns a port of the node that is free: preferred, or as the kernel chooses it.
+func choosePort(p protocol.Port, preferred uint16, others []*Attachment) (uint16, error) {
+	for range maxChoices {
+		p.Host = preferred
+		host, err := listen(p)
+		if err != nil && preferred == 0 {
+			return 0, err
+		}
+		if p.Host = host; err == nil && portUser(p, others) == nil {
+			return host, nil
+		}
+		preferred = 0
+	}
+	return 0, errors.New("others publish all that the kernel chose")
+}
+
+// listen returns the port that a program could listen on now: the port of the node that p
+// names, or one that the kernel chooses.
+func listen(p protocol.Port) (uint16, error) {
+	address := net.JoinHostPort(cmp.Or(p.HostIP, "0.0.0.0"), strconv.Itoa(int(p.Host)))
 	if portProtocol(p) == "udp" {
 		c, err := net.ListenPacket("udp", address)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		return c.Close()
+		return c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), c.Close()
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort().Port(), l.Close()
 }

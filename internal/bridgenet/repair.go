@@ -64,7 +64,7 @@ var masqueraded = regexp.MustCompile(`^-A POSTROUTING -s (\S+) -m comment --comm
 func sweepRules(ctx context.Context, network, container string) (removed bool, err error) {
 	ctx, cancel := whole(ctx)
 	defer cancel()
-	rules, err := iptables(ctx, "-S")
+	rules, err := iptables(ctx, "nat", "-S")
 	if errors.Is(err, exec.ErrNotFound) {
 		return false, nil
 	}
@@ -81,7 +81,7 @@ func sweepRules(ctx context.Context, network, container string) (removed bool, e
 			continue
 		}
 		comment := strings.ReplaceAll(m[2], `\"`, `"`)
-		if _, err := iptables(ctx, "-D", "POSTROUTING", "-s", m[1], "-m", "comment", "--comment", comment, "-j", chain); err != nil {
+		if _, err := iptables(ctx, "nat", "-D", "POSTROUTING", "-s", m[1], "-m", "comment", "--comment", comment, "-j", chain); err != nil {
 			return removed, fmt.Errorf("remove packet filter rule: %w", err)
 		}
 		removed = true
@@ -90,16 +90,52 @@ func sweepRules(ctx context.Context, network, container string) (removed bool, e
 		return removed, nil
 	}
 	for _, command := range []string{"-F", "-X"} {
-		if _, err := iptables(ctx, command, chain); err != nil {
+		if _, err := iptables(ctx, "nat", command, chain); err != nil {
 			return removed, fmt.Errorf("remove packet filter chain: %w", err)
 		}
 	}
 	return true, nil
 }
 
-// iptables runs one command on the table nat.
-func iptables(ctx context.Context, args ...string) (stdout string, err error) {
-	args = append([]string{"--wait", "-t", "nat"}, args...)
+// isolated are the rules of the firewall plugin that keep bridges apart, as iptables -S shows
+// them. The plugin never removes one.
+var isolated = regexp.MustCompile(`^-A (CNI-ISOLATION-STAGE-[12]) (.*(?:-i|-o) (\S+) .*)$`)
+
+// sweepIsolation removes the rules that keep a bridge apart from others. Without iptables
+// there can be none.
+func sweepIsolation(ctx context.Context, bridge string) error {
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	rules, err := iptables(ctx, "filter", "-S")
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list packet filter rules: %w", err)
+	}
+	for line := range strings.Lines(rules) {
+		m := isolated.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil || m[3] != bridge {
+			continue
+		}
+		rule := []string{"filter", "-D", m[1]}
+		for i, part := range strings.Split(m[2], `"`) {
+			if i%2 == 1 { // what stood in quotes
+				rule = append(rule, part)
+			} else {
+				rule = append(rule, strings.Fields(part)...)
+			}
+		}
+		if _, err := iptables(ctx, rule[0], rule[1:]...); err != nil {
+			return fmt.Errorf("remove packet filter rule: %w", err)
+		}
+	}
+	return nil
+}
+
+// iptables runs one command on a table.
+func iptables(ctx context.Context, table string, args ...string) (stdout string, err error) {
+	args = append([]string{"--wait", "-t", table}, args...)
 	out, err := exec.CommandContext(ctx, "iptables", args...).Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return "", fmt.Errorf("iptables %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(exit.Stderr)))

@@ -182,11 +182,11 @@ func TestDetachAfterInterruptedDelete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := w.n.config(w.want.Network, subnet)
+		list, err := w.n.config(w.want.Network, Link{}, subnet, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.n.delOnce(t.Context(), list, w.n.runtime(w.key, w.want)); err == nil {
+		if err := w.n.delOnce(t.Context(), list, w.n.runtime(w.key, w.want, 0)); err == nil {
 			t.Fatal("the plugins alone remove it: there is nothing to repair")
 		}
 		w.detach(t.Context())

@@ -1,6 +1,7 @@
 package bridgenet
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -85,6 +86,11 @@ func (n *Networks) Forget(d string) error {
 	defer n.mu.Unlock()
 	if err := netns.RemoveBridge(n.Bridge(d)); err != nil {
 		return err
+	}
+	if NetworkOf(d) != d {
+		if err := sweepIsolation(context.Background(), n.Bridge(d)); err != nil {
+			return err
+		}
 	}
 	all, err := n.subnets()
 	if err != nil {
