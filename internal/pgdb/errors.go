@@ -21,6 +21,7 @@ const (
 	deadlockDetected     = "40P01"
 	readOnly             = "25006" // a standby, or one that is being demoted
 	diskFull             = "53100"
+	lockNotAvailable     = "55P03" // not within lock_timeout
 )
 
 // retryable reports whether the same transaction may succeed when run once more, and
@@ -65,9 +66,9 @@ func kindOf(code string) protocol.Kind {
 	switch code {
 	case uniqueViolation:
 		return protocol.Conflict
-	case serializationFailure, deadlockDetected, readOnly, diskFull:
+	case serializationFailure, deadlockDetected, readOnly, diskFull, lockNotAvailable:
 		return protocol.Unavailable
-	case "57P01", "57P02", "57P03", "57014": // shut down, crashed, starting; statement cancelled
+	case "57P01", "57P02", "57P03", "57014", "25P03": // shut down, crashed, starting; statement cancelled; transaction idle for too long
 		return protocol.Unavailable
 	}
 	switch code[:min(2, len(code))] {

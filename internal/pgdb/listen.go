@@ -87,3 +87,9 @@ func nextNotification(ctx context.Context, conn *pgx.Conn) (string, error) {
 		}
 	}
 }
+
+func closeSoon(ctx context.Context, conn *pgx.Conn) {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(end) // the server notices by itself as well
+}

@@ -1,6 +1,6 @@
 // Package pgdb is what any program with a PostgreSQL database needs beside pgx: a
 // pool that waits for its server, transactions that are run again where that is
-// safe, errors of the protocol's kinds, COPY, LISTEN and locks. It knows no table.
+// safe, errors of the protocol's kinds, COPY and LISTEN. It knows no table.
 package pgdb
 
 import (
@@ -19,12 +19,13 @@ import (
 
 // Options configure a DB. The zero Options are usable.
 type Options struct {
-	// MaxConns bounds the pool; 0 means 16. Each Listen and each Lock uses one more
-	// of its own.
+	// MaxConns bounds the pool; 0 means 16. Each Listen uses one more of its own.
 	MaxConns int32
 	// Prepare, if set, is run on one connection before Open returns, and once more
 	// where its error is Unavailable.
 	Prepare func(ctx context.Context, conn *pgx.Conn) error
+	// Tracer sees every query of the pool. It may be nil.
+	Tracer pgx.QueryTracer
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -54,8 +55,12 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = 5 * time.Second
 	}
+	config.ConnConfig.Tracer = o.Tracer
 	config.ConnConfig.RuntimeParams["application_name"] = "colony"
 	config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	if _, given := config.ConnConfig.RuntimeParams[idleInTransaction]; !given {
+		config.ConnConfig.RuntimeParams[idleInTransaction] = "15000"
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, Classify("open database", err)
@@ -104,6 +109,10 @@ func (d *DB) Close() { d.pool.Close() }
 
 // Ready returns nil where the database answers.
 func (d *DB) Ready(ctx context.Context) error { return Classify("reach database", d.pool.Ping(ctx)) }
+
+// idleInTransaction is after how many milliseconds the server ends a transaction whose
+// program does nothing with it: one that is stopped must not hold up the others.
+const idleInTransaction = "idle_in_transaction_session_timeout"
 
 const (
 	maxTries = 4
