@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 //go:embed testdata/toolbox/main.go
@@ -78,6 +79,7 @@ type Image struct {
 	User       string
 	Dir        string            // working directory
 	Volumes    []string          // what a Dockerfile says with VOLUME
+	Health     []string          // the command of HEALTHCHECK, once a second
 	Files      map[string]string // by path without the leading slash; one ending in / is a directory
 	Arch       string            // empty: this machine's
 }
@@ -117,12 +119,15 @@ func (r *Registry) Add(t testing.TB, name string, img Image) string {
 		volumes[path] = map[string]any{}
 	}
 	layer := buf.Bytes()
+	settings := map[string]any{
+		"Entrypoint": img.Entrypoint, "Cmd": img.Cmd, "Env": img.Env, "User": img.User, "WorkingDir": img.Dir,
+		"Volumes": volumes,
+	}
+	if img.Health != nil {
+		settings["Healthcheck"] = map[string]any{"Test": append([]string{"CMD"}, img.Health...), "Interval": time.Second, "Retries": 2}
+	}
 	config := encode(t, map[string]any{
-		"architecture": img.Arch, "os": "linux",
-		"config": map[string]any{
-			"Entrypoint": img.Entrypoint, "Cmd": img.Cmd, "Env": img.Env, "User": img.User, "WorkingDir": img.Dir,
-			"Volumes": volumes,
-		},
+		"architecture": img.Arch, "os": "linux", "config": settings,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	})
 	const oci = "application/vnd.oci.image."
@@ -173,6 +178,9 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // Serve answers as the registry does without a fault.
 func (r *Registry) Serve(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == "/v2/" { // which says that this is a registry
+		return
+	}
 	r.mu.Lock()
 	b, ok := r.blobs[req.URL.Path[strings.LastIndexByte(req.URL.Path, '/')+1:]]
 	r.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,7 +17,13 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1], os.Args[2:]); err != nil {
+	args := os.Args
+	if filepath.Base(args[0]) == "sh" { // as a shell runs "/toolbox verb arguments…"
+		if args = strings.Fields(args[2]); args[0] == "pg_isready" {
+			return // of the stand-in for PostgreSQL
+		}
+	}
+	if err := run(args[1], args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -36,6 +43,19 @@ func run(verb string, args []string) error {
 		for {
 			<-time.After(time.Hour)
 		}
+	case "usr1": // until SIGUSR1
+		usr1 := make(chan os.Signal, 1)
+		signal.Notify(usr1, syscall.SIGUSR1)
+		fmt.Println("ready")
+		<-usr1
+		return nil
+	case "linger": // seconds, after it was asked to stop
+		n, err := strconv.Atoi(args[0])
+		if err == nil {
+			err = run("wait", nil)
+		}
+		<-time.After(time.Duration(n) * time.Second)
+		return err
 	case "exit": // code [message]
 		fmt.Println(strings.Join(args[1:], " "))
 		code, err := strconv.Atoi(args[0])
@@ -60,6 +80,8 @@ func run(verb string, args []string) error {
 		ips, err := net.LookupHost(args[0])
 		fmt.Println(strings.Join(ips, " "))
 		return err
+	case "dig": // name type(1 A, 28 AAAA …) [udp|tcp]: asks DNS, and leaves /etc/hosts out
+		return dig(args)
 	case "cat":
 		for _, path := range args {
 			b, err := os.ReadFile(path)
@@ -68,6 +90,69 @@ func run(verb string, args []string) error {
 			}
 			os.Stdout.Write(b)
 		}
+	case "append", "flaky": // path [n]: adds a line; flaky fails until there are n
+		f, err := os.OpenFile(args[0], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(f, "line")
+		f.Close()
+		if verb == "flaky" {
+			b, _ := os.ReadFile(args[0])
+			if n, err := strconv.Atoi(args[1]); err != nil || strings.Count(string(b), "\n") < n {
+				return fmt.Errorf("less than %d lines (%v)", n, err)
+			}
+		}
+	case "isatty": // path: writes there whether the output is a terminal, and waits
+		info, err := os.Stdout.Stat()
+		if err != nil {
+			return err
+		}
+		target, _ := os.Readlink("/proc/self/fd/1")
+		tty := info.Mode()&os.ModeCharDevice != 0 && target != "/dev/null"
+		if err := os.WriteFile(args[0], []byte(strconv.FormatBool(tty)), 0o644); err != nil {
+			return err
+		}
+		return run("wait", nil)
+	case "stdin": // path: writes there "eof" at the end of the input, and waits
+		if err := os.WriteFile(args[0], []byte("open"), 0o644); err != nil {
+			return err
+		}
+		go func() {
+			io.Copy(io.Discard, os.Stdin)
+			os.WriteFile(args[0], []byte("eof"), 0o644)
+		}()
+		return run("wait", nil)
+	case "readlink":
+		target, err := os.Readlink(args[0])
+		fmt.Println(target)
+		return err
+	case "chmod":
+		return os.Chmod(args[0], 0o700)
+	case "udp": // port: answers each packet with itself
+		c, err := net.ListenPacket("udp", ":"+args[0])
+		if err != nil {
+			return err
+		}
+		b := make([]byte, 1500)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return err
+			}
+			c.WriteTo(b[:n], from)
+		}
+	case "eat": // bytes of memory, then waits
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "the last words")
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = 1
+		}
+		return run("wait", nil)
 	case "write": // path text
 		return os.WriteFile(args[0], []byte(args[1]), 0o644)
 	case "env": // name
@@ -90,5 +175,50 @@ func run(verb string, args []string) error {
 	default:
 		return fmt.Errorf("toolbox: unknown verb %q", verb)
 	}
+	return nil
+}
+
+// dig asks the name server that Docker's containers have, and prints the code of its
+// answer and the addresses in it.
+func dig(args []string) error {
+	network := "udp"
+	if len(args) > 2 {
+		network = args[2]
+	}
+	kind, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	q := []byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}
+	for _, label := range strings.Split(args[0], ".") {
+		q = append(append(q, byte(len(label))), label...)
+	}
+	q = append(q, 0, 0, byte(kind), 0, 1)
+	c, err := net.DialTimeout(network, "127.0.0.11:53", 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	skip := 0
+	if network == "tcp" {
+		q, skip = append([]byte{0, byte(len(q))}, q...), 2
+	}
+	if _, err := c.Write(q); err != nil {
+		return err
+	}
+	a := make([]byte, 4096)
+	n, err := c.Read(a)
+	if err != nil {
+		return err
+	}
+	a = a[skip:n]
+	fmt.Print(a[3] & 15)
+	size := map[int]int{1: 4, 28: 16}[kind]
+	for i := 0; i < int(a[7]) && size > 0; i++ { // the addresses stand at the end
+		end := len(a) - i*(size+12)
+		fmt.Print(" ", net.IP(a[end-size:end]))
+	}
+	fmt.Println()
 	return nil
 }
