@@ -1,6 +1,12 @@
 package protocol
 
-import "github.com/fxamacker/cbor/v2"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+)
 
 // An Event is one thing that happened at a site, or one message of machine data. Its
 // sender gives it the next sequence of its stream; the receiver has events in that
@@ -25,17 +31,21 @@ type EventKind string
 
 // The kinds of the stream of a site's events, sent by the LO.
 const (
-	LOStarted        EventKind = "lo_started"        // Presence of the LO
-	NodeOnlineEvent  EventKind = "node_online"       // Presence
-	NodeOfflineEvent EventKind = "node_offline"      // Presence
-	InventoryChanged EventKind = "inventory"         // Inventory
-	StatusEvent      EventKind = "deployment_status" // DeploymentStatus
-	PlacementEvent   EventKind = "placement"         // PlacementReport
-	DesiredAdopted   EventKind = "desired_adopted"   // Adopted
-	DesiredRefused   EventKind = "desired_refused"   // Adopted with Reason
-	StateDamaged     EventKind = "state_damaged"     // Loss, whose Class names the file: it counts as not held
-	AnomalyEvent     EventKind = "anomaly"           // DeploymentStatus that broke the table, or other bytes
-	SnapshotEvent    EventKind = "snapshot"          // Snapshot
+	LOStarted          EventKind = "lo_started"          // Presence of the LO
+	NodeOnlineEvent    EventKind = "node_online"         // Presence
+	NodeOfflineEvent   EventKind = "node_offline"        // Presence
+	InventoryChanged   EventKind = "inventory"           // Inventory
+	StatusEvent        EventKind = "deployment_status"   // DeploymentStatus
+	PlacementEvent     EventKind = "placement"           // PlacementReport
+	DesiredAdopted     EventKind = "desired_adopted"     // Adopted
+	DesiredRefused     EventKind = "desired_refused"     // Adopted with Reason
+	NodeEpochRaised    EventKind = "node_epoch_raised"   // EpochRaised
+	NodeHoldings       EventKind = "node_holdings"       // Holdings: the record of the node begins anew
+	NodeDecommissioned EventKind = "node_decommissioned" // Decommissioned
+	NameConflict       EventKind = "name_conflict"       // NodeGateways: several gateways use the name of the node, or no longer
+	StateDamaged       EventKind = "state_damaged"       // Loss, whose Class names the file: it counts as not held
+	AnomalyEvent       EventKind = "anomaly"             // DeploymentStatus that broke the table, or other bytes
+	SnapshotEvent      EventKind = "snapshot"            // Snapshot
 )
 
 // The kinds of all streams.
@@ -71,18 +81,91 @@ type PlacementReport struct {
 
 func (m *PlacementReport) version() uint16 { return m.V }
 
-// Adopted says which desired state the LO holds.
+// NodeGateways says which gateways use the name of a node.
+type NodeGateways struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Gateways are those that used it lately, the one that has it now first. Absent: a
+	// single one does.
+	Gateways []Gateway `cbor:"1,keyasint,omitempty"`
+}
+
+func (m *NodeGateways) version() uint16 { return m.V }
+
+// Problem says, for people, who uses the name and what to do; "": a single gateway does.
+func (m *NodeGateways) Problem() string {
+	if len(m.Gateways) == 0 {
+		return ""
+	}
+	who := make([]string, len(m.Gateways))
+	for i, g := range m.Gateways {
+		who[i] = fmt.Sprintf("agent %s at %s", g.Agent, cmp.Or(g.Address, "an unknown address"))
+	}
+	return fmt.Sprintf("%d gateways use this name: %s; the first has it, the others are refused: give each its own name (node in the configuration of its agent)",
+		len(who), strings.Join(who, ", "))
+}
+
+// A Gateway is a machine whose agent uses the name of a node.
+type Gateway struct {
+	// Agent names the agent's state directory, as in DeploymentStatus.
+	Agent string `cbor:"1,keyasint"`
+	// Address is where it connects from, as the LO's broker sees it, without the port. Absent:
+	// not known.
+	Address string `cbor:"2,keyasint,omitempty"`
+}
+
+// Adopted says which desired state the LO has adopted, or refused. Key 1 was Generation.
 type Adopted struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
-	// Generation is that of the SiteDesired.
-	Generation uint64 `cbor:"1,keyasint"`
+	// Position is that of the SiteDesired. Absent: what was refused has none.
+	Position Position `cbor:"4,keyasint,omitzero"`
 	// Commit is that of the SiteDesired; absent where that has none.
 	Commit string `cbor:"2,keyasint,omitempty"`
 	// Reason says, for people, why it was refused; absent: it was not.
 	Reason string `cbor:"3,keyasint,omitempty"`
+	// Held is what is in force now. Absent: nothing is. In a DesiredRefused without a digest:
+	// what nodes follow from, while the state at Position is in force and earlier.
+	Held Held `cbor:"5,keyasint,omitzero"`
 }
 
 func (m *Adopted) version() uint16 { return m.V }
+
+// EpochRaised says that a node held a desired state which the LO does not remember: the
+// LO was restored, or has lost its record of the node.
+type EpochRaised struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Held is what the node held.
+	Held Held `cbor:"1,keyasint"`
+	// Last is what the LO had published last, as far as it knows. Absent: nothing.
+	Last Held `cbor:"2,keyasint,omitzero"`
+	// Position is at which the LO goes on. Absent where Reason is set.
+	Position Position `cbor:"3,keyasint,omitzero"`
+	// Reason says, for people, why the LO does not go on; absent: it does.
+	Reason string `cbor:"4,keyasint,omitempty"`
+}
+
+func (m *EpochRaised) version() uint16 { return m.V }
+
+// Holdings is everything that a node holds, as it reported to an LO whose record of it was
+// not whole: the record was lost, or older than what the node does. The CO forgets what it
+// has of the node besides. It may have that of events which the LO has lost.
+type Holdings struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Deployments are sorted. Absent: the node holds nothing.
+	Deployments []DeploymentName `cbor:"1,keyasint,omitempty"`
+}
+
+func (m *Holdings) version() uint16 { return m.V }
+
+// Decommissioned answers a Decommission: the LO has forgotten the node, or says why not.
+type Decommissioned struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Position is that of the Decommission.
+	Position Position `cbor:"1,keyasint"`
+	// Reason says, for people, why the LO keeps the node; absent: it has forgotten it.
+	Reason string `cbor:"2,keyasint,omitempty"`
+}
+
+func (m *Decommissioned) version() uint16 { return m.V }
 
 // Loss counts records that the sender dropped under a declared limit, or could not
 // read any more.
@@ -103,13 +186,14 @@ func (m *Loss) version() uint16 { return m.V }
 // disk of the site did not keep them.
 func (m *Loss) Limit() bool { return m.Class == "bytes" || m.Class == "age" }
 
-// Snapshot is the whole current state of a site, for a CO that has lost events:
-// it replaces what the CO holds of the site's nodes and deployments.
+// Snapshot is the whole current state of a site as far as the LO knows it, for a CO that
+// has lost events. It replaces what the CO holds of the nodes that are Complete. Of others,
+// and of nodes that it does not name, absence says nothing: the LO may have lost its record.
 type Snapshot struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
-	// Nodes are all nodes of the site; absent: it has none.
+	// Nodes are all nodes that the LO knows; absent: none.
 	Nodes []NodeSnapshot `cbor:"1,keyasint,omitempty"`
-	// Statuses are the current ones of all deployments; absent: there are none.
+	// Statuses are the current ones of all deployments; absent: none are known.
 	Statuses []DeploymentStatus `cbor:"2,keyasint,omitempty"`
 	// Lost is how many events before the snapshot the CO will never receive. Absent: none,
 	// as far as the LO knows.
@@ -123,6 +207,11 @@ type NodeSnapshot struct {
 	Node      NodeID    `cbor:"1,keyasint"` // the node's id
 	Presence  Presence  `cbor:"2,keyasint"` // the last that the LO received
 	Inventory Inventory `cbor:"3,keyasint"` // the last that the LO received
+	// Gateways is as in NodeGateways; absent: a single gateway uses the node's name.
+	Gateways []Gateway `cbor:"4,keyasint,omitempty"`
+	// Complete says that the node has reported everything that it holds since the LO
+	// started, so that what Statuses lacks of it is not there. Absent: that is not known.
+	Complete bool `cbor:"5,keyasint,omitempty"`
 }
 
 // A Batch carries consecutive events of one stream: from a site's LO to the CO, or

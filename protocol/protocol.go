@@ -5,7 +5,7 @@
 // testdata hold the two together.
 //
 // A field's comment says its unit, what it means where it is absent, and, where it
-// came after release 0.1.0, since which release it is there. Whoever sends a message
+// came after release 0.2.0, since which release it is there. Whoever sends a message
 // owns its fields, unless the comment names another owner.
 //
 // Evolution: a new field takes a new integer key and "omitempty", so that a

@@ -26,50 +26,71 @@ func messages() map[string]any {
 				Name: "web", Image: "registry.colony/hello@sha256:" + strings.Repeat("ab", 32),
 				Entrypoint: []string{"/app"}, Command: []string{"serve"}, Env: []string{"A=1"}, WorkingDir: "/", User: "1000:1000", Hostname: "web",
 				Network: NetworkHost, Ports: []Port{{8080, 80, "127.0.0.1", "udp"}},
-				Mounts:  []Mount{{MountFile, "/etc/x", "s", true, 1, []byte("x"), 0o444}},
-				Devices: []Device{{"/dev/ttyS0", "/dev/ttyS0", "rw"}}, Limits: Limits{5e8, 64 << 20, 100},
-				Restart: Restart{RestartOnFailure, 3}, DependsOn: []Dependency{{"db", ServiceHealthy}},
+				Mounts:  []Mount{{MountFile, "/etc/x", "s", true, 1, []byte("x"), 0o444, []File{{"a/b", []byte("x"), true}}, true, true}},
+				Devices: []Device{{"/dev/ttyS0", "/dev/ttyS0", "rw"}}, Limits: Limits{5e8, 64 << 20, 100, 128 << 20},
+				Restart: Restart{RestartOnFailure, 3}, DependsOn: []Dependency{{"db", ServiceHealthy, true}},
 				Health: &Health{Command: []string{"true"}, HTTP: "/", Port: 80, IntervalMillis: 1, TimeoutMillis: 2, StartPeriodMillis: 3, StartIntervalMillis: 4, Retries: 5},
 				CapAdd: []string{"NET_ADMIN"}, CapDrop: []string{"ALL"}, Privileged: true, ReadOnly: true, StopSignal: "SIGINT", StopTimeoutMillis: 1000,
 				Labels: map[string]string{"a": "b"}, Aliases: []string{"w"}, ExtraHosts: []string{"h=10.0.0.1"}, Sysctls: map[string]string{"net.core.somaxconn": "1"}, GroupAdd: []string{"20"},
+				DNS: []string{"10.0.0.1"}, DNSSearch: []string{"plant.example"}, DNSOptions: []string{"ndots:1"}, NetworkOf: "vpn",
+				HostNamespaces: []HostNamespace{HostPID}, Init: true, TTY: true, Stdin: true, ShmBytes: 1 << 20, Ulimits: []Ulimit{{"nofile", 1024, -1}},
+				NoNewPrivileges: true, Seccomp: "{}", AppArmor: "docker-default", Platform: "linux/arm64", Reservations: Limits{1e8, 1 << 20, 0, 0}, Networks: []Attachment{{"back", true}},
 			}},
 		}},
 	}
 	encoded := Marshal(spec)
 	status := DeploymentStatus{
-		V: 1, Node: "gw-1", Deployment: "hello", Agent: "a", Boot: "b", Seq: 7, Generation: 3, From: lifecycle.Installing, State: lifecycle.Failed,
+		V: 1, Node: "gw-1", Deployment: "hello", Agent: "a", Boot: "b", Seq: 7, Position: Position{2, 3}, From: lifecycle.Installing, State: lifecycle.Failed,
 		Actor: lifecycle.EN, Digest: DigestOf(encoded), Refused: DigestOf(nil), App: "hello", AppVersion: "1.0.0", Attempt: 2, Phase: Pulling, PulledBytes: 1, TotalBytes: 2,
-		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye"}}, UnixMillis: 1700000000000,
+		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye", []Port{{8080, 32768, "", ""}}}}, UnixMillis: 1700000000000, Recovering: true, Unassigned: true, Site: Position{1, 9},
 	}
-	presence := Presence{1, true, "a", "b", "1.0.0", "s"}
+	held := Held{Position{2, 3}, DigestOf(nil), Position{1, 9}}
+	presence := Presence{1, true, "a", "b", "1.0.0", "s", held}
 	inventory := Inventory{
 		V: 1, Node: "gw-1", Labels: map[string]string{"line": "3"}, AgentVersion: "1", Hostname: "h", OS: "Debian", Kernel: "6", Architecture: "arm64",
 		CPUModel: "c", Cores: 4, MemoryBytes: 1 << 30, Engine: "containerd", EngineVersion: "1.6", Disks: []Disk{{"/", "sda", "ext4", 1}},
 		Interfaces: []Interface{{"eth0", "ethernet", "00:00:00:00:00:01", []string{"10.0.0.2/24"}}}, Peripherals: []Peripheral{{"serial", "/dev/ttyS0", "m", "x"}},
-		Vendor: "v", Model: "m", Serial: "s", StorageBytes: 1,
+		Vendor: "v", Model: "m", Serial: "s", StorageBytes: 1, EngineFault: "f",
+		Volumes: []Volume{{"hello", "data", 4096, 1700000000000}}, VolumeCount: 1, Unknown: []DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"},
 	}
 	event := Event{UnixMillis: 1700000000000, Kind: StatusEvent, Node: "gw-1", Body: Marshal(status)}
 	return map[string]any{
-		"site-desired": SiteDesired{V: 1, Site: "plant", Generation: 9, Epoch: "e", Commit: "c0ffee", Deployments: []SiteEntry{{
-			Deployment: "hello", Digest: DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded, Signature: []byte{1},
-			Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true}, Rollback: true, Retry: 1,
-		}}, Data: []DataRule{{
-			"temps", true,
-			[]string{"line/+/temp"},
-			"plc/", "a/", 1, true, HighPriority, 60000, 1 << 20, 3600000, 1 << 16, 500, true,
-			Sample{SampleDeadband, 1000, 0.5, true, "/value"},
-		}}, Digest: DigestOf(nil), Size: 4096},
-		"node-desired":      NodeDesired{1, "gw-1", 4, "e", []Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true}}},
+		"site-desired": SiteDesired{
+			V: 1, Site: "plant", Position: Position{1, 9}, Commit: "c0ffee", Deployments: []SiteEntry{{
+				Deployment: "hello", Digest: DigestOf(encoded), Size: uint64(len(encoded)), Spec: encoded, Signature: []byte{1},
+				Placement: Placement{"gw-1", map[string]string{"line": "3"}, 1, []byte("{}")}, Policy: Policy{3, 1000, true, 30000}, Rollback: true, Retry: 1, Position: Position{1, 8},
+			}}, Removals: []Removal{{"old", Position{1, 7}, true}}, Purges: []Purge{{"gw-1", "older", "data", Position{1, 6}}},
+			Running: []NodeRunning{{"gw-1", []DeploymentName{"hello"}}}, Data: []DataRule{{
+				"temps", true,
+				[]string{"line/+/temp"},
+				"plc/", "a/", 1, true, HighPriority, 60000, 1 << 20, 3600000, 1 << 16, 500, true,
+				Sample{SampleDeadband, 1000, 0.5, true, "/value"},
+			}}, Digest: DigestOf(nil), Size: 4096, Content: DigestOf(nil), Decommissions: []Decommission{{"gw-9", Position{1, 5}}},
+			Devices: []DeviceAccount{{"plc-7", []string{"PLC7-*"}, []string{"line1/plc7/#"}, []string{"line1/orders/+"}, []byte{1}, "$2b$10$"}},
+		},
+		"node-desired": NodeDesired{
+			1, "gw-1",
+			Position{2, 4},
+			[]Assignment{{"hello", DigestOf(encoded), encoded, []byte{1}, 2, true, Position{1, 8}, 30000}},
+			[]NodeRemoval{{"old", Position{1, 7}, true}},
+			[]NodePurge{{"older", "data", Position{1, 6}}},
+			DigestOf(nil),
+		},
+		"node-report":       NodeReport{1, "gw-1", "a", "b", 8, held, Position{2, 2}, []DeploymentStatus{status}, 1700000000000},
+		"epoch-raised":      EpochRaised{1, held, Held{Position: Position{1, 3}}, Position{3, 4}, "r"},
+		"decommissioned":    Decommissioned{1, Position{1, 5}, "r"},
+		"holdings":          Holdings{1, []DeploymentName{"hello"}},
 		"deployment-spec":   spec,
 		"deployment-status": status,
 		"presence":          presence,
 		"heartbeat":         Heartbeat{1, 25, 1 << 30, 1 << 33, 45000, 86400, 1700000000000, 1 << 60},
 		"inventory":         inventory,
 		"event":             event,
+		"node-gateways":     NodeGateways{1, []Gateway{{"a", "10.0.0.5"}, {"b", "10.0.0.6"}}},
 		"placement-report":  PlacementReport{1, "hello", []NodeID{"gw-1"}, map[NodeID]string{"gw-2": "label"}, "p"},
-		"adopted":           Adopted{1, 9, "c0ffee", "r"},
+		"adopted":           Adopted{1, Position{1, 9}, "c0ffee", "r", held},
 		"loss":              Loss{1, "data", 5, 100},
-		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory}}, []DeploymentStatus{status}, 4},
+		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5"}}, true}}, []DeploymentStatus{status}, 4},
 		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataStream("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
 		"data-message":      DataMessage{1, "line/1/temp", []byte("21.5"), 1, true, 60000, "text/plain", "r", []byte{1}, []string{"k", "v"}},
 		"ack":               Ack{1, "e", 42, DataStream("temps"), true},
@@ -160,7 +181,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, PlacementReport{}, Adopted{}, Loss{}, Snapshot{}, DataMessage{}} {
+	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Loss{}, Snapshot{}, DataMessage{}} {
 		cddl(&b, reflect.TypeOf(m), done)
 	}
 	if os.Getenv("UPDATE") != "" {

@@ -19,9 +19,9 @@ type DeploymentStatus struct {
 	// Seq grows by one with each report of this agent. 0 in reports made by the LO.
 	Seq uint64 `cbor:"5,keyasint,omitempty"`
 
-	// Generation is the NodeDesired that the node acts on. Absent in reports that are
-	// about none.
-	Generation uint64 `cbor:"6,keyasint,omitempty"`
+	// Position is that of the NodeDesired that the node acts on. Absent in reports that are
+	// about none. Key 6 was Generation.
+	Position Position `cbor:"25,keyasint,omitzero"`
 
 	// From is the state before; equal to State for progress. Absent: there was none.
 	From lifecycle.State `cbor:"7,keyasint,omitempty"`
@@ -70,6 +70,13 @@ type DeploymentStatus struct {
 	// INSTALLED by itself once they work, and the LO neither tries again nor goes back.
 	// Absent: the policy of the deployment decides what follows FAILED.
 	Recovering bool `cbor:"22,keyasint,omitempty"`
+
+	// Unassigned says that the node holds the deployment, and that the NodeDesired neither
+	// assigns nor removes it: it stays as it is. Absent: it is assigned, or to be removed.
+	Unassigned bool `cbor:"23,keyasint,omitempty"`
+	// Site is the position of the site's desired state that the node's version follows
+	// from. Absent: not known.
+	Site Position `cbor:"24,keyasint,omitzero"`
 }
 
 func (m *DeploymentStatus) version() uint16 { return m.V }
@@ -168,6 +175,8 @@ type ComponentStatus struct {
 	Restarts uint32 `cbor:"5,keyasint,omitempty" json:"restarts,omitempty"`
 	// Message is the last line that it wrote, or the probe's answer; absent: none.
 	Message string `cbor:"6,keyasint,omitempty" json:"message,omitempty"`
+	// Ports are the published ones for which the node chose a port; absent: none.
+	Ports []Port `cbor:"7,keyasint,omitempty" json:"ports,omitempty"`
 }
 
 // Presence says whether a node, or an LO, is connected. It is retained; the
@@ -186,9 +195,41 @@ type Presence struct {
 	// Session differs between any two connections, so that the late will of an old
 	// connection is not mistaken for one of the new connection. Absent: not known.
 	Session string `cbor:"5,keyasint,omitempty"`
+	// Held is the desired state that the LO has in force; its zero value, where Online is
+	// set: it has none. Absent in the presence of a node, whose NodeReport says it.
+	Held Held `cbor:"6,keyasint,omitzero"`
 }
 
 func (m *Presence) version() uint16 { return m.V }
+
+// NodeReport is everything that a node holds: whole state. A node sends it with each
+// connection, after the reports that the LO had not acknowledged, and where it ignores a
+// NodeDesired. Until it has arrived the LO publishes no NodeDesired and expects nothing
+// of the node.
+type NodeReport struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Node is the one that reports.
+	Node NodeID `cbor:"1,keyasint"`
+	// Agent, Boot and Seq are as in DeploymentStatus; those in Statuses are absent.
+	Agent string `cbor:"2,keyasint"`
+	// Boot is the boot id of the node's kernel. Absent: not known.
+	Boot string `cbor:"3,keyasint,omitempty"`
+	// Seq is one of the sequence of all reports of this agent.
+	Seq uint64 `cbor:"4,keyasint"`
+	// Held is the desired state that the node holds. Absent: none.
+	Held Held `cbor:"5,keyasint,omitzero"`
+	// Ignored is the position of the last NodeDesired that the node did not adopt since it
+	// started, because it holds a later one or another one at this position. Absent: it
+	// ignored none.
+	Ignored Position `cbor:"6,keyasint,omitzero"`
+	// Statuses are the states of all deployments that the node holds, sorted by name.
+	// Absent: it holds none.
+	Statuses []DeploymentStatus `cbor:"7,keyasint,omitempty"`
+	// UnixMillis is the node's clock, in milliseconds since 1970.
+	UnixMillis int64 `cbor:"8,keyasint"`
+}
+
+func (m *NodeReport) version() uint16 { return m.V }
 
 // Heartbeat is a node's vital signs, under 64 bytes. It never enters the journal. An
 // absent field is 0, or could not be measured.
@@ -260,9 +301,40 @@ type Inventory struct {
 	// EngineFault says why the container engine does not answer; absent while it does.
 	// Containers that run go on meanwhile, unsupervised.
 	EngineFault string `cbor:"20,keyasint,omitempty" json:"engineFault,omitempty"`
+
+	// Volumes are those that outlived their deployments, sorted by deployment and name, at
+	// most MaxVolumes of them. Absent: there are none.
+	Volumes []Volume `cbor:"21,keyasint,omitempty" json:"volumes,omitempty"`
+	// VolumeCount is how many there are, also those that Volumes leaves out. Absent: none.
+	VolumeCount uint32 `cbor:"22,keyasint,omitempty" json:"volumeCount,omitempty"`
+
+	// Unknown are the deployments whose containers are on the node and which the agent has
+	// no record of, sorted: the record was lost. They stay until a desired state names
+	// them. Absent: there are none.
+	Unknown []DeploymentName `cbor:"23,keyasint,omitempty" json:"unknown,omitempty"`
+	// Damaged are the files of the agent's state that were found damaged when it started:
+	// their content counts as not held. Absent: none was.
+	Damaged []string `cbor:"24,keyasint,omitempty" json:"damaged,omitempty"`
 }
 
 func (m *Inventory) version() uint16 { return m.V }
+
+// MaxVolumes bounds the Volumes of an Inventory.
+const MaxVolumes = 256
+
+// A Volume is one that outlived its deployment.
+type Volume struct {
+	// Deployment is the one that it belonged to.
+	Deployment DeploymentName `cbor:"1,keyasint" json:"deployment"`
+	// Name is the volume's.
+	Name string `cbor:"2,keyasint" json:"name"`
+	// Bytes is roughly its size, in bytes: a step of about a tenth. Absent: it is empty, or
+	// not known yet.
+	Bytes uint64 `cbor:"3,keyasint,omitempty" json:"bytes,omitempty"`
+	// RemovedMillis is when the deployment was removed, in milliseconds since 1970 by the
+	// node's clock, which may be wrong. Absent: not known.
+	RemovedMillis int64 `cbor:"4,keyasint,omitempty" json:"removedMillis,omitempty"`
+}
 
 // A Disk is a mounted file system. An absent field could not be found out.
 type Disk struct {

@@ -33,6 +33,7 @@ const (
 	Heartbeat   Kind = "heartbeat"    // EN → LO, 0
 	Inventory   Kind = "inventory"    // EN → LO, 1, retained
 	Status      Kind = "status"       // EN → LO, 1
+	NodeReport  Kind = "node-report"  // EN → LO, 1
 	Down        Kind = "down"         // CO → LO, 1: batches of machine data
 	DownAck     Kind = "down-ack"     // LO → CO, 1
 	Data        Kind = "data"         // workloads → LO → CO, as the user says
@@ -53,7 +54,7 @@ var siteKinds = map[Kind]string{SiteDesired: "desired", SiteOnline: "online", Up
 // tailKinds are those whose topics go on as the user says.
 var tailKinds = map[Kind]string{Data: "data", In: "in"}
 
-var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", Heartbeat: "heartbeat", Inventory: "inventory"}
+var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", Heartbeat: "heartbeat", Inventory: "inventory", NodeReport: "report"}
 
 // ForSite returns the topic of a kind that belongs to a whole site.
 func ForSite(kind Kind, site protocol.SiteID) string {

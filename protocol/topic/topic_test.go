@@ -19,6 +19,7 @@ func TestRoundTrip(t *testing.T) {
 		{ForNode(NodeDesired, "plant", "gw"), Topic{Kind: NodeDesired, Site: "plant", Node: "gw"}},
 		{ForNode(NodeOnline, "plant", "gw"), Topic{Kind: NodeOnline, Site: "plant", Node: "gw"}},
 		{ForNode(Heartbeat, "plant", "gw"), Topic{Kind: Heartbeat, Site: "plant", Node: "gw"}},
+		{ForNode(NodeReport, "plant", "gw"), Topic{Kind: NodeReport, Site: "plant", Node: "gw"}},
 		{ForNode(Inventory, "plant", "gw"), Topic{Kind: Inventory, Site: "plant", Node: "gw"}},
 		{ForStatus("plant", "gw", "hello"), Topic{Kind: Status, Site: "plant", Node: "gw", Tail: "hello"}},
 		{ForSite(Down, "plant"), Topic{Kind: Down, Site: "plant"}},
