@@ -28,6 +28,12 @@ type Node struct {
 	Inventory *protocol.Inventory
 	// Runs are the deployments that are placed on it now.
 	Runs []protocol.DeploymentName
+	// Met are the digests of the constraints that the node met when these deployments were
+	// placed on it.
+	Met map[protocol.DeploymentName]protocol.Digest
+	// Unreported says that the node has not reported what it runs since the LO started:
+	// Runs is what the LO remembers, or expects.
+	Unreported bool
 }
 
 // A Result is the placement of one deployment.
@@ -71,8 +77,11 @@ func (r Result) Report(name protocol.DeploymentName, limit int) protocol.Placeme
 }
 
 // Place decides for all deployments of a site, in the order of their names, so
-// that the same input always has the same result.
-func Place(desired []protocol.SiteEntry, nodes []Node) Placement {
+// that the same input always has the same result. While unsettled, not all nodes that
+// may run something are known to have reported it: a deployment of which a number of
+// replicas is desired is not placed on further nodes then. Where the replicas that are
+// to stay are on unreported nodes, surplus ones stay as well.
+func Place(desired []protocol.SiteEntry, nodes []Node, unsettled bool) Placement {
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
 	load := map[protocol.NodeID]int{}
 	for _, n := range nodes {
@@ -82,13 +91,13 @@ func Place(desired []protocol.SiteEntry, nodes []Node) Placement {
 	for _, e := range slices.SortedFunc(slices.Values(desired), func(a, b protocol.SiteEntry) int {
 		return cmp.Compare(a.Deployment, b.Deployment)
 	}) {
-		placement[e.Deployment] = place(e, nodes, load)
+		placement[e.Deployment] = place(e, nodes, load, unsettled)
 	}
 	return placement
 }
 
 // place decides for one deployment. It counts what it newly places in load.
-func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int) Result {
+func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int, unsettled bool) Result {
 	r := Result{Rejected: map[protocol.NodeID]string{}}
 	constraints, err := parse(e.Placement.Constraints)
 	if err != nil {
@@ -103,13 +112,23 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int) Res
 	var stay, fresh []Node
 	for _, n := range nodes {
 		runs := slices.Contains(n.Runs, e.Deployment)
-		if why := mismatch(e.Placement, constraints, n); why != "" {
+		required := constraints
+		if runs && required != nil && n.Met[e.Deployment] == protocol.DigestOf(e.Placement.Constraints) {
+			// It met these constraints. What it says of itself now may be a probe that
+			// failed, or a device that was unplugged for a moment: nothing is removed for it.
+			required = nil
+		}
+		if why := mismatch(e.Placement, required, n); why != "" {
 			r.Rejected[n.ID] = why
 			continue
 		}
 		switch {
 		case runs:
 			stay = append(stay, n)
+		case n.Unreported && n.Online:
+			r.Rejected[n.ID] = "the node has not reported yet what it runs"
+		case unsettled && e.Placement.Replicas > 0 && e.Placement.Node == "":
+			r.Rejected[n.ID] = "not all nodes have reported yet what they run"
 		case n.Online || e.Placement.Node != "":
 			fresh = append(fresh, n)
 		default:
@@ -118,10 +137,15 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int) Res
 	}
 	// Nodes that already run it come first, those online before those away; then
 	// the least loaded.
-	slices.SortStableFunc(stay, func(a, b Node) int { return cmp.Compare(rank(a.Online), rank(b.Online)) })
+	slices.SortStableFunc(stay, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(rank(a.Online), rank(b.Online)), cmp.Compare(rank(!a.Unreported), rank(!b.Unreported)))
+	})
 	slices.SortStableFunc(fresh, func(a, b Node) int { return cmp.Compare(load[a.ID], load[b.ID]) })
 	chosen := slices.Concat(stay, fresh)
 	want := int(e.Placement.Replicas)
+	if want > 0 && len(stay) > want && slices.ContainsFunc(stay[:want], func(n Node) bool { return n.Unreported }) {
+		want = len(stay) // it is not known whether those that would stay run it
+	}
 	if want > 0 && len(chosen) > want {
 		for _, n := range chosen[want:] {
 			r.Rejected[n.ID] = fmt.Sprintf("enough nodes run it already: %d wanted", want)
