@@ -37,6 +37,8 @@ type Identity struct {
 	// Client is the name of a workload or application that is no part of Colony,
 	// and empty for a node or a site.
 	Client string
+	// Device says that it has an account of its own, which Client names.
+	Device bool
 }
 
 // allSites stands in a user name for every site.
@@ -127,7 +129,7 @@ func (a Site) MayPublish(id Identity, name string) bool {
 	switch t.Kind {
 	case topic.Data:
 		return true
-	case topic.NodeOnline, topic.Heartbeat, topic.Inventory, topic.Status:
+	case topic.NodeOnline, topic.Heartbeat, topic.Inventory, topic.Status, topic.NodeReport:
 		return id.Node != "" && t.Node == id.Node
 	}
 	return false

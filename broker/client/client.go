@@ -214,6 +214,16 @@ func (c *Client) Up() bool {
 	return c.up != nil
 }
 
+// Session names the link that is up, as OnUp does; "" while it is down.
+func (c *Client) Session() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.up == nil {
+		return ""
+	}
+	return c.up.session
+}
+
 // Publish sends m. With QoS 0 it returns when the message is handed to the
 // network; with QoS 1 after the broker's acknowledgement. Errors:
 //

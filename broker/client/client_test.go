@@ -282,7 +282,7 @@ func TestWill(t *testing.T) {
 }
 
 // A proxy that goes on taking bytes and passes none on, as a link does whose
-// far end is gone.
+// far end has ended.
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	const keepAlive = time.Second

@@ -258,7 +258,7 @@ func (b *Broker) handleState(ctx context.Context, from access.Identity, m client
 	return nil
 }
 
-// passes reports whether what made Take fail may be gone at the next try.
+// passes reports whether what made Take fail may have ended at the next try.
 func passes(err error) bool {
 	kind := protocol.KindOf(err)
 	return err != nil && (kind == protocol.Unavailable || kind == protocol.Internal)

@@ -125,29 +125,6 @@ func TestTakeIsBounded(t *testing.T) {
 	}
 }
 
-// The list keeps its order and does not grow with what has passed through it.
-func TestFifo(t *testing.T) {
-	t.Parallel()
-	var f fifo
-	next := byte(0)
-	for i := range 10_000 {
-		f.push(item{n: byte(i)})
-		if i%3 != 0 || f.len() > 20 {
-			if got := f.pop().n; got != next {
-				t.Fatalf("round %d: got %d, want %d", i, got, next)
-			}
-			next++
-		}
-		if cap(f.items) > 200 {
-			t.Fatalf("round %d: room for %d items, %d are there", i, cap(f.items), f.len())
-		}
-		for i%1000 == 0 && f.len() > 0 {
-			f.pop()
-			next++
-		}
-	}
-}
-
 // Packet ids are never 0 and never used twice at once. [MQTT-2.2.1-3] [MQTT-2.2.1-4]
 func TestIDs(t *testing.T) {
 	t.Parallel()

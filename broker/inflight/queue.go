@@ -3,6 +3,7 @@ package inflight
 import (
 	"time"
 
+	"github.com/colonyfleet/colony/broker/fifo"
 	"github.com/colonyfleet/colony/broker/packet"
 )
 
@@ -26,8 +27,8 @@ const (
 type Queue struct {
 	limit int // messages of QoS 1 and 2 unacknowledged at once
 	ids   ids
-	ready fifo // what came, in order
-	held  fifo // messages of QoS 1 and 2 that came out of ready and found the limit reached
+	ready fifo.Queue[item] // what came, in order
+	held  fifo.Queue[item] // messages of QoS 1 and 2 that came out of ready and found the limit reached
 	size  int
 }
 
@@ -46,7 +47,7 @@ func (i *item) size() int {
 }
 
 // Limit sets how many messages of QoS 1 and 2 may be unacknowledged at once, 1 to
-// 32,768: a Queue must be told before the first.
+// 32,768: it is set before the first message.
 func (q *Queue) Limit(n int) { q.limit = n }
 
 // Size is how many bytes wait, the queue's own among them.
@@ -56,12 +57,12 @@ func (q *Queue) Size() int { return q.size }
 func (q *Queue) Unacknowledged() int { return len(q.ids.open) }
 
 // Held reports whether a message waits for an acknowledgement of another.
-func (q *Queue) Held() bool { return q.held.len() > 0 }
+func (q *Queue) Held() bool { return q.held.Len() > 0 }
 
 // Ready reports whether Take returns something. It may return nothing all the same
 // if what is ready has expired.
 func (q *Queue) Ready() bool {
-	return q.ready.len() > 0 || q.held.len() > 0 && len(q.ids.open) < q.limit
+	return q.ready.Len() > 0 || q.held.Len() > 0 && len(q.ids.open) < q.limit
 }
 
 // AddPacket appends a packet other than PUBLISH, which is copied.
@@ -73,14 +74,14 @@ func (q *Queue) AddPacket(p []byte) {
 		i.frame = packet.Raw(p)
 	}
 	q.size += i.size()
-	q.ready.push(i)
+	q.ready.Push(i)
 }
 
 // AddMessage appends a PUBLISH.
 func (q *Queue) AddMessage(f *packet.Frame) {
 	i := item{frame: f}
 	q.size += i.size()
-	q.ready.push(i)
+	q.ready.Push(i)
 }
 
 // A Taken is what Take returns.
@@ -99,10 +100,10 @@ func (q *Queue) Take(buf []byte, now time.Time) (t Taken) {
 		open := len(q.ids.open) < q.limit
 		var i item
 		switch {
-		case open && q.held.len() > 0:
-			i = q.held.pop()
-		case q.ready.len() > 0:
-			i = q.ready.pop()
+		case open && q.held.Len() > 0:
+			i = q.held.Pop()
+		case q.ready.Len() > 0:
+			i = q.ready.Pop()
 		default:
 			q.size -= t.Size
 			return t
@@ -113,7 +114,7 @@ func (q *Queue) Take(buf []byte, now time.Time) (t Taken) {
 		case i.frame.Expired(now):
 			t.Expired++
 		case !open && numbered(i.frame):
-			q.held.push(i)
+			q.held.Push(i)
 			continue
 		default:
 			t.message(i.frame, q.id(i.frame), now)
@@ -154,13 +155,13 @@ func (q *Queue) Recorded(id uint16) bool { return q.ids.recorded(id) }
 // Other packets stay.
 func (q *Queue) DropMessages() int {
 	before := q.size
-	q.held = fifo{}
+	q.held = fifo.Queue[item]{}
 	all := q.ready
-	q.ready, q.size = fifo{}, 0
-	for all.len() > 0 {
-		if i := all.pop(); i.frame == nil || i.frame.QoS() == packet.NoMessage {
+	q.ready, q.size = fifo.Queue[item]{}, 0
+	for all.Len() > 0 {
+		if i := all.Pop(); i.frame == nil || i.frame.QoS() == packet.NoMessage {
 			q.size += i.size()
-			q.ready.push(i)
+			q.ready.Push(i)
 		}
 	}
 	return before - q.size
@@ -169,7 +170,7 @@ func (q *Queue) DropMessages() int {
 // Drop forgets everything that waits, and returns how many bytes that were.
 func (q *Queue) Drop() int {
 	n := q.size
-	q.ready, q.held, q.size = fifo{}, fifo{}, 0
+	q.ready, q.held, q.size = fifo.Queue[item]{}, fifo.Queue[item]{}, 0
 	return n
 }
 
@@ -178,33 +179,4 @@ func (q *Queue) Forget() int {
 	n := len(q.ids.open)
 	q.ids.open = nil
 	return n
-}
-
-// A fifo is a first-in-first-out list. The zero fifo is empty and takes no memory.
-type fifo struct {
-	items []item
-	head  int // of items, what was popped
-}
-
-func (f *fifo) len() int { return len(f.items) - f.head }
-
-func (f *fifo) push(i item) {
-	if f.head > 0 && len(f.items) == cap(f.items) && f.head >= len(f.items)/2 {
-		n := copy(f.items, f.items[f.head:]) // rather than to grow
-		clear(f.items[n:])
-		f.items, f.head = f.items[:n], 0
-	}
-	f.items = append(f.items, i)
-}
-
-func (f *fifo) pop() item {
-	i := f.items[f.head]
-	f.items[f.head] = item{}
-	if f.head++; f.head == len(f.items) {
-		f.items, f.head = f.items[:0], 0
-		if cap(f.items) > 64 {
-			f.items = nil // an idle client keeps no memory for its busiest hour
-		}
-	}
-	return i
 }

@@ -15,7 +15,7 @@ const lookAgain = time.Second
 // key in two PEM files. The files are looked at when a client connects, at most once a
 // second, and read again when they have changed; existing connections are not touched.
 // Files that do not fit together, as in the middle of a change, leave the former
-// certificate in use; failed is told so once for each change.
+// certificate in use; failed is called once for each change.
 func Certificate(chain, key string, failed func(error)) (*tls.Config, error) {
 	c := &certificate{files: [2]string{chain, key}, failed: failed}
 	var err error

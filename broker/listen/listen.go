@@ -21,10 +21,10 @@ type Options struct {
 	// PerSecond is how many connections are accepted per second; those above it wait
 	// in the system's queue. 0: no limit.
 	PerSecond float64
-	// Failed is required. It is told of an accept that failed, such as for want of file
+	// Failed is required. It is called after an accept that failed, such as for want of file
 	// descriptors, and when it is tried again.
 	Failed func(err error, retry time.Duration)
-	// Refused is required. It is told of a connection that was closed, because the
+	// Refused is required. It is called after a connection was closed, because the
 	// listener does not take its address.
 	Refused func(peer net.Addr)
 	// Listen opens the socket. Nil: that of the system.
@@ -81,7 +81,8 @@ func system(ctx context.Context, network, address string) (net.Listener, error) 
 		clearSocket(ctx, address)
 	}
 	// Without TCP's own keep-alive, every 15 s by default: MQTT's finds what is dead,
-	// and an idle site may have asked for one of many minutes.
+	// and an idle site may have asked for one of many minutes. A client that asks for none
+	// gets TCP's when it has connected.
 	return (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, address)
 }
 

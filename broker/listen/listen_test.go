@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A scripted listener fails as often as it is told, and then accepts.
+// A scripted listener fails as often as a test says, and then accepts.
 type scripted struct {
 	net.Listener
 	failures int
@@ -47,7 +47,7 @@ func TestAcceptOutlivesLackOfDescriptors(t *testing.T) {
 		}
 		_ = c.Close()
 		if failures != 20 {
-			t.Errorf("%d failures told, want 20", failures)
+			t.Errorf("%d failures reported, want 20", failures)
 		}
 		if d := time.Since(begun); d < 5*time.Second || d > 10*time.Second {
 			t.Errorf("20 failures took %s: want waits that grow to half a second", d)

@@ -28,7 +28,7 @@ const (
 // A Spec is an address that clients connect to, and who may. Its yaml keys are those of
 // the configuration files of LO and CO.
 type Spec struct {
-	// Name is unique within the broker. It is in logs, and access control is told it.
+	// Name is unique within the broker. It is in logs, and access control gets it.
 	Name    string  `yaml:"name"`
 	Network Network `yaml:"network"`
 	// Address is host:port, or the path of a Unix socket.

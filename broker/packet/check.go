@@ -162,20 +162,26 @@ func ReadAck(kind Type, body []byte, v5 bool, l Limits) (id uint16, reason byte,
 // disconnectCodes are the reason codes with which a client may disconnect. [MQTT-3.14.2-1]
 var disconnectCodes = []byte{0, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99}
 
-// ReadDisconnect reads the body of a DISCONNECT. expiry is the session expiry in
-// seconds that it names, 0 if none.
-func ReadDisconnect(body []byte, v5 bool, l Limits) (reason byte, expiry uint32, err error) {
+// A Disconnection is what a DISCONNECT says.
+type Disconnection struct {
+	Reason    byte   // 0 is a normal one
+	Expiry    uint32 // the session expiry interval in seconds, if HasExpiry
+	HasExpiry bool
+}
+
+// ReadDisconnect reads the body of a DISCONNECT. A body of one byte is the reason alone.
+func ReadDisconnect(body []byte, v5 bool, l Limits) (d Disconnection, err error) {
 	c := cursor{kind: Disconnect, b: body}
 	if v5 && len(c.b) > 0 { // [MQTT 5, 3.14.2.1]
-		reason = c.byte("the reason code")
-		if !slices.Contains(disconnectCodes, reason) {
-			c.fail(violation("MQTT-3.14.2-1", "DISCONNECT with the reason code 0x%02x", reason))
+		d.Reason = c.byte("the reason code")
+		if !slices.Contains(disconnectCodes, d.Reason) {
+			c.fail(violation("MQTT-3.14.2-1", "DISCONNECT with the reason code 0x%02x", d.Reason))
 		}
 		if len(c.b) > 0 {
 			r := c.properties(Disconnect, l)
 			for r.more() {
 				if p := r.next(); p.id == propSessionExpiry {
-					expiry = p.number
+					d.Expiry, d.HasExpiry = p.number, true
 				}
 			}
 			if r.err != nil {
@@ -183,5 +189,5 @@ func ReadDisconnect(body []byte, v5 bool, l Limits) (reason byte, expiry uint32,
 			}
 		}
 	}
-	return reason, expiry, c.end()
+	return d, c.end()
 }

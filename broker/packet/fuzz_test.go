@@ -133,13 +133,13 @@ func FuzzDisconnect(f *testing.F) {
 		if v5 {
 			p.ProtocolVersion = 5
 		}
-		reason, expiry, err := ReadDisconnect(in, v5, roomy)
+		d, err := ReadDisconnect(in, v5, roomy)
 		if err != nil {
 			return
 		}
 		// A body of one byte, the reason alone, mochi does not read.
-		if err := p.DisconnectDecode(in); err != nil || len(in) != 1 && p.ReasonCode != reason || p.Properties.SessionExpiryInterval != expiry {
-			t.Errorf("read 0x%02x, %d, mochi %+v, %v", reason, expiry, p, err)
+		if err := p.DisconnectDecode(in); err != nil || len(in) != 1 && p.ReasonCode != d.Reason || p.Properties.SessionExpiryInterval != d.Expiry || p.Properties.SessionExpiryIntervalFlag != d.HasExpiry {
+			t.Errorf("read %+v, mochi %+v, %v", d, p, err)
 		}
 	})
 }

@@ -218,14 +218,14 @@ func TestReadAckAndDisconnect(t *testing.T) {
 	for body, want := range map[string]byte{
 		"": 0, "\x00": 0, "\x04": 0, "\x00\x05\x11\x00\x00\x00\x01": 0, "\x8e": 0x82, "\x00\x05\x11\x00\x00\x00": 0x81, "\x00\x00x": 0x81,
 	} {
-		if _, _, err := ReadDisconnect([]byte(body), true, roomy); code(err) != want {
+		if _, err := ReadDisconnect([]byte(body), true, roomy); code(err) != want {
 			t.Errorf("DISCONNECT %x: %v, want code 0x%02x", body, err, want)
 		}
 	}
-	if reason, _, err := ReadDisconnect([]byte{4}, true, roomy); reason != 4 || err != nil {
-		t.Errorf("reason %d, %v, want 4: the will is asked for", reason, err)
+	if d, err := ReadDisconnect([]byte{4}, true, roomy); d.Reason != 4 || err != nil {
+		t.Errorf("reason %d, %v, want 4: the will is asked for", d.Reason, err)
 	}
-	if _, _, err := ReadDisconnect([]byte{0}, false, roomy); code(err) != 0x81 {
+	if _, err := ReadDisconnect([]byte{0}, false, roomy); code(err) != 0x81 {
 		t.Errorf("DISCONNECT of 3.1.1 with a body: %v, want code 0x81", err)
 	}
 }

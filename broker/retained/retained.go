@@ -55,7 +55,7 @@ type entry[M any] struct {
 // A place is a topic in the order in which topics came.
 type place struct {
 	number uint64
-	topic  string // "": its message is gone
+	topic  string // "": its message was removed
 }
 
 // A due is the end of a message.

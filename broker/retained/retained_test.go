@@ -46,8 +46,8 @@ func TestRetained(t *testing.T) {
 	put("a/b", "2", 3*time.Hour) // the first one's end must not take the second
 	put("a/c", "1", 2*time.Hour)
 	put("$SYS/x", "1", 0)
-	put("gone", "1", time.Hour)
-	r.Delete("gone")
+	put("removed", "1", time.Hour)
+	r.Delete("removed")
 	r.Delete("never there")
 	if n := len(r.due); n != 2 {
 		t.Errorf("%d messages wait for their end, want those 2 that are kept", n)

@@ -34,7 +34,7 @@ type Options struct {
 	Events       Events
 }
 
-// Events are told what happens to messages. The functions are called with locks held:
+// Events are called when something happens to messages. The functions are called with locks held:
 // they return at once and call nothing of this package.
 type Events struct {
 	Dropped        func(reason string) // a client was cut off
@@ -56,7 +56,7 @@ type Conn struct {
 	o   *Options
 	R   *bufio.Reader // reads the Conn
 
-	gone    chan struct{} // closed by Close
+	ended   chan struct{} // closed by Close
 	pending atomic.Int64
 
 	rmu sync.Mutex // held while reading the transport
@@ -71,11 +71,40 @@ type Conn struct {
 	givenUp  bool                       // publishers waited in vain, and the client is behind since
 	watchers map[chan struct{}]struct{} // are sent to when there is room; nil if nobody waits
 	reason   byte                       // the reason code with which the broker ends the connection
+	source   Source                     // of further packets; nil: none
+	due      bool                       // the source may have some
+}
+
+// A Source has packets that wait elsewhere than in the memory of a Conn, and that are made
+// when they can be written.
+type Source interface {
+	// Pull appends some packets to buf, about as many as one write should have: the end of the
+	// last may be returned as payload. It returns nothing while there is none, until the next Wake.
+	// It is called by one goroutine at a time, without locks of the Conn.
+	Pull(buf []byte, now time.Time) (head, payload []byte)
+}
+
+// SetSource sets the source, before the first Wake.
+func (c *Conn) SetSource(s Source) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.source = s
+}
+
+// Wake says that the source may have something. It returns at once.
+func (c *Conn) Wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.broken || c.source == nil {
+		return
+	}
+	c.due = true
+	c.startFlush()
 }
 
 // New returns a Conn over a network connection, which it owns from then on.
 func New(raw net.Conn, o *Options) *Conn {
-	c := &Conn{raw: raw, o: o, gone: make(chan struct{})}
+	c := &Conn{raw: raw, o: o, ended: make(chan struct{})}
 	c.R = bufio.NewReaderSize(c, readBuffer)
 	return c
 }
@@ -95,7 +124,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.mu.Lock()
-		c.breakLocked() // nothing can be told to a peer that is gone
+		c.breakLocked() // nothing can be said to a peer that has left
 		c.mu.Unlock()
 	}
 	return n, err
@@ -170,7 +199,7 @@ func (c *Conn) Slowness() string {
 
 // startFlush makes flush run if there is something to write. c.mu is held.
 func (c *Conn) startFlush() {
-	if !c.flushing && (c.out.Ready() || c.closed) {
+	if !c.flushing && (c.out.Ready() || c.closed || c.due) {
 		c.flushing = true
 		c.o.Go(c.flush)
 	}
@@ -185,30 +214,19 @@ func (c *Conn) flush() {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	for {
-		c.mu.Lock()
-		if c.broken || !c.out.Ready() {
-			c.flushing = false
-			closed := c.closed
-			c.mu.Unlock()
-			if closed {
-				c.finish()
-			}
+		batch, source, end := c.take((*buf)[:0])
+		if end == ends {
+			c.finish()
+		}
+		if end != goesOn {
 			return
 		}
-		before := c.out.Unacknowledged()
-		batch := c.out.Take((*buf)[:0], time.Now())
-		if n := c.out.Unacknowledged() - before; n != 0 {
-			c.o.Events.Unacknowledged(n)
+		if source != nil {
+			c.pull(source, &batch)
 		}
-		if batch.Expired > 0 {
-			c.o.Events.Expired(batch.Expired)
-		}
-		c.writing = batch.Size
 		if batch.Size == 0 { // all that was there waits for acknowledgements
-			c.mu.Unlock()
 			continue
 		}
-		c.mu.Unlock()
 		err := c.writeOut(batch.Head)
 		if err == nil {
 			err = c.writeOut(batch.Payload)
@@ -226,6 +244,57 @@ func (c *Conn) flush() {
 		}
 		c.mu.Unlock()
 	}
+}
+
+// What flush does after take.
+const (
+	goesOn = iota
+	pauses // there is nothing to write
+	ends   // there never will be
+)
+
+// take takes packets out that may be written now, and says whether the source is to be asked for
+// more.
+func (c *Conn) take(buf []byte) (batch inflight.Taken, source Source, end int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.due = c.due && !c.closed
+	if c.broken || !c.out.Ready() && !c.due {
+		c.flushing = false
+		if c.closed {
+			return batch, nil, ends
+		}
+		return batch, nil, pauses
+	}
+	before := c.out.Unacknowledged()
+	batch = c.out.Take(buf, time.Now())
+	if n := c.out.Unacknowledged() - before; n != 0 {
+		c.o.Events.Unacknowledged(n)
+	}
+	if batch.Expired > 0 {
+		c.o.Events.Expired(batch.Expired)
+	}
+	c.writing = batch.Size
+	if c.due && batch.Payload == nil {
+		source, c.due = c.source, false
+	}
+	return batch, source, goesOn
+}
+
+// pull appends to a batch what the source has.
+func (c *Conn) pull(source Source, batch *inflight.Taken) {
+	before := len(batch.Head)
+	batch.Head, batch.Payload = source.Pull(batch.Head, time.Now())
+	n := len(batch.Head) - before + len(batch.Payload)
+	if n == 0 {
+		return
+	}
+	batch.Size += n
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.due = true
+	c.writing += n
+	c.Hold(n)
 }
 
 // writeOut writes a part of what flush has taken.
@@ -274,8 +343,8 @@ func (c *Conn) Abort(reason string) {
 	c.breakLocked()
 }
 
-// Close ends reads and writes at once. What is queued but messages is still sent,
-// within a second.
+// Close ends reads and writes at once. What is queued is still sent within a second, but for
+// messages: they are dropped.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +352,8 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	c.closed = true
-	close(c.gone)
+	c.Hold(-c.out.DropMessages())
+	close(c.ended)
 	c.moved() // wakes those who wait
 	if c.broken {
 		return nil
@@ -295,7 +365,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// DropMessages forgets the messages that wait: the client is about to be told that it
+// DropMessages forgets the messages that wait: the client is about to be disconnected because it
 // misses some.
 func (c *Conn) DropMessages() {
 	c.mu.Lock()
@@ -336,6 +406,27 @@ func (c *Conn) Expect(until time.Time) {
 	defer c.mu.Unlock()
 	if !c.closed { // Close has set its own
 		_ = c.raw.SetReadDeadline(until)
+	}
+}
+
+// How TCP finds a peer that has vanished: after four minutes, about.
+var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 30 * time.Second, Count: 4}
+
+// KeepAlive makes TCP find out when the peer has vanished, for a client that MQTT does not
+// make say anything. A transport without TCP, a Unix socket, needs none.
+func (c *Conn) KeepAlive() {
+	raw := c.raw
+	for {
+		over, wraps := raw.(interface{ NetConn() net.Conn }) // TLS, or a WebSocket
+		if !wraps {
+			break
+		}
+		raw = over.NetConn()
+	}
+	if tcp, ok := raw.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}); ok {
+		_ = tcp.SetKeepAliveConfig(tcpKeepAlive) // a transport that is dead shows at the read
 	}
 }
 

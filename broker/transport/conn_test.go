@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync"
@@ -89,31 +90,89 @@ func TestEndByPeerClosesTheTransport(t *testing.T) {
 	}
 	await(t, w.closed, "the close of the transport after the peer's")
 	if err := c.Publish(message(0, 1, time.Time{})); err == nil {
-		t.Error("a message is taken for a peer that is gone")
+		t.Error("a message is accepted for a peer that has left")
 	}
 }
 
-// What waits goes out before the transport is closed; a message that has no room of the
-// Receive Maximum does not, and is no longer counted.
+// What waits goes out before the transport is closed, but for messages: those that were not
+// written when the close was decided are dropped, and no longer counted.
 func TestCloseSendsLastWords(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 1<<20)
 	c, w, far := h.pair(t)
 	c.SetWindow(1)
-	for range 2 {
-		if err := c.Publish(message(1, 1, time.Time{})); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := c.Write([]byte("\xe0\x00")); err != nil {
+	if err := c.Publish(message(1, 1, time.Time{})); err != nil {
 		t.Fatal(err)
+	}
+	first := make([]byte, 8)
+	if _, err := io.ReadFull(far, first); err != nil {
+		t.Fatal(err)
+	}
+	for qos := range byte(2) {
+		before := c.out.Size()
+		c.mu.Lock() // not by Publish, so that nothing is written before the close
+		c.out.AddMessage(message(qos, 1, time.Time{}))
+		c.out.AddPacket([]byte{0xe0, qos})
+		c.Hold(c.out.Size() - before)
+		c.mu.Unlock()
 	}
 	_ = c.Close()
 	got, err := io.ReadAll(far)
-	if want := "\x32\x06\x00\x01t\x00\x01\x00\xe0\x00"; err != nil || string(got) != want {
+	if want := "\xe0\x00\xe0\x01"; err != nil || string(got) != want {
 		t.Errorf("got %x, %v, want %x", got, err, want)
 	}
 	await(t, w.closed, "the close")
+	if n := c.Pending(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+}
+
+// A source is asked when it is woken, and until it has nothing; what it gives is written as
+// it is, and never after the close.
+func TestSource(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1<<20)
+	c, w, far := h.pair(t)
+	s := &script{parts: make(chan string, 10)}
+	c.Wake() // without a source
+	c.SetSource(s)
+	s.parts <- "one "
+	s.parts <- "two "
+	c.Wake()
+	if err := c.Publish(message(0, 1, time.Time{})); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("one two ")+6)
+	if _, err := io.ReadFull(far, got); err != nil || !bytes.Contains(got, []byte("one two ")) && !bytes.HasSuffix(got, []byte("two ")) {
+		t.Errorf("%q, %v", got, err)
+	}
+	s.parts <- "three"
+	c.Wake()
+	if _, err := io.ReadFull(far, got[:5]); err != nil || string(got[:5]) != "three" {
+		t.Errorf("%q, %v", got[:5], err)
+	}
+	_ = c.Close()
+	s.parts <- "four"
+	c.Wake()
+	if rest, err := io.ReadAll(far); err != nil || len(rest) > 0 {
+		t.Errorf("after the close: %q, %v", rest, err)
+	}
+	await(t, w.closed, "the close")
+	if n := c.Pending(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+}
+
+// A script is a Source of texts.
+type script struct{ parts chan string }
+
+func (s *script) Pull(buf []byte, _ time.Time) (head, payload []byte) {
+	select {
+	case p := <-s.parts:
+		return append(buf, p[:1]...), []byte(p[1:])
+	default:
+		return buf, nil
+	}
 }
 
 func TestWriteBufferIsBounded(t *testing.T) {
@@ -139,7 +198,7 @@ func TestWriteBufferIsBounded(t *testing.T) {
 	}
 	await(t, w.closed, "the end of a client that does not read")
 	if c.State() != KeepsUp {
-		t.Error("somebody would wait for a client that is gone")
+		t.Error("somebody would wait for a client that has disconnected")
 	}
 }
 

@@ -7,7 +7,7 @@ type State int
 
 // The states of a client.
 const (
-	// KeepsUp: less than half of what may wait for the client does wait, or it is gone.
+	// KeepsUp: less than half of what may wait for the client does wait, or it has disconnected.
 	KeepsUp State = iota
 	// Lags: more than that waits, and publishers should wait for it too.
 	Lags
@@ -31,18 +31,18 @@ func (c *Conn) State() State {
 	return Lags
 }
 
-// Room waits until the client keeps up, or is gone.
+// Room waits until the client keeps up, or has disconnected.
 func (c *Conn) Room() {
 	ch := make(chan struct{}, 1)
 	for !c.watch(ch) {
 		select {
 		case <-ch:
-		case <-c.gone:
+		case <-c.ended:
 		}
 	}
 }
 
-// AwaitAny waits until one of the clients keeps up, or is gone, and reports whether one
+// AwaitAny waits until one of the clients keeps up, or has disconnected, and reports whether one
 // does: false after the time most, when none of them has taken anything for a second, and
 // of no clients.
 // If most was patience, or they have taken nothing, all of them are given up.
