@@ -1,0 +1,372 @@
+package sessions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/smalldisk"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// onSmallDisk returns a store on a disk of its own, with segments of so many bytes.
+func onSmallDisk(t *testing.T, size int, segment int64) (*rig, *smalldisk.Disk) {
+	t.Helper()
+	disk := smalldisk.New(t, size)
+	r := &rig{t: t, dir: disk.Path("sessions"), now: time.Now, dropped: make(map[string]int), segment: segment}
+	r.open()
+	t.Cleanup(r.close)
+	return r, disk
+}
+
+// sizeable is a payload that does not fit into what a full disk has left of a page.
+var sizeable = strings.Repeat("x", 16<<10)
+
+// untilStored publishes until the store takes it.
+func (r *rig) untilStored(to *Session) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		err := r.publish(sizeable, 1, to)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("there is room again, and nothing is stored: %v", err)
+		}
+	}
+}
+
+// TestFullDisk makes more changes on a full disk than are returned to the log one by one. Messages are refused
+// meanwhile, each with the reason; memory is bounded; and once there is room nothing is confirmed before the
+// changes are on disk.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	r, disk := onSmallDisk(t, 4<<20, 64<<10)
+	a, b := r.session("a", 3600), r.session("b", 3600)
+	r.mustPublish("before", 1, a)
+	disk.Fill()
+	if err := r.publish(sizeable, 1, a); protocol.KindOf(err) != protocol.Unavailable {
+		t.Fatalf("on a full disk: %v", err)
+	}
+	b.End()
+	const changes = 6000
+	filter := func(i int) string { return fmt.Sprint(i, "/", strings.Repeat("f", 100)) }
+	for i := range changes {
+		a.Subscribe(filter(i), Subscription{QoS: 1})
+	}
+	c := r.session("c", 3600)
+	for range 3 {
+		if err := r.publish(sizeable, 1, c); err == nil {
+			t.Fatal("a message was confirmed on a full disk")
+		}
+	}
+	if r.Storable(Body{}) == nil {
+		t.Error("the store does not say that it fails")
+	}
+	r.changes.mu.Lock()
+	waiting := len(r.changes.list)
+	r.changes.mu.Unlock()
+	if waiting > returnedBound {
+		t.Errorf("%d changes wait in memory, the bound is %d", waiting, returnedBound)
+	}
+	disk.Free()
+	r.untilStored(c)
+	r.crash()
+	if got := r.Get("a").Subscriptions(); len(got) != changes || got[filter(changes-1)].QoS != 1 {
+		t.Errorf("%d subscriptions after a power cut, want %d", len(got), changes)
+	}
+	if r.Get("b") != nil {
+		t.Error("a session that ended while the disk was full is there again")
+	}
+	if c := r.Get("c"); c == nil || c.Len() != 1 {
+		t.Error("a message was confirmed, and it or its session is lost")
+	}
+	want(t, "what was there before", receive(r.Get("a").Attach(to(10), 3600)), "1:before")
+}
+
+// TestOpenOnFullDisk opens a store for the first time on a full disk.
+func TestOpenOnFullDisk(t *testing.T) {
+	t.Parallel()
+	disk := smalldisk.New(t, 1<<20)
+	disk.Fill()
+	r := &rig{t: t, dir: disk.Path("sessions"), now: time.Now, dropped: make(map[string]int)}
+	r.open()
+	t.Cleanup(r.close)
+	a := r.session("a", 3600)
+	if err := r.publish(sizeable, 1, a); err == nil {
+		t.Error("a message was confirmed on a full disk")
+	}
+	disk.Free()
+	r.untilStored(a)
+	r.crash()
+	if a := r.Get("a"); a == nil || a.Len() != 1 {
+		t.Error("a message was confirmed, and it or its session is lost")
+	}
+}
+
+// TestFullDiskFreesItself fills the disk while messages wait. When their client has acknowledged them, the room
+// that they took serves for new ones, without help; and nothing counts as damaged at the next start.
+func TestFullDiskFreesItself(t *testing.T) {
+	t.Parallel()
+	r, disk := onSmallDisk(t, 4<<20, 64<<10)
+	a := r.session("a", 3600)
+	for range 40 {
+		r.mustPublish(sizeable, 1, a)
+	}
+	oldest := func() (n uint32) {
+		for n = 1; !r.records.Has(n); n++ {
+		}
+		return n
+	}
+	first := oldest()
+	disk.Fill()
+	if err := r.publish(sizeable, 1, a); err == nil {
+		t.Fatal("a message was confirmed on a full disk")
+	}
+	l := a.Attach(to(1000), 3600)
+	for _, s := range receive(l) {
+		var id uint16
+		if _, err := fmt.Sscanf(s, "%d:", &id); err != nil {
+			t.Fatal(err)
+		}
+		l.Acknowledged(id, Puback)
+	}
+	r.untilStored(a)
+	if oldest() == first {
+		t.Error("the oldest segment is still there, and no message lives in it")
+	}
+	r.crash()
+	if st := r.Stats(); st.Damaged != 0 || st.Messages < 1 {
+		t.Errorf("after a power cut %+v, want the last message, and nothing damaged", st)
+	}
+	l = r.Get("a").Attach(to(1000), 3600)
+	receive(l)
+	if st := r.Stats(); st.Damaged != 0 {
+		t.Errorf("after the messages were read: %d damaged", st.Damaged)
+	}
+}
+
+// hold keeps the committer from working until the function that it returns is called.
+func (r *rig) hold() (release func()) {
+	held, gate := make(chan struct{}), make(chan struct{})
+	r.changes.add(change{done: func(error) { close(held); <-gate }})
+	<-held
+	return func() { close(gate) }
+}
+
+// TestTooLarge refuses a message that fits into no record, and none beside it.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	release := r.hold()
+	results := make([]chan error, 2)
+	for i, size := range []int{10, mostBytes + 1} {
+		results[i] = make(chan error, 1)
+		p := &Publish{Body: Body{Payload: make([]byte, size)}, To: []Target{{Session: a, Delivery: Delivery{QoS: 1}}}}
+		r.Publish(p, func(err error) { results[i] <- err })
+	}
+	release()
+	for i, result := range results {
+		err := <-result
+		if refused := i == 1; refused != (err != nil) || refused && !strings.Contains(err.Error(), "too large") {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	if err := r.Storable(Body{}); err != nil {
+		t.Errorf("after a message that is too large: %v", err)
+	}
+	if r.Storable(Body{Payload: make([]byte, mostBytes+1)}) == nil {
+		t.Error("a message that is too large counts as storable")
+	}
+	r.mustPublish("largest", 1, a)
+	if err := r.publish(strings.Repeat("x", mostBytes-1), 1, a); err != nil {
+		t.Errorf("the largest message: %v", err)
+	}
+}
+
+// TestBacklogCounts counts all of a message that waits for the disk, not its payload alone.
+func TestBacklogCounts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	release := r.hold()
+	b := Body{Topic: strings.Repeat("t", 1000), Properties: make([]byte, 10_000), Payload: make([]byte, 100)}
+	r.Publish(&Publish{Body: b, To: []Target{{Session: a, Delivery: Delivery{QoS: 1}}}}, nil)
+	bytes := func() int {
+		r.changes.mu.Lock()
+		defer r.changes.mu.Unlock()
+		return r.changes.bytes
+	}
+	if got := bytes(); got < 11_100 {
+		t.Errorf("%d bytes count as waiting, want 11,100 and what the store adds", got)
+	}
+	release()
+	r.flush()
+	if got := bytes(); got != 0 {
+		t.Errorf("%d bytes wait after all was written", got)
+	}
+}
+
+// TestReleaseBeforeStored lets the release of a packet id overtake its message, which is still to be written:
+// the next message with the id is a new one.
+func TestReleaseBeforeStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	release := r.hold()
+	r.Publish(&Publish{From: a, ID: 7}, nil)
+	done := make(chan error, 1)
+	a.Finish(7, func(err error) { done <- err })
+	release()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"now", "after a crash"} {
+		if got := r.Get("a").Received(); len(got) > 0 {
+			t.Errorf("%s %v still wait for PUBREL", when, got)
+		}
+		r.crash()
+	}
+}
+
+// TestReleaseThatIsNotStored keeps a packet id for which PUBREL came while the disk took nothing: after a crash
+// it is there as well, and so the client's next PUBREL ends it.
+func TestReleaseThatIsNotStored(t *testing.T) {
+	t.Parallel()
+	r, disk := onSmallDisk(t, 1<<20, 64<<10)
+	a, stored := r.session("a", 3600), make(chan error, 1)
+	r.Publish(&Publish{From: a, ID: 7}, func(err error) { stored <- err })
+	if err := <-stored; err != nil {
+		t.Fatal(err)
+	}
+	disk.Fill()
+	if err := r.publish(sizeable, 1, a); err == nil {
+		t.Fatal("a message was confirmed on a full disk")
+	}
+	release := r.hold()
+	r.Publish(&Publish{Body: Body{Payload: []byte(sizeable)}, To: []Target{{Session: a, Delivery: Delivery{QoS: 1}}}}, nil) // fails with what is beside it
+	a.Finish(7, func(err error) { stored <- err })
+	release()
+	if err := <-stored; err == nil {
+		t.Error("PUBREL was confirmed on a full disk")
+	}
+	if got := a.Received(); len(got) != 1 || got[0] != 7 {
+		t.Errorf("%v wait for PUBREL, want 7: its end is not stored", got)
+	}
+	disk.Free()
+}
+
+// TestExpiredResend sends again what the client may have in part, also when its time is up; what was not sent
+// is dropped. [MQTT-4.4.0-1] [MQTT-3.3.2-5]
+func TestExpiredResend(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	r.now = func() time.Time { return at }
+	r.reopen()
+	a := r.session("a", 3600)
+	for _, payload := range []string{"sent", "not sent"} {
+		p := &Publish{Body: Body{Topic: "t", Payload: []byte(payload)}, Expires: r.Until(at.Add(time.Second)), To: []Target{{Session: a, Delivery: Delivery{QoS: 2}}}}
+		r.Publish(p, nil)
+	}
+	r.flush()
+	l := a.Attach(to(1), 3600)
+	if s, ok := l.next(at); !ok || show(s) != "1:sent" {
+		t.Fatalf("at first %v, %v", s, ok)
+	}
+	l.Detach(3600, nil)
+	at = at.Add(time.Minute)
+	l = a.Attach(to(10), 3600)
+	s, ok := l.next(at)
+	if !ok || show(s) != "1:sent dup" {
+		t.Errorf("after its time was up: %v, %v", s, ok)
+	}
+	if s, ok := l.next(at); ok || r.dropped[DroppedExpired] != 1 {
+		t.Errorf("%v came, %v dropped: want one that was not sent", s, r.dropped)
+	}
+}
+
+// TestCopyIsDurable confirms the copy of a message when it is on disk, so that the checkpoint that removes the
+// original finds it.
+func TestCopyIsDurable(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	r.mustPublish("x", 1, a)
+	onCommitter := func(do func() error) {
+		t.Helper()
+		result := make(chan error, 1)
+		r.changes.add(change{done: func(error) { result <- do() }})
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+	}
+	onCommitter(func() error { return r.records.Roll() })
+	if !r.copySegment(1) {
+		t.Fatal("nothing was copied")
+	}
+	onCommitter(func() error {
+		for item := range a.state.Queue.All {
+			if ref := item.Message.Ref(); ref.Segment != r.records.Number() || int64(ref.At+ref.Size) > r.records.Durable() {
+				return fmt.Errorf("the copy is at %+v, and %d bytes of segment %d are durable", ref, r.records.Durable(), r.records.Number())
+			}
+			return nil
+		}
+		return errors.New("the message is lost")
+	})
+}
+
+// TestPerAddress bounds the sessions that one address has made, whatever names it uses, over a restart; and ends
+// those first that hold nothing.
+func TestPerAddress(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{PerAddress: 3, Sessions: 5})
+	create := func(client, address string) error {
+		s, err := r.Create(client, Owner{Name: "owner of " + client, Identity: "i", Address: address}, 3600)
+		if err == nil {
+			s.Attach(to(10), 3600).Detach(3600, nil)
+		}
+		return err
+	}
+	for _, client := range []string{"a", "b", "c"} {
+		if err := create(client, "10.0.0.1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.reopen()
+	if got := r.Get("a").Owner(); got != (Owner{Name: "owner of a", Identity: "i", Address: "10.0.0.1"}) {
+		t.Errorf("owner %+v", got)
+	}
+	if err := create("d", "10.0.0.1"); err == nil || !strings.Contains(err.Error(), "10.0.0.1 have 3 sessions") {
+		t.Errorf("a fourth session of an address: %v", err)
+	}
+	if err := errors.Join(create("e", "10.0.0.2"), create("f", "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("g", ""); err == nil || !strings.Contains(err.Error(), "there are 5 sessions") {
+		t.Errorf("a sixth session: %v", err)
+	}
+	r.Get("a").Subscribe("t", Subscription{QoS: 1})
+	r.mustPublish("x", 1, r.Get("b"))
+	connected := r.Get("c").Attach(to(10), 3600)
+	from := Owner{Name: "new", Address: "10.0.0.1"}
+	if idle := r.MakeRoom(from); idle != nil {
+		t.Errorf("%s ended: it has a subscription, a message or a connection", idle.Client())
+	}
+	connected.Detach(3600, nil)
+	if idle := r.MakeRoom(from); idle == nil || idle.Client() != "c" || r.Get("c") != nil {
+		t.Errorf("%v ended, want c, which holds nothing", idle)
+	}
+	if idle := r.MakeRoom(from); idle != nil {
+		t.Errorf("%s ended, though there is room", idle.Client())
+	}
+	if err := create("d", "10.0.0.1"); err != nil {
+		t.Error(err)
+	}
+	if idle := r.MakeRoom(Owner{Name: "new"}); idle == nil || idle.Client() != "e" {
+		t.Errorf("%v ended, want e, which is away for longest", idle)
+	}
+}

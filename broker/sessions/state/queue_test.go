@@ -1,0 +1,201 @@
+package state
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A model is a queue without cleverness.
+type model struct {
+	list []*modelled
+	next uint64
+	open int
+}
+
+type modelled struct {
+	seq                  uint64
+	m                    *Message
+	qos                  byte
+	dup, released, under bool
+}
+
+func (q *model) at(id uint16) *modelled {
+	for _, e := range q.list {
+		if e.under && PacketID(e.seq) == id {
+			return e
+		}
+	}
+	return nil
+}
+
+func (q *model) remove(e *modelled) {
+	if e.under && !e.counted() {
+		q.open++
+	}
+	if e.under {
+		q.open--
+	}
+	q.list = slices.DeleteFunc(q.list, func(o *modelled) bool { return o == e })
+}
+
+// counted reports whether the entry counts against the window: what was released before this connection
+// does not.
+func (e *modelled) counted() bool { return !e.wasReleased() }
+
+func (e *modelled) wasReleased() bool { return e.m.Expires == released1 }
+
+// released1 marks in a model what was released when its connection began.
+const released1 = 1
+
+// step is Next.
+func (q *model) step(window int) (seq uint64, release, dup, ok bool) {
+	for _, e := range q.list {
+		if e.under {
+			continue
+		}
+		if !e.released && q.open >= window {
+			return 0, false, false, false
+		}
+		dup, release = e.dup, e.released
+		if e.under, e.dup = true, true; !release {
+			q.open++
+		} else {
+			e.m.Expires = released1
+		}
+		return e.seq, release, dup, true
+	}
+	return 0, false, false, false
+}
+
+// TestQueueAgainstModel compares random runs with the model: pushes, sends, acknowledgements in and out of order, new
+// connections, drops and restarts.
+func TestQueueAgainstModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var q Queue
+		var want model
+		for range 400 {
+			window := 1 + rng.IntN(6)
+			switch op := rng.IntN(12); op {
+			case 0, 1, 2:
+				want.next += uint64(rng.IntN(2)) * uint64(rng.IntN(3)) // a gap now and then
+				m, qos := &Message{Size: 10}, byte(1+rng.IntN(2))
+				if !q.Push(want.next, m, Delivery{QoS: qos}) || q.Push(want.next, m, Delivery{QoS: qos}) {
+					t.Fatalf("seed %d: push of %d: want it once", seed, want.next)
+				}
+				want.list = append(want.list, &modelled{seq: want.next, m: m, qos: qos})
+				want.next++
+			case 3, 4, 5:
+				got, ok := q.Next(window)
+				seq, release, dup, wantOK := want.step(window)
+				if ok != wantOK || ok && (got.Seq != seq || got.Release != release || !release && got.Dup != dup || got.ID != PacketID(seq)) {
+					t.Fatalf("seed %d: next %+v, %v, want %d, release %v, dup %v, %v", seed, got, ok, seq, release, dup, wantOK)
+				}
+			case 6, 7, 8:
+				id, by := uint16(rng.IntN(int(want.next+2))), Ack(rng.IntN(3))
+				m, _ := q.Acknowledged(id, by)
+				e := want.at(id)
+				fits := e != nil && ((e.qos == 1) == (by == Puback)) && (by != Pubcomp || e.released)
+				if fits != (m != nil) || fits && m != e.m {
+					t.Fatalf("seed %d: acknowledgement %d of %d: %v, want %v", seed, by, id, m != nil, fits)
+				}
+				if fits {
+					want.remove(e)
+				}
+			case 9:
+				id := uint16(rng.IntN(int(want.next + 2)))
+				seq, known := q.Recorded(id)
+				if known {
+					q.Release(seq)
+				}
+				e := want.at(id)
+				if fits := e != nil && e.qos == 2; known != fits {
+					t.Fatalf("seed %d: PUBREC of %d: %v, want %v", seed, id, known, fits)
+				} else if fits {
+					e.released = true
+				}
+			case 10:
+				q.Rewind()
+				want.open = 0
+				for _, e := range want.list {
+					e.under, e.m.Expires = false, 0
+				}
+			case 11:
+				seq, ok := q.Oldest()
+				i := slices.IndexFunc(want.list, func(e *modelled) bool { return !e.dup })
+				if ok != (i >= 0) || ok && seq != want.list[i].seq {
+					t.Fatalf("seed %d: oldest %d, %v, want index %d", seed, seq, ok, i)
+				}
+				if ok {
+					q.Remove(seq)
+					want.remove(want.list[i])
+				}
+			}
+			if q.Len() != len(want.list) || q.Bytes() != int64(10*len(want.list)) || q.open != want.open {
+				t.Fatalf("seed %d: %d messages, %d bytes, %d open, want %d and %d open", seed, q.Len(), q.Bytes(), q.open, len(want.list), want.open)
+			}
+		}
+		i := 0
+		for item := range q.All {
+			if item.Seq != want.list[i].seq || item.Message != want.list[i].m || item.Released != want.list[i].released {
+				t.Fatalf("seed %d: item %d is %+v", seed, i, item)
+			}
+			i++
+		}
+	}
+}
+
+// TestPacketIDsDoNotMeet stops before a message would get the packet id of one that is not acknowledged.
+// [MQTT-2.2.1-4]
+func TestPacketIDsDoNotMeet(t *testing.T) {
+	t.Parallel()
+	var q Queue
+	q.skip(Ids - 10) // the ids wrap around on the way
+	for range 2 * Ids {
+		q.Push(q.NextSeq(), &Message{}, Delivery{QoS: 1})
+	}
+	first, _ := q.Next(2)
+	for n := 1; ; n++ {
+		s, ok := q.Next(2)
+		if !ok {
+			if n != Ids {
+				t.Errorf("%d messages with one unacknowledged, want %d", n, Ids)
+			}
+			break
+		}
+		if s.ID == first.ID || s.ID == 0 {
+			t.Fatalf("message %d has the id %d again", n, s.ID)
+		}
+		if m, _ := q.Acknowledged(s.ID, Puback); m == nil {
+			t.Fatalf("id %d is unknown", s.ID)
+		}
+	}
+	q.Acknowledged(first.ID, Puback)
+	if s, ok := q.Next(2); !ok || s.ID != first.ID {
+		t.Errorf("next %+v, %v: want the id that is free now", s, ok)
+	}
+}
+
+// TestHolesTakeNoMemory drops many messages behind one that is not acknowledged.
+func TestHolesTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	var q Queue
+	q.Push(0, &Message{}, Delivery{QoS: 1})
+	q.Next(10)
+	q.Rewind()
+	for i := range uint64(100_000) {
+		q.Push(i+1, &Message{}, Delivery{QoS: 1})
+		if seq, ok := q.Oldest(); !ok || seq != i+1 {
+			t.Fatalf("oldest %d, %v", seq, ok)
+		}
+		q.Remove(i + 1)
+	}
+	if n := q.items.Cap() + cap(q.sent); n > 1000 {
+		t.Errorf("room for %d entries for one message", n)
+	}
+	if s, ok := q.Next(10); !ok || s.Seq != 0 || !s.Dup {
+		t.Errorf("next %+v, %v", s, ok)
+	}
+}

@@ -1,0 +1,378 @@
+// Package sessions stores the sessions of MQTT clients that outlive their connections, and
+// the messages that wait in them, in one log. What it has confirmed survives a crash and a
+// power cut. It holds messages of other clients in trust, within declared bounds: what it
+// drops it counts, with the reason.
+//
+// Changes go through one goroutine, the committer (commit.go), that appends all that wait to
+// the log, flushes it once, and then lets the messages into the queues of their sessions, in
+// the order of the log.
+package sessions
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/sessions/sessionlog"
+	"github.com/colonyfleet/colony/broker/sessions/state"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Store holds all sessions of a broker. Its methods may be called concurrently.
+type Store struct {
+	o       Options
+	log     *slog.Logger
+	records *sessionlog.Log
+	clock   state.Clock
+
+	totals
+	live     liveBytes
+	earliest atomic.Int64 // no session expires and no will is due before
+
+	mu       sync.RWMutex // protects what follows
+	sessions map[state.SessionID]*Session
+	clients  map[string]*Session
+	counts   map[counted]int // sessions by owner, and by address
+	lastID   state.SessionID
+
+	changes changes
+	committer
+	work   sync.WaitGroup
+	stop   chan struct{}
+	closed sync.Once
+}
+
+// totals are counted as messages come and go.
+type totals struct {
+	messages, bytes atomic.Int64 // in all queues; bytes of each message once
+	inMemory        atomic.Int64 // bytes of content
+	lost            atomic.Int64 // records that were damaged
+}
+
+// committer is what the committer's goroutine uses, the others where they are atomic.
+type committer struct {
+	failing        atomic.Bool // the last commit failed
+	saving         atomic.Bool // a checkpoint is being written
+	damaged        bool        // a checkpoint is due, so that damage is not read again
+	unrecorded     bool        // the log lacks changes: nothing is stored before a checkpoint has them
+	begun          bool        // the segment for that checkpoint is there
+	rollAbove      int64       // bytes of the current segment from which on it is tried again to end it
+	stamp          state.Time  // the last one in the log
+	lastCheckpoint int64       // its bytes
+}
+
+// liveBytes counts for each segment the bytes of the messages that are still to be
+// delivered from it. Its methods may be called concurrently.
+type liveBytes struct {
+	mu    sync.Mutex // protects bytes
+	bytes map[uint32]int64
+}
+
+func (l *liveBytes) add(ref state.Ref, sign int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addLocked(ref, sign)
+}
+
+func (l *liveBytes) addLocked(ref state.Ref, sign int64) {
+	if l.bytes[ref.Segment] += sign * int64(ref.Size); l.bytes[ref.Segment] == 0 {
+		delete(l.bytes, ref.Segment)
+	}
+}
+
+// remove forgets a message, wherever it is now.
+func (l *liveBytes) remove(m *state.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addLocked(m.Ref(), -1)
+}
+
+// relocate notes that a message is elsewhere now, unless nobody is to get it any more.
+func (l *liveBytes) relocate(m *state.Message, to state.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !m.Used() {
+		return
+	}
+	l.addLocked(m.Ref(), -1)
+	m.SetRef(to)
+	l.addLocked(to, 1)
+}
+
+func (l *liveBytes) of(segment uint32) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes[segment]
+}
+
+// Open opens the store in a directory. Damage in it is logged and counted, and never an
+// error; an error is that the directory cannot be used now, or was written by a later
+// release.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o.Limits.defaults()
+	fill(&o.segmentBytes, 16<<20)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Dropped == nil {
+		o.Dropped = func(int, string) {}
+	}
+	s := &Store{
+		o: o, log: o.Logger, clients: make(map[string]*Session), counts: make(map[counted]int),
+		sessions: make(map[state.SessionID]*Session), live: liveBytes{bytes: make(map[uint32]int64)}, stop: make(chan struct{}),
+	}
+	s.changes.init()
+	begun, st := o.Now(), state.New()
+	var err error
+	var found sessionlog.Found
+	s.records, found, err = sessionlog.Open(disk.Or(o.Disk), o.Dir, func(b []byte) error {
+		loaded, err := state.Load(b)
+		if err == nil {
+			st = loaded
+		}
+		return err
+	}, func(b []byte, ref state.Ref) error {
+		r, err := state.Decode(b)
+		if err != nil {
+			return err
+		}
+		st.Apply(r, ref)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open sessions in %s: %w", o.Dir, err)
+	}
+	for _, d := range found.Damage {
+		s.lost.Add(int64(max(1, d.Lost)))
+		s.log.ErrorContext(ctx, "sessions are damaged: what could be read is there", "err", d)
+	}
+	s.damaged = len(found.Damage) > 0
+	if found.Full != nil {
+		s.note(found.Full)
+		s.changes.later()
+	}
+	s.clock = state.Resume(st.Time, begun)
+	s.adopt(ctx, st)
+	s.work.Go(s.commitAll)
+	s.log.InfoContext(ctx, "sessions opened", "sessions", len(s.sessions), "messages", s.messages.Load(), "bytes", s.bytes.Load(),
+		"unflushed_bytes", found.Torn, "took", o.Now().Sub(begun))
+	return s, nil
+}
+
+// adopt makes the sessions of what the log says.
+func (s *Store) adopt(ctx context.Context, st *state.State) {
+	if n := st.Prune(s.records.Has); n > 0 {
+		s.log.InfoContext(ctx, "messages were acknowledged or dropped while the disk took no note of it", "messages", n)
+	}
+	st.Finish(s.clock.At(s.o.Now()))
+	s.lastID = st.LastID
+	seen := make(map[*state.Message]struct{})
+	newest := make(map[string]state.SessionID)
+	for id, stored := range st.Sessions {
+		newest[stored.Client] = max(newest[stored.Client], id)
+	}
+	for id, stored := range st.Sessions {
+		if newest[stored.Client] != id { // damage has hidden its end
+			continue
+		}
+		one := &Session{store: s, state: *stored}
+		s.sessions[id], s.clients[stored.Client] = one, one
+		s.count(one.Owner(), 1)
+		for item := range one.state.Queue.All {
+			s.messages.Add(1)
+			if _, counted := seen[item.Message]; !counted {
+				if item.Message.Shared() {
+					seen[item.Message] = struct{}{}
+				}
+				s.bytes.Add(int64(item.Message.Size))
+				s.live.add(item.Message.Ref(), 1)
+			}
+		}
+	}
+}
+
+// Close waits for all changes that were made before, and closes the log.
+func (s *Store) Close() error {
+	s.closed.Do(func() { close(s.stop) })
+	s.work.Wait()
+	return s.records.Close()
+}
+
+// All returns all sessions, in no order.
+func (s *Store) All() []*Session {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]*Session, 0, len(s.sessions))
+	for _, one := range s.sessions {
+		out = append(out, one)
+	}
+	return out
+}
+
+// Get returns the session of a client id, or nil.
+func (s *Store) Get(client string) *Session {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.clients[client]
+}
+
+// An Owner is the identity that a session belongs to.
+type Owner struct {
+	Name     string
+	Identity string // all of it, as the broker encodes it
+	Address  string // from where the session was made; "": it counts for no address
+}
+
+// counted is what sessions are counted by: one of the two is set.
+type counted struct{ name, address string }
+
+// count counts a session, or with -1 one less. s.mu is held, or nobody else has s yet.
+func (s *Store) count(o Owner, n int) {
+	for _, p := range []counted{{name: o.Name}, {address: o.Address}} {
+		if p == (counted{}) {
+			continue
+		}
+		if s.counts[p] += n; s.counts[p] == 0 {
+			delete(s.counts, p)
+		}
+	}
+}
+
+// Create makes a session, unless that is one too many: then the error is of kind Unavailable.
+// Its client id has none.
+func (s *Store) Create(client string, owner Owner, expiry uint32) (*Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.full(owner); err != nil {
+		return nil, err
+	}
+	s.lastID++
+	one := &Session{store: s, state: state.Session{ID: s.lastID, Client: client, Owner: owner.Name, Identity: withAddress(owner), Expiry: expiry}}
+	s.sessions[s.lastID], s.clients[client] = one, one
+	s.count(owner, 1)
+	s.changes.add(change{record: state.Begin{Session: s.lastID, Client: client, Owner: owner.Name, Identity: one.state.Identity, Expiry: expiry}, flush: true})
+	return one, nil
+}
+
+// full returns why an owner may not have one more session, and which owners' sessions stand in its
+// way; nil if it may. s.mu is held.
+func (s *Store) full(o Owner) (rival func(Owner) bool, err error) {
+	switch l := &s.o.Limits; {
+	case s.counts[counted{name: o.Name}] >= l.PerIdentity:
+		return func(other Owner) bool { return other.Name == o.Name },
+			protocol.Errorf(protocol.Unavailable, "%s has %d sessions: that is the limit of one identity", o.Name, l.PerIdentity)
+	case o.Address != "" && s.counts[counted{address: o.Address}] >= l.PerAddress:
+		return func(other Owner) bool { return other.Address == o.Address },
+			protocol.Errorf(protocol.Unavailable, "the clients at %s have %d sessions: that is the limit of one address; connect without a session, or raise sessions.perAddress", o.Address, l.PerAddress)
+	case len(s.sessions) >= l.Sessions:
+		return func(Owner) bool { return true },
+			protocol.Errorf(protocol.Unavailable, "there are %d sessions: that is the limit; connect without a session, or raise sessions.sessions", len(s.sessions))
+	}
+	return nil, nil
+}
+
+// MakeRoom ends the session that is the first to go where Create refuses an owner: of those without a
+// connection that hold nothing, neither subscriptions nor messages, the one that is away for longest.
+// It returns nil if there is none.
+func (s *Store) MakeRoom(o Owner) *Session {
+	s.mu.RLock()
+	rival, err := s.full(o)
+	s.mu.RUnlock()
+	if err == nil {
+		return nil
+	}
+	for {
+		var oldest *Session
+		since := int64(0)
+		for _, one := range s.All() {
+			if at := one.idleSince(); at > 0 && rival(one.Owner()) && (oldest == nil || at < since) {
+				oldest, since = one, at
+			}
+		}
+		if oldest == nil {
+			return nil
+		}
+		if _, ended := oldest.end(func() bool { return oldest.idle() }); ended {
+			return oldest
+		}
+	}
+}
+
+// Expiry returns the session expiry that a client gets, in seconds, where it asks for one of
+// so many.
+func (s *Store) Expiry(asked uint32) uint32 {
+	return min(asked, uint32(s.o.Limits.Expiry/time.Second))
+}
+
+// Due returns the sessions that have expired, and those whose last will is due, which is
+// then forgotten. It costs nothing while there are none.
+func (s *Store) Due() (expired []*Session, wills map[*Session]*Will) {
+	now := s.clock.At(s.o.Now())
+	if now < s.earliest.Load() {
+		return nil, nil
+	}
+	next := int64(1<<63 - 1)
+	s.earliest.Store(next) // who becomes due earlier meanwhile lowers it
+	for _, one := range s.All() {
+		at, will := one.due(now)
+		switch {
+		case at == 0:
+		case at <= now:
+			expired = append(expired, one)
+		default:
+			next = min(next, at)
+		}
+		if will != nil {
+			if wills == nil {
+				wills = make(map[*Session]*Will)
+			}
+			wills[one] = will
+		}
+	}
+	s.dueBy(next)
+	return expired, wills
+}
+
+// dueBy notes that something is due at a time of the clock.
+func (s *Store) dueBy(at int64) {
+	for {
+		was := s.earliest.Load()
+		if was <= at || s.earliest.CompareAndSwap(was, at) {
+			return
+		}
+	}
+}
+
+// Until returns what expires at a time as the clock of the log shows it.
+func (s *Store) Until(t time.Time) int64 { return s.clock.Until(t) }
+
+// Err returns why messages cannot be stored now, or nil. It is of kind Unavailable.
+func (s *Store) Err() error {
+	if !s.failing.Load() {
+		return nil
+	}
+	return protocol.Errorf(protocol.Unavailable, "the broker cannot write its sessions: see its log, and free space on its disk")
+}
+
+// Stats are how much a Store holds.
+type Stats struct {
+	Sessions, Messages, Bytes int64
+	LogBytes                  int64 // on disk, without checkpoints and the last segment
+	Damaged                   int64 // records and files that could not be read
+}
+
+// Stats returns how much the store holds.
+func (s *Store) Stats() Stats {
+	s.mu.RLock()
+	n := int64(len(s.sessions))
+	s.mu.RUnlock()
+	out := Stats{Sessions: n, Messages: s.messages.Load(), Bytes: s.bytes.Load(), Damaged: s.lost.Load()}
+	for _, size := range s.records.Sizes() {
+		out.LogBytes += size
+	}
+	return out
+}
