@@ -1,0 +1,214 @@
+// Package devices is the access control of a site's broker with the accounts of the site's
+// devices: clients that are no part of Colony, such as a PLC or a SCADA system. An account
+// says which client ids its clients may have, what they may publish and what they may
+// receive. Everybody else is subject to access.Site.
+package devices
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/device"
+)
+
+// bcrypt takes a tenth of a second of a core: this many are verified at a time, and so many more
+// may wait. Whoever comes then is to try again: a storm of reconnects must not stop a gateway.
+const (
+	verifyAtOnce  = 2
+	waitForVerify = 32
+)
+
+// Access is the access control of a site's broker. Its methods may be called concurrently.
+type Access struct {
+	access.Site
+	accounts atomic.Pointer[map[string]*account] // by user name
+
+	verify  chan struct{} // one for each verification under way
+	waiting atomic.Int32  // for one, those under way included
+}
+
+// An account is one device.
+type account struct {
+	protocol.DeviceAccount
+
+	mu      sync.Mutex        // protects proved
+	proved  [sha256.Size]byte // of the password that bcrypt has accepted last
+	isProof bool              // proved is set
+}
+
+// New returns the access control of a site without accounts.
+func New(site protocol.SiteID) *Access {
+	a := &Access{Site: access.Site(site), verify: make(chan struct{}, verifyAtOnce)}
+	a.accounts.Store(&map[string]*account{})
+	return a
+}
+
+// Set puts accounts into force. It returns the users whose clients are to be disconnected, as their account
+// was removed or asks for something else of a client that connects, and what is wrong with accounts that are
+// left out.
+func (a *Access) Set(list []protocol.DeviceAccount) (outdated []string, faults []device.Fault) {
+	faults = device.Validate(list)
+	bad := make(map[int]bool)
+	for _, f := range faults {
+		bad[f.Index] = true
+	}
+	old, next := *a.accounts.Load(), make(map[string]*account, len(list))
+	for i, d := range list {
+		if i >= device.MaxDevices || bad[i] {
+			continue
+		}
+		next[d.User] = &account{DeviceAccount: d}
+		if was := old[d.User]; was != nil && was.Bcrypt == d.Bcrypt {
+			was.mu.Lock()
+			next[d.User].proved, next[d.User].isProof = was.proved, was.isProof
+			was.mu.Unlock()
+		}
+	}
+	a.accounts.Store(&next)
+	for user, was := range old {
+		is := next[user]
+		if is == nil || is.Bcrypt != was.Bcrypt || string(is.SHA256) != string(was.SHA256) || strings.Join(is.ClientIDs, "\x00") != strings.Join(was.ClientIDs, "\x00") {
+			outdated = append(outdated, user)
+		}
+	}
+	return outdated, faults
+}
+
+func (a *Access) account(user string) *account { return (*a.accounts.Load())[user] }
+
+func (a *Access) site() protocol.SiteID { return protocol.SiteID(a.Site) }
+
+// Connect implements broker.Access.
+func (a *Access) Connect(info access.ConnectInfo) (access.Identity, error) {
+	d := a.account(info.Username)
+	if d == nil {
+		id, err := a.Site.Connect(info)
+		if err != nil && info.Username != "" && !strings.ContainsAny(info.Username, "@.") {
+			err = protocol.Errorf(protocol.Denied,
+				"user %q: site %s has no device account of this name: colony site device add %s %s makes one", info.Username, a.site(), a.site(), info.Username)
+		}
+		return id, err
+	}
+	if !device.MayUse(&d.DeviceAccount, a.site(), info.ClientID) {
+		return access.Identity{}, protocol.Errorf(protocol.Invalid, "client id %q of the device account %s: want %s: set it in the device, or allow it with colony site device add --client-id",
+			info.ClientID, d.User, clientIDs(&d.DeviceAccount))
+	}
+	if err := a.check(d, info.Password); err != nil {
+		return access.Identity{}, err
+	}
+	return access.Identity{Name: d.User, Site: a.site(), Client: d.User, Device: true}, nil
+}
+
+func clientIDs(d *protocol.DeviceAccount) string {
+	if len(d.ClientIDs) == 0 {
+		return fmt.Sprintf("%s, or one that begins with %s/", d.User, d.User)
+	}
+	return strings.Join(d.ClientIDs, " or ")
+}
+
+// check returns why a password is not that of an account, or nil.
+func (a *Access) check(d *account, password []byte) error {
+	sum := sha256.Sum256(password)
+	wrong := protocol.Errorf(protocol.Denied, "wrong password of the device account %s: colony site device add makes a new one", d.User)
+	if d.Bcrypt == "" {
+		if subtle.ConstantTimeCompare(sum[:], d.SHA256) != 1 {
+			return wrong
+		}
+		return nil
+	}
+	if d.has(sum) {
+		return nil
+	}
+	defer a.waiting.Add(-1)
+	if a.waiting.Add(1) > verifyAtOnce+waitForVerify {
+		return protocol.Errorf(protocol.Unavailable, "too many passwords are being verified: try again")
+	}
+	a.verify <- struct{}{}
+	defer func() { <-a.verify }()
+	if d.has(sum) { // another connection of the device came first
+		return nil
+	}
+	if bcrypt.CompareHashAndPassword([]byte(d.Bcrypt), password) != nil {
+		return wrong
+	}
+	d.mu.Lock()
+	d.proved, d.isProof = sum, true
+	d.mu.Unlock()
+	return nil
+}
+
+// has reports whether a password, by its SHA-256, was proved before.
+func (d *account) has(sum [sha256.Size]byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.isProof && subtle.ConstantTimeCompare(sum[:], d.proved[:]) == 1
+}
+
+// MayPublish implements broker.Access.
+func (a *Access) MayPublish(id access.Identity, name string) bool {
+	if !id.Device {
+		return a.Site.MayPublish(id, name)
+	}
+	d := a.account(id.Name)
+	return d != nil && a.Site.MayPublish(access.Identity{}, name) && covers(d.Publish, name)
+}
+
+// MaySubscribe implements broker.Access. A device may subscribe to every filter with wildcards: what it
+// gets by it is what it may receive, topic by topic.
+func (a *Access) MaySubscribe(id access.Identity, want string) bool {
+	if !id.Device {
+		return a.Site.MaySubscribe(id, want)
+	}
+	d := a.account(id.Name)
+	if d == nil {
+		return false
+	}
+	if strings.ContainsAny(want, "+#") {
+		return true
+	}
+	return a.Site.MaySubscribe(access.Identity{}, want) && covers(d.Subscribe, want)
+}
+
+// covers reports whether a filter matches a topic. a/# matches a too. [MQTT-4.7.1-2]
+func covers(filters []string, name string) bool {
+	for _, f := range filters {
+		parent, deep := strings.CutSuffix(f, "/#")
+		if filter.Covers(f, name) || deep && filter.Covers(parent, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Refusal says why a filter was refused.
+func (a *Access) Refusal(id access.Identity, want string) string {
+	d := a.account(id.Name)
+	if !id.Device {
+		return a.Site.Refusal(id, want)
+	}
+	if d == nil {
+		return fmt.Sprintf("filter %s: the device account %s was removed", want, id.Name)
+	}
+	return fmt.Sprintf("filter %s: the device account %s may receive %s: colony site device add --subscribe changes that", want, id.Name, strings.Join(d.Subscribe, " or "))
+}
+
+// PublishRefusal says why a topic was refused.
+func (a *Access) PublishRefusal(id access.Identity, name string) string {
+	switch d := a.account(id.Name); {
+	case !id.Device:
+		return fmt.Sprintf("topic %.200s: %s may publish to colony/v1/%s/data/#, and to local topics, whose first level is neither colony nor begins with $", name, id.Name, a.site())
+	case d == nil:
+		return fmt.Sprintf("topic %.200s: the device account %s was removed", name, id.Name)
+	default:
+		return fmt.Sprintf("topic %.200s: the device account %s may publish to %s: colony site device add --publish changes that", name, id.Name, strings.Join(d.Publish, " or "))
+	}
+}
