@@ -165,7 +165,7 @@ func TestAnnouncedBodies(t *testing.T) {
 	for _, r := range all {
 		_ = r.conn.Close()
 	}
-	until(t, "all have gone", func() bool { return metric(t, reg, "clients_connected") == 0 })
+	until(t, "all have disconnected", func() bool { return metric(t, reg, "clients_connected") == 0 })
 }
 
 // Bodies that never end are bounded for all connections of an identity, and those that
@@ -280,7 +280,7 @@ func TestTheGuiltyPayFirst(t *testing.T) {
 		t.Errorf("%v drops counted, want 1", n)
 	}
 	if n := metric(t, reg, "disconnects_total", "0x97") + metric(t, reg, "clients_connected"); n < 2 {
-		t.Errorf("%v clients left and told", n)
+		t.Errorf("%v clients disconnected", n)
 	}
 	slow.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Pingreq}})
 	for { // it gets all that is its own
@@ -317,7 +317,8 @@ func TestExpiryWhileHeld(t *testing.T) {
 	}
 }
 
-// A client that asks for a session that outlives its connection is told in words.
+// A client that asks for a session that outlives its connection where there are none reads so, and so
+// does the log with what to do.
 func TestNotKeptIsSaid(t *testing.T) {
 	t.Parallel()
 	var log lines
@@ -340,7 +341,7 @@ func TestNotKeptIsSaid(t *testing.T) {
 		before := metric(t, reg, "sessions_not_kept_total")
 		ack := r.mustConnect(fmt.Sprint("c", i), c.edit)
 		counted := metric(t, reg, "sessions_not_kept_total") > before
-		if logged := log.has("level=WARN", "must subscribe after each connect", fmt.Sprint("client=c", i)); logged != c.notified || counted != c.notified {
+		if logged := log.has("level=WARN", "sessions are off: turn them on", fmt.Sprint("client=c", i)); logged != c.notified || counted != c.notified {
 			t.Errorf("connect %d: logged %v, counted %v, want %v", i, logged, counted, c.notified)
 		}
 		if c.version == 5 && (ack.Properties.ReasonString != "") != c.notified {

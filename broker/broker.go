@@ -1,7 +1,8 @@
 // Package broker is the MQTT 5 and 3.1.1 broker that the Central and the Local
-// Orchestrator embed. It owns nothing: what it retains is in memory, and its
-// owner publishes it again after a restart. Sessions end with their connection,
-// and MQTT 5 clients are told so in CONNACK.
+// Orchestrator embed. It owns no fact of Colony: what it retains is in memory, and its
+// owner publishes it again after a restart. Sessions that outlive their connection, and the
+// messages in them, it holds for other clients in trust, see package sessions; CONNACK names
+// how long.
 //
 // Of the MQTT server mochi it uses the codec. What mochi's sessions, subscriptions
 // and retained messages get wrong could lose or leak something of Colony's, so they
@@ -12,6 +13,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -22,7 +24,9 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
@@ -34,10 +38,10 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	tree     topictree.Tree[*session]
-	retained *retained.Store[*message]
-	bounds   packet.Limits  // of what a packet may hold
-	pace     transport.Pace // of the owner's messages
+	tree topictree.Tree[*subscriber]
+	memory
+	bounds packet.Limits  // of what a packet may hold
+	pace   transport.Pace // of the owner's messages
 
 	transport transport.Options
 
@@ -53,8 +57,21 @@ type Broker struct {
 	endpoints map[string]*endpoint
 	conns     map[*conn]struct{}
 	sessions  map[string]*session // by client id
+	durable
 	// identities holds what each name of identity uses, while it has sessions.
 	identities map[string]*identity
+}
+
+// memory is what clients leave in memory, and whose it is.
+type memory struct {
+	retained *retained.Store[*message]
+	held     *quota.Ledger // bytes of filters and last wills, by the address of the client
+}
+
+// durable is what outlives connections.
+type durable struct {
+	store *sessions.Store                   // nil: nothing does; set by Start
+	away  map[*sessions.Session]*subscriber // all that are stored; protected by Broker.mu
 }
 
 type state int
@@ -78,8 +95,12 @@ func New(o Options) (*Broker, error) {
 		endpoints: make(map[string]*endpoint),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
-		retained:  retained.New[*message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
-		bounds:    packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
+		durable:   durable{away: make(map[*sessions.Session]*subscriber)},
+		memory: memory{
+			retained: retained.New[*message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
+			held:     quota.New(quota.Limits{All: o.Limits.StateBytes, PerOwner: o.Limits.StatePerAddress}),
+		},
+		bounds: packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
 
 		identities: make(map[string]*identity),
 	}
@@ -103,6 +124,10 @@ func (b *Broker) Start(ctx context.Context) error {
 	if b.state != created {
 		return protocol.Errorf(protocol.Conflict, "broker %s: started twice", b.o.Name)
 	}
+	if err := b.openStore(ctx); err != nil {
+		b.state = stopped
+		return err
+	}
 	for _, l := range b.o.Listeners {
 		e, err := b.open(l)
 		if err != nil {
@@ -110,7 +135,7 @@ func (b *Broker) Start(ctx context.Context) error {
 				e.close()
 			}
 			b.state = stopped
-			return fmt.Errorf("broker %s: listener %s: %w", b.o.Name, l.Name, err)
+			return errors.Join(fmt.Errorf("broker %s: listener %s: %w", b.o.Name, l.Name, err), b.closeStore())
 		}
 		b.endpoints[l.Name] = e
 		b.log.InfoContext(ctx, "broker listens", "listener", l.Name, "network", l.Network, "address", e.address())
@@ -120,7 +145,7 @@ func (b *Broker) Start(ctx context.Context) error {
 			e.close()
 		}
 		b.state = stopped
-		return fmt.Errorf("broker %s: register metrics: %w", b.o.Name, err)
+		return errors.Join(fmt.Errorf("broker %s: register metrics: %w", b.o.Name, err), b.closeStore())
 	}
 	for _, e := range b.endpoints {
 		b.wg.Go(e.serve)
@@ -154,7 +179,7 @@ func (b *Broker) Stop(ctx context.Context) error {
 		b.disconnect(c, packets.ErrServerShuttingDown)
 	}
 	done := make(chan struct{})
-	go func() { // ends at the latest when the last Take returns
+	go func() { // ends at the latest when the last Accept returns
 		b.wg.Wait()
 		close(done)
 	}()
@@ -169,11 +194,11 @@ func (b *Broker) Stop(ctx context.Context) error {
 		select {
 		case <-done:
 		case <-time.After(time.Second):
-			return fmt.Errorf("%w; a Take function has not returned", err)
+			return fmt.Errorf("%w; an Accept function has not returned", err)
 		}
 	}
 	b.metrics.unregister(b.o.Registerer)
-	return err
+	return errors.Join(err, b.closeStore())
 }
 
 // Addr returns the address that a listener got, host:port or a path, or "" if
@@ -188,7 +213,7 @@ func (b *Broker) Addr(listener string) string {
 }
 
 // Publish sends m to the subscribers, and retains it if it says so, without
-// access control and without Take. It waits for no subscriber longer than two seconds.
+// access control and without Accept. It waits for no subscriber longer than two seconds.
 // What m holds must not be changed afterwards.
 func (b *Broker) Publish(ctx context.Context, m Message) error {
 	return b.publish(ctx, m, b.pace.Waiting(forever))
@@ -213,10 +238,62 @@ func (b *Broker) PublishAll(ctx context.Context, list []Message, refused func(i 
 	return nil
 }
 
+// Restore retains m, as its owner knows that the broker did before a restart. It delivers it to nobody:
+// who has a session got it then. It is called before Start; the error is of kind Conflict after that, and
+// of kind Invalid for a message that cannot be retained. What m holds must not be changed afterwards.
+func (b *Broker) Restore(ctx context.Context, m Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := check(m); err != nil {
+		return err
+	}
+	if !m.Retain || len(m.Payload) == 0 {
+		return protocol.Errorf(protocol.Invalid, "restore %s: not a retained message with a payload", m.Topic)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != created {
+		return protocol.Errorf(protocol.Conflict, "restore %s: broker %s was started", m.Topic, b.o.Name)
+	}
+	b.retain(own(m))
+	return nil
+}
+
 func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := check(m); err != nil {
+		return err
+	}
+	b.mu.RLock()
+	serving := b.state == running
+	b.mu.RUnlock()
+	if !serving {
+		return protocol.Errorf(protocol.Unavailable, "publish to %s: broker %s is not running", m.Topic, b.o.Name)
+	}
+	b.metrics.publishedIn(m.QoS)
+	one := own(m)
+	if err := b.storable(one); err != nil {
+		return err
+	}
+	to := b.distribute(one, w)
+	if len(to) == 0 {
+		return nil
+	}
+	stored := make(chan error, 1)
+	b.storeFor(to, one, func(err error) { stored <- err })
+	select {
+	case err := <-stored:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// check returns what is wrong with a message of the broker's owner, of kind Invalid.
+func check(m Message) error {
 	if m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$' {
 		return protocol.Errorf(protocol.Invalid, "publish to %.200q: want a topic of up to 65535 bytes without wildcards that does not begin with $", m.Topic)
 	}
@@ -231,14 +308,6 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 	if m.QoS > 2 {
 		return protocol.Errorf(protocol.Invalid, "publish to %s: QoS %d: want 0, 1 or 2", m.Topic, m.QoS)
 	}
-	b.mu.RLock()
-	serving := b.state == running
-	b.mu.RUnlock()
-	if !serving {
-		return protocol.Errorf(protocol.Unavailable, "publish to %s: broker %s is not running", m.Topic, b.o.Name)
-	}
-	b.metrics.publishedIn(m.QoS)
-	b.distribute(own(m), w)
 	return nil
 }
 

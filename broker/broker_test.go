@@ -296,7 +296,7 @@ func TestStopNotifiesClients(t *testing.T) {
 	})
 	r := dialRaw(t, b.Addr("main"))
 	r.mustConnect("c", func(p *packets.Packet) {
-		p.Connect.WillFlag, p.Connect.WillTopic, p.Connect.WillPayload = true, "gone", []byte("x")
+		p.Connect.WillFlag, p.Connect.WillTopic, p.Connect.WillPayload = true, "will", []byte("x")
 	})
 	idle := dialRaw(t, b.Addr("main")) // never says CONNECT
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -309,7 +309,7 @@ func TestStopNotifiesClients(t *testing.T) {
 	}
 	r.wantEnd()
 	idle.wantEnd()
-	if _, sent := wills.Load("gone"); sent {
+	if _, sent := wills.Load("will"); sent {
 		t.Error("the will was sent though only the broker stopped")
 	}
 	if err := b.Publish(t.Context(), broker.Message{Topic: "x"}); protocol.KindOf(err) != protocol.Unavailable {

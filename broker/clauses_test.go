@@ -404,7 +404,7 @@ func TestBrokersReceiveMaximum(t *testing.T) {
 	r.wantEnd()
 }
 
-// [MQTT-4.13.1-1]: an error in the protocol ends the connection, and the client is told.
+// [MQTT-4.13.1-1]: an error in the protocol ends the connection, and the client gets the reason code.
 func TestProtocolErrors(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, nil)

@@ -79,11 +79,17 @@ func (b *Broker) connect(c *conn) (err error) {
 		return err
 	}
 	s, err := b.accept(c, &p)
+	present := false
+	if err == nil {
+		if present, err = b.resume(s, p.Connect.Clean); err != nil {
+			s.clean.Store(true) // nothing is published for a client that is refused
+		}
+	}
 	if err != nil {
 		b.refuse(c, &p, err)
 		return err
 	}
-	return b.welcome(s, &p)
+	return b.welcome(s, &p, present)
 }
 
 // countEarly counts the end of a connection before its CONNECT has arrived.
@@ -95,8 +101,8 @@ func (b *Broker) countEarly(err error) {
 	}
 }
 
-// refuseMalformed ends a connection whose CONNECT breaks the protocol. A client is told
-// if its version has a way to say so: MQTT 3.1.1 knows of the version alone.
+// refuseMalformed ends a connection whose CONNECT breaks the protocol. A client gets the
+// reason if its version has a way to say it: MQTT 3.1.1 knows of the version alone.
 func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
 	code, _ := codeOf(malformed(err))
 	p := packets.Packet{ProtocolVersion: version}
@@ -109,7 +115,7 @@ func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
 }
 
 // keepAlive is what counts of the keep-alive that a client asked for, in seconds;
-// 0 is none. An MQTT 5 client is told if it differs.
+// 0 is none. An MQTT 5 client reads it in CONNACK if it differs.
 func (b *Broker) keepAlive(asked uint16, v5 bool) uint16 {
 	longest := uint16(min(b.o.Limits.KeepAlive/time.Second, 65_535))
 	if v5 && (asked == 0 || asked > longest) {
@@ -144,15 +150,44 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 			return nil, err
 		}
 	}
+	if err := b.mayEnter(id, info, will); err != nil {
+		return nil, err
+	}
 	s := newSession(b, c, id, p)
 	if s.client == "" {
 		s.client = id.Name + "/" + rand.Text()[:12] // [MQTT-3.1.3-6]
 	}
+	s.sub = &subscriber{client: s.client, id: s.id, address: c.address()}
 	if will != nil {
 		will.origin, will.owner = s.client, id.Name
-		s.will = lastWill{will, p.Connect.WillProperties.MessageExpiryInterval}
+		if ok, whose := b.held.Take(s.sub.address, will.size()); !ok {
+			return nil, &connectError{packets.ErrQuotaExceeded, noState("last will", whose)}
+		}
+		s.will = lastWill{will, will.size(), p.Connect.WillProperties.MessageExpiryInterval, p.Connect.WillProperties.WillDelayInterval}
 	}
-	return s, b.settle(s)
+	if err := b.settle(s); err != nil {
+		b.held.Add(s.sub.address, -s.will.held)
+		return nil, err
+	}
+	return s, nil
+}
+
+// noState says that there is no room for a filter or a last will.
+func noState(what, whose string) string {
+	return fmt.Sprintf("no room for a %s: the filters and last wills of %s reach the limit; subscribe to fewer, or raise limits.stateBytes and limits.statePerAddress", what, whose)
+}
+
+// mayEnter asks the owner of the broker about a client.
+func (b *Broker) mayEnter(id access.Identity, info access.ConnectInfo, will *message) error {
+	if b.o.Admit == nil {
+		return nil
+	}
+	var m *Message
+	if will != nil {
+		public := will.public()
+		m = &public
+	}
+	return b.o.Admit(b.ctx, id, info, m)
 }
 
 // settle registers s, once the former connection of its client id has ended.
@@ -223,19 +258,19 @@ func (b *Broker) vetWill(id access.Identity, w *message) error {
 	return nil
 }
 
-// welcome sends the CONNACK of an accepted session.
-func (b *Broker) welcome(s *session, p *packets.Packet) error {
+// welcome sends the CONNACK of an accepted session; present says that there was one.
+func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	ack := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(),
+		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(), SessionPresent: present,
 		Properties: packets.Properties{
 			ReceiveMaximum: receiveMaximum, MaximumPacketSize: b.o.Limits.PacketBytes, TopicAliasMaximum: aliasMaximum,
-			SessionExpiryIntervalFlag: true, // 0: no session outlives its connection. [MQTT-3.2.2.3.2]
+			SessionExpiryInterval: s.expiry, SessionExpiryIntervalFlag: true, // [MQTT 5, 3.2.2.3.2]
 		},
 	}
 	if s.keepAlive != p.Connect.Keepalive {
 		ack.Properties.ServerKeepAlive, ack.Properties.ServerKeepAliveFlag = s.keepAlive, true // [MQTT-3.2.2-21]
 	}
-	if ack.Properties.ReasonString = b.noteNotKept(s, p); s.terse {
+	if ack.Properties.ReasonString = b.noteNotKept(s); s.terse {
 		ack.Properties.ReasonString = ""
 	}
 	if p.Connect.ClientIdentifier == "" {
@@ -244,22 +279,28 @@ func (b *Broker) welcome(s *session, p *packets.Packet) error {
 	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
+	s.sub.now.Store(s)
+	if s.link != nil { // nothing of the session comes before CONNACK
+		s.conn.SetSource(s.link)
+		s.conn.Wake()
+	}
 	b.metrics.connects.Inc()
-	b.log.Info("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version())
+	b.log.Debug("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
+		"session_expiry_s", s.expiry, "session_present", present)
 	return nil
 }
 
 // noteNotKept says it in words, in the log and in CONNACK, and counts it, when a client
 // asks for a session that outlives its connection: a library that subscribes once, and
 // relies on the session, gets nothing after its first reconnect.
-func (b *Broker) noteNotKept(s *session, p *packets.Packet) string {
-	if s.v5 && s.ephemeral || !s.v5 && p.Connect.Clean {
+func (b *Broker) noteNotKept(s *session) string {
+	if b.store != nil || s.asked == 0 {
 		return ""
 	}
 	b.metrics.notKept.Inc()
-	b.log.Warn("client asks for a session that outlives its connection: this broker keeps none; the client must subscribe after each connect",
-		"client", s.client, "mqtt", s.version(), "session_expiry_s", p.Properties.SessionExpiryInterval)
-	return "sessions end with their connection: subscribe after each connect"
+	b.log.Warn("client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
+		"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
+	return "sessions are off at this broker and end with their connection: subscribe after each connect"
 }
 
 // refuse sends the CONNACK of a connection that is not accepted, and counts it.

@@ -69,6 +69,16 @@ type conn struct {
 // remote is the address of the client.
 func (c *conn) remote() string { return c.Raw().RemoteAddr().String() }
 
+// address is the network address of the peer without its port; "" where it has none, as on a Unix
+// socket.
+func (c *conn) address() string {
+	host, _, err := net.SplitHostPort(c.remote())
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
 // serve accepts until the endpoint is closed.
 func (e *endpoint) serve() {
 	for {

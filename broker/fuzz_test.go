@@ -45,7 +45,7 @@ func seeds(t *testing.T, version byte) (out [][]byte) {
 	}
 	connect := packets.ConnectParams{
 		ProtocolName: []byte("MQTT"), Clean: true, ClientIdentifier: "fuzz", Keepalive: 60, UsernameFlag: true, Username: []byte("fuzz"),
-		PasswordFlag: true, Password: []byte("secret"), WillFlag: true, WillQos: 1, WillTopic: "w/1", WillPayload: []byte("gone"), WillProperties: props,
+		PasswordFlag: true, Password: []byte("secret"), WillFlag: true, WillQos: 1, WillTopic: "w/1", WillPayload: []byte("offline"), WillProperties: props,
 	}
 	add(packets.Packet{FixedHeader: kind(packets.Connect, 0), Connect: connect, Properties: packets.Properties{
 		ReceiveMaximum: 5, MaximumPacketSize: 10_000, TopicAliasMaximum: 3, User: props.User,

@@ -154,7 +154,7 @@ func TestPasswords(t *testing.T) {
 			r.version = version
 			r.mustConnect("c", func(p *packets.Packet) { p.Connect.PasswordFlag, p.Connect.Password = true, []byte(password) })
 			if got := <-a.infos; string(got.Password) != password || got.Username != "c" || got.Network != "tcp" || got.Listener != "main" {
-				t.Errorf("version %d, password %q: access control is told %+v", version, password, got)
+				t.Errorf("version %d, password %q: access control gets %+v", version, password, got)
 			}
 			_ = r.conn.Close()
 		}
@@ -180,7 +180,7 @@ func TestAccessOnTheWire(t *testing.T) {
 	b, reg := start(t, access.Site("plant1"), func(o *broker.Options) {
 		o.Accept = func(_ context.Context, _ access.Identity, m broker.Message) error {
 			if m.Topic != "colony/v1/plant1/data/ok" {
-				t.Errorf("taken: %s", m.Topic)
+				t.Errorf("accepted: %s", m.Topic)
 			}
 			return nil
 		}
@@ -326,7 +326,7 @@ func TestStoppedReader(t *testing.T) {
 	}
 }
 
-// A subscriber that reads and never acknowledges is told why it must go.
+// A subscriber that reads and never acknowledges gets the reason why it is disconnected.
 func TestNeverAcknowledging(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 100, WriteBuffer: 4 << 10}))

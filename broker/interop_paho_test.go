@@ -62,6 +62,12 @@ func pahoV5(t *testing.T, address, id string, conf *tls.Config) (*autopaho.Conne
 			return packets.NewThreadSafeConn(raw), err
 		}
 	}
+	return pahoConnect(t, c), got
+}
+
+// pahoConnect connects the MQTT 5 client of Eclipse until the end of the test.
+func pahoConnect(t *testing.T, c autopaho.ClientConfig) *autopaho.ConnectionManager {
+	t.Helper()
 	cm, err := autopaho.NewConnection(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +75,7 @@ func pahoV5(t *testing.T, address, id string, conf *tls.Config) (*autopaho.Conne
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = cm.Disconnect(ctx) // it may be gone
+		_ = cm.Disconnect(ctx) // it may have disconnected
 		<-cm.Done()
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -77,7 +83,7 @@ func pahoV5(t *testing.T, address, id string, conf *tls.Config) (*autopaho.Conne
 	if err := cm.AwaitConnection(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return cm, got
+	return cm
 }
 
 func arrives[T any](t *testing.T, c <-chan T) T {
@@ -157,7 +163,7 @@ func TestPahoV3(t *testing.T) {
 			t.Parallel()
 			got := make(chan paho3.Message, 10)
 			o := paho3.NewClientOptions().AddBroker(address).SetClientID("v3-"+name).SetUsername("v3-"+name).SetProtocolVersion(4).
-				SetTLSConfig(conf).SetAutoReconnect(false).SetWill("gone/"+name, "bye", 1, true)
+				SetTLSConfig(conf).SetAutoReconnect(false).SetWill("will/"+name, "bye", 1, true)
 			c := paho3.NewClient(o)
 			finish(t, c.Connect())
 			t.Cleanup(func() { c.Disconnect(100) })
@@ -174,7 +180,7 @@ func TestPahoV3(t *testing.T) {
 					t.Errorf("QoS %d: the message that was kept comes without RETAIN", qos)
 				}
 			}
-			if m := b.Retained("gone/" + name); len(m) != 0 {
+			if m := b.Retained("will/" + name); len(m) != 0 {
 				t.Error("the will of a client that is there")
 			}
 		})

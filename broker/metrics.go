@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/sessions"
 )
 
 // metrics are what a dashboard of any MQTT broker shows, and every refusal and
@@ -25,7 +26,11 @@ type metrics struct {
 	waited        *prometheus.CounterVec // for
 	notKept       prometheus.Counter
 	wills         prometheus.Counter
-	all           []prometheus.Collector
+
+	expiredSessions prometheus.Counter
+	evictedSessions prometheus.Counter
+	storeSeconds    prometheus.Histogram
+	all             []prometheus.Collector
 
 	traffic
 }
@@ -95,7 +100,7 @@ func newMetrics(b *Broker) *metrics {
 		drops:    counters("dropped_total", "Clients cut off, and messages not delivered to them, by reason.", "reason"),
 		ends:     counters("disconnects_total", "Sessions ended, by MQTT reason code, or client, network or other.", "reason"),
 		acceptSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: name("take_seconds"), Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
+			Name: name("accept_seconds"), Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		acceptErrors: counter("accept_errors_total", "Failed accepts, such as for want of file descriptors."),
@@ -105,9 +110,16 @@ func newMetrics(b *Broker) *metrics {
 		waited:       counters("publish_wait_seconds_total", "Time that publishers waited for subscribers that lag behind: for the fastest of a message, or for others.", "for"),
 		notKept:      counter("sessions_not_kept_total", "Accepted connects that asked for a session that outlives its connection, which there is not."),
 		wills:        counter("wills_total", "Last wills sent."),
+
+		expiredSessions: counter("sessions_expired_total", "Sessions that ended as their clients stayed away."),
+		evictedSessions: counter("sessions_evicted_total", "Sessions that held nothing and ended as another client needed their place."),
+		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: name("store_seconds"), Help: "Time to store a message for sessions before its acknowledgement.", ConstLabels: own,
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
 	}
 	m.begun = time.Now()
-	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.acceptSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.waited, m.notKept, m.wills}
+	m.all = []prometheus.Collector{m.refusals, m.drops, m.ends, m.acceptSeconds, m.acceptErrors, m.connects, m.takeovers, m.waits, m.waited, m.notKept, m.wills, m.expiredSessions, m.evictedSessions, m.storeSeconds}
 	m.addTraffic(b, own)
 	return m
 }
@@ -126,6 +138,11 @@ func (m *metrics) addTraffic(b *Broker, own prometheus.Labels) {
 		{"shared_subscriptions", "Shared subscriptions.", m.shared.Load},
 		{"inflight_messages", "Messages that await an acknowledgement.", m.inflight.Load},
 		{"write_buffer_bytes", "Bytes that wait in memory for clients to read them, or for the rest of their packets.", b.pending.Load},
+		{"sessions", "Sessions that outlive their connection, with one or without.", func() int64 { return b.stats().Sessions }},
+		{"session_messages", "Messages in the queues of those sessions.", func() int64 { return b.stats().Messages }},
+		{"session_bytes", "Bytes of those messages, each once.", func() int64 { return b.stats().Bytes }},
+		{"session_log_bytes", "Bytes of the log of sessions on disk.", func() int64 { return b.stats().LogBytes }},
+		{"session_records_damaged", "Records and files of sessions that could not be read since the start.", func() int64 { return b.stats().Damaged }},
 		{"start_time_seconds", "When the broker was made, in Unix time.", m.begun.Unix},
 	} {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "colony_broker_" + g.name, Help: g.help, ConstLabels: own},
@@ -185,6 +202,20 @@ func (m *metrics) refused(op, reason string) { m.refusals.WithLabelValues(op, re
 func (m *metrics) dropped(reason string) {
 	m.drops.WithLabelValues(reason).Inc()
 	m.droppedMessages.Add(1)
+}
+
+// droppedStored counts messages that sessions have lost.
+func (m *metrics) droppedStored(n int, reason string) {
+	m.drops.WithLabelValues(reason).Add(float64(n))
+	m.droppedMessages.Add(int64(n))
+}
+
+// stats are those of the sessions that are stored.
+func (b *Broker) stats() (s sessions.Stats) {
+	if b.store != nil {
+		s = b.store.Stats()
+	}
+	return s
 }
 
 // expired counts messages whose time was up before the client could get them.

@@ -16,7 +16,7 @@ import (
 // sessions, subscriptions and retained messages of its own. Of the code that they
 // run, none but that of TestMochiCodec, the last, is in any of Colony's programs.
 // A release of mochi in which one fails has mended a fault: then one of the reasons
-// has gone, and the page says what it would take to go back; after TestMochiCodec,
+// does not hold any more, and the page says what it would take to go back; after TestMochiCodec,
 // connect.go can be made simpler.
 
 // allow lets everybody do everything.
@@ -111,7 +111,7 @@ func TestMochiWildcards(t *testing.T) {
 		}
 	}
 	if !s.Topics.Unsubscribe("line/+/#", "somebody else") {
-		t.Error("who has no subscription is told so now. [MQTT-3.11.3-1]")
+		t.Error("UNSUBACK says now who has no subscription. [MQTT-3.11.3-1]")
 	}
 }
 
@@ -310,9 +310,9 @@ func TestEmptyWill(t *testing.T) {
 	t.Parallel()
 	b, _ := start(t, free{}, nil)
 	watcher := guest(t, b, "watcher")
-	watcher.subscribe("gone", 0)
+	watcher.subscribe("will", 0)
 	r := dialRaw(t, b.Addr("main"))
-	r.mustConnect("c", func(p *packets.Packet) { p.Connect.WillFlag, p.Connect.WillTopic = true, "gone" })
+	r.mustConnect("c", func(p *packets.Packet) { p.Connect.WillFlag, p.Connect.WillTopic = true, "will" })
 	_ = r.conn.Close()
 	if p := watcher.want(packets.Publish); len(p.Payload) != 0 {
 		t.Errorf("got %q, want the empty will", p.Payload)

@@ -82,7 +82,7 @@ func TestReplayHasFlowControl(t *testing.T) {
 		t.Errorf("%v dropped, want none", d)
 	}
 	// Who leaves in the middle of it takes the replay along.
-	r = guest(t, b, "gone")
+	r = guest(t, b, "left")
 	r.subscribe("r/#", 1)
 	r.want(packets.Publish)
 	_ = r.conn.Close()
@@ -90,7 +90,7 @@ func TestReplayHasFlowControl(t *testing.T) {
 	for metric(t, reg, "inflight_messages") > 0 || metric(t, reg, "clients_connected") > 1 {
 		select {
 		case <-deadline:
-			t.Fatal("the messages under way to a client that is gone are still counted")
+			t.Fatal("the messages under way to a client that has disconnected are still counted")
 		case <-time.After(time.Millisecond):
 		}
 	}

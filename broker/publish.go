@@ -6,14 +6,16 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// onPublish acts on a PUBLISH packet: it is taken, retained, put into the queues of its
+// onPublish acts on a PUBLISH packet: it is accepted, retained, put into the queues of its
 // subscribers, and only then acknowledged.
 func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	p, err := packet.ReadPublish(h, body, s.v5, b.bounds)
@@ -27,12 +29,12 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	}
 	qos := h.QoS()
 	b.metrics.publishedIn(qos)
+	s.received.Add(1)
 	if qos == 2 {
-		if _, again := s.pending[p.ID]; again {
-			s.ack(packets.Pubrec, p.ID, packets.CodeSuccess) // [MQTT-4.3.3-10]
-			return nil
-		}
-		if len(s.pending) >= receiveMaximum { // [MQTT-3.3.4-7]
+		switch known, room := s.pending.begin(p.ID); {
+		case known:
+			return b.acknowledgeRepeat(s, p.ID)
+		case !room: // [MQTT-3.3.4-7]
 			return packets.ErrReceiveMaximum
 		}
 	}
@@ -40,35 +42,80 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		topic: topic, payload: p.Payload, props: p.Properties, qos: qos, retain: h.Retain(),
 		origin: s.client, owner: s.id.Name, expires: expiryOf(p.Expiry, time.Now()),
 	}
-	if code := b.receive(s, m); code.Code != 0 {
+	to, code := b.receive(s, m)
+	if code.Code != 0 {
 		return s.reject(qos, p.ID, code)
 	}
-	switch qos {
-	case 1:
-		s.ack(packets.Puback, p.ID, packets.CodeSuccess) // [MQTT-4.3.2-4]
-	case 2:
-		if s.pending == nil {
-			s.pending = make(map[uint16]struct{})
-		}
-		s.pending[p.ID] = struct{}{}
-		s.ack(packets.Pubrec, p.ID, packets.CodeSuccess) // [MQTT-4.3.3-8]
+	if len(to) > 0 || qos == 2 && s.link != nil {
+		b.storeFrom(s, to, m, p.ID) // and acknowledge then
+		return nil
 	}
+	s.accept(qos, p.ID)
 	return nil
 }
 
-// receive is onPublish between validation and acknowledgement. It returns why the
-// message was refused, or the code 0.
-func (b *Broker) receive(s *session, m *message) packets.Code {
+// accept acknowledges a message.
+func (s *session) accept(qos byte, id uint16) {
+	switch qos {
+	case 1:
+		s.ack(packets.Puback, id, packets.CodeSuccess) // [MQTT-4.3.2-4]
+	case 2:
+		s.ack(packets.Pubrec, id, packets.CodeSuccess) // [MQTT-4.3.3-8]
+	}
+}
+
+// receive is onPublish between validation and acknowledgement. It returns the sessions that the
+// message is to be stored for, or why it was refused.
+func (b *Broker) receive(s *session, m *message) ([]sessions.Target, packets.Code) {
 	if reserved(m.topic) || !b.o.Access.MayPublish(s.id, m.topic) {
+		code := packets.ErrNotAuthorized
+		if a, ok := b.o.Access.(interface {
+			PublishRefusal(id access.Identity, topic string) string
+		}); ok {
+			code.Reason = a.PublishRefusal(s.id, m.topic)
+		}
 		b.metrics.refused("publish", "access")
-		b.log.Warn("publish refused", "client", s.client, "topic", m.topic)
-		return packets.ErrNotAuthorized
+		b.log.Warn("publish refused", "client", s.client, "topic", m.topic, "reason", code.Reason)
+		return nil, code
 	}
-	if err := b.accepted(s, m, func() { b.distribute(m, s.waiting(forever)) }); err != nil {
-		b.log.Warn("message not taken", "client", s.client, "topic", m.topic, "qos", m.qos, "err", err)
-		return publishCode(err)
+	var to []sessions.Target
+	err := b.accepted(s.id, m, func() { to = b.distribute(m, s.waiting(forever)) })
+	if err != nil {
+		b.log.Warn("message refused", "client", s.client, "topic", m.topic, "qos", m.qos, "err", err)
+		return nil, publishCode(err)
 	}
-	return packets.Code{}
+	return to, packets.Code{}
+}
+
+// begin notes a packet id. known says that it was noted before, room that the client may have
+// one more.
+func (r *received2) begin(id uint16) (known, room bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known = r.ids[id]; known || len(r.ids) >= receiveMaximum {
+		return known, false
+	}
+	r.add(id)
+	return false, true
+}
+
+// add notes packet ids. r.mu is held, or nobody else has r yet.
+func (r *received2) add(ids ...uint16) {
+	if r.ids == nil && len(ids) > 0 {
+		r.ids = make(map[uint16]struct{}, len(ids))
+	}
+	for _, id := range ids {
+		r.ids[id] = struct{}{}
+	}
+}
+
+// end forgets a packet id; false if it is unknown.
+func (r *received2) end(id uint16) (known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, known = r.ids[id]
+	delete(r.ids, id)
+	return known
 }
 
 // reserved reports whether a topic is the broker's own. [MQTT-4.7.2-1] Whether a client
@@ -104,6 +151,9 @@ func (s *session) topicOf(p *packet.Publication) (string, error) {
 // reject answers a message that is refused. MQTT 3.1.1 has no such answer, and
 // must not acknowledge; its client is disconnected.
 func (s *session) reject(qos byte, id uint16, code packets.Code) error {
+	if qos == 2 {
+		s.pending.end(id)
+	}
 	switch {
 	case qos == 0:
 	case !s.v5:
@@ -145,22 +195,20 @@ const (
 
 // A group is one subscriber, or the members of a shared subscription, of which one gets
 // the message.
-type group = []topictree.Match[*session]
+type group = []topictree.Match[*subscriber]
 
 // distribute retains m, if it says so, and puts it into the queues of its subscribers:
-// first of those that keep up, then of those that lag behind, which w may wait for.
-func (b *Broker) distribute(m *message, w *transport.Waiting) {
-	switch {
-	case !m.retain:
-	case len(m.payload) == 0: // [MQTT-3.3.1-6]
-		b.retained.Delete(m.topic)
-	default: // [MQTT-3.3.1-5]
-		b.retained.Put(retained.Message[*message]{Topic: m.topic, Value: m, Owner: m.owner, Size: m.size(), Expires: m.expires})
+// first of those that keep up, then of those that lag behind, which w may wait for. It returns the
+// sessions that it is to be stored for.
+func (b *Broker) distribute(m *message, w *transport.Waiting) []sessions.Target {
+	if m.retain {
+		b.retain(m)
 	}
 	to := b.tree.Find(m.topic)
+	stored := b.separate(m, &to)
 	d := distribution{b: b, f: frames{m: m}}
 	for i := range to.Plain {
-		if sub := &to.Plain[i]; !sub.NoLocal || sub.To.client != m.origin { // [MQTT-3.8.3-3]
+		if !local(m, &to.Plain[i]) {
 			d.offer(to.Plain[i : i+1])
 		}
 	}
@@ -170,6 +218,21 @@ func (b *Broker) distribute(m *message, w *transport.Waiting) {
 	if len(d.late) > 0 {
 		d.await(w)
 	}
+	return stored
+}
+
+// retain notes a message that says so, or forgets the one of its topic.
+func (b *Broker) retain(m *message) {
+	if len(m.payload) == 0 { // [MQTT-3.3.1-6]
+		b.retained.Delete(m.topic)
+		return
+	}
+	b.retained.Put(retained.Message[*message]{Topic: m.topic, Value: m, Owner: m.owner, Size: m.size(), Expires: m.expires}) // [MQTT-3.3.1-5]
+}
+
+// local reports whether a subscriber does not want a message as it is its own. [MQTT-3.8.3-3]
+func local(m *message, sub *topictree.Match[*subscriber]) bool {
+	return sub.NoLocal && sub.To.client == m.origin
 }
 
 // A distribution is a message on its way to its subscribers.
@@ -184,13 +247,16 @@ type distribution struct {
 func (d *distribution) offer(to group) {
 	lags := -1
 	for i := range to {
-		sub := to[i].To
+		sub := to[i].To.now.Load()
+		if sub == nil {
+			continue
+		}
 		state := sub.conn.State()
 		if state == transport.Lags && sub.client == d.f.m.origin {
 			state = transport.GivenUp // who waits for itself reads no acknowledgements
 		}
 		switch {
-		case state == transport.KeepsUp && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i])): // [MQTT-4.8.2-4]
+		case state == transport.KeepsUp && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i], sub.v5)): // [MQTT-4.8.2-4]
 			d.quick = true
 			return
 		case state == transport.Lags && lags < 0:
@@ -240,8 +306,8 @@ func (d *distribution) await(w *transport.Waiting) {
 // conns are the connections of a group that publishers may wait for: one of them is enough.
 func conns(to group) (out []*transport.Conn) {
 	for i := range to {
-		if c := to[i].To.conn; c.State() != transport.GivenUp {
-			out = append(out, c.Conn)
+		if s := to[i].To.now.Load(); s != nil && s.conn.State() != transport.GivenUp {
+			out = append(out, s.conn.Conn)
 		}
 	}
 	return out
@@ -251,7 +317,8 @@ func conns(to group) (out []*transport.Conn) {
 func (d *distribution) deliver(to group) {
 	for _, anyone := range []bool{len(to) == 1, true} {
 		for i := range to {
-			if sub := to[i].To; (anyone || sub.conn.State() == transport.KeepsUp) && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i])) {
+			sub := to[i].To.now.Load()
+			if sub != nil && (anyone || sub.conn.State() == transport.KeepsUp) && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i], sub.v5)) {
 				return
 			}
 		}
@@ -259,15 +326,19 @@ func (d *distribution) deliver(to group) {
 }
 
 // deliveryFor is how a subscriber wants m.
-func deliveryFor(m *message, sub *topictree.Match[*session]) delivery {
-	return delivery{qos: min(m.qos, sub.QoS), retain: m.retain && sub.RetainAsPublished && sub.To.v5, ids: sub.Identifiers()}
+func deliveryFor(m *message, sub *topictree.Match[*subscriber], v5 bool) delivery {
+	return delivery{qos: min(m.qos, sub.QoS), retain: m.retain && sub.RetainAsPublished && v5, ids: sub.Identifiers()}
 }
 
-// deliver puts a message into the queue of one subscriber; false if that is gone.
+// deliver puts a message into the queue of one subscriber; false if that has ended, or gets such
+// messages from its stored session alone, whose packet ids they have.
 func (s *session) deliver(f *frames, d delivery) bool {
 	b := s.b
+	if s.link != nil && min(f.m.qos, d.qos) > 0 {
+		return false
+	}
 	if !b.o.Access.MaySubscribe(s.id, f.m.topic) {
-		b.metrics.dropped("access")
+		b.withheld(s.id)
 		return true
 	}
 	frame := f.get(s.v5, d)
@@ -277,13 +348,27 @@ func (s *session) deliver(f *frames, d delivery) bool {
 	}
 	switch err := s.conn.Publish(frame); err {
 	case nil:
-		b.metrics.publishedOut(d.qos, frame.Size())
+		s.countSent(d.qos, frame.Size())
 		b.relieve()
 		return true
 	case transport.ErrSlow:
 		b.tooSlow(s.conn, s.conn.Slowness())
 	}
 	return false
+}
+
+// withheld counts a message that a client subscribed to and may not get. That is as it should be for a
+// device, whose wide filters are granted.
+func (b *Broker) withheld(id access.Identity) {
+	if !id.Device {
+		b.metrics.dropped("access")
+	}
+}
+
+// countSent counts a message that is sent.
+func (s *session) countSent(qos byte, bytes int) {
+	s.sent.Add(1)
+	s.b.metrics.publishedOut(qos, bytes)
 }
 
 // tooSlow disconnects a client that has missed a message, or is about to.

@@ -6,16 +6,18 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/sessions"
 )
 
 // A replay is what a new subscription gets of what is retained: the messages of the
 // topics that a cursor returns.
 type replay struct {
+	s      *session // that subscribed
 	sub    packets.Subscription
 	topics retained.Cursor
 }
 
-// replays are the replays that one session waits for. One goroutine sends them, one
+// replays are the replays that one subscriber waits for. One goroutine sends them, one
 // after the other. A filter has at most one that waits, whatever a client subscribes to
 // again and again.
 type replays struct {
@@ -83,10 +85,10 @@ func (b *Broker) startReplays(s *session, list []replay) {
 	if len(list) == 0 {
 		return
 	}
-	if s.replays == nil {
-		s.replays = &replays{}
+	if s.sub.replays == nil {
+		s.sub.replays = &replays{}
 	}
-	r := s.replays
+	r := s.sub.replays
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range list {
@@ -104,7 +106,7 @@ func (b *Broker) startReplays(s *session, list []replay) {
 			}
 		}()
 		for one, ok := r.next(); ok; one, ok = r.next() {
-			if !b.replay(s, &one) {
+			if !b.replay(&one) && s.sub.stored == nil {
 				return
 			}
 		}
@@ -112,30 +114,32 @@ func (b *Broker) startReplays(s *session, list []replay) {
 }
 
 // replay sends the retained messages of one subscription, at the speed of the client;
-// false if that is gone. A message that changes meanwhile comes on the other way too,
+// false if that has ended. A message that changes meanwhile comes on the other way too,
 // maybe before its older self from here; so what was sent is looked at again, and sent
 // again if it has changed. The last message of a topic that the client gets is the
 // newest.
-func (b *Broker) replay(s *session, r *replay) bool {
+func (b *Broker) replay(r *replay) bool {
+	to := b.replayTo(r.s)
+	defer to.finish()
 	for {
 		names, done := b.retained.Next(&r.topics)
 		for _, name := range names {
-			if !s.replays.goOn() {
+			if !r.s.sub.replays.goOn() {
 				return true
 			}
-			if !b.replayTopic(s, &r.sub, name) {
+			if !b.replayTopic(to, &r.sub, name) {
 				return false
 			}
 		}
-		if done || s.conn.Closed() {
-			return done
+		if done {
+			return true
 		}
 	}
 }
 
 // replayTopic sends the retained message of one topic.
-func (b *Broker) replayTopic(s *session, sub *packets.Subscription, name string) bool {
-	if s.conn.Room(); s.conn.Closed() {
+func (b *Broker) replayTopic(to *replayTarget, sub *packets.Subscription, name string) bool {
+	if !to.room() {
 		return false
 	}
 	var last *message
@@ -148,7 +152,7 @@ func (b *Broker) replayTopic(s *session, sub *packets.Subscription, name string)
 		if sub.Identifier > 0 {
 			d.ids = []int{sub.Identifier}
 		}
-		if !s.deliver(&frames{m: m}, d) {
+		if !to.deliver(m, d) {
 			return false
 		}
 	}
@@ -159,4 +163,58 @@ func (b *Broker) replayTopic(s *session, sub *packets.Subscription, name string)
 func (b *Broker) retainedNow(topic string) *message {
 	m, _ := b.retained.Get(topic)
 	return m
+}
+
+// A replayTarget is where a replay goes to: a connection at its speed, or a session, as fast as it is
+// stored.
+type replayTarget struct {
+	s       *session
+	pending chan struct{} // one for each message that is being stored
+}
+
+// storing is how many messages of a replay are stored at a time.
+const storing = 64
+
+func (b *Broker) replayTo(s *session) *replayTarget {
+	return &replayTarget{s: s, pending: make(chan struct{}, storing)}
+}
+
+// room waits until the client keeps up; false if it gets nothing more.
+func (t *replayTarget) room() bool {
+	if t.s.sub.stored == nil {
+		t.s.conn.Room()
+		return !t.s.conn.Closed()
+	}
+	if few := t.s.sub.stored.FewUnsent(); few != nil {
+		select {
+		case <-few:
+		case <-t.s.b.ctx.Done():
+		}
+	}
+	return t.s.b.ctx.Err() == nil
+}
+
+// deliver sends a message, or stores it; false if the client gets nothing more.
+func (t *replayTarget) deliver(m *message, d delivery) bool {
+	if t.s.sub.stored == nil || d.qos == 0 {
+		if now := t.s.sub.now.Load(); now != nil {
+			return now.deliver(&frames{m: m}, d) || t.s.sub.stored != nil
+		}
+		return t.s.sub.stored != nil
+	}
+	t.pending <- struct{}{}
+	t.s.b.storeFor([]sessions.Target{{Session: t.s.sub.stored, Delivery: sessions.Delivery{QoS: d.qos, Retain: d.retain, Identifiers: d.ids}}}, m, func(err error) {
+		<-t.pending
+		if err != nil {
+			t.s.b.log.Warn("a retained message is not stored for a new subscription", "client", t.s.client, "topic", m.topic, "err", err)
+		}
+	})
+	return true
+}
+
+// finish waits until all is stored.
+func (t *replayTarget) finish() {
+	for range storing {
+		t.pending <- struct{}{}
+	}
 }

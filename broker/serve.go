@@ -56,7 +56,7 @@ func (b *Broker) readAll(c *conn, s *session) (err error) {
 			return b.badHeader(c, h, err)
 		}
 		if h.Type == packet.Pingreq && h.Length == 0 { // in this small frame, as most packets of an idle client
-			_, _ = c.Write([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a client that is gone needs no answer
+			_, _ = c.Write([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a connection that has ended needs no answer
 			b.metrics.sent(2)
 			continue
 		}
@@ -140,7 +140,7 @@ func (s *session) forgetBody() {
 }
 
 // serve reads the rest of a packet and acts on it. An error ends the connection; if it
-// has a reason code, the client is told. So does a panic: no packet ends more than the
+// has a reason code, the client gets it. So does a panic: no packet ends more than the
 // connection it came on.
 //
 //go:noinline
@@ -182,14 +182,17 @@ func (b *Broker) serve(s *session, h packet.Header) (err error) {
 
 // onDisconnect acts on a DISCONNECT packet.
 func (s *session) onDisconnect(body []byte) error {
-	reason, expiry, err := packet.ReadDisconnect(body, s.v5, s.b.bounds)
+	d, err := packet.ReadDisconnect(body, s.v5, s.b.bounds)
 	if err != nil {
 		return err
 	}
-	if expiry > 0 && s.ephemeral { // [MQTT-3.14.2-2]
+	if d.Expiry > 0 && s.asked == 0 { // [MQTT-3.14.2-2]
 		return packets.ErrProtocolViolationZeroNonZeroExpiry
 	}
-	s.clean.Store(reason == packets.CodeDisconnect.Code) // with any other reason the will is sent [MQTT-3.1.2-10] [MQTT-3.14.4-3]
+	if d.HasExpiry && s.b.store != nil {
+		s.expiry = s.b.store.Expiry(d.Expiry)
+	}
+	s.clean.Store(d.Reason == packets.CodeDisconnect.Code) // with any other reason the will is sent [MQTT-3.1.2-10] [MQTT-3.14.4-3]
 	return errBye
 }
 
@@ -230,7 +233,10 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 	if err != nil {
 		return err
 	}
-	const failed = 0x80
+	if s.link != nil {
+		b.acknowledgeStored(s, kind, id, reason)
+		return nil
+	}
 	switch kind {
 	case packet.Puback:
 		s.conn.Acknowledged(id, inflight.Puback)
@@ -238,7 +244,7 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 		s.conn.Acknowledged(id, inflight.Pubcomp)
 	case packet.Pubrec:
 		switch {
-		case reason >= failed: // [MQTT-4.3.3-4]
+		case reason >= packets.ErrUnspecifiedError.Code: // [MQTT-4.3.3-4]
 			s.conn.Acknowledged(id, inflight.Pubrec)
 		case s.conn.Recorded(id):
 			s.ack(packets.Pubrel, id, packets.CodeSuccess)
@@ -247,8 +253,7 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 		}
 	case packet.Pubrel:
 		code := packets.ErrPacketIdentifierNotFound
-		if _, ok := s.pending[id]; ok {
-			delete(s.pending, id)
+		if s.pending.end(id) {
 			code = packets.CodeSuccess
 		}
 		s.ack(packets.Pubcomp, id, code) // [MQTT-4.3.3-11]
@@ -263,7 +268,7 @@ func (s *session) ack(kind byte, id uint16, code packets.Code) {
 		if kind == packets.Pubrel {
 			head |= 2 // [MQTT-3.6.1-1]
 		}
-		_, _ = s.conn.Write([]byte{head, 2, byte(id >> 8), byte(id)}) // a client that is gone needs no answer
+		_, _ = s.conn.Write([]byte{head, 2, byte(id >> 8), byte(id)}) // a connection that has ended needs no answer
 		s.b.metrics.sent(4)
 		return
 	}

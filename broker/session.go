@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -27,61 +29,102 @@ type identity struct {
 	unread   atomic.Int64 // bytes of packets that have not arrived whole
 }
 
-// A lastWill is what the broker publishes when the client is gone.
+// A lastWill is what the broker publishes when the connection of the client ends.
 type lastWill struct {
 	m      *message // nil: none
+	held   int64    // bytes that are counted for it
 	expiry uint32   // seconds from then; 0: none
+	delay  uint32   // seconds after the end of the connection
 }
 
-// subscriptions are those of one session.
+// subscriptions are those of one subscriber.
 type subscriptions struct {
 	filters map[string]struct{} // nil until the first
 	levels  int                 // of all filters together
+	bytes   int                 // the same
 }
 
-// A session is an accepted connection. It ends with the connection. Fields
-// without a remark are used on the connection's own goroutine, or do not change.
-type session struct {
-	b         *Broker
-	conn      *conn
-	id        access.Identity
-	client    string
+// A subscriber is who subscriptions belong to. It has one connection at a time, whose goroutine
+// uses the fields without a remark, or none; those of id, client, address and stored do not change.
+type subscriber struct {
+	client  string
+	id      access.Identity
+	address string                  // that its filters and its last will are counted for
+	will    atomic.Int64            // bytes that are counted for a last will that waits
+	stored  *sessions.Session       // nil: it ends with its connection
+	now     atomic.Pointer[session] // its connection; nil while it is away
+	subs    subscriptions
+	replays *replays // of retained messages to new subscriptions; nil until the first
+}
+
+// terms are what a client asked for in CONNECT, and got. They do not change.
+type terms struct {
 	v5        bool
 	terse     bool   // the client wants no reason strings. [MQTT-3.1.2-29]
-	ephemeral bool   // CONNECT asked for a session expiry of 0
+	asked     uint32 // the session expiry in CONNECT, in seconds
 	keepAlive uint16 // seconds; 0: none
 	largest   int    // bytes of a packet that the client takes; 0: any
+	window    int    // messages that may be unacknowledged
 	limiter   *rate.Limiter
+}
+
+// usage counts what one connection does. It may be read at any time.
+type usage struct {
+	begun                      time.Time
+	received, sent, subscribed atomic.Int64 // messages, and subscriptions
+}
+
+// received2 are the packet ids of messages of QoS 2 that wait for PUBREL. Its methods may be
+// called concurrently. [MQTT-4.3.3-10]
+type received2 struct {
+	mu  sync.Mutex          // protects ids
+	ids map[uint16]struct{} // nil until the first
+}
+
+// A session is an accepted connection. Fields without a remark are used on the
+// connection's own goroutine, or do not change.
+type session struct {
+	b      *Broker
+	client string
+	id     access.Identity
+	sub    *subscriber
+	conn   *conn
+	link   *sessions.Link // to what is stored; nil: nothing is
+	expiry uint32         // of the session, in seconds; 0 ends with the connection
+	terms
+	usage
 
 	will lastWill
 
 	use    *identity // what all sessions of its identity use
 	unread int       // bytes of the packet being read that are counted in use
 
-	subs    subscriptions
-	replays *replays            // of retained messages to new subscriptions; nil until the first
-	pace    *transport.Pace     // at which it publishes; nil until the first message
-	aliases map[uint16]string   // topic aliases that the client set
-	pending map[uint16]struct{} // packet ids of QoS 2 that wait for PUBREL
+	pace    *transport.Pace   // at which it publishes; nil until the first message
+	aliases map[uint16]string // topic aliases that the client set
+	pending received2
 
 	clean atomic.Bool   // the client said good-bye, so its will is not sent
-	done  chan struct{} // closed when all traces of the connection are gone
+	done  chan struct{} // closed when no trace of the connection is left
 }
 
 func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *session {
 	v5 := p.ProtocolVersion == 5
 	s := &session{
-		b: b, conn: c, id: id, client: strings.Clone(p.Connect.ClientIdentifier), v5: v5,
-		terse:     p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0,
-		ephemeral: p.Properties.SessionExpiryInterval == 0,
-		keepAlive: b.keepAlive(p.Connect.Keepalive, v5),
-		largest:   int(p.Properties.MaximumPacketSize),
-		done:      make(chan struct{}),
+		b: b, conn: c, client: strings.Clone(p.Connect.ClientIdentifier), id: id, done: make(chan struct{}),
+		terms: terms{
+			v5: v5, terse: p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0, asked: askedExpiry(p),
+			keepAlive: b.keepAlive(p.Connect.Keepalive, v5), largest: int(p.Properties.MaximumPacketSize),
+		},
+		usage: usage{begun: time.Now()},
 	}
 	window := b.o.Limits.Unacknowledged
 	if n := int(p.Properties.ReceiveMaximum); n > 0 { // [MQTT-3.3.4-9]
 		window = min(window, n)
 	}
+	if s.keepAlive == 0 {
+		c.KeepAlive()
+	}
+	s.window = window
 	c.SetWindow(window)
 	if b.o.Limits.PublishRate > 0 {
 		s.limiter = rate.NewLimiter(rate.Limit(b.o.Limits.PublishRate), b.o.Limits.PublishBurst)
@@ -110,12 +153,7 @@ func (b *Broker) ended(c *conn, err error) {
 		b.log.Debug("connection ended before its session", "listener", c.listener.Name, "remote", c.remote(), "err", err)
 		return
 	}
-	for filter := range s.subs.filters {
-		s.forget(filter)
-	}
-	if s.will.m != nil && !s.clean.Load() && b.ctx.Err() == nil {
-		b.sendWill(s)
-	}
+	b.retire(s)
 	b.metrics.clients.down()
 	b.metrics.inflight.Add(-int64(c.Forget()))
 	b.mu.Lock()
@@ -126,24 +164,33 @@ func (b *Broker) ended(c *conn, err error) {
 	b.mu.Unlock()
 	close(s.done)
 	b.metrics.disconnected(s, err)
-	b.log.Info("client disconnected", "client", s.client, "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
+	b.log.Debug("client disconnected", "client", s.client, "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
 }
 
-// sendWill sends the last will of a session that ends. A will delay ends with the
-// session, and so at once. [MQTT-3.1.3-9]
-func (b *Broker) sendWill(s *session) {
-	w := s.will.m
-	w.expires = expiryOf(s.will.expiry, time.Now())
-	if err := b.accepted(s, w, func() { b.distribute(w, s.waiting(patience)) }); err != nil {
-		b.log.Warn("last will not taken", "client", s.client, "topic", w.topic, "err", err)
+// sendWill sends a last will.
+func (b *Broker) sendWill(id access.Identity, w *message, expiry uint32, wait *transport.Waiting) {
+	w.expires = expiryOf(expiry, time.Now())
+	var to []sessions.Target
+	err := b.accepted(id, w, func() { to = b.distribute(w, wait) })
+	if err != nil {
+		b.log.Warn("last will refused", "client", w.origin, "topic", w.topic, "err", err)
 		return
 	}
+	b.storeFor(to, w, func(err error) {
+		if err != nil {
+			b.log.Warn("last will not stored for those who are away", "client", w.origin, "topic", w.topic, "err", err)
+		}
+	})
 	b.metrics.wills.Inc()
 }
 
-// accepted hands a message to the owner of the broker, and if that takes it, does
-// what is to be done with it. If it is to be retained, there is room for it.
-func (b *Broker) accepted(s *session, m *message, do func()) error {
+// accepted hands a message to the owner of the broker, and if that accepts it, does
+// what is to be done with it. If it is to be retained, there is room for it; if it is to be stored
+// for sessions, that is possible: the owner gets nothing that its publisher is to send again.
+func (b *Broker) accepted(id access.Identity, m *message, do func()) error {
+	if err := b.storable(m); err != nil {
+		return err
+	}
 	if m.retain && len(m.payload) > 0 {
 		ok, whose := b.retained.Reserve(m.topic, m.owner, m.size())
 		if !ok {
@@ -152,7 +199,7 @@ func (b *Broker) accepted(s *session, m *message, do func()) error {
 		}
 		defer b.retained.Release(m.owner, m.size())
 	}
-	if err := b.acceptPublish(s, m); err != nil {
+	if err := b.acceptPublish(id, m); err != nil {
 		return err
 	}
 	do()
@@ -168,12 +215,12 @@ func (s *session) waiting(most time.Duration) *transport.Waiting {
 }
 
 // acceptPublish hands a message to the owner of the broker.
-func (b *Broker) acceptPublish(s *session, m *message) error {
+func (b *Broker) acceptPublish(id access.Identity, m *message) error {
 	if b.o.Accept == nil {
 		return nil
 	}
 	begun := time.Now()
-	err := b.o.Accept(b.ctx, s.id, m.public())
+	err := b.o.Accept(b.ctx, id, m.public())
 	b.metrics.acceptSeconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
 		b.metrics.refused("publish", string(protocol.KindOf(err)))
@@ -181,14 +228,14 @@ func (b *Broker) acceptPublish(s *session, m *message) error {
 	return err
 }
 
-// disconnect ends a connection for a reason, which an MQTT 5 client is told.
+// disconnect ends a connection for a reason, which an MQTT 5 client gets.
 func (b *Broker) disconnect(c *conn, code packets.Code) {
 	if s := c.session.Load(); s != nil && s.v5 && c.End(code.Code) {
 		p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ProtocolVersion: 5, ReasonCode: code.Code}
 		if !s.terse {
 			p.Properties.ReasonString = code.Reason
 		}
-		_ = b.send(c, &p, p.DisconnectEncode) // a connection that is gone needs no reason
+		_ = b.send(c, &p, p.DisconnectEncode) // a connection that has ended needs no reason
 	}
 	_ = c.Close() // never fails
 }

@@ -76,9 +76,9 @@ func TestDisconnectWithWill(t *testing.T) {
 	sub := guest(t, b, "sub")
 	sub.subscribe("will", 0)
 	r := dialRaw(t, b.Addr("main"))
-	r.mustConnect("c", withWill("will", "gone"))
+	r.mustConnect("c", withWill("will", "offline"))
 	r.write("\xe0\x01\x04")
-	if p := sub.want(packets.Publish); string(p.Payload) != "gone" {
+	if p := sub.want(packets.Publish); string(p.Payload) != "offline" {
 		t.Errorf("got %q", p.Payload)
 	}
 }

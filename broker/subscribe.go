@@ -9,6 +9,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 )
 
@@ -37,9 +38,14 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 			}
 		} else if !filter.Shared(sub.Filter) && (sub.RetainHandling == 0 || sub.RetainHandling == 1 && isNew) {
 			// Before SUBACK: what is retained after it comes once, as it is published.
-			list = append(list, replay{sub, b.retained.Find(sub.Filter)}) // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+			list = append(list, replay{s, sub, b.retained.Find(sub.Filter)}) // [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
 		}
 		ack.ReasonCodes = append(ack.ReasonCodes, code.Code)
+	}
+	if s.sub.stored != nil {
+		if err := b.flush(); err != nil {
+			list = s.unsubscribed(&ack, p.Filters, err)
+		}
 	}
 	if err := b.send(s.conn, &ack, ack.SubackEncode); err != nil { // [MQTT-3.8.4-1]
 		return err
@@ -73,9 +79,9 @@ func (b *Broker) subscribe(s *session, sub packets.Subscription) (code packets.C
 		code.Reason = "filter " + shortened(sub.Filter) + ": not a topic filter"
 		return code, false
 	}
-	_, known := s.subs.filters[sub.Filter]
+	_, known := s.sub.subs.filters[sub.Filter]
 	levels := 1 + strings.Count(sub.Filter, "/")
-	if code := b.withinQuota(s, levels, known); code.Code != 0 {
+	if code := b.withinQuota(s, sub.Filter, known); code.Code != 0 {
 		return code, false
 	}
 	if !b.o.Access.MaySubscribe(s.id, plain) {
@@ -87,15 +93,29 @@ func (b *Broker) subscribe(s *session, sub packets.Subscription) (code packets.C
 		}
 		return code, false
 	}
-	if s.subs.filters == nil {
-		s.subs.filters = make(map[string]struct{})
+	if !known {
+		if ok, whose := b.held.Take(s.sub.address, heldBy(sub.Filter)); !ok {
+			code = packets.ErrQuotaExceeded
+			code.Reason = noState("subscription", whose)
+			return code, false
+		}
 	}
-	s.subs.filters[sub.Filter] = struct{}{}
-	b.tree.Add(s, sub.Filter, topictree.Options{ // [MQTT-3.8.4-3]
+	if s.sub.subs.filters == nil {
+		s.sub.subs.filters = make(map[string]struct{})
+	}
+	s.sub.subs.filters[sub.Filter] = struct{}{}
+	if s.sub.stored != nil {
+		s.sub.stored.Subscribe(sub.Filter, sessions.Subscription{
+			Identifier: sub.Identifier, QoS: sub.Qos, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
+		})
+	}
+	b.tree.Add(s.sub, sub.Filter, topictree.Options{ // [MQTT-3.8.4-3]
 		Identifier: sub.Identifier, QoS: sub.Qos, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
 	})
 	if !known {
-		s.subs.levels += levels
+		s.subscribed.Add(1)
+		s.sub.subs.levels += levels
+		s.sub.subs.bytes += len(sub.Filter)
 		b.metrics.subscribed(sub.Filter, 1)
 	}
 	return packets.Code{Code: sub.Qos}, !known
@@ -105,20 +125,26 @@ func (b *Broker) subscribe(s *session, sub packets.Subscription) (code packets.C
 // a subscription takes is taken by its levels.
 const levelsPerFilter = 10
 
+// heldBy is about the memory that a subscription takes, in bytes.
+func heldBy(filter string) int64 { return int64(len(filter)) + 256 }
+
 // withinQuota refuses a filter for which the client has no room, by reason code.
-func (b *Broker) withinQuota(s *session, levels int, known bool) (code packets.Code) {
-	l := &b.o.Limits
+func (b *Broker) withinQuota(s *session, filter string, known bool) (code packets.Code) {
+	l, levels := &b.o.Limits, 1+strings.Count(filter, "/")
 	switch {
 	case levels > l.Levels:
 		code = packets.ErrTopicFilterInvalid
 		code.Reason = fmt.Sprintf("filter with %d levels: the limit is %d", levels, l.Levels)
 	case known:
-	case len(s.subs.filters) >= l.Filters:
+	case len(s.sub.subs.filters) >= l.Filters:
 		code = packets.ErrQuotaExceeded
-		code.Reason = fmt.Sprintf("%d subscriptions: that is the limit of a client", len(s.subs.filters))
-	case s.subs.levels+levels > l.Filters*levelsPerFilter:
+		code.Reason = fmt.Sprintf("%d subscriptions: that is the limit of a client", len(s.sub.subs.filters))
+	case s.sub.subs.levels+levels > l.Filters*levelsPerFilter:
 		code = packets.ErrQuotaExceeded
-		code.Reason = fmt.Sprintf("subscriptions with %d levels in all: the limit of a client is %d", s.subs.levels+levels, l.Filters*levelsPerFilter)
+		code.Reason = fmt.Sprintf("subscriptions with %d levels in all: the limit of a client is %d", s.sub.subs.levels+levels, l.Filters*levelsPerFilter)
+	case s.sub.subs.bytes+len(filter) > l.FilterBytes:
+		code = packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("subscriptions with filters of %d bytes in all: the limit of a client is %d", s.sub.subs.bytes+len(filter), l.FilterBytes)
 	}
 	return code
 }
@@ -135,22 +161,32 @@ func (b *Broker) onUnsubscribe(s *session, body []byte) error {
 	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsuback}, ProtocolVersion: s.version(), PacketID: p.PacketID}
 	for _, sub := range p.Filters {
 		code := packets.CodeNoSubscriptionExisted.Code
-		if _, ok := s.subs.filters[sub.Filter]; ok {
-			s.forget(sub.Filter)
-			code = packets.CodeSuccess.Code
+		if _, ok := s.sub.subs.filters[sub.Filter]; ok {
+			b.forget(s.sub, sub.Filter)
+			s.subscribed.Add(-1)
+			if code = packets.CodeSuccess.Code; s.sub.stored != nil {
+				s.sub.stored.Unsubscribe(sub.Filter)
+			}
 		}
 		ack.ReasonCodes = append(ack.ReasonCodes, code) // [MQTT-3.11.3-1]
+	}
+	if s.sub.stored != nil {
+		if err := b.flush(); err != nil { // it has no effect any more until a crash
+			b.log.Warn("unsubscribe not stored", "client", s.client, "err", err)
+		}
 	}
 	return b.send(s.conn, &ack, ack.UnsubackEncode) // [MQTT-3.10.4-4]
 }
 
 // forget ends a subscription.
-func (s *session) forget(from string) {
-	s.b.tree.Remove(s, from)
+func (b *Broker) forget(s *subscriber, from string) {
+	b.tree.Remove(s, from)
 	delete(s.subs.filters, from)
 	if s.replays != nil {
 		s.replays.remove(from)
 	}
 	s.subs.levels -= 1 + strings.Count(from, "/")
-	s.b.metrics.subscribed(from, -1)
+	s.subs.bytes -= len(from)
+	b.held.Add(s.address, -heldBy(from))
+	b.metrics.subscribed(from, -1)
 }

@@ -22,6 +22,7 @@ func (b *Broker) keepHouse() {
 		select {
 		case now := <-expire.C:
 			b.retained.Expire(now)
+			b.expireSessions()
 		case <-tell.C:
 			b.publishSys()
 		case <-b.ctx.Done():
@@ -72,5 +73,5 @@ func (b *Broker) publishSys() {
 }
 
 func (b *Broker) publishSysTopic(name, value string) {
-	b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, b.pace.Waiting(0))
+	_ = b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, b.pace.Waiting(0)) // nothing of QoS 0 is stored
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// refuse is a Take that refuses a message by the kind that its payload names.
+// refuse is an Accept that refuses a message by the kind that its payload names.
 func refuse(_ context.Context, _ access.Identity, m broker.Message) error {
 	if kind, ok := strings.CutPrefix(string(m.Payload), "refuse "); ok {
 		return protocol.Errorf(protocol.Kind(kind), "refused\nas asked")
@@ -103,7 +103,7 @@ func TestRefusedMessageOfMQTT3(t *testing.T) {
 	}
 }
 
-// Take has returned before the acknowledgement, and before any delivery.
+// Accept has returned before the acknowledgement, and before any delivery.
 func TestAcceptComesFirst(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan access.Identity, 1), make(chan struct{})
@@ -120,15 +120,15 @@ func TestAcceptComesFirst(t *testing.T) {
 		done <- c.Publish(t.Context(), broker.Message{Topic: "colony/v1/plant1/node/n1/inventory", Payload: []byte("x"), QoS: 1, Retain: true})
 	}()
 	if from := <-entered; from != (access.Identity{Name: "n1.plant1", Site: "plant1", Node: "n1"}) {
-		t.Errorf("taken from %+v", from)
+		t.Errorf("accepted from %+v", from)
 	}
 	select {
 	case err := <-done:
-		t.Fatalf("acknowledged (%v) while Take was running", err)
+		t.Fatalf("acknowledged (%v) while Accept was running", err)
 	default:
 	}
 	if m := b.Retained("#"); len(m) != 0 {
-		t.Errorf("%v retained while Take was running", m)
+		t.Errorf("%v retained while Accept was running", m)
 	}
 	close(leave)
 	if err := <-done; err != nil {
@@ -160,14 +160,14 @@ func TestWill(t *testing.T) {
 	})
 	got := watch(t, b)
 	want := broker.Message{
-		Topic: "t/will", Payload: []byte("gone"), QoS: 1, Retain: true, ContentType: "application/cbor",
+		Topic: "t/will", Payload: []byte("offline"), QoS: 1, Retain: true, ContentType: "application/cbor",
 		CorrelationData: []byte("c"), ResponseTopic: "r", Properties: []broker.Property{{Key: "k", Value: "v"}},
 	}
 	r := dialRaw(t, b.Addr("main"))
-	r.mustConnect("c", withWill("t/will", "gone"))
+	r.mustConnect("c", withWill("t/will", "offline"))
 	_ = r.conn.Close()
 	if diff := cmp.Diff(want, accepted.next(t)); diff != "" {
-		t.Errorf("taken (-want +got):\n%s", diff)
+		t.Errorf("accepted (-want +got):\n%s", diff)
 	}
 	delivered := want
 	delivered.Retain = true // our clients subscribe with "retain as published"
@@ -178,7 +178,7 @@ func TestWill(t *testing.T) {
 		t.Error("the will is not retained")
 	}
 
-	// Not after a good-bye, and not if Take refuses it.
+	// Not after a good-bye, and not if Accept refuses it.
 	r = dialRaw(t, b.Addr("main"))
 	r.mustConnect("c", withWill("t", "bye"))
 	r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}})
@@ -195,7 +195,7 @@ func TestWill(t *testing.T) {
 
 	// But after a DISCONNECT that asks for it.
 	r = dialRaw(t, b.Addr("main"))
-	r.mustConnect("c", withWill("t/will", "gone"))
+	r.mustConnect("c", withWill("t/will", "offline"))
 	r.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ReasonCode: 0x04})
 	if m := got.next(t); m.Topic != "t/will" {
 		t.Errorf("got %s, want the will", m.Topic)

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A ClientInfo is what the broker knows of one client: of its connection, its session, or
+// both.
+type ClientInfo struct {
+	Client   string // client id
+	Identity string // name of its identity
+
+	// Of the connection; zero while there is none.
+	Connected        time.Time
+	Listener, Remote string
+	MQTT             byte  // 5, or 4 for MQTT 3.1.1
+	KeepAlive        int   // seconds; 0: none
+	Received, Sent   int64 // messages on this connection
+	Waiting          int64 // bytes that wait in memory for the client
+
+	// Of the session.
+	Subscriptions int
+	Stored        bool      // it outlives its connection
+	Expiry        uint32    // seconds after the end of the connection; 1<<32-1: never
+	Away          time.Time // since when there is no connection; zero: there is one
+	Queued        int       // messages that wait in it, the unacknowledged ones among them
+	QueuedBytes   int64
+}
+
+// Clients returns all clients that have a connection or a session that is stored, by client id.
+func (b *Broker) Clients() []ClientInfo {
+	b.mu.RLock()
+	connected := make([]*session, 0, len(b.sessions))
+	for _, s := range b.sessions {
+		connected = append(connected, s)
+	}
+	b.mu.RUnlock()
+	at := make(map[string]int, len(connected))
+	out := make([]ClientInfo, 0, len(connected))
+	for _, s := range connected {
+		at[s.client] = len(out)
+		out = append(out, ClientInfo{
+			Client: s.client, Identity: s.id.Name, Connected: s.begun, Listener: s.conn.listener.Name, Remote: s.conn.remote(), MQTT: s.version(),
+			KeepAlive: int(s.keepAlive), Received: s.received.Load(), Sent: s.sent.Load(), Waiting: s.conn.Pending(),
+			Subscriptions: int(s.subscribed.Load()),
+		})
+	}
+	if b.store != nil {
+		for _, stored := range b.store.All() {
+			i, known := at[stored.Client()]
+			if !known {
+				i = len(out)
+				out = append(out, ClientInfo{Client: stored.Client(), Identity: stored.Owner().Name})
+			}
+			info := stored.Info()
+			c := &out[i]
+			c.Stored, c.Expiry, c.Away, c.Subscriptions = true, info.Expiry, info.Away, info.Subscriptions
+			c.Queued, c.QueuedBytes = info.Messages, info.Bytes
+		}
+	}
+	slices.SortFunc(out, func(x, y ClientInfo) int { return cmp.Compare(x.Client, y.Client) })
+	return out
+}
+
+// Disconnect ends the connection of a client with the reason 0x98, administrative action, and
+// where endSession says so its session too. A client may connect again at once. It returns an
+// error of kind NotFound if there is neither.
+func (b *Broker) Disconnect(client string, endSession bool) error {
+	late := time.NewTimer(takeover)
+	defer late.Stop()
+	for found := false; ; found = true {
+		b.mu.RLock()
+		s := b.sessions[client]
+		b.mu.RUnlock()
+		if s != nil && (endSession || !found) {
+			b.disconnect(s.conn, packets.ErrAdministrativeAction)
+			select {
+			case <-s.done:
+				continue
+			case <-late.C:
+				return protocol.Errorf(protocol.Unavailable, "client %s: its connection has not ended within %s: try again", client, takeover)
+			}
+		}
+		if b.store != nil && endSession {
+			if stored := b.store.Get(client); stored != nil {
+				will, ended := stored.EndIfAway()
+				if !ended { // it has a connection again
+					continue
+				}
+				b.discard(stored, will)
+				return nil
+			}
+		}
+		if !found {
+			return protocol.Errorf(protocol.NotFound, "client %s: it has neither a connection nor a session: see the list of clients", client)
+		}
+		return nil
+	}
+}
