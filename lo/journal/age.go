@@ -36,6 +36,12 @@ func (w *writer) expire() error {
 		s := st.segments[i]
 		w.scan(s)
 		switch {
+		case s.Damaged && i < len(st.segments)-1:
+			if _, err := w.salvageSegment(i, ondisk.ErrTorn); err != nil {
+				w.j.log.Warn("damaged segment stays, later ones are looked at", "segment", s.Name(), "err", err)
+				i++
+			}
+			continue // with what was salvaged
 		case s.Newest > limit:
 			return nil // and so are all that follow
 		case s.Data == 0 || s.Last <= st.trimmed:
@@ -47,7 +53,7 @@ func (w *writer) expire() error {
 			}
 		}
 		// What is rewritten has no Data any more, so that the next round passes it.
-		if err := w.drop(i, lossAge); err != nil {
+		if err := w.drop(i, lossAge); err != nil && !w.noteDamage(err) {
 			return unavailable("drop data", err)
 		}
 	}

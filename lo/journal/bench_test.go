@@ -3,13 +3,14 @@ package journal
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/lo/journal/ondisk"
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // payload is an event of the usual size.
@@ -36,14 +37,14 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // slowDisk takes a while for each fsync, as an SD card or a busy hard disk does.
-type slowDisk struct{ ondisk.Dir }
+type slowDisk struct{ disk.FS }
 
-type slowFile struct{ ondisk.File }
+type slowFile struct{ disk.File }
 
 const slowSync = 10 * time.Millisecond
 
-func (d slowDisk) Open(name string, flag int) (ondisk.File, error) {
-	f, err := d.Dir.Open(name, flag)
+func (d slowDisk) Open(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.FS.Open(path, flag, perm)
 	return slowFile{f}, err
 }
 
@@ -56,7 +57,7 @@ func (f slowFile) Sync() error {
 func BenchmarkAppendSlowDisk(b *testing.B) {
 	for _, appenders := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("appenders=%d", appenders), func(b *testing.B) {
-			j, err := Open("slow", Options{MaxBytes: 8 << 30, files: slowDisk{ondisk.Dir(b.TempDir())}})
+			j, err := Open(b.TempDir(), Options{MaxBytes: 8 << 30, Disk: slowDisk{disk.OS}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -97,16 +98,18 @@ func spread(b *testing.B, n int, do func() error) {
 
 // BenchmarkSyncPerRecord is the baseline: a file, and an fsync for each record.
 func BenchmarkSyncPerRecord(b *testing.B) {
-	f, err := os.Create(filepath.Join(b.TempDir(), "log"))
+	f, err := disk.OS.Open(filepath.Join(b.TempDir(), "log"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
+	size := int64(0)
 	spread(b, 1, func() error {
-		if _, err := f.Write(payload); err != nil {
+		if _, err := f.WriteAt(payload, size); err != nil {
 			return err
 		}
-		return ondisk.Datasync(f)
+		size += int64(len(payload))
+		return f.Sync()
 	})
 }
 

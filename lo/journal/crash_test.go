@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -92,7 +94,7 @@ func (m *model) play(t *testing.T, j *Journal, rng *rand.Rand) {
 		}
 		last, err := j.Append(context.Background(), entries...)
 		if err != nil {
-			if j.opts.files.(*simDisk).off {
+			if j.opts.Disk.(*simdisk.Disk).Off() {
 				return
 			}
 			if protocol.KindOf(err) != protocol.Unavailable {
@@ -124,32 +126,33 @@ func TestPowerCut(t *testing.T) {
 	cuts := map[string]int{}
 	for seed := range uint64(runs) {
 		rng := rand.New(rand.NewPCG(seed, 11))
-		d := newSimDisk(seed)
+		d := simdisk.New(seed)
 		m := &model{acked: map[uint64]Entry{}}
-		o := Options{MaxBytes: 16 << 10, SegmentBytes: 2 << 10, files: d}
+		o := Options{MaxBytes: 16 << 10, SegmentBytes: 2 << 10, Disk: d}
 		for round := range 6 {
-			d.mu.Lock()
-			d.cutAt = 1 + rng.IntN(400)
-			d.mu.Unlock()
+			d.CutAt(1 + rng.IntN(400))
 			label := fmt.Sprintf("seed %d, round %d", seed, round)
 			j, err := Open("sim", o)
 			if err == nil {
 				m.play(t, j, rng)
 				_ = j.Close()
-			} else if !errors.Is(err, errPower) {
+			} else if !errors.Is(err, simdisk.ErrPower) {
 				t.Fatalf("%s: %v", label, err)
 			}
-			if d.off {
+			if d.Off() {
 				var op string
-				_, _ = fmt.Sscan(d.cutOn, &op)
+				_, _ = fmt.Sscan(d.CutOn(), &op)
 				cuts[op]++
 			}
-			d.restart(rng.IntN(3) > 0)
+			d.Restart(rng.IntN(3) > 0)
 			j, err = Open("sim", o)
 			if err != nil {
-				t.Fatalf("%s, cut at %s: %v", label, d.cutOn, err)
+				t.Fatalf("%s, cut at %s: %v", label, d.CutOn(), err)
 			}
-			m.check(t, j, label+", cut at "+d.cutOn)
+			m.check(t, j, label+", cut at "+d.CutOn())
+			if st := j.Stats(); st.Lost != 0 || st.Salvaged != 0 {
+				t.Fatalf("%s, cut at %s: what a power cut leaves counts as damage: %d records, %d segments", label, d.CutOn(), st.Lost, st.Salvaged)
+			}
 			// What survived unacknowledged is part of the journal from now on.
 			m.last, m.trimmed = j.Last(), max(m.trimmed, j.Trimmed())
 			for _, r := range all(t, j) {
@@ -158,13 +161,13 @@ func TestPowerCut(t *testing.T) {
 				}
 			}
 			power := rng.IntN(2) == 0 // what was read must be durable
-			d.mu.Lock()
-			d.off = power
-			d.mu.Unlock()
+			if power {
+				d.Cut()
+			}
 			if err := j.Close(); err != nil {
 				t.Fatal(err)
 			}
-			d.restart(power)
+			d.Restart(power)
 		}
 	}
 	for _, op := range []string{"create", "write", "sync", "rename", "remove", "syncdir"} {
@@ -177,16 +180,14 @@ func TestPowerCut(t *testing.T) {
 // TestDiskFull fills the disk in the middle of a record and frees it again.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	d := newSimDisk(3)
-	j, err := Open("sim", Options{SegmentBytes: 1 << 10, files: d})
+	d := simdisk.New(3)
+	j, err := Open("sim", Options{SegmentBytes: 1 << 10, Disk: d})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
 	mustAppend(t, j, event("before"))
-	d.mu.Lock()
-	d.space = 500
-	d.mu.Unlock()
+	d.Space(500)
 	refused := 0
 	for i := range 20 {
 		_, err := j.Append(t.Context(), event(fmt.Sprintf("%0100d", i)))
@@ -202,9 +203,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("%d appends were refused", refused)
 	}
 	before := j.Last()
-	d.mu.Lock()
-	d.space = -1
-	d.mu.Unlock()
+	d.Space(-1)
 	if got := mustAppend(t, j, event("after")); got != before+1 {
 		t.Errorf("sequence %d after %d", got, before)
 	}
@@ -218,29 +217,25 @@ func TestDiskFull(t *testing.T) {
 // and that the journal goes on when the disk does.
 func TestFailedSync(t *testing.T) {
 	t.Parallel()
-	d := newSimDisk(4)
-	o := Options{files: d}
+	d := simdisk.New(4)
+	o := Options{Disk: d}
 	j, err := Open("sim", o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, j, event("a"))
-	d.mu.Lock()
-	d.fail = func(op, _ string) error {
+	d.Fail(func(op, _ string) error {
 		if op == "sync" || op == "truncate" {
 			return syscall.EIO
 		}
 		return nil
-	}
-	d.mu.Unlock()
+	})
 	for range 3 {
 		if _, err := j.Append(t.Context(), event("lost")); protocol.KindOf(err) != protocol.Unavailable {
 			t.Fatalf("append on a broken disk: %v", err)
 		}
 	}
-	d.mu.Lock()
-	d.fail = nil
-	d.mu.Unlock()
+	d.Fail(nil)
 	if got := mustAppend(t, j, event("b")); got != 2 {
 		t.Errorf("sequence %d", got)
 	}
@@ -250,7 +245,7 @@ func TestFailedSync(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d.restart(true)
+	d.Restart(true)
 	j, err = Open("sim", o)
 	if err != nil {
 		t.Fatal(err)
@@ -262,16 +257,14 @@ func TestFailedSync(t *testing.T) {
 }
 
 // simFail makes the disk fail operations until the returned function is called.
-func simFail(d *simDisk, fails func(op, name string) bool) (end func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.fail = func(op, name string) error {
-		if fails(op, name) {
+func simFail(d *simdisk.Disk, fails func(op, name string) bool) (end func()) {
+	d.Fail(func(op, path string) error {
+		if fails(op, filepath.Base(path)) {
 			return syscall.EIO
 		}
 		return nil
-	}
-	return func() { d.mu.Lock(); defer d.mu.Unlock(); d.fail = nil }
+	})
+	return func() { d.Fail(nil) }
 }
 
 // TestDropIsCarriedOut has the drop fail after it was announced: at the next try,
@@ -279,8 +272,8 @@ func simFail(d *simDisk, fails func(op, name string) bool) (end func()) {
 func TestDropIsCarriedOut(t *testing.T) {
 	t.Parallel()
 	for _, reopen := range []bool{false, true} {
-		d := newSimDisk(5)
-		o := Options{MaxBytes: 16 << 10, SegmentBytes: 2 << 10, files: d}
+		d := simdisk.New(5)
+		o := Options{MaxBytes: 16 << 10, SegmentBytes: 2 << 10, Disk: d}
 		j, err := Open("sim", o)
 		if err != nil {
 			t.Fatal(err)
@@ -301,7 +294,7 @@ func TestDropIsCarriedOut(t *testing.T) {
 			if err := j.Close(); err != nil {
 				t.Fatal(err)
 			}
-			d.restart(true)
+			d.Restart(true)
 			if j, err = Open("sim", o); err != nil {
 				t.Fatal(err)
 			}
@@ -329,8 +322,8 @@ func TestDropIsCarriedOut(t *testing.T) {
 // removed.
 func TestMergeIsFinished(t *testing.T) {
 	t.Parallel()
-	d := newSimDisk(6)
-	o := Options{MaxBytes: 1 << 20, SegmentBytes: 128 << 10, files: d}
+	d := simdisk.New(6)
+	o := Options{MaxBytes: 1 << 20, SegmentBytes: 128 << 10, Disk: d}
 	j, err := Open("sim", o)
 	if err != nil {
 		t.Fatal(err)
@@ -367,8 +360,8 @@ func TestMergeIsFinished(t *testing.T) {
 // is appended after must not be overlooked at the next open.
 func TestBegunSegment(t *testing.T) {
 	t.Parallel()
-	d := newSimDisk(7)
-	o := Options{MaxBytes: 8 << 10, SegmentBytes: 1 << 20, files: d} // the bound comes before the size
+	d := simdisk.New(7)
+	o := Options{MaxBytes: 8 << 10, SegmentBytes: 1 << 20, Disk: d} // the bound comes before the size
 	j, err := Open("sim", o)
 	if err != nil {
 		t.Fatal(err)
@@ -400,8 +393,8 @@ func TestBegunSegment(t *testing.T) {
 func TestRenewIsDurable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		d := newSimDisk(seed)
-		o := Options{files: d}
+		d := simdisk.New(seed)
+		o := Options{Disk: d}
 		j, err := Open("sim", o)
 		if err != nil {
 			t.Fatal(err)
@@ -411,11 +404,9 @@ func TestRenewIsDurable(t *testing.T) {
 			t.Fatal(err)
 		}
 		epoch := j.Epoch()
-		d.mu.Lock()
-		d.off = true
-		d.mu.Unlock()
+		d.Cut()
 		_ = j.Close()
-		d.restart(true)
+		d.Restart(true)
 		if j, err = Open("sim", o); err != nil {
 			t.Fatal(err)
 		}

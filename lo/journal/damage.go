@@ -11,39 +11,29 @@ import (
 // keepDamaged is how many damaged files a journal keeps, for people to look at.
 const keepDamaged = 2
 
+// missing is what cannot be read of a segment.
+type missing struct {
+	records uint64 // that are not trimmed
+	bytes   uint64
+	gaps    uint64 // see ondisk.HashGap
+}
+
 // eachWhole calls do for every record of a sealed segment that can be read. It
-// returns how many records that are not trimmed cannot, and of how many bytes.
-func (w *writer) eachWhole(s *ondisk.Segment, do func(*ondisk.Frame)) (lost, bytes uint64, err error) {
+// returns which cannot.
+func (w *writer) eachWhole(s *ondisk.Segment, do func(*ondisk.Frame)) (m missing, err error) {
+	gap := func(first, last uint64, bytes int64) {
+		m.records += w.untrimmed(first, last)
+		m.bytes += uint64(bytes)
+		m.gaps = ondisk.HashGap(m.gaps, first, last)
+	}
 	f, err := w.j.fs.Open(s.Name(), os.O_RDONLY)
-	if err != nil {
-		return w.untrimmed(s.First, s.Last), uint64(s.Size), nil // there is nothing to read
+	if err != nil { // there is nothing to read
+		gap(s.First, s.Last, s.Size)
+		return m, nil
 	}
 	defer f.Close()
-	end, err := f.Size()
-	if err != nil {
-		return 0, 0, err
-	}
-	sc := ondisk.NewScanner(f, s, ondisk.Mark{Seq: s.First, Off: ondisk.HeadSize}, min(end, s.Size))
-	for {
-		at := sc.At
-		fr, more, err := sc.Next()
-		switch {
-		case err == nil && more && fr.Last() <= s.Last:
-			do(&fr)
-			continue
-		case err != nil && !errors.Is(err, ondisk.ErrTorn):
-			return lost, bytes, err
-		case err != nil && sc.Resync(s.Last):
-			lost += w.untrimmed(at.Seq, sc.At.Seq-1)
-			bytes += uint64(sc.At.Off - at.Off)
-			continue
-		}
-		if at.Seq <= s.Last {
-			lost += w.untrimmed(at.Seq, s.Last)
-			bytes += uint64(max(0, s.Size-at.Off))
-		}
-		return lost, bytes, nil
-	}
+	err = ondisk.EachWhole(f, s, do, gap)
+	return m, err
 }
 
 // untrimmed counts the sequences from first to last that are not trimmed.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -145,7 +146,7 @@ func TestTornTail(t *testing.T) {
 
 // epochOf returns the epoch of a closed journal.
 func epochOf(dir string) (string, error) {
-	return ondisk.ReadEpoch(ondisk.Dir(dir), dir)
+	return ondisk.ReadEpoch(ondisk.Dir{FS: disk.OS, Path: dir}, dir)
 }
 
 // TestEpoch checks when a new epoch begins.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
@@ -85,14 +86,14 @@ type Options struct {
 	// dropped, and counted, also while nothing is appended. Nothing younger is
 	// dropped for its age, and nothing is older than the bound by a quarter. 0: no bound.
 	MaxAge time.Duration
+	// Disk is where the journal is; nil: the file system of the machine.
+	Disk disk.FS
 	// Now is the clock of the machine. Nil means time.Now. See Journal.Now.
 	Now func() time.Time
 	// Random names the epochs. Nil: the machine's.
 	Random *random.Source
 	// Logger may be nil.
 	Logger *slog.Logger
-
-	files ondisk.Files // nil: the directory
 }
 
 func (o Options) withDefaults(dir string) Options {
@@ -109,9 +110,7 @@ func (o Options) withDefaults(dir string) Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = o.Logger.With("component", "journal", "dir", dir)
-	if o.files == nil {
-		o.files = ondisk.Dir(dir)
-	}
+	o.Disk = disk.Or(o.Disk)
 	return o
 }
 
@@ -120,7 +119,7 @@ type Journal struct {
 	// immutable
 	dir  string
 	opts Options
-	fs   ondisk.Files
+	fs   ondisk.Dir
 	seed uint32 // of the checksums
 	log  *slog.Logger
 	lock io.Closer
@@ -148,6 +147,9 @@ type state struct {
 	trimmed  uint64
 	opened   uint64 // last, at Open
 	keys     map[string]keyed
+	// salvaged holds the sequence of each announcement of damaged records, by its key,
+	// while the journal has it.
+	salvaged map[string]uint64
 	stats    Stats
 	changed  notify.Broadcast // last has grown
 

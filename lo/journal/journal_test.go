@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -237,8 +238,8 @@ func TestWait(t *testing.T) {
 // TestGroupCommit holds one fsync until many Appends wait, and counts.
 func TestGroupCommit(t *testing.T) {
 	t.Parallel()
-	d := newSimDisk(1)
-	j, err := Open("sim", Options{files: d})
+	d := simdisk.New(1)
+	j, err := Open("sim", Options{Disk: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,14 +248,12 @@ func TestGroupCommit(t *testing.T) {
 	first := make(chan struct{})
 	release := make(chan struct{})
 	var once sync.Once
-	d.mu.Lock()
-	d.fail = func(op, _ string) error {
+	d.Fail(func(op, _ string) error {
 		if op == "sync" {
-			once.Do(func() { d.mu.Unlock(); close(first); <-release; d.mu.Lock() })
+			once.Do(func() { close(first); <-release })
 		}
 		return nil
-	}
-	d.mu.Unlock()
+	})
 	before := j.Stats().Syncs
 	var wg sync.WaitGroup
 	wg.Go(func() { mustAppend(t, j, event("first")) })

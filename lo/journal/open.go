@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -18,25 +19,24 @@ import (
 // Open opens the journal in dir, and makes it where there is none. Only the last
 // segment is read, so that its duration does not grow with the backlog.
 //
-// A torn end, which a crash leaves, is cut off: it was never acknowledged. Any other
+// A torn end, which a crash leaves, is cut off: it was never acknowledged. It is what the
+// trim mark does not call durable and no record follows that was written later. Any other
 // damage of the last segment costs the damaged records only: they are given up as by
 // Salvage, and their numbers are not given again. Where the meta file or every
 // segment is lost, a new epoch begins and the log says so. Open fails where another
 // process has the journal open, or wrote it in a later format.
 func Open(dir string, opts Options) (*Journal, error) {
-	if opts.files == nil {
-		if err := makeDir(dir); err != nil {
-			return nil, fmt.Errorf("open journal: %w", err)
-		}
-	}
 	opts = opts.withDefaults(dir)
+	if err := makeDir(opts.Disk, dir); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
 	j := &Journal{
-		dir: dir, opts: opts, fs: opts.files, log: opts.Logger,
+		dir: dir, opts: opts, fs: ondisk.Dir{FS: opts.Disk, Path: dir}, log: opts.Logger,
 		requests: make(chan *request, 128), closing: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	j.w.j = j
 	j.seed = ondisk.SeedOf(filepath.Base(dir))
-	j.st.keys = map[string]keyed{}
+	j.st.keys, j.st.salvaged = map[string]keyed{}, map[string]uint64{}
 	lock, err := j.fs.Lock()
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -60,11 +60,11 @@ func closeAll(closers ...io.Closer) (err error) {
 }
 
 // makeDir makes dir and its name durable.
-func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func makeDir(d disk.FS, dir string) error {
+	if err := d.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return ondisk.Dir(filepath.Dir(filepath.Clean(dir))).SyncDir()
+	return d.SyncDir(filepath.Dir(filepath.Clean(dir)))
 }
 
 // restore brings the directory into order and the state into memory.
@@ -313,11 +313,10 @@ func (w *writer) scanActive(s *ondisk.Segment) error {
 			continue
 		case err != nil && !errors.Is(err, ondisk.ErrTorn):
 			return err
+		case err != nil && !s.Headless && at.Seq > w.durable && sc.Torn():
 		case err != nil && sc.Resync(math.MaxUint64):
 			w.damaged = s
 			continue
-		case err != nil && !s.Headless && !sc.Torn():
-			w.damaged, s.Last = s, at.Seq
 		}
 		if err == nil || w.damaged != nil {
 			break

@@ -1,10 +1,11 @@
 package journal
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
@@ -26,8 +27,9 @@ func (w *writer) room(need int64, reserve bool) error {
 	if ondisk.HeadSize+need > limit {
 		return protocol.Errorf(protocol.Invalid, "journal: %d bytes at once: the bound of the whole journal is %d", need, limit)
 	}
+	unsalvaged := map[*ondisk.Segment]error{}
 	for w.total+need > limit {
-		if err := w.reclaim(); err != nil {
+		if err := w.reclaim(unsalvaged); err != nil {
 			return err
 		}
 	}
@@ -38,12 +40,23 @@ func (w *writer) room(need int64, reserve bool) error {
 var errNothing = errors.New("nothing to reclaim")
 
 // reclaim frees some bytes: superseded records of a segment that is at least a
-// quarter of them, or else the Data records of the oldest segment that has any.
-func (w *writer) reclaim() error {
+// quarter of them, or else the Data records of the oldest segment that has any. A
+// damaged segment is salvaged first, because the site must go on while no uplink reads
+// the journal. unsalvaged collects those that cannot be: they are passed over.
+func (w *writer) reclaim(unsalvaged map[*ondisk.Segment]error) error {
 	w.scanSealed()
 	st := &w.j.st
 	best, data := -1, -1
 	for i, s := range st.segments[:len(st.segments)-1] {
+		if unsalvaged[s] != nil {
+			continue
+		}
+		if s.Damaged {
+			if _, err := w.salvageSegment(i, ondisk.ErrTorn); err != nil {
+				unsalvaged[s] = err
+			}
+			return nil // the caller sees whether that was enough
+		}
 		if s.Dead*4 >= s.Size && (best < 0 || s.Dead > st.segments[best].Dead) {
 			best = i
 		}
@@ -63,14 +76,32 @@ func (w *writer) reclaim() error {
 	default:
 		err = errNothing
 	}
+	if errors.Is(err, errNothing) && len(unsalvaged) > 0 {
+		return unavailable("make room", errors.Join(slices.Collect(maps.Values(unsalvaged))...))
+	}
 	if errors.Is(err, errNothing) {
 		return protocol.Errorf(protocol.Unavailable,
 			"journal: %d bytes are waiting for the CO, the bound is %d: wait until the link is back, or raise the bound", w.total, w.j.opts.MaxBytes)
 	}
-	if err != nil {
+	if err != nil && !w.noteDamage(err) {
 		return unavailable("make room", err)
 	}
 	return nil
+}
+
+// noteDamage marks the segment that a *CorruptError is about, and reports whether err
+// is one.
+func (w *writer) noteDamage(err error) bool {
+	c, ok := errors.AsType[*CorruptError](err)
+	if !ok {
+		return false
+	}
+	i := w.j.st.find(c.Last)
+	if i < 0 {
+		return false
+	}
+	w.j.st.segments[i].Damaged = true
+	return true
 }
 
 // tidy rewrites one segment that is mostly dead, so that state which changes during an
@@ -112,6 +143,7 @@ func (w *writer) scan(s *ondisk.Segment) {
 	if err != nil {
 		w.j.log.Error("scan sealed segment", "segment", s.Name(), "err", err)
 	}
+	_, s.Damaged = errors.AsType[*CorruptError](err)
 	s.Scanned = true
 }
 
@@ -148,7 +180,7 @@ const lossKey = "%d-%d"
 func (w *writer) withSmall(i int, removed int64) (at, n int) {
 	if i > 0 {
 		before, s := w.j.st.segments[i-1], w.j.st.segments[i]
-		if before.Scanned && before.Size <= w.j.opts.SegmentBytes/4 && before.Size+s.Size-removed <= w.j.opts.SegmentBytes/2 {
+		if before.Scanned && !before.Damaged && before.Size <= w.j.opts.SegmentBytes/4 && before.Size+s.Size-removed <= w.j.opts.SegmentBytes/2 {
 			return i - 1, 2
 		}
 	}
@@ -176,7 +208,7 @@ func (w *writer) drop(i int, class string) error {
 	}
 	key := fmt.Sprintf(lossKey, p.segment.First, p.segment.Last)
 	if p.records+p.earlier.Records > 0 && key != w.announced {
-		if err := w.announce(class, p); err != nil {
+		if err := w.announce(announcement{class: class, key: key, flags: ondisk.FlagLoss, records: p.earlier.Records + p.records, bytes: p.earlier.Bytes + p.bytes}); err != nil {
 			return errors.Join(err, w.abandon(p))
 		}
 		w.announced = key
@@ -193,84 +225,22 @@ func (w *writer) drop(i int, class string) error {
 	return nil
 }
 
-// announce journals what p leaves out.
-func (w *writer) announce(class string, p *prepared) error {
+// An announcement is a DataLost event of the journal itself.
+type announcement struct {
+	class          string
+	key            string // of the record
+	flags          byte   // of the record
+	records, bytes uint64 // that are lost
+}
+
+// announce journals a loss.
+func (w *writer) announce(a announcement) error {
 	now := w.j.Now().UnixMilli()
-	f := ondisk.Frame{
-		Seq: w.j.st.last + 1, Count: 1, Millis: now, Class: Event, Key: fmt.Appendf(nil, lossKey, p.segment.First, p.segment.Last),
+	return w.write([]ondisk.Frame{{
+		Seq: w.j.st.last + 1, Count: 1, Millis: now, Class: Event, Flags: a.flags, Key: []byte(a.key),
 		Body: protocol.Marshal(protocol.Event{
 			UnixMillis: now, Kind: protocol.DataLost,
-			Body: protocol.Marshal(protocol.Loss{
-				V: protocol.Version, Class: class, Records: p.earlier.Records + p.records, Bytes: p.earlier.Bytes + p.bytes,
-			}),
+			Body: protocol.Marshal(protocol.Loss{V: protocol.Version, Class: a.class, Records: a.records, Bytes: a.bytes}),
 		}),
-	}
-	if class != lossCorrupt {
-		f.Flags = ondisk.FlagLoss
-	}
-	return w.write([]ondisk.Frame{f})
-}
-
-// Salvage gives up the records that cannot be read any more, and no others: they
-// read as superseded from then on, and a protocol.DataLost event of class "corrupt"
-// counts them. The damaged segments are kept aside, the newest few. It reads the whole
-// journal. The state of the CO may be wrong afterwards, until it gets a snapshot.
-func (j *Journal) Salvage() (lost uint64, err error) {
-	_, err = j.do(context.Background(), &request{done: make(chan struct{}), control: func(w *writer) error {
-		n, err := w.salvage()
-		lost = n
-		return err
 	}})
-	return lost, err
-}
-
-func (w *writer) salvage() (lost uint64, err error) {
-	st := &w.j.st
-	active := st.segments[len(st.segments)-1]
-	if w.each(active, func(*ondisk.Frame) {}) != nil {
-		// Only a sealed segment is replaced, because nobody appends to it.
-		if err := w.roll(); err != nil {
-			return 0, unavailable("salvage", err)
-		}
-	}
-	for i := range st.segments[:len(st.segments)-1] {
-		s := st.segments[i]
-		broken := w.each(s, func(*ondisk.Frame) {})
-		if broken == nil {
-			continue
-		}
-		if _, ok := errors.AsType[*CorruptError](broken); !ok {
-			return lost, broken
-		}
-		n, err := w.salvageSegment(i, broken)
-		lost += n
-		if err != nil {
-			return lost, err
-		}
-	}
-	return lost, nil
-}
-
-// salvageSegment gives up what is damaged of a sealed segment.
-func (w *writer) salvageSegment(i int, why error) (lost uint64, err error) {
-	s := w.j.st.segments[i]
-	p, err := w.prepareBroken(i)
-	if err != nil {
-		return 0, unavailable("salvage", err)
-	}
-	w.j.log.Error("records of the journal are damaged and given up; check the disk", "segment", s.Name(), "records", p.records, "bytes", p.bytes, "err", why)
-	if p.records > 0 {
-		if err := w.announce(lossCorrupt, p); err != nil {
-			return 0, errors.Join(err, w.abandon(p))
-		}
-	}
-	w.keepAside(s.Name())
-	if err := w.install(p); err != nil {
-		return p.records, unavailable("salvage", err)
-	}
-	w.j.mu.Lock()
-	w.j.st.stats.Lost += p.records
-	w.j.st.stats.Salvaged++
-	w.j.mu.Unlock()
-	return p.records, nil
 }

@@ -15,6 +15,7 @@ type prepared struct {
 	// records and bytes count what it leaves out although nobody has it: Data
 	// records, or unreadable ones.
 	records, bytes uint64
+	gaps           uint64 // a hash of the sequences of the unreadable ones
 	// earlier sums the losses of the announcements that it leaves out. The next
 	// announcement adds them to its own, so that a journal that drops Data for days
 	// holds one announcement and not one for each segment.
@@ -82,7 +83,7 @@ func (w *writer) prepareBroken(at int) (*prepared, error) {
 		return nil, err
 	}
 	p := &prepared{at: at, n: 1, segment: r.Result()}
-	p.records, p.bytes, err = w.eachWhole(old, func(f *ondisk.Frame) {
+	m, err := w.eachWhole(old, func(f *ondisk.Frame) {
 		r.Skip(f.Seq) // what is lost before it
 		if f.Class == ondisk.Run {
 			r.Skip(f.Last() + 1)
@@ -93,6 +94,7 @@ func (w *writer) prepareBroken(at int) (*prepared, error) {
 	if err != nil {
 		return nil, errors.Join(err, r.Abort(), w.abandon(p)) // it cannot be read now
 	}
+	p.records, p.bytes, p.gaps = m.records, m.bytes, m.gaps
 	if err := r.Finish(); err != nil {
 		return nil, errors.Join(err, w.abandon(p))
 	}

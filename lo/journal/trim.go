@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/hex"
+	"maps"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
@@ -56,6 +57,7 @@ func (w *writer) syncTrim() error {
 
 // forgetKeys drops the keys whose newest record is trimmed.
 func (st *state) forgetKeys() {
+	maps.DeleteFunc(st.salvaged, func(_ string, seq uint64) bool { return seq <= st.trimmed })
 	if st.trimmed == st.last {
 		clear(st.keys)
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -43,9 +44,9 @@ func (r *request) finish(last uint64, err error) {
 // appending, trimming and rewriting need no order among themselves but their own.
 type writer struct {
 	j      *Journal
-	active ondisk.File // the last segment
-	trimf  ondisk.File // the trim mark, in one of two slots
-	total  int64       // bytes of all segments
+	active disk.File // the last segment
+	trimf  disk.File // the trim mark, in one of two slots
+	total  int64     // bytes of all segments
 
 	// broken says that the active file may hold bytes past its durable size that
 	// could not be cut off. Nothing is appended before they are.
@@ -207,6 +208,9 @@ func (w *writer) write(frames []ondisk.Frame) error {
 	s := j.st.segments[len(j.st.segments)-1]
 	w.buf = w.buf[:0]
 	for i := range frames {
+		if i > 0 {
+			frames[i].Flags |= ondisk.FlagContinues
+		}
 		at := len(w.buf)
 		w.buf = ondisk.AppendFrame(w.buf, &frames[i], s.Seed)
 		frames[i].Size = len(w.buf) - at
@@ -267,7 +271,11 @@ func (st *state) account(s *ondisk.Segment, f *ondisk.Frame) {
 		case old.seq > f.Seq:
 			st.kill(keyed{f.Seq, int64(f.Size)})
 		}
-	case Event, ondisk.Run:
+	case Event:
+		if f.Flags&ondisk.FlagSalvage != 0 && f.Seq > st.trimmed {
+			st.salvaged[string(f.Key)] = f.Seq
+		}
+	case ondisk.Run:
 	}
 }
 
@@ -329,7 +337,7 @@ func (w *writer) roll() error {
 }
 
 // createSegment makes an empty segment whose name and header are durable.
-func (w *writer) createSegment(first uint64) (ondisk.File, error) {
+func (w *writer) createSegment(first uint64) (disk.File, error) {
 	fs := w.j.fs
 	name := ondisk.SegmentName(first)
 	f, err := fs.Open(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)

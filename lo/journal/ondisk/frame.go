@@ -26,6 +26,12 @@ const (
 	// FlagLoss marks the DataLost event that announces the dropping of the
 	// segments named by its key. It is the intent that recovery carries out.
 	FlagLoss = 1 << 0
+	// FlagContinues marks a record that was made durable together with the one before
+	// it: that one may not have been durable when this one was written.
+	FlagContinues = 1 << 1
+	// FlagSalvage marks the DataLost event that announces damaged records. Its key
+	// names them, so that a salvage that is repeated after a crash counts them once.
+	FlagSalvage = 1 << 2
 )
 
 // Run is the class of a run of tombstones: the body is the number of sequences that it

@@ -21,7 +21,7 @@ type Meta struct {
 const metaVersion = 1
 
 // WriteEpoch replaces the meta file of the journal in dir, atomically and durably.
-func WriteEpoch(fs Files, dir, epoch string) error {
+func WriteEpoch(fs Dir, dir, epoch string) error {
 	b, err := json.Marshal(Meta{Version: metaVersion, Epoch: epoch})
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func WriteEpoch(fs Files, dir, epoch string) error {
 }
 
 // replaceFile puts content in the place of name: a crash leaves the old or the new.
-func replaceFile(fs Files, name string, content []byte) error {
+func replaceFile(fs Dir, name string, content []byte) error {
 	tmp := name + TempExt
 	f, err := fs.Open(tmp, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
@@ -59,7 +59,7 @@ func identity(dir string) statefile.Identity {
 
 // ReadEpoch reads the epoch of the journal in dir. It fails with kind Unavailable where
 // the journal must not be touched, and with kind NotFound where there is no usable epoch.
-func ReadEpoch(fs Files, dir string) (epoch string, err error) {
+func ReadEpoch(fs Dir, dir string) (epoch string, err error) {
 	b, err := readSmall(fs, MetaName)
 	if errors.Is(err, os.ErrNotExist) {
 		return readOldMeta(fs, dir)
@@ -79,7 +79,7 @@ func ReadEpoch(fs Files, dir string) (epoch string, err error) {
 
 // readOldMeta reads the file of before release 0.1.0, and rewrites it in the present
 // format.
-func readOldMeta(fs Files, dir string) (epoch string, err error) {
+func readOldMeta(fs Dir, dir string) (epoch string, err error) {
 	b, err := readSmall(fs, OldMetaName)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
@@ -113,7 +113,7 @@ func parseMeta(b []byte) (epoch string, err error) {
 }
 
 // readSmall returns the beginning of a file, which is all of one that is not damaged.
-func readSmall(files Files, name string) ([]byte, error) {
+func readSmall(files Dir, name string) ([]byte, error) {
 	f, err := files.Open(name, os.O_RDONLY)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // FuzzParseFrame checks that whatever ParseFrame accepts lies within its input and has the
@@ -29,7 +31,7 @@ func FuzzParseFrame(f *testing.F) {
 }
 
 // segmentOf writes a segment of n records with a body of 100 bytes each and returns it open.
-func segmentOf(t *testing.T, n uint64, damage func([]byte)) (File, *Segment) {
+func segmentOf(t *testing.T, n uint64, damage func([]byte)) (disk.File, *Segment) {
 	t.Helper()
 	const seed = 3
 	b := SegmentHeader(1, 0, seed)
@@ -37,7 +39,7 @@ func segmentOf(t *testing.T, n uint64, damage func([]byte)) (File, *Segment) {
 		b = AppendFrame(b, &Frame{Seq: seq, Class: Event, Body: make([]byte, 100)}, seed)
 	}
 	damage(b)
-	f, err := Dir(t.TempDir()).Open(SegmentName(1), os.O_RDWR|os.O_CREATE)
+	f, err := Dir{disk.OS, t.TempDir()}.Open(SegmentName(1), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,28 +95,48 @@ func TestScannerGoesOnBehindDamage(t *testing.T) {
 	}
 }
 
-// TestTornIsTheEndOfACrash tells the end that a crash leaves from damage.
+// TestTornIsTheEndOfACrash tells what a crash leaves of the last write from damage: a
+// record behind it that begins a group was written after it was durable.
 func TestTornIsTheEndOfACrash(t *testing.T) {
 	t.Parallel()
 	const size = RecordHeadSize + 100
 	for name, tt := range map[string]struct {
-		damage func([]byte)
-		cut    int64
-		torn   bool
+		damaged   int             // record, from 0
+		continues map[uint64]bool // sequences that continue a group
+		cut       int64
+		torn      bool
 	}{
-		"a part of a record":        {func([]byte) {}, 30, true},
-		"zeros":                     {func(b []byte) { clear(b[len(b)-size:]) }, 0, true},
-		"a whole record with a rot": {func(b []byte) { b[len(b)-1] ^= 1 }, 0, false},
+		"a part of the last record":           {damaged: 2, cut: 30, torn: true},
+		"the last record":                     {damaged: 2, torn: true},
+		"the first of a group":                {damaged: 1, continues: map[uint64]bool{3: true}, torn: true},
+		"within a group":                      {damaged: 1, continues: map[uint64]bool{2: true, 3: true}, torn: true},
+		"a record before another":             {damaged: 1, torn: false},
+		"the end of a group before a record":  {damaged: 1, continues: map[uint64]bool{2: true}, torn: false},
+		"a record before the end of a group":  {damaged: 0, continues: map[uint64]bool{3: true}, torn: false},
+		"the first record of the whole group": {damaged: 0, continues: map[uint64]bool{2: true, 3: true}, torn: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, s := segmentOf(t, 3, tt.damage)
-			sc := NewScanner(f, s, Mark{3, HeadSize + 2*size}, s.Size-tt.cut)
+			f, s := segmentOf(t, 3, func(b []byte) {
+				c := b[:HeadSize]
+				for seq := uint64(1); seq <= 3; seq++ {
+					fr := Frame{Seq: seq, Class: Event, Body: make([]byte, 100)}
+					if tt.continues[seq] {
+						fr.Flags = FlagContinues
+					}
+					c = AppendFrame(c, &fr, 3)
+				}
+				clear(b[HeadSize+tt.damaged*size+RecordHeadSize-20 : HeadSize+(tt.damaged+1)*size])
+			})
+			sc := NewScanner(f, s, Mark{uint64(tt.damaged) + 1, int64(HeadSize + tt.damaged*size)}, s.Size-tt.cut)
 			if _, _, err := sc.Next(); !errors.Is(err, ErrTorn) {
 				t.Fatalf("Next: %v, want ErrTorn", err)
 			}
 			if got := sc.Torn(); got != tt.torn {
 				t.Errorf("Torn() = %t, want %t", got, tt.torn)
+			}
+			if want := (Mark{uint64(tt.damaged) + 1, int64(HeadSize + tt.damaged*size)}); sc.At != want {
+				t.Errorf("At = %v after Torn, want %v", sc.At, want)
 			}
 		})
 	}

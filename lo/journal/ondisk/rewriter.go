@@ -3,6 +3,8 @@ package ondisk
 import (
 	"errors"
 	"os"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // ChunkSize is how much of a file is written, or copied, at once, in bytes.
@@ -11,7 +13,7 @@ const ChunkSize = 1 << 20
 // Rewriter writes a segment anew under a temporary name: the records that stay, and runs
 // of tombstones for the others. One goroutine uses it, and ends it with Finish or Abort.
 type Rewriter struct {
-	f    File
+	f    disk.File
 	s    *Segment
 	buf  []byte
 	off  int64  // of buf in the file
@@ -21,7 +23,7 @@ type Rewriter struct {
 }
 
 // NewRewriter begins the segment from first to last under a temporary name.
-func NewRewriter(fs Files, first, last uint64, seed uint32) (*Rewriter, error) {
+func NewRewriter(fs Dir, first, last uint64, seed uint32) (*Rewriter, error) {
 	f, err := fs.Open(SegmentName(first)+TempExt, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return nil, err
@@ -37,7 +39,9 @@ func (r *Rewriter) Skip(seq uint64) { r.next = max(r.next, seq) }
 func (r *Rewriter) Keep(f *Frame) {
 	r.flushRun()
 	r.s.Note(Mark{f.Seq, r.off + int64(len(r.buf))})
-	r.buf = AppendFrame(r.buf, f, r.s.Seed)
+	alone := *f
+	alone.Flags &^= FlagContinues // all of a rewritten segment is durable
+	r.buf = AppendFrame(r.buf, &alone, r.s.Seed)
 	r.next = f.Last() + 1
 	r.run = r.next
 	r.s.Stamp(f.Millis)

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"syscall"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // Scanner reads the records of a segment in order. One goroutine uses it.
@@ -13,7 +16,7 @@ type Scanner struct {
 	// At is where the next record begins. After an error it is where the damage begins.
 	At Mark
 
-	f    File
+	f    disk.File
 	seed uint32
 	end  int64
 	buf  []byte
@@ -24,7 +27,7 @@ const scanChunk = 128 << 10
 
 // NewScanner reads segment s, whose file is f, from a record to the offset end. The caller
 // closes f.
-func NewScanner(f File, s *Segment, from Mark, end int64) *Scanner {
+func NewScanner(f disk.File, s *Segment, from Mark, end int64) *Scanner {
 	return &Scanner{f: f, seed: s.Seed, end: end, At: from, base: from.Off}
 }
 
@@ -105,25 +108,23 @@ func (s *Scanner) Resync(last uint64) bool {
 	return false
 }
 
-// Torn reports that what no valid record follows is what a crash leaves of a write
-// that was never durable: a part of a record, or zeros where the disk has the length
-// of the file and not its content. A record that is whole and wrong was damaged later.
+// Torn reports that the damage that Next met may be the end that a crash leaves of a
+// write that was never durable: a record that cannot have been written before the
+// damaged one was durable does not follow it.
 func (s *Scanner) Torn() bool {
-	if s.fill(s.end-s.At.Off) != nil || len(s.buf) < RecordHeadSize {
-		return true
-	}
-	n := binary.LittleEndian.Uint32(s.buf)
-	rest := uint32(len(s.buf) - RecordHeadSize)
-	h := append(binary.LittleEndian.AppendUint32(nil, rest), s.buf[4:]...)
-	if frameSum(h, s.seed) == binary.LittleEndian.Uint32(h[4:]) {
-		return false // only its length is wrong
-	}
-	if n > rest && n <= maxRecord && binary.LittleEndian.Uint64(s.buf[8:]) == s.At.Seq {
-		return true
-	}
-	for _, c := range s.buf {
-		if c != 0 {
-			return false
+	rest := *s
+	for rest.Resync(math.MaxUint64) {
+		for {
+			f, more, err := rest.Next()
+			if err != nil {
+				break
+			}
+			if !more {
+				return true
+			}
+			if f.Flags&FlagContinues == 0 {
+				return false
+			}
 		}
 	}
 	return true

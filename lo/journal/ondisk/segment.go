@@ -120,6 +120,10 @@ type Segment struct {
 
 	Headless bool // its head was damaged when the journal was opened
 
+	// Damaged says that a scan met a record that cannot be read: Dead and Data do not
+	// cover what follows it.
+	Damaged bool
+
 	// Marks is the sparse index, ascending; whoever reads or writes the segment adds to it.
 	Marks []Mark
 

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash/crc32"
+
+	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // The format of the trim file.
@@ -37,7 +39,7 @@ func SealMark(b []byte) []byte {
 // ReadTrimMark returns the higher mark and its slot, and the highest sequence that is
 // known to have been durable. A mark that is missing, torn or of another epoch counts
 // as 0.
-func ReadTrimMark(f File, epoch string) (through, last uint64, slot int64) {
+func ReadTrimMark(f disk.File, epoch string) (through, last uint64, slot int64) {
 	b := make([]byte, trimSize)
 	for i := range int64(2) {
 		n, _ := f.ReadAt(b, i*TrimSlotSize)

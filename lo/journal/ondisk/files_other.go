@@ -1,8 +1,0 @@
-//go:build !linux
-
-package ondisk
-
-import "os"
-
-// Datasync makes what was written to f durable.
-func Datasync(f *os.File) error { return f.Sync() }
