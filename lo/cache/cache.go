@@ -7,31 +7,36 @@
 // is up at a time. Any number of nodes that pull one blob cause one download. A client
 // gets the blob as it arrives, so that it does not take a slow link for a dead registry,
 // except for the last byte: that is sent once the digest of the whole is right, so that
-// no client gets a whole blob that is wrong.
+// no client gets a whole blob that is wrong. So is a blob that is held: one that its disk
+// has damaged is removed, reported, and downloaded again.
+//
+// A download that would leave too little room for others on the disk removes what was
+// not used for the longest, or fails.
 package cache
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // Options configure a Cache. Dir and Default are required.
 type Options struct {
 	Dir string
+	// Disk is where Dir is; nil: the file system of the machine.
+	Disk disk.FS
 	// Default is the base URL of the registry that is asked where Upstreams has no
 	// entry for the host of an image: the CO's.
 	Default string
@@ -41,6 +46,10 @@ type Options struct {
 	// downloads that may resume come on top, up to a quarter of it.
 	// 0 means 20 GiB.
 	MaxBytes int64
+	// Spare, unless nil, returns how many bytes must stay free on the disk for others.
+	Spare func() int64
+	// Damaged, unless nil, is called for what the disk did not keep.
+	Damaged func(*statefile.Damage)
 	// Client makes the requests. Nil: one with sane limits.
 	Client *http.Client
 	Logger *slog.Logger
@@ -64,6 +73,13 @@ func New(o Options) (*Cache, error) {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 20 << 30
 	}
+	o.Disk = disk.Or(o.Disk)
+	if o.Spare == nil {
+		o.Spare = func() int64 { return 0 }
+	}
+	if o.Damaged == nil {
+		o.Damaged = func(*statefile.Damage) {}
+	}
 	if o.Client == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is what net/http says it is
 		t.ResponseHeaderTimeout = time.Minute
@@ -82,16 +98,11 @@ func New(o Options) (*Cache, error) {
 	c := &Cache{opts: o, log: o.Logger.With("component", "cache"), downloads: map[protocol.Digest]*download{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, sub := range []string{"blobs", "partial", "tags", "types"} {
-		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o750); err != nil {
+		dir := filepath.Join(o.Dir, sub)
+		if err := o.Disk.MkdirAll(dir, 0o750); err != nil {
 			return nil, fmt.Errorf("create cache: %w", err)
 		}
-	}
-	left, err := filepath.Glob(filepath.Join(o.Dir, "*", ".*.tmp-*")) // by a crash in the middle of a write
-	if err != nil {
-		return nil, fmt.Errorf("clean cache: %w", err)
-	}
-	for _, path := range left {
-		if err := os.Remove(path); err != nil {
+		if err := atomicfile.Clean(o.Disk, dir); err != nil {
 			return nil, fmt.Errorf("clean cache: %w", err)
 		}
 	}
@@ -126,76 +137,6 @@ func (c *Cache) Size() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.size
-}
-
-func (c *Cache) blobPath(d protocol.Digest) string {
-	return filepath.Join(c.opts.Dir, "blobs", hexOf(d))
-}
-
-func (c *Cache) partialPath(d protocol.Digest) string {
-	return filepath.Join(c.opts.Dir, "partial", hexOf(d))
-}
-
-func (c *Cache) typePath(d protocol.Digest) string {
-	return filepath.Join(c.opts.Dir, "types", hexOf(d))
-}
-
-func hexOf(d protocol.Digest) string { return strings.TrimPrefix(string(d), "sha256:") }
-
-// list returns the files of a folder of the cache, the one that was not used for
-// the longest first.
-func (c *Cache) list(sub string) ([]fs.FileInfo, error) {
-	entries, err := os.ReadDir(filepath.Join(c.opts.Dir, sub))
-	if err != nil {
-		return nil, fmt.Errorf("read cache: %w", err)
-	}
-	var blobs []fs.FileInfo
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
-			blobs = append(blobs, info)
-		}
-	}
-	slices.SortFunc(blobs, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
-	return blobs, nil
-}
-
-// has reports whether the blob is there, and marks it as used.
-func (c *Cache) has(d protocol.Digest) bool {
-	now := time.Now()
-	return os.Chtimes(c.blobPath(d), now, now) == nil
-}
-
-// added counts a new blob and removes old ones past the limit.
-func (c *Cache) added(d protocol.Digest) error {
-	info, err := os.Stat(c.blobPath(d))
-	if err != nil {
-		return fmt.Errorf("look at new blob: %w", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.size += info.Size()
-	if c.size <= c.opts.MaxBytes {
-		return nil
-	}
-	blobs, err := c.list("blobs")
-	if err != nil {
-		return err
-	}
-	for _, b := range blobs {
-		if c.size <= c.opts.MaxBytes {
-			break
-		}
-		if b.Name() == hexOf(d) {
-			continue
-		}
-		// A request that reads it has it open and is not disturbed.
-		if err := os.Remove(filepath.Join(c.opts.Dir, "blobs", b.Name())); err != nil {
-			return fmt.Errorf("remove old blob: %w", err)
-		}
-		c.size -= b.Size()
-		c.log.Info("image blob evicted", "digest", "sha256:"+b.Name(), "bytes", b.Size())
-	}
-	return nil
 }
 
 // errAway is an upstream that does not answer.

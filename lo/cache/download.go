@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -71,8 +71,12 @@ func (dl *download) begun() bool {
 }
 
 // resume reads what an earlier download left in the partial file.
-func (dl *download) resume(f *os.File) error {
-	n, err := io.Copy(dl.sum, f)
+func (dl *download) resume(f disk.File) error {
+	size, err := f.Size()
+	if err != nil {
+		return fmt.Errorf("read partial blob: %w", err)
+	}
+	n, err := io.Copy(dl.sum, io.NewSectionReader(f, 0, size))
 	if err != nil {
 		return fmt.Errorf("read partial blob: %w", err)
 	}
@@ -81,25 +85,43 @@ func (dl *download) resume(f *os.File) error {
 }
 
 // restart begins anew.
-func (dl *download) restart(f *os.File) error {
+func (dl *download) restart(f disk.File) error {
 	dl.sum.Reset()
 	dl.set(func() { dl.have = 0 })
-	_, err := f.Seek(0, io.SeekStart)
-	return errors.Join(f.Truncate(0), err)
+	return f.Truncate(0)
 }
 
+// missing is how many bytes are to come, as far as that is known.
+func (dl *download) missing() int64 {
+	dl.mu.Lock()
+	defer dl.mu.Unlock()
+	return max(dl.size-dl.have, 0)
+}
+
+// roomEvery is after how many bytes a download makes sure again that there is room: its
+// size may not be known, and others write too.
+const roomEvery = 8 << 20
+
 // writer stores what arrives.
-func (dl *download) writer(f *os.File) io.Writer { return arrival{dl, f} }
+func (c *Cache) writer(dl *download, f disk.File) io.Writer { return &arrival{c: c, dl: dl, f: f} }
 
 type arrival struct {
-	dl *download
-	f  *os.File
+	c       *Cache
+	dl      *download
+	f       disk.File
+	written int64 // since there was room
 }
 
 // Write implements io.Writer. What the file took counts, also of a write that
 // failed, so that the sum is always that of the file.
-func (a arrival) Write(p []byte) (int, error) {
-	n, err := a.f.Write(p)
+func (a *arrival) Write(p []byte) (int, error) {
+	if a.written += int64(len(p)); a.written >= roomEvery {
+		a.written = 0
+		if err := a.c.room(a.dl.missing()); err != nil {
+			return 0, err
+		}
+	}
+	n, err := a.f.WriteAt(p, a.dl.progress())
 	_, _ = a.dl.sum.Write(p[:n]) // a hash never fails
 	a.dl.set(func() { a.dl.have += int64(n) })
 	return n, err
@@ -149,7 +171,7 @@ func (dl *download) await(ctx context.Context, at int64) (end int64, err error) 
 type follower struct {
 	ctx  context.Context //nolint:containedctx // of the request that is answered with it
 	dl   *download
-	f    *os.File // the partial file, which keeps its content under its later name
+	f    disk.File // the partial file, which keeps its content under its later name
 	size int64
 	at   int64
 }

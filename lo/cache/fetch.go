@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -83,7 +83,7 @@ func (c *Cache) download(ctx context.Context, dl *download) error {
 		return err
 	}
 	path := c.partialPath(dl.digest)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640)
+	f, err := c.opts.Disk.Open(path, os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return noSpace("open partial blob", err)
 	}
@@ -92,8 +92,8 @@ func (c *Cache) download(ctx context.Context, dl *download) error {
 		return err
 	}
 	defer func() { // nothing came: so there is nothing to continue
-		if info, err := os.Stat(path); err == nil && info.Size() == 0 {
-			_ = os.Remove(path)
+		if info, err := c.opts.Disk.Stat(path); err == nil && info.Size() == 0 {
+			_ = c.opts.Disk.Remove(path)
 		}
 	}()
 	tries, heard := retry.Backoff{Policy: retry.Policy{Min: firstPause, Max: longestPause}}, time.Now()
@@ -122,7 +122,7 @@ func (c *Cache) download(ctx context.Context, dl *download) error {
 
 // attempt asks once for what is missing (RFC 9110, section 14) and stores what
 // comes. It returns the media type.
-func (c *Cache) attempt(ctx context.Context, dl *download, f *os.File) (string, error) {
+func (c *Cache) attempt(ctx context.Context, dl *download, f disk.File) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	have := dl.progress()
@@ -149,11 +149,14 @@ func (c *Cache) attempt(ctx context.Context, dl *download, f *os.File) (string, 
 	default:
 		return "", refusal(dl.from, resp)
 	}
+	if err := c.room(dl.missing()); err != nil {
+		return "", err
+	}
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing arrived for %s", silence)) })
 	defer watch.Stop()
-	if _, err := io.Copy(dl.writer(f), watchedReader{resp.Body, watch}); err != nil {
-		if errors.Is(err, syscall.ENOSPC) {
-			_ = os.Remove(c.partialPath(dl.digest))
+	if _, err := io.Copy(c.writer(dl, f), watchedReader{resp.Body, watch}); err != nil {
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, errNoSpace) {
+			_ = c.opts.Disk.Remove(c.partialPath(dl.digest))
 			return "", noSpace("store blob", err)
 		}
 		if cause := context.Cause(ctx); cause != nil {
@@ -165,9 +168,9 @@ func (c *Cache) attempt(ctx context.Context, dl *download, f *os.File) (string, 
 }
 
 // finish checks a complete partial file and makes it the blob.
-func (c *Cache) finish(dl *download, f *os.File, mediaType string) error {
+func (c *Cache) finish(dl *download, f disk.File, mediaType string) error {
 	if got := "sha256:" + hex.EncodeToString(dl.sum.Sum(nil)); got != string(dl.digest) {
-		_ = os.Remove(c.partialPath(dl.digest))
+		_ = c.opts.Disk.Remove(c.partialPath(dl.digest))
 		return protocol.Errorf(protocol.Unavailable, "the registry %s sent a blob with another digest than requested: want %s, got %s", dl.from.base, dl.digest, got)
 	}
 	if err := c.keep(f, dl.digest, mediaType); err != nil {
@@ -196,7 +199,7 @@ func (c *Cache) sweep() error {
 		if c.downloads[protocol.Digest("sha256:"+p.Name())] != nil {
 			continue
 		}
-		if err := os.Remove(filepath.Join(c.opts.Dir, "partial", p.Name())); err != nil {
+		if err := c.opts.Disk.Remove(filepath.Join(c.opts.Dir, "partial", p.Name())); err != nil {
 			return fmt.Errorf("remove abandoned download: %w", err)
 		}
 		size -= p.Size()
@@ -206,17 +209,17 @@ func (c *Cache) sweep() error {
 }
 
 // keep makes a complete partial file the blob.
-func (c *Cache) keep(f *os.File, d protocol.Digest, mediaType string) error {
-	if err := atomicfile.Write(c.typePath(d), []byte(mediaType), 0o640); err != nil {
+func (c *Cache) keep(f disk.File, d protocol.Digest, mediaType string) error {
+	if err := c.typeFile(d).Save([]byte(mediaType)); err != nil {
 		return noSpace("store media type", err)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return noSpace("flush blob", err)
 	}
-	if err := os.Rename(c.partialPath(d), c.blobPath(d)); err != nil {
+	if err := c.opts.Disk.Rename(c.partialPath(d), c.blobPath(d)); err != nil {
 		return fmt.Errorf("store blob: %w", err)
 	}
-	return atomicfile.SyncDir(c.opts.Dir + "/blobs")
+	return c.opts.Disk.SyncDir(c.opts.Dir + "/blobs")
 }
 
 // ask requests a blob or manifest, from the byte have on.
@@ -252,7 +255,11 @@ func refusal(from source, resp *http.Response) error {
 	return protocol.Errorf(kind, "the registry %s answers %s for %s", from.base, resp.Status, from.path)
 }
 
+// noSpace gives an error its kind.
 func noSpace(what string, err error) error {
+	if errors.Is(err, errNoSpace) {
+		return err
+	}
 	if errors.Is(err, syscall.ENOSPC) {
 		return protocol.Errorf(protocol.Unavailable, "%s: %w", what, errors.Join(errNoSpace, err))
 	}

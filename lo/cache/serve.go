@@ -2,17 +2,13 @@ package cache
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
@@ -65,7 +61,16 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, m[2], err)
 		return
 	}
-	c.send(w, r, digest, m[2])
+	err = c.send(w, r, digest, m[2])
+	if errors.Is(err, errDamaged) {
+		// It was removed: once more from the registry.
+		if err = c.fetch(r.Context(), digest, source{base: from.base, path: m[1] + "/" + m[2] + "/" + string(digest)}); err == nil {
+			err = c.send(w, r, digest, m[2])
+		}
+	}
+	if err != nil {
+		c.fail(w, r, m[2], err)
+	}
 }
 
 // follow answers with a blob that is not here yet, as it arrives. It reports false if it
@@ -82,7 +87,7 @@ func (c *Cache) follow(w http.ResponseWriter, r *http.Request, d protocol.Digest
 	if size == 0 || err != nil {
 		return false, err
 	}
-	f, err := os.Open(c.partialPath(d))
+	f, err := c.opts.Disk.Open(c.partialPath(d), os.O_RDONLY, 0)
 	if errors.Is(err, os.ErrNotExist) { // it has just ended
 		return false, c.fetch(r.Context(), d, from)
 	}
@@ -102,40 +107,57 @@ func head(w http.ResponseWriter, d protocol.Digest, mediaType string) {
 	w.Header().Set("ETag", `"`+string(d)+`"`)
 }
 
-// send answers with a blob, or the part of it that Range asks for.
-func (c *Cache) send(w http.ResponseWriter, r *http.Request, d protocol.Digest, what string) {
-	f, err := os.Open(c.blobPath(d))
+// send answers with a blob, or the part of it that Range asks for. An error says that it
+// did not answer: with errDamaged, because the blob was damaged and is removed.
+func (c *Cache) send(w http.ResponseWriter, r *http.Request, d protocol.Digest, what string) error {
+	b, err := c.open(d)
 	if err != nil {
-		c.fail(w, r, what, err)
-		return
+		return err
 	}
-	defer f.Close()
+	defer b.Close()
+	var content io.ReadSeeker = newChecked(b)
+	if r.Header.Get("Range") != "" || b.size <= maxManifest {
+		if err := b.check(); err != nil {
+			c.damaged(b, err)
+			return err
+		}
+		content = io.NewSectionReader(b, 0, b.size)
+	}
 	mediaType := "application/octet-stream"
-	if b, err := os.ReadFile(c.typePath(d)); err == nil && len(b) > 0 && what == "manifests" {
-		mediaType = string(b)
+	if what == "manifests" {
+		manifest, err := io.ReadAll(io.NewSectionReader(b, 0, min(b.size, maxManifest)))
+		if err != nil {
+			return fmt.Errorf("read manifest: %w", err)
+		}
+		mediaType = c.mediaType(d, manifest)
 	}
 	head(w, d, mediaType)
-	http.ServeContent(w, r, "", time.Time{}, f)
+	http.ServeContent(w, r, "", time.Time{}, content)
+	if sent, ok := content.(*checked); ok && r.Method == http.MethodGet && sent.at == b.size {
+		if err := sent.right(); err != nil {
+			// The answer was cut off before its last byte: the client asks again.
+			c.damaged(b, err)
+		}
+	}
+	return nil
 }
 
 // resolve returns the digest that a tag has now, and fetches its manifest. While
 // the upstream is away it is the one that the tag had last.
 func (c *Cache) resolve(ctx context.Context, ns string, from source) (protocol.Digest, error) {
-	sum := sha256.Sum256([]byte(ns + "\x00" + from.path))
-	known := filepath.Join(c.opts.Dir, "tags", hex.EncodeToString(sum[:]))
+	known := c.tagFile(ns, from.path)
 	digest, err := c.pullTag(ctx, from)
 	if err == nil {
-		return digest, atomicfile.Write(known, []byte(digest), 0o640)
+		return digest, known.Save([]byte(digest))
 	}
 	if protocol.KindOf(err) != protocol.Unavailable {
 		return "", err
 	}
-	b, readErr := os.ReadFile(known)
-	if readErr != nil {
-		return "", err
-	}
-	digest, parseErr := protocol.ParseDigest(strings.TrimSpace(string(b)))
-	if parseErr != nil || !c.has(digest) {
+	found := c.load(known, func(text string) (err error) {
+		digest, err = protocol.ParseDigest(text)
+		return err
+	})
+	if !found || !c.has(digest) {
 		return "", err
 	}
 	return digest, nil
@@ -162,10 +184,13 @@ func (c *Cache) pullTag(ctx context.Context, from source) (protocol.Digest, erro
 	if c.has(digest) {
 		return digest, nil
 	}
-	if err := atomicfile.Write(c.typePath(digest), []byte(resp.Header.Get("Content-Type")), 0o640); err != nil {
+	if err := c.room(int64(len(body))); err != nil {
+		return "", err
+	}
+	if err := c.typeFile(digest).Save([]byte(resp.Header.Get("Content-Type"))); err != nil {
 		return "", noSpace("store media type", err)
 	}
-	if err := atomicfile.Write(c.blobPath(digest), body, 0o640); err != nil {
+	if err := atomicfile.Write(c.opts.Disk, c.blobPath(digest), body, 0o640); err != nil {
 		return "", noSpace("store manifest", err)
 	}
 	return digest, c.added(digest)
