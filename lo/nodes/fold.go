@@ -8,7 +8,7 @@ import (
 )
 
 // reinstalled is the message of a return to PENDING. Replay recognises it.
-const reinstalled = "the agent was installed anew"
+const reinstalled = "the node does not hold it any more"
 
 // An Outcome is what a message from a node led to.
 type Outcome struct {
@@ -23,6 +23,8 @@ type Outcome struct {
 	// Duplicate and Stale say why there is nothing to journal: the report was applied
 	// before, or is about an assignment that was replaced meanwhile.
 	Duplicate, Stale bool
+	// Raised says that the node held a desired state which the record does not remember.
+	Raised bool
 	// Anomaly says that the report was recorded but does not fit the lifecycle.
 	Anomaly bool
 }
@@ -38,7 +40,7 @@ func (r *Record) ApplyPresence(p protocol.Presence, now time.Time) Outcome {
 	}
 	var out Outcome
 	if p.Agent != "" && p.Agent != r.Agent {
-		out = r.newAgent(p.Agent, now)
+		out = r.newAgent(p.Agent)
 	}
 	old := r.Presence
 	r.Presence = p
@@ -93,35 +95,17 @@ func (r *Record) ApplyInventory(inv protocol.Inventory, now time.Time) Outcome {
 	return Outcome{Changed: true, Facts: []Fact{f}}
 }
 
-// newAgent notes that the agent was installed anew: it knows nothing of what an earlier
-// one was assigned.
-func (r *Record) newAgent(agent string, now time.Time) Outcome {
-	first := r.Agent == ""
+// newAgent notes that the agent is another one, as after it was installed anew. What it
+// holds its NodeReport says.
+func (r *Record) newAgent(agent string) Outcome {
+	if r.Agent != "" {
+		r.Complete = false
+	}
 	r.Agent = agent
-	out := Outcome{Changed: true}
-	if first {
-		return out
-	}
-	for _, name := range r.Names() {
-		d := r.Deployments[name]
+	for _, d := range r.Deployments {
 		d.Agent, d.Seq = "", 0
-		switch d.Status.State {
-		case lifecycle.Pending, lifecycle.Deleting, lifecycle.Deleted:
-			// Deleting: the present agent never reported it, from which the reconciler
-			// concludes that it is removed.
-			continue
-		case lifecycle.Installing, lifecycle.Installed, lifecycle.Updating, lifecycle.Failed, lifecycle.RollingBack:
-		}
-		m, err := r.Transition(protocol.DeploymentStatus{
-			Deployment: name, State: lifecycle.Pending, Digest: d.Assigned.Digest,
-			App: d.Status.App, AppVersion: d.Status.AppVersion,
-			Message: reinstalled,
-		}, now)
-		if err == nil {
-			out.Facts = append(out.Facts, StatusFact(m, now))
-		}
 	}
-	return out
+	return Outcome{Changed: true}
 }
 
 // ApplyReport folds a report of the node in. Transitions that the LO never recorded are
@@ -129,7 +113,7 @@ func (r *Record) newAgent(agent string, now time.Time) Outcome {
 func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome {
 	var out Outcome
 	if m.Agent != "" && m.Agent != r.Agent {
-		out = r.newAgent(m.Agent, now)
+		out = r.newAgent(m.Agent)
 	}
 	d := r.Deployments[m.Deployment]
 	if d == nil {
@@ -145,11 +129,6 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 	if d.Status.State == "" && m.State == lifecycle.Deleted {
 		out.Duplicate = true // nothing of it was ever recorded, so there is nothing to end
 		return out
-	}
-	if m.Generation > r.Generation {
-		// The LO's state was restored from a copy. The node ignores a NodeDesired that is
-		// not later than the one that it holds.
-		r.Generation, r.Fingerprint, out.Changed = m.Generation, "", true
 	}
 	r.Deployments[m.Deployment] = d
 	if m.Seq != 0 || m.Agent != d.Agent { // progress may come without a number
@@ -202,7 +181,7 @@ func (d *Deployment) replaced(m protocol.DeploymentStatus) bool {
 	if m.State == lifecycle.Deleted && d.Removing {
 		return false
 	}
-	older := m.Generation != 0 && m.Generation < a.Generation
+	older := !m.Position.IsZero() && a.Position.After(m.Position)
 	earlier := m.State == lifecycle.Failed && m.Digest == a.Digest && m.Attempt != 0 && m.Attempt < a.Attempt
 	return older || earlier
 }
@@ -218,7 +197,7 @@ func (r *Record) anomaly(m protocol.DeploymentStatus, out Outcome, now time.Time
 func bridge(m protocol.DeploymentStatus, s lifecycle.State) protocol.DeploymentStatus {
 	return protocol.DeploymentStatus{
 		Deployment: m.Deployment, State: s, Digest: m.Digest, App: m.App, AppVersion: m.AppVersion,
-		Generation: m.Generation,
+		Position: m.Position,
 	}
 }
 
@@ -302,7 +281,7 @@ func (d *Deployment) record(m protocol.DeploymentStatus, now time.Time) {
 		case lifecycle.Installed:
 			d.InstalledMillis = now.UnixMilli()
 		case lifecycle.Deleted:
-			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Removed: d.Removed, Tried: d.Tried, Assigned: Assignment{Generation: d.Assigned.Generation}, SinceMillis: now.UnixMilli()}
+			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Removed: d.Removed, Tried: d.Tried, Assigned: Assignment{Position: d.Assigned.Position}, SinceMillis: now.UnixMilli()}
 		case lifecycle.Pending, lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Deleting:
 		}
 	}

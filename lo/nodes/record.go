@@ -31,10 +31,21 @@ type Record struct {
 	// Inventory is nil until the node sent one.
 	Inventory *protocol.Inventory `json:"inventory,omitempty"`
 
-	// Generation counts the NodeDesired of this node; Fingerprint is of the assignments
-	// in the last one.
-	Generation  uint64          `json:"generation,omitempty"`
-	Fingerprint protocol.Digest `json:"fingerprint,omitempty"`
+	// Position is that of the last NodeDesired of this node, Digest its ContentDigest, and
+	// Fingerprint the ContentDigest without the position.
+	Position    protocol.Position `json:"position,omitzero"`
+	Digest      protocol.Digest   `json:"digest,omitempty"`
+	Fingerprint protocol.Digest   `json:"fingerprint,omitempty"`
+
+	// Complete says that the node has reported everything that it holds, to this record or
+	// one that it follows. Until then nothing is decided about the node.
+	Complete bool `json:"complete,omitempty"`
+	// Expected is what the node ran as far as others know, while Complete is false or the
+	// LO was restored.
+	Expected []protocol.DeploymentName `json:"expected,omitempty"`
+	// Ahead says why the LO does not go on above the position that the node holds; "": it
+	// does.
+	Ahead string `json:"ahead,omitempty"`
 
 	// JournalEpoch and JournalSeq name the last journal record that is folded in.
 	JournalEpoch string `json:"journalEpoch,omitempty"`
@@ -69,10 +80,17 @@ type Deployment struct {
 	// it is in the NodeDesired.
 	Desired  Desired    `json:"desired,omitzero"`
 	Assigned Assignment `json:"assigned,omitzero"`
+	// Met is the digest of the device constraints that the node met when the deployment was
+	// placed on it; empty: there were none.
+	Met protocol.Digest `json:"met,omitempty"`
 	// Due says that the transition to Assigned was not made yet: the node is offline.
 	Due bool `json:"due,omitempty"`
-	// Removing says that the node shall remove it.
-	Removing bool `json:"removing,omitempty"`
+	// Removing says that the node shall remove it: for the CO's tombstone at the position
+	// Tombstone, with its volumes or without, or, where that is zero, because the LO placed
+	// it elsewhere.
+	Removing  bool              `json:"removing,omitempty"`
+	Tombstone protocol.Position `json:"tombstone,omitzero"`
+	Volumes   bool              `json:"volumes,omitempty"`
 
 	// Tries is how many attempts were made for Desired; RetryMillis when the next one is
 	// due, 0 while none is planned.
@@ -97,8 +115,10 @@ type Assignment struct {
 	Digest   protocol.Digest `json:"digest"`
 	Attempt  uint32          `json:"attempt"`
 	Rollback bool            `json:"rollback,omitempty"`
-	// Generation is of the first NodeDesired that had this entry, or had none.
-	Generation uint64 `json:"generation,omitempty"`
+	// Position is of the first NodeDesired that had this entry, or had none.
+	Position protocol.Position `json:"position,omitzero"`
+	// Site is the position of the SiteEntry that it follows from.
+	Site protocol.Position `json:"site,omitzero"`
 }
 
 // A Refusal is a version that was given up and why.
@@ -113,6 +133,9 @@ type Try struct {
 	Digest  protocol.Digest `json:"digest"`
 	Attempt uint32          `json:"attempt"`
 }
+
+// StateRole is the Role of a damaged Record; its Name is the id of the node.
+const StateRole = "lo/node"
 
 const (
 	keepHealthy = 3 // versions to return to
@@ -156,7 +179,13 @@ func (r *Record) State(name protocol.DeploymentName) lifecycle.State {
 // Runs reports whether the deployment is on this node, or on its way there.
 func (r *Record) Runs(name protocol.DeploymentName) bool {
 	d := r.Deployments[name]
-	return d != nil && !d.Removing && d.Status.State != lifecycle.Deleted
+	switch {
+	case d == nil, d.Removing, d.Status.State == lifecycle.Deleted:
+		return false
+	case d.Status.State == lifecycle.Pending, d.Status.State == lifecycle.Deleting:
+		return d.Assigned.Digest != "" // else the node does not hold it, and is not to
+	}
+	return true
 }
 
 // Digests returns every version that the record may still need, sorted.

@@ -58,7 +58,9 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 	if m.Actor != lifecycle.LO {
 		return
 	}
-	r.Generation = max(r.Generation, m.Generation)
+	if m.Position.After(r.Position) {
+		r.Position = m.Position
+	}
 	switch m.State {
 	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack:
 		d.Removing = false
@@ -72,13 +74,13 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 		}
 		d.noteTry(m.Digest, m.Attempt)
 		d.Assigned = Assignment{
-			Digest: m.Digest, Attempt: m.Attempt, Rollback: m.State == lifecycle.RollingBack, Generation: m.Generation,
+			Digest: m.Digest, Attempt: m.Attempt, Rollback: m.State == lifecycle.RollingBack, Position: m.Position,
 		}
 		if m.Refused != "" {
 			d.Refused = Refusal{Digest: m.Refused, Code: m.Code, Message: m.Message}
 		}
 	case lifecycle.Deleting:
-		d.Removing, d.Assigned = true, Assignment{Generation: m.Generation}
+		d.Removing, d.Assigned = true, Assignment{Position: m.Position}
 	case lifecycle.Pending:
 		d.Removing = false
 		if m.Message == reinstalled {

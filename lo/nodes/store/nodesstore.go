@@ -11,12 +11,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
-	"github.com/colonyfleet/colony/internal/random"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
@@ -28,24 +27,23 @@ const (
 )
 
 // NodeRole is the Role of a damaged node record; its Name is the id of the node.
-const NodeRole = "lo/node"
+const NodeRole = nodes.StateRole
 
 // A Store is the directory of the files. Its methods may be called concurrently,
 // but for two Saves of one node, or of the site.
 type Store struct {
-	dir   string
-	names *random.Source
+	disk disk.FS
+	dir  string
 }
 
 // Open makes the directory where it does not exist and removes what a crash left.
-// The epochs that Load begins are named by names.
-func Open(dir string, names *random.Source) (*Store, error) {
-	s := &Store{dir: dir, names: names}
-	if err := os.MkdirAll(s.nodeDir(), dirPerm); err != nil {
+func Open(d disk.FS, dir string) (*Store, error) {
+	s := &Store{disk: d, dir: dir}
+	if err := d.MkdirAll(s.nodeDir(), dirPerm); err != nil {
 		return nil, fmt.Errorf("create node store: %w", err)
 	}
-	for _, d := range []string{dir, s.nodeDir()} {
-		if err := atomicfile.Clean(d); err != nil {
+	for _, one := range []string{dir, s.nodeDir()} {
+		if err := atomicfile.Clean(d, one); err != nil {
 			return nil, fmt.Errorf("clean node store: %w", err)
 		}
 	}
@@ -55,21 +53,19 @@ func Open(dir string, names *random.Source) (*Store, error) {
 func (s *Store) nodeDir() string { return filepath.Join(s.dir, "nodes") }
 
 func (s *Store) siteFile() statefile.File {
-	return statefile.File{Identity: statefile.Identity{Role: "lo/site"}, Path: filepath.Join(s.dir, "site"+suffix)}
+	return statefile.File{Disk: s.disk, Identity: statefile.Identity{Role: "lo/site"}, Path: filepath.Join(s.dir, "site"+suffix)}
 }
 
 func (s *Store) nodeFile(node protocol.NodeID) statefile.File {
 	return statefile.File{
-		Identity: statefile.Identity{Role: NodeRole, Name: string(node)}, Path: filepath.Join(s.nodeDir(), string(node)+suffix),
+		Disk: s.disk, Identity: statefile.Identity{Role: NodeRole, Name: string(node)}, Path: filepath.Join(s.nodeDir(), string(node)+suffix),
 	}
 }
 
 // Load reads everything. damaged are the files that do not hold what was stored in
-// them; Site has a new Epoch then, so that nodes accept a NodeDesired whose generation
-// counts from 1 again. Load fails with a *statefile.NewerError where a later release
-// wrote a file.
+// them. Load fails with a *statefile.NewerError where a later release wrote a file.
 func (s *Store) Load() (site nodes.Site, records []*nodes.Record, damaged []*statefile.Damage, err error) {
-	entries, err := os.ReadDir(s.nodeDir())
+	entries, err := s.disk.List(s.nodeDir())
 	if err != nil {
 		return site, nil, nil, fmt.Errorf("list node store: %w", err)
 	}
@@ -105,12 +101,6 @@ func (s *Store) Load() (site nodes.Site, records []*nodes.Record, damaged []*sta
 	if !found {
 		site = nodes.Site{}
 	}
-	if len(damaged) > 0 || site.Epoch == "" {
-		site.Epoch = s.names.Text("epoch of the site")
-		if err := s.SaveSite(site); err != nil {
-			return site, nil, nil, err
-		}
-	}
 	return site, records, damaged, nil
 }
 
@@ -132,6 +122,14 @@ func (s *Store) SaveSite(site nodes.Site) error { return save(s.siteFile(), site
 
 // SaveNode stores r durably.
 func (s *Store) SaveNode(r *nodes.Record) error { return save(s.nodeFile(r.Node), r) }
+
+// RemoveNode removes the record of a node durably; one that is not there stays away.
+func (s *Store) RemoveNode(node protocol.NodeID) error {
+	if err := atomicfile.Remove(s.disk, s.nodeFile(node).Path); err != nil {
+		return fmt.Errorf("remove record of node %s: %w", node, err)
+	}
+	return nil
+}
 
 func save(f statefile.File, v any) error {
 	b, err := json.Marshal(v)
