@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/internal/httpserver"
 )
 
@@ -19,12 +20,14 @@ import (
 // through a slow link would hold up the stop of the LO.
 const shutdownTimeout = 2 * time.Second
 
-// Options of a Server. All but Images must be given.
+// Options of a Server. All but Images and Broker must be given.
 type Options struct {
 	// Listener is closed by Stop.
 	Listener net.Listener
 	// Images serves /v2/, the OCI registry. Nil: there is none.
 	Images http.Handler
+	// Broker serves admin.Path: the clients of the site's broker. Nil: there is none.
+	Broker http.Handler
 	// Metrics serves /metrics.
 	Metrics http.Handler
 	// Status returns what /status shows, as JSON.
@@ -45,6 +48,9 @@ func New(o Options) *Server {
 	mux := http.NewServeMux()
 	if o.Images != nil {
 		mux.Handle("/v2/", o.Images)
+	}
+	if o.Broker != nil {
+		mux.Handle(admin.Path, o.Broker)
 	}
 	mux.Handle("GET /metrics", o.Metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, map[string]string{"status": "ok"}) })

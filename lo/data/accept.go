@@ -88,6 +88,14 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 	if !had {
 		before = retained.Message{Topic: m.Topic}
 	}
+	var body []byte
+	if s != nil {
+		_, remote, _ := f.table.Load().Up(m.Topic)
+		body = event(s.queue.Now().UnixMilli(), m.Node, outgoing(&s.rule, remote, m.Data))
+		if err := s.fits(body); err != nil {
+			return err
+		}
+	}
 	if had || len(m.Data.Payload) > 0 {
 		if _, err := f.retained.Put(m); err != nil {
 			return err
@@ -96,17 +104,37 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 	if s == nil {
 		return nil
 	}
-	_, remote, _ := f.table.Load().Up(m.Topic)
-	body := event(s.queue.Now().UnixMilli(), m.Node, outgoing(&s.rule, remote, m.Data))
 	if err := s.forward(ctx, m.Topic, m.Data.Payload, body, true); err != nil {
-		// The sender is told that the message was refused, so a restart must not find it.
-		if _, undo := f.retained.Put(before); undo != nil {
-			f.log.ErrorContext(ctx, "retained message was refused, but a restart may restore it", "topic", m.Topic, "err", undo)
+		if err := f.takeBack(ctx, m, before, err); err != nil {
+			return err
 		}
-		return err
+		s.unqueued.Add(1)
 	}
 	s.count(m.Data)
 	return nil
+}
+
+// takeBack puts the message before in the place of m, which the queue did not accept, and
+// returns why: the sender is told that m was refused, so that a restart must not find it.
+// Where the store still holds m, as on a full disk, it returns nil: m then counts as
+// accepted, and the CO gets it with the next snapshot of the stream.
+func (f *Forwarder) takeBack(ctx context.Context, m, before retained.Message, why error) error {
+	_, err := f.retained.Put(before)
+	if err == nil {
+		return why
+	}
+	held, ok := f.retained.Get(m.Topic)
+	if ok == (len(m.Data.Payload) > 0) && (!ok || bytes.Equal(protocol.Marshal(&held), protocol.Marshal(&m))) {
+		f.log.WarnContext(ctx, "the queue did not accept a retained message that the store cannot take back; the co gets it with the next snapshot",
+			"topic", m.Topic, "queue_err", why, "err", err)
+		return nil
+	}
+	// The store has changed, but not durably. It writes its file anew before it stores
+	// anything else.
+	if _, err := f.retained.Put(before); err != nil {
+		f.log.ErrorContext(ctx, "retained message was refused, but a restart may restore it: the disk accepts no change", "topic", m.Topic, "err", err)
+	}
+	return why
 }
 
 // count counts an accepted message.
@@ -159,9 +187,9 @@ func outgoing(r *protocol.DataRule, remote string, m protocol.DataMessage) proto
 	return m
 }
 
-// Republish gives the site's broker what it retained before a restart, before any client
+// Republish gives restore what the site's broker retained before a restart, before any client
 // changes it.
-func (f *Forwarder) Republish(ctx context.Context, publish func(context.Context, client.Message) error) error {
+func (f *Forwarder) Republish(ctx context.Context, restore func(context.Context, client.Message) error) error {
 	f.order.Lock()
 	defer f.order.Unlock()
 	now := f.Now()
@@ -177,8 +205,8 @@ func (f *Forwarder) Republish(ctx context.Context, publish func(context.Context,
 		for i := 0; i+1 < len(m.Data.Properties); i += 2 {
 			out.Properties = append(out.Properties, client.Property{Key: m.Data.Properties[i], Value: m.Data.Properties[i+1]})
 		}
-		if err := publish(ctx, out); err != nil {
-			return fmt.Errorf("publish retained message %s: %w", m.Topic, err)
+		if err := restore(ctx, out); err != nil {
+			return fmt.Errorf("restore retained message %s: %w", m.Topic, err)
 		}
 	}
 	return nil

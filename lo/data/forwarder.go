@@ -20,7 +20,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,7 +29,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -66,8 +65,13 @@ type Options struct {
 	// Faulty, unless nil, is called by each Reconcile with the reason why the rules that
 	// Rules returned last are not wholly in force. It is not called if they are.
 	Faulty func(reason string)
+	// Damaged, unless nil, is called for each file that is found damaged, by Open and when
+	// the rules change. Its content counts as not held. It must not call the Forwarder.
+	Damaged func(*statefile.Damage)
 	// Fail is called when a stream cannot go on.
 	Fail func(error)
+	// Disk is where the state is; nil: the file system of the machine.
+	Disk disk.FS
 	// Now is the machine's clock. Nil: time.Now.
 	Now func() time.Time
 	// Random names the epochs of the streams' journals. Nil: the machine's.
@@ -106,9 +110,6 @@ type Forwarder struct {
 	fault   string // why the rules in force are not the desired ones
 	closed  bool
 
-	damageMu sync.Mutex // protects damaged
-	damaged  []*statefile.Damage
-
 	// What follows belongs to the goroutine of Run, and of Reconcile before it.
 
 	reportState
@@ -120,6 +121,7 @@ func Open(o Options) (*Forwarder, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Disk = disk.Or(o.Disk)
 	wall, began := o.Now(), time.Now()
 	f := &Forwarder{
 		o: o, clock: func() time.Time { return wall.Add(time.Since(began)) }, log: o.Logger.With("component", "data", "site_id", string(o.Site)), rules: notify.New(),
@@ -155,21 +157,11 @@ func (f *Forwarder) Now() time.Time { return f.clock() }
 // came from the CO have a Stream there; the Forwarder handles those that have none.
 func (f *Forwarder) Retained() *retained.Store { return f.retained }
 
-// Damage returns the files that were found damaged until now. Their content counts as
-// not held.
-func (f *Forwarder) Damage() []*statefile.Damage {
-	f.damageMu.Lock()
-	defer f.damageMu.Unlock()
-	return slices.Clone(f.damaged)
-}
-
+// damage reports a file that was found damaged; nil is none.
 func (f *Forwarder) damage(found *statefile.Damage) {
-	if found == nil {
-		return
+	if found != nil && f.o.Damaged != nil {
+		f.o.Damaged(found)
 	}
-	f.damageMu.Lock()
-	defer f.damageMu.Unlock()
-	f.damaged = append(f.damaged, found)
 }
 
 // Rules returns the rules in force. They must not be changed.
@@ -300,7 +292,7 @@ func (f *Forwarder) known() []string {
 		names[name] = true
 	}
 	for _, dir := range []string{filepath.Dir(f.queueDir("x")), filepath.Dir(f.heldDir("x"))} {
-		entries, err := os.ReadDir(dir)
+		entries, err := f.o.Disk.List(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			f.log.Error("queues of the last run cannot be listed", "err", err)
 		}
@@ -311,6 +303,15 @@ func (f *Forwarder) known() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// Spare is how many bytes the queues may still grow by on the disk.
+func (f *Forwarder) Spare() (n int64) {
+	for _, s := range f.all() {
+		stats := s.queue.Stats()
+		n += max(stats.MaxBytes-stats.Bytes, 0)
+	}
+	return n
 }
 
 // reopen opens the stream of a rule, or opens it again where the rule changed. What is
@@ -337,7 +338,7 @@ func (f *Forwarder) reopen(r protocol.DataRule, draining bool) error {
 		return err
 	}
 	s.draining = draining
-	_, err = os.Stat(f.markPath(r.Name))
+	_, err = f.o.Disk.Stat(f.markPath(r.Name))
 	s.foundMark = err == nil
 	f.streams[r.Name] = s
 	if f.up.Load() {
@@ -369,13 +370,13 @@ func (f *Forwarder) reconcileStream(ctx context.Context, s *stream) error {
 	delete(f.counts, s.rule.Name)
 	err := s.close()
 	for _, path := range []string{f.markPath(s.rule.Name), f.heldDir(s.rule.Name), f.queueDir(s.rule.Name)} {
-		err = errors.Join(err, os.RemoveAll(path))
+		err = errors.Join(err, disk.RemoveAll(f.o.Disk, path))
 	}
 	if err != nil {
 		return fmt.Errorf("remove queue of data rule %s: %w", s.rule.Name, err)
 	}
 	f.log.InfoContext(ctx, "queue of a removed data rule is delivered and removed", "rule", s.rule.Name)
-	return atomicfile.SyncDir(filepath.Dir(f.queueDir(s.rule.Name)))
+	return f.o.Disk.SyncDir(filepath.Dir(f.queueDir(s.rule.Name)))
 }
 
 // Connected says that the link to the CO went up or down.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -41,6 +40,8 @@ const (
 //	the store of retained messages was lost   retained.Store.Lost   the mark
 //	the rules changed what belongs to it      Forwarder.report      datarules.cbor
 //	it has topics that were another stream's  Forwarder.report      the mark
+//	the queue had no room for a message, and  Forwarder.takeBack    the mark
+//	the store could not take it back
 //	the CO missed events                      the uplink            the CO, which says so again
 //
 // For the last cause and for changed rules the snapshot is appended at once. For the
@@ -70,6 +71,9 @@ type freshness struct {
 	// tooLarge says why no snapshot can be appended; nil: it can. Status reads it.
 	tooLarge atomic.Pointer[string]
 
+	// unqueued counts the retained messages that were accepted and are not in the queue.
+	unqueued atomic.Uint64
+
 	markMu sync.Mutex // protects marked
 	marked bool       // something was retained in this run, and the mark is there
 }
@@ -79,10 +83,10 @@ func (f *Forwarder) markPath(rule string) string { return filepath.Join(f.o.Dir,
 
 // mark writes the mark of a rule.
 func (f *Forwarder) mark(rule string) error {
-	if err := os.MkdirAll(filepath.Dir(f.markPath(rule)), dirPerm); err != nil {
+	if err := f.o.Disk.MkdirAll(filepath.Dir(f.markPath(rule)), dirPerm); err != nil {
 		return fmt.Errorf("mark the retained messages of data rule %s as stale: %w", rule, err)
 	}
-	if err := atomicfile.Write(f.markPath(rule), nil, filePerm); err != nil {
+	if err := atomicfile.Write(f.o.Disk, f.markPath(rule), nil, filePerm); err != nil {
 		return fmt.Errorf("mark the retained messages of data rule %s as stale: %w", rule, err)
 	}
 	return nil
@@ -112,11 +116,11 @@ func (s *stream) clearStale(closing bool) error {
 		return nil
 	}
 	path := s.forwarder.markPath(s.rule.Name)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.forwarder.o.Disk.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	s.marked = false
-	return atomicfile.Remove(path)
+	return atomicfile.Remove(s.forwarder.o.Disk, path)
 }
 
 // settleMark leaves the mark, when the stream is closed, only where the next start must
@@ -132,11 +136,11 @@ func (s *stream) settleMark() error {
 	}
 }
 
-// losses counts the messages that were dropped, were lost with damaged records or have
-// expired: the CO does not get them, and some may have been retained.
+// losses counts the messages that were dropped, were lost with damaged records, have
+// expired or were not queued: the CO does not get them, and some may have been retained.
 func (s *stream) losses() uint64 {
 	st := s.queue.Stats()
-	return st.Dropped + st.Lost + s.uplink.Status().Backlog.Expired
+	return st.Dropped + st.Lost + s.uplink.Status().Backlog.Expired + s.unqueued.Load()
 }
 
 // repair takes the stream through the states of freshness.

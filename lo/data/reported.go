@@ -38,7 +38,7 @@ type reportRecord struct {
 }
 
 func (f *Forwarder) reportedFile() statefile.File {
-	return statefile.File{Identity: statefile.Identity{Role: "lo/datarules", Name: string(f.o.Site)}, Path: filepath.Join(f.o.Dir, "datarules.cbor")}
+	return statefile.File{Disk: f.o.Disk, Identity: statefile.Identity{Role: "lo/datarules", Name: string(f.o.Site)}, Path: filepath.Join(f.o.Dir, "datarules.cbor")}
 }
 
 // loadReported reads what the last run stored. A damaged file counts as empty, so that

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data/retained"
 	"github.com/colonyfleet/colony/lo/data/sampler"
@@ -133,11 +133,11 @@ func (s *stream) release(all bool) {
 // period.
 func (s *stream) openHeld() error {
 	dir := s.forwarder.heldDir(s.rule.Name)
-	if _, err := os.Stat(dir); err != nil && s.rule.Sample.Mode != protocol.SampleLast {
+	if _, err := s.forwarder.o.Disk.Stat(dir); err != nil && s.rule.Sample.Mode != protocol.SampleLast {
 		return nil // there never was any
 	}
 	store, err := retained.Open(dir, retained.Options{
-		Identity:  statefile.Identity{Role: "lo/samples", Name: s.rule.Name},
+		Disk: s.forwarder.o.Disk, Identity: statefile.Identity{Role: "lo/samples", Name: s.rule.Name},
 		MaxTopics: 2 * sampledTopics, MaxBytes: s.maxBytes(), Now: s.queue.Now, Logger: s.forwarder.log,
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *stream) openHeld() error {
 		if err := store.Close(); err != nil {
 			return err
 		}
-		return os.RemoveAll(dir)
+		return disk.RemoveAll(s.forwarder.o.Disk, dir)
 	}
 	s.held = store
 	return nil

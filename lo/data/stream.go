@@ -85,7 +85,7 @@ func openStream(f *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *
 	}
 	s.queue, err = journal.Open(f.queueDir(rule.Name), journal.Options{
 		MaxBytes: s.maxBytes(), MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond,
-		Now: f.o.Now, Random: f.o.Random, Logger: f.log,
+		Disk: f.o.Disk, Now: f.o.Now, Random: f.o.Random, Logger: f.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open queue of data rule %s: %w", rule.Name, err)
@@ -158,12 +158,22 @@ func (s *stream) close() error {
 	return nil
 }
 
+// fits returns an error of kind Invalid for an event that the queue never accepts, and
+// counts it as refused.
+func (s *stream) fits(body []byte) error {
+	most := s.largest()
+	if len(body) <= most {
+		return nil
+	}
+	s.counts.refused.Add(1)
+	return protocol.Errorf(protocol.Invalid, "message of %d bytes is too large for the queue of data rule %s, which takes up to a quarter of its maxBytes, and %d at most", len(body), s.rule.Name, most)
+}
+
 // put appends one encoded event. With keep, and for a large event, it returns once the
 // event is on disk; else as soon as appendLoop is going to append it.
 func (s *stream) put(ctx context.Context, topic string, body []byte, keep bool) error {
-	if most := s.largest(); len(body) > most {
-		s.counts.refused.Add(1)
-		return protocol.Errorf(protocol.Invalid, "message of %d bytes is too large for the queue of data rule %s, which takes up to a quarter of its maxBytes, and %d at most", len(body), s.rule.Name, most)
+	if err := s.fits(body); err != nil {
+		return err
 	}
 	r := request{topic: topic, entry: journal.Entry{Class: journal.Data, Body: body}}
 	if keep || len(body) > smallBody {

@@ -14,13 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -47,6 +47,7 @@ type Fetch func(ctx context.Context, digest protocol.Digest, size uint64) ([]byt
 
 // A Store holds the site's desired state on disk. Its methods may be called concurrently.
 type Store struct {
+	disk  disk.FS
 	dir   string
 	site  protocol.SiteID
 	fetch Fetch
@@ -62,15 +63,15 @@ type Store struct {
 	specs   map[protocol.Digest]Spec
 }
 
-// Open reads what an earlier run stored in dir. Damaged files are reported in the
+// Open reads what an earlier run stored in dir of a disk. Damaged files are reported in the
 // log and count as missing: the CO's retained message brings them again.
-func Open(dir string, site protocol.SiteID, fetch Fetch, log *slog.Logger) (*Store, error) {
-	s := &Store{dir: dir, site: site, fetch: fetch, log: log, specs: map[protocol.Digest]Spec{}}
-	if err := os.MkdirAll(s.specDir(), dirPerm); err != nil {
+func Open(d disk.FS, dir string, site protocol.SiteID, fetch Fetch, log *slog.Logger) (*Store, error) {
+	s := &Store{disk: d, dir: dir, site: site, fetch: fetch, log: log, specs: map[protocol.Digest]Spec{}}
+	if err := d.MkdirAll(s.specDir(), dirPerm); err != nil {
 		return nil, fmt.Errorf("create desired store: %w", err)
 	}
-	for _, d := range []string{dir, s.specDir()} {
-		if err := atomicfile.Clean(d); err != nil {
+	for _, one := range []string{dir, s.specDir()} {
+		if err := atomicfile.Clean(d, one); err != nil {
 			return nil, fmt.Errorf("clean desired store: %w", err)
 		}
 	}
@@ -111,24 +112,24 @@ func (s *Store) load(f statefile.File, decode func([]byte) error) (found bool, e
 }
 
 func (s *Store) file() statefile.File {
-	return statefile.File{Identity: statefile.Identity{Role: Role, Name: string(s.site)}, Path: filepath.Join(s.dir, "desired.cbor")}
+	return statefile.File{Disk: s.disk, Identity: statefile.Identity{Role: Role, Name: string(s.site)}, Path: filepath.Join(s.dir, "desired.cbor")}
 }
 
 func (s *Store) specDir() string { return filepath.Join(s.dir, "specs") }
 
 func (s *Store) specFile(d protocol.Digest) statefile.File {
 	return statefile.File{
-		Identity: statefile.Identity{Role: SpecRole, Name: string(d)}, Path: filepath.Join(s.specDir(), strings.TrimPrefix(string(d), "sha256:")),
+		Disk: s.disk, Identity: statefile.Identity{Role: SpecRole, Name: string(d)}, Path: filepath.Join(s.specDir(), strings.TrimPrefix(string(d), "sha256:")),
 	}
 }
 
 func (s *Store) signatureFile(d protocol.Digest) statefile.File {
 	f := s.specFile(d)
-	return statefile.File{Identity: statefile.Identity{Role: "lo/signature", Name: string(d)}, Path: f.Path + ".sig", Sealed: true}
+	return statefile.File{Disk: s.disk, Identity: statefile.Identity{Role: "lo/signature", Name: string(d)}, Path: f.Path + ".sig", Sealed: true}
 }
 
 func (s *Store) loadSpecs() error {
-	entries, err := os.ReadDir(s.specDir())
+	entries, err := s.disk.List(s.specDir())
 	if err != nil {
 		return fmt.Errorf("list specs: %w", err)
 	}
@@ -187,10 +188,11 @@ func (s *Store) Spec(d protocol.Digest) (Spec, bool) {
 	return spec, ok
 }
 
-// Offer adopts an encoded SiteDesired. It returns true once the state is in
-// force, and false where it is not later than the one in force. It fails with
-// kind Invalid or Conflict where the state is refused, and with any other kind
-// where it is worth to offer it again: a spec could not be fetched or stored.
+// Offer adopts an encoded SiteDesired at a greater position than that of the one in
+// force. It returns true once the state is in force, and false where it is in force
+// already. It fails with kind Invalid or Conflict where the state is refused, and with
+// any other kind where it is worth to offer it again: a spec could not be fetched or
+// stored.
 func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err error) {
 	s.offering.Lock()
 	defer s.offering.Unlock()
@@ -198,17 +200,16 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 	if err != nil {
 		return false, err
 	}
-	current, held := s.Current()
-	if held && m.Epoch == current.Epoch {
-		switch {
-		case m.Generation < current.Generation:
-			return false, nil
-		case m.Generation == current.Generation:
-			if same(strip(m), current) {
-				return false, nil
-			}
+	if m.Position.IsZero() {
+		return false, protocol.Errorf(protocol.Invalid, "desired state without a position: upgrade the CO to the release of this LO")
+	}
+	if current, held := s.Current(); held {
+		switch c := m.Position.Compare(current.Position); {
+		case c < 0:
 			return false, protocol.Errorf(protocol.Conflict,
-				"desired state generation %d arrived twice with different content; the central orchestrator must publish a change under a new generation", m.Generation)
+				"desired state %s is older than %s, which is in force: the CO was restored, or another one publishes for this site", m.Position, current.Position)
+		case c == 0:
+			return s.repeated(ctx, m, current)
 		}
 	}
 	if m.Digest != "" {
@@ -217,6 +218,8 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 		}
 	}
 	stripped := strip(m)
+	running := m.Running
+	stripped.Running = nil // it is taken up once, and not after a restart
 	specs, err := s.gather(ctx, m)
 	if err != nil {
 		return false, err
@@ -230,12 +233,37 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 	if err := s.file().Save(protocol.Marshal(stripped)); err != nil {
 		return false, fmt.Errorf("store desired state: %w", err)
 	}
+	stripped.Running = running
 	s.mu.Lock()
 	s.current, s.held = stripped, true
 	s.mu.Unlock()
-	if err := os.RemoveAll(PartialDir(s.dir)); err != nil {
+	if err := disk.RemoveAll(s.disk, PartialDir(s.dir)); err != nil {
 		s.log.WarnContext(ctx, "finished downloads not removed", "err", err)
 	}
+	return true, nil
+}
+
+// repeated looks at a state at the position of the one in force: it must say the same. It
+// is in force already, but for what the CO says once more of what the nodes ran.
+func (s *Store) repeated(ctx context.Context, m, current protocol.SiteDesired) (adopted bool, err error) {
+	if m.Digest != "" {
+		if m.Digest == current.Digest {
+			return false, nil
+		}
+		if m, err = s.whole(ctx, m); err != nil {
+			return false, err
+		}
+	}
+	if m.Held() != current.Held() {
+		return false, protocol.Errorf(protocol.Conflict,
+			"desired state %s arrived twice with different content: the CO was restored, or another one publishes for this site", m.Position)
+	}
+	if m.Running == nil {
+		return false, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.Running = m.Running
 	return true, nil
 }
 
@@ -250,27 +278,17 @@ func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.Sit
 		return m, fmt.Errorf("fetch desired state: %w", err)
 	}
 	if err := m.Digest.Verify(b); err != nil {
-		return m, protocol.Errorf(protocol.Invalid, "desired state generation %d: %w", m.Generation, err)
+		return m, protocol.Errorf(protocol.Invalid, "desired state %s: %w", m.Position, err)
 	}
 	w, err := s.decode(b)
 	if err != nil {
 		return m, err
 	}
-	if w.Epoch != m.Epoch || w.Generation != m.Generation || w.Digest != "" {
-		return m, protocol.Errorf(protocol.Invalid, "desired state generation %d of %s names by digest generation %d of %s", m.Generation, m.Epoch, w.Generation, w.Epoch)
+	if w.Position != m.Position || w.Digest != "" {
+		return m, protocol.Errorf(protocol.Invalid, "desired state %s names %s by digest", m.Position, w.Position)
 	}
 	w.Digest, w.Size = m.Digest, m.Size
 	return w, nil
-}
-
-// same compares two states of one generation, of which a may name its content by
-// digest, and b may have come in that way.
-func same(a, b protocol.SiteDesired) bool {
-	if a.Digest != "" {
-		return b.Digest == "" || a.Digest == b.Digest
-	}
-	b.Digest, b.Size = "", 0
-	return string(protocol.Marshal(a)) == string(protocol.Marshal(b))
 }
 
 // strip returns m without its inline specs and signatures.
@@ -292,6 +310,9 @@ func (s *Store) decode(payload []byte) (protocol.SiteDesired, error) {
 		return m, protocol.Errorf(protocol.Invalid, "desired state is for site %q, this is site %q", m.Site, s.site)
 	}
 	slices.SortFunc(m.Deployments, func(a, b protocol.SiteEntry) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	if err := checkRemovals(m); err != nil {
+		return m, err
+	}
 	for i, e := range m.Deployments {
 		if _, err := protocol.ParseDeploymentName(string(e.Deployment)); err != nil {
 			return m, fmt.Errorf("desired state: %w", err)
@@ -303,12 +324,34 @@ func (s *Store) decode(payload []byte) (protocol.SiteDesired, error) {
 			return m, fmt.Errorf("desired state of deployment %s: %w", e.Deployment, err)
 		}
 	}
-	if m.Digest != "" {
-		if _, err := protocol.ParseDigest(string(m.Digest)); err != nil {
+	for _, d := range []protocol.Digest{m.Digest, m.Content} {
+		if d == "" {
+			continue
+		}
+		if _, err := protocol.ParseDigest(string(d)); err != nil {
 			return m, fmt.Errorf("desired state: %w", err)
 		}
 	}
 	return m, nil
+}
+
+// checkRemovals returns what is wrong with what m asks to remove, and with what it says
+// that nodes ran.
+func checkRemovals(m protocol.SiteDesired) error {
+	for _, r := range m.Removals {
+		if _, err := protocol.ParseDeploymentName(string(r.Deployment)); err != nil {
+			return fmt.Errorf("desired state: removal: %w", err)
+		}
+		if slices.ContainsFunc(m.Deployments, func(e protocol.SiteEntry) bool { return e.Deployment == r.Deployment }) {
+			return protocol.Errorf(protocol.Invalid, "desired state lists deployment %s both to run and to remove", r.Deployment)
+		}
+	}
+	for _, r := range m.Running {
+		if _, err := protocol.ParseNodeID(string(r.Node)); err != nil {
+			return fmt.Errorf("desired state: what nodes ran: %w", err)
+		}
+	}
+	return nil
 }
 
 // complete returns an error where a spec that m names is not stored.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -30,7 +31,7 @@ func none(context.Context, protocol.Digest, uint64) ([]byte, error) {
 
 func open(t *testing.T, dir string, fetch Fetch) *Store {
 	t.Helper()
-	s, err := Open(dir, "s1", fetch, quiet)
+	s, err := Open(disk.OS, dir, "s1", fetch, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func entry(name protocol.DeploymentName, version string) protocol.SiteEntry {
 }
 
 func state(generation uint64, entries ...protocol.SiteEntry) protocol.SiteDesired {
-	return protocol.SiteDesired{V: 1, Site: "s1", Generation: generation, Epoch: "e", Deployments: entries}
+	return protocol.SiteDesired{V: 1, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: generation}, Deployments: entries}
 }
 
 func offer(t *testing.T, s *Store, m protocol.SiteDesired) (bool, error) {
@@ -51,12 +52,14 @@ func offer(t *testing.T, s *Store, m protocol.SiteDesired) (bool, error) {
 	return s.Offer(t.Context(), protocol.Marshal(&m))
 }
 
-func TestGenerations(t *testing.T) {
+func TestPositions(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), none)
 	web := entry("web", "1")
 	restored := state(1)
-	restored.Epoch = "another database"
+	restored.Position.Epoch++
+	unplaced := state(9)
+	unplaced.Position = protocol.Position{}
 	foreign := state(9)
 	foreign.Site = "s2"
 	signed := web
@@ -68,24 +71,61 @@ func TestGenerations(t *testing.T) {
 	}{
 		{state(5, web), true, ""},
 		{state(5, web), false, ""},
-		{state(4), false, ""},
+		{state(4), false, protocol.Conflict},
+		{unplaced, false, protocol.Invalid},
 		{state(5), false, protocol.Conflict},
 		{foreign, false, protocol.Invalid},
 		{state(6, web, web), false, protocol.Invalid},
 		{state(6, protocol.SiteEntry{Deployment: "web", Digest: web.Digest, Spec: []byte("other")}), true, ""}, // held by digest already
 		{state(7, signed), true, ""},
 		{restored, true, ""},
-		{state(8, web), true, ""},
+		{state(8, web), false, protocol.Conflict},
 	} {
 		adopted, err := offer(t, s, c.m)
 		if adopted != c.adopted || (err != nil) != (c.kind != "") || err != nil && protocol.KindOf(err) != c.kind {
 			t.Errorf("offer %d: adopted %t, %v; want %t, kind %q", i, adopted, err, c.adopted, c.kind)
 		}
-		if i == 7 {
+		if i == 8 {
 			if spec, _ := s.Spec(web.Digest); string(spec.Signature) != "sig" {
 				t.Error("a new signature of a held spec was not adopted")
 			}
 		}
+	}
+}
+
+// TestWhatNodesRan has the CO say at the position in force what the nodes ran: it is no
+// part of the state, and is not there after a restart.
+func TestWhatNodesRan(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, none)
+	m := state(5, entry("web", "1"))
+	if adopted, err := offer(t, s, m); !adopted || err != nil {
+		t.Fatalf("adopted %t, %v", adopted, err)
+	}
+	m.Running = []protocol.NodeRunning{{Node: "n1", Deployments: []protocol.DeploymentName{"web"}}}
+	if adopted, err := offer(t, s, m); !adopted || err != nil {
+		t.Errorf("with what nodes ran: adopted %t, %v; want it taken up", adopted, err)
+	}
+	if got, _ := s.Current(); len(got.Running) != 1 {
+		t.Errorf("in force: running %v, want that of n1", got.Running)
+	}
+	if got, ok := open(t, dir, none).Current(); !ok || got.Running != nil {
+		t.Errorf("after a restart: held %t, running %v; want it held without", ok, got.Running)
+	}
+	m.Running[0].Node = "No Node"
+	if _, err := offer(t, s, m); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("a node that is none: %v, want it invalid", err)
+	}
+	m = state(6)
+	m.Removals = []protocol.Removal{{Deployment: "../x"}}
+	if _, err := offer(t, s, m); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("a removal of no name: %v, want it invalid", err)
+	}
+	m = state(6, entry("web", "1"))
+	m.Removals = []protocol.Removal{{Deployment: "web"}}
+	if _, err := offer(t, s, m); protocol.KindOf(err) != protocol.Invalid {
+		t.Errorf("a name in both lists: %v, want it invalid", err)
 	}
 }
 
@@ -180,7 +220,7 @@ func TestFetch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, t.TempDir(), HTTP(server.Client(), base, t.TempDir()))
+	s := open(t, t.TempDir(), HTTP(server.Client(), base, disk.OS, t.TempDir()))
 	thin := web
 	thin.Spec = nil
 	if _, err := offer(t, s, state(1, thin)); protocol.KindOf(err) != protocol.Unavailable {

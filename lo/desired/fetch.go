@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -21,17 +22,18 @@ import (
 const silence = 30 * time.Second
 
 // HTTP returns a Fetch that gets what has a digest from base + digest, and keeps
-// what has arrived in the directory dir. A download that breaks goes on at once
+// what has arrived in the directory dir of a disk. A download that breaks goes on at once
 // where it was cut off (RFC 9110, section 14) as long as each try brings something,
 // and with the next call, also of another run, from there. So a link that is never
 // up for long brings everything in the end. What was fetched whole is not fetched
 // again until the Store removes it.
-func HTTP(client *http.Client, base *url.URL, dir string) Fetch {
-	f := fetcher{client: client, base: base, dir: dir}
+func HTTP(client *http.Client, base *url.URL, d disk.FS, dir string) Fetch {
+	f := fetcher{disk: d, client: client, base: base, dir: dir}
 	return f.fetch
 }
 
 type fetcher struct {
+	disk   disk.FS
 	client *http.Client
 	base   *url.URL
 	dir    string
@@ -41,12 +43,12 @@ func (f fetcher) fetch(ctx context.Context, digest protocol.Digest, size uint64)
 	if size > protocol.MaxMessage {
 		return nil, protocol.Errorf(protocol.Invalid, "what has the digest %s has %d bytes: the limit is %d", digest.Short(), size, protocol.MaxMessage)
 	}
-	if err := os.MkdirAll(f.dir, dirPerm); err != nil {
+	if err := f.disk.MkdirAll(f.dir, dirPerm); err != nil {
 		return nil, fmt.Errorf("create directory of downloads: %w", err)
 	}
 	path := filepath.Join(f.dir, strings.TrimPrefix(string(digest), "sha256:"))
 	for first, old := true, false; ; first = false {
-		b, err := os.ReadFile(path)
+		b, err := disk.ReadFile(f.disk, path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read download: %w", err)
 		}
@@ -56,7 +58,7 @@ func (f fetcher) fetch(ctx context.Context, digest protocol.Digest, size uint64)
 			if err == nil {
 				return b, nil
 			}
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := f.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, fmt.Errorf("remove download: %w", err)
 			}
 			if !old {
@@ -105,27 +107,21 @@ func (f fetcher) more(ctx context.Context, path string, digest protocol.Digest, 
 	default:
 		return 0, protocol.Errorf(protocol.Unavailable, "get %s: the central orchestrator answered %s", target, resp.Status)
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, filePerm)
+	file, err := f.disk.Open(path, os.O_CREATE|os.O_RDWR, filePerm)
 	if err != nil {
 		return 0, fmt.Errorf("store download: %w", err)
 	}
-	err = errors.Join(file.Truncate(have), seek(file, have))
-	if err == nil {
+	if err = file.Truncate(have); err == nil {
 		// One byte more than was announced, so that more is noticed.
-		got, err = io.Copy(file, io.LimitReader(heard{resp.Body, watch}, size-have+1))
+		got, err = io.Copy(io.NewOffsetWriter(file, have), io.LimitReader(heard{resp.Body, watch}, size-have+1))
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return got, away(err)
 	}
 	if have+got != size {
-		return 0, errors.Join(away(fmt.Errorf("got %d bytes, %d were announced", have+got, size)), os.Remove(path))
+		return 0, errors.Join(away(fmt.Errorf("got %d bytes, %d were announced", have+got, size)), f.disk.Remove(path))
 	}
 	return got, nil
-}
-
-func seek(f *os.File, to int64) error {
-	_, err := f.Seek(to, io.SeekStart)
-	return err
 }
 
 // heard puts off the end of a download with each part that arrives.

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -130,7 +131,7 @@ func TestFetchThroughCuts(t *testing.T) {
 		link.each.Store(0)
 		cancel()
 	}()
-	if _, err := HTTP(noKeepAlive(t), &far, dir)(ctx, digest, size); err == nil {
+	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(ctx, digest, size); err == nil {
 		t.Fatal("fetched over a link that was cut")
 	}
 	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(string(digest), "sha256:")))
@@ -140,11 +141,11 @@ func TestFetchThroughCuts(t *testing.T) {
 	if info.Size() <= 50_000 { // the cuts may have taken some of it, but not all that came before the last one
 		t.Fatalf("%d bytes are kept, want more than came between two cuts", info.Size())
 	}
-	if _, err := HTTP(noKeepAlive(t), &far, dir)(t.Context(), digest, size); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "of 1000000 bytes are here") {
+	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), digest, size); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "of 1000000 bytes are here") {
 		t.Errorf("without a link: %v", err)
 	}
 	link.each.Store(50_000)
-	got, err := HTTP(noKeepAlive(t), &far, dir)(t.Context(), digest, size)
+	got, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), digest, size)
 	if err != nil || !bytes.Equal(got, body) {
 		t.Fatalf("%d bytes, %v", len(got), err)
 	}
@@ -153,7 +154,7 @@ func TestFetchThroughCuts(t *testing.T) {
 		t.Errorf("%d bytes for %d: something came twice", link.bytes.Load(), size)
 	}
 	before := link.bytes.Load()
-	if _, err := HTTP(noKeepAlive(t), &far, dir)(t.Context(), digest, size); err != nil || link.bytes.Load() != before {
+	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), digest, size); err != nil || link.bytes.Load() != before {
 		t.Errorf("what is here was fetched again: %v", err)
 	}
 }
@@ -169,7 +170,7 @@ func TestDamagedDownload(t *testing.T) {
 		if err := os.WriteFile(path, bytes.Repeat([]byte("x"), n), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := HTTP(noKeepAlive(t), base, dir)(t.Context(), digest, uint64(len(body)))
+		got, err := HTTP(noKeepAlive(t), base, disk.OS, dir)(t.Context(), digest, uint64(len(body)))
 		if err != nil || !bytes.Equal(got, body) {
 			t.Errorf("begun with %d wrong bytes: %d bytes, %v", n, len(got), err)
 		}
@@ -191,7 +192,7 @@ func TestStateByDigest(t *testing.T) {
 	base := blobs(t, body, wrong, web.Spec, db.Spec)
 	dir := t.TempDir()
 	fetches := 0
-	get := HTTP(noKeepAlive(t), base, PartialDir(dir))
+	get := HTTP(noKeepAlive(t), base, disk.OS, PartialDir(dir))
 	fetch := func(ctx context.Context, d protocol.Digest, size uint64) ([]byte, error) {
 		fetches++
 		return get(ctx, d, size)
@@ -208,7 +209,7 @@ func TestStateByDigest(t *testing.T) {
 	}
 	got, _ := s.Current()
 	spec, _ := s.Spec(web.Digest)
-	if len(got.Deployments) != 2 || got.Generation != 3 || string(spec.Signature) != "sig" {
+	if len(got.Deployments) != 2 || got.Position.Generation != 3 || string(spec.Signature) != "sig" {
 		t.Errorf("in force: %+v", got)
 	}
 	if _, err := os.Stat(PartialDir(dir)); !errors.Is(err, os.ErrNotExist) {
@@ -232,10 +233,11 @@ func TestStateByDigest(t *testing.T) {
 		m    protocol.SiteDesired
 		kind protocol.Kind
 	}{
-		"another content":       {named(3, wrong), protocol.Conflict},
+		"another content":       {named(3, protocol.Marshal(state(3))), protocol.Unavailable},
+		"another position":      {named(3, wrong), protocol.Invalid},
 		"another generation":    {named(5, wrong), protocol.Invalid},
 		"a body that is away":   {named(6, []byte("?")), protocol.Unavailable},
-		"a digest that is none": {protocol.SiteDesired{V: 1, Site: "s1", Generation: 7, Epoch: "e", Digest: "x"}, protocol.Invalid},
+		"a digest that is none": {protocol.SiteDesired{V: 1, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 7}, Digest: "x"}, protocol.Invalid},
 	} {
 		if adopted, err := offer(t, s, c.m); adopted || protocol.KindOf(err) != c.kind {
 			t.Errorf("%s: adopted %t, %v; want kind %s", name, adopted, err, c.kind)

@@ -49,6 +49,9 @@ type Options struct {
 	Version string
 	// Epoch returns the name of the site's journal, which is in the site's presence.
 	Epoch func() string
+	// Held returns the desired state in force, which is in the site's presence; its zero
+	// value: there is none.
+	Held func() protocol.Held
 	// URLs, KeepAlive and MaxBackoff are those of the client.
 	URLs                  []string
 	KeepAlive, MaxBackoff time.Duration
@@ -119,7 +122,7 @@ func (l *Link) presence(online bool, session string) client.Message {
 	return client.Message{
 		Topic: topic.ForSite(topic.SiteOnline, l.opts.Site), QoS: 1, Retain: true, ContentType: protocol.ContentType,
 		Payload: protocol.Marshal(&protocol.Presence{
-			V: protocol.Version, Online: online, Agent: l.opts.Epoch(), Version: l.opts.Version, Session: session,
+			V: protocol.Version, Online: online, Agent: l.opts.Epoch(), Version: l.opts.Version, Session: session, Held: l.opts.Held(),
 		}),
 	}
 }
@@ -170,10 +173,11 @@ func (l *Link) handle(_ context.Context, m client.Message) error {
 // it for lost, and ends the connection.
 func (l *Link) Stop(ctx context.Context) error {
 	var errs []error
-	if l.client.Up() {
+	// The CO accepts it from the connection that it knows: an earlier one has ended already.
+	if session := l.client.Session(); session != "" {
 		short, cancel := context.WithTimeout(ctx, farewellTimeout)
 		defer cancel()
-		if err := l.client.Publish(short, l.presence(false, "")); err != nil && protocol.KindOf(err) != protocol.Unavailable && short.Err() == nil {
+		if err := l.client.Publish(short, l.presence(false, session)); err != nil && protocol.KindOf(err) != protocol.Unavailable && short.Err() == nil {
 			errs = append(errs, fmt.Errorf("publish that the site goes offline: %w", err))
 		}
 	}

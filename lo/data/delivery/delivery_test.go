@@ -117,7 +117,7 @@ func TestInvalidRulesDeleteNothing(t *testing.T) {
 			{protocol.DataRule{Name: "other", Down: true, QoS: 1, Topics: []string{"#/x"}}, nil},
 			{protocol.DataRule{Name: "other", Down: true, QoS: 1, Topics: []string{"#"}}, []string{"data/set"}},
 		} {
-			SetRules(d, protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 1, Epoch: "db", Data: []protocol.DataRule{step.rule}})
+			SetRules(d, protocol.SiteDesired{V: protocol.Version, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 1}, Data: []protocol.DataRule{step.rule}})
 			synctest.Wait()
 			if diff := cmp.Diff(step.want, s.streams); diff != "" {
 				t.Errorf("with %+v deleted (-want +got):\n%s", step.rule, diff)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
@@ -45,7 +46,9 @@ type Delivery struct {
 // Options are what a Downlink works with. All but Logger are required.
 type Options struct {
 	// Dir holds the positions.
-	Dir  string
+	Dir string
+	// Disk is where the state is; nil: the file system of the machine.
+	Disk disk.FS
 	Site protocol.SiteID
 	// Publish delivers a message at the site's broker.
 	Publish func(ctx context.Context, m Delivery) error
@@ -83,7 +86,7 @@ func Open(o Options) (*Downlink, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p, err := openPositions(o.Dir)
+	p, err := openPositions(disk.Or(o.Disk), o.Dir)
 	if err != nil {
 		return nil, err
 	}

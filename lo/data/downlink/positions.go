@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol/stream"
@@ -44,16 +44,16 @@ type positions struct {
 	damage *statefile.Damage
 }
 
-func openPositions(dir string) (*positions, error) {
-	if err := os.MkdirAll(dir, dirPerm); err != nil {
+func openPositions(d disk.FS, dir string) (*positions, error) {
+	if err := d.MkdirAll(dir, dirPerm); err != nil {
 		return nil, fmt.Errorf("create downlink directory: %w", err)
 	}
-	if err := atomicfile.Clean(dir); err != nil {
+	if err := atomicfile.Clean(d, dir); err != nil {
 		return nil, fmt.Errorf("clean downlink directory: %w", err)
 	}
 	p := &positions{all: map[string]position{}}
 	log, found, err := recordlog.Open(recordlog.Options{
-		Identity: statefile.Identity{Role: "lo/positions"}, Path: filepath.Join(dir, "positions"), MaxRecord: maxRecord,
+		Disk: d, Identity: statefile.Identity{Role: "lo/positions"}, Path: filepath.Join(dir, "positions"), MaxRecord: maxRecord,
 	}, func(body []byte, _ uint64) error {
 		var v position
 		if err := json.Unmarshal(body, &v); err != nil {

@@ -34,7 +34,7 @@ func hashOf(topic string) uint64 {
 func (s *Store) load() error {
 	located := uint64(0) // lost records whose position is known
 	log, found, err := recordlog.Open(recordlog.Options{
-		Identity: s.opts.Identity, Path: s.path, MaxRecord: protocol.MaxMessage + chainBytes, Old: oldRecords,
+		Disk: s.opts.Disk, Identity: s.opts.Identity, Path: s.path, MaxRecord: protocol.MaxMessage + chainBytes, Old: oldRecords,
 	}, func(b []byte, lost uint64) error {
 		located += lost
 		if len(b) < chainBytes {

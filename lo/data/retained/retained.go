@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
@@ -66,6 +66,8 @@ type Options struct {
 	Identity  statefile.Identity
 	MaxTopics int   // 0 means 100,000
 	MaxBytes  int64 // of the messages as they are stored; 0 means 64 MiB
+	// Disk is where the state is; nil: the file system of the machine.
+	Disk disk.FS
 	// Now is the clock; nil means time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil: none
@@ -120,10 +122,11 @@ func Open(dir string, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if err := os.MkdirAll(dir, dirPerm); err != nil {
+	o.Disk = disk.Or(o.Disk)
+	if err := o.Disk.MkdirAll(dir, dirPerm); err != nil {
 		return nil, fmt.Errorf("create store of messages: %w", err)
 	}
-	if err := atomicfile.Clean(dir); err != nil {
+	if err := atomicfile.Clean(o.Disk, dir); err != nil {
 		return nil, fmt.Errorf("clean store of messages: %w", err)
 	}
 	s := &Store{path: filepath.Join(dir, fileName), opts: o, topics: map[string]entry{}}
