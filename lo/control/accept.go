@@ -45,6 +45,15 @@ func (s *Site) Accept(ctx context.Context, name string, payload []byte) error {
 			return protocol.Errorf(protocol.Invalid, "status of deployment %q on node %q arrived on topic %s", st.Deployment, st.Node, name)
 		}
 		return s.acceptReport(ctx, st, now)
+	case topic.NodeReport:
+		var m protocol.NodeReport
+		if err := protocol.Unmarshal(payload, &m); err != nil {
+			return err
+		}
+		if m.Node != t.Node || m.Agent == "" {
+			return protocol.Errorf(protocol.Invalid, "report of node %q, agent %q, arrived on the topic of node %q", m.Node, m.Agent, t.Node)
+		}
+		return s.acceptNodeReport(ctx, m, now)
 	case topic.Heartbeat:
 		var h protocol.Heartbeat
 		if err := protocol.Unmarshal(payload, &h); err != nil {
@@ -58,15 +67,14 @@ func (s *Site) Accept(ctx context.Context, name string, payload []byte) error {
 }
 
 func (s *Site) acceptPresence(ctx context.Context, id protocol.NodeID, p protocol.Presence, now time.Time) error {
-	n := s.node(id)
-	n.mu.Lock()
+	n := s.lock(id)
 	defer n.mu.Unlock()
 	rec := n.rec.Clone()
 	out := rec.ApplyPresence(p, now)
-	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+	if err := s.commitAccepted(ctx, n, rec, out.Facts, out.Changed); err != nil {
 		if !p.Online && !out.Stale {
 			n.willUnsaved = true
-			s.setWillsUnsaved()
+			s.willsUnsaved.Store(true)
 			s.due.Notify()
 		}
 		return err
@@ -81,12 +89,11 @@ func (s *Site) acceptPresence(ctx context.Context, id protocol.NodeID, p protoco
 }
 
 func (s *Site) acceptInventory(ctx context.Context, id protocol.NodeID, inv protocol.Inventory, now time.Time) error {
-	n := s.node(id)
-	n.mu.Lock()
+	n := s.lock(id)
 	defer n.mu.Unlock()
 	rec := n.rec.Clone()
 	out := rec.ApplyInventory(inv, now)
-	if err := s.commit(ctx, n, rec, out.Facts, out.Changed); err != nil {
+	if err := s.commitAccepted(ctx, n, rec, out.Facts, out.Changed); err != nil {
 		return err
 	}
 	if out.Changed {
@@ -95,14 +102,46 @@ func (s *Site) acceptInventory(ctx context.Context, id protocol.NodeID, inv prot
 	return nil
 }
 
+func (s *Site) acceptNodeReport(ctx context.Context, m protocol.NodeReport, now time.Time) error {
+	n := s.lock(m.Node)
+	defer n.mu.Unlock()
+	last := n.rec.Held()
+	rec := n.rec.Clone()
+	out := rec.ApplyNodeReport(m, now)
+	err := s.commit(ctx, n, rec, out.Facts, out.Changed)
+	if err != nil && n.rec != rec {
+		return err
+	}
+	// Where only the store failed the record counts all the same, and the same report
+	// once more leads to nothing of this.
+	n.follows = m.Held.Site
+	for _, st := range m.Statuses {
+		if st.Site.After(n.follows) {
+			n.follows = st.Site
+		}
+	}
+	n.reported = rec.Complete
+	n.shownReported.Store(rec.Complete)
+	n.unpublished = n.unpublished || m.Held.Position != last.Position
+	switch {
+	case rec.Ahead != "":
+		s.log.ErrorContext(ctx, "node is left as it is: its position is too far ahead", "node_id", m.Node, "held", m.Held.Position.String(), "err", rec.Ahead)
+	case out.Raised:
+		s.lost.Store(true)
+		s.log.WarnContext(ctx, "node holds a desired state that this lo does not remember: what it runs was learned anew", "node_id", m.Node,
+			"held", m.Held.Position.String(), "last", last.Position.String(), "deployments", len(m.Statuses))
+	}
+	s.reconcileAll()
+	return err
+}
+
 func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, now time.Time) error {
-	n := s.node(m.Node)
-	n.mu.Lock()
+	n := s.lock(m.Node)
 	defer n.mu.Unlock()
 	from := n.rec.State(m.Deployment)
 	rec := n.rec.Clone()
 	out := rec.ApplyReport(m, now)
-	if err := s.commit(ctx, n, rec, out.Facts, out.Changed && !out.Reported); err != nil {
+	if err := s.commitAccepted(ctx, n, rec, out.Facts, out.Changed && !out.Reported); err != nil {
 		return err
 	}
 	if out.Changed && out.Reported && n.firstUnsaved == 0 {
@@ -120,6 +159,17 @@ func (s *Site) acceptReport(ctx context.Context, m protocol.DeploymentStatus, no
 		s.reconcileNode(m.Node)
 	}
 	return nil
+}
+
+// commitAccepted is commit for what a message changed. When the journal has the events and
+// the record could not be stored, the Loop stores it as soon as the disk accepts it, and
+// decides upon it: a repetition of the message changes nothing any more.
+func (s *Site) commitAccepted(ctx context.Context, n *node, rec *nodes.Record, facts []nodes.Fact, save bool) error {
+	err := s.commit(ctx, n, rec, facts, save)
+	if err != nil && n.unsaved {
+		s.reconcileAll()
+	}
+	return err
 }
 
 // logTransition writes the one line that each transition of a deployment gets.

@@ -45,7 +45,10 @@ func (a *Adopter) Offer(ctx context.Context, payload []byte) error {
 	refused := protocol.Adopted{V: protocol.Version, Reason: err.Error()}
 	var m protocol.SiteDesired
 	if protocol.Unmarshal(payload, &m) == nil {
-		refused.Generation, refused.Commit = m.Generation, m.Commit
+		refused.Position, refused.Commit = m.Position, m.Commit
+	}
+	if held, ok := desired.Current(); ok {
+		refused.Held = held.Held()
 	}
 	f := siteFact(protocol.DesiredRefused, "refused", &refused, a.site.opts.Now())
 	if _, err := a.site.append(ctx, []nodes.Fact{f}); err != nil {
@@ -57,15 +60,15 @@ func (a *Adopter) Offer(ctx context.Context, payload []byte) error {
 
 // reportAdopted reports the desired state in force, once.
 func (l *Loop) reportAdopted(ctx context.Context, m protocol.SiteDesired, now time.Time) error {
-	if l.state.AdoptedEpoch == m.Epoch && l.state.AdoptedGeneration == m.Generation {
+	if l.state.Adopted == m.Position {
 		return nil
 	}
-	f := siteFact(protocol.DesiredAdopted, "adopted", &protocol.Adopted{V: protocol.Version, Generation: m.Generation, Commit: m.Commit}, now)
+	f := siteFact(protocol.DesiredAdopted, "adopted", &protocol.Adopted{V: protocol.Version, Position: m.Position, Commit: m.Commit, Held: m.Held()}, now)
 	if _, err := l.site.append(ctx, []nodes.Fact{f}); err != nil {
 		return err
 	}
-	l.state.AdoptedEpoch, l.state.AdoptedGeneration = m.Epoch, m.Generation
-	l.site.log.InfoContext(ctx, "desired state adopted", "generation", m.Generation, "commit", m.Commit, "deployments", len(m.Deployments))
+	l.state.Adopted = m.Position
+	l.site.log.InfoContext(ctx, "desired state adopted", "position", m.Position.String(), "commit", m.Commit, "deployments", len(m.Deployments))
 	l.removeSpecs(ctx)
 	return l.site.store.SaveSite(l.state)
 }

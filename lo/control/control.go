@@ -51,6 +51,8 @@ type Store interface {
 	Load() (site nodes.Site, records []*nodes.Record, damaged []*statefile.Damage, err error)
 	SaveSite(site nodes.Site) error
 	SaveNode(r *nodes.Record) error
+	// RemoveNode removes the record of a node, where there is one.
+	RemoveNode(id protocol.NodeID) error
 }
 
 // A Desired holds the site's desired state and the specs that it names.

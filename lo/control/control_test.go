@@ -94,7 +94,7 @@ func TestWillIsRecordedLater(t *testing.T) {
 	if err := s.acceptPresence(t.Context(), "n1", protocol.Presence{Online: true, Session: "2"}, now); err != nil {
 		t.Fatal(err)
 	}
-	s.setWillsUnsaved()
+	s.willsUnsaved.Store(true)
 	if l.expire(t.Context(), now); !s.node("n1").rec.Online() {
 		t.Error("a node that came back is offline because of the earlier will")
 	}

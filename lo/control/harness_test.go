@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/lo/nodes/store"
@@ -73,7 +74,7 @@ func (d *desiredState) Keep([]protocol.Digest) error { return nil }
 
 // desired is a desired state of deployments on every node.
 func desired(generation uint64, names ...protocol.DeploymentName) protocol.SiteDesired {
-	m := protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: generation, Epoch: "db", Commit: "c1"}
+	m := protocol.SiteDesired{V: protocol.Version, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: generation}, Commit: "c1"}
 	for _, name := range names {
 		b := []byte("spec of " + name)
 		m.Deployments = append(m.Deployments, protocol.SiteEntry{Deployment: name, Digest: protocol.DigestOf(b), Size: uint64(len(b)), Spec: b})
@@ -97,7 +98,7 @@ func openJournal(t *testing.T) *journal.Journal {
 
 func openStore(t *testing.T) *store.Store {
 	t.Helper()
-	s, err := store.Open(t.TempDir(), nil)
+	s, err := store.Open(disk.OS, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +118,24 @@ func openSite(t *testing.T, j *journal.Journal, s Store, d Desired) *Site {
 	return site
 }
 
-// announce has a node come online with its inventory.
-func announce(t *testing.T, s *Site, id protocol.NodeID) {
+// announce has a node come online with its inventory and a report of what it holds.
+func announce(t *testing.T, s *Site, id protocol.NodeID, statuses ...protocol.DeploymentStatus) {
+	t.Helper()
+	connect(t, s, id)
+	reportAll(t, s, id, protocol.Held{}, statuses...)
+}
+
+// reportAll has a node report everything that it holds.
+func reportAll(t *testing.T, s *Site, id protocol.NodeID, held protocol.Held, statuses ...protocol.DeploymentStatus) {
+	t.Helper()
+	m := protocol.NodeReport{V: protocol.Version, Node: id, Agent: "agent-" + string(id), Seq: 1000, Held: held, Statuses: statuses}
+	if err := s.acceptNodeReport(t.Context(), m, s.opts.Now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect has a node come online with its inventory.
+func connect(t *testing.T, s *Site, id protocol.NodeID) {
 	t.Helper()
 	now := s.opts.Now()
 	if err := s.acceptPresence(t.Context(), id, protocol.Presence{Online: true, Session: "1", Agent: "agent-" + string(id)}, now); err != nil {

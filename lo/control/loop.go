@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -39,7 +38,18 @@ type Loop struct {
 	// start; zero: that has been done.
 	graceEnds time.Time
 
+	// settles is when the LO no longer waits for the nodes that have not reported.
+	settles time.Time
+	// waits says that the LO waited for them in the last Reconcile.
+	waits bool
+	// fresh says that the LO may not know all nodes of the site.
+	fresh bool
+	// adopted is the position of the desired state that was looked at last in this run.
+	adopted protocol.Position
+
 	placement  placement.Placement           // nil: not decided in this run
+	known      known                         // when placement was decided
+	ahead      ahead                         // the nodes that follow a later desired state
 	unreported bool                          // the journal does not have the placement
 	due        map[protocol.NodeID]time.Time // when to reconcile a node though nothing happens
 	last       time.Time                     // of the last Reconcile, by the machine's clock
@@ -49,6 +59,7 @@ type Loop struct {
 func NewLoop(s *Site, publish Publish) *Loop {
 	return &Loop{
 		site: s, publish: publish, state: s.restored, graceEnds: s.began.Add(s.opts.PresenceGrace), due: map[protocol.NodeID]time.Time{},
+		settles: s.began.Add(s.opts.PresenceGrace), fresh: s.fresh, adopted: s.restored.Adopted,
 	}
 }
 
@@ -75,6 +86,12 @@ func (l *Loop) Run(ctx context.Context) {
 func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 	l.rebase(now)
 	next = l.expire(ctx, now)
+	settles, err := l.reportNames(ctx, now)
+	if err != nil {
+		l.site.log.ErrorContext(ctx, "gateways of one name could not be reported", "err", err)
+		settles = now.Add(retryDelay)
+	}
+	next = earliest(next, settles)
 	desired, ok := l.site.opts.Desired.Current()
 	if !ok {
 		// Without a desired state nothing is decided: an empty NodeDesired would tell
@@ -82,15 +99,21 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 		l.tidy(ctx)
 		return earliest(next, l.graceEnds)
 	}
+	if err := l.decommission(ctx, desired, now); err != nil {
+		l.site.log.ErrorContext(ctx, "nodes could not be decommissioned", "err", err)
+		next = earliest(next, now.Add(retryDelay))
+	}
+	next = earliest(next, l.settle(ctx, desired, now))
 	dirty, retry := l.dirty(ctx, desired, now)
 	next = earliest(next, retry)
-	entries := make(map[protocol.DeploymentName]protocol.SiteEntry, len(desired.Deployments))
-	for _, e := range desired.Deployments {
-		entries[e.Deployment] = e
-	}
+	work := workOf(desired)
 	for _, id := range dirty {
 		delete(l.due, id)
-		if at := l.reconcileNode(ctx, l.site.node(id), entries, now); !at.IsZero() {
+		n := l.site.known(id)
+		if n == nil {
+			continue
+		}
+		if at := l.reconcileNode(ctx, n, work, now); !at.IsZero() {
 			l.due[id] = at
 		}
 	}
@@ -101,6 +124,10 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	if err := l.reportRuleFault(ctx, now); err != nil {
 		l.site.log.ErrorContext(ctx, "a fault of the data rules could not be reported", "err", err)
+		next = earliest(next, now.Add(retryDelay))
+	}
+	if err := l.reportAhead(ctx, desired, now); err != nil {
+		l.site.log.ErrorContext(ctx, "nodes that follow a later desired state could not be reported", "err", err)
 		next = earliest(next, now.Add(retryDelay))
 	}
 	l.tidy(ctx)
@@ -118,6 +145,9 @@ func (l *Loop) rebase(now time.Time) {
 	if wall.Before(l.last) {
 		for id := range l.due {
 			l.due[id] = wall
+		}
+		if latest := wall.Add(l.site.opts.PresenceGrace); l.settles.After(latest) {
+			l.settles = latest
 		}
 	}
 	l.last = wall
@@ -150,7 +180,7 @@ func (l *Loop) dirty(ctx context.Context, desired protocol.SiteDesired, now time
 // when to retry what could not be recorded.
 func (l *Loop) expire(ctx context.Context, now time.Time) (retry time.Time) {
 	silent := !l.graceEnds.IsZero() && !now.Before(l.graceEnds)
-	wills := l.site.clearWillsUnsaved()
+	wills := l.site.willsUnsaved.Swap(false)
 	if !silent && !wills {
 		return time.Time{}
 	}
@@ -165,7 +195,7 @@ func (l *Loop) expire(ctx context.Context, now time.Time) (retry time.Time) {
 	if silent {
 		l.graceEnds = now.Add(retryDelay)
 	}
-	l.site.setWillsUnsaved()
+	l.site.willsUnsaved.Store(true)
 	return now.Add(retryDelay)
 }
 
@@ -177,71 +207,24 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// place decides where everything runs, and reports what changed in that.
-func (l *Loop) place(ctx context.Context, desired protocol.SiteDesired, now time.Time) error {
-	l.unreported = true
-	l.placement = placement.Place(desired.Deployments, l.view())
-	reported := make(map[protocol.DeploymentName]protocol.Digest, len(l.placement))
-	var facts []nodes.Fact
-	for _, name := range slices.Sorted(maps.Keys(l.placement)) {
-		result := l.placement[name]
-		report := result.Report(name, maxRejected)
-		digest := protocol.DigestOf(protocol.Marshal(&report))
-		reported[name] = digest
-		if l.state.Reported[name] == digest {
-			continue
-		}
-		facts = append(facts, siteFact(protocol.PlacementEvent, "placement/"+string(name), &report, now))
-		if result.Problem != "" {
-			l.site.log.WarnContext(ctx, "deployment not placed as desired", "deployment_id", name, "problem", result.Problem)
-		}
-	}
-	if len(facts) > 0 {
-		if _, err := l.site.append(ctx, facts); err != nil {
-			return err
-		}
-	}
-	l.unreported = false
-	if maps.Equal(reported, l.state.Reported) {
-		return nil
-	}
-	l.state.Reported = reported
-	return l.site.store.SaveSite(l.state)
-}
-
-// view returns the nodes as the scheduler sees them.
-func (l *Loop) view() []placement.Node {
-	var view []placement.Node
-	for _, n := range l.site.sorted() {
-		rec := n.record()
-		v := placement.Node{ID: rec.Node, Online: rec.Online(), Inventory: rec.Inventory}
-		for _, name := range rec.Names() {
-			if rec.Runs(name) {
-				v.Runs = append(v.Runs, name)
-			}
-		}
-		view = append(view, v)
-	}
-	return view
-}
-
 // reconcileNode decides about one node and carries it out: journal, record,
 // NodeDesired. It returns when to do so again though nothing happens; zero: never.
-func (l *Loop) reconcileNode(ctx context.Context, n *node, entries map[protocol.DeploymentName]protocol.SiteEntry, now time.Time) time.Time {
+func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Time) time.Time {
+	moved := l.moved(n.id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.rec.Inventory == nil {
-		return time.Time{} // it is not known yet what may run there
+	// Before the node has reported everything, or while it follows a later desired state
+	// of the site than this LO has, each decision might remove what is to stay.
+	if n.removed || n.rec.Inventory == nil || !n.rec.Complete {
+		return time.Time{}
 	}
-	here := map[protocol.DeploymentName]protocol.SiteEntry{}
-	for name := range l.placement.On(n.id) {
-		if e, ok := entries[name]; ok {
-			here[name] = e
-		}
+	if n.follows.After(w.position) {
+		l.ahead.note(n.id, n.follows)
+		return time.Time{}
 	}
 	rec := n.rec.Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: now, Epoch: l.state.Epoch, Desired: here, Specs: l.site.opts.Desired.Spec,
+		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Purges: w.purges[n.id], Specs: l.site.opts.Desired.Spec,
 		LostAfter: l.site.opts.NodeLostAfter, Jitter: l.site.opts.Jitter,
 	})
 	if len(out.Faults) > 0 {
@@ -250,6 +233,14 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, entries map[protocol.
 		}
 		return now.Add(faultDelay)
 	}
+	if out.Reassigned { // once, and not at each Step
+		for _, err := range out.Withheld {
+			l.site.log.ErrorContext(ctx, "assignment left out", "node_id", n.id, "err", err)
+		}
+	}
+	// Before the commit: where only the store fails, the record counts all the same, and the
+	// next Step sees nothing reassigned.
+	n.unpublished = n.unpublished || out.Reassigned
 	if out.Changed || n.unsaved {
 		if err := l.site.commit(ctx, n, rec, out.Facts, true); err != nil {
 			l.site.log.ErrorContext(ctx, "decision could not be recorded", "node_id", n.id, "err", err)
@@ -259,8 +250,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, entries map[protocol.
 			l.site.logTransition(ctx, m, m.From)
 		}
 	}
-	n.unpublished = n.unpublished || out.Reassigned
-	if n.unpublished {
+	if n.unpublished && n.reported {
 		if err := l.publish(ctx, topic.ForNode(topic.NodeDesired, l.site.opts.Site, n.id), protocol.Marshal(&out.Desired)); err != nil {
 			l.site.log.ErrorContext(ctx, "desired state of the node could not be published", "node_id", n.id, "err", err)
 			return earliest(now.Add(retryDelay), out.NextAt)

@@ -116,10 +116,10 @@ func TestRuleFaultIsReportedOnce(t *testing.T) {
 			if err := protocol.Unmarshal(e.Body, &m); err != nil {
 				t.Fatal(err)
 			}
-			if m.Generation == d.m.Generation && m.Reason != "data rules: "+reason {
+			if m.Position.Generation == d.m.Position.Generation && m.Reason != "data rules: "+reason {
 				t.Errorf("reason %q, want %q", m.Reason, "data rules: "+reason)
 			}
-			generations = append(generations, m.Generation)
+			generations = append(generations, m.Position.Generation)
 		}
 		return generations
 	}
@@ -133,7 +133,7 @@ func TestRuleFaultIsReportedOnce(t *testing.T) {
 			t.Errorf("%s: the journal grew from %d to %d", run, last, j.Last())
 		}
 	}
-	d.m.Generation = 3
+	d.m.Position.Generation = 3
 	l := NewLoop(openSite(t, j, store, d), nil)
 	got := reported(l, "another")
 	if len(got) == 0 || got[len(got)-1] != 3 {
@@ -148,7 +148,7 @@ func TestRefusedIsReportedOnce(t *testing.T) {
 	j, d := openJournal(t), &desiredState{}
 	s := openSite(t, j, openStore(t), d)
 	var adopted []uint64
-	a := NewAdopter(s, func(m protocol.SiteDesired) { adopted = append(adopted, m.Generation) })
+	a := NewAdopter(s, func(m protocol.SiteDesired) { adopted = append(adopted, m.Position.Generation) })
 	m := desired(5)
 	payload := protocol.Marshal(&m)
 	d.offer = protocol.Errorf(protocol.Unavailable, "no connection")
@@ -169,8 +169,8 @@ func TestRefusedIsReportedOnce(t *testing.T) {
 	if err := protocol.Unmarshal(got[0].Body, &refused); err != nil {
 		t.Fatal(err)
 	}
-	if refused.Generation != 5 || !strings.Contains(refused.Reason, "wrong site") {
-		t.Errorf("refused generation %d because of %q, want 5 because of the wrong site", refused.Generation, refused.Reason)
+	if refused.Position.Generation != 5 || !strings.Contains(refused.Reason, "wrong site") {
+		t.Errorf("refused generation %d because of %q, want 5 because of the wrong site", refused.Position.Generation, refused.Reason)
 	}
 	if len(adopted) != 0 {
 		t.Errorf("adopted generations %v, want none", adopted)
@@ -195,7 +195,7 @@ func TestClockSetBack(t *testing.T) {
 	l.Reconcile(t.Context(), now)
 	d := s.node("n1").record().Deployments["web"]
 	if err := s.acceptReport(t.Context(), protocol.DeploymentStatus{
-		V: protocol.Version, Node: "n1", Deployment: "web", Agent: "agent-n1", Seq: 1, Generation: d.Assigned.Generation,
+		V: protocol.Version, Node: "n1", Deployment: "web", Agent: "agent-n1", Seq: 1, Position: d.Assigned.Position,
 		State: lifecycle.Failed, Actor: lifecycle.EN, Digest: d.Assigned.Digest, Attempt: d.Assigned.Attempt, Code: protocol.StartFailed,
 	}, now); err != nil {
 		t.Fatal(err)

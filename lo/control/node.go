@@ -25,11 +25,20 @@ type node struct {
 	// firstUnsaved is the first sequence that only the journal has. The journal keeps
 	// it until the record is stored. 0: the stored record has everything.
 	firstUnsaved uint64
-	unpublished  bool // the broker does not have its NodeDesired
+	unpublished  bool // the broker, or the node, does not have its NodeDesired
+	// reported says that the node has reported everything that it holds since the start of
+	// this LO: only then it gets a NodeDesired.
+	reported bool
+	// removed says that the site has forgotten the node: nothing is to be written of it.
+	removed bool
+	// follows is the position of the site's desired state that the node follows from.
+	follows protocol.Position
 
 	// shown and beat are for readers that must not wait for a disk.
 	shown atomic.Pointer[nodes.Record]
 	beat  atomic.Pointer[beat]
+	// shownReported is reported.
+	shownReported atomic.Bool
 }
 
 // A beat is a heartbeat and when it arrived, by the LO's clock.
@@ -50,6 +59,15 @@ func (n *node) record() *nodes.Record {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.rec
+}
+
+// state returns the present record, which must not be changed, and whether the node has
+// reported everything since the start of this LO. Its inventory is a part of that: without
+// it no deployment matches the node, and what it runs would count as placed elsewhere.
+func (n *node) state() (rec *nodes.Record, reported bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rec, n.reported && n.rec.Complete && n.rec.Inventory != nil
 }
 
 // lacks reports whether the stored record lacks an event up to a sequence.

@@ -25,7 +25,7 @@ type ruleFault struct {
 func (f *ruleFault) request(m protocol.SiteDesired) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.of.Epoch != m.Epoch || f.of.Generation != m.Generation {
+	if f.of.Position != m.Position {
 		f.reason = ""
 	}
 	f.of = m
@@ -63,19 +63,19 @@ func (s *Site) RulesFault(reason string) {
 }
 
 // reportRuleFault reports data rules that are not wholly in force, once for each
-// generation of the desired state.
+// position of the desired state.
 func (l *Loop) reportRuleFault(ctx context.Context, now time.Time) error {
 	m, reason := l.site.ruleFault.get()
-	if reason == "" || l.state.RefusedEpoch == m.Epoch && l.state.RefusedGeneration == m.Generation {
+	if reason == "" || l.state.RulesRefused == m.Position {
 		return nil
 	}
 	reason = "data rules: " + reason
 	f := siteFact(protocol.DesiredRefused, "data_rules", &protocol.Adopted{
-		V: protocol.Version, Generation: m.Generation, Commit: m.Commit, Reason: strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""),
+		V: protocol.Version, Position: m.Position, Commit: m.Commit, Held: m.Held(), Reason: strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""),
 	}, now)
 	if _, err := l.site.append(ctx, []nodes.Fact{f}); err != nil {
 		return err
 	}
-	l.state.RefusedEpoch, l.state.RefusedGeneration = m.Epoch, m.Generation
+	l.state.RulesRefused = m.Position
 	return l.site.store.SaveSite(l.state)
 }

@@ -8,10 +8,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/lo/nodes"
+	"github.com/colonyfleet/colony/lo/rivals"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -26,17 +28,21 @@ type Site struct {
 	metrics  *metrics
 	began    time.Time
 	restored nodes.Site // as Open found it; the Loop goes on with a copy
+	fresh    bool       // Open found no record: it is a new site, or its disk was lost
 
 	ruleFault ruleFault
+	names     *rivals.Names // which gateways use the names of the nodes
 
 	// due is notified when there may be something in dirty or all for the Loop.
 	due notify.Signal
 
-	mu           sync.Mutex // protects what follows
-	nodes        map[protocol.NodeID]*node
-	dirty        map[protocol.NodeID]bool // nodes to reconcile
-	all          bool                     // the placement is to be decided again, and all nodes reconciled
-	willsUnsaved bool                     // some node's willUnsaved is set
+	willsUnsaved atomic.Bool // some node's willUnsaved is set
+	lost         atomic.Bool // a node showed that the records were lost, or are older
+
+	mu    sync.Mutex // protects what follows
+	nodes map[protocol.NodeID]*node
+	dirty map[protocol.NodeID]bool // nodes to reconcile
+	all   bool                     // the placement is to be decided again, and all nodes reconciled
 }
 
 // Open loads the records, folds in the events that only the journal has, and records
@@ -46,7 +52,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	o = o.withDefaults()
 	s := &Site{
 		opts: o, log: o.Logger.With("component", "control"), journal: o.Journal, store: o.Store, metrics: newMetrics(), began: o.Now(),
-		due: notify.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
+		due: notify.New(), names: rivals.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
 	}
 	state, records, damaged, err := s.store.Load()
 	if err != nil {
@@ -55,6 +61,11 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	if len(damaged) > 0 {
 		state.Checkpoint = 0 // it includes the records that are lost: the journal may have more of them
 	}
+	records = withLost(records, damaged)
+	for _, r := range records {
+		r.Expected = expected(r, state)
+	}
+	s.fresh = len(records) == 0
 	s.restored = state
 	for _, r := range records {
 		s.nodes[r.Node] = newNode(r)
@@ -99,6 +110,12 @@ func (s *Site) replay(ctx context.Context, state nodes.Site) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
+		if s.known(id) == nil {
+			if err := s.store.RemoveNode(id); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := s.store.SaveNode(s.node(id).rec); err != nil {
 			return fmt.Errorf("store replayed record of node %s: %w", id, err)
 		}
@@ -116,6 +133,11 @@ func (s *Site) replayEvent(epoch string, seq uint64, body []byte) (id protocol.N
 	rec := s.node(e.Node).rec
 	if rec.JournalEpoch == epoch && seq <= rec.JournalSeq {
 		return "", false
+	}
+	var d protocol.Decommissioned
+	if e.Kind == protocol.NodeDecommissioned && protocol.Unmarshal(e.Body, &d) == nil && d.Reason == "" {
+		s.drop(e.Node)
+		return e.Node, true
 	}
 	rec.Replay(e)
 	rec.JournalEpoch, rec.JournalSeq = epoch, seq
@@ -171,22 +193,6 @@ func (s *Site) pending() (all bool, dirty []protocol.NodeID) {
 	return all, dirty
 }
 
-// setWillsUnsaved notes that some node's last will could not be journalled.
-func (s *Site) setWillsUnsaved() {
-	s.mu.Lock()
-	s.willsUnsaved = true
-	s.mu.Unlock()
-}
-
-// clearWillsUnsaved reports whether setWillsUnsaved was called since the last time.
-func (s *Site) clearWillsUnsaved() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unsaved := s.willsUnsaved
-	s.willsUnsaved = false
-	return unsaved
-}
-
 // commit makes rec the record of n: the facts go to the journal, then the record to
 // disk if save says that a restart must find it. The caller holds n.mu.
 //
@@ -230,8 +236,8 @@ func (s *Site) append(ctx context.Context, facts []nodes.Fact) (uint64, error) {
 func (s *Site) Snapshot() protocol.Snapshot {
 	m := protocol.Snapshot{V: protocol.Version}
 	for _, n := range s.sorted() {
-		rec := n.record()
-		node := protocol.NodeSnapshot{Node: rec.Node, Presence: rec.Presence}
+		rec, reported := n.state()
+		node := protocol.NodeSnapshot{Node: rec.Node, Presence: rec.Presence, Gateways: s.names.Contested(rec.Node), Complete: reported}
 		node.Presence.V = protocol.Version
 		node.Inventory = protocol.Inventory{V: protocol.Version, Node: rec.Node}
 		if rec.Inventory != nil {
@@ -264,7 +270,7 @@ func (s *Site) checkpoint() (uint64, error) {
 func (s *Site) flush(n *node) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.unsaved && n.firstUnsaved == 0 {
+	if n.removed || !n.unsaved && n.firstUnsaved == 0 {
 		return nil
 	}
 	if err := s.store.SaveNode(n.rec); err != nil {
@@ -290,7 +296,7 @@ func (s *Site) expire(ctx context.Context, now time.Time, silent bool) error {
 func (s *Site) expireNode(ctx context.Context, n *node, now time.Time, silent bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.rec.Online() || !n.willUnsaved && (!silent || n.seen) {
+	if n.removed || !n.rec.Online() || !n.willUnsaved && (!silent || n.seen) {
 		return nil
 	}
 	rec := n.rec.Clone()

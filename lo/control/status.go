@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/colonyfleet/colony/lo/nodes"
@@ -16,8 +17,14 @@ type NodeStatus struct {
 	Changed time.Time `json:"changed,omitzero"`
 	// Version is the agent's.
 	Version string `json:"version,omitempty"`
-	// Generation is of the last NodeDesired.
-	Generation uint64 `json:"generation"`
+	// Position is of the last NodeDesired.
+	Position protocol.Position `json:"position"`
+	// Reported says that the node has reported everything that it holds since the start of
+	// the LO. Until then it gets no NodeDesired.
+	Reported bool `json:"reported"`
+	// Problem says that several gateways use the name of the node, or why nothing is
+	// decided about it, and what to do; "": neither.
+	Problem string `json:"problem,omitempty"`
 	// Heartbeat is when the last one arrived in this run of the LO; zero: none did.
 	Heartbeat   time.Time          `json:"heartbeat,omitzero"`
 	Deployments []DeploymentStatus `json:"deployments"`
@@ -33,6 +40,9 @@ type DeploymentStatus struct {
 	Refused protocol.Digest `json:"refused,omitempty"`
 	Code    protocol.Code   `json:"code,omitempty"`
 	Message string          `json:"message,omitempty"`
+	// Unassigned says that the node holds it, and that nobody asks for it or for its
+	// removal: it stays as it is.
+	Unassigned bool `json:"unassigned,omitempty"`
 	// RetryAt is when the next attempt is due; zero: none is planned.
 	RetryAt time.Time `json:"retryAt,omitzero"`
 }
@@ -41,14 +51,18 @@ type DeploymentStatus struct {
 func (s *Site) Status() []NodeStatus {
 	out := []NodeStatus{}
 	for _, n := range s.sorted() {
-		out = append(out, nodeStatus(n.shown.Load(), n.beat.Load().at))
+		st := nodeStatus(n.shown.Load(), n.beat.Load().at)
+		gateways := protocol.NodeGateways{Gateways: s.names.Contested(n.id)}
+		st.Reported = n.shownReported.Load()
+		st.Problem = cmp.Or(gateways.Problem(), st.Problem)
+		out = append(out, st)
 	}
 	return out
 }
 
 func nodeStatus(rec *nodes.Record, heartbeat time.Time) NodeStatus {
 	s := NodeStatus{
-		Node: rec.Node, Online: rec.Online(), Version: rec.Presence.Version, Generation: rec.Generation,
+		Node: rec.Node, Online: rec.Online(), Version: rec.Presence.Version, Position: rec.Position, Problem: rec.Ahead,
 		Heartbeat: heartbeat, Deployments: []DeploymentStatus{},
 	}
 	if rec.ChangedMillis != 0 {
@@ -59,6 +73,7 @@ func nodeStatus(rec *nodes.Record, heartbeat time.Time) NodeStatus {
 		ds := DeploymentStatus{
 			Deployment: name, State: d.Status.State, Digest: d.Status.Digest, Attempt: d.Status.Attempt,
 			Refused: d.Refused.Digest, Code: d.Status.Code, Message: d.Status.Message,
+			Unassigned: d.Status.Unassigned,
 		}
 		if d.RetryMillis != 0 {
 			ds.RetryAt = time.UnixMilli(d.RetryMillis).UTC()

@@ -50,10 +50,10 @@ func (w *world) expectGivenUp(version string, code protocol.Code) {
 // whether the node is there or not, and after a restart.
 func (w *world) expectQuiet() {
 	w.t.Helper()
-	generation := w.last.Desired.Generation
+	generation := w.last.Desired.Position
 	check := func(when string) {
 		w.t.Helper()
-		if reported := w.givenUp(); len(reported) > 0 || len(w.last.Transitions) > 0 || w.last.Reassigned || w.last.Desired.Generation != generation {
+		if reported := w.givenUp(); len(reported) > 0 || len(w.last.Transitions) > 0 || w.last.Reassigned || w.last.Desired.Position != generation {
 			w.t.Errorf("%s: given up again, or something tried: %+v", when, w.last)
 		}
 	}
@@ -301,7 +301,7 @@ func TestNodesReportIsNoGivingUp(t *testing.T) {
 	w.desire("2", attempts(2))
 	w.seq++
 	w.collect(w.rec.ApplyReport(protocol.DeploymentStatus{
-		V: 1, Node: "n1", Deployment: "web", Agent: w.rec.Agent, Seq: w.seq, Generation: w.last.Desired.Generation,
+		V: 1, Node: "n1", Deployment: "web", Agent: w.rec.Agent, Seq: w.seq, Position: w.last.Desired.Position,
 		State: lifecycle.Failed, Actor: lifecycle.EN, Code: protocol.StartFailed, Digest: digest("2"), Attempt: 1, Refused: digest("2"),
 	}, w.now).Facts)
 	w.step()

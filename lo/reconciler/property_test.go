@@ -41,8 +41,14 @@ func (j *journalled) apply(t *rapid.T, facts []nodes.Fact) {
 }
 
 func stepped(t *rapid.T, r *nodes.Record, now time.Time, desired map[protocol.DeploymentName]protocol.SiteEntry, jitter *rand.Rand) Output {
+	removals := map[protocol.DeploymentName]protocol.Removal{}
+	for _, name := range []protocol.DeploymentName{"a", "b", "web"} {
+		if _, ok := desired[name]; !ok {
+			removals[name] = protocol.Removal{Deployment: name, Position: protocol.Position{Epoch: 1, Generation: 1}}
+		}
+	}
 	out := Step(r, Input{
-		Now: now, Epoch: "e", Desired: desired, LostAfter: time.Minute, Jitter: jitter,
+		Now: now, Desired: desired, Removals: removals, LostAfter: time.Minute, Jitter: jitter,
 		Specs: func(d protocol.Digest) (Spec, bool) { return Spec{Bytes: []byte(d)}, d != "" },
 	})
 	if len(out.Faults) > 0 {
@@ -80,7 +86,7 @@ func TestNoReportLeadsOutOfTheTable(t *testing.T) {
 			case 0, 1, 2:
 				out := rec.ApplyReport(protocol.DeploymentStatus{
 					V: 1, Node: "n1", Deployment: names.Draw(t, "name"), Agent: agents.Draw(t, "agent"), Seq: rapid.Uint64Range(0, 30).Draw(t, "seq"),
-					Generation: rapid.Uint64Range(0, rec.Generation+1).Draw(t, "generation"), State: rapid.SampledFrom(lifecycle.States).Draw(t, "state"),
+					Position: protocol.Position{Epoch: 1, Generation: rapid.Uint64Range(0, rec.Position.Generation+1).Draw(t, "generation")}, State: rapid.SampledFrom(lifecycle.States).Draw(t, "state"),
 					Actor: lifecycle.EN, Digest: digests.Draw(t, "digest"), Attempt: rapid.Uint32Range(0, 3).Draw(t, "attempt"),
 				}, now)
 				j.apply(t, out.Facts)
@@ -119,7 +125,7 @@ type gateway struct {
 
 func (g *gateway) say(m protocol.DeploymentStatus) {
 	g.seq++
-	m.Seq, m.Generation = g.seq, g.held.Generation
+	m.Seq, m.Position = g.seq, g.held.Position
 	g.running[m.Deployment] = &m
 	g.outbox = append(g.outbox, m)
 }
@@ -133,10 +139,15 @@ func (g *gateway) work() {
 	for _, a := range g.held.Assignments {
 		listed[a.Deployment] = a
 	}
-	for name, m := range g.running {
-		if _, ok := listed[name]; !ok && m.State != lifecycle.Deleted {
+	for _, r := range g.held.Removals {
+		name := r.Deployment
+		m := g.running[name]
+		if m == nil { // it answers for what it does not hold, too
+			m = &protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: name, Agent: "x", Actor: lifecycle.EN}
+		}
+		if m.State != lifecycle.Deleted || m.Position != g.held.Position {
 			next := *m
-			if next.State = lifecycle.Deleting; m.State == lifecycle.Deleting {
+			if next.State = lifecycle.Deleting; m.State == lifecycle.Deleting || m.State == lifecycle.Deleted {
 				next.State = lifecycle.Deleted
 			}
 			g.say(next)

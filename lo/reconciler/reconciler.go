@@ -16,7 +16,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/retry"
@@ -35,10 +34,6 @@ const (
 	// start would be retried without end.
 	stableAfter = 10 * time.Minute
 
-	// quietAfter is how long the LO waits for a connected node to report a deployment
-	// that it shall remove and never reported; then the LO records it as DELETED.
-	quietAfter = 10 * time.Second
-
 	// clockSlack is how far a time may lie ahead of Now without a clock that was set
 	// back: those who record times, and Step, look at the clock at different moments.
 	clockSlack = time.Second
@@ -56,10 +51,15 @@ type Spec struct {
 // An Input is what Step decides upon, beside the record.
 type Input struct {
 	Now time.Time
-	// Epoch names the LO's state that counts generations.
-	Epoch string
 	// Desired are the deployments that are placed on this node.
 	Desired map[protocol.DeploymentName]protocol.SiteEntry
+	// Removals are the tombstones of the site. Moved are the deployments of the site that
+	// are placed on other nodes for certain. A deployment that none of the three names
+	// stays on the node as it is.
+	Removals map[protocol.DeploymentName]protocol.Removal
+	Moved    map[protocol.DeploymentName]bool
+	// Purges are those for this node.
+	Purges []protocol.NodePurge
 	// Specs returns a version that the LO has stored.
 	Specs func(protocol.Digest) (Spec, bool)
 	// LostAfter is how long a node may be offline before an install or an update
@@ -82,6 +82,9 @@ type Output struct {
 	Changed bool
 	// NextAt is when Step is to be called though nothing happens; zero: never.
 	NextAt time.Time
+	// Withheld are the assignments that Desired leaves out because the LO has no spec of
+	// them: its file was damaged or lost. Absence says nothing to the node.
+	Withheld []error
 	// Faults are decisions that could not be carried out: defects of Colony.
 	Faults []error
 }
@@ -91,6 +94,7 @@ type step struct {
 	Input
 	r     *nodes.Record
 	out   Output
+	entry protocol.Position                // of the SiteEntry that is being decided about
 	fresh map[protocol.DeploymentName]bool // whose assignment changed
 }
 
@@ -106,10 +110,15 @@ func Step(r *nodes.Record, in Input) Output {
 	}
 	s.rebase()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if entry, ok := in.Desired[name]; ok {
+		entry, desired := in.Desired[name]
+		tombstone, removed := in.Removals[name]
+		switch {
+		case desired:
 			s.keep(entry)
-		} else {
-			s.remove(name)
+		case removed || in.Moved[name]:
+			s.remove(name, tombstone)
+		default:
+			s.leave(name)
 		}
 	}
 	s.finish()
@@ -136,39 +145,10 @@ func (s *step) rebase() {
 	}
 }
 
-// remove removes a deployment that is no longer placed here.
-func (s *step) remove(name protocol.DeploymentName) {
-	d := s.r.Deployments[name]
-	state := d.Status.State
-	switch {
-	case state == lifecycle.Deleted:
-	case !d.Removing || state != lifecycle.Deleting && state != lifecycle.Failed:
-		if !s.transition(name, protocol.DeploymentStatus{State: lifecycle.Deleting, Digest: d.Status.Digest}) {
-			return
-		}
-		d.Removing, d.Due, d.Tries, d.RetryMillis = true, false, 0, 0
-		d.SinceMillis = s.Now.UnixMilli() // also where the node had begun by itself
-		d.Desired, d.Refused, d.Assigned = nodes.Desired{}, nodes.Refusal{}, nodes.Assignment{}
-		s.fresh[name] = true
-	case state == lifecycle.Deleting && (d.Agent == "" || d.Removed) && s.r.Online():
-		// The agent never reported it, or has reported DELETED already: it was removed
-		// before it was begun, or the agent is a new one. An agent cannot confirm the
-		// removal of what it does not know.
-		due := time.UnixMilli(max(d.SinceMillis, s.r.ChangedMillis)).Add(quietAfter)
-		if s.Now.Before(due) {
-			s.runAt(due)
-			return
-		}
-		s.transition(name, protocol.DeploymentStatus{
-			State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: d.Status.Digest,
-			Message: "the node's agent knows nothing of it",
-		})
-	}
-}
-
 // keep brings a deployment towards its desired version.
 func (s *step) keep(e protocol.SiteEntry) {
 	name := e.Deployment
+	s.entry = e.Position
 	desired := nodes.Desired{Digest: e.Digest, Retry: e.Retry, Rollback: e.Rollback}
 	d := s.r.Deployments[name]
 	switch {
@@ -182,6 +162,12 @@ func (s *step) keep(e protocol.SiteEntry) {
 		// which has transitions but not what was desired.
 		s.changeDesired(name, d, desired)
 	}
+	if met := constraints(e); d.Met != met {
+		d.Met, s.out.Changed = met, true
+	}
+	if d.Assigned.Digest != "" && d.Assigned.Site != e.Position {
+		d.Assigned.Site, s.out.Changed = e.Position, true
+	}
 	if d.Status.State == lifecycle.Failed && !d.Due {
 		s.failed(e, d)
 	}
@@ -190,6 +176,14 @@ func (s *step) keep(e protocol.SiteEntry) {
 	} else {
 		s.lost(name, d)
 	}
+}
+
+// constraints is the digest of the device constraints of an entry; "": it has none.
+func constraints(e protocol.SiteEntry) protocol.Digest {
+	if len(e.Placement.Constraints) == 0 {
+		return ""
+	}
+	return protocol.DigestOf(e.Placement.Constraints)
 }
 
 // place begins a deployment on a node that does not run it.
@@ -203,6 +197,7 @@ func (s *step) place(name protocol.DeploymentName, desired nodes.Desired) bool {
 	}
 	d := s.r.Deployments[name]
 	d.Removing, d.Desired, d.Refused = false, desired, nodes.Refusal{}
+	d.Tombstone, d.Volumes = protocol.Position{}, false
 	s.assign(name, d, desired.Digest, false)
 	d.Tries = 1
 	return true
@@ -222,7 +217,7 @@ func (s *step) changeDesired(name protocol.DeploymentName, d *nodes.Deployment, 
 	if state == lifecycle.Installed && d.Status.Digest == desired.Digest {
 		// It still runs what is desired once more. The number of the attempt stays, so
 		// that the node has nothing to do.
-		d.Assigned = nodes.Assignment{Digest: desired.Digest, Attempt: max(1, d.Status.Attempt)}
+		d.Assigned = nodes.Assignment{Digest: desired.Digest, Attempt: max(1, d.Status.Attempt), Site: s.entry}
 		d.Due = false
 		s.fresh[name] = true
 		return
@@ -321,7 +316,7 @@ func Backoff(base time.Duration, n uint32, jitter *rand.Rand) time.Duration {
 
 // assign changes the assignment. The transition follows when the node is online.
 func (s *step) assign(name protocol.DeploymentName, d *nodes.Deployment, digest protocol.Digest, rollback bool) {
-	d.Assigned = nodes.Assignment{Digest: digest, Attempt: d.NextAttempt(digest), Rollback: rollback}
+	d.Assigned = nodes.Assignment{Digest: digest, Attempt: d.NextAttempt(digest), Rollback: rollback, Site: s.entry}
 	d.Due, d.RetryMillis = true, 0
 	s.fresh[name] = true
 	s.out.Changed = true
@@ -419,40 +414,56 @@ func (s *step) runAt(t time.Time) {
 // journal.
 func (s *step) finish() {
 	s.r.Forget(keepDeleted)
-	desired := protocol.NodeDesired{V: protocol.Version, Node: s.r.Node, Epoch: s.Epoch}
-	var print strings.Builder
+	desired := protocol.NodeDesired{V: protocol.Version, Node: s.r.Node}
 	for _, name := range s.r.Names() {
-		a := s.r.Deployments[name].Assigned
+		d := s.r.Deployments[name]
+		if d.Removing && d.Status.State != lifecycle.Deleted {
+			desired.Removals = append(desired.Removals, protocol.NodeRemoval{Deployment: name, Site: d.Tombstone, Volumes: d.Volumes})
+			continue
+		}
+		a := d.Assigned
 		if a.Digest == "" {
 			continue
 		}
 		spec, ok := s.Specs(a.Digest)
+		entry, here := s.Input.Desired[name]
+		if !ok && !here {
+			continue // without an entry the node keeps it as it is
+		}
 		if !ok {
-			// Without its entry the node would remove it.
-			s.out.Faults = append(s.out.Faults, fmt.Errorf("assign deployment %s to node %s: the spec %s is not in the LO's store", name, s.r.Node, a.Digest))
+			s.out.Withheld = append(s.out.Withheld, fmt.Errorf(
+				"assign deployment %s to node %s: the spec %s is not in the LO's store; the node keeps what it has of it until another version is desired", name, s.r.Node, a.Digest))
+			continue
 		}
 		desired.Assignments = append(desired.Assignments, protocol.Assignment{
-			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: spec.Signature, Attempt: a.Attempt, Rollback: a.Rollback,
+			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: spec.Signature, Attempt: a.Attempt, Rollback: a.Rollback, Site: a.Site,
+			MinHealthyMillis: entry.Policy.MinHealthyMillis,
 		})
-		fmt.Fprintf(&print, "%s %s %d %t\n", name, a.Digest, a.Attempt, a.Rollback)
 	}
-	if fingerprint := protocol.DigestOf([]byte(print.String())); fingerprint != s.r.Fingerprint {
-		s.r.Fingerprint = fingerprint
-		s.r.Generation++
+	s.removeRest(&desired)
+	desired.Purges = s.Purges
+	fingerprint := desired.ContentDigest() // without a position
+	reassigned := fingerprint != s.r.Fingerprint
+	if reassigned {
+		s.r.Fingerprint, s.r.Position = fingerprint, s.r.Position.Next()
 		s.out.Reassigned, s.out.Changed = true, true
 	}
-	desired.Generation = s.r.Generation
+	desired.Position = s.r.Position
+	if reassigned {
+		s.r.Digest = desired.ContentDigest()
+	}
+	desired.Content = s.r.Digest
 	s.out.Desired = desired
 	for name := range s.fresh {
 		if d := s.r.Deployments[name]; d != nil {
-			d.Assigned.Generation = s.r.Generation
+			d.Assigned.Position = s.r.Position
 		}
 	}
 	for i := range s.out.Transitions {
 		m := &s.out.Transitions[i]
-		m.Generation = s.r.Generation
+		m.Position = s.r.Position
 		if d := s.r.Deployments[m.Deployment]; d != nil && d.Status.State == m.State && d.Status.Actor == m.Actor {
-			d.Status.Generation = m.Generation
+			d.Status.Position = m.Position
 		}
 		s.out.Facts = append(s.out.Facts, nodes.StatusFact(*m, s.Now))
 	}

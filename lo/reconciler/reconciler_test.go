@@ -19,6 +19,7 @@ type world struct {
 	now         time.Time
 	rec         *nodes.Record
 	desired     map[protocol.DeploymentName]protocol.SiteEntry
+	removals    map[protocol.DeploymentName]protocol.Removal
 	missing     map[protocol.Digest]bool
 	last        Output
 	seq         uint64
@@ -33,9 +34,40 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, now: time.UnixMilli(1_700_000_000_000), rec: nodes.New("n1"),
 		desired: map[protocol.DeploymentName]protocol.SiteEntry{}, missing: map[protocol.Digest]bool{},
+		removals: map[protocol.DeploymentName]protocol.Removal{},
 	}
 	w.presence(true, "agent-1")
+	w.whole()
 	return w
+}
+
+// remove removes the deployment from the site.
+func (w *world) remove() {
+	w.t.Helper()
+	delete(w.desired, "web")
+	w.removals["web"] = protocol.Removal{Deployment: "web", Position: protocol.Position{Epoch: 1, Generation: 1}}
+	w.step()
+}
+
+// whole is the node's report of everything that it holds: the given statuses.
+func (w *world) whole(statuses ...protocol.DeploymentStatus) nodes.Outcome {
+	w.t.Helper()
+	w.seq++
+	m := protocol.NodeReport{V: 1, Node: "n1", Agent: w.rec.Agent, Seq: w.seq, Statuses: statuses, Held: w.last.Desired.Held()}
+	if w.last.Desired.Position.IsZero() {
+		m.Held = protocol.Held{}
+	}
+	out := w.rec.ApplyNodeReport(m, w.now)
+	w.collect(out.Facts)
+	w.step()
+	return out
+}
+
+func (w *world) expectRemoval(want ...protocol.NodeRemoval) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.last.Desired.Removals); diff != "" {
+		w.t.Errorf("removals (-want +got):\n%s", diff)
+	}
 }
 
 func digest(version string) protocol.Digest {
@@ -56,13 +88,14 @@ func (w *world) desire(version string, change ...func(*protocol.SiteEntry)) {
 		c(&e)
 	}
 	w.desired["web"] = e
+	delete(w.removals, "web")
 	w.step()
 }
 
 func (w *world) step() {
 	w.t.Helper()
 	w.last = Step(w.rec, Input{
-		Now: w.now, Epoch: "e", Desired: w.desired, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
+		Now: w.now, Desired: w.desired, Removals: w.removals, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 2)),
 		Specs: func(d protocol.Digest) (Spec, bool) {
 			return Spec{Bytes: []byte(d), App: "app"}, d != "" && !w.missing[d]
 		},
@@ -105,7 +138,7 @@ func (w *world) report(state lifecycle.State, code protocol.Code, change ...func
 	w.t.Helper()
 	w.seq++
 	m := protocol.DeploymentStatus{
-		V: 1, Node: "n1", Deployment: "web", Agent: w.rec.Agent, Seq: w.seq, Generation: w.last.Desired.Generation,
+		V: 1, Node: "n1", Deployment: "web", Agent: w.rec.Agent, Seq: w.seq, Position: w.last.Desired.Position,
 		State: state, Actor: lifecycle.EN, Code: code,
 	}
 	if a, ok := w.assignment(); ok {
@@ -167,16 +200,15 @@ func TestInstallAndRemove(t *testing.T) {
 	w.expect("1", 1, false)
 	w.expectTransitions("LO PENDING", "LO INSTALLING")
 	w.report(lifecycle.Installed, "")
-	generation := w.last.Desired.Generation
+	generation := w.last.Desired.Position
 	w.step()
 	if w.last.Changed || w.last.Reassigned {
 		t.Errorf("a step with nothing to do: record changed %t, reassigned %t, want neither", w.last.Changed, w.last.Reassigned)
 	}
-	if got := w.last.Desired.Generation; got != generation {
-		t.Errorf("a step with nothing to do: generation %d, want %d", got, generation)
+	if got := w.last.Desired.Position; got != generation {
+		t.Errorf("a step with nothing to do: position %s, want %s", got, generation)
 	}
-	delete(w.desired, "web")
-	w.step()
+	w.remove()
 	w.expect("", 0, false)
 	w.report(lifecycle.Deleted, "")
 	w.expectTransitions("EN INSTALLED", "LO DELETING", "EN DELETED")
@@ -406,20 +438,22 @@ func TestAgentInstalledAnew(t *testing.T) {
 	w := newWorld(t)
 	w.install("1")
 	w.presence(true, "agent-2")
-	w.step()
+	w.whole()
 	w.expectTransitions("LO PENDING", "LO INSTALLING")
 	w.expect("1", 1, false)
 	w.seq = 0 // it counts from the beginning
 	w.report(lifecycle.Installed, "")
 	w.expectTransitions("EN INSTALLED")
 
-	delete(w.desired, "web")
-	w.step()
+	w.remove()
 	w.presence(true, "agent-3")
-	w.step()
+	w.whole()
 	w.expectTransitions("LO DELETING")
-	w.reconcile(quietAfter)
+	w.expectRemoval(protocol.NodeRemoval{Deployment: "web", Site: protocol.Position{Epoch: 1, Generation: 1}})
+	w.seq = 0
+	w.report(lifecycle.Deleted, "") // the node answers also for what it does not hold
 	w.expectTransitions("EN DELETED")
+	w.expectRemoval()
 }
 
 func TestRemovedBeforeBegun(t *testing.T) {
@@ -427,12 +461,12 @@ func TestRemovedBeforeBegun(t *testing.T) {
 	w := newWorld(t)
 	w.presence(false, "agent-1")
 	w.desire("1")
-	delete(w.desired, "web")
-	w.step()
+	w.remove()
 	w.reconcile(time.Hour)
 	w.expectTransitions("LO PENDING", "LO DELETING") // no agent can confirm the removal
 	w.presence(true, "agent-1")
-	w.reconcile(quietAfter)
+	w.reconcile(time.Second)
+	w.report(lifecycle.Deleted, "")
 	w.expectTransitions("EN DELETED")
 }
 
@@ -440,8 +474,7 @@ func TestRemovalFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.install("1")
-	delete(w.desired, "web")
-	w.step()
+	w.remove()
 	w.report(lifecycle.Failed, protocol.EngineUnavailable)
 	w.reconcile(time.Hour)
 	w.expectTransitions("LO DELETING", "EN FAILED") // the node tries on by itself
@@ -453,16 +486,15 @@ func TestDeployedAgainBeforeRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.install("1")
-	delete(w.desired, "web")
-	w.step()
-	old := w.last.Desired.Generation
+	w.remove()
+	old := w.last.Desired.Position
 	w.desire("1")
 	w.expectTransitions("LO DELETING", "LO PENDING", "LO INSTALLING")
 	w.expect("1", 2, false)
 	// The end of the removal was on its way.
 	w.seq++
 	out := w.rec.ApplyReport(protocol.DeploymentStatus{
-		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Generation: old, State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: digest("1"), Attempt: 1,
+		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Position: old, State: lifecycle.Deleted, Actor: lifecycle.EN, Digest: digest("1"), Attempt: 1,
 	}, w.now)
 	if !out.Stale {
 		t.Errorf("outcome %+v: want stale", out)
@@ -473,11 +505,11 @@ func TestReportsOfAnOlderDesired(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.desire("1")
-	old, generation := digest("1"), w.last.Desired.Generation
+	old, generation := digest("1"), w.last.Desired.Position
 	w.desire("2")
 	w.seq++
 	out := w.rec.ApplyReport(protocol.DeploymentStatus{
-		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Generation: generation, State: lifecycle.Installed, Actor: lifecycle.EN, Digest: old, Attempt: 1,
+		V: 1, Node: "n1", Deployment: "web", Agent: "agent-1", Seq: w.seq, Position: generation, State: lifecycle.Installed, Actor: lifecycle.EN, Digest: old, Attempt: 1,
 	}, w.now)
 	if !out.Stale || len(out.Facts) > 0 || w.rec.State("web") != lifecycle.Updating {
 		t.Errorf("outcome %+v, state %s", out, w.rec.State("web"))
@@ -489,16 +521,35 @@ func TestReportsOfAnOlderDesired(t *testing.T) {
 	w.expect("1", 2, true)
 }
 
-func TestMissingSpecIsAFault(t *testing.T) {
+// TestMissingSpec takes away the spec of the version that a deployment was rolled back to,
+// as a damaged file does. Only that assignment is left out: the node keeps the deployment,
+// and gets what is decided about the others.
+func TestMissingSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	rec := w.rec
-	out := Step(rec, Input{
-		Now: w.now, Desired: map[protocol.DeploymentName]protocol.SiteEntry{"web": {Deployment: "web", Digest: digest("1")}},
-		Specs: func(protocol.Digest) (Spec, bool) { return Spec{}, false }, Jitter: rand.New(rand.NewPCG(1, 1)),
-	})
-	if len(out.Faults) == 0 || !strings.Contains(out.Faults[0].Error(), "web") {
-		t.Errorf("faults %v: want one that names the deployment", out.Faults)
+	w.desire("1")
+	w.report(lifecycle.Installed, "")
+	w.desire("2")
+	for range 2 {
+		w.report(lifecycle.Failed, protocol.StartFailed)
+		w.reconcile(time.Second)
+	}
+	w.expect("1", 2, true)
+	before := w.last.Desired.Position
+	w.missing[digest("1")] = true
+	w.desired["other"] = protocol.SiteEntry{Deployment: "other", Digest: digest("3")}
+	w.step()
+	if held := w.last.Withheld; len(held) != 1 || !strings.Contains(held[0].Error(), "web") {
+		t.Errorf("withheld %v: want web only", held)
+	}
+	if got := w.last.Desired; len(got.Assignments) != 1 || got.Assignments[0].Deployment != "other" || len(got.Removals) > 0 || !got.Position.After(before) {
+		t.Errorf("the node gets %+v: want other assigned, nothing removed, at a position after %s", got, before)
+	}
+	delete(w.desired, "other")
+	w.removals["other"] = protocol.Removal{Deployment: "other"}
+	w.step()
+	if got := w.last.Desired; len(got.Removals) != 1 || got.Removals[0].Deployment != "other" {
+		t.Errorf("the node gets %+v: want other removed", got)
 	}
 }
 
@@ -532,16 +583,16 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("a minute later the install on the offline node is %s: want %s", state, lifecycle.Failed)
 		}
 	})
-	t.Run("removal", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.desire("v1")
-		delete(w.desired, "web")
-		w.step()
-		w.reconcile(-days)
-		w.reconcile(quietAfter)
-		if state := w.rec.State("web"); state != lifecycle.Deleted {
-			t.Errorf("the removal of what the agent never mentioned is %s after %s: want %s", state, quietAfter, lifecycle.Deleted)
-		}
-	})
+}
+
+// TestMinHealthy gives the node the minimum time of the policy.
+func TestMinHealthy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.install("1")
+	w.desire("1", func(e *protocol.SiteEntry) { e.Policy.MinHealthyMillis = 30_000 })
+	w.reconcile(0)
+	if got := w.last.Desired.Assignments; len(got) != 1 || got[0].MinHealthyMillis != 30_000 || got[0].Attempt != 1 {
+		t.Errorf("assignments %+v, want attempt 1 with 30 s", got)
+	}
 }
