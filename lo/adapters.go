@@ -58,6 +58,15 @@ func (r router) accept(ctx context.Context, from access.Identity, m broker.Messa
 	return r.site.Accept(ctx, m.Topic, m.Payload)
 }
 
+// admit implements broker.Options.Admit: of several gateways with the name of one node
+// one may connect.
+func (r router) admit(ctx context.Context, id access.Identity, info access.ConnectInfo, will *broker.Message) error {
+	if id.Node == "" || will == nil {
+		return nil
+	}
+	return r.site.Admit(ctx, id.Node, will.Payload, info.Remote)
+}
+
 // receiver gives what arrives from the CO to the part that it is for.
 type receiver struct {
 	uplink *uplink.Uplink

@@ -138,7 +138,7 @@ func (c *fakeCO) count(rule string, kind protocol.EventKind) int {
 
 // rules is a desired state of data rules only, whose batches the test can read.
 func rules(generation uint64, of ...protocol.DataRule) protocol.SiteDesired {
-	m := protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: generation, Epoch: "db", Data: slices.Clone(of)}
+	m := protocol.SiteDesired{V: protocol.Version, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: generation}, Data: slices.Clone(of)}
 	for i := range m.Data {
 		m.Data[i].Uncompressed = true
 		if m.Data[i].QoS == 0 {
@@ -153,7 +153,7 @@ func inForce(t *testing.T, l *LO, m protocol.SiteDesired) {
 	t.Helper()
 	eventually(t, "the rules are in force", func() bool {
 		held, ok := l.desired.Current()
-		return ok && held.Generation == m.Generation &&
+		return ok && held.Position == m.Position &&
 			string(protocol.Marshal(l.data.Rules())) == string(protocol.Marshal(m.Data))
 	})
 }

@@ -3,9 +3,11 @@ package lo
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -112,7 +114,14 @@ func (c *fakeCO) accept(ctx context.Context, from access.Identity, m broker.Mess
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if tp.Kind == topic.SiteOnline {
-		return protocol.Unmarshal(m.Payload, &c.presence)
+		var p protocol.Presence
+		if err := protocol.Unmarshal(m.Payload, &p); err != nil {
+			return err
+		}
+		if p.Online || p.Session == c.presence.Session { // else it is of a connection that was replaced
+			c.presence = p
+		}
+		return nil
 	}
 	var b protocol.Batch
 	if err := protocol.Unmarshal(m.Payload, &b); err != nil {
@@ -167,7 +176,7 @@ func spec(name protocol.DeploymentName, version string) ([]byte, protocol.Digest
 // site1 is a desired state of one deployment on every node.
 func site1(generation uint64, version string, policy protocol.Policy) protocol.SiteDesired {
 	b, d := spec("web", version)
-	return protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: generation, Epoch: "db", Commit: "c" + version, Deployments: []protocol.SiteEntry{
+	return protocol.SiteDesired{V: protocol.Version, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: generation}, Commit: "c" + version, Deployments: []protocol.SiteEntry{
 		{Deployment: "web", Digest: d, Size: uint64(len(b)), Spec: b, Policy: policy},
 	}}
 }
@@ -207,15 +216,26 @@ func stopLO(t *testing.T, l *LO) {
 type agent struct {
 	t       *testing.T
 	node    protocol.NodeID
+	id      string // of the agent
 	c       *client.Client
 	desired chan protocol.NodeDesired
 	up      chan string // sessions that were announced
 	seq     uint64
+
+	mu       sync.Mutex // protects what follows
+	held     protocol.Held
+	statuses map[protocol.DeploymentName]protocol.DeploymentStatus // the last of each
 }
 
 func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
 	t.Helper()
-	a := &agent{t: t, node: node, desired: make(chan protocol.NodeDesired, 64), up: make(chan string, 16)}
+	return startGateway(t, node, "agent-1", addr)
+}
+
+// startGateway plays an agent with an id.
+func startGateway(t *testing.T, node protocol.NodeID, id, addr string) *agent {
+	t.Helper()
+	a := &agent{t: t, node: node, id: id, desired: make(chan protocol.NodeDesired, 64), up: make(chan string, 16), statuses: map[protocol.DeploymentName]protocol.DeploymentStatus{}}
 	var err error
 	a.c, err = client.New(client.Options{
 		URLs: []string{"tcp://" + addr}, ClientID: string(node) + ".s1", Username: string(node) + ".s1", MaxBackoff: 50 * time.Millisecond,
@@ -229,6 +249,9 @@ func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
 			if err := protocol.Unmarshal(m.Payload, &d); err != nil {
 				return err
 			}
+			a.mu.Lock()
+			a.held = d.Held()
+			a.mu.Unlock()
 			a.desired <- d
 			return nil
 		},
@@ -237,6 +260,7 @@ func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
 			for _, m := range []client.Message{
 				a.presence(true, session),
 				{Topic: topic.ForNode(topic.Inventory, "s1", node), QoS: 1, Retain: true, Payload: protocol.Marshal(&inv)},
+				a.whole(),
 			} {
 				if err := a.c.Publish(ctx, m); err != nil && ctx.Err() == nil {
 					t.Errorf("announce node: %v", err)
@@ -267,8 +291,21 @@ func (a *agent) stop() {
 func (a *agent) presence(online bool, session string) client.Message {
 	return client.Message{
 		Topic: topic.ForNode(topic.NodeOnline, "s1", a.node), QoS: 1, Retain: true,
-		Payload: protocol.Marshal(&protocol.Presence{V: protocol.Version, Online: online, Agent: "agent-1", Boot: "b1", Version: "v1", Session: session}),
+		Payload: protocol.Marshal(&protocol.Presence{V: protocol.Version, Online: online, Agent: a.id, Boot: "b1", Version: "v1", Session: session}),
 	}
+}
+
+// whole is the report of everything that the agent holds.
+func (a *agent) whole() client.Message {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := protocol.NodeReport{V: protocol.Version, Node: a.node, Agent: "agent-1", Boot: "b1", Held: a.held}
+	for _, name := range slices.Sorted(maps.Keys(a.statuses)) {
+		s := a.statuses[name]
+		m.Seq = max(m.Seq, s.Seq)
+		m.Statuses = append(m.Statuses, s)
+	}
+	return client.Message{Topic: topic.ForNode(topic.NodeReport, "s1", a.node), QoS: 1, Payload: protocol.Marshal(&m)}
 }
 
 // next returns the next NodeDesired that the predicate accepts.
@@ -293,7 +330,7 @@ func (a *agent) report(d protocol.NodeDesired, state lifecycle.State, code proto
 	a.t.Helper()
 	a.seq++
 	m := protocol.DeploymentStatus{
-		V: protocol.Version, Node: a.node, Deployment: "web", Agent: "agent-1", Boot: "b1", Seq: a.seq, Generation: d.Generation,
+		V: protocol.Version, Node: a.node, Deployment: "web", Agent: a.id, Boot: "b1", Seq: a.seq, Position: d.Position,
 		State: state, Actor: lifecycle.EN, Code: code, UnixMillis: time.Now().UnixMilli(),
 	}
 	if len(d.Assignments) > 0 {
@@ -310,6 +347,9 @@ func (a *agent) send(m protocol.DeploymentStatus) {
 	if err := a.c.Publish(ctx, client.Message{Topic: topic.ForStatus("s1", a.node, m.Deployment), QoS: 1, Payload: protocol.Marshal(&m)}); err != nil {
 		a.t.Fatalf("report %s: %v", m.State, err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.statuses[m.Deployment] = m
 }
 
 // history returns the statuses in the LO's journal, checked against the lifecycle.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
 
@@ -32,6 +33,7 @@ func New(o Options) (*LO, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Disk = disk.Or(o.Disk)
 	return &LO{&parts{opts: o, group: stopper.New()}}, nil
 }
 

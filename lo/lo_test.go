@@ -68,11 +68,11 @@ func TestDesiredDownStatusUp(t *testing.T) {
 	}
 	type assignment struct {
 		App, Version string
-		Generation   uint64
+		Position     protocol.Position
 		Digest       protocol.Digest
 	}
 	m := got[1]
-	if diff := cmp.Diff(assignment{"hello", "1", d.Generation, digest}, assignment{m.App, m.AppVersion, m.Generation, m.Digest}); diff != "" {
+	if diff := cmp.Diff(assignment{"hello", "1", d.Position, digest}, assignment{m.App, m.AppVersion, m.Position, m.Digest}); diff != "" {
 		t.Errorf("the LO's transition does not say what it assigned (-want +got):\n%s", diff)
 	}
 	k := kinds(t, l)
@@ -91,8 +91,11 @@ func TestDesiredDownStatusUp(t *testing.T) {
 	c.release()
 	eventually(t, "the journal is delivered", func() bool { return l.journal.Stats().Depth == 0 })
 
-	c.want(protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 2, Epoch: "db"})
-	offline := a.next("an empty one", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 0 && d.Generation > 1 })
+	c.want(protocol.SiteDesired{
+		V: protocol.Version, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 2},
+		Removals: []protocol.Removal{{Deployment: "web", Position: protocol.Position{Epoch: 1, Generation: 2}}},
+	})
+	offline := a.next("a removal", func(d protocol.NodeDesired) bool { return len(d.Removals) == 1 })
 	a.report(offline, lifecycle.Deleting, "")
 	a.report(offline, lifecycle.Deleted, "")
 	if s := stateOf(l); s != lifecycle.Deleted {
@@ -213,6 +216,16 @@ func TestRestart(t *testing.T) {
 	c.release()
 	c.start()
 	eventually(t, "the journal is delivered", func() bool { return l.journal.Stats().Depth == 0 })
+}
+
+// An LO that is stopped says so, in the name of the connection that the CO knows.
+func TestStopSaysOffline(t *testing.T) {
+	t.Parallel()
+	c := newFakeCO(t)
+	l := startLO(t, localOptions(t, c, t.TempDir(), "127.0.0.1:0"))
+	eventually(t, "the site is online", c.online)
+	stopLO(t, l)
+	eventually(t, "the site is offline", func() bool { return !c.online() })
 }
 
 // TestReplay loses the record of a node between the journal and the disk.
@@ -341,8 +354,8 @@ func TestStatusPage(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Generation != 7 {
-		t.Errorf("generation %d, want 7", s.Generation)
+	if s.Position.Generation != 7 {
+		t.Errorf("position %s, want generation 7", s.Position)
 	}
 	if len(s.Nodes) != 1 || len(s.Nodes[0].Deployments) != 1 {
 		t.Fatalf("nodes %+v, want one with one deployment", s.Nodes)

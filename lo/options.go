@@ -12,7 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/listen"
+	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/link"
@@ -47,6 +51,11 @@ type Options struct {
 	// machine data.
 	RetainedTopics int   `yaml:"retainedTopics"`
 	RetainedBytes  int64 `yaml:"retainedBytes"`
+	// Limits bound what clients can take from the site's broker. Where its RetainedBytes and
+	// RetainedPerIdentity are 0, there is room for what RetainedTopics and RetainedBytes allow.
+	Limits broker.Limits `yaml:"limits,omitempty"`
+	// Sessions bound the sessions that outlive their connections.
+	Sessions sessions.Limits `yaml:"sessions,omitempty"`
 	// CacheBytes bounds the images that are stored for the nodes.
 	CacheBytes int64 `yaml:"cacheBytes"`
 	// UplinkRate limits what is sent to the CO, in bytes per second. 0 means no limit.
@@ -59,6 +68,8 @@ type Options struct {
 	// those of the system. HTTP is always the system's.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)     `yaml:"-"`
 	Listen func(ctx context.Context, network, address string) (net.Listener, error) `yaml:"-"`
+	// Disk is where the LO keeps its state. Nil: the file system of the machine.
+	Disk disk.FS `yaml:"-"`
 	// Now is what the LO takes for the time of day, which may be wrong. Nil: time.Now.
 	Now func() time.Time `yaml:"-"`
 	// Random names what the LO names, and draws the waits of its retries. Nil: the
@@ -103,6 +114,11 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("mqtt %q: want host:port", o.MQTT))
 	}
 	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener))
+	for key, err := range map[string]error{"limits": o.Limits.Validate(), "sessions": o.Sessions.Validate()} {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
 	if o.HTTP != "" {
 		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
 			errs = append(errs, fmt.Errorf("http %q: want host:port, or nothing for no listener", o.HTTP))
@@ -141,4 +157,9 @@ func (o Options) Validate() error {
 		errs = append(errs, errors.New("no logger"))
 	}
 	return errors.Join(errs...)
+}
+
+// brokerLimits are those of the site's broker, with room for the machine data that it is to retain.
+func (o Options) brokerLimits() broker.Limits {
+	return o.Limits.WithRoomFor(o.RetainedBytes + int64(o.RetainedTopics)*retained.Size(0))
 }

@@ -7,15 +7,17 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/colonyfleet/colony/broker"
-	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/admin"
+	"github.com/colonyfleet/colony/broker/devices"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
 	"github.com/colonyfleet/colony/lo/cache"
@@ -54,6 +56,7 @@ type parts struct {
 	gate     *uplink.Gate
 	data     *data.Forwarder
 	broker   *broker.Broker
+	access   *devices.Access
 	loop     *control.Loop
 	down     *downlink.Downlink
 	uplink   *uplink.Uplink
@@ -61,7 +64,7 @@ type parts struct {
 }
 
 func (p *parts) start(ctx context.Context) error {
-	if err := os.MkdirAll(p.opts.StateDir, dirPerm); err != nil {
+	if err := p.opts.Disk.MkdirAll(p.opts.StateDir, dirPerm); err != nil {
 		return fmt.Errorf("create state directory: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
@@ -100,7 +103,7 @@ func (p *parts) listen(context.Context) error {
 func (p *parts) openJournal(context.Context) error {
 	var err error
 	if p.journal, err = journal.Open(p.dir("journal"), journal.Options{
-		MaxBytes: p.opts.JournalBytes, Now: p.opts.Now, Random: p.opts.Random, Logger: p.opts.Logger,
+		MaxBytes: p.opts.JournalBytes, Disk: p.opts.Disk, Now: p.opts.Now, Random: p.opts.Random, Logger: p.opts.Logger,
 	}); err != nil {
 		return fmt.Errorf("open journal: %w", err)
 	}
@@ -110,7 +113,7 @@ func (p *parts) openJournal(context.Context) error {
 
 // openSite loads what an earlier run knew.
 func (p *parts) openSite(ctx context.Context) error {
-	records, err := store.Open(p.dir("state"), p.opts.Random)
+	records, err := store.Open(p.opts.Disk, p.dir("state"))
 	if err != nil {
 		return err
 	}
@@ -118,7 +121,7 @@ func (p *parts) openSite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.desired, err = desired.Open(p.dir("desired"), p.opts.Site, fetch, p.opts.Logger); err != nil {
+	if p.desired, err = desired.Open(p.opts.Disk, p.dir("desired"), p.opts.Site, fetch, p.opts.Logger); err != nil {
 		return err
 	}
 	p.site, err = control.Open(ctx, control.Options{
@@ -144,13 +147,22 @@ func (p *parts) fetch() (desired.Fetch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse co.http: %w", err)
 	}
-	return desired.HTTP(&http.Client{}, base.JoinPath(specsPath), desired.PartialDir(p.dir("desired"))), nil
+	return desired.HTTP(&http.Client{}, base.JoinPath(specsPath), p.opts.Disk, desired.PartialDir(p.dir("desired"))), nil
+}
+
+// held returns the desired state in force.
+func (p *parts) held() protocol.Held {
+	m, ok := p.desired.Current()
+	if !ok {
+		return protocol.Held{}
+	}
+	return m.Held()
 }
 
 func (p *parts) makeLink(context.Context) error {
 	var err error
 	p.link, err = link.New(link.Options{
-		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, URLs: p.opts.CO.MQTT,
+		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
 		KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
 		Dial: p.opts.Dial, Random: p.opts.Random,
 	})
@@ -163,24 +175,29 @@ func (p *parts) openData(ctx context.Context) error {
 	var err error
 	p.data, err = data.Open(data.Options{
 		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
-		Send: p.link.Send, Rules: p.site.DataRules, Faulty: p.site.RulesFault, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
-		Now: p.opts.Now, Random: p.opts.Random,
+		Send: p.link.Send, Rules: p.site.DataRules, Faulty: p.site.RulesFault,
+		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Disk: p.opts.Disk, Now: p.opts.Now, Random: p.opts.Random,
 	})
 	if err != nil {
 		return err
 	}
 	p.group.OnStop("machine data", func(context.Context) error { return p.data.Close() })
 	p.data.Reconcile(ctx)
-	p.site.Damaged(ctx, p.data.Damage()...)
 	return nil
 }
 
 func (p *parts) startBroker(ctx context.Context) error {
 	var err error
+	p.access = devices.New(p.opts.Site)
+	if m, ok := p.desired.Current(); ok {
+		p.setDevices(ctx, m)
+	}
+	route := router{p.site, p.data}
 	p.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}}, p.opts.Listeners...),
-		Listen: p.opts.Listen,
-		Access: access.Site(p.opts.Site), Accept: router{p.site, p.data}.accept, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Listen: p.opts.Listen, Limits: p.opts.brokerLimits(), Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions},
+		Access: p.access, Accept: route.accept, Admit: route.admit, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {
 		return err
@@ -190,16 +207,36 @@ func (p *parts) startBroker(ctx context.Context) error {
 	})
 	// Stopped after the loop and the broker: no record changes any more.
 	p.group.OnStop("checkpoint", func(context.Context) error { return p.loop.Checkpoint() })
+	if err := p.data.Republish(ctx, p.broker.Restore); err != nil {
+		return err
+	}
 	if err := p.broker.Start(ctx); err != nil {
 		return err
 	}
 	p.group.OnStop("broker", p.broker.Stop)
-	if err := p.data.Republish(ctx, p.broker.Publish); err != nil {
-		return err
-	}
 	p.group.Go("data rules", p.data.Run)
 	p.group.Go("control loop", p.loop.Run)
 	return nil
+}
+
+// setDevices puts the accounts of the site's devices into force, and disconnects the clients that would
+// not be let in as they were.
+func (p *parts) setDevices(ctx context.Context, m protocol.SiteDesired) {
+	outdated, faults := p.access.Set(m.Devices)
+	for _, f := range faults {
+		p.opts.Logger.ErrorContext(ctx, "a device account is not in force: correct the site's file", "err", f)
+	}
+	if len(outdated) == 0 {
+		return
+	}
+	for _, c := range p.broker.Clients() {
+		if !slices.Contains(outdated, c.Identity) {
+			continue
+		}
+		if err := p.broker.Disconnect(c.Client, false); err != nil && protocol.KindOf(err) != protocol.NotFound {
+			p.opts.Logger.WarnContext(ctx, "a client whose device account was changed is still connected", "client", c.Client, "err", err)
+		}
+	}
 }
 
 // startDownlink accepts what the CO's clients send to the site, once there is a link.
@@ -207,7 +244,7 @@ func (p *parts) startDownlink(ctx context.Context) error {
 	site := delivery.Site{Broker: p.broker, Store: p.data.Retained(), Now: p.data.Now}
 	var err error
 	p.down, err = downlink.Open(downlink.Options{
-		Dir: p.dir("down"), Site: p.opts.Site, Logger: p.opts.Logger, Publish: site.Publish, Retained: site,
+		Dir: p.dir("down"), Disk: p.opts.Disk, Site: p.opts.Site, Logger: p.opts.Logger, Publish: site.Publish, Retained: site,
 		Ack: func(ctx context.Context, payload []byte) error {
 			return p.link.Send(ctx, topic.ForSite(topic.DownAck, p.opts.Site), payload)
 		},
@@ -245,6 +282,7 @@ func (p *parts) startLink(ctx context.Context) error {
 	adopter := control.NewAdopter(p.site, func(m protocol.SiteDesired) {
 		p.data.Adopt()
 		delivery.SetRules(p.down, m)
+		p.setDevices(ctx, m)
 	})
 	p.run("desired state", func(ctx context.Context) error { return source.Run(ctx, adopter.Offer) })
 	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down}); err != nil {
@@ -254,17 +292,30 @@ func (p *parts) startLink(ctx context.Context) error {
 	return nil
 }
 
-func (p *parts) openCache(context.Context) error {
+func (p *parts) openCache(ctx context.Context) error {
 	if p.listener == nil || p.opts.CO.HTTP == "" {
 		return nil
 	}
 	var err error
-	p.cache, err = cache.New(cache.Options{Dir: p.dir("images"), Default: p.opts.CO.HTTP, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger})
+	p.cache, err = cache.New(cache.Options{
+		Dir: p.dir("images"), Disk: p.opts.Disk, Default: p.opts.CO.HTTP, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger,
+		Spare: p.spare, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) },
+	})
 	if err != nil {
 		return fmt.Errorf("open image cache: %w", err)
 	}
 	p.group.OnStop("image cache", func(context.Context) error { return p.cache.Close() })
 	return nil
+}
+
+// stateRoom is what the small files of the LO's state need on the disk, in bytes.
+const stateRoom = 64 << 20
+
+// spare is what the images leave free on the disk: what the journal and the queues of
+// machine data may still grow by.
+func (p *parts) spare() int64 {
+	s := p.journal.Stats()
+	return max(s.MaxBytes-s.Bytes, 0) + p.data.Spare() + stateRoom
 }
 
 func (p *parts) startHTTP(context.Context) error {
@@ -276,7 +327,7 @@ func (p *parts) startHTTP(context.Context) error {
 	}
 	options := api.Options{
 		Listener: p.listener, Metrics: promhttp.HandlerFor(p.opts.Registerer, promhttp.HandlerOpts{}),
-		Status: func() any { return p.status() }, Logger: p.opts.Logger,
+		Status: func() any { return p.status() }, Broker: admin.Handler(p.broker, p.opts.Logger), Logger: p.opts.Logger,
 	}
 	if p.cache != nil {
 		options.Images = p.cache

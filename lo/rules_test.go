@@ -58,8 +58,8 @@ func TestFaultOfRulesIsReported(t *testing.T) {
 	eventually(t, "the next fault is reported", func() bool { return len(refusals(t, l)) > 1 || strings.Contains(refusals(t, l)[0].Reason, "#/y") })
 	got := refusals(t, l)
 	last := got[len(got)-1]
-	if last.Generation != 3 {
-		t.Errorf("last reported generation %d, want 3", last.Generation)
+	if last.Position.Generation != 3 {
+		t.Errorf("last reported generation %d, want 3", last.Position.Generation)
 	}
 	if want := `data rule "r"`; !strings.Contains(last.Reason, want) {
 		t.Errorf("last reported reason %q, want it to name %s", last.Reason, want)
@@ -68,8 +68,8 @@ func TestFaultOfRulesIsReported(t *testing.T) {
 		t.Errorf("%d reports, want one for each generation: %+v", len(got), got)
 	}
 	for _, m := range got[:len(got)-1] { // the journal may have superseded it
-		if m.Generation != 2 || m.Commit != "c2" {
-			t.Errorf("reported generation %d of commit %s, want 2 of c2", m.Generation, m.Commit)
+		if m.Position.Generation != 2 || m.Commit != "c2" {
+			t.Errorf("reported generation %d of commit %s, want 2 of c2", m.Position.Generation, m.Commit)
 		}
 	}
 	if n := kinds(t, l)[protocol.DesiredAdopted]; n == 0 {
@@ -87,8 +87,8 @@ func TestNothingToFetchFrom(t *testing.T) {
 	c.want(m)
 	eventually(t, "the refusal is reported", func() bool { return len(refusals(t, l)) == 1 })
 	got := refusals(t, l)[0]
-	if got.Generation != 4 {
-		t.Errorf("reported generation %d, want 4", got.Generation)
+	if got.Position.Generation != 4 {
+		t.Errorf("reported generation %d, want 4", got.Position.Generation)
 	}
 	for _, want := range []string{"co.http is not set", "deployment web"} {
 		if !strings.Contains(got.Reason, want) {

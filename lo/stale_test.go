@@ -36,22 +36,19 @@ func TestStaleTopics(t *testing.T) {
 	if err := os.Remove(records[0]); err != nil {
 		t.Fatal(err)
 	}
-	c.want(protocol.SiteDesired{V: protocol.Version, Site: "s1", Generation: 2, Epoch: "db"})
-	l = startLO(t, localOptions(t, c, dir, addr))
-	eventually(t, "the NodeDesired of the other node is empty", func() bool {
-		for _, m := range l.broker.Retained(topic.ForNode(topic.NodeDesired, "s1", "gw-1")) {
-			var d protocol.NodeDesired
-			if err := protocol.Unmarshal(m.Payload, &d); err != nil {
-				t.Fatal(err)
-			}
-			if len(d.Assignments) == 0 {
-				return true
-			}
-		}
-		return false
+	c.want(protocol.SiteDesired{
+		V: protocol.Version, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 2},
+		Removals: []protocol.Removal{{Deployment: "web", Position: protocol.Position{Epoch: 1, Generation: 2}}},
 	})
+	l = startLO(t, localOptions(t, c, dir, addr))
+	eventually(t, "the desired state is adopted", func() bool { m, ok := l.desired.Current(); return ok && m.Position.Generation == 2 })
+	if m := l.broker.Retained(topic.ForNode(topic.NodeDesired, "s1", "gw-1")); len(m) > 0 {
+		t.Error("the other node has a NodeDesired before it has reported what it holds")
+	}
+	a := startAgent(t, "gw-1", addr)
+	a.next("with the removal", func(d protocol.NodeDesired) bool { return len(d.Removals) == 1 && len(d.Assignments) == 0 })
 	for _, m := range l.broker.Retained("colony/v1/s1/#") {
-		if strings.Contains(m.Topic, "gw-2") || m.Topic != topic.ForNode(topic.NodeDesired, "s1", "gw-1") {
+		if !strings.Contains(m.Topic, "gw-1") {
 			t.Errorf("retained after the restart: %s", m.Topic)
 		}
 	}

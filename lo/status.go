@@ -15,12 +15,12 @@ import (
 type Status struct {
 	Site    protocol.SiteID `json:"site"`
 	Version string          `json:"version"`
-	// Generation and Commit are of the desired state in force; 0 and "" if there is none.
-	Generation uint64               `json:"generation"`
-	Commit     string               `json:"commit,omitempty"`
-	Uplink     uplink.Status        `json:"uplink"`
-	Journal    journal.Stats        `json:"journal"`
-	Nodes      []control.NodeStatus `json:"nodes"`
+	// Position and Commit are of the desired state in force; zero if there is none.
+	Position protocol.Position    `json:"position"`
+	Commit   string               `json:"commit,omitempty"`
+	Uplink   uplink.Status        `json:"uplink"`
+	Journal  journal.Stats        `json:"journal"`
+	Nodes    []control.NodeStatus `json:"nodes"`
 	// Data are the streams of machine data to the CO, and Retained what the site's
 	// broker retains.
 	Data     []data.StreamStatus `json:"data"`
@@ -36,7 +36,7 @@ func (p *parts) status() Status {
 		Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
 	}
 	if m, ok := p.desired.Current(); ok {
-		s.Generation, s.Commit = m.Generation, m.Commit
+		s.Position, s.Commit = m.Position, m.Commit
 	}
 	return s
 }
@@ -50,7 +50,7 @@ func gauge(name, help string) *prometheus.Desc {
 
 // described are the metrics of gauges.
 var described = struct {
-	depth, bytes, oldest, refused, lost, link, generation, cached *prometheus.Desc
+	depth, bytes, oldest, refused, lost, link, epoch, generation, cached *prometheus.Desc
 }{
 	depth:      gauge("journal_records", "Events that the CO does not have yet."),
 	bytes:      gauge("journal_bytes", "Bytes of the journal on disk."),
@@ -58,6 +58,7 @@ var described = struct {
 	refused:    gauge("journal_refused_total", "Writes that a full journal refused."),
 	lost:       gauge("journal_lost_total", "Events that the journal lost with damaged records, in this run."),
 	link:       gauge("link_up", "1 while the LO is connected to the CO."),
+	epoch:      gauge("desired_epoch", "Epoch of the desired state in force."),
 	generation: gauge("desired_generation", "Generation of the desired state in force."),
 	cached:     gauge("cache_bytes", "Bytes of images that the site holds."),
 }
@@ -83,7 +84,8 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 	}
 	send(described.link, up)
 	if m, ok := g.parts.desired.Current(); ok {
-		send(described.generation, float64(m.Generation))
+		send(described.epoch, float64(m.Position.Epoch))
+		send(described.generation, float64(m.Position.Generation))
 	}
 	if g.parts.cache != nil {
 		send(described.cached, float64(g.parts.cache.Size()))
