@@ -16,6 +16,9 @@ type identity struct {
 	// First are the identities of the containers that wait for this one to
 	// complete: a job is done again before each of them that is replaced.
 	First []protocol.Digest `cbor:"3,keyasint,omitempty"`
+	// After are those of the containers that this one is replaced with: the one whose
+	// network it shares, and those of its dependencies that say so.
+	After []protocol.Digest `cbor:"4,keyasint,omitempty"`
 }
 
 // Identities returns the identity of each container of a version, by component and
@@ -30,25 +33,50 @@ func Identities(spec *protocol.DeploymentSpec) [][]protocol.Digest {
 	return out
 }
 
-// identities goes backwards, for a container comes after those it depends on.
+// identities goes forwards for what follows from the dependencies of a container, which
+// come before it, and then backwards for the containers that wait for it.
 func identities(c protocol.Component) []protocol.Digest {
-	out := make([]protocol.Digest, len(c.Containers))
-	for i := len(c.Containers) - 1; i >= 0; i-- {
-		id := identity{Component: c.Name, Container: c.Containers[i]}
-		id.Container.Health, id.Container.Restart, id.Container.DependsOn = nil, protocol.Restart{}, nil
-		// The host of a reference is a hint: the digest decides.
-		if _, digest, ok := strings.Cut(id.Container.Image, "@"); ok {
-			id.Container.Image = digest
+	own := make([]identity, len(c.Containers))
+	before := map[string]protocol.Digest{} // by name, the identity without those that wait
+	for i, k := range c.Containers {
+		own[i] = identity{Component: c.Name, Container: stripped(k)}
+		if d, ok := before[k.NetworkOf]; ok {
+			own[i].After = append(own[i].After, d)
 		}
-		for j := i + 1; j < len(c.Containers); j++ {
-			waits := protocol.Dependency{Container: c.Containers[i].Name, Condition: protocol.ServiceCompleted}
-			if slices.Contains(c.Containers[j].DependsOn, waits) {
-				id.First = append(id.First, out[j])
+		for _, d := range k.DependsOn {
+			if on, ok := before[d.Container]; ok && d.Restart {
+				own[i].After = append(own[i].After, on)
 			}
 		}
-		out[i] = protocol.DigestOf(protocol.Marshal(id))
+		before[k.Name] = protocol.DigestOf(protocol.Marshal(own[i]))
+	}
+	out := make([]protocol.Digest, len(c.Containers))
+	for i := len(c.Containers) - 1; i >= 0; i-- {
+		for j := i + 1; j < len(c.Containers); j++ {
+			if waitsForEnd(c.Containers[j], c.Containers[i].Name) {
+				own[i].First = append(own[i].First, out[j])
+			}
+		}
+		out[i] = protocol.DigestOf(protocol.Marshal(own[i]))
 	}
 	return out
+}
+
+// stripped returns a container without what only the agent acts upon.
+func stripped(k protocol.Container) protocol.Container {
+	k.Health, k.Restart, k.DependsOn = nil, protocol.Restart{}, nil
+	// The host of a reference is a hint: the digest decides.
+	if _, digest, ok := strings.Cut(k.Image, "@"); ok {
+		k.Image = digest
+	}
+	return k
+}
+
+// waitsForEnd reports whether a container starts only after another one is complete.
+func waitsForEnd(k protocol.Container, other string) bool {
+	return slices.ContainsFunc(k.DependsOn, func(d protocol.Dependency) bool {
+		return d.Container == other && d.Condition == protocol.ServiceCompleted
+	})
 }
 
 // identitiesOf lists the identities of an encoded spec; none of one that cannot be

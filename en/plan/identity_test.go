@@ -56,6 +56,41 @@ func TestWhatAnUpdateReplaces(t *testing.T) {
 	}
 }
 
+// A container in the network of another one is replaced with it, and one whose
+// dependency says so; a restart of the dependency's dependency passes through.
+func TestWhatIsReplacedWithAnother(t *testing.T) {
+	t.Parallel()
+	names := []string{"vpn", "inside", "after", "last", "free"}
+	spec := func(env, inside string) *protocol.DeploymentSpec {
+		return &protocol.DeploymentSpec{Components: []protocol.Component{component("main",
+			protocol.Container{Name: "vpn", Image: "hub/vpn@sha256:1", Env: []string{env}},
+			protocol.Container{Name: "inside", Image: "hub/a@sha256:1", NetworkOf: "vpn", Env: []string{inside}, DependsOn: []protocol.Dependency{{Container: "vpn"}}},
+			protocol.Container{Name: "after", Image: "hub/a@sha256:1", DependsOn: []protocol.Dependency{{Container: "inside", Restart: true}}},
+			protocol.Container{Name: "last", Image: "hub/a@sha256:1", DependsOn: []protocol.Dependency{{Container: "after", Restart: true}}},
+			protocol.Container{Name: "free", Image: "hub/a@sha256:1", DependsOn: []protocol.Dependency{{Container: "vpn"}}},
+		)}}
+	}
+	before := Identities(spec("A=1", "B=1"))[0]
+	for _, c := range []struct {
+		name, vpn, inside string
+		want              []string
+	}{
+		{"nothing", "A=1", "B=1", nil},
+		{"the owner of the network", "A=2", "B=1", []string{"vpn", "inside", "after", "last"}},
+		{"the one in it", "A=1", "B=2", []string{"inside", "after", "last"}},
+	} {
+		var got []string
+		for i, d := range Identities(spec(c.vpn, c.inside))[0] {
+			if d != before[i] {
+				got = append(got, names[i])
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: replaces %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 // A fleet's containers must not be replaced because the agent was: these identities
 // stay as they are when fields are added.
 func TestIdentitiesAreStable(t *testing.T) {

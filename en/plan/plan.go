@@ -21,22 +21,26 @@ const (
 	// Note writes new facts into the record; the work goes on. The state is
 	// reported once more.
 	Note
-	// Sweep removes what the engine holds of deployments without a record.
+	// Forget ends a record that has done its work: the deployment is DELETED, the LO knows
+	// it, and the desired state does not remove it any more.
+	Forget
+	// Sweep removes what the engine holds of deployments that are DELETED.
 	Sweep
 )
 
 // An Action is one difference between what should be and what is.
 type Action struct {
 	Kind Kind
-	// Record is what to write down before anything else. Empty in Sweep.
+	// Record is what to write down before anything else, or to forget. Empty in Sweep.
 	Record Record
 	// From is the state before, for the report.
 	From lifecycle.State
 }
 
-// Plan compares what should run with the node's records and containers. A nil
-// desired means that the node was never told, and must not be taken for "run
-// nothing". The actions are sorted by deployment, Sweep comes last.
+// Plan compares what should run with the node's records and containers. Only what
+// desired names as a removal is removed; what it does not name stays as it is. A nil
+// desired means that none was received. The actions are sorted by deployment, Sweep
+// comes last.
 func Plan(desired *protocol.NodeDesired, records []Record, observed []engine.Status) []Action {
 	if desired == nil {
 		return nil
@@ -50,6 +54,9 @@ func Plan(desired *protocol.NodeDesired, records []Record, observed []engine.Sta
 	for _, a := range desired.Assignments {
 		names = append(names, a.Deployment)
 	}
+	for _, r := range desired.Removals {
+		names = append(names, r.Deployment)
+	}
 	slices.Sort(names)
 	var actions []Action
 	for _, name := range slices.Compact(names) {
@@ -58,39 +65,75 @@ func Plan(desired *protocol.NodeDesired, records []Record, observed []engine.Sta
 		}
 	}
 	for _, s := range observed {
-		if known[s.ID.Deployment] == nil && AssignmentFor(desired, s.ID.Deployment).Assignment == nil {
+		if r := known[s.ID.Deployment]; r != nil && r.State == lifecycle.Deleted {
 			return append(actions, Action{Kind: Sweep})
 		}
 	}
 	return actions
 }
 
+// Unknown returns the deployments of which there are containers and no record, sorted:
+// the record was lost. Nobody asked for their removal, so they stay.
+func Unknown(records []Record, observed []engine.Status) []protocol.DeploymentName {
+	var out []protocol.DeploymentName
+	for _, s := range observed {
+		if !slices.ContainsFunc(records, func(r Record) bool { return r.Deployment == s.ID.Deployment }) {
+			out = append(out, s.ID.Deployment)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Unassigned reports whether desired neither assigns nor removes a deployment: it stays
+// as it is.
+func Unassigned(desired *protocol.NodeDesired, name protocol.DeploymentName) bool {
+	if desired == nil {
+		return true
+	}
+	o := AssignmentFor(desired, name)
+	return o.Assignment == nil && o.Removal == nil
+}
+
 // An Assignment is what a NodeDesired says about one deployment.
 type Assignment struct {
 	Deployment protocol.DeploymentName
-	Assignment *protocol.Assignment // nil: it is to be removed
-	Generation uint64
-	Epoch      string
+	Assignment *protocol.Assignment  // nil: it is not assigned
+	Removal    *protocol.NodeRemoval // nil: it is not to be removed
+	Position   protocol.Position
 }
 
 // AssignmentFor returns what desired says about a deployment.
 func AssignmentFor(desired *protocol.NodeDesired, name protocol.DeploymentName) Assignment {
-	o := Assignment{Deployment: name, Generation: desired.Generation, Epoch: desired.Epoch}
+	o := Assignment{Deployment: name, Position: desired.Position}
 	for i := range desired.Assignments {
 		if desired.Assignments[i].Deployment == name {
 			o.Assignment = &desired.Assignments[i]
+			return o
+		}
+	}
+	for i := range desired.Removals {
+		if desired.Removals[i].Deployment == name {
+			o.Removal = &desired.Removals[i]
 		}
 	}
 	return o
 }
 
-// Next compares one record, nil if there is none, with its order, and returns
-// the action that is due, if any.
+// Next compares one record, nil if there is none, with what is desired of it, and
+// returns the action that is due, if any.
 func Next(rec *Record, o Assignment) (Action, bool) {
 	a := o.Assignment
 	switch {
-	case a == nil && rec == nil:
+	case a == nil && o.Removal == nil:
+		if rec != nil && rec.State == lifecycle.Deleted && len(rec.Reports) == 0 {
+			return Action{Kind: Forget, Record: *rec, From: rec.State}, true
+		}
 		return Action{}, false
+	case a == nil && rec == nil:
+		// Containers may be there although the record was lost; if nothing is, that is
+		// reported, and the LO removes no more.
+		return remove(Record{Deployment: o.Deployment}, o)
 	case a == nil:
 		return remove(*rec, o)
 	case rec == nil:
@@ -112,22 +155,41 @@ func Next(rec *Record, o Assignment) (Action, bool) {
 		}
 	case lifecycle.Installed, lifecycle.Pending:
 	}
-	// The LO counts on, or has lost its own records: tell it where we stand.
-	if again || o.Epoch != rec.Epoch {
+	// The LO counts on: report to it where the node stands.
+	if again {
 		next := rec.Clone()
 		next.Attempt, next.Rollback = a.Attempt, a.Rollback // both, or the same news would be due for ever
-		next.Generation, next.Epoch = o.Generation, o.Epoch
+		next.Position, next.Site = o.Position, a.Site
+		next.MinHealthyMillis = a.MinHealthyMillis
+		return Action{Kind: Note, Record: next, From: rec.State}, true
+	}
+	if rec.State == lifecycle.Installed && rec.Proven != rec.Digest && rec.MinHealthyMillis != a.MinHealthyMillis {
+		next := rec.Clone()
+		next.Position, next.MinHealthyMillis = o.Position, a.MinHealthyMillis
 		return Action{Kind: Note, Record: next, From: rec.State}, true
 	}
 	return Action{}, false
 }
 
+// remove returns the beginning of a removal. A tombstone of the CO is not carried out on
+// a version that the CO desired later.
 func remove(rec Record, o Assignment) (Action, bool) {
-	if rec.State == lifecycle.Deleting || rec.State == lifecycle.Deleted {
+	r := o.Removal
+	switch {
+	case !r.Site.IsZero() && rec.Site.After(r.Site):
+		return Action{}, false
+	case rec.State == lifecycle.Deleting && (rec.Volumes || !r.Volumes), rec.State == lifecycle.Deleted && rec.Position == o.Position:
 		return Action{}, false
 	}
 	next := rec.Clone()
-	next.State, next.Generation, next.Epoch = lifecycle.Deleting, o.Generation, o.Epoch
+	if rec.State == lifecycle.Deleted { // the LO has not received the answer, or did not apply it
+		next.Position = o.Position
+		return Action{Kind: Note, Record: next, From: rec.State}, true
+	}
+	next.State, next.Position, next.Volumes = lifecycle.Deleting, o.Position, r.Volumes
+	if r.Site.After(next.Site) {
+		next.Site = r.Site
+	}
 	next.Refused, next.Code, next.Message = "", "", ""
 	return Action{Kind: Begin, Record: next, From: rec.State}, true
 }
@@ -138,7 +200,7 @@ func begin(rec Record, o Assignment) Action {
 	a, from := o.Assignment, rec.State
 	next := rec.Clone()
 	next.Refused, next.Code, next.Message = "", "", ""
-	next.State = lifecycle.Installing
+	next.State, next.Volumes = lifecycle.Installing, false
 	switch {
 	case a.Rollback:
 		next.State = lifecycle.RollingBack
@@ -155,7 +217,8 @@ func begin(rec Record, o Assignment) Action {
 		next.State = lifecycle.Updating
 	}
 	next.Digest, next.Spec, next.Attempt, next.Rollback = a.Digest, a.Spec, a.Attempt, a.Rollback
-	next.Generation, next.Epoch = o.Generation, o.Epoch
+	next.Position, next.Site = o.Position, a.Site
+	next.MinHealthyMillis = a.MinHealthyMillis
 	if f := Verify(*a); f != nil {
 		from = next.State
 		next.Spec = nil
@@ -196,9 +259,33 @@ func Verify(a protocol.Assignment) *Failure {
 }
 
 // Supersedes reports whether next is to take the place of held, nil if the node
-// holds none: a lower generation of the same epoch is news from the past.
+// holds none: only a greater position does.
 func Supersedes(held, next *protocol.NodeDesired) bool {
-	return held == nil || held.Epoch != next.Epoch || next.Generation >= held.Generation
+	return held == nil || next.Position.After(held.Position)
+}
+
+// Check returns what is wrong with a NodeDesired, whoever it is for: an error of kind
+// Invalid.
+func Check(d *protocol.NodeDesired) error {
+	if d.Position.IsZero() {
+		return protocol.Errorf(protocol.Invalid, "desired state without a position: upgrade the LO to the release of this agent")
+	}
+	assigned := map[protocol.DeploymentName]bool{}
+	for _, a := range d.Assignments { // the name becomes that of a file
+		if _, err := protocol.ParseDeploymentName(string(a.Deployment)); err != nil {
+			return err
+		}
+		assigned[a.Deployment] = true
+	}
+	for _, r := range d.Removals {
+		if _, err := protocol.ParseDeploymentName(string(r.Deployment)); err != nil {
+			return err
+		}
+		if assigned[r.Deployment] {
+			return protocol.Errorf(protocol.Invalid, "desired state %s assigns deployment %s and removes it", d.Position, r.Deployment)
+		}
+	}
+	return nil
 }
 
 func byName(records []Record) []Record {

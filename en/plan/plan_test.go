@@ -26,14 +26,14 @@ func back(a protocol.Assignment) protocol.Assignment {
 }
 
 func desired(assignments ...protocol.Assignment) *protocol.NodeDesired {
-	return &protocol.NodeDesired{V: 1, Node: "n", Generation: 9, Epoch: "e", Assignments: assignments}
+	return &protocol.NodeDesired{V: 1, Node: "n", Position: protocol.Position{Epoch: 1, Generation: 9}, Assignments: assignments}
 }
 
 // at returns a record of an assignment in a state.
 func at(state lifecycle.State, a protocol.Assignment, healthy ...protocol.Assignment) Record {
 	r := Record{
 		Deployment: "app", State: state, Digest: a.Digest, Spec: a.Spec, Attempt: a.Attempt, Rollback: a.Rollback,
-		Generation: 8, Epoch: "e",
+		Position: protocol.Position{Epoch: 1, Generation: 8},
 	}
 	if state == lifecycle.Installed {
 		r = r.Installed()
@@ -56,7 +56,21 @@ func TestPlan(t *testing.T) {
 	empty := protocol.Assignment{Deployment: "app", Spec: protocol.Marshal(protocol.DeploymentSpec{V: 1, Deployment: "app"}), Attempt: 1}
 	empty.Digest = protocol.DigestOf(empty.Spec)
 	otherEpoch := desired(v1)
-	otherEpoch.Epoch = "f"
+	otherEpoch.Position.Epoch = 2
+	removing := func(r protocol.NodeRemoval) *protocol.NodeDesired {
+		d := desired()
+		r.Deployment = "app"
+		d.Removals = []protocol.NodeRemoval{r}
+		return d
+	}
+	moved, tombstone := removing(protocol.NodeRemoval{}), removing(protocol.NodeRemoval{Site: protocol.Position{Epoch: 1, Generation: 5}, Volumes: true})
+	assignedAt := func(generation uint64) *Record {
+		r := at(lifecycle.Installed, v1)
+		r.Site = protocol.Position{Epoch: 1, Generation: generation}
+		return &r
+	}
+	answered, unanswered := at(lifecycle.Deleted, v1), at(lifecycle.Deleted, v1)
+	answered.Position.Generation, unanswered.Reports = 9, []protocol.DeploymentStatus{{}}
 	stranger := []engine.Status{{ID: engine.ID{Deployment: "stranger"}}}
 	known := []engine.Status{{ID: engine.ID{Deployment: "app"}}}
 	for _, c := range []struct {
@@ -67,7 +81,7 @@ func TestPlan(t *testing.T) {
 		want     string // kind from>state digest
 	}{
 		{"never told, empty", nil, nil, nil, ""},
-		{"never told, strangers stay", nil, nil, stranger, ""},
+		{"never told, unknown containers stay", nil, nil, stranger, ""},
 		{"never told, nothing is removed", nil, ref(at(lifecycle.Installed, v1)), nil, ""},
 		{"first install", desired(v1), nil, nil, "begin >INSTALLING 1"},
 		{"first word is a rollback", desired(back(v1)), nil, nil, "begin >ROLLINGBACK 1"},
@@ -87,13 +101,23 @@ func TestPlan(t *testing.T) {
 		{"retry of an update", desired(assign("2", 2)), ref(at(lifecycle.Failed, v2, v1)), nil, "begin FAILED>UPDATING 2"},
 		{"new version after a failed install", desired(v2), ref(at(lifecycle.Failed, v1)), nil, "begin FAILED>INSTALLING 2"},
 		{"attempt counted on while it works", desired(assign("1", 2)), ref(at(lifecycle.Installed, v1)), nil, "note INSTALLED>INSTALLED 1"},
-		{"another LO is told of a success", otherEpoch, ref(at(lifecycle.Installed, v1)), nil, "note INSTALLED>INSTALLED 1"},
-		{"another LO is told of a failure", otherEpoch, ref(at(lifecycle.Failed, v1)), nil, "note FAILED>FAILED 1"},
-		{"removed", desired(), ref(at(lifecycle.Installed, v1)), nil, "begin INSTALLED>DELETING 1"},
-		{"removed while installing", desired(), ref(at(lifecycle.Installing, v1)), nil, "begin INSTALLING>DELETING 1"},
-		{"removed after a failure", desired(), ref(at(lifecycle.Failed, v1)), nil, "begin FAILED>DELETING 1"},
-		{"removal goes on", desired(), ref(at(lifecycle.Deleting, v1)), nil, ""},
-		{"removed waits for the LO", desired(), ref(at(lifecycle.Deleted, v1)), nil, ""},
+		{"another epoch changes nothing", otherEpoch, ref(at(lifecycle.Installed, v1)), nil, ""},
+		{"not named", desired(), ref(at(lifecycle.Installed, v1)), known, ""},
+		{"not named while installing", desired(), ref(at(lifecycle.Installing, v1)), nil, ""},
+		{"moved", moved, ref(at(lifecycle.Installed, v1)), nil, "begin INSTALLED>DELETING 1"},
+		{"moved while installing", moved, ref(at(lifecycle.Installing, v1)), nil, "begin INSTALLING>DELETING 1"},
+		{"moved after a failure", moved, ref(at(lifecycle.Failed, v1)), nil, "begin FAILED>DELETING 1"},
+		{"removed", tombstone, assignedAt(4), nil, "begin INSTALLED>DELETING 1 volumes"},
+		{"tombstone of before the assignment", tombstone, assignedAt(6), nil, ""},
+		{"removal whose record was lost", tombstone, nil, known, "begin >DELETING  volumes"},
+		{"removal goes on", moved, ref(at(lifecycle.Deleting, v1)), nil, ""},
+		{"removal goes on, now with the volumes", tombstone, ref(at(lifecycle.Deleting, v1)), nil, "begin DELETING>DELETING 1 volumes"},
+		{"removal goes on without being named", desired(), ref(at(lifecycle.Deleting, v1)), nil, ""},
+		{"removed, and answered", moved, ref(answered), nil, ""},
+		{"removed, and asked once more", moved, ref(at(lifecycle.Deleted, v1)), nil, "note DELETED>DELETED 1"},
+		{"removed, and left over", moved, ref(answered), known, "sweep"},
+		{"removed, and the LO knows it", desired(), ref(at(lifecycle.Deleted, v1)), nil, "forget DELETED>DELETED 1"},
+		{"removed, and the LO does not know it", desired(), ref(unanswered), nil, ""},
 		{"wanted again while it goes", desired(v1), ref(at(lifecycle.Deleting, v1)), nil, "begin DELETING>INSTALLING 1"},
 		{"wanted again when it is gone", desired(v2), ref(at(lifecycle.Deleted, v1)), nil, "begin DELETED>INSTALLING 2"},
 		{"damaged spec", desired(damaged), nil, nil, "begin INSTALLING>FAILED 1 digest_mismatch"},
@@ -101,7 +125,7 @@ func TestPlan(t *testing.T) {
 		{"damaged update", desired(damaged), ref(at(lifecycle.Installed, v2)), nil, "begin UPDATING>FAILED 1 digest_mismatch"},
 		{"spec of another deployment", desired(foreign), nil, nil, "begin INSTALLING>FAILED 1 incompatible"},
 		{"empty spec", desired(empty), nil, nil, "begin INSTALLING>FAILED  incompatible"},
-		{"strangers", desired(v1), ref(at(lifecycle.Installed, v1)), stranger, "sweep"},
+		{"unknown containers stay", desired(v1), ref(at(lifecycle.Installed, v1)), stranger, ""},
 		{"containers of an order to come", desired(v1), nil, known, "begin >INSTALLING 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -132,9 +156,12 @@ func describe(a Action, names map[protocol.Digest]string) string {
 	if a.Kind == Sweep {
 		return "sweep"
 	}
-	s := fmt.Sprintf("%s %s>%s %s", map[Kind]string{Begin: "begin", Note: "note"}[a.Kind], a.From, a.Record.State, names[a.Record.Digest])
+	s := fmt.Sprintf("%s %s>%s %s", map[Kind]string{Begin: "begin", Note: "note", Forget: "forget"}[a.Kind], a.From, a.Record.State, names[a.Record.Digest])
 	if a.Record.State == lifecycle.RollingBack && a.Record.Code != "" {
 		s += " refused " + names[a.Record.Refused]
+	}
+	if a.Record.Volumes {
+		s += " volumes"
 	}
 	if a.Record.Code != "" && a.Kind == Begin {
 		s += " " + string(a.Record.Code)
@@ -144,17 +171,17 @@ func describe(a Action, names map[protocol.Digest]string) string {
 
 func TestSupersedes(t *testing.T) {
 	t.Parallel()
-	held := &protocol.NodeDesired{Generation: 5, Epoch: "a"}
+	held := &protocol.NodeDesired{Position: protocol.Position{Epoch: 1, Generation: 5}}
 	for _, c := range []struct {
 		held *protocol.NodeDesired
 		next protocol.NodeDesired
 		want bool
 	}{
 		{nil, protocol.NodeDesired{}, true},
-		{held, protocol.NodeDesired{Generation: 6, Epoch: "a"}, true},
-		{held, protocol.NodeDesired{Generation: 5, Epoch: "a"}, true},
-		{held, protocol.NodeDesired{Generation: 4, Epoch: "a"}, false},
-		{held, protocol.NodeDesired{Generation: 1, Epoch: "b"}, true},
+		{held, protocol.NodeDesired{Position: protocol.Position{Epoch: 1, Generation: 6}}, true},
+		{held, protocol.NodeDesired{Position: protocol.Position{Epoch: 1, Generation: 5}}, false},
+		{held, protocol.NodeDesired{Position: protocol.Position{Epoch: 1, Generation: 4}}, false},
+		{held, protocol.NodeDesired{Position: protocol.Position{Epoch: 2, Generation: 1}}, true},
 	} {
 		if got := Supersedes(c.held, &c.next); got != c.want {
 			t.Errorf("%+v over %+v: %v", c.next, c.held, got)
@@ -169,7 +196,7 @@ func TestReportAfterRollbackNamesBoth(t *testing.T) {
 	rec := a.Record.Installed()
 	got := rec.Report(lifecycle.RollingBack)
 	want := protocol.DeploymentStatus{
-		V: 1, Deployment: "app", Generation: 9, From: lifecycle.RollingBack, State: lifecycle.Installed, Actor: lifecycle.EN,
+		V: 1, Deployment: "app", Position: protocol.Position{Epoch: 1, Generation: 9}, From: lifecycle.RollingBack, State: lifecycle.Installed, Actor: lifecycle.EN,
 		Digest: v1.Digest, Refused: v2.Digest, App: "a", AppVersion: "1", Attempt: 1, Code: protocol.CrashLoop, Message: "boom",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -193,13 +220,24 @@ func TestTransitionsAreLegal(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0: // an order
 				d := desired()
-				if rapid.Bool().Draw(t, "assigned") {
+				switch rapid.IntRange(0, 3).Draw(t, "list") {
+				case 0:
+					d.Removals = []protocol.NodeRemoval{{Deployment: "app", Volumes: rapid.Bool().Draw(t, "volumes")}}
+				case 1:
+				default:
 					a := assign(rapid.SampledFrom(versions).Draw(t, "version"), uint32(rapid.IntRange(1, 3).Draw(t, "attempt")))
 					a.Rollback = rapid.Bool().Draw(t, "rollback")
 					d = desired(a)
 				}
 				a, ok := Next(rec, AssignmentFor(d, "app"))
 				if !ok {
+					continue
+				}
+				if removes := a.Record.State == lifecycle.Deleting && a.From != lifecycle.Deleting; removes && len(d.Removals) == 0 {
+					t.Fatalf("%s is removed, and nobody asked for it", a.From)
+				}
+				if a.Kind == Forget {
+					rec = nil
 					continue
 				}
 				if again, ok := Next(&a.Record, AssignmentFor(d, "app")); ok {

@@ -47,9 +47,14 @@ type Record struct {
 	Code    protocol.Code   `cbor:"12,keyasint,omitempty"`
 	Message string          `cbor:"13,keyasint,omitempty"`
 
-	// Generation and Epoch are those of the NodeDesired that was last acted on.
-	Generation uint64 `cbor:"14,keyasint,omitempty"`
-	Epoch      string `cbor:"15,keyasint,omitempty"`
+	// Position is that of the NodeDesired that was last acted on, and Site the position of
+	// the site's desired state that this part of it follows from. Keys 14 and 15 were a
+	// generation and a textual epoch.
+	Position protocol.Position `cbor:"19,keyasint,omitzero"`
+	Site     protocol.Position `cbor:"20,keyasint,omitzero"`
+
+	// Volumes says, in DELETING, that the volumes are removed too.
+	Volumes bool `cbor:"21,keyasint,omitempty"`
 
 	// Reports are the moves that the LO has not acknowledged, oldest first.
 	Reports []protocol.DeploymentStatus `cbor:"16,keyasint,omitempty"`
@@ -59,6 +64,9 @@ type Record struct {
 	// Proven is the version that was up for the minimum time last (see
 	// Limits.MinHealthy). A later failure of it is reported, and ends nothing.
 	Proven protocol.Digest `cbor:"18,keyasint,omitempty"`
+
+	// MinHealthyMillis is the minimum time of the policy; 0: that of the Limits.
+	MinHealthyMillis uint32 `cbor:"22,keyasint,omitempty"`
 }
 
 // Clone returns a copy whose slices may be appended to. The contents of specs
@@ -72,7 +80,7 @@ func (r Record) Clone() Record {
 // the node knows: Node, Agent, Boot, Seq and the time.
 func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 	m := protocol.DeploymentStatus{
-		V: protocol.Version, Deployment: r.Deployment, Generation: r.Generation,
+		V: protocol.Version, Deployment: r.Deployment, Position: r.Position, Site: r.Site,
 		From: from, State: r.State, Actor: lifecycle.EN,
 		Digest: r.Digest, Attempt: r.Attempt,
 	}
@@ -147,7 +155,7 @@ func (r Record) CutOver() Record {
 func (r Record) Deleted() Record {
 	return Record{
 		Deployment: r.Deployment, State: lifecycle.Deleted, Digest: r.Digest, Spec: r.Spec, Attempt: r.Attempt,
-		Generation: r.Generation, Epoch: r.Epoch, Reports: r.Reports,
+		Position: r.Position, Site: r.Site, Reports: r.Reports,
 	}
 }
 

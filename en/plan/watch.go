@@ -382,13 +382,13 @@ func (w *Watch) failure(u *unit, now time.Time) *Failure {
 	name := u.id.Component + "/" + u.id.Name
 	switch {
 	case u.broken && w.mode == Install && u.spec.Restart.Policy == protocol.RestartNo:
-		return &Failure{protocol.StartFailed, fmt.Sprintf("container %s exited with %d while starting%s", name, u.counted.ExitCode, said(u.counted.Message))}
+		return &Failure{protocol.StartFailed, fmt.Sprintf("container %s exited with %d while starting%s", name, u.counted.ExitCode, u.why())}
 	case u.broken:
-		return &Failure{protocol.CrashLoop, fmt.Sprintf("container %s exited with %d and its restart policy allows no further start%s", name, u.counted.ExitCode, said(u.counted.Message))}
+		return &Failure{protocol.CrashLoop, fmt.Sprintf("container %s exited with %d and its restart policy allows no further start%s", name, u.counted.ExitCode, u.why())}
 	case u.failures > limit && u.trouble != nil:
 		return u.trouble
 	case u.failures > limit && !u.running():
-		return &Failure{protocol.CrashLoop, fmt.Sprintf("container %s exited %d times, last with %d%s", name, u.failures, u.counted.ExitCode, said(u.counted.Message))}
+		return &Failure{protocol.CrashLoop, fmt.Sprintf("container %s exited %d times, last with %d%s", name, u.failures, u.counted.ExitCode, u.why())}
 	case u.running() && u.spec.Health != nil && u.health.unhealthy(u.since, now):
 		return &Failure{protocol.ProbeFailed, fmt.Sprintf("container %s is not healthy%s", name, said(u.health.message))}
 	}
@@ -406,7 +406,7 @@ func (w *Watch) late(p int, now time.Time) *Failure {
 		if u.running() && u.spec.Health != nil {
 			return &Failure{protocol.ProbeFailed, fmt.Sprintf("component %s: container %s was not healthy within %s%s", name, u.spec.Name, limit, said(u.health.message))}
 		}
-		return &Failure{protocol.Timeout, fmt.Sprintf("component %s: container %s did not come up within %s%s", name, u.spec.Name, limit, said(u.counted.Message))}
+		return &Failure{protocol.Timeout, fmt.Sprintf("component %s: container %s did not come up within %s%s", name, u.spec.Name, limit, u.why())}
 	}
 	return &Failure{protocol.Timeout, fmt.Sprintf("component %s did not come up within %s", name, limit)}
 }
@@ -424,7 +424,7 @@ func (w *Watch) Statuses() []protocol.ComponentStatus {
 		u := &w.units[i]
 		s := protocol.ComponentStatus{
 			Component: u.id.Component, Container: u.id.Name, State: "created",
-			Restarts: u.status.Restarts, Message: u.status.Message,
+			Restarts: u.status.Restarts, Message: u.status.Message, Ports: u.chosenPorts(),
 		}
 		switch {
 		case u.completed():
@@ -435,6 +435,9 @@ func (w *Watch) Statuses() []protocol.ComponentStatus {
 			s.State, s.Message = u.health.String(), u.health.message
 		case u.present && u.status.State == engine.Exited:
 			s.State, s.ExitCode = "exited", u.status.ExitCode
+			if u.status.OutOfMemory {
+				s.Message = "out of memory" + said(s.Message)
+			}
 		case u.trouble != nil:
 			s.Message = u.trouble.Message
 		}
@@ -443,17 +446,20 @@ func (w *Watch) Statuses() []protocol.ComponentStatus {
 	return out
 }
 
+// chosenPorts returns the published ports for which the node chose a port.
+func (u *unit) chosenPorts() (ports []protocol.Port) {
+	for i, p := range u.spec.Ports {
+		if p.Host == 0 && i < len(u.status.Ports) {
+			ports = append(ports, u.status.Ports[i])
+		}
+	}
+	return ports
+}
+
 // AllStarted reports whether nothing is left to start, so that only health is
 // waited for.
 func (w *Watch) AllStarted() bool {
 	return !slices.ContainsFunc(w.units, func(u unit) bool { return !u.running() && !u.completed() })
-}
-
-func said(message string) string {
-	if message == "" {
-		return ""
-	}
-	return ": " + message
 }
 
 func orDefault(millis uint64, d time.Duration) time.Duration {

@@ -174,6 +174,28 @@ func TestInstallFailures(t *testing.T) {
 			t.Error(m)
 		}
 	})
+	t.Run("out of memory", func(t *testing.T) {
+		t.Parallel()
+		for limit, want := range map[uint64]string{
+			64 << 20: "container a/k exited with 137 while starting: the kernel killed it, because it used up its memory limit of 64 MiB: last words",
+			1500:     "container a/k exited with 137 while starting: the kernel killed it, because it used up its memory limit of 1500 bytes: last words",
+			0:        "container a/k exited with 137 while starting: the kernel killed it, because the node was out of memory: last words",
+		} {
+			k := job("k")
+			k.Limits.MemoryBytes = limit
+			s := newStage(t, Install, component("a", k)).look().run("a/k")
+			st := s.list["a/k"]
+			st.OutOfMemory = true
+			s.list["a/k"] = st
+			s.exit("a/k", 137).wants("failed start_failed")
+			if m := s.watch.Decide(s.now).Failure.Message; m != want {
+				t.Errorf("%q, want %q", m, want)
+			}
+			if m := s.watch.Statuses()[0].Message; m != "out of memory: last words" {
+				t.Errorf("the container's status says %q", m)
+			}
+		}
+	})
 	t.Run("on-failure gives up after its maximum", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, Install, component("a", onFailure)).look().run("a/k").exit("a/k", 1).wants("")

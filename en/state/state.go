@@ -8,13 +8,14 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -25,6 +26,7 @@ const (
 	agentFile   = "agent-id"
 	desiredFile = "desired.cbor"
 	counterFile = "report-counter"
+	volumesFile = "volumes.cbor"
 	lockFile    = "lock"
 	recordDir   = "deployments"
 	recordExt   = ".cbor"
@@ -34,9 +36,10 @@ const (
 // Open of the same directory is refused, also by another process. Writes of
 // different files may be concurrent, writes of one file may not.
 type Store struct {
+	disk  disk.FS
 	dir   string
 	agent string // set by Open
-	lock  *filelock.Lock
+	lock  io.Closer
 }
 
 // Contents is all that a Store held when it was opened.
@@ -49,6 +52,8 @@ type Contents struct {
 	// Counter is at least the last value given to SaveCounter, and at least the number
 	// of each report in Records.
 	Counter uint64
+	// Volumes are those that outlived their deployments.
+	Volumes plan.Volumes
 	// Damaged are the files that do not hold what was stored in them: what they held is
 	// in none of the other fields.
 	Damaged []*statefile.Damage
@@ -64,17 +69,17 @@ const (
 	DesiredRole = "en/desired"
 )
 
-// Open makes the directory if it is not there, takes it, and reads it. An agent that
+// Open makes the directory of a disk if it is not there, takes it, and reads it. An agent that
 // is not named yet gets a name of names. A damaged
 // file is set aside, logged, and told in Contents: the desired state, or the LO,
 // brings its content back. Open fails with a *statefile.NewerError where a later
 // release wrote a file.
-func Open(dir string, names *random.Source, log *slog.Logger) (*Store, *Contents, error) {
+func Open(d disk.FS, dir string, names *random.Source, log *slog.Logger) (*Store, *Contents, error) {
 	records := filepath.Join(dir, recordDir)
-	if err := os.MkdirAll(records, 0o700); err != nil {
+	if err := d.MkdirAll(records, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make state directory: %w", err)
 	}
-	s := &Store{dir: dir}
+	s := &Store{disk: d, dir: dir}
 	if err := s.claim(); err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +96,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) claim() error {
-	lock, err := filelock.Acquire(filepath.Join(s.dir, lockFile))
+	lock, err := s.disk.Lock(filepath.Join(s.dir, lockFile))
 	if errors.Is(err, filelock.ErrHeld) {
 		return protocol.Errorf(protocol.Conflict,
 			"state directory %s is in use by another agent: stop that one, or give this one a directory of its own: %w", s.dir, err)
@@ -105,11 +110,11 @@ func (s *Store) claim() error {
 
 func (s *Store) load(names *random.Source, log *slog.Logger) (*Contents, error) {
 	c := &Contents{}
-	if err := errors.Join(atomicfile.Clean(s.dir), atomicfile.Clean(filepath.Join(s.dir, recordDir))); err != nil {
+	if err := errors.Join(atomicfile.Clean(s.disk, s.dir), atomicfile.Clean(s.disk, filepath.Join(s.dir, recordDir))); err != nil {
 		return nil, fmt.Errorf("clean state directory: %w", err)
 	}
 	l := loading{store: s, c: c, log: log}
-	if err := errors.Join(l.desired(), l.records()); err != nil {
+	if err := errors.Join(l.desired(), l.records(), l.volumes()); err != nil {
 		return nil, err
 	}
 	return c, l.identity(names)
@@ -148,8 +153,19 @@ func (l loading) desired() error {
 	return err
 }
 
+// volumes reads which volumes are retained. Where that is lost they are retained anew,
+// for the whole time.
+func (l loading) volumes() error {
+	var v plan.Volumes
+	found, err := l.file(l.store.volumesFile(), func(b []byte) error { return protocol.Unmarshal(b, &v) })
+	if found {
+		l.c.Volumes = v
+	}
+	return err
+}
+
 func (l loading) records() error {
-	entries, err := os.ReadDir(filepath.Join(l.store.dir, recordDir))
+	entries, err := l.store.disk.List(filepath.Join(l.store.dir, recordDir))
 	if err != nil {
 		return fmt.Errorf("read deployment records: %w", err)
 	}
@@ -218,8 +234,18 @@ func (s *Store) SaveDesired(b []byte) error {
 	return nil
 }
 
+// SaveVolumes writes which volumes are retained.
+func (s *Store) SaveVolumes(v plan.Volumes) error {
+	if err := s.volumesFile().Save(protocol.Marshal(v)); err != nil {
+		return fmt.Errorf("save retained volumes: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) volumesFile() statefile.File { return s.file(volumesFile, "en/volumes", "") }
+
 func (s *Store) file(path, role, name string) statefile.File {
-	return statefile.File{Identity: statefile.Identity{Role: role, Name: name}, Path: filepath.Join(s.dir, path)}
+	return statefile.File{Disk: s.disk, Identity: statefile.Identity{Role: role, Name: name}, Path: filepath.Join(s.dir, path)}
 }
 
 func (s *Store) recordFile(name protocol.DeploymentName) statefile.File {

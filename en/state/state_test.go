@@ -16,13 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 func open(t *testing.T, dir string) (*Store, *Contents) {
 	t.Helper()
-	s, c, err := Open(dir, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, c, err := Open(disk.OS, dir, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func open(t *testing.T, dir string) (*Store, *Contents) {
 func record(name string) plan.Record {
 	return plan.Record{
 		Deployment: protocol.DeploymentName(name), State: lifecycle.Installed, Digest: protocol.DigestOf([]byte{1, 2}),
-		Spec: []byte{1, 2}, Attempt: 2, Generation: 7, Epoch: "e",
+		Spec: []byte{1, 2}, Attempt: 2, Position: protocol.Position{Epoch: 1, Generation: 7},
 		Reports: []protocol.DeploymentStatus{{V: 1, Seq: 9, State: lifecycle.Installed, Actor: lifecycle.EN}},
 	}
 }
@@ -45,7 +46,7 @@ func TestStateSurvives(t *testing.T) {
 	if c.Agent == "" || c.Desired != nil || c.Records != nil || c.Counter != 0 {
 		t.Fatalf("new directory holds %+v", c)
 	}
-	desired := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n", Generation: 3, Epoch: "e"})
+	desired := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n", Position: protocol.Position{Epoch: 1, Generation: 3}})
 	for _, err := range []error{
 		s.SaveRecord(record("a")), s.SaveRecord(record("b")), s.SaveRecord(record("a")), s.RemoveRecord("b"), s.RemoveRecord("b"),
 		s.SaveDesired(desired), s.SaveCounter(1 << 40), s.Close(),
@@ -65,7 +66,7 @@ func TestStateSurvives(t *testing.T) {
 func contentsOf(t *testing.T, dir string) (files map[string][]byte, want *Contents) {
 	t.Helper()
 	s, c := open(t, dir)
-	desired := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n", Generation: 3, Epoch: "e"})
+	desired := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n", Position: protocol.Position{Epoch: 1, Generation: 3}})
 	if err := errors.Join(s.SaveRecord(record("a")), s.SaveRecord(record("b")), s.SaveDesired(desired), s.SaveCounter(2048), s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestEveryBit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, c, err := Open(dir, nil, slog.New(slog.DiscardHandler))
+		s, c, err := Open(disk.OS, dir, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatalf("%s of %s: %v", what, damaged, err)
 		}
@@ -203,7 +204,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	if _, _, err := Open(dir, nil, slog.New(slog.DiscardHandler)); protocol.KindOf(err) != protocol.Conflict {
+	if _, _, err := Open(disk.OS, dir, nil, slog.New(slog.DiscardHandler)); protocol.KindOf(err) != protocol.Conflict {
 		t.Fatalf("second Open: %v, want a conflict", err)
 	}
 	if err := s.Close(); err != nil {
