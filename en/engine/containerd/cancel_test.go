@@ -75,8 +75,8 @@ func (c cancelling) Remove(ctx context.Context, id engine.ID) error {
 	return c.each(ctx, func(ctx context.Context) error { return c.Engine.Remove(ctx, id) })
 }
 
-func (c cancelling) Sweep(ctx context.Context, keep engine.Keep) error {
-	return c.each(ctx, func(ctx context.Context) error { return c.Engine.Sweep(ctx, keep) })
+func (c cancelling) Sweep(ctx context.Context, o engine.SweepOptions) error {
+	return c.each(ctx, func(ctx context.Context) error { return c.Engine.Sweep(ctx, o) })
 }
 
 func (c cancelling) List(ctx context.Context) (out []engine.Status, err error) {

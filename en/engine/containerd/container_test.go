@@ -90,11 +90,23 @@ func TestMounts(t *testing.T) {
 	if got := r.output(t, c, "cat", "/data/kept"); got != "over updates" {
 		t.Errorf("the volume holds %q after an update", got)
 	}
-	if err := r.Sweep(t.Context(), engine.Keep{}); err != nil {
+	if err := r.Sweep(t.Context(), engine.SweepOptions{Removed: []protocol.DeploymentName{"shop"}}); err != nil {
 		t.Fatal(err)
 	}
+	v := engine.Volume{Deployment: "shop", Name: "db"}
+	if n, err := r.VolumeBytes(t.Context(), v); n < uint64(len("over updates")) || err != nil {
+		t.Errorf("the volume has %d bytes (%v) after the removal of its deployment, want what was written", n, err)
+	}
+	if err := r.RemoveVolume(t.Context(), v); err != nil {
+		t.Error(err)
+	}
 	if _, err := os.Stat(r.volumeDir("shop", "db")); !os.IsNotExist(err) {
-		t.Errorf("the volume outlives its deployment: %v", err)
+		t.Errorf("the volume is there after it was removed: %v", err)
+	}
+	for _, bad := range []engine.Volume{{Deployment: "..", Name: "db"}, {Deployment: "shop", Name: ".."}, {Deployment: "shop"}, {Deployment: "shop", Name: "a/b"}} {
+		if err := r.RemoveVolume(t.Context(), bad); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("remove volume %q: %v, want it refused", bad, err)
+		}
 	}
 }
 

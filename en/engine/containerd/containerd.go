@@ -8,13 +8,14 @@
 // logs are files that the shim writes. So every method begins by looking at what
 // is there, and a kill at any step is repaired by the next call.
 //
-// Each deployment has a bridge of its own (see internal/bridgenet). Containers of one deployment find each other by name
-// through their /etc/hosts, which the engine rewrites as addresses come and go.
+// Each deployment has a bridge of its own (see internal/bridgenet), on which its containers find each other by name (see
+// package names).
 package containerd
 
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/names"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/grpcdeadline"
 	"github.com/colonyfleet/colony/internal/keylock"
@@ -84,6 +86,9 @@ type Options struct {
 
 	// LogBytes bounds the log file of a container. Twice as much is kept.
 	LogBytes int64
+
+	// Init is the path of the program colony-init. Empty: beside this program.
+	Init string
 
 	answer time.Duration     // see callTimeout; 0: that
 	dial   []grpc.DialOption // of tests
@@ -138,19 +143,19 @@ type Engine struct {
 	client     *client.Client
 	registries *registryhosts.Client
 	net        *bridgenet.Networks
+	names      *names.Names
 	log        *slog.Logger
-	locks      keylock.Locks // by container key, "hosts "+deployment and "pull "+ref
+	locks      keylock.Locks // by container key, "volume "+path and "pull "+ref
 
 	readOnly string // see readOnlyOption
 
 	mu          sync.Mutex // protects snapshotter
 	snapshotter string
 
-	resolvConf []string      // the files of the node's name servers, in order of preference
-	began      time.Time     // when it was opened
-	cleanup    time.Duration // cleanupTimeout but in tests
-	stop       context.CancelFunc
-	stopped    chan struct{}
+	runID   string        // names this run of the agent: see lease
+	cleanup time.Duration // cleanupTimeout but in tests
+	stop    context.CancelFunc
+	stopped chan struct{}
 }
 
 // callTimeout is how long containerd may take to answer a call; one that takes longer
@@ -200,11 +205,17 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make containerd client: %w", err)
 	}
+	known, err := names.New(names.Options{
+		Dir: filepath.Join(opts.StateDir, "containers"), Networks: nw, ResolvConf: opts.resolvConf, Logger: opts.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take up the names of containers: %w", err), c.Close())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		opts: opts, client: c, net: nw, log: opts.Logger.With("component", "containerd"),
-		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(), resolvConf: nameServerFiles(opts.resolvConf),
-		began: time.Now(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
+		opts: opts, client: c, net: nw, names: known, log: opts.Logger.With("component", "containerd"),
+		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(),
+		runID: rand.Text(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
 	e.registries = registryhosts.New(registryhosts.Options{
 		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
@@ -218,6 +229,7 @@ func (e *Engine) Close() error {
 	e.stop()
 	<-e.stopped
 	e.registries.Close()
+	e.names.Close()
 	return e.client.Close()
 }
 

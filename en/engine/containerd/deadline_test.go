@@ -1,9 +1,12 @@
 package containerd
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +28,7 @@ func TestStoppedDaemonIsUnavailable(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	awaitStopped(t, pid)
 	within, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, listed := e.List(within)
@@ -39,6 +43,31 @@ func TestStoppedDaemonIsUnavailable(t *testing.T) {
 	}
 	if _, err := r.List(t.Context()); err != nil {
 		t.Errorf("the daemon goes on: %v", err)
+	}
+}
+
+// awaitStopped waits until each thread of a process has stopped: a signal is delivered to
+// a thread when it runs next.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	for {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("process %d has no threads: %v", pid, err)
+		}
+		running := slices.ContainsFunc(threads, func(path string) bool {
+			b, err := os.ReadFile(path)
+			// The state follows the name, which is in parentheses (proc_pid_stat(5)).
+			return err == nil && !strings.HasPrefix(string(b[bytes.LastIndexByte(b, ')')+1:]), " T")
+		})
+		if !running {
+			return
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the process does not stop")
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 
@@ -77,7 +106,7 @@ func TestNameServersFollowTheNode(t *testing.T) {
 	if err := os.WriteFile(node, []byte("nameserver 192.0.2.7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.followNameServers(); err != nil {
+	if err := r.names.Follow(); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.output(t, c, "cat", "/etc/resolv.conf"); !strings.Contains(got, "192.0.2.7") {
@@ -86,7 +115,7 @@ func TestNameServersFollowTheNode(t *testing.T) {
 	if err := os.WriteFile(node, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.followNameServers(); err != nil {
+	if err := r.names.Follow(); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.output(t, c, "cat", "/etc/resolv.conf"); !strings.Contains(got, "192.0.2.7") {

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -37,8 +38,11 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	out := make([]engine.Status, 0, len(records))
 	for _, r := range records {
 		st := e.status(ctx, r, processes[r.ID])
-		if a := attached[r.ID]; a != nil {
+		if a := attached[cmp.Or(r.Labels[labelNetworkOf], r.ID)]; a != nil {
 			st.IP = a.IP
+		}
+		if a := attached[r.ID]; a != nil {
+			st.Ports = a.Ports
 		}
 		out = append(out, st)
 	}
@@ -56,9 +60,11 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 	case p == nil:
 		if code, at, ok := parseExit(r.Labels[labelExit]); ok {
 			st.State, st.ExitCode, st.ExitedAt = engine.Exited, code, at
+			st.OutOfMemory = r.Labels[labelOOM] == "true"
 		}
 	case p.Status == task.Status_STOPPED:
 		st.State, st.ExitCode, st.ExitedAt = engine.Exited, int32(p.ExitStatus), p.ExitedAt.AsTime()
+		st.OutOfMemory = e.outOfMemory(ctx, r.ID)
 		e.noteExit(ctx, r.ID)
 	case p.Status == task.Status_RUNNING, p.Status == task.Status_PAUSED, p.Status == task.Status_PAUSING:
 		st.State = engine.Running

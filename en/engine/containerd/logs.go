@@ -25,8 +25,11 @@ func (e *Engine) tend(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		e.boundLogs(ctx)
-		if err := e.followNameServers(); err != nil {
+		if err := e.names.Follow(); err != nil {
 			e.log.WarnContext(ctx, "name servers of containers not brought up to date", "err", err)
+		}
+		if err := e.names.Retry(ctx); err != nil && ctx.Err() == nil {
+			e.log.WarnContext(ctx, "names of containers not brought up to date", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -59,7 +59,15 @@ func setupWith(t *testing.T, change func(*Options)) *rig {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := r.Sweep(ctx, engine.Keep{}); err != nil {
+		ids, err := r.known(r.in(ctx))
+		if err != nil {
+			t.Errorf("list: %v", err)
+		}
+		var o engine.SweepOptions
+		for _, id := range ids {
+			o.Removed = append(o.Removed, id.Deployment)
+		}
+		if err := r.Sweep(ctx, o); err != nil {
 			t.Errorf("sweep: %v", err)
 		}
 		if err := r.Halt(ctx); err != nil {

@@ -41,10 +41,12 @@ const (
 	labelName       = "colony.name"
 	labelDigest     = "colony.digest"
 	labelImage      = "colony.image"
-	labelStop       = "colony.stop" // signal and grace in milliseconds
+	labelStop       = "colony.stop"    // signal and grace in milliseconds
+	labelNetworkOf  = "colony.network" // the key of the container whose network it has
 
 	labelStarted  = "colony.started"  // Unix nanoseconds of the last start
 	labelRestarts = "colony.restarts" // starts after the first
+	labelOOM      = "colony.oom"      // "true" if it ended out of memory
 	labelExit     = "colony.exit"     // code and Unix nanoseconds; empty while not known to have exited
 )
 

@@ -64,6 +64,11 @@ func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progre
 }
 
 func (e *Engine) fetch(ctx context.Context, ref, snapshotter string, seen *pulltally.Tally) error {
+	ctx, done, err := e.lease(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: e.registries.Hosts})
 	img, err := e.client.Pull(ctx, ref,
 		client.WithPullUnpack,

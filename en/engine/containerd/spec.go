@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,13 +11,14 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/names"
+	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -27,10 +29,15 @@ func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConf
 	if len(args) == 0 {
 		return nil, engine.Errorf(protocol.CreateFailed, "container %s: neither its spec nor its image says what to run: set an entrypoint or a command", c.ID)
 	}
+	args, program, err := e.withInit(c, args)
+	if err != nil {
+		return nil, err
+	}
 	mounts, err := e.mounts(key, c)
 	if err != nil {
 		return nil, err
 	}
+	mounts = append(mounts, program...)
 	cwd := config.WorkingDir
 	if c.Spec.WorkingDir != "" {
 		cwd = c.Spec.WorkingDir
@@ -42,11 +49,12 @@ func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConf
 		oci.WithDefaultPathEnv, oci.WithEnv(hostnameEnv(c)), oci.WithEnv(config.Env), oci.WithEnv(c.Spec.Env),
 		oci.WithProcessArgs(args...), oci.WithProcessCwd(cwd),
 		oci.WithoutRunMount, // Compose gives /run as the image has it
-		oci.WithMounts(append([]specs.Mount{cgroupMount}, mounts...)), withCgroupNamespace,
-		oci.WithNewPrivileges,
+		oci.WithMounts(append([]specs.Mount{runspec.CgroupMount}, mounts...)),
 		oci.WithCgroup(e.cgroup() + "/" + key),
 		oci.WithAnnotations(c.Spec.Labels),
-		withoutRlimits,
+	}
+	if c.Spec.TTY {
+		opts = append(opts, oci.WithTTY)
 	}
 	user := config.User
 	if c.Spec.User != "" {
@@ -62,16 +70,12 @@ func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConf
 		opts = append(opts, oci.WithRootFSReadonly())
 	}
 	opts = append(opts, e.networkOpts(key, c)...)
-	security, err := securityOpts(c)
-	if err != nil {
-		return nil, err
-	}
-	limits, err := e.limitOpts(c)
+	rights, err := runspec.Options(c, func(text string) { e.log.Warn(text, "container", c.ID.String()) })
 	if err != nil {
 		return nil, err
 	}
 	// Rights and limits come last: the privileged option replaces whole fields.
-	return slices.Concat(opts, security, limits), nil
+	return append(opts, rights...), nil
 }
 
 // cgroup returns the parent of our containers' control groups. Two engines on
@@ -97,7 +101,7 @@ func hostnameEnv(c engine.Container) []string {
 	if c.Spec.Network == protocol.NetworkHost && c.Spec.Hostname == "" {
 		return nil
 	}
-	return []string{"HOSTNAME=" + hostname(c)}
+	return []string{"HOSTNAME=" + names.Hostname(c)}
 }
 
 // named says in the error of opt what it is about.
@@ -108,13 +112,6 @@ func named(what string, opt oci.SpecOpts) oci.SpecOpts {
 		}
 		return nil
 	}
-}
-
-// withoutRlimits leaves the limits of resources as the daemon has them: setting
-// one that is higher fails on a node that lacks CAP_SYS_RESOURCE.
-func withoutRlimits(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-	s.Process.Rlimits = nil
-	return nil
 }
 
 // mounts returns the mounts of c's spec, and those of the files that we generate.
@@ -146,7 +143,10 @@ func (e *Engine) mounts(key string, c engine.Container) ([]specs.Mount, error) {
 			}
 			bind(m.Source, m.Target, m.ReadOnly, "rslave")
 		case protocol.MountTmpfs:
-			options := []string{"nosuid", "nodev", "mode=1777"}
+			options := []string{"nosuid", "nodev", "mode=" + strconv.FormatUint(uint64(cmp.Or(m.Mode, 0o1777)), 8)}
+			if m.NoExec {
+				options = append(options, "noexec")
+			}
 			if m.Size > 0 {
 				options = append(options, "size="+strconv.FormatUint(m.Size, 10))
 			}
@@ -161,9 +161,13 @@ func (e *Engine) mounts(key string, c engine.Container) ([]specs.Mount, error) {
 			return nil, engine.Errorf(protocol.Incompatible, "container %s: mounts of kind %q are not known to this version of the agent: upgrade it", c.ID, m.Kind)
 		}
 	}
+	owner := key // of the network, and with it of the names there
+	if c.Spec.NetworkOf != "" {
+		owner = e.networkKey(c)
+	}
 	for _, name := range []string{"hosts", "hostname", "resolv.conf"} {
 		if target := "/etc/" + name; !taken[target] {
-			bind(e.dir(key, name), target, false)
+			bind(e.dir(owner, name), target, false)
 		}
 	}
 	// A mount hides what is mounted below it, so that the outer ones come first.
@@ -186,63 +190,14 @@ func (e *Engine) networkOpts(key string, c engine.Container) []oci.SpecOpts {
 		opts = append(opts, oci.WithHostNamespace(specs.NetworkNamespace))
 		if c.Spec.Hostname == "" {
 			// The name of the node, as programs on its network expect it.
-			return append(opts, oci.WithHostNamespace(specs.UTSNamespace), withSysctls(c.Spec.Sysctls))
+			return append(opts, oci.WithHostNamespace(specs.UTSNamespace))
 		}
 	case protocol.NetworkNone:
 		// The default spec's own namespace, in which runc sets the loopback up.
 	case protocol.NetworkBridge:
-		opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: e.net.NetNS(key)}))
+		opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: e.net.NetNS(e.networkKey(c))}))
 	}
-	return append(opts, oci.WithHostname(hostname(c)), withSysctls(c.Spec.Sysctls))
-}
-
-func withSysctls(sysctls map[string]string) oci.SpecOpts {
-	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-		if len(sysctls) > 0 {
-			s.Linux.Sysctl = sysctls
-		}
-		return nil
-	}
-}
-
-func securityOpts(c engine.Container) ([]oci.SpecOpts, error) {
-	var opts []oci.SpecOpts
-	if c.Spec.Privileged {
-		opts = append(opts, oci.WithPrivileged, oci.WithAllDevicesAllowed, oci.WithHostDevices)
-	} else {
-		drop, all := capabilities(c.Spec.CapDrop)
-		if all {
-			opts = append(opts, oci.WithCapabilities(nil))
-		}
-		opts = append(opts, oci.WithDroppedCapabilities(drop))
-		add, all := capabilities(c.Spec.CapAdd)
-		if all {
-			opts = append(opts, oci.WithAllCurrentCapabilities)
-		}
-		// The profile depends on the capabilities, so it comes after them.
-		opts = append(opts, oci.WithAddedCapabilities(add), seccomp.WithDefaultProfile())
-	}
-	devices, err := deviceOpts(c)
-	if err != nil {
-		return nil, err
-	}
-	return append(opts, devices...), nil
-}
-
-// capabilities returns names as the kernel has them, and whether ALL is among them.
-func capabilities(names []string) (out []string, all bool) {
-	for _, name := range names {
-		name = strings.ToUpper(name)
-		if name == "ALL" {
-			all = true
-			continue
-		}
-		if !strings.HasPrefix(name, "CAP_") {
-			name = "CAP_" + name
-		}
-		out = append(out, name)
-	}
-	return out, all
+	return append(opts, oci.WithHostname(names.Hostname(c)))
 }
 
 // stopOf returns the label that says how to stop c: its signal, and its grace

@@ -12,11 +12,12 @@ import (
 
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/names"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -65,7 +66,7 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	if err := e.prepare(ctx, k, c); err != nil {
 		return err
 	}
-	return e.run(ctx, have, c.ID, labels)
+	return e.run(ctx, have, c, labels)
 }
 
 // prepare makes what a container needs of its surroundings: after a reboot it
@@ -74,20 +75,58 @@ func (e *Engine) prepare(ctx context.Context, k string, c engine.Container) erro
 	if err := e.writeFiles(k, c); err != nil {
 		return e.fault(err, protocol.CreateFailed, "write files of "+c.ID.String())
 	}
+	if c.Spec.NetworkOf != "" {
+		return e.checkNetworkOf(c)
+	}
 	if c.Spec.Network != protocol.NetworkBridge {
 		return nil
 	}
 	err := e.net.Attach(ctx, k, bridgenet.Attachment{
-		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: hostname(c),
-		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports,
+		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: names.Hostname(c),
+		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports, Links: linksOf(c),
 	})
 	if err != nil {
 		return e.fault(err, protocol.StartFailed, "network of "+c.ID.String())
 	}
-	if err := e.writeHosts(ctx, c.ID.Deployment); err != nil {
+	if err := e.names.Join(ctx, k, string(c.ID.Deployment)); err != nil {
 		return e.fault(err, protocol.CreateFailed, "names of "+c.ID.String())
 	}
 	return nil
+}
+
+// linksOf returns the bridges of a container that is on networks of its component; what
+// leads out comes first.
+func linksOf(c engine.Container) []bridgenet.Link {
+	var links []bridgenet.Link
+	for _, internal := range []bool{false, true} {
+		for _, n := range c.Spec.Networks {
+			if n.Internal == internal {
+				links = append(links, bridgenet.Link{Name: c.ID.Component + "." + n.Network, Internal: internal})
+			}
+		}
+	}
+	return links
+}
+
+// networkKey returns the key of the container whose network c has, its own or another's,
+// or nothing where it has none of a deployment.
+func (e *Engine) networkKey(c engine.Container) string {
+	switch {
+	case c.Spec.NetworkOf != "":
+		return key(engine.ID{Deployment: c.ID.Deployment, Component: c.ID.Component, Name: c.Spec.NetworkOf})
+	case c.Spec.Network == protocol.NetworkBridge:
+		return key(c.ID)
+	}
+	return ""
+}
+
+// checkNetworkOf refuses a start before that of the container whose network is shared.
+func (e *Engine) checkNetworkOf(c engine.Container) error {
+	a, err := e.net.Get(e.networkKey(c))
+	if err == nil && (a == nil || a.IP == "" || !netns.Live(e.net.NetNS(e.networkKey(c)))) {
+		err = engine.Errorf(protocol.StartFailed, "start %s: it shares the network of %s, which has none yet: it must start first", c.ID, c.Spec.NetworkOf)
+	}
+	return err
 }
 
 // create makes the container's record, the last step of a creation: what was
@@ -126,6 +165,11 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 	if err := e.client.SnapshotService(snapshotter).Remove(ctx, k); err != nil && !errdefs.IsNotFound(err) {
 		return nil, e.fault(err, protocol.CreateFailed, what)
 	}
+	ctx, done, err := e.lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	have, err := e.client.NewContainer(ctx, k,
 		client.WithRuntime("io.containerd.runc.v2", &options.Options{Root: e.runcRoot()}),
 		client.WithSnapshotter(snapshotter),
@@ -133,7 +177,7 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 		client.WithNewSnapshot(k, img),
 		client.WithContainerLabels(map[string]string{
 			labelDeployment: string(c.ID.Deployment), labelComponent: c.ID.Component, labelName: c.ID.Name,
-			labelDigest: string(c.Digest), labelImage: c.Spec.Image, labelStop: stopOf(c, config),
+			labelDigest: string(c.Digest), labelImage: c.Spec.Image, labelStop: stopOf(c, config), labelNetworkOf: e.networkKey(c),
 		}),
 		client.WithNewSpec(spec...))
 	if err != nil {
@@ -148,8 +192,8 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 func (e *Engine) runcRoot() string { return filepath.Join("/run", "colony-runc-"+e.net.Mark()) }
 
 // run starts a new task. The caller holds the lock.
-func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labels map[string]string) error {
-	restarts := 0
+func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Container, labels map[string]string) error {
+	id, restarts := spec.ID, 0
 	if labels[labelStarted] != "" {
 		n, _ := strconv.Atoi(labels[labelRestarts]) // absent means 0
 		restarts = n + 1
@@ -158,12 +202,12 @@ func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labe
 	// leaves its folder behind for a while, and no start gets past that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 	defer cancel()
-	t, err := e.newTask(ctx, c)
+	t, err := e.newTask(ctx, c, spec)
 	if err != nil {
 		return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
 	}
 	started := map[string]string{
-		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "",
+		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "", labelOOM: "",
 	}
 	err = checkReadOnly(ctx, c, t, id)
 	if err == nil {
@@ -185,10 +229,14 @@ func (e *Engine) run(ctx context.Context, c client.Container, id engine.ID, labe
 
 // newTask makes the task. Where the daemon is still clearing away an earlier one,
 // of an agent that was killed in the middle of this, it waits for that.
-func (e *Engine) newTask(ctx context.Context, c client.Container) (client.Task, error) {
+func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Container) (client.Task, error) {
+	streams, err := e.taskIO(c.ID(), spec)
+	if err != nil {
+		return nil, err
+	}
 	deadline := time.Now().Add(leftoverTimeout)
 	for {
-		t, err := c.NewTask(ctx, cio.LogFile(e.logFile(c.ID())))
+		t, err := c.NewTask(ctx, streams)
 		if err == nil || !strings.Contains(err.Error(), "file exists") || time.Now().After(deadline) {
 			return t, err
 		}

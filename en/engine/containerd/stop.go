@@ -143,6 +143,7 @@ func (e *Engine) remove(ctx context.Context, k string, id engine.ID) error {
 			return err
 		}
 	}
+	e.names.Forget(k)
 	if err := e.net.Detach(ctx, k); err != nil {
 		return e.fault(err, protocol.InternalError, what)
 	}
@@ -159,7 +160,7 @@ func (e *Engine) remove(ctx context.Context, k string, id engine.ID) error {
 	if err := os.RemoveAll(e.dir(k)); err != nil {
 		return e.fault(err, protocol.InternalError, what)
 	}
-	if err := e.writeHosts(ctx, id.Deployment); err != nil {
+	if err := e.names.Refresh(ctx, string(id.Deployment)); err != nil {
 		return e.fault(err, protocol.InternalError, what)
 	}
 	return nil

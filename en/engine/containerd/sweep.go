@@ -7,27 +7,32 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // Sweep removes what no deployment needs any more.
-func (e *Engine) Sweep(ctx context.Context, keep engine.Keep) error {
+func (e *Engine) Sweep(ctx context.Context, o engine.SweepOptions) error {
 	ctx = e.in(ctx)
-	kept := func(d protocol.DeploymentName) bool { return slices.Contains(keep.Deployments, d) }
 	ids, err := e.known(ctx)
 	errs := []error{err}
 	for _, id := range ids {
-		if !kept(id.Deployment) {
+		if slices.Contains(o.Removed, id.Deployment) {
 			errs = append(errs, e.Remove(ctx, id))
 		}
 	}
-	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(kept), e.sweepVolumes(kept), e.sweepImages(ctx, keep.Images))
+	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(o.Removed))
+	if !o.KeepAllImages {
+		errs = append(errs, e.sweepImages(ctx, o.KeepImages))
+	}
 	return errors.Join(errs...)
 }
 
@@ -84,6 +89,7 @@ func (e *Engine) detach(ctx context.Context, k string) error {
 		return err
 	}
 	defer unlock()
+	e.names.Leave(k)
 	return e.net.Detach(ctx, k)
 }
 
@@ -159,7 +165,27 @@ func (e *Engine) removeStray(ctx context.Context, k string) error {
 	if err := e.clearLeftovers(ctx, k); err != nil {
 		return err
 	}
+	e.names.Forget(k)
 	return e.net.Detach(ctx, k)
+}
+
+// labelRun marks the leases of one run of an agent. The time of their making does not: the
+// node's clock may be set while they are held.
+const labelRun = "colony.run"
+
+// leaseTime is when containerd drops a lease by itself: a download over a slow line
+// takes less.
+const leaseTime = 24 * time.Hour
+
+// lease returns ctx with a lease of this run, which keeps what is made until done is
+// called.
+func (e *Engine) lease(ctx context.Context) (context.Context, func(), error) {
+	ctx, done, err := e.client.WithLease(ctx, leases.WithRandomID(), leases.WithExpiration(leaseTime), leases.WithLabel(labelRun, e.runID))
+	if err != nil {
+		return nil, nil, e.fault(err, protocol.InternalError, "make a lease")
+	}
+	clean := context.WithoutCancel(ctx)
+	return ctx, func() { _ = done(clean) }, nil // one that is left is swept by the next agent
 }
 
 // sweepLeases drops the leases of an agent that was killed: they keep snapshots and
@@ -172,7 +198,7 @@ func (e *Engine) sweepLeases(ctx context.Context) error {
 	}
 	var errs []error
 	for _, l := range all {
-		if !l.CreatedAt.Before(e.began) {
+		if l.Labels[labelRun] == e.runID {
 			continue
 		}
 		if err := service.Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
@@ -182,7 +208,7 @@ func (e *Engine) sweepLeases(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (e *Engine) sweepNetworks(kept func(protocol.DeploymentName) bool) error {
+func (e *Engine) sweepNetworks(removed []protocol.DeploymentName) error {
 	names, err := e.net.Names()
 	if err != nil {
 		return err
@@ -197,23 +223,9 @@ func (e *Engine) sweepNetworks(kept func(protocol.DeploymentName) bool) error {
 	}
 	var errs []error
 	for _, name := range names {
-		if !kept(protocol.DeploymentName(name)) && !used[name] {
+		network := bridgenet.NetworkOf(name)
+		if slices.Contains(removed, protocol.DeploymentName(network)) && !used[network] {
 			errs = append(errs, e.net.Forget(name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (e *Engine) sweepVolumes(kept func(protocol.DeploymentName) bool) error {
-	dir := filepath.Join(e.opts.StateDir, "volumes")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, entry := range entries {
-		if !kept(protocol.DeploymentName(entry.Name())) {
-			errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
 		}
 	}
 	return errors.Join(errs...)

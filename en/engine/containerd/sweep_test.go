@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // A power cut may leave the id of a container empty.
@@ -22,7 +23,7 @@ func TestDamagedIDHoldsUpNoSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Sweep(t.Context(), engine.Keep{}); err != nil {
+	if err := r.Sweep(t.Context(), engine.SweepOptions{Removed: []protocol.DeploymentName{"shop"}}); err != nil {
 		t.Errorf("sweep: %v", err)
 	}
 	if list, err := r.List(t.Context()); err != nil || len(list) != 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/hostkernel"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
@@ -62,7 +63,11 @@ func (e *Engine) clearTask(ctx context.Context, c client.Container) (running boo
 // reap writes down how a task ended, so that it is known after the task, and a
 // reboot, and frees the task and its shim. The caller holds the lock.
 func (e *Engine) reap(ctx context.Context, c client.Container, t client.Task, st client.Status) error {
-	if _, err := c.SetLabels(ctx, map[string]string{labelExit: formatExit(st.ExitStatus, st.ExitTime)}); err != nil {
+	labels := map[string]string{labelExit: formatExit(st.ExitStatus, st.ExitTime), labelOOM: ""}
+	if e.outOfMemory(ctx, c.ID()) {
+		labels[labelOOM] = "true"
+	}
+	if _, err := c.SetLabels(ctx, labels); err != nil {
 		return e.fault(err, protocol.InternalError, "note the exit of "+c.ID())
 	}
 	if _, err := t.Delete(ctx); err != nil {
@@ -72,6 +77,17 @@ func (e *Engine) reap(ctx context.Context, c client.Container, t client.Task, st
 		return e.clearLeftovers(ctx, c.ID())
 	}
 	return nil
+}
+
+// outOfMemory reports whether the kernel killed a process of a container that has ended
+// for want of memory: its control group says so until its task is removed, and its label
+// from shortly before that on.
+func (e *Engine) outOfMemory(ctx context.Context, k string) bool {
+	if kills, known := hostkernel.OOMKills(e.cgroup() + "/" + k); known {
+		return kills > 0
+	}
+	r, err := e.client.ContainerService().Get(ctx, k)
+	return err == nil && r.Labels[labelOOM] == "true"
 }
 
 // clearLeftovers removes what is left of a task that containerd shows no more: one

@@ -1,0 +1,47 @@
+package containerd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/leases"
+
+	"github.com/colonyfleet/colony/en/engine"
+)
+
+// A lease of this run stays, and one of an earlier run goes, whatever the node's clock says
+// of when they were made.
+func TestLeasesAreSweptByRun(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	ctx := r.in(t.Context())
+	_, done, err := r.lease(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := r.client.LeasesService()
+	made, err := service.List(ctx)
+	if err != nil || len(made) != 1 {
+		t.Fatalf("leases %v (%v), want one", made, err)
+	}
+	// The clock was set forward by a year since; and the earlier agent's was ahead.
+	for id, opts := range map[string][]leases.Opt{
+		"earlier": {leases.WithID("earlier"), leases.WithLabel(labelRun, "earlier"), leases.WithExpiration(24 * 365 * time.Hour)},
+		"former":  {leases.WithID("former")}, // of an agent that did not say which run it was
+	} {
+		if _, err := service.Create(ctx, opts...); err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+	}
+	if err := r.Sweep(t.Context(), engine.SweepOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := service.List(ctx)
+	if err != nil || len(left) != 1 || left[0].ID != made[0].ID {
+		t.Errorf("leases after the sweep %v (%v), want the one of this run", left, err)
+	}
+	done()
+	if left, err = service.List(ctx); err != nil || len(left) != 0 {
+		t.Errorf("leases at the end %v (%v), want none", left, err)
+	}
+}

@@ -1,0 +1,67 @@
+package names
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/nameserver"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A file that could not be written is written by the next call, though the node says the
+// same or nothing by then; and it keeps no other container from starting.
+func TestFollowRepeatsWhatFailed(t *testing.T) {
+	t.Parallel()
+	node, dir := filepath.Join(t.TempDir(), "resolv.conf"), t.TempDir()
+	n := &Names{
+		o:      Options{Dir: dir, ResolvConf: []string{node}, Logger: slog.New(slog.DiscardHandler)},
+		server: nameserver.New(nameserver.Options{Logger: slog.New(slog.DiscardHandler)}),
+		settings: map[string]settings{
+			"web": {Network: protocol.NetworkHost},
+		},
+	}
+	defer n.Close()
+	at := func(key string) string { return filepath.Join(dir, key, "resolv.conf") }
+	says := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(node, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const servers = "nameserver 192.0.2.1\n"
+	for _, later := range []string{servers, ""} {
+		if err := os.MkdirAll(at("web"), 0o755); err != nil { // no file can be written there
+			t.Fatal(err)
+		}
+		says(servers)
+		n.node.raw = nil
+		if err := n.Follow(); err == nil {
+			t.Fatal("a directory was written")
+		}
+		if err := os.MkdirAll(filepath.Join(dir, "other"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		other := engine.Container{ID: engine.ID{Name: "other"}, Spec: protocol.Container{Network: protocol.NetworkHost}}
+		if err := n.Write("other", other); err != nil {
+			t.Errorf("another container: %v", err)
+		}
+		says(later)
+		if err := os.Remove(at("web")); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Follow(); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"web", "other"} {
+			if got, err := os.ReadFile(at(key)); err != nil || string(got) != servers {
+				t.Errorf("resolv.conf of %s: %q, %v; want %q", key, got, err, servers)
+			}
+		}
+		if err := os.Remove(at("web")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

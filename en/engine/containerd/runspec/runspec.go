@@ -1,0 +1,184 @@
+// Package runspec turns what a container may do, and what bounds it, into options of its
+// OCI spec. It looks at the node's kernel, and refuses what that cannot do.
+package runspec
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Options returns the rights and limits of a container. Errors are engine.Errors where
+// the node cannot keep what c says. Warn is called with what holds in part only.
+func Options(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) {
+	if err := checkPlatform(c); err != nil {
+		return nil, err
+	}
+	security, err := security(c)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := limits(c, warn)
+	if err != nil {
+		return nil, err
+	}
+	opts := []oci.SpecOpts{withCgroupNamespace, withSysctls(c.Spec.Sysctls), withUlimits(c.Spec.Ulimits)}
+	if c.Spec.ShmBytes > 0 {
+		opts = append(opts, oci.WithDevShmSize(int64(max(c.Spec.ShmBytes>>10, 1))))
+	}
+	for _, ns := range c.Spec.HostNamespaces {
+		switch ns {
+		case protocol.HostPID:
+			opts = append(opts, oci.WithHostNamespace(specs.PIDNamespace))
+		case protocol.HostIPC:
+			// Its /dev/shm belongs to the namespace.
+			opts = append(opts, oci.WithHostNamespace(specs.IPCNamespace), oci.WithoutMounts("/dev/shm"), oci.WithMounts([]specs.Mount{{
+				Type: "bind", Source: "/dev/shm", Destination: "/dev/shm", Options: []string{"rbind", "rw"},
+			}}))
+		default:
+			return nil, engine.Errorf(protocol.Incompatible, "container %s: the host namespace %q is not known to this version of the agent: upgrade it", c.ID, ns)
+		}
+	}
+	return slices.Concat(opts, security, limits), nil
+}
+
+// checkPlatform refuses a container that is for another platform than the node's.
+func checkPlatform(c engine.Container) error {
+	if c.Spec.Platform == "" {
+		return nil
+	}
+	want, err := platforms.Parse(c.Spec.Platform)
+	if err == nil && platforms.Default().Match(want) {
+		return nil
+	}
+	return engine.Errorf(protocol.Incompatible, "container %s is for the platform %s, and the node is %s: place the deployment on another node",
+		c.ID, c.Spec.Platform, platforms.Format(platforms.DefaultSpec()))
+}
+
+func withSysctls(sysctls map[string]string) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		if len(sysctls) > 0 {
+			s.Linux.Sysctl = sysctls
+		}
+		return nil
+	}
+}
+
+// withUlimits sets the given limits of resources, and leaves the others as the daemon has
+// them: setting one that is higher fails on a node that lacks CAP_SYS_RESOURCE.
+func withUlimits(ulimits []protocol.Ulimit) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		s.Process.Rlimits = nil
+		for _, u := range ulimits {
+			s.Process.Rlimits = append(s.Process.Rlimits, specs.POSIXRlimit{
+				Type: "RLIMIT_" + strings.ToUpper(u.Name), Soft: uint64(u.Soft), Hard: uint64(u.Hard), // -1 becomes RLIM_INFINITY
+			})
+		}
+		return nil
+	}
+}
+
+// security returns the capabilities, profiles and devices of a container.
+func security(c engine.Container) ([]oci.SpecOpts, error) {
+	opts := []oci.SpecOpts{oci.WithNewPrivileges}
+	if c.Spec.NoNewPrivileges {
+		opts = []oci.SpecOpts{oci.WithNoNewPrivileges}
+	}
+	if c.Spec.Privileged {
+		opts = append(opts, oci.WithPrivileged, oci.WithAllDevicesAllowed, oci.WithHostDevices)
+	} else {
+		drop, all := capabilities(c.Spec.CapDrop)
+		if all {
+			opts = append(opts, oci.WithCapabilities(nil))
+		}
+		opts = append(opts, oci.WithDroppedCapabilities(drop))
+		add, all := capabilities(c.Spec.CapAdd)
+		if all {
+			opts = append(opts, oci.WithAllCurrentCapabilities)
+		}
+		opts = append(opts, oci.WithAddedCapabilities(add))
+		// The profile depends on the capabilities, so it comes after them.
+		profile, err := profileOf(c)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, profile)
+		if c.Spec.AppArmor != "" {
+			if err := checkAppArmor(c); err != nil {
+				return nil, err
+			}
+			opts = append(opts, oci.WithApparmorProfile(c.Spec.AppArmor))
+		}
+	}
+	devices, err := devices(c)
+	if err != nil {
+		return nil, err
+	}
+	return append(opts, devices...), nil
+}
+
+// profileOf returns the seccomp profile of a container.
+func profileOf(c engine.Container) (oci.SpecOpts, error) {
+	switch c.Spec.Seccomp {
+	case "":
+		return seccomp.WithDefaultProfile(), nil
+	case protocol.SeccompUnconfined:
+		return oci.WithSeccompUnconfined, nil
+	}
+	p, err := parseProfile([]byte(c.Spec.Seccomp))
+	if err != nil {
+		return nil, engine.Errorf(protocol.CreateFailed, "container %s: seccomp profile: %w", c.ID, err)
+	}
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		var held []string
+		if s.Process != nil && s.Process.Capabilities != nil {
+			held = s.Process.Capabilities.Bounding
+		}
+		s.Linux.Seccomp = p.forContainer(held)
+		return nil
+	}, nil
+}
+
+// loadedProfiles is where the kernel lists its AppArmor profiles.
+const loadedProfiles = "/sys/kernel/security/apparmor/profiles"
+
+// checkAppArmor refuses a profile that the node has not loaded: runc would say no more
+// than that a write failed.
+func checkAppArmor(c engine.Container) error {
+	b, err := os.ReadFile(loadedProfiles)
+	if err != nil {
+		return engine.Errorf(protocol.Incompatible, "container %s is to run under the AppArmor profile %s, and the node's kernel has no AppArmor: place it on another node, or drop the profile", c.ID, c.Spec.AppArmor)
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, c.Spec.AppArmor+" (") {
+			return nil
+		}
+	}
+	return engine.Errorf(protocol.Incompatible, "container %s is to run under the AppArmor profile %s, which the node has not loaded: load it with apparmor_parser", c.ID, c.Spec.AppArmor)
+}
+
+// capabilities returns names as the kernel has them, and whether ALL is among them.
+func capabilities(names []string) (out []string, all bool) {
+	for _, name := range names {
+		name = strings.ToUpper(name)
+		if name == "ALL" {
+			all = true
+			continue
+		}
+		if !strings.HasPrefix(name, "CAP_") {
+			name = "CAP_" + name
+		}
+		out = append(out, name)
+	}
+	return out, all
+}
