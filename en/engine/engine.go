@@ -5,6 +5,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -33,9 +34,9 @@ type Engine interface {
 	Start(ctx context.Context, c Container) error
 
 	// Stop ends a container: it sends the image's stop signal, waits for grace,
-	// then kills. It returns when the container has exited. The container stays
-	// and may be started again. One that does not run, or does not exist, is
-	// stopped already.
+	// then kills; a grace of 0 is the one that its spec says. It returns when the
+	// container has exited. The container stays and may be started again. One that
+	// does not run, or does not exist, is stopped already.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
 
 	// Remove kills the container if it runs, and removes all that belongs to it
@@ -62,11 +63,39 @@ type Host interface {
 	// Info returns what the engine is.
 	Info(ctx context.Context) (Info, error)
 
-	// Sweep removes what no deployment needs any more: containers, volumes and
-	// networks of deployments that are not kept, and images that are neither kept
-	// nor used by a container. It goes on after an error and joins them all.
-	Sweep(ctx context.Context, keep Keep) error
+	// Sweep removes what no deployment needs any more: containers and networks of the
+	// deployments that were removed, what is left of containers that do not exist, and
+	// images that are neither kept nor used by a container. Volumes stay. It goes on after
+	// an error and joins them all.
+	Sweep(ctx context.Context, o SweepOptions) error
+
+	// Volumes returns the volumes on the node, sorted.
+	Volumes(ctx context.Context) ([]Volume, error)
+
+	// VolumeBytes returns the size of a volume, in bytes: 0 for one that does not exist. It
+	// reads all of its directories.
+	VolumeBytes(ctx context.Context, v Volume) (uint64, error)
+
+	// RemoveVolume removes a volume that no container mounts. One that does not exist is
+	// removed already.
+	RemoveVolume(ctx context.Context, v Volume) error
 }
+
+// A Volume names a volume on its node.
+type Volume struct {
+	// Deployment is the one whose containers mount it.
+	Deployment protocol.DeploymentName
+	// Name is as in the source of a mount.
+	Name string
+}
+
+// Compare orders volumes by deployment and name.
+func (v Volume) Compare(other Volume) int {
+	return cmp.Or(cmp.Compare(v.Deployment, other.Deployment), cmp.Compare(v.Name, other.Name))
+}
+
+// String returns deployment/name.
+func (v Volume) String() string { return string(v.Deployment) + "/" + v.Name }
 
 // A Container is what Start makes run.
 type Container struct {
@@ -137,12 +166,20 @@ type Status struct {
 	ExitCode int32
 	ExitedAt time.Time
 
+	// OutOfMemory says that the kernel killed a process of it because its limit of memory,
+	// or the node's memory, was used up. Only set in Exited.
+	OutOfMemory bool
+
 	// StartedAt is when the process was started. Zero in Created.
 	StartedAt time.Time
 
 	// IP is the container's address on its deployment's bridge, empty without one.
 	// A container on the host's network is reached on 127.0.0.1.
 	IP string
+
+	// Ports are the published ports in the order of its spec, with the ports of the node
+	// where the engine chose them. Empty where the container has no network now.
+	Ports []protocol.Port
 
 	// Restarts counts the starts after the first.
 	Restarts uint32
@@ -187,10 +224,14 @@ type Info struct {
 	Storage string
 }
 
-// Keep names what Sweep must leave.
-type Keep struct {
-	Deployments []protocol.DeploymentName
-	// Images are refs as given to Pull, of versions that may be started soon.
-	// Images of containers that exist are kept anyway.
-	Images []string
+// SweepOptions name what Sweep removes, and what it must leave.
+type SweepOptions struct {
+	// Removed are the deployments whose containers and networks are removed. Those of all
+	// others stay, whether the agent knows them or not.
+	Removed []protocol.DeploymentName
+	// KeepImages are refs as given to Pull, of versions that may be started soon. Images
+	// of containers that exist are kept anyway.
+	KeepImages []string
+	// KeepAllImages leaves every image: not all that is needed may be known.
+	KeepAllImages bool
 }

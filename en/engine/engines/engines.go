@@ -23,6 +23,8 @@ type Options struct {
 	Name string `yaml:"name"`
 	// Address is the socket of the engine's daemon.
 	Address string `yaml:"address"`
+	// Containerd is the former name of Address, and wins over it.
+	Containerd string `yaml:"containerd,omitempty"`
 	// Namespace is the one of the daemon's namespaces that belongs to this agent alone.
 	Namespace string `yaml:"namespace"`
 	// Snapshotter is the daemon's way to store images. Empty: the engine's choice.
@@ -43,6 +45,9 @@ type Options struct {
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
 	// LogBytes bounds the log of one container; up to twice as much is on disk.
 	LogBytes int64 `yaml:"logBytes"`
+	// Init is the path of the program colony-init, which containers with init or tty need.
+	// Default: colony-init in the directory of the agent's program.
+	Init string `yaml:"init,omitempty"`
 }
 
 // An Engine is a container engine with its host, as an agent and a launcher use it.
@@ -60,6 +65,7 @@ type Engine interface {
 type kind struct {
 	validate func(Options) error
 	open     func(Options, *slog.Logger) (Engine, error)
+	version  func(ctx context.Context, o Options) (string, error)
 }
 
 var kinds = map[string]kind{
@@ -74,6 +80,7 @@ var kinds = map[string]kind{
 			}
 			return e, nil
 		},
+		version: func(ctx context.Context, o Options) (string, error) { return containerd.Version(ctx, o.Address) },
 	},
 }
 
@@ -110,6 +117,16 @@ func Open(o Options, log *slog.Logger) (Engine, error) {
 	return e, nil
 }
 
+// Version asks the daemon of the engine that the options name for its version. It changes
+// nothing, so that it may be called beside an agent that runs.
+func Version(ctx context.Context, o Options) (string, error) {
+	k, err := o.kind()
+	if err != nil {
+		return "", err
+	}
+	return k.version(ctx, o)
+}
+
 func (o Options) kind() (kind, error) {
 	k, ok := kinds[o.Name]
 	if !ok {
@@ -121,6 +138,9 @@ func (o Options) kind() (kind, error) {
 func forContainerd(o Options) containerd.Options {
 	c := containerd.DefaultOptions()
 	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = o.Address, o.Namespace, o.Snapshotter, o.StateDir, o.PluginDirs
-	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes
+	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Init = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes, o.Init
+	if o.Containerd != "" {
+		c.Address = o.Containerd
+	}
 	return c
 }

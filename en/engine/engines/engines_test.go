@@ -2,6 +2,7 @@ package engines_test
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/en/engine/engines"
+	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -47,6 +49,28 @@ func TestFaultsAreNamed(t *testing.T) {
 				t.Errorf("Open: %v, %v; want no engine and %s", e, err, c.want)
 			}
 		})
+	}
+}
+
+// The key of before is the address of the daemon.
+func TestFormerKeyOfTheAddress(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "en.yaml")
+	if err := os.WriteFile(path, []byte("containerd: /nowhere/of-before.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := engines.Default()
+	if err := configfile.Load(path, &o); err != nil {
+		t.Fatal(err)
+	}
+	o.StateDir = t.TempDir()
+	e, err := engines.Open(o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := e.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "/nowhere/of-before.sock") {
+		t.Errorf("info: %v, want it to ask the daemon of the former key", err)
 	}
 }
 

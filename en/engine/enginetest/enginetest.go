@@ -66,6 +66,7 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 		{"stop", stop},
 		{"stop kills after grace", stopKills},
 		{"exit and restart", exitAndRestart},
+		{"chosen ports", chosenPorts},
 		{"remove", remove},
 		{"list is sorted", listSorted},
 		{"exec", exec},
@@ -74,6 +75,7 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 		{"engine lost", lost},
 		{"reboot", reboot},
 		{"sweep", sweep},
+		{"volumes", volumes},
 		{"concurrent", concurrent},
 		{"cancelled", cancelled},
 	} {
@@ -409,6 +411,31 @@ func lost(t *testing.T, f Fixture) {
 	}
 }
 
+// A port of the node that nobody named is a free one, which List tells.
+func chosenPorts(t *testing.T, f Fixture) {
+	a, b := web(f, "wait"), web(f, "wait")
+	b.ID.Name, b.Spec.Name = "other", "other"
+	a.Spec.Ports = []protocol.Port{{Container: 80}, {Container: 81, Protocol: "udp"}}
+	b.Spec.Ports = []protocol.Port{{Container: 80, HostIP: "127.0.0.1"}}
+	must(t, f.Engine.Pull(t.Context(), f.Image, nil))
+	must(t, f.Engine.Start(t.Context(), a))
+	must(t, f.Engine.Start(t.Context(), b))
+	all, err := f.Engine.List(t.Context())
+	must(t, err)
+	chosen := map[uint16]bool{}
+	for i, c := range []engine.Container{b, a} {
+		if d := cmp.Diff(c.Spec.Ports, all[i].Ports, cmpopts.IgnoreFields(protocol.Port{}, "Host")); d != "" {
+			t.Errorf("ports of %s (-want +got):\n%s", c.ID, d)
+		}
+		for _, p := range all[i].Ports {
+			chosen[p.Host] = true
+		}
+	}
+	if chosen[0] || len(chosen) != 3 {
+		t.Errorf("ports %v, want three free ones", chosen)
+	}
+}
+
 func reboot(t *testing.T, f Fixture) {
 	c := web(f, "wait")
 	begin(t, f.Engine, c)
@@ -420,25 +447,6 @@ func reboot(t *testing.T, f Fixture) {
 	if st := one(t, e); st.State != engine.Running || st.IP == "" {
 		t.Errorf("status %+v, want running again", st)
 	}
-}
-
-func sweep(t *testing.T, f Fixture) {
-	c := web(f, "wait")
-	begin(t, f.Engine, c)
-	removed := web(f, "hang")
-	removed.ID.Deployment = "news"
-	removed.Spec.Image = f.Other
-	begin(t, f.Engine, removed)
-	must(t, f.Engine.Sweep(t.Context(), engine.Keep{Deployments: []protocol.DeploymentName{"shop"}, Images: []string{f.Other}}))
-	if st := one(t, f.Engine); st.ID != c.ID || st.State != engine.Running {
-		t.Errorf("status %+v, want the kept one running", st)
-	}
-	must(t, f.Engine.Start(t.Context(), removed)) // its image was kept
-	must(t, f.Engine.Sweep(t.Context(), engine.Keep{Deployments: []protocol.DeploymentName{"shop"}}))
-	wantCode(t, f.Engine.Start(t.Context(), removed), protocol.ImageNotFound)
-	must(t, f.Engine.Remove(t.Context(), c.ID))
-	must(t, f.Engine.Sweep(t.Context(), engine.Keep{}))
-	wantCode(t, f.Engine.Start(t.Context(), c), protocol.ImageNotFound)
 }
 
 func concurrent(t *testing.T, f Fixture) {

@@ -78,10 +78,12 @@ type Engine struct {
 	lost       bool
 	images     map[string]bool
 	containers map[engine.ID]*container
+	volumes    map[engine.Volume]bool
 	faults     map[Op][]error
 	calls      map[Op]int
 	streams    map[*stream]struct{}
 	nextIP     netip.Addr
+	nextPort   uint16
 }
 
 type container struct {
@@ -116,9 +118,9 @@ func New(opts Options) *Engine {
 		opts.Name, opts.Version = "memory", "1"
 	}
 	return &Engine{
-		opts: opts, images: map[string]bool{}, containers: map[engine.ID]*container{},
+		opts: opts, images: map[string]bool{}, containers: map[engine.ID]*container{}, volumes: map[engine.Volume]bool{},
 		faults: map[Op][]error{}, calls: map[Op]int{}, streams: map[*stream]struct{}{},
-		nextIP: netip.MustParseAddr("10.89.0.2"),
+		nextIP: netip.MustParseAddr("10.89.0.2"), nextPort: 32767,
 	}
 }
 
@@ -188,7 +190,19 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 			have.status.IP = e.nextIP.String()
 			e.nextIP = e.nextIP.Next()
 		}
+		have.status.Ports = slices.Clone(c.Spec.Ports)
+		for i := range have.status.Ports {
+			if have.status.Ports[i].Host == 0 {
+				e.nextPort++
+				have.status.Ports[i].Host = e.nextPort
+			}
+		}
 		e.containers[c.ID] = have
+		for _, m := range c.Spec.Mounts {
+			if m.Kind == protocol.MountVolume {
+				e.volumes[engine.Volume{Deployment: c.ID.Deployment, Name: m.Source}] = true
+			}
+		}
 	case have.status.Digest != c.Digest:
 		e.mu.Unlock()
 		return protocol.Errorf(protocol.Conflict, "container %s exists for version %s, not %s: remove it first",
@@ -406,9 +420,9 @@ func (e *Engine) Info(context.Context) (engine.Info, error) {
 	return engine.Info{Name: e.opts.Name, Version: e.opts.Version}, nil
 }
 
-// Sweep removes containers of deployments that are not kept, and images that
-// are neither kept nor used.
-func (e *Engine) Sweep(_ context.Context, keep engine.Keep) error {
+// Sweep removes containers of deployments that were removed, and images that are
+// neither kept nor used.
+func (e *Engine) Sweep(_ context.Context, o engine.SweepOptions) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.enter(Sweep); err != nil {
@@ -416,12 +430,32 @@ func (e *Engine) Sweep(_ context.Context, keep engine.Keep) error {
 	}
 	used := map[string]bool{}
 	for id, c := range e.containers {
-		if slices.Contains(keep.Deployments, id.Deployment) {
-			used[c.status.Image] = true
+		if slices.Contains(o.Removed, id.Deployment) {
+			e.remove(id)
 			continue
 		}
-		e.remove(id)
+		used[c.status.Image] = true
 	}
-	maps.DeleteFunc(e.images, func(ref string, _ bool) bool { return !used[ref] && !slices.Contains(keep.Images, ref) })
+	maps.DeleteFunc(e.images, func(ref string, _ bool) bool {
+		return !o.KeepAllImages && !used[ref] && !slices.Contains(o.KeepImages, ref)
+	})
+	return nil
+}
+
+// Volumes returns the volumes that a container was made with.
+func (e *Engine) Volumes(context.Context) ([]engine.Volume, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(e.volumes), engine.Volume.Compare), nil
+}
+
+// VolumeBytes returns 0: nothing is written here.
+func (e *Engine) VolumeBytes(context.Context, engine.Volume) (uint64, error) { return 0, nil }
+
+// RemoveVolume removes a volume.
+func (e *Engine) RemoveVolume(_ context.Context, v engine.Volume) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.volumes, v)
 	return nil
 }
