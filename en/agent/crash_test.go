@@ -31,7 +31,7 @@ type gate struct {
 	killed string // the effect at which it died
 
 	engine.Engine
-	host   Sweeper
+	host   Host
 	store  Store
 	uplink Uplink
 }
@@ -84,8 +84,8 @@ func (g *gate) List(ctx context.Context) ([]engine.Status, error) {
 	return g.Engine.List(ctx)
 }
 
-func (g *gate) Sweep(ctx context.Context, keep engine.Keep) error {
-	return g.effect("sweep", func() error { return g.host.Sweep(ctx, keep) })
+func (g *gate) Sweep(ctx context.Context, o engine.SweepOptions) error {
+	return g.effect("sweep", func() error { return g.host.Sweep(ctx, o) })
 }
 
 func (g *gate) SaveRecord(r plan.Record) error {
@@ -102,6 +102,30 @@ func (g *gate) SaveDesired(b []byte) error {
 
 func (g *gate) SaveCounter(n uint64) error {
 	return g.effect("save counter", func() error { return g.store.SaveCounter(n) })
+}
+
+func (g *gate) SaveVolumes(v plan.Volumes) error {
+	if !g.alive() {
+		return errDead
+	}
+	return g.store.SaveVolumes(v)
+}
+
+func (g *gate) Volumes(ctx context.Context) ([]engine.Volume, error) { return g.host.Volumes(ctx) }
+
+func (g *gate) VolumeBytes(ctx context.Context, v engine.Volume) (uint64, error) {
+	return g.host.VolumeBytes(ctx, v)
+}
+
+func (g *gate) RemoveVolume(ctx context.Context, v engine.Volume) error {
+	return g.effect("remove volume "+v.String(), func() error { return g.host.RemoveVolume(ctx, v) })
+}
+
+func (g *gate) ReportAll(ctx context.Context, m protocol.NodeReport) error {
+	if !g.alive() {
+		return errDead
+	}
+	return g.uplink.ReportAll(ctx, m)
 }
 
 func (g *gate) Report(ctx context.Context, m protocol.DeploymentStatus, durable bool) error {
@@ -135,7 +159,7 @@ func scenarios() []scenario {
 		{"update", script, []protocol.Assignment{v1}, []protocol.Assignment{v2}, lifecycle.Installed, []string{up, "UPDATING>INSTALLED"}},
 		{"failing update", script, []protocol.Assignment{v1}, []protocol.Assignment{bad}, lifecycle.Failed, []string{up, "UPDATING>FAILED start_failed"}},
 		{"rollback", script, []protocol.Assignment{v2}, []protocol.Assignment{back}, lifecycle.Installed, []string{up, "ROLLINGBACK>INSTALLED"}},
-		{"delete", script, []protocol.Assignment{v1}, nil, "", []string{up, "DELETING>DELETED"}},
+		{"delete", script, []protocol.Assignment{v1}, nil, lifecycle.Deleted, []string{up, "DELETING>DELETED"}},
 	}
 }
 
@@ -192,7 +216,11 @@ func (s scenario) run(t *testing.T, kill int, after bool) (out outcome) {
 		o.Engine, o.Host, o.Store, o.Uplink = g, g, g, g
 		n.startWith(o)
 		n.gen++
-		d := protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n1", Generation: n.gen, Epoch: "e1", Assignments: s.then})
+		next := protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: n.gen}, Assignments: s.then}
+		if s.then == nil {
+			next.Removals = []protocol.NodeRemoval{{Deployment: "app"}}
+		}
+		d := protocol.Marshal(next)
 		_ = n.runner.Accept(t.Context(), d) // it may die of that; the LO has it retained
 		if kill < 0 {
 			n.eventually("app", s.end)

@@ -92,10 +92,10 @@ func TestPassingFaultAtTheCutOverIsNoFailure(t *testing.T) {
 // A slowHost takes a while for its sweeps.
 type slowHost struct{ *memory.Engine }
 
-func (s slowHost) Sweep(ctx context.Context, keep engine.Keep) error {
+func (s slowHost) Sweep(ctx context.Context, o engine.SweepOptions) error {
 	select {
 	case <-time.After(10 * time.Second):
-		return s.Engine.Sweep(ctx, keep)
+		return s.Engine.Sweep(ctx, o)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

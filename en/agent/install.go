@@ -21,6 +21,9 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if err := w.r.afterSweep(ctx); err != nil {
 		return err
 	}
+	if err := w.r.afterRemoval(ctx, w.name); err != nil {
+		return err
+	}
 	if err := w.pullBesideActive(ctx, rec); err != nil {
 		return w.giveUp(ctx, rec, err)
 	}
@@ -167,13 +170,17 @@ func (w *worker) patiently(ctx context.Context, tries int, step func() error) er
 }
 
 // start makes one container run. A container of another version that is in the
-// way is removed, an image that was removed is pulled again.
+// way is stopped and removed, an image that was removed is pulled again.
 func (w *worker) start(ctx context.Context, c engine.Container) error {
 	err := w.r.o.Engine.Start(ctx, c)
 	switch {
 	case err == nil:
 		return nil
 	case protocol.KindOf(err) == protocol.Conflict:
+		// It may be one that works, of an agent that made identities in another way.
+		if err := w.r.o.Engine.Stop(ctx, c.ID, 0); err != nil { // within its own grace
+			return err
+		}
 		if err := w.r.o.Engine.Remove(ctx, c.ID); err != nil {
 			return err
 		}

@@ -84,6 +84,17 @@ func (r *Runner) outboxLoop() {
 	sent := map[protocol.DeploymentName]time.Time{}
 	for r.ctx.Err() == nil {
 		m, durable, due := r.nextReport(sent)
+		if !durable {
+			done, err := r.sendWhole(r.ctx)
+			if err != nil && r.ctx.Err() == nil {
+				r.log.WarnContext(r.ctx, "report of everything not acknowledged, trying again", "err", err)
+				_ = wait.WaitOr(r.ctx, r.linked.C())
+				continue
+			}
+			if done {
+				wait.Reset()
+			}
+		}
 		if m == nil {
 			r.idle(due)
 			continue

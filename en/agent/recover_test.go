@@ -80,3 +80,38 @@ func TestProvenVersionIsRestartedForEver(t *testing.T) {
 		}
 	})
 }
+
+// TestMinHealthyOfThePolicy proves a version after the minimum time of its policy, which a
+// later desired state changes while the version runs.
+func TestMinHealthyOfThePolicy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		n.start()
+		defer func() { n.stop() }()
+		v1 := version("1", 1, web())
+		v1.MinHealthyMillis = uint32(time.Hour.Milliseconds())
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(30 * time.Minute)
+		n.stop() // the agent knows it without the LO
+		n.start()
+		<-time.After(30*time.Minute + time.Second)
+		if rec := n.eventually("app", lifecycle.Installed); rec.Proven != "" {
+			t.Errorf("proven half an hour after the start of the agent, want an hour")
+		}
+		v1.MinHealthyMillis = uint32((10 * time.Minute).Milliseconds())
+		n.want(v1)
+		<-time.After(9 * time.Minute)
+		if rec := n.eventually("app", lifecycle.Installed); rec.Proven != "" {
+			t.Errorf("proven 9 minutes after the policy said 10")
+		}
+		<-time.After(2 * time.Minute)
+		if rec := n.eventually("app", lifecycle.Installed); rec.Proven != v1.Digest {
+			t.Errorf("proven %q 11 minutes after the policy said 10, want %q", rec.Proven, v1.Digest)
+		}
+		if got := n.engine.Calls(memory.Start); got != 1 {
+			t.Errorf("%d starts, want 1: the policy is no part of the version", got)
+		}
+	})
+}

@@ -33,17 +33,23 @@ type Store interface {
 	RemoveRecord(name protocol.DeploymentName) error
 	SaveDesired(b []byte) error
 	SaveCounter(n uint64) error
+	SaveVolumes(v plan.Volumes) error
 }
 
-// A Sweeper removes what no deployment needs any more.
-type Sweeper interface {
-	Sweep(ctx context.Context, keep engine.Keep) error
+// A Host is what the agent needs of the engine's node.
+type Host interface {
+	Sweep(ctx context.Context, o engine.SweepOptions) error
+	Volumes(ctx context.Context) ([]engine.Volume, error)
+	VolumeBytes(ctx context.Context, v engine.Volume) (uint64, error)
+	RemoveVolume(ctx context.Context, v engine.Volume) error
 }
 
 // An Uplink carries a report to the LO. Of a durable report it returns nil only
 // once the LO has acknowledged it; another one may get lost.
 type Uplink interface {
 	Report(ctx context.Context, m protocol.DeploymentStatus, durable bool) error
+	// ReportAll carries everything that the node holds; nil: the LO has it.
+	ReportAll(ctx context.Context, m protocol.NodeReport) error
 }
 
 // Options configure a Runner. All fields without a default are required.
@@ -51,13 +57,16 @@ type Options struct {
 	Node   protocol.NodeID
 	Boot   string // the kernel's boot id
 	Engine engine.Engine
-	Host   Sweeper
+	Host   Host
 	Store  Store
 	Uplink Uplink
 	// Probe asks a container for its health. An error means that the question
 	// could not be put, which says nothing about the container.
 	Probe  func(ctx context.Context, t plan.Target) (ok bool, message string, err error)
 	Logger *slog.Logger
+	// Changed is called when Volumes or Unknown may answer something else. It must not
+	// wait. Nil: nobody needs to know.
+	Changed func()
 	// Now is what the node takes for the time of day, which may be wrong: reports are
 	// stamped with it. Nil: time.Now. Durations are measured by package time.
 	Now func() time.Time
@@ -67,6 +76,14 @@ type Options struct {
 	Desired []byte
 	Records []plan.Record
 	Counter uint64
+	Volumes plan.Volumes
+	// Incomplete says that some of what the Store had held is lost. Until a desired state
+	// is adopted no image is removed then: it may be needed.
+	Incomplete bool
+
+	// VolumeRetention is how long a volume outlives its deployment, counted while the agent
+	// runs. 0: for ever.
+	VolumeRetention time.Duration
 
 	Limits plan.Limits // zero: agent.DefaultLimits
 	// Resync is how often the engine is asked without a reason. Default 30 s.
@@ -86,11 +103,7 @@ type Runner struct {
 	o   Options
 	log *slog.Logger
 
-	ordered notify.Signal // there is a new desired state
-	look    notify.Signal // the engine may have changed unseen
-	sweep   notify.Signal // there may be something unused
-	outbox  notify.Signal // something to send, or the link is up
-	linked  notify.Signal // the link came up or went down
+	signals
 
 	sweeping chan struct{} // holds a token while a sweep is under way
 	wg       sync.WaitGroup
@@ -106,6 +119,27 @@ type Runner struct {
 	seq      uint64 // of the last report
 	reserved uint64 // the highest seq that needs no new reservation on disk
 	up       bool
+	unknown  []protocol.DeploymentName // deployments with containers and without a record
+	// incomplete is that of the Options, until a desired state is adopted.
+	incomplete bool
+	wholeState
+	volumeState
+}
+
+// signals are what wakes the loops of a Runner.
+type signals struct {
+	ordered notify.Signal // there is a new desired state
+	look    notify.Signal // the engine may have changed unseen
+	sweep   notify.Signal // there may be something unused
+	outbox  notify.Signal // something to send, or the link is up
+	linked  notify.Signal // the link came up or went down
+	retain  notify.Signal // a deployment was removed, or a volume is to be
+}
+
+func newSignals() signals {
+	return signals{
+		ordered: notify.New(), look: notify.New(), sweep: notify.New(), outbox: notify.New(), linked: notify.New(), retain: notify.New(),
+	}
 }
 
 // New returns a runner that is not started.
@@ -119,12 +153,15 @@ func New(o Options) (*Runner, error) {
 	if o.EngineTimeout <= 0 {
 		o.EngineTimeout = 5 * time.Minute
 	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	r := &Runner{
 		o: o, log: o.Logger.With("component", "agent"),
-		ordered: notify.New(), look: notify.New(), sweep: notify.New(), outbox: notify.New(), linked: notify.New(),
+		signals: newSignals(), volumeState: volumeState{volumes: o.Volumes}, incomplete: o.Incomplete,
 		sweeping: make(chan struct{}, 1),
 		records:  map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
 		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{},
@@ -157,6 +194,7 @@ func (r *Runner) Start(ctx context.Context) {
 	r.wg.Go(r.eventLoop)
 	r.wg.Go(r.sweepLoop)
 	r.wg.Go(r.outboxLoop)
+	r.wg.Go(r.volumesLoop)
 }
 
 // Stop ends all work and waits for it. The containers go on.
@@ -189,18 +227,21 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	if d.Node != r.o.Node {
 		return protocol.Errorf(protocol.Invalid, "desired state of node %q came to node %q", d.Node, r.o.Node)
 	}
-	for _, a := range d.Assignments { // the name becomes that of a file
-		if _, err := protocol.ParseDeploymentName(string(a.Deployment)); err != nil {
-			return err
-		}
+	if err := plan.Check(&d); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bytes.Equal(r.raw, payload) {
+	if bytes.Equal(r.raw, payload) || r.desired != nil && d.Held() == r.desired.Held() {
 		return nil
 	}
 	if !plan.Supersedes(r.desired, &d) {
-		r.log.InfoContext(ctx, "older desired state ignored", "generation", d.Generation, "held", r.desired.Generation)
+		r.log.WarnContext(ctx, "desired state ignored: a later one, or another one at its position, is in force",
+			"position", d.Position.String(), "held", r.desired.Position.String())
+		if r.ignored != d.Position {
+			r.ignored, r.wholeDue = d.Position, true
+			r.outbox.Notify()
+		}
 		return nil
 	}
 	raw := bytes.Clone(payload) // the caller may use its buffer again
@@ -210,19 +251,21 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	if err := r.o.Store.SaveDesired(raw); err != nil {
 		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
 	}
-	if r.desired == nil {
+	if r.desired == nil || r.incomplete {
 		r.sweep.Notify()
 	}
-	r.desired, r.raw = &d, raw
-	r.log.InfoContext(ctx, "desired state adopted", "generation", d.Generation, "epoch", d.Epoch, "assignments", len(d.Assignments))
+	r.desired, r.raw, r.incomplete = &d, raw, false
+	r.log.InfoContext(ctx, "desired state adopted", "position", d.Position.String(), "assignments", len(d.Assignments),
+		"removals", len(d.Removals))
 	r.ordered.Notify()
+	r.retain.Notify()
 	return nil
 }
 
 // Connected says whether reports can be sent.
 func (r *Runner) Connected(up bool) {
 	r.mu.Lock()
-	r.up = up
+	r.up, r.wholeDue = up, up
 	r.mu.Unlock()
 	r.linked.Notify()
 	r.outbox.Notify()
@@ -282,16 +325,35 @@ func (r *Runner) reconcileLoop() {
 		observed, err := r.o.Engine.List(r.ctx)
 		if err != nil {
 			r.log.DebugContext(r.ctx, "containers not listed", "err", err)
+		} else if observed == nil {
+			observed = []engine.Status{} // there are none
 		}
 		r.reconcile(observed)
 	}
 }
 
-// reconcile hands out what is due. An engine that was not asked, or is away,
-// shows no strangers; orders are followed all the same.
+// Unknown returns the deployments of which there are containers and no record, sorted.
+func (r *Runner) Unknown() []protocol.DeploymentName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.unknown)
+}
+
+// reconcile hands out what is due. With an engine that was not asked, or is away,
+// observed is nil; what is desired is done all the same.
 func (r *Runner) reconcile(observed []engine.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if observed != nil {
+		unknown := plan.Unknown(r.list(), observed)
+		if !slices.Equal(unknown, r.unknown) && len(unknown) > 0 {
+			r.log.Warn("containers of deployments that the agent has no record of: they stay", "deployments", unknown)
+		}
+		if !slices.Equal(unknown, r.unknown) {
+			r.unknown = unknown
+			r.o.Changed()
+		}
+	}
 	for _, a := range plan.Plan(r.desired, r.list(), observed) {
 		if a.Kind == plan.Sweep {
 			r.sweep.Notify()
@@ -306,7 +368,7 @@ func (r *Runner) reconcile(observed []engine.Status) {
 func (r *Runner) sweepLoop() {
 	wait := upTo(time.Minute)
 	for r.sweep.Wait(r.ctx) == nil {
-		if err := r.sweepExcept(r.ctx, ""); err != nil && r.ctx.Err() == nil {
+		if err := r.sweepRemoved(r.ctx, ""); err != nil && r.ctx.Err() == nil {
 			r.log.WarnContext(r.ctx, "unused containers and images not removed, trying again", "err", err)
 			_ = wait.Wait(r.ctx) // its end ends the loop, too
 			r.sweep.Notify()
@@ -316,9 +378,9 @@ func (r *Runner) sweepLoop() {
 	}
 }
 
-// sweepExcept removes what belongs to no deployment, or to the one given, which
-// is being deleted.
-func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) error {
+// sweepRemoved removes what is left of the deployments that are DELETED, and of the one
+// given, which is being deleted, and images that nobody needs.
+func (r *Runner) sweepRemoved(ctx context.Context, deleting protocol.DeploymentName) error {
 	select {
 	case r.sweeping <- struct{}{}:
 		defer func() { <-r.sweeping }()
@@ -328,23 +390,23 @@ func (r *Runner) sweepExcept(ctx context.Context, gone protocol.DeploymentName) 
 	r.mu.Lock()
 	if r.desired == nil {
 		r.mu.Unlock()
-		return nil // a node that was never told what to run removes nothing
+		return nil // a node that never received what to run removes nothing
 	}
-	var keep engine.Keep
+	o := engine.SweepOptions{KeepAllImages: r.incomplete}
 	for _, rec := range r.list() {
-		if name := rec.Deployment; name != gone && rec.State != lifecycle.Deleted {
-			keep.Deployments = append(keep.Deployments, name)
-			keep.Images = append(keep.Images, rec.ImagesInUse()...)
+		if name := rec.Deployment; name == deleting || rec.State == lifecycle.Deleted {
+			o.Removed = append(o.Removed, name)
+		} else {
+			o.KeepImages = append(o.KeepImages, rec.ImagesInUse()...)
 		}
 	}
 	for _, a := range r.desired.Assignments {
-		if r.records[a.Deployment].Deployment == "" && a.Deployment != gone {
-			keep.Deployments = append(keep.Deployments, a.Deployment)
-			keep.Images = append(keep.Images, plan.Images(a.Spec)...)
+		if r.records[a.Deployment].Deployment == "" && a.Deployment != deleting {
+			o.KeepImages = append(o.KeepImages, plan.Images(a.Spec)...)
 		}
 	}
 	r.mu.Unlock()
-	return r.o.Host.Sweep(ctx, keep)
+	return r.o.Host.Sweep(ctx, o)
 }
 
 // afterSweep waits for the end of a sweep that is under way: it may have begun

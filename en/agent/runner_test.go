@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -28,7 +30,7 @@ func TestInstallUpdateDelete(t *testing.T) {
 		n.eventually("app", lifecycle.Installed)
 		n.wantContainers(running("web", v1))
 		m := n.lo.last(t)
-		if m.App != "com.example.app" || m.AppVersion != "1" || m.Attempt != 1 || m.Generation != 1 || m.Agent == "" || len(m.Components) != 1 {
+		if m.App != "com.example.app" || m.AppVersion != "1" || m.Attempt != 1 || m.Position.Generation != 1 || m.Agent == "" || len(m.Components) != 1 {
 			t.Errorf("report %+v", m)
 		}
 		if len(n.lo.shown) < 3 || n.lo.shown[0].State != lifecycle.Installing || n.lo.shown[0].Phase != protocol.Pulling {
@@ -49,8 +51,8 @@ func TestInstallUpdateDelete(t *testing.T) {
 			t.Errorf("images %q, want only the new one", got)
 		}
 
-		n.want()
-		n.eventually("app", "")
+		n.remove(protocol.NodeRemoval{})
+		n.removed()
 		n.wantContainers()
 		want := []string{"INSTALLING>INSTALLED", "UPDATING>INSTALLED", "DELETING>DELETED"}
 		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
@@ -284,8 +286,8 @@ func TestSupersededOperationGivesWay(t *testing.T) {
 		n.wantContainers(running("web", v2))
 		n.want(version("slow", 1, web()))
 		<-time.After(time.Minute)
-		n.want()
-		n.eventually("app", "")
+		n.remove(protocol.NodeRemoval{})
+		n.removed()
 		n.wantContainers()
 	})
 }
@@ -298,33 +300,72 @@ func TestDesiredStateRules(t *testing.T) {
 		defer n.stop()
 		take := func(d protocol.NodeDesired) error { return n.runner.Accept(t.Context(), protocol.Marshal(d)) }
 		v1 := version("1", 1, web())
-		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Generation: 5, Epoch: "a", Assignments: []protocol.Assignment{v1}}); err != nil {
+		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: 5}, Assignments: []protocol.Assignment{v1}}); err != nil {
 			t.Fatal(err)
 		}
 		n.eventually("app", lifecycle.Installed)
-		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Generation: 4, Epoch: "a"}); err != nil {
+		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: 4}}); err != nil {
 			t.Error(err)
 		}
 		<-time.After(time.Minute)
 		n.wantContainers(running("web", v1))
 		for _, wrong := range [][]byte{
-			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "other", Generation: 9, Epoch: "a"}), []byte("nonsense"), nil,
-			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n1", Generation: 9, Epoch: "a", Assignments: []protocol.Assignment{{Deployment: "../../etc/x"}}}),
+			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n1", Assignments: []protocol.Assignment{v1}}),
+			protocol.Marshal(protocol.NodeDesired{
+				V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: 9},
+				Assignments: []protocol.Assignment{v1}, Removals: []protocol.NodeRemoval{{Deployment: "app"}},
+			}),
+			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "other", Position: protocol.Position{Epoch: 1, Generation: 9}}), []byte("nonsense"), nil,
+			protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: 9}, Assignments: []protocol.Assignment{{Deployment: "../../etc/x"}}}),
 		} {
 			if err := n.runner.Accept(t.Context(), wrong); protocol.KindOf(err) != protocol.Invalid {
 				t.Errorf("%q: %v, want it invalid", wrong, err)
 			}
 		}
 		n.wantContainers(running("web", v1))
-		// An LO set up anew counts from one, and is told where the node stands.
-		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Generation: 1, Epoch: "b", Assignments: []protocol.Assignment{v1}}); err != nil {
+		// An LO set up anew goes on in a later epoch.
+		if err := take(protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 2, Generation: 1}, Assignments: []protocol.Assignment{v1}}); err != nil {
 			t.Fatal(err)
 		}
 		n.eventually("app", lifecycle.Installed)
-		want := []string{"INSTALLING>INSTALLED", "INSTALLED>INSTALLED"}
-		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
+		if diff := cmp.Diff([]string{"INSTALLING>INSTALLED"}, n.lo.transitions()); diff != "" {
 			t.Error(diff)
 		}
+		reports := n.lo.reports()
+		if len(reports) != 2 || reports[1].Ignored != (protocol.Position{Epoch: 1, Generation: 4}) || reports[1].Held.Position.Generation != 5 {
+			t.Errorf("reports of everything %+v: want one with the connection, and one that says that 1.4 was ignored for 1.5", reports)
+		}
+	})
+}
+
+// A container that runs under an identity of another agent is asked to stop before the one
+// of this agent takes its place.
+func TestContainerOfAnotherIdentityIsStoppedFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		n.start()
+		v1 := version("1", 1, web())
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		n.stop()
+		id := engine.ID{Deployment: "app", Component: "main", Name: "web"}
+		spec, err := plan.Decode(v1.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		former := engine.Container{ID: id, Digest: "sha256:former", Spec: spec.Components[0].Containers[0]}
+		if err := errors.Join(n.engine.Remove(t.Context(), id), n.engine.Start(t.Context(), former)); err != nil {
+			t.Fatal(err)
+		}
+		stops := n.engine.Calls(memory.Stop)
+		n.start()
+		<-time.After(time.Minute)
+		n.wantContainers(running("web", v1))
+		if got := n.engine.Calls(memory.Stop) - stops; got != 1 {
+			t.Errorf("the container of the former identity was stopped %d times, want once", got)
+		}
+		n.stop()
 	})
 }
 
@@ -336,13 +377,13 @@ func TestReportsWaitForTheLink(t *testing.T) {
 		n.start()
 		n.want(version("1", 1, web()))
 		<-time.After(time.Minute)
-		n.want()
+		n.remove(protocol.NodeRemoval{})
 		<-time.After(time.Minute)
 		n.stop()
 		n.start() // the reports are on disk
 		<-time.After(time.Minute)
 		n.lo.setRefuse(nil)
-		n.eventually("app", "")
+		n.removed()
 		n.stop()
 		want := []string{"INSTALLING>INSTALLED", "DELETING>DELETED"}
 		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
@@ -396,8 +437,8 @@ func TestRemovalIsTriedUntilItWorks(t *testing.T) {
 		n.eventually("app", lifecycle.Installed)
 		fault := engine.Errorf(protocol.InternalError, "device or resource busy")
 		n.engine.Fail(memory.Remove, fault, fault, fault, fault, fault, fault)
-		n.want()
-		n.eventually("app", "")
+		n.remove(protocol.NodeRemoval{})
+		n.removed()
 		n.wantContainers()
 		want := []string{"INSTALLING>INSTALLED", "DELETING>FAILED internal", "DELETING>DELETED"}
 		if diff := cmp.Diff(want, n.lo.transitions()); diff != "" {
@@ -406,25 +447,77 @@ func TestRemovalIsTriedUntilItWorks(t *testing.T) {
 	})
 }
 
-func TestUnassignedAreSweptOnlyWhenDesired(t *testing.T) {
+// TestNothingIsRemovedUnasked has containers without a record, records that are not
+// assigned, and a lost state: all of it stays until a removal names it.
+func TestNothingIsRemovedUnasked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, memory.Options{})
-		stranger := engine.Container{ID: engine.ID{Deployment: "old", Component: "c", Name: "x"}, Digest: "d", Spec: protocol.Container{Image: image("x")}}
-		if err := n.engine.Pull(t.Context(), stranger.Spec.Image, nil); err != nil {
-			t.Fatal(err)
+		n.start()
+		v1 := version("1", 1, web())
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		n.want() // neither assigned nor removed
+		<-time.After(5 * time.Minute)
+		n.wantContainers(running("web", v1))
+		n.runner.Connected(true)
+		<-time.After(time.Second)
+		reports := n.lo.reports()
+		if last := reports[len(reports)-1]; len(last.Statuses) != 1 || !last.Statuses[0].Unassigned || last.Statuses[0].State != lifecycle.Installed {
+			t.Errorf("report %+v: want the deployment INSTALLED and unassigned", last)
 		}
-		if err := n.engine.Start(t.Context(), stranger); err != nil {
-			t.Fatal(err)
+		n.stop()
+
+		// The record is lost, and the id with it.
+		for _, name := range []string{"deployments/app.cbor", "agent-id", "report-counter"} {
+			if err := os.Remove(filepath.Join(n.dir, name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		n.start()
 		defer n.stop()
 		<-time.After(5 * time.Minute)
-		if got := n.containers(); len(got) != 1 {
-			t.Fatalf("containers %q: a node that was never told what to run removes nothing", got)
+		n.wantContainers(running("web", v1))
+		if got := n.runner.Unknown(); !slices.Equal(got, []protocol.DeploymentName{"app"}) {
+			t.Errorf("unknown deployments %v, want app", got)
 		}
 		n.want()
 		<-time.After(5 * time.Minute)
+		n.wantContainers(running("web", v1))
+		if got := n.engine.Images(); len(got) == 0 {
+			t.Error("the image of a container without a record was removed")
+		}
+		n.want(v1) // taken up where it was
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v1))
+		if got := n.engine.Calls(memory.Start); got != 1 {
+			t.Errorf("started %d times, want once", got)
+		}
+		n.remove(protocol.NodeRemoval{})
+		n.removed()
 		n.wantContainers()
+	})
+}
+
+// TestRemovalOfWhatHasNoRecord removes containers whose record was lost.
+func TestRemovalOfWhatHasNoRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		n.start()
+		n.want(version("1", 1, web()))
+		n.eventually("app", lifecycle.Installed)
+		n.stop()
+		if err := os.Remove(filepath.Join(n.dir, "deployments/app.cbor")); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		defer n.stop()
+		n.remove(protocol.NodeRemoval{Site: protocol.Position{Epoch: 1, Generation: 2}})
+		n.removed()
+		n.wantContainers()
+		if got := n.lo.last(t); got.State != lifecycle.Deleted {
+			t.Errorf("last report %s, want DELETED", got.State)
+		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/state"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -31,6 +32,24 @@ type lo struct {
 	asked   int // calls
 	durable []protocol.DeploymentStatus
 	shown   []protocol.DeploymentStatus
+	whole   []protocol.NodeReport
+}
+
+func (l *lo) ReportAll(_ context.Context, m protocol.NodeReport) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuse != nil {
+		return l.refuse
+	}
+	l.whole = append(l.whole, m)
+	return nil
+}
+
+// reports returns the reports of everything.
+func (l *lo) reports() []protocol.NodeReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.whole)
 }
 
 func (l *lo) Report(_ context.Context, m protocol.DeploymentStatus, durable bool) error {
@@ -108,7 +127,7 @@ func newNode(t *testing.T, opts memory.Options) *node {
 func (n *node) options() Options {
 	n.t.Helper()
 	log := slog.New(slog.NewTextHandler(&n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	store, c, err := state.Open(n.dir, nil, log)
+	store, c, err := state.Open(disk.OS, n.dir, nil, log)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -118,7 +137,8 @@ func (n *node) options() Options {
 		Probe: func(_ context.Context, t plan.Target) (bool, string, error) {
 			return n.probe(t), "says no", nil
 		},
-		Agent: c.Agent, Desired: c.Desired, Records: c.Records, Counter: c.Counter,
+		Agent: c.Agent, Desired: c.Desired, Records: c.Records, Counter: c.Counter, Volumes: c.Volumes,
+		Incomplete: len(c.Damaged) > 0 || c.Renewed,
 	}
 }
 
@@ -149,10 +169,29 @@ func (n *node) stop() {
 func (n *node) want(assignments ...protocol.Assignment) {
 	n.t.Helper()
 	n.gen++
-	d := protocol.NodeDesired{V: 1, Node: "n1", Generation: n.gen, Epoch: "e1", Assignments: assignments}
+	d := protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: n.gen}, Assignments: assignments}
 	if err := n.runner.Accept(n.t.Context(), protocol.Marshal(d)); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// remove sends a desired state that removes the deployment.
+func (n *node) remove(r protocol.NodeRemoval) {
+	n.t.Helper()
+	n.gen++
+	r.Deployment = "app"
+	d := protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: n.gen}, Removals: []protocol.NodeRemoval{r}}
+	if err := n.runner.Accept(n.t.Context(), protocol.Marshal(d)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// removed waits until the deployment is removed, and says that the LO knows it.
+func (n *node) removed() {
+	n.t.Helper()
+	n.eventually("app", lifecycle.Deleted)
+	n.want()
+	n.eventually("app", "")
 }
 
 // eventually waits until the deployment stands as said and all is reported.

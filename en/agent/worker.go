@@ -77,6 +77,9 @@ func (w *worker) advance() (rec plan.Record, known bool, err error) {
 	}
 	if r.desired != nil {
 		if a, ok := plan.Next(now, plan.AssignmentFor(r.desired, w.name)); ok {
+			if a.Kind == plan.Forget {
+				return plan.Record{}, false, w.forget()
+			}
 			if err := w.accept(a); err != nil {
 				return plan.Record{}, true, err
 			}
@@ -87,21 +90,25 @@ func (w *worker) advance() (rec plan.Record, known bool, err error) {
 	case !have:
 		delete(r.workers, w.name)
 		return plan.Record{}, false, nil
-	case held.State == lifecycle.Deleted && len(held.Reports) == 0:
-		if err := r.o.Store.RemoveRecord(w.name); err != nil {
-			return plan.Record{}, true, err
-		}
-		delete(r.records, w.name)
-		delete(r.workers, w.name)
-		return plan.Record{}, false, nil
 	default:
 		return held, true, nil
 	}
 }
 
+// forget ends a record that has done its work, and with it the worker. The caller holds
+// r.mu.
+func (w *worker) forget() error {
+	if err := w.r.o.Store.RemoveRecord(w.name); err != nil {
+		return err
+	}
+	delete(w.r.records, w.name)
+	delete(w.r.workers, w.name)
+	return nil
+}
+
 // accept writes down what an action says.
 func (w *worker) accept(a plan.Action) error {
-	stands := a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed
+	stands := a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed || a.Record.State == lifecycle.Deleted
 	if stands { // a version refused unread, or an LO that has to be told again
 		return w.r.report(a.Record, a.Record.Report(a.From))
 	}
@@ -138,6 +145,9 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 		return w.fail(ctx, rec, plan.Failure{Code: protocol.Incompatible, Message: err.Error()}, nil)
 	}
 	limits := w.r.o.Limits
+	if rec.MinHealthyMillis > 0 {
+		limits.MinHealthy = time.Duration(rec.MinHealthyMillis) * time.Millisecond
+	}
 	if rec.Proven == rec.Digest {
 		limits.MinHealthy = 0 // it is known already
 	}
@@ -214,7 +224,10 @@ func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 	for failures := 1; ; failures++ {
 		err := w.clear(ctx, spec, nil)
 		if err == nil {
-			err = w.r.sweepExcept(ctx, w.name)
+			err = w.r.sweepRemoved(ctx, w.name)
+		}
+		if err == nil && rec.Volumes {
+			err = w.r.removeVolumes(ctx, w.name)
 		}
 		if err == nil {
 			break
@@ -232,8 +245,9 @@ func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 	}
 	return w.r.retrySave(ctx, func() error {
 		held := w.r.records[w.name]
-		gone := held.Deleted()
-		return w.r.report(gone, gone.Report(lifecycle.Deleting))
+		removed := held.Deleted()
+		w.r.retain.Notify()
+		return w.r.report(removed, removed.Report(lifecycle.Deleting))
 	})
 }
 
