@@ -139,7 +139,7 @@ func TestOnRealContainers(t *testing.T) {
 		return nil
 	})
 
-	s.want(t, 4)
+	s.remove(t, 4)
 	wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Deleted })
 	if got := processes(t, mark); len(got) != 0 {
 		t.Errorf("processes %v after the removal", got)

@@ -12,18 +12,18 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-	"sync"
 
-	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/inventory"
+	"github.com/colonyfleet/colony/en/link"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/httpserver"
-	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/stopper"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // An EN is one agent. Start it once, then Stop it.
@@ -31,19 +31,10 @@ type EN struct {
 	opts Options
 	log  *slog.Logger
 
-	agent, boot string // ids of the state directory and of the kernel's boot
-	runner      *agent.Runner
-	inventory   *inventory.Collector
-	client      *client.Client
-	listener    net.Listener  // nil without HTTP
-	linked      notify.Signal // the link came up
-
-	away bool // the container engine, in the last inventory; beatLoop's alone
-
-	mu   sync.Mutex
-	sent []byte // the inventory as last acknowledged on this link
-
-	parts *stopper.Group
+	runner   *agent.Runner
+	link     *link.Link
+	listener net.Listener // nil without HTTP
+	parts    *stopper.Group
 }
 
 // New checks the options. Nothing is opened before Start.
@@ -53,7 +44,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
-	return &EN{opts: o, log: log, linked: notify.New(), parts: stopper.New()}, nil
+	return &EN{opts: o, log: log, parts: stopper.New()}, nil
 }
 
 // Start takes up the work where it was left, and returns; it waits neither for
@@ -70,41 +61,55 @@ func (e *EN) start(ctx context.Context) error {
 	if e.opts.MemoryLimit > 0 {
 		debug.SetMemoryLimit(e.opts.MemoryLimit)
 	}
-	store, held, err := state.Open(e.opts.StateDir, e.opts.Random, e.log)
+	store, held, err := state.Open(disk.Or(e.opts.Disk), e.opts.StateDir, e.opts.Random, e.log)
 	if err != nil {
 		return err
 	}
 	e.parts.OnStop("state", func(context.Context) error { return store.Close() })
-	e.agent, e.boot = held.Agent, bootID()
 
 	run, err := e.runtime()
 	if err != nil {
 		return err
 	}
-	e.inventory = inventory.New(inventory.Options{
-		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Logger: e.log,
-	})
+	boot := bootID()
+	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
+		return err
+	}
 	limits := plan.DefaultLimits()
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
-		Node: e.opts.Node, Boot: e.boot, Engine: run, Host: run, Store: store, Uplink: e,
+		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: store, Uplink: e.link, Changed: e.link.Changed,
 		Probe: probe.New(run).Probe, Now: e.opts.Now, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,
+		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
 	}); err != nil {
 		return err
 	}
-	// The client calls the runner: it is made before, and stopped after it.
-	if e.client, err = client.New(e.clientOptions()); err != nil {
-		return err
-	}
+	// The link calls the runner: the runner is stopped after it.
 	e.runner.Start(ctx)
 	e.parts.OnStop("runner", e.runner.Stop)
-	if err := e.client.Start(ctx); err != nil {
+	machine := inventory.New(inventory.Options{
+		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Logger: e.log,
+	})
+	if err := e.link.Start(ctx, e.runner, machine); err != nil {
 		return fmt.Errorf("start link to the LO: %w", err)
 	}
-	e.parts.OnStop("link", e.leave)
-	e.parts.Go("heartbeat", e.beatLoop)
+	e.parts.OnStop("link", e.link.Stop)
+	e.parts.Go("heartbeat", e.link.Run)
 	return e.startHTTP(ctx)
+}
+
+// linkOptions say who the node is, which found held in its state directory.
+func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
+	o := link.Options{
+		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
+		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
+		Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+	}
+	for _, d := range held.Damaged {
+		o.Damaged = append(o.Damaged, d.String())
+	}
+	return o
 }
 
 // runtime returns the container engine.

@@ -64,7 +64,7 @@ func newSite(t *testing.T) *site {
 // wait returns the first message of a kind that fits.
 func wait[T any](t *testing.T, s *site, kind topic.Kind, fits func(T) bool) T {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for {
 		s.mu.Lock()
 		for _, m := range s.received {
@@ -90,7 +90,20 @@ func wait[T any](t *testing.T, s *site, kind topic.Kind, fits func(T) bool) T {
 
 func (s *site) want(t *testing.T, generation uint64, assignments ...protocol.Assignment) {
 	t.Helper()
-	d := protocol.NodeDesired{V: 1, Node: "n1", Generation: generation, Epoch: "e", Assignments: assignments}
+	d := protocol.NodeDesired{V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: generation}, Assignments: assignments}
+	m := broker.Message{Topic: topic.ForNode(topic.NodeDesired, "plant", "n1"), Payload: protocol.Marshal(d), QoS: 1, Retain: true}
+	if err := s.broker.Publish(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove has the LO remove the deployment.
+func (s *site) remove(t *testing.T, generation uint64) {
+	t.Helper()
+	d := protocol.NodeDesired{
+		V: 1, Node: "n1", Position: protocol.Position{Epoch: 1, Generation: generation},
+		Removals: []protocol.NodeRemoval{{Deployment: "app", Site: protocol.Position{Epoch: 1, Generation: generation}}},
+	}
 	m := broker.Message{Topic: topic.ForNode(topic.NodeDesired, "plant", "n1"), Payload: protocol.Marshal(d), QoS: 1, Retain: true}
 	if err := s.broker.Publish(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -198,7 +211,7 @@ func TestNodeReportsAndFollowsDesiredState(t *testing.T) {
 	if next.Agent != p.Agent {
 		t.Errorf("agent %q after a restart, was %q", next.Agent, p.Agent)
 	}
-	s.want(t, 2)
+	s.remove(t, 2)
 	wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Deleted })
 }
 

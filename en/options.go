@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -37,6 +38,9 @@ type Options struct {
 	// MinHealthy is how long a version must be up on the node before no later failure
 	// ends it; before that the deployment's policy applies.
 	MinHealthy time.Duration `yaml:"minHealthy"`
+	// VolumeRetention is how long volumes outlive their deployment, counted while the agent
+	// runs. 0: for ever.
+	VolumeRetention time.Duration `yaml:"volumeRetention"`
 	// HTTP is the address of /healthz and /metrics. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
 	// MemoryLimit is the soft limit of the agent's own memory in bytes. 0 leaves
@@ -49,6 +53,9 @@ type Options struct {
 	Runtime Runtime `yaml:"-"`
 	// Dial opens the connection to the LO. Nil: that of the system.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
+	// Disk is where the agent keeps its state; the engine has its own. Nil: the file system
+	// of the machine.
+	Disk disk.FS `yaml:"-"`
 	// Now is what the node takes for the time of day. Nil: time.Now.
 	Now func() time.Time `yaml:"-"`
 	// Random names what the agent names, and spreads its attempts to connect. Nil: the
@@ -79,7 +86,8 @@ func DefaultOptions() Options {
 		StateDir:  "/var/lib/colony/en",
 		LO:        LOOptions{KeepAlive: 30 * time.Second},
 		Engine:    e,
-		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, MinHealthy: plan.DefaultLimits().MinHealthy, Version: "dev",
+		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, MinHealthy: plan.DefaultLimits().MinHealthy,
+		VolumeRetention: 720 * time.Hour, Version: "dev",
 	}
 }
 
@@ -105,6 +113,9 @@ func (o Options) Validate() error {
 		if d.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s %s: want more than 0", d.key, d.value))
 		}
+	}
+	if o.VolumeRetention < 0 {
+		errs = append(errs, fmt.Errorf("volumeRetention %s: want 0 (for ever) or more", o.VolumeRetention))
 	}
 	for k := range o.Labels {
 		if k == "" {

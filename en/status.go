@@ -1,0 +1,35 @@
+package en
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// handler serves the agent's status to the machine it runs on.
+func (e *EN) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintln(w, "ok") // a reader that is disconnected needs no answer
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		up, states := 0, map[string]int{}
+		if e.link.Up() {
+			up = 1
+		}
+		pending := 0
+		for _, r := range e.runner.Records() {
+			states[string(r.State)]++
+			pending += len(r.Reports)
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+		_, _ = fmt.Fprintf(w, "# TYPE colony_en_link_up gauge\ncolony_en_link_up %d\n", up)
+		_, _ = fmt.Fprintf(w, "# TYPE colony_en_reports_pending gauge\ncolony_en_reports_pending %d\n", pending)
+		_, _ = fmt.Fprintln(w, "# TYPE colony_en_deployments gauge")
+		for _, state := range slices.Sorted(maps.Keys(states)) {
+			_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])
+		}
+	})
+	return mux
+}
