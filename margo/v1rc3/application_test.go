@@ -165,6 +165,9 @@ func TestParseApplicationNamesEachMistake(t *testing.T) {
 		"rule of another type": {"minValue: 1024", "minLength: 4", "line 33: configuration.schema[0].minLength: this rule has no meaning for dataType integer"},
 		"rule beside options":  {"minValue: 1024", "options: [8080]\n      minValue: 1024", "line 34: configuration.schema[0].minValue: this rule has no meaning beside options"},
 		"nothing to choose":    {"minValue: 1024", "multiselect: true", "configuration.schema[0]: a schema with multiselect needs options"},
+		"nothing chosen":       {"minValue: 1024", "multiselect: false", "configuration.schema[0]: a schema with multiselect needs options"},
+		"bound of an integer":  {"minValue: 1024", "minValue: 10.5", "line 33: configuration.schema[0].minValue: want an integer, got 10.5"},
+		"no schemas":           {"configuration:\n", "configuration:\n  sections: []\nx-old-extensions:\n", "configuration.schema: required, and missing"},
 		"no sections":          {"configuration:\n", "configuration:\n  schema: []\nx-old-extensions:\n", "configuration.sections: required, and missing"},
 		"bounds":               {"minValue: 1024", "minValue: 1024\n      maxValue: 80", "configuration.schema[0].minValue: is above maxValue"},
 		"placeholder in text":  {"name: App", "name: App {{NAME}}", "line 4: metadata.name: the placeholder {{NAME}} was not replaced"},
@@ -249,4 +252,15 @@ func FuzzParseApplication(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The key of a parameter names it; the published schema allows the name beside it.
+func TestNameOfAParameter(t *testing.T) {
+	t.Parallel()
+	for name, warnings := range map[string]int{"port": 0, "other": 1} {
+		app, err := ParseApplication([]byte(strings.Replace(small, "    value: 8080", "    name: "+name+"\n    value: 8080", 1)))
+		if err != nil || len(app.Warnings) != warnings {
+			t.Errorf("name %s: %v, warnings %v, want %d", name, err, app.Warnings, warnings)
+		}
+	}
 }

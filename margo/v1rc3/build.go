@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,6 +104,9 @@ func (a *Application) encode(t ProfileType, name string, x any) any {
 			return v
 		}
 	}
+	if text, ok := x.(string); ok {
+		return likeDefault(a.Parameters[name].Value, text)
+	}
 	if _, ok := a.Parameters[name].Value.(string); ok {
 		return Text(x)
 	}
@@ -112,6 +116,25 @@ func (a *Application) encode(t ProfileType, name string, x any) any {
 		}
 	}
 	return x
+}
+
+// likeDefault returns a text as the type of a default where it reads as one.
+func likeDefault(def any, text string) any {
+	dataType := ""
+	switch v := reflect.ValueOf(def); {
+	case v.Kind() == reflect.Bool:
+		dataType = "boolean"
+	case v.CanInt() || v.CanUint():
+		dataType = "integer"
+	case v.CanFloat():
+		dataType = "double"
+	default:
+		return text
+	}
+	if v, err := convert(dataType, text); err == nil {
+		return v
+	}
+	return text
 }
 
 var (

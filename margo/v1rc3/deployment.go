@@ -3,6 +3,7 @@ package v1rc3
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -66,10 +67,23 @@ type Policy struct {
 	Attempts uint32   `json:"attempts,omitempty" yaml:"attempts,omitempty"` // 0: the default, 3
 	Backoff  Duration `json:"backoff,omitempty" yaml:"backoff,omitempty"`   // 0: the default, 10s
 	Rollback *bool    `json:"rollback,omitempty" yaml:"rollback,omitempty"` // nil: true
+	// MinHealthy is how long a version must be up on a node before no later failure ends it.
+	// 0: the node's own.
+	MinHealthy Duration `json:"minHealthy,omitempty" yaml:"minHealthy,omitempty"`
 }
 
 // A Duration is a time.Duration that is written as text, such as "1m30s".
 type Duration time.Duration
+
+// Millis returns the duration in milliseconds, and 1 for one that is shorter: 0 stands for
+// a default. ok is false where it is negative, or 32 bits do not hold it.
+func (d Duration) Millis() (ms uint32, ok bool) {
+	n := time.Duration(d).Milliseconds()
+	if n == 0 && d > 0 {
+		n = 1
+	}
+	return uint32(n), n >= 0 && n <= math.MaxUint32
+}
 
 // MarshalText writes the duration as text.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }

@@ -114,7 +114,7 @@ func TestBuildCopiesExtensions(t *testing.T) {
 	}
 	rollback := false
 	r := request
-	r.Colony = Extensions{Selector: map[string]string{"line": "1"}, Replicas: 2, Policy: &Policy{Attempts: 2, Backoff: Duration(90e9), Rollback: &rollback}, Retry: 1}
+	r.Colony = Extensions{Selector: map[string]string{"line": "1"}, Replicas: 2, Policy: &Policy{Attempts: 2, Backoff: Duration(90e9), Rollback: &rollback, MinHealthy: Duration(30e9)}, Retry: 1}
 	d, err := Build(app, "one", nil, r)
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +156,7 @@ spec:
       attempts: 2
       backoff: 1m30s
       rollback: false
+      minHealthy: 30s
     retry: 1
 `
 	if diff := cmp.Diff(want, string(b)); diff != "" {
@@ -177,13 +178,14 @@ func TestParseDeploymentNamesEachMistake(t *testing.T) {
 	t.Parallel()
 	good := string(sample(t, "applicationdeployment-helm.yaml"))
 	for name, c := range map[string]struct{ old, new, want string }{
-		"id":            {"a3e2f5dc-912e", "a3e2f5dc-912", "id: \"a3e2f5dc-912-494f-8395-52cf3769bc06\": want a UUID in lower case"},
-		"profile id":    {"type: helm", "type: helm\n        id: x", "spec.deploymentProfile.id: unknown key"},
-		"target":        {"                    - digitron-orchestrator\n        adminPrin", "                    - other\n        adminPrin", `the profile has no component "other"`},
-		"value":         {"value: Some One", "value:", "spec.parameters.adminName.value: required, and missing"},
-		"our extension": {"    parameters:", "    x-colony-extensions: {replcas: 2}\n    parameters:", "spec.x-colony-extensions.replcas: unknown key"},
-		"our backoff":   {"    parameters:", "    x-colony-extensions: {policy: {backoff: soon}}\n    parameters:", `spec.x-colony-extensions.policy.backoff: duration "soon"`},
-		"memory":        {"1024Mi", "1 GB", `spec.deploymentProfile.deviceConstraints.capacityRequirements.memory: "1 GB": want a size such as 512Mi (Ki, Mi, Gi)`},
+		"id":             {"a3e2f5dc-912e", "a3e2f5dc-912", "id: \"a3e2f5dc-912-494f-8395-52cf3769bc06\": want a UUID in lower case"},
+		"profile id":     {"type: helm", "type: helm\n        id: x", "spec.deploymentProfile.id: unknown key"},
+		"target":         {"                    - digitron-orchestrator\n        adminPrin", "                    - other\n        adminPrin", `the profile has no component "other"`},
+		"value":          {"value: Some One", "value:", "spec.parameters.adminName.value: required, and missing"},
+		"our extension":  {"    parameters:", "    x-colony-extensions: {replcas: 2}\n    parameters:", "spec.x-colony-extensions.replcas: unknown key"},
+		"our minHealthy": {"    parameters:", "    x-colony-extensions: {policy: {minHealthy: -1s}}\n    parameters:", `spec.x-colony-extensions.policy.minHealthy: duration "-1s"`},
+		"our backoff":    {"    parameters:", "    x-colony-extensions: {policy: {backoff: soon}}\n    parameters:", `spec.x-colony-extensions.policy.backoff: duration "soon"`},
+		"memory":         {"1024Mi", "1 GB", `spec.deploymentProfile.deviceConstraints.capacityRequirements.memory: "1 GB": want a size such as 512Mi (Ki, Mi, Gi)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -210,7 +210,14 @@ func readParameters(v value, values bool) map[string]Parameter {
 	}
 	all := map[string]Parameter{}
 	for _, name := range o.Keys {
-		f := o.Fields[name].Object("value", "targets")
+		known := []string{"value", "targets"}
+		if !values {
+			known = append(known, "name") // which its key says already
+		}
+		f := o.Fields[name].Object(known...)
+		if own := f.Get("name"); own.Exists() && own.Text() != name {
+			own.Warn("the parameter is named %q by its key", name)
+		}
 		p := Parameter{Value: readParameterValue(f.Get("value"))}
 		if values {
 			f.Need("value")

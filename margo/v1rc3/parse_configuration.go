@@ -1,6 +1,7 @@
 package v1rc3
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func readConfiguration(v value) Configuration {
 		c.Sections = append(c.Sections, section)
 	}
 	names := map[string]bool{}
-	for _, item := range o.Get("schema").List() {
+	for _, item := range o.Need("schema").List() {
 		s := readSchema(item)
 		if s.Name != "" && names[s.Name] {
 			item.Note("the schema name %q is used twice", s.Name)
@@ -87,6 +88,13 @@ func readSchema(v value) Schema {
 			o.Fields[key].Note("this rule has no meaning for dataType %s", s.DataType)
 		}
 	}
+	if s.scalarType() == "integer" {
+		for _, key := range []string{"minValue", "maxValue"} {
+			if bound := o.Get(key); bound.Exists() && bound.Number() != nil && math.Trunc(*bound.Number()) != *bound.Number() {
+				bound.Report("want an integer, got %s", bound.Source())
+			}
+		}
+	}
 	s.checkRules(o)
 	s.Options = readOptions(o, s)
 	return s
@@ -113,7 +121,7 @@ func (s Schema) checkRules(o object) {
 func readOptions(o object, s Schema) []any {
 	list := o.Get("options")
 	if list.Absent() {
-		if s.Multiselect {
+		if o.Get("multiselect").Exists() {
 			o.Note("a schema with multiselect needs options")
 		}
 		return nil

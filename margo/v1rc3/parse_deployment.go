@@ -86,11 +86,13 @@ func readExtensions(v value) *Extensions {
 		Retry:              o.Get("retry").Uint32(),
 	}
 	if p := o.Mapping("policy"); !p.Absent() {
-		f := p.Object("attempts", "backoff", "rollback")
+		f := p.Object("attempts", "backoff", "rollback", "minHealthy")
 		e.Policy = &Policy{Attempts: f.Get("attempts").Uint32(), Rollback: f.Get("rollback").Bool()}
-		if b := f.Get("backoff"); b.Exists() {
-			if err := e.Policy.Backoff.UnmarshalText([]byte(b.Text())); err != nil && b.Exists() {
-				b.Report("%v", err)
+		for key, into := range map[string]*Duration{"backoff": &e.Policy.Backoff, "minHealthy": &e.Policy.MinHealthy} {
+			if v := f.Get(key); v.Exists() {
+				if err := into.UnmarshalText([]byte(v.Text())); err != nil && v.Exists() {
+					v.Report("%v", err)
+				}
 			}
 		}
 	}
