@@ -16,5 +16,10 @@ func ApplyTo(ctx context.Context, conn *pgx.Conn, step int32) error {
 	if err := m.LoadMigrations(files); err != nil {
 		return err
 	}
+	give, err := takeTurn(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer give()
 	return m.MigrateTo(ctx, step)
 }

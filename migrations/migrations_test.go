@@ -2,11 +2,13 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/colonyfleet/colony/internal/pgtest"
@@ -131,5 +133,37 @@ func TestEventSequenceGoesOn(t *testing.T) {
 	}
 	if _, err := conn.Exec(t.Context(), `insert into events (kind) values ('a')`); err == nil {
 		t.Error("a program that does not know the sequence has written an event")
+	}
+}
+
+// TestApplyWaitsForLocksForAWhile applies a step while somebody reads a table that it
+// changes: it gives up, so that those behind it go on, and succeeds the next time.
+func TestApplyWaitsForLocksForAWhile(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t)
+	conn, reader := connect(t, url), connect(t, url)
+	if err := migrations.ApplyTo(t.Context(), conn, 6); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := reader.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select from deployments`); err != nil {
+		t.Fatal(err)
+	}
+	err = migrations.Apply(t.Context(), conn)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "55P03" {
+		t.Fatalf("got %v, want an error with the code 55P03", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Apply(t.Context(), conn); err != nil {
+		t.Error(err)
+	}
+	var timeout string
+	if err := conn.QueryRow(t.Context(), `show lock_timeout`).Scan(&timeout); err != nil || timeout != "0" {
+		t.Errorf("lock_timeout is %s afterwards, %v; want 0", timeout, err)
 	}
 }
