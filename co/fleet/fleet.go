@@ -86,9 +86,12 @@ type Node struct {
 	Online     bool                `json:"online" doc:"known to be online"`
 	ChangedAt  *time.Time          `json:"changedAt,omitempty" doc:"when State last changed, by the CO's clock"`
 	Version    string              `json:"version,omitempty" doc:"of the agent"`
+	Problem    string              `json:"problem,omitempty" doc:"what is wrong with it, and what to do, such as several gateways of one name"`
 	Labels     map[string]string   `json:"labels,omitempty"`
 	Inventory  *protocol.Inventory `json:"inventory,omitempty"`
 	ReportedAt *time.Time          `json:"reportedAt,omitempty" doc:"when the site last reported anything"`
+	// Decommissioning stands only in the answer for one node.
+	Decommissioning *Decommissioning `json:"decommissioning,omitempty" doc:"of a node whose removal was asked for: done and without a refusal, it has connected again since; only where one node is asked for"`
 }
 
 // A Deployment is one application at one site. State is derived from its nodes, and is
@@ -106,6 +109,7 @@ type Deployment struct {
 	Digest     protocol.Digest         `json:"digest,omitempty" doc:"desired version"`
 	Commit     string                  `json:"commit,omitempty" doc:"last commit that changed it; also its ETag"`
 	Problem    string                  `json:"problem,omitempty" doc:"why it cannot be compiled or placed"`
+	Held       string                  `json:"held,omitempty" doc:"id of the proposal that holds its removal: it stays as it is until that is confirmed"`
 	Rejected   map[string]string       `json:"rejected,omitempty" doc:"node to reason, where a node was not chosen"`
 	Nodes      []DeploymentNode        `json:"nodes,omitempty"`
 	CreatedAt  time.Time               `json:"createdAt"`
@@ -130,6 +134,14 @@ type DeploymentNode struct {
 	Components  []protocol.ComponentStatus `json:"components,omitempty"`
 	UpdatedAt   time.Time                  `json:"updatedAt" doc:"when the node was last reported"`
 	Since       time.Time                  `json:"since" doc:"when state or digest last changed, by the CO's clock"`
+}
+
+// Fault is what a node reported of a failure, for people; empty where it said nothing.
+func (n *DeploymentNode) Fault() string {
+	if n.Code == "" || n.Message == "" {
+		return string(n.Code) + n.Message
+	}
+	return string(n.Code) + ": " + n.Message
 }
 
 // An Event is one thing that happened, in the order in which the CO recorded it.
@@ -168,7 +180,29 @@ const (
 	JournalGap        = "journal_gap" // events that will never arrive, with their number
 	GitUnreachable    = "git_unreachable"
 	GitReachable      = "git_reachable"
+	// CountersRepaired is a difference between what lists count and the rows that they
+	// count; Message says what differed.
+	CountersRepaired = "counters_repaired"
+
+	// ProposalOpened and the others are about removals that wait to be confirmed; Message
+	// names the proposal.
+	ProposalOpened     = "proposal_opened"
+	ProposalConfirmed  = "proposal_confirmed"
+	ProposalSuperseded = "proposal_superseded"
+	ProposalWithdrawn  = "proposal_withdrawn"
 )
+
+// EventKinds are all kinds of events, those of the sites first.
+var EventKinds = []string{
+	string(protocol.LOStarted), string(protocol.NodeOnlineEvent), string(protocol.NodeOfflineEvent), string(protocol.InventoryChanged),
+	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
+	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
+	AppImported, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
+	SiteAdded, SiteOnline, SiteOffline, JournalGap, GitUnreachable, GitReachable, CountersRepaired,
+	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
+	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
+	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,
+}
 
 // A Desired is what the CO wants of one deployment, compiled from one file of
 // the deployments repo.
@@ -186,4 +220,25 @@ type Desired struct {
 	Problem string
 	// Waiting says that Problem is not about the file: a part is away. It is not recorded.
 	Waiting bool
+	// Hold is set where the repo no longer wants this, and it stays until that is confirmed.
+	Hold Hold
+}
+
+// A Standing is what a proposal holds of a deployment, or held until it was confirmed.
+type Standing struct {
+	Site       protocol.SiteID
+	Deployment protocol.DeploymentName
+	Hold
+	// Confirmed says that the deployment is to follow the repo.
+	Confirmed bool
+	// Open says that the proposal waits for somebody.
+	Open bool
+}
+
+// A Hold says why a deployment stays as it was although the deployments repo says otherwise.
+// The zero Hold holds nothing.
+type Hold struct {
+	Proposal string // its id
+	Commit   string // which asks for the change
+	Cause    string // as in package proposal
 }

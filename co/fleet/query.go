@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -27,19 +28,96 @@ func Size(limit int) int {
 	return min(limit, MaxLimit)
 }
 
+// A Choice picks values: those listed, or with Not all others. The zero Choice picks all.
+type Choice struct {
+	Values []string
+	Not    bool
+}
+
+// Only returns the Choice of one value; of all where it is empty.
+func Only(value string) Choice {
+	if value == "" {
+		return Choice{}
+	}
+	return Choice{Values: []string{value}}
+}
+
+// All reports whether every value is picked.
+func (c Choice) All() bool { return len(c.Values) == 0 }
+
+// Single returns the only value that is picked; ok is false where there may be others.
+func (c Choice) Single() (value string, ok bool) {
+	if len(c.Values) != 1 || c.Not {
+		return "", false
+	}
+	return c.Values[0], true
+}
+
+// Has reports whether a value is picked.
+func (c Choice) Has(value string) bool { return c.All() || slices.Contains(c.Values, value) != c.Not }
+
+// A SiteFilter picks sites. Empty fields pick all.
+type SiteFilter struct {
+	Online  *bool
+	Version Choice
+	Text    string // a part of the id
+}
+
 // A DeploymentFilter picks deployments. Empty fields pick all.
 type DeploymentFilter struct {
-	Site  protocol.SiteID
-	App   string
-	State lifecycle.State
+	Site    protocol.SiteID
+	App     Choice
+	Version Choice // that is desired
+	State   Choice // of lifecycle.States
+	Text    string // a part of site/name
 	// Archived shows those as well that are removed from every node.
 	Archived bool
 }
 
+// States returns the states that are picked, in the order of lifecycle.States. Those
+// that are removed from every node are picked only where that is asked for.
+func (f DeploymentFilter) States() []lifecycle.State {
+	var out []lifecycle.State
+	named := !f.State.Not && !f.State.All()
+	for _, s := range lifecycle.States {
+		if f.State.Has(string(s)) && (s != lifecycle.Deleted || named || f.Archived) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// The states of a node, as the CO knows them.
+const (
+	NodeOnline  = "online"
+	NodeOffline = "offline"
+	NodeUnknown = "unknown" // the site is offline
+)
+
+// NodeStates lists them.
+var NodeStates = []string{NodeOnline, NodeOffline, NodeUnknown}
+
 // A NodeFilter picks nodes. Empty fields pick all.
 type NodeFilter struct {
-	Site   protocol.SiteID
-	Labels map[string]string // all must match
+	Site    protocol.SiteID
+	Labels  map[string]string // all must match
+	State   Choice            // of NodeStates
+	Version Choice            // of the agent
+	Text    string            // a part of site/id
+}
+
+// A Total is the number of what a filter picks.
+type Total struct {
+	Count   int
+	AtLeast bool // there may be more: it was not counted to the end
+}
+
+// A Summary counts the fleet.
+type Summary struct {
+	Sites, SitesOnline               int
+	Nodes, NodesOnline, NodesUnknown int
+	Apps                             int
+	Deployments                      map[lifecycle.State]int // without those that are removed from every node
 }
 
 // An EventFilter picks events. Empty fields pick all.

@@ -1,12 +1,16 @@
 package fleet
 
-// SiteData is what the site.yaml of a site says of its machine data.
+import "github.com/colonyfleet/colony/protocol"
+
+// SiteData is what the site.yaml of a site says of its machine data and its devices.
 type SiteData struct {
 	// Commit is the last commit that changed the file; empty where there is none.
 	Commit string
 	// Rules are in the order in which they are tried.
 	Rules []DataRule
-	// Problem says why the file is not followed; Rules are then the last good ones.
+	// Devices are the accounts of the site's devices, sorted by user name.
+	Devices []protocol.DeviceAccount
+	// Problem says why the file is not followed; Rules and Devices are then the last good ones.
 	Problem string
 }
 
@@ -14,4 +18,5 @@ type SiteData struct {
 const (
 	DataRulesChanged = "data_rules_changed"
 	DataRulesInvalid = "data_rules_invalid" // a bad site.yaml; Message says where
+	DevicesChanged   = "devices_changed"
 )

@@ -51,10 +51,18 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.Inventory{}
 	case protocol.StatusEvent:
 		message = &protocol.DeploymentStatus{}
+	case protocol.NameConflict:
+		message = &protocol.NodeGateways{}
 	case protocol.PlacementEvent:
 		message = &protocol.PlacementReport{}
 	case protocol.DesiredAdopted, protocol.DesiredRefused:
 		message = &protocol.Adopted{}
+	case protocol.NodeEpochRaised:
+		message = &protocol.EpochRaised{}
+	case protocol.NodeHoldings:
+		message = &protocol.Holdings{}
+	case protocol.NodeDecommissioned:
+		message = &protocol.Decommissioned{}
 	case protocol.DataLost, protocol.StateDamaged:
 		message = &protocol.Loss{}
 	case protocol.SnapshotEvent:
@@ -97,6 +105,18 @@ func check(message any, node protocol.NodeID) string {
 	case *protocol.Inventory:
 		if node == "" {
 			return "an inventory without a node"
+		}
+	case *protocol.NodeGateways:
+		if node == "" {
+			return "gateways without the node whose name they use"
+		}
+	case *protocol.Decommissioned:
+		if node == "" {
+			return "the removal of a node without the node"
+		}
+	case *protocol.Holdings:
+		if node == "" {
+			return "holdings without the node that has them"
 		}
 	}
 	return ""

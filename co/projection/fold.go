@@ -17,7 +17,7 @@ import (
 func (b *Batch) Fold(record Record, now time.Time) Changes {
 	f := &fold{record: record, now: now, reports: len(b.reports), Changes: Changes{
 		Nodes: map[protocol.NodeID]fleet.Node{}, Statuses: make(map[Key]fleet.DeploymentNode, len(record.States)),
-		RemovedNodes: map[protocol.NodeID]bool{}, RemovedStatuses: map[Key]bool{},
+		RemovedNodes: map[protocol.NodeID]bool{}, RemovedStatuses: map[Key]bool{}, Decommissions: map[protocol.NodeID]string{},
 		Placements: map[protocol.DeploymentName]protocol.PlacementReport{},
 		Apps:       map[protocol.DeploymentName]App{},
 	}}
@@ -55,12 +55,21 @@ func (f *fold) apply(r *report) {
 	case *protocol.Inventory:
 		f.inventory(r.Node, m)
 		f.event(r, fleet.Event{Node: r.Node})
+	case *protocol.NodeGateways:
+		f.gateways(r.Node, m)
+		f.event(r, fleet.Event{Node: r.Node, Message: cmp.Or(f.record.Nodes[r.Node].Problem, "a single gateway uses this name again")})
 	case *protocol.DeploymentStatus:
 		f.report(r, m)
 	case *protocol.PlacementReport:
 		f.placement(r, m)
 	case *protocol.Adopted:
 		f.adopted(r, m)
+	case *protocol.EpochRaised:
+		f.epochRaised(r, m)
+	case *protocol.Holdings:
+		f.holdings(r, m)
+	case *protocol.Decommissioned:
+		f.decommissioned(r, m)
 	case *protocol.Loss:
 		if r.Kind == protocol.StateDamaged {
 			f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("the site's file of %s was damaged and set aside; it is learnt anew; check the disk", clean(m.Class))})
@@ -110,13 +119,23 @@ func (f *fold) presence(r *report, m *protocol.Presence) {
 		f.anomaly(r, "a node's presence without a node")
 		return
 	}
+	_, known := f.record.Nodes[r.Node]
 	f.online(r.Node, r.Kind == protocol.NodeOnlineEvent, version)
 	f.event(r, fleet.Event{Node: r.Node, Message: version})
+	if !known && f.record.Decommissioned[r.Node] {
+		f.Events = append(f.Events, fleet.Event{
+			Kind: fleet.NodeReturned, Time: f.now, SiteTime: siteTime(r.UnixMillis), Node: r.Node,
+			Message: "the node was removed, and has connected again: it is a node of the site once more, with what it holds",
+		})
+	}
 }
 
 func (f *fold) online(id protocol.NodeID, online bool, version string) {
 	n, known := f.record.Nodes[id]
 	n.ID = id
+	if n.Problem == unknownToSite {
+		n.Problem = ""
+	}
 	if !known || n.Online != online {
 		at := f.now
 		n.Online, n.ChangedAt = online, &at
@@ -132,19 +151,38 @@ func (f *fold) inventory(id protocol.NodeID, m *protocol.Inventory) {
 	f.setNode(n)
 }
 
+// gateways records whether several gateways use the name of a node.
+func (f *fold) gateways(id protocol.NodeID, m *protocol.NodeGateways) {
+	n := f.record.Nodes[id]
+	n.ID, n.Problem = id, clean(m.Problem())
+	f.setNode(n)
+}
+
 func (f *fold) setNode(n fleet.Node) {
 	f.record.Nodes[n.ID], f.Nodes[n.ID] = n, n
 	delete(f.RemovedNodes, n.ID)
 }
 
 func (f *fold) adopted(r *report, m *protocol.Adopted) {
-	message := fmt.Sprintf("generation %d", m.Generation)
+	message := fmt.Sprintf("desired state %s", m.Position)
+	f.record.Site.Held = &m.Held
 	if r.Kind == protocol.DesiredAdopted {
-		f.record.Site.Adopted = bounded(m.Generation)
+		f.record.Site.Adopted = protocol.Position{Epoch: bounded(m.Position.Epoch), Generation: bounded(m.Position.Generation)}
 	} else {
 		message += ": " + clean(m.Reason)
 	}
 	f.event(r, fleet.Event{Message: message})
+}
+
+// epochRaised records that a node held what its LO does not remember.
+func (f *fold) epochRaised(r *report, m *protocol.EpochRaised) {
+	message := fmt.Sprintf("the node held the desired state %s, which its LO does not remember; the LO had published %s last", m.Held.Position, m.Last.Position)
+	if m.Reason != "" {
+		message += ", and leaves the node as it is: " + clean(m.Reason)
+	} else {
+		message += fmt.Sprintf(", learned what the node runs, and goes on at %s", m.Position)
+	}
+	f.event(r, fleet.Event{Node: r.Node, Message: message})
 }
 
 func (f *fold) placement(r *report, m *protocol.PlacementReport) {
@@ -204,14 +242,19 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 	}
 }
 
-// snapshot replaces the record of the site's nodes and deployments, and closes a
+// unknownToSite is the problem of a node that the LO of its site does not know.
+const unknownToSite = "the site's LO has lost its record of this node, which has not connected since: what is shown is what it reported before; " +
+	"where it does not exist any more, remove it"
+
+// snapshot takes up the state of the site as far as its LO knows it, and closes a
 // gap. Transitions that it implies become events, so that those who watch see them. The
 // events that were lost were counted when the gap was found.
 func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
-	f.dropMissing(m)
+	unknown := f.keepUnknown(m)
 	for i := range m.Nodes {
 		n := &m.Nodes[i]
 		f.online(n.Node, n.Presence.Online, clean(n.Presence.Version))
+		f.gateways(n.Node, &protocol.NodeGateways{Gateways: n.Gateways})
 		if n.Inventory.Node != "" || len(n.Inventory.Labels) > 0 {
 			f.inventory(n.Node, &n.Inventory)
 		}
@@ -232,35 +275,90 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 	if m.Lost > 0 {
 		message += fmt.Sprintf(", after %d events that were lost", m.Lost)
 	}
+	if unknown > 0 {
+		message += fmt.Sprintf("; the site does not know %d nodes that are recorded here, which stay as they were", unknown)
+	}
 	f.event(r, fleet.Event{Message: message})
 }
 
-// dropMissing forgets what the snapshot does not list.
-func (f *fold) dropMissing(m *protocol.Snapshot) {
-	nodes, keys := map[protocol.NodeID]bool{}, map[Key]bool{}
+// keepUnknown forgets the states that the snapshot does not list of nodes that have
+// reported everything to the LO. A node that it does not list stays, with what it ran:
+// the LO may have lost its record. It returns the number of such nodes.
+func (f *fold) keepUnknown(m *protocol.Snapshot) (unknown int) {
+	complete, listed, keys := map[protocol.NodeID]bool{}, map[protocol.NodeID]bool{}, map[Key]bool{}
 	for i := range m.Nodes {
-		nodes[m.Nodes[i].Node] = true
+		listed[m.Nodes[i].Node], complete[m.Nodes[i].Node] = true, m.Nodes[i].Complete
 	}
 	for i := range m.Statuses {
 		keys[Key{m.Statuses[i].Deployment, m.Statuses[i].Node}] = true
 	}
-	for id := range f.record.Nodes {
-		if !nodes[id] {
-			delete(f.record.Nodes, id)
-			delete(f.Nodes, id)
-			f.RemovedNodes[id] = true
-		}
-	}
-	removed := slices.SortedFunc(maps.Keys(f.record.States), func(a, b Key) int {
-		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Node, b.Node))
-	})
-	for _, k := range removed {
-		if keys[k] {
+	for id, n := range f.record.Nodes {
+		if listed[id] {
 			continue
+		}
+		unknown++
+		f.online(id, false, "")
+		n = f.record.Nodes[id]
+		n.Problem = unknownToSite
+		f.setNode(n)
+	}
+	f.forget(func(k Key) bool { return complete[k.Node] && !keys[k] })
+	return unknown
+}
+
+// holdings forgets what is recorded of a node and the node does not hold: the LO had no
+// whole record of it, so that nobody reports its end.
+func (f *fold) holdings(r *report, m *protocol.Holdings) {
+	held := map[protocol.DeploymentName]bool{}
+	for _, name := range m.Deployments {
+		held[name] = true
+	}
+	for _, k := range f.forget(func(k Key) bool { return k.Node == r.Node && !held[k.Deployment] }) {
+		f.event(r, fleet.Event{Node: r.Node, Deployment: k.Deployment, Message: "the node does not hold it; when that changed is not known, as the site had lost its record"})
+	}
+}
+
+// forget removes the states whose keys are picked, and returns those that were not
+// DELETED, sorted.
+func (f *fold) forget(pick func(Key) bool) (removed []Key) {
+	for _, k := range slices.SortedFunc(maps.Keys(f.record.States), func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Node, b.Node))
+	}) {
+		if !pick(k) {
+			continue
+		}
+		if f.record.States[k] != lifecycle.Deleted {
+			removed = append(removed, k)
 		}
 		delete(f.record.States, k)
 		delete(f.Statuses, k)
 		f.RemovedStatuses[k] = true
 		f.app(k.Deployment, App{})
 	}
+	return removed
+}
+
+// decommissioned forgets a node that a person has removed, where the site has forgotten it
+// for the request that stands.
+func (f *fold) decommissioned(r *report, m *protocol.Decommissioned) {
+	position, asked := f.record.Decommissions[r.Node]
+	if !asked || position != m.Position {
+		f.event(r, fleet.Event{Node: r.Node, Message: "the site answers a removal that does not stand any more"})
+		return
+	}
+	delete(f.record.Decommissions, r.Node)
+	f.Decommissions[r.Node] = clean(m.Reason)
+	if m.Reason != "" {
+		f.event(r, fleet.Event{Node: r.Node, Message: "the site keeps the node: " + clean(m.Reason)})
+		return
+	}
+	removed := f.forget(func(k Key) bool { return k.Node == r.Node })
+	delete(f.record.Nodes, r.Node)
+	delete(f.Nodes, r.Node)
+	f.RemovedNodes[r.Node] = true
+	if f.record.Decommissioned == nil {
+		f.record.Decommissioned = map[protocol.NodeID]bool{}
+	}
+	f.record.Decommissioned[r.Node] = true
+	f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("the node was removed; it held %d deployments", len(removed))})
 }

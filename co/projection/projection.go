@@ -23,9 +23,11 @@ type Key struct {
 // A Site is what the journal says of the site itself.
 type Site struct {
 	Version string
-	Adopted uint64
+	Adopted protocol.Position
 	Lost    uint64 // events that will never arrive
 	Gap     bool   // events are missing, and no snapshot has come yet
+	// Held is what the site reported to hold; nil: the batch says nothing about it.
+	Held *protocol.Held
 }
 
 // A Record is what is recorded of a site, as far as a batch of reports needs it.
@@ -33,6 +35,11 @@ type Record struct {
 	Site   Site
 	Nodes  map[protocol.NodeID]fleet.Node
 	States map[Key]lifecycle.State
+	// Decommissions are the positions of those nodes whose removal was asked for and not
+	// answered yet.
+	Decommissions map[protocol.NodeID]protocol.Position
+	// Decommissioned are the nodes that were removed.
+	Decommissioned map[protocol.NodeID]bool
 }
 
 // A Transition is one transition of a deployment on a node.
@@ -63,31 +70,45 @@ type Changes struct {
 	// Nodes and Statuses are new or changed.
 	Nodes    map[protocol.NodeID]fleet.Node
 	Statuses map[Key]fleet.DeploymentNode
-	// RemovedNodes and RemovedStatuses are recorded, and missing in a snapshot.
+	// RemovedNodes and RemovedStatuses are recorded, and known to be no more.
 	RemovedNodes    map[protocol.NodeID]bool
 	RemovedStatuses map[Key]bool
-	Placements      map[protocol.DeploymentName]protocol.PlacementReport
+	// Decommissions are the answers to removals of nodes: why the site keeps it, or "".
+	Decommissions map[protocol.NodeID]string
+	Placements    map[protocol.DeploymentName]protocol.PlacementReport
 	// Apps has every deployment that Statuses and Placements name.
 	Apps map[protocol.DeploymentName]App
 }
 
 // A Needs says what a Record must hold for a batch.
 type Needs struct {
-	All      bool // everything of the site: there is a snapshot in the batch
+	All      bool // everything of the site: the batch has a snapshot, or what a node holds
+	Joins    bool // which nodes were removed: some come online, or are removed
 	Nodes    []protocol.NodeID
 	Statuses []Key
+	// Deployments has every deployment that the reports name.
+	Deployments []protocol.DeploymentName
 }
 
 // Needs returns what the record must hold for the reports.
 func (b *Batch) Needs() Needs {
 	n := Needs{}
-	nodes, keys := map[protocol.NodeID]bool{}, map[Key]bool{}
+	nodes, keys, deployments := map[protocol.NodeID]bool{}, map[Key]bool{}, map[protocol.DeploymentName]bool{}
+	deployment := func(d protocol.DeploymentName) {
+		if !deployments[d] {
+			deployments[d] = true
+			n.Deployments = append(n.Deployments, d)
+		}
+	}
 	for i := range b.reports {
 		r := &b.reports[i]
 		switch m := r.message.(type) {
-		case *protocol.Snapshot:
+		case *protocol.Snapshot, *protocol.Holdings:
 			n.All = true
-		case *protocol.Presence, *protocol.Inventory:
+		case *protocol.Decommissioned:
+			n.All, n.Joins = true, true
+		case *protocol.Presence, *protocol.Inventory, *protocol.NodeGateways:
+			n.Joins = n.Joins || r.Kind == protocol.NodeOnlineEvent
 			if r.Node != "" && !nodes[r.Node] {
 				nodes[r.Node] = true
 				n.Nodes = append(n.Nodes, r.Node)
@@ -97,6 +118,11 @@ func (b *Batch) Needs() Needs {
 			if r.reason == "" && !keys[k] {
 				keys[k] = true
 				n.Statuses = append(n.Statuses, k)
+				deployment(m.Deployment)
+			}
+		case *protocol.PlacementReport:
+			if r.reason == "" {
+				deployment(m.Deployment)
 			}
 		}
 	}

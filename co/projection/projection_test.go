@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,7 +87,7 @@ func genEvent(t *rapid.T) protocol.Event {
 		s.Statuses = append(s.Statuses, genStatus(t))
 		return protocol.Event{Kind: kind, Body: protocol.Marshal(s)}
 	case protocol.DesiredAdopted:
-		return protocol.Event{Kind: kind, Body: protocol.Marshal(protocol.Adopted{V: 1, Generation: rapid.Uint64().Draw(t, "generation")})}
+		return protocol.Event{Kind: kind, Body: protocol.Marshal(protocol.Adopted{V: 1, Position: protocol.Position{Epoch: rapid.Uint64().Draw(t, "epoch"), Generation: rapid.Uint64().Draw(t, "generation")}})}
 	default:
 		return protocol.Event{Kind: kind, Node: node, Body: protocol.Marshal(protocol.Presence{V: 1})}
 	}
@@ -146,6 +147,43 @@ func TestOnlyLegalTransitions(t *testing.T) {
 			t.Fatalf("%d events, want %d", len(c.Events), want)
 		}
 	})
+}
+
+// TestNameConflict records which gateways use the name of a node, by an event and by a
+// snapshot, and that a single one does again.
+func TestNameConflict(t *testing.T) {
+	t.Parallel()
+	two := []protocol.Gateway{{Agent: "a", Address: "10.0.0.5"}, {Agent: "b", Address: "10.0.0.6"}}
+	conflict := func(seq uint64, gateways []protocol.Gateway) protocol.Event {
+		return protocol.Event{Seq: seq, Kind: protocol.NameConflict, Node: "gw-1", Body: protocol.Marshal(&protocol.NodeGateways{V: 1, Gateways: gateways})}
+	}
+	snapshot := func(seq uint64, gateways []protocol.Gateway) protocol.Event {
+		return protocol.Event{Seq: seq, Kind: protocol.SnapshotEvent, Body: protocol.Marshal(&protocol.Snapshot{V: 1, Nodes: []protocol.NodeSnapshot{
+			{Node: "gw-1", Presence: protocol.Presence{Online: true}, Gateways: gateways},
+		}})}
+	}
+	for name, tt := range map[string]struct {
+		events  []protocol.Event
+		problem bool
+	}{
+		"reported":                {[]protocol.Event{conflict(1, two)}, true},
+		"settled":                 {[]protocol.Event{conflict(1, two), conflict(2, nil)}, false},
+		"in a snapshot":           {[]protocol.Event{snapshot(1, two)}, true},
+		"settled by a snapshot":   {[]protocol.Event{conflict(1, two), snapshot(2, nil)}, false},
+		"an event without a node": {[]protocol.Event{{Seq: 1, Kind: protocol.NameConflict, Body: conflict(1, two).Body}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changes := projection.Decode(tt.events).Fold(empty(), now)
+			problem := changes.Nodes["gw-1"].Problem
+			if tt.problem != (problem != "") || tt.problem && (!strings.Contains(problem, "agent a at 10.0.0.5") || !strings.Contains(problem, "agent b at 10.0.0.6")) {
+				t.Errorf("the problem of the node is %q, want one that names both gateways: %t", problem, tt.problem)
+			}
+			if name == "an event without a node" && len(changes.Anomalies) != 1 {
+				t.Errorf("%d anomalies, want 1", len(changes.Anomalies))
+			}
+		})
+	}
 }
 
 func TestHostileTexts(t *testing.T) {

@@ -1,0 +1,70 @@
+package fleet_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// TestEventKindsAreAll finds each kind of event that this package names in EventKinds:
+// filters refuse what is not in it.
+func TestEventKindsAreAll(t *testing.T) {
+	t.Parallel()
+	kind := regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`)
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	inspect := func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		for i, v := range spec.Values {
+			literal, ok := v.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				continue
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil || !kind.MatchString(text) {
+				continue
+			}
+			found++
+			if !slices.Contains(fleet.EventKinds, text) {
+				t.Errorf("%s (%q) is not in EventKinds", spec.Names[i].Name, text)
+			}
+		}
+		return true
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, inspect)
+	}
+	if found < 15 {
+		t.Errorf("%d kinds found: the test does not read the package", found)
+	}
+	for _, k := range []protocol.EventKind{
+		protocol.LOStarted, protocol.NodeOnlineEvent, protocol.NodeOfflineEvent, protocol.InventoryChanged, protocol.StatusEvent,
+		protocol.PlacementEvent, protocol.DesiredAdopted, protocol.DesiredRefused, protocol.NodeEpochRaised, protocol.NodeHoldings, protocol.NodeDecommissioned, protocol.StateDamaged, protocol.AnomalyEvent, protocol.SnapshotEvent, protocol.DataLost,
+	} {
+		if !slices.Contains(fleet.EventKinds, string(k)) {
+			t.Errorf("%s is not in EventKinds", k)
+		}
+	}
+}
