@@ -75,6 +75,20 @@ func sameVersion(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
 	return nil
 }
 
+// ArchivePin returns the digest of the Compose archive of a revision, "" for one that was
+// never accepted.
+func (s *Store) ArchivePin(ctx context.Context, repository, revision string) (protocol.Digest, error) {
+	pinned, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.Digest], `select digest from archive_pins where repository = $1 and revision = $2`,
+		repository, revision)
+	if err != nil {
+		return "", pgdb.Classify("read pin of archive "+repository+":"+revision, err)
+	}
+	for _, p := range pinned {
+		return p, nil
+	}
+	return "", nil
+}
+
 // PinArchive records the digest of a Compose archive as that of its revision. Where the
 // revision had another digest before, the error is of kind Conflict.
 func (s *Store) PinArchive(ctx context.Context, repository, revision string, digest protocol.Digest) error {
@@ -83,19 +97,13 @@ func (s *Store) PinArchive(ctx context.Context, repository, revision string, dig
 	if err != nil {
 		return pgdb.Classify("pin archive "+repository+":"+revision, err)
 	}
-	pinned, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.Digest], `select digest from archive_pins where repository = $1 and revision = $2`,
-		repository, revision)
-	if err != nil {
-		return pgdb.Classify("read pin of archive "+repository+":"+revision, err)
+	pinned, err := s.ArchivePin(ctx, repository, revision)
+	if err == nil && pinned != "" && pinned != digest {
+		return protocol.Errorf(protocol.Conflict,
+			"%s:%s was accepted before with other content (%s, now %s): a revision is immutable, push the archive under a new revision and raise the version of the application",
+			repository, revision, pinned.Short(), digest.Short())
 	}
-	for _, p := range pinned {
-		if p != digest {
-			return protocol.Errorf(protocol.Conflict,
-				"%s:%s was read before with other content (%s, now %s): a revision is immutable, push the archive under a new revision and raise the version of the application",
-				repository, revision, p.Short(), digest.Short())
-		}
-	}
-	return nil
+	return err
 }
 
 const appColumns = `select a.id, a.name, a.description, a.latest,
@@ -108,15 +116,19 @@ func scanApp(row pgx.CollectableRow) (a fleet.App, err error) {
 
 // Apps lists the applications by id.
 func (s *Store) Apps(ctx context.Context, p fleet.Page) (apps []fleet.App, next string, err error) {
-	keys, err := after(p, 1)
+	behind, err := after(p, 1)
 	if err != nil {
 		return nil, "", err
 	}
-	apps, err = pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, keys[0], fleet.Size(p.Limit)+1)
+	n := fleet.Size(p.Limit)
+	apps, err = pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, behind[0], n+1)
 	if err != nil {
 		return nil, "", pgdb.Classify("list applications", err)
 	}
-	apps, next = cut(apps, p, func(a fleet.App) []string { return []string{a.ID} })
+	if len(apps) > n {
+		apps = apps[:n]
+		next = key{apps[n-1].ID}.cursor(1)
+	}
 	return apps, next, nil
 }
 

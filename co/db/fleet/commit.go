@@ -3,6 +3,7 @@ package fleetdb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -111,8 +112,13 @@ type commit struct {
 
 	decoded *projection.Batch
 	record  projection.Record
-	known   map[projection.Key]bool // the rows of deployment_nodes that there are
 	changes projection.Changes
+
+	// known are the rows of deployment_nodes that there are, nodes those of nodes, and
+	// tallies the counters of deployments, as far as the batch needs them.
+	known   map[projection.Key]fleet.DeploymentNode
+	nodes   map[protocol.NodeID]fleet.Node
+	tallies map[protocol.DeploymentName]*projection.Tally
 }
 
 // lost is how many events the batch declares as lost.
@@ -126,10 +132,7 @@ func (c *commit) lost() uint64 {
 // fold computes what the events change.
 func (c *commit) fold() {
 	c.record.Site = projection.Site{Version: c.row.version, Adopted: c.row.adopted, Lost: c.row.lost + c.lost(), Gap: c.row.gap}
-	c.known = make(map[projection.Key]bool, len(c.record.States))
-	for k := range c.record.States {
-		c.known[k] = true
-	}
+	c.nodes = maps.Clone(c.record.Nodes)
 	c.changes = c.decoded.Fold(c.record, c.row.now)
 	if c.Gap != nil {
 		c.changes.Events = slices.Insert(c.changes.Events, 0, fleet.Event{
@@ -182,13 +185,22 @@ func write(ctx context.Context, tx pgx.Tx, list []*commit) error {
 // row is looked up by its whole key, whatever PostgreSQL believes of the tables.
 func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	var whole []string // sites of which everything is needed
+	var joins []string // sites whose nodes come online, or are removed
 	var nodes [2][]string
 	var statuses [3][]string
+	var deployments [2][]string
 	of := make(map[protocol.SiteID]*commit, len(list))
 	for _, c := range list {
 		of[c.site] = c
-		c.record = projection.Record{Nodes: map[protocol.NodeID]fleet.Node{}, States: map[projection.Key]lifecycle.State{}}
+		c.record = projection.Record{
+			Nodes: map[protocol.NodeID]fleet.Node{}, States: map[projection.Key]lifecycle.State{},
+			Decommissions: map[protocol.NodeID]protocol.Position{}, Decommissioned: map[protocol.NodeID]bool{},
+		}
+		c.known, c.tallies = map[projection.Key]fleet.DeploymentNode{}, map[protocol.DeploymentName]*projection.Tally{}
 		n := c.decoded.Needs()
+		if n.Joins {
+			joins = append(joins, string(c.site))
+		}
 		if n.All {
 			whole = append(whole, string(c.site))
 			continue
@@ -200,6 +212,9 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 			statuses[0] = append(statuses[0], string(c.site))
 			statuses[1], statuses[2] = append(statuses[1], string(k.Deployment)), append(statuses[2], string(k.Node))
 		}
+		for _, d := range n.Deployments {
+			deployments[0], deployments[1] = append(deployments[0], string(c.site)), append(deployments[1], string(d))
+		}
 	}
 	q := &pgx.Batch{}
 	queueRead(q, scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
@@ -207,11 +222,23 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 	queueRead(q, scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
 		`select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (`+nodeColumns+` where site = u.site and id = u.id limit 1) n`,
 		nodes[0], nodes[1])
-	found := func(f state) { of[f.site].record.States[f.key] = f.state }
+	found := func(f state) { of[f.site].record.States[f.key], of[f.site].known[f.key] = f.node.State, f.node }
 	queueRead(q, scanState, found, stateColumns+` where site = any($1)`, whole)
 	queueRead(q, scanState, found, `select n.* from unnest($1::text[], $2::text[], $3::text[]) as u (site, deployment, node),
 		lateral (`+stateColumns+` where site = u.site and deployment = u.deployment and node = u.node limit 1) n`,
 		statuses[0], statuses[1], statuses[2])
+	counted := func(t tallied) { of[t.site].tallies[t.name] = t.Tally }
+	queueRead(q, scanTally, counted, tallyColumns+` where t.site = any($1)`, whole)
+	queueRead(q, scanTally, counted, `select n.* from unnest($1::text[], $2::text[]) as u (site, name),
+		lateral (`+tallyColumns+` where t.site = u.site and t.name = u.name limit 1) n`, deployments[0], deployments[1])
+	queueRead(q, scanDecommission, func(d decommission) {
+		record := &of[d.site].record
+		if d.open {
+			record.Decommissions[d.node] = d.position
+		} else {
+			record.Decommissioned[d.node] = true
+		}
+	}, decommissions, joins)
 	if q.Len() == 0 {
 		return nil
 	}
@@ -237,16 +264,16 @@ func queueRead[T any](q *pgx.Batch, scan func(pgx.CollectableRow) (T, error), us
 	})
 }
 
-const stateColumns = `select site, deployment, node, state from deployment_nodes`
+const stateColumns = `select site, deployment, node, state, digest, refused, app_version from deployment_nodes`
 
-// A state is that of a deployment on a node.
+// A state is that of a deployment on a node, without what it reported besides.
 type state struct {
-	site  protocol.SiteID
-	key   projection.Key
-	state lifecycle.State
+	site protocol.SiteID
+	key  projection.Key
+	node fleet.DeploymentNode
 }
 
 func scanState(row pgx.CollectableRow) (s state, err error) {
-	err = row.Scan(&s.site, &s.key.Deployment, &s.key.Node, &s.state)
+	err = row.Scan(&s.site, &s.key.Deployment, &s.key.Node, &s.node.State, &s.node.Digest, &s.node.Refused, &s.node.AppVersion)
 	return s, err
 }

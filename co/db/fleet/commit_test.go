@@ -242,7 +242,7 @@ func TestLifeOfADeployment(t *testing.T) {
 	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived || d.State != lifecycle.Deleted {
 		t.Errorf("not archived: %+v", d)
 	}
-	deleted, _, err := s.Deployments(ctx, fleet.DeploymentFilter{State: lifecycle.Deleted}, fleet.Page{})
+	deleted, _, err := s.Deployments(ctx, fleet.DeploymentFilter{State: fleet.Only(string(lifecycle.Deleted))}, fleet.Page{})
 	if err != nil || len(deleted) != 1 {
 		t.Errorf("deployments in state DELETED: %v, %v; want one", deleted, err)
 	}
@@ -280,8 +280,9 @@ func TestSiteEvents(t *testing.T) {
 	j.add(protocol.InventoryChanged, "n1", inventory)
 	j.add(protocol.NodeOnlineEvent, "n2", protocol.Presence{V: 1, Online: true})
 	j.add(protocol.NodeOfflineEvent, "n2", protocol.Presence{V: 1})
-	j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Generation: 7})
-	j.add(protocol.DesiredRefused, "", protocol.Adopted{V: 1, Generation: 8, Reason: "too old"})
+	j.add(protocol.NameConflict, "n2", protocol.NodeGateways{V: 1, Gateways: []protocol.Gateway{{Agent: "a", Address: "10.0.0.5"}, {Agent: "b"}}})
+	j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Position: protocol.Position{Epoch: 1, Generation: 7}})
+	j.add(protocol.DesiredRefused, "", protocol.Adopted{V: 1, Position: protocol.Position{Epoch: 1, Generation: 8}, Reason: "too old"})
 	j.add(protocol.DataLost, "", protocol.Loss{V: 1, Class: "bytes", Records: 4, Bytes: 90})
 	j.add(protocol.PlacementEvent, "", protocol.PlacementReport{
 		V: 1, Deployment: "d", Problem: "no node", Rejected: map[protocol.NodeID]string{"n1": "arch"},
@@ -305,7 +306,13 @@ func TestSiteEvents(t *testing.T) {
 		site.Deployments != 1 || site.JournalSeq != ack.Seq || site.LastEventAt == nil {
 		t.Errorf("%+v", site)
 	}
+	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n2")); !strings.Contains(n.Problem, "agent a at 10.0.0.5") {
+		t.Errorf("the problem of n2 is %q, want one that names agent a", n.Problem)
+	}
 	n := must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
+	if n.Problem != "" {
+		t.Errorf("the problem of n1 is %q, want none", n.Problem)
+	}
 	if !n.Online || n.Version != "en-1" || n.Labels["line"] != "a\uFFFD" || n.Inventory.Cores != 4 {
 		t.Errorf("%+v", n)
 	}
@@ -350,7 +357,10 @@ func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 	}
 	j.add(protocol.SnapshotEvent, "", protocol.Snapshot{
 		V: 1, Lost: 11,
-		Nodes: []protocol.NodeSnapshot{{Node: "n1", Presence: protocol.Presence{Online: false}, Inventory: protocol.Inventory{V: 1, Node: "n1", Cores: 2}}},
+		Nodes: []protocol.NodeSnapshot{
+			{Node: "n1", Presence: protocol.Presence{Online: false}, Inventory: protocol.Inventory{V: 1, Node: "n1", Cores: 2}, Complete: true},
+			{Node: "n2", Presence: protocol.Presence{Online: true}, Complete: true},
+		},
 		Statuses: []protocol.DeploymentStatus{
 			status("d", "n1", lifecycle.Failed, lifecycle.EN), status("e", "n1", lifecycle.Installed, lifecycle.EN),
 		},
@@ -359,7 +369,7 @@ func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 	must[protocol.Ack](t)(j.send(ctx, s, 21, 22, 19))
 
 	site := must[fleet.Site](t)(s.Site(ctx, "home"))
-	if site.EventsLost != 11 || site.Nodes != 1 || site.NodesOnline != 0 {
+	if site.EventsLost != 11 || site.Nodes != 2 || site.NodesOnline != 0 {
 		t.Errorf("%+v", site)
 	}
 	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); !d.Archived || len(d.Nodes) != 0 {

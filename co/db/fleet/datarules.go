@@ -3,7 +3,6 @@ package fleetdb
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,11 +17,11 @@ import (
 // DataRules returns the rules of a site's machine data in the order in which they
 // are tried, as SaveDesired recorded them: nothing where there are none.
 func (s *Store) DataRules(ctx context.Context, site protocol.SiteID) ([]fleet.DataRule, error) {
-	recorded, err := readRules(ctx, s.db, site)
+	recorded, err := readRules(ctx, s.db, []protocol.SiteID{site})
 	if err != nil {
 		return nil, pgdb.Classify("read data rules", err)
 	}
-	return plainRules(recorded), nil
+	return plainRules(recorded[site]), nil
 }
 
 // SiteData returns what SaveDesired recorded last of a site's site.yaml: the zero
@@ -30,8 +29,8 @@ func (s *Store) DataRules(ctx context.Context, site protocol.SiteID) ([]fleet.Da
 func (s *Store) SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error) {
 	var out fleet.SiteData
 	err := s.db.Tx(ctx, "read data rules", func(tx pgx.Tx) error {
-		recorded, err := readSiteData(ctx, tx, site)
-		out = recorded.SiteData
+		recorded, err := readSiteData(ctx, tx, []protocol.SiteID{site})
+		out = recorded[site].SiteData
 		return err
 	})
 	return out, err
@@ -43,15 +42,21 @@ type ruleRow struct {
 	encoded []byte
 }
 
-func readRules(ctx context.Context, pool pgdb.Querier, site protocol.SiteID) ([]ruleRow, error) {
-	return pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (r ruleRow, err error) {
+func readRules(ctx context.Context, pool pgdb.Querier, sites []protocol.SiteID) (map[protocol.SiteID][]ruleRow, error) {
+	out := map[protocol.SiteID][]ruleRow{}
+	_, err := pgdb.Rows(ctx, pool, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var site protocol.SiteID
+		var r ruleRow
 		var keep int64
-		if err = row.Scan(&r.encoded, &r.Store, &keep, &r.Metric, &r.Fields); err != nil {
-			return r, err
+		if err = row.Scan(&site, &r.encoded, &r.Store, &keep, &r.Metric, &r.Fields); err != nil {
+			return none, err
 		}
 		r.Keep = time.Duration(keep) * time.Millisecond
-		return r, protocol.Unmarshal(r.encoded, &r.DataRule.DataRule)
-	}, `select rule, store, keep_millis, metric, fields from data_rules where site = $1 order by position`, site)
+		err = protocol.Unmarshal(r.encoded, &r.DataRule.DataRule)
+		out[site] = append(out[site], r)
+		return none, err
+	}, `select site, rule, store, keep_millis, metric, fields from data_rules where site = any($1) order by site, position`, pgdb.Texts(sites))
+	return out, err
 }
 
 func plainRules(recorded []ruleRow) []fleet.DataRule {
@@ -74,19 +79,38 @@ func wireRules(rules []fleet.DataRule) []protocol.DataRule {
 // A siteDataRow is what is recorded of a site.yaml.
 type siteDataRow struct {
 	fleet.SiteData
-	rules []ruleRow
+	rules   []ruleRow
+	devices []byte // as they are encoded
 }
 
-func readSiteData(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (r siteDataRow, err error) {
-	if r.rules, err = readRules(ctx, tx, site); err != nil {
-		return r, err
+func readSiteData(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID]siteDataRow, error) {
+	rules, err := readRules(ctx, tx, sites)
+	if err != nil {
+		return nil, err
 	}
-	r.Rules = plainRules(r.rules)
-	err = tx.QueryRow(ctx, `select commit, problem from site_files where site = $1`, site).Scan(&r.Commit, &r.Problem)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil
+	out := make(map[protocol.SiteID]siteDataRow, len(rules))
+	for site, list := range rules {
+		out[site] = siteDataRow{SiteData: fleet.SiteData{Rules: plainRules(list)}, rules: list}
 	}
-	return r, err
+	_, err = pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var site protocol.SiteID
+		var file siteDataRow
+		if err = row.Scan(&site, &file.Commit, &file.Problem, &file.devices); err == nil && len(file.devices) > 0 {
+			err = protocol.Unmarshal(file.devices, &file.Devices)
+		}
+		file.Rules, file.rules = out[site].Rules, out[site].rules
+		out[site] = file
+		return none, err
+	}, `select site, commit, problem, devices from site_files where site = any($1)`, pgdb.Texts(sites))
+	return out, err
+}
+
+// encodeDevices encodes the accounts of a site; no accounts are nothing.
+func encodeDevices(list []protocol.DeviceAccount) []byte {
+	if len(list) == 0 {
+		return []byte{}
+	}
+	return protocol.Marshal(list)
 }
 
 // A dataDiff is what SaveDesired has to write of a site.yaml.
@@ -94,6 +118,7 @@ type dataDiff struct {
 	site    protocol.SiteID
 	desired fleet.SiteData
 	rules   []ruleRow
+	devices []byte
 	file    bool // the row of the file differs
 	rows    bool // the rows of the rules differ
 	changed bool // what is sent to the site differs
@@ -101,17 +126,23 @@ type dataDiff struct {
 }
 
 func compareData(site protocol.SiteID, recorded siteDataRow, want fleet.SiteData) *dataDiff {
-	d := &dataDiff{site: site, desired: want, file: recorded.Commit != want.Commit || recorded.Problem != want.Problem}
+	d := &dataDiff{site: site, desired: want, devices: encodeDevices(want.Devices)}
+	accounts := !bytes.Equal(d.devices, recorded.devices)
+	d.file = recorded.Commit != want.Commit || recorded.Problem != want.Problem || accounts
 	for _, r := range want.Rules {
 		d.rules = append(d.rules, ruleRow{DataRule: r, encoded: protocol.Marshal(r.DataRule)})
 	}
-	d.changed = !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool { return bytes.Equal(a.encoded, b.encoded) })
-	d.rows = d.changed || !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool {
+	rules := !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool { return bytes.Equal(a.encoded, b.encoded) })
+	d.changed = rules || accounts
+	d.rows = rules || !slices.EqualFunc(d.rules, recorded.rules, func(a, b ruleRow) bool {
 		return a.Store == b.Store && a.Keep == b.Keep && a.Metric == b.Metric && slices.Equal(a.Fields, b.Fields) &&
 			(a.Fields == nil) == (b.Fields == nil)
 	})
 	if d.rows {
 		d.events = append(d.events, fleet.Event{Kind: fleet.DataRulesChanged, Site: site, Message: countRules(len(d.rules))})
+	}
+	if accounts {
+		d.events = append(d.events, fleet.Event{Kind: fleet.DevicesChanged, Site: site, Message: fmt.Sprintf("device accounts: %d", len(want.Devices))})
 	}
 	if want.Problem != "" && want.Problem != recorded.Problem {
 		d.events = append(d.events, fleet.Event{Kind: fleet.DataRulesInvalid, Site: site, Message: want.Problem})
@@ -135,8 +166,8 @@ func (d *dataDiff) queue(b *pgx.Batch) {
 		if d.desired.Commit == "" && d.desired.Problem == "" {
 			b.Queue(`delete from site_files where site = $1`, d.site)
 		} else {
-			b.Queue(`insert into site_files (site, commit, problem) values ($1, $2, $3)
-				on conflict (site) do update set commit = $2, problem = $3`, d.site, d.desired.Commit, d.desired.Problem)
+			b.Queue(`insert into site_files (site, commit, problem, devices) values ($1, $2, $3, $4)
+				on conflict (site) do update set commit = $2, problem = $3, devices = $4`, d.site, d.desired.Commit, d.desired.Problem, d.devices)
 		}
 	}
 	if !d.rows {

@@ -28,6 +28,7 @@ func TestSaveDataRules(t *testing.T) {
 	})
 	other := stored
 	other.Keep = time.Hour
+	devices := []protocol.DeviceAccount{{User: "plc-7", Publish: []string{"line1/#"}, SHA256: make([]byte, 32)}}
 	list := []fleet.Desired{want("d", "1", "c1")}
 	for _, step := range []struct {
 		name       string
@@ -43,15 +44,17 @@ func TestSaveDataRules(t *testing.T) {
 		{"a bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, []string{fleet.DataRulesInvalid + " line 1: no"}},
 		{"the same bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, nil},
 		{"mended", fleet.SiteData{Commit: "c6", Rules: []fleet.DataRule{rule("b")}}, 4, []string{fleet.DataRulesChanged + " 1 rule"}},
-		{"removed", fleet.SiteData{}, 5, []string{fleet.DataRulesChanged + " no rules"}},
+		{"a device", fleet.SiteData{Commit: "c7", Rules: []fleet.DataRule{rule("b")}, Devices: devices}, 5, []string{fleet.DevicesChanged + " device accounts: 1"}},
+		{"the same with a bad file", fleet.SiteData{Commit: "c8", Rules: []fleet.DataRule{rule("b")}, Devices: devices, Problem: "no"}, 5, []string{fleet.DataRulesInvalid + " no"}},
+		{"removed", fleet.SiteData{}, 6, []string{fleet.DataRulesChanged + " no rules", fleet.DevicesChanged + " device accounts: 0"}},
 	} {
 		last := must[int64](t)(s.LastEvent(ctx))
 		out, _, err := s.SaveDesired(ctx, "home", "c", list, step.data)
 		if err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		if d := cmp.Diff(out, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); d != "" || out.Generation != step.generation {
-			t.Errorf("%s: generation %d, want %d; (-saved +read)\n%s", step.name, out.Generation, step.generation, d)
+		if d := cmp.Diff(out, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); d != "" || out.Position.Generation != step.generation {
+			t.Errorf("%s: generation %d, want %d; (-saved +read)\n%s", step.name, out.Position.Generation, step.generation, d)
 		}
 		if d := cmp.Diff(step.data, must[fleet.SiteData](t)(s.SiteData(ctx, "home"))); d != "" {
 			t.Errorf("%s: (-saved +read)\n%s", step.name, d)
@@ -62,6 +65,9 @@ func TestSaveDataRules(t *testing.T) {
 		var reported []protocol.DataRule
 		for _, r := range step.data.Rules {
 			reported = append(reported, r.DataRule)
+		}
+		if d := cmp.Diff(step.data.Devices, out.Devices); d != "" {
+			t.Errorf("%s: accounts in the message (-want +got)\n%s", step.name, d)
 		}
 		if d := cmp.Diff(reported, out.Data); d != "" {
 			t.Errorf("%s: message (-want +got)\n%s", step.name, d)

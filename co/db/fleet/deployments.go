@@ -3,94 +3,150 @@ package fleetdb
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/projection"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// deploymentView derives the state of each deployment from what its nodes reported and
-// from what the site has adopted. The worst state of the nodes that still have it
-// counts, where a node that runs another version than the desired one has failed if it
-// gave the desired one up, and is otherwise still to be updated. INSTALLED asks for
-// more: the site has adopted the last change, the file of that change compiled, and as
-// many nodes as desired run it. DELETED nodes count only once the deployment is
-// archived.
-var deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile,
-	case when d.archived_at is not null then 'DELETED'
-		when not d.desired and d.commit <> '' then case n.worst when 'FAILED' then 'FAILED' else 'DELETING' end
-		when n.worst = 'INSTALLED' and (d.generation > s.adopted or d.problem <> '' or n.installed < d.replicas) then 'PENDING'
-		else coalesce(n.worst, 'PENDING') end as state,
-	n.counts, d.digest, d.commit, coalesce(nullif(d.problem, ''), d.placement) as problem, d.rejected,
-	d.created_at, greatest(d.updated_at, n.updated_at) as updated_at, d.archived_at is not null as archived,
-	n.running, n.installed, case when d.replicas > 0 then d.replicas else n.present end as desired_nodes,
-	case when d.generation > s.adopted then d.updated_at else coalesce(n.since, d.created_at) end as since,
-	n.fault, d.generation, s.adopted, s.online, ` + reportedAt + ` as reported_at
-	from deployments d join sites s on s.id = d.site, lateral (
-		select ` + statesArray() + `[min(array_position(` + statesArray() + `, shown)) filter (where state <> 'DELETED')] as worst,
-			coalesce((select jsonb_object_agg(state, number) from (select state, count(*) as number from deployment_nodes
-				where site = d.site and deployment = d.name group by state) c), '{}') as counts,
-			coalesce((select jsonb_object_agg(app_version, number) from (select app_version, count(*) as number from deployment_nodes
-				where site = d.site and deployment = d.name and state = 'INSTALLED' group by app_version) r), '{}') as running,
-			count(*) filter (where shown = 'INSTALLED') as installed,
-			count(*) filter (where state not in ('DELETING', 'DELETED')) as present,
-			max(since) as since, max(updated_at) as updated_at,
-			coalesce(min(node || ': ' || concat_ws(': ', nullif(code, ''), nullif(message, ''))) filter (where shown = 'FAILED'), '') as fault
-		from (select *, case when state = 'INSTALLED' and digest <> d.digest
-				then case when refused = d.digest then 'FAILED' else 'PENDING' end else state end as shown
-			from deployment_nodes where site = d.site and deployment = d.name) x
-	) n`
-
-func statesArray() string {
-	names := make([]string, len(lifecycle.States))
-	for i, s := range lifecycle.States {
-		names[i] = "'" + string(s) + "'"
-	}
-	return "(array[" + strings.Join(names, ",") + "])"
-}
+// deploymentView reads deployments by their keys ($1 and $2, in the order of the answer)
+// from their rows and counters. Whatever PostgreSQL believes of the tables, each row is
+// looked up by its key.
+const deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, t.state, t.reported, t.shown, d.digest, d.commit,
+	coalesce(nullif(d.problem, ''), d.placement) as problem, d.created_at, greatest(d.updated_at, t.updated_at) as updated_at,
+	d.archived_at is not null as archived, t.running, d.replicas,
+	case when d.generation > s.adopted then d.updated_at else coalesce(t.since, d.created_at) end as since,
+	t.fault_node, t.fault, d.generation, s.adopted, s.online, greatest(s.last_event_at, st.reported_at) as reported_at, d.held
+	from unnest($1::text[], $2::text[]) with ordinality as k (site, name, number),
+	lateral (select * from deployment_status where site = k.site and name = k.name limit 1) t,
+	lateral (select * from deployments where site = k.site and name = k.name limit 1) d,
+	lateral (select * from sites where id = k.site limit 1) s
+	left join lateral (select reported_at from streams where site = s.id and stream = '' limit 1) st on true order by k.number`
 
 func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
-	var counts, rejected, running []byte
+	var running []byte
 	var fault string
-	err = row.Scan(&d.Site, &d.Name, &d.ID, &d.App, &d.AppVersion, &d.Profile, &d.State, &counts, &d.Digest, &d.Commit,
-		&d.Problem, &rejected, &d.CreatedAt, &d.UpdatedAt, &d.Archived, &running, &d.Installed, &d.DesiredNodes, &d.Since, &fault,
-		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt)
+	var faultNode protocol.NodeID
+	var reported, shown [8]int
+	err = row.Scan(&d.Site, &d.Name, &d.ID, &d.App, &d.AppVersion, &d.Profile, &d.State, &reported, &shown, &d.Digest, &d.Commit,
+		&d.Problem, &d.CreatedAt, &d.UpdatedAt, &d.Archived, &running, &d.DesiredNodes, &d.Since, &faultNode, &fault,
+		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt, &d.Held)
 	if err != nil {
 		return d, err
 	}
-	err = first(json.Unmarshal(counts, &d.Counts), json.Unmarshal(rejected, &d.Rejected), json.Unmarshal(running, &d.Running))
+	counts, showing := projection.Count(reported), projection.Count(shown)
+	d.Installed, d.Counts = showing.Of(lifecycle.Installed), map[lifecycle.State]int{}
+	present := 0
+	for _, s := range lifecycle.States {
+		n := counts.Of(s)
+		if n > 0 {
+			d.Counts[s] = n
+		}
+		if s != lifecycle.Deleting && s != lifecycle.Deleted {
+			present += n
+		}
+	}
+	if d.DesiredNodes == 0 {
+		d.DesiredNodes = present
+	}
+	if faultNode != "" {
+		fault = string(faultNode) + ": " + fault
+	}
+	err = json.Unmarshal(running, &d.Running)
 	d.Reason = d.Explain(fault)
 	return d, err
 }
 
-// Deployments lists deployments by site and name, without their nodes.
+// Deployments lists deployments by site and name, without their nodes and without the
+// reasons of nodes that were not chosen. A page may hold fewer than its limit though
+// there are more: those that are sought for are looked for in a bounded number of rows.
 func (s *Store) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) (list []fleet.Deployment, next string, err error) {
-	keys, err := after(p, 2)
-	if err != nil {
-		return nil, "", err
-	}
-	archived := f.Archived || f.State == lifecycle.Deleted
-	list, err = pgdb.Rows(ctx, s.db, scanDeployment, `select * from (`+deploymentView+`
-		where (d.site, d.name) > ($1, $2) and ($3 = '' or d.site = $3) and ($4 = '' or d.app = $4) and ($5 or d.archived_at is null)) v
-		where $6 = '' or state = $6 order by site, name limit $7`,
-		keys[0], keys[1], string(f.Site), f.App, archived, string(f.State), fleet.Size(p.Limit)+1)
+	keys, next, err := deploymentSource(f).list(ctx, s.db, p, 2)
 	if err != nil {
 		return nil, "", pgdb.Classify("list deployments", err)
 	}
-	list, next = cut(list, p, func(d fleet.Deployment) []string { return []string{string(d.Site), string(d.Name)} })
-	return list, next, nil
+	sites, names := columns(keys)
+	list, err = pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, sites, names)
+	return list, next, pgdb.Classify("list deployments", err)
+}
+
+// deploymentSource finds deployments: those of an application or in some states each by
+// its own range of an index.
+func deploymentSource(f fleet.DeploymentFilter) source {
+	const columns = `select site as a, name as b, app, app_version, state from deployment_status where `
+	app, single := f.App.Single()
+	states := f.States()
+	rest := func(s *statement) {
+		choose(s, "app_version", f.Version)
+		s.add(" and ")
+		contains(s, "a || '/' || b", f.Text)
+		s.add(" and ")
+		choose(s, "app", f.App)
+	}
+	if f.Site != "" || !single && f.State.All() {
+		return source{
+			add: func(s *statement, behind key, limit int) {
+				s.add(columns+`(site, name) > ($, $)`, behind[0], behind[1])
+				if f.Site != "" {
+					s.add(` and site = $`, string(f.Site))
+				}
+				s.add(` order by site, name limit $`, limit)
+			},
+			residual: func(s *statement) {
+				s.add(`state = any($::text[]) and `, pgdb.Texts(states))
+				rest(s)
+			},
+		}
+	}
+	src := source{add: func(s *statement, behind key, limit int) {
+		s.add(`select * from (select '' as a, '' as b, '' as app, '' as app_version, '' as state where false`)
+		for _, state := range states {
+			s.add(` union all (`+columns+`state = $ and (site, name) > ($, $)`, string(state), behind[0], behind[1])
+			if single {
+				s.add(` and app = $`, app)
+			}
+			s.add(` order by site, name limit $)`, limit)
+		}
+		s.add(`) u order by a, b limit $`, limit)
+	}}
+	if !f.Version.All() || f.Text != "" || !f.App.All() && !single {
+		src.residual = rest
+	}
+	return src
+}
+
+// CountDeployments counts what a filter picks.
+func (s *Store) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error) {
+	if f.Site == "" && f.App.All() && f.Version.All() && f.Text == "" {
+		sum, err := s.sums(ctx)
+		total := fleet.Total{}
+		for _, state := range f.States() {
+			total.Count += sum.Deployments[state]
+		}
+		return total, err
+	}
+	total, err := deploymentSource(f).count(ctx, s.db)
+	return total, pgdb.Classify("count deployments", err)
 }
 
 // Deployment returns one deployment with its nodes, archived ones included.
 func (s *Store) Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
-	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView+` where d.site = $1 and d.name = $2`, site, name)
+	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, []string{string(site)}, []string{string(name)})
 	d, err := pgdb.One("deployment "+quote(string(name))+" at site "+quote(string(site)), found, err)
 	if err != nil {
 		return d, err
+	}
+	var rejected []byte
+	err = s.db.QueryRow(ctx, `select rejected from deployments where site = $1 and name = $2`, site, name).Scan(&rejected)
+	if err == nil {
+		err = json.Unmarshal(rejected, &d.Rejected)
+	}
+	if err != nil {
+		return d, pgdb.Classify("read deployment", err)
 	}
 	d.Nodes, err = pgdb.Rows(ctx, s.db, scanStatus, `select `+statusColumns+` from deployment_nodes
 		where site = $1 and deployment = $2 order by node`, site, name)
@@ -124,22 +180,28 @@ func (s *Store) Transitions(ctx context.Context, site protocol.SiteID, name prot
 // SaveSpec stores an encoded DeploymentSpec and returns its digest.
 func (s *Store) SaveSpec(ctx context.Context, spec []byte) (protocol.Digest, error) {
 	digest := protocol.DigestOf(spec)
-	_, err := s.db.Exec(ctx, `insert into specs (digest, spec) values ($1, $2) on conflict do nothing`, digest, spec)
+	_, err := s.db.Exec(ctx, saveSpec, digest, spec)
 	return digest, pgdb.Classify("save spec", err)
 }
 
 // Spec returns what has a digest: an encoded DeploymentSpec, or the encoded
-// SiteDesired that SaveBody stored last for a site.
+// SiteDesired that SaveBodies stored last for a site.
 func (s *Store) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error) {
 	found, err := pgdb.Rows(ctx, s.db, pgx.RowTo[[]byte], `select spec from specs where digest = $1
 		union all (select body from desired_bodies where digest = $1 limit 1)`, digest)
 	return pgdb.One("spec "+string(digest), found, err)
 }
 
-// SaveBody makes an encoded SiteDesired what a site finds under its digest, in place of
-// the previous one.
-func (s *Store) SaveBody(ctx context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error {
-	_, err := s.db.Exec(ctx, `insert into desired_bodies as b (site, digest, body) values ($1, $2, $3)
-		on conflict (site) do update set digest = $2, body = $3 where b.digest <> $2`, site, digest, body)
-	return pgdb.Classify("save desired state of site "+string(site), err)
+// SaveBodies makes each an encoded SiteDesired what its site finds under its digest, in place
+// of the previous one.
+func (s *Store) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {
+	var text [2][]string // site, digest
+	bodies := make([][]byte, len(list))
+	for i, v := range list {
+		text[0], text[1], bodies[i] = append(text[0], string(v.Site)), append(text[1], string(v.Digest)), v.Body
+	}
+	_, err := s.db.Exec(ctx, `insert into desired_bodies as b (site, digest, body)
+		select u.site, u.digest, u.body from unnest($1::text[], $2::text[], $3::bytea[]) as u (site, digest, body) order by u.site
+		on conflict (site) do update set digest = excluded.digest, body = excluded.body where b.digest <> excluded.digest`, text[0], text[1], bodies)
+	return pgdb.Classify("save desired states of sites", err)
 }

@@ -3,7 +3,6 @@ package fleetdb
 import (
 	"bytes"
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/db"
+	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
@@ -20,158 +20,343 @@ import (
 // list is everything that stands there, data what its site.yaml says. It returns
 // what to publish, and whether that changed; only then the generation grows. A
 // deployment that does not compile and brings no Entry keeps the entry recorded
-// before. A site that is not known begins to exist.
+// before. One that is not in list any more gets a tombstone, which stays until every
+// node has reported DELETED, or until list has the name again. A site that is not known begins to exist. The proposals of
+// what list holds are opened with it, and ended with what it does not hold any more.
 func (s *Store) SaveDesired(
 	ctx context.Context, site protocol.SiteID, commit string, list []fleet.Desired, data fleet.SiteData,
 ) (protocol.SiteDesired, bool, error) {
-	var out protocol.SiteDesired
-	var changed bool
-	err := s.db.Tx(ctx, "save desired state", func(tx pgx.Tx) error {
-		row, err := lockSite(ctx, tx, site)
-		if err != nil {
-			return err
-		}
-		recorded, err := readDesired(ctx, tx, site)
-		if err != nil {
-			return err
-		}
-		recordedData, err := readSiteData(ctx, tx, site)
-		if err != nil {
-			return err
-		}
-		d, rules := compareDesired(site, recorded, list), compareData(site, recordedData, data)
-		changed = d.changed || rules.changed
-		if changed {
-			row.generation++
-			row.commit = commit
-		}
-		b := &pgx.Batch{}
-		d.queue(b, row.generation)
-		rules.queue(b)
-		if changed {
-			b.Queue(`update sites set generation = $2, desired_commit = $3 where id = $1`, site, int64(row.generation), commit)
-		}
-		queueArchive(b, slices.Repeat([]string{string(site)}, len(d.removed)), d.removed)
-		db.QueueEvents(b, append(d.events, rules.events...))
-		out = s.siteDesired(site, row, d.entries, data.Rules)
-		return tx.SendBatch(ctx, b).Close()
-	})
-	return out, changed, err
+	saved, err := s.saveTogether(ctx, commit, []fleet.SiteWant{{Site: site, Desired: list, Data: data}})
+	if err != nil {
+		return protocol.SiteDesired{}, false, err
+	}
+	return saved[0].Message, saved[0].Changed, nil
 }
 
-// LastDesired returns what SaveDesired returned last for a site: generation 0 and
+// SaveAll is SaveDesired of several sites in one transaction, and returns an outcome for each.
+// Where the transaction fails for a reason that may lie in one of them, each has one of its own.
+func (s *Store) SaveAll(ctx context.Context, commit string, list []fleet.SiteWant) []fleet.SiteSaved {
+	out, err := s.saveTogether(ctx, commit, list)
+	if err == nil {
+		return out
+	}
+	out = make([]fleet.SiteSaved, len(list))
+	alone := len(list) > 1 && protocol.KindOf(err) != protocol.Unavailable && ctx.Err() == nil
+	for i, w := range list {
+		if out[i].Err = err; alone {
+			out[i].Message, out[i].Changed, out[i].Err = s.SaveDesired(ctx, w.Site, commit, w.Desired, w.Data)
+		}
+	}
+	return out
+}
+
+// saveTogether saves the desired states of some sites in one transaction.
+func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.SiteWant) (out []fleet.SiteSaved, err error) {
+	sites := make([]protocol.SiteID, len(list))
+	for i := range list {
+		sites[i] = list[i].Site
+	}
+	err = s.db.Tx(ctx, "save desired state", func(tx pgx.Tx) error {
+		out = out[:0]
+		if err := s.db.Fence(ctx, tx); err != nil {
+			return err
+		}
+		rows, err := lockSites(ctx, tx, sites)
+		if err != nil {
+			return err
+		}
+		recorded, err := readRecorded(ctx, tx, sites)
+		if err != nil {
+			return err
+		}
+		unrecorded, err := readUnrecorded(ctx, tx, withTombstones(recorded))
+		if err != nil {
+			return err
+		}
+		b, counted := &pgx.Batch{}, names{}
+		var events []fleet.Event
+		for _, w := range list {
+			row, old := rows[w.Site], recorded[w.Site]
+			d, rules := compareDesired(w.Site, old.deployments, w.Desired), compareData(w.Site, old.data, w.Data)
+			d.request(old.requests, old.deployments)
+			changed := d.changed || rules.changed
+			if changed {
+				row.position, row.commit = row.position.Next(), commit
+				d.place(row.position)
+				d.placeRequests(row.position)
+				d.dropTombstones(old.deployments, unrecorded[w.Site], row.adopted)
+			}
+			d.queue(b, row, &counted)
+			rules.queue(b)
+			if changed {
+				b.Queue(`update sites set epoch = $2, generation = $3, desired_commit = $4 where id = $1`,
+					w.Site, int64(row.position.Epoch), int64(row.position.Generation), commit)
+			}
+			events = append(append(events, d.events...), rules.events...)
+			message := siteDesired(w.Site, row, d.entries, d.removals, w.Data)
+			message.Purges, message.Decommissions = purges(d.requests), wireDecommissions(d.requests)
+			out = append(out, fleet.SiteSaved{Message: message, Changed: changed})
+		}
+		b.Queue(`update sites set unfollowed = false where id = any($1) and unfollowed`, pgdb.Texts(sites))
+		queueCount(b, counted)
+		queueArchive(b, counted)
+		queueDerive(b, counted)
+		db.QueueEvents(b, events)
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		return proposaldb.Save(ctx, tx, list)
+	})
+	return out, err
+}
+
+// LastDesired returns what SaveDesired returned last for a site: a zero position and
 // nothing to run where that never was.
 func (s *Store) LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error) {
-	var out protocol.SiteDesired
-	err := s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
-		var row siteRow
-		err := tx.QueryRow(ctx, `select generation, desired_commit from sites where id = $1 for share`, site).Scan(&row.generation, &row.commit)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		recorded, err := readDesired(ctx, tx, site)
-		if err != nil {
-			return err
-		}
-		var entries []protocol.SiteEntry
-		for _, r := range recorded {
-			if r.desired && r.entry.Digest != "" {
-				entries = append(entries, r.entry)
-			}
-		}
-		rules, err := readRules(ctx, tx, site)
-		if err != nil {
-			return err
-		}
-		out = s.siteDesired(site, row, entries, plainRules(rules))
-		return nil
-	})
-	return out, err
+	list, err := s.Recorded(ctx, []protocol.SiteID{site})
+	if err != nil {
+		return protocol.SiteDesired{}, err
+	}
+	return list[0].Message, nil
 }
 
-// Desired returns what SaveDesired recorded last for a site, by name: nothing where
-// that never was.
-func (s *Store) Desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
-	var out []fleet.Desired
-	err := s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
-		recorded, err := readDesired(ctx, tx, site)
-		out = nil
-		for _, r := range recorded {
-			if r.desired {
-				r.Site, r.Entry = site, r.entry
-				out = append(out, r.Desired)
-			}
+// desired returns what SaveDesired recorded last for a site, by name.
+func (s *Store) desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
+	list, err := s.Recorded(ctx, []protocol.SiteID{site})
+	if err != nil {
+		return nil, err
+	}
+	return list[0].Desired, nil
+}
+
+// Recorded returns what is recorded as desired of some sites, in their order: nothing, at a
+// zero position, of one of which nothing was ever saved.
+func (s *Store) Recorded(ctx context.Context, sites []protocol.SiteID) (out []fleet.SiteRecord, err error) {
+	err = s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
+		// What is read of a site is of one moment, and nobody waits for it.
+		if _, err := tx.Exec(ctx, `set transaction isolation level repeatable read, read only`); err != nil {
+			return err
 		}
+		out, err = siteRecords(ctx, tx, sites)
 		return err
 	})
-	slices.SortFunc(out, func(a, b fleet.Desired) int { return strings.Compare(string(a.Name), string(b.Name)) })
 	return out, err
 }
 
-func (s *Store) siteDesired(
-	site protocol.SiteID, row siteRow, entries []protocol.SiteEntry, rules []fleet.DataRule,
+func siteRecords(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) ([]fleet.SiteRecord, error) {
+	rows := make(map[protocol.SiteID]siteRow, len(sites))
+	_, err := pgdb.Rows(ctx, tx, func(r pgx.CollectableRow) (row siteRow, err error) {
+		var id protocol.SiteID
+		err = r.Scan(&id, &row.position.Epoch, &row.position.Generation, &row.commit)
+		if row.position.Generation == 0 {
+			row.position = protocol.Position{} // the epoch alone says nothing
+		}
+		rows[id] = row
+		return row, err
+	}, `select id, epoch, generation, desired_commit from sites where id = any($1)`, pgdb.Texts(sites))
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := readRecorded(ctx, tx, sites)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]fleet.SiteRecord, len(sites))
+	for i, site := range sites {
+		out[i] = recorded[site].record(site, rows[site])
+	}
+	return out, nil
+}
+
+// recordedSite is what is recorded as desired of a site.
+type recordedSite struct {
+	deployments map[protocol.DeploymentName]desiredRow
+	data        siteDataRow
+	requests    []requestRow
+}
+
+func readRecorded(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID]recordedSite, error) {
+	deployments, err := readDesired(ctx, tx, sites)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readSiteData(ctx, tx, sites)
+	if err != nil {
+		return nil, err
+	}
+	requests, err := readRequests(ctx, tx, sites)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[protocol.SiteID]recordedSite, len(sites))
+	for _, site := range sites {
+		out[site] = recordedSite{deployments[site], data[site], requests[site]}
+	}
+	return out, nil
+}
+
+// withTombstones returns the sites that have tombstones.
+func withTombstones(recorded map[protocol.SiteID]recordedSite) (sites []protocol.SiteID) {
+	for site, r := range recorded {
+		for _, d := range r.deployments {
+			if d.tombstone {
+				sites = append(sites, site)
+				break
+			}
+		}
+	}
+	return sites
+}
+
+func (r recordedSite) record(site protocol.SiteID, row siteRow) fleet.SiteRecord {
+	var entries []protocol.SiteEntry
+	var removals []protocol.Removal
+	out := fleet.SiteRecord{Site: site, Data: r.data.SiteData}
+	for _, d := range r.deployments {
+		if d.tombstone {
+			removals = append(removals, d.removal())
+		}
+		if !d.desired {
+			continue
+		}
+		entry := d.entry
+		d.Desired.Entry = entry
+		out.Desired = append(out.Desired, d.Desired)
+		if entry.Digest != "" {
+			entry.Position = d.position
+			entries = append(entries, entry)
+		}
+	}
+	slices.SortFunc(out.Desired, func(a, b fleet.Desired) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	out.Message = siteDesired(site, row, entries, removals, r.data.SiteData)
+	out.Message.Purges, out.Message.Decommissions = purges(r.requests), wireDecommissions(r.requests)
+	return out
+}
+
+func siteDesired(
+	site protocol.SiteID, row siteRow, entries []protocol.SiteEntry, removals []protocol.Removal, data fleet.SiteData,
 ) protocol.SiteDesired {
+	slices.SortFunc(removals, func(a, b protocol.Removal) int {
+		return strings.Compare(string(a.Deployment), string(b.Deployment))
+	})
 	slices.SortFunc(entries, func(a, b protocol.SiteEntry) int {
 		return strings.Compare(string(a.Deployment), string(b.Deployment))
 	})
 	return protocol.SiteDesired{
-		V: protocol.Version, Site: site, Generation: row.generation, Epoch: s.db.Epoch(), Commit: row.commit, Deployments: entries,
-		Data: wireRules(rules),
+		V: protocol.Version, Site: site, Position: row.position, Commit: row.commit, Deployments: entries, Removals: removals,
+		Data: wireRules(data.Rules), Devices: data.Devices,
 	}
 }
 
 // A desiredRow is what is recorded as desired of one deployment.
 type desiredRow struct {
 	fleet.Desired
-	desired bool
-	encoded []byte
-	entry   protocol.SiteEntry
+	desired  bool
+	archived bool
+	encoded  []byte
+	entry    protocol.SiteEntry // without a position
+
+	// position is that of the desired state which last changed it.
+	position           protocol.Position
+	tombstone, volumes bool
 }
 
-func readDesired(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (map[protocol.DeploymentName]desiredRow, error) {
-	list, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (r desiredRow, err error) {
-		err = row.Scan(&r.Name, &r.ID, &r.App, &r.AppVersion, &r.Profile, &r.Commit, &r.desired, &r.encoded, &r.Problem)
-		if err != nil || r.encoded == nil {
-			return r, err
-		}
-		return r, protocol.Unmarshal(r.encoded, &r.entry)
-	}, `select name, margo_id, app, app_version, profile, commit, desired, entry, problem from deployments where site = $1`, site)
-	out := make(map[protocol.DeploymentName]desiredRow, len(list))
-	for _, r := range list {
-		out[r.Name] = r
+// removal returns the tombstone of a deployment that has one.
+func (r *desiredRow) removal() protocol.Removal {
+	return protocol.Removal{Deployment: r.Name, Position: r.position, Volumes: r.volumes}
+}
+
+func readDesired(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID]map[protocol.DeploymentName]desiredRow, error) {
+	out := make(map[protocol.SiteID]map[protocol.DeploymentName]desiredRow, len(sites))
+	for _, site := range sites {
+		out[site] = map[protocol.DeploymentName]desiredRow{}
 	}
+	_, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var r desiredRow
+		err = row.Scan(&r.Site, &r.Name, &r.ID, &r.App, &r.AppVersion, &r.Profile, &r.Commit, &r.desired, &r.encoded, &r.Problem,
+			&r.archived, &r.position.Epoch, &r.position.Generation, &r.tombstone, &r.volumes,
+			&r.Hold.Proposal, &r.Hold.Commit, &r.Hold.Cause)
+		if err == nil && r.encoded != nil {
+			err = protocol.Unmarshal(r.encoded, &r.entry)
+		}
+		out[r.Site][r.Name] = r
+		return none, err
+	}, `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, d.commit, d.desired, d.entry, d.problem, d.archived_at is not null,
+			d.epoch, d.generation, d.tombstone, d.remove_volumes, d.held, coalesce(p.commit, ''), coalesce(e.cause, '')
+		from deployments d left join proposals p on p.id = d.held
+		left join proposal_effects e on e.proposal = d.held and e.site = d.site and e.deployment = d.name where d.site = any($1)`, pgdb.Texts(sites))
 	return out, err
 }
 
 // A desiredDiff is what SaveDesired has to write.
 type desiredDiff struct {
 	site    protocol.SiteID
+	listed  map[protocol.DeploymentName]bool // by the repo
 	changed bool
 	entries []protocol.SiteEntry
-	write   []desiredRow
-	renewed []string // names that are new, or were removed and are desired once more
-	removed []string
-	events  []fleet.Event
+	// renewedEntries are the indexes in entries of those that get the next position.
+	renewedEntries []int
+	// removals are the tombstones; those with a zero Position are new.
+	removals []protocol.Removal
+	dropped  []string // names whose tombstone has done its work
+	write    []desiredRow
+	renewed  []string // names that are new, or were removed and are desired once more
+	removed  []string
+	events   []fleet.Event
+	requests []requestRow
+	// requested says that there were some, also where none is left.
+	requested bool
+	again     []fleet.Request // the removals among the requests that are taken up
 }
 
 func compareDesired(site protocol.SiteID, recorded map[protocol.DeploymentName]desiredRow, list []fleet.Desired) *desiredDiff {
-	d := &desiredDiff{site: site}
-	listed := map[protocol.DeploymentName]bool{}
+	d := &desiredDiff{site: site, listed: map[protocol.DeploymentName]bool{}}
 	for i := range list {
-		listed[list[i].Name] = true
+		d.listed[list[i].Name] = true
 		d.compare(list[i], recorded[list[i].Name])
 	}
 	for name, old := range recorded {
-		if !old.desired || listed[name] {
+		if old.tombstone && !d.listed[name] {
+			d.removals = append(d.removals, old.removal())
+		}
+		if !old.desired || d.listed[name] {
 			continue
 		}
 		d.removed = append(d.removed, string(name))
-		d.changed = d.changed || old.encoded != nil
+		if old.encoded != nil {
+			d.changed = true
+			d.removals = append(d.removals, protocol.Removal{Deployment: name, Volumes: old.volumes})
+		}
 		d.event(fleet.DeploymentRemoved, old.Desired, "")
 	}
 	slices.Sort(d.removed)
 	slices.SortStableFunc(d.events, func(a, b fleet.Event) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
 	return d
+}
+
+// place gives the next position to what it changes.
+func (d *desiredDiff) place(next protocol.Position) {
+	for _, i := range d.renewedEntries {
+		d.entries[i].Position = next
+	}
+	for i := range d.removals {
+		if d.removals[i].Position.IsZero() {
+			d.removals[i].Position = next
+		}
+	}
+}
+
+// dropTombstones leaves out the tombstones that every node has carried out: the site has
+// adopted them, and no node has the deployment any more, nor containers of it without a
+// record. It may be called with a change of the position only, for it changes what is published.
+func (d *desiredDiff) dropTombstones(recorded map[protocol.DeploymentName]desiredRow, unrecorded map[protocol.DeploymentName]bool, adopted protocol.Position) {
+	d.removals = slices.DeleteFunc(d.removals, func(r protocol.Removal) bool {
+		done := recorded[r.Deployment].archived && !r.Position.After(adopted) && !unrecorded[r.Deployment]
+		if done {
+			d.dropped = append(d.dropped, string(r.Deployment))
+		}
+		return done
+	})
 }
 
 func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
@@ -186,10 +371,18 @@ func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 	now.Entry = protocol.SiteEntry{}
 	if now.entry.Digest != "" {
 		now.entry.Deployment = want.Name
+		now.entry.Position = protocol.Position{}
 		now.encoded = protocol.Marshal(now.entry)
-		d.entries = append(d.entries, now.entry)
 	}
 	same := bytes.Equal(now.encoded, old.encoded)
+	if now.encoded != nil {
+		if !same {
+			d.renewedEntries = append(d.renewedEntries, len(d.entries))
+		}
+		e := now.entry
+		e.Position = old.position
+		d.entries = append(d.entries, e)
+	}
 	switch {
 	case !old.desired:
 		d.renewed = append(d.renewed, string(want.Name))
@@ -199,6 +392,9 @@ func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 		d.event(fleet.DeploymentChanged, now.Desired, "")
 		d.changed = true
 	}
+	if old.tombstone {
+		d.changed = true // it is not in force any more, also where the file does not compile
+	}
 	if now.Problem != "" && (now.Problem != old.Problem || !old.desired) {
 		kind := fleet.DeploymentInvalid
 		if want.Waiting {
@@ -206,8 +402,8 @@ func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 		}
 		d.event(kind, now.Desired, now.Problem)
 	}
-	if !old.desired || !same || old.Problem != now.Problem || old.Commit != now.Commit || old.ID != now.ID ||
-		old.App != now.App || old.AppVersion != now.AppVersion || old.Profile != now.Profile {
+	if !old.desired || old.tombstone || !same || old.Problem != now.Problem || old.Commit != now.Commit || old.ID != now.ID ||
+		old.Hold.Proposal != now.Hold.Proposal || old.App != now.App || old.AppVersion != now.AppVersion || old.Profile != now.Profile {
 		d.write = append(d.write, now)
 	}
 }
@@ -218,19 +414,23 @@ func (d *desiredDiff) event(kind string, of fleet.Desired, message string) {
 	})
 }
 
-// queue writes the difference; generation is that of the site's desired state with it.
-func (d *desiredDiff) queue(b *pgx.Batch, generation uint64) {
+// queue writes the difference; row has the position of the site's desired state with it. It adds
+// to counted what was written: its nodes show another state where another version is desired.
+func (d *desiredDiff) queue(b *pgx.Batch, row siteRow, counted *names) {
+	epoch, generation := int64(row.position.Epoch), int64(row.position.Generation)
 	for _, r := range d.write {
 		b.Queue(`insert into deployments as d (site, name, margo_id, app, app_version, profile, commit, desired, digest, entry, problem,
-				generation, replicas)
-			values ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10, $11, $12)
+				generation, replicas, epoch, held)
+			values ($1, $2, $3, $4, $5, $6, $7, true, $8, $9, $10, $11, $12, $13, $14)
 			on conflict (site, name) do update set margo_id = $3, app = $4, app_version = $5, profile = $6, commit = $7, desired = true,
-				digest = $8, entry = $9, problem = $10, replicas = $12, updated_at = now(),
-				generation = case when d.entry is distinct from $9 then $11 else d.generation end`,
+				digest = $8, entry = $9, problem = $10, replicas = $12, held = $14, updated_at = now(),
+				generation = case when d.entry is distinct from $9 then $11 else d.generation end,
+				epoch = case when d.entry is distinct from $9 then $13 else d.epoch end,
+				tombstone = false, remove_volumes = false`,
 			d.site, r.Name, r.ID, r.App, r.AppVersion, r.Profile, r.Commit, r.entry.Digest, r.encoded, r.Problem,
-			int64(generation), replicas(r.entry.Placement))
+			generation, replicas(r.entry.Placement), epoch, r.Hold.Proposal)
 		if r.entry.Spec != nil {
-			b.Queue(`insert into specs (digest, spec) values ($1, $2) on conflict do nothing`, r.entry.Digest, r.entry.Spec)
+			b.Queue(saveSpec, r.entry.Digest, r.entry.Spec)
 		}
 	}
 	if len(d.renewed) > 0 {
@@ -238,8 +438,25 @@ func (d *desiredDiff) queue(b *pgx.Batch, generation uint64) {
 			where site = $1 and name = any($2)`, d.site, d.renewed)
 	}
 	if len(d.removed) > 0 {
-		b.Queue(`update deployments set desired = false, entry = null, problem = '', placement = '', rejected = '{}', updated_at = now(),
-			generation = $3 where site = $1 and name = any($2)`, d.site, d.removed, int64(generation))
+		// What never had an entry was never sent: it needs no tombstone.
+		b.Queue(`update deployments set desired = false, entry = null, problem = '', held = '', placement = '', rejected = '{}', updated_at = now(),
+				generation = case when entry is null then generation else $3 end,
+				epoch = case when entry is null then epoch else $4 end,
+				tombstone = tombstone or entry is not null
+			where site = $1 and name = any($2)`, d.site, d.removed, generation, epoch)
+	}
+	if len(d.dropped) > 0 {
+		b.Queue(`update deployments set tombstone = false, remove_volumes = false where site = $1 and name = any($2)`, d.site, d.dropped)
+	}
+	d.queueRequests(b, row)
+	for _, r := range d.write {
+		counted.add(d.site, r.Name)
+	}
+	for _, name := range slices.Concat(d.renewed, d.removed) {
+		counted.add(d.site, protocol.DeploymentName(name))
+	}
+	for _, r := range d.again {
+		counted.add(d.site, r.Deployment)
 	}
 }
 
@@ -253,15 +470,14 @@ func replicas(p protocol.Placement) int64 {
 
 // queueArchive archives those of the deployments that the repo does not want and
 // no node has any more, and revives those that a node still reports.
-func queueArchive(b *pgx.Batch, sites, names []string) {
-	if len(names) == 0 {
+func queueArchive(b *pgx.Batch, of names) {
+	if len(of.names) == 0 {
 		return
 	}
-	// The limit keeps PostgreSQL from reading the rows of all deployments for those of a few.
 	b.Queue(`update deployments d set archived_at = case when g.gone then now() end, updated_at = now()
-		from (select x.site, x.name, not x.desired and l.there = 0 as gone
-			from unnest($1::text[], $2::text[]) as u (site, name) join deployments x on x.site = u.site and x.name = u.name,
-			lateral (select count(*) as there from (select from deployment_nodes n
-				where n.site = x.site and n.deployment = x.name and n.state <> 'DELETED' limit 1) first) l) g
-		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.gone`, sites, names)
+		from (select x.site, x.name, not x.desired and (select sum(n) from unnest(t.reported[1:7]) as n) = 0 as gone
+			from unnest($1::text[], $2::text[]) as u (site, name),
+			lateral (select * from deployments where site = u.site and name = u.name limit 1) x,
+			lateral (select * from deployment_status where site = u.site and name = u.name limit 1) t) g
+		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.gone`, of.sites, of.names)
 }

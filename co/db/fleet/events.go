@@ -2,7 +2,6 @@ package fleetdb
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -27,7 +26,7 @@ func (s *Store) Notice(ctx context.Context, e fleet.Event) error {
 	}
 	return s.db.Tx(ctx, "record event", func(tx pgx.Tx) error {
 		var known bool
-		err := tx.QueryRow(ctx, `select exists (select from events where kind in ('file_ignored', 'deployment_waiting', 'site_added')
+		err := tx.QueryRow(ctx, `select exists (select from events where kind in ('file_ignored', 'deployment_waiting', 'site_added', 'desired_position_refused')
 			and kind = $1 and md5(message) = md5($2))`, e.Kind, e.Message).Scan(&known)
 		if err != nil || known {
 			return err
@@ -80,24 +79,26 @@ func (s *Store) Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, e
 }
 
 func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]fleet.Event, error) {
-	// Only the conditions that are asked for, so that each has its index.
-	sql, args := eventColumns+" where id > $1", []any{f.After}
-	add := func(condition string, wanted bool, value any) {
-		if wanted {
-			args = append(args, value)
-			sql += fmt.Sprintf(" and "+condition, len(args))
+	direction := ""
+	if f.Newest {
+		direction = " desc"
+	}
+	limit := fleet.Size(f.Limit)
+	s := &statement{}
+	f.Kinds = slices.Compact(slices.Sorted(slices.Values(f.Kinds)))
+	if len(f.Kinds) < 2 {
+		selectEvents(s, f, f.Kinds)
+	} else {
+		// Each kind by its own part of the index.
+		s.add(eventColumns + " where false")
+		for _, kind := range f.Kinds {
+			s.add(" union all (")
+			selectEvents(s, f, []string{kind})
+			s.add(" order by id"+direction+" limit $)", limit)
 		}
 	}
-	add("site = $%d", f.Site != "", f.Site)
-	add("deployment = $%d and deployment <> ''", f.Deployment != "", f.Deployment)
-	add("node = $%d", f.Node != "", f.Node)
-	add("kind = any($%d)", len(f.Kinds) > 0, f.Kinds)
-	sql += " order by id"
-	if f.Newest {
-		sql += " desc"
-	}
-	args = append(args, fleet.Size(f.Limit))
-	events, err := pgdb.Rows(ctx, from, scanEvent, sql+fmt.Sprintf(" limit $%d", len(args)), args...)
+	s.add(" order by id"+direction+" limit $", limit)
+	events, err := rows(ctx, from, scanEvent, s)
 	if err != nil {
 		return nil, pgdb.Classify("list events", err)
 	}
@@ -105,6 +106,23 @@ func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]
 		slices.Reverse(events)
 	}
 	return events, nil
+}
+
+// selectEvents appends only the conditions that are asked for, so that each has its index.
+func selectEvents(s *statement, f fleet.EventFilter, kinds []string) {
+	s.add(eventColumns+" where id > $", f.After)
+	if f.Site != "" {
+		s.add(" and site = $", string(f.Site))
+	}
+	if f.Deployment != "" {
+		s.add(" and deployment = $ and deployment <> ''", string(f.Deployment))
+	}
+	if f.Node != "" {
+		s.add(" and node = $ and node <> ''", string(f.Node))
+	}
+	if len(kinds) > 0 {
+		s.add(" and kind = $", kinds[0])
+	}
 }
 
 // LastEvent returns the greatest id that an event ever had, 0 where there was none.

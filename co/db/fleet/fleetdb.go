@@ -15,13 +15,19 @@ import (
 type Store struct {
 	db     *db.DB
 	events prometheus.Counter
-	group  group // of the batches that are being committed
+	// repaired counts what CheckCounters repaired.
+	repaired prometheus.Counter
+	group    group // of the batches that are being committed
 }
 
 // New returns the record in a database, which stays the caller's to close. It is
 // made once for a database and its metrics.
 func New(pool *db.DB) *Store {
-	return &Store{db: pool, events: db.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed.")}
+	return &Store{
+		db:       pool,
+		events:   db.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed."),
+		repaired: db.Counter(pool.Metrics, "counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
+	}
 }
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }

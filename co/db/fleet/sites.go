@@ -10,20 +10,19 @@ import (
 
 	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/projection"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-// reportedAt is when the site s last reported: events, or how far its journal is.
-const reportedAt = `greatest(s.last_event_at, (select st.reported_at from streams st where st.site = s.id and st.stream = ''))`
-
-const siteColumns = `select s.id, s.online, s.changed_at, s.version, n.nodes,
-	case when s.online then n.online else 0 end, case when s.online then 0 else n.nodes end, d.deployments,
-	s.generation, s.adopted, s.desired_commit, s.journal_epoch, s.journal_seq, s.events_lost, s.last_event_at, ` + reportedAt + `
-	from sites s,
-	lateral (select count(*) as nodes, count(*) filter (where online) as online from nodes where site = s.id) n,
-	lateral (select count(*) as deployments from deployments where site = s.id and archived_at is null) d`
+const siteView = `select s.id, s.online, s.changed_at, s.version, s.nodes,
+	case when s.online then s.nodes_online else 0 end, case when s.online then 0 else s.nodes end,
+	(select sum(n) from unnest(s.states[1:7]) as n), s.generation, s.adopted, s.desired_commit, s.journal_epoch, s.journal_seq,
+	s.events_lost, s.last_event_at, greatest(s.last_event_at, st.reported_at)
+	from unnest($1::text[]) with ordinality as k (id, number), lateral (select * from sites where id = k.id limit 1) s
+	left join lateral (select reported_at from streams where site = s.id and stream = '' limit 1) st on true order by k.number`
 
 func scanSite(row pgx.CollectableRow) (v fleet.Site, err error) {
 	err = row.Scan(&v.ID, &v.Online, &v.OnlineSince, &v.Version, &v.Nodes, &v.NodesOnline, &v.NodesUnknown, &v.Deployments,
@@ -31,23 +30,94 @@ func scanSite(row pgx.CollectableRow) (v fleet.Site, err error) {
 	return v, err
 }
 
-// Sites lists the sites by id.
+// Sites lists all sites by id.
 func (s *Store) Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, next string, err error) {
-	keys, err := after(p, 1)
-	if err != nil {
-		return nil, "", err
-	}
-	sites, err = pgdb.Rows(ctx, s.db, scanSite, siteColumns+` where s.id > $1 order by s.id limit $2`, keys[0], fleet.Size(p.Limit)+1)
+	return s.SitesLike(ctx, fleet.SiteFilter{}, p)
+}
+
+// SitesLike lists the sites that a filter picks, by id. A page may hold fewer than its
+// limit though there are more, as one of Deployments.
+func (s *Store) SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) (sites []fleet.Site, next string, err error) {
+	keys, next, err := siteSource(f).list(ctx, s.db, p, 1)
 	if err != nil {
 		return nil, "", pgdb.Classify("list sites", err)
 	}
-	sites, next = cut(sites, p, func(v fleet.Site) []string { return []string{string(v.ID)} })
-	return sites, next, nil
+	ids, _ := columns(keys)
+	sites, err = pgdb.Rows(ctx, s.db, scanSite, siteView, ids)
+	return sites, next, pgdb.Classify("list sites", err)
+}
+
+// Connected returns all sites, and for each whether its LO was online at least once.
+func (s *Store) Connected(ctx context.Context) (map[protocol.SiteID]bool, error) {
+	out := map[protocol.SiteID]bool{}
+	_, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var site protocol.SiteID
+		var connected bool
+		err = row.Scan(&site, &connected)
+		out[site] = connected
+		return none, err
+	}, `select id, changed_at is not null from sites`)
+	return out, pgdb.Classify("list sites", err)
+}
+
+// CountSites counts what a filter picks.
+func (s *Store) CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error) {
+	total, err := siteSource(f).count(ctx, s.db)
+	return total, pgdb.Classify("count sites", err)
+}
+
+func siteSource(f fleet.SiteFilter) source {
+	offline := f.Online != nil && !*f.Online
+	src := source{add: func(s *statement, behind key, limit int) {
+		s.add(`select id as a, '' as b, online, version from sites where id > $`, behind[0])
+		if offline {
+			s.add(` and not online`) // by the index of those that are impaired
+		}
+		s.add(` order by id limit $`, limit)
+	}}
+	if f.Version.All() && f.Text == "" && (f.Online == nil || offline) {
+		return src
+	}
+	src.residual = func(s *statement) {
+		choose(s, "version", f.Version)
+		s.add(" and ")
+		contains(s, "a", f.Text)
+		if f.Online != nil {
+			s.add(" and online = $", *f.Online)
+		}
+	}
+	return src
+}
+
+// Summary counts the fleet.
+func (s *Store) Summary(ctx context.Context) (fleet.Summary, error) {
+	sum, err := s.sums(ctx)
+	delete(sum.Deployments, lifecycle.Deleted)
+	return sum, err
+}
+
+// sums adds up the counters of all sites, with the deployments in every state.
+func (s *Store) sums(ctx context.Context) (sum fleet.Summary, err error) {
+	var states [8]int
+	err = s.db.QueryRow(ctx, `select count(*), count(*) filter (where online), coalesce(sum(nodes), 0), coalesce(sum(nodes_online) filter (where online), 0),
+		coalesce(sum(nodes) filter (where not online), 0), (select count(*) from apps), array[coalesce(sum(states[1]), 0), coalesce(sum(states[2]), 0),
+			coalesce(sum(states[3]), 0), coalesce(sum(states[4]), 0), coalesce(sum(states[5]), 0), coalesce(sum(states[6]), 0),
+			coalesce(sum(states[7]), 0), coalesce(sum(states[8]), 0)] from sites`).
+		Scan(&sum.Sites, &sum.SitesOnline, &sum.Nodes, &sum.NodesOnline, &sum.NodesUnknown, &sum.Apps, &states)
+	if err != nil {
+		return sum, pgdb.Classify("count the fleet", err)
+	}
+	counts := projection.Count(states)
+	sum.Deployments = map[lifecycle.State]int{}
+	for _, state := range lifecycle.States {
+		sum.Deployments[state] = counts.Of(state)
+	}
+	return sum, nil
 }
 
 // Site returns one site. The error of one that does not exist lists some that do.
 func (s *Store) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error) {
-	found, err := pgdb.Rows(ctx, s.db, scanSite, siteColumns+` where s.id = $1`, id)
+	found, err := pgdb.Rows(ctx, s.db, scanSite, siteView, []string{string(id)})
 	v, err := pgdb.One("site", found, err)
 	if err == nil || protocol.KindOf(err) != protocol.NotFound {
 		return v, err
@@ -93,6 +163,11 @@ func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p pro
 		_, err = tx.Exec(ctx, `update sites set online = $2, session = $3, version = coalesce(nullif($4, ''), version),
 			changed_at = case when online <> $2 or changed_at is null then now() else changed_at end where id = $1`,
 			site, p.Online, p.Session, p.Version)
+		if err == nil && p.Online && p.Session != session { // the same presence comes again with the CO's connection to its broker
+			b := &pgx.Batch{}
+			queuePresenceHeld(b, site, p.Held)
+			err = tx.SendBatch(ctx, b).Close()
+		}
 		if err != nil || p.Online == online {
 			return err
 		}
@@ -127,10 +202,10 @@ func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteI
 
 // A siteRow is what a writer to a site needs of its row.
 type siteRow struct {
-	version    string
-	generation uint64
-	commit     string
-	adopted    uint64
+	version  string
+	position protocol.Position // of the desired state
+	commit   string
+	adopted  protocol.Position
 	stream.Position
 	gap  bool
 	lost uint64
@@ -153,10 +228,11 @@ func lockSites(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[pro
 	for range 2 {
 		_, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (r siteRow, err error) {
 			var id protocol.SiteID
-			err = row.Scan(&id, &r.version, &r.generation, &r.commit, &r.adopted, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
+			err = row.Scan(&id, &r.version, &r.position.Epoch, &r.position.Generation, &r.commit, &r.adopted.Epoch, &r.adopted.Generation, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
 			rows[id] = r
 			return r, err
-		}, `select id, version, generation, desired_commit, adopted, journal_epoch, journal_seq, retired_epochs, gap, events_lost, now()
+		}, `select id, version, epoch, generation, desired_commit, adopted_epoch, adopted, journal_epoch, journal_seq, retired_epochs, gap,
+				events_lost, now()
 			from sites where id = any($1) order by id for no key update`, ids)
 		if err != nil || len(rows) == len(ids) {
 			return rows, err

@@ -147,7 +147,7 @@ func TestPages(t *testing.T) {
 	}
 	_, _, err = s.Sites(ctx, fleet.Page{Cursor: "not one"})
 	wantKind(t, err, protocol.Invalid, "cursor")
-	_, _, err = s.Deployments(ctx, fleet.DeploymentFilter{App: "a\x00"}, fleet.Page{})
+	_, _, err = s.Deployments(ctx, fleet.DeploymentFilter{App: fleet.Only("a\x00")}, fleet.Page{})
 	wantKind(t, err, protocol.Invalid, "list deployments")
 }
 

@@ -24,11 +24,15 @@ type writer struct {
 }
 
 func (w writer) queue() error {
+	for _, c := range w.list {
+		c.tally()
+	}
 	w.sites()
 	w.nodes()
 	if err := w.deployments(); err != nil {
 		return err
 	}
+	w.adopted()
 	var reports []db.Report
 	for _, c := range w.list {
 		db.QueueAnomalies(w.b, c.site, c.row.Epoch, c.changes.Anomalies)
@@ -46,29 +50,64 @@ func (w writer) sites() {
 	for i := range text {
 		text[i] = make([]string, n)
 	}
-	var number [3][]int64
+	var number [6][]int64
 	for i := range number {
 		number[i] = make([]int64, n)
 	}
-	gap := make([]bool, n)
+	gap, moved := make([]bool, n), make([]*string, n)
 	for i, c := range w.list {
 		v := c.changes.Site
 		text[0][i], text[1][i], text[2][i] = string(c.site), v.Version, c.row.Epoch
-		number[0][i], number[1][i], number[2][i] = int64(v.Adopted), int64(c.row.Seq), int64(v.Lost)
+		number[0][i], number[1][i] = int64(v.Adopted.Epoch), int64(v.Adopted.Generation)
+		number[2][i], number[3][i] = int64(c.row.Seq), int64(v.Lost)
 		gap[i] = v.Gap
+		if v.Held != nil {
+			queueHeld(w.b, c.site, *v.Held)
+		}
+		number[4][i], number[5][i] = c.nodesMore()
+		if more, some := c.moved(); some {
+			text := countArray(more)
+			moved[i] = &text
+		}
 		if c.Gap != nil && c.Gap.NewEpoch {
 			w.b.Queue(`update sites set retired_epochs = $2 where id = $1`, c.site, c.row.Retired)
 		}
 	}
-	w.b.Queue(`update sites s set version = u.version, adopted = u.adopted, journal_epoch = u.epoch, journal_seq = u.seq, gap = u.gap,
-			events_lost = u.lost, last_event_at = now()
-		from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[])
-			as u (id, version, epoch, adopted, seq, lost, gap) where s.id = u.id`,
-		text[0], text[1], text[2], number[0], number[1], number[2], gap)
+	w.b.Queue(`update sites s set version = u.version, adopted_epoch = u.adopted_epoch, adopted = u.adopted, journal_epoch = u.epoch, journal_seq = u.seq, gap = u.gap,
+			events_lost = u.lost, last_event_at = now(), nodes = s.nodes + u.nodes, nodes_online = s.nodes_online + u.online,
+			states = case when u.moved is null then s.states
+				else (select array_agg(v.n + v.more order by v.i) from unnest(s.states, u.moved::integer[]) with ordinality as v (n, more, i)) end
+		from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::boolean[], $9::bigint[], $10::bigint[], $11::text[])
+			as u (id, version, epoch, adopted_epoch, adopted, seq, lost, gap, nodes, online, moved) where s.id = u.id`,
+		text[0], text[1], text[2], number[0], number[1], number[2], number[3], gap, number[4], number[5], moved)
+}
+
+// nodesMore returns how many nodes more the site has, and how many more are online.
+func (c *commit) nodesMore() (nodes, online int64) {
+	for id, n := range c.changes.Nodes {
+		was, known := c.nodes[id]
+		nodes, online = nodes+more(known, true), online+more(was.Online, n.Online)
+	}
+	for id := range c.changes.RemovedNodes {
+		was, known := c.nodes[id] // it may have come with the batch
+		nodes, online = nodes+more(known, false), online+more(was.Online, false)
+	}
+	return nodes, online
+}
+
+func more(was, is bool) int64 {
+	switch {
+	case is && !was:
+		return 1
+	case was && !is:
+		return -1
+	default:
+		return 0
+	}
 }
 
 func (w writer) nodes() {
-	var text [4][]string // site, id, version, labels
+	var text [5][]string // site, id, version, labels, problem
 	var online []bool
 	var changedAt []*time.Time
 	var inventories []*string
@@ -83,7 +122,7 @@ func (w writer) nodes() {
 				s := string(encoded)
 				inventory = &s
 			}
-			for i, s := range [4]string{string(c.site), string(id), n.Version, string(labels)} {
+			for i, s := range [5]string{string(c.site), string(id), n.Version, string(labels), n.Problem} {
 				text[i] = append(text[i], s)
 			}
 			online, changedAt, inventories = append(online, n.Online), append(changedAt, n.ChangedAt), append(inventories, inventory)
@@ -93,12 +132,14 @@ func (w writer) nodes() {
 		}
 	}
 	if len(online) > 0 {
-		w.b.Queue(`insert into nodes (site, id, version, labels, online, changed_at, inventory)
-			select * from unnest($1::text[], $2::text[], $3::text[], $4::jsonb[], $5::boolean[], $6::timestamptz[], $7::jsonb[])
-			on conflict (site, id) do update set version = excluded.version, labels = excluded.labels, online = excluded.online,
-				changed_at = excluded.changed_at, inventory = excluded.inventory`,
-			text[0], text[1], text[2], text[3], online, changedAt, inventories)
+		w.b.Queue(`insert into nodes (site, id, version, labels, problem, online, changed_at, inventory)
+			select * from unnest($1::text[], $2::text[], $3::text[], $4::jsonb[], $5::text[], $6::boolean[], $7::timestamptz[], $8::jsonb[])
+			on conflict (site, id) do update set version = excluded.version, labels = excluded.labels, problem = excluded.problem,
+				online = excluded.online, changed_at = excluded.changed_at, inventory = excluded.inventory`,
+			text[0], text[1], text[2], text[3], text[4], online, changedAt, inventories)
 	}
+	w.labels()
+	w.decommissions()
 	if len(removed[0]) > 0 {
 		w.b.Queue(`delete from nodes n using unnest($1::text[], $2::text[]) as u (site, id) where n.site = u.site and n.id = u.id`,
 			removed[0], removed[1])
@@ -151,8 +192,7 @@ func (w writer) deployments() error {
 			from unnest($1::text[], $2::text[], $3::text[], $4::jsonb[]) as u (site, name, problem, rejected)
 			where d.site = u.site and d.name = u.name`, placements[0], placements[1], placements[2], placements[3])
 	}
-	queueArchive(w.b, apps[0], apps[1])
-	return nil
+	return w.counters()
 }
 
 func compareKeys(a, b projection.Key) int {
@@ -176,7 +216,7 @@ func (w writer) statuses() error {
 	for _, c := range w.list {
 		for _, k := range slices.SortedFunc(maps.Keys(c.changes.Statuses), compareKeys) {
 			row := status{c.site, k, c.changes.Statuses[k]}
-			if c.known[k] {
+			if _, ok := c.known[k]; ok {
 				there = append(there, row)
 			} else {
 				fresh = append(fresh, row)

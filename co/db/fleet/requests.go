@@ -1,0 +1,276 @@
+package fleetdb
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Request records what a person asks for. The next SaveDesired of the site takes it up.
+// One that was made before is made once more.
+func (s *Store) Request(ctx context.Context, r fleet.Request) error {
+	return s.db.Tx(ctx, "record request", func(tx pgx.Tx) error {
+		if _, err := lockSite(ctx, tx, r.Site); err != nil { // SaveDesired takes up all or none of what it reads
+			return err
+		}
+		_, err := tx.Exec(ctx, `insert into requests as q (site, kind, node, deployment, volume, volumes) values ($1, $2, $3, $4, $5, $6)
+			on conflict (site, kind, node, deployment, volume) do update set pending = true, done_at = null, refused = '', requested_at = now(),
+				volumes = q.pending and q.volumes or excluded.volumes`,
+			r.Site, string(r.Kind), r.Node, r.Deployment, r.Volume, r.Volumes)
+		return err
+	})
+}
+
+// Requested returns the sites with requests that were not taken up, by id.
+func (s *Store) Requested(ctx context.Context) ([]protocol.SiteID, error) {
+	list, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select distinct site from requests where pending order by site`)
+	return list, pgdb.Classify("read requests", err)
+}
+
+// A requestRow is a row of requests.
+type requestRow struct {
+	fleet.Request
+	pending  bool
+	position protocol.Position // zero: it is in no desired state
+	done     bool
+}
+
+// readRequests reads the requests of sites, by their keys. One of a purge is done where the
+// node has reported to have the volumes no more.
+func readRequests(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID][]requestRow, error) {
+	out := map[protocol.SiteID][]requestRow{}
+	_, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var r requestRow
+		err = row.Scan(&r.Site, &r.Kind, &r.Node, &r.Deployment, &r.Volume, &r.Volumes, &r.pending, &r.position.Epoch, &r.position.Generation, &r.done)
+		out[r.Site] = append(out[r.Site], r)
+		return none, err
+	}, `select r.site, r.kind, r.node, r.deployment, r.volume, r.volumes, r.pending, r.epoch, r.generation,
+			case when r.kind = $2 then (r.epoch, r.generation) <= (s.adopted_epoch, s.adopted) and not exists (
+				select from nodes n where n.site = r.site and n.id = r.node and (
+					coalesce((n.inventory->>'volumeCount')::bigint, 0) > jsonb_array_length(coalesce(n.inventory->'volumes', '[]'))
+					or exists (select from jsonb_array_elements(coalesce(n.inventory->'volumes', '[]')) v
+						where v->>'deployment' = r.deployment and (r.volume = '' or v->>'name' = r.volume))))
+			else r.done_at is not null end
+		from requests r join sites s on s.id = r.site where r.site = any($1) order by r.site, r.kind, r.node, r.deployment, r.volume`,
+		pgdb.Texts(sites), string(fleet.RequestPurge))
+	return out, err
+}
+
+// purges returns the purges that a desired state has.
+func purges(rows []requestRow) (out []protocol.Purge) {
+	for _, r := range rows {
+		if r.Kind == fleet.RequestPurge && !r.position.IsZero() {
+			out = append(out, protocol.Purge{Node: r.Node, Deployment: r.Deployment, Volume: r.Volume, Position: r.position})
+		}
+	}
+	slices.SortFunc(out, func(a, b protocol.Purge) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Volume, b.Volume))
+	})
+	return out
+}
+
+// decommissions are the removals of nodes of some sites: those that wait for the answer of
+// the site, and those that were carried out.
+const decommissions = `select site, node, epoch, generation, done_at is null from requests
+	where site = any($1) and kind = 'decommission' and refused = '' and not (pending and generation = 0)`
+
+// A decommission is the removal of a node.
+type decommission struct {
+	site     protocol.SiteID
+	node     protocol.NodeID
+	position protocol.Position
+	open     bool
+}
+
+func scanDecommission(row pgx.CollectableRow) (d decommission, err error) {
+	err = row.Scan(&d.site, &d.node, &d.position.Epoch, &d.position.Generation, &d.open)
+	return d, err
+}
+
+// decommissions writes the answers of sites to removals of nodes.
+func (w writer) decommissions() {
+	for _, c := range w.list {
+		for _, node := range slices.Sorted(maps.Keys(c.changes.Decommissions)) {
+			w.b.Queue(`update requests set done_at = now(), refused = $4 where site = $1 and kind = $2 and node = $3 and not pending`,
+				c.site, string(fleet.RequestDecommission), node, c.changes.Decommissions[node])
+		}
+	}
+}
+
+// decommissioning returns what became of the removal of a node; nil: nobody asked for it.
+func (s *Store) decommissioning(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (*fleet.Decommissioning, error) {
+	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (d *fleet.Decommissioning, err error) {
+		d = &fleet.Decommissioning{}
+		return d, row.Scan(&d.RequestedAt, &d.DoneAt, &d.Refused)
+	}, `select requested_at, done_at, refused from requests where site = $1 and kind = $2 and node = $3`, site, string(fleet.RequestDecommission), node)
+	if err != nil || len(list) == 0 {
+		return nil, pgdb.Classify("read removal of node", err)
+	}
+	return list[0], nil
+}
+
+// NodeUse returns what a node runs, and what is placed on it by its name.
+func (s *Store) NodeUse(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.NodeUse, error) {
+	var use fleet.NodeUse
+	running, err := s.Running(ctx, site)
+	if err != nil {
+		return use, err
+	}
+	for _, n := range running {
+		if n.Node == node {
+			use.Runs = n.Deployments
+		}
+	}
+	desired, err := s.desired(ctx, site)
+	for _, d := range desired {
+		if d.Entry.Placement.Node == node {
+			use.Named = append(use.Named, d.Name)
+		}
+	}
+	return use, err
+}
+
+// wireDecommissions returns the decommissions that a desired state has.
+func wireDecommissions(rows []requestRow) (out []protocol.Decommission) {
+	for _, r := range rows {
+		if r.Kind == fleet.RequestDecommission && !r.position.IsZero() {
+			out = append(out, protocol.Decommission{Node: r.Node, Position: r.position})
+		}
+	}
+	return out // sorted by node, as the rows are
+}
+
+// request takes up what people have asked for. Removals become tombstones with a zero
+// Position; one of a deployment that the repo has is void.
+func (d *desiredDiff) request(rows []requestRow, recorded map[protocol.DeploymentName]desiredRow) {
+	d.requests, d.requested = rows, len(rows) > 0
+	for _, r := range rows {
+		if !r.pending {
+			continue
+		}
+		switch r.Kind {
+		case fleet.RequestRemoval:
+		case fleet.RequestSite:
+			d.event(fleet.SiteKept, fleet.Desired{}, "the site is not removed: the deployments repo has files for it")
+			continue
+		default:
+			d.changed = true
+			continue
+		}
+		if d.listed[r.Deployment] {
+			continue
+		}
+		d.changed = true
+		old := recorded[r.Deployment]
+		volumes := r.Volumes || old.tombstone && old.volumes
+		d.removals = slices.DeleteFunc(d.removals, func(t protocol.Removal) bool { return t.Deployment == r.Deployment })
+		d.removals = append(d.removals, protocol.Removal{Deployment: r.Deployment, Volumes: volumes})
+		d.again = append(d.again, r.Request)
+		if !old.desired { // else it is removed just now
+			d.event(fleet.DeploymentRemoved, fleet.Desired{Name: r.Deployment, AppVersion: old.AppVersion}, "asked for by name: the deployments repo does not have it")
+		}
+	}
+}
+
+// placeRequests gives the next position to the requests that are new in the desired state,
+// and leaves out those that are done.
+func (d *desiredDiff) placeRequests(next protocol.Position) {
+	d.requests = slices.DeleteFunc(d.requests, func(r requestRow) bool { return r.done && !r.pending })
+	for i := range d.requests {
+		if d.requests[i].pending {
+			d.requests[i].position = next
+		}
+	}
+}
+
+// queueRequests writes what became of the requests: all were taken up.
+func (d *desiredDiff) queueRequests(b *pgx.Batch, row siteRow) {
+	if !d.requested {
+		return
+	}
+	epoch, generation := int64(row.position.Epoch), int64(row.position.Generation)
+	for _, r := range d.again {
+		b.Queue(`insert into deployments as d (site, name, commit, epoch, generation, tombstone, remove_volumes) values ($1, $2, $3, $4, $5, true, $6)
+			on conflict (site, name) do update set tombstone = true, remove_volumes = d.tombstone and d.remove_volumes or $6,
+				epoch = $4, generation = $5, updated_at = now(), commit = case when d.commit = '' then $3 else d.commit end`,
+			d.site, r.Deployment, row.commit, epoch, generation, r.Volumes)
+	}
+	// That of a site is void where the repo has files for it.
+	b.Queue(`delete from requests where site = $1 and kind in ($2, $3)`, d.site, string(fleet.RequestRemoval), string(fleet.RequestSite))
+	if !d.changed {
+		return
+	}
+	var keep [4][]string
+	for _, r := range d.requests {
+		for i, s := range [4]string{string(r.Kind), string(r.Node), string(r.Deployment), r.Volume} {
+			keep[i] = append(keep[i], s)
+		}
+	}
+	b.Queue(`delete from requests r where site = $1 and kind = $2 and not exists (
+		select from unnest($3::text[], $4::text[], $5::text[], $6::text[]) as u (kind, node, deployment, volume)
+		where u.kind = r.kind and u.node = r.node and u.deployment = r.deployment and u.volume = r.volume)`,
+		d.site, string(fleet.RequestPurge), pgdb.Filled(keep[0]), pgdb.Filled(keep[1]), pgdb.Filled(keep[2]), pgdb.Filled(keep[3]))
+	// A removal of a node that is answered is not published any more; the record of it stays.
+	b.Queue(`update requests set epoch = 0, generation = 0 where site = $1 and kind = $2 and done_at is not null and not pending`,
+		d.site, string(fleet.RequestDecommission))
+	b.Queue(`update requests set pending = false, epoch = $2, generation = $3 where site = $1 and pending`, d.site, epoch, generation)
+}
+
+// readUnrecorded returns the deployments that nodes of sites have containers of without a
+// record: nobody reports their end, so that their tombstones stay.
+func readUnrecorded(ctx context.Context, q pgdb.Querier, sites []protocol.SiteID) (map[protocol.SiteID]map[protocol.DeploymentName]bool, error) {
+	out := map[protocol.SiteID]map[protocol.DeploymentName]bool{}
+	if len(sites) == 0 {
+		return out, nil
+	}
+	_, err := pgdb.Rows(ctx, q, func(row pgx.CollectableRow) (none struct{}, err error) {
+		var site protocol.SiteID
+		var name protocol.DeploymentName
+		err = row.Scan(&site, &name)
+		if out[site] == nil {
+			out[site] = map[protocol.DeploymentName]bool{}
+		}
+		out[site][name] = true
+		return none, err
+	}, `select distinct site, jsonb_array_elements_text(inventory->'unknown') from nodes
+		where site = any($1) and jsonb_typeof(inventory->'unknown') = 'array'`, pgdb.Texts(sites))
+	return out, err
+}
+
+// Unrecorded reports whether a node of a site has containers of a deployment without a
+// record of it.
+func (s *Store) Unrecorded(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (bool, error) {
+	found, err := readUnrecorded(ctx, s.db, []protocol.SiteID{site})
+	return found[site][name], pgdb.Classify("read unrecorded deployments", err)
+}
+
+// KeptVolumes lists the volumes of a site that outlived their deployments, by node,
+// deployment and name. An empty node or deployment means all. A node names
+// protocol.MaxVolumes of them at most.
+func (s *Store) KeptVolumes(ctx context.Context, site protocol.SiteID, node protocol.NodeID, deployment protocol.DeploymentName) ([]fleet.KeptVolume, error) {
+	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (v fleet.KeptVolume, err error) {
+		var removed int64
+		err = row.Scan(&v.Site, &v.Node, &v.Deployment, &v.Volume, &v.Bytes, &removed, &v.Purging, &v.NodeState, &v.ReportedAt)
+		if removed > 0 {
+			at := time.UnixMilli(removed).UTC()
+			v.RemovedAt = &at
+		}
+		return v, err
+	}, `select n.site, n.id, v->>'deployment', v->>'name', coalesce((v->>'bytes')::bigint, 0), coalesce((v->>'removedMillis')::bigint, 0),
+			exists (select from requests r where r.site = n.site and r.kind = $4 and r.node = n.id and r.deployment = v->>'deployment'
+				and r.volume in ('', v->>'name')),
+			`+nodeState+`, greatest(s.last_event_at, st.reported_at)
+		from nodes n join sites s on s.id = n.site left join streams st on st.site = s.id and st.stream = '',
+		lateral jsonb_array_elements(coalesce(n.inventory->'volumes', '[]')) v
+		where n.site = $1 and ($2 = '' or n.id = $2) and ($3 = '' or v->>'deployment' = $3) order by 2, 3, 4`,
+		site, node, deployment, string(fleet.RequestPurge))
+	return list, pgdb.Classify("list kept volumes", err)
+}
