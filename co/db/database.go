@@ -18,13 +18,16 @@ import (
 )
 
 // feedConns bounds the connections of the feed: one for the sequencer, one for the
-// reader of new events, two for streams that are behind.
-const feedConns = 4
+// reader of new events, two for streams that are behind. The fifth is for leases, which must
+// not wait for other work.
+const feedConns = 5
 
 // Options configure a DB. The zero Options are usable.
 type Options struct {
-	// MaxConns bounds the pool; 0 means 16. The feed of events has four more.
+	// MaxConns bounds the pool; 0 means 16. The feed of events has five more.
 	MaxConns int32
+	// Tracer sees every query but those of the feed. It may be nil.
+	Tracer pgx.QueryTracer
 	// Logger and Registerer may be nil.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -76,7 +79,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		},
 	}
 	var err error
-	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare, Logger: d.Log})
+	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare, Tracer: o.Tracer, Logger: d.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -101,5 +104,5 @@ func (d *DB) prepare(ctx context.Context, conn *pgx.Conn) error {
 	return pgdb.Classify("read epoch", conn.QueryRow(ctx, "select epoch from colony").Scan(&d.epoch))
 }
 
-// Epoch names this database: it counts the generations of the desired states.
+// Epoch names this database: the sequences of its streams count within it.
 func (d *DB) Epoch() string { return d.epoch }

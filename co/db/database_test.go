@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -11,7 +12,16 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(holderURL); url != "" {
+		if err := holder(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(pgtest.Main(m))
+}
 
 func TestOpenFailsAtOnceWhereTimeDoesNotHeal(t *testing.T) {
 	t.Parallel()

@@ -324,7 +324,7 @@ func (s *Store) AckDown(ctx context.Context, site protocol.SiteID, rule string, 
 		switch {
 		case a.Epoch != s.epochOf(l):
 			// A site without an epoch, to which nothing was ever sent, has lost nothing.
-			lost := first && (a.Epoch != "" || l.seq > 0)
+			lost := first && (a.Epoch != "" || l.sent > 0)
 			l.stale = l.stale || lost && l.resync <= l.acked
 		case a.Seq > l.sent:
 			err = s.skipPast(ctx, tx, l, a.Seq)

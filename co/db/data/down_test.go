@@ -240,6 +240,20 @@ func TestVolatile(t *testing.T) {
 	b.want(0, "1:data_expired 2:a=1", 0)
 }
 
+// TestDownFirstAck queues retained messages before the site answers for the first time,
+// as on a busy machine: it gets each of them once, and only what was sent can be lost.
+func TestDownFirstAck(t *testing.T) {
+	t.Parallel()
+	b := newDownBench(t)
+	b.put(retained(b.message("x", "1")), b.message("y", "1"))
+	if l := b.ack("", 0, true); l.Last != 2 || l.Stale {
+		t.Errorf("a site to which nothing was ever sent: last %d, stale %t, want 2 and false", l.Last, l.Stale)
+	}
+	b.want(0, "1:x=1 2:y=1", 0)
+	b.ack("", 0, true) // it was sent by the read, and the site does not have it
+	b.want(0, "1:x=1 2:y=1 3:retained_begin 4:x=1 5:retained_end", 0)
+}
+
 // TestDownResync covers the ways in which the two sides can have lost each other.
 func TestDownResync(t *testing.T) {
 	t.Parallel()

@@ -198,14 +198,26 @@ func (s *Store) expirePartition(ctx context.Context, p partition, keepers []rete
 			_, err := tx.Exec(ctx, `drop table if exists `+p.name)
 			return err
 		}
-		q := &pgx.Batch{}
-		for _, k := range keepers {
-			if k.cutoff.After(p.from) {
-				q.Queue(`delete from `+p.name+` where site = $1 and rule = $2 and received_at < $3`, k.site, k.rule, k.cutoff)
-			}
-		}
-		return tx.SendBatch(ctx, q).Close()
+		return expireRows(ctx, tx, p, keepers)
 	})
+}
+
+// expireRows deletes from one day what its rules do not keep, of all rules at once. Each
+// rule's part of the day is found by the primary key.
+func expireRows(ctx context.Context, tx pgx.Tx, p partition, keepers []retention) error {
+	var sites, rules []string
+	var cutoffs []time.Time
+	for _, k := range keepers {
+		if k.cutoff.After(p.from) {
+			sites, rules, cutoffs = append(sites, k.site), append(rules, k.rule), append(cutoffs, k.cutoff)
+		}
+	}
+	if len(sites) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `delete from `+p.name+` m using unnest($1::text[], $2::text[], $3::timestamptz[]) as k (site, rule, cutoff)
+		where m.site = k.site and m.rule = k.rule and m.received_at < k.cutoff`, sites, rules, cutoffs)
+	return err
 }
 
 // stored reports whether the partition holds messages of one of the rules.
