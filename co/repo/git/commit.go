@@ -1,12 +1,9 @@
 package git
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -39,10 +36,11 @@ type Change struct {
 	Expect map[string]string
 }
 
-// Commit makes a commit on the branch and pushes it. It returns the branch's head
+// Commit makes a commit on the branch and pushes it. It returns a commit of the branch
 // that has the change; where the change is there already, no commit is made.
 // Concurrent writers, also those elsewhere, do not disturb it: it is put on top of
-// theirs, until an expectation does not hold. Errors are of kind Conflict for that,
+// theirs, until an expectation does not hold. Calls that wait at the same time are pushed
+// together, each with a commit and an outcome of its own. Errors are of kind Conflict for that,
 // Invalid for a bad change, Denied where the remote's rules refuse the push, and
 // Unavailable, with nothing changed, where the remote is away.
 func (r *Repo) Commit(ctx context.Context, c Change) (string, error) {
@@ -52,17 +50,40 @@ func (r *Repo) Commit(ctx context.Context, c Change) (string, error) {
 	if err := c.check(); err != nil {
 		return "", err
 	}
-	if err := r.enter(ctx); err != nil {
-		return "", err
+	w := &write{change: c, done: make(chan struct{})}
+	r.writers.add(w)
+	for {
+		select {
+		case <-w.done:
+			return w.commit, w.err
+		default:
+		}
+		select {
+		case r.remote <- struct{}{}:
+			r.lead(ctx, w)
+		case <-w.done:
+		case <-ctx.Done():
+			if r.writers.withdraw(w) {
+				return "", context.Cause(ctx)
+			}
+			<-w.done // whoever took it answers it
+		}
 	}
+}
+
+// lead commits what waits, for a caller that has entered.
+func (r *Repo) lead(ctx context.Context, own *write) {
 	defer r.leave()
-	commit, err := r.commit(ctx, c)
-	if err != nil {
-		return "", err
+	list := r.writers.take()
+	if len(list) == 0 {
+		return // another caller has committed it
 	}
-	r.housekeep(ctx)
+	if len(list) > 1 || list[0] != own {
+		ctx = context.WithoutCancel(ctx) // it is not the caller's alone
+	}
+	r.commitAll(ctx, list)
+	r.written()
 	r.Poke()
-	return commit, nil
 }
 
 func (c *Change) check() error {
@@ -89,21 +110,37 @@ func (c *Change) check() error {
 	return invalid(errors.Join(errs...))
 }
 
+// commitAll commits changes that do not touch each other, and answers each.
+func (r *Repo) commitAll(ctx context.Context, list []*write) {
+	err := r.commit(ctx, list)
+	if err != nil && protocol.KindOf(err) == protocol.Denied && len(list) > 1 {
+		// The remote's rules may refuse one of them.
+		for _, w := range list {
+			r.commitAll(ctx, []*write{w})
+		}
+		return
+	}
+	for _, w := range list {
+		if err != nil && !w.pushed {
+			w.commit, w.err = "", err
+		}
+		close(w.done)
+	}
+}
+
 // commit tries on the head of the cache first: that it is the remote's too is
 // checked by the push itself, so the usual commit needs one conversation with the
-// remote. Whatever goes wrong is tried again on a head that was just fetched.
-func (r *Repo) commit(ctx context.Context, c Change) (string, error) {
+// remote. Whatever goes wrong is tried again on a head that was just fetched. An error is
+// that of all that is not pushed.
+func (r *Repo) commit(ctx context.Context, list []*write) error {
 	head, err := r.cachedHead(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if head != "" {
-		commit, err := r.attempt(ctx, head, c)
-		if err == nil && commit != head {
-			return commit, nil
-		}
-		if err != nil && protocol.KindOf(err) == protocol.Denied {
-			return "", err
+		err := r.attempt(ctx, head, list)
+		if list = unpushed(list); err != nil && protocol.KindOf(err) == protocol.Denied || err == nil && len(list) == 0 {
+			return err
 		}
 	}
 	rebuilt := false
@@ -111,9 +148,9 @@ func (r *Repo) commit(ctx context.Context, c Change) (string, error) {
 	tries := retry.Backoff{Policy: retry.Policy{Min: 10 * time.Millisecond, Max: 500 * time.Millisecond, Jitter: 1}}
 	for range maxPushes {
 		if head, err = r.sync(ctx); err != nil {
-			return "", err
+			return err
 		}
-		commit, err := r.attempt(ctx, head, c)
+		err := r.attempt(ctx, head, list)
 		switch {
 		case errors.Is(err, errRaced):
 			err = tries.Wait(ctx)
@@ -121,25 +158,42 @@ func (r *Repo) commit(ctx context.Context, c Change) (string, error) {
 			rebuilt = true
 			err = r.rebuild(ctx)
 		default:
-			return commit, err
+			return err
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
 	}
-	return "", protocol.Errorf(protocol.Unavailable, "push to git remote %s: others were quicker %d times in a row: try again", r.Remote(), maxPushes)
+	return protocol.Errorf(protocol.Unavailable, "push to git remote %s: others were quicker %d times in a row: try again", r.Remote(), maxPushes)
 }
 
-// attempt puts the change on head and pushes it; errRaced means: try again.
-func (r *Repo) attempt(ctx context.Context, head string, c Change) (string, error) {
-	if err := r.expect(ctx, head, c.Expect); err != nil {
-		return "", err
+// attempt puts the changes on head and pushes them; errRaced means: try again. Each has its
+// outcome where there is no error.
+func (r *Repo) attempt(ctx context.Context, head string, list []*write) error {
+	var ready []*write
+	for _, w := range list {
+		w.commit, w.err = "", r.expect(ctx, head, w.change.Expect)
+		switch {
+		case w.err == nil:
+			ready = append(ready, w)
+		case protocol.KindOf(w.err) != protocol.Conflict:
+			return w.err
+		}
 	}
-	commit, err := r.build(ctx, head, c)
-	if err != nil || commit == head {
-		return commit, err
+	if len(ready) == 0 {
+		return nil
 	}
-	return commit, r.push(ctx, commit, head)
+	tip, err := r.build(ctx, head, ready)
+	if err != nil || tip == head {
+		return err
+	}
+	if err := r.push(ctx, tip, head); err != nil {
+		return err
+	}
+	for _, w := range ready {
+		w.pushed = w.commit != head
+	}
+	return nil
 }
 
 func (r *Repo) expect(ctx context.Context, head string, expect map[string]string) error {
@@ -161,101 +215,6 @@ func (r *Repo) expect(ctx context.Context, head string, expect map[string]string
 		}
 	}
 	return nil
-}
-
-// build makes the commit in the cache, through an index of its own and without a
-// work tree. It returns head where the change makes no difference.
-func (r *Repo) build(ctx context.Context, head string, c Change) (string, error) {
-	r.cache.RLock()
-	defer r.cache.RUnlock()
-	index, err := os.CreateTemp(r.opts.Dir, "index-*")
-	if err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "create git index: %w", err)
-	}
-	_ = index.Close()
-	defer os.Remove(index.Name()) //nolint:errcheck // removed at the next start otherwise
-	// To git an empty file is a damaged index, and a missing file an empty one.
-	if err := os.Remove(index.Name()); err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "create git index: %w", err)
-	}
-	b := builder{git: r.git, dir: r.bare(), env: []string{"GIT_INDEX_FILE=" + index.Name()}}
-	commit, err := b.commit(ctx, head, c)
-	if err != nil && ctx.Err() == nil {
-		return "", protocol.Errorf(protocol.Unavailable, "write commit to the git cache: %w", err)
-	}
-	return commit, err
-}
-
-// A builder makes one commit with a private index.
-type builder struct {
-	git git
-	dir string
-	env []string
-}
-
-func (b builder) run(ctx context.Context, stdin []byte, args ...string) (string, error) {
-	out, err := b.git.run(ctx, call{cache: true, dir: b.dir, args: args, env: b.env, stdin: stdin})
-	return strings.TrimSpace(string(out)), err
-}
-
-func (b builder) commit(ctx context.Context, head string, c Change) (string, error) {
-	parent, before := []string{}, ""
-	if head != "" {
-		var err error
-		if before, err = b.run(ctx, nil, "rev-parse", "--verify", head+"^{tree}"); err != nil {
-			return "", err
-		}
-		if _, err := b.run(ctx, nil, "read-tree", head); err != nil {
-			return "", err
-		}
-		parent = []string{"-p", head}
-	}
-	if err := b.stage(ctx, c.Files); err != nil {
-		return "", err
-	}
-	tree, err := b.run(ctx, nil, "write-tree")
-	if err != nil || tree == before {
-		return head, err
-	}
-	b.env = append(slices.Clone(b.env),
-		"GIT_AUTHOR_NAME="+c.Author.Name, "GIT_AUTHOR_EMAIL="+c.Author.Email,
-		"GIT_COMMITTER_NAME="+c.Author.Name, "GIT_COMMITTER_EMAIL="+c.Author.Email)
-	return b.run(ctx, []byte(strings.TrimRight(c.Message, "\n")+"\n"), append([]string{"commit-tree", tree}, parent...)...)
-}
-
-// stage enters the files into the index: removals first, so that a file may
-// replace a directory.
-func (b builder) stage(ctx context.Context, files map[string][]byte) error {
-	var lines bytes.Buffer
-	for _, p := range slices.Sorted(maps.Keys(files)) {
-		if files[p] != nil {
-			continue
-		}
-		removed, err := b.run(ctx, nil, "ls-files", "-z", "--", p)
-		if err != nil {
-			return err
-		}
-		for below := range strings.SplitSeq(strings.TrimRight(removed, "\x00"), "\x00") {
-			if below != "" {
-				fmt.Fprintf(&lines, "0 %040d\t%s\x00", 0, below)
-			}
-		}
-	}
-	for _, p := range slices.Sorted(maps.Keys(files)) {
-		if files[p] == nil {
-			continue
-		}
-		oid, err := b.run(ctx, files[p], "hash-object", "-w", "--stdin")
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&lines, "100644 %s\t%s\x00", oid, p)
-	}
-	if lines.Len() == 0 {
-		return nil
-	}
-	_, err := b.run(ctx, lines.Bytes(), "update-index", "--replace", "-z", "--index-info")
-	return err
 }
 
 // push sets the remote's branch from old to commit, or fails with errRaced if it is

@@ -244,6 +244,15 @@ func lockDir(dir string) (*filelock.Lock, error) {
 	return lock, nil
 }
 
+// removeIfThere removes a file. A git that outlives the process that started it may have
+// removed it at the same moment.
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // removeStale removes the lock files and the private indexes of a git that was
 // killed. The caller holds the directory, so that none of another process is there.
 func removeStale(dir string) error {
@@ -255,8 +264,9 @@ func removeStale(dir string) error {
 			return err
 		case d.IsDir() || d.Name() == "lock":
 			return nil
-		case strings.HasSuffix(d.Name(), ".lock"), strings.HasPrefix(d.Name(), "index-"), strings.HasPrefix(d.Name(), "tmp_"):
-			return os.Remove(path)
+		case strings.HasSuffix(d.Name(), ".lock"), strings.HasPrefix(d.Name(), "index-"), strings.HasPrefix(d.Name(), "tmp_"),
+			strings.HasPrefix(d.Name(), "fast_import_crash_"):
+			return removeIfThere(path)
 		}
 		return nil
 	})

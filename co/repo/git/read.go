@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ type Snapshot struct {
 	// Files maps the path of each regular file to its content. It is shared with
 	// other snapshots: read only.
 	Files map[string][]byte
+	// Blobs maps each path of Files to the id of its content: equal content has an equal id.
+	Blobs map[string]string
 	// Commits maps each path of Files to the last commit that changed it.
 	Commits map[string]string
 	// Skipped maps the path of what is not in Files to the reason: a symbolic link,
@@ -87,10 +90,13 @@ func (r *Repo) snapshotAt(ctx context.Context, head string) (*snapshotState, err
 		return nil, err
 	}
 	next := &snapshotState{objects: objects, Snapshot: Snapshot{
-		Commit: head, Files: make(map[string][]byte, len(objects)), Skipped: map[string]string{},
+		Commit: head, Files: make(map[string][]byte, len(objects)), Blobs: make(map[string]string, len(objects)), Skipped: map[string]string{},
 	}}
 	var missing []string
 	for p, o := range objects {
+		if o.skip == "" {
+			next.Blobs[p] = o.id
+		}
 		switch content, ok := last.Files[p]; {
 		case o.skip != "":
 			next.Skipped[p] = o.skip
@@ -103,7 +109,7 @@ func (r *Repo) snapshotAt(ctx context.Context, head string) (*snapshotState, err
 	if err := r.contents(ctx, missing, next); err != nil {
 		return nil, err
 	}
-	next.Commits, err = r.lastChanges(ctx, head, last)
+	next.Commits, err = r.lastChanges(ctx, head)
 	return next, err
 }
 
@@ -170,38 +176,6 @@ func (r *Repo) contents(ctx context.Context, paths []string, s *snapshotState) e
 	return nil
 }
 
-// lastChanges finds the last commit that changed each path, from what last knows
-// and the commits since.
-func (r *Repo) lastChanges(ctx context.Context, head string, last *snapshotState) (map[string]string, error) {
-	span, known := head, map[string]string(nil)
-	if last.Commit != "" {
-		if _, err := r.local(ctx, "merge-base", "--is-ancestor", last.Commit, head); err == nil {
-			span, known = last.Commit+".."+head, last.Commits
-		}
-	}
-	out, err := r.local(ctx, "log", "--first-parent", "--diff-merges=first-parent", "--no-renames",
-		"--name-only", "-z", "--format=%x01%H", span, "--")
-	if err != nil {
-		return nil, err
-	}
-	commits := make(map[string]string, len(known))
-	current := ""
-	for item := range strings.SplitSeq(string(out), "\x00") {
-		item = strings.TrimPrefix(item, "\n")
-		if commit, ok := strings.CutPrefix(item, "\x01"); ok {
-			current = commit
-		} else if _, seen := commits[item]; item != "" && !seen {
-			commits[item] = current
-		}
-	}
-	for p, c := range known {
-		if _, seen := commits[p]; !seen {
-			commits[p] = c
-		}
-	}
-	return commits, nil
-}
-
 // FileCommit returns the last commit that changed a path, "" where the head has no
 // such path. It is what Change.Expect compares.
 func (r *Repo) FileCommit(ctx context.Context, p string) (string, error) {
@@ -220,12 +194,20 @@ func (r *Repo) FileCommit(ctx context.Context, p string) (string, error) {
 	return commit, err
 }
 
+// lastChange is FileCommit at a head. The caller shares the cache.
 func (r *Repo) lastChange(ctx context.Context, head, p string) (string, error) {
+	commits, err := r.lastChanges(ctx, head)
+	if err != nil {
+		return "", err
+	}
+	if commit, ok := commits[p]; ok {
+		return commit, nil
+	}
 	out, err := r.local(ctx, "ls-tree", "--full-tree", head, "--", p)
 	if err != nil || len(out) == 0 {
 		return "", err
 	}
-	out, err = r.local(ctx, "log", "--first-parent", "-1", "--format=%H", head, "--", p)
+	out, err = r.local(ctx, "log", "--first-parent", "-1", "--format=%H", head, "--", p) // a folder
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -235,25 +217,12 @@ func (r *Repo) History(ctx context.Context, p string) ([]Revision, error) {
 	if err := checkPath(p); err != nil {
 		return nil, err
 	}
-	head, err := r.Head(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var out []byte
-	err = r.repaired(ctx, func() error {
-		out, err = r.local(ctx, "log", "--first-parent", "-z", "-n", strconv.Itoa(maxHistory),
-			"--format=%H%x1f%an%x1f%ae%x1f%cI%x1f%B", head, "--", p)
-		return err
-	})
+	list, err := r.logOfHead(ctx, 5, []string{"--first-parent", "-n", strconv.Itoa(maxHistory), "--format=%H%x1f%an%x1f%ae%x1f%cI%x1f%B"}, p)
 	if err != nil {
 		return nil, err
 	}
 	var revisions []Revision
-	for item := range strings.SplitSeq(string(out), "\x00") {
-		f := strings.SplitN(item, "\x1f", 5)
-		if len(f) != 5 {
-			continue
-		}
+	for _, f := range list {
 		at, err := time.Parse(time.RFC3339, f[3])
 		if err != nil {
 			return nil, fmt.Errorf("git log: commit %s: %w", f[0], err)
@@ -261,6 +230,30 @@ func (r *Repo) History(ctx context.Context, p string) ([]Revision, error) {
 		revisions = append(revisions, Revision{Commit: f[0], Author: f[1], Email: f[2], Time: at, Message: strings.TrimSpace(f[4])})
 	}
 	return revisions, nil
+}
+
+// logOfHead returns the fields, separated by 0x1f, of each commit that git log prints of the
+// head, for some paths.
+func (r *Repo) logOfHead(ctx context.Context, fields int, options []string, paths ...string) ([][]string, error) {
+	head, err := r.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	err = r.repaired(ctx, func() error {
+		out, err = r.local(ctx, slices.Concat([]string{"log", "-z"}, options, []string{head, "--"}, paths)...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list [][]string
+	for item := range strings.SplitSeq(string(out), "\x00") {
+		if f := strings.SplitN(item, "\x1f", fields); len(f) == fields {
+			list = append(list, f)
+		}
+	}
+	return list, nil
 }
 
 // At returns a file as a commit has it. Errors are of kind NotFound where the

@@ -70,13 +70,20 @@ type Repo struct {
 	cache sync.RWMutex
 	// remote holds a value while a fetch or a push is under way.
 	remote chan struct{}
-	// writes counts fetches and commits since the last housekeeping. Held by remote.
+	// writes counts fetches and commits since the last maintenance. Held by remote.
 	writes int
+	worn   notify.Signal // maintenance is due
+	// writers are the changes that wait to be committed.
+	writers writers
 
 	// snapshot is the result of the last Read, to which the next adds only what
 	// changed. Guarded by snapshotMu.
 	snapshotMu sync.Mutex
 	snapshot   *snapshotState
+
+	// changes says which commit changed each path last. Guarded by changesMu.
+	changesMu sync.Mutex
+	changes   *changes
 }
 
 // Open prepares the cache in o.Dir. It does not need the remote: a Repo whose
@@ -106,6 +113,7 @@ func Open(ctx context.Context, o Options) (*Repo, error) {
 		opts: o, log: o.Logger, lock: lock,
 		git:    git{home: dir, sshCommand: o.SSHCommand, timeout: o.Timeout},
 		asked:  notify.New(),
+		worn:   notify.New(),
 		remote: make(chan struct{}, 1),
 	}
 	if err := r.prepare(ctx); err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// housekeepingEvery is the number of fetches and commits between two runs of git gc.
-const housekeepingEvery = 200
-
 const firstReadme = `# Deployments
 
 This repository says what runs at each site of the fleet. Colony watches it: a
@@ -119,7 +116,7 @@ func (r *Repo) sync(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	r.housekeep(ctx)
+	r.written()
 	return r.cachedHead(ctx)
 }
 
@@ -200,11 +197,11 @@ func (r *Repo) sharing(read func() error) error {
 // initialise makes the first commit of an empty remote. Another one that was
 // quicker is no error.
 func (r *Repo) initialise(ctx context.Context) error {
-	commit, err := r.build(ctx, "", Change{
+	commit, err := r.build(ctx, "", []*write{{change: Change{
 		Message: "Begin the deployments repository\n",
 		Author:  r.opts.Author,
 		Files:   map[string][]byte{"README.md": []byte(firstReadme)},
-	})
+	}}})
 	if err == nil {
 		err = r.push(ctx, commit, "")
 	}
@@ -212,20 +209,6 @@ func (r *Repo) initialise(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// housekeep packs the cache now and then. Its failure costs only space.
-func (r *Repo) housekeep(ctx context.Context) {
-	r.writes++
-	if r.writes < housekeepingEvery {
-		return
-	}
-	r.writes = 0
-	r.cache.RLock()
-	defer r.cache.RUnlock()
-	if _, err := r.local(ctx, "gc", "--quiet", "--prune=1.hour.ago"); err != nil {
-		r.log.WarnContext(ctx, "git housekeeping failed", "err", err)
-	}
 }
 
 // unavailable describes a failed conversation with the remote.
@@ -250,6 +233,6 @@ func clearRefLocks(repo string, stale func(os.FileInfo) bool) error {
 		if err != nil || !stale(info) {
 			return nil //nolint:nilerr // it was removed already
 		}
-		return os.Remove(path)
+		return removeIfThere(path)
 	})
 }

@@ -122,6 +122,8 @@ func mergePolicy(old, next *v1rc3.Policy) *v1rc3.Policy {
 		Attempts: cmp.Or(next.Attempts, old.Attempts),
 		Backoff:  cmp.Or(next.Backoff, old.Backoff),
 		Rollback: cmp.Or(next.Rollback, old.Rollback),
+
+		MinHealthy: cmp.Or(next.MinHealthy, old.MinHealthy),
 	}
 }
 

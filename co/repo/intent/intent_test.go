@@ -251,6 +251,7 @@ func TestUpdate(t *testing.T) {
 		"replicas":         {meterV1, Request{Replicas: new(uint32(3))}, func(w *want) { w.ext.Replicas = 3 }},
 		"policy: attempts": {meterV1, Request{Policy: &v1rc3.Policy{Attempts: 1}}, func(w *want) { w.ext.Policy.Attempts = 1 }},
 		"policy: backoff":  {meterV1, Request{Policy: &v1rc3.Policy{Backoff: 7}}, func(w *want) { w.ext.Policy.Backoff = 7 }},
+		"policy: minimum":  {meterV1, Request{Policy: &v1rc3.Policy{MinHealthy: 7}}, func(w *want) { w.ext.Policy.MinHealthy = 7 }},
 		"policy: rollback": {meterV1, Request{Policy: &v1rc3.Policy{Rollback: &yes}}, func(w *want) { w.ext.Policy.Rollback = &yes }},
 		"profile":          {meterV1, Request{Profile: "small"}, func(w *want) { delete(w.values, "retention"); w.ext.Profile = "small" }},
 		"version": {meterV2, Request{}, func(w *want) { // without large and serial

@@ -40,7 +40,11 @@ func validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]
 		}
 	}
 	before := maps.Clone(values) // what was not installed before may have any value
-	maps.Copy(before, installed)
+	for name, x := range installed {
+		if _, known := app.Parameters[name]; known {
+			before[name] = x
+		}
+	}
 	if err := app.ValidateValues(values, before); err != nil {
 		return err
 	}
@@ -67,12 +71,16 @@ func HasImmutable(app *v1rc3.Application) bool {
 // Installed returns the values that the immutable parameters of app had first in a
 // deployment. revisions are those of its file, the oldest first; nil is one that removed
 // the file, or that cannot be read. A deployment begins with its id: what another one
-// under the same name had is left out, and so is a value that breaks its schema, because
-// it was never installed.
-func Installed(app *v1rc3.Application, id string, revisions []*v1rc3.Deployment) map[string]any {
+// under the same name had is left out. So is all of a revision that breaks the rules of
+// its application, because it was never installed; rules returns the application that a
+// revision names, nil where its rules are not known.
+func Installed(app *v1rc3.Application, id string, revisions []*v1rc3.Deployment, rules func(*v1rc3.Deployment) *v1rc3.Application) map[string]any {
 	first := map[string]any{}
 	for _, d := range revisions {
 		if d == nil || d.ID != id || d.Spec.ApplicationID != app.ID {
+			continue
+		}
+		if own := rules(d); own != nil && validate(own, d, first) != nil {
 			continue
 		}
 		for name, x := range previousValues(d, app) {

@@ -18,7 +18,7 @@ func TestValidateHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Validate(app, good, Installed(app, good.ID, []*v1rc3.Deployment{good}), raw); err != nil {
+	if err := Validate(app, good, Installed(app, good.ID, []*v1rc3.Deployment{good}, of(app)), raw); err != nil {
 		t.Fatalf("the API's own file: %v", err)
 	}
 	text := string(raw)
@@ -39,11 +39,16 @@ func TestValidateHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		err = Validate(app, d, Installed(app, good.ID, []*v1rc3.Deployment{nil, good, d}), []byte(edited))
+		err = Validate(app, d, Installed(app, good.ID, []*v1rc3.Deployment{nil, good, d}, of(app)), []byte(edited))
 		if err == nil || !strings.HasPrefix(err.Error(), "line ") || !strings.HasSuffix(err.Error(), ": "+c.want) {
 			t.Errorf("%s: %v, want line N: %s", name, err, c.want)
 		}
 	}
+}
+
+// of returns one application for every revision.
+func of(app *v1rc3.Application) func(*v1rc3.Deployment) *v1rc3.Application {
+	return func(*v1rc3.Deployment) *v1rc3.Application { return app }
 }
 
 // The first install decides, whatever stood in the file since.
@@ -58,16 +63,30 @@ func TestInstalledIsWhatWasInstalledFirst(t *testing.T) {
 		d.Spec.Parameters["serial"] = p
 		return d
 	}
+	also := func(d *v1rc3.Deployment, name, value string) *v1rc3.Deployment {
+		d.Spec.Parameters[name] = v1rc3.Parameter{Value: value, Targets: []v1rc3.Target{{Pointer: "X", Components: []string{"meter"}}}}
+		return d
+	}
+	unknown := also(with(target.ID, "1"), "port", "99999") // of a version whose rules nobody has
+	rules := func(d *v1rc3.Deployment) *v1rc3.Application {
+		if d == unknown {
+			return nil
+		}
+		return app
+	}
 	for name, c := range map[string]struct {
 		revisions []*v1rc3.Deployment
 		want      map[string]any
 	}{
-		"none":            {nil, map[string]any{}},
-		"changed by hand": {[]*v1rc3.Deployment{with(target.ID, "1"), with(target.ID, "2"), nil, with(target.ID, "3")}, map[string]any{"serial": "1"}},
-		"another before":  {[]*v1rc3.Deployment{with("other", "1"), nil, with(target.ID, "2")}, map[string]any{"serial": "2"}},
-		"never valid":     {[]*v1rc3.Deployment{with(target.ID, strings.Repeat("9", 30)), with(target.ID, "2")}, map[string]any{"serial": "2"}},
+		"none":                      {nil, map[string]any{}},
+		"changed by hand":           {[]*v1rc3.Deployment{with(target.ID, "1"), with(target.ID, "2"), nil, with(target.ID, "3")}, map[string]any{"serial": "1"}},
+		"another before":            {[]*v1rc3.Deployment{with("other", "1"), nil, with(target.ID, "2")}, map[string]any{"serial": "2"}},
+		"never valid":               {[]*v1rc3.Deployment{with(target.ID, strings.Repeat("9", 30)), with(target.ID, "2")}, map[string]any{"serial": "2"}},
+		"refused for another value": {[]*v1rc3.Deployment{also(with(target.ID, "1"), "port", "99999"), with(target.ID, "2")}, map[string]any{"serial": "2"}},
+		"refused for a parameter":   {[]*v1rc3.Deployment{also(with(target.ID, "1"), "prot", "1"), with(target.ID, "2")}, map[string]any{"serial": "2"}},
+		"of another version":        {[]*v1rc3.Deployment{unknown, with(target.ID, "2")}, map[string]any{"serial": "1"}},
 	} {
-		if diff := cmp.Diff(c.want, Installed(app, target.ID, c.revisions)); diff != "" {
+		if diff := cmp.Diff(c.want, Installed(app, target.ID, c.revisions, rules)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

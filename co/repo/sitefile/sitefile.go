@@ -1,5 +1,6 @@
 // Package sitefile reads and writes the file of a site in the deployments repo,
-// sites/<site>/site.yaml: today the rules of the site's machine data. It finds
+// sites/<site>/site.yaml: the rules of the site's machine data, and the accounts of its
+// devices. It finds
 // every fault of a file at once, each with its line, its path, and what to do. It
 // is pure.
 package sitefile
@@ -7,6 +8,7 @@ package sitefile
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -97,24 +99,42 @@ type metadata struct {
 }
 
 type spec struct {
-	Data data `yaml:"data"`
+	Data   data    `yaml:"data"`
+	Broker *broker `yaml:"broker,omitempty"`
+}
+
+type broker struct {
+	Devices []Device `yaml:"devices"`
+}
+
+// Content is what a file says.
+type Content struct {
+	Rules   []fleet.DataRule
+	Devices []protocol.DeviceAccount // sorted by user name
 }
 
 type data struct {
 	Rules []Rule `yaml:"rules"`
 }
 
-// Marshal writes the file of a site with these rules. Parse says whether they are
-// valid.
-func Marshal(site protocol.SiteID, rules []Rule) ([]byte, error) {
+// Marshal writes the file of a site with these rules and devices. Parse says whether they
+// are valid.
+func Marshal(site protocol.SiteID, rules []Rule, devices []Device) ([]byte, error) {
 	if rules == nil {
 		rules = []Rule{} // shown as a list without rules, not as null
 	}
+	f := file{APIVersion: APIVersion, Kind: Kind, Metadata: metadata{ID: string(site)}, Spec: spec{Data: data{Rules: rules}}}
+	if len(devices) > 0 {
+		f.Spec.Broker = &broker{devices}
+	}
+	return encode(f)
+}
+
+func encode(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
-	f := file{APIVersion: APIVersion, Kind: Kind, Metadata: metadata{ID: string(site)}, Spec: spec{Data: data{Rules: rules}}}
-	if err := enc.Encode(f); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("write site file: %w", err)
 	}
 	if err := enc.Close(); err != nil {
@@ -124,13 +144,13 @@ func Marshal(site protocol.SiteID, rules []Rule) ([]byte, error) {
 }
 
 // Parse reads the file of a site. The error is of type v1rc3.Problems, as for every
-// other file of the deployments repo, and lists all that is wrong. Without rules
-// the list is nil.
-func Parse(site protocol.SiteID, raw []byte) ([]fleet.DataRule, error) {
+// other file of the deployments repo, and lists all that is wrong. What the file does not
+// have is nil.
+func Parse(site protocol.SiteID, raw []byte) (Content, error) {
 	r := &reader{lines: map[string]int{}}
 	root, err := r.document(raw)
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	top := r.object(root, "", "apiVersion", "kind", "metadata", "spec")
 	r.constant(top, "apiVersion", APIVersion, "this program reads that version")
@@ -139,16 +159,21 @@ func Parse(site protocol.SiteID, raw []byte) ([]fleet.DataRule, error) {
 	if r.required(top, "metadata") {
 		r.constant(meta, "id", string(site), "the file is in the folder of that site")
 	}
-	items := r.list(r.child(r.child(top, "spec", "data"), "data", "rules"), "rules")
-	var rules []fleet.DataRule
-	for _, item := range items {
-		rules = append(rules, r.rule(item))
+	spec := r.child(top, "spec", "data", "broker")
+	var c Content
+	for _, item := range r.list(r.child(spec, "data", "rules"), "rules") {
+		c.Rules = append(c.Rules, r.rule(item))
+	}
+	for _, item := range r.list(r.child(spec, "broker", "devices"), "devices") {
+		c.Devices = append(c.Devices, r.device(item))
 	}
 	if len(r.problems) == 0 {
-		r.validate(rules)
+		r.validate(c.Rules)
+		r.validateDevices(c.Devices)
 	}
 	if len(r.problems) > 0 {
-		return nil, r.sorted()
+		return Content{}, r.sorted()
 	}
-	return rules, nil
+	slices.SortFunc(c.Devices, func(a, b protocol.DeviceAccount) int { return strings.Compare(a.User, b.User) })
+	return c, nil
 }

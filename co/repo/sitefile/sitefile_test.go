@@ -53,7 +53,7 @@ func TestExample(t *testing.T) {
 			Name: "recipes", Down: true, Topics: []string{"#"}, Local: "mes/recipes/", Remote: "recipes/", QoS: 1, TTLMillis: day / 2,
 		}},
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got.Rules); d != "" {
 		t.Errorf("rules (-want +got):\n%s", d)
 	}
 }
@@ -65,13 +65,13 @@ func TestWrittenRulesReadTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = append(want, fleet.DataRule{DataRule: protocol.DataRule{
+	want.Rules = append(want.Rules, fleet.DataRule{DataRule: protocol.DataRule{
 		Name: "odd", Topics: []string{"a: b/#", "- x", "+"}, TTLMillis: 90_061_001, MaxBytes: 65_537, BatchBytes: 1025,
 		Sample: protocol.Sample{Mode: protocol.SampleDeadband, Deadband: 2.25, Percent: true},
 	}, Store: true, Metric: "m"}, fleet.DataRule{DataRule: protocol.DataRule{
 		Name: "last", Topics: []string{"x"}, QoS: 2, Sample: protocol.Sample{Mode: protocol.SampleLast, PeriodMillis: 1500},
 	}, Store: true, Keep: 1500 * time.Millisecond})
-	raw, err := sitefile.Marshal("berlin", sitefile.Rules(want))
+	raw, err := sitefile.Marshal("berlin", sitefile.Rules(want.Rules), sitefile.Devices(want.Devices))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,13 +91,13 @@ func TestWrittenRulesReadTheSame(t *testing.T) {
 
 func TestNoRules(t *testing.T) {
 	t.Parallel()
-	raw, err := sitefile.Marshal("berlin", nil)
+	raw, err := sitefile.Marshal("berlin", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := sitefile.Parse("berlin", raw)
-	if err != nil || len(rules) != 0 {
-		t.Errorf("%v, %v of\n%s", rules, err, raw)
+	file, err := sitefile.Parse("berlin", raw)
+	if err != nil || len(file.Rules)+len(file.Devices) != 0 {
+		t.Errorf("%v, %v of\n%s", file, err, raw)
 	}
 }
 
@@ -148,9 +148,9 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules, err := sitefile.Parse("berlin", []byte(tt.file))
-			if _, ok := errors.AsType[v1rc3.Problems](err); !ok || rules != nil {
-				t.Fatalf("%v, %v; want problems", rules, err)
+			got, err := sitefile.Parse("berlin", []byte(tt.file))
+			if _, ok := errors.AsType[v1rc3.Problems](err); !ok || got.Rules != nil {
+				t.Fatalf("%v, %v; want problems", got, err)
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
@@ -194,11 +194,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(rule("        ttl: 7d\n        sample: {mode: deadband, deadband: 2%}\n")))
 	f.Add([]byte("a: &b [*b]"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		rules, err := sitefile.Parse("berlin", raw)
+		want, err := sitefile.Parse("berlin", raw)
 		if err != nil {
 			return
 		}
-		again, err := sitefile.Marshal("berlin", sitefile.Rules(rules))
+		again, err := sitefile.Marshal("berlin", sitefile.Rules(want.Rules), sitefile.Devices(want.Devices))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, again)
 		}
-		if d := cmp.Diff(rules, got); d != "" && len(rules) > 0 {
+		if d := cmp.Diff(want, got); d != "" && len(want.Rules)+len(want.Devices) > 0 {
 			t.Errorf("(-read +written)\n%s", d)
 		}
 	})
