@@ -4,7 +4,8 @@
 // It is level-triggered: each reconcile compares the whole repo with what is recorded,
 // and applies the difference. A file that was compiled stays compiled, also
 // over a restart: its images are pinned in the record, and nothing is resolved anew
-// until the file changes. A bad file leaves its deployment as it was, and
+// until the file changes. Removals that may not be meant are held until somebody confirms
+// them, as package proposal decides. A bad file leaves its deployment as it was, and
 // affects no other one. The file of a site, with the rules of its machine data, is
 // followed in the same way: a bad one keeps the last good rules.
 package desired
@@ -17,8 +18,10 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,6 +31,8 @@ type Snapshot struct {
 	Commit string
 	// Files maps the path of each regular file to its content.
 	Files map[string][]byte
+	// Blobs maps each path of Files to the id of its content in git: equal content has an equal id.
+	Blobs map[string]string
 	// Commits maps each path of Files to the last commit that changed it.
 	Commits map[string]string
 	// Skipped maps the path of what is not in Files to the reason.
@@ -36,28 +41,22 @@ type Snapshot struct {
 
 // A Store is the CO's record. Errors of kind Unavailable are tried again.
 type Store interface {
-	// Sites lists the sites.
-	Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, next string, err error)
-	// Desired returns what SaveDesired was given last for a site, without what was
-	// removed since. It is empty for a site that has none.
-	Desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error)
-	// LastDesired returns the message of the last SaveDesired; generation 0 where there
-	// was none.
-	LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error)
-	// SiteData returns what SaveDesired was given last of a site's site.yaml.
-	SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error)
-	// SaveDesired records the whole desired state of a site, with an event for each
+	// Connected returns all sites, and for each whether its LO was online at least once.
+	Connected(ctx context.Context) (map[protocol.SiteID]bool, error)
+	// Recorded returns what SaveAll was given last for each of some sites, in their order: the
+	// zero value, and a message of generation 0, for one that has none.
+	Recorded(ctx context.Context, sites []protocol.SiteID) ([]fleet.SiteRecord, error)
+	// SaveAll records the whole desired states of some sites, with an event for each
 	// deployment that is new, changed or removed, or has a new Problem, and for the
-	// rules of machine data in the same way. It returns the message for the site, with the specs in it,
-	// and whether that differs from the last one.
-	SaveDesired(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error)
+	// rules of machine data in the same way. It returns the outcome for each, in their order.
+	SaveAll(ctx context.Context, commit string, list []fleet.SiteWant) []fleet.SiteSaved
 	// Notice records an event, unless one of its kind and message is recorded.
 	Notice(ctx context.Context, e fleet.Event) error
-	// SaveBody makes an encoded SiteDesired what a site finds under its digest.
-	SaveBody(ctx context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error
+	// SaveBodies makes each what its site finds under its digest.
+	SaveBodies(ctx context.Context, list []fleet.SiteBody) error
 }
 
-// Options are what a Loop works with. The functions and the Store are needed, but
+// Options are what a Loop works with. The functions and the stores are needed, but
 // for Lock and Validate.
 type Options struct {
 	Store Store
@@ -70,12 +69,26 @@ type Options struct {
 	Validate func(ctx context.Context, path, commit string, d *v1rc3.Deployment) error
 	// Compile turns a deployment into its entry in the desired state of the site.
 	Compile func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
-	// Publish replaces the retained message of a site.
+	// Publish replaces the retained message of a site. It is called for several sites at once.
 	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
+	// Positions is the record of what sites report to hold.
+	Positions PositionStore
+	// Proposals is the record of what is held.
+	Proposals ProposalStore
+	// Limits say how many removals of one commit are obeyed without being confirmed. The
+	// zero value holds each that its commit does not confirm itself.
+	Limits proposal.Limits
+	// History is that of the deployments repo.
+	History History
+	// Nodes returns the nodes of a site and what runs on them.
+	Nodes func(ctx context.Context, site protocol.SiteID) ([]placement.Node, error)
 	// Lock waits until this is the only active Loop of the fleet. The context that it
 	// returns ends when the lock is lost; release gives it back. Nil: there is no other.
 	Lock func(ctx context.Context) (held context.Context, release func(), err error)
 
+	// Audit is how often the whole record is read anew and compared with the repo and with
+	// what the sites hold, so that what somebody changed in it is put right. Default 1 hour.
+	Audit time.Duration
 	// Interval is how often the remote is asked. 0 means the Watch's own.
 	Interval time.Duration
 	// MessageLimit is the size in bytes up to which the message to a site holds the whole
@@ -95,22 +108,29 @@ type Options struct {
 
 // A Loop is the one owner of the desired states. Create it with New, then call Run.
 type Loop struct {
-	opts Options
-	log  *slog.Logger
-	due  notify.Signal // a pass
+	opts  Options
+	log   *slog.Logger
+	due   notify.Signal // a reconcile
+	asked notify.Signal // by Reported
 
-	// mu guards republish.
+	// mu guards republish, reread and reported.
 	mu        sync.Mutex
 	republish bool
+	reread    bool
+	reported  map[protocol.SiteID]bool // since they were compared last
 
 	// What follows belongs to the goroutine of Run.
 
 	// sites is what is recorded of each site, as far as it was looked at.
 	sites map[protocol.SiteID]*siteState
+	// former has what was known of sites before the record is read anew.
+	former map[protocol.SiteID]*siteState
 	// parsed holds the files of the last reconcile by path, and parsedSites those of the
 	// sites.
 	parsed      map[string]file
 	parsedSites map[string]siteFile
+	// head is the commit of the last reconcile that was complete.
+	head string
 	// noticed has the kinds and messages of Notice that are recorded.
 	noticed map[string]bool
 }
@@ -120,7 +140,14 @@ type siteState struct {
 	desired   []fleet.Desired // as recorded, sorted by name
 	data      fleet.SiteData  // as recorded
 	message   protocol.SiteDesired
-	published bool      // in this session
+	connected bool                   // its LO was online at least once
+	digest    protocol.Digest        // the ContentDigest of message; empty: not computed yet
+	running   []protocol.NodeRunning // what the next message says of a site that lost what it held; nil: nothing
+	published bool                   // in this session
+	followed  bool                   // in this session: the record has what the repo says
+	overdue   bool                   // it is to be recorded also where nothing changed
+	// unknown is what its LO holds and the record does not know, until the site was followed.
+	unknown   *protocol.Held
 	heldSince time.Time // when its first message began to wait; zero: it does not
 }
 
@@ -128,6 +155,9 @@ type siteState struct {
 func New(o Options) (*Loop, error) {
 	if o.Store == nil || o.Read == nil || o.Watch == nil || o.Compile == nil || o.Publish == nil {
 		return nil, errors.New("desired: Store, Read, Watch, Compile and Publish must be given")
+	}
+	if o.Positions == nil || o.Proposals == nil || o.History == nil || o.Nodes == nil {
+		return nil, errors.New("desired: Positions, Proposals, History and Nodes must be given")
 	}
 	if o.MessageLimit <= 0 {
 		o.MessageLimit = 2 << 10
@@ -137,6 +167,9 @@ func New(o Options) (*Loop, error) {
 	}
 	if o.HoldFirst <= 0 {
 		o.HoldFirst = 5 * time.Minute
+	}
+	if o.Audit <= 0 {
+		o.Audit = time.Hour
 	}
 	if o.MinRetry <= 0 {
 		o.MinRetry = time.Second
@@ -150,12 +183,20 @@ func New(o Options) (*Loop, error) {
 	if o.Lock == nil {
 		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return ctx, func() {}, nil }
 	}
-	return &Loop{opts: o, log: o.Logger, due: notify.New()}, nil
+	return &Loop{opts: o, log: o.Logger, due: notify.New(), asked: notify.New(), reported: map[protocol.SiteID]bool{}}, nil
 }
 
 // Poke asks for a reconcile now. It never blocks.
 func (l *Loop) Poke() {
 	l.due.Notify()
+}
+
+// Reread asks for the record to be read anew and compared with the repo. It never blocks.
+func (l *Loop) Reread() {
+	l.mu.Lock()
+	l.reread = true
+	l.mu.Unlock()
+	l.Poke()
 }
 
 // Republish asks for all sites to be published again, as after the loss of a broker's
@@ -191,8 +232,9 @@ func (l *Loop) Run(ctx context.Context) error {
 // session works while ctx lasts, from a state of its own: another instance may have
 // written since the last one.
 func (l *Loop) session(ctx context.Context) {
+	l.former = nil
 	l.sites, l.parsed, l.parsedSites = map[protocol.SiteID]*siteState{}, map[string]file{}, map[string]siteFile{}
-	l.noticed = map[string]bool{}
+	l.noticed, l.head = map[string]bool{}, ""
 	l.Republish()
 	watching, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -205,15 +247,25 @@ func (l *Loop) session(ctx context.Context) {
 	defer stop()
 	tries := l.tries()
 	var again <-chan time.Time
+	audit := time.NewTicker(l.opts.Audit)
+	defer audit.Stop()
 	for {
+		run := l.reconcile
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.due.C():
 		case <-again:
+		case <-audit.C:
+			l.Reread()
+			continue
+		case <-l.asked.C():
+			if again == nil { // else the whole is tried soon
+				run = l.compareReported
+			}
 		}
 		again = nil
-		switch outcome := l.reconcile(ctx); {
+		switch outcome := run(ctx); {
 		case ctx.Err() != nil:
 			return
 		case outcome.away != nil:
@@ -243,38 +295,25 @@ func (o *outcome) add(err error) {
 // reconcile brings the record and the sites up to the repo.
 func (l *Loop) reconcile(ctx context.Context) outcome {
 	var out outcome
-	l.mu.Lock()
-	republish := l.republish
-	l.republish = false
-	l.mu.Unlock()
-	known, err := l.load(ctx)
+	// First what is recorded: a site that just connected does not wait for git, nor
+	// for another site's registry.
+	known, err := l.load(ctx, &out)
 	if err != nil {
-		if republish {
-			l.mu.Lock()
-			l.republish = true
-			l.mu.Unlock()
-		}
 		out.add(err)
 		return out
-	}
-	if republish {
-		for _, s := range known {
-			l.sites[s].published = false
-		}
-	}
-	// First what is recorded: a site that just connected does not wait for git, nor
-	// for another site's registry. A site of which nothing was ever recorded is sent
-	// nothing yet: after the loss of the database it may still run something.
-	for _, site := range known {
-		if l.sites[site].message.Generation > 0 {
-			out.add(l.publish(ctx, site))
-		}
 	}
 	snapshot, err := l.opts.Read(ctx)
 	if err != nil {
 		out.add(err)
 		return out
 	}
+	if err := l.compareFresh(ctx, known); err != nil {
+		out.add(err)
+		return out
+	}
 	l.follow(ctx, snapshot, known, &out)
+	if out.away == nil && ctx.Err() == nil {
+		l.head = snapshot.Commit
+	}
 	return out
 }

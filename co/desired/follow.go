@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,18 +9,22 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// compilers is how many files are compiled at a time: most of it is waiting for
-// registries.
-const compilers = 8
+const (
+	// compilers is how many files are compiled at a time: most of it is waiting for
+	// registries.
+	compilers = 16
+	// saveAtOnce is how many sites are recorded in one transaction, at most.
+	saveAtOnce = 100
+)
 
 // A file is one deployment.yaml.
 type file struct {
@@ -27,7 +32,7 @@ type file struct {
 	site   protocol.SiteID
 	name   protocol.DeploymentName
 	commit string
-	digest protocol.Digest // of the content
+	blob   string // of the content
 	doc    *v1rc3.Deployment
 	err    error // why doc is nil, or not acceptable
 }
@@ -44,13 +49,31 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 	for _, f := range files {
 		bySite[f.site] = append(bySite[f.site], f)
 	}
+	review, err := l.review(ctx, s, files)
+	if err != nil {
+		out.add(err)
+		return
+	}
+	requested, err := l.opts.Positions.Requested(ctx)
+	if err != nil {
+		out.add(fmt.Errorf("read what was asked for by name: %w", err))
+		return
+	}
 	siteFiles := l.readSites(ctx, s)
 	for site := range siteFiles {
 		if _, ok := bySite[site]; !ok {
 			bySite[site] = nil
 		}
 	}
-	for _, site := range slices.Sorted(maps.Keys(bySite)) {
+	order := slices.Sorted(maps.Keys(bySite))
+	work, done := l.compileAhead(ctx, order, bySite)
+	defer done()
+	var due []fleet.SiteWant
+	for _, site := range order {
+		if len(due) >= saveAtOnce || len(due) > 0 && !work[site].ready() {
+			out.add(l.save(ctx, s.Commit, due)) // what is compiled does not wait for what is not
+			due = nil
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -58,14 +81,56 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 			l.sites[site] = &siteState{}
 			l.reportNewSite(ctx, site, out)
 		}
-		desired, waiting := l.compileAll(ctx, site, bySite[site], out)
+		desired, waiting := l.compiled(ctx, site, work[site], out)
 		if ctx.Err() != nil {
 			return
 		}
-		if !l.hold(site, waiting) {
-			out.add(l.save(ctx, site, s.Commit, desired, l.siteData(ctx, site, siteFiles)))
+		if desired, err = review.retain(ctx, site, desired); err != nil {
+			out.add(err)
+			continue
+		}
+		if volumes, removes := review.removes[site]; removes {
+			// Before each removal, so that nothing is left of one that was interrupted.
+			if err := l.opts.Positions.RemoveVolumes(ctx, site, volumes); err != nil {
+				out.add(fmt.Errorf("record which volumes of %s are removed: %w", site, err))
+				continue
+			}
+		}
+		asked := slices.Contains(requested, site)
+		if _, file := siteFiles[site]; asked && !file && len(desired) == 0 {
+			removed, err := l.removeSite(ctx, site)
+			out.add(err)
+			if removed || err != nil {
+				continue
+			}
+		}
+		if l.hold(site, waiting) {
+			continue
+		}
+		want := fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, siteFiles)}
+		have := l.sites[site]
+		have.overdue = asked
+		if have.published && have.unknown == nil && have.is(want) {
+			have.followed = true
+		} else {
+			due = append(due, want)
 		}
 	}
+	out.add(l.save(ctx, s.Commit, due))
+}
+
+// removeSite forgets a site whose removal was asked for, if it was, and takes back what was
+// published for it.
+func (l *Loop) removeSite(ctx context.Context, site protocol.SiteID) (removed bool, err error) {
+	if removed, err = l.opts.Positions.RemoveSite(ctx, site); err != nil || !removed {
+		return removed, err
+	}
+	l.log.InfoContext(ctx, "site removed", "site_id", site)
+	delete(l.sites, site)
+	if err := l.opts.Publish(ctx, site, nil); err != nil {
+		return true, fmt.Errorf("take back the desired state of %s: %w", site, err)
+	}
+	return true, nil
 }
 
 // hold reports whether the first message of a site is held back, because a registry is
@@ -74,7 +139,7 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 // never comes back must not hold back the deployments that do not need it.
 func (l *Loop) hold(site protocol.SiteID, waiting bool) bool {
 	s := l.sites[site]
-	if !waiting || s.message.Generation > 0 {
+	if !waiting || !s.fresh() {
 		s.heldSince = time.Time{}
 		return false
 	}
@@ -96,8 +161,8 @@ func (l *Loop) read(ctx context.Context, s Snapshot, out *outcome) []file {
 		if !isDeployment(parts) {
 			continue
 		}
-		f := file{path: p, commit: s.Commits[p], digest: protocol.DigestOf(s.Files[p])}
-		if last, ok := l.parsed[p]; ok && last.digest == f.digest && s.Skipped[p] == "" {
+		f := file{path: p, commit: s.Commits[p], blob: s.Blobs[p]}
+		if last, ok := l.parsed[p]; ok && last.blob == f.blob && s.Skipped[p] == "" {
 			last.commit = f.commit
 			f = last
 		} else {
@@ -194,25 +259,72 @@ func (l *Loop) have(site protocol.SiteID, name protocol.DeploymentName) (fleet.D
 	return s.desired[i], true
 }
 
-// compileAll returns what is desired at a site, sorted by name, and whether something
-// is missing from it because a part is away.
-func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []file, out *outcome) (desired []fleet.Desired, waiting bool) {
-	desired, errs := make([]fleet.Desired, len(files)), make([]error, len(files))
-	var group errgroup.Group
-	group.SetLimit(compilers)
-	for i, f := range files {
-		have, ok := l.have(site, f.name)
-		// The same commit is the same file; what was compiled from it stays.
-		if ok && have.Commit == f.commit && have.Problem == "" && have.Entry.Digest != "" && f.err == nil {
-			desired[i] = have
-			continue
+// A siteWork is what is desired at a site, as far as its files are compiled.
+type siteWork struct {
+	files   []file
+	desired []fleet.Desired
+	errs    []error
+	left    atomic.Int32  // files that are not compiled yet
+	done    chan struct{} // closed when none is left
+}
+
+func (w *siteWork) ready() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// compileAhead begins to compile what changed, in the order of the sites. done waits until
+// nothing is compiled any more.
+func (l *Loop) compileAhead(ctx context.Context, order []protocol.SiteID, bySite map[protocol.SiteID][]file) (work map[protocol.SiteID]*siteWork, done func()) {
+	type job struct {
+		w *siteWork
+		i int
+	}
+	var jobs []job
+	work = make(map[protocol.SiteID]*siteWork, len(order))
+	for _, site := range order {
+		files := bySite[site]
+		w := &siteWork{files: files, desired: make([]fleet.Desired, len(files)), errs: make([]error, len(files)), done: make(chan struct{})}
+		for i, f := range files {
+			have, ok := l.have(site, f.name)
+			// The same commit is the same file; what was compiled from it stays.
+			if ok && have.Commit == f.commit && have.Problem == "" && have.Entry.Digest != "" && f.err == nil {
+				w.desired[i] = have
+				continue
+			}
+			w.left.Add(1)
+			jobs = append(jobs, job{w, i})
 		}
-		group.Go(func() error {
-			desired[i], errs[i] = l.compile(ctx, f)
-			return nil
+		if w.left.Load() == 0 {
+			close(w.done)
+		}
+		work[site] = w
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(compilers, len(jobs)) {
+		group.Go(func() {
+			for n := next.Add(1); n <= int64(len(jobs)); n = next.Add(1) {
+				j := jobs[n-1]
+				j.w.desired[j.i], j.w.errs[j.i] = l.compile(ctx, j.w.files[j.i])
+				if j.w.left.Add(-1) == 0 {
+					close(j.w.done)
+				}
+			}
 		})
 	}
-	_ = group.Wait() // the errors are in errs
+	return work, group.Wait
+}
+
+// compiled waits until the files of a site are compiled. It returns what is desired there,
+// sorted by name, and whether something is missing from it because a part is away.
+func (l *Loop) compiled(ctx context.Context, site protocol.SiteID, w *siteWork, out *outcome) (desired []fleet.Desired, waiting bool) {
+	<-w.done // each compilation is bounded
+	files, desired, errs := w.files, w.desired, w.errs
 	for i, err := range errs {
 		if err == nil {
 			continue
@@ -228,7 +340,7 @@ func (l *Loop) compileAll(ctx context.Context, site protocol.SiteID, files []fil
 			}
 			waiting = waiting || have.Entry.Digest == ""
 			desired[i].Waiting, desired[i].Problem = true, waits(files[i], have, err)
-			if l.sites[site].message.Generation == 0 {
+			if l.sites[site].fresh() {
 				// Its first message may be held back, and is then not recorded.
 				out.add(l.notice(ctx, fleet.Event{
 					Kind: fleet.DeploymentWaiting, Site: site, Deployment: files[i].name, Message: desired[i].Problem,
@@ -320,26 +432,65 @@ func waits(f file, have fleet.Desired, err error) string {
 	return front + oneLine(err)
 }
 
-// save records what is desired at a site, where that changed, and publishes it.
-func (l *Loop) save(ctx context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) error {
-	s := l.sites[site]
-	same := slices.EqualFunc(desired, s.desired, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) })
-	if !same || !reflect.DeepEqual(data, s.data) {
-		message, changed, err := l.opts.Store.SaveDesired(ctx, site, commit, desired, data)
-		if err != nil {
-			return fmt.Errorf("record desired state of %s: %w", site, err)
+// is reports whether what is recorded of a site is what is wanted, and nobody asked for more.
+func (s *siteState) is(want fleet.SiteWant) bool {
+	return !s.overdue && slices.EqualFunc(want.Desired, s.desired, func(a, b fleet.Desired) bool { return reflect.DeepEqual(a, b) }) &&
+		reflect.DeepEqual(want.Data, s.data)
+}
+
+// save records what is desired at some sites, where that changed, and publishes it. The error
+// is of the first one with which that failed.
+func (l *Loop) save(ctx context.Context, commit string, list []fleet.SiteWant) error {
+	var first error
+	var changed []fleet.SiteWant
+	var followed []fleet.SiteWant
+	for _, want := range list {
+		s := l.sites[want.Site]
+		if s.unknown != nil {
+			s.overdue = true
+			// Compared with the record as it was, and before the record moves on below it.
+			if err := l.raise(ctx, want.Site, *s.unknown); err != nil {
+				first = cmp.Or(first, err)
+				continue
+			}
 		}
-		s.desired, s.data, s.message = desired, data, message
-		if changed {
-			s.published = false
-			l.log.InfoContext(ctx, "desired state changed", "site_id", site, "generation", message.Generation, "commit", commit,
-				"deployments", len(desired), "data_rules", len(data.Rules))
+		if s.is(want) {
+			followed = append(followed, want)
+		} else {
+			changed = append(changed, want)
 		}
 	}
-	if s.message.Generation == 0 && (len(desired) > 0 || data.Problem != "") {
-		// Files stand there, and none of them was ever compiled into this record. After
-		// its loss the site may run them: "run nothing" is not what git says.
-		return nil
+	if len(changed) > 0 {
+		for i, saved := range l.opts.Store.SaveAll(ctx, commit, changed) {
+			if saved.Err != nil {
+				first = cmp.Or(first, fmt.Errorf("record desired state of %s: %w", changed[i].Site, saved.Err))
+				continue
+			}
+			l.saved(ctx, commit, changed[i], saved)
+			followed = append(followed, changed[i])
+		}
 	}
-	return l.publish(ctx, site)
+	var due []protocol.SiteID
+	for _, want := range followed {
+		s := l.sites[want.Site]
+		s.followed, s.unknown = true, nil
+		// Where files stand, and none of them was ever compiled into this record, the site may
+		// run them after its loss: "run nothing" is not what git says.
+		if !s.fresh() || len(want.Desired) == 0 && want.Data.Problem == "" {
+			due = append(due, want.Site)
+		}
+	}
+	return cmp.Or(first, l.publish(ctx, due))
+}
+
+// saved takes over what was recorded of a site.
+func (l *Loop) saved(ctx context.Context, commit string, want fleet.SiteWant, saved fleet.SiteSaved) {
+	s := l.sites[want.Site]
+	s.desired, s.data, s.overdue = want.Desired, want.Data, false
+	s.setMessage(saved.Message)
+	if saved.Changed {
+		s.published = false
+		l.log.InfoContext(ctx, "desired state changed", "site_id", want.Site, "generation", saved.Message.Position.Generation, "commit", commit,
+			"deployments", len(want.Desired), "data_rules", len(want.Data.Rules), "devices", len(want.Data.Devices))
+	}
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -25,12 +27,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory is a Store in maps, with the rules of the real one that matter here.
 type memory struct {
-	mu       sync.Mutex
-	sites    map[protocol.SiteID]*record
-	problems []string // events deployment_invalid
-	notices  []string // kind: message
-	saves    int
-	away     error
+	mu      sync.Mutex
+	sites   map[protocol.SiteID]*record
+	reports map[protocol.SiteID]fleet.SiteHeld
+	// connected are the sites whose LO was online at least once.
+	connected map[protocol.SiteID]bool
+	held      map[deploymentKey]*fleet.Standing
+	ended     map[string]int // proposals of which nothing is held any more, by id
+	problems  []string       // events deployment_invalid
+	volumes   []string       // calls of RemoveVolumes
+	notices   []string       // kind: message
+	requested []protocol.SiteID
+	unwanted  []protocol.SiteID // whose removal was asked for
+	saves     int
+	away      error
+	reads     int       // calls of Recorded
+	reading   chan bool // if set, Recorded takes one of it for each call but the first
 }
 
 type record struct {
@@ -41,55 +53,61 @@ type record struct {
 	message protocol.SiteDesired
 }
 
-func (m *memory) Sites(_ context.Context, p fleet.Page) ([]fleet.Site, string, error) {
+func (m *memory) Connected(context.Context) (map[protocol.SiteID]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.away != nil {
-		return nil, "", m.away
+	out := map[protocol.SiteID]bool{}
+	for id := range m.sites {
+		out[id] = m.connected[id]
 	}
-	// One site a page, so that the pages are walked.
-	for _, id := range slices.Sorted(maps.Keys(m.sites)) {
-		if string(id) > p.Cursor {
-			return []fleet.Site{{ID: id}}, string(id), nil
-		}
-	}
-	return nil, "", nil
+	return out, m.away
 }
 
-func (m *memory) Desired(_ context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
+func (m *memory) Recorded(_ context.Context, sites []protocol.SiteID) ([]fleet.SiteRecord, error) {
+	m.mu.Lock()
+	m.reads++
+	wait := m.reading != nil && m.reads > 1
+	m.mu.Unlock()
+	if wait {
+		<-m.reading
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.sites[site].desired), m.away
+	out := make([]fleet.SiteRecord, len(sites))
+	for i, id := range sites {
+		r := m.sites[id]
+		out[i] = fleet.SiteRecord{Site: id, Desired: slices.Clone(r.desired), Data: r.data, Message: r.message}
+	}
+	return out, m.away
 }
 
-func (m *memory) SaveBody(_ context.Context, site protocol.SiteID, digest protocol.Digest, body []byte) error {
+func (m *memory) SaveBodies(_ context.Context, list []fleet.SiteBody) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := m.sites[site]
-	r.digest, r.body = digest, body
-	m.sites[site] = r
+	for _, v := range list {
+		m.sites[v.Site].digest, m.sites[v.Site].body = v.Digest, v.Body
+	}
 	return m.away
 }
 
-func (m *memory) SiteData(_ context.Context, site protocol.SiteID) (fleet.SiteData, error) {
+func (m *memory) SaveAll(_ context.Context, commit string, list []fleet.SiteWant) []fleet.SiteSaved {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sites[site].data, m.away
-}
-
-func (m *memory) LastDesired(_ context.Context, site protocol.SiteID) (protocol.SiteDesired, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.sites[site].message, m.away
-}
-
-func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.away != nil {
-		return protocol.SiteDesired{}, false, m.away
+	out := make([]fleet.SiteSaved, len(list))
+	for i, w := range list {
+		if out[i].Err = m.away; m.away == nil {
+			out[i].Message, out[i].Changed = m.save(w.Site, commit, w.Desired, w.Data)
+		}
 	}
+	return out
+}
+
+func (m *memory) save(site protocol.SiteID, commit string, desired []fleet.Desired, data fleet.SiteData) (protocol.SiteDesired, bool) {
 	m.saves++
+	if v, reported := m.reports[site]; reported {
+		v.Unfollowed = false
+		m.reports[site] = v
+	}
 	r := m.sites[site]
 	if r == nil {
 		r = m.add(site)
@@ -98,7 +116,7 @@ func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit str
 	for _, d := range r.desired {
 		had[d.Name] = d.Problem
 	}
-	next := protocol.SiteDesired{V: protocol.Version, Site: site, Epoch: "e", Generation: r.message.Generation, Commit: r.message.Commit}
+	next := protocol.SiteDesired{V: protocol.Version, Site: site, Position: r.message.Position, Commit: r.message.Commit}
 	for _, d := range desired {
 		if d.Entry.Digest != "" {
 			next.Deployments = append(next.Deployments, d.Entry)
@@ -115,10 +133,134 @@ func (m *memory) SaveDesired(_ context.Context, site protocol.SiteID, commit str
 	}
 	changed := !bytes.Equal(protocol.Marshal(&next), protocol.Marshal(&r.message))
 	if changed {
-		next.Generation, next.Commit = next.Generation+1, commit
+		next.Position, next.Commit = next.Position.Next(), commit
 	}
 	r.desired, r.data, r.message = slices.Clone(desired), data, next
-	return next, changed, nil
+	m.saveHeld(site, desired)
+	return next, changed
+}
+
+func (m *memory) saveHeld(site protocol.SiteID, desired []fleet.Desired) {
+	holds := map[deploymentKey]fleet.Hold{}
+	for _, d := range desired {
+		if d.Hold != (fleet.Hold{}) {
+			holds[deploymentKey{site, d.Name}] = d.Hold
+		}
+	}
+	for k, v := range m.held {
+		if k.site == site && holds[k] != v.Hold {
+			delete(m.held, k)
+			m.ended[v.Commit]++
+		}
+	}
+	for k, hold := range holds {
+		if m.held[k] == nil {
+			m.held[k] = &fleet.Standing{Site: site, Deployment: k.name, Hold: hold, Open: true}
+		}
+	}
+}
+
+func (m *memory) Standing(context.Context) ([]fleet.Standing, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []fleet.Standing
+	for _, v := range m.held {
+		all = append(all, *v)
+	}
+	return all, m.away
+}
+
+func (m *memory) NextID(_ context.Context, _ proposal.Kind, commit string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return proposal.ID(proposal.Removals, commit, m.ended[commit]), m.away
+}
+
+func (m *memory) Confirm(_ context.Context, id, _ string) (proposal.Proposal, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range m.held {
+		if v.Proposal == id {
+			v.Confirmed, v.Open = true, false
+		}
+	}
+	return proposal.Proposal{}, m.away
+}
+
+// holds returns what is held, sorted, as site/deployment: cause.
+func (m *memory) holds() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := []string{}
+	for k, v := range m.held {
+		all = append(all, fmt.Sprintf("%s/%s: %s", k.site, k.name, v.Cause))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (m *memory) Requested(context.Context) ([]protocol.SiteID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.requested, m.away
+}
+
+func (m *memory) RemoveSite(_ context.Context, site protocol.SiteID) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.away != nil || !slices.Contains(m.unwanted, site) {
+		return false, m.away
+	}
+	delete(m.sites, site)
+	m.requested, m.unwanted = nil, nil
+	return true, nil
+}
+
+func (m *memory) Held(_ context.Context, site protocol.SiteID) ([]fleet.SiteHeld, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []fleet.SiteHeld
+	for id, v := range m.reports {
+		if site == "" || site == id {
+			all = append(all, v)
+		}
+	}
+	return all, m.away
+}
+
+func (m *memory) Raise(_ context.Context, site protocol.SiteID, held protocol.Held, how fleet.Raise) (protocol.SiteDesired, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.sites[site]
+	if !held.Unknown(r.message.Held()) {
+		return r.message, nil
+	}
+	next, err := r.message.Position.Raise(held.Position)
+	if err == nil {
+		r.message.Position = next
+		if v := m.reports[site]; !how.Followed {
+			v.Unfollowed = true
+			m.reports[site] = v
+		}
+	}
+	return r.message, err
+}
+
+func (m *memory) Running(context.Context, protocol.SiteID) ([]protocol.NodeRunning, error) {
+	return []protocol.NodeRunning{{Node: "press-1", Deployments: []protocol.DeploymentName{"a"}}}, nil
+}
+
+func (m *memory) RemoveVolumes(_ context.Context, site protocol.SiteID, of []protocol.DeploymentName) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.volumes = append(m.volumes, fmt.Sprintf("%s: %s", site, of))
+	return m.away
+}
+
+// reports records what a site holds, and calls the loop as its presence does.
+func (w *world) reports(v fleet.SiteHeld) {
+	w.store.set(func() { w.store.reports[v.Site] = v })
+	w.loop.Reported(v.Site)
 }
 
 func (m *memory) Notice(_ context.Context, e fleet.Event) error {
@@ -129,7 +271,7 @@ func (m *memory) Notice(_ context.Context, e fleet.Event) error {
 }
 
 func (m *memory) add(site protocol.SiteID) *record {
-	r := &record{message: protocol.SiteDesired{V: protocol.Version, Site: site, Epoch: "e"}}
+	r := &record{message: protocol.SiteDesired{V: protocol.Version, Site: site}}
 	m.sites[site] = r
 	return r
 }
@@ -152,11 +294,17 @@ type world struct {
 	commits  map[string]string
 	skipped  map[string]string
 	gitAway  error
+	removed  map[string]Removal
+	rewrite  bool // the next commit replaces the history
+	trailers []string
+	confirms []Confirmation
+	nodes    map[protocol.SiteID][]placement.Node
 	imageErr map[string]error
 	compiled map[string]int // by deployment
 	brokers  error
 
 	published chan message
+	early     []message // of sites that next was not asked for
 	changed   chan string
 	stop      func()
 }
@@ -170,7 +318,8 @@ type message struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, store: &memory{sites: map[protocol.SiteID]*record{}},
+		t: t, store: &memory{sites: map[protocol.SiteID]*record{}, held: map[deploymentKey]*fleet.Standing{}, ended: map[string]int{}, connected: map[protocol.SiteID]bool{}, reports: map[protocol.SiteID]fleet.SiteHeld{}},
+		removed: map[string]Removal{}, nodes: map[protocol.SiteID][]placement.Node{},
 		files: map[string][]byte{}, commits: map[string]string{}, skipped: map[string]string{},
 		imageErr: map[string]error{}, compiled: map[string]int{},
 		published: make(chan message, 1000), changed: make(chan string, 1000),
@@ -182,8 +331,14 @@ func newWorld(t *testing.T) *world {
 func (w *world) start(change ...func(*Options)) {
 	w.t.Helper()
 	o := Options{
-		MessageLimit: 64 << 10,
-		Store:        w.store, Read: w.read, Publish: w.publish, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
+		MessageLimit: 64 << 10, Positions: w.store, Proposals: w.store, Limits: proposal.DefaultLimits,
+		History: w,
+		Nodes: func(_ context.Context, site protocol.SiteID) ([]placement.Node, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Clone(w.nodes[site]), nil
+		},
+		Store: w.store, Read: w.read, Publish: w.publish, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
 		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			w.mu.Lock()
 			w.compiled[d.Metadata.Name]++
@@ -229,6 +384,10 @@ func (w *world) commit(files map[string]string) string {
 	for p, content := range files {
 		delete(w.files, p)
 		delete(w.commits, p)
+		delete(w.removed, p)
+		if content == "" && !w.rewrite {
+			w.removed[p] = Removal{Commit: commit, Trailers: w.trailers}
+		}
 		if content != "" {
 			w.files[p], w.commits[p] = []byte(content), commit
 		}
@@ -240,6 +399,18 @@ func (w *world) commit(files map[string]string) string {
 // hash is the n-th commit.
 func hash(n int) string {
 	return strings.TrimPrefix(string(protocol.DigestOf([]byte{byte(n)})), "sha256:")[:40]
+}
+
+func (w *world) Removals(context.Context, string) (map[string]Removal, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.removed), nil
+}
+
+func (w *world) Confirmations(context.Context) ([]Confirmation, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.confirms), nil
 }
 
 func (w *world) set(change func()) {
@@ -257,8 +428,12 @@ func (w *world) count(name string) int {
 func (w *world) read(context.Context) (Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	blobs := map[string]string{}
+	for p, content := range w.files {
+		blobs[p] = string(protocol.DigestOf(content))
+	}
 	return Snapshot{
-		Commit: hash(w.head), Files: maps.Clone(w.files), Commits: maps.Clone(w.commits), Skipped: maps.Clone(w.skipped),
+		Commit: hash(w.head), Files: maps.Clone(w.files), Blobs: blobs, Commits: maps.Clone(w.commits), Skipped: maps.Clone(w.skipped),
 	}, w.gitAway
 }
 
@@ -311,18 +486,27 @@ func (w *world) Image(_ context.Context, ref string) (string, error) {
 	return "registry.colony/app@" + string(protocol.DigestOf([]byte(ref))), nil
 }
 
-// next returns the next message, which must be for the site.
+// next returns the next message for a site. Those for different sites come in any order.
 func (w *world) next(site protocol.SiteID) message {
 	w.t.Helper()
-	select {
-	case m := <-w.published:
-		if m.site != site || m.Site != site {
-			w.t.Fatalf("message for site %s, want %s: %+v", m.site, site, m)
-		}
+	if i := slices.IndexFunc(w.early, func(m message) bool { return m.site == site }); i >= 0 {
+		m := w.early[i]
+		w.early = slices.Delete(w.early, i, i+1)
 		return m
-	case <-time.After(20 * time.Second):
-		w.t.Fatal("nothing was published within 20 s")
-		panic("unreachable")
+	}
+	for deadline := time.After(20 * time.Second); ; {
+		select {
+		case m := <-w.published:
+			if m.site != m.Site {
+				w.t.Fatalf("message for site %s was published to %s", m.Site, m.site)
+			}
+			if m.site == site {
+				return m
+			}
+			w.early = append(w.early, m)
+		case <-deadline:
+			w.t.Fatalf("nothing was published for %s within 20 s, but %+v", site, w.early)
+		}
 	}
 }
 
@@ -357,6 +541,9 @@ func (w *world) quiet() {
 		w.until("the loop takes a poke", func() bool { return len(w.loop.due.C()) == 0 })
 	}()
 	<-passed
+	if len(w.early) > 0 {
+		w.t.Fatalf("unexpected messages: %+v", w.early)
+	}
 	select {
 	case m := <-w.published:
 		w.t.Fatalf("unexpected message: %+v", m)
@@ -399,4 +586,9 @@ spec:
     applicationVersion: %s
     profile: app-compose
 `, id, name, site, revision, revision)
+}
+
+// Health says that every image has a check.
+func (*world) Health(context.Context, string) (*protocol.Health, error) {
+	return &protocol.Health{Command: []string{"true"}, Retries: 7}, nil
 }

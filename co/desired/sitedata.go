@@ -13,8 +13,8 @@ import (
 
 // A siteFile is one site.yaml.
 type siteFile struct {
-	file  // doc and name stay empty
-	rules []fleet.DataRule
+	file    // doc and name stay empty
+	content sitefile.Content
 }
 
 // readSites parses the files of the sites of a snapshot. One that did not change
@@ -26,9 +26,9 @@ func (l *Loop) readSites(ctx context.Context, s Snapshot) map[protocol.SiteID]si
 		if !ok {
 			continue
 		}
-		f := siteFile{file: file{path: p, commit: s.Commits[p], digest: protocol.DigestOf(s.Files[p])}}
+		f := siteFile{file: file{path: p, commit: s.Commits[p], blob: s.Blobs[p]}}
 		last, known := l.parsedSites[p]
-		if known && last.digest == f.digest && s.Skipped[p] == "" {
+		if known && last.blob == f.blob && s.Skipped[p] == "" {
 			last.commit = f.commit
 			f = last
 		} else {
@@ -60,10 +60,10 @@ func (f *siteFile) parse(folder string, s Snapshot) {
 		f.commit, f.err = s.Commit, errors.New(reason)
 		return
 	}
-	f.rules, f.err = sitefile.Parse(site, s.Files[f.path])
+	f.content, f.err = sitefile.Parse(site, s.Files[f.path])
 }
 
-// siteData returns what is desired of a site's machine data: what its file says, or,
+// siteData returns what is desired of a site's machine data and devices: what its file says, or,
 // where the file is bad, what is recorded.
 func (l *Loop) siteData(ctx context.Context, site protocol.SiteID, files map[protocol.SiteID]siteFile) fleet.SiteData {
 	f, ok := files[site]
@@ -71,10 +71,10 @@ func (l *Loop) siteData(ctx context.Context, site protocol.SiteID, files map[pro
 		return fleet.SiteData{}
 	}
 	if f.err == nil {
-		return fleet.SiteData{Commit: f.commit, Rules: f.rules}
+		return fleet.SiteData{Commit: f.commit, Rules: f.content.Rules, Devices: f.content.Devices}
 	}
 	have := l.sites[site].data
-	want := fleet.SiteData{Commit: f.commit, Rules: have.Rules, Problem: describe(f.file, f.err)}
+	want := fleet.SiteData{Commit: f.commit, Rules: have.Rules, Devices: have.Devices, Problem: describe(f.file, f.err)}
 	if want.Problem != have.Problem {
 		l.log.WarnContext(ctx, "site file is invalid", "site_id", site, "problem", want.Problem)
 	}

@@ -43,18 +43,18 @@ func TestSiteFileIsFollowed(t *testing.T) {
 	commit := w.commit(map[string]string{sitePath: siteYAML("a", "b"), path("munich", "x"): deployment("munich", "x", "1.0.0")})
 	m := w.next("berlin")
 	want := protocol.DataRule{Name: "a", Topics: []string{"a/#"}, QoS: 1}
-	if d := cmp.Diff(want, m.Data[0]); d != "" || rules(m) != "a b" || m.Generation != 1 || m.Commit != commit {
+	if d := cmp.Diff(want, m.Data[0]); d != "" || rules(m) != "a b" || m.Position.Generation != 1 || m.Commit != commit {
 		t.Errorf("message = %+v\n%s", m, d)
 	}
 	if m := w.next("munich"); len(m.Data) != 0 {
 		t.Errorf("munich was sent rules: %+v", m.Data)
 	}
 	w.commit(map[string]string{sitePath: siteYAML("b", "c"), path("berlin", "x"): deployment("berlin", "x", "1.0.0")})
-	if m := w.next("berlin"); rules(m) != "b c" || names(m) != "x" || m.Generation != 2 {
+	if m := w.next("berlin"); rules(m) != "b c" || names(m) != "x" || m.Position.Generation != 2 {
 		t.Errorf("message = %+v", m)
 	}
 	w.commit(map[string]string{path("berlin", "x"): ""})
-	if m := w.next("berlin"); rules(m) != "b c" || names(m) != "" || m.Generation != 3 {
+	if m := w.next("berlin"); rules(m) != "b c" || names(m) != "" || m.Position.Generation != 3 {
 		t.Errorf("message = %+v", m)
 	}
 	w.commit(map[string]string{sitePath: siteYAML("b", "c") + "# no change\n"})
@@ -65,7 +65,7 @@ func TestSiteFileIsFollowed(t *testing.T) {
 	})
 	w.quiet()
 	w.commit(map[string]string{sitePath: ""})
-	if m := w.next("berlin"); rules(m) != "" || m.Generation != 4 {
+	if m := w.next("berlin"); rules(m) != "" || m.Position.Generation != 4 {
 		t.Errorf("message = %+v", m)
 	}
 	w.quiet()
@@ -86,7 +86,7 @@ func TestBadSiteFileKeepsTheLastGoodRules(t *testing.T) {
 		path("munich", "y"):   deployment("munich", "y", "1.0.0"),
 		"sites/Bad/site.yaml": siteYAML("a"),
 	})
-	if m := w.next("berlin"); rules(m) != "a" || m.Generation != 2 {
+	if m := w.next("berlin"); rules(m) != "a" || m.Position.Generation != 2 {
 		t.Errorf("message = %+v; the deployment goes on, and the rules stay", m)
 	}
 	w.next("munich")
@@ -124,7 +124,7 @@ func TestNewDatabaseAndBadSiteFile(t *testing.T) {
 	w.until("it is reported", func() bool { return len(w.problems()) == 1 })
 	w.quiet()
 	w.commit(map[string]string{sitePath: siteYAML("a")})
-	if m := w.next("berlin"); rules(m) != "a" || m.Generation != 1 {
+	if m := w.next("berlin"); rules(m) != "a" || m.Position.Generation != 1 {
 		t.Errorf("message = %+v", m)
 	}
 }
