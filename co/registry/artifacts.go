@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -11,9 +10,12 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/encrypted"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -30,18 +32,14 @@ const (
 	versionAnnotation = "org.margo.component.version"
 	resourceMark      = "org.margo.app.resource"
 	descriptionFile   = "margo.yaml"
-	emptyMedia        = "application/vnd.oci.empty.v1+json"
-	maxPackageFiles   = 64
 )
-
-var emptyConfig = []byte("{}")
 
 // Archive fetches the Compose archive of a component: the layer of the artifact that
 // revision names in repository, which is oci://host/path. The digest, of the archive,
 // has been checked, before anybody unpacks it.
 func (c *Client) Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
 	ref := strings.TrimSuffix(repository, "/") + ":" + revision
-	t, err := c.parse(ref)
+	t, err := c.reach(ref)
 	if err != nil {
 		return nil, "", err
 	}
@@ -89,92 +87,26 @@ func checkArchiveManifest(m *manifestFile, revision string) error {
 // returns the digest of the artifact.
 func (c *Client) PushArchive(ctx context.Context, repository, revision string, tgz []byte) (protocol.Digest, error) {
 	annotations := map[string]string{typeAnnotation: "compose", versionAnnotation: revision}
-	return c.pushArtifact(ctx, strings.TrimSuffix(repository, "/")+":"+revision, artifact{
-		kind: composeType, annotations: annotations,
-		layers: []artifactLayer{{media: composeMedia, annotations: annotations, content: tgz}},
+	return c.pushArtifact(ctx, strings.TrimSuffix(repository, "/")+":"+revision, artifact.Artifact{
+		Kind: composeType, Annotations: annotations,
+		Layers: []artifact.Layer{{Media: composeMedia, Annotations: annotations, Content: tgz}},
 	})
-}
-
-// Package fetches an application package and returns its files by their path in the
-// package; margo.yaml is among them. The digest is that of the artifact.
-func (c *Client) Package(ctx context.Context, ref string) (map[string][]byte, protocol.Digest, error) {
-	t, err := c.parse(ref)
-	if err != nil {
-		return nil, "", err
-	}
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	m, digest, err := c.manifest(ctx, t)
-	if err != nil {
-		return nil, "", failed(ctx, "pull package", ref, err)
-	}
-	if m.ArtifactType != packageType {
-		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: artifact type %q, want %s", ref, m.ArtifactType, packageType)
-	}
-	if len(m.Layers) > maxPackageFiles {
-		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: %d layers, the limit is %d", ref, len(m.Layers), maxPackageFiles)
-	}
-	if err := checkConfig(m); err != nil {
-		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: %w", ref, err)
-	}
-	files, untitled := map[string][]byte{}, map[string][]byte{}
-	for _, l := range m.Layers {
-		title, err := fileOf(l)
-		if err != nil {
-			return nil, "", protocol.Errorf(protocol.Invalid, "package %s: %w", ref, err)
-		}
-		if title == "" {
-			if untitled[kindOf(l)], err = c.fetch(ctx, t, l); err != nil {
-				return nil, "", failed(ctx, "pull package", ref, err)
-			}
-			continue
-		}
-		if _, twice := files[title]; twice {
-			return nil, "", protocol.Errorf(protocol.Invalid, "package %s: two layers are %s", ref, title)
-		}
-		if files[title], err = c.fetch(ctx, t, l); err != nil {
-			return nil, "", failed(ctx, "pull package", ref, err)
-		}
-	}
-	if files[descriptionFile] == nil {
-		return nil, "", protocol.Errorf(protocol.Invalid, "package %s: no layer of type %s", ref, descriptionMedia)
-	}
-	placeUntitled(files, untitled)
-	return files, digest, nil
 }
 
 // checkConfig checks that an artifact has the empty config, which says that nobody
 // should run it.
 func checkConfig(m *manifestFile) error {
 	if m.Config == nil {
-		return fmt.Errorf("no config: want the empty one, of type %s", emptyMedia)
+		return fmt.Errorf("no config: want the empty one, of type %s", artifact.EmptyMedia)
 	}
-	if want := describe(emptyMedia, emptyConfig); m.Config.MediaType != want.MediaType || m.Config.Digest != want.Digest {
-		return fmt.Errorf("config of type %q and %d bytes: want the empty one, {} of type %s", m.Config.MediaType, m.Config.Size, emptyMedia)
+	if want := artifact.Describe(artifact.EmptyMedia, artifact.EmptyConfig); m.Config.MediaType != want.MediaType || m.Config.Digest != want.Digest {
+		return fmt.Errorf("config of type %q and %d bytes: want the empty one, {} of type %s", m.Config.MediaType, m.Config.Size, artifact.EmptyMedia)
 	}
 	return nil
 }
 
-// placeUntitled gives the resources that have a kind and no path the path that the
-// description has for their kind. Those that it does not name are of no use.
-func placeUntitled(files, untitled map[string][]byte) {
-	if len(untitled) == 0 {
-		return
-	}
-	app, err := v1rc3.ParseApplication(files[descriptionFile])
-	if err != nil {
-		return // what is wrong with it says the import
-	}
-	for key, file := range app.Metadata.Catalog.Application.Files() {
-		content, ok := untitled[key]
-		if _, titled := files[path.Clean(file)]; ok && !titled {
-			files[path.Clean(file)] = content
-		}
-	}
-}
-
 // kindOf returns the kind of the resource that a layer holds, such as icon.
-func kindOf(l descriptor) string {
+func kindOf(l artifact.Descriptor) string {
 	if kind := l.Annotations[resourceMark]; kind != "" {
 		return kind
 	}
@@ -187,7 +119,7 @@ var resourceKinds = []string{"descriptionFile", "icon", "licenseFile", "releaseN
 
 // fileOf returns the path of the file that a layer of a package holds, "" for a resource
 // that has no path of its own.
-func fileOf(l descriptor) (string, error) {
+func fileOf(l artifact.Descriptor) (string, error) {
 	if !strings.HasPrefix(l.MediaType, packageMedia) {
 		return "", fmt.Errorf("layer of type %q, want %s…", l.MediaType, packageMedia)
 	}
@@ -210,7 +142,8 @@ func fileOf(l descriptor) (string, error) {
 	return title, nil
 }
 
-// PushPackage stores the application package in pkg, a folder with margo.yaml, as the
+// PushPackage stores the application package in pkg, a folder with margo.yaml that lets
+// no symbolic link lead out of it (os.Root), as the
 // artifact ref and returns its digest. The tag of ref must be the version in
 // margo.yaml; a ref without a tag gets it.
 func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protocol.Digest, error) {
@@ -228,8 +161,8 @@ func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protoc
 	} else if !strings.HasSuffix(last, ":"+version) {
 		return "", protocol.Errorf(protocol.Invalid, "package for %s: its version is %s, and the tag must be the same", ref, version)
 	}
-	a := artifact{kind: packageType, layers: []artifactLayer{{
-		media: descriptionMedia, annotations: map[string]string{titleAnnotation: descriptionFile}, content: doc,
+	a := artifact.Artifact{Kind: packageType, Layers: []artifact.Layer{{
+		Media: descriptionMedia, Annotations: map[string]string{titleAnnotation: descriptionFile}, Content: doc,
 	}}}
 	resources := app.Metadata.Catalog.Application.Files()
 	for _, key := range slices.Sorted(maps.Keys(resources)) {
@@ -238,42 +171,13 @@ func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protoc
 		if err != nil {
 			return "", protocol.Errorf(protocol.Invalid, "package for %s: %s: %w", ref, key, err)
 		}
-		a.layers = append(a.layers, artifactLayer{
-			media:       packageMedia + key + ".v1+" + formatOf(file),
-			annotations: map[string]string{titleAnnotation: file, resourceMark: key},
-			content:     content,
+		a.Layers = append(a.Layers, artifact.Layer{
+			Media:       packageMedia + key + ".v1+" + artifact.Format(file),
+			Annotations: map[string]string{titleAnnotation: file, resourceMark: key},
+			Content:     content,
 		})
 	}
 	return c.pushArtifact(ctx, ref, a)
-}
-
-// formatOf is the last part of a resource's media type.
-func formatOf(file string) string {
-	switch ext := strings.TrimPrefix(strings.ToLower(path.Ext(file)), "."); ext {
-	case "md", "":
-		return "markdown"
-	case "jpg":
-		return "jpeg"
-	case "txt":
-		return "plain"
-	case "svg":
-		return "svg+xml"
-	default:
-		return ext
-	}
-}
-
-// An artifact is an OCI manifest with the empty config, to be pushed.
-type artifact struct {
-	kind        string
-	annotations map[string]string
-	layers      []artifactLayer
-}
-
-type artifactLayer struct {
-	media       string
-	annotations map[string]string
-	content     []byte
 }
 
 // rawManifest is a manifest as its bytes.
@@ -288,48 +192,82 @@ func (m rawManifest) RawManifest() ([]byte, error) { return m.body, nil }
 // MediaType returns the media type.
 func (m rawManifest) MediaType() (types.MediaType, error) { return m.media, nil }
 
-func describe(media string, content []byte) descriptor {
-	return descriptor{MediaType: media, Digest: string(protocol.DigestOf(content)), Size: int64(len(content))}
-}
-
 // pushArtifact writes the blobs and then the manifest. Equal artifacts have equal
 // bytes.
-func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact) (protocol.Digest, error) {
-	t, err := c.parse(ref)
+func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifact) (protocol.Digest, error) {
+	t, err := c.reach(ref)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	options := c.options(ctx)
-	push := func(media string, content []byte) error {
-		return remote.WriteLayer(t.dialled.Context(), static.NewLayer(content, types.MediaType(media)), options...)
-	}
-	if err := push(emptyMedia, emptyConfig); err != nil {
-		return "", failed(ctx, "push", ref, err)
-	}
-	layers := make([]descriptor, 0, len(a.layers))
-	for _, l := range a.layers {
-		if err := push(l.media, l.content); err != nil {
-			return "", failed(ctx, "push", ref, err)
-		}
-		d := describe(l.media, l.content)
-		d.Annotations = l.annotations
-		layers = append(layers, d)
-	}
-	body, err := json.Marshal(struct {
-		SchemaVersion int               `json:"schemaVersion"`
-		MediaType     string            `json:"mediaType"`
-		ArtifactType  string            `json:"artifactType"`
-		Config        descriptor        `json:"config"`
-		Layers        []descriptor      `json:"layers"`
-		Annotations   map[string]string `json:"annotations,omitempty"`
-	}{2, string(types.OCIManifestSchema1), a.kind, describe(emptyMedia, emptyConfig), layers, a.annotations})
+	body, err := a.Manifest()
 	if err != nil {
 		return "", fmt.Errorf("encode manifest of %s: %w", ref, err)
+	}
+	digest := protocol.DigestOf(body)
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	known := !c.opts.KeepTags
+	if !known {
+		there, err := c.keeps(ctx, t, ref, digest)
+		// Many registries deny what is not there: then it is asked again when the blobs are.
+		if known = protocol.KindOf(err) != protocol.Denied; there || err != nil && known {
+			return digest, err
+		}
+	}
+	options := c.options(ctx)
+	for _, l := range a.Blobs() {
+		if err := remote.WriteLayer(t.dialled.Context(), static.NewLayer(l.Content, types.MediaType(l.Media)), options...); err != nil {
+			return "", failed(ctx, "push", ref, err)
+		}
+	}
+	if !known {
+		there, err := c.keeps(ctx, t, ref, digest)
+		if protocol.KindOf(err) == protocol.Denied {
+			err = protocol.Errorf(protocol.Denied, "push %s: the credentials may push and not read, so that nobody knows whether the tag names something else: use others, or replace tags without asking: %w", ref, err)
+		}
+		if there || err != nil {
+			return digest, err
+		}
 	}
 	if err := remote.Put(t.dialled, rawManifest{types.OCIManifestSchema1, body}, options...); err != nil {
 		return "", failed(ctx, "push", ref, err)
 	}
-	return protocol.DigestOf(body), nil
+	return digest, nil
+}
+
+// keeps reports whether a tag names an artifact already. Where it names another one, the
+// error is of kind Conflict.
+func (c *Client) keeps(ctx context.Context, t target, ref string, digest protocol.Digest) (bool, error) {
+	have, err := c.tagged(ctx, t)
+	err = failed(ctx, "push", ref, err)
+	switch {
+	case err == nil && have == digest:
+		return true, nil
+	case err == nil:
+		return false, protocol.Errorf(protocol.Conflict, "push %s: the registry has other content under this tag (%s, now %s): a version never changes, give this one another number",
+			ref, have.Short(), digest.Short())
+	case protocol.KindOf(err) == protocol.NotFound:
+		return false, nil
+	}
+	return false, err
+}
+
+// tagged returns the digest that a tag names. It asks as one who will push: who may read
+// alone is told by some registries that a repository which does not exist is denied.
+func (c *Client) tagged(ctx context.Context, t target) (protocol.Digest, error) {
+	repository := t.dialled.Context()
+	auth, err := c.Resolve(repository)
+	if err != nil {
+		return "", err
+	}
+	next := encrypted.Transport{Next: c.opts.Transport, Plain: c.plain}
+	authorized, err := transport.NewWithContext(ctx, repository.Registry, auth, next, []string{repository.Scope(transport.PushScope)})
+	if err != nil {
+		return "", err
+	}
+	have, err := remote.Head(t.dialled, append(c.options(ctx), remote.WithTransport(authorized))...)
+	if err != nil {
+		return "", err
+	}
+	return protocol.ParseDigest(have.Digest.String())
 }

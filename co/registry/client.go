@@ -11,12 +11,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/encrypted"
+	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,11 +32,24 @@ const maxBlob = 64 << 20
 type ClientOptions struct {
 	// Hosts maps the host of a reference to the address, host:port, that is dialled
 	// in its place by plain HTTP. The fleet's own registry stands here under the name
-	// that packages use, with its address on this machine.
+	// that packages use, with its address on this machine. https://host:port is dialled
+	// with TLS.
 	Hosts map[string]string
 	// Insecure lists further hosts that are spoken to by plain HTTP. Loopback
-	// addresses always are.
+	// addresses always are. No other host is, be it of a private network, one that a
+	// registry redirects to, or one that gives out its tokens.
 	Insecure []string
+	// Allow says why the registry of a host may not be spoken to; the error is returned as
+	// it is. The host is as references name it; that of Docker Hub is docker.io. Nil: all
+	// may be.
+	Allow func(host string) error
+	// Credentials returns user and password of a registry, empty for none; a password
+	// without a user is an identity token. The host is as references name it. Nil:
+	// anonymous.
+	Credentials func(host string) (user, password string, err error)
+	// KeepTags refuses to push where a tag names something else already: an error of kind
+	// Conflict.
+	KeepTags bool
 	// Timeout bounds one operation. Default 1 minute.
 	Timeout time.Duration
 	// Transport replaces the default one.
@@ -46,6 +63,8 @@ type ClientOptions struct {
 type Client struct {
 	opts     ClientOptions
 	insecure map[string]bool
+	plain    map[string]bool   // the addresses that are dialled without TLS
+	written  map[string]string // by the address that is dialled in its place, the host of references
 }
 
 // NewClient returns a Client.
@@ -63,9 +82,13 @@ func NewClient(o ClientOptions) *Client {
 			MaxIdleConnsPerHost:   4,
 		}
 	}
-	c := &Client{opts: o, insecure: map[string]bool{}}
+	c := &Client{opts: o, insecure: map[string]bool{}, plain: map[string]bool{}, written: map[string]string{}}
+	for host, address := range o.Hosts {
+		c.written[strings.TrimPrefix(address, "https://")] = host
+		c.plain[address] = true // one with https:// is the host of no URL
+	}
 	for _, h := range o.Insecure {
-		c.insecure[h] = true
+		c.insecure[h], c.plain[h] = true, true
 	}
 	return c
 }
@@ -83,6 +106,17 @@ type target struct {
 	dialled name.Reference
 }
 
+// reach reads a reference to a registry that is going to be asked, which it may not be
+// without Allow.
+func (c *Client) reach(ref string) (target, error) {
+	t, err := c.parse(ref)
+	if err != nil || c.opts.Allow == nil {
+		return t, err
+	}
+	host, _, _ := strings.Cut(pulledName(t.written.Context()), "/")
+	return t, c.opts.Allow(host)
+}
+
 // parse reads a reference, with or without oci://.
 func (c *Client) parse(ref string) (target, error) {
 	bare := strings.TrimPrefix(ref, "oci://")
@@ -98,7 +132,11 @@ func (c *Client) parse(ref string) (target, error) {
 	if !mapped {
 		address = host
 	}
-	registry, err := name.NewRegistry(address, name.Insecure)
+	security := []name.Option{name.Insecure}
+	if secure, ok := strings.CutPrefix(address, "https://"); ok {
+		address, security = secure, nil
+	}
+	registry, err := name.NewRegistry(address, security...)
 	if err != nil {
 		return target{}, protocol.Errorf(protocol.Invalid, "address %q of registry %s: %w", address, host, err)
 	}
@@ -109,11 +147,33 @@ func (c *Client) parse(ref string) (target, error) {
 	return target{written: written, dialled: repository.Tag(written.Identifier())}, nil
 }
 
+// Resolve finds the credentials of a registry that is dialled.
+func (c *Client) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	if c.opts.Credentials == nil {
+		return authn.Anonymous, nil
+	}
+	host := r.RegistryStr()
+	if written, ok := c.written[host]; ok {
+		host = written
+	}
+	user, password, err := c.opts.Credentials(host)
+	switch {
+	case err != nil:
+		return nil, err
+	case user == "" && password == "":
+		return authn.Anonymous, nil
+	case user == "":
+		return authn.FromConfig(authn.AuthConfig{IdentityToken: password}), nil
+	}
+	return authn.FromConfig(authn.AuthConfig{Username: user, Password: password}), nil
+}
+
 func (c *Client) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(c.opts.Transport),
+		remote.WithTransport(encrypted.Transport{Next: c.opts.Transport, Plain: c.plain}),
 		remote.WithUserAgent("colony"),
+		remote.WithAuthFromKeychain(c),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 2}),
 	}
 }
@@ -139,7 +199,7 @@ func failed(ctx context.Context, verb, ref string, err error) error {
 		case te.StatusCode == http.StatusNotFound:
 			return protocol.Errorf(protocol.NotFound, "%s %s: the registry does not have it", verb, ref)
 		case te.StatusCode == http.StatusUnauthorized, te.StatusCode == http.StatusForbidden:
-			kind = protocol.Denied
+			return protocol.Errorf(protocol.Denied, "%s %s: the registry wants other credentials: %w", verb, ref, err)
 		case te.StatusCode == http.StatusTooManyRequests, te.StatusCode == http.StatusRequestTimeout:
 		case te.StatusCode < 500:
 			kind = protocol.Invalid
@@ -165,6 +225,9 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 		}
 		return repository + "@" + string(digest), nil
 	}
+	if t, err = c.reach(ref); err != nil {
+		return "", err
+	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	var h v1.Hash
@@ -183,6 +246,23 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 		return "", err
 	}
 	return repository + "@" + string(digest), nil
+}
+
+// Health returns the check that an image declares, nil where it has none. Of an image for
+// several platforms it is that of the first.
+func (c *Client) Health(ctx context.Context, ref string) (*protocol.Health, error) {
+	t, err := c.reach(ref)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	d, err := remote.Get(t.dialled, c.options(ctx)...)
+	if err != nil {
+		return nil, failed(ctx, "read image", ref, err)
+	}
+	h, err := image.Health(d)
+	return h, failed(ctx, "read image", ref, err)
 }
 
 // pulledName is the repository as container engines name it.
@@ -214,7 +294,7 @@ func (c *Client) manifest(ctx context.Context, t target) (*manifestFile, protoco
 }
 
 // fetch reads a blob of the repository of t and checks its digest and size.
-func (c *Client) fetch(ctx context.Context, t target, d descriptor) ([]byte, error) {
+func (c *Client) fetch(ctx context.Context, t target, d artifact.Descriptor) ([]byte, error) {
 	digest, err := protocol.ParseDigest(d.Digest)
 	if err != nil {
 		return nil, err
@@ -242,7 +322,7 @@ func (c *Client) fetch(ctx context.Context, t target, d descriptor) ([]byte, err
 
 // Tags returns the tags of the repository of a reference.
 func (c *Client) Tags(ctx context.Context, ref string) ([]string, error) {
-	t, err := c.parse(ref)
+	t, err := c.reach(ref)
 	if err != nil {
 		return nil, err
 	}

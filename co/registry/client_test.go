@@ -13,12 +13,18 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -27,7 +33,7 @@ func TestArchive(t *testing.T) {
 	ctx := t.Context()
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
-	tgz, err := BuildArchive("hello", sampleComponent)
+	tgz, err := archive.Build("hello", sampleComponent)
 	must(t, err)
 	const repository = "oci://registry.colony/samples/compose/hello"
 	first, err := c.PushArchive(ctx, repository, "1.0.0", tgz)
@@ -48,13 +54,13 @@ func TestArchive(t *testing.T) {
 	if _, _, err := c.Archive(ctx, repository, "2.0.0"); protocol.KindOf(err) != protocol.NotFound || !strings.Contains(err.Error(), repository+":2.0.0") {
 		t.Errorf("unknown revision: %v, want not_found with the reference", err)
 	}
-	if _, err := BuildArchive("hello", fstest.MapFS{"docker-compose.yml": {}}); protocol.KindOf(err) != protocol.Invalid {
+	if _, err := archive.Build("hello", fstest.MapFS{"docker-compose.yml": {}}); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("archive without compose.yaml: %v, want invalid", err)
 	}
 	link := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(link, "compose.yaml"), nil, 0o600))
 	must(t, os.Symlink("/etc/passwd", filepath.Join(link, "passwd")))
-	if _, err := BuildArchive("hello", os.DirFS(link)); protocol.KindOf(err) != protocol.Invalid {
+	if _, err := archive.Build("hello", os.DirFS(link)); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("archive with a symbolic link: %v, want invalid", err)
 	}
 }
@@ -82,7 +88,7 @@ func entries(t *testing.T, tgz []byte) []string {
 func TestArchiveManifest(t *testing.T) {
 	t.Parallel()
 	good := func() *manifestFile {
-		return &manifestFile{ArtifactType: composeType, Layers: []descriptor{{
+		return &manifestFile{ArtifactType: composeType, Layers: []artifact.Descriptor{{
 			MediaType: composeMedia, Annotations: map[string]string{typeAnnotation: "compose", versionAnnotation: "1.0.0"},
 		}}}
 	}
@@ -144,8 +150,7 @@ func TestPackage(t *testing.T) {
 	}
 	pushed, err := c.PushPackage(ctx, "oci://registry.colony/apps/hello", pkg)
 	must(t, err)
-	files, digest, err := c.Package(ctx, "oci://registry.colony/apps/hello:1.0.0")
-	must(t, err)
+	files, digest := pull(t, c, "oci://registry.colony/apps/hello:1.0.0")
 	want := map[string][]byte{"margo.yaml": []byte(samplePackage), "resources/description.md": []byte("# Hello\n")}
 	if diff := cmp.Diff(want, files); diff != "" || digest != pushed {
 		t.Errorf("digest %s, want %s; files (-want +got):\n%s", digest, pushed, diff)
@@ -153,11 +158,11 @@ func TestPackage(t *testing.T) {
 	if _, err := c.PushPackage(ctx, "oci://registry.colony/apps/hello:2.0.0", pkg); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("a tag that is not the version: %v, want invalid", err)
 	}
-	tgz, err := BuildArchive("hello", sampleComponent)
+	tgz, err := archive.Build("hello", sampleComponent)
 	must(t, err)
 	_, err = c.PushArchive(ctx, "oci://registry.colony/apps/archive", "1.0.0", tgz)
 	must(t, err)
-	if _, _, err := c.Package(ctx, "oci://registry.colony/apps/archive:1.0.0"); protocol.KindOf(err) != protocol.Invalid {
+	if _, err := c.Package(ctx, "oci://registry.colony/apps/archive:1.0.0", t.TempDir()); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("an archive as a package: %v, want invalid", err)
 	}
 }
@@ -168,31 +173,30 @@ func TestPackageOfAnotherTool(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
-	a := artifact{kind: packageType, layers: []artifactLayer{
-		{media: descriptionMedia, content: []byte(samplePackage)},
-		{media: packageMedia + "descriptionFile.v1+markdown", content: []byte("# Hello\n")},
-		{media: packageMedia + "x.v1+png", annotations: map[string]string{resourceMark: "icon"}, content: []byte("unused")},
+	a := artifact.Artifact{Kind: packageType, Layers: []artifact.Layer{
+		{Media: descriptionMedia, Content: []byte(samplePackage)},
+		{Media: packageMedia + "descriptionFile.v1+markdown", Content: []byte("# Hello\n")},
+		{Media: packageMedia + "x.v1+png", Annotations: map[string]string{resourceMark: "icon"}, Content: []byte("unused")},
 	}}
 	_, err := c.pushArtifact(t.Context(), "oci://registry.colony/apps/hello:1.0.0", a)
 	must(t, err)
-	files, _, err := c.Package(t.Context(), "oci://registry.colony/apps/hello:1.0.0")
-	must(t, err)
+	files, _ := pull(t, c, "oci://registry.colony/apps/hello:1.0.0")
 	want := map[string][]byte{"margo.yaml": []byte(samplePackage), "resources/description.md": []byte("# Hello\n")}
 	if diff := cmp.Diff(want, files); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	config := describe(emptyMedia, emptyConfig)
-	other := describe("application/vnd.oci.image.config.v1+json", emptyConfig)
-	full := describe(emptyMedia, []byte(`{"a":1}`))
+	config := artifact.Describe(artifact.EmptyMedia, artifact.EmptyConfig)
+	other := artifact.Describe("application/vnd.oci.image.config.v1+json", artifact.EmptyConfig)
+	full := artifact.Describe(artifact.EmptyMedia, []byte(`{"a":1}`))
 	for name, tt := range map[string]struct {
-		config *descriptor
+		config *artifact.Descriptor
 		want   string
 	}{"empty": {&config, ""}, "none": {nil, "no config"}, "an image's": {&other, "want the empty one"}, "full": {&full, "7 bytes"}} {
 		if err := checkConfig(&manifestFile{Config: tt.config}); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
-	if _, err := fileOf(descriptor{MediaType: packageMedia + "icon.v1+png", Annotations: map[string]string{resourceMark: "logo", titleAnnotation: "a"}}); err == nil {
+	if _, err := fileOf(artifact.Descriptor{MediaType: packageMedia + "icon.v1+png", Annotations: map[string]string{resourceMark: "logo", titleAnnotation: "a"}}); err == nil {
 		t.Error("a kind of resource that does not exist was accepted")
 	}
 }
@@ -213,7 +217,7 @@ func TestPackageLayers(t *testing.T) {
 		"foreign layer":   {"text/plain", "a", "", true},
 	}
 	for name, tt := range tests {
-		got, err := fileOf(descriptor{MediaType: tt.media, Annotations: map[string]string{titleAnnotation: tt.title}})
+		got, err := fileOf(artifact.Descriptor{MediaType: tt.media, Annotations: map[string]string{titleAnnotation: tt.title}})
 		if got != tt.want || (err != nil) != tt.refused {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
@@ -225,10 +229,10 @@ func TestImage(t *testing.T) {
 	ctx := t.Context()
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
-	build := func(arch string) Image {
-		return Image{
+	build := func(arch string) image.Image {
+		return image.Image{
 			Architecture: arch, Entrypoint: []string{"/app"}, Env: []string{"A=b"}, Ports: []string{"8080/tcp"}, User: "65534",
-			Files: map[string]ImageFile{"/app": {Mode: 0o755, Content: []byte("binary for " + arch)}, "/etc/ssl/ca.pem": {Mode: 0o644}},
+			Files: map[string]archive.File{"/app": {Mode: 0o755, Content: []byte("binary for " + arch)}, "/etc/ssl/ca.pem": {Mode: 0o644}},
 		}
 	}
 	const ref = "registry.colony/samples/hello"
@@ -297,7 +301,7 @@ func TestDigestIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	address, _ := serve(t, dir)
 	c := client(t, address)
-	tgz, err := BuildArchive("hello", sampleComponent)
+	tgz, err := archive.Build("hello", sampleComponent)
 	must(t, err)
 	_, err = c.PushArchive(ctx, "oci://registry.colony/a", "1.0.0", tgz)
 	must(t, err)
@@ -306,5 +310,47 @@ func TestDigestIsChecked(t *testing.T) {
 	must(t, os.WriteFile(blob, tgz, 0o600))
 	if _, _, err := c.Archive(ctx, "oci://registry.colony/a", "1.0.0"); err == nil {
 		t.Error("an archive with another digest was accepted")
+	}
+}
+
+// The check of an image is read from its config, of an index from its first image.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t, t.TempDir())
+	c := client(t, address)
+	push := func(name string, check *v1.HealthConfig) string {
+		img, err := mutate.Config(empty.Image, v1.Config{Healthcheck: check})
+		must(t, err)
+		ref, err := c.parse("registry.colony/" + name + ":1")
+		must(t, err)
+		must(t, remote.Write(ref.dialled, img, c.options(t.Context())...))
+		index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}})
+		ref, err = c.parse("registry.colony/" + name + ":index")
+		must(t, err)
+		must(t, remote.WriteIndex(ref.dialled, index, c.options(t.Context())...))
+		return "registry.colony/" + name
+	}
+	for name, tt := range map[string]struct {
+		check *v1.HealthConfig
+		want  *protocol.Health
+	}{
+		"none":     {nil, nil},
+		"disabled": {&v1.HealthConfig{Test: []string{"NONE"}}, nil},
+		"program": {
+			&v1.HealthConfig{Test: []string{"CMD", "/ok", "-v"}, Interval: 2 * time.Second, Timeout: time.Microsecond, StartPeriod: time.Minute, Retries: 4},
+			&protocol.Health{Command: []string{"/ok", "-v"}, IntervalMillis: 2000, TimeoutMillis: 1, StartPeriodMillis: 60000, Retries: 4},
+		},
+		"shell": {&v1.HealthConfig{Test: []string{"CMD-SHELL", "ok || exit 1"}}, &protocol.Health{Command: []string{"/bin/sh", "-c", "ok || exit 1"}}},
+	} {
+		repository := push(name, tt.check)
+		for _, tag := range []string{":1", ":index"} {
+			got, err := c.Health(t.Context(), repository+tag)
+			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+				t.Errorf("%s%s: %v (-want +got):\n%s", name, tag, err, diff)
+			}
+		}
+	}
+	if _, err := c.Health(t.Context(), "registry.colony/absent:1"); protocol.KindOf(err) != protocol.NotFound {
+		t.Errorf("an image that is not there: %v", err)
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -47,7 +49,10 @@ func (h *Handler) Clean(ctx context.Context, now time.Time) error {
 	return h.collect(ctx, now.Add(-h.limits.UploadLife))
 }
 
-// collect removes links and blobs from before that time that nothing names.
+// collect removes links and blobs from before that time that nothing names. What it
+// cannot read costs nothing else: of a repository with a manifest that cannot be read it
+// removes nothing, and of the blobs none while there is a repository of which it is not
+// known what it names.
 func (h *Handler) collect(ctx context.Context, before time.Time) error {
 	h.watchUse(true)
 	defer h.watchUse(false)
@@ -56,31 +61,33 @@ func (h *Handler) collect(ctx context.Context, before time.Time) error {
 		return fmt.Errorf("list repositories: %w", err)
 	}
 	inUse := map[protocol.Digest]bool{}
+	var errs []error
 	for _, name := range repositories {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := h.cleanRepository(name, before, inUse); err != nil {
-			return fmt.Errorf("clean repository %s: %w", name, err)
+		if err := h.cleanRepository(ctx, name, before, inUse); err != nil {
+			errs = append(errs, fmt.Errorf("clean repository %s: %w", name, err))
 		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(append(errs, errors.New("no blob was removed"))...)
 	}
 	return h.removeUnused(ctx, before, inUse)
 }
 
 // cleanRepository removes the stale links of a repository and adds to inUse what it
 // keeps.
-func (h *Handler) cleanRepository(name string, before time.Time, inUse map[protocol.Digest]bool) error {
-	named, err := h.contents(name)
-	if err != nil {
-		return err
-	}
+func (h *Handler) cleanRepository(ctx context.Context, name string, before time.Time, inUse map[protocol.Digest]bool) error {
+	named, unread := h.contents(name)
+	h.report(ctx, name, unread)
 	links, err := os.ReadDir(filepath.Join(h.repoDir(name), "_blobs"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, e := range links {
 		d := protocol.Digest("sha256:" + e.Name())
-		if named[d] || !older(e, before) {
+		if named[d] || len(unread) > 0 || !older(e, before) {
 			named[d] = true
 			continue
 		}
@@ -96,6 +103,14 @@ func (h *Handler) cleanRepository(name string, before time.Time, inUse map[proto
 		inUse[d] = true
 	}
 	return nil
+}
+
+// report logs the manifests of a repository that cannot be read.
+func (h *Handler) report(ctx context.Context, name string, unread []error) {
+	if len(unread) > 0 {
+		h.log.WarnContext(ctx, "manifests cannot be read, so nothing of their repository is removed: push them again, or delete them",
+			"repository", name, "count", len(unread), "err", errors.Join(unread...))
+	}
 }
 
 // removeUnused removes the blobs that are not in use.
@@ -168,14 +183,18 @@ func (h *Handler) watchUse(on bool) {
 	}
 }
 
+// digestForm finds the digests in the bytes of a manifest.
+var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
 // contents returns the digests of the manifests of a repository and of the blobs that
-// they name.
-func (h *Handler) contents(name string) (map[protocol.Digest]bool, error) {
+// they name. unread says of each manifest that cannot be read why; of one that is damaged,
+// the digests that can still be found in it are named.
+func (h *Handler) contents(name string) (named map[protocol.Digest]bool, unread []error) {
+	named = map[protocol.Digest]bool{}
 	manifests, err := list(filepath.Join(h.repoDir(name), "_manifests"))
 	if err != nil {
-		return nil, err
+		unread = append(unread, fmt.Errorf("list manifests: %w", err))
 	}
-	named := map[protocol.Digest]bool{}
 	for _, hex := range manifests {
 		d := protocol.Digest("sha256:" + hex)
 		named[d] = true
@@ -183,12 +202,16 @@ func (h *Handler) contents(name string) (map[protocol.Digest]bool, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // deleted as a blob by a version that allowed it
 		}
-		if err != nil {
-			return nil, err
-		}
 		var m manifestFile
-		if err := json.Unmarshal(body, &m); err != nil {
-			return named, fmt.Errorf("manifest %s: %w", d, err)
+		if err == nil {
+			err = errors.Join(d.Verify(body), json.Unmarshal(body, &m))
+		}
+		if err != nil {
+			unread = append(unread, fmt.Errorf("manifest %s: %w", d, err))
+			for _, found := range digestForm.FindAllString(string(body), -1) {
+				named[protocol.Digest(found)] = true
+			}
+			continue
 		}
 		for _, b := range m.blobs() {
 			if d, err := protocol.ParseDigest(b.Digest); err == nil {
@@ -196,7 +219,7 @@ func (h *Handler) contents(name string) (map[protocol.Digest]bool, error) {
 			}
 		}
 	}
-	return named, nil
+	return named, unread
 }
 
 // repositories returns the names of all repositories, sorted.
@@ -220,6 +243,8 @@ func (h *Handler) repositories() ([]string, error) {
 
 // migrate links the blobs of a directory that was written before there were links:
 // those that a repository's manifests name. It is done once, and again after a crash.
+// Where a manifest cannot be read, its repository gets all blobs that no other names: one
+// of them may be of it.
 func (h *Handler) migrate() error {
 	done := filepath.Join(h.dir, "linked")
 	if _, err := os.Stat(done); !errors.Is(err, os.ErrNotExist) {
@@ -229,19 +254,48 @@ func (h *Handler) migrate() error {
 	if err != nil {
 		return fmt.Errorf("list repositories: %w", err)
 	}
+	linked := map[protocol.Digest]bool{}
+	var doubtful []string
 	for _, name := range names {
-		named, err := h.contents(name)
-		if err != nil { // the registry serves what it can
-			h.log.Warn("not all blobs of a repository linked", "repository", name, "err", err)
+		named, unread := h.contents(name)
+		if h.report(context.Background(), name, unread); len(unread) > 0 {
+			doubtful = append(doubtful, name)
 		}
-		for d := range named {
-			if _, err := os.Stat(h.blobPath(d)); err != nil {
-				continue
-			}
-			if err := h.link(name, d); err != nil {
-				return fmt.Errorf("link the blobs of repository %s: %w", name, err)
+		if err := h.linkAll(name, named, linked); err != nil {
+			return err
+		}
+	}
+	rest := map[protocol.Digest]bool{}
+	if len(doubtful) > 0 {
+		blobs, err := list(h.blobDir())
+		if err != nil {
+			return fmt.Errorf("list blobs: %w", err)
+		}
+		for _, hex := range blobs {
+			if d := protocol.Digest("sha256:" + hex); !linked[d] {
+				rest[d] = true
 			}
 		}
 	}
-	return atomicfile.Write(done, nil, 0o640)
+	for _, name := range doubtful {
+		if err := h.linkAll(name, rest, map[protocol.Digest]bool{}); err != nil {
+			return err
+		}
+	}
+	return atomicfile.Write(disk.OS, done, nil, 0o640)
+}
+
+// linkAll links those of some blobs that there are into a repository, and adds them to
+// linked.
+func (h *Handler) linkAll(name string, blobs, linked map[protocol.Digest]bool) error {
+	for d := range blobs {
+		if _, err := os.Stat(h.blobPath(d)); err != nil {
+			continue
+		}
+		if err := h.link(name, d); err != nil {
+			return fmt.Errorf("link the blobs of repository %s: %w", name, err)
+		}
+		linked[d] = true
+	}
+	return nil
 }

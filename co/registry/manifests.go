@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -23,29 +25,19 @@ const maxManifest = 4 << 20
 // mediaOCIIndex is the media type of an OCI image index.
 const mediaOCIIndex = "application/vnd.oci.image.index.v1+json"
 
-// A descriptor names content (OCI image specification 1.1).
-type descriptor struct {
-	MediaType    string            `json:"mediaType"`
-	Digest       string            `json:"digest"`
-	Size         int64             `json:"size"`
-	ArtifactType string            `json:"artifactType,omitempty"`
-	Annotations  map[string]string `json:"annotations,omitempty"`
-	URLs         []string          `json:"urls,omitempty"`
-}
-
 // A manifestFile is what this package reads of an image manifest or an index.
 type manifestFile struct {
-	MediaType    string            `json:"mediaType"`
-	ArtifactType string            `json:"artifactType"`
-	Config       *descriptor       `json:"config"`
-	Layers       []descriptor      `json:"layers"`
-	Manifests    []descriptor      `json:"manifests"`
-	Subject      *descriptor       `json:"subject"`
-	Annotations  map[string]string `json:"annotations"`
+	MediaType    string                `json:"mediaType"`
+	ArtifactType string                `json:"artifactType"`
+	Config       *artifact.Descriptor  `json:"config"`
+	Layers       []artifact.Descriptor `json:"layers"`
+	Manifests    []artifact.Descriptor `json:"manifests"`
+	Subject      *artifact.Descriptor  `json:"subject"`
+	Annotations  map[string]string     `json:"annotations"`
 }
 
 // blobs returns the descriptors of the blobs that a manifest names.
-func (m *manifestFile) blobs() []descriptor {
+func (m *manifestFile) blobs() []artifact.Descriptor {
 	if m.Config == nil {
 		return m.Layers
 	}
@@ -223,7 +215,7 @@ func (h *Handler) storeReferrer(name, mediaType string, body []byte, m *manifest
 	if artifactType == "" && m.Config != nil {
 		artifactType = m.Config.MediaType
 	}
-	entry, err := json.Marshal(descriptor{
+	entry, err := json.Marshal(artifact.Descriptor{
 		MediaType: mediaType, Digest: string(d), Size: int64(len(body)), ArtifactType: artifactType, Annotations: m.Annotations,
 	})
 	if err != nil {
@@ -236,7 +228,7 @@ func write(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("create folder: %w", err)
 	}
-	return atomicfile.Write(path, content, 0o640)
+	return atomicfile.Write(disk.OS, path, content, 0o640)
 }
 
 // deleteManifest removes a tag, or a manifest with all tags that name it. Blobs
@@ -398,7 +390,7 @@ func (h *Handler) referrers(w http.ResponseWriter, r *http.Request, name, ref st
 	return nil
 }
 
-func (h *Handler) readReferrers(name string, subject protocol.Digest, artifactType string) ([]descriptor, error) {
+func (h *Handler) readReferrers(name string, subject protocol.Digest, artifactType string) ([]artifact.Descriptor, error) {
 	h.links.RLock()
 	defer h.links.RUnlock()
 	dir := h.referrerDir(name, subject)
@@ -406,9 +398,9 @@ func (h *Handler) readReferrers(name string, subject protocol.Digest, artifactTy
 	if err != nil {
 		return nil, err
 	}
-	found := []descriptor{}
+	found := []artifact.Descriptor{}
 	for _, f := range files {
-		var d descriptor
+		var d artifact.Descriptor
 		b, err := os.ReadFile(filepath.Join(dir, f))
 		if err == nil {
 			err = json.Unmarshal(b, &d)

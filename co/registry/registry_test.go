@@ -26,6 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"go.uber.org/goleak"
 
+	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -289,7 +291,7 @@ func TestPages(t *testing.T) {
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
 	for _, v := range []string{"1", "2", "3"} {
-		_, err := c.PushImage(t.Context(), "registry.colony/app:"+v, Image{Files: map[string]ImageFile{"/x": {Content: []byte(v)}}})
+		_, err := c.PushImage(t.Context(), "registry.colony/app:"+v, image.Image{Files: map[string]archive.File{"/x": {Content: []byte(v)}}})
 		must(t, err)
 	}
 	_, h, body := do(t, "GET", "http://"+address+"/v2/app/tags/list?n=2", nil)
@@ -327,7 +329,7 @@ func TestConcurrentPushes(t *testing.T) {
 	for n := range 8 {
 		wg.Go(func() {
 			_, err := c.PushImage(context.WithoutCancel(t.Context()), fmt.Sprintf("registry.colony/app:%d", n%4),
-				Image{Files: map[string]ImageFile{"/same": {Content: []byte("same")}}})
+				image.Image{Files: map[string]archive.File{"/same": {Content: []byte("same")}}})
 			if err != nil {
 				t.Error(err)
 			}
