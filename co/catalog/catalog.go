@@ -32,12 +32,17 @@ type Store interface {
 
 // A Registry reads from OCI registries. References begin with oci://.
 type Registry interface {
-	// Package returns the files of an application package by their path.
-	Package(ctx context.Context, ref string) (files map[string][]byte, digest protocol.Digest, err error)
+	// Package writes the files of an application package into the empty folder dir, by
+	// their paths.
+	Package(ctx context.Context, ref, dir string) (protocol.Digest, error)
 	// Tags lists the tags of the repository of a reference.
 	Tags(ctx context.Context, ref string) ([]string, error)
-	// Archive returns the Compose archive of a component.
+	// Archive returns the Compose archive of a component. Where the revision is pinned to
+	// another one, the error is of kind Conflict.
 	Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
+	// Pin makes an archive the only one of its revision. Where there is another one
+	// already, the error is of kind Conflict.
+	Pin(ctx context.Context, repository, revision string, digest protocol.Digest) error
 }
 
 // Options are what a Catalog works with. All but Logger and TempDir are needed.
@@ -278,7 +283,7 @@ func (c *Catalog) importFile(ctx context.Context, at local, file string) ([]Resu
 
 func (c *Catalog) importOCI(ctx context.Context, source string) ([]Result, error) {
 	repository, tag, digest := splitOCI(source)
-	if err := c.opts.Sources.registry(hostOf(repository)); err != nil {
+	if err := c.opts.Sources.Registry(hostOf(repository)); err != nil {
 		return nil, fmt.Errorf("import %s: %w", source, err)
 	}
 	tags := []string{tag}
@@ -327,22 +332,26 @@ func splitOCI(ref string) (repository, tag, digest string) {
 // latest, is skipped.
 func (c *Catalog) importArtifact(ctx context.Context, ref, tag string, all bool) (Result, error) {
 	r := Result{Path: tag}
-	files, digest, err := c.opts.Registry.Package(ctx, ref)
+	dir, remove, err := c.scratch()
 	if err != nil {
 		return r, err
 	}
+	defer remove()
+	digest, err := c.opts.Registry.Package(ctx, ref, dir)
+	if err != nil {
+		return r, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return r, protocol.Errorf(protocol.Unavailable, "read the package: %w", cause(err))
+	}
+	defer root.Close() //nolint:errcheck // read only
 	if r.Path == "" {
 		r.Path = string(digest)
 	}
 	repository, _, _ := splitOCI(ref)
 	run := c.newRun(repository + "@" + string(digest))
 	run.tag, run.skipOtherTag = tag, all
-	run.document(ctx, &r, files[descriptionFile], func(file string) ([]byte, error) {
-		content, ok := files[file]
-		if !ok {
-			return nil, errors.New("the artifact has no layer with this title")
-		}
-		return content[:min(len(content), maxStart)], nil
-	})
+	run.files(ctx, &r, root)
 	return r, nil
 }

@@ -53,15 +53,31 @@ type shelf struct {
 	packages map[string]map[string][]byte
 	archives map[string][]byte
 	errs     map[string]error
+	pins     map[string]protocol.Digest
 	asked    []string
 }
 
-func (s *shelf) Package(_ context.Context, ref string) (map[string][]byte, protocol.Digest, error) {
+func (s *shelf) Package(_ context.Context, ref, dir string) (protocol.Digest, error) {
 	p, ok := s.packages[ref]
 	if !ok {
-		return nil, "", protocol.Errorf(protocol.NotFound, "no package %s", ref)
+		return "", protocol.Errorf(protocol.NotFound, "no package %s", ref)
 	}
-	return p, protocol.DigestOf(p["margo.yaml"]), nil
+	for name, content := range p {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, content, 0o600)); err != nil {
+			return "", err
+		}
+	}
+	return protocol.DigestOf(p["margo.yaml"]), nil
+}
+
+func (s *shelf) Pin(_ context.Context, repository, revision string, digest protocol.Digest) error {
+	ref := repository + ":" + revision
+	if have := s.pins[ref]; have != "" && have != digest {
+		return protocol.Errorf(protocol.Conflict, "%s is pinned", ref)
+	}
+	s.pins[ref] = digest
+	return nil
 }
 
 func (s *shelf) Tags(_ context.Context, ref string) ([]string, error) {
@@ -99,7 +115,7 @@ func newCatalog(t *testing.T) *setup {
 	t.Helper()
 	s := &setup{
 		store:    &memory{versions: map[string]fleet.AppVersion{}},
-		registry: &shelf{packages: map[string]map[string][]byte{}, archives: map[string][]byte{}, errs: map[string]error{}},
+		registry: &shelf{packages: map[string]map[string][]byte{}, archives: map[string][]byte{}, errs: map[string]error{}, pins: map[string]protocol.Digest{}},
 	}
 	samples, err := filepath.Abs("testdata/samples")
 	if err != nil {
@@ -109,7 +125,7 @@ func newCatalog(t *testing.T) *setup {
 		Sources: Sources{
 			Roots:      []string{samples, filepath.Dir(t.TempDir())}, // the folder of all that this test makes
 			Remotes:    []Remote{{URL: "https://host"}, {URL: "https://away/"}, {URL: "ssh://host"}},
-			Registries: []string{"registry.colony", "registry.colony:5000"},
+			Registries: []string{"registry.colony", "registry.colony:5000", "northstarida.azurecr.io"},
 		},
 		Store: s.store, Registry: s.registry, TempDir: t.TempDir(),
 		CheckShared: func(parts []protocol.Component) error {
@@ -125,7 +141,8 @@ func newCatalog(t *testing.T) *setup {
 			if string(tgz) == "odd" {
 				return c, []string{fmt.Sprintf("set are %q", variables)}, nil
 			}
-			c.Containers = []protocol.Container{{Name: "app"}}
+			image, _ := strings.CutPrefix(string(tgz), "image ")
+			c.Containers = []protocol.Container{{Name: "app", Image: strings.TrimPrefix(image, "good")}}
 			return c, nil, nil
 		},
 		Export: func(_ context.Context, remote Remote, ref, dir string) (string, error) {
@@ -404,6 +421,35 @@ func TestArchives(t *testing.T) {
 				t.Errorf("%s: %q, want %s: %q", r.Outcome, said, tt.outcome, tt.says)
 			}
 		})
+	}
+}
+
+// A package that is refused leaves its archives free to be corrected under their revision.
+func TestOnlyAcceptedArchivesArePinned(t *testing.T) {
+	t.Parallel()
+	const ref = "oci://registry.colony/hello:1.0.0"
+	s := newCatalog(t)
+	dir := write(t, map[string]string{"margo.yaml": description, "resources/description.md": "x"})
+	for _, step := range []struct {
+		archive string
+		outcome Outcome
+		pin     string
+	}{{"bad", Refused, ""}, {"good", Imported, "good"}} {
+		s.registry.archives[ref] = []byte(step.archive)
+		r := s.do(t, dir)[0]
+		want := protocol.Digest("")
+		if step.pin != "" {
+			want = protocol.DigestOf([]byte(step.pin))
+		}
+		if r.Outcome != step.outcome || s.registry.pins[ref] != want {
+			t.Errorf("archive %q: %s, pinned %q, want %s and %q; %s", step.archive, r.Outcome, s.registry.pins[ref], step.outcome, want, problems(r))
+		}
+	}
+	// Another import accepted another archive meanwhile.
+	s = newCatalog(t)
+	s.registry.archives[ref], s.registry.pins[ref] = []byte("good"), protocol.DigestOf([]byte("other"))
+	if r := s.do(t, dir)[0]; r.Outcome != Refused || r.Kind != protocol.Conflict || len(s.store.versions) != 0 {
+		t.Errorf("an archive that is pinned to another: %s %s, %d versions stored", r.Outcome, r.Kind, len(s.store.versions))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -31,6 +32,12 @@ type run struct {
 	skipOtherTag bool
 }
 
+// A pin is an archive that an application relies on.
+type pin struct {
+	repository, revision string
+	digest               protocol.Digest
+}
+
 func (c *Catalog) newRun(source string) *run {
 	return &run{Catalog: c, source: source, away: map[string]bool{}}
 }
@@ -44,19 +51,24 @@ func (run *run) folder(ctx context.Context, root *os.Root, folder string) Result
 		return r
 	}
 	defer pkg.Close() //nolint:errcheck // read only
+	run.files(ctx, &r, pkg)
+	return r
+}
+
+// files imports the package whose files are in a folder.
+func (run *run) files(ctx context.Context, r *Result, pkg *os.Root) {
 	doc, err := readLimited(pkg, descriptionFile)
 	if run.bytes += len(doc); err == nil && run.bytes > maxBytes {
 		err = fmt.Errorf("the descriptions of this import are larger than %d bytes in all", maxBytes)
 	}
 	if err != nil {
 		r.refuse(protocol.Invalid, v1rc3.Problem{Message: cause(err).Error()})
-		return r
+		return
 	}
-	run.document(ctx, &r, doc, func(file string) ([]byte, error) {
+	run.document(ctx, r, doc, func(file string) ([]byte, error) {
 		// The root follows no symbolic link out of the package.
 		return readStart(pkg, file)
 	})
-	return r
 }
 
 // document checks a description and stores it. find returns the beginning of a file of
@@ -97,9 +109,22 @@ func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(f
 	if run.known(ctx, r) {
 		return
 	}
-	run.archives(ctx, r, app)
+	pins := run.archives(ctx, r, app)
+	// What a refused package names may still be corrected under its revision.
+	if r.Outcome == "" {
+		run.pin(ctx, r, pins)
+	}
 	if r.Outcome == "" {
 		run.store(ctx, r, app, doc)
+	}
+}
+
+// pin makes the archives that were checked the only ones of their revisions.
+func (run *run) pin(ctx context.Context, r *Result, pins []pin) {
+	for _, p := range pins {
+		if err := run.opts.Registry.Pin(ctx, p.repository, p.revision, p.digest); err != nil {
+			r.refuse(protocol.KindOf(err), v1rc3.Problem{Message: err.Error()})
+		}
 	}
 }
 
@@ -172,9 +197,9 @@ func lineOf(doc []byte, key string) int {
 	return 0
 }
 
-// archives checks the Compose archives of an application. One that cannot be had now
-// is a warning; one that is wrong is a refusal.
-func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application) {
+// archives checks the Compose archives of an application, and returns those that it
+// read. One that cannot be had now is a warning; one that is wrong is a refusal.
+func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application) (pins []pin) {
 	checked := map[string]protocol.Component{}
 	for i, profile := range app.Profiles {
 		if profile.Type != v1rc3.Compose {
@@ -185,7 +210,10 @@ func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application)
 			key := component.Name + " " + component.Properties.Repository + ":" + component.Properties.Revision
 			if _, done := checked[key]; !done {
 				at := fmt.Sprintf("deploymentProfiles[%d].components[%d]", i, j)
-				checked[key] = run.archive(ctx, r, at, component, variablesOf(app, component.Name))
+				part, digest := run.archive(ctx, r, at, component, app.Pointers(component.Name))
+				if checked[key] = part; digest != "" {
+					pins = append(pins, pin{component.Properties.Repository, component.Properties.Revision, digest})
+				}
 			}
 			parts = append(parts, checked[key])
 		}
@@ -193,35 +221,25 @@ func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application)
 			r.refuse(protocol.Invalid, v1rc3.Problem{Path: fmt.Sprintf("deploymentProfiles[%d]", i), Message: err.Error()})
 		}
 	}
+	return pins
 }
 
-// variablesOf lists the variables of a component that parameters set.
-func variablesOf(app *v1rc3.Application, component string) (names []string) {
-	for _, p := range app.Parameters {
-		for _, t := range p.Targets {
-			if slices.Contains(t.Components, component) {
-				names = append(names, t.Pointer)
-			}
-		}
-	}
-	return names
-}
-
-// archive checks the archive of a component, and returns what is known of its containers.
-func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []string) (part protocol.Component) {
+// archive checks the archive of a component, and returns what is known of its containers,
+// and its digest, "" where it was not read.
+func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []string) (part protocol.Component, digest protocol.Digest) {
 	part.Name = c.Name
 	host := hostOf(c.Properties.Repository)
 	if run.away[host] {
 		r.warn("component %s was not checked: registry %s is away", c.Name, host)
-		return part
+		return part, ""
 	}
-	if err := run.opts.Sources.registry(host); err != nil {
-		r.warn("component %s was not checked: %s", c.Name, err)
-		return part
+	if err := run.opts.Sources.Registry(host); err != nil {
+		r.refuse(protocol.Invalid, v1rc3.Problem{Path: at + ".properties.repository", Message: err.Error()})
+		return part, ""
 	}
 	limited, cancel := context.WithTimeout(ctx, run.opts.ArchiveTimeout)
 	defer cancel()
-	tgz, _, err := run.opts.Registry.Archive(limited, c.Properties.Repository, c.Properties.Revision)
+	tgz, digest, err := run.opts.Registry.Archive(limited, c.Properties.Repository, c.Properties.Revision)
 	switch kind := protocol.KindOf(err); {
 	case err == nil:
 		known, warnings, err := run.opts.CheckArchive(c.Name, tgz, variables)
@@ -232,6 +250,7 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 		for _, w := range warnings {
 			r.warn("component %s: %s: %s", c.Name, "compose.yaml", w)
 		}
+		run.images(r, at, known)
 	case limited.Err() != nil, kind == protocol.Unavailable:
 		run.away[host] = true
 		r.warn("component %s was not checked: %s", c.Name, err)
@@ -240,7 +259,31 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 	default:
 		r.refuse(protocol.Invalid, v1rc3.Problem{Path: at + ".properties", Message: err.Error()})
 	}
-	return part
+	return part, digest
+}
+
+// images checks that the images of a component can be had when it is deployed: a tag is
+// looked up then. An image that a parameter names is not known yet.
+func (run *run) images(r *Result, at string, c protocol.Component) {
+	for _, container := range c.Containers {
+		if container.Image == "" || strings.Contains(container.Image, "@") {
+			continue
+		}
+		if err := run.opts.Sources.Registry(imageHost(container.Image)); err != nil {
+			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf(
+				"archive of component %s: services.%s.image: %s: %s, or name the image by its digest", c.Name, container.Name, container.Image, err)})
+		}
+	}
+}
+
+// imageHost returns the registry of an image: what stands before the first slash, where
+// it cannot be the name of a user of Docker Hub.
+func imageHost(image string) string {
+	host, _, ok := strings.Cut(image, "/")
+	if !ok || host != "localhost" && !strings.ContainsAny(host, ".:") && strings.ToLower(host) == host {
+		return "docker.io"
+	}
+	return host
 }
 
 func hostOf(repository string) string {

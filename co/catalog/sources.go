@@ -22,7 +22,7 @@ type Sources struct {
 	Roots []string
 	// Remotes are git repositories, each with all below it.
 	Remotes []Remote
-	// Registries are hosts of OCI registries, host or host:port.
+	// Registries are hosts of OCI registries, host or host:port; docker.io is Docker Hub.
 	Registries []string
 }
 
@@ -102,12 +102,19 @@ func (s Sources) remote(remote string) (Remote, error) {
 	return Remote{}, protocol.Errorf(protocol.Denied, "import %s: no remote like this may be imported: name it in import.git of the CO's configuration", redact(remote))
 }
 
-// registry checks that packages may come from the registry of a host.
-func (s Sources) registry(host string) error {
+// ErrNotNamed is a registry that the configuration does not name.
+var ErrNotNamed = errors.New("name it in import.registries of the CO's configuration, or use one that is named there")
+
+// Registry says why the registry of a host may not be read. It holds for packages, for
+// Compose archives and for the images of both, whether an import or a deployment asks.
+func (s Sources) Registry(host string) error {
+	if host == "index.docker.io" { // another name of the same registry
+		host = "docker.io"
+	}
 	if slices.Contains(s.Registries, host) {
 		return nil
 	}
-	return protocol.Errorf(protocol.Denied, "registry %s may not be asked by an import: name it in import.registries of the CO's configuration", host)
+	return protocol.Errorf(protocol.Denied, "registry %s may not be read: %w", host, ErrNotNamed)
 }
 
 // A local is a path below an import root.

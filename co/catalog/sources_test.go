@@ -160,14 +160,32 @@ func TestRemotes(t *testing.T) {
 	}
 }
 
-// TestRegistriesOfComponents checks that a package cannot make the import ask any host.
+// TestRegistriesOfComponents checks that a package can make the CO ask no registry but
+// those that are named, neither now nor when it is deployed.
 func TestRegistriesOfComponents(t *testing.T) {
 	t.Parallel()
 	s := newCatalog(t)
 	doc := strings.Replace(description, "oci://registry.colony/hello", "oci://127.0.0.1:5432/hello", 1)
 	r := s.do(t, write(t, map[string]string{"margo.yaml": doc, "resources/description.md": "x"}))[0]
-	if len(s.registry.asked) != 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "import.registries") {
-		t.Errorf("asked for %v, warnings %q", s.registry.asked, r.Warnings)
+	if len(s.registry.asked) != 0 || r.Outcome != Refused || !strings.Contains(problems(r), "deploymentProfiles[0].components[0].properties.repository: registry 127.0.0.1:5432 may not be read: name it in import.registries") {
+		t.Errorf("asked for %v, outcome %s, problems %q", s.registry.asked, r.Outcome, problems(r))
+	}
+	digest := "@" + string(protocol.DigestOf(nil))
+	for image, host := range map[string]string{
+		"registry.colony/web:1": "", "": "", "169.254.169.254/web" + digest: "",
+		"169.254.169.254/web:1": "169.254.169.254", "localhost/web": "localhost", "web:1": "docker.io", "user/web": "docker.io",
+		"Evil/web": "Evil", "r.example:5000/a/b:c": "r.example:5000",
+	} {
+		s := newCatalog(t)
+		s.registry.archives["oci://registry.colony/hello:1.0.0"] = []byte("image " + image)
+		r := s.do(t, write(t, map[string]string{"margo.yaml": description, "resources/description.md": "x"}))[0]
+		if got := problems(r); (got == "") != (host == "") || host != "" && !strings.Contains(got, "services.app.image: "+image+": registry "+host+" may not be read") {
+			t.Errorf("image %q: problems %q, want host %q", image, got, host)
+		}
+	}
+	s.opts.Sources.Registries = []string{"docker.io"}
+	if err := s.opts.Sources.Registry("index.docker.io"); err != nil {
+		t.Errorf("Docker Hub by its other name: %v", err)
 	}
 }
 

@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -61,12 +63,8 @@ func (r Result) Failed() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Warning })
 }
 
-// Pack makes the Compose archive of a component's folder.
-type Pack func(name string, folder fs.FS) ([]byte, error)
-
 type linter struct {
 	root   fs.FS
-	pack   Pack
 	result Result
 	apps   map[string]*v1rc3.Application // by id@version
 	owned  map[string]bool               // folders of components that an application names
@@ -75,10 +73,21 @@ type linter struct {
 	unknown []string
 }
 
+// Dir is Folder for a folder of this machine. A symbolic link that leads out of it is an
+// error of what it stands for, and is not followed.
+func Dir(folder string) (Result, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return Result{}, fmt.Errorf("open the folder: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	return Folder(root.FS())
+}
+
 // Folder judges every margo.yaml, compose.yaml and deployment.yaml below root. Findings
 // are sorted by file and line. An error is one of reading the folder.
-func Folder(root fs.FS, pack Pack) (Result, error) {
-	l := &linter{root: root, pack: pack, apps: map[string]*v1rc3.Application{}, owned: map[string]bool{}}
+func Folder(root fs.FS) (Result, error) {
+	l := &linter{root: root, apps: map[string]*v1rc3.Application{}, owned: map[string]bool{}}
 	files := map[string][]string{}
 	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -193,22 +202,10 @@ func (l *linter) application(p string) {
 				l.add(p, 0, true, "deploymentProfiles[%d]: component %s was not judged: there is no %s", i, c.Name, path.Join(folder, composeFile))
 				continue
 			}
-			parts = append(parts, l.component(c.Name, folder, variablesOf(app, c.Name)))
+			parts = append(parts, l.component(c.Name, folder, app.Pointers(c.Name)))
 		}
 		l.problems(p, compiler.CheckShared(parts))
 	}
-}
-
-// variablesOf lists the variables of a component that parameters set.
-func variablesOf(app *v1rc3.Application, component string) (names []string) {
-	for _, p := range app.Parameters {
-		for _, t := range p.Targets {
-			if slices.Contains(t.Components, component) {
-				names = append(names, t.Pointer)
-			}
-		}
-	}
-	return names
 }
 
 // component judges the folder of a Compose component.
@@ -227,7 +224,7 @@ func (l *linter) component(name, folder string, variables []string) (c protocol.
 	if name == "." {
 		name = "component"
 	}
-	tgz, err := l.pack(name, sub)
+	tgz, err := archive.Build(name, sub)
 	if err != nil {
 		l.problems(file, err)
 		return c

@@ -2,6 +2,8 @@ package lint_test
 
 import (
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -9,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/lint"
-	"github.com/colonyfleet/colony/co/registry"
 )
 
 const application = `apiVersion: v1
@@ -107,7 +108,7 @@ func TestFolder(t *testing.T) {
 			[]string{`component/compose.yaml:1: warning: services.web.volumes: /data: the archive has no "data": it is a volume of the deployment`},
 		},
 	} {
-		result, err := lint.Folder(folder(c.change), registry.BuildArchive)
+		result, err := lint.Folder(folder(c.change))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,5 +124,47 @@ func TestFolder(t *testing.T) {
 		if result.Failed() != failed || result.Files < 2 {
 			t.Errorf("%s: failed %t of %d files", name, result.Failed(), result.Files)
 		}
+	}
+}
+
+// No link leads out of the folder: neither a file nor a component is read through one.
+func TestLinksOutOfTheFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"inside/margo.yaml":         application,
+		"outside/web/compose.yaml":  "services:\n  web:\n    build: secret\n",
+		"outside/description.md":    "# Hello",
+		"inside/resources/notes.md": "x",
+	} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		"inside/components": "../outside", "inside/resources/description.md": "../../outside/description.md",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := lint.Dir(filepath.Join(dir, "inside"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range result.Findings {
+		got = append(got, f.String())
+	}
+	want := []string{
+		`margo.yaml: metadata.catalog.application.descriptionFile: the package has no file "./resources/description.md"`,
+		"margo.yaml: warning: deploymentProfiles[0]: component web was not judged: there is no components/web/compose.yaml",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
 	}
 }
