@@ -1,0 +1,136 @@
+// Package mountspec reads the forms in which Compose describes a mount: short tmpfs, the
+// options of a volume's driver, and where a config or secret lies.
+package mountspec
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Short are the options of the short form of a volume. Rro is what ro means here, rslave
+// what a writable bind has; those after nocopy are for kernels and machines that nodes are
+// not. They change nothing.
+var Short = []string{"ro", "rw", "nocopy", "rro", "rslave", "z", "Z", "cached", "delegated", "consistent"}
+
+// maxMode is the largest mode: permissions, sticky, setuid and setgid.
+const maxMode = 0o7777
+
+// Tmpfs reads the short form of a tmpfs: a path, and options behind a colon.
+func Tmpfs(line string) (protocol.Mount, error) {
+	target, options, _ := strings.Cut(line, ":")
+	m := protocol.Mount{Kind: protocol.MountTmpfs, Target: target}
+	return m, tmpfsOptions(&m, options)
+}
+
+// tmpfsOptions reads options such as size=64m,mode=1777,noexec.
+func tmpfsOptions(m *protocol.Mount, options string) error {
+	for option := range strings.SplitSeq(options, ",") {
+		switch key, value, _ := strings.Cut(option, "="); key {
+		case "", "rw", "exec", "nosuid", "nodev": // what a tmpfs is anyway
+		case "size":
+			var size types.UnitBytes
+			if err := size.DecodeMapstructure(value); err != nil || size < 0 {
+				return fmt.Errorf("size %q: want bytes, or a form such as 64m", value)
+			}
+			m.Size = uint64(size)
+		case "mode":
+			mode, err := strconv.ParseUint(value, 8, 32)
+			if err != nil || mode == 0 || mode > maxMode {
+				return fmt.Errorf("mode %q: want an octal number from 1 to 7777", value)
+			}
+			m.Mode = uint32(mode)
+		case "ro":
+			m.ReadOnly = true
+		case "noexec":
+			m.NoExec = true
+		default:
+			return fmt.Errorf("the option %q is not supported; size, mode, ro, rw, exec, noexec, nosuid and nodev are", option)
+		}
+	}
+	return nil
+}
+
+// LongTmpfs reads the long form of a tmpfs.
+func LongTmpfs(m *protocol.Mount, t *types.ServiceVolumeTmpfs) error {
+	if t == nil {
+		return nil
+	}
+	if t.Mode > maxMode {
+		return fmt.Errorf("tmpfs.mode %o: want 1 to 7777", t.Mode)
+	}
+	m.Size, m.Mode = uint64(max(t.Size, 0)), t.Mode
+	return nil
+}
+
+// Local reads driver_opts of the driver local, which are those of mount(8): what a mount of
+// the volume is. Only a bind of a directory of the node stands for a volume: a tmpfs would be
+// one for each container.
+func Local(opts map[string]string) (protocol.Mount, error) {
+	m := protocol.Mount{Kind: protocol.MountBind, Source: path.Clean(opts["device"])}
+	options := strings.Split(opts["o"], ",")
+	switch {
+	case opts["type"] == "tmpfs":
+		return m, fmt.Errorf("type tmpfs: name it under tmpfs of the service")
+	case !slices.Contains(options, "bind") && !slices.Contains(options, "rbind"):
+		return m, fmt.Errorf("type %q: want a bind (type: none, o: bind); mount a file system of the network on the node, and bind its path", opts["type"])
+	case !path.IsAbs(m.Source) || m.Source == "/":
+		return m, fmt.Errorf("device %q: want an absolute path of the node", opts["device"])
+	}
+	for _, option := range options {
+		switch key, _, _ := strings.Cut(option, "="); key {
+		case "ro":
+			m.ReadOnly = true
+		case "", "bind", "rbind", "rw", "uid", "gid": // mount(2) reads no data with MS_BIND
+		default:
+			return m, fmt.Errorf("o: the option %q is not supported; bind, ro and rw are", option)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(opts)) {
+		if key != "type" && key != "device" && key != "o" {
+			return m, fmt.Errorf("%s is not supported; type, device and o are", key)
+		}
+	}
+	return m, nil
+}
+
+// File reads where the file of a config or a secret lies; target is the default.
+func File(c types.FileReferenceConfig, target string) (protocol.Mount, error) {
+	m := protocol.Mount{Kind: protocol.MountFile, Target: c.Target, ReadOnly: true}
+	if m.Target == "" {
+		m.Target = target
+	}
+	if c.Mode != nil {
+		if *c.Mode <= 0 || *c.Mode > 0o777 {
+			return m, fmt.Errorf("mode %s: want 0001 to 0777", c.Mode)
+		}
+		m.Mode = uint32(*c.Mode)
+	}
+	return m, nil
+}
+
+// fileEndings are those of files that an author writes. A relative bind of one that the
+// archive does not have is a file that was forgotten: a volume in its place would give
+// the program a directory.
+var fileEndings = strings.Fields(`
+.acl .cfg .cnf .conf .config .cron .crt .csv .env .html .hcl .ini .js .json .key .list .lua .passwd .pem
+.properties .py .rules .sh .sql .template .tmpl .toml .txt .xml .yaml .yml
+`)
+
+// EndsLikeFile reports whether a path ends like a file that an author writes.
+func EndsLikeFile(name string) bool { return slices.Contains(fileEndings, path.Ext(name)) }
+
+var notInVolumeName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// BindVolume returns the name of the volume that stands for a relative path.
+func BindVolume(source string) string {
+	return "bind_" + strings.Trim(notInVolumeName.ReplaceAllString(source, "_"), "_")
+}
