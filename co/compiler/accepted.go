@@ -6,22 +6,15 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/colonyfleet/colony/co/compiler/servicecheck"
+	"github.com/colonyfleet/colony/co/compiler/topology"
 )
 
-// checkAccepted looks at the keys of a service that change nothing here, and refuses
-// the values of them that would.
+// checkAccepted refuses values of a service that cannot work, and warns of some that
+// change nothing.
 func (t *translation) checkAccepted(name string, s types.ServiceConfig) {
-	if s.Scale != nil && *s.Scale != 1 {
-		t.problem(name, "scale", "%d: one replica of a service runs on a node: place the deployment on several nodes instead", *s.Scale)
-	}
-	if s.Deploy != nil && s.Deploy.Mode != "" && s.Deploy.Mode != "replicated" {
-		t.problem(name, "deploy.mode", "%q: want replicated: where an application runs is said by the deployment", s.Deploy.Mode)
-	}
-	switch policy, _, _ := strings.Cut(s.PullPolicy, "_"); policy {
-	case "", "always", "missing", "if", "daily", "weekly", "every":
-	default:
-		t.problem(name, "pull_policy", "%q: images come from a registry: push it, and leave this out", s.PullPolicy)
-	}
+	servicecheck.Judge(s, func(key, format string, args ...any) { t.problem(name, key, format, args...) })
 	if l := s.Logging; l != nil {
 		switch l.Driver {
 		case "", "json-file", "local", "journald", "none":
@@ -34,6 +27,23 @@ func (t *translation) checkAccepted(name string, s types.ServiceConfig) {
 			t.warn("services."+name+".volumes", "%s: Colony's nodes run containerd: there is no Docker socket unless the node has Docker beside it", v.Source)
 		}
 	}
+}
+
+// replicas returns how many containers a service has, and refuses what several could not
+// have each.
+func (t *translation) replicas(name string, s types.ServiceConfig) int {
+	n, key := s.GetScale(), "scale"
+	if s.Scale == nil {
+		key = "deploy.replicas"
+	}
+	switch {
+	case n < 1 || n > topology.MaxReplicas:
+		t.problem(name, key, "%d: want 1 to %d; a service that is not to run has a profile", n, topology.MaxReplicas)
+	case n == 1:
+	case slices.ContainsFunc(s.Ports, func(p types.ServicePortConfig) bool { return p.Published != "" && p.Published != "0" }):
+		t.problem(name, "ports", "the service has %d replicas, which cannot all have one port of the node: leave that out, so that the node chooses one for each", n)
+	}
+	return n
 }
 
 // linked returns the services that links name; the loader waits for them as for those of

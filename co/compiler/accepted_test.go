@@ -146,8 +146,7 @@ func TestRelativeBinds(t *testing.T) {
 		file("/etc/conf/main.conf", "other"), file("/etc/conf/other.conf", "other"), file("/etc/conf/sub/x", "x"), file("/etc/main.conf", "main"),
 		{Kind: protocol.MountVolume, Target: "/logs", Source: "web_bind_logs"},
 		{Kind: protocol.MountVolume, Target: "/var/lib/db", Source: "web_bind_data_db"},
-		{Kind: protocol.MountVolume, Target: "/var/seed", Source: "web_bind_seed"},
-		file("/var/seed/a", "a"),
+		{Kind: protocol.MountVolume, Target: "/var/seed", Source: "web_bind_seed", Files: []protocol.File{{Path: "a", Content: []byte("a")}}},
 	}
 	if diff := cmp.Diff(want, containers[1].Mounts); diff != "" {
 		t.Errorf("mounts of web (-want +got):\n%s", diff)
@@ -155,9 +154,54 @@ func TestRelativeBinds(t *testing.T) {
 	if diff := cmp.Diff([]protocol.Mount{{Kind: protocol.MountVolume, Target: "/db", Source: "web_bind_data_db", ReadOnly: true}}, containers[0].Mounts); diff != "" {
 		t.Errorf("mounts of two (-want +got):\n%s", diff)
 	}
-	for _, want := range []string{"/etc/conf/main.conf: the file", "/var/seed: the files of the archive", `/logs: the archive has no "logs": it is a volume`} {
+	for _, want := range []string{"/etc/conf/main.conf: the file", `/var/seed: "seed" is a volume of the deployment, which begins with the files`, `/logs: the archive has no "logs": it is a volume`} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("the warnings do not say %q:\n%s", want, warnings)
 		}
+	}
+}
+
+// A file that can be executed in the archive can be in the container. Another one has no
+// mode: specifications without such files stay as they were.
+func TestExecuteBitIsKept(t *testing.T) {
+	t.Parallel()
+	const compose = `services:
+  web:
+    image: i
+    volumes:
+      - ./run.sh:/run.sh:ro
+      - ./scripts:/scripts:ro
+      - ./seed:/seed
+    configs:
+      - {source: start, target: /start.sh}
+      - {source: start, target: /start.txt, mode: 0400}
+configs:
+  start: {file: ./run.sh}
+`
+	files := []entry{{name: "app/compose.yaml", body: compose}}
+	for _, name := range []string{"run.sh", "scripts/a.sh", "seed/a.sh"} {
+		files = append(files, entry{name: "app/" + name, body: "x", mode: 0o750})
+	}
+	for _, name := range []string{"scripts/b.conf", "seed/b.conf"} {
+		files = append(files, entry{name: "app/" + name, body: "x", mode: 0o660})
+	}
+	component, _, err := CheckArchive("web", pack(t, files...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(target string, mode uint32) protocol.Mount {
+		return protocol.Mount{Kind: protocol.MountFile, Target: target, ReadOnly: true, Content: []byte("x"), Mode: mode}
+	}
+	want := []protocol.Mount{
+		file("/run.sh", 0o555),
+		{Kind: protocol.MountTmpfs, Target: "/scripts", ReadOnly: true},
+		file("/scripts/a.sh", 0o555), file("/scripts/b.conf", 0),
+		{Kind: protocol.MountVolume, Target: "/seed", Source: "web_bind_seed", Files: []protocol.File{
+			{Path: "a.sh", Content: []byte("x"), Exec: true}, {Path: "b.conf", Content: []byte("x")},
+		}},
+		file("/start.sh", 0o555), file("/start.txt", 0o400),
+	}
+	if diff := cmp.Diff(want, component.Containers[0].Mounts); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
 	}
 }

@@ -30,6 +30,7 @@ const composeFile = "compose.yaml"
 type archive struct {
 	compose []byte
 	files   map[string][]byte // by path within the top directory
+	exec    map[string]bool   // those of the files that can be executed
 }
 
 // CheckArchive says whether a Compose archive can be compiled, as far as that can
@@ -57,6 +58,11 @@ func CheckArchive(name string, tgz []byte, variables []string) (component protoc
 	if component.Containers, err = t.containers(context.Background()); err != nil {
 		return component, t.warnings, err
 	}
+	for i := range component.Containers {
+		if c := &component.Containers[i]; t.unknown[c.Name] {
+			c.Image = "" // a deployment will say it
+		}
+	}
 	return component, t.warnings, CheckShared([]protocol.Component{component})
 }
 
@@ -72,7 +78,7 @@ func readArchive(component string, tgz []byte) (*archive, error) {
 	if err != nil {
 		return nil, fail("not a gzip file: %w", err)
 	}
-	a := &archive{files: map[string][]byte{}}
+	a := &archive{files: map[string][]byte{}, exec: map[string]bool{}}
 	tops, seen := map[string]bool{}, map[string]bool{}
 	tr := tar.NewReader(&boundedReader{r: zr, left: maxUnpacked + maxFiles*1024})
 	for {
@@ -107,6 +113,7 @@ func readArchive(component string, tgz []byte) (*archive, error) {
 		if a.files[inside], err = io.ReadAll(tr); err != nil {
 			return nil, fail("entry %q: %w", h.Name, err)
 		}
+		a.exec[inside] = h.Mode&0o111 != 0
 	}
 	if len(tops) != 1 {
 		return nil, fail("%d top directories: want exactly one, with a %s", len(tops), composeFile)
@@ -162,6 +169,18 @@ func (a *archive) file(name string) ([]byte, error) {
 		return nil, fmt.Errorf("the archive has no file %q", clean)
 	}
 	return b, nil
+}
+
+// executable is the mode of a file mount that can be executed. Others say none: theirs
+// is the default.
+const executable = 0o555
+
+// mode returns the mode of the mount of a file that compose.yaml names by a relative path.
+func (a *archive) mode(name string) uint32 {
+	if a.exec[path.Clean(name)] {
+		return executable
+	}
+	return 0
 }
 
 // A boundedReader fails, instead of ending, past its bound: a bomb must not look

@@ -4,24 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/mountspec"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// fileEndings are those of files that an author writes. A relative bind of one that the
-// archive does not have is a file that was forgotten: a volume in its place would give
-// the program a directory.
-var fileEndings = pathSet(`
-.acl .cfg .cnf .conf .config .cron .crt .csv .env .html .hcl .ini .js .json .key .list .lua .passwd .pem
-.properties .py .rules .sh .sql .template .tmpl .toml .txt .xml .yaml .yml
-`)
-
-var notInVolumeName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // relativeBind translates a bind of a path beside compose.yaml: a file or a directory of
 // the archive is delivered with its content, and anything else is a volume of the
@@ -36,31 +26,45 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		if !v.ReadOnly {
 			t.warn("services."+service+".volumes", "%s: the file %q of the archive is delivered read-only", v.Target, source)
 		}
-		return []protocol.Mount{{Kind: protocol.MountFile, Target: v.Target, ReadOnly: true, Content: content}}, nil
+		return []protocol.Mount{{Kind: protocol.MountFile, Target: v.Target, ReadOnly: true, Content: content, Mode: t.archive.mode(source)}}, nil
 	}
-	volume := protocol.Mount{Kind: protocol.MountVolume, Target: v.Target, ReadOnly: v.ReadOnly, Source: t.component + "_" + bindVolume(source)}
+	volume := protocol.Mount{Kind: protocol.MountVolume, Target: v.Target, ReadOnly: v.ReadOnly, Source: t.component + "_" + mountspec.BindVolume(source)}
 	files := t.archive.below(source)
+	names := slices.Sorted(maps.Keys(files))
 	switch {
-	case len(files) > 0 && v.ReadOnly:
+	case len(files) > 0 && v.ReadOnly && !t.written(source):
 		// The directory hides what the image has there, as a bind of it does.
-		volume = protocol.Mount{Kind: protocol.MountTmpfs, Target: v.Target, ReadOnly: true}
+		mounts := []protocol.Mount{{Kind: protocol.MountTmpfs, Target: v.Target, ReadOnly: true}}
+		for _, name := range names {
+			mounts = append(mounts, protocol.Mount{
+				Kind: protocol.MountFile, Target: path.Join(v.Target, name), ReadOnly: true,
+				Content: files[name], Mode: t.archive.mode(path.Join(source, name)),
+			})
+		}
+		return mounts, nil
 	case len(files) > 0:
-		t.warn("services."+service+".volumes", "%s: the files of the archive below %q are delivered read-only; what is written beside them is kept in a volume", v.Target, source)
-	case fileEndings[path.Ext(source)]:
+		t.warn("services."+service+".volumes", "%s: %q is a volume of the deployment, which begins with the files of the archive", v.Target, source)
+		for _, name := range names {
+			volume.Files = append(volume.Files, protocol.File{Path: name, Content: files[name], Exec: t.archive.exec[path.Join(source, name)]})
+		}
+	case mountspec.EndsLikeFile(source):
 		return nil, fmt.Errorf("bind source %q: the archive has no such file: put it in, beside %s", v.Source, composeFile)
 	default:
 		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment", v.Target, source)
 	}
-	mounts := []protocol.Mount{volume}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		mounts = append(mounts, protocol.Mount{Kind: protocol.MountFile, Target: path.Join(v.Target, name), ReadOnly: true, Content: files[name]})
-	}
-	return mounts, nil
+	return []protocol.Mount{volume}, nil
 }
 
-// bindVolume returns the name of the volume that stands for a relative path.
-func bindVolume(source string) string {
-	return "bind_" + strings.Trim(notInVolumeName.ReplaceAllString(source, "_"), "_")
+// written reports whether a service binds a relative path to write there.
+func (t *translation) written(source string) bool {
+	for _, s := range t.project.Services {
+		for _, v := range s.Volumes {
+			if v.Type == types.VolumeTypeBind && !v.ReadOnly && path.Clean(v.Source) == source {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // below returns the files in a directory of the archive, by their paths in it.
@@ -75,22 +79,25 @@ func (a *archive) below(dir string) map[string][]byte {
 }
 
 // checkBindVolumes refuses relative binds that would be one directory in Docker and two
-// volumes here.
+// volumes here, or two in Docker and one here.
 func (t *translation) checkBindVolumes() {
 	used := map[string]string{} // by source, the volume
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
 		for _, v := range t.project.Services[name].Volumes {
 			source := path.Clean(v.Source)
-			if v.Type != types.VolumeTypeBind || path.IsAbs(source) || len(t.archive.below(source)) > 0 || t.archive.files[source] != nil {
+			if v.Type != types.VolumeTypeBind || path.IsAbs(source) || len(t.archive.below(source)) > 0 && !t.written(source) || t.archive.files[source] != nil {
 				continue
+			}
+			if _, taken := t.project.Volumes[mountspec.BindVolume(source)]; taken {
+				t.problem(name, "volumes", "%s: %q becomes a volume of the name %s, which another one has: rename that one", v.Target, source, mountspec.BindVolume(source))
 			}
 			for _, other := range slices.Sorted(maps.Keys(used)) {
 				inside := strings.HasPrefix(source, other+"/") || strings.HasPrefix(other, source+"/")
-				if inside || other != source && used[other] == bindVolume(source) {
+				if inside || other != source && used[other] == mountspec.BindVolume(source) {
 					t.problem(name, "volumes", "%s: %q and %q become volumes of their own, and one lies in the other or has its name: mount one directory, or use named volumes", v.Target, source, other)
 				}
 			}
-			used[source] = bindVolume(source)
+			used[source] = mountspec.BindVolume(source)
 		}
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -28,6 +28,9 @@ type Resolver interface {
 	Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
 	// Image returns the reference with the digest of the image: host/repo@sha256:….
 	Image(ctx context.Context, ref string) (string, error)
+	// Health returns the check that an image declares with HEALTHCHECK, nil where it has
+	// none. The reference is one that Image returned.
+	Health(ctx context.Context, ref string) (*protocol.Health, error)
 }
 
 // Compile returns the spec of a deployment and the entry for its site's desired
@@ -117,13 +120,12 @@ func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 	entry.Placement.Selector, entry.Placement.Replicas = maps.Clone(c.Selector), c.Replicas
 	entry.Rollback, entry.Retry = fleet.RolledBack(d), c.Retry
 	if p := c.Policy; p != nil {
-		millis := time.Duration(p.Backoff).Milliseconds()
-		if millis < 0 || millis > math.MaxUint32 {
-			return entry, protocol.Errorf(protocol.Invalid, "policy.backoff %s: want less than 49 days", time.Duration(p.Backoff))
+		backoff, fits := p.Backoff.Millis()
+		minHealthy, fit := p.MinHealthy.Millis()
+		if !fits || !fit {
+			return entry, protocol.Errorf(protocol.Invalid, "policy: backoff %s, minHealthy %s: want less than 49 days", time.Duration(p.Backoff), time.Duration(p.MinHealthy))
 		}
-		entry.Policy = protocol.Policy{
-			Attempts: p.Attempts, BackoffMillis: uint32(millis), NoRollback: p.Rollback != nil && !*p.Rollback,
-		}
+		entry.Policy = protocol.Policy{Attempts: p.Attempts, BackoffMillis: backoff, NoRollback: p.Rollback != nil && !*p.Rollback, MinHealthyMillis: minHealthy}
 	}
 	return entry, nil
 }
@@ -208,7 +210,26 @@ func (i *imageCache) pin(ctx context.Context, c *protocol.Component) error {
 			i.known[ref] = got
 		}
 		c.Containers[n].Image = i.known[ref]
+		if h := c.Containers[n].Health; h != nil && ofImage(h) {
+			if err := i.complete(ctx, &c.Containers[n]); err != nil {
+				return fmt.Errorf("services.%s.healthcheck: %w", c.Containers[n].Name, err)
+			}
+		}
 	}
+	return nil
+}
+
+// complete fills in the health check of a container whose image has it.
+func (i *imageCache) complete(ctx context.Context, c *protocol.Container) error {
+	h, err := i.resolver.Health(ctx, c.Image)
+	if err != nil {
+		return fmt.Errorf("read the check of image %s: %w", c.Image, err)
+	}
+	if h == nil {
+		return protocol.Errorf(protocol.Invalid, "its image %s has none: give it a healthcheck, or %s", c.Image, healthKey)
+	}
+	merge(h, c.Health)
+	c.Health = h
 	return nil
 }
 
@@ -219,17 +240,27 @@ func CheckShared(components []protocol.Component) error {
 	if n := len(protocol.Marshal(components)); n > MaxSpec {
 		return protocol.Errorf(protocol.Invalid, "the compiled deployment has more than %d bytes, the limit is %d: move large configs into an image", n, MaxSpec)
 	}
-	names, ports := map[string]string{}, map[string][]string{}
+	type holder struct {
+		component string
+		protocol.Container
+	}
+	names, ports := map[string]holder{}, map[string][]string{}
 	for _, c := range components {
 		for _, container := range c.Containers {
 			owner := fmt.Sprintf("service %s of component %s", container.Name, c.Name)
 			for _, name := range append([]string{container.Name}, container.Aliases...) {
-				if other, taken := names[name]; taken && other != owner {
-					return protocol.Errorf(protocol.Invalid, "%s and %s share the name %s on the network of the deployment: rename one", other, owner, name)
+				other, taken := names[name]
+				if taken && (other.component != c.Name || !topology.MayShare(name, other.Container, container)) {
+					return protocol.Errorf(protocol.Invalid, "service %s of component %s and %s share the name %s on the network of the deployment: rename one", other.Name, other.component, owner, name)
 				}
-				names[name] = owner
+				if !taken {
+					names[name] = holder{c.Name, container}
+				}
 			}
 			for _, p := range container.Ports {
+				if p.Host == 0 {
+					continue // each gets a free one
+				}
 				key := fmt.Sprintf("%d/%s", p.Host, p.Protocol)
 				for _, taken := range ports[key] {
 					if p.HostIP == "" || taken == "" || taken == p.HostIP {

@@ -147,7 +147,7 @@ func TestCompileFillsTheEntry(t *testing.T) {
 	d.Spec.Profile.Constraints = &v1rc3.Constraints{Capacity: &v1rc3.Capacity{Memory: "64Mi"}}
 	d.Spec.Colony = &v1rc3.Extensions{
 		ApplicationVersion: "2.0", Profile: "main", Selector: map[string]string{"line": "1"}, Replicas: 2, Retry: 3,
-		Policy: &v1rc3.Policy{Attempts: 5, Backoff: v1rc3.Duration(2e9), Rollback: &rollback},
+		Policy: &v1rc3.Policy{Attempts: 5, Backoff: v1rc3.Duration(2e9), Rollback: &rollback, MinHealthy: v1rc3.Duration(30e9)},
 	}
 	d.Spec.Colony.Rollback = string(fleet.ContentDigest(d))
 	const image = "services: {%s: {image: 'r.example/i:1'}}"
@@ -177,7 +177,7 @@ func TestCompileFillsTheEntry(t *testing.T) {
 			Node: "node-1", Selector: map[string]string{"line": "1"}, Replicas: 2,
 			Constraints: []byte(`{"capacityRequirements":{"memory":"64Mi"}}`),
 		},
-		Policy:   protocol.Policy{Attempts: 5, BackoffMillis: 2000, NoRollback: true},
+		Policy:   protocol.Policy{Attempts: 5, BackoffMillis: 2000, NoRollback: true, MinHealthyMillis: 30000},
 		Rollback: true, Retry: 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -312,4 +312,12 @@ func TestArchive(t *testing.T) {
 	if _, _, err := CheckArchive("web", []byte("hello"), nil); err == nil || !strings.Contains(err.Error(), "component web: archive: not a gzip file") {
 		t.Errorf("no gzip: %v", err)
 	}
+}
+
+// Health says that every image has a check, but for unchecked.
+func (*shelf) Health(_ context.Context, ref string) (*protocol.Health, error) {
+	if strings.HasPrefix(ref, "unchecked") {
+		return nil, nil
+	}
+	return &protocol.Health{Command: []string{"true"}, Retries: 7}, nil
 }

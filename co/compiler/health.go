@@ -1,9 +1,11 @@
 package compiler
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,6 +39,10 @@ func (t *translation) health(service string, s types.ServiceConfig) *protocol.He
 	if !checked(s) {
 		return nil
 	}
+	if reflect.DeepEqual(*h, types.HealthCheckConfig{}) {
+		t.warn("services."+service+".healthcheck", "it says nothing: a check in the image is read where another service waits for it, or times are given here")
+		return nil
+	}
 	t.noZeros(service, h)
 	health := &protocol.Health{
 		IntervalMillis:      t.millis(service, "healthcheck.interval", h.Interval),
@@ -48,14 +54,43 @@ func (t *translation) health(service string, s types.ServiceConfig) *protocol.He
 		health.Retries = uint32(min(*h.Retries, math.MaxUint32))
 	}
 	switch {
+	case len(h.Test) == 0: // that of the image, with these times
 	case len(h.Test) > 1 && h.Test[0] == "CMD":
 		health.Command = slices.Clone([]string(h.Test[1:]))
 	case len(h.Test) == 2 && h.Test[0] == "CMD-SHELL":
 		health.Command = []string{"/bin/sh", "-c", h.Test[1]}
 	default:
-		t.problem(service, "healthcheck.test", "want a text, [CMD, program, …], [CMD-SHELL, line] or [NONE]; a test in the image is not read")
+		t.problem(service, "healthcheck.test", "want a text, [CMD, program, …], [CMD-SHELL, line] or [NONE]; without one, that of the image is taken")
 	}
 	return health
+}
+
+// ofImage reports whether a check has no test: the image has it.
+func ofImage(h *protocol.Health) bool { return h.Command == nil && h.HTTP == "" && h.Port == 0 }
+
+// merge gives the check of an image the times that the file says.
+func merge(image, file *protocol.Health) {
+	image.IntervalMillis = cmp.Or(file.IntervalMillis, image.IntervalMillis)
+	image.TimeoutMillis = cmp.Or(file.TimeoutMillis, image.TimeoutMillis)
+	image.StartPeriodMillis = cmp.Or(file.StartPeriodMillis, image.StartPeriodMillis)
+	image.StartIntervalMillis = cmp.Or(file.StartIntervalMillis, image.StartIntervalMillis)
+	image.Retries = cmp.Or(file.Retries, image.Retries)
+}
+
+// waitedFor has the check of its image read for each service that another one waits for to
+// be healthy, and that has none in the file.
+func (t *translation) waitedFor(containers map[string]protocol.Container) {
+	for _, name := range slices.Sorted(maps.Keys(containers)) {
+		for _, d := range containers[name].DependsOn {
+			on := containers[d.Container]
+			if d.Condition != protocol.ServiceHealthy || on.Health != nil {
+				continue
+			}
+			on.Health = new(protocol.Health)
+			containers[d.Container] = on
+			t.warn("services."+name+".depends_on."+d.Container, "the check must come from the image of %s: a deployment is refused where that has no HEALTHCHECK", d.Container)
+		}
+	}
 }
 
 // checked reports whether a service has a healthcheck that is not disabled.

@@ -85,7 +85,7 @@ var values = map[string][]string{
 	"deploy":            {"{replicas: 1}", "{replicas: 2}", "{resources: {limits: {cpus: '0.5', memory: 1g}}}", "{restart_policy: {condition: any}}", "{restart_policy: {condition: none, max_attempts: 3}}"},
 	"mem_limit":         {"1g", "-1", "x", "64m"},
 	"cpus":              {"0.5", "'-1'", "2"},
-	"extra_hosts":       {"['a=10.0.0.1']", "['a:host-gateway']", "['a=b']"},
+	"extra_hosts":       {"['a=10.0.0.1']", "['a:gateway']", "['a=b']"},
 	"hostname":          {"h", "'${IMG}'"},
 	"container_name":    {"a", "b", "c"},
 	"user":              {"root", "'1:1'"},
@@ -150,5 +150,20 @@ func TestWhatImportsCompiles(t *testing.T) {
 	}
 	if accepted < documents/20 {
 		t.Errorf("%d of %d documents were accepted: too few to show anything", accepted, documents)
+	}
+}
+
+// A value that a deployment will say is no reason to refuse a package before.
+func TestImportOfOpenValues(t *testing.T) {
+	t.Parallel()
+	for name, service := range map[string]string{
+		"container_name": "container_name: '${V}'",
+		"disable":        "healthcheck: {disable: '${V}'}",
+		"disabled rest":  "healthcheck: {disable: '${V}', interval: 0s}",
+	} {
+		tgz := composeArchive(t, "services:\n  web:\n    image: i:1\n    "+service+"\n", nil)
+		if _, _, err := CheckArchive("app", tgz, []string{"V"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/co/compiler/composefile"
 )
 
 var codeSpan = regexp.MustCompile("`([^`]+)`")
@@ -42,20 +44,20 @@ func documented(t *testing.T) []string {
 // The table that users read and the one that refuses keys are the same.
 func TestTheDocumentedKeysAreTheSupportedOnes(t *testing.T) {
 	t.Parallel()
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(keys)), documented(t)); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(composefile.Keys)), documented(t)); diff != "" {
 		t.Errorf("keys in keys.go (-) and in docs/compose.md (+):\n%s", diff)
 	}
 }
 
 func TestReasonsAndOpenKeysAreConsistent(t *testing.T) {
 	t.Parallel()
-	for key := range reasons {
-		if keys[key] {
+	for key := range composefile.Reasons {
+		if composefile.Keys[key] {
 			t.Errorf("%s is supported, and has a reason to be refused", key)
 		}
 	}
-	for key := range open {
-		if !keys[key] {
+	for key := range composefile.Open {
+		if !composefile.Keys[key] {
 			t.Errorf("%s is open, and not supported", key)
 		}
 	}

@@ -1,6 +1,7 @@
 package compiler
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/mountspec"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -16,7 +18,7 @@ import (
 func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.Mount {
 	var all []protocol.Mount
 	var files []protocol.Mount // of directories of the archive
-	for _, v := range s.Volumes {
+	for _, v := range append(slices.Clone(s.Volumes), t.volumesFrom(service, s)...) {
 		if m, err := t.volume(service, v); err != nil {
 			t.problem(service, "volumes", "%s: %v", v.Target, err)
 		} else {
@@ -24,7 +26,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 		}
 	}
 	for _, line := range s.Tmpfs {
-		if m, err := tmpfs(line); err != nil {
+		if m, err := mountspec.Tmpfs(line); err != nil {
 			t.problem(service, "tmpfs", "%q: %v", line, err)
 		} else {
 			all = append(all, m)
@@ -37,6 +39,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 			all = append(all, m)
 		}
 	}
+	all = append(all, t.secrets(service, s)...)
 	targets := map[string]bool{}
 	for i := range all {
 		if !path.IsAbs(all[i].Target) {
@@ -52,6 +55,31 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	all = append(all, slices.DeleteFunc(files, func(m protocol.Mount) bool { return targets[m.Target] })...)
 	slices.SortFunc(all, func(a, b protocol.Mount) int { return strings.Compare(a.Target, b.Target) })
 	return all
+}
+
+// volumesFrom returns the volumes of other services that a service takes over, but for
+// those at whose targets it has its own, as in Docker.
+func (t *translation) volumesFrom(service string, s types.ServiceConfig) (taken []types.ServiceVolumeConfig) {
+	for _, from := range s.VolumesFrom {
+		name, mode, _ := strings.Cut(from, ":")
+		of, ok := t.project.Services[name]
+		switch {
+		case !ok || mode != "" && mode != "ro" && mode != "rw":
+			t.problem(service, "volumes_from", "%q: want the name of a service, with :ro or without", from)
+			continue
+		case len(of.VolumesFrom) > 0:
+			t.problem(service, "volumes_from", "%s takes over those of others itself: name these here", name)
+		}
+		t.warn("services."+service+".volumes_from", "a volume that the image of %s declares, and the service does not list, is not taken over", name)
+		for _, v := range of.Volumes {
+			own := func(o types.ServiceVolumeConfig) bool { return path.Clean(o.Target) == path.Clean(v.Target) }
+			if !slices.ContainsFunc(s.Volumes, own) && !slices.ContainsFunc(taken, own) {
+				v.ReadOnly = v.ReadOnly || mode == "ro"
+				taken = append(taken, v)
+			}
+		}
+	}
+	return taken
 }
 
 // volume translates one of volumes: into one mount, or a directory of the archive into
@@ -76,6 +104,12 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 		}
 		// Components share a deployment, in which a volume's name is unique.
 		m.Kind, m.Source = protocol.MountVolume, t.component+"_"+v.Source
+		m.NoCopy = v.Volume != nil && v.Volume.NoCopy
+		if opts := t.project.Volumes[v.Source].DriverOpts; len(opts) > 0 {
+			bind, err := mountspec.Local(opts)
+			bind.Target, bind.ReadOnly = v.Target, bind.ReadOnly || v.ReadOnly
+			return bind, err
+		}
 	case types.VolumeTypeBind:
 		m.Kind, m.Source = protocol.MountBind, path.Clean(v.Source)
 	case types.VolumeTypeTmpfs:
@@ -83,64 +117,83 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 		if v.Source != "" {
 			return m, fmt.Errorf("a tmpfs has no source")
 		}
-		if v.Tmpfs != nil {
-			m.Size = uint64(max(v.Tmpfs.Size, 0))
-		}
+		return m, mountspec.LongTmpfs(&m, v.Tmpfs)
 	default:
 		return m, fmt.Errorf("type %q: want volume, bind or tmpfs", v.Type)
 	}
 	return m, nil
 }
 
-// tmpfs reads the short form: a path, and size= as the one option.
-func tmpfs(line string) (protocol.Mount, error) {
-	target, options, _ := strings.Cut(line, ":")
-	m := protocol.Mount{Kind: protocol.MountTmpfs, Target: target}
-	for option := range strings.SplitSeq(options, ",") {
-		switch key, value, _ := strings.Cut(option, "="); key {
-		case "", "rw":
-		case "size":
-			var size types.UnitBytes
-			if err := size.DecodeMapstructure(value); err != nil || size < 0 {
-				return m, fmt.Errorf("size %q: want bytes, or a form such as 64m", value)
-			}
-			m.Size = uint64(size)
-		case "ro":
-			m.ReadOnly = true
-		default:
-			return m, fmt.Errorf("the option %q is not supported; size, ro and rw are", option)
-		}
+func (t *translation) config(c types.ServiceConfigObjConfig) (protocol.Mount, error) {
+	source, ok := t.project.Configs[c.Source]
+	if !ok {
+		return protocol.Mount{}, fmt.Errorf("configs has no such entry")
 	}
-	return m, nil
+	return t.fileObject(types.FileReferenceConfig(c), types.FileObjectConfig(source), "/"+c.Source)
 }
 
-func (t *translation) config(c types.ServiceConfigObjConfig) (protocol.Mount, error) {
-	m := protocol.Mount{Kind: protocol.MountFile, Target: c.Target, ReadOnly: true}
-	if m.Target == "" {
-		m.Target = "/" + c.Source
+// fileObject translates a config or a secret, whose default target is given. It has one of
+// file, environment and content; an empty content is a config that is empty.
+func (t *translation) fileObject(c types.FileReferenceConfig, source types.FileObjectConfig, target string) (protocol.Mount, error) {
+	m, err := mountspec.File(c, target)
+	if err != nil {
+		return m, err
 	}
-	if c.Mode != nil {
-		if *c.Mode < 0 || *c.Mode > 0o777 {
-			return m, fmt.Errorf("mode %s: want at most 0777", c.Mode)
+	given := 0
+	for _, text := range []string{source.File, source.Environment, source.Content} {
+		// The loader gives one of a variable its content.
+		if text != "" && (text != source.Content || source.Environment == "") {
+			given++
 		}
-		m.Mode = uint32(*c.Mode)
 	}
-	source, ok := t.project.Configs[c.Source]
 	switch {
-	case !ok:
-		return m, fmt.Errorf("configs has no such entry")
-	case source.File != "" && source.Content != "":
-		return m, fmt.Errorf("it has both file and content: give one")
+	case given > 1:
+		return m, fmt.Errorf("it has more than one of file, environment and content: give one")
 	case source.File != "":
-		b, err := t.archive.file(source.File)
-		if err != nil {
-			return m, err
+		m.Mode = cmp.Or(m.Mode, t.archive.mode(source.File))
+		m.Content, err = t.archive.file(source.File)
+	case source.Environment != "":
+		value, ok := t.lookup(source.Environment)
+		if !ok {
+			return m, fmt.Errorf("no parameter sets the variable %s, nor does %s", source.Environment, dotEnv)
 		}
-		m.Content = b
+		m.Content = []byte(value)
 	default:
 		m.Content = []byte(source.Content)
 	}
-	return m, nil
+	return m, err
+}
+
+// secrets translates secrets from files of the archive and from parameters.
+func (t *translation) secrets(service string, s types.ServiceConfig) []protocol.Mount {
+	var all []protocol.Mount
+	for _, c := range s.Secrets {
+		m, err := t.secret(types.FileReferenceConfig(c))
+		if err != nil {
+			t.problem(service, "secrets", "%s: %v", c.Source, err)
+			continue
+		}
+		t.warn("services."+service+".secrets", "%s: it stands readable in the deployment: who may read that may read the secret", c.Source)
+		all = append(all, m)
+	}
+	return all
+}
+
+const secretsDir = "/run/secrets"
+
+func (t *translation) secret(c types.FileReferenceConfig) (protocol.Mount, error) {
+	target := c.Target
+	if target != "" && !path.IsAbs(target) {
+		c.Target = path.Join(secretsDir, target)
+	}
+	source, ok := t.project.Secrets[c.Source]
+	switch {
+	case !ok:
+		return protocol.Mount{}, fmt.Errorf("secrets has no such entry")
+	case source.File == "" && source.Environment == "":
+		return protocol.Mount{}, fmt.Errorf("want file or environment")
+	}
+	return t.fileObject(c, types.FileObjectConfig(source), path.Join(secretsDir, c.Source))
 }
 
 // checkTargets refuses two volumes at one target, of which the loader keeps the
@@ -153,10 +206,6 @@ func (t *translation) checkTargets(volumes map[string]int) {
 	}
 }
 
-// mountOptions are those of the short form. All but ro and rw are for kernels and
-// machines that nodes are not, and change nothing.
-var mountOptions = []string{"ro", "rw", "z", "Z", "cached", "delegated", "consistent"}
-
 // checkShortVolumes refuses options of the short form that the loader drops. It
 // returns the number of volumes of each service, -1
 // where it is not known.
@@ -166,7 +215,7 @@ func (t *translation) checkShortVolumes(document map[string]any) map[string]int 
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		service, _ := services[name].(map[string]any)
 		volumes, _ := service["volumes"].([]any)
-		if count[name] = len(volumes); service["extends"] != nil {
+		if count[name] = len(volumes); t.document.Extended[name] {
 			count[name] = -1 // those of another service come to them
 		}
 		for i, v := range volumes {
@@ -180,8 +229,8 @@ func (t *translation) checkShortVolumes(document map[string]any) map[string]int 
 				continue // the loader says what is wrong
 			}
 			for option := range strings.SplitSeq(parts[2], ",") {
-				if !slices.Contains(mountOptions, option) {
-					t.problem(name, fmt.Sprintf("volumes[%d]", i), "the option %q is not supported; %s are", option, strings.Join(mountOptions, ", "))
+				if !slices.Contains(mountspec.Short, option) {
+					t.problem(name, fmt.Sprintf("volumes[%d]", i), "the option %q is not supported; %s are", option, strings.Join(mountspec.Short, ", "))
 				}
 			}
 		}

@@ -1,23 +1,30 @@
 package compiler
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/colonyfleet/colony/co/compiler/topology"
+	"github.com/colonyfleet/colony/protocol"
 )
 
-// checkNetworks refuses what one bridge per deployment cannot give, and warns of what
-// it does in another way.
+// checkNetworks finds which services the file keeps apart, refuses what a bridge cannot
+// give, and warns of what it does in another way.
 func (t *translation) checkNetworks() {
-	attached := t.attachments()
-	for _, pair := range separated(attached) {
-		t.problems = append(t.problems, fmt.Sprintf("networks: the services %s and %s have no network in common: a deployment has one network, "+
-			"and joining %s would take away what separates them; use one", pair[0], pair[1], strings.Join(allNetworks(attached), " and ")))
-		break
+	attached := topology.Attached(t.project.Services)
+	internal := false
+	for _, networks := range attached {
+		for name := range networks {
+			internal = internal || t.project.Networks[name].Internal
+		}
 	}
+	if internal || topology.Separated(attached) {
+		t.attached = attached
+	}
+	t.checkAliases(attached)
 	for _, name := range slices.Sorted(maps.Keys(t.project.Networks)) {
 		n, at := t.project.Networks[name], "networks."+name
 		switch {
@@ -25,6 +32,9 @@ func (t *translation) checkNetworks() {
 			t.problemAt(at+".driver", "%q: want bridge", n.Driver)
 		case bool(n.External):
 			t.warn(at, "it is external: the deployment has a network of its own, and reaches no container outside of it by name")
+		}
+		if n.EnableIPv6 != nil && *n.EnableIPv6 {
+			t.warn(at+".enable_ipv6", "containers have IPv4 addresses alone; a service under network_mode host has those of the node")
 		}
 		if len(n.Ipam.Config) > 0 || n.Ipam.Driver != "" {
 			t.warn(at+".ipam", "the node chooses the subnet")
@@ -39,50 +49,37 @@ func (t *translation) checkNetworks() {
 	}
 }
 
-// attachments returns the networks of each service that has any.
-func (t *translation) attachments() map[string]map[string]bool {
-	attached := map[string]map[string]bool{}
-	for name, s := range t.project.Services {
-		if s.NetworkMode != "" && s.NetworkMode != "bridge" {
-			continue
-		}
-		attached[name] = map[string]bool{}
-		for network := range s.Networks {
-			attached[name][network] = true
-		}
-		if len(s.Networks) == 0 {
-			attached[name]["default"] = true
+// checkAliases refuses an alias that would name two services where Compose has one, and
+// warns of one that is answered where Compose does not.
+func (t *translation) checkAliases(attached map[string]map[string]bool) {
+	if t.unsettled {
+		return
+	}
+	for _, s := range topology.Strays(t.project.Services, attached, t.attached != nil) {
+		at := "services." + s.Service + ".networks." + s.Network + ".aliases"
+		if s.Instead != "" {
+			t.problemAt(at, "%q is an alias of %s as well, on another network; a service answers to its aliases on all of its networks, so that %s would find both: give them different aliases", s.Alias, s.Instead, s.Client)
+		} else {
+			t.warn(at, "a service answers to its aliases on all of its networks: %s finds it as %q, too", s.Client, s.Alias)
 		}
 	}
-	return attached
 }
 
-// separated returns the pairs of services that share no network.
-func separated(attached map[string]map[string]bool) (pairs [][2]string) {
-	names := slices.Sorted(maps.Keys(attached))
-	for i, a := range names {
-		for _, b := range names[i+1:] {
-			shared := false
-			for network := range attached[a] {
-				shared = shared || attached[b][network]
-			}
-			if !shared {
-				pairs = append(pairs, [2]string{a, b})
-			}
-		}
+// networks returns the networks of a service, where the file keeps some services apart or
+// from what is outside; else the deployment has one for all.
+func (t *translation) networks(service string, s types.ServiceConfig) (on []protocol.Attachment) {
+	out := false
+	for _, name := range slices.Sorted(maps.Keys(t.attached[service])) {
+		a := protocol.Attachment{Network: name, Internal: t.project.Networks[name].Internal}
+		on, out = append(on, a), out || !a.Internal
 	}
-	return pairs
-}
-
-func allNetworks(attached map[string]map[string]bool) []string {
-	all := map[string]bool{}
-	for _, networks := range attached {
-		maps.Copy(all, networks)
+	if on != nil && !out && len(s.Ports) > 0 {
+		t.problem(service, "ports", "the service is on internal networks alone, on which nothing is published: put it on another one, too")
 	}
-	return slices.Sorted(maps.Keys(all))
+	return on
 }
 
-// aliases returns the further names of a container: the aliases of its network,
+// aliases returns the further names of a container: the aliases of its networks,
 // container_name, which Docker resolves as well, and the names that the links of others
 // give it.
 func (t *translation) aliases(service string, s types.ServiceConfig) []string {

@@ -11,6 +11,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/composefile"
+	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -20,10 +22,12 @@ type translation struct {
 	component string
 	archive   *archive
 	project   *types.Project
-	lines     map[string]int    // of the keys of compose.yaml, by path
-	variables map[string]string // by name: see readVariables
-	open      map[string]bool   // variables whose value a deployment will say; nil in one
-	unknown   map[string]bool   // services whose image a deployment will say
+	document  *composefile.Document
+	variables map[string]string          // by name: see readVariables
+	open      map[string]bool            // variables whose value a deployment will say; nil in one
+	unknown   map[string]bool            // services whose image a deployment will say
+	attached  map[string]map[string]bool // the networks of each service, where some are apart
+	unsettled bool                       // a deployment will say which networks a service is on
 	problems  []string
 	warnings  []string
 }
@@ -37,11 +41,11 @@ func translate(ctx context.Context, component string, a *archive, variables map[
 
 // containers returns the containers of the project in start order.
 func (t *translation) containers(ctx context.Context) ([]protocol.Container, error) {
-	document, lines, err := checkKeys(t.component, t.archive.compose)
-	if err != nil {
-		return nil, err
+	var err error
+	if t.document, err = composefile.Read(t.archive.files, composeFile); err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "component %s: %w", t.component, err)
 	}
-	t.lines = lines
+	document := t.document.Values
 	t.resolve("", document)
 	if err := t.err(); err != nil {
 		return nil, err
@@ -61,9 +65,17 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 	t.checkNetworks()
 	t.checkVolumes()
 	t.checkBindVolumes()
-	containers := map[string]protocol.Container{}
+	containers, replicas := map[string]protocol.Container{}, map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
 		containers[name] = t.container(name, t.project.Services[name])
+		replicas[name] = t.replicas(name, t.project.Services[name])
+	}
+	if err := t.err(); err != nil {
+		return nil, err
+	}
+	t.waitedFor(containers)
+	if err := topology.Replicate(containers, replicas); err != nil {
+		t.problemAt("services", "%v", err)
 	}
 	ordered := t.order(containers)
 	if err := t.err(); err != nil {
@@ -84,9 +96,9 @@ func (t *translation) problemAt(at, format string, args ...any) {
 
 // line returns "line N: " for a place, or for the nearest around it that has a line.
 func (t *translation) line(at string) string {
-	for at != "" {
-		if n := t.lines[at]; n > 0 {
-			return fmt.Sprintf("line %d: ", n)
+	for at != "" && t.document != nil {
+		if line := t.document.Lines[at]; line != "" {
+			return line
 		}
 		at = at[:max(strings.LastIndexAny(at, ".["), 0)]
 	}
@@ -101,8 +113,8 @@ func (t *translation) err() error {
 }
 
 // load gives the document to the Compose loader, which interpolates, validates
-// and normalises it. The loader reads no file: the keys that would make it, such as file
-// in extends, are refused before, and env_file is read from the archive by us.
+// and normalises it. The loader reads no file: what the document includes and extends is
+// in it, and env_file is read from the archive by us.
 func load(ctx context.Context, component string, document map[string]any, variables map[string]string, profiles []string) (project *types.Project, err error) {
 	// The loader is not ours and its input comes from packages: a fault in it must
 	// cost one deployment, and not the CO.

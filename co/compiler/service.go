@@ -14,6 +14,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/distribution/reference"
 
+	"github.com/colonyfleet/colony/co/compiler/servicecheck"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -30,6 +31,7 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		Labels: nonEmpty(s.Labels), Aliases: t.aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
+	t.surroundings(name, s, &c)
 	t.checkImage(name, s.Image)
 	t.checkLinks(name, s)
 	t.checkAccepted(name, s)
@@ -65,11 +67,18 @@ func (t *translation) environment(service string, s types.ServiceConfig) []strin
 			}
 			continue
 		}
-		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), t.lookup)
+		missing := map[string]bool{}
+		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), func(name string) (string, bool) {
+			v, ok := t.lookup(name)
+			missing[name] = !ok
+			return v, ok
+		})
 		if err != nil {
 			t.problem(service, "env_file", "%s: %v", f.Path, err)
 			continue
 		}
+		maps.DeleteFunc(missing, func(name string, _ bool) bool { _, own := read[name]; return own })
+		t.warnEmpty("services."+service+".env_file", f.Path+": ", string(b), missing)
 		maps.Copy(env, read)
 	}
 	for name, value := range s.Environment {
@@ -99,8 +108,10 @@ func (t *translation) network(service string, s types.ServiceConfig) protocol.Ne
 	case "none":
 		return protocol.NetworkNone
 	}
-	t.problem(service, "network_mode", "%q: want bridge, host or none", s.NetworkMode)
-	return ""
+	if !strings.HasPrefix(s.NetworkMode, types.NetworkModeServicePrefix) { // see networkOf
+		t.problem(service, "network_mode", "%q: want bridge, host, none or service:<name>", s.NetworkMode)
+	}
+	return protocol.NetworkBridge
 }
 
 func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Port {
@@ -111,14 +122,11 @@ func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Po
 		case s.NetworkMode == "host" || s.NetworkMode == "none":
 			t.problem(service, "ports", "network_mode %s has no ports to publish: leave them out", s.NetworkMode)
 			return nil
-		case p.Published == "":
-			t.problem(service, "ports", "container port %d: name the port of the node, as in \"8080:%d\"; a random one is not supported", p.Target, p.Target)
-			continue
-		case err != nil || host == 0:
-			t.problem(service, "ports", "port %q of the node: want one number from 1 to 65535", p.Published)
-			continue
 		case p.Target == 0 || p.Target > math.MaxUint16:
 			t.problem(service, "ports", "container port %d: want 1 to 65535", p.Target)
+			continue
+		case err != nil && p.Published != "": // without one, the node chooses it
+			t.problem(service, "ports", "port %q of the node: want one number from 1 to 65535", p.Published)
 			continue
 		}
 		port := protocol.Port{Container: uint16(p.Target), Host: uint16(host), HostIP: p.HostIP}
@@ -165,7 +173,7 @@ func (t *translation) devices(service string, s types.ServiceConfig) []protocol.
 	var all []protocol.Device
 	for _, d := range s.Devices {
 		if !strings.HasPrefix(d.Source, "/") {
-			t.problem(service, "devices", "%q: want a path such as /dev/ttyUSB0; CDI names are not supported", d.Source)
+			t.problem(service, "devices", "%q: want a path such as /dev/ttyUSB0; the names of CDI devices are not supported", d.Source)
 			continue
 		}
 		if strings.Trim(d.Permissions, "rwm") != "" {
@@ -187,9 +195,6 @@ func (t *translation) devices(service string, s types.ServiceConfig) []protocol.
 func (t *translation) limits(service string, s types.ServiceConfig) protocol.Limits {
 	own := types.Resource{NanoCPUs: types.NanoCPUs(s.CPUS), MemoryBytes: s.MemLimit, Pids: s.PidsLimit}
 	if s.Deploy != nil {
-		if r := s.Deploy.Replicas; r != nil && *r != 1 {
-			t.problem(service, "deploy.replicas", "%d: one replica of a service runs on a node; place the deployment on several nodes instead", *r)
-		}
 		if l := s.Deploy.Resources.Limits; l != nil {
 			t.same(service, "cpus", own.NanoCPUs != 0 && l.NanoCPUs != 0 && own.NanoCPUs != l.NanoCPUs)
 			t.same(service, "mem_limit", own.MemoryBytes != 0 && l.MemoryBytes != 0 && own.MemoryBytes != l.MemoryBytes)
@@ -205,16 +210,31 @@ func (t *translation) limits(service string, s types.ServiceConfig) protocol.Lim
 			}
 		}
 	}
-	if own.NanoCPUs < 0 || own.MemoryBytes < 0 || own.Pids < -1 {
-		t.problem(service, "deploy.resources.limits", "a limit is negative")
+	if own.NanoCPUs < 0 || own.MemoryBytes < 0 || own.Pids < -1 { // checkAccepted says so
 		return protocol.Limits{}
 	}
 	return protocol.Limits{
+		MemorySwapBytes: t.memswap(service, int64(s.MemSwapLimit), int64(own.MemoryBytes)),
 		// The loader holds cores in 32 bits: rounding to a ten-thousandth makes 0.1 of 0.100000001.
 		NanoCPUs:    uint64(math.Round(float64(own.NanoCPUs)*1e4)) * 1e5,
 		MemoryBytes: uint64(own.MemoryBytes),
 		Pids:        uint64(max(own.Pids, 0)), // -1 is Compose's word for no limit
 	}
+}
+
+// memswap reads memswap_limit, the bound of memory and swap together.
+func (t *translation) memswap(service string, given, memory int64) uint64 {
+	switch {
+	case given == 0:
+		return 0
+	case memory == 0:
+		t.problem(service, "memswap_limit", "want mem_limit beside it, which it contains")
+	case given == -1:
+		return protocol.UnlimitedSwap
+	case given < memory:
+		t.problem(service, "memswap_limit", "%d is less than the memory alone, %d bytes: it is memory and swap together", given, memory)
+	}
+	return uint64(given)
 }
 
 func (t *translation) same(service, key string, differ bool) {
@@ -270,28 +290,32 @@ func (t *translation) dependencies(service string, s types.ServiceConfig) []prot
 		if _, runs := t.project.Services[name]; !runs && !s.DependsOn[name].Required {
 			continue
 		}
-		if s.DependsOn[name].Restart && !slices.Contains(linked(s), name) {
-			t.warn("services."+service+".depends_on."+name, "restart: the service is not restarted when %s is replaced", name)
-		}
 		condition := protocol.Condition(s.DependsOn[name].Condition)
 		switch condition {
 		case "", types.ServiceConditionStarted:
 			condition = protocol.ServiceStarted
 		case protocol.ServiceHealthy:
-			// An image's own health check is not read: without one in the file the
-			// condition would hold at once.
 			on := t.project.Services[name]
-			if _, probe := on.Extensions[healthKey]; !probe && !checked(on) {
-				t.problem(service, "depends_on."+name, "service_healthy, but %s has neither a healthcheck that is not disabled nor %s; one in the image is not read", name, healthKey)
+			if _, probe := on.Extensions[healthKey]; !probe && on.HealthCheck != nil && !checked(on) {
+				t.problem(service, "depends_on."+name, "service_healthy, but the healthcheck of %s is disabled, and it has no %s", name, healthKey)
 			}
 		case protocol.ServiceCompleted:
+			if servicecheck.RunsForever(t.project.Services[name]) {
+				t.problem(service, "depends_on."+name, "service_completed_successfully, but %s is restarted whenever it ends, and never completes: give it restart: on-failure or \"no\"", name)
+			}
 		default:
 			t.problem(service, "depends_on."+name, "condition %q is not known", condition)
 		}
-		all = append(all, protocol.Dependency{Container: name, Condition: condition})
+		// The loader sets restart for links and for the owner of a network as well: names are
+		// found anew without it, and the network's owner replaces its guests anyway.
+		restart := s.DependsOn[name].Restart && !slices.Contains(linked(s), name) && s.NetworkMode != types.NetworkModeServicePrefix+name
+		all = append(all, protocol.Dependency{Container: name, Condition: condition, Restart: restart})
 	}
 	return all
 }
+
+// hostGateway stands for the address of the node in extra_hosts.
+const hostGateway = "host-gateway"
 
 func (t *translation) hosts(service string, s types.ServiceConfig) []string {
 	if len(s.ExtraHosts) == 0 {
@@ -301,8 +325,8 @@ func (t *translation) hosts(service string, s types.ServiceConfig) []string {
 	slices.Sort(lines)
 	for _, line := range lines {
 		_, address, _ := strings.Cut(line, "=")
-		if _, err := netip.ParseAddr(address); err != nil {
-			t.problem(service, "extra_hosts", "%q: want name=address with an IP address", line)
+		if _, err := netip.ParseAddr(address); err != nil && address != hostGateway {
+			t.problem(service, "extra_hosts", "%q: want name=address with an IP address or %s", line, hostGateway)
 		}
 	}
 	return lines

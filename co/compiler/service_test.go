@@ -158,16 +158,14 @@ func TestTranslateRefuses(t *testing.T) {
 	t.Parallel()
 	for service, want := range map[string]string{
 		// Keys.
-		"build: .":                                 "line 4: services.web.build: images are not built on nodes",
-		"secrets: [a]":                             "line 4: services.web.secrets: secrets are not part of Margo's Compose archives",
-		"ulimits: {nofile: 1}":                     "line 4: services.web.ulimits: Colony does not support this key",
-		"imag: x":                                  "line 4: services.web.imag: Colony does not support this key",
-		"x-colony-heath: {port: 1}":                "services.web.x-colony-heath: Colony has no such extension",
-		"extends: {file: /etc/passwd}":             "services.web.extends.file: an archive has one Compose file",
-		"deploy: {mode: global}":                   `services.web.deploy.mode: "global": want replicated`,
-		"deploy: {resources: {limits: {gpus: 1}}}": "services.web.deploy.resources.limits.gpus: Colony does not support this key; supported here: cpus, memory, pids",
+		"build: .":                     "line 4: services.web.build: images are not built on nodes",
+		"imag: x":                      "line 4: services.web.imag: Colony does not support this key",
+		"x-colony-heath: {port: 1}":    "services.web.x-colony-heath: Colony has no such extension",
+		"extends: {file: /etc/passwd}": "services.web.extends: want the name of a service",
+		"deploy: {resources: {limits: {gpus: 1}}}":                                     "services.web.deploy.resources.limits.gpus: Colony does not support this key; supported here: cpus, memory, pids",
 		"volumes: [{type: bind, source: /a, target: /b, bind: {propagation: shared}}]": "services.web.volumes[0].bind.propagation: Colony does not support this key",
-		"scale: 2":                          "services.web.scale: 2: one replica",
+		"scale: 0":                          "services.web.scale: 0: want 1 to 100",
+		"{scale: 2, ports: ['80:80']}":      "services.web.ports: the service has 2 replicas, which cannot all have one port",
 		"pull_policy: build":                `services.web.pull_policy: "build": images come from a registry`,
 		"pull_policy: never":                `services.web.pull_policy: "never": images come from a registry`,
 		"links: [nobody]":                   `nobody`,
@@ -179,63 +177,132 @@ func TestTranslateRefuses(t *testing.T) {
 		"extends: {service: none}":          "none",
 		"hostname: a\n    hostname: b":      "line 5: services.web.hostname: the key stands twice",
 		"environment: !reset null":          "services.web.environment: the tag !reset has no meaning",
-		"<<: {ipc: host}":                   "services.web.ipc: Colony does not support this key",
 		// Values.
-		"ports: ['8080']":                                                 `services.web.ports: container port 8080: name the port of the node`,
-		"ports: ['${NOPE}:80']":                                           `services.web.ports: container port 80: name the port of the node`,
-		"ports: [{target: 80, published: '80-90'}]":                       `services.web.ports: port "80-90" of the node: want one number`,
-		"ports: ['80:80/sctp']":                                           `services.web.ports: protocol "sctp": want tcp or udp`,
-		"ports: ['80:80', '127.0.0.1:80:81']":                             "port 80 of the node is published twice",
-		"ports: ['80:80']\n    network_mode: host":                        "services.web.ports: network_mode host has no ports to publish",
-		"network_mode: 'service:b'":                                       `services.web.network_mode: "service:b": want bridge, host or none`,
-		"networks: [other]":                                               "networks: the services b and web have no network in common: a deployment has one network",
-		"volumes: [/data]":                                                "services.web.volumes: /data: the volume has no name",
-		"volumes: ['/a:/b:rslave']":                                       `services.web.volumes[0]: the option "rslave" is not supported`,
-		"volumes: ['/a:/b:nocopy']":                                       `services.web.volumes[0]: the option "nocopy" is not supported`,
-		"volumes: ['nope:/b']":                                            "nope",
-		"volumes: ['/a:/b', '/c:/b']":                                     "services.web.volumes: two of them have one target",
-		"tmpfs: ['/t:mode=700']":                                          `services.web.tmpfs: "/t:mode=700": the option "mode=700" is not supported`,
-		"configs: [missing]":                                              "missing",
-		"configs: [outside]":                                              `services.web.configs: outside: "../x" leads out of the archive`,
-		"configs: [absent]":                                               `services.web.configs: absent: the archive has no file "absent"`,
-		"env_file: /etc/passwd":                                           `services.web.env_file: "/etc/passwd" leads out of the archive`,
-		"env_file: {path: ../x, required: false}":                         "",
-		"env_file: [{path: ../x, required: false}]":                       `services.web.env_file: "../x" leads out of the archive`,
-		"env_file: nothing.env":                                           `services.web.env_file: the archive has no file "nothing.env"`,
-		"devices: ['vendor.com/gpu=0']":                                   "services.web.devices",
-		"cpus: 1\n    deploy: {resources: {limits: {cpus: '2'}}}":         "cpus",
-		"deploy: {replicas: 2}":                                           "services.web.deploy.replicas: 2: one replica of a service runs on a node",
-		"restart: sometimes":                                              `services.web.restart: "sometimes": want no, always`,
+		"ports: ['8000-8010:80']":                   `services.web.ports: port "8000-8010" of the node: want one number`,
+		"ports: [{target: 80, published: '80-90'}]": `services.web.ports: port "80-90" of the node: want one number`,
+		"ports: ['80:80/sctp']":                     `services.web.ports: protocol "sctp": want tcp or udp`,
+		"ports: ['80:80', '127.0.0.1:80:81']":       "port 80 of the node is published twice",
+		"ports: ['80:80']\n    network_mode: host":  "services.web.ports: network_mode host has no ports to publish",
+		"{networks: [back], ports: ['80:80']}":      "services.web.ports: the service is on internal networks alone",
+		"volumes: ['nfs:/a']":                       `services.web.volumes: /a: type "nfs": want a bind (type: none, o: bind)`,
+		"volumes: ['shm:/a']":                       "services.web.volumes: /a: type tmpfs: name it under tmpfs of the service",
+		"volumes: ['near:/a']":                      `services.web.volumes: /a: device "./x": want an absolute path`,
+		"volumes_from: ['b:rx']":                    `services.web.volumes_from: "b:rx": want the name of a service`,
+		"memswap_limit: 1g":                         "services.web.memswap_limit: want mem_limit beside it",
+		"{mem_limit: 2g, memswap_limit: 1g}":        "services.web.memswap_limit: 1073741824 is less than the memory alone",
+		"configs: [unset]":                          "services.web.configs: unset: no parameter sets the variable UNSET",
+		"volumes: [{type: volume, source: bind_data, target: /a, volume: {subpath: x}}]": "services.web.volumes[0].volume.subpath: a link in the volume could lead out of it",
+		"volumes: [/data]":                                        "services.web.volumes: /data: the volume has no name",
+		"volumes: ['/a:/b:shared']":                               `services.web.volumes[0]: the option "shared" is not supported`,
+		"volumes: ['nope:/b']":                                    "nope",
+		"volumes: ['/a:/b', '/c:/b']":                             "services.web.volumes: two of them have one target",
+		"tmpfs: ['/t:uid=1']":                                     `services.web.tmpfs: "/t:uid=1": the option "uid=1" is not supported`,
+		"tmpfs: ['/t:mode=9']":                                    `services.web.tmpfs: "/t:mode=9": mode "9": want an octal number`,
+		"configs: [missing]":                                      "missing",
+		"configs: [outside]":                                      `services.web.configs: outside: "../x" leads out of the archive`,
+		"configs: [absent]":                                       `services.web.configs: absent: the archive has no file "absent"`,
+		"env_file: /etc/passwd":                                   `services.web.env_file: "/etc/passwd" leads out of the archive`,
+		"env_file: {path: ../x, required: false}":                 "",
+		"env_file: [{path: ../x, required: false}]":               `services.web.env_file: "../x" leads out of the archive`,
+		"env_file: nothing.env":                                   `services.web.env_file: the archive has no file "nothing.env"`,
+		"devices: ['vendor.com/gpu=0']":                           "services.web.devices",
+		"cpus: 1\n    deploy: {resources: {limits: {cpus: '2'}}}": "cpus",
+		"deploy: {replicas: 101}":                                 "services.web.deploy.replicas: 101: want 1 to 100",
+		"restart: sometimes":                                      `services.web.restart: "sometimes": want no, always`,
 		"restart: always\n    deploy: {restart_policy: {condition: any}}": "services.web.restart: deploy.restart_policy is given too",
 		"deploy: {restart_policy: {condition: any, max_attempts: 3}}":     "services.web.deploy.restart_policy.max_attempts: only with the condition on-failure",
 		"healthcheck: {test: a, interval: -5s}":                           "services.web.healthcheck.interval: -5s: want a duration of 0 or more",
 		"stop_grace_period: -1s":                                          "services.web.stop_grace_period: -1s",
-		"healthcheck: {interval: 5s}":                                     "services.web.healthcheck.test: want a text",
 		"x-colony-health: {http: /}":                                      "services.web.x-colony-health: port is required",
 		"x-colony-health: {port: 80, tries: 1}":                           `services.web.x-colony-health: unknown key "tries"`,
 		"x-colony-health: {port: 80}\n    healthcheck: {test: a}":         "services.web.x-colony-health: healthcheck is given too",
-		"depends_on: {b: {condition: service_healthy}}":                   "services.web.depends_on.b: service_healthy, but b has neither",
 		"depends_on: [web]":                                               "cycle",
 		"depends_on: [nobody]":                                            "nobody",
-		"extra_hosts: ['a:host-gateway']":                                 `services.web.extra_hosts: "a=host-gateway": want name=address`,
-		"cap_drop: [NET_RAWW]":                                            `services.web.cap_drop: "NET_RAWW" is no capability of Linux`,
-		"cap_add: [CAP_NET_RAWW]":                                         `services.web.cap_add: "CAP_NET_RAWW" is no capability of Linux`,
-		"stop_signal: SIGSTOPP":                                           `services.web.stop_signal: "SIGSTOPP" is no signal of Linux`,
-		"stop_signal: '65'":                                               `services.web.stop_signal: "65" is no signal of Linux`,
-		"healthcheck: {test: a, interval: 0s}":                            "services.web.healthcheck.interval: 0: want more",
-		"healthcheck: {test: a, retries: 0}":                              "services.web.healthcheck.retries: 0: want more",
-		"x-colony-health: {port: 80, timeout: 0s}":                        "services.web.x-colony-health: timeout 0: want more",
-		"depends_on: {off: {condition: service_healthy}}":                 "services.web.depends_on.off: service_healthy, but off has neither a healthcheck that is not disabled",
-		"ports: ['[::1]:8080:80']":                                        `services.web.ports: host_ip "::1": ports are published on IPv4 addresses: use 127.0.0.1`,
-		"ports: [{target: 80, published: '80', host_ip: '::'}]":           `services.web.ports: host_ip "::": ports are published on IPv4`,
-		"entrypoint: []":                                                  "services.web.entrypoint: empty: clearing what the image says is not supported",
-		"mem_limit: much":                                                 "mem_limit",
-		"environment: {A: '${X:?is needed}'}":                             "is needed",
+		"extra_hosts: ['a:gateway']":                                      `services.web.extra_hosts: "a=gateway": want name=address`,
+		"pid: 'service:b'":                                                `services.web.pid: "service:b": want host`,
+		"ipc: 'service:b'":                                                `services.web.ipc: "service:b": want host`,
+		"userns_mode: keep-id":                                            `services.web.userns_mode: "keep-id": containers are in the user namespace of the node`,
+		"platform: windows/amd64":                                         `services.web.platform: "windows/amd64": want linux/`,
+		"ulimits: {files: 3}":                                             "services.web.ulimits.files: Linux has no such limit",
+		"ulimits: {nofile: {soft: -1, hard: 4}}":                          "services.web.ulimits.nofile: the soft limit is above the hard one",
+		"ulimits: {nofile: -2}":                                           "services.web.ulimits.nofile: want numbers, or -1",
+		"security_opt: [seccomp:absent.json]":                             `services.web.security_opt: seccomp: the archive has no file "absent.json"`,
+		"security_opt: [seccomp:../absent.json]":                          `services.web.security_opt: seccomp: "../absent.json" leads out`,
+		"security_opt: [seccomp:compose.yaml]":                            "services.web.security_opt: seccomp: compose.yaml is no profile",
+		"security_opt: ['systempaths=unconfined']":                        "services.web.security_opt: \"systempaths=unconfined\" is not supported",
+		"security_opt: ['no-new-privileges:yes']":                         "services.web.security_opt: \"no-new-privileges:yes\": want",
+		"security_opt: ['apparmor=']":                                     "services.web.security_opt: \"apparmor=\": want the name",
+		"dns: ns.example":                                                 `services.web.dns: "ns.example": want an IP address`,
+		"dns_search: 'a b'":                                               `services.web.dns_search: "a b": want one domain`,
+		"network_mode: 'service:x'":                                       "undefined service",
+		"network_mode: 'service:alone'":                                   "services.web.network_mode: the service alone has no network of its own",
+		"{network_mode: 'service:b', ports: ['1:1']}":                     "services.web.ports: the service shares the network of b",
+		"{network_mode: 'service:b', depends_on: {b: {condition: service_completed_successfully}}}": "services.web.depends_on.b: the service shares the network of b, which must run",
+		"{mem_limit: 1m, mem_reservation: 2m}":                                                      "services.web.deploy.resources.reservations: more memory is reserved than the limit allows",
+		"deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}":                   "services.web.deploy.resources.reservations.devices: name the device of the node under devices",
+		"extends: {file: other.yaml, service: a}":                                                   `services.web.extends: the archive has no file "other.yaml"`,
+		"extends: {file: /etc/passwd, service: a}":                                                  `services.web.extends: "/etc/passwd" leads out of the archive`,
+		"extends: {file: ../other.yaml, service: a}":                                                `services.web.extends: "../other.yaml" leads out of the archive`,
+		"extends: web":                                           "services.web.extends: the service web extends itself",
+		"extends: nobody":                                        "services.web.extends: compose.yaml has no service nobody",
+		"deploy: {mode: global-job}":                             `services.web.deploy.mode: "global-job": want replicated or global`,
+		"volumes: ['/a:/b:rshared']":                             `services.web.volumes[0]: the option "rshared" is not supported`,
+		"network_mode: 'container:b'":                            `services.web.network_mode: "container:b": want bridge, host, none or service:<name>`,
+		"cgroup_parent: x":                                       "line 4: services.web.cgroup_parent: Colony does not support this key",
+		"{volumes: ['./data:/a', 'bind_data:/b']}":               `services.web.volumes: /a: "data" becomes a volume of the name bind_data, which another one has`,
+		"gpus: all":                                              "services.web.gpus: name the device of the node under devices",
+		"secrets: [nowhere]":                                     "undefined secret nowhere",
+		"secrets: [unset]":                                       "services.web.secrets: unset: no parameter sets the variable UNSET",
+		"secrets: [lost]":                                        `services.web.secrets: lost: the archive has no file "lost"`,
+		"cap_drop: [NET_RAWW]":                                   `services.web.cap_drop: "NET_RAWW" is no capability of Linux`,
+		"cap_add: [CAP_NET_RAWW]":                                `services.web.cap_add: "CAP_NET_RAWW" is no capability of Linux`,
+		"stop_signal: SIGSTOPP":                                  `services.web.stop_signal: "SIGSTOPP" is no signal of Linux`,
+		"stop_signal: '65'":                                      `services.web.stop_signal: "65" is no signal of Linux`,
+		"healthcheck: {test: a, interval: 0s}":                   "services.web.healthcheck.interval: 0: want more",
+		"healthcheck: {test: a, retries: 0}":                     "services.web.healthcheck.retries: 0: want more",
+		"x-colony-health: {port: 80, timeout: 0s}":               "services.web.x-colony-health: timeout 0: want more",
+		"depends_on: {off: {condition: service_healthy}}":        "services.web.depends_on.off: service_healthy, but the healthcheck of off is disabled",
+		"ports: ['[::1]:8080:80']":                               `services.web.ports: host_ip "::1": ports are published on IPv4 addresses: use 127.0.0.1`,
+		"ports: [{target: 80, published: '80', host_ip: '::'}]":  `services.web.ports: host_ip "::": ports are published on IPv4`,
+		"entrypoint: []":                                         "services.web.entrypoint: empty: clearing what the image says is not supported",
+		"sysctls: {vm.max_map_count: 262144}":                    "line 4: services.web.sysctls.vm.max_map_count: the container has no such parameter of its own",
+		"sysctls: [kernel.pid_max=1]":                            "line 4: services.web.sysctls.kernel.pid_max: the container has no such parameter",
+		"sysctls: {kernel.hostname: a}":                          "services.web.sysctls.kernel.hostname: the name of the container is not set by a sysctl: write it as hostname",
+		"sysctls: {kernel/domainname: a}":                        "services.web.sysctls.kernel/domainname: the name of the container",
+		"{network_mode: host, sysctls: {net.core.somaxconn: 9}}": "services.web.sysctls.net.core.somaxconn: network_mode is host",
+		"{ipc: host, sysctls: {kernel.shmmax: 9}}":               "services.web.sysctls.kernel.shmmax: ipc is host",
+		"working_dir: ./app":                                     `line 4: services.web.working_dir: "./app": want an absolute path, such as /app`,
+		"mem_limit: 5m":                                          "line 4: services.web.mem_limit: 5242880 bytes: want 6m (6 MiB) or more",
+		"deploy: {resources: {limits: {memory: 1m}}}":            "line 4: services.web.deploy.resources.limits.memory: 1048576 bytes: want 6m",
+		"cpus: -1":                             "line 4: services.web.cpus: -1: want a number of cores",
+		"pids_limit: -2":                       "line 4: services.web.pids_limit: -2: want a number",
+		"shm_size: -1":                         "line 4: services.web.shm_size: -1: want bytes",
+		"stop_grace_period: 169h":              "line 4: services.web.stop_grace_period: 169h0m0s: want at most 168h0m0s",
+		"user: '-1'":                           `line 4: services.web.user: "-1": want a name, or a number from 0`,
+		"user: '1000:-5'":                      `line 4: services.web.user: "1000:-5"`,
+		"user: 'a b'":                          `line 4: services.web.user: "a b"`,
+		"user: '1:2:3'":                        `line 4: services.web.user: "1:2:3"`,
+		"group_add: ['-1']":                    `line 4: services.web.group_add: "-1": want a name, or a number from 0`,
+		"group_add: ['']":                      `line 4: services.web.group_add: "": want a name`,
+		"group_add: ['a b']":                   `line 4: services.web.group_add: "a b"`,
+		"hostname: a b":                        `line 4: services.web.hostname: "a b": want labels`,
+		"hostname: a..b":                       `line 4: services.web.hostname: "a..b": want labels`,
+		"hostname: -a":                         `line 4: services.web.hostname: "-a": want labels`,
+		"hostname: " + strings.Repeat("a", 64): "want labels of letters, digits and - inside, 1 to 63 each",
+		"hostname: " + strings.Repeat("a.", 32) + "a":                        "has 65 bytes, Linux takes 64",
+		"depends_on: {forever: {condition: service_completed_successfully}}": "line 4: services.web.depends_on.forever: service_completed_successfully, but forever is restarted whenever it ends",
+		"depends_on: {any: {condition: service_completed_successfully}}":     "services.web.depends_on.any: service_completed_successfully, but any is restarted whenever it ends",
+		"mem_limit: much":                     "mem_limit",
+		"environment: {A: '${X:?is needed}'}": "is needed",
 	} {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
-			compose := "services:\n  web:\n    image: i\n    " + service + "\n  b: {image: i}\n  off: {image: i, healthcheck: {disable: true, test: a}}\n" +
-				"networks: {other: {}}\nconfigs: {outside: {file: ../x}, absent: {file: absent}}\n"
+			if inner, ok := strings.CutPrefix(service, "{"); ok { // several keys
+				service = "<<: {" + inner
+			}
+			compose := "services:\n  web:\n    image: i\n    " + service + "\n  b: {image: i}\n  alone: {image: i, network_mode: none}\n  off: {image: i, healthcheck: {disable: true, test: a}}\n  forever: {image: i, restart: unless-stopped}\n  any: {image: i, deploy: {restart_policy: {}}}\n" +
+				"networks: {other: {}, back: {internal: true}}\nvolumes:\n  bind_data: {}\n  nfs: {driver_opts: {type: nfs, o: 'addr=10.0.0.1', device: ':/x'}}\n  shm: {driver_opts: {type: tmpfs, device: tmpfs}}\n  near: {driver_opts: {type: none, o: bind, device: ./x}}\n" +
+				"secrets: {unset: {environment: UNSET}, lost: {file: lost}}\nconfigs: {outside: {file: ../x}, absent: {file: absent}, unset: {environment: UNSET}}\n"
 			_, err := compileOne(t, compose, nil, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Fatalf("error %v, want %q", err, want)
@@ -246,19 +313,19 @@ func TestTranslateRefuses(t *testing.T) {
 		})
 	}
 	for top, want := range map[string]string{
-		"secrets: {a: {file: x}}":                "line 2: secrets: secrets are not part of Margo's Compose archives",
-		"include: [other.yaml]":                  "include: an archive has one Compose file",
-		"volumes: {v: {driver: nfs}}":            `line 2: volumes.v.driver: "nfs": want local`,
-		"volumes: {v: {driver_opts: {o: bind}}}": "volumes.v.driver_opts: a volume of the deployment takes no options",
-		"networks: {n: {internal: true}}":        "networks.n.internal: the network of a deployment leads out",
-		"networks: {default: {driver: host}}":    `networks.default.driver: "host": want bridge`,
-		"configs: {c: {environment: A}}":         "configs.c.environment: Colony does not support this key",
-		"services: {}":                           "services: the key stands twice",
-		"a: &a [*a]":                             "",
-		"x-a: &a [*a]":                           "",
-		"---\na: 1":                              "",
-		"name: [":                                "compose.yaml",
-		"models: {}":                             "models: Colony does not support this key; supported here: configs, name, networks, services, version, volumes",
+		"secrets: {a: {external: true}}":      "line 2: secrets.a.external: the node has no store of secrets",
+		"include: [other.yaml]":               `compose.yaml: line 2: include: the archive has no file "other.yaml"`,
+		"include: other.yaml":                 "compose.yaml: line 2: include: want a list of files",
+		"include: [../other.yaml]":            `compose.yaml: line 2: include: "../other.yaml" leads out`,
+		"include: [compose.yaml]":             "compose.yaml includes itself",
+		"volumes: {v: {driver: nfs}}":         `line 2: volumes.v.driver: "nfs": want local`,
+		"networks: {default: {driver: host}}": `networks.default.driver: "host": want bridge`,
+		"services: {}":                        "services: the key stands twice",
+		"a: &a [*a]":                          "",
+		"x-a: &a [*a]":                        "",
+		"---\na: 1":                           "",
+		"name: [":                             "compose.yaml",
+		"models: {}":                          "models: Colony does not support this key; supported here: configs, include, name, networks, secrets, services, version, volumes",
 	} {
 		if _, err := compileOne(t, "services: {web: {image: i}}\n"+top, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", top, err, want)
@@ -268,8 +335,8 @@ func TestTranslateRefuses(t *testing.T) {
 
 func TestTranslateReportsEveryProblem(t *testing.T) {
 	t.Parallel()
-	_, err := compileOne(t, "services:\n  a: {image: i, build: ., ipc: host}\n  b: {image: i, secrets: [x]}\n", nil, nil)
-	for _, want := range []string{"services.a.build", "services.a.ipc", "services.b.secrets"} {
+	_, err := compileOne(t, "services:\n  a: {image: i, build: ., cgroup: host}\n  b: {image: i, runtime: x}\n", nil, nil)
+	for _, want := range []string{"services.a.build", "services.a.cgroup", "services.b.runtime"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one about %s", err, want)
 		}
@@ -314,6 +381,26 @@ func TestExamplesCompile(t *testing.T) {
 		}
 		if _, err := compileOne(t, string(b), nil, map[string]string{"GREETING": "Hello", "ADDRESSEE": "World", "PORT": "8088"}); err != nil {
 			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// The values next to those that are refused.
+func TestTranslateTakesWhatLinuxTakes(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{
+		"sysctls: {net.ipv4.ip_forward: 1, net/ipv4/conf/eth0.100/rp_filter: 1, kernel.shmmax: 1, kernel.msgmnb: 1, kernel/sem: 1 2 3 4, fs.mqueue.msg_max: 1}",
+		"sysctls: {net.core.somaxconn: 1}, network_mode: 'service:db', ipc: host",
+		"sysctls: {kernel.shmall: 1}, network_mode: host, ipc: private",
+		"working_dir: /, stop_grace_period: 168h, shm_size: 1, mem_limit: 6m, cpus: 0.01, pids_limit: -1",
+		"hostname: a, user: '0', group_add: [0, dialout, 2147483647]",
+		"hostname: My_host-1.plant.example, user: 'me:users'",
+		"hostname: " + strings.Repeat("a", 63) + ", user: '1000:1000'",
+		"depends_on: {once: {condition: service_completed_successfully}, tries: {condition: service_completed_successfully}}",
+	} {
+		compose := "services:\n  web: {image: i, " + keys + "}\n  db: {image: i}\n  once: {image: i}\n  tries: {image: i, restart: 'on-failure:3'}\n"
+		if _, err := compileOne(t, compose, nil, nil); err != nil {
+			t.Errorf("%s: %v", keys, err)
 		}
 	}
 }

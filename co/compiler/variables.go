@@ -72,10 +72,15 @@ func (t *translation) resolve(at string, v any) {
 			t.problemAt(at, "%v: set it by a parameter of the application, or in %s", err, dotEnv)
 			return
 		}
-		for _, m := range plain.FindAllStringSubmatch(strings.ReplaceAll(v, "$$", ""), -1) {
-			if name := m[1] + m[2]; missing[name] {
-				t.warn(at, "%s is empty: no parameter of the application sets it, nor does %s; give a default as in ${%s:-value}", name, dotEnv, name)
-			}
+		t.warnEmpty(at, "", v, missing)
+	}
+}
+
+// warnEmpty warns of the variables of a text that are missing and have no default.
+func (t *translation) warnEmpty(at, prefix, text string, missing map[string]bool) {
+	for _, m := range plain.FindAllStringSubmatch(strings.ReplaceAll(text, "$$", ""), -1) {
+		if name := m[1] + m[2]; missing[name] {
+			t.warn(at, "%s%s is empty: no parameter of the application sets it, nor does %s; give a default as in ${%s:-value}", prefix, name, dotEnv, name)
 		}
 	}
 }
@@ -96,7 +101,6 @@ func (t *translation) warn(at, format string, args ...any) {
 // in the place of a variable does no harm.
 var textual = map[string]bool{
 	"image": true, "command": true, "entrypoint": true, "environment": true, "labels": true,
-	"hostname": true, "container_name": true, "working_dir": true, "user": true,
 }
 
 // prune takes out of a document what depends on variables whose values are not known
@@ -142,11 +146,19 @@ func (t *translation) pruneService(service map[string]any) {
 		mapping, _ := v.(map[string]any)
 		test := mapping["test"]
 		if key == "healthcheck" {
+			if t.isOpen(mapping["disable"]) { // a deployment says whether what it holds counts
+				service[key] = map[string]any{"test": placeholder}
+				continue
+			}
 			delete(mapping, "test")
+		}
+		if policy, ok := mapping["restart_policy"].(map[string]any); ok && key == "deploy" && t.isOpen(policy["condition"]) {
+			delete(mapping, "restart_policy") // without the condition it would be another policy
 		}
 		if key == "depends_on" {
 			maps.DeleteFunc(mapping, func(_ string, v any) bool { return t.isOpen(v) })
 		}
+		t.unsettled = t.unsettled || strings.HasPrefix(key, "network") && t.isOpen(v)
 		left, ok := t.known(v)
 		if !ok {
 			delete(service, key)

@@ -106,6 +106,9 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		"image: i\n    healthcheck: {test: [CMD, x, '${V}'], interval: '${V}'}":              "5s",
 		"image: i\n    depends_on: {b: {condition: '${V}'}}":                                 "service_healthy",
 		"image: i\n    env_file: ['${V}']":                                                   "a.env",
+		"image: i\n    working_dir: '${V}'":                                                  "/srv",
+		"image: i\n    hostname: '${V}-a'":                                                   "h",
+		"image: i\n    deploy: {restart_policy: {condition: '${V}', max_attempts: 3}}":       "on-failure",
 		"image: i\n    user: '${V}:${V}'":                                                    "1000",
 	} {
 		files := map[string]string{"a.env": "A=1"}
@@ -117,16 +120,17 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		}
 	}
 	for service, want := range map[string]string{
-		"volumes: ['./a.conf:/conf', '${V}:/data']":     `line 5: services.web.volumes: /conf: bind source "./a.conf"`,
-		"ports: ['80', '${V}:81']":                      "line 5: services.web.ports: container port 80: name the port of the node",
+		"volumes: ['./a.conf:/conf', '${V}:/data']":                 `line 5: services.web.volumes: /conf: bind source "./a.conf"`,
+		"ports: ['[::1]:80:80', '${V}:81']":                         "line 5: services.web.ports: host_ip",
+		"sysctls: {net.core.somaxconn: '${V}', vm.swappiness: '1'}": "line 5: services.web.sysctls.vm.swappiness: the container has no such parameter",
+		"working_dir: app":                              "line 5: services.web.working_dir",
 		"cap_drop: [NET_RAWW]":                          `line 5: services.web.cap_drop: "NET_RAWW" is no capability`,
-		"extra_hosts: ['a:host-gateway']":               `line 5: services.web.extra_hosts`,
-		"networks: [other]":                             "networks: the services b and web have no network in common",
+		"extra_hosts: ['a:gateway']":                    `line 5: services.web.extra_hosts`,
 		"restart: '${POLICY:-sometimes}'":               `line 5: services.web.restart: "sometimes"`,
-		"depends_on: {b: {condition: service_healthy}}": "",
+		"depends_on: {b: {condition: service_healthy}}": "services.web.depends_on.b: service_healthy, but the healthcheck of b is disabled",
 		"ports: ['80:80', '127.0.0.1:80:81']":           "port 80 of the node is published twice",
 	} {
-		compose := strings.Replace(frame, "healthcheck: {test: a}", "", 1) + "image: i\n    " + service + "\nnetworks: {other: {}}\n"
+		compose := strings.Replace(frame, "healthcheck: {test: a}", "healthcheck: {disable: true}", 1) + "image: i\n    " + service + "\nnetworks: {other: {}}\n"
 		_, _, err := CheckArchive("web", composeArchive(t, compose, nil), []string{"V"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("import of %s: %v, want %q", service, err, want)
