@@ -69,6 +69,7 @@ type Downlink struct {
 	closed   bool
 	sessions map[protocol.SiteID]*session
 	rules    map[protocol.SiteID]*siteRules
+	changes  uint64 // calls of RulesChanged
 }
 
 // siteRules are the rules of a site as of a moment.
@@ -177,7 +178,7 @@ func (d *Downlink) match(ctx context.Context, site protocol.SiteID, tail string)
 // table returns the rules of a site, not older than age.
 func (d *Downlink) table(ctx context.Context, site protocol.SiteID, age time.Duration) (*datarule.Table, error) {
 	d.mu.Lock()
-	known := d.rules[site]
+	known, changes := d.rules[site], d.changes
 	d.mu.Unlock()
 	if known != nil && time.Since(known.at) < age {
 		return known.table, known.err
@@ -195,9 +196,17 @@ func (d *Downlink) table(ctx context.Context, site protocol.SiteID, age time.Dur
 	r.table, r.err = datarule.New(site, plain)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(plain) == 0 && d.sessions[site] == nil {
+	latest := d.rules[site]
+	switch {
+	case latest != nil && !latest.at.Before(now):
+		// Another caller has read them later: a message that was matched with its rules
+		// must not be left lying because of older ones.
+		return latest.table, latest.err
+	case d.changes != changes:
+		// They may be of before the change. Whoever needs them next reads them.
+	case len(plain) == 0 && d.sessions[site] == nil:
 		delete(d.rules, site) // anybody may name sites that do not exist
-	} else {
+	default:
 		d.rules[site] = r
 	}
 	return r.table, r.err
@@ -208,6 +217,7 @@ func (d *Downlink) table(ctx context.Context, site protocol.SiteID, age time.Dur
 func (d *Downlink) RulesChanged(site protocol.SiteID) {
 	d.mu.Lock()
 	delete(d.rules, site)
+	d.changes++
 	d.mu.Unlock()
 	d.Wake(site)
 }

@@ -84,14 +84,33 @@ func (e *Exchange) Deliver(ctx context.Context, list []fleet.Delivery) error {
 	for i := range list {
 		messages[i] = forClients(&list[i])
 	}
-	err := e.opts.Broker.PublishAll(ctx, messages, func(i int, err error) {
-		e.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", list[i].Site, "stream", list[i].Stream,
-			"seq", list[i].Seq, "topic", list[i].Message.Topic, "err", err)
-	})
+	err := e.opts.Broker.PublishAll(ctx, messages, func(i int, err error) { e.refused(ctx, &list[i], err) })
 	if err != nil {
 		return fmt.Errorf("deliver %d messages of machine data, the first of site %s: %w", len(list), list[0].Site, err)
 	}
 	return nil
+}
+
+// refused logs a message that the broker can never publish.
+func (e *Exchange) refused(ctx context.Context, d *fleet.Delivery, err error) {
+	e.log.WarnContext(ctx, "message of machine data refused by the broker", "site_id", d.Site, "stream", d.Stream,
+		"seq", d.Seq, "topic", d.Message.Topic, "err", err)
+}
+
+// Retain is Deliver for a broker that has not started yet, and gets each message through restore: it
+// retains them, and nobody gets again what he got before.
+func (e *Exchange) Retain(restore func(context.Context, client.Message) error) func(context.Context, []fleet.Delivery) error {
+	return func(ctx context.Context, list []fleet.Delivery) error {
+		for i := range list {
+			switch err := restore(ctx, forClients(&list[i])); {
+			case protocol.KindOf(err) == protocol.Invalid:
+				e.refused(ctx, &list[i], err)
+			case err != nil:
+				return fmt.Errorf("restore retained machine data of site %s: %w", list[i].Site, err)
+			}
+		}
+		return nil
+	}
 }
 
 // Accept hands a client's message for a site to the downlink. t is its topic, of kind
