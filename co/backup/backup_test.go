@@ -1,0 +1,353 @@
+package backup_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/backup"
+	"github.com/colonyfleet/colony/co/db"
+	datadb "github.com/colonyfleet/colony/co/db/data"
+	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// A place is a cluster in which databases are made, and directories for COs.
+type place struct {
+	t   *testing.T
+	own *pgtest.Own
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	return &place{t, pgtest.NewOwn(t)}
+}
+
+// database makes an empty database and returns its URL.
+func (p *place) database(name string) string {
+	p.t.Helper()
+	p.exec(p.own.URL(), "create database "+name)
+	return strings.Replace(p.own.URL(), "/postgres", "/"+name, 1)
+}
+
+func (p *place) exec(url, sql string) {
+	p.t.Helper()
+	conn, err := pgx.Connect(p.t.Context(), url)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close(context.Background()) //nolint:errcheck // a test
+	if _, err := conn.Exec(p.t.Context(), sql); err != nil {
+		p.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (p *place) query(url, sql string) string {
+	p.t.Helper()
+	conn, err := pgx.Connect(p.t.Context(), url)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close(context.Background()) //nolint:errcheck // a test
+	var out string
+	if err := conn.QueryRow(p.t.Context(), sql).Scan(&out); err != nil {
+		p.t.Fatalf("%s: %v", sql, err)
+	}
+	return out
+}
+
+// fill makes the schema of a CO in a database, with partitions and some rows, as a CO does.
+func (p *place) fill(url, site string) {
+	p.t.Helper()
+	pool, err := db.Open(p.t.Context(), url, db.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(p.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		datadb.New(pool).KeepData(ctx)
+	}()
+	for p.query(url, `select count(*)::text from pg_inherits where inhparent = 'data_messages'::regclass`) == "0" {
+		if p.t.Context().Err() != nil {
+			p.t.Fatal("no partitions were made")
+		}
+	}
+	cancel()
+	<-done
+	pool.Close()
+	p.exec(url, `insert into sites (id) values ('`+site+`');
+		insert into proposals (id, kind, commit) values ('`+site+`', 'removals', '`+site+`');
+		insert into data_messages (received_at, seq, era, qos, retain, site, rule, topic, payload, content_type, response_topic, correlation, properties)
+			values (now(), 1, 0, 0, false, '`+site+`', 'r', 't', '\x01', '', '', '', '{}')`)
+}
+
+// content is what a database holds: the rows of each table, and the partitions.
+func (p *place) content(url string) string {
+	p.t.Helper()
+	return p.query(url, `select string_agg(c.relname || ' ' || c.relkind::text || ' ' || c.relispartition::text || ' ' ||
+			case when c.relkind in ('r', 'p') then query_to_xml(format('select count(*) as n from %I', c.relname), false, true, '')::text else '' end, e'\n' order by c.relname)
+		from pg_class c where c.relnamespace = 'public'::regnamespace`)
+}
+
+// co makes the directory and the repo of a CO.
+func (p *place) co(url, message string) backup.Source {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	s := backup.Source{DatabaseURL: url, StateDir: filepath.Join(dir, "co"), Remote: filepath.Join(dir, "deployments.git"), Config: filepath.Join(dir, "co.yaml"), Version: "1"}
+	p.write(s.Config, "databaseURL: x\n")
+	if message == "" {
+		return s
+	}
+	if err := git.InitBare(p.t.Context(), s.Remote, "main"); err != nil {
+		p.t.Fatal(err)
+	}
+	r, err := git.Open(p.t.Context(), git.Options{Dir: filepath.Join(dir, "cache"), Remote: s.Remote})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer r.Close() //nolint:errcheck // a test
+	if _, err := r.Commit(p.t.Context(), git.Change{Message: message, Files: map[string][]byte{"a": []byte(message)}}); err != nil {
+		p.t.Fatal(err)
+	}
+	p.write(filepath.Join(s.StateDir, "registry", "blobs", "uploads", "aa"), "blob")
+	p.write(filepath.Join(s.StateDir, "registry", "uploads", "half"), "unfinished")
+	return s
+}
+
+func (p *place) write(file, content string) {
+	p.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *place) head(remote string) string {
+	p.t.Helper()
+	out, err := exec.CommandContext(p.t.Context(), "git", "--git-dir="+remote, "log", "-1", "--format=%s", "main").CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("%v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	from := p.co(p.database("a"), "Deploy hello")
+	p.fill(from.DatabaseURL, "berlin")
+	dir := filepath.Join(t.TempDir(), "backup")
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // as an administrator makes one
+		t.Fatal(err)
+	}
+	m, err := backup.Create(t.Context(), from, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode of the directory: %v, %v; want that only its owner reads it", info.Mode(), err)
+	}
+	if !m.Repo || !m.Registry || m.Schema == 0 || m.Postgres == 0 || m.Created.IsZero() {
+		t.Errorf("manifest %+v", m)
+	}
+	if _, err := backup.Create(t.Context(), from, dir); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("a second backup into the same directory: %v", err)
+	}
+
+	to := p.co(p.database("b"), "")
+	got, err := backup.Restore(t.Context(), to, dir, false)
+	if err != nil || got.RepoExisted {
+		t.Fatalf("restore: %v, repo existed %t", err, got.RepoExisted)
+	}
+	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {
+		t.Errorf("content of the database (-saved +restored):\n%s", d)
+	}
+	if got := p.head(to.Remote); got != "Deploy hello" {
+		t.Errorf("head of the deployments repo is %q", got)
+	}
+	if b, err := os.ReadFile(filepath.Join(to.StateDir, "registry", "blobs", "uploads", "aa")); err != nil || string(b) != "blob" {
+		t.Errorf("blob of the registry: %q, %v", b, err)
+	}
+	if _, err := os.Stat(filepath.Join(to.StateDir, "registry", "uploads")); !os.IsNotExist(err) {
+		t.Errorf("unfinished uploads were restored: %v", err)
+	}
+	p.fill(to.DatabaseURL, "munich") // a CO works on it
+
+	// Once more, over what is there now.
+	if _, err := backup.Restore(t.Context(), to, dir, false); err == nil || !strings.Contains(err.Error(), "--replace") {
+		t.Errorf("restore over a database with content: %v", err)
+	}
+	if got, err = backup.Restore(t.Context(), to, dir, true); err != nil || !got.RepoExisted {
+		t.Errorf("restore with replace: %v, repo existed %t", err, got.RepoExisted)
+	}
+	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {
+		t.Errorf("content of the database after a restore with replace (-saved +restored):\n%s", d)
+	}
+	if n := p.query(to.DatabaseURL, `select count(*)::text from pg_namespace where nspname like '%before%'`); n != "0" {
+		t.Error("what was replaced is still there")
+	}
+}
+
+// TestRestoreAfterOneThatWasKilled begins with what a restore leaves that is killed after it
+// has put aside what the database held: that is never lost.
+func TestRestoreAfterOneThatWasKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	from := p.co(p.database("a"), "Deploy hello")
+	p.fill(from.DatabaseURL, "berlin")
+	dir := filepath.Join(t.TempDir(), "backup")
+	if _, err := backup.Create(t.Context(), from, dir); err != nil {
+		t.Fatal(err)
+	}
+	to := p.co(p.database("b"), "Deploy hello")
+	p.fill(to.DatabaseURL, "munich")
+	before := p.content(to.DatabaseURL)
+	const killed = `alter schema public rename to public_before_restore; create schema public`
+	same := func(what string) {
+		t.Helper()
+		if d := cmp.Diff(before, p.content(to.DatabaseURL)); d != "" {
+			t.Errorf("%s: the database is not as it was:\n%s", what, d)
+		}
+	}
+
+	p.exec(to.DatabaseURL, killed)
+	if _, err := backup.Restore(t.Context(), to, dir, false); err == nil || !strings.Contains(err.Error(), "the database is not empty") {
+		t.Errorf("restore without replace: %v", err)
+	}
+	same("killed before the backup was in it")
+
+	p.exec(to.DatabaseURL, killed+`; create table public.restored ()`)
+	_, err := backup.Restore(t.Context(), to, dir, true)
+	if err == nil || !strings.Contains(err.Error(), `drop schema "public_before_restore" cascade, or drop schema "public" cascade; create schema "public"`) {
+		t.Errorf("restore where both schemas have content: %v", err)
+	}
+	if n := p.query(to.DatabaseURL, `select count(*)::text from pg_tables where schemaname = 'public'`); n != "1" {
+		t.Errorf("schema public has %s tables, want 1", n)
+	}
+	p.exec(to.DatabaseURL, `drop schema public cascade; alter schema public_before_restore rename to public`)
+	same("killed after the backup was in it")
+
+	p.exec(to.DatabaseURL, killed)
+	if _, err := backup.Restore(t.Context(), to, dir, true); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {
+		t.Errorf("content of the database (-saved +restored):\n%s", d)
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	from := p.co(p.database("a"), "Deploy hello")
+	p.fill(from.DatabaseURL, "berlin")
+	dir := filepath.Join(t.TempDir(), "backup")
+	if _, err := backup.Create(t.Context(), from, dir); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what, want string, to backup.Source, dir string, replace bool) {
+		t.Helper()
+		before := p.content(to.DatabaseURL)
+		_, err := backup.Restore(t.Context(), to, dir, replace)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want an error that says %q", what, err, want)
+		}
+		if d := cmp.Diff(before, p.content(to.DatabaseURL)); d != "" {
+			t.Errorf("%s: the database has changed:\n%s", what, d)
+		}
+	}
+	lock, err := filelock.Acquire(filepath.Join(mkdir(t, filepath.Join(from.StateDir, "deployments")), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("a CO runs", "a CO runs with the directory "+from.StateDir, from, dir, true)
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := db.Open(t.Context(), from.DatabaseURL, db.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("another program is connected", "connections use the database: stop every CO", from, dir, true)
+	pool.Close()
+	refused("no backup", "is no backup", from, t.TempDir(), true)
+
+	edit := func(change func(m *backup.Manifest)) {
+		t.Helper()
+		file := filepath.Join(dir, "manifest.json")
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m backup.Manifest
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		change(&m)
+		if b, err = json.Marshal(m); err != nil {
+			t.Fatal(err)
+		}
+		p.write(file, string(b))
+	}
+	dump, err := os.ReadFile(filepath.Join(dir, "database.dump"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.write(filepath.Join(dir, "database.dump"), string(dump[:len(dump)-2000]))
+	refused("a dump that is cut", "is damaged: database.dump", from, dir, true)
+	// The sum is right and the dump is not: what was there comes back.
+	edit(func(m *backup.Manifest) {
+		sum := sha256.Sum256(dump[:len(dump)-2000])
+		m.Sums["database.dump"] = hex.EncodeToString(sum[:])
+	})
+	refused("a dump that cannot be read", "pg_restore", from, dir, true)
+	edit(func(m *backup.Manifest) { m.Postgres = 99 })
+	refused("an older server", "the backup is of PostgreSQL 99", from, dir, true)
+	edit(func(m *backup.Manifest) { m.Schema, m.Version = 999, "9.0.0" })
+	refused("a later schema", "restore it with Colony 9.0.0 or later", from, dir, true)
+	edit(func(m *backup.Manifest) { m.Format = 2 })
+	refused("a later format", "has format 2: restore it with Colony 9.0.0 or later", from, dir, true)
+
+	if _, err := backup.Create(t.Context(), p.co(p.database("empty"), ""), filepath.Join(t.TempDir(), "b")); err == nil || !strings.Contains(err.Error(), "it holds no CO") {
+		t.Errorf("backup of an empty database: %v", err)
+	}
+}
+
+func mkdir(t *testing.T, dir string) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestPasswordIsNotShown keeps the password of the database from the list of processes.
+func TestPasswordIsNotShown(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][2]string{
+		{"postgres://colony:secret@db:5432/fleet?sslmode=require&pool_max_conns=4", "postgres://colony@db:5432/fleet?sslmode=require"},
+		{`host=db user=colony password='se \'cret' dbname=fleet`, "host=db user=colony  dbname=fleet"},
+		{"host=db password=secret", "host=db "},
+	} {
+		address, want := c[0], c[1]
+		if got := backup.ForPrograms(address); got != want {
+			t.Errorf("%q becomes %q, want %q", address, got, want)
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package backup
+
+// ForPrograms is forPrograms, for the tests.
+var ForPrograms = forPrograms

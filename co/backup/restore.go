@@ -1,0 +1,63 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/colonyfleet/colony/internal/filelock"
+)
+
+// A Restored says what a restore did.
+type Restored struct {
+	Manifest
+	// RepoExisted says that the deployments repo was there, and was left as it is.
+	RepoExisted bool
+}
+
+// Restore puts a backup into the database and the directories of a CO, which must not run.
+// A database that holds anything is refused, unless replace is set: its content is then
+// removed once the backup is in it. A deployments repo that has commits is kept: it is the
+// truth, and the CO follows it. Files of the registry are added to those that are there.
+func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored, error) {
+	m, err := Read(dir)
+	out := Restored{Manifest: m}
+	if err != nil {
+		return out, err
+	}
+	// The lock of a running CO's clone of the deployments repo.
+	lock, err := acquire(filepath.Join(s.StateDir, "deployments"))
+	if errors.Is(err, filelock.ErrHeld) {
+		return out, fmt.Errorf("restore: a CO runs with the directory %s: stop it first", s.StateDir)
+	}
+	if err != nil {
+		return out, fmt.Errorf("restore: %w", err)
+	}
+	defer lock.Close() //nolint:errcheck // the kernel gives it back
+	d, err := openDatabase(ctx, s.DatabaseURL)
+	if err != nil {
+		return out, err
+	}
+	defer d.close()
+	if d.major < m.Postgres {
+		return out, fmt.Errorf("restore: the backup is of PostgreSQL %d and the server is of %d: use a server of version %d or later", m.Postgres, d.major, m.Postgres)
+	}
+	if err := d.refuseUsers(ctx); err != nil {
+		return out, err
+	}
+	if err := d.restore(ctx, filepath.Join(dir, databaseFile), replace); err != nil {
+		return out, err
+	}
+	if m.Repo {
+		if out.RepoExisted, err = restoreRepo(ctx, s.Remote, filepath.Join(dir, bundleFile)); err != nil {
+			return out, err
+		}
+	}
+	if m.Registry && !s.NoRegistry {
+		if err := copyRegistry(ctx, filepath.Join(dir, registryFiles), filepath.Join(s.StateDir, registryFiles)); err != nil {
+			return out, fmt.Errorf("restore the OCI registry: %w", err)
+		}
+	}
+	return out, nil
+}
