@@ -17,7 +17,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/keylock"
+	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -30,11 +33,19 @@ type AppStore interface {
 
 // FleetStore reads sites and nodes.
 type FleetStore interface {
-	Sites(ctx context.Context, p fleet.Page) ([]fleet.Site, string, error)
+	SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) ([]fleet.Site, string, error)
 	Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
 	CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site, error)
 	Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) ([]fleet.Node, string, error)
 	Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error)
+}
+
+// CountStore counts what lists show.
+type CountStore interface {
+	CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error)
+	CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total, error)
+	CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error)
+	Summary(ctx context.Context) (fleet.Summary, error)
 }
 
 // DeploymentStore reads deployments.
@@ -54,6 +65,8 @@ type EventStore interface {
 	Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
 	// LastEvent returns the greatest id that an event ever had, 0 where there was none.
 	LastEvent(ctx context.Context) (int64, error)
+	// FirstEvent returns the least id of the events that are kept.
+	FirstEvent(ctx context.Context) (int64, error)
 }
 
 // Repo is the deployments repo. Errors are of the protocol's kinds.
@@ -63,6 +76,8 @@ type Repo interface {
 	// Put commits one file, or removes it where content is nil. expect is the last
 	// commit that changed it, "" where it must not exist; otherwise it is a Conflict.
 	Put(ctx context.Context, path string, content []byte, expect, message string) (commit string, err error)
+	// RemoveAll removes folders with all that is in them, where they exist, by one commit.
+	RemoveAll(ctx context.Context, folders []string, message string) error
 	// Revisions returns the commits that changed a path, newest first.
 	Revisions(ctx context.Context, path string) ([]fleet.Revision, error)
 	// At returns a file as a commit has it.
@@ -74,9 +89,12 @@ type Options struct {
 	Apps        AppStore
 	Fleet       FleetStore
 	Deployments DeploymentStore
+	Counts      CountStore
 	Events      EventStore
 	Repo        Repo
 	Rules       RuleStore
+	Proposals   ProposalStore
+	Requests    RequestStore
 	Data        DataStore
 	// Ask makes a site report the state of its streams now. It does not wait for the answer.
 	Ask func(ctx context.Context, site protocol.SiteID) error
@@ -85,6 +103,12 @@ type Options struct {
 	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) Watch
 	// Import imports packages of a source into the catalog.
 	Import func(ctx context.Context, source string) ([]ImportResult, error)
+	// AcceptPosition goes on above the position that a site holds, however far it is.
+	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
+	// Check says why a deployment that is about to be committed as path cannot work, by an
+	// error of kind Invalid. Of other errors nothing follows: what it needs is away, and
+	// the commit will wait for it. Nil: nothing is checked.
+	Check func(ctx context.Context, path string, d *v1rc3.Deployment) error
 	// Changed is called after a commit; it makes the CO look at the repo at once.
 	Changed func()
 	// Ready checks the parts that the CO needs: a nil error is a part that works.
@@ -98,9 +122,11 @@ type Options struct {
 // An API serves requests. Use Handler; call Run for live events.
 type API struct {
 	opts Options
-	feed *feed
+	feed *feed.Feed
 	mux  *http.ServeMux
 	log  *slog.Logger
+	// writes are held by path of the file that is changed, so that writers take turns.
+	writes keylock.Locks
 }
 
 // New returns the API.
@@ -109,7 +135,7 @@ func New(o Options) *API {
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	a.feed = newFeed(o.Events, a.log)
+	a.feed = feed.New(o.Events, a.log)
 	config := huma.DefaultConfig("Colony", o.Version)
 	config.Info.Description = "Deploy applications to a fleet of industrial gateways and see what runs."
 	config.OpenAPIPath = "/openapi"
@@ -131,7 +157,7 @@ func New(o Options) *API {
 
 // Run feeds the live event streams until ctx ends, and is called once: changed delivers
 // the greatest id whenever there are new events.
-func (a *API) Run(ctx context.Context, changed <-chan int64) { a.feed.run(ctx, changed) }
+func (a *API) Run(ctx context.Context, changed <-chan int64) { a.feed.Run(ctx, changed) }
 
 // ServeHTTP serves the API.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -171,6 +197,10 @@ func (a *API) routes(h huma.API) {
 	})
 	huma.Get(h, "/api/v1/sites/{site}", a.getSite, describe("fleet", "Show a site"))
 	a.dataRoutes(h)
+	a.proposalRoutes(h)
+	a.requestRoutes(h)
+	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,
+		describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)
 	huma.Get(h, "/api/v1/nodes", a.listNodes, describe("fleet", "List nodes"))
 	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, describe("fleet", "Show a node"))
 	huma.Get(h, "/api/v1/events", a.listEvents, describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
@@ -186,6 +216,9 @@ func (a *API) dataRoutes(h huma.API) {
 	huma.Get(h, site+"/data-rules", a.getDataRules, describe("data", "Show the rules of a site's machine data"))
 	huma.Put(h, site+"/data-rules", a.putDataRules, describe("data", "Replace the rules of a site's machine data"))
 	huma.Delete(h, site+"/data-rules", a.deleteDataRules, describe("data", "Remove the rules of a site's machine data"))
+	huma.Get(h, site+"/devices", a.listDevices, describe("data", "List the device accounts of a site's broker"))
+	huma.Put(h, site+"/devices/{user}", a.putDevice, describe("data", "Set a device account of a site's broker"))
+	huma.Delete(h, site+"/devices/{user}", a.deleteDevice, describe("data", "Remove a device account of a site's broker"))
 	huma.Get(h, site+"/data", a.listMessages, describe("data", "List stored messages of a site's machine data"))
 	huma.Get(h, site+"/data/stream", a.streamData, describe("data", "Follow a site's machine data as server-sent events"), func(o *huma.Operation) {
 		o.Description = "The answer is a stream of events (WHATWG HTML 9.2), each with a DataMessage as JSON. Messages of rules that store have " +

@@ -459,3 +459,45 @@ func TestTailEndsWithTheServer(t *testing.T) {
 		t.Error("the stream did not end")
 	}
 }
+
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	const url = "/api/v1/sites/home/devices"
+	list := func() (out api.Devices) { w.get(url).into(http.StatusOK, &out); return out }
+	if got := list(); got.Commit != "" || len(got.Devices) != 0 {
+		t.Errorf("at first %+v", got)
+	}
+	w.do(http.MethodDelete, url+"/plc", nil).fails(http.StatusNotFound, `site home has no device account "plc"`)
+	w.do(http.MethodPut, rulesURL, map[string]any{"document": siteFile}).into(http.StatusOK, nil)
+	password := map[string]string{"sha256": strings.Repeat("ab", 32)}
+	w.do(http.MethodPut, url+"/plc", map[string]any{"publish": []string{"a/#"}, "password": password}).into(http.StatusNoContent, nil)
+	w.do(http.MethodPut, url+"/hmi", map[string]any{"clientIDs": []string{"HMI*"}, "subscribe": []string{"#"}, "password": password}).into(http.StatusNoContent, nil)
+	w.do(http.MethodPut, url+"/hmi", map[string]any{"subscribe": []string{"b/#"}, "password": password}).into(http.StatusNoContent, nil)
+	if got := list(); len(got.Devices) != 2 || got.Devices[0].User != "hmi" || got.Devices[0].ClientIDs != nil || got.Devices[0].Subscribe[0] != "b/#" {
+		t.Errorf("%+v", got)
+	}
+	var rules api.DataRules
+	w.get(rulesURL).into(http.StatusOK, &rules)
+	if len(rules.Rules) != 2 || !strings.Contains(rules.Document, "# kept") {
+		t.Errorf("the rest of the file has changed:\n%s", rules.Document)
+	}
+	w.eventually(func() bool {
+		m, err := w.store.LastDesired(t.Context(), "home")
+		return err == nil && len(m.Devices) == 2 && m.Devices[1].User == "plc" && m.Devices[1].Publish[0] == "a/#"
+	})
+	// Rules are written and removed without the accounts.
+	w.do(http.MethodPut, rulesURL, map[string]any{"rules": rules.Rules[:1]}).into(http.StatusOK, nil)
+	w.do(http.MethodDelete, rulesURL, nil).into(http.StatusNoContent, nil)
+	if got := list(); len(got.Devices) != 2 {
+		t.Errorf("after the rules were removed: %+v", got)
+	}
+	w.do(http.MethodDelete, url+"/plc", nil).into(http.StatusNoContent, nil)
+	if got := list(); len(got.Devices) != 1 {
+		t.Errorf("%+v", got)
+	}
+	w.do(http.MethodPut, url+"/a@b", map[string]any{"password": password}).fails(http.StatusUnprocessableEntity, "which no user name of Colony's own is")
+	w.do(http.MethodPut, "/api/v1/sites/none/devices/plc", map[string]any{"password": password}).fails(http.StatusNotFound, "no site")
+	w.get("/api/v1/sites/none/devices").fails(http.StatusNotFound, "no site")
+}

@@ -110,7 +110,7 @@ func TestWatchersCostNoQueries(t *testing.T) {
 	w := newWorld(t, withoutLoop, options(func(o *api.Options) { store.EventStore = o.Events; o.Events = store }))
 	w.say("before")
 	live := w.watch(1, "")
-	watchers := w.watch(1000, "?kind=rare")
+	watchers := w.watch(1000, "?kind=anomaly")
 	watchers = append(watchers, w.watch(10, "?site=home&node=gw-1")...)
 	w.eventually(func() bool { return store.reads.Load() >= int64(len(watchers)) }) // each has read once, where it begins
 	reads, lasts := store.reads.Load(), store.lasts.Load()
@@ -119,7 +119,7 @@ func TestWatchersCostNoQueries(t *testing.T) {
 		w.say(fmt.Sprint("common ", i))
 		live[0].until(t, fmt.Sprintf("common %d\"", i))
 	}
-	w.say("kind=rare node this one")
+	w.say("kind=anomaly node this one")
 	for _, c := range watchers {
 		if all := c.until(t, "this one"); strings.Contains(all, "common") {
 			t.Fatalf("a stream has what it did not ask for: %q", all)
@@ -141,14 +141,14 @@ func TestStreamThatFallsBehind(t *testing.T) {
 	store := &counted{}
 	w := newWorld(t, withoutLoop, options(func(o *api.Options) { store.EventStore = o.Events; o.Events = store }))
 	w.say("before")
-	slow, quick := w.watch(1, "?kind=a")[0], w.watch(1, "")[0]
+	slow, quick := w.watch(1, "?kind=inventory")[0], w.watch(1, "")[0]
 	w.say("first")
 	slow.until(t, "first")
 	slow.mu.Lock()
 	const events = 2500 // more than a queue holds, and than two queries return
 	messages := make([]fleet.Event, events)
 	for i := range messages {
-		messages[i] = fleet.Event{Kind: "a", Message: fmt.Sprintf("n%d.", i)}
+		messages[i] = fleet.Event{Kind: "inventory", Message: fmt.Sprintf("n%d.", i)}
 	}
 	for _, e := range messages {
 		if err := w.store.AddEvent(t.Context(), e); err != nil {

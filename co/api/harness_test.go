@@ -28,8 +28,10 @@ import (
 	"github.com/colonyfleet/colony/co/db"
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -40,21 +42,22 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // patience is how long a test waits for what should come at once.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // world is a CO without its brokers: the API on a real store, a real deployments
 // repo, and, unless it is left out, the real loop from the one to the other.
 type world struct {
-	t         *testing.T
-	url       string
-	remote    string
-	db        *db.DB
-	store     *fleetdb.Store
-	dataStore *datadb.Store
-	repo      *git.Repo
-	server    *httptest.Server
-	loop      *desired.Loop
-	hub       *live.Hub
+	t             *testing.T
+	url           string
+	remote        string
+	db            *db.DB
+	store         *fleetdb.Store
+	proposalStore *proposaldb.Store
+	dataStore     *datadb.Store
+	repo          *git.Repo
+	server        *httptest.Server
+	loop          *desired.Loop
+	hub           *live.Hub
 	// asked counts how often the site was asked for the state of its streams.
 	asked atomic.Int32
 	// ask is what the site does then.
@@ -96,7 +99,7 @@ func newWorld(t *testing.T, settings ...setting) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.db.Close)
-	w.store, w.dataStore = fleetdb.New(w.db), datadb.New(w.db)
+	w.store, w.dataStore, w.proposalStore = fleetdb.New(w.db), datadb.New(w.db), proposaldb.New(w.db)
 	if err := git.InitBare(t.Context(), w.remote, "main"); err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +133,9 @@ func (w *world) serve(c *config, poke func()) {
 		w.t.Fatal(err)
 	}
 	o := api.Options{
-		Apps: w.store, Fleet: w.store, Deployments: w.store, Events: w.store, Repo: repo{w.repo}, Changed: poke, Version: "1.2.3",
-		Rules: w.store, Data: w.dataStore, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
+		Apps: w.store, Fleet: w.store, Deployments: w.store, Counts: w.store, Events: w.store, Repo: repo{w.repo}, Changed: poke, Version: "1.2.3",
+		AcceptPosition: w.store.AcceptPosition,
+		Rules:          w.store, Data: w.dataStore, Proposals: w.proposalStore, Requests: w.store, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
 			return w.hub.Subscribe(site, limit, want)
 		},
@@ -169,7 +173,9 @@ func (w *world) startLoop() {
 		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			return compiler.Compile(ctx, d, shelf{})
 		},
-		Publish: func(context.Context, protocol.SiteID, []byte) error { return nil },
+		Publish:   func(context.Context, protocol.SiteID, []byte) error { return nil },
+		Positions: w.store, Proposals: w.proposalStore, Limits: proposal.DefaultLimits, Nodes: w.store.PlacementNodes,
+		History: history{w.repo},
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -209,29 +215,29 @@ func shown(results []catalog.Result) []api.ImportResult {
 	return out
 }
 
+// history is that of the deployments repo as the wiring hands it to the loop.
+type history struct{ *git.Repo }
+
+func (h history) Removals(ctx context.Context, since string) (map[string]desired.Removal, error) {
+	found, err := h.Repo.Removals(ctx, since)
+	out := map[string]desired.Removal{}
+	for path, r := range found {
+		out[path] = desired.Removal(r)
+	}
+	return out, err
+}
+
+func (h history) Confirmations(ctx context.Context) ([]desired.Confirmation, error) {
+	found, err := h.Trailers(ctx, proposal.Trailer)
+	var out []desired.Confirmation
+	for _, t := range found {
+		out = append(out, desired.Confirmation{Proposal: t.Value, Commit: t.Commit, Author: t.Author})
+	}
+	return out, err
+}
+
 // repo is the deployments repo as the wiring hands it to the API.
 type repo struct{ *git.Repo }
-
-func (r repo) File(ctx context.Context, path string) (content []byte, commit string, err error) {
-	if commit, err = r.FileCommit(ctx, path); err != nil {
-		return nil, "", err
-	}
-	if commit == "" {
-		return nil, "", protocol.Errorf(protocol.NotFound, "the deployments repo has no %s", path)
-	}
-	content, err = r.At(ctx, commit, path)
-	return content, commit, err
-}
-
-func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
-	_, err := r.Commit(ctx, git.Change{
-		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},
-	})
-	if err != nil || content == nil {
-		return "", err
-	}
-	return r.FileCommit(ctx, path)
-}
 
 func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, error) {
 	list, err := r.History(ctx, path)
@@ -245,9 +251,11 @@ func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, err
 // shelf is a registry: the archives of the samples, and a digest for any image.
 type shelf struct{}
 
-func (shelf) Package(context.Context, string) (map[string][]byte, protocol.Digest, error) {
-	return nil, "", protocol.Errorf(protocol.NotFound, "no packages here")
+func (shelf) Package(context.Context, string, string) (protocol.Digest, error) {
+	return "", protocol.Errorf(protocol.NotFound, "no packages here")
 }
+
+func (shelf) Pin(context.Context, string, string, protocol.Digest) error { return nil }
 
 func (shelf) Tags(context.Context, string) ([]string, error) { return nil, nil }
 
@@ -503,4 +511,9 @@ func diff(t *testing.T, what string, want, got any) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
+}
+
+// Health says that every image has a check.
+func (shelf) Health(context.Context, string) (*protocol.Health, error) {
+	return &protocol.Health{Command: []string{"true"}, Retries: 7}, nil
 }

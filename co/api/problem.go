@@ -101,6 +101,9 @@ func bodyPath(path string) string {
 	if name, ok := strings.CutPrefix(path, "values."); ok {
 		return "body.parameters." + name
 	}
+	if name, ok := strings.CutPrefix(path, "spec.parameters."); ok { // of the file that would be written
+		return "body.parameters." + strings.TrimSuffix(name, ".value")
+	}
 	return "body." + path
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 // A PageQuery asks for a page of a list. It is exported because it is embedded,
@@ -29,7 +28,10 @@ func (q PageQuery) page() fleet.Page { return fleet.Page{Cursor: q.Cursor, Limit
 // A List is one page.
 type List[T any] struct {
 	Items []T    `json:"items"`
-	Next  string `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
+	Next  string `json:"next,omitempty" doc:"cursor of the next page; absent on the last. A page may hold fewer items than its limit though there is a next one"`
+	// Total is set where it was asked for.
+	Total        *int `json:"total,omitempty" doc:"number of items on all pages; only where it was asked for"`
+	TotalAtLeast bool `json:"totalAtLeast,omitempty" doc:"there are more than total: they are not counted to the end"`
 }
 
 type reply[T any] struct{ Body T }
@@ -44,7 +46,16 @@ func page[T any](items []T, next string, err error) (*reply[List[T]], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reply[List[T]]{List[T]{notNil(items), next}}, nil
+	return &reply[List[T]]{List[T]{Items: notNil(items), Next: next}}, nil
+}
+
+// counted answers a page with a number.
+func counted[T any](items []T, next string, total *fleet.Total) *reply[List[T]] {
+	l := List[T]{Items: notNil(items), Next: next}
+	if total != nil {
+		l.Total, l.TotalAtLeast = &total.Count, total.AtLeast
+	}
+	return &reply[List[T]]{l}
 }
 
 // notNil makes a list that JSON shows as [] and not as null.
@@ -128,18 +139,31 @@ func (a *API) importApps(ctx context.Context, in *importRequest) (*reply[ImportA
 type deploymentQuery struct {
 	PageQuery
 	Site     string `query:"site"`
-	App      string `query:"app"`
-	State    string `query:"state" enum:"PENDING,INSTALLING,INSTALLED,UPDATING,FAILED,ROLLINGBACK,DELETING,DELETED"`
+	App      string `query:"app" doc:"several are separated by commas; a ! before them picks all others"`
+	Version  string `query:"version" doc:"the desired one; as app"`
+	State    string `query:"state" doc:"PENDING, INSTALLING, INSTALLED, UPDATING, FAILED, ROLLINGBACK, DELETING or DELETED; as app"`
+	Text     string `query:"q" doc:"a part of site/name"`
 	Archived bool   `query:"archived" doc:"show removed ones as well"`
+	Total    bool   `query:"total" doc:"count all that match"`
 }
 
 func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*reply[List[fleet.Deployment]], error) {
-	f := fleet.DeploymentFilter{Site: protocol.SiteID(in.Site), App: in.App, State: lifecycle.State(in.State), Archived: in.Archived}
+	f, err := in.filter()
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
 	items, next, err := a.opts.Deployments.Deployments(ctx, f, in.page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return page(items, next, nil)
+	n, err := total(ctx, in.Total, f, a.opts.Counts.CountDeployments)
+	if err == nil && len(items) == 0 {
+		err = a.known(ctx, f.Site, f.App)
+	}
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return counted(items, next, n), nil
 }
 
 // DeploymentPath names a deployment. It is exported because it is embedded, and
@@ -222,12 +246,28 @@ func (a *API) getSpec(ctx context.Context, in *struct {
 	}}, nil
 }
 
-func (a *API) listSites(ctx context.Context, in *PageQuery) (*reply[List[fleet.Site]], error) {
-	items, next, err := a.opts.Fleet.Sites(ctx, in.page())
+type siteQuery struct {
+	PageQuery
+	Online  string `query:"online" enum:"true,false"`
+	Version string `query:"version" doc:"of the LO program; several are separated by commas; a ! before them picks all others"`
+	Text    string `query:"q" doc:"a part of the id"`
+	Total   bool   `query:"total" doc:"count all that match"`
+}
+
+func (a *API) listSites(ctx context.Context, in *siteQuery) (*reply[List[fleet.Site]], error) {
+	f, err := in.filter()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return page(items, next, nil)
+	items, next, err := a.opts.Fleet.SitesLike(ctx, f, in.page())
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	n, err := total(ctx, in.Total, f, a.opts.Counts.CountSites)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return counted(items, next, n), nil
 }
 
 func (a *API) getSite(ctx context.Context, in *struct {
@@ -264,41 +304,53 @@ func (a *API) createSite(ctx context.Context, in *struct {
 
 type nodeQuery struct {
 	PageQuery
-	Site  string   `query:"site"`
-	Label []string `query:"label" doc:"key=value, several separated by commas; all must match"`
+	Site    string   `query:"site"`
+	Label   []string `query:"label" doc:"key=value, several separated by commas; all must match"`
+	State   string   `query:"state" doc:"online, offline, or unknown where the site is offline; several are separated by commas; a ! before them picks all others"`
+	Version string   `query:"version" doc:"of the agent; as state"`
+	Text    string   `query:"q" doc:"a part of site/id"`
+	Total   bool     `query:"total" doc:"count all that match"`
 }
 
 func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*reply[List[fleet.Node]], error) {
-	f := fleet.NodeFilter{Site: protocol.SiteID(in.Site)}
-	for _, kv := range in.Label {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok {
-			return nil, a.fail(ctx, at("query.label", protocol.Errorf(protocol.Invalid, "label %q: want key=value", kv)))
-		}
-		if f.Labels == nil {
-			f.Labels = map[string]string{}
-		}
-		f.Labels[k] = v
+	f, err := in.filter()
+	if err != nil {
+		return nil, a.fail(ctx, err)
 	}
 	items, next, err := a.opts.Fleet.Nodes(ctx, f, in.page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return page(items, next, nil)
+	n, err := total(ctx, in.Total, f, a.opts.Counts.CountNodes)
+	if err == nil && len(items) == 0 {
+		err = a.known(ctx, f.Site, fleet.Choice{})
+	}
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return counted(items, next, n), nil
 }
 
-func (a *API) getNode(ctx context.Context, in *struct {
+// NodePath names a node. It is exported because it is embedded, and huma reads exported
+// fields only.
+type NodePath struct {
 	Site string `path:"site"`
 	Node string `path:"node"`
-},
-) (*reply[fleet.Node], error) {
-	site, err := protocol.ParseSiteID(in.Site)
+}
+
+func (p NodePath) parse() (protocol.SiteID, protocol.NodeID, error) {
+	site, err := protocol.ParseSiteID(p.Site)
 	if err != nil {
-		return nil, a.fail(ctx, at("path.site", err))
+		return "", "", at("path.site", err)
 	}
-	node, err := protocol.ParseNodeID(in.Node)
+	node, err := protocol.ParseNodeID(p.Node)
+	return site, node, at("path.node", err)
+}
+
+func (a *API) getNode(ctx context.Context, in *NodePath) (*reply[fleet.Node], error) {
+	site, node, err := in.parse()
 	if err != nil {
-		return nil, a.fail(ctx, at("path.node", err))
+		return nil, a.fail(ctx, err)
 	}
 	n, err := a.node(ctx, site, node)
 	if err != nil {

@@ -1,12 +1,15 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/co/api"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -123,7 +126,6 @@ func TestNodes(t *testing.T) {
 		"?label=line%3Db":                 "",
 		"?limit=1":                        "home/gw-1",
 		"?site=home&label=hall%3D7":       "home/gw-1",
-		"?site=nowhere&label=hall%3D7":    "",
 		"?label=" + url.QueryEscape("x="): "",
 	} {
 		var list api.List[fleet.Node]
@@ -234,7 +236,6 @@ func TestDeploymentFilters(t *testing.T) {
 	for query, want := range map[string]string{
 		"":                              "three one two",
 		"?site=home":                    "one two",
-		"?site=nowhere":                 "",
 		"?app=hello":                    "three one",
 		"?state=INSTALLED":              "one",
 		"?state=PENDING&site=home":      "two",
@@ -243,6 +244,15 @@ func TestDeploymentFilters(t *testing.T) {
 		"?app=hello&state=PENDING":      "three",
 		"?site=away&archived=true":      "removed three",
 		"?site=home&app=meter&limit=10": "two",
+		"?app=!hello":                   "two",
+		"?app=hello,meter&site=home":    "one two",
+		"?state=!PENDING,DELETED":       "one",
+		"?state=!INSTALLED":             "three two",
+		"?state=!INSTALLED&app=meter":   "two",
+		"?version=1.0.0,9":              "two",
+		"?version=!9":                   "three one two",
+		"?q=E/O":                        "one",
+		"?q=way&state=PENDING":          "three",
 	} {
 		var list api.List[fleet.Deployment]
 		w.get("/api/v1/deployments"+query).into(http.StatusOK, &list)
@@ -252,14 +262,25 @@ func TestDeploymentFilters(t *testing.T) {
 		}
 		diff(t, query, want, strings.Join(got, " "))
 	}
-	w.get("/api/v1/deployments?state=RUNNING").fails(http.StatusUnprocessableEntity, "query.state: expected value to be one of", "INSTALLED")
+	for query, total := range map[string]int{"": 3, "?archived=true": 4, "?state=PENDING": 2, "?site=home": 2, "?app=hello": 2, "?q=o": 2} {
+		var list api.List[fleet.Deployment]
+		w.get("/api/v1/deployments"+query+map[bool]string{true: "?", false: "&"}[query == ""]+"total=true&limit=1").into(http.StatusOK, &list)
+		if list.Total == nil || *list.Total != total || list.TotalAtLeast {
+			t.Errorf("%s: total %v, at least %v; want %d", query, list.Total, list.TotalAtLeast, total)
+		}
+	}
+	w.get("/api/v1/deployments?state=RUNNING").fails(http.StatusUnprocessableEntity, "query.state: ", `state "RUNNING": want of FAILED,`, "INSTALLED")
+	w.get("/api/v1/deployments?state=!FAILED,").fails(http.StatusUnprocessableEntity, `state "": want of`)
+	w.get("/api/v1/deployments?site=nowhere").fails(http.StatusNotFound, `no site "nowhere"; there is away, home`)
+	w.get("/api/v1/deployments?app=hallo").fails(http.StatusNotFound, `no application "hallo"`)
+	w.get("/api/v1/nodes?site=nowhere").fails(http.StatusNotFound, `no site "nowhere"`)
 	w.get("/api/v1/deployments?archived=maybe").fails(http.StatusUnprocessableEntity, "query.archived: ")
 }
 
 func TestEventsList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for i, kind := range []string{"a", "b", "a", "c", "b"} {
+	for i, kind := range []string{"inventory", "app_imported", "inventory", "git_reachable", "app_imported"} {
 		e := fleet.Event{Kind: kind, Site: "home", Message: string(rune('0' + i))}
 		if i%2 == 0 {
 			e.Node, e.Deployment = "gw-1", "d"
@@ -272,13 +293,13 @@ func TestEventsList(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"":                     "01234",
-		"?kind=a":              "02",
-		"?kind=a,c":            "023",
-		"?site=away":           "3",
-		"?site=home&kind=b":    "14",
-		"?node=gw-1":           "024",
-		"?deployment=d&kind=b": "4",
+		"":                              "01234",
+		"?kind=inventory":               "02",
+		"?kind=inventory,git_reachable": "023",
+		"?site=away":                    "3",
+		"?site=home&kind=app_imported":  "14",
+		"?site=home&node=gw-1":          "024",
+		"?site=home&deployment=d&kind=app_imported": "4",
 		"?after=3":             "34",
 		"?limit=2":             "01",
 		"?newest=true&limit=2": "34",
@@ -292,6 +313,8 @@ func TestEventsList(t *testing.T) {
 		}
 		diff(t, query, want, got)
 	}
+	w.get("/api/v1/events?kind=deployment_state").fails(http.StatusUnprocessableEntity, "query.kind: ", `kind "deployment_state": there is lo_started,`)
+	w.get("/api/v1/events?node=gw-1").fails(http.StatusUnprocessableEntity, "query.site: ", "without its site")
 	w.get("/api/v1/events?after=-1").fails(http.StatusUnprocessableEntity, "query.after: expected number >= 0")
 	w.get("/api/v1/events?limit=2000").fails(http.StatusUnprocessableEntity, "query.limit: ")
 }
@@ -333,4 +356,107 @@ func TestStatus(t *testing.T) {
 		Version: "1.2.3", Parts: map[string]string{"postgres": "ok", "deployments repo": "ok"},
 		Sites: 2, SitesOnline: 1, Nodes: 2, NodesOnline: 2, Apps: 2, Deployments: map[string]int{"PENDING": 1},
 	}, s)
+}
+
+func TestNodeAndSiteFilters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	if err := w.store.SetSitePresence(t.Context(), "home", protocol.Presence{Online: true, Session: "1", Version: "1.4.0"}); err != nil {
+		t.Fatal(err)
+	}
+	w.report(protocol.NodeOfflineEvent, "gw-2", protocol.Presence{V: 1})
+	for query, want := range map[string]string{
+		"":                                   "gw-1 gw-2",
+		"?state=online":                      "gw-1",
+		"?state=offline":                     "gw-2",
+		"?state=!online":                     "gw-2",
+		"?state=unknown":                     "",
+		"?state=unknown,online":              "gw-1",
+		"?site=home&state=offline&q=GW":      "gw-2",
+		"?q=e/gw-1":                          "gw-1",
+		"?version=!7":                        "gw-1 gw-2",
+		"?version=7":                         "",
+		"?state=online&version=!7&site=home": "gw-1",
+	} {
+		var list api.List[fleet.Node]
+		w.get("/api/v1/nodes"+query).into(http.StatusOK, &list)
+		var got []string
+		for _, n := range list.Items {
+			got = append(got, string(n.ID))
+		}
+		diff(t, query, want, strings.Join(got, " "))
+	}
+	for query, total := range map[string]int{"": 2, "?state=offline": 1, "?site=home": 2, "?q=gw-1": 1} {
+		var list api.List[fleet.Node]
+		w.get("/api/v1/nodes"+query+map[bool]string{true: "?", false: "&"}[query == ""]+"total=true").into(http.StatusOK, &list)
+		if list.Total == nil || *list.Total != total || list.TotalAtLeast {
+			t.Errorf("%s: total %v, at least %v; want %d", query, list.Total, list.TotalAtLeast, total)
+		}
+	}
+	w.get("/api/v1/nodes?state=gone").fails(http.StatusUnprocessableEntity, "query.state: ", `state "gone": want of online, offline, unknown`)
+
+	for query, want := range map[string]string{
+		"":                             "away home",
+		"?online=true":                 "home",
+		"?online=false":                "away",
+		"?version=1.4.0":               "home",
+		"?version=!1.4.0":              "away",
+		"?q=OM":                        "home",
+		"?online=false&q=om":           "",
+		"?online=true&version=1.4.0,2": "home",
+	} {
+		var list api.List[fleet.Site]
+		w.get("/api/v1/sites"+query+map[bool]string{true: "?", false: "&"}[query == ""]+"total=true").into(http.StatusOK, &list)
+		var got []string
+		for _, s := range list.Items {
+			got = append(got, string(s.ID))
+		}
+		diff(t, query, want, strings.Join(got, " "))
+		diff(t, "total of "+query, len(got), *list.Total)
+	}
+	w.get("/api/v1/sites?online=maybe").fails(http.StatusUnprocessableEntity, "query.online: expected value to be one of")
+}
+
+// TestEventsThatAreNotKept goes on behind events that retention has removed: the answer
+// says from where to go on.
+func TestEventsThatAreNotKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	say := func() {
+		t.Helper()
+		if err := w.store.AddEvent(t.Context(), fleet.Event{Kind: "inventory"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.store.LastEvent(t.Context()); err != nil { // gives it its id
+			t.Fatal(err)
+		}
+	}
+	execute := func(sql string) {
+		t.Helper()
+		if _, err := w.db.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say()
+	execute(`update event_sequence set last = 100000`) // the next one is in the next partition
+	say()
+	execute(`update events set time = '2000-01-01'`)
+	say()
+	if err := w.store.Retain(t.Context(), fleetdb.Retention{Events: 24 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := w.store.FirstEvent(t.Context())
+	if err != nil || first < 2 {
+		t.Fatalf("the first event that is kept is %d, %v", first, err)
+	}
+	says := fmt.Sprintf("the events from 2 to %d are not kept any more: go on after %[1]d", first-1)
+	w.get("/api/v1/events?after=1").fails(http.StatusGone, says)
+	w.do(http.MethodGet, "/api/v1/events", nil, "Accept", "text/event-stream", "Last-Event-ID", "1").fails(http.StatusGone, says)
+	var list api.List[fleet.Event]
+	w.get(fmt.Sprintf("/api/v1/events?after=%d", first-1)).into(http.StatusOK, &list)
+	if len(list.Items) == 0 || list.Items[0].ID < first {
+		t.Errorf("after the events that are gone: %+v", list.Items)
+	}
+	w.get("/api/v1/events?after=0").into(http.StatusOK, nil)
 }

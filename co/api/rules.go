@@ -62,7 +62,8 @@ func (a *API) dataRules(ctx context.Context, in *SitePath) (DataRules, error) {
 // readRules shows a site's file, with the rules that hold where it is bad.
 func (a *API) readRules(ctx context.Context, site protocol.SiteID, content []byte, commit string) (DataRules, error) {
 	out := DataRules{Site: site, Commit: commit, Document: string(content)}
-	rules, err := sitefile.Parse(site, content)
+	file, err := sitefile.Parse(site, content)
+	rules := file.Rules
 	if err != nil {
 		out.Problem = err.Error()
 		recorded, err := a.opts.Rules.SiteData(ctx, site)
@@ -109,17 +110,17 @@ func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, e
 	if (in.Body.Rules == nil) == (in.Body.Document == "") {
 		return DataRules{}, at("body", protocol.Errorf(protocol.Invalid, "want either rules or document"))
 	}
-	content := []byte(in.Body.Document)
-	if in.Body.Rules != nil {
-		if content, err = sitefile.Marshal(site, *in.Body.Rules); err != nil {
-			return DataRules{}, err
-		}
-	}
-	if _, err := sitefile.Parse(site, content); err != nil {
-		return DataRules{}, ruleFaults(err, in.Body.Rules == nil)
-	}
 	var out DataRules
 	err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
+		content := []byte(in.Body.Document)
+		if in.Body.Rules != nil {
+			if content, err = sitefile.Marshal(site, *in.Body.Rules, devicesIn(site, was)); err != nil {
+				return err
+			}
+		}
+		if _, err := sitefile.Parse(site, content); err != nil {
+			return ruleFaults(err, in.Body.Rules == nil)
+		}
 		commit := expect
 		if string(was) != string(content) {
 			if commit, err = a.opts.Repo.Put(ctx, sitefile.Path(site), content, expect, "Set the data rules of "+string(site)); err != nil {
@@ -166,11 +167,17 @@ type deleteRulesInput struct {
 func (a *API) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*struct{}, error) {
 	site, err := in.parse()
 	if err == nil {
-		err = a.onSiteFile(ctx, site, in.IfMatch, func(_ []byte, expect string) error {
+		err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
 			if expect == "" {
 				return protocol.Errorf(protocol.NotFound, "site %s has no data rules", site)
 			}
-			if _, err := a.opts.Repo.Put(ctx, sitefile.Path(site), nil, expect, "Remove the data rules of "+string(site)); err != nil {
+			var rest []byte // of the file; nil removes it
+			if devices := devicesIn(site, was); len(devices) > 0 {
+				if rest, err = sitefile.Marshal(site, nil, devices); err != nil {
+					return err
+				}
+			}
+			if _, err := a.opts.Repo.Put(ctx, sitefile.Path(site), rest, expect, "Remove the data rules of "+string(site)); err != nil {
 				return err
 			}
 			a.opts.Changed()
@@ -181,6 +188,15 @@ func (a *API) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*struc
 		return nil, a.fail(ctx, err)
 	}
 	return nil, nil
+}
+
+// devicesIn returns the device accounts in a site's file; none where it is bad.
+func devicesIn(site protocol.SiteID, content []byte) []sitefile.Device {
+	file, err := sitefile.Parse(site, content)
+	if err != nil {
+		return nil
+	}
+	return sitefile.Devices(file.Devices)
 }
 
 // onSiteFile reads a site's file and lets write commit on top of it, as onTop does

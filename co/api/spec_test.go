@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -34,7 +35,7 @@ func TestSpecRanges(t *testing.T) {
 
 	// What a site is sent by digest is found there too, and only the latest of it.
 	for _, body := range []string{"first", "second"} {
-		if err := w.store.SaveBody(t.Context(), "home", protocol.DigestOf([]byte(body)), []byte(body)); err != nil {
+		if err := w.store.SaveBodies(t.Context(), []fleet.SiteBody{{Site: "home", Digest: protocol.DigestOf([]byte(body)), Body: []byte(body)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

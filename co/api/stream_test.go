@@ -123,11 +123,11 @@ func (s *stream) ended() {
 }
 
 // say makes events with these messages, of kind a and the site home but for what
-// a message such as "site=away kind=b text" says.
+// a message such as "site=away kind=app_imported text" says.
 func (w *world) say(messages ...string) {
 	w.t.Helper()
 	for _, m := range messages {
-		e := fleet.Event{Kind: "a", Site: "home", Message: m}
+		e := fleet.Event{Kind: "inventory", Site: "home", Message: m}
 		for _, f := range strings.Fields(m) {
 			switch name, value, _ := strings.Cut(f, "="); name {
 			case "kind":
@@ -212,24 +212,24 @@ func TestStreamOfManyEvents(t *testing.T) {
 func TestStreamFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withoutLoop)
-	all := []string{"kind=a 1", "kind=b 2", "away 3", "node 4", "deployment 5", "kind=c 6"}
+	all := []string{"kind=inventory 1", "kind=app_imported 2", "away 3", "node 4", "deployment 5", "kind=git_reachable 6"}
 	streams := map[string]*stream{}
-	for query := range map[string]bool{"": true, "?kind=b": true, "?kind=b,c": true, "?kind=b&kind=c": true, "?site=away": true, "?node=gw-1": true, "?site=home&deployment=d": true} {
+	for query := range map[string]bool{"": true, "?kind=app_imported": true, "?kind=app_imported,git_reachable": true, "?kind=app_imported&kind=git_reachable": true, "?site=away": true, "?site=home&node=gw-1": true, "?site=home&deployment=d": true} {
 		streams[query] = w.open(query, "")
 	}
 	w.say(all...)
-	w.say("kind=b away node deployment end") // each filter but two lets this through
+	w.say("kind=app_imported away node deployment end") // each filter but two lets this through
 	for query, want := range map[string][]string{
-		"":                        all,
-		"?kind=b":                 {all[1]},
-		"?kind=b,c":               {all[1], all[5]},
-		"?kind=b&kind=c":          {all[1], all[5]},
-		"?site=away":              {all[2]},
-		"?node=gw-1":              {all[3]},
-		"?site=home&deployment=d": {all[4]},
+		"":                                      all,
+		"?kind=app_imported":                    {all[1]},
+		"?kind=app_imported,git_reachable":      {all[1], all[5]},
+		"?kind=app_imported&kind=git_reachable": {all[1], all[5]},
+		"?site=away":                            {all[2]},
+		"?site=home&node=gw-1":                  {all[3]},
+		"?site=home&deployment=d":               {all[4]},
 	} {
 		if !strings.Contains(query, "home") {
-			want = append(want[:len(want):len(want)], "kind=b away node deployment end")
+			want = append(want[:len(want):len(want)], "kind=app_imported away node deployment end")
 		}
 		got, _ := streams[query].next(len(want))
 		diff(t, query, want, got)
@@ -316,7 +316,7 @@ func TestStreamOutlivesTheDatabase(t *testing.T) {
 	own.Stop()
 	own.Start()
 	w.eventually(func() bool {
-		return w.store.AddEvent(t.Context(), fleet.Event{Kind: "a", Message: "2"}) == nil
+		return w.store.AddEvent(t.Context(), fleet.Event{Kind: "inventory", Message: "2"}) == nil
 	})
 	got, _ := s.next(1)
 	diff(t, "after the outage", []string{"2"}, got)

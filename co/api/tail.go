@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -47,11 +47,7 @@ func (a *API) streamData(ctx context.Context, in *streamInput) (*huma.StreamResp
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Accel-Buffering", "no")
-		w.Header().Set("Connection", "close") // it has a write deadline that no further request should meet
-		t.out = &stream{w: w, c: http.NewResponseController(w)}
+		t.out = feed.NewStream(w)
 		t.watch = a.opts.Watch(t.filter.Site, liveBuffer, t.matches)
 		defer t.watch.Close()
 		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
@@ -66,7 +62,7 @@ func (a *API) streamData(ctx context.Context, in *streamInput) (*huma.StreamResp
 type tail struct {
 	api    *API
 	filter fleet.MessageFilter
-	out    *stream
+	out    *feed.Stream
 	watch  Watch
 	// storing are the rules that store, as of the last look.
 	storing atomic.Pointer[map[string]bool]
@@ -120,10 +116,10 @@ func (t *tail) matches(d fleet.Delivery) bool {
 func (t *tail) run(ctx context.Context) error {
 	// The position is sent at once: a client that is cut off before the first message
 	// resumes here.
-	if err := t.out.write("retry: 1000\n\nid: " + t.filter.After.String() + "\nevent: begin\ndata: {}\n\n"); err != nil {
+	if err := t.out.Write("retry: 1000\n\nid: " + t.filter.After.String() + "\nevent: begin\ndata: {}\n\n"); err != nil {
 		return err
 	}
-	beat, again := time.NewTicker(streamBeat), time.NewTicker(tailAgain)
+	beat, again := time.NewTicker(feed.Beat), time.NewTicker(tailAgain)
 	defer beat.Stop()
 	defer again.Stop()
 	for {
@@ -137,15 +133,15 @@ func (t *tail) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-t.api.feed.over:
-			return errFeedOver
+		case <-t.api.feed.Over():
+			return feed.ErrOver
 		case <-t.watch.Wake():
 		case <-again.C:
 			if err := t.look(ctx); err != nil && protocol.KindOf(err) != protocol.Unavailable {
 				return err
 			}
 		case <-beat.C:
-			if err := t.out.write(": \n\n"); err != nil {
+			if err := t.out.Write(": \n\n"); err != nil {
 				return err
 			}
 		}
@@ -175,7 +171,7 @@ func (t *tail) pass(ctx context.Context) (more bool, err error) {
 		}
 	}
 	if lost > 0 {
-		if err := t.out.write(fmt.Sprintf("event: lost\ndata: {\"messages\":%d}\n\n", lost)); err != nil {
+		if err := t.out.Write(fmt.Sprintf("event: lost\ndata: {\"messages\":%d}\n\n", lost)); err != nil {
 			return false, err
 		}
 	}
@@ -191,5 +187,5 @@ func (t *tail) send(id string, m DataMessage) error {
 	if id != "" {
 		id = "id: " + id + "\n"
 	}
-	return t.out.write(id + "event: message\ndata: " + string(data) + "\n\n")
+	return t.out.Write(id + "event: message\ndata: " + string(data) + "\n\n")
 }

@@ -31,7 +31,7 @@ func (w *world) adopt() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.report(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Generation: s.Generation})
+	w.report(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Position: protocol.Position{Epoch: 1, Generation: s.Generation}})
 }
 
 // shows checks the state of home/hello in the list and alone, and returns it.

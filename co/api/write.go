@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,8 +28,24 @@ type Change struct {
 	Node       Optional[string]            `json:"node,omitzero" required:"false" doc:"only this node; *, an empty text or null in an update: any node again"`
 	Nodes      Optional[map[string]string] `json:"nodes,omitzero" required:"false" doc:"only nodes with these labels; {} or null in an update: any node again"`
 	Replicas   Optional[uint32]            `json:"replicas,omitzero" required:"false" doc:"on so many nodes; 0 or null: on all that match, the default"`
-	Parameters map[string]any              `json:"parameters,omitempty"`
+	Parameters Parameters                  `json:"parameters,omitempty"`
 	Policy     *Policy                     `json:"policy,omitempty"`
+}
+
+// Parameters are values of an application's parameters, by name. A number keeps its digits.
+type Parameters map[string]any
+
+// UnmarshalJSON keeps numbers as they are written: a float64 has no 1.10, and not all
+// digits of a long one.
+func (p *Parameters) UnmarshalJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var values map[string]any
+	if err := d.Decode(&values); err != nil {
+		return err
+	}
+	*p = values
+	return nil
 }
 
 // A Policy says what is done about a failure.
@@ -35,6 +53,8 @@ type Policy struct {
 	Attempts uint32 `json:"attempts,omitempty" maximum:"100" doc:"tries of one version on a node; default 3"`
 	Backoff  string `json:"backoff,omitempty" example:"10s" doc:"wait before the second try, doubled for each further one"`
 	Rollback *bool  `json:"rollback,omitempty" doc:"return to the last healthy version; default true"`
+	// MinHealthy decides when the other fields no longer apply.
+	MinHealthy string `json:"minHealthy,omitempty" example:"2m" doc:"how long a version must be up on a node before no later failure ends it; default that of the node, 2m"`
 }
 
 func (c Change) request() (intent.Request, error) {
@@ -56,12 +76,19 @@ func (c Change) request() (intent.Request, error) {
 	}
 	if p := c.Policy; p != nil {
 		req.Policy = &v1rc3.Policy{Attempts: p.Attempts, Rollback: p.Rollback}
-		if p.Backoff != "" {
-			d, err := time.ParseDuration(p.Backoff)
-			if err != nil || d < 0 || d > time.Hour {
-				return req, at("body.policy.backoff", protocol.Errorf(protocol.Invalid, "%q: want a duration from 0s to 1h, such as 10s", p.Backoff))
+		for _, f := range []struct {
+			name, text string
+			most       time.Duration
+			into       *v1rc3.Duration
+		}{{"backoff", p.Backoff, time.Hour, &req.Policy.Backoff}, {"minHealthy", p.MinHealthy, 24 * time.Hour, &req.Policy.MinHealthy}} {
+			if f.text == "" {
+				continue
 			}
-			req.Policy.Backoff = v1rc3.Duration(d)
+			d, err := time.ParseDuration(f.text)
+			if err != nil || d < 0 || d > f.most {
+				return req, at("body.policy."+f.name, protocol.Errorf(protocol.Invalid, "%q: want a duration from 0s to %gh, such as 10s", f.text, f.most.Hours()))
+			}
+			*f.into = v1rc3.Duration(d)
 		}
 	}
 	return req, nil
@@ -310,14 +337,20 @@ func (e errConcurrent) Unwrap() error { return e.error }
 // were faster.
 const writeWait = 20 * time.Second
 
-// onTop reads a deployment's file and lets write commit on top of it. When somebody
-// else was faster it begins again, for up to writeWait, or, where ifMatch binds it to
+// onTop reads a deployment's file and lets write commit on top of it. Writers of this
+// API wait for each other, in turn. When somebody else, another replica or a push by
+// hand, was faster, it begins again, for up to writeWait, or, where ifMatch binds it to
 // what the caller read, says so.
 func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write func(t intent.Target, content []byte, commit string) error) error {
 	site, name, err := p.parse()
 	if err != nil {
 		return err
 	}
+	unlock, err := a.writes.Lock(ctx, intent.Path(site, name))
+	if err != nil {
+		return protocol.Errorf(protocol.Unavailable, "deployment %s/%s waits for other changes of it: %w", site, name, err)
+	}
+	defer unlock()
 	tries := retry.Backoff{Policy: retry.Policy{Min: 10 * time.Millisecond, Max: time.Second, Jitter: 1}}
 	waiting, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
@@ -388,6 +421,9 @@ func (a *API) commit(ctx context.Context, t intent.Target, d *v1rc3.Deployment, 
 	if err != nil {
 		return fleet.Deployment{}, err
 	}
+	if err := a.check(ctx, t, d); err != nil {
+		return fleet.Deployment{}, err
+	}
 	commit, err := a.put(ctx, t, content, expect, message)
 	if err != nil {
 		return fleet.Deployment{}, err
@@ -419,22 +455,6 @@ func pending(site protocol.SiteID, name protocol.DeploymentName, d *v1rc3.Deploy
 		out.AppVersion, out.Profile = ext.ApplicationVersion, ext.Profile
 	}
 	return out
-}
-
-type deleteInput struct {
-	DeploymentPath
-	IfMatch string `header:"If-Match"`
-}
-
-func (a *API) deleteDeployment(ctx context.Context, in *deleteInput) (*struct{}, error) {
-	err := a.onTop(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, _ []byte, commit string) error {
-		_, err := a.put(ctx, t, nil, commit, "Remove "+string(t.Name))
-		return err
-	})
-	if err != nil {
-		return nil, a.fail(ctx, err)
-	}
-	return nil, nil
 }
 
 // revisions returns the commits of a deployment, each with the version that it asked for.

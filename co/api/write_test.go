@@ -1,9 +1,12 @@
 package api_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -63,6 +66,12 @@ func TestDeploy(t *testing.T) {
 	diff(t, "etag of what is recorded", `"`+commit+`"`, a.header.Get("ETag"))
 	if shown.ID != made.ID || shown.AppVersion != "1.0.0" || shown.Problem != "" || shown.Digest == "" {
 		t.Errorf("got %+v", shown)
+	}
+	// A number keeps the digits that it was sent with, and a text stays what it is.
+	for _, value := range []any{json.Number("1.10"), json.Number("123456789012345678901234"), "0644", "1e3", "2024-01-01", "abc #def"} {
+		w.do(http.MethodPatch, "/api/v1/deployments/home/hello", map[string]any{"parameters": map[string]any{"greeting": value}}).into(http.StatusOK, &made)
+		file, _ = w.file("home", "hello")
+		diff(t, "greeting", fmt.Sprint(value), file.Spec.Parameters["greeting"].Value.(string))
 	}
 	// The latest version and the application's id are the defaults.
 	made = w.deploy(map[string]any{"site": "away", "app": "hello"})
@@ -171,7 +180,7 @@ func TestUpdate(t *testing.T) {
 	no := false
 	w.deploy(map[string]any{
 		"site": "home", "app": "meter", "profile": "large", "node": "gw-1", "nodes": map[string]string{"line": "a"}, "replicas": 1,
-		"parameters": map[string]any{"port": 2000, "serial": "S-1"}, "policy": map[string]any{"attempts": 5, "backoff": "30s", "rollback": false},
+		"parameters": map[string]any{"port": 2000, "serial": "S-1"}, "policy": map[string]any{"attempts": 5, "backoff": "30s", "rollback": false, "minHealthy": "5m"},
 	})
 	before, _ := w.file("home", "meter")
 	var d fleet.Deployment
@@ -184,7 +193,7 @@ func TestUpdate(t *testing.T) {
 	diff(t, "values", []any{"2001", "S-1"}, []any{after.Spec.Parameters["port"].Value, after.Spec.Parameters["serial"].Value})
 	diff(t, "device", "home/gw-1", after.Metadata.DeviceID)
 	want := *before.Spec.Colony
-	want.Policy = &v1rc3.Policy{Attempts: 2, Backoff: before.Spec.Colony.Policy.Backoff, Rollback: &no}
+	want.Policy = &v1rc3.Policy{Attempts: 2, Backoff: before.Spec.Colony.Policy.Backoff, Rollback: &no, MinHealthy: v1rc3.Duration(5 * time.Minute)}
 	diff(t, "extensions", &want, after.Spec.Colony)
 	diff(t, "etag of what is recorded", w.recorded(d).Commit, commit)
 
@@ -327,7 +336,7 @@ func TestRollbackAndHistory(t *testing.T) {
 
 	w.transitions("hello", lifecycle.Pending, lifecycle.Installing, lifecycle.Failed)
 	w.do(http.MethodDelete, path, nil).into(http.StatusNoContent, nil)
-	w.do(http.MethodDelete, path, nil).fails(http.StatusNotFound)
+	w.do(http.MethodDelete, path, nil).into(http.StatusNoContent, nil) // a node holds it: it is asked for once more
 	w.do(http.MethodPost, path+"/rollback", nil).fails(http.StatusNotFound)
 	w.eventually(func() bool { return w.has(fleet.DeploymentRemoved) })
 	w.do(http.MethodPatch, path, map[string]any{}).fails(http.StatusNotFound, "deployment hello of site home was removed, and is going from its nodes")
@@ -342,7 +351,7 @@ func TestRollbackAndHistory(t *testing.T) {
 		}
 	}
 	diff(t, "revisions", []fleet.Revision{
-		{Message: "Remove hello", Removed: true},
+		{Message: "Remove hello\n\nColony-Confirm: home/hello", Removed: true},
 		{Message: "Roll hello back to " + two.Commit[:12], AppVersion: "1.1.0"},
 		{Message: "Roll hello back to " + one.Commit[:12], AppVersion: "1.0.0"},
 		{Message: "Retry hello", AppVersion: "1.1.0"},

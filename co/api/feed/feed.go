@@ -1,4 +1,6 @@
-package api
+// Package feed sends events to many clients at once as server-sent events (WHATWG HTML,
+// section 9.2): one reader of the database for all of them.
+package feed
 
 import (
 	"context"
@@ -16,8 +18,8 @@ import (
 )
 
 const (
-	// feedAgain is the wait after a read of the database that failed.
-	feedAgain = time.Second
+	// readAgain is the wait after a read of the database that failed.
+	readAgain = time.Second
 	// followerEvents and followerBytes bound what waits for one stream. A stream that
 	// is further behind reads from the database.
 	followerEvents = 1000
@@ -26,10 +28,16 @@ const (
 	readersAtOnce = 2
 )
 
-// A feed reads new events from the database once, and hands each to the streams that
+// A Store reads events.
+type Store interface {
+	// Feed returns events in the order of their ids, as far as the filter wants them.
+	Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error)
+}
+
+// A Feed reads new events from the database once, and hands each to the streams that
 // want it: a stream costs memory, and a query only while it is behind.
-type feed struct {
-	store   EventStore
+type Feed struct {
+	store   Store
 	log     *slog.Logger
 	over    chan struct{} // closed with the feed
 	readers chan struct{} // holds a token for each read of a stream that is behind
@@ -47,9 +55,9 @@ type follower struct {
 
 	queue []*frame
 	bytes int
-	// behind says that the queue does not go on where the stream is: what is missing
+	// lagging says that the queue does not go on where the stream is: what is missing
 	// has to be read from the database.
-	behind bool
+	lagging bool
 }
 
 // A frame is an event, encoded once for all streams.
@@ -66,15 +74,16 @@ func newFrame(e *fleet.Event) (*frame, error) {
 	return &frame{e.ID, fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, data)}, nil
 }
 
-func newFeed(store EventStore, log *slog.Logger) *feed {
-	return &feed{
+// New returns a Feed. It works while Run does.
+func New(store Store, log *slog.Logger) *Feed {
+	return &Feed{
 		store: store, log: log, over: make(chan struct{}), readers: make(chan struct{}, readersAtOnce),
 		head: -1, followers: map[protocol.SiteID]map[*follower]bool{},
 	}
 }
 
-// run hands out events until ctx ends or changed is closed. It is called once.
-func (f *feed) run(ctx context.Context, changed <-chan int64) {
+// Run hands out events until ctx ends or changed is closed. It is called once.
+func (f *Feed) Run(ctx context.Context, changed <-chan int64) {
 	defer close(f.over)
 	for {
 		select {
@@ -89,16 +98,19 @@ func (f *feed) run(ctx context.Context, changed <-chan int64) {
 	}
 }
 
+// Over is closed when Run has ended.
+func (f *Feed) Over() <-chan struct{} { return f.over }
+
 // advance hands out what there is up to an event. The first time it only notes where
 // to begin.
-func (f *feed) advance(ctx context.Context, upto int64) {
+func (f *Feed) advance(ctx context.Context, upto int64) {
 	head := f.begin(upto)
 	for head < upto && ctx.Err() == nil {
 		events, err := f.store.Feed(ctx, fleet.EventFilter{After: head, Limit: fleet.MaxLimit})
 		switch {
 		case err != nil && ctx.Err() == nil:
 			f.log.WarnContext(ctx, "event streams stand still, trying again", "after", head, "err", err)
-			_ = retry.Sleep(ctx, feedAgain) // an error is the end of ctx
+			_ = retry.Sleep(ctx, readAgain) // an error is the end of ctx
 		case err == nil && len(events) == 0:
 			return // they were removed meanwhile
 		case err == nil:
@@ -109,7 +121,7 @@ func (f *feed) advance(ctx context.Context, upto int64) {
 }
 
 // begin returns the id after which to read.
-func (f *feed) begin(upto int64) int64 {
+func (f *Feed) begin(upto int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.head >= 0 && f.head <= upto {
@@ -124,7 +136,7 @@ func (f *feed) begin(upto int64) int64 {
 	return upto
 }
 
-func (f *feed) publish(ctx context.Context, events []fleet.Event) {
+func (f *Feed) publish(ctx context.Context, events []fleet.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range events {
@@ -137,7 +149,7 @@ func (f *feed) publish(ctx context.Context, events []fleet.Event) {
 }
 
 // hand queues an event for the streams that want it. The caller holds f.mu.
-func (f *feed) hand(e *fleet.Event) (err error) {
+func (f *Feed) hand(e *fleet.Event) (err error) {
 	sets := []map[*follower]bool{f.followers[""]}
 	if e.Site != "" {
 		sets = append(sets, f.followers[e.Site])
@@ -160,7 +172,7 @@ func (f *feed) hand(e *fleet.Event) (err error) {
 }
 
 // follow adds a stream. It is behind until it has read the database.
-func (f *feed) follow(filter fleet.EventFilter) *follower {
+func (f *Feed) follow(filter fleet.EventFilter) *follower {
 	fo := &follower{filter: filter, wake: notify.New()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,7 +186,7 @@ func (f *feed) follow(filter fleet.EventFilter) *follower {
 	return fo
 }
 
-func (f *feed) leave(fo *follower) {
+func (f *Feed) leave(fo *follower) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set := f.followers[fo.filter.Site]
@@ -185,21 +197,21 @@ func (f *feed) leave(fo *follower) {
 
 // take returns what a stream is to send next, and the id up to which that is all. For
 // one that is behind, this is in the database up to that id; what follows is queued.
-func (f *feed) take(fo *follower) (list []*frame, head int64, behind bool) {
+func (f *Feed) take(fo *follower) (list []*frame, head int64, lagging bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	list, behind = fo.queue, fo.behind
-	fo.queue, fo.bytes, fo.behind = nil, 0, false
-	return list, f.head, behind
+	list, lagging = fo.queue, fo.lagging
+	fo.queue, fo.bytes, fo.lagging = nil, 0, false
+	return list, f.head, lagging
 }
 
 // read reads the database for a stream that is behind, when its turn comes.
-func (f *feed) read(ctx context.Context, filter fleet.EventFilter) ([]fleet.Event, error) {
+func (f *Feed) read(ctx context.Context, filter fleet.EventFilter) ([]fleet.Event, error) {
 	select {
 	case f.readers <- struct{}{}:
 		defer func() { <-f.readers }()
 	case <-f.over:
-		return nil, errFeedOver
+		return nil, ErrOver
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -207,20 +219,20 @@ func (f *feed) read(ctx context.Context, filter fleet.EventFilter) ([]fleet.Even
 }
 
 // lag makes a stream read the database again.
-func (f *feed) lag(fo *follower) {
+func (f *Feed) lag(fo *follower) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fo.lag()
 }
 
 func (fo *follower) lag() {
-	fo.queue, fo.bytes, fo.behind = nil, 0, true
+	fo.queue, fo.bytes, fo.lagging = nil, 0, true
 	fo.wake.Notify()
 }
 
 func (fo *follower) add(fr *frame) {
 	switch {
-	case fo.behind:
+	case fo.lagging:
 	case len(fo.queue) >= followerEvents || fo.bytes > followerBytes:
 		fo.lag()
 	default:

@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+)
+
+// choice reads a choice of values: several are separated by commas, and a ! before them
+// picks all others. Where allowed is not empty it has all values that there are.
+func choice(parameter, text string, allowed []string) (fleet.Choice, error) {
+	if text == "" {
+		return fleet.Choice{}, nil
+	}
+	rest, not := strings.CutPrefix(text, "!")
+	c := fleet.Choice{Values: strings.Split(rest, ","), Not: not}
+	for _, v := range c.Values {
+		if v == "" || len(allowed) > 0 && !slices.Contains(allowed, v) {
+			want := "want a value"
+			if len(allowed) > 0 {
+				want = "want of " + strings.Join(allowed, ", ")
+			}
+			return c, at("query."+parameter, protocol.Errorf(protocol.Invalid,
+				"%s %q: %s; several are separated by commas, and a ! before them picks all others", parameter, v, want))
+		}
+	}
+	return c, nil
+}
+
+func states() []string {
+	list := make([]string, len(lifecycle.States))
+	for i, s := range lifecycle.States {
+		list[i] = string(s)
+	}
+	return list
+}
+
+func (in *deploymentQuery) filter() (f fleet.DeploymentFilter, err error) {
+	f.Site, f.Text, f.Archived = protocol.SiteID(in.Site), in.Text, in.Archived
+	if f.App, err = choice("app", in.App, nil); err != nil {
+		return f, err
+	}
+	if f.Version, err = choice("version", in.Version, nil); err != nil {
+		return f, err
+	}
+	f.State, err = choice("state", in.State, states())
+	return f, err
+}
+
+func (in *nodeQuery) filter() (f fleet.NodeFilter, err error) {
+	f.Site, f.Text = protocol.SiteID(in.Site), in.Text
+	for _, kv := range in.Label {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return f, at("query.label", protocol.Errorf(protocol.Invalid, "label %q: want key=value", kv))
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[k] = v
+	}
+	if f.State, err = choice("state", in.State, fleet.NodeStates); err != nil {
+		return f, err
+	}
+	f.Version, err = choice("version", in.Version, nil)
+	return f, err
+}
+
+func (in *siteQuery) filter() (f fleet.SiteFilter, err error) {
+	f.Text = in.Text
+	switch in.Online {
+	case "true", "false":
+		online := in.Online == "true"
+		f.Online = &online
+	}
+	f.Version, err = choice("version", in.Version, nil)
+	return f, err
+}
+
+func (in *eventQuery) filter() (f fleet.EventFilter, err error) {
+	f = fleet.EventFilter{
+		After: in.After, Site: protocol.SiteID(in.Site), Node: protocol.NodeID(in.Node), Deployment: protocol.DeploymentName(in.Deployment),
+		Kinds: in.Kind, Limit: in.Limit, Newest: in.Newest,
+	}
+	return f, checkEvents(f)
+}
+
+// checkEvents refuses what no event can match, or what no index finds.
+func checkEvents(f fleet.EventFilter) error {
+	if f.Site == "" && (f.Node != "" || f.Deployment != "") {
+		return at("query.site", protocol.Errorf(protocol.Invalid, "a node or a deployment without its site: their names are unique within a site, name it as well"))
+	}
+	for _, k := range f.Kinds {
+		if !slices.Contains(fleet.EventKinds, k) {
+			return at("query.kind", protocol.Errorf(protocol.Invalid, "kind %q: there is %s", k, strings.Join(fleet.EventKinds, ", ")))
+		}
+	}
+	return nil
+}
+
+// total counts what a filter picks, where that is wanted.
+func total[F any](ctx context.Context, wanted bool, f F, count func(context.Context, F) (fleet.Total, error)) (*fleet.Total, error) {
+	if !wanted {
+		return nil, nil //nolint:nilnil // no number is asked for
+	}
+	t, err := count(ctx, f)
+	return &t, err
+}
+
+// known returns an error where a filter names a site or an application that does not
+// exist: a list without items would hide a misspelt name.
+func (a *API) known(ctx context.Context, site protocol.SiteID, apps fleet.Choice) error {
+	if site != "" {
+		if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+			return err
+		}
+	}
+	if apps.Not {
+		return nil
+	}
+	for _, id := range apps.Values {
+		if _, err := a.opts.Apps.App(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

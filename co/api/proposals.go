@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// ProposalStore is the record of proposals.
+type ProposalStore interface {
+	// Proposals lists proposals without effects, the newest first; an empty state lists all.
+	Proposals(ctx context.Context, state proposal.State, p fleet.Page) ([]proposal.Proposal, string, error)
+	Proposal(ctx context.Context, id string) (proposal.Proposal, error)
+	// Confirm and Withdraw decide on an open proposal. One that is decided the same way
+	// already stays so, one that is closed otherwise is a Conflict.
+	Confirm(ctx context.Context, id, by string) (proposal.Proposal, error)
+	Withdraw(ctx context.Context, id, by string) (proposal.Proposal, error)
+	// ConfirmRemoval agrees to one removal that is held; NotFound where there is none.
+	ConfirmRemoval(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, by string) error
+	// HeldRemovals counts the open proposals, and what they hold.
+	HeldRemovals(ctx context.Context) (proposals, removals int, err error)
+}
+
+func (a *API) proposalRoutes(h huma.API) {
+	const one = "/api/v1/proposals/{id}"
+	huma.Get(h, "/api/v1/proposals", a.listProposals, describe("proposals", "List proposals: changes that wait to be confirmed"))
+	huma.Get(h, one, a.getProposal, describe("proposals", "Show a proposal and its effects"))
+	huma.Post(h, one+"/confirm", a.confirmProposal, describe("proposals", "Agree to a proposal: what it holds is done"), conflicts)
+	huma.Post(h, one+"/withdraw", a.withdrawProposal, describe("proposals", "Refuse a proposal: what it holds stays as it is"), conflicts)
+}
+
+func conflicts(o *huma.Operation) { o.Errors = append(o.Errors, http.StatusConflict) }
+
+func (a *API) listProposals(ctx context.Context, in *struct {
+	PageQuery
+	State proposal.State `query:"state" enum:"open,confirmed,superseded,withdrawn" doc:"only in this state"`
+},
+) (*reply[List[proposal.Proposal]], error) {
+	items, next, err := a.opts.Proposals.Proposals(ctx, in.State, in.page())
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return page(items, next, nil)
+}
+
+// ProposalPath names a proposal. It is exported because it is embedded, and huma reads
+// exported fields only.
+type ProposalPath struct {
+	ID string `path:"id"`
+}
+
+func (a *API) getProposal(ctx context.Context, in *ProposalPath) (*reply[proposal.Proposal], error) {
+	p, err := a.opts.Proposals.Proposal(ctx, in.ID)
+	return a.proposal(ctx, p, err)
+}
+
+// A Decision says who decides on a proposal.
+type Decision struct {
+	By string `json:"by,omitempty" maxLength:"200" doc:"who decides, for the record; it is not verified"`
+}
+
+type decisionInput struct {
+	ProposalPath
+	Body *Decision
+}
+
+func (in *decisionInput) by() string {
+	if in.Body == nil {
+		return ""
+	}
+	return in.Body.By
+}
+
+func (a *API) confirmProposal(ctx context.Context, in *decisionInput) (*reply[proposal.Proposal], error) {
+	p, err := a.opts.Proposals.Confirm(ctx, in.ID, in.by())
+	if err == nil {
+		a.opts.Changed()
+	}
+	return a.proposal(ctx, p, err)
+}
+
+func (a *API) withdrawProposal(ctx context.Context, in *decisionInput) (*reply[proposal.Proposal], error) {
+	p, err := a.opts.Proposals.Withdraw(ctx, in.ID, in.by())
+	return a.proposal(ctx, p, err)
+}
+
+func (a *API) proposal(ctx context.Context, p proposal.Proposal, err error) (*reply[proposal.Proposal], error) {
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	p.Effects = notNil(p.Effects)
+	return &reply[proposal.Proposal]{p}, nil
+}
+
+// An AcceptedPosition is where the CO goes on with a site.
+type AcceptedPosition struct {
+	Site     protocol.SiteID   `json:"site"`
+	Position protocol.Position `json:"position" doc:"of the desired state that is published next"`
+}
+
+func (a *API) acceptPosition(ctx context.Context, in *SitePath) (*reply[AcceptedPosition], error) {
+	site, err := in.parse()
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	at, err := a.opts.AcceptPosition(ctx, site)
+	if err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return &reply[AcceptedPosition]{AcceptedPosition{site, at}}, nil
+}
