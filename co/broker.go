@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/colonyfleet/colony/broker"
@@ -39,6 +40,7 @@ func (c *CO) newBroker(
 	if !c.external() {
 		own, err := broker.New(broker.Options{
 			Name: "co", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...),
+			Limits: c.opts.Limits, Sessions: broker.Sessions{Dir: filepath.Join(c.opts.StateDir, "sessions"), Limits: c.opts.Sessions},
 			Access: access.CO{}, Accept: accept, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {

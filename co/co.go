@@ -16,12 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/db"
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/repo/git"
@@ -87,12 +89,13 @@ func (c *CO) start(ctx context.Context) error {
 
 // stores are the parts that hold the CO's state.
 type stores struct {
-	db       *db.DB
-	fleet    *fleetdb.Store
-	data     *datadb.Store
-	repo     *git.Repo
-	registry *registry.Handler
-	images   imageRegistry // with pinned archives
+	db        *db.DB
+	fleet     *fleetdb.Store
+	proposals *proposaldb.Store
+	data      *datadb.Store
+	repo      *git.Repo
+	registry  *registry.Handler
+	images    pinnedRegistry
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -101,7 +104,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		return stores{}, err
 	}
 	c.parts.OnStop("database", func(context.Context) error { pool.Close(); return nil })
-	s := stores{db: pool, fleet: fleetdb.New(pool), data: datadb.New(pool)}
+	s := stores{db: pool, fleet: fleetdb.New(pool), proposals: proposaldb.New(pool), data: datadb.New(pool)}
 	if s.repo, err = git.Open(ctx, git.Options{
 		Dir: filepath.Join(c.opts.StateDir, "deployments"), Remote: c.opts.Git.Remote, Branch: c.opts.Git.Branch,
 		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Logger: c.log,
@@ -109,15 +112,17 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		return s, fmt.Errorf("open the deployments repo: %w", err)
 	}
 	c.parts.OnStop("deployments repo", func(context.Context) error { return s.repo.Close() })
+	c.parts.Go("maintenance of the deployments repo", s.repo.Maintain)
 	if s.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), registry.Limits{}, c.log); err != nil {
 		return s, err
 	}
 	c.parts.Go("registry", s.registry.Run)
 	client := registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
+		Allow: c.opts.Import.sources(c.opts.RegistryHost).Registry,
 	})
 	c.parts.OnStop("registry client", func(context.Context) error { client.Close(); return nil })
-	s.images = pinnedRegistry{client, s.fleet.PinArchive}
+	s.images = pinnedRegistry{client, s.fleet}
 	return s, nil
 }
 
@@ -142,8 +147,15 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 		return err
 	}
 	a := api.New(api.Options{
-		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Changed: sites.loop.Poke,
-		Rules: s.fleet, Data: s.data, Ask: sites.ingest.Ask,
+		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.check, Changed: sites.loop.Poke,
+		AcceptPosition: func(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
+			at, err := s.fleet.AcceptPosition(ctx, site)
+			if err == nil {
+				sites.loop.Reread()
+			}
+			return at, err
+		},
+		Rules: s.fleet, Data: s.data, Proposals: s.proposals, Requests: s.fleet, Ask: sites.ingest.Ask,
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
 			return sites.live.Subscribe(site, limit, want)
 		},
@@ -159,6 +171,9 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", s.registry)
+	if sites.broker != nil {
+		mux.Handle(admin.Path, admin.Handler(sites.broker, c.log))
+	}
 	mux.Handle("/", a)
 	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(mux, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.

@@ -13,9 +13,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/listen"
+	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/co/catalog"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/presence"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
 )
 
@@ -32,6 +36,10 @@ type Options struct {
 	MQTT string `yaml:"mqtt"`
 	// Listeners are further addresses of the CO's broker: TLS, WebSocket, Unix sockets.
 	Listeners []listen.Spec `yaml:"listeners,omitempty"`
+	// Limits bound what clients can take from the CO's broker, and Sessions the sessions there
+	// that outlive their connections.
+	Limits   broker.Limits   `yaml:"limits,omitempty"`
+	Sessions sessions.Limits `yaml:"sessions,omitempty"`
 	// Broker names an external MQTT 5 broker that the sites connect to. The CO then does
 	// not listen on MQTT, and any number of COs may share the work.
 	Broker BrokerOptions `yaml:"broker,omitempty"`
@@ -44,8 +52,13 @@ type Options struct {
 	// RegistryHost is the name under which packages and images of the CO's own
 	// registry are referred to.
 	RegistryHost string `yaml:"registryHost"`
-	// PlainHTTP lists further registries, host or host:port, without TLS.
+	// PlainHTTP lists those of Import.Registries, host or host:port, without TLS.
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
+	// Removals say how many removals of one commit of the deployments repo need nobody's
+	// confirmation.
+	Removals RemovalOptions `yaml:"removals,omitempty"`
+	// Retention says how long is kept what is only ever added.
+	Retention RetentionOptions `yaml:"retention"`
 	// PresenceGrace is how long after its start the CO waits for the sites that are
 	// recorded as online; it records those that did not report by then as offline.
 	PresenceGrace time.Duration `yaml:"presenceGrace"`
@@ -80,6 +93,27 @@ func (o BrokerOptions) clientID() string {
 	return "colony-co-" + name
 }
 
+// RetentionOptions say how long records are kept, at least; 0 means for ever.
+type RetentionOptions struct {
+	// Events is that of the feed of events.
+	Events time.Duration `yaml:"events"`
+	// History is that of the transitions of deployments, and of deployments that are
+	// removed from every node.
+	History time.Duration `yaml:"history"`
+	// Anomalies is that of reports that could not be applied.
+	Anomalies time.Duration `yaml:"anomalies"`
+}
+
+func (o RetentionOptions) validate() error {
+	var errs []error
+	for key, d := range map[string]time.Duration{"events": o.Events, "history": o.History, "anomalies": o.Anomalies} {
+		if d != 0 && d < time.Hour {
+			errs = append(errs, fmt.Errorf("retention.%s %s: want an hour or more, or 0 to keep them for ever", key, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // GitOptions name the deployments repo.
 type GitOptions struct {
 	// Remote is a URL that git understands, or a path on this machine.
@@ -92,6 +126,16 @@ type GitOptions struct {
 	CredentialFile string `yaml:"credentialFile,omitempty"`
 }
 
+// RemovalOptions bound what one commit may remove. What is more is held until somebody
+// confirms it.
+type RemovalOptions struct {
+	// Percent is the share of the deployments that run at a site, in percent. 100 holds
+	// nothing for its number.
+	Percent int `yaml:"percent"`
+	// Count is how many removals, at all sites together, are never held for their number.
+	Count int `yaml:"count"`
+}
+
 // ImportOptions say where application packages may be imported from, besides the CO's
 // own registry. The zero value allows nothing.
 type ImportOptions struct {
@@ -99,7 +143,8 @@ type ImportOptions struct {
 	Roots []string `yaml:"roots,omitempty"`
 	// Git are repositories, each with all below its URL.
 	Git []ImportRemote `yaml:"git,omitempty"`
-	// Registries are further OCI registries, host or host:port.
+	// Registries are further OCI registries, host or host:port, that the CO may read, for
+	// an import and for a deployment.
 	Registries []string `yaml:"registries,omitempty"`
 }
 
@@ -127,6 +172,8 @@ func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony/co", HTTP: "127.0.0.1:8080", MQTT: "127.0.0.1:1884", RegistryHost: "registry.colony",
 		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Version: "dev",
+		Retention: RetentionOptions(fleetdb.DefaultRetention),
+		Removals:  RemovalOptions(proposal.DefaultLimits),
 	}
 }
 
@@ -135,6 +182,12 @@ func (o Options) Validate() error {
 	var errs []error
 	if !filepath.IsAbs(o.StateDir) {
 		errs = append(errs, fmt.Errorf("stateDir %q: want an absolute path", o.StateDir))
+	}
+	if o.Removals.Percent < 0 || o.Removals.Percent > 100 {
+		errs = append(errs, fmt.Errorf("removals.percent %d: want 0 to 100", o.Removals.Percent))
+	}
+	if o.Removals.Count < 0 {
+		errs = append(errs, fmt.Errorf("removals.count %d: want 0 or more", o.Removals.Count))
 	}
 	if o.DatabaseURL == "" {
 		errs = append(errs, errors.New("databaseURL: missing; want a PostgreSQL URL such as postgres://user@host/colony"))
@@ -151,6 +204,11 @@ func (o Options) Validate() error {
 		}
 	}
 	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener))
+	for key, err := range map[string]error{"limits": o.Limits.Validate(), "sessions": o.Sessions.Validate()} {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
 	if len(o.Listeners) > 0 && len(o.Broker.URLs) > 0 {
 		errs = append(errs, errors.New("listeners with broker.urls: the CO is not the broker then; configure the listeners of that one"))
 	}
@@ -162,7 +220,7 @@ func (o Options) Validate() error {
 	if err := o.Import.sources("registry.colony").Check(); err != nil {
 		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
-	errs = append(errs, o.RemoteWrite.validate())
+	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate())
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}

@@ -3,23 +3,32 @@ package co
 import (
 	"context"
 
+	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // imageRegistry is what the catalog and the compiler read.
 type imageRegistry interface {
-	Package(ctx context.Context, ref string) (files map[string][]byte, digest protocol.Digest, err error)
+	Package(ctx context.Context, ref, dir string) (protocol.Digest, error)
 	Tags(ctx context.Context, ref string) ([]string, error)
 	Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
 	Image(ctx context.Context, ref string) (string, error)
+	Health(ctx context.Context, ref string) (*protocol.Health, error)
 }
 
-// pinnedRegistry is a registry whose Compose archives never change: the first archive
-// that was read of a revision, which is at its import, is the only one. Another one is
-// an error of kind Conflict.
+// pins are the archives that are the only ones of their revisions; fleetdb.Store has them.
+type pins interface {
+	ArchivePin(ctx context.Context, repository, revision string) (protocol.Digest, error)
+	PinArchive(ctx context.Context, repository, revision string, digest protocol.Digest) error
+}
+
+// pinnedRegistry is a registry whose Compose archives never change: the first archive of
+// a revision that an import or a deployment accepted is the only one. Another one is an
+// error of kind Conflict. One that was refused is not pinned: it may be corrected.
 type pinnedRegistry struct {
 	imageRegistry
-	pin func(ctx context.Context, repository, revision string, digest protocol.Digest) error
+	pins pins
 }
 
 // Archive returns the Compose archive of a component.
@@ -28,8 +37,45 @@ func (r pinnedRegistry) Archive(ctx context.Context, repository, revision string
 	if err != nil {
 		return nil, "", err
 	}
-	if err := r.pin(ctx, repository, revision, digest); err != nil {
+	pinned, err := r.pins.ArchivePin(ctx, repository, revision)
+	if err != nil {
 		return nil, "", err
 	}
+	if pinned != "" && pinned != digest { // it says how they differ
+		return nil, "", r.pins.PinArchive(ctx, repository, revision, digest)
+	}
 	return tgz, digest, nil
+}
+
+// Pin makes an archive the only one of its revision.
+func (r pinnedRegistry) Pin(ctx context.Context, repository, revision string, digest protocol.Digest) error {
+	return r.pins.PinArchive(ctx, repository, revision, digest)
+}
+
+// compile compiles a deployment, and pins its archives once it has.
+func (r pinnedRegistry) compile(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+	read := &readArchives{pinnedRegistry: r}
+	entry, spec, err := compiler.Compile(ctx, d, read)
+	if err != nil {
+		return entry, nil, err
+	}
+	for i, c := range d.Spec.Profile.Components {
+		if err := r.Pin(ctx, c.Properties.Repository, c.Properties.Revision, read.digests[i]); err != nil {
+			return protocol.SiteEntry{}, nil, err
+		}
+	}
+	return entry, spec, nil
+}
+
+// readArchives remembers the digests of the archives that it read, in their order.
+type readArchives struct {
+	pinnedRegistry
+	digests []protocol.Digest
+}
+
+// Archive returns the Compose archive of a component.
+func (r *readArchives) Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
+	tgz, digest, err := r.pinnedRegistry.Archive(ctx, repository, revision)
+	r.digests = append(r.digests, digest)
+	return tgz, digest, err
 }

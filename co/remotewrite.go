@@ -50,7 +50,7 @@ func (c *CO) startRemoteWrite(s stores) error {
 	}
 	w, err := remotewrite.New(remotewrite.Options{
 		Store: s.data, URL: o.URL, Headers: o.Headers, CredentialFile: o.CredentialFile, Timeout: o.Timeout,
-		Lock:   func(ctx context.Context) (context.Context, func(), error) { return s.db.Lock(ctx, "remote write") },
+		Lock:   func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "remote write") },
 		Logger: c.log, Registerer: c.opts.Registerer,
 	})
 	if err != nil {

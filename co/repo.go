@@ -8,34 +8,10 @@ import (
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/git"
-	"github.com/colonyfleet/colony/protocol"
 )
 
 // repo is the deployments repo as the API wants it.
 type repo struct{ *git.Repo }
-
-// File returns a file of the head and the last commit that changed it.
-func (r repo) File(ctx context.Context, path string) (content []byte, commit string, err error) {
-	if commit, err = r.FileCommit(ctx, path); err != nil {
-		return nil, "", err
-	}
-	if commit == "" {
-		return nil, "", protocol.Errorf(protocol.NotFound, "the deployments repo has no %s", path)
-	}
-	content, err = r.At(ctx, commit, path)
-	return content, commit, err
-}
-
-// Put commits one file and returns the commit that its history then begins with.
-func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
-	_, err := r.Commit(ctx, git.Change{
-		Message: message, Files: map[string][]byte{path: content}, Expect: map[string]string{path: expect},
-	})
-	if err != nil || content == nil {
-		return "", err
-	}
-	return r.FileCommit(ctx, path)
-}
 
 // Revisions returns the commits that changed a path, newest first.
 func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, error) {

@@ -6,15 +6,15 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
-	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/data/downlink"
 	"github.com/colonyfleet/colony/co/data/exchange"
 	"github.com/colonyfleet/colony/co/data/live"
+	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
 	"github.com/colonyfleet/colony/co/presence"
-	"github.com/colonyfleet/colony/margo/v1rc3"
+	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -22,6 +22,7 @@ import (
 // sites are the parts that exchange messages with the sites, and with the clients of
 // the CO's broker.
 type sites struct {
+	broker   *broker.Broker // nil: it is an external one
 	ingest   *ingest.Ingest
 	presence *presence.Monitor
 	down     *downlink.Downlink
@@ -53,18 +54,20 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	c.parts.Go("machine data for sites", func(ctx context.Context) { s.data.ListenDown(ctx, parts.down.Wake) })
 	c.parts.Go("retained machine data for sites", parts.exchange.Run)
 	c.parts.OnStop("batches of sites", func(context.Context) error { parts.ingest.Close(); return nil })
+	// The embedded broker forgets what it retains with its process. An external one is
+	// given it whenever it is connected.
+	if own, ok := b.(*broker.Broker); ok {
+		if err := s.data.RepublishRetained(ctx, parts.exchange.Retain(own.Restore)); err != nil {
+			return nil, fmt.Errorf("restore retained machine data: %w", err)
+		}
+	}
 	if err := b.Start(ctx); err != nil {
 		return nil, err
 	}
 	c.parts.OnStop("broker", b.Stop)
-	// The embedded broker forgets what it retains with its process. An external one is
-	// given it whenever it is connected.
-	if !c.external() {
-		if err := s.data.RepublishRetained(ctx, parts.exchange.Deliver); err != nil {
-			return nil, fmt.Errorf("publish retained machine data: %w", err)
-		}
-	}
 	c.parts.Go("stored machine data", s.data.KeepData)
+	c.parts.Go("counters", s.fleet.KeepCounters)
+	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, fleetdb.Retention(c.opts.Retention)) })
 	c.parts.Go("presence of sites", parts.presence.Run)
 	c.parts.Go("desired state", func(ctx context.Context) {
 		if err := parts.loop.Run(ctx); err != nil && ctx.Err() == nil {
@@ -86,12 +89,12 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	p.down = downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
 	var retainer exchange.Retainer // nil for an external broker
 	if embedded, ok := b.(*broker.Broker); ok {
-		retainer = embedded
+		retainer, p.broker = embedded, embedded
 	}
 	p.exchange = exchange.New(exchange.Options{Broker: b, Downlink: p.down, Retainer: retainer, Logger: c.log})
 	publishAck := to(topic.Ack, false)
 	p.ingest = ingest.New(ingest.Options{
-		Store: s.fleet, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
+		Store: events{s.fleet, func(site protocol.SiteID) { p.loop.Reported(site) }}, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
 		Deliver: func(ctx context.Context, list []fleet.Delivery) error {
 			if err := p.exchange.Deliver(ctx, list); err != nil {
 				return err
@@ -109,6 +112,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 		Store: s.fleet, Grace: c.opts.PresenceGrace, Logger: c.log,
 		Changed: func(site protocol.SiteID, m protocol.Presence) {
 			if m.Online {
+				p.loop.Reported(site)
 				p.down.Online(site, m.Session)
 			} else {
 				p.down.Offline(site, m.Session)
@@ -125,17 +129,16 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
 	o := desired.Options{
 		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
-		Validate: s.validate,
-		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
-			return compiler.Compile(ctx, d, s.images)
-		},
+		Validate: s.validate, Limits: proposal.Limits(c.opts.Removals),
+		Positions: s.fleet, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
+		Compile: s.images.compile,
 		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
 			down.RulesChanged(site)
 			return publish(ctx, site, payload)
 		},
 	}
 	if c.external() { // then there may be several replicas
-		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lock(ctx, "desired state") }
+		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "desired state") }
 	}
 	return desired.New(o)
 }

@@ -2,8 +2,11 @@ package co
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"github.com/colonyfleet/colony/co/catalog"
+	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -13,19 +16,9 @@ import (
 // application, which the API holds a request to before it writes one. An application
 // that the catalog does not have has no rules that are known here.
 func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Deployment) error {
-	if d.Spec.Colony == nil || d.Spec.Colony.ApplicationVersion == "" {
-		return nil
-	}
-	version, err := s.fleet.AppVersion(ctx, d.Spec.ApplicationID, d.Spec.Colony.ApplicationVersion)
-	if protocol.KindOf(err) == protocol.NotFound {
-		return nil
-	}
-	if err != nil {
+	app, err := s.rules(ctx, d)
+	if err != nil || app == nil {
 		return err
-	}
-	app, err := v1rc3.ParseApplication([]byte(version.Document))
-	if err != nil {
-		return protocol.Errorf(protocol.Internal, "stored application %s %s: %w", d.Spec.ApplicationID, d.Spec.Colony.ApplicationVersion, err)
 	}
 	var installed map[string]any
 	if intent.HasImmutable(app) {
@@ -33,13 +26,63 @@ func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Depl
 		if err != nil {
 			return err
 		}
-		installed = intent.Installed(app, d.ID, earlier)
+		var failed error
+		read := map[string]*v1rc3.Application{} // by version: revisions are many, versions few
+		installed = intent.Installed(app, d.ID, earlier, func(d *v1rc3.Deployment) *v1rc3.Application {
+			if d.Spec.Colony == nil || failed != nil {
+				return nil
+			}
+			version := d.Spec.Colony.ApplicationVersion
+			if _, known := read[version]; !known {
+				read[version], failed = s.rules(ctx, d)
+			}
+			return read[version]
+		})
+		if failed != nil {
+			return failed
+		}
 	}
-	raw, err := s.repo.At(ctx, commit, file)
-	if err != nil && protocol.KindOf(err) != protocol.NotFound {
-		return err
+	var raw []byte // of a deployment that is not committed there is none
+	if commit != "" {
+		if raw, err = s.repo.At(ctx, commit, file); err != nil && protocol.KindOf(err) != protocol.NotFound {
+			return err
+		}
 	}
 	return intent.Validate(app, d, installed, raw)
+}
+
+// check says why a deployment that is not committed yet would be refused once it is: by
+// the rules of its application, or by the compiler. What cannot be known now, because a
+// registry is away, is an error of another kind than Invalid.
+func (s stores) check(ctx context.Context, file string, d *v1rc3.Deployment) error {
+	if err := s.validate(ctx, file, "", d); err != nil {
+		return err
+	}
+	_, _, err := compiler.Compile(ctx, d, s.images)
+	if protocol.KindOf(err) == protocol.Conflict || errors.Is(err, catalog.ErrNotNamed) {
+		return protocol.Errorf(protocol.Invalid, "%w", err)
+	}
+	return err
+}
+
+// rules returns the application that a deployment names, nil where the catalog does not
+// have it.
+func (s stores) rules(ctx context.Context, d *v1rc3.Deployment) (*v1rc3.Application, error) {
+	if d.Spec.Colony == nil || d.Spec.Colony.ApplicationVersion == "" {
+		return nil, nil
+	}
+	version, err := s.fleet.AppVersion(ctx, d.Spec.ApplicationID, d.Spec.Colony.ApplicationVersion)
+	if protocol.KindOf(err) == protocol.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	app, err := v1rc3.ParseApplication([]byte(version.Document))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Internal, "stored application %s %s: %w", d.Spec.ApplicationID, d.Spec.Colony.ApplicationVersion, err)
+	}
+	return app, nil
 }
 
 // earlier returns the revisions of a file before a commit, the oldest first; nil is one

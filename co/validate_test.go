@@ -1,6 +1,9 @@
 package co_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -8,9 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/packaging"
+	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -89,7 +95,67 @@ func TestInvalidValueFromGit(t *testing.T) {
 	if err := protocol.Unmarshal(b.next(topic.SiteDesired).Payload, &after); err != nil {
 		t.Fatal(err)
 	}
-	if after.Generation != before.Generation+1 || len(after.Deployments) != 1 || after.Deployments[0].Digest == before.Deployments[0].Digest {
+	if after.Position.Generation != before.Position.Generation+1 || len(after.Deployments) != 1 || after.Deployments[0].Digest == before.Deployments[0].Digest {
 		t.Errorf("after the correction the site is sent %+v, before %+v", after, before)
 	}
+}
+
+// refused sends a request that the CO is to refuse, and returns its answer.
+func (b *bench) refused(path string, body any) (status int, answer string) {
+	b.t.Helper()
+	j, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, "http://"+b.co.HTTPAddr()+path, bytes.NewReader(j))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// What will not compile is not committed, where that can be known before.
+func TestNothingIsCommittedThatWillNotCompile(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
+	b.pushSample()
+	vendor := fstest.MapFS{"compose.yaml": {Data: []byte("services:\n  web:\n    image: registry.colony/samples/hello:1.0.0\n    ports: ['${LIST:?ports}']\n")}}
+	p, err := packaging.FromCompose(vendor, "compose.yaml", packaging.Options{ID: "web", Organization: "o"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(t.TempDir(), "web")
+	if err := p.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
+	defer reg.Close()
+	if _, err := packaging.Push(t.Context(), reg, os.DirFS(folder), "registry.colony/web"); err != nil {
+		t.Fatal(err)
+	}
+	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": "oci://registry.colony/web:1.0.0"}, nil)
+	deploy := func(list string) map[string]any {
+		return map[string]any{"site": "plant", "app": "web", "parameters": map[string]any{"LIST": list}}
+	}
+	status, answer := b.refused("/api/v1/deployments", deploy("many"))
+	if status != http.StatusUnprocessableEntity || !strings.Contains(answer, "component web: compose.yaml") || !strings.Contains(answer, "many") {
+		t.Errorf("a value that the Compose file cannot take: %d %s, want 422 with the component and the value", status, answer)
+	}
+	var page struct{ Items []fleet.Deployment }
+	if b.call(http.MethodGet, "/api/v1/deployments", nil, &page); len(page.Items) != 0 {
+		t.Errorf("it was committed: %+v", page.Items)
+	}
+	b.call(http.MethodPost, "/api/v1/deployments", deploy("8080:80"), nil)
 }
