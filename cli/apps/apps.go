@@ -1,0 +1,298 @@
+// Package apps holds the commands of colony app that work without a CO's API: they make
+// packages, and push them to registries.
+package apps
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/lint"
+	"github.com/colonyfleet/colony/co/packaging"
+	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/internal/registryauth"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Shell is what the commands have of the command line.
+type Shell struct {
+	Out io.Writer
+	// Machine writes an answer as JSON or YAML and reports true, or reports false where the
+	// user wants a table.
+	Machine func(answer any) (bool, error)
+	// Table writes a table under a header of words.
+	Table func(header string, rows [][]string) error
+	// URL is the address of the CO's API, which its registry shares.
+	URL func() string
+}
+
+// initAnswer is what colony app init answers to a program.
+type initAnswer struct {
+	Folder     string                `json:"folder"`
+	App        string                `json:"app"`
+	Version    string                `json:"version"`
+	Files      []string              `json:"files"`
+	Parameters []packaging.Parameter `json:"parameters"`
+	// Findings are what is refused, and as warnings what was not taken over as it is.
+	Findings []lint.Finding `json:"findings"`
+}
+
+// Init returns the command init, which makes a package out of a Compose file. Errors are
+// of a protocol.Kind.
+func Init(s Shell) *cobra.Command {
+	var from string
+	var o packaging.Options
+	cmd := &cobra.Command{
+		Use:   "init --from COMPOSE-FILE [FOLDER]",
+		Short: "Make a Margo package out of a vendor's Compose file",
+		Long: `Make a Margo package out of a vendor's Compose file, in a new folder: margo.yaml
+with a profile and a parameter for each variable, the Compose file with all files
+that it names by relative paths, and .env. Nothing is overwritten, and nothing of
+the Compose file is changed.
+
+What Colony cannot run of it, and what is not taken over as it is, is listed with
+its line and what to write instead; colony lint FOLDER lists what is left. The
+folder is named after the application, unless one is given.
+
+A variable becomes a parameter with the default that .env or ${NAME:-default}
+gives it; without one it is empty, and with ${NAME:?message} it is required.`,
+		Example: `  colony app init --from node-red/docker-compose.yml
+  colony app init --from compose.yaml --id meter --version 2.1.0 --registry registry.example/plant meter/`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			folder := ""
+			if len(args) > 0 {
+				folder = args[0]
+			}
+			return runInit(s, from, folder, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&from, "from", "", "the Compose file; files that it names are looked for beside it")
+	f.StringVar(&o.ID, "id", "", "id of the application (default: the name in the Compose file, or of its folder)")
+	f.StringVar(&o.Name, "name", "", "name that people read (default: the id)")
+	f.StringVar(&o.Version, "version", "1.0.0", "version of the package and its component")
+	f.StringVar(&o.Registry, "registry", "registry.colony", "where the component will be pushed: HOST or HOST/PATH; registry.colony is the CO's own")
+	f.StringVar(&o.Organization, "organization", "", "who publishes the package")
+	_ = cmd.MarkFlagRequired("from")
+	_ = cmd.MarkFlagFilename("from", "yaml", "yml")
+	return cmd
+}
+
+func runInit(s Shell, from, folder string, o packaging.Options) error {
+	abs, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	o.Folder = filepath.Base(filepath.Dir(abs))
+	root, err := os.OpenRoot(filepath.Dir(abs)) // no link leads out of the vendor's folder
+	if err != nil {
+		return protocol.Errorf(protocol.Invalid, "read the folder of %s: %w", from, err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	p, err := packaging.FromCompose(root.FS(), filepath.Base(abs), o)
+	if err != nil {
+		return fmt.Errorf("make a package of %s: %w", from, err)
+	}
+	if folder == "" {
+		folder = p.ID
+	}
+	if err := p.Write(folder); err != nil {
+		return err
+	}
+	judged, err := lint.Dir(folder)
+	if err != nil {
+		return fmt.Errorf("judge the package: %w", err)
+	}
+	answer := initAnswer{Folder: folder, App: p.ID, Version: p.Version, Parameters: p.Parameters, Findings: findings(p, judged)}
+	for name := range p.Files {
+		answer.Files = append(answer.Files, name)
+	}
+	slices.Sort(answer.Files)
+	if done, err := s.Machine(answer); done {
+		return err
+	}
+	return s.showInit(answer, p)
+}
+
+// findings joins what the lint found and what was not taken over, with the errors first.
+func findings(p *packaging.Package, judged lint.Result) []lint.Finding {
+	all := judged.Findings
+	for _, n := range p.Notes {
+		f := lint.Finding{File: "margo.yaml", Message: n.Message, Warning: true}
+		if n.Line > 0 {
+			f.File, f.Line, f.Message = p.Compose(), n.Line, n.Path+": "+n.Message
+		}
+		all = append(all, f)
+	}
+	slices.SortStableFunc(all, func(a, b lint.Finding) int {
+		rank := map[bool]int{true: 1}
+		return cmp.Or(rank[a.Warning]-rank[b.Warning], strings.Compare(a.File, b.File), a.Line-b.Line)
+	})
+	return all
+}
+
+func (s Shell) showInit(a initAnswer, p *packaging.Package) error {
+	fmt.Fprintf(s.Out, "Made the package %s %s of %d files in %s\n", a.App, a.Version, len(a.Files), a.Folder)
+	if len(a.Parameters) > 0 {
+		var rows [][]string
+		for _, q := range a.Parameters {
+			value := "(required)"
+			if q.Default != nil {
+				value = *q.Default
+			}
+			rows = append(rows, []string{q.Name, value, q.Description})
+		}
+		fmt.Fprintln(s.Out)
+		if err := s.Table("PARAMETER DEFAULT DESCRIPTION", rows); err != nil {
+			return err
+		}
+	}
+	refused := 0
+	for _, f := range a.Findings {
+		if !f.Warning {
+			refused++
+		}
+	}
+	if len(a.Findings) > 0 {
+		fmt.Fprintf(s.Out, "\nNot taken over as it is (%d to change before it can be deployed):\n", refused)
+	}
+	for _, f := range a.Findings {
+		f.File = filepath.Join(a.Folder, f.File)
+		fmt.Fprintln(s.Out, f)
+	}
+	ref := strings.TrimPrefix(p.Repository, "oci://")
+	_, err := fmt.Fprintf(s.Out, "\nNext:\n  colony lint %s\n  colony app push %s %s\n  colony app import oci://%s:%s\n", a.Folder, ref, a.Folder, ref, a.Version)
+	return err
+}
+
+// pushOptions are the flags of push.
+type pushOptions struct {
+	authFile     string
+	plainHTTP    []string
+	registryHost string
+	replace      bool
+}
+
+// Push returns the command push, which pushes a package and its components. Errors are of
+// a protocol.Kind.
+func Push(s Shell) *cobra.Command {
+	var o pushOptions
+	cmd := &cobra.Command{
+		Use:   "push REFERENCE [FOLDER]",
+		Short: "Push an application package and its components to OCI registries",
+		Long: `Push the package in a folder (default: the current one) as an OCI artifact. Its
+components that lie in the folder, as components/<name>/compose.yaml, are packed
+and pushed before it, each to the repository and revision that margo.yaml names.
+The folder is judged as by colony lint first.
+
+REFERENCE is host/repository, with or without oci://; its tag is the version of the
+package. registry.colony is the CO's own registry, which is reached at --url.
+
+A version never changes: where a tag names other content, nothing is pushed, unless
+--replace-tags is given. A CO that accepted the other one refuses this one.
+
+Credentials are read from --auth-file, or else from REGISTRY_AUTH_FILE, the auth.json
+of Podman, or the config.json of Docker. No credential helper is run.`,
+		Example: `  colony app push registry.colony/meter meter/
+  colony app push --auth-file auth.json registry.example/plant/meter meter/`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			folder := "."
+			if len(args) > 1 {
+				folder = args[1]
+			}
+			return runPush(cmd.Context(), s, args[0], folder, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.authFile, "auth-file", "", "file with the credentials of registries, as podman login writes it")
+	f.StringSliceVar(&o.plainHTTP, "plain-http", nil, "registries, host or host:port, that are used without TLS, and no others; loopback addresses always are")
+	f.StringVar(&o.registryHost, "registry-host", "registry.colony", "name of the CO's own registry (registryHost of its configuration)")
+	f.BoolVar(&o.replace, "replace-tags", false, "let tags that name other content name this one")
+	return cmd
+}
+
+func runPush(ctx context.Context, s Shell, ref, folder string, o pushOptions) error {
+	// What is pushed can be read by whoever reads the registry: no link leads out of the folder.
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return protocol.Errorf(protocol.Invalid, "push %s: want a folder with a margo.yaml", folder)
+	}
+	defer root.Close()
+	files := root.FS()
+	if _, err := fs.Stat(files, "margo.yaml"); err != nil {
+		return protocol.Errorf(protocol.Invalid, "push %s: the folder has no margo.yaml (colony app init makes one)", folder)
+	}
+	judged, err := lint.Folder(files)
+	if err != nil {
+		return fmt.Errorf("judge %s: %w", folder, err)
+	}
+	if judged.Failed() {
+		var lines []string
+		for _, f := range judged.Findings {
+			if f.File = filepath.Join(folder, f.File); !f.Warning {
+				lines = append(lines, "  "+f.String())
+			}
+		}
+		return protocol.Errorf(protocol.Invalid, "push %s: nothing was pushed, because a CO would refuse it:\n%s", folder, strings.Join(lines, "\n"))
+	}
+	client, err := o.client(s.URL())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	pushed, err := packaging.Push(ctx, client, files, strings.TrimSuffix(ref, "/"))
+	if done, failed := s.Machine(pushed); done {
+		return errors.Join(err, failed)
+	}
+	var rows [][]string
+	for _, p := range pushed {
+		digest := string(p.Digest)
+		if digest == "" {
+			digest = p.Note
+		}
+		rows = append(rows, []string{p.Kind, p.Name, p.Reference, digest})
+	}
+	if len(rows) > 0 {
+		if err := s.Table("KIND NAME REFERENCE DIGEST", rows); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// client returns a client of registries; address is the URL of the CO's API.
+func (o pushOptions) client(address string) (*registry.Client, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return nil, protocol.Errorf(protocol.Invalid, "--url %q: want the URL of the CO", address)
+	}
+	own := u.Host
+	if u.Scheme == "https" {
+		own = "https://" + own
+	}
+	path := o.authFile
+	if path == "" {
+		path = registryauth.Default()
+	}
+	var auth registryauth.File
+	if path != "" {
+		if auth, err = registryauth.Read(path); err != nil {
+			return nil, protocol.Errorf(protocol.Invalid, "%w", err)
+		}
+	}
+	return registry.NewClient(registry.ClientOptions{
+		Hosts: map[string]string{o.registryHost: own}, Insecure: o.plainHTTP, Credentials: auth.Credentials, KeepTags: !o.replace,
+	}), nil
+}

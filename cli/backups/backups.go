@@ -1,0 +1,123 @@
+// Package backups has the commands that save a CO and restore it.
+package backups
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/backup"
+	"github.com/colonyfleet/colony/internal/configfile"
+)
+
+// An Env is what the commands share with all others.
+type Env interface {
+	// Machine writes value as JSON or YAML and reports true, where the user wants that.
+	Machine(value any) (bool, error)
+	// Fields writes pairs of names and values; those without a value are left out.
+	Fields(pairs ...string) error
+	// Usage marks an error as one of the command line or its input.
+	Usage(err error) error
+}
+
+type flags struct {
+	config     string
+	noRegistry bool
+}
+
+func (f *flags) add(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration file of the CO (required)")
+	cmd.Flags().BoolVar(&f.noRegistry, "no-registry", false, "leave out the OCI registry, which holds all packages and images that were pushed to the CO")
+	_ = cmd.MarkFlagRequired("config")
+	return cmd
+}
+
+func (f *flags) source(env Env, version string) (backup.Source, error) {
+	o := co.DefaultOptions()
+	if err := configfile.Load(f.config, &o); err != nil {
+		return backup.Source{}, env.Usage(err)
+	}
+	return backup.Source{
+		DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Version: version, NoRegistry: f.noRegistry,
+	}, nil
+}
+
+// Commands returns "backup" and "restore" of "colony co".
+func Commands(env Env, version string) []*cobra.Command {
+	return []*cobra.Command{create(env, version), restore(env, version)}
+}
+
+func create(env Env, version string) *cobra.Command {
+	var f flags
+	return f.add(&cobra.Command{
+		Use: "backup DIRECTORY", Short: "Save the CO into a directory", Args: cobra.ExactArgs(1),
+		Long: `Save what the CO cannot get back from anywhere else into a directory, which is made
+and must be empty: one consistent dump of its database, its OCI registry, its
+configuration, and the deployments repo where that is a path of this machine.
+The CO may run meanwhile. The directory holds what the configuration holds, also
+its passwords: only its owner may read it.
+
+It needs pg_dump of PostgreSQL, not older than the server.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := f.source(env, version)
+			if err != nil {
+				return err
+			}
+			m, err := backup.Create(cmd.Context(), s, args[0])
+			if err != nil {
+				return err
+			}
+			if done, err := env.Machine(m); done {
+				return err
+			}
+			return env.Fields("Backup", args[0], "Database schema", strconv.Itoa(m.Schema), "PostgreSQL", strconv.Itoa(m.Postgres),
+				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out"))
+		},
+	})
+}
+
+func saved(inside bool, otherwise string) string {
+	if inside {
+		return "saved"
+	}
+	return otherwise
+}
+
+func restore(env Env, version string) *cobra.Command {
+	var f flags
+	var replace bool
+	cmd := f.add(&cobra.Command{
+		Use: "restore DIRECTORY", Short: "Restore the CO from a backup", Args: cobra.ExactArgs(1),
+		Long: `Put a backup into the database and the directories that the configuration names.
+The CO must not run, and the database must be empty, or be replaced with --replace;
+where that fails it is left as it was. A deployments repo that has commits is left as
+it is: the CO follows it. Files of the OCI registry are added to those that are there.
+The configuration is not put back: it is co.yaml in the backup.
+
+After the start the CO goes on above what its sites hold, one event for each of them
+says so (desired_epoch_raised), and what git has and the backup has not follows by itself.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := f.source(env, version)
+			if err != nil {
+				return err
+			}
+			r, err := backup.Restore(cmd.Context(), s, args[0], replace)
+			if err != nil {
+				return err
+			}
+			if done, err := env.Machine(r); done {
+				return err
+			}
+			repo := "restored"
+			if r.RepoExisted || !r.Repo {
+				repo = "left as it is"
+			}
+			return env.Fields("Restored", args[0]+" of "+r.Created.Local().Format(time.DateTime), "Database schema", strconv.Itoa(r.Schema),
+				"Deployments repo", repo, "Next", "start the CO")
+		},
+	})
+	cmd.Flags().BoolVar(&replace, "replace", false, "remove what the database holds now")
+	return cmd
+}

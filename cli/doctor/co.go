@@ -1,0 +1,107 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/doctor/host"
+	"github.com/colonyfleet/colony/internal/pgdb"
+)
+
+// leastServer is the oldest PostgreSQL that still gets repairs, as a version number.
+const leastServer = 140_000
+
+// database connects to PostgreSQL.
+func database(url string) func(context.Context) []doctor.Finding {
+	return func(ctx context.Context) []doctor.Finding {
+		number, text, err := pgdb.ServerVersion(ctx, url)
+		if err != nil {
+			return []doctor.Finding{doctor.Failf("check that PostgreSQL runs, databaseURL in the configuration, and pg_hba.conf of the server", "%v", err)}
+		}
+		return []doctor.Finding{judgeServer(number, text)}
+	}
+}
+
+func judgeServer(number int, text string) doctor.Finding {
+	if number < leastServer {
+		return doctor.Warnf("upgrade the server: this release gets no repairs any more", "PostgreSQL %s", text)
+	}
+	return doctor.Okf("PostgreSQL %s answers", text)
+}
+
+// deployments asks the remote of the deployments repo for its branch.
+func deployments(o co.GitOptions) func(context.Context) []doctor.Finding {
+	return func(ctx context.Context) []doctor.Finding {
+		version, err := runGit(ctx, nil, "version")
+		if err != nil {
+			return []doctor.Finding{doctor.Failf("install git", "git cannot be run: %v", err)}
+		}
+		out := []doctor.Finding{doctor.Okf("%s", strings.TrimSpace(version))}
+		if o.Remote == "" {
+			return out // the configuration's check says so
+		}
+		branch := o.Branch
+		if branch == "" {
+			branch = "main"
+		}
+		args := []string{"ls-remote", "--heads", "--", o.Remote, branch}
+		if o.CredentialFile != "" {
+			args = append([]string{"-c", "credential.helper=store --file=" + strconv.Quote(o.CredentialFile)}, args...)
+		}
+		var env []string
+		if o.SSHCommand != "" {
+			env = append(env, "GIT_SSH_COMMAND="+o.SSHCommand)
+		}
+		heads, err := runGit(ctx, env, args...)
+		switch {
+		case err != nil:
+			return append(out, doctor.Failf("check git.remote, git.sshCommand and git.credentialFile in the configuration, and the rights of the key", "the deployments repo cannot be read: %v", err))
+		case strings.TrimSpace(heads) == "":
+			return append(out, doctor.Warnf("push a first commit, or set git.branch; the CO makes the branch with its first change", "the deployments repo has no branch %s", branch))
+		}
+		return append(out, doctor.Okf("the deployments repo has the branch %s", branch))
+	}
+}
+
+// runGit runs git without asking anybody anything.
+func runGit(ctx context.Context, env []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Env = append(append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=true"), env...)
+	var out, diag bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &diag
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(diag.String()); text != "" {
+			return "", fmt.Errorf("%w: %s", err, text)
+		}
+		return "", err
+	}
+	return out.String(), nil
+}
+
+// parts asks a running CO whether what it needs works.
+func parts(listener string, running func(context.Context) bool) func(context.Context) []doctor.Finding {
+	return func(ctx context.Context) []doctor.Finding {
+		if !running(ctx) {
+			return []doctor.Finding{doctor.Okf("not asked: the CO does not run")}
+		}
+		body, err := host.Get(ctx, host.URL(listener, "/readyz"))
+		if err == nil {
+			return []doctor.Finding{doctor.Okf("the CO runs and is ready")}
+		}
+		var out []doctor.Finding
+		for line := range strings.Lines(string(body)) {
+			out = append(out, doctor.Failf("see docs/operations.md for the part", "the CO runs and is not ready: %s", strings.TrimSpace(line)))
+		}
+		if len(out) == 0 {
+			out = append(out, doctor.Failf("look at the log of the CO", "the CO does not answer: %v", err))
+		}
+		return out
+	}
+}

@@ -1,0 +1,106 @@
+package removals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Node returns "colony node remove".
+func Node(env Env) *cobra.Command {
+	var force, wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "remove SITE/NODE", Short: "Remove a node that does not exist any more", Args: cobra.ExactArgs(1),
+		Long: `Remove a node that does not exist any more: its site forgets it, and the CO with it.
+Its history stays. A node that is online is refused, and so is one that runs deployments, or
+on which some are placed by its name; the refusal names them. With --force it is removed all
+the same: its replicas are placed on other nodes, where some match.
+
+What a gateway runs that is removed and still exists goes on there. A gateway that
+connects again under this name is a node of the site once more, with what it holds: an
+event (node_returned) and "colony node show" say so.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, node, ok := strings.Cut(args[0], "/")
+			if !ok || site == "" || node == "" || strings.Contains(node, "/") {
+				return env.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
+			}
+			path := "/nodes/" + url.PathEscape(site) + "/" + url.PathEscape(node)
+			target := path
+			if force {
+				target += "?force=true"
+			}
+			var out api.NodeRemoval
+			if err := env.Call(cmd.Context(), http.MethodDelete, target, nil, &out); err != nil {
+				return err
+			}
+			if wait {
+				if err := untilForgotten(cmd.Context(), env, path, timeout); err != nil {
+					return err
+				}
+			}
+			if done, err := env.Machine(out); done {
+				return err
+			}
+			outcome := "removed once its site has the next desired state"
+			if wait {
+				outcome = "removed"
+			}
+			env.Printf("%s: %s", args[0], outcome)
+			if len(out.Runs) > 0 {
+				env.Printf("it ran %s: replicas are placed on other nodes, where some match", join(out.Runs))
+			}
+			if len(out.Named) > 0 {
+				env.Printf("placed on it by its name: %s, which waits for a node of this name until it is changed", join(out.Named))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "also where deployments run there, or are placed on it by its name")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the site has forgotten it")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	return cmd
+}
+
+func join(names []protocol.DeploymentName) string {
+	text := make([]string, len(names))
+	for i, n := range names {
+		text[i] = string(n)
+	}
+	return strings.Join(text, ", ")
+}
+
+// untilForgotten waits until a node is not there any more.
+func untilForgotten(ctx context.Context, env Env, path string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		var n fleet.Node
+		err := env.Call(ctx, http.MethodGet, path, nil, &n)
+		switch d := n.Decommissioning; {
+		case env.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case d != nil && d.Refused != "":
+			return errors.New("the site keeps the node: " + d.Refused)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the site has not forgotten the node after %s: it does once it is online", timeout)
+		}
+	}
+}
