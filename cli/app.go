@@ -11,12 +11,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/apps"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 func (a *app) appCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "app", Short: "Import and show applications"}
+	cmd := &cobra.Command{Use: "app", Short: "Make, push, import and show applications"}
+	shell := apps.Shell{
+		Out: a.out, Machine: func(v any) (bool, error) { return a.view().machine(v) },
+		Table: func(header string, rows [][]string) error { return a.view().table(header, rows) }, URL: func() string { return a.url },
+	}
+	cmd.AddCommand(byKind(apps.Init(shell)), a.lintCommand(), byKind(apps.Push(shell)))
 	cmd.AddCommand(a.appImport(), &cobra.Command{
 		Use: "list", Short: "List the applications", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,6 +61,23 @@ func (a *app) appCommand() *cobra.Command {
 			return a.showApp(v)
 		},
 	})
+	return cmd
+}
+
+// byKind gives the errors of a command that asks no API the exit codes of one that does.
+func byKind(cmd *cobra.Command) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		status := map[protocol.Kind]int{
+			protocol.Invalid: http.StatusUnprocessableEntity, protocol.NotFound: http.StatusNotFound,
+			protocol.Conflict: http.StatusConflict, protocol.Unavailable: http.StatusServiceUnavailable,
+		}[protocol.KindOf(err)]
+		if err == nil || status == 0 {
+			return err
+		}
+		return &problem{Status: status, Detail: err.Error()}
+	}
 	return cmd
 }
 

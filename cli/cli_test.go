@@ -57,7 +57,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"node", "show", "a/b/c"}, "SITE/NODE"},
 		{[]string{"site", "list", "-o", "xml"}, "table, json or yaml"},
 		{[]string{"site", "list", "--nonsense"}, "nonsense"},
-		{[]string{"site", "show"}, "accepts 1 arg"},
+		{[]string{"site", "show"}, "colony site show got 0 arguments, want: colony site show SITE (see colony site show --help)"},
+		{[]string{"status", "x"}, "colony status takes no arguments, and got 1"},
 		{[]string{"up", "--site", "Bad", "--state-dir", "/tmp/x"}, "Bad"},
 		{[]string{"co", "--config", "/does/not/exist"}, "/does/not/exist"},
 	} {

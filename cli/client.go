@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,19 +28,27 @@ func (c *client) do(req *http.Request) (resp *http.Response, release func(), err
 	ctx, cancel := context.WithCancelCause(req.Context())
 	release = func() { cancel(nil) }
 	if c.timeout > 0 {
-		late := fmt.Errorf("no answer within %s", c.timeout)
+		late := lateError(fmt.Sprintf("no answer within %s", c.timeout))
 		defer time.AfterFunc(c.timeout, func() { cancel(late) }).Stop()
 	}
 	resp, err = c.http.Do(req.WithContext(ctx))
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && req.Context().Err() == nil {
-			err = cause
-		}
+		cause := context.Cause(ctx)
 		release()
+		// Also where the time for the whole answer is over before this is seen.
+		if late, ok := errors.AsType[lateError](cause); ok {
+			return nil, nil, &unreachable{c.base, late}
+		}
 		return nil, nil, c.away(req.Context(), err)
 	}
 	return resp, release, nil
 }
+
+// A lateError says that the API took longer than the user wants to wait.
+type lateError string
+
+// Error says how long that was.
+func (e lateError) Error() string { return string(e) }
 
 // A problem is an RFC 9457 answer.
 type problem struct {
@@ -140,7 +149,7 @@ func (c *client) request(ctx context.Context, method, path string, body any) (*h
 func (c *client) send(req *http.Request, out any) (etag string, err error) {
 	ctx := req.Context()
 	if c.timeout > 0 {
-		whole, cancel := context.WithTimeoutCause(ctx, 2*c.timeout, fmt.Errorf("no whole answer within %s", 2*c.timeout))
+		whole, cancel := context.WithTimeoutCause(ctx, 2*c.timeout, lateError(fmt.Sprintf("no whole answer within %s", 2*c.timeout)))
 		defer cancel()
 		req = req.WithContext(whole)
 	}

@@ -315,7 +315,7 @@ func TestDataHistory(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"home --limit 1001": "0 to 1000", "home --since soon": `--since "soon": want a time`, "home --until -3h": "how long ago", "": "accepts between 1 and 2",
+		"home --limit 1001": "0 to 1000", "home --since soon": `--since "soon": want a time`, "home --until -3h": "how long ago", "": "want: colony data history SITE [FILTER]",
 	} {
 		if _, stderr, code := run(t, s.URL, append([]string{"data", "history"}, strings.Fields(line)...)...); code != exitUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %s", line, code, stderr)

@@ -21,6 +21,7 @@ type deployFlags struct {
 	nodes, set                []string
 	replicas, attempts        uint32
 	backoff                   time.Duration
+	minHealthy                time.Duration
 	noRollback, wait          bool
 	timeout, healthy          time.Duration
 }
@@ -56,8 +57,9 @@ code 6 where the deployment ends FAILED or is rolled back instead.`,
 	fl.StringVar(&f.node, "node", "", "only this node; \"\": any node again")
 	fl.StringSliceVar(&f.nodes, "nodes", nil, "only nodes with these labels, as key=value; \"\": any node again")
 	fl.Uint32Var(&f.replicas, "replicas", 0, "on so many of the nodes that match; 0: on all of them again (default: all of them)")
-	fl.StringArrayVar(&f.set, "set", nil, "set a parameter, as name=value; the value is read as YAML")
+	fl.StringArrayVar(&f.set, "set", nil, "set a parameter, as name=value; [a, b] is a list, any other value is kept as it stands")
 	fl.Uint32Var(&f.attempts, "attempts", 0, "how often a version is tried before it is given up (default 3)")
+	fl.DurationVar(&f.minHealthy, "min-healthy", 0, "how long a version must be up on a node before no later failure ends it (default that of the node, 2m)")
 	fl.DurationVar(&f.backoff, "backoff", 0, "wait before the second attempt, doubled for each further one (default 10s)")
 	fl.BoolVar(&f.noRollback, "no-rollback", false, "leave a version that was given up FAILED")
 	fl.BoolVar(&f.wait, "wait", false, "wait until it has been INSTALLED for --healthy-for")
@@ -105,8 +107,14 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 	if f.backoff < 0 {
 		return req, usageError{fmt.Errorf("--backoff %s: want 0 or more", f.backoff)}
 	}
-	if f.attempts > 0 || f.backoff > 0 || f.noRollback {
+	if f.minHealthy < 0 {
+		return req, usageError{fmt.Errorf("--min-healthy %s: want 0 or more", f.minHealthy)}
+	}
+	if f.attempts > 0 || f.backoff > 0 || f.minHealthy > 0 || f.noRollback {
 		req.Policy = &api.Policy{Attempts: f.attempts}
+		if f.minHealthy > 0 {
+			req.Policy.MinHealthy = f.minHealthy.String()
+		}
 		if f.backoff > 0 {
 			req.Policy.Backoff = f.backoff.String()
 		}
@@ -177,6 +185,15 @@ func (ch change) recorded(now fleet.Deployment) bool {
 	return now.Commit == ch.asked.Commit || now.Commit != ch.before.Commit && !now.Archived
 }
 
+// held returns an error where the change would remove what runs and waits for a person.
+func (ch change) held(now fleet.Deployment) error {
+	if now.Held == "" || now.Held == ch.before.Held {
+		return nil
+	}
+	return fmt.Errorf("%s/%s: the change would remove what runs, so it is held and everything stays as it is: "+
+		"see colony proposal show %[3]s; agree with colony proposal confirm %[3]s, or change the deployment again", now.Site, now.Name, now.Held)
+}
+
 // waitInstalled shows the events of a deployment until it is stable at the
 // version that was requested, or has failed and is not tried any more.
 func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duration) error {
@@ -190,7 +207,13 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 		// The order matters: what the site has adopted, it has acted on, and what came
 		// of that is in the record that is read afterwards.
 		var first, now fleet.Deployment // two: fields that the second answer lacks would keep the values of the first
-		if _, err := c.call(ctx, http.MethodGet, path, nil, &first); err != nil || !ch.recorded(first) {
+		if _, err := c.call(ctx, http.MethodGet, path, nil, &first); err != nil {
+			return false
+		}
+		if failed = ch.held(first); failed != nil {
+			return true
+		}
+		if !ch.recorded(first) {
 			return false
 		}
 		var site fleet.Site

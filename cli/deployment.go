@@ -32,7 +32,7 @@ func deploymentPath(arg string) (string, error) {
 }
 
 func (a *app) deploymentList() *cobra.Command {
-	var site, application, state string
+	var f *filters
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the deployments", Args: cobra.NoArgs,
 		Long: `List the deployments with what the CO knows of them. DESIRED is the version that the
@@ -42,14 +42,8 @@ adopted the generation that last changed the deployment (ADOPTED: the site's, an
 one). SINCE is how long it is so. REPORTED is when the site last reported: while the site
 is offline all of this is as of then.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{}
-			for k, v := range map[string]string{"site": site, "app": application, "state": strings.ToUpper(state)} {
-				if v != "" {
-					query.Set(k, v)
-				}
-			}
-			all, err := list[fleet.Deployment](cmd.Context(), a.client(), "/deployments", query)
-			if err != nil {
+			all, done, err := filtered[fleet.Deployment](cmd.Context(), a, "/deployments", f)
+			if done {
 				return err
 			}
 			if done, err := a.view().machine(all); done {
@@ -65,9 +59,7 @@ is offline all of this is as of then.`,
 			return a.view().table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON", rows)
 		},
 	}
-	cmd.Flags().StringVar(&site, "site", "", "only of this site")
-	cmd.Flags().StringVar(&application, "app", "", "only of this application")
-	cmd.Flags().StringVar(&state, "state", "", "only in this state")
+	f = deploymentFilters(cmd)
 	return cmd
 }
 
@@ -129,7 +121,11 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 	rows = nil
 	for _, n := range d.Nodes {
 		for _, c := range n.Components {
-			rows = append(rows, []string{string(n.Node), c.Component, c.Container, c.State, strconv.Itoa(int(c.ExitCode)), strconv.Itoa(int(c.Restarts)), c.Message})
+			message := c.Message
+			for _, p := range c.Ports { // which the node chose: nobody knows them otherwise
+				message = strings.TrimSpace(fmt.Sprintf("%s port %d is %d of the node", message, p.Container, p.Host))
+			}
+			rows = append(rows, []string{string(n.Node), c.Component, c.Container, c.State, strconv.Itoa(int(c.ExitCode)), strconv.Itoa(int(c.Restarts)), message})
 		}
 	}
 	if len(rows) > 0 {
@@ -187,7 +183,8 @@ func (a *app) deploymentHistory() *cobra.Command {
 			}
 			var rows [][]string
 			for _, r := range h.Revisions {
-				rows = append(rows, []string{fmt.Sprintf("%.12s", r.Commit), r.Time.Local().Format(time.DateTime), r.AppVersion, r.Author, r.Message})
+				subject, _, _ := strings.Cut(r.Message, "\n")
+				rows = append(rows, []string{fmt.Sprintf("%.12s", r.Commit), r.Time.Local().Format(time.DateTime), r.AppVersion, r.Author, subject})
 			}
 			if err := a.view().table("COMMIT TIME VERSION AUTHOR MESSAGE", rows); err != nil {
 				return err
@@ -268,10 +265,13 @@ func (a *app) deploymentRetry() *cobra.Command {
 }
 
 func (a *app) deploymentDelete() *cobra.Command {
-	var wait bool
+	var wait, volumes bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "delete SITE/DEPLOYMENT", Short: "Remove a deployment from its site, volumes included", Args: cobra.ExactArgs(1),
+		Use: "delete SITE/DEPLOYMENT", Short: "Remove a deployment from its site", Args: cobra.ExactArgs(1),
+		Long: `Remove a deployment from its site. Its volumes outlive it on the nodes that ran it, and
+a deployment of the same name finds them again, until the retention of the nodes is
+over. With --volumes they are removed with it, and nothing brings them back.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := deploymentPath(args[0])
 			if err != nil {
@@ -282,7 +282,11 @@ func (a *app) deploymentDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := c.call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			target := path
+			if volumes {
+				target += "?volumes=true"
+			}
+			if _, err := c.call(cmd.Context(), http.MethodDelete, target, nil, nil); err != nil {
 				return err
 			}
 			if !wait {
@@ -291,6 +295,7 @@ func (a *app) deploymentDelete() *cobra.Command {
 			return a.waitDeleted(cmd, args[0], mark, timeout)
 		},
 	}
+	cmd.Flags().BoolVar(&volumes, "volumes", false, "remove its volumes, too")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is removed from every node")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	return cmd

@@ -59,8 +59,11 @@ func (a *app) eventsCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events as they come")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many past events to show")
-	for _, k := range []string{"site", "node", "deployment", "kind"} {
-		cmd.Flags().StringVar(filter[k], k, "", "only of this "+k)
+	for k, help := range map[string]string{
+		"site": "only of this site", "node": "only of this node; needs --site", "deployment": "only of this deployment; needs --site",
+		"kind": "only of this kind; several are separated by commas",
+	} {
+		cmd.Flags().StringVar(filter[k], k, "", help)
 	}
 	return cmd
 }
@@ -157,8 +160,12 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 func (a *app) showStatus(s api.Status) error {
+	held := ""
+	if s.Held > 0 {
+		held = fmt.Sprintf("%d, by %d proposals: colony proposal list", s.Held, s.Proposals)
+	}
 	if err := a.view().fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
-		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments)); err != nil {
+		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments), "Removals held", held); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.out)

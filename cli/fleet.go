@@ -4,22 +4,26 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/proposals"
+	"github.com/colonyfleet/colony/cli/removals"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
 func (a *app) siteCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Show sites, their links, and the rules of their machine data"}
-	cmd.AddCommand(&cobra.Command{
+	cmd := &cobra.Command{Use: "site", Short: "Show and remove sites, show their links, and the rules of their machine data"}
+	var f *filters
+	ls := &cobra.Command{
 		Use: "list", Short: "List the sites", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sites, err := list[fleet.Site](cmd.Context(), a.client(), "/sites", nil)
-			if err != nil {
+			sites, done, err := filtered[fleet.Site](cmd.Context(), a, "/sites", f)
+			if done {
 				return err
 			}
 			if done, err := a.view().machine(sites); done {
@@ -34,22 +38,20 @@ func (a *app) siteCommand() *cobra.Command {
 			}
 			return a.view().table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED", rows)
 		},
-	}, a.siteShow(), a.siteData())
+	}
+	f = siteFilters(ls)
+	cmd.AddCommand(ls, a.siteShow(), a.siteData(), a.siteDevice(), a.siteBroker(), proposals.AcceptPosition(env{a}), removals.Site(env{a}))
 	return cmd
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Show gateways"}
-	var site string
+	cmd := &cobra.Command{Use: "node", Short: "Show and remove gateways"}
+	var f *filters
 	ls := &cobra.Command{
 		Use: "list", Short: "List the nodes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{}
-			if site != "" {
-				query.Set("site", site)
-			}
-			nodes, err := list[fleet.Node](cmd.Context(), a.client(), "/nodes", query)
-			if err != nil {
+			nodes, done, err := filtered[fleet.Node](cmd.Context(), a, "/nodes", f)
+			if done {
 				return err
 			}
 			if done, err := a.view().machine(nodes); done {
@@ -63,11 +65,18 @@ func (a *app) nodeCommand() *cobra.Command {
 				}
 				rows = append(rows, row)
 			}
-			return a.view().table("SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS", rows)
+			head := "SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS"
+			if slices.ContainsFunc(nodes, func(n fleet.Node) bool { return n.Problem != "" }) {
+				head += " PROBLEM"
+				for i := range rows {
+					rows[i] = append(rows[i], nodes[i].Problem)
+				}
+			}
+			return a.view().table(head, rows)
 		},
 	}
-	ls.Flags().StringVar(&site, "site", "", "only nodes of this site")
-	cmd.AddCommand(ls, &cobra.Command{
+	f = nodeFilters(ls)
+	cmd.AddCommand(ls, removals.Node(env{a}), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, err := pair(args[0], "SITE/NODE")
@@ -89,7 +98,7 @@ func (a *app) nodeCommand() *cobra.Command {
 
 func (a *app) showNode(n fleet.Node) error {
 	rows := []string{
-		"Node", string(n.Site) + "/" + string(n.ID), "State", n.State, "Since", age(n.ChangedAt), "Site reported", ago(n.ReportedAt), "Agent", n.Version, "Labels", pairs(n.Labels),
+		"Node", string(n.Site) + "/" + string(n.ID), "State", n.State, "Since", age(n.ChangedAt), "Site reported", ago(n.ReportedAt), "Agent", n.Version, "Labels", pairs(n.Labels), "Problem", n.Problem, "Removal", removal(n.Decommissioning),
 	}
 	if inv := n.Inventory; inv != nil {
 		rows = append(rows, "Hostname", inv.Hostname, "System", inv.OS, "Kernel", inv.Kernel, "Architecture", inv.Architecture,
@@ -104,8 +113,37 @@ func (a *app) showNode(n fleet.Node) error {
 		for _, p := range inv.Peripherals {
 			rows = append(rows, "Peripheral", strings.TrimSpace(fmt.Sprintf("%s %s %s %s", p.Type, p.Path, p.Manufacturer, p.Model)))
 		}
+		for _, v := range inv.Volumes {
+			rows = append(rows, "Volume kept", fmt.Sprintf("%s of %s, which was removed: %s", v.Name, v.Deployment, size(v.Bytes)))
+		}
+		if more := int(inv.VolumeCount) - len(inv.Volumes); more > 0 {
+			rows = append(rows, "Volume kept", fmt.Sprintf("and %d more", more))
+		}
+		for _, name := range inv.Unknown {
+			rows = append(rows, "Not recorded", fmt.Sprintf("%s: its containers stay until it is deployed once more under this name", name))
+		}
+		for _, file := range inv.Damaged {
+			rows = append(rows, "Damaged", file)
+		}
+		if inv.EngineFault != "" {
+			rows = append(rows, "Engine fault", inv.EngineFault)
+		}
 	}
 	return a.view().fields(rows...)
+}
+
+// removal words what became of the removal of a node; "": nobody asked for it.
+func removal(d *fleet.Decommissioning) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.DoneAt == nil:
+		return "asked for " + ago(&d.RequestedAt) + ", the site has not answered yet"
+	case d.Refused != "":
+		return "refused by the site: " + d.Refused
+	default:
+		return "it was removed " + ago(d.DoneAt) + ", and has connected again since"
+	}
 }
 
 // pair splits "left/right".

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/co/lint"
-	"github.com/colonyfleet/colony/co/registry"
 )
 
 func (a *app) lintCommand() *cobra.Command {
@@ -33,7 +32,7 @@ instead. The exit code is 0 where there are none, or warnings only, and 2 else.`
 			if err != nil || !info.IsDir() {
 				return usageError{errors.Join(fmt.Errorf("lint %s: want a folder", args[0]), err)}
 			}
-			result, err := lint.Folder(os.DirFS(args[0]), registry.BuildArchive)
+			result, err := lint.Dir(args[0])
 			if err != nil {
 				return fmt.Errorf("lint %s: %w", args[0], err)
 			}

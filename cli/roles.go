@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/backups"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/configfile"
@@ -50,8 +51,8 @@ func logger(w io.Writer, level string) (*slog.Logger, error) {
 
 func (a *app) coCommand(version string) *cobra.Command {
 	var f roleFlags
-	return f.add(&cobra.Command{
-		Use: "co", Short: "Run a Central Orchestrator",
+	cmd := f.add(&cobra.Command{
+		Use: "co", Short: "Run a Central Orchestrator, save it and restore it",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := co.DefaultOptions()
 			return a.role(cmd.Context(), f, &o, func(log *slog.Logger) (tier, error) {
@@ -60,6 +61,8 @@ func (a *app) coCommand(version string) *cobra.Command {
 			})
 		},
 	})
+	cmd.AddCommand(backups.Commands(env{a}, version)...)
+	return cmd
 }
 
 func (a *app) loCommand(version string) *cobra.Command {

@@ -16,6 +16,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/cli/doctor"
+	"github.com/colonyfleet/colony/cli/proposals"
+	"github.com/colonyfleet/colony/cli/removals"
+	report "github.com/colonyfleet/colony/internal/doctor"
 )
 
 // The exit codes; the help of the root command lists them.
@@ -133,6 +138,7 @@ with 0.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.dataCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
+	root.AddCommand(proposals.Command(env{a}), removals.Volumes(env{a}))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",
@@ -142,6 +148,12 @@ with 0.`,
 			return err
 		},
 	})
+	root.AddCommand(doctor.Command(version, func(r report.Report) error {
+		if done, err := a.view().machine(r); done {
+			return err
+		}
+		return r.WriteText(a.out)
+	}))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	wrapArgs(root)
@@ -161,7 +173,7 @@ func wrapArgs(cmd *cobra.Command) {
 	if check == nil && cmd.HasSubCommands() {
 		check = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no command %q here", args[0])
+				return fmt.Errorf("there is no command %q here%s", args[0], meant(cmd, args[0]))
 			}
 			return nil
 		}
@@ -169,6 +181,9 @@ func wrapArgs(cmd *cobra.Command) {
 	cmd.Args = func(c *cobra.Command, args []string) error {
 		if check != nil {
 			if err := check(c, args); err != nil {
+				if !c.HasSubCommands() && c.Name() != "help" {
+					err = wrongCount(c, len(args))
+				}
 				return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
 			}
 		}
@@ -181,6 +196,25 @@ func wrapArgs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		wrapArgs(sub)
 	}
+}
+
+// wrongCount says which arguments a command takes.
+func wrongCount(cmd *cobra.Command, got int) error {
+	takes := strings.TrimSpace(strings.TrimPrefix(cmd.Use, cmd.Name()))
+	if takes == "" {
+		return fmt.Errorf("%s takes no arguments, and got %d", cmd.CommandPath(), got)
+	}
+	return fmt.Errorf("%s got %d arguments, want: %s %s", cmd.CommandPath(), got, cmd.CommandPath(), takes)
+}
+
+// meant is a question for the command whose name is like one that there is none of; "":
+// none is.
+func meant(cmd *cobra.Command, name string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if like := cmd.SuggestionsFor(name); len(like) > 0 {
+		return ": did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return ""
 }
 
 // knownCommand refuses the name of a command that there is none of.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -117,21 +118,34 @@ func TestShowNodes(t *testing.T) {
 			Disks:       []protocol.Disk{{Mount: "/", Device: "/dev/mmcblk0p2", FileSystem: "ext4", TotalBytes: 16 << 30}},
 			Interfaces:  []protocol.Interface{{Name: "eth0", Type: "ethernet", MAC: "00:11:22:33:44:55", Addresses: []string{"10.0.0.7/24"}}},
 			Peripherals: []protocol.Peripheral{{Type: "serial", Path: "/dev/ttyUSB0"}},
+			Volumes:     []protocol.Volume{{Deployment: "old", Name: "data", Bytes: 2 << 20}}, VolumeCount: 3,
+			Unknown: []protocol.DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"}, EngineFault: "no answer",
 		},
 	}
 	s := serve(t, map[string]any{
 		"GET /nodes?":          map[string]any{"items": []fleet.Node{n, {Site: "plant", ID: "gw2", State: "unknown"}}},
+		"GET /nodes?site=quay": map[string]any{"items": []fleet.Node{{Site: "quay", ID: "gw3", State: "online", Problem: "2 gateways use this name"}, {Site: "quay", ID: "gw4", State: "online"}}},
 		"GET /nodes?site=mill": map[string]any{"items": []fleet.Node{}},
 		"GET /nodes/plant/gw1": n,
-		"GET /sites?":          map[string]any{"items": []fleet.Site{{ID: "plant", Online: true, OnlineSince: past(50 * time.Hour), Nodes: 2, NodesOnline: 1, Deployments: 3, Generation: 7, Adopted: 6}, {ID: "quay", Nodes: 4, NodesUnknown: 4, ReportedAt: past(2 * time.Hour)}}},
-		"GET /status":          api.Status{Version: "0.1.0", Sites: 2, SitesOnline: 1, Nodes: 6, NodesOnline: 1, NodesUnknown: 4, Apps: 2, Deployments: map[string]int{"INSTALLED": 3}, Parts: map[string]string{"postgres": "ok", "deployments repo": "away"}},
+		"GET /nodes?label=line%3D1%2Crole%3Dgateway&q=gw&state=%21online&version=%210.1.0%2C0.2.0": map[string]any{"items": []fleet.Node{}},
+		"GET /nodes?limit=1&state=offline&total=true":                                              map[string]any{"items": []fleet.Node{}, "total": 1000, "totalAtLeast": true},
+		"GET /sites?limit=1&online=false&q=qu&total=true&version=1.0.0":                            map[string]any{"items": []fleet.Site{}, "total": 1},
+		"GET /sites?": map[string]any{"items": []fleet.Site{{ID: "plant", Online: true, OnlineSince: past(50 * time.Hour), Nodes: 2, NodesOnline: 1, Deployments: 3, Generation: 7, Adopted: 6}, {ID: "quay", Nodes: 4, NodesUnknown: 4, ReportedAt: past(2 * time.Hour)}}},
+		"GET /status": api.Status{Version: "0.1.0", Sites: 2, SitesOnline: 1, Nodes: 6, NodesOnline: 1, NodesUnknown: 4, Apps: 2, Deployments: map[string]int{"INSTALLED": 3}, Parts: map[string]string{"postgres": "ok", "deployments repo": "away"}},
 	})
 	head := "SITE NODE STATE SINCE REPORTED ARCH CORES MEMORY LABELS"
 	wantRun(t, s.URL, "node list", table(head, "plant gw1 online 3m 1m arm64 4 2.0 GiB line=1,role=gateway", "plant gw2 unknown - - - - - -"), "", exitOK)
+	wantRun(t, s.URL, "node list --site quay", table(head+" PROBLEM", "quay gw3 online - - - - - - 2 gateways use this name", "quay gw4 online - - - - - - -"), "", exitOK)
 	wantRun(t, s.URL, "node list --site mill", table(head), "", exitOK)
+	wantRun(t, s.URL, "node list --label line=1,role=gateway --state !ONLINE --version !0.1.0,0.2.0 --text gw", table(head), "", exitOK)
+	wantRun(t, s.URL, "node list --state offline --total", "1000 or more\n", "", exitOK)
+	wantRun(t, s.URL, "site list --online FALSE --version 1.0.0 --text qu --total", "1\n", "", exitOK)
+	wantRun(t, s.URL, "site list --online false --version 1.0.0 --text qu --total -o yaml", "total: 1\n", "", exitOK)
 	wantRun(t, s.URL, "node show plant/gw1", table("Node: plant/gw1", "State: online", "Since: 3m", "Site reported: 1m ago", "Agent: 0.1.0", "Labels: line=1,role=gateway",
 		"Hostname: gw1.plant", "System: Debian 13", "Kernel: 6.12", "Architecture: arm64", "Hardware: Acme Box", "CPU: A72, 4 cores", "Memory: 2.0 GiB",
-		"Engine: containerd 2.1", "Disk: / /dev/mmcblk0p2 ext4 16.0 GiB", "Interface: eth0 ethernet 00:11:22:33:44:55 10.0.0.7/24", "Peripheral: serial /dev/ttyUSB0"), "", exitOK)
+		"Engine: containerd 2.1", "Disk: / /dev/mmcblk0p2 ext4 16.0 GiB", "Interface: eth0 ethernet 00:11:22:33:44:55 10.0.0.7/24", "Peripheral: serial /dev/ttyUSB0",
+		"Volume kept: data of old, which was removed: 2.0 MiB", "Volume kept: and 2 more", "Not recorded: lost: its containers stay until it is deployed once more under this name",
+		"Damaged: en/deployment hello", "Engine fault: no answer"), "", exitOK)
 	wantRun(t, s.URL, "site list", table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED", "plant online 2d 1/2 3 6/7 -", "quay offline - ?/4 0 0/0 2h"), "", exitOK)
 	wantRun(t, s.URL, "status", table("Version: 0.1.0", "Sites: 2, 1 online", "Nodes: 6, 1 online, 4 unknown (site offline)", "Apps: 2", "Deployments: INSTALLED=3", "",
 		"PART STATE", "deployments repo away", "postgres ok"), "", exitOK)
@@ -154,8 +168,9 @@ func TestShowDeployments(t *testing.T) {
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	s := serve(t, map[string]any{
 		"GET /deployments?": map[string]any{"items": []fleet.Deployment{d}},
-		"GET /deployments?app=hello&site=plant&state=FAILED": map[string]any{"items": []fleet.Deployment{d}},
-		"GET /deployments/plant/hello":                       d,
+		"GET /deployments?app=hello&site=plant&state=FAILED":           map[string]any{"items": []fleet.Deployment{d}},
+		"GET /deployments?q=lant%2Fh&state=%21INSTALLED&version=1.1.0": map[string]any{"items": []fleet.Deployment{d}},
+		"GET /deployments/plant/hello":                                 d,
 		"GET /deployments/plant/hello/history": api.History{
 			Revisions:   []fleet.Revision{{Commit: "0123456789abcdef", Time: at, Author: "Ann", Message: "Deploy", AppVersion: "1.1.0"}},
 			Transitions: []fleet.Transition{{Time: at, Node: "gw1", From: lifecycle.Installing, To: lifecycle.Failed, AppVersion: "1.1.0", Code: "CrashLoop", Message: "it exits"}},
@@ -166,6 +181,7 @@ func TestShowDeployments(t *testing.T) {
 		"plant hello hello 1.1.0 FAILED 0/2 1.0.0 6/7 1h 1m node gw1: CrashLoop: it exits")
 	wantRun(t, s.URL, "deployment list", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment list --site plant --app hello --state failed", rows, "", exitOK)
+	wantRun(t, s.URL, "deployment list --state !installed --version 1.1.0 --text lant/h", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: CrashLoop: it exits",
 		"Nodes: 0/2 run the desired version", "Running: 1.0.0", "Generation: 7, the site has adopted 6", "Site: offline, last report 1m ago", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
 		"NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 3 1h 1m CrashLoop it exits", "",
@@ -228,7 +244,7 @@ func TestDeploy(t *testing.T) {
 	wantRun(t, s.URL, "deploy hello@9.9.9 --site plant", "", "the deployment is not valid\n  body.version: no version 9.9.9\n", exitUsage)
 	wantRun(t, s.URL, "deploy hello@8.8.8 --site plant", "", "it was changed since you read it\n", exitConflict)
 	want := []request{
-		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"1.1.0","parameters":{"name":"x","port":8088}}`},
+		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"1.1.0","parameters":{"name":"x","port":"8088"}}`},
 		{"POST /api/v1/deployments", "", `{"site":"plant","name":"other","app":"hello","version":"1.1.0","node":"gw1"}`},
 		{"PATCH /api/v1/deployments/plant/hello", "", `{"node":"","nodes":{},"replicas":0}`},
 		{"PATCH /api/v1/deployments/plant/hello", "", `{"version":"9.9.9"}`},
@@ -304,10 +320,15 @@ func TestDownWithoutAFleet(t *testing.T) {
 
 func TestSampleParameters(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]any{"8088": 8088, "true": true, "x y": "x y", "": "", "[": "["} {
-		if got := parameterValue(text); got != want {
-			t.Errorf("parameterValue(%q) = %#v, want %#v", text, got, want)
+	for _, text := range []string{
+		"8088", "true", "x y", "", "[", "[a-z]+", "1.10", "0644", "0x10", "1e3", "1_000", "2024-01-01", "'x'", "abc #def", "~", "123456789012345678901234", "{a: b}", "[[a]]",
+	} {
+		if got := parameterValue(text); got != text {
+			t.Errorf("parameterValue(%q) = %#v, want the text", text, got)
 		}
+	}
+	if got, want := parameterValue("[a, 1.10, '0x1']"), []any{"a", "1.10", "0x1"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("a list is %#v, want %#v", got, want)
 	}
 }
 
@@ -329,7 +350,7 @@ func TestAPIThatHangs(t *testing.T) {
 	defer close(release)
 	for _, command := range []string{"status", "site list", "events --follow", "app import oci://r/a:1", "deploy hello --site plant"} {
 		_, stderr, code := run(t, s.URL, append(strings.Fields(command), "--request-timeout", "50ms")...)
-		if code != exitUnavailable || !strings.Contains(stderr, "the API at "+s.URL+" does not answer (no answer within ") {
+		if code != exitUnavailable || !strings.Contains(stderr, "the API at "+s.URL+" does not answer (no ") {
 			t.Errorf("colony %s: exit code %d, %q", command, code, stderr)
 		}
 	}

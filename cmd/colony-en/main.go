@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
+	"github.com/colonyfleet/colony/cli/doctor/node"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/configfile"
 )
@@ -35,7 +37,22 @@ func run(ctx context.Context, args []string, out, diag io.Writer) error {
 	level := slog.LevelInfo
 	flags.TextVar(&level, "log-level", level, "debug, info, warn or error")
 	show := flags.Bool("version", false, "print the version and end")
+	asJSON := flags.Bool("json", false, "with doctor: write the report as JSON")
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "Usage: colony-en [flags]          run the agent\n       colony-en doctor [flags]   check the agent and its machine, and say how to fix what is wrong\n")
+		flags.PrintDefaults()
+	}
+	check := len(args) > 0 && args[0] == "doctor"
+	if check {
+		args = args[1:]
+	}
 	_ = flags.Parse(args) // it ends the process on an error
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("there is no command %q: want doctor before the flags, or none to run the agent", strings.Join(flags.Args(), " "))
+	case check:
+		return node.Main(ctx, *config, version, *asJSON, out)
+	}
 	if *show {
 		_, err := fmt.Fprintln(out, "colony-en", version)
 		return err

@@ -70,3 +70,16 @@ func TestFaultyConfiguration(t *testing.T) {
 		t.Error("ran without a configuration")
 	}
 }
+
+// TestDoctor runs the checks of a gateway, and refuses another command.
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	var out, diag bytes.Buffer
+	err := run(t.Context(), []string{"doctor", "-config", filepath.Join(t.TempDir(), "none.yaml"), "-json"}, &out, &diag)
+	if err == nil || !strings.Contains(out.String(), `"status": "fail"`) {
+		t.Errorf("doctor without a configuration: %v, %s; want an error and a report that says so", err, out.String())
+	}
+	if err := run(t.Context(), []string{"docter"}, &out, &diag); err == nil || !strings.Contains(err.Error(), "want doctor") {
+		t.Errorf("a mistyped command: %v, want an error that names doctor", err)
+	}
+}

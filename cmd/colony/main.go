@@ -3,7 +3,10 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/colonyfleet/colony/cli"
 )
@@ -13,5 +16,8 @@ import (
 var version = "dev"
 
 func main() {
+	// The Compose loader has a log of its own on the error output, of what Colony says as
+	// warnings of a place or takes as it is meant.
+	logrus.SetOutput(io.Discard)
 	os.Exit(cli.Main(context.Background(), version, os.Args[1:]))
 }

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/broker/admin"
+)
+
+// atLO is where an LO serves by default.
+const atLO = "http://127.0.0.1:8081"
+
+// A brokerCall calls the interface of a broker.
+type brokerCall func(cmd *cobra.Command, method string, query url.Values, out any) error
+
+func (a *app) siteBroker() *cobra.Command {
+	var at string
+	cmd := &cobra.Command{
+		Use: "broker", Short: "Show the clients of a broker, and disconnect them",
+		Long: `Show the clients of the broker of the site's local orchestrator, and disconnect them, on
+that machine: the orchestrator answers nobody else. --at names its address (the key http), or
+that of the CO for the CO's own broker.`,
+	}
+	cmd.PersistentFlags().StringVar(&at, "at", atLO, "URL of the LO, or of the CO")
+	call := func(cmd *cobra.Command, method string, query url.Values, out any) error {
+		c := *a.client()
+		c.base = at
+		_, err := c.call(cmd.Context(), method, "/broker/clients?"+query.Encode(), nil, out)
+		return err
+	}
+	cmd.AddCommand(a.brokerClients(call), &cobra.Command{
+		Use: "client CLIENT", Short: "Show one client", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var list admin.List
+			if err := call(cmd, http.MethodGet, url.Values{"client": {args[0]}}, &list); err != nil {
+				return err
+			}
+			one := list.Clients[0]
+			if done, err := a.view().machine(one); done {
+				return err
+			}
+			return a.showClient(one)
+		},
+	}, a.brokerDisconnect(call))
+	return cmd
+}
+
+func (a *app) brokerClients(call brokerCall) *cobra.Command {
+	var prefix string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "clients", Short: "List the clients that have a connection or a session", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list admin.List
+			query := url.Values{"limit": {strconv.Itoa(limit)}, "prefix": {prefix}}
+			if err := call(cmd, http.MethodGet, query, &list); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(list); done {
+				return err
+			}
+			var rows [][]string
+			for _, c := range list.Clients {
+				row := []string{c.Client, c.Identity, "away", "-", "-", strconv.Itoa(c.Subscriptions), "-", "-"}
+				if s := c.Session; s != nil {
+					row[6], row[7] = strconv.Itoa(s.Messages), size(uint64(s.Bytes))
+				}
+				if s := c.Connection; s != nil {
+					row[2], row[3], row[4] = age(&s.Since), s.MQTT, s.Remote
+				}
+				rows = append(rows, row)
+			}
+			if err := a.view().table("CLIENT USER CONNECTED MQTT FROM SUBSCRIPTIONS STORED BYTES", rows); err != nil {
+				return err
+			}
+			if list.Total > len(list.Clients) {
+				fmt.Fprintf(a.err, "%d of %d clients: --prefix or --limit shows others\n", len(list.Clients), list.Total)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only those whose client id begins so")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "how many at most")
+	return cmd
+}
+
+func (a *app) brokerDisconnect(call brokerCall) *cobra.Command {
+	var session bool
+	cmd := &cobra.Command{
+		Use: "kick CLIENT", Short: "Disconnect a client", Args: cobra.ExactArgs(1),
+		Long: `Disconnect a client; MQTT 5 clients read the reason 0x98, administrative action. It may
+connect again at once: to keep it out, change or remove its account. With --session what is
+stored of it is removed too: its subscriptions, and the messages that wait for it.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query := url.Values{"client": {args[0]}, "session": {strconv.FormatBool(session)}}
+			if err := call(cmd, http.MethodDelete, query, nil); err != nil {
+				return err
+			}
+			if done, err := a.view().machine(map[string]any{"client": args[0], "session": session}); done {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s: disconnected\n", args[0])
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&session, "session", false, "remove its session too")
+	return cmd
+}
+
+func (a *app) showClient(c admin.Client) error {
+	pairs := []string{"Client", c.Client, "User", c.Identity, "Subscriptions", strconv.Itoa(c.Subscriptions)}
+	if s := c.Connection; s != nil {
+		pairs = append(pairs, "Connected", age(&s.Since), "MQTT", s.MQTT, "Listener", s.Listener, "From", s.Remote, "Keep-alive", fmt.Sprint(s.KeepAliveSeconds, " s"),
+			"Received from it", strconv.FormatInt(s.Received, 10), "Sent to it", strconv.FormatInt(s.Sent, 10), "Waiting in memory", size(uint64(s.WaitingBytes)))
+	}
+	if s := c.Session; s != nil {
+		expiry := fmt.Sprint(s.ExpirySeconds, " s")
+		if s.ExpirySeconds == 1<<32-1 {
+			expiry = "never"
+		}
+		pairs = append(pairs, "Session expires after", expiry, "Away", age(s.Away), "Stored messages", strconv.Itoa(s.Messages), "Stored bytes", size(uint64(s.Bytes)))
+	}
+	return a.view().fields(pairs...)
+}
