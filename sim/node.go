@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +31,7 @@ type node struct {
 	client  *client.Client // nil while it has left
 	session string         // of the connection that is up, or empty
 	greeted string         // the session in which it was announced
+	whole   string         // the session in which it reported everything
 	workloads
 }
 
@@ -94,7 +97,7 @@ func (n *node) leave(ctx context.Context) error {
 func (n *node) disconnect(ctx context.Context) error {
 	n.mu.Lock()
 	c := n.client
-	n.client, n.session, n.greeted = nil, "", ""
+	n.client, n.session, n.greeted, n.whole = nil, "", "", ""
 	n.mu.Unlock()
 	if c == nil {
 		return nil
@@ -146,8 +149,10 @@ func (n *node) flush(ctx context.Context) bool {
 				n.greeted = session
 				n.mu.Unlock()
 			}
-		case next == nil:
+		case next == nil && n.wholeReported(session):
 			return true
+		case next == nil:
+			err = n.reportAll(ctx, c, session)
 		default:
 			err = n.report(ctx, c, *next)
 		}
@@ -167,6 +172,32 @@ func (n *node) greet(ctx context.Context, c *client.Client, session string) erro
 	})
 	m.Retain = true
 	return c.Publish(ctx, m)
+}
+
+func (n *node) wholeReported(session string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.whole == session
+}
+
+// reportAll sends everything that the node holds.
+func (n *node) reportAll(ctx context.Context, c *client.Client, session string) error {
+	n.mu.Lock()
+	m := protocol.NodeReport{V: protocol.Version, Node: n.id, Agent: n.agent, Boot: n.agent, Seq: n.seq, UnixMillis: time.Now().UnixMilli()}
+	if !n.desired.Position.IsZero() {
+		m.Held = n.desired.Held()
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.state)) {
+		m.Statuses = append(m.Statuses, n.state[name].last)
+	}
+	n.mu.Unlock()
+	if err := c.Publish(ctx, n.message(topic.ForNode(topic.NodeReport, n.f.opts.Site, n.id), &m)); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.whole = session
+	n.mu.Unlock()
+	return nil
 }
 
 // report sends the first report of the outbox and removes it when it is acknowledged.

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/protocol"
@@ -134,13 +135,13 @@ func TestObeys(t *testing.T) {
 		{Name: "main", Containers: []protocol.Container{{Name: "main", Image: "registry.example/web@" + string(protocol.DigestOf(nil))}}},
 	}})
 	l := startLO(t, func(stateDir string) {
-		d, err := desired.Open(filepath.Join(stateDir, "desired"), "plant", nil, slog.New(slog.DiscardHandler))
+		d, err := desired.Open(disk.OS, filepath.Join(stateDir, "desired"), "plant", nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
-		adopted, err := d.Offer(t.Context(), protocol.Marshal(&protocol.SiteDesired{V: protocol.Version, Site: "plant", Generation: 1, Epoch: "e", Deployments: []protocol.SiteEntry{
+		adopted, err := d.Offer(t.Context(), protocol.Marshal(&protocol.SiteDesired{V: protocol.Version, Site: "plant", Position: protocol.Position{Epoch: 1, Generation: 1}, Deployments: []protocol.SiteEntry{
 			{Deployment: "web", Digest: protocol.DigestOf(spec), Size: uint64(len(spec)), Spec: spec},
-		}}))
+		}, Removals: []protocol.Removal{{Deployment: "old", Position: protocol.Position{Epoch: 1, Generation: 1}}}}))
 		if err != nil || !adopted {
 			t.Fatalf("offer: %t, %v", adopted, err)
 		}

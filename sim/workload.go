@@ -12,11 +12,10 @@ import (
 
 // workloads is what a node runs and has to say of it. The node's mutex guards it.
 type workloads struct {
-	state  map[protocol.DeploymentName]*workload
-	outbox []protocol.DeploymentStatus // reports that the LO has not acknowledged, in order
-	seq    uint64
-	epoch  string // of the orders
-	orders uint64 // generation of the newest one
+	state   map[protocol.DeploymentName]*workload
+	outbox  []protocol.DeploymentStatus // reports that the LO has not acknowledged, in order
+	seq     uint64
+	desired protocol.NodeDesired // the newest
 }
 
 // workload is one deployment on one node.
@@ -46,7 +45,7 @@ func (n *node) transition(w *workload, to lifecycle.State, message string) {
 	n.seq++
 	m := w.last
 	m.Seq, m.From, m.State, m.Message, m.Code, m.UnixMillis = n.seq, m.State, to, message, "", time.Now().UnixMilli()
-	m.Digest, m.Attempt, m.Generation = w.digest, w.attempt, n.orders
+	m.Digest, m.Attempt, m.Position = w.digest, w.attempt, n.desired.Position
 	if to == lifecycle.Failed {
 		m.Code = protocol.CrashLoop
 	}
@@ -96,20 +95,18 @@ func (n *node) disturb(roll uint64) {
 func (n *node) obey(want protocol.NodeDesired) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if want.Epoch == n.epoch && want.Generation < n.orders {
-		return nil // an old order
+	if !want.Position.After(n.desired.Position) {
+		return nil
 	}
-	n.epoch, n.orders = want.Epoch, want.Generation
-	listed := map[protocol.DeploymentName]bool{}
+	n.desired = want
 	for i := range want.Assignments {
 		a := &want.Assignments[i]
-		listed[a.Deployment] = true
 		if err := n.assign(a); err != nil {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.state)) {
-		if w := n.state[name]; !listed[name] && w.last.State != lifecycle.Deleted {
+	for _, r := range want.Removals {
+		if w := n.state[r.Deployment]; w != nil && w.last.State != lifecycle.Deleted {
 			n.transition(w, lifecycle.Deleting, "")
 			n.transition(w, lifecycle.Deleted, "")
 		}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -94,13 +95,14 @@ type co struct {
 	w         *world
 	positions map[protocol.SiteID]*stream.Position
 	desired   map[protocol.SiteID]*protocol.SiteDesired
+	removals  map[removal]bool                     // all that people asked for
 	received  map[protocol.SiteID][]protocol.Event // each once, in order
 	status    map[key]protocol.DeploymentStatus    // the last of each
 }
 
 func newCO(w *world) *co {
 	return &co{
-		w: w, positions: map[protocol.SiteID]*stream.Position{}, desired: map[protocol.SiteID]*protocol.SiteDesired{},
+		w: w, positions: map[protocol.SiteID]*stream.Position{}, desired: map[protocol.SiteID]*protocol.SiteDesired{}, removals: map[removal]bool{},
 		received: map[protocol.SiteID][]protocol.Event{}, status: map[key]protocol.DeploymentStatus{},
 	}
 }
@@ -122,11 +124,37 @@ func (c *co) receive(from *uplink, b protocol.Batch, events []protocol.Event) {
 	from.link.send(downward, func() { from.ack(ack) })
 }
 
+// A removal is a tombstone of a site.
+type removal struct {
+	site protocol.SiteID
+	of   protocol.Removal
+}
+
+// asked reports whether people asked for the removal that a node is to carry out.
+func (c *co) asked(site protocol.SiteID, r protocol.NodeRemoval) bool {
+	return c.removals[removal{site, protocol.Removal{Deployment: r.Deployment, Position: r.Site, Volumes: r.Volumes}}]
+}
+
 // publish sends a site what is desired of it.
 func (c *co) publish(s *site) {
 	d := c.desired[s.id]
-	d.Generation++
-	c.w.logf("co", "desired state %d for %s", d.Generation, s.id)
+	d.Position = d.Position.Next()
+	for i := range d.Deployments {
+		if d.Deployments[i].Position.IsZero() {
+			d.Deployments[i].Position = d.Position
+		}
+	}
+	d.Removals = slices.DeleteFunc(slices.Clone(d.Removals), func(r protocol.Removal) bool {
+		return slices.ContainsFunc(d.Deployments, func(e protocol.SiteEntry) bool { return e.Deployment == r.Deployment })
+	})
+	for i := range d.Removals {
+		if d.Removals[i].Position.IsZero() {
+			d.Removals[i].Position = d.Position
+		}
+		c.removals[removal{s.id, d.Removals[i]}] = true
+	}
+	slices.SortFunc(d.Removals, func(a, b protocol.Removal) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	c.w.logf("co", "desired state %s for %s", d.Position, s.id)
 	c.deliver(s)
 }
 

@@ -25,11 +25,11 @@ func (f *fleet) problems() []string {
 
 func (f *fleet) siteProblems(s *site) []string {
 	want := f.co.desired[s.id]
-	if s.desired == nil || s.desired.Generation != want.Generation {
-		return []string{fmt.Sprintf("%s has not adopted desired state %d", s.id, want.Generation)}
+	if s.desired == nil || s.desired.Position != want.Position {
+		return []string{fmt.Sprintf("%s has not adopted desired state %s", s.id, want.Position)}
 	}
 	out := f.lostEvents(s)
-	placed := placement.Place(want.Deployments, s.view())
+	placed := placement.Place(want.Deployments, s.view(), false)
 	for _, e := range want.Deployments {
 		if problem := placed[e.Deployment].Problem; problem != "" {
 			out = append(out, fmt.Sprintf("%s/%s: %s", s.id, e.Deployment, problem))

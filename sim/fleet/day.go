@@ -48,6 +48,21 @@ func (f *fleet) begin(s *site) {
 		})
 	})
 	f.each(lo, 2*time.Hour, 8*time.Hour, func() { f.setClock(id, s.clock, lo) })
+	losses := f.draws("losses/" + id)
+	f.each(losses, time.Hour, 5*time.Hour, s.copyDisk)
+	f.each(losses, 3*time.Hour, 9*time.Hour, func() {
+		s.kill()
+		if losses.IntN(2) == 0 {
+			s.loseRecord(s.nodes[losses.IntN(len(s.nodes))].id)
+		} else {
+			s.restoreDisk()
+		}
+		f.after(between(losses, time.Second, time.Minute), func() {
+			if !s.alive {
+				s.start()
+			}
+		})
+	})
 	for _, n := range s.nodes {
 		f.trouble(n)
 	}
@@ -110,8 +125,10 @@ func (f *fleet) change(s *site, versions *releases) {
 		d.Deployments[at] = versions.entry(name, []string{crashes, sick, missing}[rng.IntN(3)])
 	case draw < 85:
 		d.Deployments[at].Retry++
+		d.Deployments[at].Position = protocol.Position{}
 	default:
 		d.Deployments = slices.Delete(d.Deployments, at, at+1)
+		d.Removals = append(slices.Clone(d.Removals), protocol.Removal{Deployment: name})
 	}
 	slices.SortFunc(d.Deployments, func(a, b protocol.SiteEntry) int { return slices.Compare([]byte(a.Deployment), []byte(b.Deployment)) })
 	f.co.publish(s)

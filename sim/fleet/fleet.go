@@ -70,7 +70,7 @@ func (f *fleet) addSite(id protocol.SiteID) {
 	s.clock.offset = between(rng, -time.Hour, time.Hour)
 	f.sites = append(f.sites, s)
 	f.co.positions[id] = &stream.Position{}
-	f.co.desired[id] = &protocol.SiteDesired{V: protocol.Version, Site: id, Epoch: "co-1"}
+	f.co.desired[id] = &protocol.SiteDesired{V: protocol.Version, Site: id}
 	for i := range f.o.Nodes {
 		n := newNode(f.world, s, protocol.NodeID(fmt.Sprintf("node-%02d", i+1)))
 		n.labels = map[string]string{"zone": string(rune('a' + i%2))}

@@ -117,16 +117,16 @@ func (m *machine) reboot() {
 }
 
 // sweep is engine.Host.Sweep.
-func (m *machine) sweep(keep engine.Keep) {
+func (m *machine) sweep(o engine.SweepOptions) {
 	used := map[string]bool{}
-	for _, ref := range keep.Images {
+	for _, ref := range o.KeepImages {
 		used[ref] = true
 	}
 	for _, s := range m.list() {
-		if slices.Contains(keep.Deployments, s.ID.Deployment) {
-			used[s.Image] = true
-		} else {
+		if slices.Contains(o.Removed, s.ID.Deployment) {
 			m.remove(s.ID)
+		} else {
+			used[s.Image] = true
 		}
 	}
 	for ref := range m.images {

@@ -36,6 +36,7 @@ type node struct {
 	alive   bool
 	boot    int
 	session string // of the connection; empty: none
+	whole   bool   // the LO is to get everything that the node holds
 	sending bool   // a report awaits its acknowledgement
 	ops     map[protocol.DeploymentName]*operation
 }
@@ -116,7 +117,7 @@ func (n *node) running() bool { return n.alive }
 
 // up reports to the LO who is there, and then what it was not told yet.
 func (n *node) up(session string) {
-	n.session, n.sending = session, false
+	n.session, n.sending, n.whole = session, false, true
 	p := protocol.Presence{V: protocol.Version, Online: true, Agent: n.agent, Boot: fmt.Sprint(n.boot), Version: "sim", Session: session}
 	n.link.send(upward, func() { n.site.acceptPresence(n.id, p) })
 	inv := protocol.Inventory{V: protocol.Version, Node: n.id, Labels: n.labels, Architecture: "amd64", Cores: 4, MemoryBytes: 4 << 30}
@@ -138,10 +139,17 @@ func (n *node) accept(payload []byte) {
 		return
 	}
 	if !plan.Supersedes(n.desired, &d) {
-		n.w.logf(n.name, "generation %d is older than %d", d.Generation, n.desired.Generation)
+		n.w.logf(n.name, "desired state %s is not after %s", d.Position, n.desired.Position)
+		n.whole = d.Held() != n.desired.Held()
+		n.sendNext()
 		return
 	}
-	n.w.logf(n.name, "desired state %s/%d, %d assignments", d.Epoch, d.Generation, len(d.Assignments))
+	n.w.logf(n.name, "desired state %s, %d assignments", d.Position, len(d.Assignments))
+	for _, r := range d.Removals {
+		if !r.Site.IsZero() && !n.w.co.asked(n.site.id, r) {
+			n.w.logf(n.name, "FAULT %s is to be removed at %s, and nobody asked for it", r.Deployment, r.Site)
+		}
+	}
 	n.desired = &d
 	n.reconcile()
 }
@@ -157,7 +165,12 @@ func (n *node) reconcile() {
 		case a.Kind == plan.Sweep:
 			n.sweep("")
 			continue
-		case a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed:
+		case a.Kind == plan.Forget:
+			n.ops[a.Record.Deployment].end()
+			delete(n.records, a.Record.Deployment)
+			delete(n.ops, a.Record.Deployment)
+			continue
+		case a.Record.State == lifecycle.Deleted, a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed:
 			n.report(a.Record, a.Record.Report(a.From))
 		default:
 			n.save(a.Record)
@@ -171,14 +184,15 @@ func (n *node) sweep(removed protocol.DeploymentName) {
 	if n.desired == nil {
 		return
 	}
-	var keep engine.Keep
+	var o engine.SweepOptions
 	for name, rec := range n.records {
-		if name != removed && rec.State != lifecycle.Deleted {
-			keep.Deployments = append(keep.Deployments, name)
-			keep.Images = append(keep.Images, rec.ImagesInUse()...)
+		if name == removed || rec.State == lifecycle.Deleted {
+			o.Removed = append(o.Removed, name)
+		} else {
+			o.KeepImages = append(o.KeepImages, rec.ImagesInUse()...)
 		}
 	}
-	n.machine.sweep(keep)
+	n.machine.sweep(o)
 }
 
 // save writes a record.
@@ -228,7 +242,11 @@ func (n *node) oldest() *protocol.DeploymentStatus {
 // sendNext sends the oldest report, one at a time.
 func (n *node) sendNext() {
 	m := n.oldest()
-	if m == nil || n.sending || n.session == "" {
+	if n.sending || n.session == "" {
+		return
+	}
+	if m == nil {
+		n.sendAll()
 		return
 	}
 	n.sending = true
@@ -237,6 +255,28 @@ func (n *node) sendNext() {
 		n.site.acceptReport(report)
 		n.link.send(downward, func() { n.acknowledged(report) })
 	})
+}
+
+// sendAll sends everything that the node holds, if it is due.
+func (n *node) sendAll() {
+	if !n.whole {
+		return
+	}
+	n.whole = false
+	n.counter++
+	m := protocol.NodeReport{
+		V: protocol.Version, Node: n.id, Agent: n.agent, Boot: fmt.Sprint(n.boot), Seq: n.counter, UnixMillis: n.clock.wall().UnixMilli(),
+	}
+	if n.desired != nil {
+		m.Held = n.desired.Held()
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.records)) {
+		rec := n.records[name]
+		st := rec.Report(rec.State)
+		st.Unassigned = plan.Unassigned(n.desired, name)
+		m.Statuses = append(m.Statuses, st)
+	}
+	n.link.send(upward, func() { n.site.acceptNodeReport(m) })
 }
 
 // acknowledged removes a report that the LO has.
@@ -250,10 +290,7 @@ func (n *node) acknowledged(m protocol.DeploymentStatus) {
 		rec.Reports = slices.Clone(rec.Reports[1:])
 		n.records[m.Deployment] = rec
 		if rec.State == lifecycle.Deleted && len(rec.Reports) == 0 {
-			n.ops[m.Deployment].end()
-			delete(n.records, m.Deployment)
-			delete(n.ops, m.Deployment)
-			n.reconcile() // it may be desired again
+			n.reconcile() // it may have done its work, or be desired again
 		}
 	}
 	n.sendNext()

@@ -30,25 +30,42 @@ type site struct {
 	jitter *rand.Rand
 
 	// On disk.
-	epoch    string
 	journal  journal
 	stored   map[protocol.NodeID][]byte // records, as JSON
 	desired  *protocol.SiteDesired
 	specs    map[protocol.Digest]reconciler.Spec
 	reported map[protocol.DeploymentName]protocol.Digest
+	setBack  bool // the records are not those that the journal goes on from
+
+	copied diskCopy
 
 	// Of the LO's process.
 	alive    bool
 	records  map[protocol.NodeID]*nodes.Record
 	seen     map[protocol.NodeID]bool
+	heard    heard
 	retained map[protocol.NodeID][]byte // the broker's NodeDesired; nil: to be published
 	pending  *event                     // the next reconcile
 	uplink   *uplink
 }
 
+// A diskCopy is an earlier state of an LO's disk.
+type diskCopy struct {
+	stored  map[protocol.NodeID][]byte
+	desired *protocol.SiteDesired
+}
+
+// heard is what nodes reported to this process of the LO.
+type heard struct {
+	whole   map[protocol.NodeID]bool // which have reported everything
+	follows map[protocol.NodeID]protocol.Position
+	settles time.Duration // when the LO no longer waits for the others, in virtual time
+	lost    bool          // a node showed that records were lost
+}
+
 func newSite(w *world, id protocol.SiteID) *site {
 	s := &site{
-		w: w, id: id, clock: &clock{w: w}, jitter: w.draws("jitter/" + string(id)), epoch: string(id) + "-epoch",
+		w: w, id: id, clock: &clock{w: w}, jitter: w.draws("jitter/" + string(id)),
 		journal: journal{epoch: string(id) + "-journal"}, stored: map[protocol.NodeID][]byte{},
 		specs: map[protocol.Digest]reconciler.Spec{}, reported: map[protocol.DeploymentName]protocol.Digest{},
 	}
@@ -61,6 +78,7 @@ func (s *site) start() {
 	s.w.logf(string(s.id), "lo starts, journal at %d", s.journal.last())
 	s.alive = true
 	s.records, s.seen, s.retained = map[protocol.NodeID]*nodes.Record{}, map[protocol.NodeID]bool{}, map[protocol.NodeID][]byte{}
+	s.heard = heard{whole: map[protocol.NodeID]bool{}, follows: map[protocol.NodeID]protocol.Position{}, settles: s.w.now + presenceGrace}
 	for _, n := range s.nodes {
 		rec := nodes.New(n.id)
 		if stored := s.stored[n.id]; stored != nil {
@@ -69,19 +87,44 @@ func (s *site) start() {
 			}
 		}
 		for _, e := range s.journal.after(rec.JournalSeq) {
-			if e.Node == n.id {
+			if e.Node == n.id && !s.setBack {
 				rec.Replay(e)
 			}
 		}
 		rec.JournalSeq = s.journal.last()
 		s.records[n.id] = rec
 	}
+	s.setBack = false
 	s.w.after(presenceGrace, func() {
 		if s.alive {
 			s.expire()
 		}
 	})
 	s.wake(0)
+}
+
+// loseRecord removes what the LO knows of a node.
+func (s *site) loseRecord(id protocol.NodeID) {
+	s.w.logf(string(s.id), "record of %s lost", id)
+	delete(s.stored, id)
+	s.setBack = true
+}
+
+// copyDisk keeps the LO's state as it is now, for restoreDisk. Its journal goes on: what
+// the CO received is not part of it.
+func (s *site) copyDisk() {
+	s.copied = diskCopy{maps.Clone(s.stored), s.desired}
+}
+
+// restoreDisk sets the LO's state back to the last copy; without one, it has none.
+func (s *site) restoreDisk() {
+	s.w.logf(string(s.id), "disk set back to %d records", len(s.copied.stored))
+	s.stored = maps.Clone(s.copied.stored)
+	if s.stored == nil {
+		s.stored = map[protocol.NodeID][]byte{}
+	}
+	s.desired, s.reported = s.copied.desired, map[protocol.DeploymentName]protocol.Digest{}
+	s.setBack = true
 }
 
 // kill ends the LO's process, and with it all connections of its broker.
@@ -145,6 +188,27 @@ func (s *site) acceptInventory(inv protocol.Inventory) {
 	s.wake(0)
 }
 
+func (s *site) acceptNodeReport(m protocol.NodeReport) {
+	rec := s.records[m.Node].Clone()
+	last := rec.Held()
+	out := rec.ApplyNodeReport(m, s.clock.wall())
+	s.commit(rec, out.Facts, out.Changed)
+	s.heard.whole[m.Node], s.heard.follows[m.Node] = rec.Complete, m.Held.Site
+	for _, st := range m.Statuses {
+		if st.Site.After(s.heard.follows[m.Node]) {
+			s.heard.follows[m.Node] = st.Site
+		}
+	}
+	if out.Raised && !s.heard.lost {
+		s.heard.lost, s.heard.settles = true, s.w.now+presenceGrace
+	}
+	if m.Held.Position != last.Position {
+		s.retained[m.Node] = nil
+	}
+	s.w.logf(string(s.id), "%s holds %s and %d deployments, raised %t %s", m.Node, m.Held.Position, len(m.Statuses), out.Raised, rec.Ahead)
+	s.wake(0)
+}
+
 func (s *site) acceptReport(m protocol.DeploymentStatus) {
 	rec := s.records[m.Node].Clone()
 	out := rec.ApplyReport(m, s.clock.wall())
@@ -159,10 +223,10 @@ func (s *site) acceptReport(m protocol.DeploymentStatus) {
 // adopt puts a desired state of the CO into force.
 func (s *site) adopt(payload []byte) {
 	var d protocol.SiteDesired
-	if err := protocol.Unmarshal(payload, &d); err != nil || !s.alive || s.desired != nil && d.Generation <= s.desired.Generation {
+	if err := protocol.Unmarshal(payload, &d); err != nil || !s.alive || s.desired != nil && !d.Position.After(s.desired.Position) {
 		return
 	}
-	s.w.logf(string(s.id), "desired state %d, %d deployments", d.Generation, len(d.Deployments))
+	s.w.logf(string(s.id), "desired state %s, %d deployments", d.Position, len(d.Deployments))
 	s.desired = &d
 	for _, e := range d.Deployments {
 		s.specs[e.Digest] = reconciler.Spec{Bytes: e.Spec, App: string(e.Deployment), AppVersion: e.Digest.Short()}
@@ -187,7 +251,7 @@ func (s *site) reconcile() {
 	placed := s.placeWork()
 	var next time.Time
 	for _, n := range s.nodes {
-		if at := s.reconcileNode(n, placed.On(n.id)); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		if at := s.reconcileNode(n, placed); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
@@ -201,7 +265,7 @@ func (s *site) view() []placement.Node {
 	view := make([]placement.Node, 0, len(s.nodes))
 	for _, n := range s.nodes {
 		rec := s.records[n.id]
-		v := placement.Node{ID: n.id, Online: rec.Online(), Inventory: rec.Inventory}
+		v := placement.Node{ID: n.id, Online: rec.Online(), Inventory: rec.Inventory, Unreported: !s.heard.whole[n.id]}
 		for _, name := range rec.Names() {
 			if rec.Runs(name) {
 				v.Runs = append(v.Runs, name)
@@ -212,9 +276,19 @@ func (s *site) view() []placement.Node {
 	return view
 }
 
+// unsettled reports whether nodes may run what the LO does not know, and it waits for
+// them.
+func (s *site) unsettled() bool {
+	return s.w.now < s.heard.settles && (s.heard.lost || slices.ContainsFunc(s.nodes, func(n *node) bool { return !s.heard.whole[n.id] }))
+}
+
 // placeWork decides where everything runs, and journals what changed in that.
 func (s *site) placeWork() placement.Placement {
-	placed := placement.Place(s.desired.Deployments, s.view())
+	unsettled := s.unsettled()
+	if unsettled {
+		s.wake(s.heard.settles - s.w.now)
+	}
+	placed := placement.Place(s.desired.Deployments, s.view(), unsettled)
 	for _, name := range slices.Sorted(maps.Keys(placed)) {
 		report := placed[name].Report(name, maxRejected)
 		body := protocol.Marshal(&report)
@@ -229,19 +303,25 @@ func (s *site) placeWork() placement.Placement {
 }
 
 // reconcileNode decides about one node and returns when to do so again.
-func (s *site) reconcileNode(n *node, on map[protocol.DeploymentName]bool) time.Time {
-	if s.records[n.id].Inventory == nil {
+func (s *site) reconcileNode(n *node, placed placement.Placement) time.Time {
+	if s.records[n.id].Inventory == nil || !s.records[n.id].Complete || s.heard.follows[n.id].After(s.desired.Position) {
 		return time.Time{}
 	}
-	here := map[protocol.DeploymentName]protocol.SiteEntry{}
+	on, here, moved := placed.On(n.id), map[protocol.DeploymentName]protocol.SiteEntry{}, map[protocol.DeploymentName]bool{}
 	for _, e := range s.desired.Deployments {
 		if on[e.Deployment] {
 			here[e.Deployment] = e
+			continue
 		}
+		moved[e.Deployment] = !slices.ContainsFunc(placed[e.Deployment].Nodes, func(id protocol.NodeID) bool { return !s.heard.whole[id] })
+	}
+	removals := map[protocol.DeploymentName]protocol.Removal{}
+	for _, r := range s.desired.Removals {
+		removals[r.Deployment] = r
 	}
 	rec := s.records[n.id].Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: s.clock.wall(), Epoch: s.epoch, Desired: here, LostAfter: nodeLostAfter, Jitter: s.jitter,
+		Now: s.clock.wall(), Desired: here, Removals: removals, Moved: moved, LostAfter: nodeLostAfter, Jitter: s.jitter,
 		Specs: func(d protocol.Digest) (reconciler.Spec, bool) { spec, ok := s.specs[d]; return spec, ok },
 	})
 	for _, err := range out.Faults {
@@ -256,7 +336,7 @@ func (s *site) reconcileNode(n *node, on map[protocol.DeploymentName]bool) time.
 	for _, m := range out.Transitions {
 		s.w.logf(string(s.id), "%s %s %s -> %s %s attempt %d %s", m.Node, m.Deployment, m.From, m.State, m.Digest.Short(), m.Attempt, m.Message)
 	}
-	if out.Reassigned || s.retained[n.id] == nil {
+	if (out.Reassigned || s.retained[n.id] == nil) && s.heard.whole[n.id] {
 		payload := protocol.Marshal(&out.Desired)
 		s.retained[n.id] = payload
 		n.link.send(downward, func() { n.accept(payload) })

@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/internal/memnet"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/lo"
@@ -117,7 +118,7 @@ func (e *end) desire(generation uint64, image string) protocol.Digest {
 	})
 	digest := protocol.DigestOf(spec)
 	payload := protocol.Marshal(&protocol.SiteDesired{
-		V: protocol.Version, Site: plant, Generation: generation, Epoch: "co",
+		V: protocol.Version, Site: plant, Position: protocol.Position{Epoch: 1, Generation: generation},
 		Deployments: []protocol.SiteEntry{{Deployment: "app", Digest: digest, Size: uint64(len(spec)), Spec: spec}},
 	})
 	if err := e.broker.Publish(e.t.Context(), broker.Message{Topic: topic.ForSite(topic.SiteDesired, plant), Payload: payload, QoS: 1, Retain: true}); err != nil {
@@ -147,9 +148,9 @@ func (e *end) reach(state lifecycle.State, digest, refused protocol.Digest) {
 	e.t.Fatalf("after an hour not all nodes have %s in %s, refused %q: %v", digest.Short(), state, refused.Short(), e.status)
 }
 
-func startLO(t *testing.T, n *memnet.Network, dir string) *lo.LO {
+func startLO(t *testing.T, n *memnet.Network, d *simdisk.Disk) *lo.LO {
 	o := lo.DefaultOptions()
-	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = plant, dir, "lo:1883", "", slog.New(slog.DiscardHandler)
+	o.Site, o.StateDir, o.Disk, o.MQTT, o.HTTP, o.Logger = plant, "/state", d, "lo:1883", "", slog.New(slog.DiscardHandler)
 	o.CO.MQTT, o.Dial, o.Listen, o.Random = []string{"tcp://co:1884"}, n.Host("lo").DialContext, n.Host("lo").Listen, random.Seeded(1)
 	l, err := lo.New(o)
 	if err != nil {
@@ -161,9 +162,9 @@ func startLO(t *testing.T, n *memnet.Network, dir string) *lo.LO {
 	return l
 }
 
-func startEN(t *testing.T, n *memnet.Network, i int, dir string, run *memory.Engine) *en.EN {
+func startEN(t *testing.T, n *memnet.Network, i int, d *simdisk.Disk, run *memory.Engine) *en.EN {
 	o := en.DefaultOptions()
-	o.Site, o.Node, o.StateDir, o.Logger = plant, protocol.NodeID(fmt.Sprintf("node-%d", i)), dir, slog.New(slog.DiscardHandler)
+	o.Site, o.Node, o.StateDir, o.Disk, o.Logger = plant, protocol.NodeID(fmt.Sprintf("node-%d", i)), "/state", d, slog.New(slog.DiscardHandler)
 	o.LO.MQTT, o.Runtime, o.Random = []string{"tcp://lo:1883"}, run, random.Seeded(uint64(i))
 	o.Dial = n.Host(string(o.Node)).DialContext
 	if i == nodeCount {
@@ -187,22 +188,22 @@ type outcome struct {
 }
 
 // wired runs an LO and its nodes through installs, a cut of the WAN, a cut of a node,
-// restarts of both tiers and a version that does not come up.
+// power cuts of both tiers after they stopped, and a version that does not come up.
 func wired(t *testing.T, seed uint64) (out outcome) {
-	dirs := make([]string, nodeCount+1) // not of the bubble: the test removes them
-	for i := range dirs {
-		dirs[i] = t.TempDir()
+	disks := make([]*simdisk.Disk, nodeCount+1)
+	for i := range disks {
+		disks[i] = simdisk.New(seed + uint64(i))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New(seed)
 		n.Path("co", "lo").Set(memnet.Profile{Delay: 150 * time.Millisecond, Jitter: 50 * time.Millisecond, Loss: 0.03})
 		engines, agents := make([]*memory.Engine, nodeCount+1), make([]*en.EN, nodeCount+1)
 		e := startEnd(t, n)
-		l := startLO(t, n, dirs[0])
+		l := startLO(t, n, disks[0])
 		for i := 1; i <= nodeCount; i++ {
 			n.Path("lo", fmt.Sprintf("node-%d", i)).Set(memnet.Profile{Delay: 5 * time.Millisecond, Loss: 0.01})
 			engines[i] = memory.New(memory.Options{Program: program})
-			agents[i] = startEN(t, n, i, dirs[i], engines[i])
+			agents[i] = startEN(t, n, i, disks[i], engines[i])
 		}
 		stop := func(what string, stop func(context.Context) error) {
 			t.Helper()
@@ -224,9 +225,12 @@ func wired(t *testing.T, seed uint64) (out outcome) {
 
 		stop("the LO", l.Stop)
 		stop("node-2", agents[2].Stop)
+		// What is not durable by now is lost.
+		disks[0].Restart(true)
+		disks[2].Restart(true)
 		third := e.desire(3, "hub/app@sha256:3-"+crashing)
-		l = startLO(t, n, dirs[0])
-		agents[2] = startEN(t, n, 2, dirs[2], engines[2])
+		l = startLO(t, n, disks[0])
+		agents[2] = startEN(t, n, 2, disks[2], engines[2])
 		e.reach(lifecycle.Installed, second, third)
 
 		for i := 1; i <= nodeCount; i++ {
