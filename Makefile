@@ -28,11 +28,11 @@ setup: ## install what is missing on this machine (containerd, runc, CNI plugins
 	@scripts/setup
 
 .PHONY: build
-build: ## build bin/colony, bin/colony-en and the samples
+build: ## build bin/colony, bin/colony-en, bin/colony-init and the samples
 	@mkdir -p bin/samples
-	@echo "building bin/colony, bin/colony-en and the samples ..."
+	@echo "building bin/colony, bin/colony-en, bin/colony-init and the samples ..."
 	@$(BUILD) -o bin/ ./cmd/colony
-	@$(BUILD) -tags $(SLIM) -o bin/ ./cmd/colony-en
+	@$(BUILD) -tags $(SLIM) -o bin/ ./cmd/colony-en ./cmd/colony-init
 	@$(BUILD) -o bin/samples/ $(SAMPLES:%=./examples/images/%)
 
 .PHONY: up
@@ -90,15 +90,18 @@ bench-link: setup build ## what becomes of acknowledged messages when the link f
 chaos: setup build ## an hour of kills, a narrow link and idle sites, on real parts: scripts/chaos
 	@scripts/chaos
 
-# Settings of `make fuzz`: make fuzz FUZZTIME=10m FUZZPACKETS=10000000
-FUZZTIME    ?= 1m
-FUZZPACKETS ?= 1000000
+# Settings of `make fuzz`: make fuzz FUZZTIME=10m FUZZPACKETS=10000000 FUZZDOCUMENTS=100000
+FUZZTIME      ?= 1m
+FUZZPACKETS   ?= 1000000
+FUZZDOCUMENTS ?= 10000
 
 .PHONY: fuzz
-fuzz: ## the broker's readers with any input, and a running broker with mutated packets (`make test` has a short form)
-	@set -e; for f in $$($(GO) test ./broker/packet -list '^Fuzz' | grep ^Fuzz); do \
-	  $(GO) test ./broker/packet -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done
+fuzz: ## the broker's readers, those of its packets and of its sessions on disk, and a running broker with mutated packets, Margo documents beside their schemas, the import beside the compiler (`make test` has a short form)
+	@set -e; for p in ./broker/packet ./broker/sessions/state; do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
+	  $(GO) test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done; done
 	COLONY_FUZZ_PACKETS=$(FUZZPACKETS) $(GO) test ./broker -run '^TestRawWire$$' -count=1 -v -timeout 10h
+	COLONY_MARGO_DOCUMENTS=$(FUZZDOCUMENTS) $(GO) test ./margo/v1rc3 -run 'AgainstTheSchema|WrittenDeployments' -count=1 -v -timeout 10h
+	$(GO) test ./co/lint -run '^TestWhatIsAcceptedCompiles$$' -rapid.checks=$(FUZZDOCUMENTS) -rapid.nofailfile -count=1 -v -timeout 10h
 
 # Settings of `make bench-broker`: make bench-broker BROKER='-short -only fan'
 BROKER  ?=
@@ -107,6 +110,14 @@ BROKER  ?=
 bench-broker: ## our broker beside Mosquitto: memory, processor, throughput, loss
 	@scripts/setup --with-test-peers
 	@$(GO) run ./bench/broker $(BROKER)
+
+# Settings of `make bench-co`: make bench-co CO='-scale 0.1 -only reads'
+CO      ?=
+
+.PHONY: bench-co
+bench-co: ## the CO's database with a fleet of 10,000 sites: each read in pages and time, events per second
+	@scripts/setup
+	@$(GO) run ./bench/co $(CO)
 
 .PHONY: clean
 clean: ## remove what was built

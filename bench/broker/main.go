@@ -28,25 +28,27 @@ type size struct {
 	rounds     int
 	wills      int
 	retained   []int
+	sessions   int // that are away
+	queued     int // messages that wait in them, all together
 }
 
 var full = size{
 	idle: 10_000, watch: 30 * time.Second, publishers: 1000, rate: 10_000, steady: 10 * time.Second, burst: 200,
-	fanOut: 8000, rounds: 5, wills: 8000, retained: []int{10_000, 100_000},
+	fanOut: 8000, rounds: 5, wills: 8000, retained: []int{10_000, 100_000}, sessions: 10_000, queued: 1_000_000,
 }
 
 var short = size{
 	idle: 500, watch: 3 * time.Second, publishers: 50, rate: 1000, steady: 2 * time.Second, burst: 100,
-	fanOut: 200, rounds: 2, wills: 200, retained: []int{2000},
+	fanOut: 200, rounds: 2, wills: 200, retained: []int{2000}, sessions: 200, queued: 2000,
 }
 
 func main() {
-	serve := flag.Bool("serve", false, "be the broker under test: used by the program itself")
+	serve := flag.String("serve", "", "be the broker under test, with its sessions in this directory: used by the program itself")
 	quick := flag.Bool("short", false, "a few seconds with little load, to see that it runs")
 	only := flag.String("only", "", "run the scenarios whose name contains this")
 	flag.Parse()
-	if *serve {
-		if err := serveColony(os.Stdin, os.Stdout); err != nil {
+	if *serve != "" {
+		if err := serveColony(*serve, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -93,7 +95,7 @@ func measure(ctx context.Context, s server, sc scenario, t *results) error {
 		return err
 	}
 	defer p.stop()
-	bound, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	bound, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	return sc.run(bound, p, func(what string, value float64, unit string) { t.add(s.name, what, value, unit) })
 }

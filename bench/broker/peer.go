@@ -25,12 +25,17 @@ const (
 
 // dial connects as id, with a last will on a topic if it is not empty.
 func dial(addr, id, will string) (*peer, error) {
+	p, _, err := dialAs(addr, id, will, 0x02)
+	return p, err
+}
+
+// dialAs is dial with the flags of CONNECT; present says that the broker has a session.
+func dialAs(addr, id, will string, flags byte) (p *peer, present bool, err error) {
 	c, err := net.DialTimeout("tcp", addr, 20*time.Second)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	p := &peer{Conn: c, r: bufio.NewReaderSize(c, 2<<10)}
-	flags := byte(0x02)
+	p = &peer{Conn: c, r: bufio.NewReaderSize(c, 2<<10)}
 	body := append([]byte("\x00\x04MQTT\x04"), flags, 0, 60)
 	body = text(body, id)
 	if will != "" {
@@ -38,12 +43,13 @@ func dial(addr, id, will string) (*peer, error) {
 		body = text(text(body, will), "gone")
 	}
 	if _, err := p.Write(packet(0x10, body)); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if kind, got, err := p.next(); err != nil || kind>>4 != connack || got[1] != 0 {
-		return nil, fmt.Errorf("connect %s: packet %x %x: %w", id, kind, got, err)
+	kind, got, err := p.next()
+	if err != nil || kind>>4 != connack || got[1] != 0 {
+		return nil, false, fmt.Errorf("connect %s: packet %x %x: %w", id, kind, got, err)
 	}
-	return p, nil
+	return p, got[0] == 1, nil
 }
 
 func text(b []byte, s string) []byte {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/sessions"
 )
 
 // A server is a broker that can be measured.
@@ -30,11 +31,18 @@ type process struct {
 	addr string
 	cmd  *exec.Cmd
 	dir  string // removed at the end, or ""
+	// restart starts the broker anew with what it has stored; nil: it stores nothing that counts.
+	restart func(ctx context.Context) (*process, error)
+}
+
+// kill ends the broker as kill -9 does. What it has stored stays.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Wait()         // says that it was killed
 }
 
 func (p *process) stop() {
-	_ = p.cmd.Process.Kill() // it keeps nothing
-	_ = p.cmd.Wait()         // says that it was killed
+	p.kill()
 	if p.dir != "" {
 		_ = os.RemoveAll(p.dir) // a temporary directory
 	}
@@ -51,12 +59,13 @@ func (everybody) MayPublish(access.Identity, string) bool   { return true }
 func (everybody) MaySubscribe(access.Identity, string) bool { return true }
 
 // serveColony is the process under test. It writes its address to out, and runs
-// until in ends.
-func serveColony(in io.Reader, out io.Writer) error {
+// until in ends. Sessions are stored in dir.
+func serveColony(dir string, in io.Reader, out io.Writer) error {
 	ctx := context.Background()
 	b, err := broker.New(broker.Options{
 		Name: "bench", Access: everybody{}, Logger: slog.New(slog.DiscardHandler),
 		Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: "127.0.0.1:0"}},
+		Sessions:  broker.Sessions{Dir: dir, Limits: sessions.Limits{PerAddress: 100_000, TotalMessages: 2_000_000, TotalBytes: 1 << 30}},
 	})
 	if err != nil {
 		return err
@@ -72,11 +81,20 @@ func serveColony(in io.Reader, out io.Writer) error {
 }
 
 func startColony(ctx context.Context) (*process, error) {
+	dir, err := os.MkdirTemp("", "bench-broker")
+	if err != nil {
+		return nil, err
+	}
+	return startColonyIn(ctx, dir)
+}
+
+// startColonyIn starts it with the sessions of a directory, which it removes at the end.
+func startColonyIn(ctx context.Context, dir string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, self, "-serve")
+	cmd := exec.CommandContext(ctx, self, "-serve", dir)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // held open as long as it shall run
 		return nil, err
@@ -88,7 +106,7 @@ func startColony(ctx context.Context) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start broker: %w", err)
 	}
-	p := &process{cmd: cmd}
+	p := &process{cmd: cmd, dir: dir, restart: func(ctx context.Context) (*process, error) { return startColonyIn(ctx, dir) }}
 	if p.addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
 		p.stop()
 		return nil, fmt.Errorf("read the broker's address: %w", err)

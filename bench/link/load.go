@@ -55,7 +55,7 @@ func number(id protocol.NodeID) (int, error) {
 func report(n int, seq uint32) []byte {
 	m := protocol.DeploymentStatus{
 		V: protocol.Version, Node: node(n), Deployment: deployment, Agent: fmt.Sprintf("agent-of-gw-%d", n), Boot: "7a1c0e52-bench",
-		Seq: uint64(seq), Generation: 1, From: lifecycle.Failed, State: lifecycle.Installed, Actor: lifecycle.EN,
+		Seq: uint64(seq), Position: protocol.Position{Epoch: 1, Generation: 1}, From: lifecycle.Failed, State: lifecycle.Installed, Actor: lifecycle.EN,
 		Digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", App: "press-control", AppVersion: "1.0.0",
 		Attempt: 1, PulledBytes: uint64(seq), TotalBytes: 1 << 30, UnixMillis: time.Now().UnixMilli(),
 	}

@@ -1,0 +1,150 @@
+// Command co measures the CO's record on a real PostgreSQL, with a fleet in it: what
+// each read of the API costs in time and in pages, how that grows with the fleet, how long
+// desired states take, and how many events a second are committed at which price in processor time. It prints
+// tables in Markdown, and never fails on a number.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/co/db/dbtest"
+)
+
+// A load says how much is measured.
+type load struct {
+	fleet   dbtest.Size
+	repeats int           // of each read
+	ingest  time.Duration // of each case
+	sites   []int         // that send at the same time
+	watch   int           // streams of server-sent events
+}
+
+var full = load{
+	fleet: dbtest.Size{Sites: 10_000, Nodes: 100, Deployments: 5, Events: 2_000_000}, repeats: 50,
+	ingest: 8 * time.Second, sites: []int{1, 64, 1000, 8000}, watch: 1000,
+}
+
+var short = load{
+	fleet: dbtest.Size{Sites: 100, Nodes: 20, Deployments: 5, Events: 2000}, repeats: 3,
+	ingest: 200 * time.Millisecond, sites: []int{1, 64}, watch: 10,
+}
+
+func main() {
+	quick := flag.Bool("short", false, "a few seconds with a small fleet, to see that it runs")
+	scale := flag.Float64("scale", 1, "the part of the fleet of 10,000 sites that is seeded")
+	only := flag.String("only", "", "reads, ingest or desired; empty: all")
+	dir := flag.String("dir", "", "where the database lies; empty: a temporary directory")
+	flag.Parse()
+	l := full
+	if *quick {
+		l = short
+	}
+	l.fleet = l.fleet.Scale(*scale)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, l, *only, *dir, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run measures, and writes the tables.
+func run(ctx context.Context, l load, only, dir string, out io.Writer) (err error) {
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "colony-bench-co-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }() // a temporary directory
+		if err := os.Chmod(dir, 0o755); err != nil {                 // the server's user passes through
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%d cores, %s, %s.\n\n", runtime.NumCPU(), cpuModel(), runtime.Version())
+	tenth := l
+	tenth.fleet = l.fleet.Scale(0.1)
+	if only == "" || only == "desired" {
+		if err := desiredOnly(ctx, filepath.Join(dir, "desired"), l, out); err != nil || only == "desired" {
+			return err
+		}
+	}
+	var small, large []measured
+	if only != "ingest" {
+		if small, err = one(ctx, filepath.Join(dir, "tenth"), tenth, "reads", out); err != nil {
+			return err
+		}
+	}
+	large, err = one(ctx, filepath.Join(dir, "whole"), l, only, out)
+	if only != "ingest" {
+		writeReads(out, l.fleet, large, small)
+	}
+	return err
+}
+
+// one measures a fleet on a server of its own.
+func one(ctx context.Context, dir string, l load, only string, out io.Writer) (reads []measured, err error) {
+	s, err := startServer(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	began := time.Now()
+	if err := s.seed(ctx, l.fleet); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(os.Stderr, "%d sites seeded in %s\n", l.fleet.Sites, time.Since(began).Round(time.Second))
+	if only != "ingest" {
+		if reads, err = measureReads(ctx, s, l); err != nil {
+			return nil, err
+		}
+	}
+	if only == "reads" {
+		return reads, nil
+	}
+	return reads, measureIngest(ctx, s, l, out)
+}
+
+// desiredOnly measures the desired state on a server without another fleet.
+func desiredOnly(ctx context.Context, dir string, l load, out io.Writer) (err error) {
+	s, err := startServer(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	return measureDesired(ctx, s, l, dir, out)
+}
+
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown processor"
+	}
+	_, rest, _ := strings.Cut(string(b), "model name\t: ")
+	model, _, _ := strings.Cut(rest, "\n")
+	return model
+}
+
+// percentile returns the value below which a part of the sorted values lies.
+func percentile(sorted []time.Duration, part float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(float64(len(sorted))*part))]
+}
+
+func sorted(list []time.Duration) []time.Duration {
+	slices.Sort(list)
+	return list
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The program is built and run with a small fleet: the API must know every read, and no
+// batch may fail.
+func TestShortRun(t *testing.T) {
+	t.Parallel()
+	program := t.TempDir() + "/bench"
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-short")
+	var progress bytes.Buffer
+	cmd.Stderr = &progress
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	reads, commits, states := 0, 0, 0
+	for line := range bytes.Lines(out) {
+		cells := strings.Split(string(line), "|")
+		switch {
+		case len(cells) == 8 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "read":
+			reads++
+			if strings.TrimSpace(cells[3]) == "" {
+				t.Errorf("the API does not answer: %s", line)
+			}
+		case len(cells) == 7 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "what":
+			states++
+		case len(cells) == 13 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "sites":
+			commits++
+			if strings.TrimSpace(cells[9]) != "0" && !strings.Contains(joined(cells), "left out") {
+				t.Errorf("batches failed: %s", line)
+			}
+		}
+	}
+	if reads < 40 || commits < 10 || states != 5 {
+		_, _ = os.Stderr.Write(out)
+		t.Errorf("%d reads, %d cases of commits and %d of desired states in the tables", reads, commits, states)
+	}
+}
+
+func joined(cells []string) string { return strings.Join(cells, "|") }
