@@ -113,6 +113,47 @@ func nodeHangs(t *testing.T, c *colony) {
 	c.event(time.Minute, string(protocol.NodeOnlineEvent), mark)
 }
 
+// siteLosesItsDisk removes all that the LO has on disk, its journal included, while the
+// agent hangs: the CO keeps what it knows of the node, the container goes on, and the site
+// learns from the node what runs there once it is back.
+func siteLosesItsDisk(t *testing.T, c *colony) {
+	sample, mark := c.samplePID(), c.mark()
+	c.signal("en", syscall.SIGSTOP)
+	defer c.signal("en", syscall.SIGCONT)
+	c.signal("lo", syscall.SIGSTOP) // it writes nothing any more
+	dir := filepath.Join(c.dir, "lo")
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("%d entries in the LO's state directory: %v", len(entries), err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.kill("lo")
+	c.event(time.Minute, string(protocol.SnapshotEvent), mark)
+	var n fleet.Node
+	if err := c.get("/nodes/"+site+"/"+node, &n); err != nil || n.State == fleet.NodeOnline || n.Problem == "" {
+		t.Errorf("the node, while it is away: %+v, %v; want it known, away and with a problem", n, err)
+	}
+	if d, err := c.deployment("hello"); err != nil || len(d.Nodes) != 1 {
+		t.Errorf("the deployment, while its node is away: %+v, %v", d, err)
+	}
+	c.signal("en", syscall.SIGCONT)
+	if e := c.event(time.Minute, string(protocol.NodeEpochRaised), mark); e.Node != node {
+		t.Errorf("event %+v: want it of node %s", e, node)
+	}
+	c.installed("hello", "1.0.0")
+	if now := c.samplePID(); now != sample {
+		t.Errorf("the container was restarted: pid %s, was %s", now, sample)
+	}
+	c.must("deploy", "hello@1.1.0", "--site", site, "--wait")
+	c.greets("I am version 1.1.0.")
+	c.must("deploy", "hello@1.0.0", "--site", site, "--wait")
+	c.greets("I am version 1.0.0.")
+}
+
 // postgresHangs stops the database: reads say so, the site's journal waits, and
 // nothing is lost.
 func postgresHangs(t *testing.T, c *colony) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -36,12 +37,15 @@ func TestFleet(t *testing.T) {
 		{"not placeable", notPlaceable},
 		{"image that does not exist", missingImage},
 		{"port taken", portTaken},
+		{"kept volumes", keptVolumes},
 		{"node dies", nodeDies},
 		{"everything killed", everythingKilled},
 		{"killed while installing", killedWhileInstalling},
 		{"git remote unreachable", gitUnreachable},
 		{"site hangs", siteHangs},
 		{"node hangs", nodeHangs},
+		{"site loses its disk", siteLosesItsDisk},
+		{"node removed", nodeRemoved},
 		{"database hangs", postgresHangs},
 		{"uninstall", uninstall},
 		{"stop and start again", stopAndStart},
@@ -280,8 +284,15 @@ func notPlaceable(t *testing.T, c *colony) {
 	c.refused(6, []string{"not placeable", node, "line"}, "deploy", "hello@1.0.0", "--site", site, "--name", "nowhere", "--nodes", "line=7", "--wait")
 	c.must("deployment", "delete", site+"/nowhere", "--wait")
 
-	// What runs is removed from nodes that it no longer matches, and put back.
-	c.refused(6, []string{"not placeable"}, "deploy", "hello@1.0.0", "--site", site, "--nodes", "line=7", "--wait")
+	// What runs stays where no node matches any more, until a person agrees to its removal;
+	// it can be put back.
+	c.refused(6, []string{"is held", "colony proposal confirm"}, "deploy", "hello@1.0.0", "--site", site, "--nodes", "line=7", "--wait")
+	c.greets("Hello, World!")
+	d, err := c.deployment("hello")
+	if err != nil || d.Held == "" {
+		t.Fatalf("deployment hello: %v, held by %q, want a proposal", err, d.Held)
+	}
+	c.must("proposal", "confirm", d.Held)
 	c.eventually(20*time.Second, "it is gone from the node", func() error {
 		got, err := c.greeting()
 		if err == nil {
@@ -312,11 +323,9 @@ func missingImage(t *testing.T, c *colony) {
 	c.refused(6, []string{string(protocol.ImageNotFound)}, "deploy", "phantom", "--site", site, "--attempts", "1", "--wait", "--timeout", "30s")
 	c.must("deployment", "delete", site+"/phantom", "--wait")
 
-	// Another archive under a revision that was read is refused.
-	c.pushComponent("ghost", "services:\n  ghost"+missing)
-	c.must("deploy", "ghost", "--site", site)
-	c.problem("ghost", "a revision is immutable")
-	c.must("deployment", "delete", site+"/ghost", "--wait")
+	// Another archive under a revision that was accepted is refused.
+	c.pushComponent("phantom", "services:\n  phantom:\n    image: registry.colony/samples/hello:1.0.0\n")
+	c.refused(2, []string{"a revision is immutable"}, "deploy", "phantom", "--site", site)
 }
 
 // problem waits until a deployment says what is wrong with it.
@@ -334,7 +343,7 @@ func (c *colony) problem(name, words string) {
 // pushComponent stores a Compose archive in the CO's registry.
 func (c *colony) pushComponent(name, compose string) {
 	c.t.Helper()
-	tgz, err := registry.BuildArchive(name, fstest.MapFS{"compose.yaml": {Data: []byte(compose), Mode: 0o644}})
+	tgz, err := archive.Build(name, fstest.MapFS{"compose.yaml": {Data: []byte(compose), Mode: 0o644}})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,7 +16,11 @@ import (
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	cofleet "github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/impair"
+	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -53,12 +58,12 @@ func (f *fleet) importSample() {
 	f.t.Helper()
 	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": f.coHTTP}})
 	defer reg.Close()
-	if _, err := reg.PushImage(f.t.Context(), "registry.colony/samples/hello:1.0.0", registry.Image{
-		Entrypoint: []string{"/app"}, Files: map[string]registry.ImageFile{"/app": {Mode: 0o755, Content: []byte("program")}},
+	if _, err := reg.PushImage(f.t.Context(), "registry.colony/samples/hello:1.0.0", image.Image{
+		Entrypoint: []string{"/app"}, Files: map[string]archive.File{"/app": {Mode: 0o755, Content: []byte("program")}},
 	}); err != nil {
 		f.t.Fatal(err)
 	}
-	tgz, err := registry.BuildArchive("hello", os.DirFS("../../examples/components/hello-1.0.0"))
+	tgz, err := archive.Build("hello", os.DirFS("../../examples/components/hello-1.0.0"))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -204,7 +209,17 @@ func TestRemovedDuringAnOutage(t *testing.T) {
 	}
 	f.stopLO()
 	f.startLO()
-	if b, err := os.ReadFile(filepath.Join(f.dir, "lo", "desired", "desired.cbor")); err != nil || bytes.Contains(b, []byte("hello")) {
-		t.Errorf("after a restart of the LO: %v, %q", err, b)
+	f.stopLO()
+	defer f.startLO()
+	store, err := desired.Open(disk.OS, filepath.Join(f.dir, "lo", "desired"), "plant", nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, held := store.Current()
+	if !held || len(m.Deployments) != 0 {
+		t.Errorf("after a restart of the LO: held %t, deployments %+v, want none", held, m.Deployments)
+	}
+	if len(m.Removals) != 1 || m.Removals[0].Deployment != "hello" {
+		t.Errorf("after a restart of the LO: removals %+v, want that of hello", m.Removals)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/lo/desired"
@@ -122,8 +123,7 @@ func (r *rig) startCO() {
 // leaves it to the nodes to get over a failure.
 func (r *rig) desire(names ...protocol.DeploymentName) {
 	r.t.Helper()
-	epoch := query[struct{ Epoch string }](r, `select epoch from colony`)[0].Epoch
-	want := protocol.SiteDesired{V: protocol.Version, Site: site, Generation: 1 << 40, Epoch: epoch}
+	want := protocol.SiteDesired{V: protocol.Version, Site: site, Position: protocol.Position{Epoch: 1, Generation: 1 << 40}}
 	for _, name := range names {
 		spec := protocol.Marshal(&protocol.DeploymentSpec{
 			V: protocol.Version, ID: string(name), Deployment: name, App: string(name), AppVersion: "1.0.0",
@@ -134,7 +134,7 @@ func (r *rig) desire(names ...protocol.DeploymentName) {
 			Policy: protocol.Policy{Attempts: 1 << 20, BackoffMillis: uint32(time.Hour.Milliseconds())},
 		})
 	}
-	d, err := desired.Open(filepath.Join(r.loOptions.StateDir, "desired"), site, nil, slog.New(slog.DiscardHandler))
+	d, err := desired.Open(disk.OS, filepath.Join(r.loOptions.StateDir, "desired"), site, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -208,9 +208,13 @@ func (n *narrowLink) check() lo.Status {
 // the site is connected again. The first one was there from the start.
 func (n *narrowLink) outage(i int) {
 	n.t.Helper()
+	before := n.proxy.Stats().Accepted
+	anew := true // the connection does not survive the outage
 	switch {
 	case i == 0:
+		anew = false
 	case i%4 == 0:
+		anew = false
 		n.proxy.Set(narrow(impair.Stall))
 		<-time.After(4 * time.Second)
 		n.proxy.Set(narrow(impair.Forward))
@@ -222,20 +226,22 @@ func (n *narrowLink) outage(i int) {
 		n.proxy.Set(narrow(impair.Forward))
 	default:
 		n.proxy.Strand()
-		eventually(n.t, time.Minute, "the LO finds the half-open link", func() error {
-			if s := n.look(); s.Uplink.Connected {
+	}
+	for {
+		// Until the LO has noticed the loss, it says of the link what it said before.
+		eventually(n.t, 2*time.Minute, "the site is in step with the CO again", func() error {
+			connections := n.proxy.Stats().Accepted
+			if s := n.look(); !s.Uplink.Synced || anew && connections == before {
 				return errNotYet
 			}
 			return nil
 		})
-	}
-	eventually(n.t, 2*time.Minute, "the site is in step with the CO again", func() error {
-		if s := n.look(); !s.Uplink.Synced {
-			return errNotYet
+		connections := n.proxy.Stats().Accepted
+		<-time.After(2 * time.Second) // what filled before the outage has left
+		if s := n.look(); s.Uplink.Synced && n.proxy.Stats().Accepted == connections {
+			return
 		}
-		return nil
-	})
-	<-time.After(2 * time.Second) // what filled before the outage has gone
+	}
 }
 
 // measure checks that the link is used, and stays up, while there is a backlog.

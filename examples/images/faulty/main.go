@@ -1,5 +1,5 @@
-// Command faulty is a sample application that fails in the way it is told by
-// its argument: "exit" at once with status 3, or "sick", running but never healthy.
+// Command faulty is a sample application that fails in the way that its argument names:
+// "exit" ends at once with status 3, "sick" runs and is never healthy.
 package main
 
 import (
@@ -16,14 +16,14 @@ func main() {
 	}
 	switch mode {
 	case "check":
-		fmt.Println("the sample never is healthy")
+		fmt.Println("the sample is never healthy")
 		os.Exit(1)
 	case "sick":
 		done := make(chan os.Signal, 1)
 		signal.Notify(done, syscall.SIGTERM, os.Interrupt)
 		<-done
 	default:
-		fmt.Println("the sample exits at once, as it was told")
+		fmt.Println("the sample exits at once, on purpose")
 		os.Exit(3)
 	}
 }

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// volumes returns the volumes that outlived a deployment, as the CO shows them.
+func (c *colony) volumes(deployment string) (names []string, err error) {
+	var kept api.KeptVolumes
+	if err := c.get("/sites/"+site+"/volumes?deployment="+deployment, &kept); err != nil {
+		return nil, err
+	}
+	for _, v := range kept.Items {
+		names = append(names, v.Volume)
+	}
+	return names, nil
+}
+
+// keepsVolumes waits until the volumes that outlived a deployment are these.
+func (c *colony) keepsVolumes(deployment string, want ...string) {
+	c.t.Helper()
+	c.eventually(time.Minute, fmt.Sprintf("of %s the node keeps %v", deployment, want), func() error {
+		got, err := c.volumes(deployment)
+		if err == nil && !slices.Equal(got, want) {
+			err = fmt.Errorf("it keeps %v", got)
+		}
+		return err
+	})
+}
+
+// keptVolumes removes a deployment whose volumes stay, then one of the volumes by name, and
+// the other one with the deployment, which the deployments repo does not have any more.
+func keptVolumes(t *testing.T, c *colony) {
+	c.must("app", "import", "testdata/apps")
+	c.pushComponent("keeper", "services:\n  keeper:\n    image: registry.colony/samples/hello:1.0.0\n    volumes: ['data:/data', 'logs:/logs']\nvolumes: {data: {}, logs: {}}\n")
+	c.must("deploy", "keeper", "--site", site, "--wait", "--healthy-for", "1s")
+	c.must("deployment", "delete", site+"/keeper", "--wait")
+	c.keepsVolumes("keeper", "keeper_data", "keeper_logs")
+	c.refused(3, []string{"keeps no volume"}, "volume", "purge", site+"/"+node, "keeper/none")
+	c.must("volume", "purge", site+"/"+node, "keeper/keeper_data", "--wait")
+	c.keepsVolumes("keeper", "keeper_logs")
+	c.must("deployment", "delete", site+"/keeper", "--volumes")
+	c.keepsVolumes("keeper")
+	left, err := filepath.Glob(filepath.Join(c.dir, "en", "*", "*keeper*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range left {
+		if entries, _ := os.ReadDir(path); len(entries) > 0 {
+			t.Errorf("%s is left, with %d entries", path, len(entries))
+		}
+	}
+}
+
+// nodeRemoved removes a node that hangs. When it comes back it is a node once more, and what
+// it runs goes on.
+func nodeRemoved(t *testing.T, c *colony) {
+	sample, mark := c.samplePID(), c.mark()
+	c.refused(4, []string{"is online"}, "node", "remove", site+"/"+node, "--force")
+	c.signal("en", syscall.SIGSTOP)
+	defer c.signal("en", syscall.SIGCONT)
+	c.event(time.Minute, string(protocol.NodeOfflineEvent), mark)
+	c.refused(4, []string{"in use", "hello"}, "node", "remove", site+"/"+node)
+	c.must("node", "remove", site+"/"+node, "--force", "--wait")
+	c.refused(3, []string{"no node"}, "node", "show", site+"/"+node)
+	if d, err := c.deployment("hello"); err != nil || len(d.Nodes) != 0 {
+		t.Errorf("the deployment of the removed node: %+v, %v", d, err)
+	}
+	c.signal("en", syscall.SIGCONT)
+	c.event(time.Minute, fleet.NodeReturned, mark)
+	c.installed("hello", "1.0.0")
+	if now := c.samplePID(); now != sample {
+		t.Errorf("the container was restarted: pid %s, was %s", now, sample)
+	}
+	if out := c.must("node", "show", site+"/"+node); !strings.Contains(out, "has connected again") {
+		t.Errorf("colony node show says:\n%s", out)
+	}
+}

@@ -1,0 +1,174 @@
+package semantics
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// pids returns the process ids of the containers of a deployment, by service. It knows
+// them by their control groups.
+func (d *deployed) pids(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, c := range d.spec.Components[0].Containers {
+			if strings.Contains(string(b), fmt.Sprintf("/%s-%s-", d.name, c.Name)) {
+				out[c.Name] = filepath.Base(filepath.Dir(file))
+			}
+		}
+	}
+	return out
+}
+
+// changed returns the services whose process is another one than before.
+func changed(before, now map[string]string) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if before[name] != now[name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// update gives the deployment another version and waits for it to be INSTALLED.
+func (d *deployed) update(t *testing.T, compose string) *deployed {
+	t.Helper()
+	next, err := d.deploy(d.name, compose, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, next.installed)
+	return next
+}
+
+// An update of one service among five leaves the processes of the other four alone.
+func TestUpdateOfOneAmongFive(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "10.97.0.0/16")
+	file := func(version int) string {
+		return service("db") + entry("cache") + entry("app", "depends_on: [db, cache]", fmt.Sprintf("environment: {VERSION: '%d'}", version)) +
+			entry("worker", "depends_on: [app]") + entry("web", "command: [serve, '80', web]", "depends_on: [app]")
+	}
+	d, err := n.deploy("five", file(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, d.installed)
+	before := d.pids(t)
+	if len(before) != 5 {
+		t.Fatalf("processes %v, want five", before)
+	}
+	d = d.update(t, file(2))
+	if diff := cmp.Diff([]string{"app"}, changed(before, d.pids(t))); diff != "" {
+		t.Errorf("services with another process (-want +got):\n%s", diff)
+	}
+	// The new one is found under its name, wherever that was asked for.
+	st, err := d.status("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range []check{saysIn("worker", st.IP, "lookup", "app"), saysIn("worker", "0 "+st.IP, "dig", "app", "1")} {
+		if err := check(d); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A service whose dependency says restart, and one in the network of another, are replaced
+// with that one.
+func TestDependenciesThatRestart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "10.98.0.0/16")
+	file := func(version int, restart bool) string {
+		return service("db", fmt.Sprintf("environment: {VERSION: '%d'}", version)) + entry("guest", "network_mode: service:db") +
+			entry("app", fmt.Sprintf("depends_on: {db: {condition: service_started, restart: %v}}", restart)) + entry("other", "depends_on: [db]")
+	}
+	for _, c := range []struct {
+		name    string
+		restart bool
+		want    []string
+	}{
+		{"with", true, []string{"app", "db", "guest"}},
+		{"without", false, []string{"db", "guest"}},
+	} {
+		d, err := n.deploy("restart", file(1, c.restart), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, d.installed)
+		before := d.pids(t)
+		d = d.update(t, file(2, c.restart))
+		if diff := cmp.Diff(c.want, changed(before, d.pids(t))); diff != "" {
+			t.Errorf("%s restart, services with another process (-want +got):\n%s", c.name, diff)
+		}
+		if err := saysIn("guest", "0 10.", "dig", "app", "1")(d); err != nil {
+			t.Errorf("%s restart: %v", c.name, err)
+		}
+	}
+}
+
+// What a program writes where its image declares a volume survives updates, failed ones
+// and the return from them, and a power cut.
+func TestDataOfAnImagesVolume(t *testing.T) {
+	t.Parallel()
+	const updates = 20
+	n := newNode(t, "10.99.0.0/16")
+	file := func(version int) string {
+		image := "volumes"
+		if version%7 == 0 {
+			image = "broken" // and does not come up
+		}
+		return a("image: "+image, "read_only: true", fmt.Sprintf("environment: {VERSION: '%d'}", version))
+	}
+	d, err := n.deploy("data", file(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, d.installed)
+	if err := writable("/data/written")(d); err != nil {
+		t.Fatal(err)
+	}
+	for version := 2; version <= updates+1; version++ {
+		next, err := d.deploy("data", file(version), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version%7 == 0 { // the LO would return to the version before
+			await(t, func() error { return next.failed("start_failed", "broken") })
+			next = next.update(t, file(version-1))
+		}
+		await(t, next.installed)
+		if err := all(says("written", "cat", "/data/written"), says("seed", "cat", "/data/seed"))(next); err != nil {
+			t.Fatalf("version %d: %v", version, err)
+		}
+		d = next
+	}
+	n.stop(t)
+	n.daemon.Crash(t)
+	n.daemon.Restart(t)
+	n.start(t)
+	await(t, func() error { return says("written", "cat", "/data/written")(d) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	all, err := n.engine.List(ctx)
+	if err != nil || len(all) != 1 {
+		t.Errorf("%d containers after the power cut (%v), want one", len(all), err)
+	}
+}
