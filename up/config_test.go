@@ -59,6 +59,10 @@ func keys(prefix string, typ reflect.Type) []string {
 		if key == "-" {
 			continue
 		}
+		if f.Tag.Get("yaml") == ",inline" {
+			out = append(out, keys(prefix, f.Type)...)
+			continue
+		}
 		if f.Type.Kind() == reflect.Struct {
 			out = append(out, keys(prefix+key+".", f.Type)...)
 			continue

@@ -18,6 +18,8 @@ import (
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -46,9 +48,9 @@ func (o Options) pushSamples(ctx context.Context) error {
 			return fmt.Errorf("sample program: %w", err)
 		}
 		ref := RegistryHost + "/samples/" + b.Name() + ":" + imageVersion
-		if _, err := reg.PushImage(ctx, ref, registry.Image{
+		if _, err := reg.PushImage(ctx, ref, image.Image{
 			Architecture: runtime.GOARCH, Entrypoint: []string{"/app"},
-			Files: map[string]registry.ImageFile{"/app": {Mode: 0o755, Content: content}},
+			Files: map[string]archive.File{"/app": {Mode: 0o755, Content: content}},
 		}); err != nil {
 			return fmt.Errorf("push image %s: %w", ref, err)
 		}
@@ -64,7 +66,7 @@ func (o Options) pushSamples(ctx context.Context) error {
 			return fmt.Errorf("sample component %s: want a folder named <component>-<version>", dir)
 		}
 		component, version := parts[1], parts[2]
-		tgz, err := registry.BuildArchive(component, os.DirFS(dir))
+		tgz, err := archive.Build(component, os.DirFS(dir))
 		if err != nil {
 			return fmt.Errorf("pack %s: %w", dir, err)
 		}

@@ -143,7 +143,7 @@ func TestSampleIsDeployedOnce(t *testing.T) {
 				}
 				answer(t, w, http.StatusCreated, fleet.Deployment{})
 			})
-			o.SampleParameters = map[string]any{"port": 9000.0}
+			o.SampleParameters = map[string]any{"port": json.Number("9000")}
 			switch err := o.deploySample(t.Context()); {
 			case c.fault != "":
 				wantError(t, "deploySample", err, c.fault)
