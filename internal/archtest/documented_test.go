@@ -9,9 +9,7 @@ import (
 // pendingLocks are the rooms whose locks do not say yet what they protect.
 var pendingLocks = exceptions{
 	"broker/listen":    "certificate: the lock protects what was read last",
-	"co/api":           "feed: the lock protects the listeners",
 	"co/data/downlink": "group: the lock protects the sessions",
-	"en":               "EN: the lock protects the inventory",
 	"lo/data":          "Forwarder: the lock orders changes of the rules",
 }
 

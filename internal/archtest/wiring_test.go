@@ -8,11 +8,6 @@ import (
 	"testing"
 )
 
-// pendingWiring are the files of wiring that still do more.
-var pendingWiring = exceptions{
-	"en/link.go": "the look at the engine and the hardware moves to en/agent",
-}
-
 // TestWiring checks that the root packages of the tiers only wire: what they hold
 // is what they were given and what they built. A map is state, a duration is
 // policy, and a goroutine that does more than run a part and end with it is logic;
@@ -20,15 +15,12 @@ var pendingWiring = exceptions{
 // types hold maps, and DefaultOptions names durations.
 func TestWiring(t *testing.T) {
 	t.Parallel()
-	pending := pendingWiring.use(t)
 	for _, s := range sources(t) {
 		if !slices.Contains([]string{"co", "lo", "en"}, s.dir) {
 			continue
 		}
 		refuse := func(pos token.Pos, what string) {
-			if !pending(s.path) {
-				t.Errorf("%s: %s", s.fset.Position(pos), what)
-			}
+			t.Errorf("%s: %s", s.fset.Position(pos), what)
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			switch d := n.(type) {

@@ -66,9 +66,7 @@ var sparedNames = exceptions{
 	"co/compiler.kept":           "how many volumes of a service were kept",
 	"margo/v1rc3.kept":           "the components that were kept",
 	"internal/statefile.kept":    "where a damaged file was kept, for the log",
-	"en/engine/containerd.kept":  "whether a sweep keeps what belongs to a deployment",
 	"en/plan.again":              "whether an assignment was tried before",
-	"broker.again":               "whether a packet id came before",
 	"broker/topictree.again":     "whether a session stood in the list before",
 	"en/engine/enginetest.again": "a second look at a container, or a second engine",
 }
@@ -77,7 +75,6 @@ var sparedNames = exceptions{
 var pendingNames = exceptions{
 	"broker/packet":    "kept becomes reserved",
 	"broker/retained":  "order becomes byAge, place becomes position",
-	"broker/transport": "gone becomes closed",
 	"broker/external":  "again becomes retry",
 	"co/api":           "again becomes retry",
 	"co/db/data":       "gone becomes removed",
@@ -86,8 +83,6 @@ var pendingNames = exceptions{
 	"co/data/downlink": "gone becomes removed",
 	"co/registry":      "wanted becomes digest",
 	"co/repo/git":      "Poke becomes Notify",
-	"en":               "again becomes fresh",
-	"en/agent":         "gone becomes removed",
 	"lo/data":          "streams are renamed in one go with their files on disk",
 }
 
@@ -103,7 +98,6 @@ var pendingPhrases = exceptions{
 	"co/db/fleet":      "being rewritten with the words of the JSON",
 	"co/desired":       "Poke becomes Notify",
 	"co/repo/git":      "Poke becomes Notify",
-	"en":               "being rewritten with the recovery of a deployment",
 	"en/agent":         "being rewritten with the recovery of a deployment",
 	"lo/data/downlink": "a test reads the file of positions of before release 0.1.0",
 	"margo/v1rc3":      "being split into packages",
