@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/filelock"
 )
@@ -118,12 +119,12 @@ func copyRegistry(ctx context.Context, from, to string) error {
 }
 
 // redacted is a remote without a password.
-func redacted(remote string) string { return git.Redact(remote) }
+func redacted(remote string) string { return address.Redact(remote) }
 
 // saveRepo writes the whole deployments repo into a bundle, where it is a path of this
 // machine and has commits.
 func saveRepo(ctx context.Context, remote, file string) (bool, error) {
-	if git.IsRemote(remote) {
+	if address.IsRemote(remote) {
 		return false, nil
 	}
 	saved, err := git.Bundle(ctx, remote, file)
@@ -132,7 +133,7 @@ func saveRepo(ctx context.Context, remote, file string) (bool, error) {
 
 // restoreRepo makes the deployments repo from a bundle, unless it is there.
 func restoreRepo(ctx context.Context, remote, file string) (existed bool, err error) {
-	if git.IsRemote(remote) {
+	if address.IsRemote(remote) {
 		return true, nil
 	}
 	existed, err = git.Unbundle(ctx, file, remote)

@@ -11,12 +11,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -138,8 +138,6 @@ func (r *Result) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-var scpForm = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)
-
 // Import brings all packages of a source into the catalog: every folder with a
 // margo.yaml. The source is
 //
@@ -170,7 +168,7 @@ func (c *Catalog) Import(ctx context.Context, source string) ([]Result, error) {
 	if filepath.IsAbs(where) {
 		return c.importLocal(ctx, where, ref)
 	}
-	if !strings.Contains(where, "://") && !scpForm.MatchString(where) {
+	if !address.IsRemote(where) {
 		return nil, protocol.Errorf(protocol.Invalid, "import %s: want an absolute path on the machine of the central orchestrator, the URL of a git repository, or oci://", where)
 	}
 	remote, err := c.opts.Sources.remote(where)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -60,7 +61,7 @@ func (s Sources) Check() error {
 
 // parseRemote reads a git URL, or the form user@host:path of one.
 func parseRemote(remote string) (*url.URL, error) {
-	if scpForm.MatchString(remote) && !strings.Contains(remote, "://") {
+	if address.IsSCP(remote) {
 		host, p, _ := strings.Cut(remote, ":")
 		remote = "ssh://" + host + "/" + strings.TrimPrefix(p, "/")
 	}

@@ -112,6 +112,7 @@ var packages = map[string]layer{
 	"co/data/live":          logic,
 	"co/repo/sitefile":      logic,
 	"co/repo/intent":        logic,
+	"co/repo/address":       logic,
 	"co/lint":               adapter,
 	"co/packaging":          adapter,
 	"co/projection":         logic,
@@ -189,6 +190,7 @@ var packages = map[string]layer{
 	"e2e":      program,
 	"e2e/link": program, "e2e/semantics": program, "e2e/down": program,
 	"bench/link": program, "bench/broker": program, "bench/co": program,
+	"bench/machine": kernel, "bench/shortrun": kernel,
 	"examples/images/hello": program, "examples/images/faulty": program,
 	"internal/archtest": program,
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -81,7 +82,7 @@ func scratch() (g git, done func(), err error) {
 }
 
 func absolutePath(repo string) (string, error) {
-	if err := CheckRemote(repo); err != nil {
+	if err := address.Check(repo); err != nil {
 		return "", err
 	}
 	dir, err := filepath.Abs(repo)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -31,7 +32,7 @@ const (
 func Export(ctx context.Context, o Options, remote, ref, dir string) (string, error) {
 	o.Remote = remote
 	o.setDefaults()
-	if err := CheckRemote(remote); err != nil {
+	if err := address.Check(remote); err != nil {
 		return "", err
 	}
 	if ref == "" {
@@ -80,7 +81,7 @@ func transport(remote string) string {
 	if scheme, _, ok := strings.Cut(remote, "://"); ok {
 		return scheme
 	}
-	if IsRemote(remote) {
+	if address.IsRemote(remote) {
 		return "ssh"
 	}
 	return "file"
@@ -132,7 +133,7 @@ func writeFiles(dir string, files map[string][]byte) error {
 // absolute makes the path of a repository on this machine independent of the
 // directory in which git runs.
 func absolute(remote string) (string, error) {
-	if IsRemote(remote) {
+	if address.IsRemote(remote) {
 		return remote, nil
 	}
 	abs, err := filepath.Abs(remote)

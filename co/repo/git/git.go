@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -60,7 +61,7 @@ type gitError struct {
 
 // Error returns what git printed, in one line.
 func (e *gitError) Error() string {
-	text := strings.Join(strings.Fields(Redact(e.stderr)), " ")
+	text := strings.Join(strings.Fields(address.Redact(e.stderr)), " ")
 	if len(text) > 500 {
 		text = text[:500] + " …"
 	}

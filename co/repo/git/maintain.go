@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/colonyfleet/colony/co/repo/address"
 )
 
 const (
@@ -65,5 +67,5 @@ func localDir(remote string) (string, bool) {
 	if dir, ok := strings.CutPrefix(remote, "file://"); ok {
 		return dir, filepath.IsAbs(dir)
 	}
-	return remote, !IsRemote(remote)
+	return remote, !address.IsRemote(remote)
 }

@@ -2,7 +2,6 @@ package git
 
 import (
 	"fmt"
-	"net/url"
 	"path"
 	"regexp"
 	"strings"
@@ -14,52 +13,8 @@ var (
 	commitForm = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// refForm is narrower than git's own rule: what it accepts means the same
 	// to every git, and never an option or a revision expression.
-	refForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@-]*$`)
-	scpForm    = regexp.MustCompile(`^[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+:[^:]`)
-	secretForm = regexp.MustCompile(`(://[^/@:\s]*):[^/@\s]*@`)
+	refForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@-]*$`)
 )
-
-// CheckRemote checks that a remote is a path, or a URL of a transport that cannot
-// be made to run a command. Errors are of kind Invalid.
-func CheckRemote(remote string) error {
-	switch {
-	case remote == "":
-		return protocol.Errorf(protocol.Invalid, "git remote is empty: give a URL or a path")
-	case strings.HasPrefix(remote, "-"), strings.ContainsAny(remote, "\x00\n\r"):
-		return protocol.Errorf(protocol.Invalid, "git remote %q: not a URL or path", Redact(remote))
-	case strings.Contains(remote, "::"):
-		return protocol.Errorf(protocol.Invalid, "git remote %q: remote helpers are not allowed", Redact(remote))
-	}
-	if scheme, _, ok := strings.Cut(remote, "://"); ok {
-		return checkURL(scheme, remote)
-	}
-	return nil
-}
-
-func checkURL(scheme, remote string) error {
-	switch scheme {
-	case "https", "http", "ssh", "git", "file":
-	default:
-		return protocol.Errorf(protocol.Invalid, "git remote %q: scheme %q is not one of https, http, ssh, git, file", Redact(remote), scheme)
-	}
-	u, err := url.Parse(remote)
-	if err != nil {
-		return protocol.Errorf(protocol.Invalid, "git remote %q: not a URL", Redact(remote))
-	}
-	if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") || (scheme != "file" && u.Host == "") {
-		return protocol.Errorf(protocol.Invalid, "git remote %q: bad host", Redact(remote))
-	}
-	return nil
-}
-
-// IsRemote reports whether s is written like the address of a git repository, and
-// not like the path of a directory.
-func IsRemote(s string) bool {
-	return strings.Contains(s, "://") || scpForm.MatchString(s)
-}
-
-// Redact replaces a password in any URL of s.
-func Redact(s string) string { return secretForm.ReplaceAllString(s, "$1:***@") }
 
 func checkBranch(branch string) error {
 	if err := checkRef(branch); err != nil {

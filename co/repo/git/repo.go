@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
@@ -142,7 +143,7 @@ func (o *Options) validate() error {
 	if o.Dir == "" {
 		errs = append(errs, protocol.Errorf(protocol.Invalid, "git cache directory is empty"))
 	}
-	errs = append(errs, CheckRemote(o.Remote), checkBranch(o.Branch), o.Author.check())
+	errs = append(errs, address.Check(o.Remote), checkBranch(o.Branch), o.Author.check())
 	return invalid(errors.Join(errs...))
 }
 
@@ -160,7 +161,7 @@ func (r *Repo) Close() error {
 }
 
 // Remote returns the remote without a password that may stand in its URL.
-func (r *Repo) Remote() string { return Redact(r.opts.Remote) }
+func (r *Repo) Remote() string { return address.Redact(r.opts.Remote) }
 
 // bare is the path of the cache's repository.
 func (r *Repo) bare() string { return filepath.Join(r.opts.Dir, "repo.git") }
@@ -200,7 +201,7 @@ func InitBare(ctx context.Context, dir, branch string) error {
 	if err := checkBranch(branch); err != nil {
 		return err
 	}
-	if err := CheckRemote(dir); err != nil {
+	if err := address.Check(dir); err != nil {
 		return err
 	}
 	home, err := os.MkdirTemp("", "colony-git-")
