@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"mime"
@@ -202,6 +203,11 @@ func (b *blob) check() error {
 	if _, err := io.Copy(sum, io.NewSectionReader(b, 0, b.size)); err != nil {
 		return errors.Join(errDamaged, err)
 	}
+	return b.named(sum)
+}
+
+// named fails with errDamaged where sum is not what the digest of the blob names.
+func (b *blob) named(sum hash.Hash) error {
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != string(b.digest) {
 		return fmt.Errorf("%w: its digest is %s", errDamaged, got)
 	}
@@ -230,20 +236,13 @@ func (c *Cache) damaged(b *blob, why error) {
 type checked struct {
 	*blob
 	at  int64
-	sum io.Writer
-	// right says whether sum is that of the digest.
-	right func() error
+	sum hash.Hash // of what was read
 }
 
-func newChecked(b *blob) *checked {
-	sum := sha256.New()
-	return &checked{blob: b, sum: sum, right: func() error {
-		if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != string(b.digest) {
-			return fmt.Errorf("%w: its digest is %s", errDamaged, got)
-		}
-		return nil
-	}}
-}
+func newChecked(b *blob) *checked { return &checked{blob: b, sum: sha256.New()} }
+
+// right fails with errDamaged where what was read is not what the digest names.
+func (r *checked) right() error { return r.named(r.sum) }
 
 // Read implements io.Reader.
 func (r *checked) Read(p []byte) (int, error) {

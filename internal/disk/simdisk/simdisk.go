@@ -243,31 +243,26 @@ func (d *Disk) MkdirAll(path string, _ fs.FileMode) error {
 
 // Chmod sets the permissions of a file.
 func (d *Disk) Chmod(path string, perm fs.FileMode) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.op("chmod", path); err != nil {
-		return err
-	}
-	i, ok := d.names[filepath.Clean(path)]
-	if !ok {
-		return notExist("chmod", path)
-	}
-	i.perm = perm
-	return nil
+	return d.change("chmod", path, func(i *inode) { i.perm = perm })
 }
 
 // Chtimes sets when a file was changed last.
 func (d *Disk) Chtimes(path string, changed time.Time) error {
+	return d.change("chtimes", path, func(i *inode) { i.changed = changed })
+}
+
+// change does an operation on a file that is there.
+func (d *Disk) change(op, path string, do func(*inode)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.op("chtimes", path); err != nil {
+	if err := d.op(op, path); err != nil {
 		return err
 	}
 	i, ok := d.names[filepath.Clean(path)]
 	if !ok {
-		return notExist("chtimes", path)
+		return notExist(op, path)
 	}
-	i.changed = changed
+	do(i)
 	return nil
 }
 
