@@ -2,32 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/bench/shortrun"
 )
 
 // The program is built and run with a little load: Colony's broker must lose
 // nothing in any scenario, and Mosquitto must be measured beside it.
 func TestShortRun(t *testing.T) {
 	t.Parallel()
-	program := t.TempDir() + "/bench"
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-short", "-only", "QoS 1")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := shortrun.Output(t, "-only", "QoS 1")
 	rows := 0
 	for line := range bytes.Lines(out) {
 		cells := strings.Split(string(line), "|")

@@ -15,9 +15,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/machine"
 	"github.com/colonyfleet/colony/co/db/dbtest"
 )
 
@@ -70,7 +70,7 @@ func run(ctx context.Context, l load, only, dir string, out io.Writer) (err erro
 			return err
 		}
 	}
-	fmt.Fprintf(out, "%d cores, %s, %s.\n\n", runtime.NumCPU(), cpuModel(), runtime.Version())
+	fmt.Fprintf(out, "%d cores, %s, %s.\n\n", runtime.NumCPU(), machine.Processor(), runtime.Version())
 	tenth := l
 	tenth.fleet = l.fleet.Scale(0.1)
 	if only == "" || only == "desired" {
@@ -122,16 +122,6 @@ func desiredOnly(ctx context.Context, dir string, l load, out io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	return measureDesired(ctx, s, l, dir, out)
-}
-
-func cpuModel() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	_, rest, _ := strings.Cut(string(b), "model name\t: ")
-	model, _, _ := strings.Cut(rest, "\n")
-	return model
 }
 
 // percentile returns the value below which a part of the sorted values lies.

@@ -2,31 +2,18 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/colonyfleet/colony/bench/shortrun"
 )
 
 // The program is built and run with a small fleet: the API must know every read, and no
 // batch may fail.
 func TestShortRun(t *testing.T) {
 	t.Parallel()
-	program := t.TempDir() + "/bench"
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-short")
-	var progress bytes.Buffer
-	cmd.Stderr = &progress
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, progress.String())
-	}
+	out := shortrun.Output(t)
 	reads, commits, states := 0, 0, 0
 	for line := range bytes.Lines(out) {
 		cells := strings.Split(string(line), "|")

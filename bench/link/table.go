@@ -3,11 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/colonyfleet/colony/bench/machine"
 )
 
 // A result is one line of the table.
@@ -123,7 +124,7 @@ func writeTable(w io.Writer, results []*result) {
 
 // writeMachine says what was measured on.
 func writeMachine(w io.Writer, b *bench) {
-	fmt.Fprintf(w, "machine: %d CPUs, %s; %s/%s, %s\n", runtime.NumCPU(), cpuModel(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	fmt.Fprintf(w, "machine: %d CPUs, %s; %s/%s, %s\n", runtime.NumCPU(), machine.Processor(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	fmt.Fprintf(w, "colony: %s\n", firstLine(b.program, "--version"))
 	if path, err := needMosquitto(); err == nil {
 		fmt.Fprintf(w, "mosquitto: %s\n", firstLine(path, "-h"))
@@ -131,16 +132,6 @@ func writeMachine(w io.Writer, b *bench) {
 	fmt.Fprintf(w, "autopaho: %s\n", moduleVersion("github.com/eclipse/paho.golang"))
 	fmt.Fprintf(w, "load: %d messages of %d bytes, %d nodes, %d in flight each; %d per second where they flow during the fault\n",
 		b.messages, len(report(1, 1<<20)), b.nodes, b.window, b.flow)
-}
-
-func cpuModel() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown"
-	}
-	_, rest, _ := strings.Cut(string(b), "model name\t: ")
-	model, _, _ := strings.Cut(rest, "\n")
-	return model
 }
 
 // firstLine runs a program and returns the first line of what it says.
