@@ -1,4 +1,4 @@
-// Toolbox is the one program of the test images. Its first argument says what
+// Command toolbox is the one program of the test images. Its first argument says what
 // it does.
 package main
 
