@@ -19,6 +19,8 @@ import (
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgtest"
@@ -66,7 +68,7 @@ func start(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := b.co.Stop(ctx); err != nil {
 			t.Error(err)
@@ -95,7 +97,7 @@ func (b *bench) connect() {
 		OnUp: func(context.Context, string) {
 			up.Notify()
 		},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -104,13 +106,13 @@ func (b *bench) connect() {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = b.site.Stop(ctx)
 	})
 	select {
 	case <-up.C():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		b.t.Fatal("the site did not connect")
 	}
 }
@@ -118,7 +120,7 @@ func (b *bench) connect() {
 // next returns the next message of a kind.
 func (b *bench) next(kind topic.Kind) client.Message {
 	b.t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case m := <-b.from:
@@ -179,12 +181,12 @@ func (b *bench) pushSample() {
 	b.t.Helper()
 	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
 	defer reg.Close()
-	if _, err := reg.PushImage(b.t.Context(), "registry.colony/samples/hello:1.0.0", registry.Image{
-		Entrypoint: []string{"/app"}, Files: map[string]registry.ImageFile{"/app": {Mode: 0o755, Content: []byte("program")}},
+	if _, err := reg.PushImage(b.t.Context(), "registry.colony/samples/hello:1.0.0", image.Image{
+		Entrypoint: []string{"/app"}, Files: map[string]archive.File{"/app": {Mode: 0o755, Content: []byte("program")}},
 	}); err != nil {
 		b.t.Fatal(err)
 	}
-	tgz, err := registry.BuildArchive("hello", os.DirFS("../examples/components/hello-1.0.0"))
+	tgz, err := archive.Build("hello", os.DirFS("../examples/components/hello-1.0.0"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -242,7 +244,7 @@ func TestFromCallToSiteAndBack(t *testing.T) {
 	var events []byte
 	for _, e := range []protocol.Event{
 		{UnixMillis: 1, Kind: protocol.NodeOnlineEvent, Node: "gw", Body: protocol.Marshal(protocol.Presence{V: 1, Online: true, Session: "x"})},
-		{UnixMillis: 1, Kind: protocol.DesiredAdopted, Body: protocol.Marshal(protocol.Adopted{V: 1, Generation: desired.Generation, Commit: desired.Commit})},
+		{UnixMillis: 1, Kind: protocol.DesiredAdopted, Body: protocol.Marshal(protocol.Adopted{V: 1, Position: desired.Position, Commit: desired.Commit})},
 		report("", lifecycle.Pending, lifecycle.LO), report(lifecycle.Pending, lifecycle.Installing, lifecycle.LO), report(lifecycle.Installing, lifecycle.Installed, lifecycle.EN),
 	} {
 		events = append(events, protocol.Marshal(e)...)
@@ -305,7 +307,7 @@ func TestPostgresDownAtStart(t *testing.T) {
 	case <-waiting.C():
 	case err := <-started:
 		t.Fatalf("it did not wait for the database: %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it does not say that it waits")
 	}
 	pg.Start()
@@ -314,10 +316,10 @@ func TestPostgresDownAtStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it did not come up with the database")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Stop(ctx); err != nil {
 		t.Error(err)

@@ -39,7 +39,7 @@ func startOn(t *testing.T, url, remote string) *bench {
 }
 
 func (b *bench) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := b.co.Stop(ctx); err != nil {
 		b.t.Error(err)
@@ -64,7 +64,7 @@ func (b *bench) watch(name string) <-chan client.Message {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = c.Stop(ctx)
 	})
@@ -76,7 +76,7 @@ func (b *bench) watch(name string) <-chan client.Message {
 func (b *bench) until(got <-chan client.Message, last string) []client.Message {
 	b.t.Helper()
 	var list []client.Message
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case m := <-got:

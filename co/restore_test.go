@@ -46,13 +46,13 @@ func (p *player) connected(b *bench, session string) {
 // adopt follows desired states until one satisfies a condition.
 func (p *player) adopt(b *bench, what string, until func() bool) {
 	b.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for !until() {
 		var m client.Message
 		select {
 		case m = <-b.from:
 		case <-deadline:
-			b.t.Fatalf("not within 30 s: %s; the site is at %s and runs %v", what, p.state.Position, slices.Sorted(maps.Keys(p.runs)))
+			b.t.Fatalf("not within a minute: %s; the site is at %s and runs %v", what, p.state.Position, slices.Sorted(maps.Keys(p.runs)))
 		}
 		if t, err := topic.Parse(m.Topic); err != nil || t.Kind != topic.SiteDesired {
 			continue
@@ -124,13 +124,14 @@ func startIn(t *testing.T, dir, url, remote string) *bench {
 	if err := b.co.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(b.stop)
 	return b
 }
 
 // end disconnects the site and stops the CO.
 func (b *bench) end() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := b.site.Stop(ctx); err != nil {
 		b.t.Error(err)

@@ -71,7 +71,7 @@ listeners:
 		t.Fatal(err)
 	}
 	l := startLO(t, o)
-	connects := func(url, user string) bool {
+	connects := func(url, user string, within time.Duration) bool {
 		up := make(chan struct{}, 1)
 		c, err := client.New(client.Options{
 			URLs: []string{url}, ClientID: user, Username: user, Logger: logger(t), TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
@@ -93,18 +93,18 @@ listeners:
 		select {
 		case <-up:
 			return true
-		case <-time.After(2 * time.Second):
+		case <-time.After(within):
 			return false
 		}
 	}
 	for url, user := range map[string]string{
 		"tls://" + l.broker.Addr("tls"): "mes@s1", "wss://" + l.broker.Addr("wss"): "scada@s1", "unix://" + socket: "hist@s1", "tcp://" + l.MQTTAddr(): "other@s1",
 	} {
-		if !connects(url, user) {
+		if !connects(url, user, patience) {
 			t.Errorf("%s does not connect to %s", user, url)
 		}
 	}
-	if connects("tls://"+l.broker.Addr("tls"), "scada@s1") {
+	if connects("tls://"+l.broker.Addr("tls"), "scada@s1", 2*time.Second) {
 		t.Error("a user connects that the listener does not name")
 	}
 	bad := o

@@ -52,7 +52,7 @@ func TestSupervisedStartsAgainUntilStopped(t *testing.T) {
 	second := <-parts
 	select {
 	case <-first.stopped:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the part that ended was not stopped, and still holds its lock")
 	}
 	select {
@@ -60,7 +60,7 @@ func TestSupervisedStartsAgainUntilStopped(t *testing.T) {
 		if !strings.Contains(err.Error(), "x: it died") {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the reason of the end was not reported")
 	}
 	k.stop()
@@ -96,7 +96,7 @@ func TestChildIsStoppedAndKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := polite.Stop(ctx); err != nil {
 		t.Error(err)

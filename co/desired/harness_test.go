@@ -494,7 +494,7 @@ func (w *world) next(site protocol.SiteID) message {
 		w.early = slices.Delete(w.early, i, i+1)
 		return m
 	}
-	for deadline := time.After(20 * time.Second); ; {
+	for deadline := time.After(time.Minute); ; {
 		select {
 		case m := <-w.published:
 			if m.site != m.Site {
@@ -515,12 +515,12 @@ func (w *world) until(what string, holds func() bool) {
 	w.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for !holds() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			w.t.Fatalf("not within 20 s: %s", what)
+			w.t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (s *peer) connect() (client, server net.Conn) {
 	s.t.Cleanup(func() { client.Close() })
 	select {
 	case server = <-s.conns:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("nothing came through the proxy")
 	}
 	s.t.Cleanup(func() { server.Close() })
@@ -123,7 +123,7 @@ func transfer(from, to net.Conn, n int) (time.Duration, error) {
 // moment after they are there.
 func (s *peer) delivered(n uint64) Counters {
 	s.t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		got := s.proxy.Stats().Up
 		if got.Delivered == n {
@@ -313,7 +313,7 @@ func TestStallTakesNewConnectionsLater(t *testing.T) {
 	select {
 	case c := <-s.conns:
 		c.Close()
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no connection after the stall")
 	}
 }
@@ -428,7 +428,7 @@ func silent(t *testing.T, c net.Conn) {
 
 func isReset(t *testing.T, c net.Conn) {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {

@@ -32,7 +32,7 @@ func start(t *testing.T, opts Options) *Daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := d.Stop(ctx); err != nil {
 			t.Error(err)
@@ -108,7 +108,7 @@ func TestOrphan(t *testing.T) {
 	d := start(t, opts)
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the orphan lives on")
 	}
 	if d.PID() == cmd.Process.Pid {

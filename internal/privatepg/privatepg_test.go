@@ -64,7 +64,7 @@ func start(t *testing.T, dir string) *privatepg.Cluster {
 
 func stop(t *testing.T, c *privatepg.Cluster) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Stop(ctx); err != nil && !strings.Contains(err.Error(), "signal: killed") {
 		t.Errorf("stop: %v", err)

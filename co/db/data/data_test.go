@@ -422,7 +422,7 @@ func TestRepublishingHoldsUpNoEvents(t *testing.T) {
 	streams[0].send(1, msg("a=1!"))
 	commit := func(first uint64) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ack, err := s.sites.CommitBatch(ctx, "home", protocol.Batch{V: 1, Epoch: "e", First: first, Count: 1, Backlog: protocol.Backlog{Last: first}},
 			[]protocol.Event{event(protocol.NodeOnlineEvent, protocol.Presence{V: 1, Online: true})})

@@ -392,7 +392,7 @@ func TestListenDown(t *testing.T) {
 			if got != want {
 				t.Errorf("woken for %q, want %q", got, want)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("not woken for %q", want)
 		}
 		if want == "" {

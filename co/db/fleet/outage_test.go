@@ -17,7 +17,7 @@ import (
 // next returns the next value that is at least want.
 func next(t *testing.T, c <-chan int64, want int64) int64 {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case id, ok := <-c:

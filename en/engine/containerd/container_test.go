@@ -396,7 +396,7 @@ func TestShimKilled(t *testing.T) {
 		if ev.ID != c.ID {
 			t.Errorf("event %+v", ev)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no event")
 	}
 	if err := r.Start(t.Context(), c); err != nil {

@@ -160,7 +160,7 @@ func (s *site) send(b protocol.Batch) protocol.Ack {
 	select {
 	case a := <-s.acks:
 		return a
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("no ack")
 		return protocol.Ack{}
 	}
@@ -337,7 +337,7 @@ func TestRuleRemoved(t *testing.T) {
 	s.d.SetRules(rules)
 	s.send(batchOf("e", 1, 0, data("a", "1", true)))
 	s.d.SetRules(rules[1:])
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for s.topics() != "" {
 		select {
 		case <-deadline:

@@ -53,7 +53,7 @@ func TestStreamWithoutAPosition(t *testing.T) {
 	s.send(batchOf("e", 1, 0, data("a", "1", true), mark(protocol.RetainedBegin)))
 	s.restart()
 	s.d.SetRules(nil)
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for s.topics() != "" {
 		select {
 		case <-deadline:
