@@ -15,7 +15,7 @@ import (
 // docs/adr/0002-broker-engine.md, by which Colony uses its codec only and has
 // sessions, subscriptions and retained messages of its own. Of the code that they
 // run, none but that of TestMochiCodec, the last, is in any of Colony's programs.
-// A release of mochi in which one fails has mended a fault: then one of the reasons
+// A release of mochi in which one fails has fixed a fault: then one of the reasons
 // does not hold any more, and the page says what it would take to go back; after TestMochiCodec,
 // connect.go can be made simpler.
 
@@ -124,7 +124,7 @@ func TestMochiForgetsRetained(t *testing.T) {
 }
 
 // [MQTT-3.3.4-9]: a client that names a Receive Maximum of 10 does not get all messages, however
-// well it acknowledges. (It can also lock the server's loop for good.) Ours: TestReceiveMaximum.
+// well it acknowledges. (It can also lock the server's loop for ever.) Ours: TestReceiveMaximum.
 func TestMochiReceiveMaximum(t *testing.T) {
 	t.Parallel()
 	s, addr := bareMochi(t, nil)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// sysPrefix opens the topics on which the broker tells of itself. The names are
+// sysPrefix opens the topics on which the broker reports its counters. The names are
 // those of Mosquitto, so that its dashboards work.
 const sysPrefix = "$SYS/broker/"
 

@@ -147,7 +147,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 		return err
 	}
 	a := api.New(api.Options{
-		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.check, Changed: sites.loop.Poke,
+		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.check, Changed: sites.loop.Notify,
 		AcceptPosition: func(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
 			at, err := s.fleet.AcceptPosition(ctx, site)
 			if err == nil {

@@ -69,7 +69,7 @@ func measureDesired(ctx context.Context, s *server, l load, dir string, out io.W
 			if err := w.push(ctx, sites, 1, 2+i); err != nil {
 				return err
 			}
-			if err := w.line(ctx, "a commit", sites, loop.Poke); err != nil {
+			if err := w.line(ctx, "a commit", sites, loop.Notify); err != nil {
 				return err
 			}
 		}

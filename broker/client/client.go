@@ -76,7 +76,7 @@ type Options struct {
 	Subscriptions []Subscription
 	// Handle takes the received messages, one after the other, in the order of their
 	// arrival. Its error decides the acknowledgement of a QoS 1 message: of the kinds
-	// Invalid, NotFound, Conflict and Denied it is refused for good with a reason
+	// Invalid, NotFound, Conflict and Denied it is refused with a reason
 	// code; with any other the link is closed without an acknowledgement, so that
 	// what the broker retains arrives again on the next one. Its context ends with Stop.
 	Handle func(ctx context.Context, m Message) error

@@ -14,7 +14,7 @@ import (
 // before it sends the next: as many are under way at once as the broker allows.
 // Messages published one after the other arrive in that order, as with Publish.
 //
-// For a message that cannot be sent, or that the broker refuses for good, with an
+// For a message that cannot be sent, or that the broker will never accept, with an
 // error of Publish of any kind but Unavailable, refused is called with its index
 // in list; the others are sent all the same. The calls come in the order of list,
 // from the goroutine of the caller.

@@ -143,7 +143,7 @@ func (l *link) ping() {
 	_ = l.send(&packets.Pingreq{}, packets.PINGREQ) // a failed write has ended the link with its reason
 }
 
-// codeOf is the reason code that refuses a message for good, or 0 where the
+// codeOf is the reason code that refuses a message, or 0 where the
 // message must come again.
 func codeOf(k protocol.Kind) byte {
 	switch k {

@@ -162,7 +162,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
-	b.wg.Go(func() { b.again(run) })
+	b.wg.Go(func() { b.retry(run) })
 	if err := b.main.Start(ctx); err != nil {
 		return err
 	}
@@ -273,8 +273,8 @@ func (b *Broker) isState(name string) bool {
 	return false
 }
 
-// again tries what Take did not accept until ctx ends.
-func (b *Broker) again(ctx context.Context) {
+// retry tries what Take did not accept until ctx ends.
+func (b *Broker) retry(ctx context.Context) {
 	for {
 		if b.wake.Wait(ctx) != nil {
 			return

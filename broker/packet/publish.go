@@ -48,7 +48,7 @@ func ReadPublish(h Header, body []byte, v5 bool, l Limits) (p Publication, err e
 func (p *Publication) readProperties(c *cursor, l Limits) {
 	r := c.properties(Publish, l)
 	all := r.b
-	kept := 0 // bytes at the head of all that are passed on
+	passed := 0 // bytes at the head of all that are passed on
 	for r.more() {
 		at := len(all) - len(r.b)
 		one := r.next()
@@ -63,14 +63,14 @@ func (p *Publication) readProperties(c *cursor, l Limits) {
 			r.fail(violation("MQTT-3.3.4-6", "PUBLISH with a subscription identifier: only the broker sends one"))
 		}
 		if r.err == nil {
-			kept += copy(all[kept:], all[at:at+one.size]) // in place: nothing moves while nothing was taken out
+			passed += copy(all[passed:], all[at:at+one.size]) // in place: nothing moves while nothing was taken out
 		}
 	}
 	if r.err != nil {
 		c.fail(r.err)
 		return
 	}
-	p.Properties = all[:kept:kept]
+	p.Properties = all[:passed:passed]
 }
 
 // A UserProperty is a name and a value that the application chose.

@@ -33,9 +33,9 @@ type Store[M any] struct {
 
 	mu      sync.RWMutex
 	byTopic map[string]entry[M]
-	order   []place // of the topics, by the time of their first message
-	removed int     // places in order without a topic
-	last    uint64  // the number of the newest place
+	byAge   []arrival // of the topics, by the time of their first message
+	removed int       // arrivals without a topic
+	last    uint64    // the number of the newest arrival
 	due     dueHeap
 	sys     int              // messages whose topic begins with $
 	bytes   int64            // of all messages and reservations
@@ -48,12 +48,12 @@ type entry[M any] struct {
 	message M
 	owner   string
 	size    int64
-	number  uint64 // of its place
+	number  uint64 // of its arrival
 	due     *due   // nil: it does not end
 }
 
-// A place is a topic in the order in which topics came.
-type place struct {
+// An arrival is a topic in the order in which topics came.
+type arrival struct {
 	number uint64
 	topic  string // "": its message was removed
 }
@@ -139,7 +139,7 @@ func (s *Store[M]) Put(m Message[M]) {
 	} else {
 		s.last++
 		e.number = s.last
-		s.order = append(s.order, place{s.last, m.Topic})
+		s.byAge = append(s.byAge, arrival{s.last, m.Topic})
 		if m.Topic[0] == '$' {
 			s.sys++
 		}
@@ -177,20 +177,20 @@ func (s *Store[M]) deleteLocked(topic string) {
 	if topic[0] == '$' {
 		s.sys--
 	}
-	s.order[s.find(old.number)].topic = ""
-	if s.removed++; s.removed > 64 && s.removed > len(s.order)/2 {
-		s.order = slices.DeleteFunc(s.order, func(p place) bool { return p.topic == "" })
+	s.byAge[s.find(old.number)].topic = ""
+	if s.removed++; s.removed > 64 && s.removed > len(s.byAge)/2 {
+		s.byAge = slices.DeleteFunc(s.byAge, func(a arrival) bool { return a.topic == "" })
 		s.removed = 0
 	}
 }
 
-// find returns the index of the first place with this number or a higher one.
+// find returns the index of the first arrival with this number or a higher one.
 func (s *Store[M]) find(number uint64) int {
-	i, _ := slices.BinarySearchFunc(s.order, number, func(p place, n uint64) int {
+	i, _ := slices.BinarySearchFunc(s.byAge, number, func(a arrival, n uint64) int {
 		switch {
-		case p.number < n:
+		case a.number < n:
 			return -1
-		case p.number > n:
+		case a.number > n:
 			return 1
 		}
 		return 0
@@ -241,13 +241,13 @@ func (s *Store[M]) Next(c *Cursor) (names []string, done bool) {
 		return []string{c.filter}, true
 	}
 	i := s.find(c.next)
-	for end := min(len(s.order), i+lookAtOnce); i < end && s.order[i].number <= c.last; i++ {
-		if name := s.order[i].topic; name != "" && topic.Matches(c.filter, name) {
+	for end := min(len(s.byAge), i+lookAtOnce); i < end && s.byAge[i].number <= c.last; i++ {
+		if name := s.byAge[i].topic; name != "" && topic.Matches(c.filter, name) {
 			names = append(names, name)
 		}
-		c.next = s.order[i].number + 1
+		c.next = s.byAge[i].number + 1
 	}
-	return names, i == len(s.order) || s.order[i].number > c.last
+	return names, i == len(s.byAge) || s.byAge[i].number > c.last
 }
 
 // Expire forgets the messages whose time is up. [MQTT-3.3.2-5]

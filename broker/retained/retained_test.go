@@ -121,8 +121,8 @@ func TestCursorAndChange(t *testing.T) {
 	if seen["t/new0"] > 0 {
 		t.Error("a topic that came later was returned")
 	}
-	if len(r.order) > n+100 || r.removed > len(r.order)/2+64 {
-		t.Errorf("%d places, %d of them empty, for %d topics", len(r.order), r.removed, len(r.byTopic))
+	if len(r.byAge) > n+100 || r.removed > len(r.byAge)/2+64 {
+		t.Errorf("%d places, %d of them empty, for %d topics", len(r.byAge), r.removed, len(r.byTopic))
 	}
 }
 

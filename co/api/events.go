@@ -30,7 +30,7 @@ type eventQuery struct {
 func (a *API) listEvents(ctx context.Context, in *eventQuery) (*reply[List[fleet.Event]], error) {
 	f, err := in.filter()
 	if err == nil {
-		err = a.kept(ctx, f.After)
+		err = a.retained(ctx, f.After)
 	}
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -103,12 +103,12 @@ func (a *API) resume(r *http.Request) (int64, error) {
 	if last != "" && id > newest {
 		return 0, nil
 	}
-	return min(id, newest), a.kept(r.Context(), min(id, newest))
+	return min(id, newest), a.retained(r.Context(), min(id, newest))
 }
 
-// kept returns an error where events that follow an id are not kept any more: who goes on
+// retained returns an error where events that follow an id are not kept any more: who goes on
 // there would miss them without a sign. From 0 begins who wants what there is.
-func (a *API) kept(ctx context.Context, id int64) error {
+func (a *API) retained(ctx context.Context, id int64) error {
 	if id == 0 {
 		return nil
 	}

@@ -102,9 +102,9 @@ func checkEvents(f fleet.EventFilter) error {
 	return nil
 }
 
-// total counts what a filter picks, where that is wanted.
-func total[F any](ctx context.Context, wanted bool, f F, count func(context.Context, F) (fleet.Total, error)) (*fleet.Total, error) {
-	if !wanted {
+// total counts what a filter picks, where that is asked for.
+func total[F any](ctx context.Context, asked bool, f F, count func(context.Context, F) (fleet.Total, error)) (*fleet.Total, error) {
+	if !asked {
 		return nil, nil //nolint:nilnil // no number is asked for
 	}
 	t, err := count(ctx, f)

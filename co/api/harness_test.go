@@ -111,16 +111,16 @@ func newWorld(t *testing.T, settings ...setting) *world {
 			t.Error(err)
 		}
 	})
-	poke := func() {}
+	changed := func() {}
 	if !c.noLoop {
 		w.startLoop()
-		poke = w.loop.Poke
+		changed = w.loop.Notify
 	}
-	w.serve(c, poke)
+	w.serve(c, changed)
 	return w
 }
 
-func (w *world) serve(c *config, poke func()) {
+func (w *world) serve(c *config, changed func()) {
 	w.t.Helper()
 	cat, err := catalog.New(catalog.Options{
 		Sources: catalog.Sources{Roots: []string{sourceOf(w.t, "."), filepath.Dir(w.t.TempDir())}, Registries: []string{"registry.colony"}},
@@ -133,7 +133,7 @@ func (w *world) serve(c *config, poke func()) {
 		w.t.Fatal(err)
 	}
 	o := api.Options{
-		Apps: w.store, Fleet: w.store, Deployments: w.store, Counts: w.store, Events: w.store, Repo: repo{w.repo}, Changed: poke, Version: "1.2.3",
+		Apps: w.store, Fleet: w.store, Deployments: w.store, Counts: w.store, Events: w.store, Repo: repo{w.repo}, Changed: changed, Version: "1.2.3",
 		AcceptPosition: w.store.AcceptPosition,
 		Rules:          w.store, Data: w.dataStore, Proposals: w.proposalStore, Requests: w.store, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {

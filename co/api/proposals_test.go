@@ -22,7 +22,7 @@ func (w *world) push(message string, files map[string][]byte) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.loop.Poke()
+	w.loop.Notify()
 	return commit
 }
 

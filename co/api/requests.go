@@ -72,7 +72,7 @@ func (a *API) deleteDeployment(ctx context.Context, in *deleteInput) (*struct{},
 		if !in.Volumes && a.confirmRemoval(ctx, in.DeploymentPath) {
 			return nil, nil
 		}
-		if again, failed := a.removeAgain(ctx, in); again || failed != nil {
+		if done, failed := a.removeAgain(ctx, in); done || failed != nil {
 			err = failed
 		}
 	}
@@ -111,11 +111,11 @@ func (a *API) removeAgain(ctx context.Context, in *deleteInput) (bool, error) {
 		}
 	}
 	if !held && in.Volumes {
-		kept, err := a.opts.Requests.KeptVolumes(ctx, site, "", name)
+		volumes, err := a.opts.Requests.KeptVolumes(ctx, site, "", name)
 		if err != nil {
 			return false, err
 		}
-		held = len(kept) > 0
+		held = len(volumes) > 0
 	}
 	if !held {
 		return false, nil
@@ -203,12 +203,12 @@ func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*reply[KeptVolu
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	kept, err := a.opts.Requests.KeptVolumes(ctx, site, node, name)
+	held, err := a.opts.Requests.KeptVolumes(ctx, site, node, name)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
 	var asked []fleet.KeptVolume
-	for _, v := range kept {
+	for _, v := range held {
 		if in.Volume == "" || v.Volume == in.Volume {
 			v.Purging = true
 			asked = append(asked, v)
@@ -217,7 +217,7 @@ func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*reply[KeptVolu
 	unnamed := n.Inventory != nil && int(n.Inventory.VolumeCount) > len(n.Inventory.Volumes)
 	if len(asked) == 0 && !unnamed {
 		return nil, a.fail(ctx, protocol.Errorf(protocol.NotFound, "node %s/%s keeps no volume %s of deployment %s; of it the node keeps %s",
-			site, node, in.Volume, name, names(kept, func(v fleet.KeptVolume) string { return v.Volume })))
+			site, node, in.Volume, name, names(held, func(v fleet.KeptVolume) string { return v.Volume })))
 	}
 	err = a.opts.Requests.Request(ctx, fleet.Request{Site: site, Kind: fleet.RequestPurge, Node: node, Deployment: name, Volume: in.Volume})
 	if err != nil {

@@ -119,9 +119,9 @@ func (t *tail) run(ctx context.Context) error {
 	if err := t.out.Write("retry: 1000\n\nid: " + t.filter.After.String() + "\nevent: begin\ndata: {}\n\n"); err != nil {
 		return err
 	}
-	beat, again := time.NewTicker(feed.Beat), time.NewTicker(tailAgain)
+	beat, look := time.NewTicker(feed.Beat), time.NewTicker(tailAgain)
 	defer beat.Stop()
-	defer again.Stop()
+	defer look.Stop()
 	for {
 		more, err := t.pass(ctx)
 		if err != nil && protocol.KindOf(err) != protocol.Unavailable {
@@ -136,7 +136,7 @@ func (t *tail) run(ctx context.Context) error {
 		case <-t.api.feed.Over():
 			return feed.ErrOver
 		case <-t.watch.Wake():
-		case <-again.C:
+		case <-look.C:
 			if err := t.look(ctx); err != nil && protocol.KindOf(err) != protocol.Unavailable {
 				return err
 			}

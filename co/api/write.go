@@ -314,7 +314,7 @@ func (a *API) change(ctx context.Context, p DeploymentPath, ifMatch string,
 		prev, err := v1rc3.ParseDeployment(content)
 		if err != nil {
 			return &statusError{http.StatusConflict, fmt.Sprintf(
-				"the file of %s/%s in the deployments repo is not valid, mend or remove it there: %v", t.Site, t.Name, err)}
+				"the file of %s/%s in the deployments repo is not valid, repair or remove it there: %v", t.Site, t.Name, err)}
 		}
 		t.ID = prev.ID
 		next, message, err := edit(t, prev)

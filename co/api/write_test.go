@@ -399,7 +399,7 @@ func TestBadFileInRepo(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.do(http.MethodPatch, path, map[string]any{}).fails(http.StatusConflict, "the file of home/hello in the deployments repo is not valid", "metadata")
-	w.do(http.MethodPost, path+"/retry", nil).fails(http.StatusConflict, "mend or remove it there")
+	w.do(http.MethodPost, path+"/retry", nil).fails(http.StatusConflict, "repair or remove it there")
 	var h api.History
 	w.get(path+"/history").into(http.StatusOK, &h)
 	diff(t, "revisions", []string{"", "1.1.0"}, []string{h.Revisions[0].AppVersion, h.Revisions[1].AppVersion})

@@ -186,8 +186,8 @@ func New(o Options) (*Loop, error) {
 	return &Loop{opts: o, log: o.Logger, due: notify.New(), asked: notify.New(), reported: map[protocol.SiteID]bool{}}, nil
 }
 
-// Poke asks for a reconcile now. It never blocks.
-func (l *Loop) Poke() {
+// Notify asks for a reconcile now. It never blocks.
+func (l *Loop) Notify() {
 	l.due.Notify()
 }
 
@@ -196,7 +196,7 @@ func (l *Loop) Reread() {
 	l.mu.Lock()
 	l.reread = true
 	l.mu.Unlock()
-	l.Poke()
+	l.Notify()
 }
 
 // Republish asks for all sites to be published again, as after the loss of a broker's
@@ -205,7 +205,7 @@ func (l *Loop) Republish() {
 	l.mu.Lock()
 	l.republish = true
 	l.mu.Unlock()
-	l.Poke()
+	l.Notify()
 }
 
 // Run works until ctx ends, and then returns nil. It waits for the lock, publishes
@@ -239,14 +239,14 @@ func (l *Loop) session(ctx context.Context) {
 	watching, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := l.opts.Watch(watching, l.opts.Interval, func(string) { l.Poke() }); err != nil {
+		if err := l.opts.Watch(watching, l.opts.Interval, func(string) { l.Notify() }); err != nil {
 			l.log.ErrorContext(ctx, "watching the deployments repo ended", "err", err)
 		}
 	})
 	defer wg.Wait()
 	defer stop()
 	tries := l.tries()
-	var again <-chan time.Time
+	var retry <-chan time.Time
 	audit := time.NewTicker(l.opts.Audit)
 	defer audit.Stop()
 	for {
@@ -255,25 +255,25 @@ func (l *Loop) session(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-l.due.C():
-		case <-again:
+		case <-retry:
 		case <-audit.C:
 			l.Reread()
 			continue
 		case <-l.asked.C():
-			if again == nil { // else the whole is tried soon
+			if retry == nil { // else the whole is tried soon
 				run = l.compareReported
 			}
 		}
-		again = nil
+		retry = nil
 		switch outcome := run(ctx); {
 		case ctx.Err() != nil:
 			return
 		case outcome.away != nil:
 			l.log.WarnContext(ctx, "desired state is not complete, trying again", "err", outcome.away)
-			again = time.After(tries.Next())
+			retry = time.After(tries.Next())
 		case outcome.missing:
 			tries.Reset()
-			again = time.After(l.opts.MaxRetry)
+			retry = time.After(l.opts.MaxRetry)
 		default:
 			tries.Reset()
 		}

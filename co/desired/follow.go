@@ -65,11 +65,11 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 			bySite[site] = nil
 		}
 	}
-	order := slices.Sorted(maps.Keys(bySite))
-	work, done := l.compileAhead(ctx, order, bySite)
+	sites := slices.Sorted(maps.Keys(bySite))
+	work, done := l.compileAhead(ctx, sites, bySite)
 	defer done()
 	var due []fleet.SiteWant
-	for _, site := range order {
+	for _, site := range sites {
 		if len(due) >= saveAtOnce || len(due) > 0 && !work[site].ready() {
 			out.add(l.save(ctx, s.Commit, due)) // what is compiled does not wait for what is not
 			due = nil
@@ -279,14 +279,14 @@ func (w *siteWork) ready() bool {
 
 // compileAhead begins to compile what changed, in the order of the sites. done waits until
 // nothing is compiled any more.
-func (l *Loop) compileAhead(ctx context.Context, order []protocol.SiteID, bySite map[protocol.SiteID][]file) (work map[protocol.SiteID]*siteWork, done func()) {
+func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite map[protocol.SiteID][]file) (work map[protocol.SiteID]*siteWork, done func()) {
 	type job struct {
 		w *siteWork
 		i int
 	}
 	var jobs []job
-	work = make(map[protocol.SiteID]*siteWork, len(order))
-	for _, site := range order {
+	work = make(map[protocol.SiteID]*siteWork, len(sites))
+	for _, site := range sites {
 		files := bySite[site]
 		w := &siteWork{files: files, desired: make([]fleet.Desired, len(files)), errs: make([]error, len(files)), done: make(chan struct{})}
 		for i, f := range files {

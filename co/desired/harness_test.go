@@ -530,15 +530,15 @@ func (w *world) quiet() {
 	w.t.Helper()
 	passed := make(chan struct{})
 	w.set(func() {})
-	w.loop.Poke()
+	w.loop.Notify()
 	go func() {
 		defer close(passed)
 		// The second pass begins after the first one has ended.
 		for range 2 {
-			w.until("the loop takes a poke", func() bool { return len(w.loop.due.C()) == 0 })
-			w.loop.Poke()
+			w.until("the loop takes a notification", func() bool { return len(w.loop.due.C()) == 0 })
+			w.loop.Notify()
 		}
-		w.until("the loop takes a poke", func() bool { return len(w.loop.due.C()) == 0 })
+		w.until("the loop takes a notification", func() bool { return len(w.loop.due.C()) == 0 })
 	}()
 	<-passed
 	if len(w.early) > 0 {

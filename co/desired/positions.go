@@ -50,7 +50,7 @@ func (l *Loop) compareReported(ctx context.Context) outcome {
 	var out outcome
 	for _, site := range sites {
 		if s := l.sites[site]; s == nil || s.fresh() {
-			l.Poke()
+			l.Notify()
 			continue
 		}
 		held, err := l.readHeld(ctx, site)
@@ -60,7 +60,7 @@ func (l *Loop) compareReported(ctx context.Context) outcome {
 		switch {
 		case err != nil:
 		case l.sites[site].unknown != nil:
-			l.Poke() // the repo is read first
+			l.Notify() // the repo is read first
 		default:
 			err = l.publish(ctx, []protocol.SiteID{site})
 		}

@@ -71,7 +71,7 @@ func TestNewDatabaseGoesOnAboveTheSite(t *testing.T) {
 	w.start()
 	w.quiet() // what the repo wants is not known yet
 	w.set(func() { w.gitAway = nil })
-	w.loop.Poke()
+	w.loop.Notify()
 	if m := w.next("berlin"); m.Position.Epoch != 4 || m.Position.Generation <= 40 || names(m) != "a" || len(m.Removals) > 0 {
 		t.Errorf("first message is %s with %q, removes %v; want a, in epoch 4", m.Position, names(m), m.Removals)
 	}
@@ -124,7 +124,7 @@ func TestRestoredRecordWaitsForTheRepo(t *testing.T) {
 			}
 			w.quiet()
 			w.set(func() { w.gitAway = nil })
-			w.loop.Poke()
+			w.loop.Notify()
 			m := w.next("berlin")
 			if m.Position.Epoch != 2 || m.Position.Generation <= 9 || names(m) != "a" || len(m.Removals) > 0 {
 				t.Errorf("published %s with %q, removes %v; want a alone, in epoch 2", m.Position, names(m), m.Removals)
@@ -152,7 +152,7 @@ func TestCrashAfterTheRaise(t *testing.T) {
 	w.start()
 	w.quiet()
 	w.set(func() { w.gitAway = nil })
-	w.loop.Poke()
+	w.loop.Notify()
 	if m := w.next("berlin"); m.Position.Epoch != 2 || names(m) != "a" {
 		t.Errorf("published %s with %q, want a in epoch 2", m.Position, names(m))
 	}

@@ -161,7 +161,7 @@ func TestRemovalIsConfirmed(t *testing.T) {
 		if _, err := w.store.Confirm(t.Context(), proposal.ID(proposal.Removals, commit, 0), ""); err != nil {
 			t.Fatal(err)
 		}
-		w.loop.Poke()
+		w.loop.Notify()
 		if m := w.next("berlin"); names(m) != "" {
 			t.Errorf("berlin is to run %q, want nothing", names(m))
 		}
@@ -231,7 +231,7 @@ func TestSelectorThatMatchesNothing(t *testing.T) {
 
 	// A node that gets the label ends it, and so does somebody who means it.
 	w.set(func() { w.nodes["berlin"][0].Inventory = &protocol.Inventory{Labels: map[string]string{"line": "l"}} })
-	w.loop.Poke()
+	w.loop.Notify()
 	if m = w.next("berlin"); m.Deployments[0].Placement.Selector["line"] != "l" {
 		t.Errorf("placement of a is %v after a node has the label", m.Deployments[0].Placement)
 	}
@@ -241,7 +241,7 @@ func TestSelectorThatMatchesNothing(t *testing.T) {
 	if _, err := w.store.Confirm(t.Context(), proposal.ID(proposal.Removals, commit, 0), ""); err != nil {
 		t.Fatal(err)
 	}
-	w.loop.Poke()
+	w.loop.Notify()
 	if m = w.next("berlin"); m.Deployments[0].Placement.Selector["line"] != "none" {
 		t.Errorf("placement of a is %v after it was confirmed", m.Deployments[0].Placement)
 	}

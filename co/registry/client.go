@@ -280,7 +280,7 @@ func (c *Client) manifest(ctx context.Context, t target) (*manifestFile, protoco
 		return nil, "", err
 	}
 	digest := protocol.DigestOf(d.Manifest)
-	if wanted, ok := t.written.(name.Digest); ok && wanted.DigestStr() != string(digest) {
+	if pinned, ok := t.written.(name.Digest); ok && pinned.DigestStr() != string(digest) {
 		return nil, "", protocol.Errorf(protocol.Invalid, "the registry answered with digest %s", digest)
 	}
 	if d.MediaType != types.OCIManifestSchema1 {

@@ -165,7 +165,7 @@ func (w *worker) patiently(ctx context.Context, tries int, step func() error) er
 		} else if time.Since(since) >= w.r.o.EngineTimeout {
 			return err
 		}
-		_ = wait.WaitOr(ctx, early) // the next failure tells of its end
+		_ = wait.WaitOr(ctx, early) // where it has ended, what comes next fails
 	}
 }
 

@@ -206,7 +206,7 @@ func (r *Runner) retrySave(ctx context.Context, write func() error) error {
 			return nil
 		}
 		r.log.ErrorContext(ctx, "state not written, work waits for the disk", "err", err)
-		_ = wait.Wait(ctx) // the next failure tells of its end
+		_ = wait.Wait(ctx) // where it has ended, what comes next fails
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -218,7 +218,7 @@ func (r *Runner) Stop(ctx context.Context) error {
 
 // Accept accepts a NodeDesired as it came from the LO. When it returns nil, the
 // message is on disk, or was no news. An error of kind Invalid refuses the
-// message for good; with any other it should come again.
+// message for ever; with any other it should come again.
 func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	var d protocol.NodeDesired
 	if err := protocol.Unmarshal(payload, &d); err != nil {

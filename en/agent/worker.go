@@ -241,7 +241,7 @@ func (w *worker) remove(ctx context.Context, rec plan.Record) error {
 				return err
 			}
 		}
-		_ = wait.Wait(ctx) // the next failure tells of its end
+		_ = wait.Wait(ctx) // where it has ended, what comes next fails
 	}
 	return w.r.retrySave(ctx, func() error {
 		held := w.r.records[w.name]
@@ -310,7 +310,7 @@ func (w *worker) persist(ctx context.Context, step func() error) error {
 			return context.Cause(ctx)
 		}
 		w.log.WarnContext(ctx, "step failed, trying again", "err", err)
-		_ = wait.Wait(ctx) // the next failure tells of its end
+		_ = wait.Wait(ctx) // where it has ended, what comes next fails
 	}
 }
 

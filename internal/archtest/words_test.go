@@ -71,36 +71,14 @@ var sparedNames = exceptions{
 	"en/engine/enginetest.again": "a second look at a container, or a second engine",
 }
 
-// pendingNames are the rooms whose names are still to be changed.
-var pendingNames = exceptions{
-	"broker/packet":    "kept becomes reserved",
-	"broker/retained":  "order becomes byAge, place becomes position",
-	"broker/external":  "again becomes retry",
-	"co/api":           "again becomes retry",
-	"co/db/data":       "gone becomes removed",
-	"co/db/fleet":      "gone becomes offline, wanted becomes given",
-	"co/desired":       "Poke becomes Notify",
-	"co/data/downlink": "gone becomes removed",
-	"co/registry":      "wanted becomes digest",
-	"co/repo/git":      "Poke becomes Notify",
-	"lo/data":          "streams are renamed in one go with their files on disk",
-}
-
 // privatePhrases are what a comment does not say, and no test in its name or failure
 // text. The list is short and unambiguous: ordinary English stays free.
 var privatePhrases = regexp.MustCompile(`(?i)\b(lanes?|by and by|for good|the centre|mend(s|ed|ing)?|harsh(er|est)?|is of use|pok(e|es|ed)|tells? of|hears of)\b`)
 
-// pendingPhrases are the rooms whose comments are still to be rewritten.
-var pendingPhrases = exceptions{
-	"broker":           "being split into packages",
-	"broker/client":    "being rewritten with the packages of the broker",
-	"co/api":           "being rewritten with the words of the JSON",
-	"co/db/fleet":      "being rewritten with the words of the JSON",
-	"co/desired":       "Poke becomes Notify",
-	"co/repo/git":      "Poke becomes Notify",
-	"en/agent":         "being rewritten with the recovery of a deployment",
+// sparedPhrases are the packages that name what had a private word once.
+var sparedPhrases = exceptions{
+	"co/api":           "its test looks for the former words in the documents of the API",
 	"lo/data/downlink": "a test reads the file of positions of before release 0.1.0",
-	"margo/v1rc3":      "being split into packages",
 	"migrations":       "a table had the name lanes before 005_words.sql",
 }
 
@@ -108,11 +86,11 @@ var pendingPhrases = exceptions{
 // the names of tests.
 func TestWordsOfNames(t *testing.T) {
 	t.Parallel()
-	spared, pending := sparedNames.use(t), pendingNames.use(t)
+	spared := sparedNames.use(t)
 	for _, s := range sources(t) {
 		declared(s.file, func(id *ast.Ident) {
 			better, bad := privateWord(id.Name)
-			if bad && !spared(s.dir+"."+id.Name) && !pending(s.dir) {
+			if bad && !spared(s.dir+"."+id.Name) {
 				t.Errorf("%s: %s has a private word: write %s", s.fset.Position(id.Pos()), id.Name, better)
 			}
 		})
@@ -123,7 +101,7 @@ func TestWordsOfNames(t *testing.T) {
 			if !ok || !strings.HasPrefix(f.Name.Name, "Test") {
 				continue
 			}
-			if better, bad := privateWord(f.Name.Name); bad && !pending(s.dir) {
+			if better, bad := privateWord(f.Name.Name); bad {
 				t.Errorf("%s: %s has a private word: write %s", s.fset.Position(f.Pos()), f.Name.Name, better)
 			}
 		}
@@ -150,9 +128,9 @@ func tests(t *testing.T) []source {
 // TestWordsOfComments refuses private phrases in comments, and in the texts of tests.
 func TestWordsOfComments(t *testing.T) {
 	t.Parallel()
-	pending := pendingPhrases.use(t)
+	spared := sparedPhrases.use(t)
 	check := func(s source, pos token.Pos, text string) {
-		if m := privatePhrases.FindString(text); m != "" && s.dir != "internal/archtest" && !pending(s.dir) {
+		if m := privatePhrases.FindString(text); m != "" && s.dir != "internal/archtest" && !spared(s.dir) {
 			t.Errorf("%s: %q: write what it means in the words of docs/glossary.md", s.fset.Position(pos), m)
 		}
 	}

@@ -82,8 +82,8 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 			return err
 		}
 	}
-	f.order.RLock()
-	defer f.order.RUnlock()
+	f.sequence.RLock()
+	defer f.sequence.RUnlock()
 	before, had := f.retained.Get(m.Topic)
 	if !had {
 		before = retained.Message{Topic: m.Topic}
@@ -190,8 +190,8 @@ func outgoing(r *protocol.DataRule, remote string, m protocol.DataMessage) proto
 // Republish gives restore what the site's broker retained before a restart, before any client
 // changes it.
 func (f *Forwarder) Republish(ctx context.Context, restore func(context.Context, client.Message) error) error {
-	f.order.Lock()
-	defer f.order.Unlock()
+	f.sequence.Lock()
+	defer f.sequence.Unlock()
 	now := f.Now()
 	for _, m := range f.retained.All() {
 		left, ok := m.ExpiresIn(now)

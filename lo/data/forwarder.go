@@ -84,10 +84,10 @@ type Options struct {
 // concurrently, except for Run and Reconcile.
 //
 // A message is accepted while mu is held for reading, so that the rules change between
-// two messages and never during one. A retained one is stored and queued while order is
+// two messages and never during one. A retained one is stored and queued while sequence is
 // held for reading too; a snapshot holds it for writing, so that queue and store agree
 // on which messages came before the snapshot. The locks are acquired in the order mu,
-// topics, order, stream.mu.
+// topics, sequence, stream.mu.
 type Forwarder struct {
 	o        Options
 	clock    func() time.Time // see Now
@@ -98,7 +98,7 @@ type Forwarder struct {
 	table atomic.Pointer[datarule.Table] // of the rules in force
 	rules notify.Signal                  // the desired ones changed
 
-	order sync.RWMutex
+	sequence sync.RWMutex
 	// topics are a striped lock: topics that hash alike share one. Two messages on one
 	// topic are accepted one after the other where the last one counts.
 	topics [256]sync.Mutex

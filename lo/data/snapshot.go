@@ -14,8 +14,8 @@ import (
 // deleted meanwhile comes after it. It fails with kind Invalid, and appends nothing,
 // where the snapshot is more than the queue can hold.
 func (s *stream) appendSnapshot(ctx context.Context) (last uint64, err error) {
-	s.forwarder.order.Lock()
-	defer s.forwarder.order.Unlock()
+	s.forwarder.sequence.Lock()
+	defer s.forwarder.sequence.Unlock()
 	messages, err := s.snapshot()
 	if err != nil {
 		return 0, err

@@ -95,9 +95,9 @@ func TestParseApplicationRefusesNextcloud(t *testing.T) {
 	if diff := cmp.Diff(mistakes, problemLines(t, err)); diff != "" {
 		t.Errorf("placeholders replaced (-want +got):\n%s", diff)
 	}
-	mended := strings.NewReplacer("timeout: 5m", "timeout: 5m0s", "value: 80\n", "value: 8080\n").Replace(filled)
-	if _, err = ParseApplication([]byte(mended)); err != nil {
-		t.Errorf("mended: %v", err)
+	fixed := strings.NewReplacer("timeout: 5m", "timeout: 5m0s", "value: 80\n", "value: 8080\n").Replace(filled)
+	if _, err = ParseApplication([]byte(fixed)); err != nil {
+		t.Errorf("fixed: %v", err)
 	}
 }
 

@@ -279,8 +279,8 @@ func (d *Downlink) refresh(s *session) error {
 			down, keep = append(down, r), append(keep, r.Name)
 		}
 	}
-	gone := slices.ContainsFunc(s.streams, func(l *ruleStream) bool { return !slices.Contains(keep, l.rule.Name) })
-	if !s.begun || gone {
+	removed := slices.ContainsFunc(s.streams, func(l *ruleStream) bool { return !slices.Contains(keep, l.rule.Name) })
+	if !s.begun || removed {
 		if err := d.opts.Store.BeginDown(s.ctx, s.site, d.name, keep); err != nil {
 			return err
 		}

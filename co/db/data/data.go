@@ -238,11 +238,11 @@ func (c *dataCommit) apply(ctx context.Context, tx pgx.Tx, m *dataMessage) error
 		if c.row.sweep == 0 {
 			return nil
 		}
-		gone, err := c.retained.sweep(ctx, tx, c)
+		removed, err := c.retained.sweep(ctx, tx, c)
 		if err != nil {
 			return err
 		}
-		for _, name := range gone {
+		for _, name := range removed {
 			c.deliveries = append(c.deliveries, fleet.Delivery{
 				Site: c.site, Stream: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis),
 				Message: protocol.DataMessage{V: protocol.Version, Topic: name, QoS: 1, Retain: true},

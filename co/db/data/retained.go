@@ -95,13 +95,13 @@ func (s *retainedSet) sweep(ctx context.Context, tx pgx.Tx, c *dataCommit) ([]st
 	if err := tx.SendBatch(ctx, q).Close(); err != nil {
 		return nil, err
 	}
-	gone, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `delete from data_retained where site = $1 and stream = $2 and (epoch <> $3 or seq < $4)
+	removed, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `delete from data_retained where site = $1 and stream = $2 and (epoch <> $3 or seq < $4)
 		returning topic`, c.site, c.batch.Stream, c.row.Epoch, int64(c.row.sweep))
-	slices.Sort(gone)
-	for _, name := range gone {
+	slices.Sort(removed)
+	for _, name := range removed {
 		delete(s.known, name)
 	}
-	return gone, err
+	return removed, err
 }
 
 // queue writes the changes, in the order of their topics, so that two streams never
@@ -110,7 +110,7 @@ func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 	if len(s.pending) == 0 {
 		return
 	}
-	var gone []string
+	var removed []string
 	var topics, contentTypes, responseTopics, properties []string
 	var payloads, correlations [][]byte
 	var seqs []int64
@@ -119,7 +119,7 @@ func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 	for _, name := range slices.Sorted(maps.Keys(s.pending)) {
 		d := s.pending[name]
 		if len(d.Message.Payload) == 0 {
-			gone = append(gone, name)
+			removed = append(removed, name)
 			continue
 		}
 		var siteTime, until *time.Time
@@ -138,8 +138,8 @@ func (s *retainedSet) queue(q *pgx.Batch, c *dataCommit) {
 		correlations, properties = append(correlations, pgdb.Filled(d.Message.CorrelationData)), append(properties, string(pairs))
 	}
 	clear(s.pending)
-	if len(gone) > 0 {
-		q.Queue(`delete from data_retained where site = $1 and topic = any($2)`, c.site, gone)
+	if len(removed) > 0 {
+		q.Queue(`delete from data_retained where site = $1 and topic = any($2)`, c.site, removed)
 	}
 	if len(topics) == 0 {
 		return

@@ -116,12 +116,12 @@ func scanApp(row pgx.CollectableRow) (a fleet.App, err error) {
 
 // Apps lists the applications by id.
 func (s *Store) Apps(ctx context.Context, p fleet.Page) (apps []fleet.App, next string, err error) {
-	behind, err := after(p, 1)
+	last, err := after(p, 1)
 	if err != nil {
 		return nil, "", err
 	}
 	n := fleet.Size(p.Limit)
-	apps, err = pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, behind[0], n+1)
+	apps, err = pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, last[0], n+1)
 	if err != nil {
 		return nil, "", pgdb.Classify("list applications", err)
 	}

@@ -53,13 +53,13 @@ func (s *Store) KeepCounters(ctx context.Context) {
 // difference makes an event. After each transaction it rests for rest times as long as
 // that took.
 func (s *Store) CheckCounters(ctx context.Context, rest int) (repaired int, err error) {
-	for behind := ""; ; {
+	for last := ""; ; {
 		began := time.Now()
-		sites, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select id from sites where id > $1 order by id limit $2`, behind, checkSites)
+		sites, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select id from sites where id > $1 order by id limit $2`, last, checkSites)
 		if err != nil || len(sites) == 0 {
 			return repaired, pgdb.Classify("list sites to check their counters", err)
 		}
-		behind = string(sites[len(sites)-1])
+		last = string(sites[len(sites)-1])
 		n, err := s.checkSites(ctx, sites)
 		if err != nil {
 			return repaired, err
@@ -106,16 +106,16 @@ func (s *Store) checkSites(ctx context.Context, sites []protocol.SiteID) (found 
 // repairs makes an event for each site with a difference.
 func repairs(list []difference) []fleet.Event {
 	const shown = 5
-	var order []protocol.SiteID
+	var sites []protocol.SiteID
 	what := map[protocol.SiteID][]string{}
 	for _, d := range list {
 		if what[d.site] == nil {
-			order = append(order, d.site)
+			sites = append(sites, d.site)
 		}
 		what[d.site] = append(what[d.site], d.what)
 	}
 	var events []fleet.Event
-	for _, site := range order {
+	for _, site := range sites {
 		text := strings.Join(what[site][:min(shown, len(what[site]))], "; ")
 		if more := len(what[site]) - shown; more > 0 {
 			text += fmt.Sprintf("; and %d more", more)

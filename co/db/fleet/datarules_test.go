@@ -43,7 +43,7 @@ func TestSaveDataRules(t *testing.T) {
 		{"what only the CO does", fleet.SiteData{Commit: "c4", Rules: []fleet.DataRule{rule("b"), other}}, 3, []string{fleet.DataRulesChanged + " 2 rules"}},
 		{"a bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, []string{fleet.DataRulesInvalid + " line 1: no"}},
 		{"the same bad file", fleet.SiteData{Commit: "c5", Rules: []fleet.DataRule{rule("b"), other}, Problem: "line 1: no"}, 3, nil},
-		{"mended", fleet.SiteData{Commit: "c6", Rules: []fleet.DataRule{rule("b")}}, 4, []string{fleet.DataRulesChanged + " 1 rule"}},
+		{"fixed", fleet.SiteData{Commit: "c6", Rules: []fleet.DataRule{rule("b")}}, 4, []string{fleet.DataRulesChanged + " 1 rule"}},
 		{"a device", fleet.SiteData{Commit: "c7", Rules: []fleet.DataRule{rule("b")}, Devices: devices}, 5, []string{fleet.DevicesChanged + " device accounts: 1"}},
 		{"the same with a bad file", fleet.SiteData{Commit: "c8", Rules: []fleet.DataRule{rule("b")}, Devices: devices, Problem: "no"}, 5, []string{fleet.DataRulesInvalid + " no"}},
 		{"removed", fleet.SiteData{}, 6, []string{fleet.DataRulesChanged + " no rules", fleet.DevicesChanged + " device accounts: 0"}},

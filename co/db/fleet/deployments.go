@@ -89,8 +89,8 @@ func deploymentSource(f fleet.DeploymentFilter) source {
 	}
 	if f.Site != "" || !single && f.State.All() {
 		return source{
-			add: func(s *statement, behind key, limit int) {
-				s.add(columns+`(site, name) > ($, $)`, behind[0], behind[1])
+			add: func(s *statement, last key, limit int) {
+				s.add(columns+`(site, name) > ($, $)`, last[0], last[1])
 				if f.Site != "" {
 					s.add(` and site = $`, string(f.Site))
 				}
@@ -102,10 +102,10 @@ func deploymentSource(f fleet.DeploymentFilter) source {
 			},
 		}
 	}
-	src := source{add: func(s *statement, behind key, limit int) {
+	src := source{add: func(s *statement, last key, limit int) {
 		s.add(`select * from (select '' as a, '' as b, '' as app, '' as app_version, '' as state where false`)
 		for _, state := range states {
-			s.add(` union all (`+columns+`state = $ and (site, name) > ($, $)`, string(state), behind[0], behind[1])
+			s.add(` union all (`+columns+`state = $ and (site, name) > ($, $)`, string(state), last[0], last[1])
 			if single {
 				s.add(` and app = $`, app)
 			}

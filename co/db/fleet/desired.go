@@ -82,7 +82,7 @@ func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.Si
 			changed := d.changed || rules.changed
 			if changed {
 				row.position, row.commit = row.position.Next(), commit
-				d.place(row.position)
+				d.number(row.position)
 				d.placeRequests(row.position)
 				d.dropTombstones(old.deployments, unrecorded[w.Site], row.adopted)
 			}
@@ -306,7 +306,7 @@ type desiredDiff struct {
 	requests []requestRow
 	// requested says that there were some, also where none is left.
 	requested bool
-	again     []fleet.Request // the removals among the requests that are taken up
+	repeated  []fleet.Request // the removals among the requests that are taken up
 }
 
 func compareDesired(site protocol.SiteID, recorded map[protocol.DeploymentName]desiredRow, list []fleet.Desired) *desiredDiff {
@@ -334,8 +334,8 @@ func compareDesired(site protocol.SiteID, recorded map[protocol.DeploymentName]d
 	return d
 }
 
-// place gives the next position to what it changes.
-func (d *desiredDiff) place(next protocol.Position) {
+// number gives the next position to what it changes.
+func (d *desiredDiff) number(next protocol.Position) {
 	for _, i := range d.renewedEntries {
 		d.entries[i].Position = next
 	}
@@ -455,7 +455,7 @@ func (d *desiredDiff) queue(b *pgx.Batch, row siteRow, counted *names) {
 	for _, name := range slices.Concat(d.renewed, d.removed) {
 		counted.add(d.site, protocol.DeploymentName(name))
 	}
-	for _, r := range d.again {
+	for _, r := range d.repeated {
 		counted.add(d.site, r.Deployment)
 	}
 }

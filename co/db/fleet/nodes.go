@@ -123,8 +123,8 @@ func (s *Store) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, err
 	default:
 		byVersion = false
 	}
-	src := source{add: func(s *statement, behind key, limit int) {
-		s.add(`select site as a, id as b, version from nodes where (site, id) > ($, $)`, behind[0], behind[1])
+	src := source{add: func(s *statement, last key, limit int) {
+		s.add(`select site as a, id as b, version from nodes where (site, id) > ($, $)`, last[0], last[1])
 		if f.Site != "" {
 			s.add(` and site = $`, string(f.Site))
 		}
@@ -147,8 +147,8 @@ func (s *Store) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, err
 // which of them have none that is wanted.
 func stateSource(f fleet.NodeFilter) source {
 	return source{
-		add: func(s *statement, behind key, limit int) {
-			s.add(`select n.site as a, n.id as b, n.version, n.online as node_online, s.online as site_online from (select id, online from sites where id >= $`, behind[0])
+		add: func(s *statement, last key, limit int) {
+			s.add(`select n.site as a, n.id as b, n.version, n.online as node_online, s.online as site_online from (select id, online from sites where id >= $`, last[0])
 			if f.Site != "" {
 				s.add(` and id = $`, string(f.Site))
 			}
@@ -156,7 +156,7 @@ func stateSource(f fleet.NodeFilter) source {
 				s.add(` and (not online or nodes_online < nodes)`)
 			}
 			s.add(` order by id limit $) s, lateral (select * from nodes where site = s.id and (site, id) > ($, $) order by id limit $) n order by s.id, n.id limit $`,
-				limit, behind[0], behind[1], limit, limit)
+				limit, last[0], last[1], limit, limit)
 		},
 		residual: func(s *statement) {
 			choose(s, `case when not site_online then 'unknown' when node_online then 'online' else 'offline' end`, f.State)
@@ -171,8 +171,8 @@ func stateSource(f fleet.NodeFilter) source {
 // labelSource finds nodes by the first of some labels. What else is wanted of them is
 // looked up for each node by itself: a join might read all nodes for some.
 func labelSource(f fleet.NodeFilter, labels []string) source {
-	src := source{add: func(s *statement, behind key, limit int) {
-		s.add(`select site as a, node as b from node_labels where label = label_hash($) and (site, node) > ($, $)`, labels[0], behind[0], behind[1])
+	src := source{add: func(s *statement, last key, limit int) {
+		s.add(`select site as a, node as b from node_labels where label = label_hash($) and (site, node) > ($, $)`, labels[0], last[0], last[1])
 		if f.Site != "" {
 			s.add(` and site = $`, string(f.Site))
 		}

@@ -51,12 +51,12 @@ func (k key) cursor(parts int) string {
 
 // list returns the keys of a page, and the cursor of the next one.
 func (src source) list(ctx context.Context, from pgdb.Querier, p fleet.Page, parts int) (keys []key, next string, err error) {
-	behind, err := after(p, parts)
+	last, err := after(p, parts)
 	if err != nil {
 		return nil, "", err
 	}
 	n := fleet.Size(p.Limit)
-	keys, end, err := src.page(ctx, from, behind, n)
+	keys, end, err := src.page(ctx, from, last, n)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -102,9 +102,9 @@ func rows[T any](ctx context.Context, from pgdb.Querier, scan func(pgx.Collectab
 
 // A source gives the keys of a list in their order.
 type source struct {
-	// add appends a query of at most limit keys behind one, as columns a and b in their
+	// add appends a query of at most limit keys after last, as columns a and b in their
 	// order, with what residual needs.
-	add func(s *statement, behind key, limit int)
+	add func(s *statement, last key, limit int)
 	// residual appends a condition on the columns of add. Nil: all are picked.
 	residual func(s *statement)
 	// most is how many rows a page looks at; 0 means examineMost.
@@ -113,11 +113,11 @@ type source struct {
 
 // page returns the keys of a page and one more, where there is one. Where it ends
 // before because of examineMost, next is where to go on.
-func (src source) page(ctx context.Context, from pgdb.Querier, behind key, size int) (found []key, next *key, err error) {
+func (src source) page(ctx context.Context, from pgdb.Querier, last key, size int) (found []key, next *key, err error) {
 	if src.residual == nil {
 		s := &statement{}
 		s.add("select a, b from (")
-		src.add(s, behind, size+1)
+		src.add(s, last, size+1)
 		s.add(") w order by a, b")
 		found, err = rows(ctx, from, scanKey, s)
 		return found, nil, err
@@ -127,7 +127,7 @@ func (src source) page(ctx context.Context, from pgdb.Querier, behind key, size 
 	for examined := 0; ; limit *= 4 {
 		limit = min(limit, most-examined)
 		examined += limit
-		part, end, err := src.examine(ctx, from, behind, limit)
+		part, end, err := src.examine(ctx, from, last, limit)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -140,7 +140,7 @@ func (src source) page(ctx context.Context, from pgdb.Querier, behind key, size 
 		case examined >= most:
 			return found, end, nil
 		}
-		behind = *end
+		last = *end
 	}
 }
 
@@ -158,10 +158,10 @@ type examined struct {
 
 // examine returns which of the next keys are picked, and the last of them; nil where
 // there are no more.
-func (src source) examine(ctx context.Context, from pgdb.Querier, behind key, limit int) (found []key, end *key, err error) {
+func (src source) examine(ctx context.Context, from pgdb.Querier, last key, limit int) (found []key, end *key, err error) {
 	s := &statement{}
 	s.add("with w as materialized (")
-	src.add(s, behind, limit)
+	src.add(s, last, limit)
 	s.add(") select a, b, true, 0 from w where ")
 	src.residual(s)
 	s.add(" union all (select a, b, false, (select count(*)::int from w) from w order by a desc, b desc limit 1) order by 1, 2, 3 desc")

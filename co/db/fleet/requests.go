@@ -173,7 +173,7 @@ func (d *desiredDiff) request(rows []requestRow, recorded map[protocol.Deploymen
 		volumes := r.Volumes || old.tombstone && old.volumes
 		d.removals = slices.DeleteFunc(d.removals, func(t protocol.Removal) bool { return t.Deployment == r.Deployment })
 		d.removals = append(d.removals, protocol.Removal{Deployment: r.Deployment, Volumes: volumes})
-		d.again = append(d.again, r.Request)
+		d.repeated = append(d.repeated, r.Request)
 		if !old.desired { // else it is removed just now
 			d.event(fleet.DeploymentRemoved, fleet.Desired{Name: r.Deployment, AppVersion: old.AppVersion}, "asked for by name: the deployments repo does not have it")
 		}
@@ -197,7 +197,7 @@ func (d *desiredDiff) queueRequests(b *pgx.Batch, row siteRow) {
 		return
 	}
 	epoch, generation := int64(row.position.Epoch), int64(row.position.Generation)
-	for _, r := range d.again {
+	for _, r := range d.repeated {
 		b.Queue(`insert into deployments as d (site, name, commit, epoch, generation, tombstone, remove_volumes) values ($1, $2, $3, $4, $5, true, $6)
 			on conflict (site, name) do update set tombstone = true, remove_volumes = d.tombstone and d.remove_volumes or $6,
 				epoch = $4, generation = $5, updated_at = now(), commit = case when d.commit = '' then $3 else d.commit end`,

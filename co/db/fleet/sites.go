@@ -68,8 +68,8 @@ func (s *Store) CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total
 
 func siteSource(f fleet.SiteFilter) source {
 	offline := f.Online != nil && !*f.Online
-	src := source{add: func(s *statement, behind key, limit int) {
-		s.add(`select id as a, '' as b, online, version from sites where id > $`, behind[0])
+	src := source{add: func(s *statement, last key, limit int) {
+		s.add(`select id as a, '' as b, online, version from sites where id > $`, last[0])
 		if offline {
 			s.add(` and not online`) // by the index of those that are impaired
 		}
@@ -187,13 +187,13 @@ func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteI
 		ids[i] = string(connected[i])
 	}
 	return s.db.Tx(ctx, "record sites as offline", func(tx pgx.Tx) error {
-		gone, err := pgdb.Rows(ctx, tx, pgx.RowTo[protocol.SiteID], `update sites set online = false, changed_at = now()
+		lost, err := pgdb.Rows(ctx, tx, pgx.RowTo[protocol.SiteID], `update sites set online = false, changed_at = now()
 			where online and id <> all($1) returning id`, ids)
 		if err != nil {
 			return err
 		}
-		events := make([]fleet.Event, len(gone))
-		for i, id := range gone {
+		events := make([]fleet.Event, len(lost))
+		for i, id := range lost {
 			events[i] = fleet.Event{Kind: fleet.SiteOffline, Site: id, Message: "no report since the CO started"}
 		}
 		return db.WriteEvents(ctx, tx, events)

@@ -83,7 +83,7 @@ func (r *Repo) lead(ctx context.Context, own *write) {
 	}
 	r.commitAll(ctx, list)
 	r.written()
-	r.Poke()
+	r.Notify()
 }
 
 func (c *Change) check() error {

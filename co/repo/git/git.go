@@ -88,7 +88,7 @@ func printed(err error, phrases ...string) bool {
 	return false
 }
 
-// damaged reports whether err can be mended by a new cache.
+// damaged reports whether err can be repaired by a new cache.
 func damaged(err error) bool {
 	ge, ok := errors.AsType[*gitError](err)
 	return ok && ge.cache && !noSpace(err)

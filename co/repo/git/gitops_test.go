@@ -322,7 +322,7 @@ func TestWatchSeesPushByHandAndReach(t *testing.T) {
 	if err := receive(t, reach); protocol.KindOf(err) != protocol.Unavailable {
 		t.Errorf("OnReach(%v), want unavailable", err)
 	}
-	r.Poke()
+	r.Notify()
 	if err := os.Rename(remote+".away", remote); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestWatchSeesPushByHandAndReach(t *testing.T) {
 	}
 }
 
-func TestPokeWakesWatch(t *testing.T) {
+func TestNotifyWakesWatch(t *testing.T) {
 	t.Parallel()
 	remote := newRemote(t)
 	watcher, writer := open(t, remote), open(t, remote)
@@ -343,7 +343,7 @@ func TestPokeWakesWatch(t *testing.T) {
 	go func() { done <- watcher.Watch(ctx, time.Hour, func(c string) { heads <- c }) }()
 	receive(t, heads)
 	want := put(t, writer, "a", "one\n")
-	watcher.Poke()
+	watcher.Notify()
 	if got := receive(t, heads); got != want {
 		t.Errorf("head = %s, want %s", got, want)
 	}

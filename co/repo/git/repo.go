@@ -65,7 +65,7 @@ type Repo struct {
 	git   git
 	log   *slog.Logger
 	lock  *filelock.Lock // held for the Repo's life, against a second process in Dir
-	asked notify.Signal  // by Poke
+	asked notify.Signal  // by Notify
 
 	// cache guards the cache's directory: readers share it, a rebuild owns it.
 	cache sync.RWMutex

@@ -9,13 +9,13 @@ import (
 // DefaultInterval is how often Watch asks the remote.
 const DefaultInterval = 2 * time.Second
 
-// Poke makes Watch ask the remote now. It never blocks.
-func (r *Repo) Poke() {
+// Notify makes Watch ask the remote now. It never blocks.
+func (r *Repo) Notify() {
 	r.asked.Notify()
 }
 
 // Watch follows the branch until ctx ends: it fetches from the remote every interval (0
-// means DefaultInterval) and at each Poke, and calls changed with the head, first
+// means DefaultInterval) and at each Notify, and calls changed with the head, first
 // when it is known and then each time that it changed, by whichever writer. A remote
 // that is away is asked again at the same pace; Options.OnReach is called once for it.
 // It returns nil when ctx ends. Only one Watch may run at a time.
