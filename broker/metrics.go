@@ -88,19 +88,18 @@ func (t *traffic) subscribed(to string, n int64) {
 
 func newMetrics(b *Broker) *metrics {
 	own := prometheus.Labels{"broker": b.o.Name}
-	name := func(n string) string { return "colony_broker_" + n }
 	counter := func(n, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name(n), Help: help, ConstLabels: own})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_broker_" + n, Help: help, ConstLabels: own})
 	}
 	counters := func(n, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name(n), Help: help, ConstLabels: own}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "colony_broker_" + n, Help: help, ConstLabels: own}, labels)
 	}
 	m := &metrics{
 		refusals: counters("refused_total", "Connects, publishes and subscribes refused.", "op", "reason"),
 		drops:    counters("dropped_total", "Clients cut off, and messages not delivered to them, by reason.", "reason"),
 		ends:     counters("disconnects_total", "Sessions ended, by MQTT reason code, or client, network or other.", "reason"),
 		acceptSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: name("accept_seconds"), Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
+			Name: "colony_broker_accept_seconds", Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 		acceptErrors: counter("accept_errors_total", "Failed accepts, such as for want of file descriptors."),
@@ -114,7 +113,7 @@ func newMetrics(b *Broker) *metrics {
 		expiredSessions: counter("sessions_expired_total", "Sessions that ended as their clients stayed away."),
 		evictedSessions: counter("sessions_evicted_total", "Sessions that held nothing and ended as another client needed their place."),
 		storeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: name("store_seconds"), Help: "Time to store a message for sessions before its acknowledgement.", ConstLabels: own,
+			Name: "colony_broker_store_seconds", Help: "Time to store a message for sessions before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
 	}

@@ -143,7 +143,7 @@ func New(o Options) (*Broker, error) {
 		}
 	}
 	b.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "colony", Subsystem: "external_broker", Name: "up", Help: "1 while the external broker is connected.",
+		Name: "colony_broker_external_up", Help: "1 while the external broker is connected.",
 	}, func() float64 {
 		if b.Up() {
 			return 1

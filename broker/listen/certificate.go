@@ -29,6 +29,8 @@ func Certificate(chain, key string, failed func(error)) (*tls.Config, error) {
 	return &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12}, nil
 }
 
+// A certificate is read again when its files have changed. Its methods may be called
+// concurrently.
 type certificate struct {
 	files  [2]string
 	failed func(error)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/internal/notify"
 )
 
 const (
@@ -69,7 +70,7 @@ type Conn struct {
 	broken   bool                       // the transport is closed
 	progress uint64                     // grows when the client takes something
 	givenUp  bool                       // publishers waited in vain, and the client is behind since
-	watchers map[chan struct{}]struct{} // are sent to when there is room; nil if nobody waits
+	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
 	reason   byte                       // the reason code with which the broker ends the connection
 	source   Source                     // of further packets; nil: none
 	due      bool                       // the source may have some

@@ -1,6 +1,10 @@
 package transport
 
-import "time"
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+)
 
 // A State says how far behind a client is.
 type State int
@@ -33,10 +37,10 @@ func (c *Conn) State() State {
 
 // Room waits until the client keeps up, or has disconnected.
 func (c *Conn) Room() {
-	ch := make(chan struct{}, 1)
-	for !c.watch(ch) {
+	room := notify.New()
+	for !c.watch(room) {
 		select {
-		case <-ch:
+		case <-room.C():
 		case <-c.ended:
 		}
 	}
@@ -50,14 +54,14 @@ func AwaitAny(clients []*Conn, most, patience time.Duration) bool {
 	if len(clients) == 0 {
 		return false
 	}
-	ch := make(chan struct{}, 1)
+	room := notify.New()
 	defer func() {
 		for _, c := range clients {
-			c.unwatch(ch)
+			c.unwatch(room)
 		}
 	}()
 	for _, c := range clients {
-		if c.watch(ch) {
+		if c.watch(room) {
 			return true
 		}
 	}
@@ -66,7 +70,7 @@ func AwaitAny(clients []*Conn, most, patience time.Duration) bool {
 	defer late.Stop()
 	for seen := progress(clients); ; {
 		select {
-		case <-ch:
+		case <-room.C():
 			return true
 		case <-late.C:
 			if most >= patience {
@@ -102,24 +106,24 @@ func giveUp(clients []*Conn) {
 	}
 }
 
-// watch sends to ch, which takes one, when the client keeps up; true if it does already.
-func (c *Conn) watch(ch chan struct{}) bool {
+// watch notifies room when the client keeps up; true if it does already.
+func (c *Conn) watch(room notify.Signal) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.hasRoom() {
 		return true
 	}
 	if c.watchers == nil {
-		c.watchers = make(map[chan struct{}]struct{})
+		c.watchers = make(map[notify.Signal]struct{})
 	}
-	c.watchers[ch] = struct{}{}
+	c.watchers[room] = struct{}{}
 	return false
 }
 
-func (c *Conn) unwatch(ch chan struct{}) {
+func (c *Conn) unwatch(room notify.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.watchers, ch)
+	delete(c.watchers, room)
 }
 
 // hasRoom reports whether the client keeps up. c.mu is held.
@@ -135,11 +139,8 @@ func (c *Conn) moved() {
 		return
 	}
 	c.givenUp = false
-	for ch := range c.watchers {
-		select {
-		case ch <- struct{}{}:
-		default: // another client has woken it
-		}
+	for room := range c.watchers {
+		room.Notify()
 	}
 	c.watchers = nil
 }

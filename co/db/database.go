@@ -57,9 +57,9 @@ type Counts struct {
 	Duplicates, Anomalies, Lost prometheus.Counter
 }
 
-// Counter registers a counter of the CO; r may be nil.
+// Counter registers a counter of the CO, whose name is colony_co_ and name; r may be nil.
 func Counter(r prometheus.Registerer, name, help string) prometheus.Counter {
-	return promauto.With(r).NewCounter(prometheus.CounterOpts{Namespace: "colony", Subsystem: "co", Name: name, Help: help})
+	return promauto.With(r).NewCounter(prometheus.CounterOpts{Name: "colony_co_" + name, Help: help})
 }
 
 // Open connects to the database at a PostgreSQL URL and brings its schema up to

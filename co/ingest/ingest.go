@@ -102,14 +102,14 @@ func New(o Options) *Ingest {
 		opts: o, log: o.Logger.With("component", "ingest"), decoder: stream.NewDecoder(0), queues: queues{streams: map[streamKey]*queue{}},
 		data: make(chan struct{}, dataAtOnce),
 		batches: f.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "colony", Subsystem: "co", Name: "batches_total", Help: "Batches of sites' journals by result: ok, or the kind of the error.",
+			Name: "colony_co_batches_total", Help: "Batches of sites' journals by result: ok, or the kind of the error.",
 		}, []string{"result"}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "colony", Subsystem: "co", Name: "batch_seconds", Help: "Time from a batch's arrival to its commit.",
+			Name: "colony_co_batch_seconds", Help: "Time from a batch's arrival to its commit.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}),
 		bytes: f.NewCounter(prometheus.CounterOpts{
-			Namespace: "colony", Subsystem: "co", Name: "batch_bytes_total", Help: "Bytes of batches as they came over the wire.",
+			Name: "colony_co_batch_bytes_total", Help: "Bytes of batches as they came over the wire.",
 		}),
 	}
 	in.ctx, in.cancel = context.WithCancel(context.Background())

@@ -8,14 +8,6 @@ import (
 	"testing"
 )
 
-// pendingMetrics are the rooms whose metrics are still named in another way.
-var pendingMetrics = exceptions{
-	"broker":          "a function puts the prefix before the names",
-	"broker/external": "colony_external_broker_up becomes colony_broker_external_up",
-	"co/db":           "Namespace and Subsystem become part of Name",
-	"co/ingest":       "Namespace and Subsystem become part of Name",
-}
-
 // metricPrefixes are what the names of metrics begin with, by the first folder of the
 // package that registers them.
 var metricPrefixes = map[string]string{"co": "colony_co_", "lo": "colony_lo_", "en": "colony_en_", "broker": "colony_broker_"}
@@ -25,14 +17,11 @@ var metricPrefixes = map[string]string{"co": "colony_co_", "lo": "colony_lo_", "
 // are registered with the registerer that a package is given, never with the global one.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	pending := pendingMetrics.use(t)
 	found := 0
 	for _, s := range sources(t) {
 		top, _, _ := strings.Cut(s.dir, "/")
 		refuse := func(pos token.Pos, what string) {
-			if !pending(s.dir) {
-				t.Errorf("%s: %s", s.fset.Position(pos), what)
-			}
+			t.Errorf("%s: %s", s.fset.Position(pos), what)
 		}
 		name := func(e ast.Expr) {
 			found++

@@ -15,9 +15,7 @@ var checksummed = exceptions{
 
 // signalling are the packages that notify through a channel of their own.
 var signalling = exceptions{
-	"internal/notify":  "it is the notification",
-	"broker/transport": "its notification becomes a notify.Signal",
-	"co/data/exchange": "e.clear becomes a notify.Signal",
+	"internal/notify": "it is the notification",
 }
 
 // TestMachineryOnce checks that nobody writes again what internal has: an append log with

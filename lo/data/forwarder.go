@@ -98,7 +98,7 @@ type Forwarder struct {
 	table atomic.Pointer[datarule.Table] // of the rules in force
 	rules notify.Signal                  // the desired ones changed
 
-	sequence sync.RWMutex
+	sequence sync.RWMutex // protects the order of queue and store
 	// topics are a striped lock: topics that hash alike share one. Two messages on one
 	// topic are accepted one after the other where the last one counts.
 	topics [256]sync.Mutex

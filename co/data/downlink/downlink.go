@@ -227,7 +227,7 @@ type group struct {
 	put  func(ctx context.Context, list []fleet.DownMessage) error
 	turn chan struct{} // holds an element while one of the callers commits
 
-	mu      sync.Mutex
+	mu      sync.Mutex // protects waiting
 	waiting []*request
 }
 

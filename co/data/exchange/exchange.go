@@ -11,6 +11,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -62,7 +63,7 @@ type Options struct {
 type Exchange struct {
 	opts  Options
 	log   *slog.Logger
-	clear chan struct{} // has room for one value: a client published a retained message
+	clear notify.Signal // a client published a retained message
 }
 
 // New returns an Exchange.
@@ -70,7 +71,7 @@ func New(o Options) *Exchange {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Exchange{opts: o, log: o.Logger.With("component", "exchange"), clear: make(chan struct{}, 1)}
+	return &Exchange{opts: o, log: o.Logger.With("component", "exchange"), clear: notify.New()}
 }
 
 // Deliver publishes messages of sites in their order. A broker that is away is an
@@ -118,10 +119,7 @@ func (e *Exchange) Retain(restore func(context.Context, client.Message) error) f
 func (e *Exchange) Accept(ctx context.Context, t topic.Topic, m client.Message) error {
 	err := e.opts.Downlink.Accept(ctx, t.Site, forSite(t, m))
 	if err == nil && m.Retain {
-		select {
-		case e.clear <- struct{}{}:
-		default: // the removal that is due serves this message as well
-		}
+		e.clear.Notify()
 	}
 	return err
 }
@@ -146,10 +144,8 @@ func (e *Exchange) Restore(ctx context.Context, republish func(context.Context, 
 // subscribe to it, so that it would only use memory.
 func (e *Exchange) Run(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		if e.clear.Wait(ctx) != nil {
 			return
-		case <-e.clear:
 		}
 		if retry.Sleep(ctx, clearDelay) != nil {
 			return
