@@ -8,20 +8,15 @@
 package bridgenet
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -168,106 +163,4 @@ func (n *Networks) All() (map[string]*Attachment, error) {
 		}
 	}
 	return out, nil
-}
-
-func portProtocol(p protocol.Port) string {
-	if p.Protocol == "" {
-		return "tcp"
-	}
-	return p.Protocol
-}
-
-// checkPorts returns an error if a host port that a needs is in use, be it by a
-// program or by another container. It chooses the ports that nobody named, those before if
-// they are free.
-func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
-	if len(a.Ports) == 0 {
-		return nil
-	}
-	others, err := n.All()
-	if err != nil {
-		return err
-	}
-	a.Ports = slices.Clone(a.Ports)
-	for i, p := range a.Ports {
-		// The plugins would publish nothing, and report success.
-		if ip, err := netip.ParseAddr(p.HostIP); p.HostIP != "" && (err != nil || !ip.Is4()) {
-			return fmt.Errorf("port %d/%s of %s: the networks of the node have IPv4 only: publish it on an IPv4 address in place of %q",
-				p.Host, portProtocol(p), a.Name, p.HostIP)
-		}
-		if p.Host == 0 {
-			last := uint16(0)
-			if i < len(before) && before[i].Container == p.Container {
-				last = before[i].Host
-			}
-			if a.Ports[i].Host, err = choosePort(p, last, append(slices.Collect(maps.Values(others)), a)); err != nil {
-				return fmt.Errorf("port %d/%s of %s: no free port of the node was found: %w", p.Container, portProtocol(p), a.Name, err)
-			}
-			continue
-		}
-		if o := portUser(p, slices.Collect(maps.Values(others))); o != nil {
-			return fmt.Errorf("port %d/%s of the node is in use by %s of %s: publish %s on another port",
-				p.Host, portProtocol(p), o.Name, o.Network, a.Name)
-		}
-		if _, err := listen(p); err != nil {
-			return fmt.Errorf("port %d/%s of the node cannot be published for %s, stop the program that has it or choose another port: %w",
-				p.Host, portProtocol(p), a.Name, err)
-		}
-	}
-	return nil
-}
-
-func overlap(a, b string) bool {
-	everywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return everywhere(a) || everywhere(b) || a == b
-}
-
-// portUser returns who of others publishes a port, or nil.
-func portUser(p protocol.Port, others []*Attachment) *Attachment {
-	for _, o := range others {
-		for _, q := range o.Ports {
-			if p.Host == q.Host && portProtocol(p) == portProtocol(q) && overlap(p.HostIP, q.HostIP) {
-				return o
-			}
-		}
-	}
-	return nil
-}
-
-// maxChoices bounds how often a port is chosen that another container publishes: no
-// program listens on those, so that the kernel takes them for free.
-const maxChoices = 100
-
-// choosePort returns a port of the node that is free: preferred, or as the kernel chooses it.
-func choosePort(p protocol.Port, preferred uint16, others []*Attachment) (uint16, error) {
-	for range maxChoices {
-		p.Host = preferred
-		host, err := listen(p)
-		if err != nil && preferred == 0 {
-			return 0, err
-		}
-		if p.Host = host; err == nil && portUser(p, others) == nil {
-			return host, nil
-		}
-		preferred = 0
-	}
-	return 0, errors.New("others publish all that the kernel chose")
-}
-
-// listen returns the port that a program could listen on now: the port of the node that p
-// names, or one that the kernel chooses.
-func listen(p protocol.Port) (uint16, error) {
-	address := net.JoinHostPort(cmp.Or(p.HostIP, "0.0.0.0"), strconv.Itoa(int(p.Host)))
-	if portProtocol(p) == "udp" {
-		c, err := net.ListenPacket("udp", address)
-		if err != nil {
-			return 0, err
-		}
-		return c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), c.Close()
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).AddrPort().Port(), l.Close()
 }
