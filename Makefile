@@ -90,18 +90,20 @@ bench-link: setup build ## what becomes of acknowledged messages when the link f
 chaos: setup build ## an hour of kills, a narrow link and idle sites, on real parts: scripts/chaos
 	@scripts/chaos
 
-# Settings of `make fuzz`: make fuzz FUZZTIME=10m FUZZPACKETS=10000000 FUZZDOCUMENTS=100000
+# Settings of `make fuzz`: make fuzz FUZZTIME=10m FUZZPACKETS=10000000 FUZZDOCUMENTS=100000 FUZZREQUESTS=10000
 FUZZTIME      ?= 1m
 FUZZPACKETS   ?= 1000000
 FUZZDOCUMENTS ?= 10000
+FUZZREQUESTS  ?= 1000
 
 .PHONY: fuzz
-fuzz: ## the broker's readers, those of its packets and of its sessions on disk, and a running broker with mutated packets, Margo documents beside their schemas, the import beside the compiler (`make test` has a short form)
+fuzz: ## the broker's readers, those of its packets and of its sessions on disk, and a running broker with mutated packets, Margo documents beside their schemas, the import beside the compiler, every route of the API (`make test` has a short form)
 	@set -e; for p in ./broker/packet ./broker/sessions/state; do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
 	  $(GO) test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done; done
 	COLONY_FUZZ_PACKETS=$(FUZZPACKETS) $(GO) test ./broker -run '^TestRawWire$$' -count=1 -v -timeout 10h
 	COLONY_MARGO_DOCUMENTS=$(FUZZDOCUMENTS) $(GO) test ./margo/v1rc3 -run 'AgainstTheSchema|WrittenDeployments' -count=1 -v -timeout 10h
 	$(GO) test ./co/lint -run '^TestWhatIsAcceptedCompiles$$' -rapid.checks=$(FUZZDOCUMENTS) -rapid.nofailfile -count=1 -v -timeout 10h
+	COLONY_API_REQUESTS=$(FUZZREQUESTS) $(GO) test ./co/api -run '^TestHostileRequests$$' -count=1 -v -timeout 10h
 
 # Settings of `make bench-broker`: make bench-broker BROKER='-short -only fan'
 BROKER  ?=

@@ -177,22 +177,24 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) routes(h huma.API) {
 	huma.Get(h, "/api/v1/apps", a.listApps, describe("apps", "List applications"))
-	huma.Post(h, "/api/v1/apps", a.importApps, describe("apps", "Import application packages"))
+	huma.Post(h, "/api/v1/apps", a.importApps, describe("apps", "Import application packages"), func(o *huma.Operation) {
+		o.Errors = append(o.Errors, http.StatusForbidden) // a source that the configuration does not allow
+	})
 	huma.Get(h, "/api/v1/apps/{id}", a.getApp, describe("apps", "Show an application"))
 	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, describe("apps", "Show one version of an application"))
 	huma.Get(h, "/api/v1/deployments", a.listDeployments, describe("deployments", "List deployments"))
-	huma.Post(h, "/api/v1/deployments", a.createDeployment, describe("deployments", "Deploy an application"), func(o *huma.Operation) {
+	huma.Post(h, "/api/v1/deployments", a.createDeployment, describe("deployments", "Deploy an application"), conflicts, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusCreated
 	})
 	huma.Get(h, "/api/v1/deployments/{site}/{name}", a.getDeployment, describe("deployments", "Show a deployment"))
-	huma.Patch(h, "/api/v1/deployments/{site}/{name}", a.updateDeployment, describe("deployments", "Update a deployment: what is absent stays"))
-	huma.Delete(h, "/api/v1/deployments/{site}/{name}", a.deleteDeployment, describe("deployments", "Remove a deployment"))
+	huma.Patch(h, "/api/v1/deployments/{site}/{name}", a.updateDeployment, describe("deployments", "Update a deployment: what is absent stays"), guarded)
+	huma.Delete(h, "/api/v1/deployments/{site}/{name}", a.deleteDeployment, describe("deployments", "Remove a deployment"), guarded)
 	huma.Get(h, "/api/v1/deployments/{site}/{name}/history", a.history, describe("deployments", "Show revisions and transitions"))
-	huma.Post(h, "/api/v1/deployments/{site}/{name}/rollback", a.rollback, describe("deployments", "Return to an earlier revision"))
-	huma.Post(h, "/api/v1/deployments/{site}/{name}/retry", a.retry, describe("deployments", "Try a refused version again"))
+	huma.Post(h, "/api/v1/deployments/{site}/{name}/rollback", a.rollback, describe("deployments", "Return to an earlier revision"), guarded)
+	huma.Post(h, "/api/v1/deployments/{site}/{name}/retry", a.retry, describe("deployments", "Try a refused version again"), guarded)
 	huma.Get(h, "/api/v1/specs/{digest}", a.getSpec, describe("deployments", "Fetch a compiled specification"))
 	huma.Get(h, "/api/v1/sites", a.listSites, describe("fleet", "List sites"))
-	huma.Post(h, "/api/v1/sites", a.createSite, describe("fleet", "Create a site before its LO connects"), func(o *huma.Operation) {
+	huma.Post(h, "/api/v1/sites", a.createSite, describe("fleet", "Create a site before its LO connects"), conflicts, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusCreated
 	})
 	huma.Get(h, "/api/v1/sites/{site}", a.getSite, describe("fleet", "Show a site"))
@@ -214,8 +216,8 @@ func (a *API) dataRoutes(h huma.API) {
 	const site = "/api/v1/sites/{site}"
 	huma.Get(h, site+"/link", a.getLink, describe("data", "Show the link to a site and its streams"))
 	huma.Get(h, site+"/data-rules", a.getDataRules, describe("data", "Show the rules of a site's machine data"))
-	huma.Put(h, site+"/data-rules", a.putDataRules, describe("data", "Replace the rules of a site's machine data"))
-	huma.Delete(h, site+"/data-rules", a.deleteDataRules, describe("data", "Remove the rules of a site's machine data"))
+	huma.Put(h, site+"/data-rules", a.putDataRules, describe("data", "Replace the rules of a site's machine data"), guarded)
+	huma.Delete(h, site+"/data-rules", a.deleteDataRules, describe("data", "Remove the rules of a site's machine data"), guarded)
 	huma.Get(h, site+"/devices", a.listDevices, describe("data", "List the device accounts of a site's broker"))
 	huma.Put(h, site+"/devices/{user}", a.putDevice, describe("data", "Set a device account of a site's broker"))
 	huma.Delete(h, site+"/devices/{user}", a.deleteDevice, describe("data", "Remove a device account of a site's broker"))
@@ -235,7 +237,15 @@ func describe(tag, summary string) func(*huma.Operation) {
 		o.Tags = []string{tag}
 		o.Summary = summary
 		o.Errors = append(o.Errors, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
+		if o.Method == http.MethodPost || o.Method == http.MethodPut || o.Method == http.MethodPatch {
+			o.Errors = append(o.Errors, http.StatusBadRequest) // a body that is no JSON
+		}
 	}
+}
+
+// guarded is a change that If-Match may guard (RFC 9110, section 13.1.1).
+func guarded(o *huma.Operation) {
+	o.Errors = append(o.Errors, http.StatusConflict, http.StatusPreconditionFailed)
 }
 
 // readyWait bounds how long the parts are asked whether they work.
