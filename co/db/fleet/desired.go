@@ -474,10 +474,10 @@ func queueArchive(b *pgx.Batch, of names) {
 	if len(of.names) == 0 {
 		return
 	}
-	b.Queue(`update deployments d set archived_at = case when g.gone then now() end, updated_at = now()
-		from (select x.site, x.name, not x.desired and (select sum(n) from unnest(t.reported[1:7]) as n) = 0 as gone
+	b.Queue(`update deployments d set archived_at = case when g.archived then now() end, updated_at = now()
+		from (select x.site, x.name, not x.desired and (select sum(n) from unnest(t.reported[1:7]) as n) = 0 as archived
 			from unnest($1::text[], $2::text[]) as u (site, name),
 			lateral (select * from deployments where site = u.site and name = u.name limit 1) x,
 			lateral (select * from deployment_status where site = u.site and name = u.name limit 1) t) g
-		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.gone`, of.sites, of.names)
+		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.archived`, of.sites, of.names)
 }

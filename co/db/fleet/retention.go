@@ -19,7 +19,7 @@ type Retention struct {
 	Anomalies time.Duration
 }
 
-// DefaultRetention is what a CO keeps that is not told otherwise.
+// DefaultRetention is what a CO keeps unless its configuration says otherwise.
 var DefaultRetention = Retention{Events: 90 * 24 * time.Hour, History: 365 * 24 * time.Hour, Anomalies: 365 * 24 * time.Hour}
 
 const (
@@ -172,8 +172,8 @@ func (s *Store) purge(ctx context.Context, keep time.Duration) error {
 			b := &pgx.Batch{}
 			b.Queue(`select from sites where id = any($1) order by id for no key update`, sites)
 			b.Queue(`delete from deployment_nodes where (site, deployment) in (select site, name from deployments`+old+`)`, sites, keep.Seconds())
-			b.Queue(`with gone as (delete from deployments`+old+` returning site)
-				update sites s set states[8] = s.states[8] - g.number from (select site, count(*) as number from gone group by site) g where s.id = g.site`,
+			b.Queue(`with removed as (delete from deployments`+old+` returning site)
+				update sites s set states[8] = s.states[8] - g.number from (select site, count(*) as number from removed group by site) g where s.id = g.site`,
 				sites, keep.Seconds())
 			return tx.SendBatch(ctx, b).Close()
 		})
