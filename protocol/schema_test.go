@@ -184,6 +184,11 @@ func TestSchema(t *testing.T) {
 	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Loss{}, Snapshot{}, DataMessage{}} {
 		cddl(&b, reflect.TypeOf(m), done)
 	}
+	for name, m := range messages() {
+		if typ := reflect.Indirect(reflect.ValueOf(m)).Type(); !done[typ] {
+			t.Errorf("%s: the schema does not have %s: add it to the list of this test", name, typ)
+		}
+	}
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile("colony.cddl", []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)

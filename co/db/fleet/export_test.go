@@ -1,0 +1,4 @@
+package fleetdb
+
+// SiteTables are the tables that RemoveSite empties.
+var SiteTables = siteTables
