@@ -158,10 +158,10 @@ func TestShowDeployments(t *testing.T) {
 		Commit: "0123456789abcdef", Problem: "no node fits", Rejected: map[string]string{"gw2": "no role"}, UpdatedAt: *past(time.Minute), Archived: true,
 		Observation: fleet.Observation{
 			Running: map[string]int{"1.0.0": 1}, DesiredNodes: 2, Since: past(time.Hour), ReportedAt: past(time.Minute),
-			Generation: 7, ObservedGeneration: 6, Reason: "node gw1: CrashLoop: it exits",
+			Generation: 7, ObservedGeneration: 6, Reason: "node gw1: crash_loop: it exits",
 		},
 		Nodes: []fleet.DeploymentNode{{
-			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "CrashLoop", Message: "it exits", UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
+			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "crash_loop", Message: "it exits", UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
 			Components: []protocol.ComponentStatus{{Component: "web", Container: "app", State: "exited", ExitCode: 1, Restarts: 5}},
 		}},
 	}
@@ -173,21 +173,21 @@ func TestShowDeployments(t *testing.T) {
 		"GET /deployments/plant/hello":                                 d,
 		"GET /deployments/plant/hello/history": api.History{
 			Revisions:   []fleet.Revision{{Commit: "0123456789abcdef", Time: at, Author: "Ann", Message: "Deploy", AppVersion: "1.1.0"}},
-			Transitions: []fleet.Transition{{Time: at, Node: "gw1", From: lifecycle.Installing, To: lifecycle.Failed, AppVersion: "1.1.0", Code: "CrashLoop", Message: "it exits"}},
+			Transitions: []fleet.Transition{{Time: at, Node: "gw1", From: lifecycle.Installing, To: lifecycle.Failed, AppVersion: "1.1.0", Code: "crash_loop", Message: "it exits"}},
 		},
 		"POST /deployments/plant/hello/retry": d,
 	})
 	rows := table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON",
-		"plant hello hello 1.1.0 FAILED 0/2 1.0.0 6/7 1h 1m node gw1: CrashLoop: it exits")
+		"plant hello hello 1.1.0 FAILED 0/2 1.0.0 6/7 1h 1m node gw1: crash_loop: it exits")
 	wantRun(t, s.URL, "deployment list", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment list --site plant --app hello --state failed", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment list --state !installed --version 1.1.0 --text lant/h", rows, "", exitOK)
-	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: CrashLoop: it exits",
+	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: crash_loop: it exits",
 		"Nodes: 0/2 run the desired version", "Running: 1.0.0", "Generation: 7, the site has adopted 6", "Site: offline, last report 1m ago", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
-		"NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 3 1h 1m CrashLoop it exits", "",
+		"NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 3 1h 1m crash_loop it exits", "",
 		"NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", "gw1 web app exited 1 5 -", "", "Not chosen:", "gw2: no role"), "", exitOK)
 	wantRun(t, s.URL, "deployment history plant/hello", table("COMMIT TIME VERSION AUTHOR MESSAGE", "0123456789ab 2026-11-22 08:00:00 1.1.0 Ann Deploy", "",
-		"TIME NODE FROM TO VERSION REASON", "2026-11-22 08:00:00 gw1 INSTALLING FAILED 1.1.0 CrashLoop it exits"), "", exitOK)
+		"TIME NODE FROM TO VERSION REASON", "2026-11-22 08:00:00 gw1 INSTALLING FAILED 1.1.0 crash_loop it exits"), "", exitOK)
 	wantRun(t, s.URL, "deployment retry plant/hello", "plant/hello: hello 1.1.0 is tried again, commit 0123456789ab\n", "", exitOK)
 	wantRun(t, s.URL, "deployment retry plant/none", "", "no answer for POST /api/v1/deployments/plant/none/retry\n", exitNotFound)
 }

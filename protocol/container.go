@@ -263,7 +263,7 @@ const (
 // are absent.
 type Health struct {
 	// Command is executed in the container; exit status 0 is healthy. Mutually
-	// exclusive with HTTP and TCP.
+	// exclusive with HTTP and Port.
 	Command []string `cbor:"1,keyasint,omitempty"`
 	// HTTP is a path fetched from the container on Port; 2xx and 3xx are healthy.
 	HTTP string `cbor:"2,keyasint,omitempty"`

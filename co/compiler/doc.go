@@ -7,6 +7,6 @@
 // input gives equal bytes.
 //
 // Nothing in a compose.yaml is ignored in silence. Every key is held against the
-// table in keys.go, which docs/compose.md shows to users; a key that is not in it
+// table of composefile, which docs/compose.md shows to users; a key that is not in it
 // is refused by name, with its place.
 package compiler

@@ -359,7 +359,7 @@ func (r *Runner) reconcile(observed []engine.Status) {
 			r.sweep.Notify()
 			continue
 		}
-		// The worker asks for its order itself: what it does may have gone on meanwhile.
+		// The worker asks for its assignment itself: what it does may have gone on meanwhile.
 		r.work(a.Record.Deployment).interrupt()
 	}
 }

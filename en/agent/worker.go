@@ -29,7 +29,7 @@ type worker struct {
 	cancel context.CancelCauseFunc // of the operation; nil between two; protected by r.mu
 }
 
-// interrupt ends the operation, so that the worker asks for its order again. The
+// interrupt ends the operation, so that the worker asks for its assignment again. The
 // caller holds r.mu.
 func (w *worker) interrupt() {
 	if w.cancel != nil {
@@ -37,11 +37,11 @@ func (w *worker) interrupt() {
 	}
 }
 
-// run asks for the order and does what the record's state says, until the
+// run asks for the assignment and does what the record's state says, until the
 // deployment is forgotten or the agent stops.
 func (w *worker) run() {
 	for {
-		// The operation's context is there before the order is read: an interrupt
+		// The operation's context is there before the assignment is read: an interrupt
 		// that comes in between ends the operation before it began.
 		ctx, cancel := context.WithCancelCause(w.r.ctx)
 		w.r.mu.Lock()
@@ -66,7 +66,7 @@ func (w *worker) run() {
 	}
 }
 
-// advance brings the record up to the order and returns it; known is false where
+// advance brings the record up to the assignment and returns it; known is false where
 // there is nothing left to do for ever. The caller holds r.mu.
 func (w *worker) advance() (rec plan.Record, known bool, err error) {
 	r := w.r
@@ -317,7 +317,7 @@ func (w *worker) persist(ctx context.Context, step func() error) error {
 // fail moves the record to FAILED. The containers are cleared away afterwards.
 func (w *worker) fail(ctx context.Context, rec plan.Record, f plan.Failure, watch *plan.Watch) error {
 	return w.r.retrySave(ctx, func() error {
-		// An order that came meanwhile finds the record as it was.
+		// An assignment that came meanwhile finds the record as it was.
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -109,6 +109,10 @@ func declares(file, name string) bool {
 				}
 			}
 			found = found || full == name
+		case *ast.ValueSpec:
+			for _, id := range d.Names {
+				found = found || id.Name == name
+			}
 		case *ast.TypeSpec:
 			found = found || d.Name.Name == name
 		}

@@ -10,7 +10,7 @@ import (
 
 // metricPrefixes are what the names of metrics begin with, by the first folder of the
 // package that registers them.
-var metricPrefixes = map[string]string{"co": "colony_co_", "lo": "colony_lo_", "en": "colony_en_", "broker": "colony_broker_"}
+var metricPrefixes = map[string]string{"co": "colony_co_", "lo": "colony_lo_", "broker": "colony_broker_"}
 
 // TestMetrics checks that metrics are named in one way: the whole name stands in Name,
 // so that a search for it finds the code, and begins with the prefix of the tier. They
