@@ -317,7 +317,7 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	if v5 {
 		ack.ProtocolVersion = 5
 	}
-	_ = b.send(c, &ack, ack.ConnackEncode) // the connection ends now in any case
+	_ = b.sendWithin(c, int(p.Properties.MaximumPacketSize), &ack, ack.ConnackEncode) // the connection ends now in any case
 }
 
 // refuseCode is the CONNACK reason code for an error of accept.

@@ -240,20 +240,36 @@ func (b *Broker) disconnect(c *conn, code packets.Code) {
 	_ = c.Close() // never fails
 }
 
-// send encodes a packet and queues it. encode is the method of p that encodes it. A
-// reason string is left out if the packet is too large for the client with it.
-// [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.9.2-1] [MQTT-3.14.2-3]
+// send encodes a packet and queues it, within the maximum packet size of the client. encode is
+// the method of p that encodes it.
 func (b *Broker) send(c *conn, p *packets.Packet, encode func(*bytes.Buffer) error) error {
-	var buf bytes.Buffer
-	if err := encode(&buf); err != nil {
-		return fmt.Errorf("encode %s: %w", packet.Type(p.FixedHeader.Type), err)
+	largest := 0
+	if s := c.session.Load(); s != nil {
+		largest = s.largest
 	}
-	if s := c.session.Load(); s != nil && s.largest > 0 && buf.Len() > s.largest && p.Properties.ReasonString != "" {
-		p.Properties.ReasonString = ""
-		buf.Reset()
+	return b.sendWithin(c, largest, p, encode)
+}
+
+// sendWithin is send for a client that takes so many bytes at most; 0: any. A reason string is
+// left out if the packet is too large with it. [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2]
+// [MQTT-3.9.2-1] [MQTT-3.14.2-3] A packet that is too large without it is not sent, which is an
+// error: the client misses an answer. [MQTT-3.1.2-24]
+func (b *Broker) sendWithin(c *conn, largest int, p *packets.Packet, encode func(*bytes.Buffer) error) error {
+	var buf bytes.Buffer
+	for {
 		if err := encode(&buf); err != nil {
 			return fmt.Errorf("encode %s: %w", packet.Type(p.FixedHeader.Type), err)
 		}
+		if largest == 0 || buf.Len() <= largest {
+			break
+		}
+		if p.Properties.ReasonString == "" {
+			code := packets.ErrPacketTooLarge
+			code.Reason = fmt.Sprintf("%s of %d bytes: the client takes %d", packet.Type(p.FixedHeader.Type), buf.Len(), largest)
+			return code
+		}
+		p.Properties.ReasonString = ""
+		buf.Reset()
 	}
 	_, err := c.Write(buf.Bytes())
 	b.metrics.sent(buf.Len())

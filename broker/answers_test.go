@@ -1,0 +1,59 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/colonyfleet/colony/broker/access"
+)
+
+// [MQTT-3.1.2-24]: no packet is larger than the client takes, answers included. Without room for a
+// reason string it is left out [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.9.2-1] [MQTT-3.14.2-3]; what is still
+// too large ends the connection.
+func TestAnswersFitTheClient(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, access.Site("plant1"), nil)
+	within := func(n uint32) func(*packets.Packet) {
+		return func(p *packets.Packet) { p.Properties.MaximumPacketSize = n }
+	}
+	for _, user := range []string{"n1.plant1", "stranger"} { // accepted, and refused with a long reason
+		for _, n := range []uint32{2, 4} {
+			r := dialRaw(t, b.Addr("main"))
+			p := packets.Packet{
+				FixedHeader: packets.FixedHeader{Type: packets.Connect},
+				Connect: packets.ConnectParams{
+					ProtocolName: []byte("MQTT"), Clean: true, ClientIdentifier: user, Keepalive: 60, UsernameFlag: true, Username: []byte(user),
+				},
+			}
+			within(n)(&p)
+			r.send(p)
+			r.wantEnd()
+		}
+	}
+	if ack := dialRaw(t, b.Addr("main")).connect("stranger", within(22)); ack.ReasonCode < 0x80 || ack.Properties.ReasonString != "" {
+		t.Errorf("refused within 22 bytes: CONNACK 0x%02x, reason %q", ack.ReasonCode, ack.Properties.ReasonString)
+	}
+	r := dialRaw(t, b.Addr("main"))
+	r.mustConnect("n1.plant1", within(22))
+	for qos, kind := range map[byte]byte{1: packets.Puback, 2: packets.Pubrec} {
+		r.publish("colony/x", "not mine", qos, 1)
+		if p := r.wantCode(kind, 0x87); p.Properties.ReasonString != "" {
+			t.Errorf("%s with the reason %q", packets.PacketNames[kind], p.Properties.ReasonString)
+		}
+	}
+	if p := r.subscribeAs(packets.Subscription{Filter: "colony/#"}); p.ReasonCodes[0] != 0x87 || p.Properties.ReasonString != "" {
+		t.Errorf("SUBACK 0x%02x with the reason %q", p.ReasonCodes[0], p.Properties.ReasonString)
+	}
+	many := make([]string, 60) // their SUBACK has more than 22 bytes
+	for i := range many {
+		many[i] = fmt.Sprint("a/", i)
+	}
+	r.write(subscribeWire(many...))
+	if p := r.wantCode(packets.Disconnect, 0x95); p.Properties.ReasonString != "" {
+		t.Errorf("DISCONNECT with the reason %q", p.Properties.ReasonString)
+	}
+	r.wantEnd()
+}
+
