@@ -6,6 +6,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 )
 
@@ -55,5 +56,71 @@ func TestAnswersFitTheClient(t *testing.T) {
 		t.Errorf("DISCONNECT with the reason %q", p.Properties.ReasonString)
 	}
 	r.wantEnd()
+}
+
+// [MQTT-4.13.1-1]: an acknowledgement that is not the one its message waits for is an error in the protocol,
+// with a session that is stored and without. What comes twice, or for an unknown packet id, is none.
+func TestAcknowledgementOfAnotherStep(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, func(o *broker.Options) { o.Sessions.Dir = t.TempDir() })
+	ack := func(r *raw, kind byte, id uint16, code byte) {
+		p := packets.Packet{FixedHeader: packets.FixedHeader{Type: kind}, PacketID: id, ReasonCode: code}
+		if kind == packets.Pubrel {
+			p.FixedHeader.Qos = 1
+		}
+		r.send(p)
+	}
+	for _, expiry := range []uint32{0, 3600} {
+		for _, c := range []struct {
+			qos  byte
+			with []byte // the last one is the wrong one
+			code byte
+		}{
+			{1, []byte{packets.Pubrec}, 0},
+			{1, []byte{packets.Pubrec}, 0x80},
+			{1, []byte{packets.Pubcomp}, 0},
+			{2, []byte{packets.Puback}, 0},
+			{2, []byte{packets.Pubcomp}, 0},
+			{2, []byte{packets.Pubrec, packets.Puback}, 0},
+		} {
+			name := fmt.Sprintf("expiry %d, QoS %d, %v", expiry, c.qos, c.with)
+			r := dialRaw(t, b.Addr("main"))
+			r.mustConnect("c", func(p *packets.Packet) {
+				p.Properties.SessionExpiryInterval, p.Properties.SessionExpiryIntervalFlag = expiry, true
+			})
+			r.subscribe("t", 2)
+			put(t, b, broker.Message{Topic: "t", QoS: c.qos})
+			id := r.want(packets.Publish).PacketID
+			ack(r, packets.Puback, id+100, 0) // unknown
+			for i, kind := range c.with {
+				code := byte(0)
+				if i == len(c.with)-1 {
+					code = c.code
+				}
+				ack(r, kind, id, code)
+				if i < len(c.with)-1 {
+					r.wantCode(packets.Pubrel, 0)
+				}
+			}
+			t.Log(name)
+			r.wantCode(packets.Disconnect, 0x82)
+			r.wantEnd()
+		}
+		r := dialRaw(t, b.Addr("main"))
+		r.mustConnect("c", func(p *packets.Packet) {
+			p.Properties.SessionExpiryInterval, p.Properties.SessionExpiryIntervalFlag = expiry, true
+		})
+		r.subscribe("t", 2)
+		put(t, b, broker.Message{Topic: "t", QoS: 2})
+		id := r.want(packets.Publish).PacketID
+		for range 2 {
+			ack(r, packets.Pubrec, id, 0)
+			r.wantCode(packets.Pubrel, 0)
+		}
+		for range 2 {
+			ack(r, packets.Pubcomp, id, 0)
+		}
+		r.ping()
+	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/sessions"
 )
 
 // errBye ends the connection of a client that said DISCONNECT.
@@ -233,6 +234,9 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 	if err != nil {
 		return err
 	}
+	if s.odd(kind, id) {
+		return &packet.Error{Code: packet.ProtocolError, Clause: "MQTT-4.13.1-1", Reason: fmt.Sprintf("%s for packet id %d, whose message waits for another packet", kind, id)}
+	}
 	if s.link != nil {
 		b.acknowledgeStored(s, kind, id, reason)
 		return nil
@@ -259,6 +263,20 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 		s.ack(packets.Pubcomp, id, code) // [MQTT-4.3.3-11]
 	}
 	return nil
+}
+
+// odd reports whether an acknowledgement is not the one that its message waits for.
+func (s *session) odd(kind packet.Type, id uint16) bool {
+	stored := s.link != nil
+	switch kind {
+	case packet.Puback:
+		return stored && s.link.Odd(id, sessions.Puback) || !stored && s.conn.Odd(id, inflight.Puback)
+	case packet.Pubrec:
+		return stored && s.link.Odd(id, sessions.Refused) || !stored && s.conn.Odd(id, inflight.Pubrec)
+	case packet.Pubcomp:
+		return stored && s.link.Odd(id, sessions.Pubcomp) || !stored && s.conn.Odd(id, inflight.Pubcomp)
+	}
+	return false
 }
 
 // ack sends PUBACK, PUBREC, PUBREL or PUBCOMP.

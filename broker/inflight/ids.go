@@ -50,6 +50,13 @@ func (f *ids) end(id uint16, by Ack) bool {
 	return true
 }
 
+// odd reports whether a message waits for another packet than this one: of another QoS, or of
+// a later step.
+func (f *ids) odd(id uint16, by Ack) bool {
+	waits, known := f.open[id]
+	return known && waits != by && !(waits == Pubcomp && by == Pubrec) // a PUBREC may come again
+}
+
 // recorded notes a PUBREC; false if the id is unknown.
 func (f *ids) recorded(id uint16) bool {
 	switch f.open[id] {

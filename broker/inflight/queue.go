@@ -148,6 +148,10 @@ func (t *Taken) message(f *packet.Frame, id uint16, now time.Time) {
 // Acknowledged ends the message with an id, if it waits for this packet.
 func (q *Queue) Acknowledged(id uint16, by Ack) bool { return q.ids.end(id, by) }
 
+// Odd reports whether the message with an id waits for another packet than this one, which is
+// an error of the client: a PUBREC for QoS 1, say. An id that is unknown is none.
+func (q *Queue) Odd(id uint16, by Ack) bool { return q.ids.odd(id, by) }
+
 // Recorded notes a PUBREC; false if its id is unknown. [MQTT-4.3.3-4]
 func (q *Queue) Recorded(id uint16) bool { return q.ids.recorded(id) }
 

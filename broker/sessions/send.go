@@ -185,6 +185,14 @@ func (l *Link) Acknowledged(id uint16, by state.Ack) {
 	}
 }
 
+// Odd reports whether the message with a packet id waits for another packet than this one.
+func (l *Link) Odd(id uint16, by state.Ack) bool {
+	s := l.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link == l && !s.ended && s.state.Queue.Odd(id, by)
+}
+
 // Recorded notes a PUBREC. done is called once that is durable, or not stored; false if no message waits for
 // it: then it is not called.
 func (l *Link) Recorded(id uint16, done func(error)) bool {

@@ -452,6 +452,13 @@ func (c *Conn) Acknowledged(id uint16, by inflight.Ack) {
 	c.moved()
 }
 
+// Odd reports whether the message with an id waits for another packet than this one.
+func (c *Conn) Odd(id uint16, by inflight.Ack) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Odd(id, by)
+}
+
 // Recorded notes a PUBREC; false if its id is unknown.
 func (c *Conn) Recorded(id uint16) bool {
 	c.mu.Lock()

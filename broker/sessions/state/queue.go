@@ -319,6 +319,14 @@ func (q *Queue) Acknowledged(id uint16, by Ack) (*Message, uint64) {
 	return q.Remove(seq), seq
 }
 
+// Odd reports whether the message of a packet id waits for another packet than this one, which is
+// an error of the client: a PUBREC for QoS 1, say. Refused stands for any PUBREC, which may come again.
+// An id that is unknown is none.
+func (q *Queue) Odd(id uint16, by Ack) bool {
+	e := q.find(id)
+	return e != nil && ((e.flags&qos2 == 0) != (by == Puback) || by == Pubcomp && e.flags&released == 0)
+}
+
 // Recorded returns the number of the message that a PUBREC is for, which Release notes; false if no
 // message waits for it. [MQTT-4.3.3-4]
 func (q *Queue) Recorded(id uint16) (seq uint64, known bool) {
