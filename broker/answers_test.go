@@ -124,3 +124,31 @@ func TestAcknowledgementOfAnotherStep(t *testing.T) {
 	}
 }
 
+// MQTT 3.1: a client id is needed, and CONNACK has no session present.
+func TestMQTT31(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, func(o *broker.Options) { o.Sessions.Dir = t.TempDir() })
+	connect := func(id string) packets.Packet {
+		r := dialRaw(t, b.Addr("main"))
+		r.version = 4 // CONNACK and PUBLISH look like those of 3.1.1
+		r.write(wire(0x10, "\x00\x06MQIsdp\x03\x00\x00\x3c"+text(id)))
+		ack := r.want(packets.Connack)
+		if ack.ReasonCode == 0 {
+			r.subscribe("t", 1)
+			put(t, b, broker.Message{Topic: "t", Payload: []byte("x")})
+			if p := r.want(packets.Publish); string(p.Payload) != "x" {
+				t.Errorf("got %q", p.Payload)
+			}
+		}
+		return ack
+	}
+	if ack := connect(""); ack.ReasonCode != 2 {
+		t.Errorf("without a client id: CONNACK %d, want 2", ack.ReasonCode)
+	}
+	for range 2 {
+		if ack := connect("old"); ack.ReasonCode != 0 || ack.SessionPresent {
+			t.Errorf("CONNACK %d, session present %v", ack.ReasonCode, ack.SessionPresent)
+		}
+	}
+}
+

@@ -134,7 +134,10 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		return nil, protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", info.ClientID)
 	}
 	v5 := p.ProtocolVersion == 5
-	if info.ClientID == "" && !v5 && !p.Connect.Clean { // [MQTT-3.1.1, 3.1.3-8]
+	switch {
+	case info.ClientID == "" && p.ProtocolVersion == 3: // [MQTT 3.1, 3.1]
+		return nil, protocol.Errorf(protocol.Invalid, "no client id: MQTT 3.1 wants one")
+	case info.ClientID == "" && !v5 && !p.Connect.Clean: // [MQTT-3.1.1, 3.1.3-8]
 		return nil, protocol.Errorf(protocol.Invalid, "no client id, and no clean session: want one of the two")
 	}
 	if !c.listener.AllowsUser(info.Username) {
@@ -261,7 +264,8 @@ func (b *Broker) vetWill(id access.Identity, w *message) error {
 // welcome sends the CONNACK of an accepted session; present says that there was one.
 func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	ack := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(), SessionPresent: present,
+		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(),
+		SessionPresent: present && p.ProtocolVersion > 3, // MQTT 3.1 has no such flag
 		Properties: packets.Properties{
 			ReceiveMaximum: receiveMaximum, MaximumPacketSize: b.o.Limits.PacketBytes, TopicAliasMaximum: aliasMaximum,
 			SessionExpiryInterval: s.expiry, SessionExpiryIntervalFlag: true, // [MQTT 5, 3.2.2.3.2]
