@@ -113,6 +113,13 @@ bench-broker: ## our broker beside Mosquitto: memory, processor, throughput, los
 	@scripts/setup --with-test-peers
 	@$(GO) run ./bench/broker $(BROKER)
 
+# Settings of `make mosquitto-suite`: make mosquitto-suite SUITE='-run ^07 -v'
+SUITE   ?=
+
+.PHONY: mosquitto-suite
+mosquitto-suite: ## the tests of Mosquitto's source package against our broker: broker/DESIGN.md says which fail, and why
+	@scripts/mosquitto-suite $(SUITE)
+
 # Settings of `make bench-co`: make bench-co CO='-scale 0.1 -only reads'
 CO      ?=
 

@@ -189,8 +189,9 @@ var packages = map[string]layer{
 	"cmd/colony-en": program, "cmd/colony-init": program,
 	"e2e":      program,
 	"e2e/link": program, "e2e/semantics": program, "e2e/down": program,
-	"bench/link": program, "bench/broker": program, "bench/co": program,
+
 	"bench/machine": kernel, "bench/shortrun": kernel,
+	"bench/link": program, "bench/broker": program, "bench/co": program, "bench/mosquitto": program,
 	"examples/images/hello": program, "examples/images/faulty": program,
 	"internal/archtest": program,
 }

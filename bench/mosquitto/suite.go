@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// compare takes the place of Mosquitto's comparison of packets.
+//
+//go:embed compare.py
+var compare []byte
+
+// testTime is how long one test may take. The slowest take a quarter of a minute.
+const testTime = 2 * time.Minute
+
+// A suite is a run of Mosquitto's tests.
+type suite struct {
+	source, reasons string
+	only            *regexp.Regexp
+	jobs            int
+	verbose         bool
+	broker, script  string // what takes the place of Mosquitto, and of its comparison
+}
+
+// An entry is a test of Mosquitto's list.
+type entry struct {
+	name  string // without .py
+	ports int
+}
+
+// An outcome is what became of a test.
+type outcome struct {
+	entry
+	passed bool
+	served bool   // this broker ran in it
+	needs  string // the key of the configuration that the broker does not have
+	output []byte
+}
+
+func (s *suite) run(ctx context.Context) error {
+	list, err := s.list()
+	if err != nil {
+		return err
+	}
+	doc, err := os.ReadFile(s.reasons)
+	if err != nil {
+		return err
+	}
+	reasons := reasonsIn(string(doc))
+	dir, err := os.MkdirTemp("", "mosquitto-suite")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if s.broker, err = takePlace(dir); err != nil {
+		return err
+	}
+	s.script = filepath.Join(dir, "compare.py")
+	if err := os.WriteFile(s.script, compare, 0o600); err != nil {
+		return err
+	}
+	return s.judge(s.runAll(ctx, list), reasons)
+}
+
+// listed is a line of test.py: how many ports, and the file.
+var listed = regexp.MustCompile(`(?m)^\s*\((\d+), \[?'\./([\w-]+)\.py'`)
+
+// list reads Mosquitto's own list of its tests.
+func (s *suite) list() (list []entry, err error) {
+	path := filepath.Join(s.source, "test", "broker", "test.py")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range listed.FindAllSubmatch(text, -1) {
+		ports, err := strconv.Atoi(string(m[1]))
+		if err != nil {
+			return nil, err
+		}
+		name := string(m[2])
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), name+".py")); err != nil {
+			fmt.Println("in Mosquitto's list, and not in the package:", name)
+		} else if s.only.MatchString(name) {
+			list = append(list, entry{name, ports})
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: no test that -run names", path)
+	}
+	return list, nil
+}
+
+// takePlace makes a name by which this program is a broker, in a folder.
+func takePlace(dir string) (path string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "mosquitto")
+	return path, os.Symlink(self, path)
+}
+
+// runAll runs the tests, some at once.
+func (s *suite) runAll(ctx context.Context, list []entry) []outcome {
+	results := make([]outcome, len(list))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, s.jobs)
+	for i, e := range list {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			results[i] = s.runOne(ctx, e)
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+func (s *suite) runOne(ctx context.Context, e entry) outcome {
+	out := outcome{entry: e}
+	ctx, cancel := context.WithTimeout(ctx, testTime)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "mosquitto-suite")
+	if err != nil {
+		out.output = []byte(err.Error())
+		return out
+	}
+	defer os.RemoveAll(dir)
+	ports, err := freePorts(e.ports)
+	if err != nil {
+		out.output = []byte(err.Error())
+		return out
+	}
+	cmd := exec.CommandContext(ctx, "/usr/bin/python3", append([]string{s.script, e.name + ".py"}, ports...)...)
+	cmd.Dir = filepath.Join(s.source, "test", "broker")
+	cmd.Env = append(os.Environ(), "COLONY_SUITE_BROKER="+s.broker, notesDir+"="+dir)
+	cmd.WaitDelay = 10 * time.Second // a broker that outlives its test holds the output open
+	out.output, err = cmd.CombinedOutput()
+	out.passed = err == nil
+	if key, err := os.ReadFile(filepath.Join(dir, noteUnsupported)); err == nil {
+		out.needs = string(key)
+	}
+	_, err = os.Stat(filepath.Join(dir, noteServed))
+	out.served = err == nil
+	return out
+}
+
+// freePorts returns ports that nobody listens on.
+func freePorts(n int) (ports []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // held until all are there, so that they differ
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// sometimes begins the reason of a test that may pass, too.
+const sometimes = "Sometimes: "
+
+// reason is a row of the table: a test, or several, and why they fail.
+var reason = regexp.MustCompile("(?m)^\\| ((?:`\\d\\d-[\\w.*-]+`(?:, )?)+) \\| (.+) \\|$")
+
+// reasonsIn reads the table of a document: patterns of the names of tests, with why they fail.
+func reasonsIn(doc string) map[string]string {
+	why := map[string]string{}
+	for _, m := range reason.FindAllStringSubmatch(doc, -1) {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			why[strings.Trim(name, "`")] = m[2]
+		}
+	}
+	return why
+}
+
+// judge compares the outcomes with what the table says, and prints them.
+func (s *suite) judge(results []outcome, reasons map[string]string) error {
+	var passed, excused int
+	var wrong []string
+	needs := map[string][]string{}
+	slices.SortFunc(results, func(a, b outcome) int { return strings.Compare(a.name, b.name) })
+	for _, r := range results {
+		why := ""
+		for pattern, w := range reasons {
+			if ok, err := filepath.Match(pattern, r.name); ok && err == nil {
+				why = w
+			}
+		}
+		switch {
+		case r.needs != "":
+			needs[r.needs] = append(needs[r.needs], r.name)
+		case r.passed && !r.served:
+			wrong = append(wrong, r.name+" passes without this broker")
+		case r.passed && (why == "" || strings.HasPrefix(why, sometimes)):
+			passed++
+			fmt.Println("pass ", r.name)
+		case r.passed:
+			wrong = append(wrong, r.name+" passes, and the table says why it fails: take it out")
+		case why != "":
+			excused++
+			fmt.Println("table", r.name+":", why)
+		default:
+			wrong = append(wrong, r.name+" fails")
+		}
+		if s.verbose && !r.passed && r.needs == "" {
+			fmt.Printf("----- %s\n%s\n", r.name, bytes.TrimSpace(r.output))
+		}
+	}
+	notRun := 0
+	for _, key := range slices.Sorted(maps.Keys(needs)) {
+		notRun += len(needs[key])
+		fmt.Printf("not run, for want of %s: %s\n", key, strings.Join(needs[key], " "))
+	}
+	fmt.Printf("%d passed; %d fail for the reason in the table; %d need what only Mosquitto is configured with\n", passed, excused, notRun)
+	if len(wrong) > 0 {
+		return fmt.Errorf("%d tests end other than expected:\n%s", len(wrong), strings.Join(wrong, "\n"))
+	}
+	return nil
+}
