@@ -37,7 +37,9 @@ func TestAnswersFitTheClient(t *testing.T) {
 		t.Errorf("refused within 22 bytes: CONNACK 0x%02x, reason %q", ack.ReasonCode, ack.Properties.ReasonString)
 	}
 	r := dialRaw(t, b.Addr("main"))
-	r.mustConnect("n1.plant1", within(22))
+	if ack := r.mustConnect("n1.plant1", within(16)); ack.Properties.ReceiveMaximum != 1024 || ack.Properties.MaximumPacketSize == 0 {
+		t.Errorf("CONNACK within 16 bytes: Receive Maximum %d, Maximum Packet Size %d", ack.Properties.ReceiveMaximum, ack.Properties.MaximumPacketSize)
+	}
 	for qos, kind := range map[byte]byte{1: packets.Puback, 2: packets.Pubrec} {
 		r.publish("colony/x", "not mine", qos, 1)
 		if p := r.wantCode(kind, 0x87); p.Properties.ReasonString != "" {
@@ -47,7 +49,7 @@ func TestAnswersFitTheClient(t *testing.T) {
 	if p := r.subscribeAs(packets.Subscription{Filter: "colony/#"}); p.ReasonCodes[0] != 0x87 || p.Properties.ReasonString != "" {
 		t.Errorf("SUBACK 0x%02x with the reason %q", p.ReasonCodes[0], p.Properties.ReasonString)
 	}
-	many := make([]string, 60) // their SUBACK has more than 22 bytes
+	many := make([]string, 60) // their SUBACK has more than 16 bytes
 	for i := range many {
 		many[i] = fmt.Sprint("a/", i)
 	}
@@ -151,4 +153,3 @@ func TestMQTT31(t *testing.T) {
 		}
 	}
 }
-

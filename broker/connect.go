@@ -280,6 +280,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	if p.Connect.ClientIdentifier == "" {
 		ack.Properties.AssignedClientID = s.client // [MQTT-3.2.2-16]
 	}
+	s.shorten(&ack)
 	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
@@ -292,6 +293,21 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	b.log.Debug("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
 		"session_expiry_s", s.expiry, "session_present", present)
 	return nil
+}
+
+// roomyConnack is how many bytes a CONNACK has at most without its strings.
+const roomyConnack = 64
+
+// shorten leaves out of CONNACK what a client that takes only small packets can do without: the
+// session expiry that it asked for itself, and topic aliases. [MQTT-3.1.2-24]
+func (s *session) shorten(ack *packets.Packet) {
+	if s.largest == 0 || s.largest >= roomyConnack {
+		return
+	}
+	ack.Properties.TopicAliasMaximum = 0 // none is what its absence means. [MQTT-3.2.2-18]
+	if s.expiry == s.asked {
+		ack.Properties.SessionExpiryInterval, ack.Properties.SessionExpiryIntervalFlag = 0, false
+	}
 }
 
 // noteNotKept says it in words, in the log and in CONNACK, and counts it, when a client
