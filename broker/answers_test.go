@@ -153,3 +153,32 @@ func TestMQTT31(t *testing.T) {
 		}
 	}
 }
+
+// [MQTT-3.4.2-3] [MQTT-3.5.2-3] [MQTT-3.6.2-3] [MQTT-3.7.2-3] [MQTT-3.9.2-2] [MQTT-3.11.2-2] [MQTT-3.14.2-4]: no answer has user properties,
+// so none makes a packet too large; and where reason strings do, there are none. [MQTT-3.6.2-2] [MQTT-3.7.2-2] [MQTT-3.11.2-1]
+func TestPropertiesOfAnswers(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, nil)
+	for _, largest := range []uint32{0, 16} {
+		r := dialRaw(t, b.Addr("main"))
+		r.mustConnect("c", func(p *packets.Packet) { p.Properties.MaximumPacketSize = largest })
+		r.publish("$SYS/x", "x", 1, 1)
+		r.publish("$SYS/x", "x", 2, 2)
+		r.acknowledge(packets.Pubrec, 77, 0)
+		r.acknowledge(packets.Pubrel, 77, 0)
+		r.write(subscribeWire("a#"), wire(0xa2, "\x00\x01\x00"+text("b")), "\xf0\x00")
+		for kind, code := range [...]struct{ kind, code byte }{
+			{packets.Puback, 0x87}, {packets.Pubrec, 0x87}, {packets.Pubrel, 0x92}, {packets.Pubcomp, 0x92},
+			{packets.Suback, 0}, {packets.Unsuback, 0}, {packets.Disconnect, 0x82},
+		} {
+			p := r.want(code.kind)
+			if code.code != 0 && p.ReasonCode != code.code {
+				t.Errorf("answer %d: 0x%02x, want 0x%02x", kind, p.ReasonCode, code.code)
+			}
+			if len(p.Properties.User) > 0 || largest > 0 && p.Properties.ReasonString != "" {
+				t.Errorf("%s has user properties %v, and the reason %q", packets.PacketNames[code.kind], p.Properties.User, p.Properties.ReasonString)
+			}
+		}
+		r.wantEnd()
+	}
+}
