@@ -24,6 +24,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
@@ -66,6 +67,7 @@ type Broker struct {
 type memory struct {
 	retained *retained.Store[*message]
 	held     *quota.Ledger // bytes of filters and last wills, by the address of the client
+	peers    *peers.Table  // connections, by the same
 }
 
 // durable is what outlives connections.
@@ -99,6 +101,7 @@ func New(o Options) (*Broker, error) {
 		memory: memory{
 			retained: retained.New[*message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
 			held:     quota.New(quota.Limits{All: o.Limits.StateBytes, PerOwner: o.Limits.StatePerAddress}),
+			peers:    peers.New(peers.Limits{Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
 		},
 		bounds: packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
 
@@ -341,6 +344,7 @@ func (b *Broker) track(c *conn) bool {
 }
 
 func (b *Broker) untrack(c *conn) {
+	b.peers.Leave(c.address(), c.verdict, time.Now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, c)

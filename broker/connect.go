@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -143,8 +144,14 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if !c.listener.AllowsUser(info.Username) {
 		return nil, protocol.Errorf(protocol.Denied, "user %q may not connect on listener %s: see its users", info.Username, c.listener.Name)
 	}
+	if c.verdict == peers.TooFast { // before access control, which may verify a password
+		return nil, &connectError{packets.ErrConnectionRateExceeded, fmt.Sprintf("%s connects more than %v times per second: connect later, or raise limits.connectRatePerAddress", c.address(), b.o.Limits.ConnectRatePerAddress)}
+	}
 	id, err := b.o.Access.Connect(info)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.placeAt(c, id, info.ClientID); err != nil {
 		return nil, err
 	}
 	will := willOf(p)
@@ -173,6 +180,23 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// placeAt refuses a client whose address has as many connections as it may, unless the client takes
+// over one of them.
+func (b *Broker) placeAt(c *conn, id access.Identity, client string) error {
+	if c.verdict != peers.TooMany {
+		return nil
+	}
+	b.mu.RLock()
+	old := b.sessions[client]
+	b.mu.RUnlock()
+	if old == nil || old.id.Name != id.Name || old.conn.address() != c.address() {
+		return &connectError{packets.ErrQuotaExceeded, fmt.Sprintf("%s has %d connections: that is the limit; see limits.connectionsPerAddress", c.address(), b.o.Limits.ConnectionsPerAddress)}
+	}
+	b.peers.Replace(c.address())
+	c.verdict = peers.Welcome
+	return nil
 }
 
 // noState says that there is no room for a filter or a last will.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/listen"
+	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/broker/websocket"
 )
@@ -64,6 +65,7 @@ type conn struct {
 	*transport.Conn
 	listener *Listener
 	session  atomic.Pointer[session] // nil before CONNECT is accepted
+	verdict  peers.Verdict           // on its address; does not change once CONNECT is accepted
 }
 
 // remote is the address of the client.
@@ -87,7 +89,13 @@ func (e *endpoint) serve() {
 			return
 		}
 		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l}
+		if c.verdict = e.b.peers.Enter(c.address(), time.Now()); c.verdict == peers.Closed {
+			e.b.metrics.refused("connect", "address_limit")
+			_ = raw.Close() // never used
+			continue
+		}
 		if !e.b.track(c) {
+			e.b.peers.Leave(c.address(), c.verdict, time.Now())
 			e.b.metrics.refused("connect", "connections")
 			_ = raw.Close() // never used
 			continue

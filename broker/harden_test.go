@@ -436,7 +436,7 @@ func TestKeepAlive(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{PublishRate: 100, PublishBurst: 10, ConnectRate: 20}))
+	b, _ := start(t, free{}, limits(broker.Limits{PublishRate: 100, PublishBurst: 10, ConnectLimits: broker.ConnectLimits{ConnectRate: 20}}))
 	c := join(t, client.Options{URLs: tcpURL(b), Username: "c"})
 	begun := time.Now()
 	for range 60 {

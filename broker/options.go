@@ -112,10 +112,7 @@ type Limits struct {
 	Connections int `yaml:"connections,omitempty"`
 	// ConnectionsPerIdentity is the highest number of sessions of one identity.
 	ConnectionsPerIdentity int `yaml:"connectionsPerIdentity,omitempty"`
-	// ConnectRate is how many connections a listener accepts per second; those above
-	// it wait in the system's queue, so that a fleet that comes back at once is let
-	// in evenly.
-	ConnectRate float64 `yaml:"connectRate,omitempty"`
+	ConnectLimits          `yaml:",inline"`
 	// PublishRate is how many messages per second one connection may publish; one
 	// that sends faster is read more slowly. PublishBurst is the slack, default 100.
 	PublishRate  float64 `yaml:"publishRate,omitempty"`
@@ -156,6 +153,21 @@ type Limits struct {
 	// KeepAlive is the longest that a client may ask for, and what CONNACK names
 	// if it asks for none. Default 1 h.
 	KeepAlive time.Duration `yaml:"keepAlive,omitempty"`
+}
+
+// ConnectLimits bound how clients connect, in all and from one network address; over a Unix socket
+// they have none.
+type ConnectLimits struct {
+	// ConnectRate is how many connections a listener accepts per second; those above
+	// it wait in the system's queue, so that a fleet that comes back at once is let
+	// in evenly.
+	ConnectRate float64 `yaml:"connectRate,omitempty"`
+	// ConnectionsPerAddress is the highest number of open connections of one address. Above it
+	// CONNECT is refused with 0x97, but for that of a client which takes over its own connection.
+	ConnectionsPerAddress int `yaml:"connectionsPerAddress,omitempty"`
+	// ConnectRatePerAddress is how many connections one address may begin per second; as many may
+	// begin at once. Above it CONNECT is refused with 0x9f, before access control is asked.
+	ConnectRatePerAddress float64 `yaml:"connectRatePerAddress,omitempty"`
 }
 
 // StateLimits bound what the subscriptions and last wills of clients take.
@@ -235,9 +247,9 @@ func (l Limits) Validate() error {
 	if l.KeepAlive < 0 || l.KeepAlive > 12*time.Hour {
 		errs = append(errs, fmt.Errorf("keep-alive limit %s: want up to 12 h", l.KeepAlive))
 	}
-	if min(l.ConnectRate, l.PublishRate) < 0 || min(l.ConnectTimeout, l.WriteTimeout) < 0 ||
+	if min(l.ConnectRate, l.ConnectRatePerAddress, l.PublishRate) < 0 || min(l.ConnectTimeout, l.WriteTimeout) < 0 ||
 		min(l.UnreadPerIdentity, l.RetainedBytes, l.RetainedPerIdentity, l.TotalWriteBuffer, l.StateBytes, l.StatePerAddress) < 0 ||
-		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.PublishBurst, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
+		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.ConnectionsPerAddress, l.PublishBurst, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
 		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
 	}
 	return errors.Join(errs...)

@@ -26,6 +26,11 @@ func dialRaw(t *testing.T, addr string) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
+	return rawOver(t, c)
+}
+
+// rawOver speaks MQTT 5 over a connection.
+func rawOver(t *testing.T, c net.Conn) *raw {
 	return &raw{t: t, conn: c, r: bufio.NewReader(c), version: 5}
 }
 
@@ -115,7 +120,7 @@ func (r *raw) wantCode(kind, code byte) packets.Packet {
 // next reads the next packet; an error is the end of the connection.
 func (r *raw) next() (p packets.Packet, err error) {
 	r.t.Helper()
-	return r.within(10 * time.Second)
+	return r.within(patience)
 }
 
 // within is next with a deadline.
