@@ -171,9 +171,11 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", s.registry)
+	clients := admin.None("the sites of this CO connect to an external broker (broker.urls): ask that one for its clients")
 	if sites.broker != nil {
-		mux.Handle(admin.Path, admin.Handler(sites.broker, c.log))
+		clients = admin.Handler(sites.broker, c.log)
 	}
+	mux.Handle(admin.Path, clients)
 	mux.Handle("/", a)
 	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(mux, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.

@@ -93,6 +93,13 @@ func Handler(b Broker, log *slog.Logger) http.Handler {
 	})
 }
 
+// None serves Path where the broker is somebody else's, who knows its clients: why says whose.
+func None(why string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, protocol.Errorf(protocol.NotFound, "%s", why))
+	})
+}
+
 func list(w http.ResponseWriter, r *http.Request, b Broker) {
 	limit := defaultLimit
 	if s := r.FormValue("limit"); s != "" {
