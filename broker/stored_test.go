@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -373,6 +374,41 @@ func TestExpiryWhileAway(t *testing.T) {
 	if n := metric(t, reg, "dropped_total", "expired"); n != 1 {
 		t.Errorf("%v expired messages counted, want 1", n)
 	}
+}
+
+// What was sent and not acknowledged comes again when its time is up, with DUP and an expiry of 0, by which a client
+// can tell it; and no more than its Receive Maximum of it. Without a session nothing comes again. [MQTT-4.4.0-1]
+func TestExpiredCommandIsMarked(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, stored(t, sessions.Limits{}))
+	one := func(p *packets.Packet) {
+		lasting(3600)(p)
+		p.Properties.ReceiveMaximum = 1
+	}
+	r := dialStored(t, b, "c", false, one)
+	r.subscribe("t", 1)
+	passing := guest(t, b, "passing")
+	passing.subscribe("t", 1)
+	for _, payload := range []string{"sent", "waits"} {
+		put(t, b, broker.Message{Topic: "t", Payload: []byte(payload), QoS: 1, Expiry: time.Second, Retain: true})
+		passing.want(packets.Publish)
+	}
+	r.wantMessage("sent", false)
+	leave(t, reg, r)
+	_ = passing.conn.Close()
+	until(t, "the time of both is up", func() bool { return len(b.Retained("t")) == 0 })
+	r = dialStored(t, b, "c", true, one)
+	head := make([]byte, 17) // topic, packet id, expiry, payload
+	if _, err := io.ReadFull(r.r, head); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\x3a\x0f" + text("t") + string(head[5:7]) + "\x05\x02\x00\x00\x00\x00sent"; string(head) != want {
+		t.Errorf("got % x, want % x: DUP, QoS 1, the expiry 0", head, want)
+	}
+	r.acknowledge(packets.Puback, uint16(head[5])<<8|uint16(head[6]), 0)
+	r.ping() // the other one was never sent
+	passing = guest(t, b, "passing")
+	passing.ping()
 }
 
 // Above its bound a session loses its oldest messages, counted with the reason; its publishers are not
