@@ -202,6 +202,30 @@ func TestWill(t *testing.T) {
 	}
 }
 
+// A client that says DISCONNECT and connects anew at once has said it: its will is not sent, and what it had
+// published is. [MQTT-3.14.4-3]
+func TestDisconnectBeforeTakeover(t *testing.T) {
+	t.Parallel()
+	b, _ := start(t, free{}, nil)
+	got := watch(t, b)
+	for i := range 200 {
+		r := dialRaw(t, b.Addr("main"))
+		r.mustConnect("c", withWill("t/online", "0"))
+		r.write(wire(0x30, text("t/last")+"\x00x"), "\xe0\x00")
+		next := dialRaw(t, b.Addr("main"))
+		next.mustConnect("c", nil)
+		next.publish("t/online", "1", 1, 1)
+		next.want(packets.Puback)
+		for _, want := range []string{"x", "1"} {
+			if m := got.next(t); string(m.Payload) != want {
+				t.Fatalf("round %d: got %q on %s, want %q", i, m.Payload, m.Topic, want)
+			}
+		}
+		next.write("\xe0\x00")
+		next.wantEnd()
+	}
+}
+
 // The will of a connection that is taken over comes before the first message of
 // the connection that takes over: a node that reconnects does not end as offline.
 func TestWillBeforeTakeover(t *testing.T) {

@@ -227,13 +227,31 @@ func (b *Broker) settle(s *session) error {
 			return err
 		}
 		b.metrics.takeovers.Inc()
-		b.disconnect(old.conn, packets.ErrSessionTakenOver) // [MQTT-3.1.4-3]
+		b.supersede(old) // [MQTT-3.1.4-3]
 		select {
 		case <-old.done: // its will is out
 		case <-late.C:
 			return protocol.Errorf(protocol.Unavailable, "the former connection of %s has not ended yet: try again", s.client)
 		}
 	}
+}
+
+// drainTime is how long a connection that is taken over may take to serve what it had sent before.
+const drainTime = time.Second
+
+// supersede ends a connection for a new one of its client id, once it has served what has arrived: its
+// client may have said DISCONNECT, whose will must not be sent then. [MQTT-3.14.4-3]
+func (b *Broker) supersede(old *session) {
+	if old.conn.Drain() {
+		late := time.NewTimer(drainTime)
+		defer late.Stop()
+		select {
+		case <-old.done:
+			return
+		case <-late.C:
+		}
+	}
+	b.disconnect(old.conn, packets.ErrSessionTakenOver)
 }
 
 // admit registers s, unless there is a session of its client id, which it returns.

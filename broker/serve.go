@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/broker/transport"
 )
 
 // errBye ends the connection of a client that said DISCONNECT.
@@ -32,6 +33,9 @@ func (b *Broker) attend(c *conn) {
 //
 //go:noinline
 func (b *Broker) leave(c *conn, err error) {
+	if errors.Is(err, transport.ErrDrained) {
+		err = packets.ErrSessionTakenOver
+	}
 	if code, ok := codeOf(err); ok {
 		b.disconnect(c, code) // [MQTT-4.13.1-1]
 	}

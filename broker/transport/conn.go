@@ -68,6 +68,7 @@ type Conn struct {
 	flushing bool                       // flush runs
 	closed   bool                       // no more reads and writes
 	broken   bool                       // the transport is closed
+	draining bool                       // only what has arrived is read
 	progress uint64                     // grows when the client takes something
 	givenUp  bool                       // publishers waited in vain, and the client is behind since
 	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
@@ -123,7 +124,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.Closed() {
 		return 0, net.ErrClosed
 	}
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, ErrDrained) {
 		c.mu.Lock()
 		c.breakLocked() // nothing can be said to a peer that has left
 		c.mu.Unlock()
@@ -137,7 +138,11 @@ func (c *Conn) read(p []byte) (int, error) {
 	if c.Closed() {
 		return 0, net.ErrClosed
 	}
-	return c.raw.Read(p)
+	n, err := c.raw.Read(p)
+	if n == 0 && err != nil {
+		return c.arrived(p, err)
+	}
+	return n, err
 }
 
 // Write queues p, which is one packet other than PUBLISH, and returns at once.
@@ -405,7 +410,7 @@ func (c *Conn) Closed() bool {
 func (c *Conn) Expect(until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed { // Close has set its own
+	if !c.closed && !c.draining { // they have set their own
 		_ = c.raw.SetReadDeadline(until)
 	}
 }

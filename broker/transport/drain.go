@@ -1,0 +1,51 @@
+package transport
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ErrDrained ends the reading of a Conn after Drain: all that had arrived is read.
+var ErrDrained = errors.New("the connection is about to be ended, and all that had arrived is read")
+
+// Drain makes the reader of c go on until it has read what has arrived, and then end with
+// ErrDrained. It returns at once; false where the transport cannot tell what has arrived, such as TLS,
+// or where c has ended: then nothing changes. The caller closes c where the peer sends on and on.
+func (c *Conn) Drain() bool {
+	if _, ok := c.raw.(syscall.Conn); !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.broken {
+		return false
+	}
+	c.draining = true
+	_ = c.raw.SetReadDeadline(time.Now()) // wakes the reader; a transport that is dead shows at the read
+	return true
+}
+
+// arrived reads what has arrived, without waiting, once the reader was woken by Drain; err is that of the
+// read before.
+func (c *Conn) arrived(p []byte, err error) (int, error) {
+	c.mu.Lock()
+	draining := c.draining && !c.closed
+	c.mu.Unlock()
+	if !draining || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, err
+	}
+	fd, err := c.raw.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	if err := fd.Control(func(fd uintptr) { n = readNow(fd, p) }); err != nil {
+		return 0, err
+	}
+	if n <= 0 { // nothing more, or the end, or an error: all the same now
+		return 0, ErrDrained
+	}
+	return n, nil
+}
