@@ -1,0 +1,383 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	mqtt "github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/shims"
+	"github.com/colonyfleet/colony/lo"
+)
+
+var (
+	rotSamples = flag.Int("damages", 10, "how many files TestRot damages")
+	rotSeed    = flag.Uint64("damage-seed", 1, "decides what TestRot damages; the names of some files, and so their order, differ between runs")
+	rotOf      = flag.String("damage-of", "", "have TestRot damage only files that have this in their path")
+)
+
+// rules is the file of the site: what plc@plant publishes below line/ is stored at the CO.
+const rules = `apiVersion: colony/v1
+kind: Site
+metadata: {id: plant}
+spec:
+  data:
+    rules:
+      - {name: counts, direction: up, topics: ["line/#"], store: {keep: 1d}}
+`
+
+// TestRot damages files of the LO and of the agent between a kill and the start, one after
+// the other, while containers run and machine data is published. Nothing of it may be
+// obeyed as other content, be lost in silence, remove a container or a volume, or keep a
+// tier from starting.
+func TestRot(t *testing.T) {
+	c := newColony(t, built(t), built(t), built(t))
+	r := &rot{colony: c, random: rand.New(rand.NewPCG(*rotSeed, 1)), addressee: "World", acked: map[string]bool{}}
+	r.begin()
+	seen := map[string]int{}
+	for i := range *rotSamples {
+		d := r.sample(i)
+		seen[d.kind]++
+		if t.Failed() {
+			t.Fatalf("sample %d of seed %d, %s: see above; play it again with -damages %d -damage-seed %d", i, *rotSeed, d, i+1, *rotSeed)
+		}
+	}
+	r.finish()
+	t.Logf("%d damages %v, %d unread so far, %d messages acknowledged, %d of them lost and counted", *rotSamples, seen, r.unread, len(r.acked), r.lost)
+}
+
+// rot is one run of TestRot.
+type rot struct {
+	*colony
+	random    *rand.Rand
+	plc       *mqtt.Client
+	addressee string
+	boxes     []shims.Shim
+	marker    string // a file in the volume of keeper
+	published int
+	acked     map[string]bool // messages that the LO acknowledged
+	lost      int64
+	unread    int // damages of what nobody has read since
+}
+
+// begin starts the fleet with two deployments and a rule of machine data.
+func (r *rot) begin() {
+	r.t.Helper()
+	r.up()
+	r.must("deploy", "hello@1.0.0", "--site", site, "--set", fmt.Sprintf("port=%d", r.port))
+	r.must("deploy", "keeper", "--site", site)
+	file := filepath.Join(r.dir, "site.yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.must("site", "data", "set", site, "-f", file)
+	r.settle()
+	data, err := filepath.Glob(filepath.Join(r.en.state, "engine", "volumes", "keeper", "*"))
+	if err != nil || len(data) != 1 {
+		r.t.Fatalf("volumes of keeper: %q, %v", data, err)
+	}
+	r.marker = filepath.Join(data[0], "marker")
+	if err := os.WriteFile(r.marker, []byte("keep me"), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.plc, err = mqtt.New(mqtt.Options{
+		URLs: []string{"tcp://" + r.loMQTT}, ClientID: "plc@plant", Username: "plc@plant", MaxBackoff: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		err = r.plc.Start(r.t.Context())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.plc.Stop(ctx); err != nil {
+			r.t.Error(err)
+		}
+	})
+	r.publish(5)
+	r.boxes = r.running()
+}
+
+// running returns the shims of the containers.
+func (r *rot) running() []shims.Shim {
+	r.t.Helper()
+	found, err := shims.Find(r.daemon.Socket, r.engine.Namespace)
+	if err != nil || len(found) != 2 {
+		r.t.Fatalf("shims %+v, %v; want those of hello and keeper", found, err)
+	}
+	return found
+}
+
+// publish has the site store n messages of machine data.
+func (r *rot) publish(n int) {
+	r.t.Helper()
+	for range n {
+		r.published++
+		text := strconv.Itoa(r.published)
+		r.eventually("the LO acknowledges a message", func() error {
+			ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+			defer cancel()
+			return r.plc.Publish(ctx, mqtt.Message{Topic: "colony/v1/plant/data/line/count", Payload: []byte(text), QoS: 1})
+		})
+		r.acked[text] = true
+	}
+}
+
+// sample damages one file and waits until all is as it was.
+func (r *rot) sample(i int) damage {
+	r.t.Helper()
+	p := r.victim()
+	waiting := r.random.IntN(2) == 0 // the LO holds what the CO does not have
+	if waiting {
+		r.co.kill()
+		r.publish(8)
+	}
+	before, mark := r.presence(), r.mark()
+	p.kill()
+	paths, err := persistent(p.state)
+	if err != nil || len(paths) == 0 {
+		r.t.Fatalf("%d files of %s below %s: %v", len(paths), p.role, p.state, err)
+	}
+	d := draw(r.random, paths)
+	err = d.do(r.random)
+	same := errors.Is(err, errSame)
+	if err != nil && !same {
+		r.t.Fatal(err)
+	}
+	r.t.Logf("%d: %s, waiting %t", i, d, waiting)
+	was, said := aside(p.state), logged(p)
+	p.start()
+	if waiting {
+		r.co.start()
+		r.serves(r.co, r.http, "/readyz")
+	}
+	r.serves(r.lo, r.loHTTP, "/healthz")
+	r.eventually(fmt.Sprintf("after %s the node is at the LO again", d), func() error {
+		if err := errors.Join(r.lo.running(), r.en.running()); err != nil {
+			r.t.Fatal(err)
+		}
+		if now := r.presence(); p == r.en && !now.After(before) {
+			return fmt.Errorf("the agent has not been online since %s", now)
+		}
+		return nil
+	})
+	r.settle()
+	r.whole(d)
+	if now := aside(p.state); !same && slices.Equal(now, was) && !complained(logged(p)[len(said):], p.state) {
+		r.unnoticed(d)
+	}
+	r.counted(mark)
+	if i%5 == 4 {
+		r.change()
+	}
+	return d
+}
+
+// victim chooses the tier that loses a file.
+func (r *rot) victim() *tier {
+	r.t.Helper()
+	var can []*tier
+	for _, p := range []*tier{r.lo, r.en} {
+		if paths, err := persistent(p.state); err != nil {
+			r.t.Fatal(err)
+		} else if len(paths) > 0 {
+			can = append(can, p)
+		}
+	}
+	if len(can) == 0 {
+		r.t.Fatalf("no file has %q in its path", *rotOf)
+	}
+	return can[r.random.IntN(len(can))]
+}
+
+// mark returns the id of the newest event; it works while the CO does not run.
+func (r *rot) mark() int64 {
+	r.t.Helper()
+	n, err := r.query("select coalesce(max(id), 0) from events")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// presence returns since when the node is online, by the LO; zero: it is not.
+func (r *rot) presence() time.Time {
+	var s lo.Status
+	if err := getJSON("http://"+r.loHTTP+"/status", &s); err != nil || len(s.Nodes) != 1 || !s.Nodes[0].Online {
+		return time.Time{}
+	}
+	return s.Nodes[0].Changed
+}
+
+// settle waits until both deployments run as the CO wants them, and the CO has all that the
+// site holds for it.
+func (r *rot) settle() {
+	r.t.Helper()
+	r.eventually("all is as it should be", func() error {
+		var s lo.Status
+		if err := getJSON("http://"+r.loHTTP+"/status", &s); err != nil {
+			return err
+		}
+		queued := s.Journal.Depth
+		for _, d := range s.Data {
+			queued += d.Queued
+		}
+		if queued != 0 || len(s.Nodes) != 1 || len(s.Nodes[0].Deployments) != 2 || s.DataFault != "" {
+			return fmt.Errorf("%d events wait at the site; %+v", queued, s)
+		}
+		return errors.Join(r.online(), r.runs("hello", "1.0.0"), r.runs("keeper", "1.0.0"), r.greets("Hello, "+r.addressee+"! I am version 1.0.0."))
+	})
+}
+
+// whole checks that no container and no volume was removed.
+func (r *rot) whole(d damage) {
+	r.t.Helper()
+	if now := r.running(); !slices.EqualFunc(now, r.boxes, func(a, b shims.Shim) bool { return a.PID == b.PID && a.Container == b.Container }) {
+		r.t.Errorf("after %s the containers are others: %+v, were %+v", d, now, r.boxes)
+	}
+	if b, err := os.ReadFile(r.marker); err != nil || string(b) != "keep me" {
+		r.t.Errorf("after %s the volume holds %q, %v", d, b, err)
+	}
+}
+
+// tolerated are the files of which a damage need not be reported at the start, with the reason.
+var tolerated = []struct{ part, reason string }{
+	{"/engine/cni/", "it is written by the network plugins, which check nothing; the containers must be reached, and the next change must work"},
+	{"/hosts", "the container may write to it, so that nobody can tell; it is written anew when it starts"},
+	{"/hostname", "the same"},
+	{"/resolv.conf", "the same"},
+	{"/lo/images/", "it is checked when it is served"},
+	{"/lo/journal/", "the CO has these records, or the mark is in the other sector; what is missing is counted"},
+	{"/lo/data/counts/", "the same"},
+}
+
+// unnoticed is called for a damage that nobody has reported.
+func (r *rot) unnoticed(d damage) {
+	r.t.Helper()
+	for _, file := range tolerated {
+		if strings.Contains(d.path, file.part) {
+			r.unread++
+			return
+		}
+	}
+	r.t.Errorf("nobody has reported %s", d)
+}
+
+// counted compares what the site acknowledged with what the CO has, and with what the CO
+// was told of losses since an event.
+func (r *rot) counted(mark int64) {
+	r.t.Helper()
+	rows, err := r.db.Query(r.t.Context(), "select convert_from(payload, 'UTF8') from data_messages")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var missing int64
+	for text := range r.acked {
+		if !slices.Contains(held, text) {
+			missing++
+		}
+	}
+	for _, text := range held {
+		if n, err := strconv.Atoi(text); err != nil || n < 1 || n > r.published {
+			r.t.Errorf("the CO has a message %q that nobody published", text)
+		}
+	}
+	fresh := missing - r.lost
+	r.lost = missing
+	if fresh <= 0 {
+		return
+	}
+	rows, err = r.db.Query(r.t.Context(), "select message from events where id > $1 and kind in ('data_lost', 'journal_gap') and message like '%counts%'", mark)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	said, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var told int64
+	for _, text := range said {
+		if strings.Contains(text, "began a new") { // of what it held, nobody knows the number
+			return
+		}
+		for _, word := range strings.Fields(text) {
+			if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+				told += n
+				break
+			}
+		}
+	}
+	if told < fresh {
+		r.t.Errorf("%d acknowledged messages are missing, the CO was told of %d: %q", fresh, told, said)
+	}
+}
+
+// change deploys another parameter: what was damaged does not keep later changes away.
+func (r *rot) change() {
+	r.t.Helper()
+	r.addressee = fmt.Sprintf("World %d", r.published)
+	r.must("deploy", "hello@1.0.0", "--site", site, "--set", fmt.Sprintf("port=%d", r.port), "--set", "addressee="+r.addressee)
+	r.settle()
+	r.boxes = r.running()
+}
+
+// finish changes and removes what was kept all the time.
+func (r *rot) finish() {
+	r.t.Helper()
+	r.change()
+	r.must("deployment", "delete", site+"/hello", "--wait")
+	r.must("deployment", "delete", site+"/keeper", "--wait")
+	if left, err := shims.Find(r.daemon.Socket, r.engine.Namespace); err != nil || len(left) != 0 {
+		r.t.Errorf("after the removal of both deployments there are %+v, %v", left, err)
+	}
+	if b, err := os.ReadFile(r.marker); err != nil || string(b) != "keep me" {
+		r.t.Errorf("the volume, which outlives its deployment, holds %q, %v", b, err)
+	}
+}
+
+// aside lists what a tier has set aside below a directory.
+func aside(dir string) (found []string) {
+	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && strings.Contains(e.Name(), ".damaged-") {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}
+
+func logged(p *tier) string {
+	b, err := os.ReadFile(p.log())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// complained reports whether lines of a log warn of something below a directory.
+func complained(lines, dir string) bool {
+	for line := range strings.Lines(lines) {
+		if strings.Contains(line, dir) && (strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`)) {
+			return true
+		}
+	}
+	return false
+}
