@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,7 +121,12 @@ func (e *Engine) known(ctx context.Context) (map[string]engine.ID, error) {
 			e.log.WarnContext(ctx, "id of a container damaged, left out", "path", path, "err", err)
 			continue
 		}
-		out[filepath.Base(filepath.Dir(path))] = id
+		k := filepath.Base(filepath.Dir(path))
+		if key(id) != k { // the name of the folder has a hash of the id
+			e.log.WarnContext(ctx, "id of a container damaged, left out", "path", path, "err", fmt.Errorf("it names %s", id))
+			continue
+		}
+		out[k] = id
 	}
 	return out, nil
 }

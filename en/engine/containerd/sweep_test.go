@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -31,5 +32,31 @@ func TestDamagedIDHoldsUpNoSweep(t *testing.T) {
 	}
 	if err := os.RemoveAll(lost); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A file of the id whose name rotted into another hides its container from no sweep.
+func TestRottenIDHidesNoContainer(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	r.run(t, c)
+	path := r.dir(key(c.ID), "id.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotten := strings.Replace(string(b), `"shop"`, `"chop"`, 1)
+	if rotten == string(b) {
+		t.Fatalf("%s has no deployment shop: %s", path, b)
+	}
+	if err := os.WriteFile(path, []byte(rotten), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Sweep(t.Context(), engine.SweepOptions{Removed: []protocol.DeploymentName{"shop"}}); err != nil {
+		t.Errorf("sweep: %v", err)
+	}
+	if list, err := r.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("containers after the sweep: %+v, %v; want none", list, err)
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/internal/nameserver"
 	"github.com/colonyfleet/colony/internal/netns"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -105,8 +106,10 @@ func (n *Names) resume() error {
 	for _, entry := range entries {
 		k := entry.Name()
 		var s settings
-		if b, err := os.ReadFile(n.path(k, "names.json")); err != nil || json.Unmarshal(b, &s) != nil {
-			// A power cut left it half written, or the container is of an earlier agent.
+		if err := n.load(k, &s); err != nil {
+			// A power cut left it half written, it is damaged, or the container is of an earlier agent.
+			n.o.Logger.Warn("name servers of a container not known until it is started again", "path", n.path(k, settingsFile), "err", err)
+			s = settings{}
 			if attached[k] == nil {
 				s.Network = protocol.NetworkHost
 			}
@@ -127,6 +130,27 @@ func (n *Names) resume() error {
 	return nil
 }
 
+// settingsFile is the file of the settings of a container, in its directory.
+const settingsFile = "names.json"
+
+func settingsIdentity(key string) statefile.Identity { return statefile.Identity{Role: "en/names", Name: key} }
+
+// load reads the settings of a container. Agents before 0.3.0 wrote them without a header.
+func (n *Names) load(key string, s *settings) error {
+	b, err := os.ReadFile(n.path(key, settingsFile))
+	if err != nil {
+		return err
+	}
+	content, plain, err := settingsIdentity(key).Unseal(b)
+	if plain {
+		content, err = b, nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(content, s)
+}
+
 func (n *Names) path(key, file string) string { return filepath.Join(n.o.Dir, key, file) }
 
 // Write makes the files of a container before it starts. Those that are mounted already
@@ -137,7 +161,7 @@ func (n *Names) Write(key string, c engine.Container) error {
 	if err != nil {
 		return err
 	}
-	if err := inplace.Write(n.path(key, "names.json"), b); err != nil {
+	if err := inplace.Write(n.path(key, settingsFile), settingsIdentity(key).Seal(b)); err != nil {
 		return err
 	}
 	if err := inplace.Write(n.path(key, "hostname"), []byte(Hostname(c)+"\n")); err != nil {

@@ -1,9 +1,11 @@
 package names
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -63,5 +65,54 @@ func TestFollowRepeatsWhatFailed(t *testing.T) {
 		if err := os.Remove(at("web")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// No flipped bit of the settings of a container becomes other settings; what an agent wrote
+// without a header is read.
+func TestDamagedSettings(t *testing.T) {
+	t.Parallel()
+	n := &Names{
+		o:      Options{Dir: t.TempDir(), ResolvConf: []string{"/dev/null"}, Logger: slog.New(slog.DiscardHandler)},
+		server: nameserver.New(nameserver.Options{Logger: slog.New(slog.DiscardHandler)}), settings: map[string]settings{},
+	}
+	defer n.Close()
+	if err := os.Mkdir(filepath.Join(n.o.Dir, "web"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"192.0.2.1", "192.0.2.2"}
+	if err := n.Write("web", engine.Container{ID: engine.ID{Name: "web"}, Spec: protocol.Container{Network: protocol.NetworkHost, DNS: want}}); err != nil {
+		t.Fatal(err)
+	}
+	path := n.path("web", settingsFile)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s settings
+	if err := n.load("web", &s); err != nil || !slices.Equal(s.Servers, want) {
+		t.Errorf("what was written is read as %+v, %v", s, err)
+	}
+	for bit := range 8 * len(whole) {
+		b := slices.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var s settings
+		if err := n.load("web", &s); err == nil {
+			t.Errorf("bit %d flipped: read as %+v", bit, s)
+		}
+	}
+	plain, err := json.Marshal(settings{Network: protocol.NetworkHost, Servers: want})
+	if err == nil {
+		err = os.WriteFile(path, plain, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = settings{}
+	if err := n.load("web", &s); err != nil || !slices.Equal(s.Servers, want) {
+		t.Errorf("without a header it is read as %+v, %v", s, err)
 	}
 }
