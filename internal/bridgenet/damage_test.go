@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // TestDamagedAttachment flips each bit of one attachment: the other one is found, and
@@ -40,4 +43,37 @@ func TestDamagedAttachment(t *testing.T) {
 			t.Fatal(fmt.Sprintf("bit %d:", bit), all, reported, err)
 		}
 	}
+}
+
+// TestDamagedAttachmentLeavesNothing loses the record of a container that publishes a port:
+// neither its next start nor its removal leaves rules or addresses of the lost one behind.
+func TestDamagedAttachmentLeavesNothing(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, "10.93.0.0/16")
+	w.want.Ports = []protocol.Port{{Host: 39471, Container: 8080}}
+	lose := func() {
+		t.Helper()
+		if err := os.WriteFile(w.n.file(w.key).Path, []byte("rotten"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := func(address string) {
+		t.Helper()
+		for line := range strings.Lines(w.run("iptables", "--wait", "-t", "nat", "-S")) {
+			if strings.Contains(line, "DNAT") && strings.Contains(line, "--dport 39471 ") && (address == "" || !strings.Contains(line, address+":8080")) {
+				t.Errorf("port 39471 is led elsewhere than to %q: %s", address, line)
+			}
+		}
+	}
+	w.attach()
+	lose()
+	published(w.attach())
+	lose()
+	if err := netns.Remove(w.n.NetNS(w.key)); err != nil { // as after a reboot
+		t.Fatal(err)
+	}
+	published(w.attach())
+	lose()
+	w.detach(t.Context())
+	published("")
 }

@@ -168,7 +168,11 @@ func (n *Networks) Detach(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if have != nil {
+	if have == nil {
+		if err := n.release(ctx, key); err != nil {
+			return err
+		}
+	} else {
 		for i, l := range have.links() {
 			if err := n.leave(ctx, key, *have, l, i); err != nil {
 				return err
@@ -223,7 +227,11 @@ func (n *Networks) runtime(key string, a Attachment, i int) *libcni.RuntimeConf 
 // config returns the CNI configuration of the bridge of a link; the first interface of a
 // container has the route that leads out.
 func (n *Networks) config(network string, l Link, subnet netip.Prefix, first bool) (*libcni.NetworkConfigList, error) {
-	bridge := n.Bridge(bridgeID(network, l))
+	return n.configOf(n.Bridge(bridgeID(network, l)), l, subnet, first)
+}
+
+// configOf returns the CNI configuration of a bridge.
+func (n *Networks) configOf(bridge string, l Link, subnet netip.Prefix, first bool) (*libcni.NetworkConfigList, error) {
 	ipam := map[string]any{
 		"type": "host-local", "dataDir": filepath.Join(n.dir, "cni", "ipam"),
 		"ranges": []any{[]any{map[string]any{"subnet": subnet.String()}}},

@@ -6,12 +6,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // pluginTimeout bounds one run of the plugins.
@@ -46,6 +50,34 @@ func (n *Networks) delOnce(ctx context.Context, list *libcni.NetworkConfigList, 
 	ctx, cancel := whole(ctx)
 	defer cancel()
 	return n.cni.DelNetworkList(ctx, list, rt)
+}
+
+// release undoes the attachments of a container of which there is no record, because its
+// file was damaged: the address that it had, and the rules that lead to its ports, would
+// else stay, and those who ask for a port would be led to where nobody is. The cache of the
+// plugins names the bridges; what is in its files is not needed.
+func (n *Networks) release(ctx context.Context, key string) error {
+	paths, err := filepath.Glob(filepath.Join(n.dir, "cni", "cache", "results", "*-"+key+"-eth[0-9]*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		name := filepath.Base(path)
+		at := strings.LastIndex(name, "-"+key+"-eth")
+		// The plugins find what they made by the container and its interface; they want
+		// some subnet and some port all the same.
+		list, err := n.configOf(name[:at], Link{}, netip.PrefixFrom(n.pool.Addr(), 24), true)
+		if err != nil {
+			return err
+		}
+		a := Attachment{Ports: []protocol.Port{{Host: 1, Container: 1}}}
+		rt := n.runtime(key, a, 0)
+		rt.NetNS, rt.IfName = "", name[at+len("-"+key+"-"):]
+		if err := n.del(ctx, list, rt); err != nil {
+			return fmt.Errorf("release what container %s has on bridge %s: %w", key, name[:at], err)
+		}
+	}
+	return nil
 }
 
 // masqueradeChain is the name that the bridge plugin gives to the chain of a
