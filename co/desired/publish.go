@@ -114,7 +114,9 @@ func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 		due, bodies, size = nil, nil, 0
 	}
 	for _, site := range sites {
-		if l.sites[site].published {
+		// Of a site without a position nothing was ever desired: there is nothing to say, and
+		// its LO would take it for the message of a CO that knows no positions.
+		if s := l.sites[site]; s.published || s.message.Position.IsZero() {
 			continue
 		}
 		p := l.payload(site)
