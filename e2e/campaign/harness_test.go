@@ -387,8 +387,8 @@ func (c *colony) runs(name, version string) error {
 	if d.State != lifecycle.Installed || len(d.Nodes) != 1 || d.Nodes[0].AppVersion != version || d.Nodes[0].State != lifecycle.Installed || !d.SiteOnline {
 		return fmt.Errorf("%s is %s %q, on %+v", name, d.State, d.Problem, d.Nodes)
 	}
-	var s lo.Status
-	if err := getJSON("http://"+c.loHTTP+"/status", &s); err != nil {
+	s, err := c.site()
+	if err != nil {
 		return err
 	}
 	for _, n := range s.Nodes {
@@ -403,6 +403,11 @@ func (c *colony) runs(name, version string) error {
 		}
 	}
 	return fmt.Errorf("the LO has no %s: %+v", name, s.Nodes)
+}
+
+// site returns what the LO says of itself and its nodes.
+func (c *colony) site() (s lo.Status, err error) {
+	return s, getJSON("http://"+c.loHTTP+"/status", &s)
 }
 
 // greets returns nil where the sample answers with a text.
