@@ -228,7 +228,8 @@ func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Contai
 }
 
 // newTask makes the task. Where the daemon is still clearing away an earlier one,
-// of an agent that was killed in the middle of this, it waits for that.
+// of an agent that was killed in the middle of this, it waits for that; what the daemon
+// does not clear away, because it was itself killed, is removed.
 func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Container) (client.Task, error) {
 	streams, err := e.taskIO(c.ID(), spec)
 	if err != nil {
@@ -237,8 +238,14 @@ func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Co
 	deadline := time.Now().Add(leftoverTimeout)
 	for {
 		t, err := c.NewTask(ctx, streams)
-		if err == nil || !strings.Contains(err.Error(), "file exists") || time.Now().After(deadline) {
+		if err == nil || !strings.Contains(err.Error(), "file exists") {
 			return t, err
+		}
+		if time.Now().After(deadline) {
+			if rerr := e.removeBundle(ctx, c.ID(), err); rerr != nil {
+				return nil, errors.Join(err, rerr)
+			}
+			return c.NewTask(ctx, streams)
 		}
 		if retry.Sleep(ctx, 100*time.Millisecond) != nil {
 			return nil, err

@@ -2,12 +2,20 @@ package containerd
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"golang.org/x/sys/unix"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/hostkernel"
@@ -132,4 +140,40 @@ func (e *Engine) endShims(ctx context.Context, k string) error {
 			return engine.Errorf(protocol.InternalError, "clear the process of %s: its shim, process %d, does not end: it may hang on a device", k, left)
 		}
 	}
+}
+
+// bundle is the folder that a start did not get past, in what containerd says of it.
+var bundle = regexp.MustCompile(`mkdir (/\S+/io\.containerd\.runtime\.v2\.task/([^/\s]+)/([^/\s]+)): file exists`)
+
+// removeBundle removes the folder of a task that containerd was killed in the middle of
+// making or removing: it is in no table of the daemon after that, nothing ever removes it,
+// and each later start fails with why, which names the folder. It does nothing while
+// containerd knows a task of the container, or a shim of it runs. The caller holds the lock.
+func (e *Engine) removeBundle(ctx context.Context, k string, why error) error {
+	m := bundle.FindStringSubmatch(why.Error())
+	if m == nil || m[2] != e.opts.Namespace || m[3] != k {
+		return nil
+	}
+	path := m[1]
+	if _, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: k}); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
+		return err
+	}
+	if err := e.endShims(ctx, k); err != nil {
+		return err
+	}
+	e.log.WarnContext(ctx, "folder of a task that containerd has forgotten removed", "container", k, "path", path)
+	if err := mount.UnmountAll(filepath.Join(path, "rootfs"), unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount what containerd left in %s: %w", path, err)
+	}
+	work, err := os.Readlink(filepath.Join(path, "work"))
+	if err == nil && filepath.Base(work) == k && filepath.IsAbs(work) {
+		err = os.RemoveAll(work)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove what containerd left of a task: %w", err)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("remove what containerd left of a task: %w", err)
+	}
+	return nil
 }

@@ -34,6 +34,27 @@ func TestCancelledRemovalIsFinished(t *testing.T) {
 	r.run(t, c)
 }
 
+// What a killed containerd left of a task that it was making keeps no later start away.
+func TestForgottenFolderIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	state := filepath.Join(r.daemon.Dir, "c", "state", "io.containerd.runtime.v2.task", r.opts.Namespace)
+	work := filepath.Join(r.daemon.Dir, "c", "root", "io.containerd.runtime.v2.task", r.opts.Namespace, key(c.ID))
+	for _, dir := range []string{filepath.Join(state, key(c.ID), "rootfs"), filepath.Join(state, "other"), work} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(work, filepath.Join(state, key(c.ID), "work")); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t, c)
+	if _, err := os.Stat(filepath.Join(state, "other")); err != nil {
+		t.Errorf("the folder of another task: %v", err)
+	}
+}
+
 // A command that hangs for longer than its clearing away may take leaves nothing.
 func TestHungCommandLeavesNothing(t *testing.T) {
 	t.Parallel()
