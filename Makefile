@@ -87,7 +87,7 @@ bench-link: setup build ## what becomes of acknowledged messages when the link f
 	@scripts/bench-link $(LINK)
 
 .PHONY: chaos
-chaos: setup build ## an hour of kills, a narrow link and idle sites, on real parts: scripts/chaos
+chaos: setup build ## some hours of kills, damaged files, a narrow link and idle sites, on real parts: scripts/chaos
 	@scripts/chaos
 
 # Settings of `make fuzz`: make fuzz FUZZTIME=10m FUZZPACKETS=10000000 FUZZDOCUMENTS=100000 FUZZREQUESTS=10000
