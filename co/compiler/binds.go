@@ -22,14 +22,14 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 	if source == "." || source == ".." || strings.HasPrefix(source, "../") || source == "~" {
 		return nil, fmt.Errorf("bind source %q: want a path below the directory of %s, or an absolute path of the node", v.Source, composeFile)
 	}
-	if content, ok := t.archive.files[source]; ok {
+	if content, ok := t.archive.Files[source]; ok {
 		if !v.ReadOnly {
 			t.warn("services."+service+".volumes", "%s: the file %q of the archive is delivered read-only", v.Target, source)
 		}
-		return []protocol.Mount{{Kind: protocol.MountFile, Target: v.Target, ReadOnly: true, Content: content, Mode: t.archive.mode(source)}}, nil
+		return []protocol.Mount{{Kind: protocol.MountFile, Target: v.Target, ReadOnly: true, Content: content, Mode: t.archive.Mode(source)}}, nil
 	}
 	volume := protocol.Mount{Kind: protocol.MountVolume, Target: v.Target, ReadOnly: v.ReadOnly, Source: t.component + "_" + mountspec.BindVolume(source)}
-	files := t.archive.below(source)
+	files := t.archive.Below(source)
 	names := slices.Sorted(maps.Keys(files))
 	switch {
 	case len(files) > 0 && v.ReadOnly && !t.written(source):
@@ -38,14 +38,14 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		for _, name := range names {
 			mounts = append(mounts, protocol.Mount{
 				Kind: protocol.MountFile, Target: path.Join(v.Target, name), ReadOnly: true,
-				Content: files[name], Mode: t.archive.mode(path.Join(source, name)),
+				Content: files[name], Mode: t.archive.Mode(path.Join(source, name)),
 			})
 		}
 		return mounts, nil
 	case len(files) > 0:
 		t.warn("services."+service+".volumes", "%s: %q is a volume of the deployment, which begins with the files of the archive", v.Target, source)
 		for _, name := range names {
-			volume.Files = append(volume.Files, protocol.File{Path: name, Content: files[name], Exec: t.archive.exec[path.Join(source, name)]})
+			volume.Files = append(volume.Files, protocol.File{Path: name, Content: files[name], Exec: t.archive.Exec[path.Join(source, name)]})
 		}
 	case mountspec.EndsLikeFile(source):
 		return nil, fmt.Errorf("bind source %q: the archive has no such file: put it in, beside %s", v.Source, composeFile)
@@ -67,17 +67,6 @@ func (t *translation) written(source string) bool {
 	return false
 }
 
-// below returns the files in a directory of the archive, by their paths in it.
-func (a *archive) below(dir string) map[string][]byte {
-	files := map[string][]byte{}
-	for name, content := range a.files {
-		if rest, ok := strings.CutPrefix(name, dir+"/"); ok {
-			files[rest] = content
-		}
-	}
-	return files
-}
-
 // checkBindVolumes refuses relative binds that would be one directory in Docker and two
 // volumes here, or two in Docker and one here.
 func (t *translation) checkBindVolumes() {
@@ -85,7 +74,7 @@ func (t *translation) checkBindVolumes() {
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
 		for _, v := range t.project.Services[name].Volumes {
 			source := path.Clean(v.Source)
-			if v.Type != types.VolumeTypeBind || path.IsAbs(source) || len(t.archive.below(source)) > 0 && !t.written(source) || t.archive.files[source] != nil {
+			if v.Type != types.VolumeTypeBind || path.IsAbs(source) || len(t.archive.Below(source)) > 0 && !t.written(source) || t.archive.Files[source] != nil {
 				continue
 			}
 			if _, taken := t.project.Volumes[mountspec.BindVolume(source)]; taken {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -292,8 +293,8 @@ func TestArchive(t *testing.T) {
 		"device":         {[]entry{good, {name: "app/d", kind: tar.TypeChar}}, "want files and directories only"},
 		"setuid":         {[]entry{good, {name: "app/s", mode: 0o4755}}, "setuid and setgid"},
 		"twice":          {[]entry{good, good}, "stands twice"},
-		"bomb":           {[]entry{good, {name: "app/b", body: strings.Repeat("\x00", maxUnpacked+maxFiles*1024)}}, "more than 16777216 bytes unpacked"},
-		"large compose":  {[]entry{{name: "app/compose.yaml", body: "#" + strings.Repeat("x", maxComposeFile)}}, "compose.yaml has"},
+		"bomb":           {[]entry{good, {name: "app/b", body: strings.Repeat("\x00", composearchive.MaxUnpacked+composearchive.MaxEntries*1024)}}, "more than 16777216 bytes unpacked"},
+		"large compose":  {[]entry{{name: "app/compose.yaml", body: "#" + strings.Repeat("x", composearchive.MaxComposeFile)}}, "compose.yaml has"},
 		"key in compose": {[]entry{{name: "app/compose.yaml", body: "services:\n  web:\n    image: i\n    build: .\n"}}, "line 4: services.web.build: images are not built on nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {

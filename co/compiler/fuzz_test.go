@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -25,7 +26,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Add([]byte("services: {a: {image: i, depends_on: {b: {condition: service_healthy}}}, b: {image: i, healthcheck: {test: x}}}"))
 	f.Add([]byte("services: {a: {image: i, env_file: [{path: a.env}], deploy: {resources: {limits: {cpus: '1'}}}}}\nx-a: &a [1]\nvolumes: {v: }"))
 	f.Fuzz(func(t *testing.T, compose []byte) {
-		a := &archive{compose: compose, files: map[string][]byte{"a.env": []byte("A=${B}\n")}}
+		a := &composearchive.Archive{Files: map[string][]byte{composeFile: compose, "a.env": []byte("A=${B}\n")}}
 		containers, err := translate(t.Context(), "web", a, map[string]string{"PORT": "8088", "B": "b"})
 		if err != nil {
 			if protocol.KindOf(err) != protocol.Invalid {

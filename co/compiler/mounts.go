@@ -150,8 +150,8 @@ func (t *translation) fileObject(c types.FileReferenceConfig, source types.FileO
 	case given > 1:
 		return m, fmt.Errorf("it has more than one of file, environment and content: give one")
 	case source.File != "":
-		m.Mode = cmp.Or(m.Mode, t.archive.mode(source.File))
-		m.Content, err = t.archive.file(source.File)
+		m.Mode = cmp.Or(m.Mode, t.archive.Mode(source.File))
+		m.Content, err = t.archive.File(source.File)
 	case source.Environment != "":
 		value, ok := t.lookup(source.Environment)
 		if !ok {

@@ -133,7 +133,7 @@ func (t *translation) seccomp(service, value string) string {
 	if value == protocol.SeccompUnconfined {
 		return value
 	}
-	b, err := t.archive.file(value)
+	b, err := t.archive.File(value)
 	if err != nil {
 		t.problem(service, "security_opt", "seccomp: %v", err)
 		return ""

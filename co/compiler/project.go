@@ -11,6 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/compiler/composefile"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/protocol"
@@ -20,7 +21,7 @@ import (
 // wrong with it.
 type translation struct {
 	component string
-	archive   *archive
+	archive   *composearchive.Archive
 	project   *types.Project
 	document  *composefile.Document
 	variables map[string]string          // by name: see readVariables
@@ -33,7 +34,7 @@ type translation struct {
 }
 
 // translate returns the containers of a component in start order.
-func translate(ctx context.Context, component string, a *archive, variables map[string]string) ([]protocol.Container, error) {
+func translate(ctx context.Context, component string, a *composearchive.Archive, variables map[string]string) ([]protocol.Container, error) {
 	t := &translation{component: component, archive: a}
 	t.readVariables(variables)
 	return t.containers(ctx)
@@ -42,7 +43,7 @@ func translate(ctx context.Context, component string, a *archive, variables map[
 // containers returns the containers of the project in start order.
 func (t *translation) containers(ctx context.Context) ([]protocol.Container, error) {
 	var err error
-	if t.document, err = composefile.Read(t.archive.files, composeFile); err != nil {
+	if t.document, err = composefile.Read(t.archive.Files, composeFile); err != nil {
 		return nil, protocol.Errorf(protocol.Invalid, "component %s: %w", t.component, err)
 	}
 	document := t.document.Values

@@ -60,7 +60,7 @@ func (t *translation) arguments(service, key string, args types.ShellCommand) []
 func (t *translation) environment(service string, s types.ServiceConfig) []string {
 	env := map[string]string{}
 	for _, f := range s.EnvFiles {
-		b, err := t.archive.file(f.Path)
+		b, err := t.archive.File(f.Path)
 		if err != nil {
 			if bool(f.Required) || strings.Contains(err.Error(), "leads out") {
 				t.problem(service, "env_file", "%v", err)

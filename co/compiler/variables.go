@@ -20,7 +20,7 @@ const placeholder = "1"
 // readVariables joins .env and what parameters set, the latter winning.
 func (t *translation) readVariables(parameters map[string]string) {
 	t.variables = map[string]string{"COMPOSE_PROJECT_NAME": t.component}
-	if b, ok := t.archive.files[dotEnv]; ok {
+	if b, ok := t.archive.Files[dotEnv]; ok {
 		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), func(name string) (string, bool) {
 			v, ok := parameters[name]
 			return v, ok

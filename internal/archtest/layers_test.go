@@ -109,7 +109,7 @@ var packages = map[string]layer{
 	"broker":                     adapter,
 
 	"co/fleet":    domain,
-	"co/compiler": logic, "co/compiler/composefile": logic, "co/compiler/mountspec": logic, "co/compiler/servicecheck": logic, "co/compiler/topology": logic,
+	"co/compiler": logic, "co/compiler/composearchive": logic, "co/compiler/composefile": logic, "co/compiler/mountspec": logic, "co/compiler/servicecheck": logic, "co/compiler/topology": logic,
 	"co/data/live":          logic,
 	"co/repo/sitefile":      logic,
 	"co/repo/intent":        logic,
