@@ -43,9 +43,10 @@ func translate(ctx context.Context, component string, a *composearchive.Archive,
 // containers returns the containers of the project in start order.
 func (t *translation) containers(ctx context.Context) ([]protocol.Container, error) {
 	var err error
-	if t.document, err = composefile.Read(t.archive.Files, composeFile); err != nil {
+	if t.document, err = composefile.Read(t.archive.Files, composeFile, t.variables); err != nil {
 		return nil, protocol.Errorf(protocol.Invalid, "component %s: %w", t.component, err)
 	}
+	maps.Copy(t.variables, t.document.Variables)
 	document := t.document.Values
 	t.resolve("", document)
 	if err := t.err(); err != nil {
@@ -92,7 +93,16 @@ func (t *translation) problem(service, key, format string, args ...any) {
 
 // problemAt notes a problem of a place in compose.yaml.
 func (t *translation) problemAt(at, format string, args ...any) {
-	t.problems = append(t.problems, t.line(at)+at+": "+fmt.Sprintf(format, args...))
+	t.problems = append(t.problems, t.line(at)+at+": "+t.plain(fmt.Sprintf(format, args...)))
+}
+
+// plain returns a message with the variables of included files under the names that they have
+// there.
+func (t *translation) plain(message string) string {
+	for unique, name := range t.document.Names {
+		message = strings.ReplaceAll(message, unique, name)
+	}
+	return message
 }
 
 // line returns "line N: " for a place, or for the nearest around it that has a line.

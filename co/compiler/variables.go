@@ -94,7 +94,7 @@ func (t *translation) passed(at, name string) {
 }
 
 func (t *translation) warn(at, format string, args ...any) {
-	t.warnings = append(t.warnings, t.line(at)+at+": "+fmt.Sprintf(format, args...))
+	t.warnings = append(t.warnings, t.line(at)+at+": "+t.plain(fmt.Sprintf(format, args...)))
 }
 
 // textual are the keys of a service that may hold any text, so that a placeholder

@@ -354,5 +354,12 @@ func projectScenarios() []scenario {
 		{"extends", of("extends", "extends.service"), a("extends: {service: base}") + entry("base", "environment: {COLOUR: based}"), nil, says("COLOUR=based", "env", "COLOUR")},
 		{"extends of a file", of("extends.file"), a("extends: {file: other.yaml, service: base}"), map[string]string{"other.yaml": other}, says("COLOUR=based", "env", "COLOUR")},
 		{"include", []string{"include", "include[0].path"}, "include: [{path: other.yaml}]\n" + a(), map[string]string{"other.yaml": other}, saysIn("base", "COLOUR=based", "env", "COLOUR")},
+		{
+			"variables of include",
+			[]string{"include[0].env_file", "include[0].project_directory"},
+			"include: [{path: other.yaml, env_file: vars, project_directory: sub}]\n" + a(),
+			map[string]string{"other.yaml": "services:\n  base: {image: tools, environment: {COLOUR: '${C:-none}'}, env_file: own.env}\n", "vars": "C=included\n", "sub/own.env": "SHAPE=round\n"},
+			all(saysIn("base", "COLOUR=included", "env", "COLOUR"), saysIn("base", "SHAPE=round", "env", "SHAPE")),
+		},
 	}
 }

@@ -9,6 +9,8 @@ name
 version
 include
 include[].path
+include[].project_directory
+include[].env_file
 services
 services.*
 services.*.image

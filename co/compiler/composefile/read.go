@@ -30,45 +30,58 @@ type Document struct {
 	Lines map[string]string
 	// Extended are the services that extend another one.
 	Extended map[string]bool
+	// Variables are those that included files have of their own env files, by the names
+	// that Values has for them.
+	Variables map[string]string
+	// Names are the names of Variables in the files.
+	Names map[string]string
 }
 
 // Read reads the Compose file name of an archive, and what it includes and extends in
 // other files of the archive. The paths in those are as seen from the directory of name
-// afterwards. Nothing but files is read.
-func Read(files map[string][]byte, name string) (*Document, error) {
-	r := &reader{files: files, main: name, extended: map[string]bool{}}
-	values, lines, err := r.file(name, nil)
+// afterwards. Variables are those of the project; they win over those of an included file.
+// Nothing but files is read.
+func Read(files map[string][]byte, name string, variables map[string]string) (*Document, error) {
+	r := &reader{
+		files: files, main: name, project: variables, extended: map[string]bool{},
+		scopes: map[string]*scope{}, variables: map[string]string{}, names: map[string]string{},
+	}
+	values, lines, err := r.file(inclusion{file: name, dir: path.Dir(name)}, &scope{values: variables, renamed: map[string]string{}}, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Document{Values: values, Lines: lines, Extended: r.extended}, nil
+	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names}, nil
 }
 
 type reader struct {
-	files    map[string][]byte
-	main     string
-	count    int
-	values   int // taken over by extends
-	extended map[string]bool
+	files     map[string][]byte
+	main      string
+	project   map[string]string // its variables
+	count     int
+	values    int // taken over by extends
+	extended  map[string]bool
+	scopes    map[string]*scope // by id
+	variables map[string]string // see Document
+	names     map[string]string
 }
 
 // file reads one file with all that it includes and extends. Chain are the files that
 // led here.
-func (r *reader) file(name string, chain []string) (map[string]any, map[string]string, error) {
-	if slices.Contains(chain, name) {
-		return nil, nil, fmt.Errorf("%s includes itself, by %s", name, strings.Join(chain, " and "))
+func (r *reader) file(in inclusion, s *scope, chain []string) (map[string]any, map[string]string, error) {
+	if slices.Contains(chain, in.file) {
+		return nil, nil, fmt.Errorf("%s includes itself, by %s", in.file, strings.Join(chain, " and "))
 	}
-	values, lines, err := r.parse(name)
+	values, lines, err := r.parse(in.file, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.include(name, values, lines, append(slices.Clone(chain), name)); err != nil {
+	if err := r.include(in, s, values, lines, append(slices.Clone(chain), in.file)); err != nil {
 		return nil, nil, err
 	}
 	services, _ := values["services"].(map[string]any)
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		at := "services." + service + ".extends"
-		x := extension{reader: r, file: name, services: services, lines: lines}
+		x := extension{reader: r, scope: s, file: in.file, dir: in.dir, services: services, lines: lines}
 		if services[service], err = x.resolve(service, nil); err != nil {
 			return nil, nil, fmt.Errorf("%s: %s%s: %w", r.main, lines[at], at, err)
 		}
@@ -77,7 +90,7 @@ func (r *reader) file(name string, chain []string) (map[string]any, map[string]s
 }
 
 // parse reads one file alone.
-func (r *reader) parse(name string) (map[string]any, map[string]string, error) {
+func (r *reader) parse(name string, s *scope) (map[string]any, map[string]string, error) {
 	if r.count++; r.count > maxFiles {
 		return nil, nil, fmt.Errorf("more than %d files are included and extended", maxFiles)
 	}
@@ -89,6 +102,7 @@ func (r *reader) parse(name string) (map[string]any, map[string]string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.apply(values)
 	lines := make(map[string]string, len(numbers))
 	for at, n := range numbers {
 		lines[at] = fmt.Sprintf("line %d: ", n)
@@ -103,51 +117,46 @@ func (r *reader) parse(name string) (map[string]any, map[string]string, error) {
 var sections = []string{"services", "volumes", "networks", "configs", "secrets"}
 
 // include brings in what values includes, and takes the key out.
-func (r *reader) include(name string, values map[string]any, lines map[string]string, chain []string) error {
+func (r *reader) include(in inclusion, s *scope, values map[string]any, lines map[string]string, chain []string) error {
 	list, ok := values["include"].([]any)
 	if !ok && values["include"] != nil {
 		return fmt.Errorf("%s: %sinclude: want a list of files", r.main, lines["include"])
 	}
 	delete(values, "include")
 	for _, item := range list {
-		included, err := includedFile(name, item)
-		if err != nil {
+		if err := r.includeOne(in.dir, s, item, values, lines, chain); err != nil {
 			return fmt.Errorf("%s: %sinclude: %w", r.main, lines["include"], err)
-		}
-		other, more, err := r.file(included, chain)
-		if err != nil {
-			return fmt.Errorf("%s: %sinclude: %w", r.main, lines["include"], err)
-		}
-		addLines(lines, more, "", "")
-		relocate(other, path.Dir(included), path.Dir(name))
-		for _, section := range sections {
-			if err := bring(values, other, section); err != nil {
-				return fmt.Errorf("%s: %sinclude: %s: %w", r.main, lines["include"], included, err)
-			}
 		}
 	}
 	return nil
 }
 
-// includedFile returns the file of the archive that an item of include names.
-func includedFile(name string, item any) (string, error) {
-	file := item
-	if long, ok := item.(map[string]any); ok {
-		file = long["path"]
-		if list, ok := file.([]any); ok && len(list) == 1 {
-			file = list[0]
+// includeOne brings in what an item of include names in a project whose directory is dir.
+func (r *reader) includeOne(dir string, s *scope, item any, values map[string]any, lines map[string]string, chain []string) error {
+	included, err := r.inclusion(dir, item)
+	if err != nil {
+		return err
+	}
+	if s, err = r.inner(s, included.envFiles); err != nil {
+		return err
+	}
+	other, more, err := r.file(included, s, chain)
+	if err != nil {
+		return err
+	}
+	addLines(lines, more, "", "")
+	r.relocate(other, included.dir, dir)
+	for _, section := range sections {
+		if err := bring(values, other, section); err != nil {
+			return fmt.Errorf("%s: %w", included.file, err)
 		}
 	}
-	text, ok := file.(string)
-	if !ok {
-		return "", errors.New("want one file for each entry: services that override others belong into compose.yaml")
-	}
-	return within(name, text)
+	return nil
 }
 
-// within returns the path in the archive of a file that another one names.
-func within(name, file string) (string, error) {
-	clean := path.Join(path.Dir(name), file)
+// within returns the path in the archive of a file that one in the directory dir names.
+func within(dir, file string) (string, error) {
+	clean := path.Join(dir, file)
 	if path.IsAbs(file) || clean == ".." || strings.HasPrefix(clean, "../") || strings.Contains(file, "://") {
 		return "", fmt.Errorf("%q leads out of the archive: want a relative path within it", file)
 	}
@@ -188,7 +197,9 @@ func addLines(lines, more map[string]string, from, to string) {
 // An extension resolves what the services of one file extend.
 type extension struct {
 	reader   *reader
+	scope    *scope
 	file     string
+	dir      string // from which the paths in file are seen
 	services map[string]any
 	lines    map[string]string
 }
@@ -200,7 +211,7 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 	if !ok {
 		return x.services[name], nil // the loader says what is wrong
 	}
-	file, ref, err := extends(x.file, service["extends"])
+	file, ref, err := extends(x.file, x.dir, service["extends"])
 	if err != nil || ref == "" {
 		return service, err
 	}
@@ -213,9 +224,9 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 	}
 	from := x
 	if file != x.file {
-		from.file = file
+		from.file, from.dir = file, path.Dir(file)
 		var document map[string]any
-		if document, from.lines, err = x.reader.parse(file); err != nil {
+		if document, from.lines, err = x.reader.parse(file, x.scope); err != nil {
 			return nil, err
 		}
 		from.services, _ = document["services"].(map[string]any)
@@ -234,7 +245,7 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("the service %s of %s is no mapping", ref, file)
 	}
-	relocate(map[string]any{"services": map[string]any{ref: source}}, path.Dir(file), path.Dir(x.file))
+	x.reader.relocate(map[string]any{"services": map[string]any{ref: source}}, from.dir, x.dir)
 	own := maps.Clone(service)
 	delete(own, "extends")
 	merged, err := override.ExtendService(source, own)
@@ -248,7 +259,7 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 
 // extends reads the key extends: the file, and the service in it. No service means that
 // nothing is extended.
-func extends(file string, v any) (from, ref string, err error) {
+func extends(file, dir string, v any) (from, ref string, err error) {
 	switch v := v.(type) {
 	case nil:
 		return "", "", nil
@@ -266,7 +277,7 @@ func extends(file string, v any) (from, ref string, err error) {
 		if !ok {
 			return "", "", errors.New("file: want the name of a file")
 		}
-		from, err = within(file, text)
+		from, err = within(dir, text)
 		return from, ref, err
 	}
 	return "", "", errors.New("want a service, or a mapping of file and service")

@@ -35,7 +35,7 @@ func TestExtendsIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := composefile.Read(map[string][]byte{"compose.yaml": []byte(c.file)}, "compose.yaml")
+			_, err := composefile.Read(map[string][]byte{"compose.yaml": []byte(c.file)}, "compose.yaml", nil)
 			if c.want == "" && err != nil {
 				t.Error(err)
 			}

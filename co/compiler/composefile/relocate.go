@@ -4,11 +4,13 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/compose-spec/compose-go/v2/template"
 )
 
 // relocate makes the relative paths in a document of the directory from such that they
 // name the same files as seen from the directory to.
-func relocate(values map[string]any, from, to string) {
+func (r *reader) relocate(values map[string]any, from, to string) {
 	if from == to {
 		return
 	}
@@ -16,11 +18,12 @@ func relocate(values map[string]any, from, to string) {
 	if err != nil {
 		return // both are relative paths
 	}
+	l := relocation{prefix, r.lookup}
 	services, _ := values["services"].(map[string]any)
 	for _, v := range services {
 		if service, ok := v.(map[string]any); ok {
-			service["env_file"] = relocateEach(service["env_file"], prefix, "path")
-			service["volumes"] = relocateVolumes(service["volumes"], prefix)
+			service["env_file"] = l.each(service["env_file"], "path")
+			service["volumes"] = l.volumes(service["volumes"])
 			for _, key := range []string{"env_file", "volumes"} {
 				if service[key] == nil {
 					delete(service, key)
@@ -33,49 +36,87 @@ func relocate(values map[string]any, from, to string) {
 		for _, v := range entries {
 			if entry, ok := v.(map[string]any); ok {
 				if file, ok := entry["file"].(string); ok {
-					entry["file"] = relocated(prefix, file)
+					entry["file"] = l.path(file)
 				}
 			}
 		}
 	}
 }
 
-func relocated(prefix, file string) string {
-	if path.IsAbs(file) || strings.HasPrefix(file, "~") || strings.HasPrefix(file, "$") {
-		return file
+// lookup returns the value of a variable as a document names it.
+func (r *reader) lookup(name string) (string, bool) {
+	if v, ok := r.variables[name]; ok {
+		return v, true
 	}
-	return "./" + path.Join(prefix, file)
+	v, ok := r.project[name]
+	return v, ok
 }
 
-// relocateEach relocates a path, a list of paths, or mappings that have one under key.
-func relocateEach(v any, prefix, key string) any {
+// A relocation puts a prefix before relative paths.
+type relocation struct {
+	prefix string
+	lookup template.Mapping
+}
+
+// value returns what a text is with its variables filled in; where that fails, the text: the
+// loader says what is wrong with it.
+func (l relocation) value(text string) string {
+	if filled, err := template.SubstituteWithOptions(text, l.lookup, template.WithoutLogging); err == nil {
+		return filled
+	}
+	return text
+}
+
+func (l relocation) path(file string) string {
+	if value := l.value(file); value == "" || path.IsAbs(value) || strings.HasPrefix(value, "~") {
+		return file
+	}
+	return l.before(file)
+}
+
+// before puts the prefix before a path, and what follows it. One with a variable is cleaned
+// where it is read: here the variable would count as a directory.
+func (l relocation) before(file string) string {
+	if strings.Contains(file, "$") {
+		return "./" + l.prefix + "/" + file
+	}
+	source, rest, found := strings.Cut(file, ":")
+	source = "./" + path.Join(l.prefix, source)
+	if found {
+		source += ":" + rest
+	}
+	return source
+}
+
+// each relocates a path, a list of paths, or mappings that have one under key.
+func (l relocation) each(v any, key string) any {
 	switch v := v.(type) {
 	case string:
-		return relocated(prefix, v)
+		return l.path(v)
 	case []any:
 		for i := range v {
-			v[i] = relocateEach(v[i], prefix, key)
+			v[i] = l.each(v[i], key)
 		}
 	case map[string]any:
 		if file, ok := v[key].(string); ok {
-			v[key] = relocated(prefix, file)
+			v[key] = l.path(file)
 		}
 	}
 	return v
 }
 
-// relocateVolumes relocates the sources of binds: what begins with a dot in the short form.
-func relocateVolumes(v any, prefix string) any {
+// volumes relocates the sources of binds: what begins with a dot in the short form.
+func (l relocation) volumes(v any) any {
 	list, _ := v.([]any)
 	for i := range list {
 		switch volume := list[i].(type) {
 		case string:
-			if source, rest, ok := strings.Cut(volume, ":"); ok && strings.HasPrefix(source, ".") {
-				list[i] = relocated(prefix, source) + ":" + rest
+			if strings.HasPrefix(l.value(volume), ".") {
+				list[i] = l.before(volume)
 			}
 		case map[string]any:
 			if source, ok := volume["source"].(string); ok && volume["type"] == "bind" {
-				volume["source"] = relocated(prefix, source)
+				volume["source"] = l.path(source)
 			}
 		}
 	}
