@@ -12,9 +12,9 @@ func TestArchiveThatCanRunNothing(t *testing.T) {
 	t.Parallel()
 	for compose, want := range map[string]string{
 		"services: {}":                  "services: empty: want at least one service",
-		"services: {a: {command: [x]}}": `service "a" has neither an image`,
-		"services: {a: {image: ''}}":    `service "a" has neither an image`,
-		"services: {a: {image: '${SET}'}, b: {command: ['${SET}']}}": `service "b" has neither an image`,
+		"services: {a: {command: [x]}}": "line 1: services.a: it has no image: name one in image",
+		"services: {a: {image: ''}}":    "line 1: services.a: it has no image: name one in image",
+		"services: {a: {image: '${SET}'}, b: {command: ['${SET}']}}": "line 1: services.b: it has no image: name one in image",
 	} {
 		_, _, err := CheckArchive("c", composeArchive(t, compose, nil), []string{"SET"})
 		if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), want) {

@@ -142,10 +142,10 @@ services:
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	for compose, want := range map[string]string{
-		"include: [broken/bad.yaml]":                                                       "broken/bad.yaml: \nline 4: services.bad.build: images are not built",
+		"include: [broken/bad.yaml]":                                                       "broken/bad.yaml: line 4: services.bad.build: images are not built",
 		"include: [broken/port.yaml]":                                                      "broken/port.yaml: line 4: services.port.ports: port \"80-90\" of the node",
 		"services: {port: {extends: {file: broken/port.yaml, service: port}}}":             "broken/port.yaml: line 4: services.port.ports: port \"80-90\" of the node",
-		"services: {a: {extends: {file: base.yaml, service: none}}}":                       "compose.yaml: line 1: services.a.extends: base.yaml has no service none",
+		"services: {a: {extends: {file: base.yaml, service: none}}}":                       "line 1: services.a.extends: base.yaml has no service none",
 		"services: {db: {image: other}}\ninclude: [db/db.yaml]":                            "line 2: include: db/db.yaml: services.db is defined in both files",
 		"services: {a: {image: a, extends: b}, b: {image: b, extends: a}}":                 "extends itself",
 		"services: {a: {image: '${A:?x}'}}\ninclude: [{path: [db/db.yaml, db/more.yaml]}]": "line 2: include: want one file for each entry",

@@ -1,18 +1,24 @@
 package compiler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/compose-spec/compose-go/v2/interpolation"
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/compiler/composefile"
+	"github.com/colonyfleet/colony/co/compiler/diagnosis"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -40,30 +46,30 @@ func translate(ctx context.Context, component string, a *composearchive.Archive,
 	return t.containers(ctx)
 }
 
-// containers returns the containers of the project in start order.
+// containers returns the containers of the project in start order. What is wrong is told at
+// once, as far as what is left can be judged.
 func (t *translation) containers(ctx context.Context) ([]protocol.Container, error) {
 	var err error
 	if t.document, err = composefile.Read(t.archive.Files, composeFile, t.variables); err != nil {
-		return nil, protocol.Errorf(protocol.Invalid, "component %s: %w", t.component, err)
-	}
-	maps.Copy(t.variables, t.document.Variables)
-	document := t.document.Values
-	t.resolve("", document)
-	if err := t.err(); err != nil {
-		return nil, err
-	}
-	if t.open != nil {
-		t.prune(document)
-	}
-	volumes := t.checkShortVolumes(document)
-	if t.project, err = load(ctx, t.component, document, t.variables, t.profiles()); err != nil {
 		t.problems = append(t.problems, err.Error())
 		return nil, t.err()
 	}
+	t.problems = append(t.problems, t.document.Problems...)
+	maps.Copy(t.variables, t.document.Variables)
+	document := t.document.Values
+	t.resolve("", document)
+	if t.open != nil {
+		t.prune(document)
+	}
+	if !t.load(ctx, document) {
+		return nil, t.err()
+	}
+	volumes := t.checkShortVolumes(document)
 	if len(t.project.Services) == 0 {
 		t.problemAt("services", "empty: want at least one service")
 	}
 	t.checkTargets(volumes)
+	t.checkPorts(document)
 	t.checkNetworks()
 	t.checkVolumes()
 	t.checkBindVolumes()
@@ -93,7 +99,10 @@ func (t *translation) problem(service, key, format string, args ...any) {
 
 // problemAt notes a problem of a place in compose.yaml.
 func (t *translation) problemAt(at, format string, args ...any) {
-	t.problems = append(t.problems, t.line(at)+at+": "+t.plain(fmt.Sprintf(format, args...)))
+	if at != "" {
+		at = t.line(at) + at + ": "
+	}
+	t.problems = append(t.problems, at+t.plain(fmt.Sprintf(format, args...)))
 }
 
 // plain returns a message with the variables of included files under the names that they have
@@ -107,6 +116,9 @@ func (t *translation) plain(message string) string {
 
 // line returns "line N: " for a place, or for the nearest around it that has a line.
 func (t *translation) line(at string) string {
+	if part := strings.Split(at, "."); len(part) > 1 && t.document != nil && t.document.Extended[part[1]] {
+		at, _, _ = strings.Cut(at, "[") // the list begins with what another service has
+	}
 	for at != "" && t.document != nil {
 		if line := t.document.Lines[at]; line != "" {
 			return line
@@ -120,7 +132,56 @@ func (t *translation) err() error {
 	if len(t.problems) == 0 {
 		return nil
 	}
-	return protocol.Errorf(protocol.Invalid, "component %s: %s:\n%s", t.component, composeFile, strings.Join(t.problems, "\n"))
+	return protocol.Errorf(protocol.Invalid, "component %s: %s:\n%s", t.component, composeFile, strings.Join(byLine(t.problems), "\n"))
+}
+
+var placed = regexp.MustCompile(`^(\S+: )?line (\d+): `)
+
+// byLine returns the lines of problems, each once, in the order in which they stand in the files.
+func byLine(problems []string) []string {
+	all := strings.Split(strings.Join(problems, "\n"), "\n")
+	where := func(text string) (string, int) {
+		m := placed.FindStringSubmatch(text)
+		if m == nil {
+			return "", math.MaxInt
+		}
+		n, err := strconv.Atoi(m[2])
+		if err != nil {
+			n = math.MaxInt
+		}
+		return m[1], n
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		fileA, a1 := where(a)
+		fileB, b1 := where(b)
+		return cmp.Or(cmp.Compare(fileA, fileB), cmp.Compare(a1, b1), cmp.Compare(a, b))
+	})
+	return slices.Compact(all)
+}
+
+// load has the Compose loader make a project of the document, without what it refuses. It
+// returns false where nothing is left to judge.
+func (t *translation) load(ctx context.Context, document map[string]any) bool {
+	try := func(document map[string]any) (err error) {
+		t.project, err = load(ctx, t.component, document, t.variables, t.profiles())
+		return err
+	}
+	if try(document) == nil {
+		return true
+	}
+	// What is wrong with a text, resolve has said.
+	filled, err := interpolation.Interpolate(document, interpolation.Options{LookupValue: t.lookup, Substitute: substitute})
+	if err != nil {
+		filled = document
+	}
+	findings, whole := diagnosis.Find(document, filled, try)
+	for _, f := range findings {
+		t.problemAt(f.At, "%s", f.Message)
+	}
+	if !whole && len(t.problems) == 0 {
+		t.problemAt("", "%v", try(document))
+	}
+	return whole
 }
 
 // load gives the document to the Compose loader, which interpolates, validates

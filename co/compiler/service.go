@@ -2,6 +2,7 @@ package compiler
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"math"
 	"net/netip"
@@ -152,6 +153,38 @@ func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Po
 		return strings.Compare(a.Protocol+a.HostIP, b.Protocol+b.HostIP)
 	})
 	return all
+}
+
+// checkPorts refuses a port of the node that two services of the component publish, or one
+// twice.
+func (t *translation) checkPorts(document map[string]any) {
+	type published struct {
+		at, ip string
+	}
+	taken := map[string][]published{}
+	services, _ := document["services"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
+		service, _ := services[name].(map[string]any)
+		written, _ := service["ports"].([]any)
+		ports := t.project.Services[name].Ports
+		for i, p := range ports {
+			if p.Published == "" || p.Published == "0" {
+				continue // the node chooses one
+			}
+			at := "services." + name + ".ports"
+			if len(written) == len(ports) {
+				at += fmt.Sprintf("[%d]", i)
+			}
+			key := p.Published + "/" + p.Protocol
+			for _, other := range taken[key] {
+				if any := "0.0.0.0"; p.HostIP == other.ip || p.HostIP == "" || p.HostIP == any || other.ip == "" || other.ip == any {
+					t.problemAt(at, "port %s of the node is published twice in this deployment: %s has it; publish another one", p.Published, other.at)
+					break
+				}
+			}
+			taken[key] = append(taken[key], published{at, p.HostIP})
+		}
+	}
 }
 
 // hostIP returns the address of the node that a port is published on, empty for all.

@@ -2,6 +2,7 @@ package compiler
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
+	"github.com/compose-spec/compose-go/v2/template"
 )
 
 // dotEnv is the file of the archive with the defaults of variables.
@@ -42,25 +44,33 @@ func (t *translation) lookup(name string) (string, bool) {
 var plain = regexp.MustCompile(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)
 
 // resolve looks at the variables of every text of the document. One that is
-// required and not set is a problem of its place; one that is not set and has no
-// default is a warning.
-func (t *translation) resolve(at string, v any) {
+// required and not set is a problem of its place, and the key that it stands under is taken
+// out; one that is not set and has no default is a warning. It returns false where v is to
+// be taken out.
+func (t *translation) resolve(at string, v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			path := strings.TrimPrefix(at+"."+key, ".")
-			t.resolve(path, v[key])
+			if !t.resolve(path, v[key]) {
+				if delete(v, key); key == "image" { // so that the rest of the service can be judged
+					v[key] = placeholder
+				}
+				continue
+			}
 			if v[key] == nil && strings.HasSuffix(at, ".environment") {
 				t.passed(path, key)
 			}
 		}
 	case []any:
+		ok := true
 		for i, item := range v {
-			t.resolve(fmt.Sprintf("%s[%d]", at, i), item)
-			if name, ok := item.(string); ok && strings.HasSuffix(at, ".environment") && !strings.ContainsAny(name, "=$") {
+			ok = t.resolve(fmt.Sprintf("%s[%d]", at, i), item) && ok
+			if name, is := item.(string); is && strings.HasSuffix(at, ".environment") && !strings.ContainsAny(name, "=$") {
 				t.passed(at, name)
 			}
 		}
+		return ok
 	case string:
 		missing := map[string]bool{}
 		_, err := substitute(v, func(name string) (string, bool) {
@@ -69,11 +79,20 @@ func (t *translation) resolve(at string, v any) {
 			return value, ok
 		})
 		if err != nil {
-			t.problemAt(at, "%v: set it by a parameter of the application, or in %s", err, dotEnv)
-			return
+			t.problemAt(at, "%v: %s", err, instead(err))
+			return false
 		}
 		t.warnEmpty(at, "", v, missing)
 	}
+	return true
+}
+
+// instead says what to write in the place of a variable that cannot be filled in.
+func instead(err error) string {
+	if _, ok := errors.AsType[*template.InvalidTemplateError](err); ok {
+		return "want a form such as ${NAME}, ${NAME:-default} or ${NAME:?message}, and $$ for a $ that is none"
+	}
+	return "set it by a parameter of the application, or in " + dotEnv
 }
 
 // warnEmpty warns of the variables of a text that are missing and have no default.

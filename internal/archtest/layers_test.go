@@ -109,7 +109,7 @@ var packages = map[string]layer{
 	"broker":                     adapter,
 
 	"co/fleet":    domain,
-	"co/compiler": logic, "co/compiler/composearchive": logic, "co/compiler/composefile": logic, "co/compiler/mountspec": logic, "co/compiler/servicecheck": logic, "co/compiler/topology": logic,
+	"co/compiler": logic, "co/compiler/composearchive": logic, "co/compiler/composefile": logic, "co/compiler/diagnosis": logic, "co/compiler/mountspec": logic, "co/compiler/servicecheck": logic, "co/compiler/topology": logic,
 	"co/data/live":          logic,
 	"co/repo/sitefile":      logic,
 	"co/repo/intent":        logic,
@@ -216,7 +216,7 @@ var confined = map[string][]string{
 	"github.com/moby/sys":                    {"en/engine/containerd", "co/compiler"},
 	"github.com/opencontainers":              {"co/registry", "en/engine/containerd", "en/engine/containerd/runspec", "internal/pulltally"},
 	"oras.land/oras-go/v2":                   {"co/registry"}, // its tests
-	"github.com/santhosh-tekuri/jsonschema":  {"margo/v1rc3"}, // its tests
+	"github.com/santhosh-tekuri/jsonschema":  {"co/compiler", "co/compiler/diagnosis", "margo/v1rc3"}, // but for diagnosis, their tests
 	"github.com/sirupsen/logrus":             {"cmd/colony", "en/engine/containerd"},
 	"google.golang.org/grpc":                 {"en/engine/containerd", "internal/grpcdeadline"},
 	"golang.org/x/crypto":                    {"broker/devices", "cli"},
@@ -225,7 +225,7 @@ var confined = map[string][]string{
 	"github.com/google/go-cmp":               {"en/engine/enginetest"},
 	"github.com/google/go-containerregistry": {"co/registry", "co/registry/image"},
 	"github.com/distribution/reference":      {"co/compiler"},
-	"github.com/compose-spec/compose-go/v2":  {"co/compiler", "co/compiler/composefile", "co/compiler/mountspec", "co/compiler/servicecheck", "co/compiler/topology", "co/packaging"},
+	"github.com/compose-spec/compose-go/v2":  {"co/compiler", "co/compiler/composefile", "co/compiler/diagnosis", "co/compiler/mountspec", "co/compiler/servicecheck", "co/compiler/topology", "co/packaging"},
 	"github.com/danielgtaylor/huma/v2":       {"co/api"},
 	"github.com/klauspost/compress":          {"co/data/remotewrite", "protocol/stream"},
 	"github.com/shirou/gopsutil/v4":          {"en/inventory"},

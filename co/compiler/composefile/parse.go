@@ -4,6 +4,7 @@
 package composefile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,54 +22,163 @@ const (
 // A keyCheck walks a Compose file.
 type keyCheck struct {
 	values   int
-	problems []string
-	lines    map[string]int // of the keys, by path
+	problems []Problem
+	lines    map[string]int // of the keys and the items of lists, by path
+	refused  [][]any        // where what is refused stands: keys, and the indices of lists
+	fatal    bool           // what is left is no document
 }
 
-// parse reads one Compose file, refuses every key that is not in the table, and returns
-// the document, aliases and merge keys resolved, and the lines of its keys by path.
-func parse(name string, b []byte) (map[string]any, map[string]int, error) {
-	fail := func(err error) error { return fmt.Errorf("%s: %w", name, err) }
-	var root yaml.Node
-	if err := yaml.Load(b, &root, yaml.WithUniqueKeys(false)); err != nil {
-		return nil, nil, fail(err)
+// A Problem is what is wrong in a file.
+type Problem struct {
+	Line int // from 1; 0 where it is not known
+	Text string
+}
+
+// parse reads one Compose file and returns the document, aliases and merge keys resolved,
+// and the lines of its keys by path. What the table of keys does not have is a problem, and
+// is not in the document. Without a document, the problems say why.
+func parse(b []byte) (map[string]any, map[string]int, []Problem) {
+	var roots []yaml.Node
+	if err := yaml.Load(b, &roots, yaml.WithUniqueKeys(false), yaml.WithAllDocuments()); err != nil {
+		return nil, nil, []Problem{syntax(err)}
 	}
-	top := &root
+	if len(roots) == 0 {
+		return nil, nil, []Problem{{1, "the file is empty: want a mapping with services"}}
+	}
+	root, top := &roots[0], &roots[0]
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		top = root.Content[0]
 	}
-	if top.Kind != yaml.MappingNode {
-		return nil, nil, fail(fmt.Errorf("line %d: want a mapping with services", top.Line))
-	}
 	c := keyCheck{lines: map[string]int{}}
-	c.walk(top, "", "", 0)
-	if len(c.problems) > 0 {
-		return nil, nil, fail(fmt.Errorf("\n%s", strings.Join(c.problems, "\n")))
+	if len(roots) > 1 {
+		c.problems = append(c.problems, Problem{roots[1].Line, "a second document begins, and a Compose file has one: move what is in it into the first one, or into a file that include names"})
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, nil, append(c.problems, Problem{top.Line, "want a mapping with services"})
+	}
+	c.walk(top, "", nil, 0)
+	if c.fatal {
+		return nil, nil, c.problems
 	}
 	var document map[string]any
 	if err := root.Decode(&document); err != nil {
-		return nil, nil, fail(err)
+		return nil, nil, append(c.problems, syntax(err))
+	}
+	for _, path := range c.refused {
+		drop(document, path)
 	}
 	delete(document, "version") // obsolete: it says nothing
-	return document, c.lines, nil
+	return document, c.lines, c.problems
 }
 
-func (c *keyCheck) problem(n *yaml.Node, at, format string, args ...any) {
-	c.problems = append(c.problems, fmt.Sprintf("line %d: %s: %s", n.Line, at, fmt.Sprintf(format, args...)))
+// hints say what to write instead, by what the reader of YAML says.
+var hints = map[string]string{
+	"found character that cannot start any token":            "indent with spaces and not with tabs, and quote a text that begins with @, % or `",
+	"did not find expected key":                              "indent the line as its neighbours, and close the quotes and brackets before it",
+	"did not find expected '-' indicator":                    "indent the line as the other entries of the list, and begin it with -",
+	"mapping values are not allowed in this context":         "quote a text that has a colon in it, and indent the line as its neighbours",
+	"found unexpected end of stream":                         "close the quote or bracket that begins here",
+	"did not find expected ',' or ']'":                       "close the bracket, and put commas between the entries",
+	"did not find expected ',' or '}'":                       "close the bracket, and put commas between the entries",
+	"found a tab character that violates indentation":        "indent with spaces",
+	"did not find expected node content":                     "close the brackets, and quote a text that begins with a special character",
+	"did not find expected <document start>":                 "indent the line as its neighbours",
+	"could not find expected ':'":                            "put a colon and a space behind the key",
+	"found undefined tag handle":                             "quote a text that begins with !",
+	"did not find URI escape":                                "quote a text that begins with !",
+	"block sequence entries are not allowed in this context": "begin the list on a line of its own",
 }
 
-// walk checks a node: pattern is its path in the table, at the one in the document.
+// syntax returns what the reader of YAML says, with the line and what to write instead.
+func syntax(err error) Problem {
+	load, ok := errors.AsType[*yaml.LoadError](err)
+	if !ok {
+		return Problem{0, strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	p := Problem{load.Mark.Line, "no YAML: " + load.Message}
+	if load.Message == "found unexpected end of stream" && load.ContextMark.Line > 0 {
+		p.Line = load.ContextMark.Line
+	}
+	if hint := hints[load.Message]; hint != "" {
+		p.Text += ": " + hint
+	} else if strings.HasPrefix(load.Message, "unknown anchor") {
+		p.Text += ": an alias stands behind its anchor"
+	}
+	return p
+}
+
+// drop takes a value out of a document. A service whose build is refused keeps the name of
+// an image, so that the rest of it can be judged.
+func drop(document any, path []any) {
+	for i, step := range path {
+		switch at := document.(type) {
+		case map[string]any:
+			key, _ := step.(string)
+			if i < len(path)-1 {
+				document = at[key]
+				continue
+			}
+			if delete(at, key); key == "build" && at["image"] == nil && i == 2 {
+				at["image"] = "built"
+			}
+		case []any:
+			n, ok := step.(int)
+			if !ok || n >= len(at) {
+				return
+			}
+			if i == len(path)-1 {
+				at[n] = nil
+				return
+			}
+			document = at[n]
+		default:
+			return
+		}
+	}
+}
+
+// at returns a path as messages have it.
+func at(path []any) string {
+	var b strings.Builder
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(step)
+		case int:
+			fmt.Fprintf(&b, "[%d]", step)
+		}
+	}
+	return b.String()
+}
+
+func (c *keyCheck) problem(n *yaml.Node, path []any, format string, args ...any) {
+	text := strings.TrimPrefix(at(path)+": "+fmt.Sprintf(format, args...), ": ")
+	c.problems = append(c.problems, Problem{n.Line, text})
+}
+
+// refuse notes a problem of what is not to be in the document.
+func (c *keyCheck) refuse(n *yaml.Node, path []any, format string, args ...any) {
+	c.problem(n, path, format, args...)
+	c.refused = append(c.refused, slices.Clone(path))
+}
+
+// walk checks a node: pattern is its path in the table, path the one in the document.
 // It returns false when the document is too large to go on.
-func (c *keyCheck) walk(n *yaml.Node, pattern, at string, depth int) bool {
+func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) bool {
 	if c.values++; c.values > maxValues || depth > maxDepth {
-		c.problem(n, at, "the document is too large: at most %d values and %d levels, aliases expanded", maxValues, maxDepth)
+		c.problem(n, path, "the document is too large: at most %d values and %d levels, aliases expanded", maxValues, maxDepth)
+		c.fatal = true
 		return false
 	}
 	if n.Kind == yaml.AliasNode {
-		return c.walk(n.Alias, pattern, at, depth+1)
+		return c.walk(n.Alias, pattern, path, depth+1)
 	}
 	if strings.HasPrefix(n.Tag, "!") && !strings.HasPrefix(n.Tag, "!!") {
-		c.problem(n, at, "the tag %s has no meaning in a single file", n.Tag)
+		c.refuse(n, path, "the tag %s has no meaning in a single file: leave it out", n.Tag)
+		n.Tag = ""
 		return true
 	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
@@ -76,7 +186,9 @@ func (c *keyCheck) walk(n *yaml.Node, pattern, at string, depth int) bool {
 	}
 	if n.Kind == yaml.SequenceNode {
 		for i, item := range n.Content {
-			if !c.walk(item, pattern+"[]", fmt.Sprintf("%s[%d]", at, i), depth+1) {
+			below := append(slices.Clone(path), i)
+			c.lines[at(below)] = item.Line
+			if !c.walk(item, pattern+"[]", below, depth+1) {
 				return false
 			}
 		}
@@ -84,38 +196,48 @@ func (c *keyCheck) walk(n *yaml.Node, pattern, at string, depth int) bool {
 	if n.Kind != yaml.MappingNode {
 		return true
 	}
-	seen := map[string]bool{}
+	seen := map[string]*yaml.Node{}
+	var doubled []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		path := strings.TrimPrefix(at+"."+k.Value, ".")
+		below := append(slices.Clone(path), k.Value)
 		switch {
 		case k.Kind != yaml.ScalarNode:
-			c.problem(k, at, "want a plain key")
+			c.problem(k, path, "want a plain key")
+			c.fatal = true
 			continue
 		case k.ShortTag() == "!!merge":
-			if !c.merge(v, pattern, at, depth) {
+			if !c.merge(v, pattern, path, depth) {
 				return false
 			}
 			continue
-		case seen[k.Value]:
-			c.problem(k, path, "the key stands twice")
+		default:
+			if before, twice := seen[k.Value]; twice {
+				c.problem(k, below, "the key stands twice: take one out")
+				doubled = append(doubled, before)
+			}
 		}
-		seen[k.Value] = true
-		c.lines[path] = k.Line
-		if child, ok := c.child(k, pattern, path); ok && !c.walk(v, child, path, depth+1) {
+		seen[k.Value] = k
+		c.lines[at(below)] = k.Line
+		if child, ok := c.child(k, pattern, below); ok && !c.walk(v, child, below, depth+1) {
 			return false
+		}
+	}
+	for _, k := range doubled { // the decoder wants each key once: the last one stays
+		if i := slices.Index(n.Content, k); i >= 0 {
+			n.Content = slices.Delete(n.Content, i, i+2)
 		}
 	}
 	return true
 }
 
 // merge checks the mappings that a merge key brings in as if they stood here.
-func (c *keyCheck) merge(v *yaml.Node, pattern, at string, depth int) bool {
+func (c *keyCheck) merge(v *yaml.Node, pattern string, path []any, depth int) bool {
 	if v.Kind != yaml.SequenceNode {
-		return c.walk(v, pattern, at, depth+1)
+		return c.walk(v, pattern, path, depth+1)
 	}
 	for _, item := range v.Content {
-		if !c.walk(item, pattern, at, depth+1) {
+		if !c.walk(item, pattern, path, depth+1) {
 			return false
 		}
 	}
@@ -126,7 +248,7 @@ func (c *keyCheck) merge(v *yaml.Node, pattern, at string, depth int) bool {
 const anything = "…"
 
 // child returns the pattern of a key, and false where it is refused.
-func (c *keyCheck) child(k *yaml.Node, pattern, at string) (string, bool) {
+func (c *keyCheck) child(k *yaml.Node, pattern string, path []any) (string, bool) {
 	if Open[pattern] || strings.HasPrefix(pattern, anything) {
 		return anything, true
 	}
@@ -140,7 +262,7 @@ func (c *keyCheck) child(k *yaml.Node, pattern, at string) (string, bool) {
 		if !strings.HasPrefix(k.Value, "x-colony-") {
 			return anything, true
 		}
-		c.problem(k, at, "Colony has no such extension; it has x-colony-health, for services")
+		c.refuse(k, path, "Colony has no such extension; it has x-colony-health, for services")
 		return "", false
 	}
 	reason := Reasons[child]
@@ -150,7 +272,7 @@ func (c *keyCheck) child(k *yaml.Node, pattern, at string) (string, bool) {
 			reason += "; supported here: " + strings.Join(siblings, ", ")
 		}
 	}
-	c.problem(k, at, "%s", reason)
+	c.refuse(k, path, "%s", reason)
 	return "", false
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +23,9 @@ const (
 	maxExtended = 5 * maxValues
 )
 
+// errBound is what is past a bound: nothing more is read.
+var errBound = errors.New("the project is too large")
+
 // A Document is a project as its author wrote it, in one piece: nothing is filled in yet.
 type Document struct {
 	Values map[string]any
@@ -35,22 +39,26 @@ type Document struct {
 	Variables map[string]string
 	// Names are the names of Variables in the files.
 	Names map[string]string
+	// Problems say what is wrong in the files, with the line and, where it is not the main
+	// one, the file. What they are about is not in Values.
+	Problems []string
 }
 
 // Read reads the Compose file name of an archive, and what it includes and extends in
 // other files of the archive. The paths in those are as seen from the directory of name
 // afterwards. Variables are those of the project; they win over those of an included file.
-// Nothing but files is read.
+// Nothing but files is read. An error says what keeps it from being one document, behind the
+// problems that were found until then.
 func Read(files map[string][]byte, name string, variables map[string]string) (*Document, error) {
 	r := &reader{
 		files: files, main: name, project: variables, extended: map[string]bool{},
-		scopes: map[string]*scope{}, variables: map[string]string{}, names: map[string]string{},
+		scopes: map[string]*scope{}, variables: map[string]string{}, names: map[string]string{}, reported: map[string]bool{},
 	}
-	values, lines, err := r.file(inclusion{file: name, dir: path.Dir(name)}, &scope{values: variables, renamed: map[string]string{}}, nil)
+	values, lines, err := r.file(inclusion{file: name, dir: path.Dir(name), scope: &scope{values: variables, renamed: map[string]string{}}}, nil)
 	if err != nil {
-		return nil, err
+		return nil, errors.New(strings.Join(append(r.problems, err.Error()), "\n"))
 	}
-	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names}, nil
+	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: r.problems}, nil
 }
 
 type reader struct {
@@ -63,27 +71,41 @@ type reader struct {
 	scopes    map[string]*scope // by id
 	variables map[string]string // see Document
 	names     map[string]string
+	problems  []string
+	reported  map[string]bool // files whose problems are among them
 }
 
 // file reads one file with all that it includes and extends. Chain are the files that
 // led here.
-func (r *reader) file(in inclusion, s *scope, chain []string) (map[string]any, map[string]string, error) {
+func (r *reader) file(in inclusion, chain []string) (map[string]any, map[string]string, error) {
 	if slices.Contains(chain, in.file) {
 		return nil, nil, fmt.Errorf("%s includes itself, by %s", in.file, strings.Join(chain, " and "))
 	}
-	values, lines, err := r.parse(in.file, s)
+	values, lines, err := r.parse(in.file, in.scope)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.include(in, s, values, lines, append(slices.Clone(chain), in.file)); err != nil {
+	if err := r.include(in, values, lines, append(slices.Clone(chain), in.file)); err != nil {
 		return nil, nil, err
 	}
 	services, _ := values["services"].(map[string]any)
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		at := "services." + service + ".extends"
-		x := extension{reader: r, scope: s, file: in.file, dir: in.dir, services: services, lines: lines}
-		if services[service], err = x.resolve(service, nil); err != nil {
-			return nil, nil, fmt.Errorf("%s: %s%s: %w", r.main, lines[at], at, err)
+		x := extension{reader: r, scope: in.scope, file: in.file, dir: in.dir, services: services, lines: lines}
+		resolved, err := x.resolve(service, nil)
+		if err == nil {
+			services[service] = resolved
+			continue
+		}
+		if errors.Is(err, errBound) {
+			return nil, nil, fmt.Errorf("%s%s: %w", lines[at], at, err)
+		}
+		r.problems = append(r.problems, fmt.Sprintf("%s%s: %v", lines[at], at, err))
+		if own, ok := services[service].(map[string]any); ok { // the rest of it can be judged
+			delete(own, "extends")
+			if own["image"] == nil {
+				own["image"] = "extended"
+			}
 		}
 	}
 	return values, lines, nil
@@ -92,60 +114,83 @@ func (r *reader) file(in inclusion, s *scope, chain []string) (map[string]any, m
 // parse reads one file alone.
 func (r *reader) parse(name string, s *scope) (map[string]any, map[string]string, error) {
 	if r.count++; r.count > maxFiles {
-		return nil, nil, fmt.Errorf("more than %d files are included and extended", maxFiles)
+		return nil, nil, fmt.Errorf("%w: more than %d files are included and extended", errBound, maxFiles)
 	}
 	b, ok := r.files[name]
 	if !ok {
 		return nil, nil, fmt.Errorf("the archive has no file %q", name)
 	}
-	values, numbers, err := parse(name, b)
-	if err != nil {
-		return nil, nil, err
+	values, numbers, problems := parse(b)
+	var texts []string
+	for _, p := range problems {
+		texts = append(texts, r.line(name, p.Line)+p.Text)
+	}
+	if values == nil {
+		return nil, nil, errors.New(strings.Join(texts, "\n"))
+	}
+	if !r.reported[name] {
+		r.problems, r.reported[name] = append(r.problems, texts...), true
 	}
 	s.apply(values)
 	lines := make(map[string]string, len(numbers))
 	for at, n := range numbers {
-		lines[at] = fmt.Sprintf("line %d: ", n)
-		if name != r.main {
-			lines[at] = name + ": " + lines[at]
-		}
+		lines[at] = r.line(name, n)
 	}
 	return values, lines, nil
+}
+
+// lineFirst finds the texts that say where they are about.
+var lineFirst = regexp.MustCompile(`^(\S+: )?line \d+: `)
+
+// line returns the beginning of a message about a line of a file.
+func (r *reader) line(name string, n int) string {
+	text := ""
+	if name != r.main {
+		text = name + ": "
+	}
+	if n > 0 {
+		text += fmt.Sprintf("line %d: ", n)
+	}
+	return text
 }
 
 // sections are those that an included file brings in.
 var sections = []string{"services", "volumes", "networks", "configs", "secrets"}
 
 // include brings in what values includes, and takes the key out.
-func (r *reader) include(in inclusion, s *scope, values map[string]any, lines map[string]string, chain []string) error {
+func (r *reader) include(in inclusion, values map[string]any, lines map[string]string, chain []string) error {
 	list, ok := values["include"].([]any)
 	if !ok && values["include"] != nil {
-		return fmt.Errorf("%s: %sinclude: want a list of files", r.main, lines["include"])
+		return fmt.Errorf("%sinclude: want a list of files", lines["include"])
 	}
 	delete(values, "include")
-	for _, item := range list {
-		if err := r.includeOne(in.dir, s, item, values, lines, chain); err != nil {
-			return fmt.Errorf("%s: %sinclude: %w", r.main, lines["include"], err)
+	for i, item := range list {
+		if err := r.includeOne(in, item, values, lines, chain); err != nil {
+			at := fmt.Sprintf("include[%d]", i)
+			if strings.Contains(err.Error(), "\n") || lineFirst.MatchString(err.Error()) {
+				return err // it has its place
+			}
+			return fmt.Errorf("%sinclude: %w", lines[at], err)
 		}
 	}
 	return nil
 }
 
-// includeOne brings in what an item of include names in a project whose directory is dir.
-func (r *reader) includeOne(dir string, s *scope, item any, values map[string]any, lines map[string]string, chain []string) error {
-	included, err := r.inclusion(dir, item)
+// includeOne brings in what an item of include in a file names.
+func (r *reader) includeOne(in inclusion, item any, values map[string]any, lines map[string]string, chain []string) error {
+	included, err := r.inclusion(in.dir, item)
 	if err != nil {
 		return err
 	}
-	if s, err = r.inner(s, included.envFiles); err != nil {
+	if included.scope, err = r.inner(in.scope, included.envFiles); err != nil {
 		return err
 	}
-	other, more, err := r.file(included, s, chain)
+	other, more, err := r.file(included, chain)
 	if err != nil {
 		return err
 	}
 	addLines(lines, more, "", "")
-	r.relocate(other, included.dir, dir)
+	r.relocate(other, included.dir, in.dir)
 	for _, section := range sections {
 		if err := bring(values, other, section); err != nil {
 			return fmt.Errorf("%s: %w", included.file, err)
@@ -220,7 +265,7 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 		return nil, fmt.Errorf("the service %s extends itself", name)
 	}
 	if len(chain) == maxChain {
-		return nil, fmt.Errorf("more than %d services extend one another in a row", maxChain)
+		return nil, fmt.Errorf("%w: more than %d services extend one another in a row", errBound, maxChain)
 	}
 	from := x
 	if file != x.file {
@@ -239,7 +284,7 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 		return nil, err
 	}
 	if x.reader.values += count(base); x.reader.values > maxExtended {
-		return nil, fmt.Errorf("the services take over more than %d values from others", maxExtended)
+		return nil, fmt.Errorf("%w: the services take over more than %d values from others", errBound, maxExtended)
 	}
 	source, ok := clone(base).(map[string]any)
 	if !ok {

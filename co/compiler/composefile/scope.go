@@ -138,6 +138,7 @@ type inclusion struct {
 	file     string   // in the archive
 	dir      string   // from which the relative paths in it are seen
 	envFiles []string // of its variables, later ones winning
+	scope    *scope
 }
 
 // inclusion reads an item of include in a project whose directory is dir.

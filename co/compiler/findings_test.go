@@ -1,0 +1,171 @@
+package compiler
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// findings are files, and all that is wrong with each.
+var findings = []struct{ name, compose, want string }{
+	{"a second document", "services: {a: {image: i}}\n---\nservices: {b: {image: i}}\n", `
+line 2: a second document begins, and a Compose file has one: move what is in it into the first one, or into a file that include names`},
+	{"a tab", "services:\n  a:\n\timage: i\n", "\nline 3: no YAML: found character that cannot start any token: indent with spaces and not with tabs, and quote a text that begins with @, % or `"},
+	{"an open quote", "services:\n  a:\n    image: 'i\n    command: x\n", "\nline 3: no YAML: found unexpected end of stream: close the quote or bracket that begins here"},
+	{"indentation", "services:\n  a:\n    image: i\n   ports: []\n", "\nline 4: no YAML: did not find expected key: indent the line as its neighbours, and close the quotes and brackets before it"},
+	{"no anchor", "services:\n  a: *x\n", "\nline 2: no YAML: unknown anchor 'x' referenced: an alias stands behind its anchor"},
+	{"nothing", "# only this\n", "\nline 1: the file is empty: want a mapping with services"},
+	{"keys, variables and references", `services:
+  a:
+    build: .
+    networks: [x]
+    secrets: [s, known]
+    configs: [c]
+    volumes: [data:/v, {type: volume, source: gone, target: /w}]
+    depends_on: [db, b]
+    environment: {A: "${A:?is needed}", B: "${B"}
+    cgroup: host
+  b:
+    image: i
+    network_mode: service:other
+    volumes_from: [a, zz]
+    links: ["q:w"]
+secrets: {known: {environment: COMPOSE_PROJECT_NAME}}
+`, `
+line 3: services.a.build: images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image
+line 4: services.a.networks[0]: the network "x" is undefined: list it under networks
+line 5: services.a.secrets[0]: the secret "s" is undefined: list it under secrets; there are known
+line 6: services.a.configs[0]: the config "c" is undefined: list it under configs
+line 7: services.a.volumes[0]: the volume "data" is undefined: list it under volumes
+line 7: services.a.volumes[1]: the volume "gone" is undefined: list it under volumes
+line 8: services.a.depends_on[0]: there is no service "db"; there are a, b
+line 9: services.a.environment.A: required variable A is missing a value: is needed: set it by a parameter of the application, or in .env
+line 9: services.a.environment.B: Invalid template: "${B": want a form such as ${NAME}, ${NAME:-default} or ${NAME:?message}, and $$ for a $ that is none
+line 10: services.a.cgroup: Colony does not support this key
+line 13: services.b.network_mode: there is no service "other"; there are a, b
+line 14: services.b.volumes_from[1]: there is no service "zz"; there are a, b
+line 15: services.b.links[0]: there is no service "q"; there are a, b`},
+	{"types", `services:
+  a:
+    image: i
+    ports: ["x:y", "80"]
+    privileged: maybe
+    command: {x-a: 1}
+    mem_limit: much
+    scale: two
+    restart: 3
+    stop_grace_period: soon
+    tmpfs: 3
+    devices: [1]
+    extra_hosts: [a]
+    environment: [[a]]
+    ulimits: {nofile: many}
+    deploy: {resources: {limits: {cpus: lots}}}
+    healthcheck: {test: [a], interval: often}
+    depends_on: {b: {condition: sometimes}}
+    cap_add: 1
+  b: x
+  c d: {image: i}
+networks: {n: {ipam: {config: 3}}}
+volumes:
+  v: 3
+  w: {external: true, driver: local}
+secrets: {s: {}}
+`, `
+line 4: services.a.ports[0]: "x:y": want [address:][port of the node:]<port of the container>[/udp]: invalid containerPort: y
+line 5: services.a.privileged: "maybe": want true or false
+line 6: services.a.command: a mapping: want a list or a text or nothing
+line 7: services.a.mem_limit: "much": want bytes, or a form such as 64m
+line 8: services.a.scale: "two": want a whole number
+line 9: services.a.restart: 3: want a text
+line 10: services.a.stop_grace_period: "soon": want a duration such as 10s
+line 11: services.a.tmpfs: 3: want a list or a text
+line 12: services.a.devices[0]: 1: want a mapping or a text
+line 13: services.a.extra_hosts: "a": want name=address
+line 14: services.a.environment[0]: a list: want a text
+line 15: services.a.ulimits.nofile: "many": want a whole number
+line 16: services.a.deploy.resources.limits.cpus: "lots": want a number
+line 17: services.a.healthcheck.interval: "often": want a duration such as 10s
+line 17: services.a.healthcheck.test: "a": want CMD, CMD-SHELL or NONE as the first entry, or a text for a shell
+line 18: services.a.depends_on.b.condition: "sometimes": want service_started or service_healthy or service_completed_successfully
+line 19: services.a.cap_add: 1: want a list
+line 20: services.b: "x": want a mapping
+line 21: services.c d: want a name of letters, digits, dots, _ and -
+line 22: networks.n.ipam.config: 3: want a list
+line 24: volumes.v: 3: want a mapping or nothing
+line 25: volumes.w: conflicting parameters "external" and "driver" specified
+line 26: secrets.s: one of file|environment must be set`},
+	{"what does not go together", `services:
+  a:
+    command: x
+    ports: ["80:80"]
+  b:
+    image: i
+    network_mode: host
+    networks: [default]
+    mem_limit: 1g
+    cpus: 1
+    deploy: {resources: {limits: {memory: 2g, cpus: "2"}}}
+    working_dir: x
+  c: {image: i, depends_on: [d], ports: ["127.0.0.1:80:81"], hostname: "a b"}
+  d: {image: i, depends_on: [c], container_name: one, scale: 2}
+  e: {image: i, ports: ["8080:80", "8000-8001:90-91", "8001:1"]}
+`, `
+line 2: services.a: it has no image: name one in image
+line 7: services.b.network_mode: networks is given too: give one of them
+line 9: services.b.mem_limit: it differs from deploy.resources.limits.memory: give one of them
+line 10: services.b.cpus: it differs from deploy.resources.limits.cpus: give one of them
+line 12: services.b.working_dir: "x": want an absolute path, such as /x
+line 13: services.c.depends_on: the services c, d wait for each other in a cycle: take one of these dependencies out
+line 13: services.c.hostname: "a b": want labels of letters, digits and - inside, 1 to 63 each, with dots between them (RFC 1123)
+line 13: services.c.ports[0]: port 80 of the node is published twice in this deployment: services.a.ports[0] has it; publish another one
+line 14: services.d.container_name: the service has several replicas, which cannot all have one name: leave it out
+line 15: services.e.ports: port 8001 of the node is published twice in this deployment: services.e.ports has it; publish another one`},
+}
+
+// All that is wrong with a file is told at once: each with its line and key, and what to write
+// instead.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	for _, c := range findings {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := CheckArchive("web", composeArchive(t, c.compose, nil), nil)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			got := strings.TrimPrefix(err.Error(), "component web: compose.yaml:")
+			if diff := cmp.Diff(strings.Split(c.want, "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A refusal has its line, whatever the file says.
+func TestEveryRefusalHasItsLine(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	for seed := range uint64(300) {
+		compose := generate(rand.New(rand.NewPCG(seed, 17)))
+		_, _, err := CheckArchive("web", composeArchive(t, compose, map[string]string{"a.env": "X=1\n"}), []string{"IMG"})
+		if err == nil {
+			continue
+		}
+		list, ok := strings.CutPrefix(err.Error(), "component web: compose.yaml:\n")
+		if !ok {
+			continue // of several services: their names, and not a file
+		}
+		refused++
+		for line := range strings.SplitSeq(list, "\n") {
+			if !placed.MatchString(line) {
+				t.Errorf("seed %d: no line: %s\n%s", seed, line, compose)
+			}
+		}
+	}
+	if refused < 100 {
+		t.Errorf("%d files were refused: too few to show anything", refused)
+	}
+}
