@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,23 +140,33 @@ func (l *linter) problems(file string, err error) {
 	l.lines(file, err.Error(), false)
 }
 
-// lines adds the lines of a text; "line N: " at the beginning of one says which it is about.
+// lines adds the lines of a text; "line N: " at the beginning of one says which it is about,
+// with the name of another file before it where it is not in this one.
 func (l *linter) lines(file, text string, warning bool) {
 	all := strings.Split(text, "\n")
 	if len(all) > 1 && strings.HasSuffix(strings.TrimSpace(all[0]), ":") {
 		all = all[1:] // the title of a list
 	}
 	for _, line := range all {
-		number := 0
-		if rest, ok := strings.CutPrefix(line, "line "); ok {
-			if digits, message, ok := strings.Cut(rest, ": "); ok {
-				if n, err := strconv.Atoi(digits); err == nil {
-					number, line = n, message
-				}
+		where, number := file, 0
+		if m := placed.FindStringSubmatch(line); m != nil {
+			if other := path.Join(path.Dir(file), m[1]); m[1] != "" && isFile(l.root, other) {
+				where = other // one that the file includes or extends
+			}
+			if n, err := strconv.Atoi(m[2]); err == nil && (m[1] == "" || where != file) {
+				number, line = n, line[len(m[0]):]
 			}
 		}
-		l.add(file, number, warning, "%s", line)
+		l.add(where, number, warning, "%s", line)
 	}
+}
+
+// placed finds the place at the beginning of a problem: another file, and the line.
+var placed = regexp.MustCompile(`^(?:(\S+): )?line (\d+): `)
+
+func isFile(root fs.FS, name string) bool {
+	info, err := fs.Stat(root, name)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func (l *linter) read(p string) ([]byte, bool) {

@@ -81,6 +81,19 @@ func TestFolder(t *testing.T) {
 			map[string]string{"apps/hello/components/web/compose.yaml": "services:\n  web:\n    image: i\n    build: .\n"},
 			[]string{"apps/hello/components/web/compose.yaml:4: services.web.build: images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image"},
 		},
+		"several": {
+			map[string]string{
+				"apps/hello/components/web/compose.yaml": "include: [db/db.yaml]\nservices:\n  web:\n    image: i\n    networks: [x]\n    privileged: maybe\n---\na: b\n",
+				"apps/hello/components/web/db/db.yaml":   "services:\n  db:\n    image: i\n    build: .\n    mem_limit: much\n",
+			},
+			[]string{
+				"apps/hello/components/web/compose.yaml:5: services.web.networks[0]: the network \"x\" is undefined: list it under networks",
+				"apps/hello/components/web/compose.yaml:6: services.web.privileged: \"maybe\": want true or false",
+				"apps/hello/components/web/compose.yaml:7: a second document begins, and a Compose file has one: move what is in it into the first one, or into a file that include names",
+				"apps/hello/components/web/db/db.yaml:4: services.db.build: images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image",
+				"apps/hello/components/web/db/db.yaml:5: services.db.mem_limit: \"much\": want bytes, or a form such as 64m",
+			},
+		},
 		"unset variable": {
 			map[string]string{"apps/hello/components/web/compose.yaml": "services:\n  web:\n    image: 'i:${TAG}'\n"},
 			[]string{
