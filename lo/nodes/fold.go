@@ -136,9 +136,7 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 	}
 	d.Removed = m.State == lifecycle.Deleted
 	if d.replaced(m) {
-		if m.State == lifecycle.Installed {
-			d.noteHealthy(m.Digest)
-		}
+		d.judge(m)
 		out.Stale, out.Changed = true, true
 		return out
 	}
@@ -285,8 +283,6 @@ func (d *Deployment) record(m protocol.DeploymentStatus, now time.Time) {
 		case lifecycle.Pending, lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Deleting:
 		}
 	}
-	if m.State == lifecycle.Installed {
-		d.noteHealthy(m.Digest)
-	}
+	d.judge(m)
 	d.Status = m
 }

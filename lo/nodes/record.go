@@ -73,6 +73,9 @@ type Deployment struct {
 
 	// Healthy are the versions that were INSTALLED, the last one first.
 	Healthy []protocol.Digest `json:"healthy,omitempty"`
+	// Faulty are those of Healthy that have failed on the node since, sorted: no rollback
+	// goes to them.
+	Faulty []protocol.Digest `json:"faulty,omitempty"`
 	// InstalledMillis is when INSTALLED was entered last.
 	InstalledMillis int64 `json:"installedMillis,omitempty"`
 
@@ -153,7 +156,7 @@ func (r *Record) Clone() *Record {
 	c.Deployments = make(map[protocol.DeploymentName]*Deployment, len(r.Deployments))
 	for name, d := range r.Deployments {
 		dc := *d
-		dc.Healthy = slices.Clone(d.Healthy)
+		dc.Healthy, dc.Faulty = slices.Clone(d.Healthy), slices.Clone(d.Faulty)
 		dc.Tried = slices.Clone(d.Tried)
 		c.Deployments[name] = &dc
 	}
@@ -239,6 +242,22 @@ func (d *Deployment) tried(digest protocol.Digest, n uint32) bool {
 	return slices.ContainsFunc(d.Tried, func(t Try) bool { return t.Digest == digest && t.Attempt >= n })
 }
 
+// ownFailures are the failures that say how the containers of a version behaved on the node.
+// Others pass, or are the node's: they are no reason not to return to a version.
+var ownFailures = []protocol.Code{protocol.StartFailed, protocol.ProbeFailed, protocol.CrashLoop, protocol.Timeout}
+
+// judge notes what a status says of its version: whether a rollback may go to it.
+func (d *Deployment) judge(m protocol.DeploymentStatus) {
+	switch {
+	case m.State == lifecycle.Installed:
+		d.noteHealthy(m.Digest)
+	case m.State == lifecycle.Failed && m.Actor == lifecycle.EN && !m.Recovering && slices.Contains(ownFailures, m.Code):
+		if slices.Contains(d.Healthy, m.Digest) {
+			d.Faulty = slices.Compact(slices.Sorted(slices.Values(append(d.Faulty, m.Digest))))
+		}
+	}
+}
+
 // noteHealthy puts digest first among the versions to return to.
 func (d *Deployment) noteHealthy(digest protocol.Digest) {
 	if digest == "" {
@@ -247,6 +266,7 @@ func (d *Deployment) noteHealthy(digest protocol.Digest) {
 	rest := slices.DeleteFunc(d.Healthy, func(h protocol.Digest) bool { return h == digest })
 	d.Healthy = append([]protocol.Digest{digest}, rest...)
 	d.Healthy = d.Healthy[:min(len(d.Healthy), keepHealthy)]
+	d.Faulty = slices.DeleteFunc(d.Faulty, func(f protocol.Digest) bool { return f == digest || !slices.Contains(d.Healthy, f) })
 }
 
 // Forget drops the deployments that are DELETED, except for the latest keep: if their

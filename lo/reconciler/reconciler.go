@@ -260,7 +260,7 @@ func (s *step) failed(e protocol.SiteEntry, d *nodes.Deployment) {
 		s.out.Changed = true
 	}
 	for _, h := range d.Healthy {
-		if _, ok := s.Specs(h); ok && h != d.Desired.Digest && !e.Policy.NoRollback {
+		if _, ok := s.Specs(h); ok && h != d.Desired.Digest && !e.Policy.NoRollback && !slices.Contains(d.Faulty, h) {
 			s.assign(e.Deployment, d, h, true)
 			d.Tries = 1
 			return

@@ -319,6 +319,34 @@ func TestRollbackFailsToo(t *testing.T) {
 	w.expectTransitions("LO UPDATING")
 }
 
+// A version that was INSTALLED and failed later is not returned to, until it is INSTALLED again.
+func TestRollbackPassesOverWhatFailed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code protocol.Code
+		want string
+	}{
+		"a version that crashed":          {protocol.CrashLoop, "1"},
+		"a version whose check failed":    {protocol.ProbeFailed, "1"},
+		"a version whose node had faults": {protocol.EngineUnavailable, "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.install("1")
+			w.desire("2", attempts(1), noRollback)
+			w.report(lifecycle.Installed, "")
+			w.report(lifecycle.Failed, c.code)
+			w.desire("3", attempts(1))
+			w.report(lifecycle.Failed, protocol.StartFailed)
+			a, ok := w.assignment()
+			if !ok || a.Digest != digest(c.want) || !a.Rollback {
+				t.Errorf("assignment %s, rollback %t, want version %s", a.Digest.Short(), a.Rollback, c.want)
+			}
+		})
+	}
+}
+
 func TestRollbackNeedsItsSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
