@@ -109,6 +109,14 @@ type Container struct {
 	// Networks are those of the component that it is on, sorted by name; absent: the one
 	// that all of the deployment share. Only where Network is the bridge.
 	Networks []Attachment `cbor:"44,keyasint,omitempty"`
+
+	// OOMScoreAdj is added to the score by which the kernel chooses what to end when memory is
+	// short, from -1000 to 1000; absent: 0.
+	OOMScoreAdj int `cbor:"45,keyasint,omitempty"`
+	// Domainname is the NIS domain name that it has for itself; absent: none.
+	Domainname string `cbor:"46,keyasint,omitempty"`
+	// Annotations are passed on to the runtime, in the terms of OCI. Absent: none beside Labels.
+	Annotations map[string]string `cbor:"47,keyasint,omitempty"`
 }
 
 // An Attachment puts a container on a network of its component, which reaches no other.
@@ -189,6 +197,10 @@ type Mount struct {
 	NoExec bool `cbor:"9,keyasint,omitempty"`
 	// NoCopy has a volume begin empty. Absent: it begins with what the image has at Target.
 	NoCopy bool `cbor:"10,keyasint,omitempty"`
+	// UID is the number of the user who owns a file. Absent: 0.
+	UID uint32 `cbor:"11,keyasint,omitempty"`
+	// GID is the number of the group that owns a file. Absent: 0.
+	GID uint32 `cbor:"12,keyasint,omitempty"`
 }
 
 // A File is one that a volume begins with.
@@ -236,6 +248,10 @@ type Limits struct {
 	// MemorySwapBytes bounds memory and swap together, in bytes, or is UnlimitedSwap; absent:
 	// twice MemoryBytes.
 	MemorySwapBytes uint64 `cbor:"4,keyasint,omitempty"`
+	// CPUShares is its weight where processors are short, from 2 to 262144; absent: 1024.
+	CPUShares uint64 `cbor:"5,keyasint,omitempty"`
+	// CPUSet are the processors that it may use, as 0-3,5; absent: all.
+	CPUSet string `cbor:"6,keyasint,omitempty"`
 }
 
 // Restart says what the agent does when a container exits.

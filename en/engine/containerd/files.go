@@ -57,6 +57,9 @@ func (e *Engine) writeFiles(key string, c engine.Container) error {
 		if err := inplace.Write(path, m.Content); err != nil {
 			return err
 		}
+		if err := os.Chown(path, int(m.UID), int(m.GID)); err != nil {
+			return err
+		}
 		if err := os.Chmod(path, mode); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConf
 		oci.WithoutRunMount, // Compose gives /run as the image has it
 		oci.WithMounts(append([]specs.Mount{runspec.CgroupMount}, mounts...)),
 		oci.WithCgroup(e.cgroup() + "/" + key),
-		oci.WithAnnotations(c.Spec.Labels),
+		oci.WithAnnotations(c.Spec.Labels), oci.WithAnnotations(c.Spec.Annotations),
 	}
 	if c.Spec.TTY {
 		opts = append(opts, oci.WithTTY)

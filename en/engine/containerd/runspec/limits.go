@@ -3,6 +3,7 @@ package runspec
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -38,13 +39,13 @@ func limits(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) 
 	const period = 100_000 // microseconds, the kernel's default
 	var opts []oci.SpecOpts
 	l := c.Spec.Limits
-	need := map[string]bool{"cpu": l.NanoCPUs > 0, "memory": l.MemoryBytes > 0, "pids": l.Pids > 0}
-	if need["cpu"] || need["memory"] || need["pids"] {
+	need := map[string]bool{"cpu": l.NanoCPUs > 0 || l.CPUShares > 0, "cpuset": l.CPUSet != "", "memory": l.MemoryBytes > 0, "pids": l.Pids > 0}
+	if slices.Contains(slices.Collect(maps.Values(need)), true) {
 		have, err := hostkernel.Controllers()
 		if err != nil {
 			return nil, fmt.Errorf("read the kernel's cgroup controllers: %w", err)
 		}
-		for _, name := range []string{"cpu", "memory", "pids"} {
+		for _, name := range []string{"cpu", "cpuset", "memory", "pids"} {
 			if need[name] && !slices.Contains(have, name) {
 				return nil, engine.Errorf(protocol.Incompatible, "container %s has a %s limit, but the node's kernel has no %s controller: enable it on the kernel command line, or drop the limit", c.ID, name, name)
 			}
@@ -52,6 +53,12 @@ func limits(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) 
 	}
 	if l.NanoCPUs > 0 {
 		opts = append(opts, oci.WithCPUCFS(max(int64(l.NanoCPUs)*period/1e9, 1000), period))
+	}
+	if l.CPUShares > 0 {
+		opts = append(opts, oci.WithCPUShares(l.CPUShares))
+	}
+	if l.CPUSet != "" {
+		opts = append(opts, oci.WithCPUs(l.CPUSet))
 	}
 	if l.MemoryBytes > 0 {
 		opts = append(opts, oci.WithMemoryLimit(l.MemoryBytes))

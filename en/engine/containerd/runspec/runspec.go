@@ -4,6 +4,7 @@ package runspec
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func Options(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error)
 	if err != nil {
 		return nil, err
 	}
-	opts := []oci.SpecOpts{withCgroupNamespace, withSysctls(c.Spec.Sysctls), withUlimits(c.Spec.Ulimits)}
+	opts := []oci.SpecOpts{withCgroupNamespace, withSysctls(c.Spec), withUlimits(c.Spec.Ulimits), withOOMScore(c.Spec.OOMScoreAdj)}
 	if c.Spec.ShmBytes > 0 {
 		opts = append(opts, oci.WithDevShmSize(int64(max(c.Spec.ShmBytes>>10, 1))))
 	}
@@ -65,10 +66,28 @@ func checkPlatform(c engine.Container) error {
 		c.ID, c.Spec.Platform, platforms.Format(platforms.DefaultSpec()))
 }
 
-func withSysctls(sysctls map[string]string) oci.SpecOpts {
+// withSysctls sets parameters of the container's namespaces. The domain name is one of them:
+// runc before 1.2 leaves out that of the specification.
+func withSysctls(c protocol.Container) oci.SpecOpts {
+	sysctls := maps.Clone(c.Sysctls)
+	if c.Domainname != "" {
+		if sysctls == nil {
+			sysctls = map[string]string{}
+		}
+		sysctls["kernel.domainname"] = c.Domainname
+	}
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		if len(sysctls) > 0 {
 			s.Linux.Sysctl = sysctls
+		}
+		return nil
+	}
+}
+
+func withOOMScore(adj int) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		if adj != 0 {
+			s.Process.OOMScoreAdj = &adj
 		}
 		return nil
 	}
