@@ -43,7 +43,7 @@ line 7: services.a.volumes[1]: the volume "gone" is undefined: list it under vol
 line 8: services.a.depends_on[0]: there is no service "db"; there are a, b
 line 9: services.a.environment.A: required variable A is missing a value: is needed: set it by a parameter of the application, or in .env
 line 9: services.a.environment.B: Invalid template: "${B": want a form such as ${NAME}, ${NAME:-default} or ${NAME:?message}, and $$ for a $ that is none
-line 10: services.a.cgroup: Colony does not support this key
+line 10: services.a.cgroup: each container has its own control group, which is the root of what it sees: leave it out
 line 13: services.b.network_mode: there is no service "other"; there are a, b
 line 14: services.b.volumes_from[1]: there is no service "zz"; there are a, b
 line 15: services.b.links[0]: there is no service "q"; there are a, b`},

@@ -18,6 +18,7 @@ import (
 func (t *translation) surroundings(name string, s types.ServiceConfig, c *protocol.Container) {
 	c.Init = s.Init != nil && *s.Init
 	c.TTY, c.Stdin = s.Tty, s.StdinOpen
+	c.OOMScoreAdj, c.Domainname, c.Annotations = int(s.OomScoreAdj), s.DomainName, nonEmpty(s.Annotations)
 	c.ShmBytes = uint64(max(s.ShmSize, 0))
 	c.Ulimits = t.ulimits(name, s.Ulimits)
 	c.Networks = t.networks(name, s)
@@ -180,7 +181,7 @@ func (t *translation) networkOf(service string, s types.ServiceConfig) string {
 		t.problem(service, "depends_on."+owner, "the service shares the network of %s, which must run", owner)
 	}
 	given := map[string]bool{
-		"ports": len(s.Ports) > 0, "hostname": s.Hostname != "", "networks": len(s.Networks) > 0, "links": len(s.Links) > 0, "extra_hosts": len(s.ExtraHosts) > 0,
+		"ports": len(s.Ports) > 0, "domainname": s.DomainName != "", "hostname": s.Hostname != "", "networks": len(s.Networks) > 0, "links": len(s.Links) > 0, "extra_hosts": len(s.ExtraHosts) > 0,
 		"dns": len(s.DNS) > 0, "dns_search": len(s.DNSSearch) > 0, "dns_opt": len(s.DNSOpts) > 0,
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {

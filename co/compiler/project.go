@@ -54,7 +54,7 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 		t.problems = append(t.problems, err.Error())
 		return nil, t.err()
 	}
-	t.problems = append(t.problems, t.document.Problems...)
+	t.problems, t.warnings = append(t.problems, t.document.Problems...), append(t.warnings, t.document.Notes...)
 	maps.Copy(t.variables, t.document.Variables)
 	document := t.document.Values
 	t.resolve("", document)

@@ -248,6 +248,7 @@ func (t *translation) limits(service string, s types.ServiceConfig) protocol.Lim
 	}
 	return protocol.Limits{
 		MemorySwapBytes: t.memswap(service, int64(s.MemSwapLimit), int64(own.MemoryBytes)),
+		CPUShares:       uint64(max(s.CPUShares, 0)), CPUSet: strings.ReplaceAll(s.CPUSet, " ", ""),
 		// The loader holds cores in 32 bits: rounding to a ten-thousandth makes 0.1 of 0.100000001.
 		NanoCPUs:    uint64(math.Round(float64(own.NanoCPUs)*1e4)) * 1e5,
 		MemoryBytes: uint64(own.MemoryBytes),

@@ -163,7 +163,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"x-colony-heath: {port: 1}":    "services.web.x-colony-heath: Colony has no such extension",
 		"extends: {file: /etc/passwd}": "services.web.extends: want the name of a service",
 		"deploy: {resources: {limits: {gpus: 1}}}":                                     "services.web.deploy.resources.limits.gpus: Colony does not support this key; supported here: cpus, memory, pids",
-		"volumes: [{type: bind, source: /a, target: /b, bind: {propagation: shared}}]": "services.web.volumes[0].bind.propagation: Colony does not support this key",
+		"volumes: [{type: bind, source: /a, target: /b, bind: {propagation: shared}}]": "services.web.volumes[0].bind.propagation: a bind sees what the node mounts below it",
 		"scale: 0":                          "services.web.scale: 0: want 1 to 100",
 		"{scale: 2, ports: ['80:80']}":      "services.web.ports: the service has 2 replicas, which cannot all have one port",
 		"pull_policy: build":                `services.web.pull_policy: "build": images come from a registry`,
@@ -248,7 +248,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"deploy: {mode: global-job}":                             `services.web.deploy.mode: "global-job": want replicated or global`,
 		"volumes: ['/a:/b:rshared']":                             `services.web.volumes[0]: the option "rshared" is not supported`,
 		"network_mode: 'container:b'":                            `services.web.network_mode: "container:b": want bridge, host, none or service:<name>`,
-		"cgroup_parent: x":                                       "line 4: services.web.cgroup_parent: Colony does not support this key",
+		"cgroup_parent: x":                                       "line 4: services.web.cgroup_parent: the agent chooses the control groups: leave it out",
 		"{volumes: ['./data:/a', 'bind_data:/b']}":               `services.web.volumes: /a: "data" becomes a volume of the name bind_data, which another one has`,
 		"gpus: all":                                              "services.web.gpus: name the device of the node under devices",
 		"secrets: [nowhere]":                                     `line 4: services.web.secrets[0]: the secret "nowhere" is undefined: list it under secrets; there are lost, unset`,
@@ -292,8 +292,16 @@ func TestTranslateRefuses(t *testing.T) {
 		"hostname: " + strings.Repeat("a.", 32) + "a":                        "has 65 bytes, Linux takes 64",
 		"depends_on: {forever: {condition: service_completed_successfully}}": "line 4: services.web.depends_on.forever: service_completed_successfully, but forever is restarted whenever it ends",
 		"depends_on: {any: {condition: service_completed_successfully}}":     "services.web.depends_on.any: service_completed_successfully, but any is restarted whenever it ends",
-		"mem_limit: much":                     `line 4: services.web.mem_limit: "much": want bytes, or a form such as 64m`,
-		"environment: {A: '${X:?is needed}'}": "is needed",
+		"oom_score_adj: 1001":                        "line 4: services.web.oom_score_adj: 1001: want 1000 or less",
+		"cpu_shares: 1":                              "line 4: services.web.cpu_shares: 1: want 2 to 262144",
+		"cpuset: all":                                `line 4: services.web.cpuset: "all": want the numbers of processors, such as 0-3,5`,
+		"domainname: a b":                            `line 4: services.web.domainname: "a b": want labels`,
+		"{domainname: a, network_mode: host}":        "services.web.domainname: the service has the name of the node",
+		"{domainname: a, network_mode: 'service:b'}": "services.web.domainname: the service shares the network of b",
+		"secrets: [{source: unset, uid: root}]":      `services.web.secrets: unset: uid "root": want a number from 0`,
+		"configs: [{source: absent, gid: '-1'}]":     `services.web.configs: absent: gid "-1": want a number from 0`,
+		"mem_limit: much":                            `line 4: services.web.mem_limit: "much": want bytes, or a form such as 64m`,
+		"environment: {A: '${X:?is needed}'}":        "is needed",
 	} {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
@@ -325,7 +333,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"x-a: &a [*a]":                        "",
 		"---\na: 1":                           "",
 		"name: [":                             "compose.yaml",
-		"models: {}":                          "models: Colony does not support this key; supported here: configs, include, name, networks, secrets, services, version, volumes",
+		"models: {}":                          "line 2: models: nodes have no runner of models: write a service",
 	} {
 		if _, err := compileOne(t, "services: {web: {image: i}}\n"+top, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", top, err, want)

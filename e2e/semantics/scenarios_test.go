@@ -83,7 +83,7 @@ func scenarios(t *testing.T) []scenario {
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("of the node"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	list := processScenarios()
+	list := append(processScenarios(), tuningScenarios()...)
 	list = append(list, fileScenarios(dir)...)
 	list = append(list, networkScenarios(t)...)
 	list = append(list, healthScenarios()...)

@@ -166,16 +166,20 @@ services:
     attach: false
     pull_policy: always
     logging: {driver: json-file, options: {max-size: 1m}}
-    deploy: {mode: replicated}
+    deploy: {mode: replicated, labels: {x: y}, restart_policy: {condition: none, delay: 1s, window: 1s}}
+    develop: {watch: []}
+    pull_refresh_after: 1h
     userns_mode: host
     volumes:
       - {type: bind, source: /srv, target: /srv, consistency: cached, bind: {create_host_path: true, selinux: z}}
-      - {type: volume, source: v, target: /v}
-    networks: {default: {ipv4_address: 10.0.0.1, ipv6_address: "fd00::1"}, n: {}}
-    ports: [{target: 1, published: "1", mode: host}]
+      - {type: volume, source: v, target: /v, volume: {labels: {x: y}}}
+    networks: {default: {ipv4_address: 10.0.0.1, ipv6_address: "fd00::1"}, n: {priority: 1, gw_priority: 1}}
+    ports: [{target: 1, published: "1", mode: host, name: p, app_protocol: http}]
 volumes: {v: {driver: local, name: w, external: false, labels: {x: y}}}
 networks:
-  n: {driver: bridge, name: m, external: false, attachable: true, enable_ipv6: true, ipam: {config: []}, labels: {x: y}}
+  n: {driver: bridge, name: m, external: false, attachable: true, enable_ipv6: true, ipam: {config: []}, labels: {x: y}, enable_ipv4: true, driver_opts: {x: y}}
+configs: {c: {content: x, name: y, labels: {x: y}}}
+secrets: {s: {file: x, name: y, labels: {x: y}}}
 `
 
 // idleKeys are those of idle.
@@ -184,6 +188,9 @@ var idleKeys = []string{
 	"services.a.logging.options", "services.a.deploy.mode", "services.a.userns_mode",
 	"services.a.volumes[0].consistency", "services.a.volumes[0].bind", "services.a.volumes[0].bind.create_host_path", "services.a.volumes[0].bind.selinux",
 	"services.a.networks", "services.a.networks.n", "services.a.networks.default.ipv4_address", "services.a.networks.default.ipv6_address", "services.a.ports[0].mode",
+	"services.a.deploy.labels", "services.a.deploy.restart_policy.delay", "services.a.deploy.restart_policy.window", "services.a.develop", "services.a.pull_refresh_after",
+	"services.a.volumes[1].volume.labels", "services.a.networks.n.priority", "services.a.networks.n.gw_priority", "services.a.ports[0].name", "services.a.ports[0].app_protocol",
+	"networks.n.enable_ipv4", "networks.n.driver_opts", "configs.c.name", "configs.c.labels", "secrets.s.name", "secrets.s.labels",
 	"volumes.v.driver", "volumes.v.name", "volumes.v.external", "volumes.v.labels",
 	"networks.n.driver", "networks.n.name", "networks.n.external", "networks.n.attachable", "networks.n.enable_ipv6", "networks.n.ipam", "networks.n.labels",
 }

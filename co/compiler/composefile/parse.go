@@ -23,6 +23,7 @@ const (
 type keyCheck struct {
 	values   int
 	problems []Problem
+	notes    []Problem      // about keys that are accepted
 	lines    map[string]int // of the keys and the items of lists, by path
 	refused  [][]any        // where what is refused stands: keys, and the indices of lists
 	fatal    bool           // what is left is no document
@@ -35,40 +36,42 @@ type Problem struct {
 }
 
 // parse reads one Compose file and returns the document, aliases and merge keys resolved,
-// and the lines of its keys by path. What the table of keys does not have is a problem, and
+// and what was found in it. What the table of keys does not have is a problem, and
 // is not in the document. Without a document, the problems say why.
-func parse(b []byte) (map[string]any, map[string]int, []Problem) {
+func parse(b []byte) (map[string]any, *keyCheck) {
 	var roots []yaml.Node
 	if err := yaml.Load(b, &roots, yaml.WithUniqueKeys(false), yaml.WithAllDocuments()); err != nil {
-		return nil, nil, []Problem{syntax(err)}
+		return nil, &keyCheck{problems: []Problem{syntax(err)}}
 	}
 	if len(roots) == 0 {
-		return nil, nil, []Problem{{1, "the file is empty: want a mapping with services"}}
+		return nil, &keyCheck{problems: []Problem{{1, "the file is empty: want a mapping with services"}}}
 	}
 	root, top := &roots[0], &roots[0]
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		top = root.Content[0]
 	}
-	c := keyCheck{lines: map[string]int{}}
+	c := &keyCheck{lines: map[string]int{}}
 	if len(roots) > 1 {
 		c.problems = append(c.problems, Problem{roots[1].Line, "a second document begins, and a Compose file has one: move what is in it into the first one, or into a file that include names"})
 	}
 	if top.Kind != yaml.MappingNode {
-		return nil, nil, append(c.problems, Problem{top.Line, "want a mapping with services"})
+		c.problems = append(c.problems, Problem{top.Line, "want a mapping with services"})
+		return nil, c
 	}
 	c.walk(top, "", nil, 0)
 	if c.fatal {
-		return nil, nil, c.problems
+		return nil, c
 	}
 	var document map[string]any
 	if err := root.Decode(&document); err != nil {
-		return nil, nil, append(c.problems, syntax(err))
+		c.problems = append(c.problems, syntax(err))
+		return nil, c
 	}
 	for _, path := range c.refused {
 		drop(document, path)
 	}
 	delete(document, "version") // obsolete: it says nothing
-	return document, c.lines, c.problems
+	return document, c
 }
 
 // hints say what to write instead, by what the reader of YAML says.
@@ -254,6 +257,9 @@ func (c *keyCheck) child(k *yaml.Node, pattern string, path []any) (string, bool
 	}
 	for _, name := range []string{k.Value, "*"} {
 		if child := strings.TrimPrefix(pattern+"."+name, "."); Keys[child] {
+			if note := Notes[child]; note != "" {
+				c.notes = append(c.notes, Problem{k.Line, at(path) + ": " + note})
+			}
 			return child, true
 		}
 	}

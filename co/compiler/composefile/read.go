@@ -42,6 +42,8 @@ type Document struct {
 	// Problems say what is wrong in the files, with the line and, where it is not the main
 	// one, the file. What they are about is not in Values.
 	Problems []string
+	// Notes are warnings about keys that are accepted, in the same form.
+	Notes []string
 }
 
 // Read reads the Compose file name of an archive, and what it includes and extends in
@@ -58,7 +60,7 @@ func Read(files map[string][]byte, name string, variables map[string]string) (*D
 	if err != nil {
 		return nil, errors.New(strings.Join(append(r.problems, err.Error()), "\n"))
 	}
-	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: r.problems}, nil
+	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: r.problems, Notes: r.notes}, nil
 }
 
 type reader struct {
@@ -72,6 +74,7 @@ type reader struct {
 	variables map[string]string // see Document
 	names     map[string]string
 	problems  []string
+	notes     []string
 	reported  map[string]bool // files whose problems are among them
 }
 
@@ -120,20 +123,23 @@ func (r *reader) parse(name string, s *scope) (map[string]any, map[string]string
 	if !ok {
 		return nil, nil, fmt.Errorf("the archive has no file %q", name)
 	}
-	values, numbers, problems := parse(b)
-	var texts []string
-	for _, p := range problems {
+	values, found := parse(b)
+	var texts, notes []string
+	for _, p := range found.problems {
 		texts = append(texts, r.line(name, p.Line)+p.Text)
+	}
+	for _, n := range found.notes {
+		notes = append(notes, r.line(name, n.Line)+n.Text)
 	}
 	if values == nil {
 		return nil, nil, errors.New(strings.Join(texts, "\n"))
 	}
 	if !r.reported[name] {
-		r.problems, r.reported[name] = append(r.problems, texts...), true
+		r.problems, r.notes, r.reported[name] = append(r.problems, texts...), append(r.notes, notes...), true
 	}
 	s.apply(values)
-	lines := make(map[string]string, len(numbers))
-	for at, n := range numbers {
+	lines := make(map[string]string, len(found.lines))
+	for at, n := range found.lines {
 		lines[at] = r.line(name, n)
 	}
 	return values, lines, nil

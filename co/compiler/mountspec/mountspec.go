@@ -114,7 +114,23 @@ func File(c types.FileReferenceConfig, target string) (protocol.Mount, error) {
 		}
 		m.Mode = uint32(*c.Mode)
 	}
-	return m, nil
+	var err error
+	if m.UID, err = owner("uid", c.UID); err == nil {
+		m.GID, err = owner("gid", c.GID)
+	}
+	return m, err
+}
+
+// owner reads the number of a user or group; without one it is 0.
+func owner(key, text string) (uint32, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q: want a number from 0 to 2147483647: the names of users are in the image", key, text)
+	}
+	return uint32(n), nil
 }
 
 // fileEndings are those of files that an author writes. A relative bind of one that the

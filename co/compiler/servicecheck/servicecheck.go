@@ -51,7 +51,7 @@ func modes(s types.ServiceConfig, say Say) {
 		say("deploy.mode", "%q: want replicated or global, which are the same here: where an application runs is said by the deployment", s.Deploy.Mode)
 	}
 	switch policy, _, _ := strings.Cut(s.PullPolicy, "_"); policy {
-	case "", "always", "missing", "if", "daily", "weekly", "every":
+	case "", "always", "missing", "if", "daily", "weekly", "every", "refresh":
 	default:
 		say("pull_policy", "%q: images come from a registry: push it, and leave this out", s.PullPolicy)
 	}
@@ -100,6 +100,13 @@ var (
 func identity(s types.ServiceConfig, say Say) {
 	invalid := func(l string) bool { return !label.MatchString(l) }
 	switch {
+	case s.DomainName == "":
+	case slices.ContainsFunc(strings.Split(s.DomainName, "."), invalid) || len(s.DomainName) > maxHostname:
+		say("domainname", "%q: want labels of letters, digits and - inside, with dots between them, %d bytes at most", s.DomainName, maxHostname)
+	case s.NetworkMode == "host" && s.Hostname == "":
+		say("domainname", "the service has the name of the node: give it a hostname, or leave this out")
+	}
+	switch {
 	case s.Hostname == "":
 	case slices.ContainsFunc(strings.Split(s.Hostname, "."), invalid):
 		say("hostname", "%q: want labels of letters, digits and - inside, 1 to 63 each, with dots between them (RFC 1123)", s.Hostname)
@@ -129,7 +136,15 @@ func named(text string) bool {
 	return err == nil
 }
 
+var processors = regexp.MustCompile(`^[0-9]+(-[0-9]+)?( *, *[0-9]+(-[0-9]+)?)*$`)
+
 func limits(s types.ServiceConfig, say Say) {
+	if s.CPUShares != 0 && (s.CPUShares < 2 || s.CPUShares > 262144) {
+		say("cpu_shares", "%d: want 2 to 262144; 1024 is what others have", s.CPUShares)
+	}
+	if s.CPUSet != "" && !processors.MatchString(s.CPUSet) {
+		say("cpuset", "%q: want the numbers of processors, such as 0-3,5", s.CPUSet)
+	}
 	judge := func(cores, bytes, processes string, cpus float32, memory types.UnitBytes, pids int64) {
 		if cpus < 0 {
 			say(cores, "%g: want a number of cores such as 0.5, or leave it out for no limit", cpus)
