@@ -189,12 +189,9 @@ var packages = map[string]layer{
 	"cmd/colony":    program,
 	"cmd/colony-en": program, "cmd/colony-init": program,
 	"e2e":      program,
-	"e2e/link": program, "e2e/semantics": program, "e2e/down": program,
-
 	"bench/machine": kernel, "bench/shortrun": kernel,
 	"bench/link": program, "bench/broker": program, "bench/co": program, "bench/mosquitto": program,
 	"e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program,
-	"bench/link": program, "bench/broker": program, "bench/co": program,
 	"examples/images/hello": program, "examples/images/faulty": program,
 	"internal/archtest": program,
 }
