@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/filelock"
@@ -69,6 +70,10 @@ type File interface {
 	// Sync returns when what was written, and the length, are on disk.
 	Sync() error
 }
+
+// IsFull reports whether an operation failed because the disk, or the quota of the user on
+// it, has no room.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // OS is the file system of the machine.
 var OS FS = machine{}

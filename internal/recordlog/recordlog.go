@@ -100,8 +100,8 @@ type Found struct {
 
 // Open opens a log, which it makes where it does not exist, and hands each record to
 // each, in order, with the number of those that are lost right before it; what each
-// refuses with an error counts as lost. After damage the Log is Broken, and the caller
-// replaces it by what it has.
+// refuses with an error counts as lost. After damage, and where there is no file and no room
+// for one, the Log is Broken, and the caller replaces it by what it has.
 //
 // Open fails with a *statefile.NewerError for a file of a later format, which it
 // does not touch, and where the file cannot be read or written now.
@@ -117,7 +117,12 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 	b, err := disk.ReadFile(o.Disk, o.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return l, Found{New: true}, l.Replace(nil)
+		err := l.Replace(nil)
+		if disk.IsFull(err) { // the caller writes it as soon as there is room
+			l.broken.Store(true)
+			err = nil
+		}
+		return l, Found{New: true}, err
 	case errors.Is(err, syscall.EIO): // the disk cannot give it back
 		return l.salvaged(Found{}, 0, err)
 	case err != nil:

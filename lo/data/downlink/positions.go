@@ -2,6 +2,7 @@ package downlink
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -74,7 +75,10 @@ func openPositions(d disk.FS, dir string) (*positions, error) {
 			p.all[name] = position{Stream: name, Position: stream.Position{Retired: v.Retired}}
 		}
 	}
-	return p, p.rewrite()
+	if err := p.rewrite(); err != nil && !disk.IsFull(err) { // else the log goes on as it is, or is Broken
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
 }
 
 func (p *positions) note(v position) {

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/recordlog"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -64,7 +65,10 @@ func (s *Store) load() error {
 	if !log.Broken() {
 		return nil
 	}
-	return s.rewrite()
+	if err := s.rewrite(); err != nil && !disk.IsFull(err) { // else the next write tries again
+		return err
+	}
+	return nil
 }
 
 // missed gives up the topics of lost records: the last of these had the topic with
