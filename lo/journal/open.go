@@ -85,12 +85,14 @@ func (w *writer) restore() error {
 	if err := w.restoreEpoch(epoch, noEpoch, len(segments) > 0); err != nil {
 		return err
 	}
-	if w.trimf, err = j.fs.Open(ondisk.TrimName, os.O_RDWR|os.O_CREATE); err != nil {
+	if err := w.openTrim(); err != nil && !disk.IsFull(err) { // else it is made with the next mark
 		return err
 	}
-	var slot int64
-	j.st.trimmed, w.durable, slot = ondisk.ReadTrimMark(w.trimf, j.st.epoch)
-	w.trimSlot = 1 - slot
+	if w.trimf != nil {
+		var slot int64
+		j.st.trimmed, w.durable, slot = ondisk.ReadTrimMark(w.trimf, j.st.epoch)
+		w.trimSlot = 1 - slot
+	}
 	if segments, err = w.restoreLast(segments); err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func (w *writer) restore() error {
 		w.total += s.Size
 	}
 	w.markTrimmed()
-	if err := w.syncTrim(); err != nil {
+	if err := w.syncTrim(); err != nil && !disk.IsFull(err) {
 		return err
 	}
 	if err := w.removeTrimmed(); err != nil {
@@ -136,12 +138,20 @@ func (w *writer) renewActive(segments []*ondisk.Segment) ([]*ondisk.Segment, err
 	if err := w.active.Close(); err != nil {
 		return nil, err
 	}
-	next := &ondisk.Segment{First: s.Last + 1, Last: s.Last, Size: ondisk.HeadSize, Seed: w.j.seed}
-	var err error
-	if w.active, err = w.createSegment(next.First); err != nil {
+	w.active = nil
+	return w.begin(segments, s.Last+1)
+}
+
+// begin appends a segment without records. Where there is no room for its file, the next
+// Append makes it: until then the journal gives what it has, and accepts nothing.
+func (w *writer) begin(segments []*ondisk.Segment, first uint64) ([]*ondisk.Segment, error) {
+	f, err := w.createSegment(first)
+	if err == nil {
+		w.active = f
+	} else if !disk.IsFull(err) {
 		return nil, err
 	}
-	return append(segments, next), nil
+	return append(segments, &ondisk.Segment{First: first, Last: first - 1, Size: ondisk.HeadSize, Seed: w.j.seed}), nil
 }
 
 // salvageFound gives up what was found damaged. Where it fails, as on a full disk, the
@@ -228,8 +238,25 @@ func (w *writer) restoreEpoch(epoch string, none error, segments bool) error {
 	case none == nil:
 		w.j.log.Warn("journal has no segments, beginning a new epoch", "epoch", epoch)
 	}
-	w.j.st.epoch = w.j.newEpoch()
-	return ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch)
+	return w.newEpoch()
+}
+
+// newEpoch begins an epoch. Where there is no room for its name, the next Append writes it.
+func (w *writer) newEpoch() error {
+	w.j.st.epoch, w.unnamed = w.j.newEpoch(), true
+	if err := w.saveEpoch(); err != nil && !disk.IsFull(err) {
+		return err
+	}
+	return nil
+}
+
+func (w *writer) saveEpoch() error {
+	if !w.unnamed {
+		return nil
+	}
+	err := ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch)
+	w.unnamed = err != nil
+	return err
 }
 
 // restoreLast opens the segment to append to, and looks at its end.
@@ -268,14 +295,8 @@ func (w *writer) restoreLast(segments []*ondisk.Segment) ([]*ondisk.Segment, err
 		}
 		s.Last, w.damaged = j.st.trimmed, nil // so that it is removed with what is trimmed
 	}
-	first := j.st.trimmed + 1
-	f, err := w.createSegment(first)
-	if err != nil {
-		return nil, err
-	}
-	w.active = f
-	j.st.last = j.st.trimmed
-	return append(segments, &ondisk.Segment{First: first, Last: first - 1, Size: ondisk.HeadSize, Seed: j.seed}), nil
+	w.active, j.st.last = nil, j.st.trimmed
+	return w.begin(segments, j.st.trimmed+1)
 }
 
 // discard removes a last segment that has neither a head nor a record.
@@ -292,8 +313,7 @@ func (w *writer) discard(s *ondisk.Segment) error {
 	if err := w.j.fs.Rename(s.Name(), aside); err != nil {
 		return err
 	}
-	w.j.st.epoch = w.j.newEpoch()
-	return ondisk.WriteEpoch(w.j.fs, w.j.dir, w.j.st.epoch)
+	return w.newEpoch()
 }
 
 // scanActive reads the last segment to its end, cuts off what is torn, and makes
@@ -344,6 +364,9 @@ func (w *writer) scanActive(s *ondisk.Segment) error {
 // was announced last, in case the crash came between the two.
 func (w *writer) index() error {
 	st := &w.j.st
+	if w.active == nil { // it has no file yet, and so no record
+		return nil
+	}
 	s := st.segments[len(st.segments)-1]
 	var intent string
 	err := w.each(s, func(f *ondisk.Frame) {

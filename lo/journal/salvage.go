@@ -25,7 +25,7 @@ func (w *writer) salvage() (lost uint64, err error) {
 	w.scanSealed() // it finds the announcements of a salvage that a crash ended
 	st := &w.j.st
 	active := st.segments[len(st.segments)-1]
-	if w.each(active, func(*ondisk.Frame) {}) != nil {
+	if w.active != nil && w.each(active, func(*ondisk.Frame) {}) != nil {
 		// Only a sealed segment is replaced, because nobody appends to it.
 		if err := w.roll(); err != nil {
 			return 0, unavailable("salvage", err)

@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/hex"
 	"maps"
+	"os"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
@@ -38,14 +39,25 @@ func (w *writer) markTrimmed() {
 // has lost its end.
 func (w *writer) mark() error {
 	w.trimDirty = true
+	if err := w.openTrim(); err != nil {
+		return err
+	}
 	_, err := w.trimf.WriteAt(ondisk.TrimMark(w.j.st.epoch, w.j.st.trimmed, w.j.st.last), w.trimSlot*ondisk.TrimSlotSize)
+	return err
+}
+
+// openTrim opens the file of the mark, unless that is done.
+func (w *writer) openTrim() (err error) {
+	if w.trimf == nil {
+		w.trimf, err = w.j.fs.Open(ondisk.TrimName, os.O_RDWR|os.O_CREATE)
+	}
 	return err
 }
 
 // syncTrim makes the mark durable. The next mark is written to the other slot, so that a
 // torn write never hits the one that is durable.
 func (w *writer) syncTrim() error {
-	if !w.trimDirty {
+	if !w.trimDirty || w.trimf == nil {
 		return nil
 	}
 	if err := w.trimf.Sync(); err != nil {
@@ -113,6 +125,7 @@ func (w *writer) renew(have uint64) error {
 	if err := ondisk.WriteEpoch(w.j.fs, w.j.dir, epoch); err != nil {
 		return unavailable("write the new epoch", err)
 	}
+	w.unnamed = false
 	w.j.mu.Lock()
 	w.j.st.epoch = epoch
 	w.j.mu.Unlock()

@@ -44,8 +44,8 @@ func (r *request) finish(last uint64, err error) {
 // appending, trimming and rewriting need no order among themselves but their own.
 type writer struct {
 	j      *Journal
-	active disk.File // the last segment
-	trimf  disk.File // the trim mark, in one of two slots
+	active disk.File // the last segment; nil: the disk had no room for its file
+	trimf  disk.File // the trim mark, in one of two slots; nil: likewise
 	total  int64     // bytes of all segments
 
 	// broken says that the active file may hold bytes past its durable size that
@@ -55,6 +55,9 @@ type writer struct {
 	// mustRoll says that a next segment was begun and failed: its name may be on
 	// disk, and a record appended to the segment before it would be overlooked.
 	mustRoll bool
+
+	// unnamed says that the epoch is not on disk: nothing is appended before it is.
+	unnamed bool
 
 	announced string // key of the loss that was journalled and not yet carried out
 
@@ -306,20 +309,28 @@ func (st *state) find(seq uint64) int {
 
 // ready makes sure that there is an active segment with room.
 func (w *writer) ready() error {
+	if err := w.saveEpoch(); err != nil {
+		return err
+	}
 	s := w.j.st.segments[len(w.j.st.segments)-1]
 	if w.broken {
 		if w.cut(s); w.broken {
 			return errors.New("the end of the last segment cannot be cut back to what is durable")
 		}
 	}
-	if w.mustRoll || s.Last >= s.First && (s.Size >= w.j.opts.SegmentBytes || w.spread(s)) {
+	if w.active == nil || w.mustRoll || s.Last >= s.First && (s.Size >= w.j.opts.SegmentBytes || w.spread(s)) {
 		return w.roll()
 	}
 	return nil
 }
 
 // roll seals the active segment and begins the next.
-func (w *writer) roll() error {
+func (w *writer) roll() (err error) {
+	if w.active == nil { // the last one is the next, and has no file yet
+		s := w.j.st.segments[len(w.j.st.segments)-1]
+		w.active, err = w.createSegment(s.First)
+		return err
+	}
 	next := &ondisk.Segment{First: w.j.st.last + 1, Last: w.j.st.last, Size: ondisk.HeadSize, Seed: w.j.seed, Scanned: true}
 	f, err := w.createSegment(next.First)
 	if w.mustRoll = err != nil; err != nil {
@@ -379,8 +390,11 @@ func unavailable(doing string, err error) error {
 }
 
 func (w *writer) close() {
-	err := errors.Join(w.active.Sync(), w.active.Close(), w.trimf.Close())
-	if err != nil {
+	var err error
+	if w.active != nil {
+		err = w.active.Sync()
+	}
+	if err = errors.Join(err, closeAll(w.active, w.trimf)); err != nil {
 		w.j.log.Error("close journal", "err", fmt.Errorf("close files: %w", err))
 	}
 }
