@@ -134,7 +134,7 @@ func Open(o Options) (*Forwarder, error) {
 	f.table.Store(f.reported)
 	var err error
 	if f.retained, err = retained.Open(filepath.Join(o.Dir, "retained"), retained.Options{
-		MaxTopics: o.RetainedTopics, MaxBytes: o.RetainedBytes, Now: f.Now, Logger: f.log,
+		MaxTopics: o.RetainedTopics, MaxBytes: o.RetainedBytes, Disk: o.Disk, Now: f.Now, Logger: f.log,
 	}); err != nil {
 		return nil, err
 	}
