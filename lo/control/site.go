@@ -42,7 +42,9 @@ type Site struct {
 	mu    sync.Mutex // protects what follows
 	nodes map[protocol.NodeID]*node
 	dirty map[protocol.NodeID]bool // nodes to reconcile
-	all   bool                     // the placement is to be decided again, and all nodes reconciled
+	// unremoved are nodes that the site has forgotten, and whose record could not be removed.
+	unremoved map[protocol.NodeID]bool
+	all       bool // the placement is to be decided again, and all nodes reconciled
 }
 
 // Open loads the records, folds in the events that only the journal has, and records
@@ -53,6 +55,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	s := &Site{
 		opts: o, log: o.Logger.With("component", "control"), journal: o.Journal, store: o.Store, metrics: newMetrics(), began: o.Now(),
 		due: notify.New(), names: rivals.New(), nodes: map[protocol.NodeID]*node{}, dirty: map[protocol.NodeID]bool{}, all: true,
+		unremoved: map[protocol.NodeID]bool{},
 	}
 	state, records, damaged, err := s.store.Load()
 	if err != nil {
@@ -70,9 +73,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 	for _, r := range records {
 		s.nodes[r.Node] = newNode(r)
 	}
-	if err := s.replay(ctx, state); err != nil {
-		return nil, err
-	}
+	s.replay(ctx, state)
 	started := siteFact(protocol.LOStarted, "", &protocol.Presence{V: protocol.Version, Online: true, Agent: s.journal.Epoch(), Version: o.Version}, s.began)
 	if _, err := s.append(ctx, []nodes.Fact{started}); err != nil {
 		// An LO with a full journal must start, to empty it.
@@ -84,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Site, error) {
 
 // replay folds in the events after the checkpoint that the stored records lack: the
 // LO was killed after it wrote the journal and before it wrote the record.
-func (s *Site) replay(ctx context.Context, state nodes.Site) error {
+func (s *Site) replay(ctx context.Context, state nodes.Site) {
 	const records, bytes = 1024, 4 << 20
 	epoch := s.journal.Epoch()
 	after := state.Checkpoint
@@ -110,17 +111,26 @@ func (s *Site) replay(ctx context.Context, state nodes.Site) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
-		if s.known(id) == nil {
-			if err := s.store.RemoveNode(id); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := s.store.SaveNode(s.node(id).rec); err != nil {
-			return fmt.Errorf("store replayed record of node %s: %w", id, err)
-		}
+		s.saveReplayed(ctx, id)
 	}
-	return nil
+}
+
+// saveReplayed stores the record of a node that the journal has changed, or removes it. Where
+// that fails, as on a full disk, the site goes on with the record that it has in memory; the
+// journal keeps the events until a later write succeeds.
+func (s *Site) saveReplayed(ctx context.Context, id protocol.NodeID) {
+	n := s.known(id)
+	if n == nil {
+		if err := s.store.RemoveNode(id); err != nil {
+			s.unremoved[id] = true
+			s.log.ErrorContext(ctx, "record of a node that was decommissioned is not removed yet", "node_id", id, "err", err)
+		}
+		return
+	}
+	if err := s.store.SaveNode(n.rec); err != nil {
+		n.unsaved = true
+		s.log.ErrorContext(ctx, "replayed record of a node is not stored yet", "node_id", id, "err", err)
+	}
 }
 
 // replayEvent folds one event of the journal in and returns the node whose record
@@ -258,12 +268,31 @@ func (s *Site) Snapshot() protocol.Snapshot {
 // node that was locked once after Last was read has stored what was before it.
 func (s *Site) checkpoint() (uint64, error) {
 	last := s.journal.Last()
+	if err := s.removeForgotten(); err != nil {
+		return 0, err
+	}
 	for _, n := range s.sorted() {
 		if err := s.flush(n); err != nil {
 			return 0, err
 		}
 	}
 	return last, nil
+}
+
+// removeForgotten removes the records of nodes that the site has forgotten and that could not
+// be removed before. A node of that name that came back has a record of its own.
+func (s *Site) removeForgotten() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(s.unremoved)) {
+		if s.nodes[id] == nil {
+			if err := s.store.RemoveNode(id); err != nil {
+				return err
+			}
+		}
+		delete(s.unremoved, id)
+	}
+	return nil
 }
 
 // flush stores the record of a node where the stored one is older.

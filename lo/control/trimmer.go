@@ -138,6 +138,9 @@ func (t *Trimmer) trimAcked() error {
 
 // saveThrough stores the records that lack an event up to a sequence.
 func (s *Site) saveThrough(through uint64) error {
+	if err := s.removeForgotten(); err != nil {
+		return err
+	}
 	for _, n := range s.sorted() {
 		if !n.lacks(through) {
 			continue
