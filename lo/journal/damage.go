@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"errors"
 	"os"
 
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -57,32 +56,10 @@ func (w *writer) keepAside(name string) {
 }
 
 func (w *writer) copyAside(name string) (aside string, err error) {
-	from, err := w.j.fs.Open(name, os.O_RDONLY)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
-	size, err := from.Size()
-	if err != nil {
-		return "", err
-	}
 	if aside, err = w.asideName(name); err != nil {
 		return "", err
 	}
-	to, err := w.j.fs.Open(aside, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
-		return "", err
-	}
-	buf := make([]byte, ondisk.ChunkSize)
-	for at := int64(0); err == nil && at < size; at += int64(len(buf)) {
-		piece := buf[:min(int64(len(buf)), size-at)]
-		ondisk.ReadAround(from, piece, at)
-		_, err = to.WriteAt(piece, at)
-	}
-	if err = errors.Join(err, to.Close()); err != nil {
-		return "", errors.Join(err, w.j.fs.Remove(aside))
-	}
-	return aside, nil
+	return aside, w.j.fs.Copy(name, aside)
 }
 
 // asideName returns the name for a damaged file, and removes the oldest of those

@@ -184,7 +184,7 @@ func (w *writer) survey(names []string) ([]*ondisk.Segment, error) {
 		if !ok {
 			continue
 		}
-		s, last, err := w.header(first)
+		s, last, err := ondisk.ReadHeader(w.j.fs, first, w.j.seed)
 		if err != nil {
 			return nil, err
 		}
@@ -196,35 +196,6 @@ func (w *writer) survey(names []string) ([]*ondisk.Segment, error) {
 		segments = append(segments, s)
 	}
 	return segments, nil
-}
-
-// header returns a segment as its file says, and the last sequence that a rewrite
-// left in its head; 0 where there is none. A broken head costs no record.
-func (w *writer) header(first uint64) (s *ondisk.Segment, last uint64, err error) {
-	f, err := w.j.fs.Open(ondisk.SegmentName(first), os.O_RDONLY)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	s = &ondisk.Segment{First: first, Seed: w.j.seed}
-	if s.Size, err = f.Size(); err != nil {
-		return nil, 0, err
-	}
-	head := make([]byte, ondisk.HeadSize)
-	ondisk.ReadAround(f, head, 0)
-	last, old, err := ondisk.ParseSegmentHeader(head, first, w.j.seed)
-	s.Headless = err != nil
-	if s.Headless {
-		was := *s
-		was.Seed = 0
-		_, _, now := ondisk.NewScanner(f, s, ondisk.Mark{Seq: first, Off: ondisk.HeadSize}, s.Size).Next()
-		_, more, before := ondisk.NewScanner(f, &was, ondisk.Mark{Seq: first, Off: ondisk.HeadSize}, s.Size).Next()
-		old = now != nil && before == nil && more
-	}
-	if old {
-		s.Seed = 0
-	}
-	return s, last, nil
 }
 
 // restoreEpoch sets the epoch that was found, or begins one.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/internal/disk"
@@ -70,4 +71,32 @@ func ReadAround(f io.ReaderAt, buf []byte, off int64) int {
 		}
 	}
 	return len(buf)
+}
+
+// Copy writes what can be read of a file to another, with zeros in the place of the rest.
+// Where that fails, as on a full disk, there is no copy.
+func (d Dir) Copy(name, copied string) error {
+	from, err := d.Open(name, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	size, err := from.Size()
+	if err != nil {
+		return err
+	}
+	to, err := d.Open(copied, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, ChunkSize)
+	for at := int64(0); err == nil && at < size; at += int64(len(buf)) {
+		piece := buf[:min(int64(len(buf)), size-at)]
+		ReadAround(from, piece, at)
+		_, err = to.WriteAt(piece, at)
+	}
+	if err = errors.Join(err, to.Close()); err != nil {
+		return errors.Join(err, d.Remove(copied))
+	}
+	return nil
 }

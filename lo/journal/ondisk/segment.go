@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"os"
 	"strconv"
 	"strings"
 
@@ -176,4 +177,34 @@ func (s *Segment) Note(m Mark) {
 	if m.Off >= end+IndexInterval {
 		s.Marks = append(s.Marks, m)
 	}
+}
+
+// ReadHeader returns a segment as its file says, for a journal of a seed, and the last
+// sequence that a rewrite left in its head; 0 where there is none. A broken head costs no
+// record.
+func ReadHeader(fs Dir, first uint64, seed uint32) (s *Segment, last uint64, err error) {
+	f, err := fs.Open(SegmentName(first), os.O_RDONLY)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	s = &Segment{First: first, Seed: seed}
+	if s.Size, err = f.Size(); err != nil {
+		return nil, 0, err
+	}
+	head := make([]byte, HeadSize)
+	ReadAround(f, head, 0)
+	last, old, err := ParseSegmentHeader(head, first, seed)
+	s.Headless = err != nil
+	if s.Headless {
+		was := *s
+		was.Seed = 0
+		_, _, now := NewScanner(f, s, Mark{Seq: first, Off: HeadSize}, s.Size).Next()
+		_, more, before := NewScanner(f, &was, Mark{Seq: first, Off: HeadSize}, s.Size).Next()
+		old = now != nil && before == nil && more
+	}
+	if old {
+		s.Seed = 0
+	}
+	return s, last, nil
 }
