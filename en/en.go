@@ -33,7 +33,8 @@ type EN struct {
 
 	runner   *agent.Runner
 	link     *link.Link
-	listener net.Listener // nil without HTTP
+	disk     *disk.Watched // where the state is
+	listener net.Listener  // nil without HTTP
 	parts    *stopper.Group
 }
 
@@ -44,7 +45,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
-	return &EN{opts: o, log: log, parts: stopper.New()}, nil
+	return &EN{opts: o, log: log, disk: disk.Watch(o.Disk, o.StateDir), parts: stopper.New()}, nil
 }
 
 // Start takes up the work where it was left, and returns; it waits neither for
@@ -61,11 +62,12 @@ func (e *EN) start(ctx context.Context) error {
 	if e.opts.MemoryLimit > 0 {
 		debug.SetMemoryLimit(e.opts.MemoryLimit)
 	}
-	store, held, err := state.Open(disk.Or(e.opts.Disk), e.opts.StateDir, e.opts.Random, e.log)
+	store, held, err := state.Open(e.disk, e.opts.StateDir, e.opts.Random, e.log)
 	if err != nil {
 		return err
 	}
 	e.parts.OnStop("state", func(context.Context) error { return store.Close() })
+	e.disk.Look()
 
 	run, err := e.runtime()
 	if err != nil {
@@ -96,7 +98,20 @@ func (e *EN) start(ctx context.Context) error {
 	}
 	e.parts.OnStop("link", e.link.Stop)
 	e.parts.Go("heartbeat", e.link.Run)
+	e.parts.Go("disk", func(ctx context.Context) { e.disk.Run(ctx, e.diskChanged) })
 	return e.startHTTP(ctx)
+}
+
+// diskChanged says that the disk is full, or has room again: in the log, and to the LO.
+func (e *EN) diskChanged(ctx context.Context, problem string) error {
+	if problem != "" {
+		e.log.ErrorContext(ctx, "disk is full", "problem", problem)
+	} else {
+		e.log.InfoContext(ctx, "disk has room again", "state_dir", e.opts.StateDir)
+		e.runner.ReportAgain()
+	}
+	e.link.Changed()
+	return nil
 }
 
 // linkOptions say who the node is, which found held in its state directory.
@@ -104,7 +119,7 @@ func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
-		Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+		Problem: e.disk.Problem, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
 	}
 	for _, d := range held.Damaged {
 		o.Damaged = append(o.Damaged, d.String())

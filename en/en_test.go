@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -241,5 +243,54 @@ func TestTwoAgentsOnOneDirectory(t *testing.T) {
 	}
 	if err := second.Start(t.Context()); protocol.KindOf(err) != protocol.Conflict {
 		t.Errorf("second agent: %v, want a conflict", err)
+	}
+}
+
+// TestFullDisk starts an agent on a full disk, also where the number of its reports was
+// damaged: its containers go on, it says that the disk is full, and it follows the LO and
+// reports when there is room.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, damaged := range []string{"", "/state/report-counter", "/state/agent-id", "/state/desired.cbor", "/state/deployments/app.cbor"} {
+		t.Run(damaged, func(t *testing.T) {
+			t.Parallel()
+			s, machine, d := newSite(t), memory.New(memory.Options{}), simdisk.New(1)
+			o := s.options(t, "/state", machine)
+			o.Disk = d
+			s.want(t, 1, assignment())
+			e := start(t, o)
+			wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Installed })
+			stop(t, e)
+			if damaged != "" {
+				if err := d.Edit(damaged, func(b []byte) []byte { b[len(b)/2] ^= 4; return b }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.Fail(func(op, _ string) error {
+				if op == "create" || op == "write" {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			d.Space(1000)
+			again := start(t, o)
+			defer stop(t, again)
+			inv := wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return i.Problem != "" })
+			if !strings.Contains(inv.Problem, "the disk of /state is full") {
+				t.Errorf("the inventory says %q, want that the disk is full", inv.Problem)
+			}
+			if list, err := machine.List(t.Context()); err != nil || len(list) != 1 || list[0].State != "running" {
+				t.Errorf("on a full disk: %+v, %v; the container goes on", list, err)
+			}
+			s.mu.Lock()
+			s.received = nil
+			s.mu.Unlock()
+			d.Fail(nil)
+			d.Space(-1)
+			wait(t, s, topic.NodeReport, func(protocol.NodeReport) bool { return true })
+			wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return i.Problem == "" })
+			s.remove(t, 2)
+			wait(t, s, topic.Status, func(m protocol.DeploymentStatus) bool { return m.State == lifecycle.Deleted })
+		})
 	}
 }

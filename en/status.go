@@ -18,6 +18,10 @@ func (e *EN) handler() http.Handler {
 		if e.link.Up() {
 			up = 1
 		}
+		full := 0
+		if e.disk.Problem() != "" {
+			full = 1
+		}
 		pending := 0
 		for _, r := range e.runner.Records() {
 			states[string(r.State)]++
@@ -26,6 +30,7 @@ func (e *EN) handler() http.Handler {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_link_up gauge\ncolony_en_link_up %d\n", up)
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_reports_pending gauge\ncolony_en_reports_pending %d\n", pending)
+		_, _ = fmt.Fprintf(w, "# TYPE colony_en_disk_full gauge\ncolony_en_disk_full %d\n", full)
 		_, _ = fmt.Fprintln(w, "# TYPE colony_en_deployments gauge")
 		for _, state := range slices.Sorted(maps.Keys(states)) {
 			_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])

@@ -3,7 +3,11 @@ package lo
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -142,6 +146,43 @@ func TestDamageOnAFullDisk(t *testing.T) {
 			a.next(path+" "+what+", once there is room", func(d protocol.NodeDesired) bool { return len(d.Assignments) == 1 })
 			a.stop()
 			stopLO(t, l)
+		}
+	}
+}
+
+// TestFullDiskIsSaid fills the disk of an LO that runs, without that anybody writes to it: the
+// LO says so to those who ask and to the CO, and says when there is room again.
+func TestFullDiskIsSaid(t *testing.T) {
+	t.Parallel()
+	c, d := newFakeCO(t), simdisk.New(1)
+	c.want(site1(1, "1", protocol.Policy{}))
+	o := localOptions(t, c, "/state", "127.0.0.1:0")
+	o.Disk = d
+	l := startLO(t, o)
+	eventually(t, "the site is online", c.online)
+	said := func(path string) string {
+		t.Helper()
+		resp := get(t, l, path)
+		b, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("GET %s: %s, %v", path, resp.Status, err)
+		}
+		return string(b)
+	}
+	problem := func() string {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.presence.Problem
+	}
+	for _, full := range []bool{true, false} {
+		if d.Space(-1); full {
+			d.Space(1000)
+		}
+		eventually(t, fmt.Sprintf("the CO knows that the disk is full: %t", full), func() bool { return full == (problem() != "") })
+		for path, text := range map[string]string{"/readyz": "the disk of /state is full", "/status": "the disk of /state is full", "/metrics": "\ncolony_lo_disk_full 1\n"} {
+			if got := said(path); full != strings.Contains(got, text) {
+				t.Errorf("%s with a full disk %t: %.400s", path, full, got)
+			}
 		}
 	}
 }

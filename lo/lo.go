@@ -33,8 +33,9 @@ func New(o Options) (*LO, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	o.Disk = disk.Or(o.Disk)
-	return &LO{&parts{opts: o, group: stopper.New()}}, nil
+	watched := disk.Watch(o.Disk, o.StateDir)
+	o.Disk = watched
+	return &LO{&parts{opts: o, disk: watched, group: stopper.New()}}, nil
 }
 
 // Start brings the LO up and returns when nodes can connect. It does not wait for

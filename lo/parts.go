@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/broker/devices"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
@@ -46,6 +47,7 @@ const (
 // each other, and sets each field once; group stops them in the reverse order.
 type parts struct {
 	opts  Options
+	disk  *disk.Watched // that of the options
 	group *stopper.Group
 
 	listener net.Listener // nil where there is no HTTP
@@ -67,6 +69,7 @@ func (p *parts) start(ctx context.Context) error {
 	if err := p.opts.Disk.MkdirAll(p.opts.StateDir, dirPerm); err != nil {
 		return fmt.Errorf("create state directory: %w", err)
 	}
+	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
 		p.listen, p.openJournal, p.openSite, p.makeLink, p.openData, p.startBroker, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
@@ -163,7 +166,7 @@ func (p *parts) makeLink(context.Context) error {
 	var err error
 	p.link, err = link.New(link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
-		KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
+		Problem: p.disk.Problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
 		Dial: p.opts.Dial, Random: p.opts.Random,
 	})
 	return err
@@ -289,7 +292,19 @@ func (p *parts) startLink(ctx context.Context) error {
 		return err
 	}
 	p.group.OnStop("link", p.link.Stop)
+	p.group.Go("disk", func(ctx context.Context) { p.disk.Run(ctx, p.diskChanged) })
 	return nil
+}
+
+// diskChanged says that the disk is full, or has room again: in the log, and to the CO, which
+// records it, as the journal cannot.
+func (p *parts) diskChanged(ctx context.Context, problem string) error {
+	if problem != "" {
+		p.opts.Logger.ErrorContext(ctx, "disk is full", "problem", problem)
+	} else {
+		p.opts.Logger.InfoContext(ctx, "disk has room again", "state_dir", p.opts.StateDir)
+	}
+	return p.link.Announce(ctx)
 }
 
 func (p *parts) openCache(ctx context.Context) error {
@@ -327,7 +342,7 @@ func (p *parts) startHTTP(context.Context) error {
 	}
 	options := api.Options{
 		Listener: p.listener, Metrics: promhttp.HandlerFor(p.opts.Registerer, promhttp.HandlerOpts{}),
-		Status: func() any { return p.status() }, Broker: admin.Handler(p.broker, p.opts.Logger), Logger: p.opts.Logger,
+		Status: func() any { return p.status() }, Problem: p.disk.Problem, Broker: admin.Handler(p.broker, p.opts.Logger), Logger: p.opts.Logger,
 	}
 	if p.cache != nil {
 		options.Images = p.cache

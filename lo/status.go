@@ -15,6 +15,9 @@ import (
 type Status struct {
 	Site    protocol.SiteID `json:"site"`
 	Version string          `json:"version"`
+	// Problem says what is wrong with the machine and what to do, such as a full disk; "":
+	// nothing is.
+	Problem string `json:"problem,omitempty"`
 	// Position and Commit are of the desired state in force; zero if there is none.
 	Position protocol.Position    `json:"position"`
 	Commit   string               `json:"commit,omitempty"`
@@ -31,7 +34,7 @@ type Status struct {
 
 func (p *parts) status() Status {
 	s := Status{
-		Site: p.opts.Site, Version: p.opts.Version,
+		Site: p.opts.Site, Version: p.opts.Version, Problem: p.disk.Problem(),
 		Uplink: p.uplink.Status(), Journal: p.journal.Stats(), Nodes: p.site.Status(),
 		Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
 	}
@@ -50,7 +53,7 @@ func gauge(name, help string) *prometheus.Desc {
 
 // described are the metrics of gauges.
 var described = struct {
-	depth, bytes, oldest, refused, lost, link, epoch, generation, cached *prometheus.Desc
+	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full *prometheus.Desc
 }{
 	depth:      gauge("journal_records", "Events that the CO does not have yet."),
 	bytes:      gauge("journal_bytes", "Bytes of the journal on disk."),
@@ -60,6 +63,7 @@ var described = struct {
 	link:       gauge("link_up", "1 while the LO is connected to the CO."),
 	epoch:      gauge("desired_epoch", "Epoch of the desired state in force."),
 	generation: gauge("desired_generation", "Generation of the desired state in force."),
+	full:       gauge("disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
 	cached:     gauge("cache_bytes", "Bytes of images that the site holds."),
 }
 
@@ -83,6 +87,11 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 		up = 1
 	}
 	send(described.link, up)
+	full := 0.0
+	if g.parts.disk.Problem() != "" {
+		full = 1
+	}
+	send(described.full, full)
 	if m, ok := g.parts.desired.Current(); ok {
 		send(described.epoch, float64(m.Position.Epoch))
 		send(described.generation, float64(m.Position.Generation))

@@ -43,7 +43,7 @@ const (
 	NodeHoldings       EventKind = "node_holdings"       // Holdings: the record of the node begins anew
 	NodeDecommissioned EventKind = "node_decommissioned" // Decommissioned
 	NameConflict       EventKind = "name_conflict"       // NodeGateways: several gateways use the name of the node, or no longer
-	StateDamaged       EventKind = "state_damaged"       // Loss, whose Class names the file: it counts as not held
+	StateDamaged       EventKind = "state_damaged"       // Loss, whose Class names the file, of the LO or of the node: it counts as not held
 	AnomalyEvent       EventKind = "anomaly"             // DeploymentStatus that broke the table, or other bytes
 	SnapshotEvent      EventKind = "snapshot"            // Snapshot
 )

@@ -46,13 +46,13 @@ func messages() map[string]any {
 		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye", []Port{{8080, 32768, "", ""}}}}, UnixMillis: 1700000000000, Recovering: true, Unassigned: true, Site: Position{1, 9},
 	}
 	held := Held{Position{2, 3}, DigestOf(nil), Position{1, 9}}
-	presence := Presence{1, true, "a", "b", "1.0.0", "s", held}
+	presence := Presence{1, true, "a", "b", "1.0.0", "s", held, "the disk is full"}
 	inventory := Inventory{
 		V: 1, Node: "gw-1", Labels: map[string]string{"line": "3"}, AgentVersion: "1", Hostname: "h", OS: "Debian", Kernel: "6", Architecture: "arm64",
 		CPUModel: "c", Cores: 4, MemoryBytes: 1 << 30, Engine: "containerd", EngineVersion: "1.6", Disks: []Disk{{"/", "sda", "ext4", 1}},
 		Interfaces: []Interface{{"eth0", "ethernet", "00:00:00:00:00:01", []string{"10.0.0.2/24"}}}, Peripherals: []Peripheral{{"serial", "/dev/ttyS0", "m", "x"}},
 		Vendor: "v", Model: "m", Serial: "s", StorageBytes: 1, EngineFault: "f",
-		Volumes: []Volume{{"hello", "data", 4096, 1700000000000}}, VolumeCount: 1, Unknown: []DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"},
+		Volumes: []Volume{{"hello", "data", 4096, 1700000000000}}, VolumeCount: 1, Unknown: []DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"}, Problem: "the disk is full",
 	}
 	event := Event{UnixMillis: 1700000000000, Kind: StatusEvent, Node: "gw-1", Body: Marshal(status)}
 	return map[string]any{

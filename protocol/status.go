@@ -198,6 +198,10 @@ type Presence struct {
 	// Held is the desired state that the LO has in force; its zero value, where Online is
 	// set: it has none. Absent in the presence of a node, whose NodeReport says it.
 	Held Held `cbor:"6,keyasint,omitzero"`
+	// Problem says, for people, what is wrong with the LO's machine and what to do, such as a
+	// full disk, of which the journal cannot report. Absent: nothing is. Absent in the presence
+	// of a node, whose Inventory says it.
+	Problem string `cbor:"7,keyasint,omitempty"`
 }
 
 func (m *Presence) version() uint16 { return m.V }
@@ -315,6 +319,9 @@ type Inventory struct {
 	// Damaged are the files of the agent's state that were found damaged when it started:
 	// their content counts as not held. Absent: none was.
 	Damaged []string `cbor:"24,keyasint,omitempty" json:"damaged,omitempty"`
+	// Problem says, for people, what is wrong with what the agent keeps its state on and what
+	// to do, such as a full disk. Absent: nothing is.
+	Problem string `cbor:"25,keyasint,omitempty" json:"problem,omitempty"`
 }
 
 func (m *Inventory) version() uint16 { return m.V }

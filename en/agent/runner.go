@@ -271,6 +271,15 @@ func (r *Runner) Connected(up bool) {
 	r.outbox.Notify()
 }
 
+// ReportAgain has everything that the node holds reported once more: the LO then publishes
+// again what the node could not store, as its disk was full.
+func (r *Runner) ReportAgain() {
+	r.mu.Lock()
+	r.wholeDue = r.wholeDue || r.up
+	r.mu.Unlock()
+	r.outbox.Notify()
+}
+
 // StatusDigest sums up the state of all deployments, for the heartbeat.
 func (r *Runner) StatusDigest() uint64 {
 	r.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -55,6 +56,8 @@ type Options struct {
 	Presence protocol.Presence
 	// Damaged are the files of state that were found damaged.
 	Damaged []string
+	// Problem says what is wrong with the disk of the state directory; "": nothing is.
+	Problem func() string
 	// MQTT are the URLs of the LO's broker, tried in turn.
 	MQTT []string
 	// KeepAlive is the longest silence before a ping, Heartbeat the time between two
@@ -133,7 +136,13 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	if len(m.Payload) == 0 {
 		return nil // the LO cleared the topic: that is no order
 	}
-	return l.runner.Accept(ctx, m.Payload)
+	err = l.runner.Accept(ctx, m.Payload)
+	if disk.IsFull(err) {
+		// Of another kind it would end the link, again with each connection, and nobody would
+		// learn why. The LO publishes it again when the runner reports that it lacks it.
+		return protocol.Errorf(protocol.Conflict, "%w", err)
+	}
+	return err
 }
 
 // greet tells the LO who is there, on each connection anew: a broker owns nothing.
@@ -250,6 +259,7 @@ func (l *Link) sendInventory(ctx context.Context) time.Duration {
 	}
 	volumes, count := l.runner.Volumes()
 	inv.Volumes, inv.VolumeCount, inv.Unknown, inv.Damaged = volumes, uint32(count), l.runner.Unknown(), l.o.Damaged
+	inv.Problem = l.o.Problem()
 	m := l.message(topic.ForNode(topic.Inventory, l.o.Site, l.o.Node), inv)
 	m.QoS, m.Retain = 1, true
 	l.mu.Lock()

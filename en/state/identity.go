@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/statefile"
 )
@@ -82,13 +83,14 @@ func (l loading) identity(names *random.Source) error {
 	s.agent, c.Agent = id.Agent, id.Agent
 	c.Counter = max(seen, id.Incarnation<<incarnationShift)
 	// The id first: without it the incarnation would be given a second time.
+	// On a full disk both are written before the first report, by the next SaveCounter.
 	if id != was {
-		if err := s.saveIdentity(id); err != nil {
+		s.unsaved = &id
+	}
+	if s.unsaved != nil || !hasCount || count.Agent != id.Agent || count.Counter != c.Counter {
+		if err := s.SaveCounter(c.Counter); err != nil && !disk.IsFull(err) {
 			return err
 		}
-	}
-	if !hasCount || count.Agent != id.Agent || count.Counter != c.Counter {
-		return s.SaveCounter(c.Counter)
 	}
 	return nil
 }
@@ -131,8 +133,15 @@ func (s *Store) saveIdentity(id identity) error {
 	return nil
 }
 
-// SaveCounter writes a number that no report of this agent has reached yet.
+// SaveCounter writes a number that no report of this agent has reached yet, after the id of the
+// agent where that could not be written before.
 func (s *Store) SaveCounter(n uint64) error {
+	if s.unsaved != nil {
+		if err := s.saveIdentity(*s.unsaved); err != nil {
+			return err
+		}
+		s.unsaved = nil
+	}
 	b, err := json.Marshal(counter{Agent: s.agent, Counter: n})
 	if err == nil {
 		err = s.counterFile().Save(b)

@@ -40,6 +40,9 @@ type Store struct {
 	dir   string
 	agent string // set by Open
 	lock  io.Closer
+	// unsaved is the id where it could not be written yet: the disk is full. It is for those who
+	// write the counter.
+	unsaved *identity
 }
 
 // Contents is all that a Store held when it was opened.

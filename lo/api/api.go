@@ -20,7 +20,7 @@ import (
 // through a slow link would hold up the stop of the LO.
 const shutdownTimeout = 2 * time.Second
 
-// Options of a Server. All but Images and Broker must be given.
+// Options of a Server. All but Images, Broker and Problem must be given.
 type Options struct {
 	// Listener is closed by Stop.
 	Listener net.Listener
@@ -30,6 +30,9 @@ type Options struct {
 	Broker http.Handler
 	// Metrics serves /metrics.
 	Metrics http.Handler
+	// Problem says what is wrong with the machine and what to do, such as a full disk; "":
+	// nothing is. Nil: nothing ever is.
+	Problem func() string
 	// Status returns what /status shows, as JSON.
 	Status func() any
 	Logger *slog.Logger
@@ -54,8 +57,15 @@ func New(o Options) *Server {
 	}
 	mux.Handle("GET /metrics", o.Metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, map[string]string{"status": "ok"}) })
-	// An LO is ready without the CO: its site depends on it while the link is down.
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, map[string]string{"status": "ready"}) })
+	// An LO is ready without the CO: its site depends on it while the link is down. It also
+	// serves what it has where it can store nothing: nobody would be helped if it was replaced.
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if o.Problem == nil || o.Problem() == "" {
+			s.answer(w, map[string]string{"status": "ready"})
+			return
+		}
+		s.answer(w, map[string]string{"status": "degraded", "problem": o.Problem()})
+	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { s.answer(w, o.Status()) })
 	s.http = httpserver.New(mux, httpserver.Limits{}, o.Logger)
 	return s

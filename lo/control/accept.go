@@ -99,6 +99,10 @@ func (s *Site) acceptInventory(ctx context.Context, id protocol.NodeID, inv prot
 	if out.Changed {
 		s.reconcileAll()
 	}
+	for _, file := range out.Damaged {
+		s.metrics.damaged.WithLabelValues("node").Inc()
+		s.log.ErrorContext(ctx, "state of a node was damaged; it counts as not held", "node_id", id, "state", file)
+	}
 	return nil
 }
 

@@ -23,7 +23,7 @@ func newMetrics() *metrics {
 			Name: "colony_lo_reports_total", Help: "Status reports of nodes: accepted, duplicate, stale or anomaly.",
 		}, []string{"outcome"}),
 		damaged: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "colony_lo_state_damaged_total", Help: "Files of state that were found damaged and set aside, by what they held.",
+			Name: "colony_lo_state_damaged_total", Help: "Files of state that were found damaged and set aside, by what they held; node: at a node, by its agent.",
 		}, []string{"role"}),
 		nodes:       gauge("nodes", "Nodes of the site.", "online"),
 		deployments: gauge("deployments", "Deployments on nodes, by state.", "state"),

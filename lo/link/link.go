@@ -52,6 +52,9 @@ type Options struct {
 	// Held returns the desired state in force, which is in the site's presence; its zero
 	// value: there is none.
 	Held func() protocol.Held
+	// Problem returns what is wrong with the LO's machine, which is in the site's presence;
+	// "": nothing is.
+	Problem func() string
 	// URLs, KeepAlive and MaxBackoff are those of the client.
 	URLs                  []string
 	KeepAlive, MaxBackoff time.Duration
@@ -122,7 +125,7 @@ func (l *Link) presence(online bool, session string) client.Message {
 	return client.Message{
 		Topic: topic.ForSite(topic.SiteOnline, l.opts.Site), QoS: 1, Retain: true, ContentType: protocol.ContentType,
 		Payload: protocol.Marshal(&protocol.Presence{
-			V: protocol.Version, Online: online, Agent: l.opts.Epoch(), Version: l.opts.Version, Session: session, Held: l.opts.Held(),
+			V: protocol.Version, Online: online, Agent: l.opts.Epoch(), Version: l.opts.Version, Session: session, Held: l.opts.Held(), Problem: l.opts.Problem(),
 		}),
 	}
 }
@@ -140,6 +143,19 @@ func (l *Link) connected(ctx context.Context, session string) {
 		l.log.WarnContext(ctx, "presence of the site is not accepted yet", "retry_in", retryDelay.String(), "err", err)
 		_ = retry.Sleep(ctx, retryDelay) // the end of ctx ends the loop, too
 	}
+}
+
+// Announce sends the site's presence once more, for what it says has changed. Without a
+// connection it does nothing: the next one begins with it.
+func (l *Link) Announce(ctx context.Context) error {
+	session := l.client.Session()
+	if session == "" {
+		return nil
+	}
+	if err := l.client.Publish(ctx, l.presence(true, session)); err != nil && l.client.Session() == session {
+		return fmt.Errorf("publish presence of the site: %w", err)
+	}
+	return nil
 }
 
 // handle gives a message of the CO to the receiver.

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -27,6 +28,8 @@ type Outcome struct {
 	Raised bool
 	// Anomaly says that the report was recorded but does not fit the lifecycle.
 	Anomaly bool
+	// Damaged are the files of the node's state that it reports as damaged for the first time.
+	Damaged []string
 }
 
 // ApplyPresence folds a presence in. The last will of an earlier connection changes
@@ -89,10 +92,22 @@ func (r *Record) ApplyInventory(inv protocol.Inventory, now time.Time) Outcome {
 	if r.Inventory != nil && string(protocol.Marshal(*r.Inventory)) == string(protocol.Marshal(inv)) {
 		return Outcome{Duplicate: true}
 	}
+	var known []string
+	if r.Inventory != nil {
+		known = r.Inventory.Damaged
+	}
 	r.Inventory = &inv
 	f := fact(protocol.InventoryChanged, r.Node, inv, now)
 	f.Key = "inventory/" + string(r.Node)
-	return Outcome{Changed: true, Facts: []Fact{f}}
+	out := Outcome{Changed: true, Facts: []Fact{f}}
+	// The inventory of a later start of the agent does not name them any more.
+	for _, file := range inv.Damaged {
+		if !slices.Contains(known, file) {
+			out.Damaged = append(out.Damaged, file)
+			out.Facts = append(out.Facts, fact(protocol.StateDamaged, r.Node, &protocol.Loss{V: protocol.Version, Class: file, Records: 1}, now))
+		}
+	}
+	return out
 }
 
 // newAgent notes that the agent is another one, as after it was installed anew. What it

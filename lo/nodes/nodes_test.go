@@ -149,6 +149,29 @@ func TestInventoryCountsOnChange(t *testing.T) {
 	}
 }
 
+// TestDamageAtANode has an agent report damaged files: each is one event, which outlives the
+// inventory that names it.
+func TestDamageAtANode(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	for i, damaged := range [][]string{nil, {"en/counter"}, {"en/counter", "en/deployment web"}, nil, {"en/counter"}} {
+		want := []int{0, 1, 1, 0, 1}[i]
+		out := r.ApplyInventory(protocol.Inventory{V: 1, Node: "n1", Cores: uint32(i), Damaged: damaged}, noon)
+		if len(out.Damaged) != want {
+			t.Errorf("inventory %d: new damage is %q, want %d files", i, out.Damaged, want)
+		}
+		events := 0
+		for _, f := range out.Facts {
+			if f.Event.Kind == protocol.StateDamaged && f.Event.Node == "n1" && f.Key == "" {
+				events++
+			}
+		}
+		if events != want {
+			t.Errorf("inventory %d: %d events that nothing supersedes, want %d", i, events, want)
+		}
+	}
+}
+
 func TestHealthyVersions(t *testing.T) {
 	t.Parallel()
 	d := &Deployment{}
