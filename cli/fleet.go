@@ -36,7 +36,14 @@ func (a *app) siteCommand() *cobra.Command {
 					strconv.Itoa(s.Deployments), adopted(s.Adopted, s.Generation), age(s.ReportedAt),
 				})
 			}
-			return a.view().table("SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED", rows)
+			head := "SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED"
+			if slices.ContainsFunc(sites, func(s fleet.Site) bool { return s.Problem != "" }) {
+				head += " PROBLEM"
+				for i := range rows {
+					rows[i] = append(rows[i], sites[i].Problem)
+				}
+			}
+			return a.view().table(head, rows)
 		},
 	}
 	f = siteFilters(ls)

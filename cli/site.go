@@ -60,7 +60,7 @@ func (a *app) showSite(s siteAnswer) error {
 		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Deployments", strconv.Itoa(s.Deployments),
 		"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
 		"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
-		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt), "Last report", ago(s.ReportedAt))
+		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt), "Last report", ago(s.ReportedAt), "Problem", s.Problem)
 	if err != nil {
 		return err
 	}

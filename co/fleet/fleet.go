@@ -4,6 +4,8 @@
 package fleet
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -64,6 +66,7 @@ type Site struct {
 	Online       bool            `json:"online"`
 	OnlineSince  *time.Time      `json:"onlineSince,omitempty" doc:"when Online last changed"`
 	Version      string          `json:"version,omitempty" doc:"of the LO program"`
+	Problem      string          `json:"problem,omitempty" doc:"what is wrong with the machine of its LO, and what to do, such as a full disk, as the LO said last"`
 	Nodes        int             `json:"nodes"`
 	NodesOnline  int             `json:"nodesOnline" doc:"known to be online"`
 	NodesUnknown int             `json:"nodesUnknown" doc:"of which the CO does not know whether they are online: all, while the site is offline"`
@@ -92,6 +95,27 @@ type Node struct {
 	ReportedAt *time.Time          `json:"reportedAt,omitempty" doc:"when the site last reported anything"`
 	// Decommissioning stands only in the answer for one node.
 	Decommissioning *Decommissioning `json:"decommissioning,omitempty" doc:"of a node whose removal was asked for: done and without a refusal, it has connected again since; only where one node is asked for"`
+}
+
+// Problems returns, for people, what is wrong with a node: what its LO reported of it, and what
+// the node reported of its machine; "": nothing is.
+func (n *Node) Problems() string {
+	var all []string
+	if n.Problem != "" {
+		all = append(all, n.Problem)
+	}
+	if inv := n.Inventory; inv != nil {
+		if inv.Problem != "" {
+			all = append(all, inv.Problem)
+		}
+		if inv.EngineFault != "" {
+			all = append(all, "the container engine does not answer: "+inv.EngineFault)
+		}
+		if len(inv.Damaged) > 0 {
+			all = append(all, fmt.Sprintf("files of the agent's state were damaged when it started, and set aside (%s): what they held is learnt anew; check the disk", strings.Join(inv.Damaged, ", ")))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // A Deployment is one application at one site. State is derived from its nodes, and is
@@ -177,9 +201,13 @@ const (
 	SiteAdded         = "site_added"   // because the deployments repo has files for it
 	SiteOnline        = "site_online"
 	SiteOffline       = "site_offline"
-	JournalGap        = "journal_gap" // events that will never arrive, with their number
-	GitUnreachable    = "git_unreachable"
-	GitReachable      = "git_reachable"
+	// SiteProblem and NodeProblem say what is wrong with the machine of an LO or a node, or
+	// that it is over.
+	SiteProblem    = "site_problem"
+	NodeProblem    = "node_problem"
+	JournalGap     = "journal_gap" // events that will never arrive, with their number
+	GitUnreachable = "git_unreachable"
+	GitReachable   = "git_reachable"
 	// CountersRepaired is a difference between what lists count and the rows that they
 	// count; Message says what differed.
 	CountersRepaired = "counters_repaired"
@@ -192,13 +220,16 @@ const (
 	ProposalWithdrawn  = "proposal_withdrawn"
 )
 
+// NoProblem is the message of a SiteProblem or a NodeProblem that is over.
+const NoProblem = "the problem that was reported before is over"
+
 // EventKinds are all kinds of events, those of the sites first.
 var EventKinds = []string{
 	string(protocol.LOStarted), string(protocol.NodeOnlineEvent), string(protocol.NodeOfflineEvent), string(protocol.InventoryChanged),
 	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
 	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
 	AppImported, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
-	SiteAdded, SiteOnline, SiteOffline, JournalGap, GitUnreachable, GitReachable, CountersRepaired,
+	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired,
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,

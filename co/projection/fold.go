@@ -53,8 +53,10 @@ func (f *fold) apply(r *report) {
 	case *protocol.Presence:
 		f.presence(r, m)
 	case *protocol.Inventory:
+		before := f.record.Nodes[r.Node].Inventory
 		f.inventory(r.Node, m)
 		f.event(r, fleet.Event{Node: r.Node})
+		f.machineProblem(r, before, m)
 	case *protocol.NodeGateways:
 		f.gateways(r.Node, m)
 		f.event(r, fleet.Event{Node: r.Node, Message: cmp.Or(f.record.Nodes[r.Node].Problem, "a single gateway uses this name again")})
@@ -72,7 +74,11 @@ func (f *fold) apply(r *report) {
 		f.decommissioned(r, m)
 	case *protocol.Loss:
 		if r.Kind == protocol.StateDamaged {
-			f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("the site's file of %s was damaged and set aside; it is learnt anew; check the disk", clean(m.Class))})
+			whose := "site"
+			if r.Node != "" {
+				whose = "node"
+			}
+			f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("the %s's file of %s was damaged and set aside; it is learnt anew; check the disk of the %s", whose, clean(m.Class), whose)})
 			break
 		}
 		f.record.Site.Lost = bounded(f.record.Site.Lost + bounded(m.Records))
@@ -149,6 +155,18 @@ func (f *fold) inventory(id protocol.NodeID, m *protocol.Inventory) {
 	n.ID, n.Inventory, n.Labels = id, m, m.Labels
 	n.Version = cmp.Or(clean(m.AgentVersion), n.Version)
 	f.setNode(n)
+}
+
+// machineProblem makes the event of a problem of a node's machine that is new, or over.
+func (f *fold) machineProblem(r *report, before, now *protocol.Inventory) {
+	if before == nil {
+		before = &protocol.Inventory{}
+	}
+	if before.Problem == now.Problem {
+		return
+	}
+	f.event(r, fleet.Event{Node: r.Node, Message: cmp.Or(clean(now.Problem), fleet.NoProblem)})
+	f.Events[len(f.Events)-1].Kind = fleet.NodeProblem
 }
 
 // gateways records whether several gateways use the name of a node.

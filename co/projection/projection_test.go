@@ -186,6 +186,31 @@ func TestNameConflict(t *testing.T) {
 	}
 }
 
+// TestNodeProblem reports a full disk of a node, its end, and a damaged file.
+func TestNodeProblem(t *testing.T) {
+	t.Parallel()
+	inventory := func(seq uint64, problem string) protocol.Event {
+		return protocol.Event{Seq: seq, Kind: protocol.InventoryChanged, Node: "gw-1", Body: protocol.Marshal(&protocol.Inventory{V: 1, Node: "gw-1", Problem: problem})}
+	}
+	changes := projection.Decode([]protocol.Event{
+		inventory(1, ""), inventory(2, "the disk is full"), inventory(3, "the disk is full"), inventory(4, ""),
+		{Seq: 5, Kind: protocol.StateDamaged, Node: "gw-1", Body: protocol.Marshal(&protocol.Loss{V: 1, Class: "en/deployment web", Records: 1})},
+	}).Fold(empty(), now)
+	var got []string
+	for _, e := range changes.Events {
+		if e.Kind != string(protocol.InventoryChanged) {
+			got = append(got, e.Kind+" "+string(e.Node)+": "+e.Message)
+		}
+	}
+	want := []string{
+		"node_problem gw-1: the disk is full", "node_problem gw-1: " + fleet.NoProblem,
+		"state_damaged gw-1: the node's file of en/deployment web was damaged and set aside; it is learnt anew; check the disk of the node",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	long := make([]byte, 100_000)

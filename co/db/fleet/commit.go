@@ -80,6 +80,11 @@ func (s *Store) commitAll(ctx context.Context, list []*request) error {
 
 func (s *Store) count(ctx context.Context, c *commit) {
 	s.events.Add(float64(c.Fresh))
+	for i := range c.changes.Events {
+		if c.changes.Events[i].Kind == string(protocol.StateDamaged) {
+			s.damaged.Inc()
+		}
+	}
 	s.db.Counts.Duplicates.Add(float64(len(c.events) - c.Fresh - c.LeftOut))
 	s.db.Counts.Anomalies.Add(float64(len(c.changes.Anomalies)))
 	s.db.Counts.Lost.Add(float64(c.lost()))

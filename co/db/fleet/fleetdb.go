@@ -17,7 +17,9 @@ type Store struct {
 	events prometheus.Counter
 	// repaired counts what CheckCounters repaired.
 	repaired prometheus.Counter
-	group    group // of the batches that are being committed
+	// damaged counts StateDamaged events.
+	damaged prometheus.Counter
+	group   group // of the batches that are being committed
 }
 
 // New returns the record in a database, which stays the caller's to close. It is
@@ -26,6 +28,7 @@ func New(pool *db.DB) *Store {
 	return &Store{
 		db:       pool,
 		events:   db.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed."),
+		damaged:  db.Counter(pool.Metrics, "state_damaged_total", "Files of state that sites and nodes reported as damaged."),
 		repaired: db.Counter(pool.Metrics, "counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
 	}
 }

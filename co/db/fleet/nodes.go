@@ -35,7 +35,11 @@ func scanNodeView(row pgx.CollectableRow) (n fleet.Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	return n, decodeNode(&n, labels, inventory)
+	if err := decodeNode(&n, labels, inventory); err != nil {
+		return n, err
+	}
+	n.Problem = n.Problems()
+	return n, nil
 }
 
 func scanNode(row pgx.CollectableRow) (n fleet.Node, err error) {

@@ -1,6 +1,7 @@
 package fleetdb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,7 +18,7 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
-const siteView = `select s.id, s.online, s.changed_at, s.version, s.nodes,
+const siteView = `select s.id, s.online, s.changed_at, s.version, s.problem, s.nodes,
 	case when s.online then s.nodes_online else 0 end, case when s.online then 0 else s.nodes end,
 	(select sum(n) from unnest(s.states[1:7]) as n), s.generation, s.adopted, s.desired_commit, s.journal_epoch, s.journal_seq,
 	s.events_lost, s.last_event_at, greatest(s.last_event_at, st.reported_at)
@@ -25,7 +26,7 @@ const siteView = `select s.id, s.online, s.changed_at, s.version, s.nodes,
 	left join lateral (select reported_at from streams where site = s.id and stream = '' limit 1) st on true order by k.number`
 
 func scanSite(row pgx.CollectableRow) (v fleet.Site, err error) {
-	err = row.Scan(&v.ID, &v.Online, &v.OnlineSince, &v.Version, &v.Nodes, &v.NodesOnline, &v.NodesUnknown, &v.Deployments,
+	err = row.Scan(&v.ID, &v.Online, &v.OnlineSince, &v.Version, &v.Problem, &v.Nodes, &v.NodesOnline, &v.NodesUnknown, &v.Deployments,
 		&v.Generation, &v.Adopted, &v.Commit, &v.JournalEpoch, &v.JournalSeq, &v.EventsLost, &v.LastEventAt, &v.ReportedAt)
 	return v, err
 }
@@ -155,27 +156,38 @@ func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p pro
 			return err
 		}
 		var online bool
-		var session string
-		err := tx.QueryRow(ctx, `select online, session from sites where id = $1`, site).Scan(&online, &session)
+		var session, before string
+		err := tx.QueryRow(ctx, `select online, session, problem from sites where id = $1`, site).Scan(&online, &session, &before)
 		if err != nil || (!p.Online && p.Session != session && online) {
 			return err
 		}
-		_, err = tx.Exec(ctx, `update sites set online = $2, session = $3, version = coalesce(nullif($4, ''), version),
+		problem := pgdb.Storable(p.Problem)
+		if !p.Online { // a last will is of before
+			problem = before
+		}
+		_, err = tx.Exec(ctx, `update sites set online = $2, session = $3, version = coalesce(nullif($4, ''), version), problem = $5,
 			changed_at = case when online <> $2 or changed_at is null then now() else changed_at end where id = $1`,
-			site, p.Online, p.Session, p.Version)
+			site, p.Online, p.Session, p.Version, problem)
 		if err == nil && p.Online && p.Session != session { // the same presence comes again with the CO's connection to its broker
 			b := &pgx.Batch{}
 			queuePresenceHeld(b, site, p.Held)
 			err = tx.SendBatch(ctx, b).Close()
 		}
-		if err != nil || p.Online == online {
+		if err != nil {
 			return err
 		}
-		kind := fleet.SiteOffline
-		if p.Online {
-			kind = fleet.SiteOnline
+		var events []fleet.Event
+		switch {
+		case p.Online == online:
+		case p.Online:
+			events = append(events, fleet.Event{Kind: fleet.SiteOnline, Site: site, Message: p.Version})
+		default:
+			events = append(events, fleet.Event{Kind: fleet.SiteOffline, Site: site, Message: p.Version})
 		}
-		return db.WriteEvents(ctx, tx, []fleet.Event{{Kind: kind, Site: site, Message: p.Version}})
+		if problem != before {
+			events = append(events, fleet.Event{Kind: fleet.SiteProblem, Site: site, Message: cmp.Or(problem, fleet.NoProblem)})
+		}
+		return db.WriteEvents(ctx, tx, events)
 	})
 }
 

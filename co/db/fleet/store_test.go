@@ -191,6 +191,40 @@ func TestSitePresence(t *testing.T) {
 	}
 }
 
+// TestSiteProblem has an LO say that its disk is full, over a lost connection, and that it has
+// room again.
+func TestSiteProblem(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	for i, p := range []protocol.Presence{
+		{Online: true, Session: "1"},
+		{Online: true, Session: "1", Problem: "the disk is full"},
+		{Online: true, Session: "1", Problem: "the disk is full"},
+		{Session: "1"}, // the last will was made before
+		{Online: true, Session: "2", Problem: "the disk is full"},
+		{Online: true, Session: "2"},
+	} {
+		if err := s.SetSitePresence(ctx, "home", p); err != nil {
+			t.Fatal(err)
+		}
+		want := "the disk is full"
+		if i == 0 || i == 5 {
+			want = ""
+		}
+		if v := must[fleet.Site](t)(s.Site(ctx, "home")); v.Problem != want {
+			t.Errorf("after presence %d the problem is %q, want %q", i, v.Problem, want)
+		}
+	}
+	var got []string
+	for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})) {
+		got = append(got, strings.TrimSpace(e.Kind+" "+e.Message))
+	}
+	want := []string{"site_online", "site_problem the disk is full", "site_offline", "site_online", "site_problem " + fleet.NoProblem}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
 // TestRecordReach records that the deployments repo cannot be reached, and that it can
 // be again.
 func TestRecordReach(t *testing.T) {
