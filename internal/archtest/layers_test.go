@@ -239,6 +239,7 @@ var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
 	{"internal/bridgenet", "internal/statefile"}:              "which deployment has which network must survive a crash",
 	{"internal/disk", "internal/filelock"}:                    "a lock is a file of a file system",
+	{"internal/disk", "internal/notify"}:                      "an operation that finds no room wakes who looks after the disk",
 	{"internal/disk/simdisk", "internal/disk"}:                "it is such a file system",
 	{"internal/disk/simdisk", "internal/filelock"}:            "it has the error for what is locked",
 	{"internal/atomicfile", "internal/disk"}:                  "a file is replaced on any file system",

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
 )
 
 const (
@@ -30,12 +32,12 @@ type Watched struct {
 	dir     string
 	problem atomic.Value  // string
 	suspect atomic.Bool   // an operation has failed for want of room since the last Look
-	failed  chan struct{} // wakes Run then
+	failed  notify.Signal // wakes Run then
 }
 
 // Watch returns the disk of a directory, which must exist before Look or Run is called.
 func Watch(d FS, dir string) *Watched {
-	w := &Watched{FS: Or(d), dir: dir, failed: make(chan struct{}, 1)}
+	w := &Watched{FS: Or(d), dir: dir, failed: notify.New()}
 	w.problem.Store("")
 	return w
 }
@@ -68,8 +70,8 @@ func (w *Watched) try() error {
 		}
 		err = errors.Join(err, f.Close())
 	}
-	if gone := w.Remove(path); !errors.Is(gone, fs.ErrNotExist) {
-		err = errors.Join(err, gone)
+	if failed := w.Remove(path); !errors.Is(failed, fs.ErrNotExist) {
+		err = errors.Join(err, failed)
 	}
 	return err
 }
@@ -84,7 +86,7 @@ func (w *Watched) Run(ctx context.Context, changed func(ctx context.Context, pro
 		if problem := w.Problem(); problem != reported && changed(ctx, problem) == nil {
 			reported = problem
 		}
-		failed := w.failed
+		failed := w.failed.C()
 		if w.Problem() != "" {
 			failed = nil // operations fail for as long as the disk is full
 		}
@@ -101,10 +103,7 @@ func (w *Watched) Run(ctx context.Context, changed func(ctx context.Context, pro
 func (w *Watched) note(err error) error {
 	if IsFull(err) {
 		w.suspect.Store(true)
-		select {
-		case w.failed <- struct{}{}:
-		default: // it is noted already
-		}
+		w.failed.Notify()
 	}
 	return err
 }
