@@ -202,6 +202,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	c, d := a.client(), ch.asked
 	path := "/deployments/" + url.PathEscape(string(d.Site)) + "/" + url.PathEscape(string(d.Name))
 	var failed error
+	var reason string // as it was read last
 	var window verdict.HealthWindow
 	settled := func() bool {
 		// The order matters: what the site has adopted, it has acted on, and what came
@@ -223,6 +224,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil {
 			return false
 		}
+		reason = now.Reason
 		done, err := verdict.Judge(now, site)
 		if !done {
 			window = verdict.HealthWindow{}
@@ -234,7 +236,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	}
 	if err := a.followUntil(ctx, d, ch.mark, settled); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return failure{fmt.Errorf("%s/%s has not been INSTALLED for %s within %s; see: colony deployment show %[1]s/%[2]s", d.Site, d.Name, ch.healthy, timeout)}
+			return failure{fmt.Errorf("%s/%s has not been INSTALLED for %s within %s%s; see: colony deployment show %[1]s/%[2]s", d.Site, d.Name, ch.healthy, timeout, because(reason))}
 		}
 		return err
 	}
@@ -244,8 +246,16 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	if done, err := a.view().machine(d); done {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s/%s: %s %s is INSTALLED on %d of %d nodes\n", d.Site, d.Name, d.App, d.AppVersion, d.Installed, d.DesiredNodes)
+	fmt.Fprintf(a.out, "%s/%s: %s %s is INSTALLED on %d of %d nodes%s\n", d.Site, d.Name, d.App, d.AppVersion, d.Installed, d.DesiredNodes, because(d.Reason))
 	return nil
+}
+
+// because appends the reason of a deployment to a sentence, where there is one.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }
 
 // followUntil shows the events of a deployment from mark on until settled

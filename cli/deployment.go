@@ -40,7 +40,7 @@ deployments repo asks for and RUNNING what its nodes run. STATE is INSTALLED onl
 where the desired version runs on as many nodes as desired (NODES) and the site has
 adopted the generation that last changed the deployment (ADOPTED: the site's, and that
 one). SINCE is how long it is so. REPORTED is when the site last reported: while the site
-is offline all of this is as of then.`,
+is offline all of this is as of then. REASON names a node that is offline, and since when.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, done, err := filtered[fleet.Deployment](cmd.Context(), a, "/deployments", f)
 			if done {
@@ -309,16 +309,20 @@ func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout ti
 	if err != nil {
 		return err
 	}
+	var reason string // as it was read last
 	removed := func() bool {
 		var d fleet.Deployment
 		_, err := c.call(ctx, http.MethodGet, path, nil, &d)
+		if err == nil {
+			reason = d.Reason
+		}
 		return isNotFound(err) || err == nil && d.Archived
 	}
 	site, name, _ := strings.Cut(arg, "/")
 	d := fleet.Deployment{Site: protocol.SiteID(site), Name: protocol.DeploymentName(name)}
 	if err := a.followUntil(ctx, d, mark, removed); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return failure{fmt.Errorf("%s is not removed from every node after %s; see: colony deployment show %s", arg, timeout, arg)}
+			return failure{fmt.Errorf("%s is not removed from every node after %s%s; see: colony deployment show %s", arg, timeout, because(reason), arg)}
 		}
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -20,11 +21,31 @@ type Observation struct {
 	ObservedGeneration uint64     `json:"observedGeneration" doc:"of the desired state that the site last adopted"`
 	SiteOnline         bool       `json:"siteOnline"`
 	ReportedAt         *time.Time `json:"reportedAt,omitempty" doc:"when the site last reported anything; absent: never"`
+
+	// Of a site that is offline nothing is known of its nodes.
+	NodesAway int             `json:"nodesAway,omitempty" doc:"nodes that hold it and are offline while the site is online, in a list as far as its first 100 nodes are looked at: what is shown of them is of before"`
+	AwayNode  protocol.NodeID `json:"awayNode,omitempty" doc:"of which the one that has been offline for longest"`
+	AwaySince *time.Time      `json:"awaySince,omitempty" doc:"since when AwayNode is offline, by the CO's clock: what is shown of it is as of then"`
+}
+
+// away says which nodes are offline, and what waits for them.
+func (d *Deployment) away() string {
+	node := "node " + string(d.AwayNode) + " is offline"
+	if d.AwaySince != nil {
+		node += " since " + d.AwaySince.UTC().Format(time.RFC3339)
+	}
+	if d.NodesAway > 1 {
+		node = fmt.Sprintf("%d nodes that hold it are offline, of which %s", d.NodesAway, node)
+	}
+	if d.State == lifecycle.Deleting {
+		return fmt.Sprintf("the removal waits until a node that is offline is back: %s; a node that does not come back is given up by: colony node remove %s/%s", node, d.Site, d.AwayNode)
+	}
+	return node + ", and shown as of then"
 }
 
 // Explain returns, for people, why a deployment is not INSTALLED, why it is although the
 // deployments repo does not want it, or why what is shown of it may be outdated: empty where
-// it is INSTALLED at a site that is online. fault is what
+// it is INSTALLED at a site that is online, on nodes that are. fault is what
 // a node reported of a failure.
 func (d *Deployment) Explain(fault string) string {
 	var why []string
@@ -48,6 +69,9 @@ func (d *Deployment) Explain(fault string) string {
 		if d.Installed < d.DesiredNodes && d.Digest != "" && d.State != lifecycle.Deleting {
 			add("%s runs on %d of %d nodes", d.AppVersion, d.Installed, d.DesiredNodes)
 		}
+	}
+	if d.SiteOnline && d.NodesAway > 0 && d.State != lifecycle.Deleted {
+		add("%s", d.away())
 	}
 	if !d.SiteOnline && d.State != lifecycle.Deleted {
 		switch d.ReportedAt {

@@ -518,3 +518,46 @@ func BenchmarkCommitBatch(b *testing.B) {
 		}
 	}
 }
+
+// TestNodesAway lists and shows a deployment of which one node is offline while its site is
+// online, and its removal, which waits for that node.
+func TestNodesAway(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	if err := s.SetSitePresence(ctx, "home", protocol.Presence{V: 1, Online: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	j := &journal{epoch: "e"}
+	for _, n := range []string{"n1", "n2"} {
+		j.add(protocol.NodeOnlineEvent, protocol.NodeID(n), protocol.Presence{V: 1, Online: true})
+		j.life("d", n)
+	}
+	must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	first := len(j.events) + 1
+	check := func(what, away, reason string) {
+		t.Helper()
+		list, _, err := s.Deployments(ctx, fleet.DeploymentFilter{Site: "home"}, fleet.Page{})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %d deployments, %v", what, len(list), err)
+		}
+		for _, d := range []fleet.Deployment{list[0], must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))} {
+			if string(d.AwayNode) != away || (d.AwaySince != nil) != (away != "") || (d.NodesAway == 1) != (away != "") {
+				t.Errorf("%s: %d nodes are away, node %q since %v, want %q", what, d.NodesAway, d.AwayNode, d.AwaySince, away)
+			}
+			if (reason == "") != (!strings.Contains(d.Reason, "offline")) || !strings.Contains(d.Reason, reason) {
+				t.Errorf("%s: the reason is %q, want one with %q", what, d.Reason, reason)
+			}
+		}
+	}
+	check("both online", "", "")
+	j.add(protocol.NodeOfflineEvent, "n1", protocol.Presence{V: 1})
+	must[protocol.Ack](t)(j.send(ctx, s, first, len(j.events), 0))
+	check("one offline", "n1", "node n1 is offline since ")
+	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	check("removed", "n1", "colony node remove home/n1")
+}

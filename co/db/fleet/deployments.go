@@ -15,17 +15,29 @@ import (
 
 // deploymentView reads deployments by their keys ($1 and $2, in the order of the answer)
 // from their rows and counters. Whatever PostgreSQL believes of the tables, each row is
-// looked up by its key.
+// looked up by its key. $3 is how many nodes of each are looked at for those that are offline.
 const deploymentView = `select d.site, d.name, d.margo_id, d.app, d.app_version, d.profile, t.state, t.reported, t.shown, d.digest, d.commit,
 	coalesce(nullif(d.problem, ''), d.placement) as problem, d.created_at, greatest(d.updated_at, t.updated_at) as updated_at,
 	d.archived_at is not null as archived, t.running, d.replicas,
 	case when d.generation > s.adopted then d.updated_at else coalesce(t.since, d.created_at) end as since,
-	t.fault_node, t.fault, d.generation, s.adopted, s.online, greatest(s.last_event_at, st.reported_at) as reported_at, d.held
+	t.fault_node, t.fault, d.generation, s.adopted, s.online, greatest(s.last_event_at, st.reported_at) as reported_at, d.held,
+	coalesce(away.nodes, 0), coalesce(away.node, ''), away.since
 	from unnest($1::text[], $2::text[]) with ordinality as k (site, name, number),
 	lateral (select * from deployment_status where site = k.site and name = k.name limit 1) t,
 	lateral (select * from deployments where site = k.site and name = k.name limit 1) d,
 	lateral (select * from sites where id = k.site limit 1) s
-	left join lateral (select reported_at from streams where site = s.id and stream = '' limit 1) st on true order by k.number`
+	left join lateral (select reported_at from streams where site = s.id and stream = '' limit 1) st on true
+	left join lateral (select count(*) as nodes, (array_agg(n.id order by n.changed_at, n.id))[1] as node, min(n.changed_at) as since
+		from (select node from deployment_nodes where site = k.site and deployment = k.name and state <> 'DELETED'
+			and s.online and s.nodes_online < s.nodes and t.state <> 'DELETED' order by node limit $3) dn,
+		lateral (select * from nodes where site = k.site and id = dn.node limit 1) n where not n.online) away on true order by k.number`
+
+// awayInLists and awayOfOne are how many nodes of a deployment are looked at for those that are
+// offline, at a site that has any: in a list of 100, and where one deployment is read.
+const (
+	awayInLists = 100
+	awayOfOne   = 10_000
+)
 
 func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 	var running []byte
@@ -34,7 +46,8 @@ func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 	var reported, shown [8]int
 	err = row.Scan(&d.Site, &d.Name, &d.ID, &d.App, &d.AppVersion, &d.Profile, &d.State, &reported, &shown, &d.Digest, &d.Commit,
 		&d.Problem, &d.CreatedAt, &d.UpdatedAt, &d.Archived, &running, &d.DesiredNodes, &d.Since, &faultNode, &fault,
-		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt, &d.Held)
+		&d.Generation, &d.ObservedGeneration, &d.SiteOnline, &d.ReportedAt, &d.Held,
+		&d.NodesAway, &d.AwayNode, &d.AwaySince)
 	if err != nil {
 		return d, err
 	}
@@ -70,7 +83,7 @@ func (s *Store) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fle
 		return nil, "", pgdb.Classify("list deployments", err)
 	}
 	sites, names := columns(keys)
-	list, err = pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, sites, names)
+	list, err = pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, sites, names, awayInLists)
 	return list, next, pgdb.Classify("list deployments", err)
 }
 
@@ -135,7 +148,7 @@ func (s *Store) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) 
 
 // Deployment returns one deployment with its nodes, archived ones included.
 func (s *Store) Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
-	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, []string{string(site)}, []string{string(name)})
+	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, []string{string(site)}, []string{string(name)}, awayOfOne)
 	d, err := pgdb.One("deployment "+quote(string(name))+" at site "+quote(string(site)), found, err)
 	if err != nil {
 		return d, err
