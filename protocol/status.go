@@ -111,8 +111,10 @@ const (
 	// served something else, or the desired state was damaged on its way.
 	// Cure: check the registry and the proxies before it; then try the version again.
 	DigestMismatch Code = "digest_mismatch"
-	// NoSpace: the disk of the node that holds images and volumes is full.
-	// Cure: free space on the node, or give it a larger disk; then try the version again.
+	// NoSpace: the disk of the node that holds images and volumes is full, or that of the registry
+	// or the site's image cache from which it pulls.
+	// Cure: free space on the disk that the message names, or give the machine a larger one; then
+	// try the version again.
 	NoSpace Code = "no_space"
 	// CreateFailed: the engine could not create a container: a mount, a device or a limit
 	// that the node does not have.

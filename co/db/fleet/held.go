@@ -81,7 +81,7 @@ func (s *Store) Raise(ctx context.Context, site protocol.SiteID, held protocol.H
 		b.Queue(`update deployments set epoch = $2, generation = $3 where site = $1 and desired and entry is not null`,
 			site, int64(next.Epoch), int64(next.Generation))
 		db.QueueEvents(b, []fleet.Event{{Kind: fleet.DesiredEpochRaised, Site: site, Message: fmt.Sprintf(
-			"the site holds desired state %s, which the CO does not remember: the CO had %s (commit %.12s). Its database was restored or replaced; "+
+			"the site holds desired state %s, which the CO does not remember: the CO had %s (commit %.12s). Its database was restored or replaced, or the site was removed and is back; "+
 				"what was recorded in between is lost here, and follows anew from the deployments repo and the site's reports. The CO goes on at %s",
 			held.Position, row.position, row.commit, next)}})
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,19 @@ func stalled(err error) bool {
 	return ok
 }
 
+// saidBy returns, after a colon, what a registry says of a refusal in its answer; "": nothing.
+func saidBy(refusal remoteerrors.ErrUnexpectedStatus) string {
+	var answer struct {
+		Errors []struct {
+			Message string `json:"message"`
+		} `json:"errors"`
+	}
+	if json.Unmarshal(refusal.Body, &answer) != nil || len(answer.Errors) == 0 || answer.Errors[0].Message == "" {
+		return ""
+	}
+	return ": " + answer.Errors[0].Message
+}
+
 // pullFault is fault for errors of a pull.
 func (e *Engine) pullFault(err error, ref string) error {
 	what := "pull " + ref
@@ -63,6 +77,8 @@ func (e *Engine) pullFault(err error, ref string) error {
 	case errors.As(err, &unexpected) && (unexpected.StatusCode == http.StatusUnauthorized || unexpected.StatusCode == http.StatusForbidden),
 		errors.Is(err, docker.ErrInvalidAuthorization):
 		return engine.Errorf(protocol.ImageUnauthorized, "%s: the registry refuses access, check the credentials of the node: %w", what, err)
+	case errors.As(err, &unexpected) && unexpected.StatusCode == http.StatusInsufficientStorage:
+		return engine.Errorf(protocol.NoSpace, "%s: the disk of the registry, or of the site's image cache, has no room for it, free some space there%s: %w", what, saidBy(unexpected), err)
 	case strings.Contains(text, "no match for platform"):
 		return engine.Errorf(protocol.Incompatible, "%s: the image is not made for this node's platform: %w", what, err)
 	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),

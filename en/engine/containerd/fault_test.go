@@ -1,0 +1,29 @@
+package containerd
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	remoteerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// TestRegistryWithoutSpace pulls from a registry whose disk is full: the fault names it and
+// what the registry says of it.
+func TestRegistryWithoutSpace(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"errors":[{"code":"UNAVAILABLE","message":"10 bytes are free on the disk of /lo"}]}`: "10 bytes are free on the disk of /lo",
+		"": "free some space there",
+	} {
+		err := fmt.Errorf("copy: %w", remoteerrors.ErrUnexpectedStatus{Status: "507 Insufficient Storage", StatusCode: http.StatusInsufficientStorage, Body: []byte(body)})
+		got := (&Engine{}).pullFault(err, "r/web")
+		if code := engine.CodeOf(got); code != protocol.NoSpace || !strings.Contains(got.Error(), want) {
+			t.Errorf("a pull refused with 507 and %q: code %s, %v; want %s with %q", body, code, got, protocol.NoSpace, want)
+		}
+	}
+}
