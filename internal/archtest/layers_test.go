@@ -188,7 +188,7 @@ var packages = map[string]layer{
 	"cli/apps":      command,
 	"cmd/colony":    program,
 	"cmd/colony-en": program, "cmd/colony-init": program,
-	"e2e":      program,
+	"e2e":           program,
 	"bench/machine": kernel, "bench/shortrun": kernel,
 	"bench/link": program, "bench/broker": program, "bench/co": program, "bench/mosquitto": program,
 	"e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program,
@@ -212,7 +212,7 @@ var confined = map[string][]string{
 	"github.com/containernetworking/cni":     {"internal/bridgenet"},
 	"github.com/moby/sys":                    {"en/engine/containerd", "co/compiler"},
 	"github.com/opencontainers":              {"co/registry", "en/engine/containerd", "en/engine/containerd/runspec", "internal/pulltally"},
-	"oras.land/oras-go/v2":                   {"co/registry"}, // its tests
+	"oras.land/oras-go/v2":                   {"co/registry"},                                         // its tests
 	"github.com/santhosh-tekuri/jsonschema":  {"co/compiler", "co/compiler/diagnosis", "margo/v1rc3"}, // but for diagnosis, their tests
 	"github.com/sirupsen/logrus":             {"cmd/colony", "en/engine/containerd"},
 	"google.golang.org/grpc":                 {"en/engine/containerd", "internal/grpcdeadline"},
