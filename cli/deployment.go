@@ -204,7 +204,7 @@ func (a *app) deploymentRollback() *cobra.Command {
 	var wait bool
 	var timeout, healthy time.Duration
 	cmd := &cobra.Command{
-		Use: "rollback SITE/DEPLOYMENT", Short: "Return to the revision before this one, or to the one that --to names", Args: cobra.ExactArgs(1),
+		Use: "rollback SITE/DEPLOYMENT", Short: "Return to the newest revision before this one that did not fail on a node, or to the one that --to names", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := deploymentPath(args[0])
 			if err != nil {

@@ -53,16 +53,17 @@ func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Depl
 
 // check says why a deployment that is not committed yet would be refused once it is: by
 // the rules of its application, or by the compiler. What cannot be known now, because a
-// registry is away, is an error of another kind than Invalid.
-func (s stores) check(ctx context.Context, file string, d *v1rc3.Deployment) error {
+// registry is away, is an error of another kind than Invalid. It returns the digest of the
+// specification.
+func (s stores) check(ctx context.Context, file string, d *v1rc3.Deployment) (protocol.Digest, error) {
 	if err := s.validate(ctx, file, "", d); err != nil {
-		return err
+		return "", err
 	}
-	_, _, err := compiler.Compile(ctx, d, s.images)
+	entry, _, err := compiler.Compile(ctx, d, s.images)
 	if protocol.KindOf(err) == protocol.Conflict || errors.Is(err, catalog.ErrNotNamed) {
-		return protocol.Errorf(protocol.Invalid, "%w", err)
+		return "", protocol.Errorf(protocol.Invalid, "%w", err)
 	}
-	return err
+	return entry.Digest, err
 }
 
 // rules returns the application that a deployment names, nil where the catalog does not

@@ -163,6 +163,12 @@ var Codes = []Code{
 	CrashLoop, Timeout, NodeLost, Incompatible, SignatureInvalid, EngineUnavailable, InternalError,
 }
 
+// OfVersion reports whether a failure says how the containers of a version behaved on the
+// node, so that no rollback goes to it. Others pass, or are the node's.
+func (c Code) OfVersion() bool {
+	return c == StartFailed || c == ProbeFailed || c == CrashLoop || c == Timeout
+}
+
 // ComponentStatus is the state of one container of a component.
 type ComponentStatus struct {
 	// Component is its name in the DeploymentSpec.

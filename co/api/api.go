@@ -107,8 +107,9 @@ type Options struct {
 	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
 	// Check says why a deployment that is about to be committed as path cannot work, by an
 	// error of kind Invalid. Of other errors nothing follows: what it needs is away, and
-	// the commit will wait for it. Nil: nothing is checked.
-	Check func(ctx context.Context, path string, d *v1rc3.Deployment) error
+	// the commit will wait for it. It returns the digest of the specification. Nil: nothing
+	// is checked.
+	Check func(ctx context.Context, path string, d *v1rc3.Deployment) (protocol.Digest, error)
 	// Changed is called after a commit; it makes the CO look at the repo at once.
 	Changed func()
 	// Ready checks the parts that the CO needs: a nil error is a part that works.

@@ -212,9 +212,10 @@ func (a *API) updateDeployment(ctx context.Context, in *updateInput) (*tagged[fl
 	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
 }
 
-// A RollbackTarget says where a rollback goes. Without one it goes to the revision before.
+// A RollbackTarget says where a rollback goes. Without one it goes to the newest revision before
+// that asks for something else and has not failed on a node.
 type RollbackTarget struct {
-	To string `json:"to,omitempty" doc:"commit of the revision (see history), or a prefix of at least 7 digits; default the revision before"`
+	To string `json:"to,omitempty" doc:"commit of the revision (see history), or a prefix of at least 7 digits; default the newest one before that asks for something else and did not fail on a node"`
 }
 
 type rollbackInput struct {
@@ -242,7 +243,7 @@ func (a *API) rollback(ctx context.Context, in *rollbackInput) (*tagged[fleet.De
 }
 
 // earlier finds the revision to return to: the one that to names, or the newest
-// that asks for something else than now does.
+// that asks for something else than now does and did not fail on a node.
 func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deployment, to string) (*v1rc3.Deployment, string, error) {
 	file := intent.Path(t.Site, t.Name)
 	revisions, err := a.opts.Repo.Revisions(ctx, file)
@@ -252,6 +253,7 @@ func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deploymen
 	if to != "" && len(to) < 7 {
 		return nil, "", at("body.to", protocol.Errorf(protocol.Invalid, "revision %q: want at least 7 digits of a commit", to))
 	}
+	failed, skipped := failures{api: a, target: t}, 0
 	for _, r := range revisions {
 		if to != "" && !strings.HasPrefix(r.Commit, to) {
 			continue
@@ -280,12 +282,26 @@ func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deploymen
 			}
 			continue
 		}
-		if to != "" || !intent.Same(d, now) {
-			return d, r.Commit, nil
+		if to == "" && intent.Same(d, now) {
+			continue
 		}
+		if to == "" {
+			bad, err := failed.has(ctx, intent.Rollback(now, d))
+			if err != nil {
+				return nil, "", err
+			}
+			if bad {
+				skipped++
+				continue
+			}
+		}
+		return d, r.Commit, nil
 	}
 	if to != "" {
 		return nil, "", protocol.Errorf(protocol.NotFound, "no revision %s of %s/%s: see its history", to, t.Site, t.Name)
+	}
+	if skipped > 0 {
+		return nil, "", protocol.Errorf(protocol.Conflict, "each earlier revision of %s/%s failed on a node: name the one to return to, see its history", t.Site, t.Name)
 	}
 	return nil, "", protocol.Errorf(protocol.Conflict, "%s/%s has no earlier revision to return to", t.Site, t.Name)
 }

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/co/repo/intent"
@@ -303,6 +305,51 @@ func TestChangesAtOnce(t *testing.T) {
 	diff(t, "removed once", map[int]int{204: 1, 404: n - 1}, run(func(int) answer {
 		return w.do(http.MethodDelete, "/api/v1/deployments/home/meter", nil)
 	}))
+}
+
+// A rollback passes over a revision whose version failed on a node when it ran there last.
+func TestRollbackPassesOverWhatFailed(t *testing.T) {
+	t.Parallel()
+	w := site(t, options(func(o *api.Options) {
+		o.Check = func(ctx context.Context, _ string, d *v1rc3.Deployment) (protocol.Digest, error) {
+			entry, _, err := compiler.Compile(ctx, d, shelf{})
+			return entry.Digest, err
+		}
+	}))
+	const path = "/api/v1/deployments/home/hello"
+	outcome := func(state lifecycle.State, code protocol.Code) {
+		t.Helper()
+		d, err := w.store.Deployment(t.Context(), "home", "hello")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.report(protocol.StatusEvent, "gw-1", protocol.DeploymentStatus{
+			V: 1, Node: "gw-1", Deployment: "hello", State: state, Actor: lifecycle.EN, App: "hello", AppVersion: d.AppVersion, Digest: d.Digest, Code: code,
+		})
+	}
+	change := func(version string) {
+		t.Helper()
+		var d fleet.Deployment
+		w.do(http.MethodPatch, path, map[string]any{"version": version}).into(http.StatusOK, &d)
+		w.recorded(d)
+	}
+	w.deploy(map[string]any{"site": "home", "app": "hello", "version": "1.0.0"})
+	w.transitions("hello", lifecycle.Pending, lifecycle.Installing)
+	outcome(lifecycle.Installed, "")
+	change("1.1.0")
+	w.transitions("hello", lifecycle.Updating)
+	outcome(lifecycle.Failed, protocol.CrashLoop)
+	change("1.0.0")
+	w.do(http.MethodPost, path+"/rollback", nil).fails(http.StatusConflict, "each earlier revision of home/hello failed on a node: name the one to return to")
+
+	// A failure of the node is none of the version.
+	change("1.1.0")
+	w.transitions("hello", lifecycle.Updating, lifecycle.Installed)
+	outcome(lifecycle.Failed, protocol.EngineUnavailable)
+	change("1.0.0")
+	var back fleet.Deployment
+	w.do(http.MethodPost, path+"/rollback", nil).into(http.StatusOK, &back)
+	diff(t, "version", "1.1.0", back.AppVersion)
 }
 
 func TestRollbackAndHistory(t *testing.T) {

@@ -242,16 +242,12 @@ func (d *Deployment) tried(digest protocol.Digest, n uint32) bool {
 	return slices.ContainsFunc(d.Tried, func(t Try) bool { return t.Digest == digest && t.Attempt >= n })
 }
 
-// ownFailures are the failures that say how the containers of a version behaved on the node.
-// Others pass, or are the node's: they are no reason not to return to a version.
-var ownFailures = []protocol.Code{protocol.StartFailed, protocol.ProbeFailed, protocol.CrashLoop, protocol.Timeout}
-
 // judge notes what a status says of its version: whether a rollback may go to it.
 func (d *Deployment) judge(m protocol.DeploymentStatus) {
 	switch {
 	case m.State == lifecycle.Installed:
 		d.noteHealthy(m.Digest)
-	case m.State == lifecycle.Failed && m.Actor == lifecycle.EN && !m.Recovering && slices.Contains(ownFailures, m.Code):
+	case m.State == lifecycle.Failed && m.Actor == lifecycle.EN && !m.Recovering && m.Code.OfVersion():
 		if slices.Contains(d.Healthy, m.Digest) {
 			d.Faulty = slices.Compact(slices.Sorted(slices.Values(append(d.Faulty, m.Digest))))
 		}
