@@ -12,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/cli/apps"
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -19,26 +22,22 @@ import (
 
 func (a *app) appCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "app", Short: "Make, push, import and show applications"}
-	shell := apps.Shell{
-		Out: a.out, Machine: func(v any) (bool, error) { return a.view().machine(v) },
-		Table: func(header string, rows [][]string) error { return a.view().table(header, rows) }, URL: func() string { return a.url },
-	}
-	cmd.AddCommand(byKind(apps.Init(shell)), a.lintCommand(), byKind(apps.Push(shell)))
+	cmd.AddCommand(byKind(apps.Init(&a.Env)), a.lintCommand(), byKind(apps.Push(&a.Env)))
 	cmd.AddCommand(a.appImport(), &cobra.Command{
 		Use: "list", Short: "List the applications", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			apps, err := list[fleet.App](cmd.Context(), a.client(), "/apps", nil)
+			apps, err := client.List[fleet.App](cmd.Context(), a.Client(), "/apps", nil)
 			if err != nil {
 				return err
 			}
-			if done, err := a.view().machine(apps); done {
+			if done, err := a.Machine(apps); done {
 				return err
 			}
 			var rows [][]string
 			for _, app := range apps {
 				rows = append(rows, []string{app.ID, app.Name, app.Latest, strings.Join(app.Versions, ","), app.Description})
 			}
-			return a.view().table("APP NAME LATEST VERSIONS DESCRIPTION", rows)
+			return a.Table("APP NAME LATEST VERSIONS DESCRIPTION", rows)
 		},
 	}, &cobra.Command{
 		Use: "show APP[@VERSION]", Short: "Show one version of an application: profiles and parameters", Args: cobra.ExactArgs(1),
@@ -46,16 +45,16 @@ func (a *app) appCommand() *cobra.Command {
 			id, version, _ := strings.Cut(args[0], "@")
 			if version == "" {
 				var app fleet.App
-				if _, err := a.client().call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id), nil, &app); err != nil {
+				if err := a.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id), nil, &app); err != nil {
 					return err
 				}
 				version = app.Latest
 			}
 			var v fleet.AppVersion
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version), nil, &v); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, "/apps/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version), nil, &v); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(v); done {
+			if done, err := a.Machine(v); done {
 				return err
 			}
 			return a.showApp(v)
@@ -76,27 +75,27 @@ func byKind(cmd *cobra.Command) *cobra.Command {
 		if err == nil || status == 0 {
 			return err
 		}
-		return &problem{Status: status, Detail: err.Error()}
+		return &client.Problem{Status: status, Detail: err.Error()}
 	}
 	return cmd
 }
 
 func (a *app) showApp(v fleet.AppVersion) error {
-	if err := a.view().fields("App", v.AppID, "Version", v.Version, "Name", v.Name, "Description", v.Description,
-		"Source", v.Source, "Digest", string(v.Digest), "Imported", age(&v.ImportedAt)+" ago"); err != nil {
+	if err := a.Fields("App", v.AppID, "Version", v.Version, "Name", v.Name, "Description", v.Description,
+		"Source", v.Source, "Digest", string(v.Digest), "Imported", output.Age(&v.ImportedAt)+" ago"); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.Out)
 	var rows [][]string
 	for _, p := range v.Profiles {
 		for _, c := range p.Components {
 			rows = append(rows, []string{p.ID, p.Type, c.Name, c.Repository + ":" + c.Revision})
 		}
 	}
-	if err := a.view().table("PROFILE TYPE COMPONENT SOURCE", rows); err != nil {
+	if err := a.Table("PROFILE TYPE COMPONENT SOURCE", rows); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.Out)
 	rows = nil
 	for _, p := range v.Parameters {
 		value := ""
@@ -105,7 +104,7 @@ func (a *app) showApp(v fleet.AppVersion) error {
 		}
 		rows = append(rows, []string{p.Name, value, map[bool]string{true: "yes"}[p.Immutable], p.Description})
 	}
-	return a.view().table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
+	return a.Table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
 }
 
 // importTimes is how much longer than another request an import may take: the CO fetches
@@ -133,24 +132,24 @@ CO's own must be named there, too.`,
 				}
 			}
 			var answer api.ImportAnswer
-			c := a.client()
-			c.timeout *= importTimes
-			if _, err := c.call(cmd.Context(), http.MethodPost, "/apps", map[string]string{"source": source}, &answer); err != nil {
+			c := a.Client()
+			c.Timeout *= importTimes
+			if err := c.Call(cmd.Context(), http.MethodPost, "/apps", map[string]string{"source": source}, &answer); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(answer.Results); done {
+			if done, err := a.Machine(answer.Results); done {
 				return errors.Join(err, importErr(answer))
 			}
 			var rows [][]string
 			for _, r := range answer.Results {
 				rows = append(rows, []string{r.Path, r.App, r.Version, r.Outcome})
 			}
-			if err := a.view().table("PACKAGE APP VERSION RESULT", rows); err != nil {
+			if err := a.Table("PACKAGE APP VERSION RESULT", rows); err != nil {
 				return err
 			}
 			for _, r := range answer.Results {
 				for _, w := range r.Warnings {
-					fmt.Fprintf(a.err, "warning: %s: %s\n", r.Path, w)
+					fmt.Fprintf(a.Err, "warning: %s: %s\n", r.Path, w)
 				}
 			}
 			return importErr(answer)
@@ -179,5 +178,5 @@ func importErr(r api.ImportAnswer) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return usageError{errors.Join(all...)}
+	return command.Usage(errors.Join(all...))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/broker/admin"
+	"github.com/colonyfleet/colony/cli/output"
 )
 
 // atLO is where an LO serves by default.
@@ -27,9 +28,9 @@ that of the CO for the CO's own broker.`,
 	}
 	cmd.PersistentFlags().StringVar(&at, "at", atLO, "URL of the LO, or of the CO")
 	call := func(cmd *cobra.Command, method string, query url.Values, out any) error {
-		c := *a.client()
-		c.base = at
-		_, err := c.call(cmd.Context(), method, "/broker/clients?"+query.Encode(), nil, out)
+		c := *a.Client()
+		c.Base = at
+		err := c.Call(cmd.Context(), method, "/broker/clients?"+query.Encode(), nil, out)
 		return err
 	}
 	cmd.AddCommand(a.brokerClients(call), &cobra.Command{
@@ -40,7 +41,7 @@ that of the CO for the CO's own broker.`,
 				return err
 			}
 			one := list.Clients[0]
-			if done, err := a.view().machine(one); done {
+			if done, err := a.Machine(one); done {
 				return err
 			}
 			return a.showClient(one)
@@ -60,25 +61,25 @@ func (a *app) brokerClients(call brokerCall) *cobra.Command {
 			if err := call(cmd, http.MethodGet, query, &list); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(list); done {
+			if done, err := a.Machine(list); done {
 				return err
 			}
 			var rows [][]string
 			for _, c := range list.Clients {
 				row := []string{c.Client, c.Identity, "away", "-", "-", strconv.Itoa(c.Subscriptions), "-", "-"}
 				if s := c.Session; s != nil {
-					row[6], row[7] = strconv.Itoa(s.Messages), size(uint64(s.Bytes))
+					row[6], row[7] = strconv.Itoa(s.Messages), output.Size(uint64(s.Bytes))
 				}
 				if s := c.Connection; s != nil {
-					row[2], row[3], row[4] = age(&s.Since), s.MQTT, s.Remote
+					row[2], row[3], row[4] = output.Age(&s.Since), s.MQTT, s.Remote
 				}
 				rows = append(rows, row)
 			}
-			if err := a.view().table("CLIENT USER CONNECTED MQTT FROM SUBSCRIPTIONS STORED BYTES", rows); err != nil {
+			if err := a.Table("CLIENT USER CONNECTED MQTT FROM SUBSCRIPTIONS STORED BYTES", rows); err != nil {
 				return err
 			}
 			if list.Total > len(list.Clients) {
-				fmt.Fprintf(a.err, "%d of %d clients: --prefix or --limit shows others\n", len(list.Clients), list.Total)
+				fmt.Fprintf(a.Err, "%d of %d clients: --prefix or --limit shows others\n", len(list.Clients), list.Total)
 			}
 			return nil
 		},
@@ -100,10 +101,10 @@ stored of it is removed too: its subscriptions, and the messages that wait for i
 			if err := call(cmd, http.MethodDelete, query, nil); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(map[string]any{"client": args[0], "session": session}); done {
+			if done, err := a.Machine(map[string]any{"client": args[0], "session": session}); done {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s: disconnected\n", args[0])
+			fmt.Fprintf(a.Out, "%s: disconnected\n", args[0])
 			return nil
 		},
 	}
@@ -114,15 +115,15 @@ stored of it is removed too: its subscriptions, and the messages that wait for i
 func (a *app) showClient(c admin.Client) error {
 	pairs := []string{"Client", c.Client, "User", c.Identity, "Subscriptions", strconv.Itoa(c.Subscriptions)}
 	if s := c.Connection; s != nil {
-		pairs = append(pairs, "Connected", age(&s.Since), "MQTT", s.MQTT, "Listener", s.Listener, "From", s.Remote, "Keep-alive", fmt.Sprint(s.KeepAliveSeconds, " s"),
-			"Received from it", strconv.FormatInt(s.Received, 10), "Sent to it", strconv.FormatInt(s.Sent, 10), "Waiting in memory", size(uint64(s.WaitingBytes)))
+		pairs = append(pairs, "Connected", output.Age(&s.Since), "MQTT", s.MQTT, "Listener", s.Listener, "From", s.Remote, "Keep-alive", fmt.Sprint(s.KeepAliveSeconds, " s"),
+			"Received from it", strconv.FormatInt(s.Received, 10), "Sent to it", strconv.FormatInt(s.Sent, 10), "Waiting in memory", output.Size(uint64(s.WaitingBytes)))
 	}
 	if s := c.Session; s != nil {
 		expiry := fmt.Sprint(s.ExpirySeconds, " s")
 		if s.ExpirySeconds == 1<<32-1 {
 			expiry = "never"
 		}
-		pairs = append(pairs, "Session expires after", expiry, "Away", age(s.Away), "Stored messages", strconv.Itoa(s.Messages), "Stored bytes", size(uint64(s.Bytes)))
+		pairs = append(pairs, "Session expires after", expiry, "Away", output.Age(s.Away), "Stored messages", strconv.Itoa(s.Messages), "Stored bytes", output.Size(uint64(s.Bytes)))
 	}
-	return a.view().fields(pairs...)
+	return a.Fields(pairs...)
 }

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -23,7 +22,7 @@ import (
 func run(t *testing.T, server string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{out: &out, err: &errs}
+	a := &app{command.Env{Out: &out, Err: &errs}}
 	root := a.root("test")
 	root.SetOut(&out)
 	root.SetErr(&errs)
@@ -115,7 +114,7 @@ func TestInterruption(t *testing.T) {
 			fmt.Fprint(w, `{"site":"s","name":"d"}`)
 		}))
 		var out bytes.Buffer
-		a := &app{out: &out, err: &out}
+		a := &app{command.Env{Out: &out, Err: &out}}
 		root := a.root("test")
 		root.SetArgs(append(strings.Fields(line), "--url", s.URL))
 		if code := exitCode(root.ExecuteContext(ctx)); code != want {
@@ -162,38 +161,6 @@ func TestListsFetchAllPages(t *testing.T) {
 		if code != 0 || !strings.Contains(stdout, "a") || !strings.Contains(stdout, "b") {
 			t.Errorf("-o %s: exit code %d, %s%s", format, code, stdout, stderr)
 		}
-	}
-}
-
-// TestStreamResumes checks that a broken stream goes on after the last event.
-func TestStreamResumes(t *testing.T) {
-	t.Parallel()
-	asked := make(chan string, 10)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		last := r.Header.Get("Last-Event-ID")
-		asked <- last
-		first := 6
-		if last == "7" {
-			first = 8
-		}
-		for id := first; id < first+2; id++ {
-			fmt.Fprintf(w, ": beat\n\nid: %d\nevent: x\ndata: {\"id\":%d,\"kind\":\"x\"}\n\n", id, id)
-		}
-	}))
-	defer s.Close()
-	var got []int64
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	c := &client{base: s.URL, http: s.Client()}
-	err := c.events(ctx, url.Values{"site": {"s"}}, 5, func(e fleet.Event) bool {
-		got = append(got, e.ID)
-		return e.ID < 9
-	})
-	if err != nil || fmt.Sprint(got) != "[6 7 8 9]" {
-		t.Errorf("events %v, %v", got, err)
-	}
-	if a, b := <-asked, <-asked; a != "5" || b != "7" {
-		t.Errorf("it resumed after %s and %s", a, b)
 	}
 }
 

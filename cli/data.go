@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 )
 
@@ -53,7 +55,7 @@ func (q *dataQuery) values(args []string) (url.Values, error) {
 		}
 		t, err := moment(text, time.Now())
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--%s %w", name, err)}
+			return nil, command.Usage(fmt.Errorf("--%s %w", name, err))
 		}
 		v.Set(name, t.UTC().Format(time.RFC3339Nano))
 	}
@@ -95,15 +97,15 @@ and after a fault of the link to the site one may come twice.`,
 			if err != nil {
 				return err
 			}
-			c, path := a.client(), "/sites/"+url.PathEscape(args[0])
+			c, path := a.Client(), "/sites/"+url.PathEscape(args[0])
 			var link api.Link
-			if _, err := c.call(cmd.Context(), http.MethodGet, path+"/link", nil, &link); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, path+"/link", nil, &link); err != nil {
 				return err
 			}
 			if !link.Online {
-				fmt.Fprintf(a.err, "site %s is offline: its data comes once it is back\n", args[0])
+				fmt.Fprintf(a.Err, "site %s is offline: its data comes once it is back\n", args[0])
 			}
-			return untilInterrupted(c.follow(cmd.Context(), path+"/data/stream?"+values.Encode(), "", func(e sse) (bool, error) {
+			return command.UntilInterrupted(c.Follow(cmd.Context(), path+"/data/stream?"+values.Encode(), "", func(e client.ServerEvent) (bool, error) {
 				return true, a.tailEvent(e, q.json)
 			}))
 		},
@@ -112,11 +114,11 @@ and after a fault of the link to the site one may come twice.`,
 	return cmd
 }
 
-func (a *app) tailEvent(e sse, asJSON bool) error {
-	switch e.kind {
+func (a *app) tailEvent(e client.ServerEvent, asJSON bool) error {
+	switch e.Kind {
 	case "message":
 		var m api.DataMessage
-		if err := json.Unmarshal([]byte(e.data), &m); err != nil {
+		if err := json.Unmarshal([]byte(e.Data), &m); err != nil {
 			return fmt.Errorf("data stream: %w", err)
 		}
 		a.printMessage(m, asJSON)
@@ -124,10 +126,10 @@ func (a *app) tailEvent(e sse, asJSON bool) error {
 		var lost struct {
 			Messages uint64 `json:"messages"`
 		}
-		if err := json.Unmarshal([]byte(e.data), &lost); err != nil {
+		if err := json.Unmarshal([]byte(e.Data), &lost); err != nil {
 			return fmt.Errorf("data stream: %w", err)
 		}
-		fmt.Fprintf(a.err, "%d messages are missing here: they came faster than they were read, and their rules do not store them\n", lost.Messages)
+		fmt.Fprintf(a.Err, "%d messages are missing here: they came faster than they were read, and their rules do not store them\n", lost.Messages)
 	}
 	return nil
 }
@@ -142,7 +144,7 @@ long as the rule says. FILTER is an MQTT topic filter below colony/v1/SITE/data/
 The newest are shown, oldest first; with --limit 0 all.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 0 || limit > maxEvents {
-				return usageError{fmt.Errorf("--limit %d: want 0 to %d", limit, maxEvents)}
+				return command.Usage(fmt.Errorf("--limit %d: want 0 to %d", limit, maxEvents))
 			}
 			values, err := q.values(args)
 			if err != nil {
@@ -156,7 +158,7 @@ The newest are shown, oldest first; with --limit 0 all.`,
 			for {
 				var page api.Messages
 				path := "/sites/" + url.PathEscape(args[0]) + "/data?" + values.Encode()
-				if _, err := a.client().call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
+				if err := a.Call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
 					return err
 				}
 				for _, m := range page.Items {
@@ -178,15 +180,15 @@ The newest are shown, oldest first; with --limit 0 all.`,
 // printMessage writes one message: a line, or a JSON or YAML document.
 func (a *app) printMessage(m api.DataMessage, asJSON bool) {
 	switch {
-	case asJSON || a.format == "json":
-		enc := json.NewEncoder(a.out)
+	case asJSON || a.Format == "json":
+		enc := json.NewEncoder(a.Out)
 		enc.SetEscapeHTML(false)
 		_ = enc.Encode(m)
-	case a.format == "yaml":
-		fmt.Fprintln(a.out, "---")
-		_, _ = a.view().machine(m)
+	case a.Format == "yaml":
+		fmt.Fprintln(a.Out, "---")
+		_, _ = a.Machine(m)
 	default:
-		fmt.Fprintln(a.out, messageLine(m))
+		fmt.Fprintln(a.Out, messageLine(m))
 	}
 }
 

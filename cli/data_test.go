@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
@@ -252,7 +253,7 @@ func TestDataTail(t *testing.T) {
 	defer s.Close()
 	var errs bytes.Buffer
 	out := &until{text: "end", then: cancel}
-	a := &app{out: out, err: &errs}
+	a := &app{command.Env{Out: out, Err: &errs}}
 	root := a.root("test")
 	root.SetArgs([]string{"data", "tail", "home", "line/#", "--rule", "r", "--url", s.URL})
 	if err := root.ExecuteContext(ctx); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -90,14 +92,14 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 		}
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return req, usageError{fmt.Errorf("--nodes %q: want key=value", kv)}
+			return req, command.Usage(fmt.Errorf("--nodes %q: want key=value", kv))
 		}
 		req.Nodes.Value[k] = v
 	}
 	for _, kv := range f.set {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return req, usageError{fmt.Errorf("--set %q: want name=value", kv)}
+			return req, command.Usage(fmt.Errorf("--set %q: want name=value", kv))
 		}
 		if req.Parameters == nil {
 			req.Parameters = map[string]any{}
@@ -105,10 +107,10 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 		req.Parameters[k] = parameterValue(v)
 	}
 	if f.backoff < 0 {
-		return req, usageError{fmt.Errorf("--backoff %s: want 0 or more", f.backoff)}
+		return req, command.Usage(fmt.Errorf("--backoff %s: want 0 or more", f.backoff))
 	}
 	if f.minHealthy < 0 {
-		return req, usageError{fmt.Errorf("--min-healthy %s: want 0 or more", f.minHealthy)}
+		return req, command.Usage(fmt.Errorf("--min-healthy %s: want 0 or more", f.minHealthy))
 	}
 	if f.attempts > 0 || f.backoff > 0 || f.minHealthy > 0 || f.noRollback {
 		req.Policy = &api.Policy{Attempts: f.attempts}
@@ -127,7 +129,7 @@ func (f deployFlags) request(target string, given func(flag string) bool) (api.N
 
 // deploy creates the deployment, or updates the one that has the name.
 func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) error {
-	c := a.client()
+	c := a.Client()
 	mark, err := lastEvent(ctx, c)
 	if err != nil {
 		return err
@@ -138,14 +140,14 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 	}
 	path := "/deployments/" + url.PathEscape(req.Site) + "/" + url.PathEscape(name)
 	var before, d fleet.Deployment
-	_, err = c.call(ctx, http.MethodGet, path, nil, &before)
+	err = c.Call(ctx, http.MethodGet, path, nil, &before)
 	switch {
 	case err == nil && !before.Archived && before.App == req.App:
 		// What the request does not name stays as it is, also where somebody else changes
 		// it at the same time, so that it is not bound to what was read.
-		err = c.write(ctx, amendment{method: http.MethodPatch, path: path, body: req.Change}, &d)
-	case err == nil || isNotFound(err):
-		_, err = c.call(ctx, http.MethodPost, "/deployments", req, &d)
+		err = c.Write(ctx, client.Amendment{Method: http.MethodPatch, Path: path, Body: req.Change}, &d)
+	case err == nil || client.IsNotFound(err):
+		err = c.Call(ctx, http.MethodPost, "/deployments", req, &d)
 	}
 	if err != nil {
 		return err
@@ -153,16 +155,11 @@ func (a *app) deploy(ctx context.Context, req api.NewDeployment, f deployFlags) 
 	if f.wait {
 		return a.waitInstalled(ctx, change{before: before, asked: d, mark: mark, healthy: f.healthy}, f.timeout)
 	}
-	if done, err := a.view().machine(d); done {
+	if done, err := a.Machine(d); done {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s/%s: %s %s, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
+	fmt.Fprintf(a.Out, "%s/%s: %s %s, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
 	return nil
-}
-
-func isNotFound(err error) bool {
-	p, ok := err.(*problem)
-	return ok && p.Status == http.StatusNotFound
 }
 
 // A change is what waitInstalled waits for.
@@ -199,7 +196,7 @@ func (ch change) held(now fleet.Deployment) error {
 func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c, d := a.client(), ch.asked
+	c, d := a.Client(), ch.asked
 	path := "/deployments/" + url.PathEscape(string(d.Site)) + "/" + url.PathEscape(string(d.Name))
 	var failed error
 	var reason string // as it was read last
@@ -208,7 +205,7 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 		// The order matters: what the site has adopted, it has acted on, and what came
 		// of that is in the record that is read afterwards.
 		var first, now fleet.Deployment // two: fields that the second answer lacks would keep the values of the first
-		if _, err := c.call(ctx, http.MethodGet, path, nil, &first); err != nil {
+		if err := c.Call(ctx, http.MethodGet, path, nil, &first); err != nil {
 			return false
 		}
 		if failed = ch.held(first); failed != nil {
@@ -218,10 +215,10 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 			return false
 		}
 		var site fleet.Site
-		if _, err := c.call(ctx, http.MethodGet, "/sites/"+url.PathEscape(string(d.Site)), nil, &site); err != nil {
+		if err := c.Call(ctx, http.MethodGet, "/sites/"+url.PathEscape(string(d.Site)), nil, &site); err != nil {
 			return false
 		}
-		if _, err := c.call(ctx, http.MethodGet, path, nil, &now); err != nil {
+		if err := c.Call(ctx, http.MethodGet, path, nil, &now); err != nil {
 			return false
 		}
 		reason = now.Reason
@@ -243,10 +240,10 @@ func (a *app) waitInstalled(ctx context.Context, ch change, timeout time.Duratio
 	if failed != nil {
 		return failure{failed}
 	}
-	if done, err := a.view().machine(d); done {
+	if done, err := a.Machine(d); done {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s/%s: %s %s is INSTALLED on %d of %d nodes%s\n", d.Site, d.Name, d.App, d.AppVersion, d.Installed, d.DesiredNodes, because(d.Reason))
+	fmt.Fprintf(a.Out, "%s/%s: %s %s is INSTALLED on %d of %d nodes%s\n", d.Site, d.Name, d.App, d.AppVersion, d.Installed, d.DesiredNodes, because(d.Reason))
 	return nil
 }
 
@@ -268,7 +265,7 @@ func (a *app) followUntil(ctx context.Context, d fleet.Deployment, mark int64, s
 	go func() {
 		defer close(events)
 		query := url.Values{"site": {string(d.Site)}, "deployment": {string(d.Name)}}
-		failed <- a.client().events(ctx, query, mark, func(e fleet.Event) bool {
+		failed <- a.Client().Events(ctx, query, mark, func(e fleet.Event) bool {
 			select {
 			case events <- e:
 				return true
@@ -296,4 +293,4 @@ func (a *app) followUntil(ctx context.Context, d fleet.Deployment, mark int64, s
 }
 
 // progress shows an event on the error stream, so that the answer stays clean.
-func (a *app) progress(e fleet.Event) { fmt.Fprintln(a.err, eventLine(e)) }
+func (a *app) progress(e fleet.Event) { fmt.Fprintln(a.Err, eventLine(e)) }

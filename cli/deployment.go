@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -46,17 +49,17 @@ is offline all of this is as of then. REASON names a node that is offline, and s
 			if done {
 				return err
 			}
-			if done, err := a.view().machine(all); done {
+			if done, err := a.Machine(all); done {
 				return err
 			}
 			var rows [][]string
 			for _, d := range all {
 				rows = append(rows, []string{
 					string(d.Site), string(d.Name), d.App, d.AppVersion, string(d.State), verdict.Nodes(d), running(d),
-					adopted(d.ObservedGeneration, d.Generation), age(d.Since), age(d.ReportedAt), verdict.Shorten(d.Reason),
+					adopted(d.ObservedGeneration, d.Generation), output.Age(d.Since), output.Age(d.ReportedAt), verdict.Shorten(d.Reason),
 				})
 			}
-			return a.view().table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON", rows)
+			return a.Table("SITE NAME APP DESIRED STATE NODES RUNNING ADOPTED SINCE REPORTED REASON", rows)
 		},
 	}
 	f = deploymentFilters(cmd)
@@ -72,10 +75,10 @@ func (a *app) deploymentShow() *cobra.Command {
 				return err
 			}
 			var d fleet.Deployment
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, path, nil, &d); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, path, nil, &d); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(d); done {
+			if done, err := a.Machine(d); done {
 				return err
 			}
 			return a.showDeployment(d)
@@ -93,7 +96,7 @@ func running(d fleet.Deployment) string {
 			return version
 		}
 	}
-	return pairs(d.Running)
+	return output.Pairs(d.Running)
 }
 
 func (a *app) showDeployment(d fleet.Deployment) error {
@@ -101,20 +104,20 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 	if d.Archived {
 		archived = "yes"
 	}
-	if err := a.view().fields("Deployment", string(d.Site)+"/"+string(d.Name), "App", d.App+" "+d.AppVersion, "Profile", d.Profile,
-		"State", string(d.State), "Since", age(d.Since), "Reason", d.Reason, "Nodes", verdict.Nodes(d)+" run the desired version",
+	if err := a.Fields("Deployment", string(d.Site)+"/"+string(d.Name), "App", d.App+" "+d.AppVersion, "Profile", d.Profile,
+		"State", string(d.State), "Since", output.Age(d.Since), "Reason", d.Reason, "Nodes", verdict.Nodes(d)+" run the desired version",
 		"Running", running(d), "Generation", fmt.Sprintf("%d, the site has adopted %d", d.Generation, d.ObservedGeneration),
-		"Site", onOff(d.SiteOnline)+", last report "+ago(d.ReportedAt), "Digest", d.Digest.Short(), "Commit", d.Commit, "Archived", archived, "Problem", d.Problem); err != nil {
+		"Site", output.OnOff(d.SiteOnline)+", last report "+output.Ago(d.ReportedAt), "Digest", d.Digest.Short(), "Commit", d.Commit, "Archived", archived, "Problem", d.Problem); err != nil {
 		return err
 	}
 	var rows [][]string
 	for _, n := range d.Nodes {
 		why := strings.TrimSpace(string(n.Code) + " " + n.Message)
-		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), strconv.Itoa(int(n.Attempt)), age(&n.Since), age(&n.UpdatedAt), why})
+		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), strconv.Itoa(int(n.Attempt)), output.Age(&n.Since), output.Age(&n.UpdatedAt), why})
 	}
 	if len(rows) > 0 {
-		fmt.Fprintln(a.out)
-		if err := a.view().table("NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", rows); err != nil {
+		fmt.Fprintln(a.Out)
+		if err := a.Table("NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", rows); err != nil {
 			return err
 		}
 	}
@@ -129,13 +132,13 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 		}
 	}
 	if len(rows) > 0 {
-		fmt.Fprintln(a.out)
-		if err := a.view().table("NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", rows); err != nil {
+		fmt.Fprintln(a.Out)
+		if err := a.Table("NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", rows); err != nil {
 			return err
 		}
 	}
 	if text := verdict.Reasons(d.Rejected); text != "" {
-		fmt.Fprintln(a.out, "\nNot chosen:"+text)
+		fmt.Fprintln(a.Out, "\nNot chosen:"+text)
 	}
 	return nil
 }
@@ -148,20 +151,20 @@ func (a *app) deploymentWatch() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c := a.client()
+			c := a.Client()
 			var d fleet.Deployment
-			if _, err := c.call(cmd.Context(), http.MethodGet, "/deployments/"+site+"/"+name, nil, &d); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, "/deployments/"+site+"/"+name, nil, &d); err != nil {
 				return err
 			}
 			mark, err := lastEvent(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			if a.format == "table" {
-				fmt.Fprintf(a.out, "%s/%s: %s %s, %s\n", d.Site, d.Name, d.App, d.AppVersion, d.State)
+			if a.Format == "table" {
+				fmt.Fprintf(a.Out, "%s/%s: %s %s, %s\n", d.Site, d.Name, d.App, d.AppVersion, d.State)
 			}
 			query := url.Values{"site": {string(d.Site)}, "deployment": {string(d.Name)}}
-			return untilInterrupted(c.events(cmd.Context(), query, mark, a.printEvent))
+			return command.UntilInterrupted(c.Events(cmd.Context(), query, mark, a.printEvent))
 		},
 	}
 }
@@ -175,10 +178,10 @@ func (a *app) deploymentHistory() *cobra.Command {
 				return err
 			}
 			var h api.History
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, path+"/history", nil, &h); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, path+"/history", nil, &h); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(h); done {
+			if done, err := a.Machine(h); done {
 				return err
 			}
 			var rows [][]string
@@ -186,15 +189,15 @@ func (a *app) deploymentHistory() *cobra.Command {
 				subject, _, _ := strings.Cut(r.Message, "\n")
 				rows = append(rows, []string{fmt.Sprintf("%.12s", r.Commit), r.Time.Local().Format(time.DateTime), r.AppVersion, r.Author, subject})
 			}
-			if err := a.view().table("COMMIT TIME VERSION AUTHOR MESSAGE", rows); err != nil {
+			if err := a.Table("COMMIT TIME VERSION AUTHOR MESSAGE", rows); err != nil {
 				return err
 			}
-			fmt.Fprintln(a.out)
+			fmt.Fprintln(a.Out)
 			rows = nil
 			for _, t := range h.Transitions {
 				rows = append(rows, []string{t.Time.Local().Format(time.DateTime), string(t.Node), string(t.From), string(t.To), t.AppVersion, strings.TrimSpace(string(t.Code) + " " + t.Message)})
 			}
-			return a.view().table("TIME NODE FROM TO VERSION REASON", rows)
+			return a.Table("TIME NODE FROM TO VERSION REASON", rows)
 		},
 	}
 }
@@ -210,7 +213,7 @@ func (a *app) deploymentRollback() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c := a.client()
+			c := a.Client()
 			mark, err := lastEvent(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -220,19 +223,19 @@ func (a *app) deploymentRollback() *cobra.Command {
 				body["to"] = to
 			}
 			var before, d fleet.Deployment
-			if _, err := c.call(cmd.Context(), http.MethodGet, path, nil, &before); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &before); err != nil {
 				return err
 			}
-			if _, err := c.call(cmd.Context(), http.MethodPost, path+"/rollback", body, &d); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodPost, path+"/rollback", body, &d); err != nil {
 				return err
 			}
 			if wait {
 				return a.waitInstalled(cmd.Context(), change{before: before, asked: d, mark: mark, healthy: healthy}, timeout)
 			}
-			if done, err := a.view().machine(d); done {
+			if done, err := a.Machine(d); done {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s/%s: back to %s %s, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
+			fmt.Fprintf(a.Out, "%s/%s: back to %s %s, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
 			return nil
 		},
 	}
@@ -252,13 +255,13 @@ func (a *app) deploymentRetry() *cobra.Command {
 				return err
 			}
 			var d fleet.Deployment
-			if _, err := a.client().call(cmd.Context(), http.MethodPost, path+"/retry", struct{}{}, &d); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodPost, path+"/retry", struct{}{}, &d); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(d); done {
+			if done, err := a.Machine(d); done {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s/%s: %s %s is tried again, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
+			fmt.Fprintf(a.Out, "%s/%s: %s %s is tried again, commit %.12s\n", d.Site, d.Name, d.App, d.AppVersion, d.Commit)
 			return nil
 		},
 	}
@@ -277,7 +280,7 @@ over. With --volumes they are removed with it, and nothing brings them back.`,
 			if err != nil {
 				return err
 			}
-			c := a.client()
+			c := a.Client()
 			mark, err := lastEvent(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -286,7 +289,7 @@ over. With --volumes they are removed with it, and nothing brings them back.`,
 			if volumes {
 				target += "?volumes=true"
 			}
-			if _, err := c.call(cmd.Context(), http.MethodDelete, target, nil, nil); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodDelete, target, nil, nil); err != nil {
 				return err
 			}
 			if !wait {
@@ -304,7 +307,7 @@ over. With --volumes they are removed with it, and nothing brings them back.`,
 func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	c := a.client()
+	c := a.Client()
 	path, err := deploymentPath(arg)
 	if err != nil {
 		return err
@@ -312,11 +315,11 @@ func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout ti
 	var reason string // as it was read last
 	removed := func() bool {
 		var d fleet.Deployment
-		_, err := c.call(ctx, http.MethodGet, path, nil, &d)
+		err := c.Call(ctx, http.MethodGet, path, nil, &d)
 		if err == nil {
 			reason = d.Reason
 		}
-		return isNotFound(err) || err == nil && d.Archived
+		return client.IsNotFound(err) || err == nil && d.Archived
 	}
 	site, name, _ := strings.Cut(arg, "/")
 	d := fleet.Deployment{Site: protocol.SiteID(site), Name: protocol.DeploymentName(name)}
@@ -333,9 +336,9 @@ func (a *app) waitDeleted(cmd *cobra.Command, arg string, mark int64, timeout ti
 func (a *app) removed(arg string, state lifecycle.State, text string) error {
 	site, name, _ := strings.Cut(arg, "/")
 	answer := map[string]string{"site": site, "name": name, "state": string(state)}
-	if done, err := a.view().machine(answer); done {
+	if done, err := a.Machine(answer); done {
 		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%s: %s\n", arg, text)
+	_, err := fmt.Fprintf(a.Out, "%s: %s\n", arg, text)
 	return err
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 )
@@ -36,14 +38,14 @@ or has another password, are disconnected.`,
 		Use: "list SITE", Short: "List the device accounts of a site", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list api.Devices
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, devicesPath(args[0]), nil, &list); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, devicesPath(args[0]), nil, &list); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(list); done {
+			if done, err := a.Machine(list); done {
 				return err
 			}
 			if list.Problem != "" {
-				fmt.Fprintf(a.err, "the site's file is not valid, so the last good accounts hold:\n  %s\n", strings.ReplaceAll(list.Problem, "\n", "\n  "))
+				fmt.Fprintf(a.Err, "the site's file is not valid, so the last good accounts hold:\n  %s\n", strings.ReplaceAll(list.Problem, "\n", "\n  "))
 			}
 			var rows [][]string
 			for _, d := range list.Devices {
@@ -53,18 +55,18 @@ or has another password, are disconnected.`,
 				}
 				rows = append(rows, []string{d.User, strings.Join(d.ClientIDs, " "), strings.Join(d.Publish, " "), strings.Join(d.Subscribe, " "), kind})
 			}
-			return a.view().table("USER CLIENT-IDS PUBLISH SUBSCRIBE PASSWORD", rows)
+			return a.Table("USER CLIENT-IDS PUBLISH SUBSCRIBE PASSWORD", rows)
 		},
 	}, a.siteDeviceAdd(), &cobra.Command{
 		Use: "remove SITE USER", Short: "Remove a device account of a site", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.client().write(cmd.Context(), amendment{method: http.MethodDelete, path: devicePath(args)}, nil); err != nil {
+			if err := a.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodDelete, Path: devicePath(args)}, nil); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(map[string]string{"site": args[0], "user": args[1]}); done {
+			if done, err := a.Machine(map[string]string{"site": args[0], "user": args[1]}); done {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s: device account %s removed from the deployments repo\n", args[0], args[1])
+			fmt.Fprintf(a.Out, "%s: device account %s removed from the deployments repo\n", args[0], args[1])
 			return nil
 		},
 	})
@@ -104,15 +106,15 @@ has its bcrypt hash, and the site checks two of those at a time.`,
 					body[key] = list
 				}
 			}
-			if err := a.client().write(cmd.Context(), amendment{method: http.MethodPut, path: devicePath(args), body: body}, nil); err != nil {
+			if err := a.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodPut, Path: devicePath(args), Body: body}, nil); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(newDevice{args[0], args[1], secret}); done {
+			if done, err := a.Machine(newDevice{args[0], args[1], secret}); done {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s: device account %s is in the deployments repo\n", args[0], args[1])
+			fmt.Fprintf(a.Out, "%s: device account %s is in the deployments repo\n", args[0], args[1])
 			if secret != "" {
-				fmt.Fprintf(a.out, "password: %s\nIt is shown this once and stored nowhere.\n", secret)
+				fmt.Fprintf(a.Out, "password: %s\nIt is shown this once and stored nowhere.\n", secret)
 			}
 			return nil
 		},
@@ -137,15 +139,15 @@ func setPassword(p *sitefile.Password, file string) (secret string, err error) {
 	}
 	chosen, err := os.ReadFile(file)
 	if err != nil {
-		return "", usageError{fmt.Errorf("read the password: %w", err)}
+		return "", command.Usage(fmt.Errorf("read the password: %w", err))
 	}
 	chosen = bytes.TrimRight(chosen, "\r\n")
 	if len(chosen) < 8 {
-		return "", usageError{errors.New("the password is too short: want 8 bytes or more, or leave out --password-file")}
+		return "", command.Usage(errors.New("the password is too short: want 8 bytes or more, or leave out --password-file"))
 	}
 	hash, err := bcrypt.GenerateFromPassword(chosen, bcryptCost)
 	if err != nil {
-		return "", usageError{fmt.Errorf("hash the password: %w", err)}
+		return "", command.Usage(fmt.Errorf("hash the password: %w", err))
 	}
 	p.Bcrypt = string(hash)
 	return "", nil

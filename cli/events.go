@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -28,7 +31,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use: "events", Short: "Show what happened, newest last", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 || limit > maxEvents {
-				return usageError{fmt.Errorf("--limit %d: want 0 to %d", limit, maxEvents)}
+				return command.Usage(fmt.Errorf("--limit %d: want 0 to %d", limit, maxEvents))
 			}
 			query := url.Values{}
 			for k, v := range filter {
@@ -36,7 +39,7 @@ func (a *app) eventsCommand() *cobra.Command {
 					query.Set(k, *v)
 				}
 			}
-			c := a.client()
+			c := a.Client()
 			mark, err := lastEvent(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -54,7 +57,7 @@ func (a *app) eventsCommand() *cobra.Command {
 			if len(events) > 0 {
 				mark = max(mark, events[len(events)-1].ID)
 			}
-			return untilInterrupted(c.events(cmd.Context(), query, mark, a.printEvent))
+			return command.UntilInterrupted(c.Events(cmd.Context(), query, mark, a.printEvent))
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events as they come")
@@ -69,7 +72,7 @@ func (a *app) eventsCommand() *cobra.Command {
 }
 
 // tail returns the newest events that match, oldest first.
-func tail(ctx context.Context, c *client, query url.Values, limit int) ([]fleet.Event, error) {
+func tail(ctx context.Context, c *client.Client, query url.Values, limit int) ([]fleet.Event, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -80,12 +83,12 @@ func tail(ctx context.Context, c *client, query url.Values, limit int) ([]fleet.
 	var page struct {
 		Items []fleet.Event `json:"items"`
 	}
-	_, err := c.call(ctx, http.MethodGet, "/events?"+q.Encode(), nil, &page)
+	err := c.Call(ctx, http.MethodGet, "/events?"+q.Encode(), nil, &page)
 	return page.Items, err
 }
 
 // lastEvent returns the id of the newest event there is, 0 if none.
-func lastEvent(ctx context.Context, c *client) (int64, error) {
+func lastEvent(ctx context.Context, c *client.Client) (int64, error) {
 	events, err := tail(ctx, c, nil, 1)
 	if err != nil || len(events) == 0 {
 		return 0, err
@@ -95,14 +98,14 @@ func lastEvent(ctx context.Context, c *client) (int64, error) {
 
 // printEvent writes one event: a line, or a JSON or YAML document.
 func (a *app) printEvent(e fleet.Event) bool {
-	switch a.format {
+	switch a.Format {
 	case "json":
-		_ = json.NewEncoder(a.out).Encode(e)
+		_ = json.NewEncoder(a.Out).Encode(e)
 	case "yaml":
-		fmt.Fprintln(a.out, "---")
-		_, _ = a.view().machine(e)
+		fmt.Fprintln(a.Out, "---")
+		_, _ = a.Machine(e)
 	default:
-		fmt.Fprintln(a.out, eventLine(e))
+		fmt.Fprintln(a.Out, eventLine(e))
 	}
 	return true
 }
@@ -128,7 +131,7 @@ func eventLine(e fleet.Event) string {
 	if e.Phase != "" {
 		fmt.Fprintf(&b, " %s", e.Phase)
 		if e.Total > 0 {
-			fmt.Fprintf(&b, " %s of %s", size(e.Pulled), size(e.Total))
+			fmt.Fprintf(&b, " %s of %s", output.Size(e.Pulled), output.Size(e.Total))
 		}
 	}
 	if e.AppVersion != "" {
@@ -148,10 +151,10 @@ func (a *app) statusCommand() *cobra.Command {
 		Use: "status", Short: "Show whether Colony works and what it runs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var s api.Status
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/status", nil, &s); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, "/status", nil, &s); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(s); done {
+			if done, err := a.Machine(s); done {
 				return err
 			}
 			return a.showStatus(s)
@@ -164,14 +167,14 @@ func (a *app) showStatus(s api.Status) error {
 	if s.Held > 0 {
 		held = fmt.Sprintf("%d, by %d proposals: colony proposal list", s.Held, s.Proposals)
 	}
-	if err := a.view().fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
-		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", pairs(s.Deployments), "Removals held", held); err != nil {
+	if err := a.Fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
+		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", output.Pairs(s.Deployments), "Removals held", held); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(a.Out)
 	var rows [][]string
 	for _, name := range slices.Sorted(maps.Keys(s.Parts)) {
 		rows = append(rows, []string{name, s.Parts[name]})
 	}
-	return a.view().table("PART STATE", rows)
+	return a.Table("PART STATE", rows)
 }

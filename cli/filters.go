@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/colonyfleet/colony/cli/client"
 	"github.com/spf13/cobra"
 )
 
@@ -62,23 +63,23 @@ type total struct {
 func filtered[T any](ctx context.Context, a *app, path string, f *filters) (all []T, done bool, err error) {
 	query := f.query()
 	if !f.total {
-		all, err = list[T](ctx, a.client(), path, query)
+		all, err = client.List[T](ctx, a.Client(), path, query)
 		return all, err != nil, err
 	}
 	query.Set("total", "true")
 	query.Set("limit", "1")
 	var n total
-	if _, err := a.client().call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &n); err != nil {
+	if err := a.Call(ctx, http.MethodGet, path+"?"+query.Encode(), nil, &n); err != nil {
 		return nil, true, err
 	}
-	if done, err := a.view().machine(n); done {
+	if done, err := a.Machine(n); done {
 		return nil, true, err
 	}
 	more := ""
 	if n.AtLeast {
 		more = " or more"
 	}
-	fmt.Fprintf(a.out, "%d%s\n", n.Total, more)
+	fmt.Fprintf(a.Out, "%d%s\n", n.Total, more)
 	return nil, true, nil
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
 	"github.com/colonyfleet/colony/cli/verdict"
@@ -26,14 +28,14 @@ func (a *app) siteCommand() *cobra.Command {
 			if done {
 				return err
 			}
-			if done, err := a.view().machine(sites); done {
+			if done, err := a.Machine(sites); done {
 				return err
 			}
 			var rows [][]string
 			for _, s := range sites {
 				rows = append(rows, []string{
-					string(s.ID), onOff(s.Online), age(s.OnlineSince), verdict.NodesOnline(s),
-					strconv.Itoa(s.Deployments), adopted(s.Adopted, s.Generation), age(s.ReportedAt),
+					string(s.ID), output.OnOff(s.Online), output.Age(s.OnlineSince), verdict.NodesOnline(s),
+					strconv.Itoa(s.Deployments), adopted(s.Adopted, s.Generation), output.Age(s.ReportedAt),
 				})
 			}
 			head := "SITE STATE SINCE NODES DEPLOYMENTS ADOPTED REPORTED"
@@ -43,11 +45,11 @@ func (a *app) siteCommand() *cobra.Command {
 					rows[i] = append(rows[i], sites[i].Problem)
 				}
 			}
-			return a.view().table(head, rows)
+			return a.Table(head, rows)
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, a.siteShow(), a.siteData(), a.siteDevice(), a.siteBroker(), proposals.AcceptPosition(env{a}), removals.Site(env{a}))
+	cmd.AddCommand(ls, a.siteShow(), a.siteData(), a.siteDevice(), a.siteBroker(), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 
@@ -61,14 +63,14 @@ func (a *app) nodeCommand() *cobra.Command {
 			if done {
 				return err
 			}
-			if done, err := a.view().machine(nodes); done {
+			if done, err := a.Machine(nodes); done {
 				return err
 			}
 			var rows [][]string
 			for _, n := range nodes {
-				row := []string{string(n.Site), string(n.ID), n.State, age(n.ChangedAt), age(n.ReportedAt), "", "", "", pairs(n.Labels)}
+				row := []string{string(n.Site), string(n.ID), n.State, output.Age(n.ChangedAt), output.Age(n.ReportedAt), "", "", "", output.Pairs(n.Labels)}
 				if inv := n.Inventory; inv != nil {
-					row[5], row[6], row[7] = inv.Architecture, strconv.Itoa(int(inv.Cores)), size(inv.MemoryBytes)
+					row[5], row[6], row[7] = inv.Architecture, strconv.Itoa(int(inv.Cores)), output.Size(inv.MemoryBytes)
 				}
 				rows = append(rows, row)
 			}
@@ -79,11 +81,11 @@ func (a *app) nodeCommand() *cobra.Command {
 					rows[i] = append(rows[i], nodes[i].Problem)
 				}
 			}
-			return a.view().table(head, rows)
+			return a.Table(head, rows)
 		},
 	}
 	f = nodeFilters(ls)
-	cmd.AddCommand(ls, removals.Node(env{a}), &cobra.Command{
+	cmd.AddCommand(ls, removals.Node(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, err := pair(args[0], "SITE/NODE")
@@ -91,10 +93,10 @@ func (a *app) nodeCommand() *cobra.Command {
 				return err
 			}
 			var n fleet.Node
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, "/nodes/"+site+"/"+node, nil, &n); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, "/nodes/"+site+"/"+node, nil, &n); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(n); done {
+			if done, err := a.Machine(n); done {
 				return err
 			}
 			return a.showNode(n)
@@ -105,14 +107,14 @@ func (a *app) nodeCommand() *cobra.Command {
 
 func (a *app) showNode(n fleet.Node) error {
 	rows := []string{
-		"Node", string(n.Site) + "/" + string(n.ID), "State", n.State, "Since", age(n.ChangedAt), "Site reported", ago(n.ReportedAt), "Agent", n.Version, "Labels", pairs(n.Labels), "Problem", n.Problem, "Removal", removal(n.Decommissioning),
+		"Node", string(n.Site) + "/" + string(n.ID), "State", n.State, "Since", output.Age(n.ChangedAt), "Site reported", output.Ago(n.ReportedAt), "Agent", n.Version, "Labels", output.Pairs(n.Labels), "Problem", n.Problem, "Removal", removal(n.Decommissioning),
 	}
 	if inv := n.Inventory; inv != nil {
 		rows = append(rows, "Hostname", inv.Hostname, "System", inv.OS, "Kernel", inv.Kernel, "Architecture", inv.Architecture,
 			"Hardware", strings.TrimSpace(inv.Vendor+" "+inv.Model), "Serial", inv.Serial,
-			"CPU", fmt.Sprintf("%s, %d cores", inv.CPUModel, inv.Cores), "Memory", size(inv.MemoryBytes), "Engine", inv.Engine+" "+inv.EngineVersion)
+			"CPU", fmt.Sprintf("%s, %d cores", inv.CPUModel, inv.Cores), "Memory", output.Size(inv.MemoryBytes), "Engine", inv.Engine+" "+inv.EngineVersion)
 		for _, d := range inv.Disks {
-			rows = append(rows, "Disk", fmt.Sprintf("%s %s %s %s", d.Mount, d.Device, d.FileSystem, size(d.TotalBytes)))
+			rows = append(rows, "Disk", fmt.Sprintf("%s %s %s %s", d.Mount, d.Device, d.FileSystem, output.Size(d.TotalBytes)))
 		}
 		for _, i := range inv.Interfaces {
 			rows = append(rows, "Interface", fmt.Sprintf("%s %s %s %s", i.Name, i.Type, i.MAC, strings.Join(i.Addresses, " ")))
@@ -121,7 +123,7 @@ func (a *app) showNode(n fleet.Node) error {
 			rows = append(rows, "Peripheral", strings.TrimSpace(fmt.Sprintf("%s %s %s %s", p.Type, p.Path, p.Manufacturer, p.Model)))
 		}
 		for _, v := range inv.Volumes {
-			rows = append(rows, "Volume kept", fmt.Sprintf("%s of %s, which was removed: %s", v.Name, v.Deployment, size(v.Bytes)))
+			rows = append(rows, "Volume kept", fmt.Sprintf("%s of %s, which was removed: %s", v.Name, v.Deployment, output.Size(v.Bytes)))
 		}
 		if more := int(inv.VolumeCount) - len(inv.Volumes); more > 0 {
 			rows = append(rows, "Volume kept", fmt.Sprintf("and %d more", more))
@@ -136,7 +138,7 @@ func (a *app) showNode(n fleet.Node) error {
 			rows = append(rows, "Engine fault", inv.EngineFault)
 		}
 	}
-	return a.view().fields(rows...)
+	return a.Fields(rows...)
 }
 
 // removal words what became of the removal of a node; "": nobody asked for it.
@@ -145,11 +147,11 @@ func removal(d *fleet.Decommissioning) string {
 	case d == nil:
 		return ""
 	case d.DoneAt == nil:
-		return "asked for " + ago(&d.RequestedAt) + ", the site has not answered yet"
+		return "asked for " + output.Ago(&d.RequestedAt) + ", the site has not answered yet"
 	case d.Refused != "":
 		return "refused by the site: " + d.Refused
 	default:
-		return "it was removed " + ago(d.DoneAt) + ", and has connected again since"
+		return "it was removed " + output.Ago(d.DoneAt) + ", and has connected again since"
 	}
 }
 
@@ -157,7 +159,7 @@ func removal(d *fleet.Decommissioning) string {
 func pair(s, form string) (left, right string, err error) {
 	left, right, ok := strings.Cut(s, "/")
 	if !ok || left == "" || right == "" || strings.Contains(right, "/") {
-		return "", "", usageError{fmt.Errorf("%q: want %s", s, form)}
+		return "", "", command.Usage(fmt.Errorf("%q: want %s", s, form))
 	}
 	return url.PathEscape(left), url.PathEscape(right), nil
 }

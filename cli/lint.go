@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/lint"
 )
 
@@ -30,25 +31,25 @@ instead. The exit code is 0 where there are none, or warnings only, and 2 else.`
 		RunE: func(_ *cobra.Command, args []string) error {
 			info, err := os.Stat(args[0])
 			if err != nil || !info.IsDir() {
-				return usageError{errors.Join(fmt.Errorf("lint %s: want a folder", args[0]), err)}
+				return command.Usage(errors.Join(fmt.Errorf("lint %s: want a folder", args[0]), err))
 			}
 			result, err := lint.Dir(args[0])
 			if err != nil {
 				return fmt.Errorf("lint %s: %w", args[0], err)
 			}
 			if result.Files == 0 {
-				return usageError{fmt.Errorf("lint %s: there is no margo.yaml, compose.yaml or deployment.yaml", args[0])}
+				return command.Usage(fmt.Errorf("lint %s: there is no margo.yaml, compose.yaml or deployment.yaml", args[0]))
 			}
 			failed := error(nil)
 			if result.Failed() {
-				failed = usageError{fmt.Errorf("lint %s: not accepted", args[0])}
+				failed = command.Usage(fmt.Errorf("lint %s: not accepted", args[0]))
 			}
-			if done, err := a.view().machine(result); done {
+			if done, err := a.Machine(result); done {
 				return errors.Join(failed, err)
 			}
 			for _, f := range result.Findings {
 				f.File = filepath.Join(args[0], f.File)
-				fmt.Fprintln(a.out, f)
+				fmt.Fprintln(a.Out, f)
 			}
 			return failed
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/cli/backups"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/configfile"
@@ -44,7 +45,7 @@ func (f *roleFlags) add(cmd *cobra.Command) *cobra.Command {
 func logger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", level)}
+		return nil, command.Usage(fmt.Errorf("--log-level %q: want debug, info, warn or error", level))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 }
@@ -61,7 +62,7 @@ func (a *app) coCommand(version string) *cobra.Command {
 			})
 		},
 	})
-	cmd.AddCommand(backups.Commands(env{a}, version)...)
+	cmd.AddCommand(backups.Commands(&a.Env, version)...)
 	return cmd
 }
 
@@ -97,18 +98,18 @@ func (a *app) enCommand(version string) *cobra.Command {
 // it fails or the process is asked to stop.
 func (a *app) role(ctx context.Context, f roleFlags, options any, make func(*slog.Logger) (tier, error)) error {
 	if err := configfile.Load(f.config, options); err != nil {
-		return usageError{err}
+		return command.Usage(err)
 	}
-	log, err := logger(a.err, f.level)
+	log, err := logger(a.Err, f.level)
 	if err != nil {
 		return err
 	}
 	t, err := make(log)
 	if err != nil {
-		return usageError{err}
+		return command.Usage(err)
 	}
 	if err := t.Start(ctx); err != nil {
-		return untilInterrupted(err)
+		return command.UntilInterrupted(err)
 	}
 	select {
 	case <-ctx.Done():

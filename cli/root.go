@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/doctor"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
@@ -34,20 +35,8 @@ const (
 	exitFailed      = 6
 )
 
-const defaultURL = "http://127.0.0.1:8080"
-
-// app is what every command shares.
-type app struct {
-	url    string
-	format string
-	// timeout bounds how long the API may take to answer.
-	timeout time.Duration
-	out     io.Writer
-	err     io.Writer
-}
-
-// A usageError is a command line that cannot be understood.
-type usageError struct{ error }
+// An app has the commands of the root package.
+type app struct{ command.Env }
 
 // A failure is a deployment that ended FAILED, or a rollback of one.
 type failure struct{ error }
@@ -56,17 +45,17 @@ type failure struct{ error }
 func Main(ctx context.Context, version string, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a := &app{out: os.Stdout, err: os.Stderr}
+	a := &app{command.Env{Out: os.Stdout, Err: os.Stderr}}
 	root := a.root(version)
 	root.SetArgs(args)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
 	err := root.ExecuteContext(ctx)
 	if errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted before it was done")
 	}
 	if err != nil {
-		fmt.Fprintln(a.err, "colony:", err)
+		fmt.Fprintln(a.Err, "colony:", err)
 	}
 	return exitCode(err)
 }
@@ -75,16 +64,19 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if _, ok := errors.AsType[usageError](err); ok {
+	if _, ok := errors.AsType[command.UsageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*client.AddressError](err); ok {
 		return exitUsage
 	}
 	if _, ok := errors.AsType[failure](err); ok {
 		return exitFailed
 	}
-	if _, ok := errors.AsType[*unreachable](err); ok {
+	if _, ok := errors.AsType[*client.Unreachable](err); ok {
 		return exitUnavailable
 	}
-	if p, ok := errors.AsType[*problem](err); ok {
+	if p, ok := errors.AsType[*client.Problem](err); ok {
 		switch p.Status {
 		case http.StatusNotFound:
 			return exitNotFound
@@ -116,43 +108,43 @@ with 0.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if a.format != "table" && a.format != "json" && a.format != "yaml" {
-				return usageError{fmt.Errorf("--output %q: want table, json or yaml", a.format)}
+			if a.Format != "table" && a.Format != "json" && a.Format != "yaml" {
+				return command.Usage(fmt.Errorf("--output %q: want table, json or yaml", a.Format))
 			}
-			if a.timeout <= 0 {
-				return usageError{fmt.Errorf("--request-timeout %s: want more than 0", a.timeout)}
+			if a.Timeout <= 0 {
+				return command.Usage(fmt.Errorf("--request-timeout %s: want more than 0", a.Timeout))
 			}
 			return nil
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+		return command.Usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	})
 	address := os.Getenv("COLONY_URL")
 	if address == "" {
-		address = defaultURL
+		address = client.DefaultURL
 	}
-	root.PersistentFlags().StringVar(&a.url, "url", address, "address of the CO's API (or COLONY_URL)")
-	root.PersistentFlags().DurationVar(&a.timeout, "request-timeout", 30*time.Second, "how long the CO may take to answer one request; an import may take 30 times as long")
-	root.PersistentFlags().StringVarP(&a.format, "output", "o", "table", "format of the answer: table, json or yaml")
+	root.PersistentFlags().StringVar(&a.URL, "url", address, "address of the CO's API (or COLONY_URL)")
+	root.PersistentFlags().DurationVar(&a.Timeout, "request-timeout", 30*time.Second, "how long the CO may take to answer one request; an import may take 30 times as long")
+	root.PersistentFlags().StringVarP(&a.Format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.dataCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
-	root.AddCommand(proposals.Command(env{a}), removals.Volumes(env{a}))
+	root.AddCommand(proposals.Command(&a.Env), removals.Volumes(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(a.out, "colony version", version)
+			_, err := fmt.Fprintln(a.Out, "colony version", version)
 			return err
 		},
 	})
 	root.AddCommand(doctor.Command(version, func(r report.Report) error {
-		if done, err := a.view().machine(r); done {
+		if done, err := a.Machine(r); done {
 			return err
 		}
-		return r.WriteText(a.out)
+		return r.WriteText(a.Out)
 	}))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -184,12 +176,12 @@ func wrapArgs(cmd *cobra.Command) {
 				if !c.HasSubCommands() && c.Name() != "help" {
 					err = wrongCount(c, len(args))
 				}
-				return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+				return command.Usage(fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
 			}
 		}
 		// Cobra looks at these as well, and makes them an error like any other.
 		if err := c.ValidateRequiredFlags(); err != nil {
-			return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
+			return command.Usage(fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
 		}
 		return nil
 	}
@@ -224,18 +216,3 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	}
 	return nil
 }
-
-// untilInterrupted makes the interruption of a command that has no other end its
-// success.
-func untilInterrupted(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
-func (a *app) client() *client {
-	return &client{base: strings.TrimSuffix(a.url, "/"), http: &http.Client{}, timeout: a.timeout}
-}
-
-func (a *app) view() view { return view{out: a.out, format: a.format} }

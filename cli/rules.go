@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/spf13/cobra"
 )
 
@@ -44,7 +45,7 @@ checked first; everything that is wrong is shown with its line.`,
 				document, err = os.ReadFile(file)
 			}
 			if err != nil {
-				return usageError{fmt.Errorf("read rules: %w", err)}
+				return command.Usage(fmt.Errorf("read rules: %w", err))
 			}
 			return a.putRules(cmd.Context(), args[0], "", document)
 		},
@@ -74,7 +75,7 @@ the error names, as it is when it has faults.`,
 				return err
 			}
 			if string(after) == before {
-				fmt.Fprintln(a.err, "nothing was changed")
+				fmt.Fprintln(a.Err, "nothing was changed")
 				return os.Remove(path)
 			}
 			if err := a.putRules(cmd.Context(), args[0], etag, after); err != nil {
@@ -116,7 +117,7 @@ func runEditor(ctx context.Context, cmd *cobra.Command, path string) error {
 	c := exec.CommandContext(ctx, words[0], append(words[1:], path)...)
 	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := c.Run(); err != nil {
-		return usageError{fmt.Errorf("editor %s: %w; VISUAL or EDITOR names another", editor, err)}
+		return command.Usage(fmt.Errorf("editor %s: %w; VISUAL or EDITOR names another", editor, err))
 	}
 	return nil
 }

@@ -12,6 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -38,14 +41,14 @@ when. More may be queued there by now.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var s siteAnswer
 			path := "/sites/" + url.PathEscape(args[0])
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, path, nil, &s.Site); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, path, nil, &s.Site); err != nil {
 				return err
 			}
 			query := "/link?refresh=" + strconv.FormatBool(!cached && s.Online)
-			if _, err := a.client().call(cmd.Context(), http.MethodGet, path+query, nil, &s.Link); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, path+query, nil, &s.Link); err != nil {
 				return err
 			}
-			if done, err := a.view().machine(s); done {
+			if done, err := a.Machine(s); done {
 				return err
 			}
 			return a.showSite(s)
@@ -56,33 +59,33 @@ when. More may be queued there by now.`,
 }
 
 func (a *app) showSite(s siteAnswer) error {
-	err := a.view().fields("Site", string(s.ID), "State", onOff(s.Online), "Since", age(s.OnlineSince), "Version", s.Version,
+	err := a.Fields("Site", string(s.ID), "State", output.OnOff(s.Online), "Since", output.Age(s.OnlineSince), "Version", s.Version,
 		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Deployments", strconv.Itoa(s.Deployments),
 		"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
 		"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
-		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", age(s.LastEventAt), "Last report", ago(s.ReportedAt), "Problem", s.Problem)
+		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", output.Age(s.LastEventAt), "Last report", output.Ago(s.ReportedAt), "Problem", s.Problem)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "\nStreams of the site (%s)\n", howFresh(s.Link))
+	fmt.Fprintf(a.Out, "\nStreams of the site (%s)\n", howFresh(s.Link))
 	var rows [][]string
 	for _, q := range s.Link.Up {
 		rows = append(rows, []string{
-			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
-			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), ago(q.Reported),
+			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), output.Size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
+			strconv.FormatUint(q.Expired, 10), rtt(q), rate(q), output.Ago(q.Reported),
 		})
 	}
-	if err := a.view().table("STREAM QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE REPORTED", rows); err != nil || len(s.Link.Down) == 0 {
+	if err := a.Table("STREAM QUEUED OLDEST BYTES DROPPED EXPIRED RTT RATE REPORTED", rows); err != nil || len(s.Link.Down) == 0 {
 		return err
 	}
-	fmt.Fprintln(a.out, "\nStreams to the site, queued at the CO")
+	fmt.Fprintln(a.Out, "\nStreams to the site, queued at the CO")
 	rows = nil
 	for _, q := range s.Link.Down {
 		rows = append(rows, []string{
-			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
+			streamName(q), strconv.FormatUint(q.Queued, 10), oldest(q), output.Size(q.Bytes), strconv.FormatUint(q.Dropped, 10),
 		})
 	}
-	return a.view().table("STREAM QUEUED OLDEST BYTES DROPPED", rows)
+	return a.Table("STREAM QUEUED OLDEST BYTES DROPPED", rows)
 }
 
 // howFresh returns of when the figures of a link are.
@@ -115,7 +118,7 @@ func oldest(q api.Stream) string {
 		return ""
 	}
 	since := time.Now().Add(-time.Duration(q.OldestSeconds * float64(time.Second)))
-	return age(&since)
+	return output.Age(&since)
 }
 
 func rtt(q api.Stream) string {
@@ -133,7 +136,7 @@ func rate(q api.Stream) string {
 	if q.BytesPerSecond == 0 {
 		return ""
 	}
-	return strings.ReplaceAll(size(q.BytesPerSecond), " ", "") + "/s"
+	return strings.ReplaceAll(output.Size(q.BytesPerSecond), " ", "") + "/s"
 }
 
 func (a *app) siteData() *cobra.Command {
@@ -152,30 +155,30 @@ rules hold then.`,
 			if err != nil {
 				return err
 			}
-			if done, err := a.view().machine(rules); done {
+			if done, err := a.Machine(rules); done {
 				return err
 			}
 			if rules.Commit == "" {
-				fmt.Fprintf(a.err, "site %s has no data rules; colony site data edit %s adds some\n", rules.Site, rules.Site)
+				fmt.Fprintf(a.Err, "site %s has no data rules; colony site data edit %s adds some\n", rules.Site, rules.Site)
 				return nil
 			}
 			if rules.Problem != "" {
-				fmt.Fprintf(a.err, "this file is not valid, so the last good rules hold:\n  %s\n", strings.ReplaceAll(rules.Problem, "\n", "\n  "))
+				fmt.Fprintf(a.Err, "this file is not valid, so the last good rules hold:\n  %s\n", strings.ReplaceAll(rules.Problem, "\n", "\n  "))
 			}
-			fmt.Fprint(a.out, rules.Document)
+			fmt.Fprint(a.Out, rules.Document)
 			return nil
 		},
 	}, a.siteDataSet(), a.siteDataEdit(), &cobra.Command{
 		Use: "delete SITE", Short: "Remove all rules of a site", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.client().write(cmd.Context(), amendment{method: http.MethodDelete, path: rulesPath(args[0])}, nil); err != nil {
+			if err := a.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodDelete, Path: rulesPath(args[0])}, nil); err != nil {
 				return err
 			}
 			answer := map[string]any{"site": args[0], "rules": []any{}}
-			if done, err := a.view().machine(answer); done {
+			if done, err := a.Machine(answer); done {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s: data rules removed from the deployments repo\n", args[0])
+			fmt.Fprintf(a.Out, "%s: data rules removed from the deployments repo\n", args[0])
 			return nil
 		},
 	})
@@ -185,23 +188,23 @@ rules hold then.`,
 func rulesPath(site string) string { return "/sites/" + url.PathEscape(site) + "/data-rules" }
 
 func (a *app) rules(ctx context.Context, site string) (rules api.DataRules, etag string, err error) {
-	etag, err = a.client().call(ctx, http.MethodGet, rulesPath(site), nil, &rules)
+	etag, err = a.Client().Read(ctx, rulesPath(site), &rules)
 	return rules, etag, err
 }
 
 // putRules commits a site's file and prints how many rules it has.
 func (a *app) putRules(ctx context.Context, site, etag string, document []byte) error {
 	if strings.TrimSpace(string(document)) == "" {
-		return usageError{errors.New("the file is empty: to have no rules, use colony site data delete")}
+		return command.Usage(errors.New("the file is empty: to have no rules, use colony site data delete"))
 	}
 	var rules api.DataRules
 	body := map[string]string{"document": string(document)}
-	if err := a.client().write(ctx, amendment{http.MethodPut, rulesPath(site), etag, body}, &rules); err != nil {
+	if err := a.Client().Write(ctx, client.Amendment{Method: http.MethodPut, Path: rulesPath(site), ETag: etag, Body: body}, &rules); err != nil {
 		return err
 	}
-	if done, err := a.view().machine(rules); done {
+	if done, err := a.Machine(rules); done {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s: %d data rules at commit %.12s\n", rules.Site, len(rules.Rules), rules.Commit)
+	fmt.Fprintf(a.Out, "%s: %d data rules at commit %.12s\n", rules.Site, len(rules.Rules), rules.Commit)
 	return nil
 }

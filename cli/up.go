@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/up"
 )
 
@@ -27,7 +28,7 @@ uses it again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			o.Version, o.Out = version, a.out
+			o.Version, o.Out = version, a.Out
 			for _, path := range []*string{&o.StateDir, &o.Samples, &o.SampleBinaries} {
 				if *path != "" {
 					if *path, err = filepath.Abs(*path); err != nil {
@@ -47,7 +48,7 @@ uses it again.`,
 				o.SampleParameters[k] = parameterValue(v)
 			}
 			if err := o.Validate(); err != nil {
-				return usageError{err}
+				return command.Usage(err)
 			}
 			if detach {
 				return up.Detach(cmd.Context(), o)
@@ -82,7 +83,7 @@ func keyValues(flag string, list []string) (map[string]string, error) {
 	for _, kv := range list {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return nil, usageError{fmt.Errorf("%s %q: want key=value", flag, kv)}
+			return nil, command.Usage(fmt.Errorf("%s %q: want key=value", flag, kv))
 		}
 		out[k] = v
 	}
@@ -125,10 +126,10 @@ func (a *app) downCommand() *cobra.Command {
 				return err
 			}
 			if !was {
-				fmt.Fprintf(a.out, "nothing runs in %s\n", abs)
+				fmt.Fprintf(a.Out, "nothing runs in %s\n", abs)
 				return nil
 			}
-			fmt.Fprintf(a.out, "stopped; the state is kept in %s\n", abs)
+			fmt.Fprintf(a.Out, "stopped; the state is kept in %s\n", abs)
 			return nil
 		},
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -17,24 +16,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/lint"
 	"github.com/colonyfleet/colony/co/packaging"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/internal/registryauth"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// A Shell is what the commands have of the command line.
-type Shell struct {
-	Out io.Writer
-	// Machine writes an answer as JSON or YAML and reports true, or reports false where the
-	// user wants a table.
-	Machine func(answer any) (bool, error)
-	// Table writes a table under a header of words.
-	Table func(header string, rows [][]string) error
-	// URL is the address of the CO's API, which its registry shares.
-	URL func() string
-}
 
 // initAnswer is what colony app init answers to a program.
 type initAnswer struct {
@@ -49,7 +37,7 @@ type initAnswer struct {
 
 // Init returns the command init, which makes a package out of a Compose file. Errors are
 // of a protocol.Kind.
-func Init(s Shell) *cobra.Command {
+func Init(env *command.Env) *cobra.Command {
 	var from string
 	var o packaging.Options
 	cmd := &cobra.Command{
@@ -74,7 +62,7 @@ gives it; without one it is empty, and with ${NAME:?message} it is required.`,
 			if len(args) > 0 {
 				folder = args[0]
 			}
-			return runInit(s, from, folder, o)
+			return runInit(env, from, folder, o)
 		},
 	}
 	f := cmd.Flags()
@@ -89,7 +77,7 @@ gives it; without one it is empty, and with ${NAME:?message} it is required.`,
 	return cmd
 }
 
-func runInit(s Shell, from, folder string, o packaging.Options) error {
+func runInit(env *command.Env, from, folder string, o packaging.Options) error {
 	abs, err := filepath.Abs(from)
 	if err != nil {
 		return err
@@ -119,10 +107,10 @@ func runInit(s Shell, from, folder string, o packaging.Options) error {
 		answer.Files = append(answer.Files, name)
 	}
 	slices.Sort(answer.Files)
-	if done, err := s.Machine(answer); done {
+	if done, err := env.Machine(answer); done {
 		return err
 	}
-	return s.showInit(answer, p)
+	return showInit(env, answer, p)
 }
 
 // findings joins what the lint found and what was not taken over, with the errors first.
@@ -142,8 +130,8 @@ func findings(p *packaging.Package, judged lint.Result) []lint.Finding {
 	return all
 }
 
-func (s Shell) showInit(a initAnswer, p *packaging.Package) error {
-	fmt.Fprintf(s.Out, "Made the package %s %s of %d files in %s\n", a.App, a.Version, len(a.Files), a.Folder)
+func showInit(env *command.Env, a initAnswer, p *packaging.Package) error {
+	fmt.Fprintf(env.Out, "Made the package %s %s of %d files in %s\n", a.App, a.Version, len(a.Files), a.Folder)
 	if len(a.Parameters) > 0 {
 		var rows [][]string
 		for _, q := range a.Parameters {
@@ -153,8 +141,8 @@ func (s Shell) showInit(a initAnswer, p *packaging.Package) error {
 			}
 			rows = append(rows, []string{q.Name, value, q.Description})
 		}
-		fmt.Fprintln(s.Out)
-		if err := s.Table("PARAMETER DEFAULT DESCRIPTION", rows); err != nil {
+		fmt.Fprintln(env.Out)
+		if err := env.Table("PARAMETER DEFAULT DESCRIPTION", rows); err != nil {
 			return err
 		}
 	}
@@ -165,14 +153,14 @@ func (s Shell) showInit(a initAnswer, p *packaging.Package) error {
 		}
 	}
 	if len(a.Findings) > 0 {
-		fmt.Fprintf(s.Out, "\nNot taken over as it is (%d to change before it can be deployed):\n", refused)
+		fmt.Fprintf(env.Out, "\nNot taken over as it is (%d to change before it can be deployed):\n", refused)
 	}
 	for _, f := range a.Findings {
 		f.File = filepath.Join(a.Folder, f.File)
-		fmt.Fprintln(s.Out, f)
+		fmt.Fprintln(env.Out, f)
 	}
 	ref := strings.TrimPrefix(p.Repository, "oci://")
-	_, err := fmt.Fprintf(s.Out, "\nNext:\n  colony lint %s\n  colony app push %s %s\n  colony app import oci://%s:%s\n", a.Folder, ref, a.Folder, ref, a.Version)
+	_, err := fmt.Fprintf(env.Out, "\nNext:\n  colony lint %s\n  colony app push %s %s\n  colony app import oci://%s:%s\n", a.Folder, ref, a.Folder, ref, a.Version)
 	return err
 }
 
@@ -186,7 +174,7 @@ type pushOptions struct {
 
 // Push returns the command push, which pushes a package and its components. Errors are of
 // a protocol.Kind.
-func Push(s Shell) *cobra.Command {
+func Push(env *command.Env) *cobra.Command {
 	var o pushOptions
 	cmd := &cobra.Command{
 		Use:   "push REFERENCE [FOLDER]",
@@ -212,7 +200,7 @@ of Podman, or the config.json of Docker. No credential helper is run.`,
 			if len(args) > 1 {
 				folder = args[1]
 			}
-			return runPush(cmd.Context(), s, args[0], folder, o)
+			return runPush(cmd.Context(), env, args[0], folder, o)
 		},
 	}
 	f := cmd.Flags()
@@ -223,7 +211,7 @@ of Podman, or the config.json of Docker. No credential helper is run.`,
 	return cmd
 }
 
-func runPush(ctx context.Context, s Shell, ref, folder string, o pushOptions) error {
+func runPush(ctx context.Context, env *command.Env, ref, folder string, o pushOptions) error {
 	// What is pushed can be read by whoever reads the registry: no link leads out of the folder.
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -247,13 +235,13 @@ func runPush(ctx context.Context, s Shell, ref, folder string, o pushOptions) er
 		}
 		return protocol.Errorf(protocol.Invalid, "push %s: nothing was pushed, because a CO would refuse it:\n%s", folder, strings.Join(lines, "\n"))
 	}
-	client, err := o.client(s.URL())
+	client, err := o.client(env.URL)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	pushed, err := packaging.Push(ctx, client, files, strings.TrimSuffix(ref, "/"))
-	if done, failed := s.Machine(pushed); done {
+	if done, failed := env.Machine(pushed); done {
 		return errors.Join(err, failed)
 	}
 	var rows [][]string
@@ -265,7 +253,7 @@ func runPush(ctx context.Context, s Shell, ref, folder string, o pushOptions) er
 		rows = append(rows, []string{p.Kind, p.Name, p.Reference, digest})
 	}
 	if len(rows) > 0 {
-		if err := s.Table("KIND NAME REFERENCE DIGEST", rows); err != nil {
+		if err := env.Table("KIND NAME REFERENCE DIGEST", rows); err != nil {
 			return err
 		}
 	}

@@ -7,20 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/backup"
 	"github.com/colonyfleet/colony/internal/configfile"
 )
-
-// An Env is what the commands share with all others.
-type Env interface {
-	// Machine writes value as JSON or YAML and reports true, where the user wants that.
-	Machine(value any) (bool, error)
-	// Fields writes pairs of names and values; those without a value are left out.
-	Fields(pairs ...string) error
-	// Usage marks an error as one of the command line or its input.
-	Usage(err error) error
-}
 
 type flags struct {
 	config     string
@@ -34,10 +25,10 @@ func (f *flags) add(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func (f *flags) source(env Env, version string) (backup.Source, error) {
+func (f *flags) source(env *command.Env, version string) (backup.Source, error) {
 	o := co.DefaultOptions()
 	if err := configfile.Load(f.config, &o); err != nil {
-		return backup.Source{}, env.Usage(err)
+		return backup.Source{}, command.Usage(err)
 	}
 	return backup.Source{
 		DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Version: version, NoRegistry: f.noRegistry,
@@ -45,11 +36,11 @@ func (f *flags) source(env Env, version string) (backup.Source, error) {
 }
 
 // Commands returns "backup" and "restore" of "colony co".
-func Commands(env Env, version string) []*cobra.Command {
+func Commands(env *command.Env, version string) []*cobra.Command {
 	return []*cobra.Command{create(env, version), restore(env, version)}
 }
 
-func create(env Env, version string) *cobra.Command {
+func create(env *command.Env, version string) *cobra.Command {
 	var f flags
 	return f.add(&cobra.Command{
 		Use: "backup DIRECTORY", Short: "Save the CO into a directory", Args: cobra.ExactArgs(1),
@@ -85,7 +76,7 @@ func saved(inside bool, otherwise string) string {
 	return otherwise
 }
 
-func restore(env Env, version string) *cobra.Command {
+func restore(env *command.Env, version string) *cobra.Command {
 	var f flags
 	var replace bool
 	cmd := f.add(&cobra.Command{

@@ -2,7 +2,6 @@
 package proposals
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,27 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/proposal"
 )
 
-// An Env is what the commands share with all others: the API of the CO, and the format in
-// which the user wants answers.
-type Env interface {
-	// Call sends a request to the API and decodes the answer into out, which may be nil.
-	Call(ctx context.Context, method, path string, body, out any) error
-	// Machine writes value as JSON or YAML and reports true, where the user wants that.
-	Machine(value any) (bool, error)
-	// Table writes rows below the words of a header.
-	Table(header string, rows [][]string) error
-	// Fields writes pairs of names and values; those without a value are left out.
-	Fields(pairs ...string) error
-	// Printf writes a line for people.
-	Printf(format string, args ...any)
-}
-
 // Command returns "colony proposal".
-func Command(env Env) *cobra.Command {
+func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "proposal", Aliases: []string{"proposals"}, Short: "Show, confirm and withdraw changes that wait to be confirmed",
 		Long: `A change of the deployments repo that would remove what runs, and that may not be
@@ -52,7 +37,7 @@ A deployment that is deleted by its name (colony deployment delete) is never hel
 	return cmd
 }
 
-func list(env Env) *cobra.Command {
+func list(env *command.Env) *cobra.Command {
 	var state string
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the proposals that wait, the newest first", Args: cobra.NoArgs,
@@ -91,7 +76,7 @@ func at(t *time.Time) string {
 
 func path(id string) string { return "/proposals/" + url.PathEscape(id) }
 
-func show(env Env) *cobra.Command {
+func show(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "show PROPOSAL", Short: "Show what a proposal holds: deployments, and the nodes that run them", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -141,7 +126,7 @@ func nodes(e proposal.Effect) string {
 	return text
 }
 
-func decide(env Env, verb, short, outcome string) *cobra.Command {
+func decide(env *command.Env, verb, short, outcome string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " PROPOSAL", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -163,7 +148,7 @@ func decide(env Env, verb, short, outcome string) *cobra.Command {
 }
 
 // AcceptPosition returns "colony site accept-position".
-func AcceptPosition(env Env) *cobra.Command {
+func AcceptPosition(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "accept-position SITE", Short: "Go on above the desired state that a site holds, however far ahead it is", Args: cobra.ExactArgs(1),
 		Long: `A site follows only a desired state whose position (epoch and generation) is greater

@@ -11,13 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // Node returns "colony node remove".
-func Node(env Env) *cobra.Command {
+func Node(env *command.Env) *cobra.Command {
 	var force, wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -33,7 +35,7 @@ event (node_returned) and "colony node show" say so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, ok := strings.Cut(args[0], "/")
 			if !ok || site == "" || node == "" || strings.Contains(node, "/") {
-				return env.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
+				return command.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
 			}
 			path := "/nodes/" + url.PathEscape(site) + "/" + url.PathEscape(node)
 			target := path
@@ -81,7 +83,7 @@ func join(names []protocol.DeploymentName) string {
 }
 
 // untilForgotten waits until a node is not there any more.
-func untilForgotten(ctx context.Context, env Env, path string, timeout time.Duration) error {
+func untilForgotten(ctx context.Context, env *command.Env, path string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(time.Second)
@@ -90,7 +92,7 @@ func untilForgotten(ctx context.Context, env Env, path string, timeout time.Dura
 		var n fleet.Node
 		err := env.Call(ctx, http.MethodGet, path, nil, &n)
 		switch d := n.Decommissioning; {
-		case env.IsNotFound(err):
+		case client.IsNotFound(err):
 			return nil
 		case err != nil:
 			return err

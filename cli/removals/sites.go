@@ -9,12 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
 // Site returns "colony site remove".
-func Site(env Env) *cobra.Command {
+func Site(env *command.Env) *cobra.Command {
 	var force, wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -61,14 +63,14 @@ whose LO connects again is one of the fleet once more, and nothing is removed fr
 }
 
 // untilRemoved waits until a site is not there any more.
-func untilRemoved(ctx context.Context, env Env, path string, timeout time.Duration) error {
+func untilRemoved(ctx context.Context, env *command.Env, path string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		var s fleet.Site
-		if err := env.Call(ctx, http.MethodGet, path, nil, &s); env.IsNotFound(err) {
+		if err := env.Call(ctx, http.MethodGet, path, nil, &s); client.IsNotFound(err) {
 			return nil
 		} else if err != nil {
 			return err

@@ -13,31 +13,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
-// An Env is what the commands share with all others: the API of the CO, and the format in
-// which the user wants answers.
-type Env interface {
-	// Call sends a request to the API and decodes the answer into out, which may be nil.
-	Call(ctx context.Context, method, path string, body, out any) error
-	// Machine writes value as JSON or YAML and reports true, where the user wants that.
-	Machine(value any) (bool, error)
-	// Table writes rows below the words of a header.
-	Table(header string, rows [][]string) error
-	// Printf writes a line for people.
-	Printf(format string, args ...any)
-	// Usage makes an error one of how the command was typed.
-	Usage(err error) error
-	// IsNotFound reports whether the API answered that there is no such thing.
-	IsNotFound(err error) bool
-	// Size words a number of bytes; "" for none.
-	Size(bytes uint64) string
-}
-
 // Volumes returns "colony volume".
-func Volumes(env Env) *cobra.Command {
+func Volumes(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "volume", Aliases: []string{"volumes"}, Short: "Show and remove volumes that outlived their deployments",
 		Long: `The volumes of a deployment outlive it on the nodes that ran it: a deployment of the
@@ -48,14 +31,14 @@ its configuration). These commands show them, and remove them before.`,
 	return cmd
 }
 
-func listVolumes(env Env) *cobra.Command {
+func listVolumes(env *command.Env) *cobra.Command {
 	var deployment string
 	cmd := &cobra.Command{
 		Use: "list SITE[/NODE]", Short: "List the volumes of a site, or of a node, that outlived their deployments", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, _ := strings.Cut(args[0], "/")
 			if site == "" || strings.Contains(node, "/") {
-				return env.Usage(fmt.Errorf("%q: want SITE or SITE/NODE", args[0]))
+				return command.Usage(fmt.Errorf("%q: want SITE or SITE/NODE", args[0]))
 			}
 			query := url.Values{}
 			if node != "" {
@@ -88,7 +71,7 @@ func listVolumes(env Env) *cobra.Command {
 	return cmd
 }
 
-func rowsOf(env Env, list []fleet.KeptVolume) [][]string {
+func rowsOf(env *command.Env, list []fleet.KeptVolume) [][]string {
 	var rows [][]string
 	for _, v := range list {
 		state := "kept"
@@ -102,7 +85,7 @@ func rowsOf(env Env, list []fleet.KeptVolume) [][]string {
 		if v.RemovedAt != nil {
 			removed = v.RemovedAt.Local().Format(time.DateTime)
 		}
-		rows = append(rows, []string{string(v.Node), string(v.Deployment), v.Volume, env.Size(v.Bytes), removed, state})
+		rows = append(rows, []string{string(v.Node), string(v.Deployment), v.Volume, output.Size(v.Bytes), removed, state})
 	}
 	return rows
 }
@@ -134,7 +117,7 @@ func parsePurge(node, of string, all bool) (p purge, err error) {
 	return p, nil
 }
 
-func purgeVolumes(env Env) *cobra.Command {
+func purgeVolumes(env *command.Env) *cobra.Command {
 	var all, wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -145,7 +128,7 @@ once it is back. A volume of a deployment that is deployed again before stays.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := parsePurge(args[0], args[1], all)
 			if err != nil {
-				return env.Usage(err)
+				return command.Usage(err)
 			}
 			var asked api.KeptVolumes
 			if err := env.Call(cmd.Context(), http.MethodDelete, p.path, nil, &asked); err != nil {
@@ -176,7 +159,7 @@ once it is back. A volume of a deployment that is deployed again before stays.`,
 }
 
 // wait waits until the node reports that it has the volumes no more.
-func (p purge) wait(ctx context.Context, env Env, timeout time.Duration) error {
+func (p purge) wait(ctx context.Context, env *command.Env, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	site, node, _ := strings.Cut(p.node, "/")

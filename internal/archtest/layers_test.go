@@ -180,6 +180,9 @@ var packages = map[string]layer{
 
 	"up":            launcher,
 	"cli":           command,
+	"cli/client":    adapter,
+	"cli/output":    adapter,
+	"cli/command":   wiring,
 	"cli/backups":   command,
 	"cli/proposals": command,
 	"cli/removals":  command,
@@ -200,7 +203,7 @@ var packages = map[string]layer{
 // tests included. A module that is not named here is imported by nobody.
 var confined = map[string][]string{
 	"github.com/fxamacker/cbor/v2":           {"protocol"},
-	"go.yaml.in/yaml/v4":                     {"cli", "co/compiler", "co/compiler/composefile", "co/packaging", "co/repo/sitefile", "internal/configfile", "margo/document", "margo/rawyaml", "margo/v1rc3"},
+	"go.yaml.in/yaml/v4":                     {"cli", "cli/output", "co/compiler", "co/compiler/composefile", "co/packaging", "co/repo/sitefile", "internal/configfile", "margo/document", "margo/rawyaml", "margo/v1rc3"},
 	"github.com/mochi-mqtt/server/v2":        {"broker", "broker/packet"},
 	"github.com/eclipse/paho.golang":         {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":           {"broker", "broker/client", "broker/websocket"},

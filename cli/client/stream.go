@@ -1,4 +1,4 @@
-package cli
+package client
 
 import (
 	"bufio"
@@ -27,35 +27,36 @@ const (
 	maxStreamLine = 64 << 20
 )
 
-// A sse is one server-sent event (WHATWG HTML, section 9.2).
-type sse struct {
-	kind string
-	data string
+// A ServerEvent is one server-sent event (WHATWG HTML, section 9.2).
+type ServerEvent struct {
+	Kind string // "": it has none
+	Data string
 }
 
-// events calls each with every event from after on, until each reports false,
-// ctx ends, or the server refuses. It connects again after a broken stream.
-func (c *client) events(ctx context.Context, query url.Values, after int64, each func(fleet.Event) (more bool)) error {
+// Events calls each with every event after the id after, or where that is negative with
+// every new one, until each reports false, ctx ends, or the server refuses. It connects
+// again after a broken stream.
+func (c *Client) Events(ctx context.Context, query url.Values, after int64, each func(fleet.Event) (more bool)) error {
 	last := ""
 	if after >= 0 {
 		last = strconv.FormatInt(after, 10)
 	}
-	return c.follow(ctx, "/events?"+query.Encode(), last, func(s sse) (bool, error) {
+	return c.Follow(ctx, "/events?"+query.Encode(), last, func(s ServerEvent) (bool, error) {
 		var e fleet.Event
-		if err := json.Unmarshal([]byte(s.data), &e); err != nil {
+		if err := json.Unmarshal([]byte(s.Data), &e); err != nil {
 			return true, fmt.Errorf("event stream: %w", err)
 		}
 		return each(e), nil
 	})
 }
 
-// follow calls each with every event of a stream, until each reports false, ctx ends,
+// Follow calls each with every event of a stream, until each reports false, ctx ends,
 // or the server refuses. It connects again after a broken stream and resumes behind
 // the last event; last is where it begins, "" where the server decides.
-func (c *client) follow(ctx context.Context, path, last string, each func(sse) (more bool, err error)) error {
+func (c *Client) Follow(ctx context.Context, path, last string, each func(ServerEvent) (more bool, err error)) error {
 	opened := false
 	for {
-		more, err := c.stream(ctx, path, &last, func(s sse) (bool, error) {
+		more, err := c.stream(ctx, path, &last, func(s ServerEvent) (bool, error) {
 			opened = true
 			return each(s)
 		})
@@ -63,7 +64,7 @@ func (c *client) follow(ctx context.Context, path, last string, each func(sse) (
 			return ctx.Err()
 		}
 		// What was open once is refused for a while only, such as while the database is away.
-		if p, refused := errors.AsType[*problem](err); refused && (!opened || p.Status < 500) {
+		if p, refused := errors.AsType[*Problem](err); refused && (!opened || p.Status < 500) {
 			return err
 		}
 		if retry.Sleep(ctx, streamAgain) != nil {
@@ -73,8 +74,8 @@ func (c *client) follow(ctx context.Context, path, last string, each func(sse) (
 }
 
 // stream reads one stream to its end.
-func (c *client) stream(ctx context.Context, path string, last *string, each func(sse) (bool, error)) (more bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1"+path, nil)
+func (c *Client) stream(ctx context.Context, path string, last *string, each func(ServerEvent) (bool, error)) (more bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/api/v1"+path, nil)
 	if err != nil {
 		return false, fmt.Errorf("address of the API: %w", err)
 	}
@@ -93,7 +94,7 @@ func (c *client) stream(ctx context.Context, path string, last *string, each fun
 		return true, asProblem(resp, b)
 	}
 	var data strings.Builder
-	var event sse
+	var event ServerEvent
 	id := *last
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, maxStreamLine)
@@ -104,18 +105,18 @@ func (c *client) stream(ctx context.Context, path string, last *string, each fun
 		case field == "data":
 			data.WriteString(value)
 		case field == "event":
-			event.kind = value
+			event.Kind = value
 		case field == "id":
 			id = value
 		case lines.Text() == "" && data.Len() > 0:
-			event.data = data.String()
+			event.Data = data.String()
 			more, err := each(event)
 			if !more || err != nil {
 				return more, err
 			}
 			*last = id // the stream resumes after it
 			data.Reset()
-			event = sse{}
+			event = ServerEvent{}
 		}
 	}
 	return true, errors.Join(errStreamEnd, lines.Err())

@@ -1,4 +1,6 @@
-package cli
+// Package output writes the answers of commands: as tables for people, or as JSON or YAML
+// for programs. It also words times, sizes and maps.
+package output
 
 import (
 	"encoding/json"
@@ -13,15 +15,15 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A view writes answers in the format that the user chose: table, json or yaml.
-type view struct {
-	out    io.Writer
-	format string
+// A View writes answers in the format that the user chose: table, json or yaml.
+type View struct {
+	Out    io.Writer
+	Format string // table, json or yaml
 }
 
-// table writes a table with a header, columns separated by tabs in each row.
-func (v view) table(header string, rows [][]string) error {
-	w := tabwriter.NewWriter(v.out, 0, 8, 2, ' ', 0)
+// Table writes rows below the words of a header. It makes an empty cell of rows a dash.
+func (v View) Table(header string, rows [][]string) error {
+	w := tabwriter.NewWriter(v.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
 	for _, row := range rows {
 		for i, cell := range row {
@@ -34,12 +36,12 @@ func (v view) table(header string, rows [][]string) error {
 	return w.Flush()
 }
 
-// machine writes value as JSON or YAML and reports true, or reports false where
+// Machine writes value as JSON or YAML and reports true, or reports false where
 // the user wants a table.
-func (v view) machine(value any) (bool, error) {
-	switch v.format {
+func (v View) Machine(value any) (bool, error) {
+	switch v.Format {
 	case "json":
-		enc := json.NewEncoder(v.out)
+		enc := json.NewEncoder(v.Out)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
 		return true, enc.Encode(value)
@@ -53,16 +55,17 @@ func (v view) machine(value any) (bool, error) {
 		if err := yaml.Unmarshal(b, &plain); err != nil {
 			return true, err
 		}
-		enc := yaml.NewEncoder(v.out)
+		enc := yaml.NewEncoder(v.Out)
 		enc.SetIndent(2)
 		return true, enc.Encode(plain)
 	}
 	return false, nil
 }
 
-// fields writes names and values below each other.
-func (v view) fields(pairs ...string) error {
-	w := tabwriter.NewWriter(v.out, 0, 8, 2, ' ', 0)
+// Fields writes pairs of names and values below each other; those without a value are
+// left out.
+func (v View) Fields(pairs ...string) error {
+	w := tabwriter.NewWriter(v.Out, 0, 8, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
 			fmt.Fprintf(w, "%s:\t%s\n", pairs[i], pairs[i+1])
@@ -71,8 +74,8 @@ func (v view) fields(pairs ...string) error {
 	return w.Flush()
 }
 
-// age returns how long ago t was, in its greatest unit; "" where t is unset.
-func age(t *time.Time) string {
+// Age returns how long ago t was, in its greatest unit; "" where t is unset.
+func Age(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return ""
 	}
@@ -89,16 +92,16 @@ func age(t *time.Time) string {
 	}
 }
 
-// ago is age in a sentence.
-func ago(t *time.Time) string {
-	if text := age(t); text != "" {
+// Ago is Age in a sentence: "3m ago", or "never".
+func Ago(t *time.Time) string {
+	if text := Age(t); text != "" {
 		return text + " ago"
 	}
 	return "never"
 }
 
-// size returns a number of bytes with a binary unit; "" for 0.
-func size(n uint64) string {
+// Size returns a number of bytes with a binary unit; "" for 0.
+func Size(n uint64) string {
 	if n == 0 {
 		return ""
 	}
@@ -114,15 +117,16 @@ func size(n uint64) string {
 	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTPE"[exp])
 }
 
-func onOff(online bool) string {
+// OnOff returns online or offline.
+func OnOff(online bool) string {
 	if online {
 		return "online"
 	}
 	return "offline"
 }
 
-// pairs writes a map as k=v, sorted.
-func pairs[K ~string, V any](m map[K]V) string {
+// Pairs writes a map as k=v, sorted.
+func Pairs[K ~string, V any](m map[K]V) string {
 	out := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, fmt.Sprintf("%s=%v", k, m[k]))

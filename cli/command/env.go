@@ -1,0 +1,68 @@
+// Package command has what all commands share: how they call the CO's API, how they answer,
+// and which of their errors are errors of the command line.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/output"
+)
+
+// An Env is the environment of a command. The flags that all commands have set it before a
+// command runs; after that nothing changes it.
+type Env struct {
+	URL    string // of the CO's API
+	Format string // of answers: table, json or yaml
+	// Timeout bounds how long the API may take to answer.
+	Timeout time.Duration
+	Out     io.Writer // for answers
+	Err     io.Writer // for what goes beside them
+}
+
+// Client returns a client of the API.
+func (e *Env) Client() *client.Client {
+	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: &http.Client{}, Timeout: e.Timeout}
+}
+
+// Call sends a request to the API and decodes the answer into out, which may be nil. Errors
+// are those of Call of the client.
+func (e *Env) Call(ctx context.Context, method, path string, body, out any) error {
+	return e.Client().Call(ctx, method, path, body, out)
+}
+
+func (e *Env) view() output.View { return output.View{Out: e.Out, Format: e.Format} }
+
+// Machine writes value as JSON or YAML and reports true, where the user wants that.
+func (e *Env) Machine(value any) (bool, error) { return e.view().Machine(value) }
+
+// Table writes rows below the words of a header.
+func (e *Env) Table(header string, rows [][]string) error { return e.view().Table(header, rows) }
+
+// Fields writes pairs of names and values; those without a value are left out.
+func (e *Env) Fields(pairs ...string) error { return e.view().Fields(pairs...) }
+
+// Printf writes a line for people.
+func (e *Env) Printf(format string, args ...any) { fmt.Fprintf(e.Out, format+"\n", args...) }
+
+// A UsageError is a command line, or an input that it names, that cannot be understood. It
+// hides its cause: an interruption, for one, does not show through it.
+type UsageError struct{ error }
+
+// Usage marks an error as one of the command line or its input.
+func Usage(err error) error { return UsageError{err} }
+
+// UntilInterrupted makes the interruption of a command that has no other end its
+// success.
+func UntilInterrupted(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
