@@ -63,7 +63,9 @@ func TestSiteDevice(t *testing.T) {
 		t.Errorf("sent %+v", sent)
 	}
 	again := do("add", "home", "plc-7", "-o", "json")
-	var made newDevice
+	var made struct {
+		Password string `json:"password"`
+	}
 	if err := json.Unmarshal([]byte(again), &made); err != nil || len(made.Password) != 22 || made.Password == secret[1] {
 		t.Errorf("%+v, %v: want another password", made, err)
 	}

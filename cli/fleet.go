@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/data"
+	"github.com/colonyfleet/colony/cli/devices"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
@@ -49,7 +51,7 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, a.siteShow(), a.siteData(), a.siteDevice(), a.siteBroker(), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
+	cmd.AddCommand(ls, a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 

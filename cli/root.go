@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
@@ -129,7 +130,7 @@ with 0.`,
 	root.PersistentFlags().StringVarP(&a.Format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
-	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), a.dataCommand(), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
+	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
 	root.AddCommand(proposals.Command(&a.Env), removals.Volumes(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",

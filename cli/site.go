@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/colonyfleet/colony/cli/client"
-	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/verdict"
 	"github.com/colonyfleet/colony/co/api"
@@ -137,74 +133,4 @@ func rate(q api.Stream) string {
 		return ""
 	}
 	return strings.ReplaceAll(output.Size(q.BytesPerSecond), " ", "") + "/s"
-}
-
-func (a *app) siteData() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "data", Short: "Show and change the rules of a site's machine data",
-		Long: `Show and change the rules of a site's machine data: what is sent, and what is
-stored. They are the file sites/SITE/site.yaml of the deployments repo; each change is a commit.`,
-	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "get SITE", Short: "Show the rules of a site", Args: cobra.ExactArgs(1),
-		Long: `Show the rules of a site: its file as it is, or, with -o json or -o yaml, the
-rules that hold. A file that is not valid is shown with what is wrong; the last good
-rules hold then.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			rules, _, err := a.rules(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if done, err := a.Machine(rules); done {
-				return err
-			}
-			if rules.Commit == "" {
-				fmt.Fprintf(a.Err, "site %s has no data rules; colony site data edit %s adds some\n", rules.Site, rules.Site)
-				return nil
-			}
-			if rules.Problem != "" {
-				fmt.Fprintf(a.Err, "this file is not valid, so the last good rules hold:\n  %s\n", strings.ReplaceAll(rules.Problem, "\n", "\n  "))
-			}
-			fmt.Fprint(a.Out, rules.Document)
-			return nil
-		},
-	}, a.siteDataSet(), a.siteDataEdit(), &cobra.Command{
-		Use: "delete SITE", Short: "Remove all rules of a site", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodDelete, Path: rulesPath(args[0])}, nil); err != nil {
-				return err
-			}
-			answer := map[string]any{"site": args[0], "rules": []any{}}
-			if done, err := a.Machine(answer); done {
-				return err
-			}
-			fmt.Fprintf(a.Out, "%s: data rules removed from the deployments repo\n", args[0])
-			return nil
-		},
-	})
-	return cmd
-}
-
-func rulesPath(site string) string { return "/sites/" + url.PathEscape(site) + "/data-rules" }
-
-func (a *app) rules(ctx context.Context, site string) (rules api.DataRules, etag string, err error) {
-	etag, err = a.Client().Read(ctx, rulesPath(site), &rules)
-	return rules, etag, err
-}
-
-// putRules commits a site's file and prints how many rules it has.
-func (a *app) putRules(ctx context.Context, site, etag string, document []byte) error {
-	if strings.TrimSpace(string(document)) == "" {
-		return command.Usage(errors.New("the file is empty: to have no rules, use colony site data delete"))
-	}
-	var rules api.DataRules
-	body := map[string]string{"document": string(document)}
-	if err := a.Client().Write(ctx, client.Amendment{Method: http.MethodPut, Path: rulesPath(site), ETag: etag, Body: body}, &rules); err != nil {
-		return err
-	}
-	if done, err := a.Machine(rules); done {
-		return err
-	}
-	fmt.Fprintf(a.Out, "%s: %d data rules at commit %.12s\n", rules.Site, len(rules.Rules), rules.Commit)
-	return nil
 }

@@ -25,7 +25,6 @@ const (
 var spared = exceptions{
 	"bench/link":                   "one program: the peers that it compares share its wire, its load and its ledger",
 	"broker":                       "to be split: sessions and metrics belong in packages of their own",
-	"cli":                          "to be split: printing belongs in a package of its own",
 	"co/db/fleet":                  "to be split: lists, and what is kept for a time, belong in packages of their own",
 	"co/api":                       "to be split: what is wrong with a request belongs in a package of its own",
 	"en/engine/containerd":         "to be split: images belong in a package of their own",

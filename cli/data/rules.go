@@ -1,15 +1,19 @@
-package cli
+package data
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
 
+	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/co/api"
 	"github.com/spf13/cobra"
 )
 
@@ -30,7 +34,78 @@ spec:
         store: {keep: 30d}     # in PostgreSQL; without it only on the CO's broker
 `
 
-func (a *app) siteDataSet() *cobra.Command {
+// Rules returns "colony site data".
+func Rules(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "data", Short: "Show and change the rules of a site's machine data",
+		Long: `Show and change the rules of a site's machine data: what is sent, and what is
+stored. They are the file sites/SITE/site.yaml of the deployments repo; each change is a commit.`,
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "get SITE", Short: "Show the rules of a site", Args: cobra.ExactArgs(1),
+		Long: `Show the rules of a site: its file as it is, or, with -o json or -o yaml, the
+rules that hold. A file that is not valid is shown with what is wrong; the last good
+rules hold then.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rules, _, err := rulesOf(cmd.Context(), env, args[0])
+			if err != nil {
+				return err
+			}
+			if done, err := env.Machine(rules); done {
+				return err
+			}
+			if rules.Commit == "" {
+				fmt.Fprintf(env.Err, "site %s has no data rules; colony site data edit %s adds some\n", rules.Site, rules.Site)
+				return nil
+			}
+			if rules.Problem != "" {
+				fmt.Fprintf(env.Err, "this file is not valid, so the last good rules hold:\n  %s\n", strings.ReplaceAll(rules.Problem, "\n", "\n  "))
+			}
+			fmt.Fprint(env.Out, rules.Document)
+			return nil
+		},
+	}, setRules(env), editRules(env), &cobra.Command{
+		Use: "delete SITE", Short: "Remove all rules of a site", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := env.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodDelete, Path: rulesPath(args[0])}, nil); err != nil {
+				return err
+			}
+			answer := map[string]any{"site": args[0], "rules": []any{}}
+			if done, err := env.Machine(answer); done {
+				return err
+			}
+			fmt.Fprintf(env.Out, "%s: data rules removed from the deployments repo\n", args[0])
+			return nil
+		},
+	})
+	return cmd
+}
+
+func rulesPath(site string) string { return "/sites/" + url.PathEscape(site) + "/data-rules" }
+
+func rulesOf(ctx context.Context, env *command.Env, site string) (rules api.DataRules, etag string, err error) {
+	etag, err = env.Client().Read(ctx, rulesPath(site), &rules)
+	return rules, etag, err
+}
+
+// putRules commits a site's file and prints how many rules it has.
+func putRules(ctx context.Context, env *command.Env, site, etag string, document []byte) error {
+	if strings.TrimSpace(string(document)) == "" {
+		return command.Usage(errors.New("the file is empty: to have no rules, use colony site data delete"))
+	}
+	var rules api.DataRules
+	body := map[string]string{"document": string(document)}
+	if err := env.Client().Write(ctx, client.Amendment{Method: http.MethodPut, Path: rulesPath(site), ETag: etag, Body: body}, &rules); err != nil {
+		return err
+	}
+	if done, err := env.Machine(rules); done {
+		return err
+	}
+	fmt.Fprintf(env.Out, "%s: %d data rules at commit %.12s\n", rules.Site, len(rules.Rules), rules.Commit)
+	return nil
+}
+
+func setRules(env *command.Env) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "set SITE -f FILE", Short: "Replace the rules of a site by those of a file", Args: cobra.ExactArgs(1),
@@ -47,7 +122,7 @@ checked first; everything that is wrong is shown with its line.`,
 			if err != nil {
 				return command.Usage(fmt.Errorf("read rules: %w", err))
 			}
-			return a.putRules(cmd.Context(), args[0], "", document)
+			return putRules(cmd.Context(), env, args[0], "", document)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "YAML file with the rules, - for standard input")
@@ -55,14 +130,14 @@ checked first; everything that is wrong is shown with its line.`,
 	return cmd
 }
 
-func (a *app) siteDataEdit() *cobra.Command {
+func editRules(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "edit SITE", Short: "Change the rules of a site in an editor", Args: cobra.ExactArgs(1),
 		Long: `Open the file of a site in $VISUAL, $EDITOR or vi, and commit what was changed. Who
 was faster with another change keeps it: what you wrote is then left in a file that
 the error names, as it is when it has faults.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rules, etag, err := a.rules(cmd.Context(), args[0])
+			rules, etag, err := rulesOf(cmd.Context(), env, args[0])
 			if err != nil {
 				return err
 			}
@@ -75,10 +150,10 @@ the error names, as it is when it has faults.`,
 				return err
 			}
 			if string(after) == before {
-				fmt.Fprintln(a.Err, "nothing was changed")
+				fmt.Fprintln(env.Err, "nothing was changed")
 				return os.Remove(path)
 			}
-			if err := a.putRules(cmd.Context(), args[0], etag, after); err != nil {
+			if err := putRules(cmd.Context(), env, args[0], etag, after); err != nil {
 				return fmt.Errorf("%w\nwhat you wrote is in %s", err, path)
 			}
 			return os.Remove(path)

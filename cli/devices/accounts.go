@@ -1,4 +1,6 @@
-package cli
+// Package devices has the commands about the clients of brokers, most of which are devices:
+// the accounts that sites have for them, and the connections and sessions that they have.
+package devices
 
 import (
 	"bytes"
@@ -25,7 +27,8 @@ import (
 // bcryptCost makes a check take about a tenth of a second on a gateway.
 const bcryptCost = 10
 
-func (a *app) siteDevice() *cobra.Command {
+// Accounts returns "colony site device".
+func Accounts(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "device", Short: "Show and change the accounts of a site's devices",
 		Long: `Show and change the accounts of clients of a site's broker that are no part of Colony,
@@ -38,14 +41,14 @@ or has another password, are disconnected.`,
 		Use: "list SITE", Short: "List the device accounts of a site", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list api.Devices
-			if err := a.Call(cmd.Context(), http.MethodGet, devicesPath(args[0]), nil, &list); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodGet, devicesPath(args[0]), nil, &list); err != nil {
 				return err
 			}
-			if done, err := a.Machine(list); done {
+			if done, err := env.Machine(list); done {
 				return err
 			}
 			if list.Problem != "" {
-				fmt.Fprintf(a.Err, "the site's file is not valid, so the last good accounts hold:\n  %s\n", strings.ReplaceAll(list.Problem, "\n", "\n  "))
+				fmt.Fprintf(env.Err, "the site's file is not valid, so the last good accounts hold:\n  %s\n", strings.ReplaceAll(list.Problem, "\n", "\n  "))
 			}
 			var rows [][]string
 			for _, d := range list.Devices {
@@ -55,18 +58,18 @@ or has another password, are disconnected.`,
 				}
 				rows = append(rows, []string{d.User, strings.Join(d.ClientIDs, " "), strings.Join(d.Publish, " "), strings.Join(d.Subscribe, " "), kind})
 			}
-			return a.Table("USER CLIENT-IDS PUBLISH SUBSCRIBE PASSWORD", rows)
+			return env.Table("USER CLIENT-IDS PUBLISH SUBSCRIBE PASSWORD", rows)
 		},
-	}, a.siteDeviceAdd(), &cobra.Command{
+	}, add(env), &cobra.Command{
 		Use: "remove SITE USER", Short: "Remove a device account of a site", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodDelete, Path: devicePath(args)}, nil); err != nil {
+			if err := env.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodDelete, Path: devicePath(args)}, nil); err != nil {
 				return err
 			}
-			if done, err := a.Machine(map[string]string{"site": args[0], "user": args[1]}); done {
+			if done, err := env.Machine(map[string]string{"site": args[0], "user": args[1]}); done {
 				return err
 			}
-			fmt.Fprintf(a.Out, "%s: device account %s removed from the deployments repo\n", args[0], args[1])
+			fmt.Fprintf(env.Out, "%s: device account %s removed from the deployments repo\n", args[0], args[1])
 			return nil
 		},
 	})
@@ -84,7 +87,7 @@ type newDevice struct {
 	Password string `json:"password,omitempty"` // where it was generated
 }
 
-func (a *app) siteDeviceAdd() *cobra.Command {
+func add(env *command.Env) *cobra.Command {
 	var d sitefile.Device
 	var file string
 	cmd := &cobra.Command{
@@ -106,15 +109,15 @@ has its bcrypt hash, and the site checks two of those at a time.`,
 					body[key] = list
 				}
 			}
-			if err := a.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodPut, Path: devicePath(args), Body: body}, nil); err != nil {
+			if err := env.Client().Write(cmd.Context(), client.Amendment{Method: http.MethodPut, Path: devicePath(args), Body: body}, nil); err != nil {
 				return err
 			}
-			if done, err := a.Machine(newDevice{args[0], args[1], secret}); done {
+			if done, err := env.Machine(newDevice{args[0], args[1], secret}); done {
 				return err
 			}
-			fmt.Fprintf(a.Out, "%s: device account %s is in the deployments repo\n", args[0], args[1])
+			fmt.Fprintf(env.Out, "%s: device account %s is in the deployments repo\n", args[0], args[1])
 			if secret != "" {
-				fmt.Fprintf(a.Out, "password: %s\nIt is shown this once and stored nowhere.\n", secret)
+				fmt.Fprintf(env.Out, "password: %s\nIt is shown this once and stored nowhere.\n", secret)
 			}
 			return nil
 		},

@@ -1,4 +1,4 @@
-package cli
+package devices
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/broker/admin"
+	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/output"
 )
 
@@ -18,7 +19,8 @@ const atLO = "http://127.0.0.1:8081"
 // A brokerCall calls the interface of a broker.
 type brokerCall func(cmd *cobra.Command, method string, query url.Values, out any) error
 
-func (a *app) siteBroker() *cobra.Command {
+// Broker returns "colony site broker".
+func Broker(env *command.Env) *cobra.Command {
 	var at string
 	cmd := &cobra.Command{
 		Use: "broker", Short: "Show the clients of a broker, and disconnect them",
@@ -28,12 +30,12 @@ that of the CO for the CO's own broker.`,
 	}
 	cmd.PersistentFlags().StringVar(&at, "at", atLO, "URL of the LO, or of the CO")
 	call := func(cmd *cobra.Command, method string, query url.Values, out any) error {
-		c := *a.Client()
+		c := *env.Client()
 		c.Base = at
 		err := c.Call(cmd.Context(), method, "/broker/clients?"+query.Encode(), nil, out)
 		return err
 	}
-	cmd.AddCommand(a.brokerClients(call), &cobra.Command{
+	cmd.AddCommand(brokerClients(env, call), &cobra.Command{
 		Use: "client CLIENT", Short: "Show one client", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list admin.List
@@ -41,16 +43,16 @@ that of the CO for the CO's own broker.`,
 				return err
 			}
 			one := list.Clients[0]
-			if done, err := a.Machine(one); done {
+			if done, err := env.Machine(one); done {
 				return err
 			}
-			return a.showClient(one)
+			return showClient(env, one)
 		},
-	}, a.brokerDisconnect(call))
+	}, brokerDisconnect(env, call))
 	return cmd
 }
 
-func (a *app) brokerClients(call brokerCall) *cobra.Command {
+func brokerClients(env *command.Env, call brokerCall) *cobra.Command {
 	var prefix string
 	var limit int
 	cmd := &cobra.Command{
@@ -61,7 +63,7 @@ func (a *app) brokerClients(call brokerCall) *cobra.Command {
 			if err := call(cmd, http.MethodGet, query, &list); err != nil {
 				return err
 			}
-			if done, err := a.Machine(list); done {
+			if done, err := env.Machine(list); done {
 				return err
 			}
 			var rows [][]string
@@ -75,11 +77,11 @@ func (a *app) brokerClients(call brokerCall) *cobra.Command {
 				}
 				rows = append(rows, row)
 			}
-			if err := a.Table("CLIENT USER CONNECTED MQTT FROM SUBSCRIPTIONS STORED BYTES", rows); err != nil {
+			if err := env.Table("CLIENT USER CONNECTED MQTT FROM SUBSCRIPTIONS STORED BYTES", rows); err != nil {
 				return err
 			}
 			if list.Total > len(list.Clients) {
-				fmt.Fprintf(a.Err, "%d of %d clients: --prefix or --limit shows others\n", len(list.Clients), list.Total)
+				fmt.Fprintf(env.Err, "%d of %d clients: --prefix or --limit shows others\n", len(list.Clients), list.Total)
 			}
 			return nil
 		},
@@ -89,7 +91,7 @@ func (a *app) brokerClients(call brokerCall) *cobra.Command {
 	return cmd
 }
 
-func (a *app) brokerDisconnect(call brokerCall) *cobra.Command {
+func brokerDisconnect(env *command.Env, call brokerCall) *cobra.Command {
 	var session bool
 	cmd := &cobra.Command{
 		Use: "kick CLIENT", Short: "Disconnect a client", Args: cobra.ExactArgs(1),
@@ -101,10 +103,10 @@ stored of it is removed too: its subscriptions, and the messages that wait for i
 			if err := call(cmd, http.MethodDelete, query, nil); err != nil {
 				return err
 			}
-			if done, err := a.Machine(map[string]any{"client": args[0], "session": session}); done {
+			if done, err := env.Machine(map[string]any{"client": args[0], "session": session}); done {
 				return err
 			}
-			fmt.Fprintf(a.Out, "%s: disconnected\n", args[0])
+			fmt.Fprintf(env.Out, "%s: disconnected\n", args[0])
 			return nil
 		},
 	}
@@ -112,7 +114,7 @@ stored of it is removed too: its subscriptions, and the messages that wait for i
 	return cmd
 }
 
-func (a *app) showClient(c admin.Client) error {
+func showClient(env *command.Env, c admin.Client) error {
 	pairs := []string{"Client", c.Client, "User", c.Identity, "Subscriptions", strconv.Itoa(c.Subscriptions)}
 	if s := c.Connection; s != nil {
 		pairs = append(pairs, "Connected", output.Age(&s.Since), "MQTT", s.MQTT, "Listener", s.Listener, "From", s.Remote, "Keep-alive", fmt.Sprint(s.KeepAliveSeconds, " s"),
@@ -125,5 +127,5 @@ func (a *app) showClient(c admin.Client) error {
 		}
 		pairs = append(pairs, "Session expires after", expiry, "Away", output.Age(s.Away), "Stored messages", strconv.Itoa(s.Messages), "Stored bytes", output.Size(uint64(s.Bytes)))
 	}
-	return a.Fields(pairs...)
+	return env.Fields(pairs...)
 }

@@ -1,4 +1,6 @@
-package cli
+// Package data has the commands about the machine data of sites, and about the rules that say
+// which of it is sent and stored.
+package data
 
 import (
 	"encoding/hex"
@@ -18,30 +20,34 @@ import (
 	"github.com/colonyfleet/colony/co/api"
 )
 
-func (a *app) dataCommand() *cobra.Command {
+// Command returns "colony data".
+func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "data", Short: "Show the machine data of sites",
 		Long: `Show the machine data of sites. The rules of a site say which data it sends and
 which of it the CO stores: see colony site data.`,
 	}
-	cmd.AddCommand(a.dataTail(), a.dataHistory())
+	cmd.AddCommand(tail(env), history(env))
 	return cmd
 }
 
-// A dataQuery is what the flags of the data commands pick.
-type dataQuery struct {
+// maxMessages is how many messages the API gives at once.
+const maxMessages = 1000
+
+// A selection is what the flags of the data commands pick.
+type selection struct {
 	rule, since, until string
 	json               bool
 }
 
-func (q *dataQuery) flags(cmd *cobra.Command) {
+func (q *selection) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&q.rule, "rule", "", "only of this data rule")
 	cmd.Flags().StringVar(&q.since, "since", "", "what the CO stored since then: a time (RFC 3339), or how long ago such as 15m, 12h or 7d")
 	cmd.Flags().BoolVar(&q.json, "json", false, "one JSON object for each message, as -o json")
 }
 
 // values makes the query of the API; args are the site and, where given, the filter.
-func (q *dataQuery) values(args []string) (url.Values, error) {
+func (q *selection) values(args []string) (url.Values, error) {
 	v := url.Values{}
 	if len(args) > 1 {
 		v.Set("topic", args[1])
@@ -80,8 +86,8 @@ func moment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-func (a *app) dataTail() *cobra.Command {
-	var q dataQuery
+func tail(env *command.Env) *cobra.Command {
+	var q selection
 	cmd := &cobra.Command{
 		Use: "tail SITE [FILTER]", Short: "Follow the machine data of a site as it comes", Args: cobra.RangeArgs(1, 2),
 		Long: `Follow the machine data of a site as it comes. FILTER is an MQTT topic filter below
@@ -97,16 +103,16 @@ and after a fault of the link to the site one may come twice.`,
 			if err != nil {
 				return err
 			}
-			c, path := a.Client(), "/sites/"+url.PathEscape(args[0])
+			c, path := env.Client(), "/sites/"+url.PathEscape(args[0])
 			var link api.Link
 			if err := c.Call(cmd.Context(), http.MethodGet, path+"/link", nil, &link); err != nil {
 				return err
 			}
 			if !link.Online {
-				fmt.Fprintf(a.Err, "site %s is offline: its data comes once it is back\n", args[0])
+				fmt.Fprintf(env.Err, "site %s is offline: its data comes once it is back\n", args[0])
 			}
 			return command.UntilInterrupted(c.Follow(cmd.Context(), path+"/data/stream?"+values.Encode(), "", func(e client.ServerEvent) (bool, error) {
-				return true, a.tailEvent(e, q.json)
+				return true, tailEvent(env, e, q.json)
 			}))
 		},
 	}
@@ -114,14 +120,14 @@ and after a fault of the link to the site one may come twice.`,
 	return cmd
 }
 
-func (a *app) tailEvent(e client.ServerEvent, asJSON bool) error {
+func tailEvent(env *command.Env, e client.ServerEvent, asJSON bool) error {
 	switch e.Kind {
 	case "message":
 		var m api.DataMessage
 		if err := json.Unmarshal([]byte(e.Data), &m); err != nil {
 			return fmt.Errorf("data stream: %w", err)
 		}
-		a.printMessage(m, asJSON)
+		printMessage(env, m, asJSON)
 	case "lost":
 		var lost struct {
 			Messages uint64 `json:"messages"`
@@ -129,13 +135,13 @@ func (a *app) tailEvent(e client.ServerEvent, asJSON bool) error {
 		if err := json.Unmarshal([]byte(e.Data), &lost); err != nil {
 			return fmt.Errorf("data stream: %w", err)
 		}
-		fmt.Fprintf(a.Err, "%d messages are missing here: they came faster than they were read, and their rules do not store them\n", lost.Messages)
+		fmt.Fprintf(env.Err, "%d messages are missing here: they came faster than they were read, and their rules do not store them\n", lost.Messages)
 	}
 	return nil
 }
 
-func (a *app) dataHistory() *cobra.Command {
-	var q dataQuery
+func history(env *command.Env) *cobra.Command {
+	var q selection
 	var limit int
 	cmd := &cobra.Command{
 		Use: "history SITE [FILTER]", Short: "Show the stored machine data of a site", Args: cobra.RangeArgs(1, 2),
@@ -143,8 +149,8 @@ func (a *app) dataHistory() *cobra.Command {
 long as the rule says. FILTER is an MQTT topic filter below colony/v1/SITE/data/.
 The newest are shown, oldest first; with --limit 0 all.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 0 || limit > maxEvents {
-				return command.Usage(fmt.Errorf("--limit %d: want 0 to %d", limit, maxEvents))
+			if limit < 0 || limit > maxMessages {
+				return command.Usage(fmt.Errorf("--limit %d: want 0 to %d", limit, maxMessages))
 			}
 			values, err := q.values(args)
 			if err != nil {
@@ -153,16 +159,16 @@ The newest are shown, oldest first; with --limit 0 all.`,
 			values.Set("newest", strconv.FormatBool(limit > 0))
 			values.Set("limit", strconv.Itoa(limit))
 			if limit == 0 {
-				values.Set("limit", strconv.Itoa(maxEvents))
+				values.Set("limit", strconv.Itoa(maxMessages))
 			}
 			for {
 				var page api.Messages
 				path := "/sites/" + url.PathEscape(args[0]) + "/data?" + values.Encode()
-				if err := a.Call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
+				if err := env.Call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
 					return err
 				}
 				for _, m := range page.Items {
-					a.printMessage(m, q.json)
+					printMessage(env, m, q.json)
 				}
 				if page.Next == "" {
 					return nil
@@ -178,17 +184,17 @@ The newest are shown, oldest first; with --limit 0 all.`,
 }
 
 // printMessage writes one message: a line, or a JSON or YAML document.
-func (a *app) printMessage(m api.DataMessage, asJSON bool) {
+func printMessage(env *command.Env, m api.DataMessage, asJSON bool) {
 	switch {
-	case asJSON || a.Format == "json":
-		enc := json.NewEncoder(a.Out)
+	case asJSON || env.Format == "json":
+		enc := json.NewEncoder(env.Out)
 		enc.SetEscapeHTML(false)
 		_ = enc.Encode(m)
-	case a.Format == "yaml":
-		fmt.Fprintln(a.Out, "---")
-		_, _ = a.Machine(m)
+	case env.Format == "yaml":
+		fmt.Fprintln(env.Out, "---")
+		_, _ = env.Machine(m)
 	default:
-		fmt.Fprintln(a.Out, messageLine(m))
+		fmt.Fprintln(env.Out, messageLine(m))
 	}
 }
 
