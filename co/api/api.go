@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/api/feed"
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -162,8 +163,8 @@ func (a *API) Run(ctx context.Context, changed <-chan int64) { a.feed.Run(ctx, c
 
 // ServeHTTP serves the API.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if wrong := refuseText(r); wrong != "" {
-		writeProblem(w, http.StatusUnprocessableEntity, wrong)
+	if wrong := problem.RefuseText(r); wrong != "" {
+		problem.Write(w, http.StatusUnprocessableEntity, wrong)
 		return
 	}
 	if r.Method == http.MethodGet && r.URL.Path == "/api/v1/events" && wantsStream(r) {
@@ -171,7 +172,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, pattern := a.mux.Handler(r); pattern == "" {
-		w = &plainWriter{ResponseWriter: w, path: r.URL.Path}
+		w = problem.ForNoRoute(w, r.URL.Path)
 	}
 	a.mux.ServeHTTP(w, r)
 }
@@ -233,6 +234,11 @@ func (a *API) dataRoutes(h huma.API) {
 	})
 }
 
+// fail turns an error into an RFC 9457 answer.
+func (a *API) fail(ctx context.Context, err error) huma.StatusError {
+	return problem.Answer(ctx, a.log, err)
+}
+
 func describe(tag, summary string) func(*huma.Operation) {
 	return func(o *huma.Operation) {
 		o.Tags = []string{tag}
@@ -260,7 +266,7 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request) {
 	parts := a.opts.Ready(ctx)
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		if err := parts[name]; err != nil {
-			fmt.Fprintf(&bad, "%s: %s\n", name, public(err))
+			fmt.Fprintf(&bad, "%s: %s\n", name, problem.Public(err))
 		}
 	}
 	if bad.Len() > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -107,7 +108,7 @@ func (a *API) editDevices(ctx context.Context, site protocol.SiteID, message str
 	return a.onSiteFile(ctx, site, "", func(was []byte, expect string) error {
 		content, err := edit(was)
 		if err != nil {
-			return ruleFaults(err, true)
+			return problem.OfSiteFile(err, true)
 		}
 		if string(content) == string(was) {
 			return nil

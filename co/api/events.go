@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/co/api/feed"
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -52,7 +53,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	for name := range q {
 		if !slices.Contains([]string{"site", "node", "deployment", "kind", "after", "limit", "newest"}, name) {
-			writeProblem(w, http.StatusUnprocessableEntity, "unknown query parameter "+strconv.Quote(name))
+			problem.Write(w, http.StatusUnprocessableEntity, "unknown query parameter "+strconv.Quote(name))
 			return
 		}
 	}
@@ -68,8 +69,8 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 		err = checkEvents(f)
 	}
 	if err != nil {
-		problem := a.fail(r.Context(), err)
-		writeProblem(w, problem.GetStatus(), problem.Error())
+		answer := a.fail(r.Context(), err)
+		problem.Write(w, answer.GetStatus(), answer.Error())
 		return
 	}
 	f.After = after
@@ -116,8 +117,8 @@ func (a *API) retained(ctx context.Context, id int64) error {
 	if err != nil || id >= first-1 {
 		return err
 	}
-	return &statusError{http.StatusGone, fmt.Sprintf(
-		"the events from %d to %d are not kept any more: go on after %d, and read the lists for what happened until then", id+1, first-1, first-1)}
+	return problem.WithStatus(http.StatusGone, fmt.Sprintf(
+		"the events from %d to %d are not kept any more: go on after %d, and read the lists for what happened until then", id+1, first-1, first-1))
 }
 
 // Status says whether Colony works and what it runs.
@@ -142,7 +143,7 @@ func (a *API) status(ctx context.Context, _ *struct{}) (*reply[Status], error) {
 	for name, err := range a.opts.Ready(asked) {
 		s.Parts[name] = "ok"
 		if err != nil {
-			s.Parts[name] = public(err)
+			s.Parts[name] = problem.Public(err)
 		}
 	}
 	if err := a.count(ctx, &s); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -24,7 +25,7 @@ func choice(parameter, text string, allowed []string) (fleet.Choice, error) {
 			if len(allowed) > 0 {
 				want = "want of " + strings.Join(allowed, ", ")
 			}
-			return c, at("query."+parameter, protocol.Errorf(protocol.Invalid,
+			return c, problem.At("query."+parameter, protocol.Errorf(protocol.Invalid,
 				"%s %q: %s; several are separated by commas, and a ! before them picks all others", parameter, v, want))
 		}
 	}
@@ -56,7 +57,7 @@ func (in *nodeQuery) filter() (f fleet.NodeFilter, err error) {
 	for _, kv := range in.Label {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok {
-			return f, at("query.label", protocol.Errorf(protocol.Invalid, "label %q: want key=value", kv))
+			return f, problem.At("query.label", protocol.Errorf(protocol.Invalid, "label %q: want key=value", kv))
 		}
 		if f.Labels == nil {
 			f.Labels = map[string]string{}
@@ -92,11 +93,11 @@ func (in *eventQuery) filter() (f fleet.EventFilter, err error) {
 // checkEvents refuses what no event can match, or what no index finds.
 func checkEvents(f fleet.EventFilter) error {
 	if f.Site == "" && (f.Node != "" || f.Deployment != "") {
-		return at("query.site", protocol.Errorf(protocol.Invalid, "a node or a deployment without its site: their names are unique within a site, name it as well"))
+		return problem.At("query.site", protocol.Errorf(protocol.Invalid, "a node or a deployment without its site: their names are unique within a site, name it as well"))
 	}
 	for _, k := range f.Kinds {
 		if !slices.Contains(fleet.EventKinds, k) {
-			return at("query.kind", protocol.Errorf(protocol.Invalid, "kind %q: there is %s", k, strings.Join(fleet.EventKinds, ", ")))
+			return problem.At("query.kind", protocol.Errorf(protocol.Invalid, "kind %q: there is %s", k, strings.Join(fleet.EventKinds, ", ")))
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -58,7 +59,7 @@ func (q MessageQuery) filter() (fleet.MessageFilter, error) {
 		return f, err
 	}
 	if !validFilter(q.Topic) {
-		return f, at("query.topic", protocol.Errorf(protocol.Invalid,
+		return f, problem.At("query.topic", protocol.Errorf(protocol.Invalid,
 			"%q: want an MQTT topic filter: + is a whole level, # the whole last one, as in line/+/temperature or line/#", q.Topic))
 	}
 	return f, nil
@@ -88,7 +89,7 @@ func (a *API) listMessages(ctx context.Context, in *struct {
 		return nil, a.fail(ctx, err)
 	}
 	if f.After, err = fleet.ParsePositions(in.After); err != nil {
-		return nil, a.fail(ctx, at("query.after", err))
+		return nil, a.fail(ctx, problem.At("query.after", err))
 	}
 	f.Until, f.Limit, f.Newest = in.Until, in.Limit, in.Newest
 	if _, err := a.opts.Fleet.Site(ctx, f.Site); err != nil {

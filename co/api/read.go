@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -176,10 +177,10 @@ type DeploymentPath struct {
 func (p DeploymentPath) parse() (protocol.SiteID, protocol.DeploymentName, error) {
 	site, err := protocol.ParseSiteID(p.Site)
 	if err != nil {
-		return "", "", at("path.site", err)
+		return "", "", problem.At("path.site", err)
 	}
 	name, err := protocol.ParseDeploymentName(p.Name)
-	return site, name, at("path.name", err)
+	return site, name, problem.At("path.name", err)
 }
 
 func (a *API) getDeployment(ctx context.Context, in *DeploymentPath) (*tagged[fleet.Deployment], error) {
@@ -231,7 +232,7 @@ func (a *API) getSpec(ctx context.Context, in *struct {
 ) (*huma.StreamResponse, error) {
 	digest, err := protocol.ParseDigest(in.Digest)
 	if err != nil {
-		return nil, a.fail(ctx, at("path.digest", err))
+		return nil, a.fail(ctx, problem.At("path.digest", err))
 	}
 	b, err := a.opts.Deployments.Spec(ctx, digest)
 	if err != nil {
@@ -276,7 +277,7 @@ func (a *API) getSite(ctx context.Context, in *struct {
 ) (*reply[fleet.Site], error) {
 	id, err := protocol.ParseSiteID(in.Site)
 	if err != nil {
-		return nil, a.fail(ctx, at("path.site", err))
+		return nil, a.fail(ctx, problem.At("path.site", err))
 	}
 	s, err := a.opts.Fleet.Site(ctx, id)
 	if err != nil {
@@ -293,7 +294,7 @@ func (a *API) createSite(ctx context.Context, in *struct {
 ) (*reply[fleet.Site], error) {
 	id, err := protocol.ParseSiteID(in.Body.ID)
 	if err != nil {
-		return nil, a.fail(ctx, at("body.id", err))
+		return nil, a.fail(ctx, problem.At("body.id", err))
 	}
 	s, err := a.opts.Fleet.CreateSite(ctx, id)
 	if err != nil {
@@ -341,10 +342,10 @@ type NodePath struct {
 func (p NodePath) parse() (protocol.SiteID, protocol.NodeID, error) {
 	site, err := protocol.ParseSiteID(p.Site)
 	if err != nil {
-		return "", "", at("path.site", err)
+		return "", "", problem.At("path.site", err)
 	}
 	node, err := protocol.ParseNodeID(p.Node)
-	return site, node, at("path.node", err)
+	return site, node, problem.At("path.node", err)
 }
 
 func (a *API) getNode(ctx context.Context, in *NodePath) (*reply[fleet.Node], error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/intent"
@@ -197,7 +198,7 @@ func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*reply[KeptVolu
 	}
 	name, err := protocol.ParseDeploymentName(in.Deployment)
 	if err != nil {
-		return nil, a.fail(ctx, at("path.deployment", err))
+		return nil, a.fail(ctx, problem.At("path.deployment", err))
 	}
 	n, err := a.node(ctx, site, node)
 	if err != nil {

@@ -2,16 +2,12 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
-	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -23,7 +19,7 @@ type SitePath struct {
 
 func (p SitePath) parse() (protocol.SiteID, error) {
 	site, err := protocol.ParseSiteID(p.Site)
-	return site, at("path.site", err)
+	return site, problem.At("path.site", err)
 }
 
 // DataRules are the rules of a site's machine data.
@@ -108,7 +104,7 @@ func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, e
 		return DataRules{}, err
 	}
 	if (in.Body.Rules == nil) == (in.Body.Document == "") {
-		return DataRules{}, at("body", protocol.Errorf(protocol.Invalid, "want either rules or document"))
+		return DataRules{}, problem.At("body", protocol.Errorf(protocol.Invalid, "want either rules or document"))
 	}
 	var out DataRules
 	err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
@@ -119,7 +115,7 @@ func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, e
 			}
 		}
 		if _, err := sitefile.Parse(site, content); err != nil {
-			return ruleFaults(err, in.Body.Rules == nil)
+			return problem.OfSiteFile(err, in.Body.Rules == nil)
 		}
 		commit := expect
 		if string(was) != string(content) {
@@ -132,31 +128,6 @@ func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, e
 		return err
 	})
 	return out, err
-}
-
-// A rulesError is what is wrong with rules, each with where it is in the request.
-type rulesError struct{ details []error }
-
-// Error returns the faults, one to a line.
-func (e *rulesError) Error() string { return errors.Join(e.details...).Error() }
-
-// ruleFaults says where in the request's body the faults of rules are.
-func ruleFaults(err error, document bool) error {
-	problems, ok := errors.AsType[v1rc3.Problems](err)
-	if !ok {
-		return err
-	}
-	out := &rulesError{}
-	for _, p := range problems {
-		if document {
-			out.details = append(out.details, &huma.ErrorDetail{Location: "body.document", Message: p.String()})
-			continue
-		}
-		out.details = append(out.details, &huma.ErrorDetail{
-			Location: "body." + strings.TrimPrefix(p.Path, "spec.data."), Message: p.Message,
-		})
-	}
-	return out
 }
 
 type deleteRulesInput struct {
@@ -212,8 +183,8 @@ func (a *API) onSiteFile(ctx context.Context, site protocol.SiteID, ifMatch stri
 			return err
 		}
 		if ifMatch != "" && (commit == "" || !matches(ifMatch, commit)) {
-			return &statusError{http.StatusPreconditionFailed, fmt.Sprintf(
-				"the data rules of site %s were changed since you read them: read them again, then repeat your change", site)}
+			return problem.WithStatus(http.StatusPreconditionFailed, fmt.Sprintf(
+				"the data rules of site %s were changed since you read them: read them again, then repeat your change", site))
 		}
 		if err = write(content, commit); protocol.KindOf(err) != protocol.Conflict || err == nil || try == tries {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/api/feed"
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -80,7 +81,7 @@ func (a *API) openTail(ctx context.Context, in *streamInput) (*tail, error) {
 	switch {
 	case in.After != "":
 		if f.After, err = fleet.ParsePositions(in.After); err != nil {
-			return nil, at("header.Last-Event-ID", err)
+			return nil, problem.At("header.Last-Event-ID", err)
 		}
 	case in.Since.IsZero():
 		if f.After, err = a.opts.Data.LastMessages(ctx, f.Site); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -71,7 +72,7 @@ func (c Change) request() (intent.Request, error) {
 	}
 	if req.Node != "" && req.Node != intent.AnyNode {
 		if _, err := protocol.ParseNodeID(string(req.Node)); err != nil {
-			return req, at("body.node", err)
+			return req, problem.At("body.node", err)
 		}
 	}
 	if p := c.Policy; p != nil {
@@ -86,7 +87,7 @@ func (c Change) request() (intent.Request, error) {
 			}
 			d, err := time.ParseDuration(f.text)
 			if err != nil || d < 0 || d > f.most {
-				return req, at("body.policy."+f.name, protocol.Errorf(protocol.Invalid, "%q: want a duration from 0s to %gh, such as 10s", f.text, f.most.Hours()))
+				return req, problem.At("body.policy."+f.name, protocol.Errorf(protocol.Invalid, "%q: want a duration from 0s to %gh, such as 10s", f.text, f.most.Hours()))
 			}
 			*f.into = v1rc3.Duration(d)
 		}
@@ -116,11 +117,11 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 	}
 	site, err := protocol.ParseSiteID(in.Site)
 	if err != nil {
-		return fleet.Deployment{}, at("body.site", err)
+		return fleet.Deployment{}, problem.At("body.site", err)
 	}
 	name, err := protocol.ParseDeploymentName(in.Name)
 	if err != nil {
-		return fleet.Deployment{}, at("body.name", err)
+		return fleet.Deployment{}, problem.At("body.name", err)
 	}
 	app, err := a.application(ctx, in.App, in.Version)
 	if err != nil {
@@ -251,7 +252,7 @@ func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deploymen
 		return nil, "", err
 	}
 	if to != "" && len(to) < 7 {
-		return nil, "", at("body.to", protocol.Errorf(protocol.Invalid, "revision %q: want at least 7 digits of a commit", to))
+		return nil, "", problem.At("body.to", protocol.Errorf(protocol.Invalid, "revision %q: want at least 7 digits of a commit", to))
 	}
 	failed, skipped := failures{api: a, target: t}, 0
 	for _, r := range revisions {
@@ -329,8 +330,8 @@ func (a *API) change(ctx context.Context, p DeploymentPath, ifMatch string,
 	err := a.onTop(ctx, p, ifMatch, func(t intent.Target, content []byte, commit string) error {
 		prev, err := v1rc3.ParseDeployment(content)
 		if err != nil {
-			return &statusError{http.StatusConflict, fmt.Sprintf(
-				"the file of %s/%s in the deployments repo is not valid, repair or remove it there: %v", t.Site, t.Name, err)}
+			return problem.WithStatus(http.StatusConflict, fmt.Sprintf(
+				"the file of %s/%s in the deployments repo is not valid, repair or remove it there: %v", t.Site, t.Name, err))
 		}
 		t.ID = prev.ID
 		next, message, err := edit(t, prev)
@@ -412,10 +413,10 @@ func matches(ifMatch, commit string) bool {
 }
 
 func errChanged(site protocol.SiteID, name protocol.DeploymentName) error {
-	return &statusError{
+	return problem.WithStatus(
 		http.StatusPreconditionFailed,
 		fmt.Sprintf("deployment %s/%s was changed since you read it: read it again, then repeat your change", site, name),
-	}
+	)
 }
 
 // put commits a deployment's file, nil removing it, in place of the one of expect.

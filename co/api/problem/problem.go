@@ -1,9 +1,12 @@
-package api
+// Package problem turns what is wrong with a request into an answer: an RFC 9457 document with
+// the status code that its cause has. What a database or the network says is logged, not shown.
+package problem
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -43,8 +46,8 @@ func (f *fault) Error() string { return f.err.Error() }
 // Unwrap returns the cause.
 func (f *fault) Unwrap() error { return f.err }
 
-// at says which part of the request err is about. A nil err stays nil.
-func at(location string, err error) error {
+// At says which part of the request err is about, such as body.site. A nil err stays nil.
+func At(location string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -57,17 +60,45 @@ type statusError struct {
 	message string
 }
 
+// WithStatus returns an error whose answer has a status code that no kind stands for.
+func WithStatus(status int, message string) error { return &statusError{status, message} }
+
 // Error returns the message.
 func (e *statusError) Error() string { return e.message }
 
-// fail turns an error into an RFC 9457 answer. The cause of what is internal, or
+// invalidDetails are several faults of the input, each with where it is in the request.
+type invalidDetails []error
+
+// Error returns the faults, one to a line.
+func (d invalidDetails) Error() string { return errors.Join(d...).Error() }
+
+// OfSiteFile says where in the request's body the faults of a site's file are; document
+// reports whether the body has the file as it is, and not its rules. Other errors stay as
+// they are.
+func OfSiteFile(err error, document bool) error {
+	problems, ok := errors.AsType[v1rc3.Problems](err)
+	if !ok {
+		return err
+	}
+	out := make(invalidDetails, len(problems))
+	for i, p := range problems {
+		if document {
+			out[i] = &huma.ErrorDetail{Location: "body.document", Message: p.String()}
+			continue
+		}
+		out[i] = &huma.ErrorDetail{Location: "body." + strings.TrimPrefix(p.Path, "spec.data."), Message: p.Message}
+	}
+	return out
+}
+
+// Answer turns an error into an RFC 9457 answer. The cause of what is internal, or
 // of a part that is away, is logged and not shown.
-func (a *API) fail(ctx context.Context, err error) huma.StatusError {
+func Answer(ctx context.Context, log *slog.Logger, err error) huma.StatusError {
 	if s, ok := errors.AsType[*statusError](err); ok {
 		return huma.NewError(s.status, s.message)
 	}
-	if r, ok := errors.AsType[*rulesError](err); ok {
-		return huma.NewError(http.StatusUnprocessableEntity, invalidInput, r.details...)
+	if d, ok := errors.AsType[invalidDetails](err); ok {
+		return huma.NewError(http.StatusUnprocessableEntity, invalidInput, d...)
 	}
 	if errors.Is(err, context.Canceled) {
 		return huma.NewError(statusClientClosed, "the client went away")
@@ -84,15 +115,15 @@ func (a *API) fail(ctx context.Context, err error) huma.StatusError {
 	}
 	switch {
 	case kind == protocol.Internal:
-		a.log.ErrorContext(ctx, "request failed", "err", err)
+		log.ErrorContext(ctx, "request failed", "err", err)
 		return huma.NewError(http.StatusInternalServerError, "an internal fault; the log of the CO says more")
 	case kind == protocol.Unavailable:
-		a.log.WarnContext(ctx, "request failed", "err", err)
+		log.WarnContext(ctx, "request failed", "err", err)
 	}
 	if f, ok := errors.AsType[*fault](err); ok && kind == protocol.Invalid {
-		return huma.NewError(statusOf[kind], invalidInput, &huma.ErrorDetail{Message: public(f), Location: f.location})
+		return huma.NewError(statusOf[kind], invalidInput, &huma.ErrorDetail{Message: Public(f), Location: f.location})
 	}
-	return huma.NewError(statusOf[kind], public(err))
+	return huma.NewError(statusOf[kind], Public(err))
 }
 
 // bodyPath returns where in the request's body the value is that a path of the
@@ -107,9 +138,9 @@ func bodyPath(path string) string {
 	return "body." + path
 }
 
-// public returns the text of an error without what the database's driver or the
+// Public returns the text of an error without what the database's driver or the
 // network says: it holds addresses, users and statements.
-func public(err error) string {
+func Public(err error) string {
 	_, fromNet := errors.AsType[net.Error](err)
 	var fromSQL interface{ SQLState() string }
 	if !fromNet && !errors.As(err, &fromSQL) {
@@ -129,9 +160,9 @@ func public(err error) string {
 	return text + ": the database does not take this"
 }
 
-// refuseText returns what is wrong with the path and query of a request: text that
-// no identifier has and that no database stores.
-func refuseText(r *http.Request) string {
+// RefuseText returns what is wrong with the path and query of a request: text that
+// no identifier has and that no database stores. "": nothing is wrong.
+func RefuseText(r *http.Request) string {
 	query := r.URL.Query()
 	if !storable(r.URL.Path) {
 		return "the path holds NUL or bytes that are not UTF-8"
@@ -148,8 +179,8 @@ func refuseText(r *http.Request) string {
 
 func storable(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
-// writeProblem writes an RFC 9457 answer.
-func writeProblem(w http.ResponseWriter, status int, detail string) {
+// Write writes an RFC 9457 answer.
+func Write(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
@@ -163,6 +194,12 @@ type plainWriter struct {
 	done bool
 }
 
+// ForNoRoute returns a writer that turns the plain-text answer of a ServeMux, for a path
+// that it does not have, into an RFC 9457 answer.
+func ForNoRoute(w http.ResponseWriter, path string) http.ResponseWriter {
+	return &plainWriter{ResponseWriter: w, path: path}
+}
+
 // WriteHeader writes the whole answer where the status is an error.
 func (p *plainWriter) WriteHeader(status int) {
 	switch {
@@ -170,10 +207,10 @@ func (p *plainWriter) WriteHeader(status int) {
 		p.ResponseWriter.WriteHeader(status)
 	case status == http.StatusMethodNotAllowed:
 		p.done = true
-		writeProblem(p.ResponseWriter, status, p.path+" takes only "+p.Header().Get("Allow"))
+		Write(p.ResponseWriter, status, p.path+" takes only "+p.Header().Get("Allow"))
 	default:
 		p.done = true
-		writeProblem(p.ResponseWriter, status, "the API has no "+p.path+": see /openapi.json")
+		Write(p.ResponseWriter, status, "the API has no "+p.path+": see /openapi.json")
 	}
 }
 
