@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 )
@@ -40,7 +40,7 @@ func serve(t *testing.T, answers map[string]any) *httptest.Server {
 func TestSiteShow(t *testing.T) {
 	t.Parallel()
 	reported, yes, no := time.Now().Add(-3*time.Minute-time.Second), true, false
-	up := []api.Stream{
+	up := []sitedata.Stream{
 		{Last: 7, Committed: 7, Reported: &reported, RTTSeconds: 0.0352, BytesPerSecond: 8192},
 		{
 			Rule: "temps", Queued: 1500, Bytes: 3 << 20, OldestSeconds: 7205, Dropped: 12, Expired: 3, Last: 2000, Committed: 500,
@@ -49,16 +49,16 @@ func TestSiteShow(t *testing.T) {
 		{Rule: "new"},
 		{Rule: "old", Removed: true, Reported: &reported},
 	}
-	down := []api.Stream{{Rule: "recipes", Queued: 2, Bytes: 100, OldestSeconds: 61}}
+	down := []sitedata.Stream{{Rule: "recipes", Queued: 2, Bytes: 100, OldestSeconds: 61}}
 	online := fleet.Site{ID: "home", Online: true}
 	s := serve(t, map[string]any{
 		"GET /sites/home":                     online,
-		"GET /sites/home/link?refresh=true":   api.Link{Site: "home", Online: true, Refreshed: &yes, Up: up, Down: down},
-		"GET /sites/home/link?refresh=false":  api.Link{Site: "home", Online: true, Up: up, Down: down},
+		"GET /sites/home/link?refresh=true":   sitedata.Link{Site: "home", Online: true, Refreshed: &yes, Up: up, Down: down},
+		"GET /sites/home/link?refresh=false":  sitedata.Link{Site: "home", Online: true, Up: up, Down: down},
 		"GET /sites/silent":                   online,
-		"GET /sites/silent/link?refresh=true": api.Link{Online: true, Refreshed: &no, Up: up},
+		"GET /sites/silent/link?refresh=true": sitedata.Link{Online: true, Refreshed: &no, Up: up},
 		"GET /sites/away":                     fleet.Site{ID: "away"},
-		"GET /sites/away/link?refresh=false":  api.Link{Up: up},
+		"GET /sites/away/link?refresh=false":  sitedata.Link{Up: up},
 	})
 	for _, tt := range []struct {
 		args []string
@@ -104,7 +104,7 @@ func squeeze(s string) string {
 // A rulesServer holds the rules of the site home, as the API does.
 type rulesServer struct {
 	mu       sync.Mutex
-	rules    api.DataRules
+	rules    sitedata.DataRules
 	ifMatch  []string
 	problems string // of a PUT
 }
@@ -131,7 +131,7 @@ func (s *rulesServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.rules.Document, s.rules.Commit = body.Document, "0123456789abcdef"
 		s.rules.Rules = make([]sitefile.Rule, strings.Count(body.Document, "name:"))
 	case http.MethodDelete:
-		s.rules = api.DataRules{Site: "home"}
+		s.rules = sitedata.DataRules{Site: "home"}
 	}
 	if s.rules.Commit != "" {
 		w.Header().Set("ETag", `"`+s.rules.Commit+`"`)
@@ -141,7 +141,7 @@ func (s *rulesServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestSiteData(t *testing.T) {
 	t.Parallel()
-	h := &rulesServer{rules: api.DataRules{Site: "home", Rules: []sitefile.Rule{}}}
+	h := &rulesServer{rules: sitedata.DataRules{Site: "home", Rules: []sitefile.Rule{}}}
 	s := httptest.NewServer(h)
 	defer s.Close()
 	file := filepath.Join(t.TempDir(), "site.yaml")
@@ -178,7 +178,7 @@ func TestSiteData(t *testing.T) {
 
 // TestSiteDataEdit is not parallel: it sets the editor in the environment.
 func TestSiteDataEdit(t *testing.T) {
-	h := &rulesServer{rules: api.DataRules{Site: "home"}}
+	h := &rulesServer{rules: sitedata.DataRules{Site: "home"}}
 	s := httptest.NewServer(h)
 	defer s.Close()
 	editor := filepath.Join(t.TempDir(), "editor")
@@ -292,14 +292,16 @@ func (u *until) Write(b []byte) (int, error) {
 
 func TestDataHistory(t *testing.T) {
 	t.Parallel()
-	item := func(payload string) api.DataMessage { return api.DataMessage{Topic: "t", Payload: &payload, Rule: "r"} }
+	item := func(payload string) sitedata.DataMessage {
+		return sitedata.DataMessage{Topic: "t", Payload: &payload, Rule: "r"}
+	}
 	s := serve(t, map[string]any{
-		"GET /sites/home/data?limit=50&newest=true":                                      api.Messages{Items: []api.DataMessage{item("1"), item("2")}, Read: "x"},
-		"GET /sites/home/data?limit=1000&newest=false&topic=a%2F%2B":                     api.Messages{Items: []api.DataMessage{item("1")}, Next: "p", Read: "p"},
-		"GET /sites/home/data?after=p&limit=1000&newest=false&topic=a%2F%2B":             api.Messages{Items: []api.DataMessage{item("2")}, Read: "q"},
+		"GET /sites/home/data?limit=50&newest=true":                                      sitedata.Messages{Items: []sitedata.DataMessage{item("1"), item("2")}, Read: "x"},
+		"GET /sites/home/data?limit=1000&newest=false&topic=a%2F%2B":                     sitedata.Messages{Items: []sitedata.DataMessage{item("1")}, Next: "p", Read: "p"},
+		"GET /sites/home/data?after=p&limit=1000&newest=false&topic=a%2F%2B":             sitedata.Messages{Items: []sitedata.DataMessage{item("2")}, Read: "q"},
 		"GET /sites/home/data?limit=5&newest=true&since=2026-01-31T07%3A00%3A00Z&rule=r": nil,
-		"GET /sites/home/data?limit=5&newest=true&rule=r&since=2026-01-31T07%3A00%3A00Z": api.Messages{Items: []api.DataMessage{item("3")}},
-		"GET /sites/home/data?limit=50&newest=true&until=2026-01-31T07%3A00%3A00Z":       api.Messages{Items: []api.DataMessage{item("4")}},
+		"GET /sites/home/data?limit=5&newest=true&rule=r&since=2026-01-31T07%3A00%3A00Z": sitedata.Messages{Items: []sitedata.DataMessage{item("3")}},
+		"GET /sites/home/data?limit=50&newest=true&until=2026-01-31T07%3A00%3A00Z":       sitedata.Messages{Items: []sitedata.DataMessage{item("4")}},
 	})
 	for line, want := range map[string][]string{
 		"home":               {"t  1\n", "t  2\n"},

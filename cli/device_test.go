@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 )
 
@@ -37,7 +37,7 @@ func TestSiteDevice(t *testing.T) {
 		case r.Method == http.MethodDelete && r.URL.Path == "/api/v1/sites/home/devices/plc-7":
 			w.WriteHeader(http.StatusNoContent)
 		case r.Method == http.MethodGet && r.URL.Path == "/api/v1/sites/home/devices":
-			_ = json.NewEncoder(w).Encode(api.Devices{Site: "home", Problem: "line 1", Devices: []sitefile.Device{
+			_ = json.NewEncoder(w).Encode(sitedata.Devices{Site: "home", Problem: "line 1", Devices: []sitefile.Device{
 				{User: "plc-7", ClientIDs: []string{"PLC7*", "x"}, Publish: []string{"a/#"}, Password: sitefile.Password{SHA256: "00"}},
 				{User: "scada", Subscribe: []string{"#"}, Password: sitefile.Password{Bcrypt: "$2b$"}},
 			}})

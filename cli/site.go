@@ -12,14 +12,14 @@ import (
 
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/verdict"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
 // siteAnswer is a site with its link, for machines.
 type siteAnswer struct {
 	fleet.Site
-	Link api.Link `json:"link"`
+	Link sitedata.Link `json:"link"`
 }
 
 func (a *app) siteShow() *cobra.Command {
@@ -85,7 +85,7 @@ func (a *app) showSite(s siteAnswer) error {
 }
 
 // howFresh returns of when the figures of a link are.
-func howFresh(l api.Link) string {
+func howFresh(l sitedata.Link) string {
 	switch {
 	case !l.Online:
 		return "the site is offline: as it last reported; more may be queued by now"
@@ -98,7 +98,7 @@ func howFresh(l api.Link) string {
 	}
 }
 
-func streamName(q api.Stream) string {
+func streamName(q sitedata.Stream) string {
 	switch {
 	case q.Rule == "":
 		return "events"
@@ -109,7 +109,7 @@ func streamName(q api.Stream) string {
 	}
 }
 
-func oldest(q api.Stream) string {
+func oldest(q sitedata.Stream) string {
 	if q.Queued == 0 || q.OldestSeconds == 0 {
 		return ""
 	}
@@ -117,7 +117,7 @@ func oldest(q api.Stream) string {
 	return output.Age(&since)
 }
 
-func rtt(q api.Stream) string {
+func rtt(q sitedata.Stream) string {
 	if q.RTTSeconds == 0 {
 		return ""
 	}
@@ -128,7 +128,7 @@ func rtt(q api.Stream) string {
 	return d.Round(time.Millisecond).String()
 }
 
-func rate(q api.Stream) string {
+func rate(q sitedata.Stream) string {
 	if q.BytesPerSecond == 0 {
 		return ""
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/db"
@@ -156,7 +157,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 			return at, err
 		},
 		Rules: s.fleet, Data: s.data, Proposals: s.proposals, Requests: s.fleet, Ask: sites.ingest.Ask,
-		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
+		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return sites.live.Subscribe(site, limit, want)
 		},
 		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -43,13 +43,13 @@ func TestRulesDataAndLink(t *testing.T) {
 	if m := b.message(stream); m.Topic != "x/1" || m.Rule != "live" || m.Received != nil {
 		t.Errorf("the stream has %+v", m)
 	}
-	var history api.Messages
+	var history sitedata.Messages
 	b.call(http.MethodGet, "/api/v1/sites/plant/data", nil, &history)
 	if len(history.Items) != 1 || history.Items[0].Topic != "line1/temp" {
 		t.Errorf("stored are %+v", history.Items)
 	}
 
-	var link api.Link
+	var link sitedata.Link
 	asked := make(chan error, 1)
 	go func() { asked <- b.get("/api/v1/sites/plant/link?refresh=true", &link) }()
 	b.answer()
@@ -112,7 +112,7 @@ func (b *bench) tail(path string) *bufio.Scanner {
 }
 
 // message returns the next message of a stream.
-func (b *bench) message(lines *bufio.Scanner) (m api.DataMessage) {
+func (b *bench) message(lines *bufio.Scanner) (m sitedata.DataMessage) {
 	b.t.Helper()
 	for lines.Scan() {
 		if lines.Text() != "event: message" || !lines.Scan() {

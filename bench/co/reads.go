@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/data/live"
 	"github.com/colonyfleet/colony/co/db"
 	datadb "github.com/colonyfleet/colony/co/db/data"
@@ -193,7 +194,7 @@ func newAPI(d *db.DB) *api.API {
 		Apps: store, Fleet: store, Deployments: store, Counts: store, Events: store, Rules: store, Data: datadb.New(d), Repo: noRepo{}, Proposals: proposaldb.New(d),
 		Ready: func(context.Context) map[string]error { return nil }, Version: "bench",
 		Ask: func(context.Context, protocol.SiteID) error { return nil },
-		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
+		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return hub.Subscribe(site, limit, want)
 		},
 	})

@@ -17,7 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 )
 
 // Command returns "colony data".
@@ -104,7 +104,7 @@ and after a fault of the link to the site one may come twice.`,
 				return err
 			}
 			c, path := env.Client(), "/sites/"+url.PathEscape(args[0])
-			var link api.Link
+			var link sitedata.Link
 			if err := c.Call(cmd.Context(), http.MethodGet, path+"/link", nil, &link); err != nil {
 				return err
 			}
@@ -123,7 +123,7 @@ and after a fault of the link to the site one may come twice.`,
 func tailEvent(env *command.Env, e client.ServerEvent, asJSON bool) error {
 	switch e.Kind {
 	case "message":
-		var m api.DataMessage
+		var m sitedata.DataMessage
 		if err := json.Unmarshal([]byte(e.Data), &m); err != nil {
 			return fmt.Errorf("data stream: %w", err)
 		}
@@ -162,7 +162,7 @@ The newest are shown, oldest first; with --limit 0 all.`,
 				values.Set("limit", strconv.Itoa(maxMessages))
 			}
 			for {
-				var page api.Messages
+				var page sitedata.Messages
 				path := "/sites/" + url.PathEscape(args[0]) + "/data?" + values.Encode()
 				if err := env.Call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
 					return err
@@ -184,7 +184,7 @@ The newest are shown, oldest first; with --limit 0 all.`,
 }
 
 // printMessage writes one message: a line, or a JSON or YAML document.
-func printMessage(env *command.Env, m api.DataMessage, asJSON bool) {
+func printMessage(env *command.Env, m sitedata.DataMessage, asJSON bool) {
 	switch {
 	case asJSON || env.Format == "json":
 		enc := json.NewEncoder(env.Out)
@@ -199,7 +199,7 @@ func printMessage(env *command.Env, m api.DataMessage, asJSON bool) {
 }
 
 // messageLine is a message in one line, which no payload can break or colour.
-func messageLine(m api.DataMessage) string {
+func messageLine(m sitedata.DataMessage) string {
 	at := strings.Repeat("-", len("2006-01-02 15:04:05.000"))
 	if m.Time != nil {
 		at = m.Time.Local().Format("2006-01-02 15:04:05.000")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/spf13/cobra"
 )
 
@@ -83,7 +83,7 @@ rules hold then.`,
 
 func rulesPath(site string) string { return "/sites/" + url.PathEscape(site) + "/data-rules" }
 
-func rulesOf(ctx context.Context, env *command.Env, site string) (rules api.DataRules, etag string, err error) {
+func rulesOf(ctx context.Context, env *command.Env, site string) (rules sitedata.DataRules, etag string, err error) {
 	etag, err = env.Client().Read(ctx, rulesPath(site), &rules)
 	return rules, etag, err
 }
@@ -93,7 +93,7 @@ func putRules(ctx context.Context, env *command.Env, site, etag string, document
 	if strings.TrimSpace(string(document)) == "" {
 		return command.Usage(errors.New("the file is empty: to have no rules, use colony site data delete"))
 	}
-	var rules api.DataRules
+	var rules sitedata.DataRules
 	body := map[string]string{"document": string(document)}
 	if err := env.Client().Write(ctx, client.Amendment{Method: http.MethodPut, Path: rulesPath(site), ETag: etag, Body: body}, &rules); err != nil {
 		return err

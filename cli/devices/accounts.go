@@ -20,7 +20,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 )
 
@@ -40,7 +40,7 @@ or has another password, are disconnected.`,
 	cmd.AddCommand(&cobra.Command{
 		Use: "list SITE", Short: "List the device accounts of a site", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var list api.Devices
+			var list sitedata.Devices
 			if err := env.Call(cmd.Context(), http.MethodGet, devicesPath(args[0]), nil, &list); err != nil {
 				return err
 			}

@@ -18,7 +18,9 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/api/feed"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -93,15 +95,15 @@ type Options struct {
 	Counts      CountStore
 	Events      EventStore
 	Repo        Repo
-	Rules       RuleStore
+	Rules       sitedata.RuleStore
 	Proposals   ProposalStore
 	Requests    RequestStore
-	Data        DataStore
+	Data        sitedata.DataStore
 	// Ask makes a site report the state of its streams now. It does not wait for the answer.
 	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Watch begins to collect what this CO delivers of a site's machine data and want
 	// picks, up to limit messages.
-	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) Watch
+	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch
 	// Import imports packages of a source into the catalog.
 	Import func(ctx context.Context, source string) ([]ImportResult, error)
 	// AcceptPosition goes on above the position that a site holds, however far it is.
@@ -178,81 +180,48 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) routes(h huma.API) {
-	huma.Get(h, "/api/v1/apps", a.listApps, describe("apps", "List applications"))
-	huma.Post(h, "/api/v1/apps", a.importApps, describe("apps", "Import application packages"), func(o *huma.Operation) {
+	huma.Get(h, "/api/v1/apps", a.listApps, form.Describe("apps", "List applications"))
+	huma.Post(h, "/api/v1/apps", a.importApps, form.Describe("apps", "Import application packages"), func(o *huma.Operation) {
 		o.Errors = append(o.Errors, http.StatusForbidden) // a source that the configuration does not allow
 	})
-	huma.Get(h, "/api/v1/apps/{id}", a.getApp, describe("apps", "Show an application"))
-	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, describe("apps", "Show one version of an application"))
-	huma.Get(h, "/api/v1/deployments", a.listDeployments, describe("deployments", "List deployments"))
-	huma.Post(h, "/api/v1/deployments", a.createDeployment, describe("deployments", "Deploy an application"), conflicts, func(o *huma.Operation) {
+	huma.Get(h, "/api/v1/apps/{id}", a.getApp, form.Describe("apps", "Show an application"))
+	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, form.Describe("apps", "Show one version of an application"))
+	huma.Get(h, "/api/v1/deployments", a.listDeployments, form.Describe("deployments", "List deployments"))
+	huma.Post(h, "/api/v1/deployments", a.createDeployment, form.Describe("deployments", "Deploy an application"), conflicts, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusCreated
 	})
-	huma.Get(h, "/api/v1/deployments/{site}/{name}", a.getDeployment, describe("deployments", "Show a deployment"))
-	huma.Patch(h, "/api/v1/deployments/{site}/{name}", a.updateDeployment, describe("deployments", "Update a deployment: what is absent stays"), guarded)
-	huma.Delete(h, "/api/v1/deployments/{site}/{name}", a.deleteDeployment, describe("deployments", "Remove a deployment"), guarded)
-	huma.Get(h, "/api/v1/deployments/{site}/{name}/history", a.history, describe("deployments", "Show revisions and transitions"))
-	huma.Post(h, "/api/v1/deployments/{site}/{name}/rollback", a.rollback, describe("deployments", "Return to an earlier revision"), guarded)
-	huma.Post(h, "/api/v1/deployments/{site}/{name}/retry", a.retry, describe("deployments", "Try a refused version again"), guarded)
-	huma.Get(h, "/api/v1/specs/{digest}", a.getSpec, describe("deployments", "Fetch a compiled specification"))
-	huma.Get(h, "/api/v1/sites", a.listSites, describe("fleet", "List sites"))
-	huma.Post(h, "/api/v1/sites", a.createSite, describe("fleet", "Create a site before its LO connects"), conflicts, func(o *huma.Operation) {
+	huma.Get(h, "/api/v1/deployments/{site}/{name}", a.getDeployment, form.Describe("deployments", "Show a deployment"))
+	huma.Patch(h, "/api/v1/deployments/{site}/{name}", a.updateDeployment, form.Describe("deployments", "Update a deployment: what is absent stays"), form.Guarded)
+	huma.Delete(h, "/api/v1/deployments/{site}/{name}", a.deleteDeployment, form.Describe("deployments", "Remove a deployment"), form.Guarded)
+	huma.Get(h, "/api/v1/deployments/{site}/{name}/history", a.history, form.Describe("deployments", "Show revisions and transitions"))
+	huma.Post(h, "/api/v1/deployments/{site}/{name}/rollback", a.rollback, form.Describe("deployments", "Return to an earlier revision"), form.Guarded)
+	huma.Post(h, "/api/v1/deployments/{site}/{name}/retry", a.retry, form.Describe("deployments", "Try a refused version again"), form.Guarded)
+	huma.Get(h, "/api/v1/specs/{digest}", a.getSpec, form.Describe("deployments", "Fetch a compiled specification"))
+	huma.Get(h, "/api/v1/sites", a.listSites, form.Describe("fleet", "List sites"))
+	huma.Post(h, "/api/v1/sites", a.createSite, form.Describe("fleet", "Create a site before its LO connects"), conflicts, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusCreated
 	})
-	huma.Get(h, "/api/v1/sites/{site}", a.getSite, describe("fleet", "Show a site"))
-	a.dataRoutes(h)
+	huma.Get(h, "/api/v1/sites/{site}", a.getSite, form.Describe("fleet", "Show a site"))
+	sitedata.Register(h, sitedata.Options{
+		Fleet: a.opts.Fleet, Repo: a.opts.Repo, Rules: a.opts.Rules, Data: a.opts.Data,
+		Ask: a.opts.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
+	})
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,
-		describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)
-	huma.Get(h, "/api/v1/nodes", a.listNodes, describe("fleet", "List nodes"))
-	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, describe("fleet", "Show a node"))
-	huma.Get(h, "/api/v1/events", a.listEvents, describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
+		form.Describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)
+	huma.Get(h, "/api/v1/nodes", a.listNodes, form.Describe("fleet", "List nodes"))
+	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, form.Describe("fleet", "Show a node"))
+	huma.Get(h, "/api/v1/events", a.listEvents, form.Describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {
 		o.Description = "With Accept: text/event-stream the answer is a stream of events (WHATWG HTML 9.2): the id is the event's id, " +
 			"the data an Event as JSON. Last-Event-ID resumes after that event; without it the stream begins with what is new."
 	})
-	huma.Get(h, "/api/v1/status", a.status, describe("fleet", "Show whether Colony works and what it runs"))
-}
-
-func (a *API) dataRoutes(h huma.API) {
-	const site = "/api/v1/sites/{site}"
-	huma.Get(h, site+"/link", a.getLink, describe("data", "Show the link to a site and its streams"))
-	huma.Get(h, site+"/data-rules", a.getDataRules, describe("data", "Show the rules of a site's machine data"))
-	huma.Put(h, site+"/data-rules", a.putDataRules, describe("data", "Replace the rules of a site's machine data"), guarded)
-	huma.Delete(h, site+"/data-rules", a.deleteDataRules, describe("data", "Remove the rules of a site's machine data"), guarded)
-	huma.Get(h, site+"/devices", a.listDevices, describe("data", "List the device accounts of a site's broker"))
-	huma.Put(h, site+"/devices/{user}", a.putDevice, describe("data", "Set a device account of a site's broker"))
-	huma.Delete(h, site+"/devices/{user}", a.deleteDevice, describe("data", "Remove a device account of a site's broker"))
-	huma.Get(h, site+"/data", a.listMessages, describe("data", "List stored messages of a site's machine data"))
-	huma.Get(h, site+"/data/stream", a.streamData, describe("data", "Follow a site's machine data as server-sent events"), func(o *huma.Operation) {
-		o.Description = "The answer is a stream of events (WHATWG HTML 9.2), each with a DataMessage as JSON. Messages of rules that store have " +
-			"an id; Last-Event-ID resumes after it without a gap. Those of other rules come only while the stream is open, at least once; " +
-			"an event lost says how many of them a slow client missed."
-		o.Responses = map[string]*huma.Response{"200": {
-			Description: "A stream of events", Content: map[string]*huma.MediaType{"text/event-stream": {}},
-		}}
-	})
+	huma.Get(h, "/api/v1/status", a.status, form.Describe("fleet", "Show whether Colony works and what it runs"))
 }
 
 // fail turns an error into an RFC 9457 answer.
 func (a *API) fail(ctx context.Context, err error) huma.StatusError {
 	return problem.Answer(ctx, a.log, err)
-}
-
-func describe(tag, summary string) func(*huma.Operation) {
-	return func(o *huma.Operation) {
-		o.Tags = []string{tag}
-		o.Summary = summary
-		o.Errors = append(o.Errors, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
-		if o.Method == http.MethodPost || o.Method == http.MethodPut || o.Method == http.MethodPatch {
-			o.Errors = append(o.Errors, http.StatusBadRequest) // a body that is no JSON
-		}
-	}
-}
-
-// guarded is a change that If-Match may guard (RFC 9110, section 13.1.1).
-func guarded(o *huma.Operation) {
-	o.Errors = append(o.Errors, http.StatusConflict, http.StatusPreconditionFailed)
 }
 
 // readyWait bounds how long the parts are asked whether they work.

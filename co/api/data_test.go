@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -30,9 +30,9 @@ func TestDataRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.fleet()
-	var none, first, second api.DataRules
+	var none, first, second sitedata.DataRules
 	a := w.get(rulesURL).into(http.StatusOK, &none)
-	diff(t, "without a file", api.DataRules{Site: "home", Rules: none.Rules}, none)
+	diff(t, "without a file", sitedata.DataRules{Site: "home", Rules: none.Rules}, none)
 	if len(none.Rules) != 0 || a.header.Get("ETag") != "" {
 		t.Errorf("%+v, ETag %q", none, a.header.Get("ETag"))
 	}
@@ -42,7 +42,7 @@ func TestDataRules(t *testing.T) {
 	if first.Document != siteFile || len(first.Rules) != 2 || first.Rules[0].Name != "a" || a.header.Get("ETag") != `"`+first.Commit+`"` {
 		t.Errorf("%+v, ETag %q", first, a.header.Get("ETag"))
 	}
-	diff(t, "read", first, func() (got api.DataRules) { w.get(rulesURL).into(http.StatusOK, &got); return got }())
+	diff(t, "read", first, func() (got sitedata.DataRules) { w.get(rulesURL).into(http.StatusOK, &got); return got }())
 	w.eventually(func() bool {
 		d, err := w.store.SiteData(t.Context(), "home")
 		return err == nil && d.Commit == first.Commit && len(d.Rules) == 2 && d.Rules[0].Store
@@ -123,7 +123,7 @@ func TestBadSiteFile(t *testing.T) {
 	if _, err := r.Put(t.Context(), "sites/home/site.yaml", []byte("rules: []"), commit, "by hand"); err != nil {
 		t.Fatal(err)
 	}
-	var got api.DataRules
+	var got sitedata.DataRules
 	w.get(rulesURL).into(http.StatusOK, &got)
 	if len(got.Rules) != 2 || got.Document != "rules: []" || !strings.Contains(got.Problem, "line 1: rules: unknown key; known here: apiVersion") {
 		t.Errorf("%+v", got)
@@ -175,16 +175,16 @@ func TestLink(t *testing.T) {
 	w := newWorld(t, withoutLoop)
 	w.fleet()
 	w.rules()
-	var got api.Link
+	var got sitedata.Link
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
 	if len(got.Up) != 4 || got.Up[0].Rule != "" || got.Up[1].Rule != "a" || got.Up[1].Reported != nil || got.Online || got.Refreshed != nil {
 		t.Errorf("%+v", got)
 	}
 	w.data("a", protocol.Backlog{Last: 10, Bytes: 5000, OldestMillis: 60_000, Dropped: 3, Expired: 2, RTTMicros: 1500, BytesPerSecond: 8000}, "a/1 x")
 	w.data("old", protocol.Backlog{Last: 1}, "x y")
-	ignore := cmpopts.IgnoreFields(api.Stream{}, "Reported", "OldestSeconds")
+	ignore := cmpopts.IgnoreFields(sitedata.Stream{}, "Reported", "OldestSeconds")
 	// One batch of a stream whose first nine records were dropped.
-	want := []api.Stream{{Last: got.Up[0].Last, Committed: got.Up[0].Committed}, {
+	want := []sitedata.Stream{{Last: got.Up[0].Last, Committed: got.Up[0].Committed}, {
 		Rule: "a", Bytes: 5000, Dropped: 3, Expired: 2, RTTSeconds: 0.0015, BytesPerSecond: 8000, Last: 10, Committed: 10,
 	}, {Rule: "b"}, {Rule: "c"}, {Rule: "old", Removed: true, Last: 1, Committed: 1}}
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
@@ -214,7 +214,7 @@ func TestLinkRefresh(t *testing.T) {
 	w := newWorld(t, withoutLoop)
 	w.fleet()
 	w.rules()
-	var got api.Link
+	var got sitedata.Link
 	w.get("/api/v1/sites/home/link?refresh=true").into(http.StatusOK, &got)
 	if got.Refreshed == nil || *got.Refreshed || w.asked.Load() != 0 {
 		t.Errorf("a site that is offline: %+v, asked %d times", got, w.asked.Load())
@@ -256,14 +256,14 @@ func TestMessages(t *testing.T) {
 	w.data("a", protocol.Backlog{Last: 3}, "a/1 1", "a/2 2", "a/1 \xff3")
 	w.data("b", protocol.Backlog{Last: 1}, "b/1 no")
 	w.data("c", protocol.Backlog{Last: 2}, "c/1 4", "c/1 5")
-	var got api.Messages
+	var got sitedata.Messages
 	w.get(dataURL).into(http.StatusOK, &got)
 	if len(got.Items) != 5 || got.Next != "" || got.Read == "" {
 		t.Fatalf("%+v", got)
 	}
 	m := got.Items[2]
 	if m.Topic != "a/1" || m.Rule != "a" || m.Payload != nil || string(m.PayloadBase64) != "\xff3" || m.Received == nil ||
-		m.Time == nil || m.Time.UnixMilli() != 1_700_000_000_003 || m.QoS != 1 || len(m.Properties) != 1 || m.Properties[0] != (api.UserProperty{Name: "k", Value: "v"}) {
+		m.Time == nil || m.Time.UnixMilli() != 1_700_000_000_003 || m.QoS != 1 || len(m.Properties) != 1 || m.Properties[0] != (sitedata.UserProperty{Name: "k", Value: "v"}) {
 		t.Errorf("%+v", m)
 	}
 	for query, want := range map[string]string{
@@ -273,14 +273,14 @@ func TestMessages(t *testing.T) {
 		"?newest=true&limit=2": "4,5",
 		"?since=2020-01-01T00:00:00Z&until=2021-01-01T00:00:00%2B01:00": "",
 	} {
-		var list api.Messages
+		var list sitedata.Messages
 		w.get(dataURL+query).into(http.StatusOK, &list)
 		diff(t, query, want, payloads(list.Items))
 	}
-	var all []api.DataMessage
+	var all []sitedata.DataMessage
 	pages, next := 0, ""
 	for more := true; more; more = next != "" {
-		var page api.Messages
+		var page sitedata.Messages
 		w.get(dataURL+"?limit=2&after="+next).into(http.StatusOK, &page)
 		all = append(all, page.Items...)
 		pages, next, got = pages+1, page.Next, page
@@ -295,7 +295,7 @@ func TestMessages(t *testing.T) {
 	w.get(dataURL+"?limit=0").fails(http.StatusUnprocessableEntity, "query.limit: ")
 }
 
-func payloads(list []api.DataMessage) string {
+func payloads(list []sitedata.DataMessage) string {
 	var all []string
 	for _, m := range list {
 		if m.Payload == nil {
@@ -386,10 +386,10 @@ func (s *tail) event() [3]string {
 // next returns the payloads of the next n messages, and the id of the last.
 func (s *tail) next(n int) (got string, id string) {
 	s.t.Helper()
-	var all []api.DataMessage
+	var all []sitedata.DataMessage
 	for range n {
 		e := s.event()
-		var m api.DataMessage
+		var m sitedata.DataMessage
 		if err := json.Unmarshal([]byte(e[2]), &m); err != nil || e[1] != "message" {
 			s.t.Fatalf("%q: %v", e, err)
 		}
@@ -465,7 +465,7 @@ func TestDevices(t *testing.T) {
 	w := newWorld(t)
 	w.fleet()
 	const url = "/api/v1/sites/home/devices"
-	list := func() (out api.Devices) { w.get(url).into(http.StatusOK, &out); return out }
+	list := func() (out sitedata.Devices) { w.get(url).into(http.StatusOK, &out); return out }
 	if got := list(); got.Commit != "" || len(got.Devices) != 0 {
 		t.Errorf("at first %+v", got)
 	}
@@ -478,7 +478,7 @@ func TestDevices(t *testing.T) {
 	if got := list(); len(got.Devices) != 2 || got.Devices[0].User != "hmi" || got.Devices[0].ClientIDs != nil || got.Devices[0].Subscribe[0] != "b/#" {
 		t.Errorf("%+v", got)
 	}
-	var rules api.DataRules
+	var rules sitedata.DataRules
 	w.get(rulesURL).into(http.StatusOK, &rules)
 	if len(rules.Rules) != 2 || !strings.Contains(rules.Document, "# kept") {
 		t.Errorf("the rest of the file has changed:\n%s", rules.Document)

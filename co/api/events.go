@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/co/api/feed"
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// streamPage is how many messages one query of a stream fetches.
+// streamPage is how many events one query of a stream fetches.
 const streamPage = 500
 
 type eventQuery struct {
@@ -28,7 +29,7 @@ type eventQuery struct {
 	Newest     bool     `query:"newest" doc:"the last ones instead of the first; the order is the same"`
 }
 
-func (a *API) listEvents(ctx context.Context, in *eventQuery) (*reply[List[fleet.Event]], error) {
+func (a *API) listEvents(ctx context.Context, in *eventQuery) (*form.Reply[List[fleet.Event]], error) {
 	f, err := in.filter()
 	if err == nil {
 		err = a.retained(ctx, f.After)
@@ -136,7 +137,7 @@ type Status struct {
 	Held         int               `json:"held" doc:"removals that they hold"`
 }
 
-func (a *API) status(ctx context.Context, _ *struct{}) (*reply[Status], error) {
+func (a *API) status(ctx context.Context, _ *struct{}) (*form.Reply[Status], error) {
 	s := Status{Version: a.opts.Version, Parts: map[string]string{}, Deployments: map[string]int{}}
 	asked, cancel := context.WithTimeout(ctx, readyWait)
 	defer cancel()
@@ -149,7 +150,7 @@ func (a *API) status(ctx context.Context, _ *struct{}) (*reply[Status], error) {
 	if err := a.count(ctx, &s); err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[Status]{s}, nil
+	return &form.Reply[Status]{Body: s}, nil
 }
 
 func (a *API) count(ctx context.Context, s *Status) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/data/live"
@@ -136,7 +137,7 @@ func (w *world) serve(c *config, changed func()) {
 		Apps: w.store, Fleet: w.store, Deployments: w.store, Counts: w.store, Events: w.store, Repo: repo{w.repo}, Changed: changed, Version: "1.2.3",
 		AcceptPosition: w.store.AcceptPosition,
 		Rules:          w.store, Data: w.dataStore, Proposals: w.proposalStore, Requests: w.store, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
-		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) api.Watch {
+		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return w.hub.Subscribe(site, limit, want)
 		},
 		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {

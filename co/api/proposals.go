@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/protocol"
@@ -28,10 +29,10 @@ type ProposalStore interface {
 
 func (a *API) proposalRoutes(h huma.API) {
 	const one = "/api/v1/proposals/{id}"
-	huma.Get(h, "/api/v1/proposals", a.listProposals, describe("proposals", "List proposals: changes that wait to be confirmed"))
-	huma.Get(h, one, a.getProposal, describe("proposals", "Show a proposal and its effects"))
-	huma.Post(h, one+"/confirm", a.confirmProposal, describe("proposals", "Agree to a proposal: what it holds is done"), conflicts)
-	huma.Post(h, one+"/withdraw", a.withdrawProposal, describe("proposals", "Refuse a proposal: what it holds stays as it is"), conflicts)
+	huma.Get(h, "/api/v1/proposals", a.listProposals, form.Describe("proposals", "List proposals: changes that wait to be confirmed"))
+	huma.Get(h, one, a.getProposal, form.Describe("proposals", "Show a proposal and its effects"))
+	huma.Post(h, one+"/confirm", a.confirmProposal, form.Describe("proposals", "Agree to a proposal: what it holds is done"), conflicts)
+	huma.Post(h, one+"/withdraw", a.withdrawProposal, form.Describe("proposals", "Refuse a proposal: what it holds stays as it is"), conflicts)
 }
 
 func conflicts(o *huma.Operation) { o.Errors = append(o.Errors, http.StatusConflict) }
@@ -40,7 +41,7 @@ func (a *API) listProposals(ctx context.Context, in *struct {
 	PageQuery
 	State proposal.State `query:"state" enum:"open,confirmed,superseded,withdrawn" doc:"only in this state"`
 },
-) (*reply[List[proposal.Proposal]], error) {
+) (*form.Reply[List[proposal.Proposal]], error) {
 	items, next, err := a.opts.Proposals.Proposals(ctx, in.State, in.page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -54,7 +55,7 @@ type ProposalPath struct {
 	ID string `path:"id"`
 }
 
-func (a *API) getProposal(ctx context.Context, in *ProposalPath) (*reply[proposal.Proposal], error) {
+func (a *API) getProposal(ctx context.Context, in *ProposalPath) (*form.Reply[proposal.Proposal], error) {
 	p, err := a.opts.Proposals.Proposal(ctx, in.ID)
 	return a.proposal(ctx, p, err)
 }
@@ -76,7 +77,7 @@ func (in *decisionInput) by() string {
 	return in.Body.By
 }
 
-func (a *API) confirmProposal(ctx context.Context, in *decisionInput) (*reply[proposal.Proposal], error) {
+func (a *API) confirmProposal(ctx context.Context, in *decisionInput) (*form.Reply[proposal.Proposal], error) {
 	p, err := a.opts.Proposals.Confirm(ctx, in.ID, in.by())
 	if err == nil {
 		a.opts.Changed()
@@ -84,17 +85,17 @@ func (a *API) confirmProposal(ctx context.Context, in *decisionInput) (*reply[pr
 	return a.proposal(ctx, p, err)
 }
 
-func (a *API) withdrawProposal(ctx context.Context, in *decisionInput) (*reply[proposal.Proposal], error) {
+func (a *API) withdrawProposal(ctx context.Context, in *decisionInput) (*form.Reply[proposal.Proposal], error) {
 	p, err := a.opts.Proposals.Withdraw(ctx, in.ID, in.by())
 	return a.proposal(ctx, p, err)
 }
 
-func (a *API) proposal(ctx context.Context, p proposal.Proposal, err error) (*reply[proposal.Proposal], error) {
+func (a *API) proposal(ctx context.Context, p proposal.Proposal, err error) (*form.Reply[proposal.Proposal], error) {
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	p.Effects = notNil(p.Effects)
-	return &reply[proposal.Proposal]{p}, nil
+	p.Effects = form.NotNil(p.Effects)
+	return &form.Reply[proposal.Proposal]{Body: p}, nil
 }
 
 // An AcceptedPosition is where the CO goes on with a site.
@@ -103,8 +104,8 @@ type AcceptedPosition struct {
 	Position protocol.Position `json:"position" doc:"of the desired state that is published next"`
 }
 
-func (a *API) acceptPosition(ctx context.Context, in *SitePath) (*reply[AcceptedPosition], error) {
-	site, err := in.parse()
+func (a *API) acceptPosition(ctx context.Context, in *form.SitePath) (*form.Reply[AcceptedPosition], error) {
+	site, err := in.Parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -115,5 +116,5 @@ func (a *API) acceptPosition(ctx context.Context, in *SitePath) (*reply[Accepted
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[AcceptedPosition]{AcceptedPosition{site, at}}, nil
+	return &form.Reply[AcceptedPosition]{Body: AcceptedPosition{site, at}}, nil
 }

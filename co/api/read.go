@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/intent"
@@ -35,39 +36,24 @@ type List[T any] struct {
 	TotalAtLeast bool `json:"totalAtLeast,omitempty" doc:"there are more than total: they are not counted to the end"`
 }
 
-type reply[T any] struct{ Body T }
-
-type tagged[T any] struct {
-	ETag string `header:"ETag"`
-	Body T
-}
-
 // page answers a page, or the error.
-func page[T any](items []T, next string, err error) (*reply[List[T]], error) {
+func page[T any](items []T, next string, err error) (*form.Reply[List[T]], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reply[List[T]]{List[T]{Items: notNil(items), Next: next}}, nil
+	return &form.Reply[List[T]]{Body: List[T]{Items: form.NotNil(items), Next: next}}, nil
 }
 
 // counted answers a page with a number.
-func counted[T any](items []T, next string, total *fleet.Total) *reply[List[T]] {
-	l := List[T]{Items: notNil(items), Next: next}
+func counted[T any](items []T, next string, total *fleet.Total) *form.Reply[List[T]] {
+	l := List[T]{Items: form.NotNil(items), Next: next}
 	if total != nil {
 		l.Total, l.TotalAtLeast = &total.Count, total.AtLeast
 	}
-	return &reply[List[T]]{l}
+	return &form.Reply[List[T]]{Body: l}
 }
 
-// notNil makes a list that JSON shows as [] and not as null.
-func notNil[T any](items []T) []T {
-	if items == nil {
-		return []T{}
-	}
-	return items
-}
-
-func (a *API) listApps(ctx context.Context, in *PageQuery) (*reply[List[fleet.App]], error) {
+func (a *API) listApps(ctx context.Context, in *PageQuery) (*form.Reply[List[fleet.App]], error) {
 	items, next, err := a.opts.Apps.Apps(ctx, in.page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -79,12 +65,12 @@ type appPath struct {
 	ID string `path:"id"`
 }
 
-func (a *API) getApp(ctx context.Context, in *appPath) (*reply[fleet.App], error) {
+func (a *API) getApp(ctx context.Context, in *appPath) (*form.Reply[fleet.App], error) {
 	app, err := a.opts.Apps.App(ctx, in.ID)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[fleet.App]{app}, nil
+	return &form.Reply[fleet.App]{Body: app}, nil
 }
 
 type versionPath struct {
@@ -92,13 +78,13 @@ type versionPath struct {
 	Version string `path:"version"`
 }
 
-func (a *API) getAppVersion(ctx context.Context, in *versionPath) (*reply[fleet.AppVersion], error) {
+func (a *API) getAppVersion(ctx context.Context, in *versionPath) (*form.Reply[fleet.AppVersion], error) {
 	v, err := a.opts.Apps.AppVersion(ctx, in.ID, in.Version)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	v.Profiles, v.Parameters = notNil(v.Profiles), notNil(v.Parameters)
-	return &reply[fleet.AppVersion]{v}, nil
+	v.Profiles, v.Parameters = form.NotNil(v.Profiles), form.NotNil(v.Parameters)
+	return &form.Reply[fleet.AppVersion]{Body: v}, nil
 }
 
 type importRequest struct {
@@ -129,12 +115,12 @@ type ImportAnswer struct {
 	Results []ImportResult `json:"results"`
 }
 
-func (a *API) importApps(ctx context.Context, in *importRequest) (*reply[ImportAnswer], error) {
+func (a *API) importApps(ctx context.Context, in *importRequest) (*form.Reply[ImportAnswer], error) {
 	results, err := a.opts.Import(ctx, in.Body.Source)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[ImportAnswer]{ImportAnswer{notNil(results)}}, nil
+	return &form.Reply[ImportAnswer]{Body: ImportAnswer{form.NotNil(results)}}, nil
 }
 
 type deploymentQuery struct {
@@ -148,7 +134,7 @@ type deploymentQuery struct {
 	Total    bool   `query:"total" doc:"count all that match"`
 }
 
-func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*reply[List[fleet.Deployment]], error) {
+func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*form.Reply[List[fleet.Deployment]], error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -183,7 +169,7 @@ func (p DeploymentPath) parse() (protocol.SiteID, protocol.DeploymentName, error
 	return site, name, problem.At("path.name", err)
 }
 
-func (a *API) getDeployment(ctx context.Context, in *DeploymentPath) (*tagged[fleet.Deployment], error) {
+func (a *API) getDeployment(ctx context.Context, in *DeploymentPath) (*form.Tagged[fleet.Deployment], error) {
 	site, name, err := in.parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -192,7 +178,7 @@ func (a *API) getDeployment(ctx context.Context, in *DeploymentPath) (*tagged[fl
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+	return &form.Tagged[fleet.Deployment]{ETag: form.ETag(d.Commit), Body: d}, nil
 }
 
 // A History is what became of a deployment.
@@ -205,7 +191,7 @@ func (a *API) history(ctx context.Context, in *struct {
 	DeploymentPath
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many transitions"`
 },
-) (*reply[History], error) {
+) (*form.Reply[History], error) {
 	site, name, err := in.parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -221,7 +207,7 @@ func (a *API) history(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[History]{History{notNil(revisions), notNil(transitions)}}, nil
+	return &form.Reply[History]{Body: History{form.NotNil(revisions), form.NotNil(transitions)}}, nil
 }
 
 // getSpec serves what has a digest, or the part of it that Range asks for (RFC
@@ -255,7 +241,7 @@ type siteQuery struct {
 	Total   bool   `query:"total" doc:"count all that match"`
 }
 
-func (a *API) listSites(ctx context.Context, in *siteQuery) (*reply[List[fleet.Site]], error) {
+func (a *API) listSites(ctx context.Context, in *siteQuery) (*form.Reply[List[fleet.Site]], error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -274,7 +260,7 @@ func (a *API) listSites(ctx context.Context, in *siteQuery) (*reply[List[fleet.S
 func (a *API) getSite(ctx context.Context, in *struct {
 	Site string `path:"site"`
 },
-) (*reply[fleet.Site], error) {
+) (*form.Reply[fleet.Site], error) {
 	id, err := protocol.ParseSiteID(in.Site)
 	if err != nil {
 		return nil, a.fail(ctx, problem.At("path.site", err))
@@ -283,7 +269,7 @@ func (a *API) getSite(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[fleet.Site]{s}, nil
+	return &form.Reply[fleet.Site]{Body: s}, nil
 }
 
 func (a *API) createSite(ctx context.Context, in *struct {
@@ -291,7 +277,7 @@ func (a *API) createSite(ctx context.Context, in *struct {
 		ID string `json:"id" minLength:"1" maxLength:"63"`
 	}
 },
-) (*reply[fleet.Site], error) {
+) (*form.Reply[fleet.Site], error) {
 	id, err := protocol.ParseSiteID(in.Body.ID)
 	if err != nil {
 		return nil, a.fail(ctx, problem.At("body.id", err))
@@ -300,7 +286,7 @@ func (a *API) createSite(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[fleet.Site]{s}, nil
+	return &form.Reply[fleet.Site]{Body: s}, nil
 }
 
 type nodeQuery struct {
@@ -313,7 +299,7 @@ type nodeQuery struct {
 	Total   bool     `query:"total" doc:"count all that match"`
 }
 
-func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*reply[List[fleet.Node]], error) {
+func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*form.Reply[List[fleet.Node]], error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -348,7 +334,7 @@ func (p NodePath) parse() (protocol.SiteID, protocol.NodeID, error) {
 	return site, node, problem.At("path.node", err)
 }
 
-func (a *API) getNode(ctx context.Context, in *NodePath) (*reply[fleet.Node], error) {
+func (a *API) getNode(ctx context.Context, in *NodePath) (*form.Reply[fleet.Node], error) {
 	site, node, err := in.parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -357,15 +343,7 @@ func (a *API) getNode(ctx context.Context, in *NodePath) (*reply[fleet.Node], er
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[fleet.Node]{n}, nil
-}
-
-// etag is the entity tag of a commit (RFC 9110, section 8.8.3).
-func etag(commit string) string {
-	if commit == "" {
-		return ""
-	}
-	return `"` + commit + `"`
+	return &form.Reply[fleet.Node]{Body: n}, nil
 }
 
 // node returns a node. The error of one that does not exist lists some that do.

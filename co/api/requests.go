@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
@@ -33,20 +34,20 @@ type RequestStore interface {
 }
 
 func (a *API) requestRoutes(h huma.API) {
-	huma.Get(h, "/api/v1/sites/{site}/volumes", a.listVolumes, describe("fleet", "List the volumes of a site that outlived their deployments"))
+	huma.Get(h, "/api/v1/sites/{site}/volumes", a.listVolumes, form.Describe("fleet", "List the volumes of a site that outlived their deployments"))
 	huma.Delete(h, "/api/v1/nodes/{site}/{node}/volumes/{deployment}", a.purgeVolumes,
-		describe("fleet", "Remove volumes that outlived their deployment from a node"), func(o *huma.Operation) {
+		form.Describe("fleet", "Remove volumes that outlived their deployment from a node"), func(o *huma.Operation) {
 			o.Description = "The node removes them when it has the site's next desired state, or once it is back; nothing brings them back. " +
 				"A volume of a deployment that is deployed again before stays."
 			o.DefaultStatus = http.StatusAccepted
 		})
-	huma.Delete(h, "/api/v1/sites/{site}", a.removeSite, describe("fleet", "Remove a site that does not exist any more"), conflicts, func(o *huma.Operation) {
+	huma.Delete(h, "/api/v1/sites/{site}", a.removeSite, form.Describe("fleet", "Remove a site that does not exist any more"), conflicts, func(o *huma.Operation) {
 		o.Description = "The CO forgets the site with its nodes and deployments; its history stays for as long as all history, and the name can be used again. " +
 			"A site that is online is refused, and so is one with deployments or a file of data rules, unless force is set: their files are then removed from the " +
 			"deployments repo. What its gateways run, if they still exist, goes on there. A site whose LO connects again is one of the fleet once more."
 		o.DefaultStatus = http.StatusAccepted
 	})
-	huma.Delete(h, "/api/v1/nodes/{site}/{node}", a.removeNode, describe("fleet", "Remove a node that does not exist any more"), conflicts, func(o *huma.Operation) {
+	huma.Delete(h, "/api/v1/nodes/{site}/{node}", a.removeNode, form.Describe("fleet", "Remove a node that does not exist any more"), conflicts, func(o *huma.Operation) {
 		o.Description = "The site forgets the node, and the CO with it; its history stays for as long as all history. A node that is online is refused, " +
 			"and so is one that runs deployments, or on which some are placed by its name, unless force is set: replicas are then placed elsewhere, and what the " +
 			"gateway runs, if it still exists, goes on there. A gateway that connects again is a node of the site once more, with what it holds."
@@ -129,7 +130,7 @@ func (a *API) removeAgain(ctx context.Context, in *deleteInput) (bool, error) {
 }
 
 type volumesInput struct {
-	SitePath
+	form.SitePath
 	Node       string `query:"node" doc:"only those on this node"`
 	Deployment string `query:"deployment" doc:"only those of this deployment"`
 }
@@ -141,8 +142,8 @@ type KeptVolumes struct {
 	More int `json:"more,omitempty" doc:"volumes that nodes have and do not name: each names 256 at most"`
 }
 
-func (a *API) listVolumes(ctx context.Context, in *volumesInput) (*reply[KeptVolumes], error) {
-	site, err := in.parse()
+func (a *API) listVolumes(ctx context.Context, in *volumesInput) (*form.Reply[KeptVolumes], error) {
+	site, err := in.Parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -162,7 +163,7 @@ func (a *API) listVolumes(ctx context.Context, in *volumesInput) (*reply[KeptVol
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[KeptVolumes]{KeptVolumes{notNil(list), more}}, nil
+	return &form.Reply[KeptVolumes]{Body: KeptVolumes{form.NotNil(list), more}}, nil
 }
 
 // unnamedVolumes counts the volumes that nodes have and do not name.
@@ -191,7 +192,7 @@ type purgeInput struct {
 	Volume     string `query:"volume" doc:"only this one; default all of the deployment"`
 }
 
-func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*reply[KeptVolumes], error) {
+func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*form.Reply[KeptVolumes], error) {
 	site, node, err := in.parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -225,7 +226,7 @@ func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*reply[KeptVolu
 		return nil, a.fail(ctx, err)
 	}
 	a.opts.Changed()
-	return &reply[KeptVolumes]{KeptVolumes{Items: notNil(asked)}}, nil
+	return &form.Reply[KeptVolumes]{Body: KeptVolumes{Items: form.NotNil(asked)}}, nil
 }
 
 type removeNodeInput struct {
@@ -241,7 +242,7 @@ type NodeRemoval struct {
 	Named []protocol.DeploymentName `json:"named" doc:"deployments that the repo places on it by its name: they wait for a node of this name, until they are changed"`
 }
 
-func (a *API) removeNode(ctx context.Context, in *removeNodeInput) (*reply[NodeRemoval], error) {
+func (a *API) removeNode(ctx context.Context, in *removeNodeInput) (*form.Reply[NodeRemoval], error) {
 	site, node, err := in.parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -268,7 +269,7 @@ func (a *API) removeNode(ctx context.Context, in *removeNodeInput) (*reply[NodeR
 		return nil, a.fail(ctx, err)
 	}
 	a.opts.Changed()
-	return &reply[NodeRemoval]{NodeRemoval{site, node, notNil(use.Runs), notNil(use.Named)}}, nil
+	return &form.Reply[NodeRemoval]{Body: NodeRemoval{site, node, form.NotNil(use.Runs), form.NotNil(use.Named)}}, nil
 }
 
 func orNone[T any](items []T, name func(T) string) string {
@@ -279,7 +280,7 @@ func orNone[T any](items []T, name func(T) string) string {
 }
 
 type removeSiteInput struct {
-	SitePath
+	form.SitePath
 	Force bool `query:"force" doc:"also where it has deployments or data rules: their files are removed from the deployments repo"`
 }
 
@@ -291,8 +292,8 @@ type SiteRemoval struct {
 	DataRules   bool                      `json:"dataRules" doc:"it had rules of machine data"`
 }
 
-func (a *API) removeSite(ctx context.Context, in *removeSiteInput) (*reply[SiteRemoval], error) {
-	id, err := in.parse()
+func (a *API) removeSite(ctx context.Context, in *removeSiteInput) (*form.Reply[SiteRemoval], error) {
+	id, err := in.Parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -331,6 +332,6 @@ func (a *API) removeSite(ctx context.Context, in *removeSiteInput) (*reply[SiteR
 		return nil, a.fail(ctx, err)
 	}
 	a.opts.Changed()
-	out.Deployments = notNil(out.Deployments)
-	return &reply[SiteRemoval]{out}, nil
+	out.Deployments = form.NotNil(out.Deployments)
+	return &form.Reply[SiteRemoval]{Body: out}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/intent"
@@ -103,12 +104,12 @@ type NewDeployment struct {
 	Change
 }
 
-func (a *API) createDeployment(ctx context.Context, in *struct{ Body NewDeployment }) (*tagged[fleet.Deployment], error) {
+func (a *API) createDeployment(ctx context.Context, in *struct{ Body NewDeployment }) (*form.Tagged[fleet.Deployment], error) {
 	d, err := a.create(ctx, in.Body)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+	return &form.Tagged[fleet.Deployment]{ETag: form.ETag(d.Commit), Body: d}, nil
 }
 
 func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, error) {
@@ -187,7 +188,7 @@ type updateInput struct {
 	Body    Change
 }
 
-func (a *API) updateDeployment(ctx context.Context, in *updateInput) (*tagged[fleet.Deployment], error) {
+func (a *API) updateDeployment(ctx context.Context, in *updateInput) (*form.Tagged[fleet.Deployment], error) {
 	d, err := a.change(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, prev *v1rc3.Deployment) (*v1rc3.Deployment, string, error) {
 		version := in.Body.Version
 		if version == "" && prev.Spec.Colony != nil {
@@ -210,7 +211,7 @@ func (a *API) updateDeployment(ctx context.Context, in *updateInput) (*tagged[fl
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+	return &form.Tagged[fleet.Deployment]{ETag: form.ETag(d.Commit), Body: d}, nil
 }
 
 // A RollbackTarget says where a rollback goes. Without one it goes to the newest revision before
@@ -225,7 +226,7 @@ type rollbackInput struct {
 	Body    *RollbackTarget
 }
 
-func (a *API) rollback(ctx context.Context, in *rollbackInput) (*tagged[fleet.Deployment], error) {
+func (a *API) rollback(ctx context.Context, in *rollbackInput) (*form.Tagged[fleet.Deployment], error) {
 	to := ""
 	if in.Body != nil {
 		to = in.Body.To
@@ -240,7 +241,7 @@ func (a *API) rollback(ctx context.Context, in *rollbackInput) (*tagged[fleet.De
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+	return &form.Tagged[fleet.Deployment]{ETag: form.ETag(d.Commit), Body: d}, nil
 }
 
 // earlier finds the revision to return to: the one that to names, or the newest
@@ -312,14 +313,14 @@ type retryInput struct {
 	IfMatch string `header:"If-Match"`
 }
 
-func (a *API) retry(ctx context.Context, in *retryInput) (*tagged[fleet.Deployment], error) {
+func (a *API) retry(ctx context.Context, in *retryInput) (*form.Tagged[fleet.Deployment], error) {
 	d, err := a.change(ctx, in.DeploymentPath, in.IfMatch, func(t intent.Target, now *v1rc3.Deployment) (*v1rc3.Deployment, string, error) {
 		return intent.Retry(now), "Retry " + string(t.Name), nil
 	})
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[fleet.Deployment]{etag(d.Commit), d}, nil
+	return &form.Tagged[fleet.Deployment]{ETag: form.ETag(d.Commit), Body: d}, nil
 }
 
 // change reads a deployment from the repo, lets edit make the next one, and commits it.
@@ -393,23 +394,10 @@ func (a *API) current(ctx context.Context, site protocol.SiteID, name protocol.D
 	if err != nil {
 		return nil, "", err
 	}
-	if !matches(ifMatch, commit) {
+	if !form.Matches(ifMatch, commit) {
 		return nil, "", errChanged(site, name)
 	}
 	return content, commit, nil
-}
-
-// matches reports whether If-Match allows a change of what is at commit.
-func matches(ifMatch, commit string) bool {
-	if ifMatch == "" {
-		return true
-	}
-	for tag := range strings.SplitSeq(ifMatch, ",") {
-		if tag = strings.TrimSpace(tag); tag == "*" || tag == etag(commit) {
-			return true
-		}
-	}
-	return false
 }
 
 func errChanged(site protocol.SiteID, name protocol.DeploymentName) error {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/sim"
@@ -157,7 +157,7 @@ func (n *narrowLink) look() lo.Status {
 }
 
 // show returns what `colony site show` says of the queue of the site's events.
-func (n *narrowLink) show() api.Stream {
+func (n *narrowLink) show() sitedata.Stream {
 	n.t.Helper()
 	resp, err := n.r.http.Get("http://" + n.r.coOptions.HTTP + "/api/v1/sites/" + site + "/link")
 	if err != nil {
@@ -168,7 +168,7 @@ func (n *narrowLink) show() api.Stream {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	var link api.Link
+	var link sitedata.Link
 	if err := json.Unmarshal(b, &link); err != nil || resp.StatusCode != http.StatusOK || len(link.Up) == 0 {
 		n.t.Fatalf("%s: %v: %s", resp.Status, err, b)
 	}

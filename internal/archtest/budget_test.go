@@ -26,7 +26,6 @@ var spared = exceptions{
 	"bench/link":                   "one program: the peers that it compares share its wire, its load and its ledger",
 	"broker":                       "to be split: sessions and metrics belong in packages of their own",
 	"co/db/fleet":                  "to be split: lists, and what is kept for a time, belong in packages of their own",
-	"co/api":                       "to be split: what is wrong with a request belongs in a package of its own",
 	"en/engine/containerd":         "to be split: images belong in a package of their own",
 	"lo.Options":                   "one field for each key of the configuration file",
 	"protocol.Container":           "one field for each supported Compose key; grouping them would only hide it",

@@ -1,4 +1,4 @@
-package api
+package sitedata
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -46,7 +47,7 @@ type Messages struct {
 // MessageQuery picks messages. It is exported because it is embedded, and huma reads
 // exported fields only.
 type MessageQuery struct {
-	SitePath
+	form.SitePath
 	Topic string    `query:"topic" doc:"MQTT topic filter, below colony/v1/{site}/data/" example:"line/+/temperature"`
 	Rule  string    `query:"rule" doc:"only of this data rule"`
 	Since time.Time `query:"since" doc:"only what the CO received then or later"`
@@ -55,7 +56,7 @@ type MessageQuery struct {
 func (q MessageQuery) filter() (fleet.MessageFilter, error) {
 	f := fleet.MessageFilter{Topic: q.Topic, Rule: q.Rule, Since: q.Since}
 	var err error
-	if f.Site, err = q.parse(); err != nil {
+	if f.Site, err = q.Parse(); err != nil {
 		return f, err
 	}
 	if !validFilter(q.Topic) {
@@ -76,14 +77,14 @@ func validFilter(f string) bool {
 	return len(f) < 1<<16
 }
 
-func (a *API) listMessages(ctx context.Context, in *struct {
+func (a *routes) listMessages(ctx context.Context, in *struct {
 	MessageQuery
 	Until  time.Time `query:"until" doc:"only what the CO received before"`
 	After  string    `query:"after" doc:"what the answer before gave as next or read"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	Newest bool      `query:"newest" doc:"the last ones instead of the first; the order is the same"`
 },
-) (*reply[Messages], error) {
+) (*form.Reply[Messages], error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -106,7 +107,7 @@ func (a *API) listMessages(ctx context.Context, in *struct {
 	if page.More && !f.Newest {
 		out.Next = out.Read
 	}
-	return &reply[Messages]{out}, nil
+	return &form.Reply[Messages]{Body: out}, nil
 }
 
 func stored(m fleet.Message) DataMessage {

@@ -1,4 +1,4 @@
-package api
+package sitedata
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -41,20 +42,20 @@ type Stream struct {
 // refreshWait bounds how long a site may take to report its streams.
 const refreshWait = 5 * time.Second
 
-func (a *API) getLink(ctx context.Context, in *struct {
-	SitePath
+func (a *routes) getLink(ctx context.Context, in *struct {
+	form.SitePath
 	Refresh bool `query:"refresh" doc:"ask the site for the state of its streams, and wait up to 5 s for the answer"`
 },
-) (*reply[Link], error) {
+) (*form.Reply[Link], error) {
 	link, err := a.link(ctx, in.SitePath, in.Refresh)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &reply[Link]{link}, nil
+	return &form.Reply[Link]{Body: link}, nil
 }
 
-func (a *API) link(ctx context.Context, p SitePath, refresh bool) (Link, error) {
-	site, err := p.parse()
+func (a *routes) link(ctx context.Context, p form.SitePath, refresh bool) (Link, error) {
+	site, err := p.Parse()
 	if err != nil {
 		return Link{}, err
 	}
@@ -85,7 +86,7 @@ func (a *API) link(ctx context.Context, p SitePath, refresh bool) (Link, error) 
 
 // refresh asks a site to report its streams and returns whether it did, for all of
 // them.
-func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
+func (a *routes) refresh(ctx context.Context, site protocol.SiteID) bool {
 	ctx, cancel := context.WithTimeout(ctx, refreshWait)
 	defer cancel()
 	data, err := a.opts.Rules.SiteData(ctx, site)
@@ -122,7 +123,7 @@ func (a *API) refresh(ctx context.Context, site protocol.SiteID) bool {
 	}
 }
 
-func (a *API) reportedAt(ctx context.Context, site protocol.SiteID) (map[string]time.Time, error) {
+func (a *routes) reportedAt(ctx context.Context, site protocol.SiteID) (map[string]time.Time, error) {
 	streams, err := a.opts.Data.Streams(ctx, site)
 	reported := map[string]time.Time{}
 	for _, l := range streams {

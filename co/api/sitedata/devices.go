@@ -1,9 +1,10 @@
-package api
+package sitedata
 
 import (
 	"context"
 	"errors"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/protocol"
@@ -17,16 +18,16 @@ type Devices struct {
 	Problem string            `json:"problem,omitempty" doc:"why the file is not followed"`
 }
 
-func (a *API) listDevices(ctx context.Context, in *SitePath) (*tagged[Devices], error) {
+func (a *routes) listDevices(ctx context.Context, in *form.SitePath) (*form.Tagged[Devices], error) {
 	out, err := a.devices(ctx, in)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[Devices]{etag(out.Commit), out}, nil
+	return &form.Tagged[Devices]{ETag: form.ETag(out.Commit), Body: out}, nil
 }
 
-func (a *API) devices(ctx context.Context, in *SitePath) (Devices, error) {
-	site, err := in.parse()
+func (a *routes) devices(ctx context.Context, in *form.SitePath) (Devices, error) {
+	site, err := in.Parse()
 	if err != nil {
 		return Devices{}, err
 	}
@@ -54,7 +55,7 @@ func (a *API) devices(ctx context.Context, in *SitePath) (Devices, error) {
 // DevicePath names a device account of a site. It is exported because it is embedded, and huma reads
 // exported fields only.
 type DevicePath struct {
-	SitePath
+	form.SitePath
 	User string `path:"user" doc:"user name of the account"`
 }
 
@@ -68,8 +69,8 @@ type putDeviceInput struct {
 	}
 }
 
-func (a *API) putDevice(ctx context.Context, in *putDeviceInput) (*struct{}, error) {
-	site, err := in.parse()
+func (a *routes) putDevice(ctx context.Context, in *putDeviceInput) (*struct{}, error) {
+	site, err := in.Parse()
 	if err == nil {
 		d := sitefile.Device{
 			User: in.User, ClientIDs: in.Body.ClientIDs, Publish: in.Body.Publish, Subscribe: in.Body.Subscribe, Password: in.Body.Password,
@@ -84,8 +85,8 @@ func (a *API) putDevice(ctx context.Context, in *putDeviceInput) (*struct{}, err
 	return nil, nil
 }
 
-func (a *API) deleteDevice(ctx context.Context, in *DevicePath) (*struct{}, error) {
-	site, err := in.parse()
+func (a *routes) deleteDevice(ctx context.Context, in *DevicePath) (*struct{}, error) {
+	site, err := in.Parse()
 	if err == nil {
 		err = a.editDevices(ctx, site, "Remove the device account "+in.User+" of "+string(site), func(content []byte) ([]byte, error) {
 			if len(content) == 0 {
@@ -104,7 +105,7 @@ func (a *API) deleteDevice(ctx context.Context, in *DevicePath) (*struct{}, erro
 }
 
 // editDevices commits a change of a site's file.
-func (a *API) editDevices(ctx context.Context, site protocol.SiteID, message string, edit func(content []byte) ([]byte, error)) error {
+func (a *routes) editDevices(ctx context.Context, site protocol.SiteID, message string, edit func(content []byte) ([]byte, error)) error {
 	return a.onSiteFile(ctx, site, "", func(was []byte, expect string) error {
 		content, err := edit(was)
 		if err != nil {

@@ -1,4 +1,4 @@
-package api
+package sitedata
 
 import (
 	"context"
@@ -28,6 +28,8 @@ type Watch interface {
 }
 
 const (
+	// streamMessages is how many messages one query of a stream fetches.
+	streamMessages = 500
 	// liveBuffer is how many messages of rules that do not store a slow stream is behind.
 	liveBuffer = 1000
 	// tailAgain is how often a stream looks for messages that another CO received.
@@ -41,7 +43,7 @@ type streamInput struct {
 
 // streamData answers with server-sent events (WHATWG HTML, section 9.2) until the
 // client goes away or the CO stops.
-func (a *API) streamData(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
+func (a *routes) streamData(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
 	t, err := a.openTail(ctx, in)
 	if err != nil {
 		return nil, a.fail(ctx, err)
@@ -61,7 +63,7 @@ func (a *API) streamData(ctx context.Context, in *streamInput) (*huma.StreamResp
 // database, so that a client which resumes misses none; others come as they are
 // delivered.
 type tail struct {
-	api    *API
+	api    *routes
 	filter fleet.MessageFilter
 	out    *feed.Stream
 	watch  Watch
@@ -69,7 +71,7 @@ type tail struct {
 	storing atomic.Pointer[map[string]bool]
 }
 
-func (a *API) openTail(ctx context.Context, in *streamInput) (*tail, error) {
+func (a *routes) openTail(ctx context.Context, in *streamInput) (*tail, error) {
 	f, err := in.filter()
 	if err != nil {
 		return nil, err
@@ -77,7 +79,7 @@ func (a *API) openTail(ctx context.Context, in *streamInput) (*tail, error) {
 	if _, err := a.opts.Fleet.Site(ctx, f.Site); err != nil {
 		return nil, err
 	}
-	f.Limit = streamPage
+	f.Limit = streamMessages
 	switch {
 	case in.After != "":
 		if f.After, err = fleet.ParsePositions(in.After); err != nil {
@@ -134,7 +136,7 @@ func (t *tail) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-t.api.feed.Over():
+		case <-t.api.opts.Over():
 			return feed.ErrOver
 		case <-t.watch.Wake():
 		case <-look.C:

@@ -1,26 +1,16 @@
-package api
+package sitedata
 
 import (
 	"context"
 	"fmt"
 	"net/http"
 
+	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// SitePath names a site. It is exported because it is embedded, and huma reads
-// exported fields only.
-type SitePath struct {
-	Site string `path:"site"`
-}
-
-func (p SitePath) parse() (protocol.SiteID, error) {
-	site, err := protocol.ParseSiteID(p.Site)
-	return site, problem.At("path.site", err)
-}
 
 // DataRules are the rules of a site's machine data.
 type DataRules struct {
@@ -32,16 +22,16 @@ type DataRules struct {
 	Problem  string `json:"problem,omitempty" doc:"why the file is not followed"`
 }
 
-func (a *API) getDataRules(ctx context.Context, in *SitePath) (*tagged[DataRules], error) {
+func (a *routes) getDataRules(ctx context.Context, in *form.SitePath) (*form.Tagged[DataRules], error) {
 	out, err := a.dataRules(ctx, in)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[DataRules]{etag(out.Commit), out}, nil
+	return &form.Tagged[DataRules]{ETag: form.ETag(out.Commit), Body: out}, nil
 }
 
-func (a *API) dataRules(ctx context.Context, in *SitePath) (DataRules, error) {
-	site, err := in.parse()
+func (a *routes) dataRules(ctx context.Context, in *form.SitePath) (DataRules, error) {
+	site, err := in.Parse()
 	if err != nil {
 		return DataRules{}, err
 	}
@@ -56,7 +46,7 @@ func (a *API) dataRules(ctx context.Context, in *SitePath) (DataRules, error) {
 }
 
 // readRules shows a site's file, with the rules that hold where it is bad.
-func (a *API) readRules(ctx context.Context, site protocol.SiteID, content []byte, commit string) (DataRules, error) {
+func (a *routes) readRules(ctx context.Context, site protocol.SiteID, content []byte, commit string) (DataRules, error) {
 	out := DataRules{Site: site, Commit: commit, Document: string(content)}
 	file, err := sitefile.Parse(site, content)
 	rules := file.Rules
@@ -68,12 +58,12 @@ func (a *API) readRules(ctx context.Context, site protocol.SiteID, content []byt
 		}
 		rules = recorded.Rules
 	}
-	out.Rules = notNil(sitefile.Rules(rules))
+	out.Rules = form.NotNil(sitefile.Rules(rules))
 	return out, nil
 }
 
 // siteFile returns the file of a site and its commit; both are empty where there is none.
-func (a *API) siteFile(ctx context.Context, site protocol.SiteID) (content []byte, commit string, err error) {
+func (a *routes) siteFile(ctx context.Context, site protocol.SiteID) (content []byte, commit string, err error) {
 	content, commit, err = a.opts.Repo.File(ctx, sitefile.Path(site))
 	if protocol.KindOf(err) == protocol.NotFound {
 		return nil, "", nil
@@ -82,7 +72,7 @@ func (a *API) siteFile(ctx context.Context, site protocol.SiteID) (content []byt
 }
 
 type putRulesInput struct {
-	SitePath
+	form.SitePath
 	IfMatch string `header:"If-Match" doc:"ETag of the rules that were read; without it they replace whatever is there"`
 	Body    struct {
 		Rules    *[]sitefile.Rule `json:"rules,omitempty" doc:"all rules of the site, in the order in which they are tried"`
@@ -90,16 +80,16 @@ type putRulesInput struct {
 	}
 }
 
-func (a *API) putDataRules(ctx context.Context, in *putRulesInput) (*tagged[DataRules], error) {
+func (a *routes) putDataRules(ctx context.Context, in *putRulesInput) (*form.Tagged[DataRules], error) {
 	out, err := a.replaceRules(ctx, in)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	return &tagged[DataRules]{etag(out.Commit), out}, nil
+	return &form.Tagged[DataRules]{ETag: form.ETag(out.Commit), Body: out}, nil
 }
 
-func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, error) {
-	site, err := in.parse()
+func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, error) {
+	site, err := in.Parse()
 	if err != nil {
 		return DataRules{}, err
 	}
@@ -131,12 +121,12 @@ func (a *API) replaceRules(ctx context.Context, in *putRulesInput) (DataRules, e
 }
 
 type deleteRulesInput struct {
-	SitePath
+	form.SitePath
 	IfMatch string `header:"If-Match"`
 }
 
-func (a *API) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*struct{}, error) {
-	site, err := in.parse()
+func (a *routes) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*struct{}, error) {
+	site, err := in.Parse()
 	if err == nil {
 		err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
 			if expect == "" {
@@ -172,7 +162,7 @@ func devicesIn(site protocol.SiteID, content []byte) []sitefile.Device {
 
 // onSiteFile reads a site's file and lets write commit on top of it, as onTop does
 // for a deployment.
-func (a *API) onSiteFile(ctx context.Context, site protocol.SiteID, ifMatch string, write func(content []byte, commit string) error) error {
+func (a *routes) onSiteFile(ctx context.Context, site protocol.SiteID, ifMatch string, write func(content []byte, commit string) error) error {
 	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
 		return err
 	}
@@ -182,7 +172,7 @@ func (a *API) onSiteFile(ctx context.Context, site protocol.SiteID, ifMatch stri
 		if err != nil {
 			return err
 		}
-		if ifMatch != "" && (commit == "" || !matches(ifMatch, commit)) {
+		if ifMatch != "" && (commit == "" || !form.Matches(ifMatch, commit)) {
 			return problem.WithStatus(http.StatusPreconditionFailed, fmt.Sprintf(
 				"the data rules of site %s were changed since you read them: read them again, then repeat your change", site))
 		}

@@ -1,0 +1,79 @@
+// Package form has the forms of requests and answers that several families of routes share.
+package form
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// SitePath names a site. Requests embed it.
+type SitePath struct {
+	Site string `path:"site"`
+}
+
+// Parse returns the site; the error of a name that no site can have says where it is.
+func (p SitePath) Parse() (protocol.SiteID, error) {
+	site, err := protocol.ParseSiteID(p.Site)
+	return site, problem.At("path.site", err)
+}
+
+// A Reply is an answer with a body.
+type Reply[T any] struct{ Body T }
+
+// A Tagged is an answer with a body and its entity tag.
+type Tagged[T any] struct {
+	ETag string `header:"ETag"`
+	Body T
+}
+
+// NotNil makes a list that JSON shows as [] and not as null.
+func NotNil[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
+// ETag is the entity tag of a commit (RFC 9110, section 8.8.3); "" for none.
+func ETag(commit string) string {
+	if commit == "" {
+		return ""
+	}
+	return `"` + commit + `"`
+}
+
+// Matches reports whether If-Match (RFC 9110, section 13.1.1) allows a change of what is at
+// commit; an empty one allows each.
+func Matches(ifMatch, commit string) bool {
+	if ifMatch == "" {
+		return true
+	}
+	for tag := range strings.SplitSeq(ifMatch, ",") {
+		if tag = strings.TrimSpace(tag); tag == "*" || tag == ETag(commit) {
+			return true
+		}
+	}
+	return false
+}
+
+// Describe gives an operation a tag, a summary, and the errors that all have.
+func Describe(tag, summary string) func(*huma.Operation) {
+	return func(o *huma.Operation) {
+		o.Tags = []string{tag}
+		o.Summary = summary
+		o.Errors = append(o.Errors, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
+		if o.Method == http.MethodPost || o.Method == http.MethodPut || o.Method == http.MethodPatch {
+			o.Errors = append(o.Errors, http.StatusBadRequest) // a body that is no JSON
+		}
+	}
+}
+
+// Guarded is a change that If-Match may guard (RFC 9110, section 13.1.1).
+func Guarded(o *huma.Operation) {
+	o.Errors = append(o.Errors, http.StatusConflict, http.StatusPreconditionFailed)
+}
