@@ -20,9 +20,8 @@ import (
 
 // Node returns "colony node remove".
 func Node(env *command.Env) *cobra.Command {
-	var force, wait bool
-	var timeout time.Duration
-	cmd := &cobra.Command{
+	var f flags
+	return f.add(&cobra.Command{
 		Use: "remove SITE/NODE", Short: "Remove a node that does not exist any more", Args: cobra.ExactArgs(1),
 		Long: `Remove a node that does not exist any more: its site forgets it, and the CO with it.
 Its history stays. A node that is online is refused, and so is one that runs deployments, or
@@ -38,16 +37,12 @@ event (node_returned) and "colony node show" say so.`,
 				return command.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
 			}
 			path := "/nodes/" + url.PathEscape(site) + "/" + url.PathEscape(node)
-			target := path
-			if force {
-				target += "?force=true"
-			}
 			var out api.NodeRemoval
-			if err := env.Call(cmd.Context(), http.MethodDelete, target, nil, &out); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodDelete, f.target(path), nil, &out); err != nil {
 				return err
 			}
-			if wait {
-				if err := untilForgotten(cmd.Context(), env, path, timeout); err != nil {
+			if f.wait {
+				if err := untilForgotten(cmd.Context(), env, path, f.timeout); err != nil {
 					return err
 				}
 			}
@@ -55,7 +50,7 @@ event (node_returned) and "colony node show" say so.`,
 				return err
 			}
 			outcome := "removed once its site has the next desired state"
-			if wait {
+			if f.wait {
 				outcome = "removed"
 			}
 			env.Printf("%s: %s", args[0], outcome)
@@ -67,11 +62,8 @@ event (node_returned) and "colony node show" say so.`,
 			}
 			return nil
 		},
-	}
-	cmd.Flags().BoolVar(&force, "force", false, "also where deployments run there, or are placed on it by its name")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the site has forgotten it")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
-	return cmd
+	}, "also where deployments run there, or are placed on it by its name",
+		"wait until the site has forgotten it", 5*time.Minute)
 }
 
 func join(names []protocol.DeploymentName) string {
@@ -84,25 +76,21 @@ func join(names []protocol.DeploymentName) string {
 
 // untilForgotten waits until a node is not there any more.
 func untilForgotten(ctx context.Context, env *command.Env, path string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
+	err := until(ctx, timeout, time.Second, func(ctx context.Context) (bool, error) {
 		var n fleet.Node
 		err := env.Call(ctx, http.MethodGet, path, nil, &n)
 		switch d := n.Decommissioning; {
 		case client.IsNotFound(err):
-			return nil
+			return true, nil
 		case err != nil:
-			return err
+			return false, err
 		case d != nil && d.Refused != "":
-			return errors.New("the site keeps the node: " + d.Refused)
+			return false, errors.New("the site keeps the node: " + d.Refused)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the site has not forgotten the node after %s: it does once it is online", timeout)
-		}
+		return false, nil
+	})
+	if errors.Is(err, errLate) {
+		return fmt.Errorf("the site has not forgotten the node after %s: it does once it is online", timeout)
 	}
+	return err
 }

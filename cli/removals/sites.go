@@ -2,6 +2,7 @@ package removals
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,9 +18,8 @@ import (
 
 // Site returns "colony site remove".
 func Site(env *command.Env) *cobra.Command {
-	var force, wait bool
-	var timeout time.Duration
-	cmd := &cobra.Command{
+	var f flags
+	return f.add(&cobra.Command{
 		Use: "remove SITE", Short: "Remove a site that does not exist any more", Args: cobra.ExactArgs(1),
 		Long: `Remove a site that does not exist any more, with its nodes. Its history stays, and the
 name can be used again. A site that is online is refused, and so is one that has
@@ -30,16 +30,12 @@ What the gateways run of a site that is removed and still exists goes on there. 
 whose LO connects again is one of the fleet once more, and nothing is removed from it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "/sites/" + url.PathEscape(args[0])
-			target := path
-			if force {
-				target += "?force=true"
-			}
 			var out api.SiteRemoval
-			if err := env.Call(cmd.Context(), http.MethodDelete, target, nil, &out); err != nil {
+			if err := env.Call(cmd.Context(), http.MethodDelete, f.target(path), nil, &out); err != nil {
 				return err
 			}
-			if wait {
-				if err := untilRemoved(cmd.Context(), env, path, timeout); err != nil {
+			if f.wait {
+				if err := untilRemoved(cmd.Context(), env, path, f.timeout); err != nil {
 					return err
 				}
 			}
@@ -55,30 +51,22 @@ whose LO connects again is one of the fleet once more, and nothing is removed fr
 			}
 			return nil
 		},
-	}
-	cmd.Flags().BoolVar(&force, "force", false, "also where it has deployments or data rules: their files are removed from the deployments repo")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is removed")
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait")
-	return cmd
+	}, "also where it has deployments or data rules: their files are removed from the deployments repo",
+		"wait until it is removed", time.Minute)
 }
 
 // untilRemoved waits until a site is not there any more.
 func untilRemoved(ctx context.Context, env *command.Env, path string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	for {
+	err := until(ctx, timeout, 200*time.Millisecond, func(ctx context.Context) (bool, error) {
 		var s fleet.Site
-		if err := env.Call(ctx, http.MethodGet, path, nil, &s); client.IsNotFound(err) {
-			return nil
-		} else if err != nil {
-			return err
+		err := env.Call(ctx, http.MethodGet, path, nil, &s)
+		if client.IsNotFound(err) {
+			return true, nil
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the site is there after %s: an event of the site (site_kept) says why, or the deployments repo cannot be read", timeout)
-		}
+		return false, err
+	})
+	if errors.Is(err, errLate) {
+		return fmt.Errorf("the site is there after %s: an event of the site (site_kept) says why, or the deployments repo cannot be read", timeout)
 	}
+	return err
 }

@@ -160,30 +160,24 @@ once it is back. A volume of a deployment that is deployed again before stays.`,
 
 // wait waits until the node reports that it has the volumes no more.
 func (p purge) wait(ctx context.Context, env *command.Env, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	site, node, _ := strings.Cut(p.node, "/")
 	query := url.Values{"node": {node}, "deployment": {p.deployment}}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
+	left := 0
+	err := until(ctx, timeout, time.Second, func(ctx context.Context) (bool, error) {
 		var answer api.KeptVolumes
 		if err := env.Call(ctx, http.MethodGet, "/sites/"+url.PathEscape(site)+"/volumes?"+query.Encode(), nil, &answer); err != nil {
-			return err
+			return false, err
 		}
-		left := 0
+		left = 0
 		for _, v := range answer.Items {
 			if p.volume == "" || v.Volume == p.volume {
 				left++
 			}
 		}
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s has %d of the volumes after %s: it removes them once it is online; see: colony volume list %s", p.node, left, timeout, p.node)
-		}
+		return left == 0, nil
+	})
+	if errors.Is(err, errLate) {
+		return fmt.Errorf("%s has %d of the volumes after %s: it removes them once it is online; see: colony volume list %s", p.node, left, timeout, p.node)
 	}
+	return err
 }
