@@ -168,8 +168,13 @@ func TestPropertiesOfAnswers(t *testing.T) {
 		r.acknowledge(packets.Pubrel, 77, 0)
 		r.write(subscribeWire("a#"), wire(0xa2, "\x00\x01\x00"+text("b")), "\xf0\x00")
 		for kind, code := range [...]struct{ kind, code byte }{
-			{packets.Puback, 0x87}, {packets.Pubrec, 0x87}, {packets.Pubrel, 0x92}, {packets.Pubcomp, 0x92},
-			{packets.Suback, 0}, {packets.Unsuback, 0}, {packets.Disconnect, 0x82},
+			{packets.Puback, 0x87},
+			{packets.Pubrec, 0x87},
+			{packets.Pubrel, 0x92},
+			{packets.Pubcomp, 0x92},
+			{packets.Suback, 0},
+			{packets.Unsuback, 0},
+			{packets.Disconnect, 0x82},
 		} {
 			p := r.want(code.kind)
 			if code.code != 0 && p.ReasonCode != code.code {
