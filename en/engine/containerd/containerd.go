@@ -152,6 +152,7 @@ type Engine struct {
 	mu          sync.Mutex // protects snapshotter
 	snapshotter string
 
+	leases  heldLeases
 	runID   string        // names this run of the agent: see lease
 	cleanup time.Duration // cleanupTimeout but in tests
 	stop    context.CancelFunc

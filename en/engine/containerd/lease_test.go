@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -42,6 +43,41 @@ func TestLeasesAreSweptByRun(t *testing.T) {
 	}
 	done()
 	if left, err = service.List(ctx); err != nil || len(left) != 0 {
+		t.Errorf("leases at the end %v (%v), want none", left, err)
+	}
+}
+
+// A lease that containerd did not drop, because it was away, goes when it is back.
+func TestLeaseOfAnAbsentDaemonIsSwept(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	ctx := r.in(t.Context())
+	_, done, err := r.lease(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithCancel(ctx)
+	cut, _, err := r.lease(short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := leases.FromContext(cut)
+	cancel()
+	r.leases.drop(id, context.Canceled) // as where the daemon ends before it has dropped it
+	service := r.client.LeasesService()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		left, err := service.List(ctx)
+		if err == nil && len(left) == 1 && left[0].ID != id {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("leases %v (%v), want the one that is held", left, err)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	done()
+	if left, err := service.List(ctx); err != nil || len(left) != 0 {
 		t.Errorf("leases at the end %v (%v), want none", left, err)
 	}
 }

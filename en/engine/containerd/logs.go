@@ -25,6 +25,7 @@ func (e *Engine) tend(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		e.boundLogs(ctx)
+		e.sweepLeft(ctx)
 		if err := e.names.Follow(); err != nil {
 			e.log.WarnContext(ctx, "name servers of containers not brought up to date", "err", err)
 		}

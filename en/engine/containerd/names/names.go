@@ -133,7 +133,9 @@ func (n *Names) resume() error {
 // settingsFile is the file of the settings of a container, in its directory.
 const settingsFile = "names.json"
 
-func settingsIdentity(key string) statefile.Identity { return statefile.Identity{Role: "en/names", Name: key} }
+func settingsIdentity(key string) statefile.Identity {
+	return statefile.Identity{Role: "en/names", Name: key}
+}
 
 // load reads the settings of a container. Agents before 0.3.0 wrote them without a header.
 func (n *Names) load(key string, s *settings) error {
