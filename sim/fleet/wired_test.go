@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
@@ -148,10 +149,11 @@ func (e *end) reach(state lifecycle.State, digest, refused protocol.Digest) {
 	e.t.Fatalf("after an hour not all nodes have %s in %s, refused %q: %v", digest.Short(), state, refused.Short(), e.status)
 }
 
-func startLO(t *testing.T, n *memnet.Network, d *simdisk.Disk) *lo.LO {
+func startLO(t *testing.T, n *memnet.Network, d *simdisk.Disk, now func() time.Time) *lo.LO {
 	o := lo.DefaultOptions()
 	o.Site, o.StateDir, o.Disk, o.MQTT, o.HTTP, o.Logger = plant, "/state", d, "lo:1883", "", slog.New(slog.DiscardHandler)
 	o.CO.MQTT, o.Dial, o.Listen, o.Random = []string{"tcp://co:1884"}, n.Host("lo").DialContext, n.Host("lo").Listen, random.Seeded(1)
+	o.Now = now
 	l, err := lo.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -162,14 +164,12 @@ func startLO(t *testing.T, n *memnet.Network, d *simdisk.Disk) *lo.LO {
 	return l
 }
 
-func startEN(t *testing.T, n *memnet.Network, i int, d *simdisk.Disk, run *memory.Engine) *en.EN {
+func startEN(t *testing.T, n *memnet.Network, i int, d *simdisk.Disk, run *memory.Engine, now func() time.Time) *en.EN {
 	o := en.DefaultOptions()
 	o.Site, o.Node, o.StateDir, o.Disk, o.Logger = plant, protocol.NodeID(fmt.Sprintf("node-%d", i)), "/state", d, slog.New(slog.DiscardHandler)
 	o.LO.MQTT, o.Runtime, o.Random = []string{"tcp://lo:1883"}, run, random.Seeded(uint64(i))
 	o.Dial = n.Host(string(o.Node)).DialContext
-	if i == nodeCount {
-		o.Now = func() time.Time { return time.Now().Add(-behind) }
-	}
+	o.Now = now
 	e, err := en.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -185,25 +185,36 @@ type outcome struct {
 	Sequences  map[string][]string
 	Final      map[string]string
 	Containers map[string][]string // by node
+	took       time.Duration       // virtual
+	stamps     []time.Time         // of each node's first report
+}
+
+// lastBehind is a clock that is wrong at the last node alone.
+func lastBehind(actor int) func() time.Time {
+	if actor == nodeCount {
+		return func() time.Time { return time.Now().Add(-behind) }
+	}
+	return time.Now
 }
 
 // wired runs an LO and its nodes through installs, a cut of the WAN, a cut of a node,
 // power cuts of both tiers after they stopped, and a version that does not come up.
-func wired(t *testing.T, seed uint64) (out outcome) {
+// clock returns the clock of the LO, which is 0, or of a node.
+func wired(t *testing.T, seed uint64, clock func(actor int) func() time.Time) (out outcome) {
 	disks := make([]*simdisk.Disk, nodeCount+1)
 	for i := range disks {
 		disks[i] = simdisk.New(seed + uint64(i))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n := memnet.New(seed)
+		n, began := memnet.New(seed), time.Now()
 		n.Path("co", "lo").Set(memnet.Profile{Delay: 150 * time.Millisecond, Jitter: 50 * time.Millisecond, Loss: 0.03})
 		engines, agents := make([]*memory.Engine, nodeCount+1), make([]*en.EN, nodeCount+1)
 		e := startEnd(t, n)
-		l := startLO(t, n, disks[0])
+		l := startLO(t, n, disks[0], clock(0))
 		for i := 1; i <= nodeCount; i++ {
 			n.Path("lo", fmt.Sprintf("node-%d", i)).Set(memnet.Profile{Delay: 5 * time.Millisecond, Loss: 0.01})
 			engines[i] = memory.New(memory.Options{Program: program})
-			agents[i] = startEN(t, n, i, disks[i], engines[i])
+			agents[i] = startEN(t, n, i, disks[i], engines[i], clock(i))
 		}
 		stop := func(what string, stop func(context.Context) error) {
 			t.Helper()
@@ -229,8 +240,8 @@ func wired(t *testing.T, seed uint64) (out outcome) {
 		disks[0].Restart(true)
 		disks[2].Restart(true)
 		third := e.desire(3, "hub/app@sha256:3-"+crashing)
-		l = startLO(t, n, disks[0])
-		agents[2] = startEN(t, n, 2, disks[2], engines[2])
+		l = startLO(t, n, disks[0], clock(0))
+		agents[2] = startEN(t, n, 2, disks[2], engines[2], clock(2))
 		e.reach(lifecycle.Installed, second, third)
 
 		for i := 1; i <= nodeCount; i++ {
@@ -239,6 +250,7 @@ func wired(t *testing.T, seed uint64) (out outcome) {
 		stop("the LO", l.Stop)
 		stop("the CO's end", e.broker.Stop)
 		out = e.outcome(engines[1:])
+		out.took = time.Since(began)
 	})
 	return out
 }
@@ -271,9 +283,8 @@ func (e *end) outcome(engines []*memory.Engine) outcome {
 			out.Containers[name] = append(out.Containers[name], fmt.Sprintf("%s %s %s", s.ID, s.Image, s.State))
 		}
 	}
-	right, wrong := time.UnixMilli(e.stamps["node-1"]), time.UnixMilli(e.stamps[protocol.NodeID(fmt.Sprintf("node-%d", nodeCount))])
-	if got := right.Sub(wrong); got < behind-time.Hour || got > behind+time.Hour {
-		e.t.Errorf("the reports of a clock that is %s behind are stamped %s behind", behind, got)
+	for i := 1; i <= nodeCount; i++ {
+		out.stamps = append(out.stamps, time.UnixMilli(e.stamps[protocol.NodeID(fmt.Sprintf("node-%d", i))]))
 	}
 	return out
 }
@@ -282,13 +293,69 @@ func (e *end) outcome(engines []*memory.Engine) outcome {
 // memory and in virtual time, twice with one seed. Goroutines are scheduled as it
 // happens, so that events of different actors may change places; each actor's own do not.
 func TestWiredTiers(t *testing.T) {
-	one, same := wired(t, 1), wired(t, 1)
-	if diff := cmp.Diff(one, same); diff != "" {
+	one, same := wired(t, 1, lastBehind), wired(t, 1, lastBehind)
+	if got := one.stamps[0].Sub(one.stamps[nodeCount-1]); got < behind-time.Hour || got > behind+time.Hour {
+		t.Errorf("the reports of a clock that is %s behind are stamped %s behind", behind, got)
+	}
+	if diff := cmp.Diff(one, same, cmpopts.IgnoreUnexported(outcome{})); diff != "" {
 		t.Errorf("one seed, two outcomes (-first +second):\n%s", diff)
 	}
 	for actor, sequence := range one.Sequences {
 		if len(sequence) < 6 {
 			t.Errorf("%s made %d transitions: the test shows nothing: %v", actor, len(sequence), sequence)
 		}
+	}
+}
+
+// TestWiredClocks gives all tiers of the site clocks that are wrong in one way. What they do
+// is what they do with clocks that are right, and it takes no longer.
+func TestWiredClocks(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	off := func(by time.Duration) func(time.Time) func() time.Time {
+		return func(time.Time) func() time.Time { return func() time.Time { return time.Now().Add(by) } }
+	}
+	right := wired(t, 1, func(int) func() time.Time { return time.Now })
+	for name, clock := range map[string]func(began time.Time) func() time.Time{
+		"ten years behind": off(-10 * year),
+		"ten years ahead":  off(10 * year),
+		"booted at 1970": func(began time.Time) func() time.Time {
+			return func() time.Time { return time.Unix(0, 0).Add(time.Since(began)) }
+		},
+		"set forward while running": func(began time.Time) func() time.Time {
+			return func() time.Time {
+				if now := time.Now(); now.Sub(began) > 5*time.Minute {
+					return now
+				}
+				return time.Unix(0, 0).Add(time.Since(began))
+			}
+		},
+		"set back while running": func(began time.Time) func() time.Time {
+			return func() time.Time {
+				if now := time.Now(); now.Sub(began) > 5*time.Minute {
+					return now
+				}
+				return time.Now().Add(10 * year)
+			}
+		},
+		"one percent fast": func(began time.Time) func() time.Time {
+			return func() time.Time { return began.Add(time.Since(began) * 101 / 100) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// A bubble begins at a time of its own; its first clock is made at once.
+			var began time.Time
+			got := wired(t, 1, func(int) func() time.Time {
+				if began.IsZero() {
+					began = time.Now()
+				}
+				return clock(began)
+			})
+			if diff := cmp.Diff(right, got, cmpopts.IgnoreUnexported(outcome{})); diff != "" {
+				t.Errorf("what it led to (-right +wrong):\n%s", diff)
+			}
+			if got.took > right.took+time.Minute {
+				t.Errorf("it took %s, with clocks that are right %s", got.took, right.took)
+			}
+		})
 	}
 }
