@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
@@ -15,7 +16,6 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"golang.org/x/sys/unix"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/hostkernel"
@@ -162,7 +162,7 @@ func (e *Engine) removeBundle(ctx context.Context, k string, why error) error {
 		return err
 	}
 	e.log.WarnContext(ctx, "folder of a task that containerd has forgotten removed", "container", k, "path", path)
-	if err := mount.UnmountAll(filepath.Join(path, "rootfs"), unix.MNT_DETACH); err != nil {
+	if err := mount.UnmountAll(filepath.Join(path, "rootfs"), syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount what containerd left in %s: %w", path, err)
 	}
 	work, err := os.Readlink(filepath.Join(path, "work"))
