@@ -138,7 +138,7 @@ func (h *hostile) request(method, path string, op operation) (target string, hea
 			header["Content-Type"] = kind
 			schema, _ := content[kind].(map[string]any)["schema"].(map[string]any)
 			body, _ = json.Marshal(h.value(schema, 0))
-			if text := (""); json.Unmarshal(body, &text) == nil && !strings.Contains(kind, "json") {
+			if text := ""; json.Unmarshal(body, &text) == nil && !strings.Contains(kind, "json") {
 				body = []byte(text)
 			}
 		}

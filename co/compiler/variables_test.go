@@ -123,6 +123,7 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		"volumes: ['./a.conf:/conf', '${V}:/data']":                 `line 5: services.web.volumes: /conf: bind source "./a.conf"`,
 		"ports: ['[::1]:80:80', '${V}:81']":                         "line 5: services.web.ports: host_ip",
 		"sysctls: {net.core.somaxconn: '${V}', vm.swappiness: '1'}": "line 5: services.web.sysctls.vm.swappiness: the container has no such parameter",
+
 		"working_dir: app":                              "line 5: services.web.working_dir",
 		"cap_drop: [NET_RAWW]":                          `line 5: services.web.cap_drop: "NET_RAWW" is no capability`,
 		"extra_hosts: ['a:gateway']":                    `line 5: services.web.extra_hosts`,
