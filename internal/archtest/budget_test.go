@@ -23,10 +23,6 @@ const (
 
 // spared names what is past a budget.
 var spared = exceptions{
-	"bench/link":                   "one program: the peers that it compares share its wire, its load and its ledger",
-	"broker":                       "to be split: sessions and metrics belong in packages of their own",
-	"co/db/fleet":                  "to be split: lists, and what is kept for a time, belong in packages of their own",
-	"en/engine/containerd":         "to be split: images belong in a package of their own",
 	"lo.Options":                   "one field for each key of the configuration file",
 	"protocol.Container":           "one field for each supported Compose key; grouping them would only hide it",
 	"protocol.DeploymentStatus":    "one flat message on the wire",
@@ -34,6 +30,14 @@ var spared = exceptions{
 	"internal/grpcdeadline.stream": "the signature of an interceptor is that of gRPC",
 	"protocol.Inventory":           "one flat message on the wire",
 }
+
+// ceilings are the lines of the packages that are past the budget: none of them may grow.
+//
+//   - bench/link is one program: the peers that it compares share its wire, its load and its ledger.
+//   - broker: sessions and metrics belong in packages of their own.
+//   - co/db/fleet: lists, and what is kept for a time, belong in packages of their own.
+//   - en/engine/containerd: images belong in a package of their own.
+var ceilings = map[string]int{"bench/link": 2400, "broker": 3600, "co/db/fleet": 4000, "en/engine/containerd": 2700}
 
 type source struct {
 	path, dir string
@@ -129,7 +133,11 @@ func TestBudgets(t *testing.T) {
 		})
 	}
 	for dir, n := range packageLines {
-		over(dir, "lines", n, maxPackage)
+		limit, past := ceilings[dir]
+		if past && n <= maxPackage {
+			t.Errorf("%s has %d lines: drop its ceiling", dir, n)
+		}
+		over(dir, "lines", n, max(limit, maxPackage))
 	}
 }
 
