@@ -67,16 +67,23 @@ func NewLoop(s *Site, publish Publish) *Loop {
 func (l *Loop) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var at time.Time // what timer waits for
 	for {
+		late := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.site.due.C():
 		case <-timer.C:
+			late = true
 		}
-		now := l.site.opts.Now()
+		begun, now := time.Now(), l.site.opts.Now()
+		if late && now.Before(at) {
+			now = at // the wait is over, whatever a clock says that stands still or was set back
+		}
 		if next := l.Reconcile(ctx, now); !next.IsZero() {
-			timer.Reset(max(0, next.Sub(l.site.opts.Now())))
+			at = next
+			timer.Reset(max(0, next.Sub(now)-time.Since(begun)))
 		}
 	}
 }

@@ -317,6 +317,7 @@ func TestWiredClocks(t *testing.T) {
 	right := wired(t, 1, func(int) func() time.Time { return time.Now })
 	for name, clock := range map[string]func(began time.Time) func() time.Time{
 		"ten years behind": off(-10 * year),
+		"frozen":           func(began time.Time) func() time.Time { return func() time.Time { return began } },
 		"ten years ahead":  off(10 * year),
 		"booted at 1970": func(began time.Time) func() time.Time {
 			return func() time.Time { return time.Unix(0, 0).Add(time.Since(began)) }
