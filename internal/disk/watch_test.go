@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -51,13 +53,16 @@ func TestWatch(t *testing.T) {
 		}
 		w := disk.Watch(d, "/state")
 		ctx, cancel := context.WithCancel(t.Context())
-		var reported []string
+		var mu sync.Mutex // protects all
+		var all []string
 		refuse := true
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			w.Run(ctx, func(_ context.Context, problem string) error {
-				reported = append(reported, problem)
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, problem)
 				if refuse {
 					refuse = false
 					return os.ErrDeadlineExceeded
@@ -65,10 +70,16 @@ func TestWatch(t *testing.T) {
 				return nil
 			})
 		}()
-		synctest.Wait()
-		if len(reported) > 0 {
-			t.Errorf("reported of a disk with room: %q", reported)
+		is := func(what string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(all, want) {
+				t.Errorf("%s: reported %q, want %q", what, all, want)
+			}
 		}
+		is("a disk with room")
 		d.Fail(func(op, _ string) error {
 			if op == "create" || op == "write" {
 				return syscall.EDQUOT
@@ -79,18 +90,16 @@ func TestWatch(t *testing.T) {
 			t.Errorf("open on a full disk: %v", err)
 		}
 		synctest.Wait()
-		if len(reported) != 1 || reported[0] == "" || w.Problem() != reported[0] {
-			t.Errorf("reported %q, the problem is %q: want the same, once", reported, w.Problem())
+		problem := w.Problem()
+		if problem == "" {
+			t.Error("a full disk has no problem")
 		}
+		is("a full disk", problem)
 		<-time.After(time.Minute)
-		if len(reported) != 2 || reported[1] != reported[0] {
-			t.Errorf("reported %q, want the problem once more, as the first report failed", reported)
-		}
+		is("a full disk, after a report that failed", problem, problem)
 		d.Fail(nil)
 		<-time.After(time.Minute)
-		if len(reported) != 3 || reported[2] != "" {
-			t.Errorf("reported %q, want the end of the problem last", reported)
-		}
+		is("a disk with room again", problem, problem, "")
 		cancel()
 		<-done
 	})
