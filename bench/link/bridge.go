@@ -139,9 +139,15 @@ const everything = topic.Everything
 
 func (s *subscriber) start(ctx context.Context, l *ledger) error {
 	s.ledger = l
+	// A broker that has just begun to listen may drop the first connections.
+	first, cancel := context.WithTimeout(ctx, 6*dialTimeout)
+	defer cancel()
 	c, err := s.connect()
-	if err != nil {
-		return err
+	for err != nil {
+		if retry.Sleep(first, poll) != nil {
+			return err
+		}
+		c, err = s.connect()
 	}
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.done.Go(func() {

@@ -155,6 +155,17 @@ func (l *link) connect() error {
 		quota = max(1, *ack.Properties.ReceiveMaximum)
 	}
 	l.quota = make(chan struct{}, quota)
+	l.agree(ack)
+	if err := l.conn.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("clear read deadline: %w", err)
+	}
+	return nil
+}
+
+// agree takes the broker's terms. A link that is stopped meanwhile sends its DISCONNECT by them.
+func (l *link) agree(ack *packets.Connack) {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
 	if k := ack.Properties.ServerKeepAlive; k != nil && *k > 0 {
 		l.terms.keepAlive = min(l.terms.keepAlive, time.Duration(*k)*time.Second)
 	}
@@ -164,10 +175,6 @@ func (l *link) connect() error {
 	if q := ack.Properties.MaximumQOS; q != nil {
 		l.terms.maxQoS = *q
 	}
-	if err := l.conn.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("clear read deadline: %w", err)
-	}
-	return nil
 }
 
 func (l *link) connectPacket() packets.Packet {
