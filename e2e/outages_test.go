@@ -49,6 +49,8 @@ func (c *colony) mark() int64 {
 	return page.Items[0].ID
 }
 
+// signal sends a signal to a part. After SIGSTOP it waits until each thread has stopped: one
+// that is in a system call ends that first.
 func (c *colony) signal(name string, sig syscall.Signal) {
 	c.t.Helper()
 	pid, err := c.pid(name)
@@ -58,6 +60,36 @@ func (c *colony) signal(name string, sig syscall.Signal) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	if sig != syscall.SIGSTOP {
+		return
+	}
+	look, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
+	defer look.Stop()
+	for !stopped(pid) {
+		select {
+		case <-look.C:
+		case <-late:
+			c.t.Fatalf("%s has not stopped within a minute", name)
+		}
+	}
+}
+
+// stopped reports whether all threads of a process are stopped (proc(5), state T).
+func stopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, path := range threads {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		if _, state, _ := strings.Cut(string(b), ") "); !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // gitUnreachable takes the deployments repo away: what runs goes on, writes are
