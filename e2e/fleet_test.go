@@ -33,6 +33,7 @@ type colony struct {
 	cmd    *exec.Cmd
 	out    *lockedWriter
 	ended  chan error
+	dumped bool // a failure was logged with the parts' logs
 }
 
 const (
@@ -80,7 +81,10 @@ func newColony(t testing.TB) *colony {
 	t.Cleanup(func() {
 		c.down()
 		if t.Failed() {
-			c.dump()
+			if !c.dumped {
+				c.dump()
+			}
+			t.Logf("the state directory is left for inspection: %s", dir)
 			return
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -151,17 +155,27 @@ func (c *colony) down() {
 	c.cmd = nil
 }
 
+// dump logs the last lines of what each part of the fleet said.
 func (c *colony) dump() {
-	c.t.Logf("colony up said:\n%s", c.out)
+	c.t.Helper()
+	c.dumped = true
+	c.t.Logf("colony up:\n%s", lastLines([]byte(c.out.String())))
 	logs, _ := filepath.Glob(filepath.Join(c.dir, "logs", "*.log"))
 	for _, path := range logs {
 		b, _ := os.ReadFile(path)
-		if len(b) > 6000 {
-			b = b[len(b)-6000:]
-		}
-		c.t.Logf("%s:\n%s", filepath.Base(path), b)
+		c.t.Logf("%s:\n%s", filepath.Base(path), lastLines(b))
 	}
-	c.t.Logf("the state directory is left for inspection: %s", c.dir)
+}
+
+// lastLines returns the end of a log: a report is cut by whoever shows it, and
+// the failure has to stay in it.
+func lastLines(b []byte) []byte {
+	const most = 2000
+	if len(b) <= most {
+		return b
+	}
+	b = b[len(b)-most:]
+	return b[bytes.IndexByte(b, '\n')+1:]
 }
 
 // cli runs the command line and returns its answer and exit code.

@@ -52,6 +52,11 @@ func TestFleet(t *testing.T) {
 	} {
 		t.Run(scene.name, func(t *testing.T) {
 			c.t = t
+			t.Cleanup(func() {
+				if t.Failed() {
+					c.dump()
+				}
+			})
 			scene.play(t, c)
 		})
 	}
