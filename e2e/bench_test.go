@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -23,7 +24,7 @@ func BenchmarkDeploy(b *testing.B) {
 	c.up()
 	socket := filepath.Join(c.dir, "containerd", "containerd.sock")
 	image := ctrImage(b, socket)
-	port := freePorts(b, 1)[0]
+	port := freeport.Ports(b, 1)[0]
 	var deploys, peers []time.Duration
 	for i := 0; b.Loop(); i++ {
 		name := fmt.Sprintf("bench-%d", i)

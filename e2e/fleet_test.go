@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -68,7 +68,7 @@ func newColony(t testing.TB) *colony {
 		t.Fatal(err)
 	}
 	c := &colony{t: t, dir: dir, before: traces(t)}
-	ports := freePorts(t, 5)
+	ports := freeport.Ports(t, 5)
 	c.http = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	c.port = ports[4]
 	c.args = []string{
@@ -92,20 +92,6 @@ func newColony(t testing.TB) *colony {
 		}
 	})
 	return c
-}
-
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // up starts the fleet and waits until the sample is INSTALLED.

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -240,7 +241,7 @@ func byGit(t *testing.T, c *colony) {
 		t.Fatal(err)
 	}
 	hand := strings.Replace(string(b), "name: hello\n", "name: by-hand\n", 1)
-	hand = strings.ReplaceAll(hand, fmt.Sprint(c.port), fmt.Sprint(freePorts(t, 1)[0]))
+	hand = strings.ReplaceAll(hand, fmt.Sprint(c.port), fmt.Sprint(freeport.Ports(t, 1)[0]))
 	hand = strings.Replace(hand, firstLine(hand), "id: 11111111-2222-4333-8444-555555555555", 1)
 	for name, content := range map[string]string{"by-hand": hand, "broken": "this is: [no deployment"} {
 		folder := filepath.Join(dir, "deployments", site, name)

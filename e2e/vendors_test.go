@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/freeport"
 )
 
 // pushStandIns gives the images of the vendors stand-ins in the CO's registry: programs that
@@ -101,7 +102,7 @@ func TestVendorsFiles(t *testing.T) {
 	}
 	here := strings.NewReplacer("--site local", "--site "+site, "local/", site+"/", "local ", site+" ")
 	var pairs []string
-	for i, port := range freePorts(t, 3) { // in the place of those that may be taken here
+	for i, port := range freeport.Ports(t, 3) { // in the place of those that may be taken here
 		pairs = append(pairs, []string{"21880", "23000", "25678"}[i], fmt.Sprint(port))
 	}
 	ports := strings.NewReplacer(pairs...)

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/freeport"
 )
 
 // compare takes the place of Mosquitto's comparison of packets.
@@ -139,12 +140,16 @@ func (s *suite) runOne(ctx context.Context, e entry) outcome {
 		return out
 	}
 	defer os.RemoveAll(dir)
-	ports, err := freePorts(e.ports)
+	ports, err := freeport.Find("127.0.0.1", e.ports)
 	if err != nil {
 		out.output = []byte(err.Error())
 		return out
 	}
-	cmd := exec.CommandContext(ctx, "/usr/bin/python3", append([]string{s.script, e.name + ".py"}, ports...)...)
+	args := []string{s.script, e.name + ".py"}
+	for _, port := range ports {
+		args = append(args, strconv.Itoa(port))
+	}
+	cmd := exec.CommandContext(ctx, "/usr/bin/python3", args...)
 	cmd.Dir = filepath.Join(s.source, "test", "broker")
 	cmd.Env = append(os.Environ(), "COLONY_SUITE_BROKER="+s.broker, notesDir+"="+dir)
 	cmd.WaitDelay = 10 * time.Second // a broker that outlives its test holds the output open
@@ -156,23 +161,6 @@ func (s *suite) runOne(ctx context.Context, e entry) outcome {
 	_, err = os.Stat(filepath.Join(dir, noteServed))
 	out.served = err == nil
 	return out
-}
-
-// freePorts returns ports that nobody listens on.
-func freePorts(n int) (ports []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // held until all are there, so that they differ
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		ports = append(ports, port)
-	}
-	return ports, nil
 }
 
 // sometimes begins the reason of a test that may pass, too.

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,8 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/external"
+	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -91,8 +92,8 @@ func join(t *testing.T, o client.Options) *client.Client {
 
 // A mosquitto is a real broker of somebody else's, which keeps its sessions.
 type mosquitto struct {
+	*testproc.Process
 	addr, config string
-	cmd          *exec.Cmd
 }
 
 func newMosquitto(t testing.TB) *mosquitto {
@@ -100,16 +101,13 @@ func newMosquitto(t testing.TB) *mosquitto {
 	if _, err := exec.LookPath("mosquitto"); err != nil {
 		t.Fatal("mosquitto is not installed: run scripts/setup --with-test-peers as root")
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	m := &mosquitto{
+		Process: testproc.New(t, "mosquitto", filepath.Join(dir, "log")),
+		addr:    freeport.Addr(t), config: filepath.Join(dir, "mosquitto.conf"),
 	}
-	m := &mosquitto{addr: free.Addr().String(), config: filepath.Join(t.TempDir(), "mosquitto.conf")}
 	_, port, err := net.SplitHostPort(m.addr)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
 	conf := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n", port)
@@ -117,17 +115,13 @@ func newMosquitto(t testing.TB) *mosquitto {
 		t.Fatal(err)
 	}
 	m.start(t)
-	t.Cleanup(func() { m.kill(t) })
+	t.Cleanup(m.Kill)
 	return m
 }
 
 func (m *mosquitto) start(t testing.TB) {
 	t.Helper()
-	m.cmd = exec.Command("mosquitto", "-c", m.config)
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	m.Start("mosquitto", "-c", m.config)
 	until(t, "mosquitto listens", func() bool {
 		c, err := net.Dial("tcp", m.addr)
 		if err == nil {
@@ -135,18 +129,6 @@ func (m *mosquitto) start(t testing.TB) {
 		}
 		return err == nil
 	})
-}
-
-func (m *mosquitto) kill(t testing.TB) {
-	t.Helper()
-	if m.cmd == nil {
-		return
-	}
-	if err := m.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = m.cmd.Wait() // it was killed
-	m.cmd = nil
 }
 
 // until waits for a condition.
@@ -307,7 +289,7 @@ func TestComesBack(t *testing.T) {
 	e := connect(t, m, "co", func(ctx context.Context, _ access.Identity, msg client.Message) error { return got.accept(ctx, msg) },
 		func(context.Context) { ups <- struct{}{} })
 	<-ups
-	m.kill(t)
+	m.Kill()
 	until(t, "loss noticed", func() bool { return !e.Up() })
 	if err := e.Publish(t.Context(), client.Message{Topic: "colony/v1/plant/ack", QoS: 1}); protocol.KindOf(err) != protocol.Unavailable {
 		t.Errorf("publish while the broker is away: %v", err)

@@ -61,7 +61,7 @@ func (e *edits) round(i int) (victims []string) {
 		}
 	}
 	e.eventually(fmt.Sprintf("round %d: the last change is in force, and it alone", i), func() error {
-		if err := e.en.running(); err != nil {
+		if err := e.en.Running(); err != nil {
 			e.t.Fatal(err)
 		}
 		return errors.Join(e.runs("hello", "1.0.0"), e.greets("Hello, "+name+"!"), e.left(1))
@@ -74,7 +74,7 @@ func (e *edits) kill(victims []string) {
 	e.t.Helper()
 	for _, v := range victims {
 		if v == "en" {
-			e.en.kill()
+			e.en.Kill()
 		} else {
 			e.daemon.Kill(e.t)
 		}

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -31,7 +29,9 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -64,71 +64,16 @@ func built(t testing.TB) release {
 
 // A tier is one role of the fleet as a process.
 type tier struct {
-	t       testing.TB
+	*testproc.Process
 	role    string // co, lo or en
 	program []string
-	dir     string // of its log and its configuration
+	config  string // path
 	state   string
-	cmd     *exec.Cmd
-	ended   chan error
 }
 
 // start runs the program with its configuration.
 func (p *tier) start() {
-	p.t.Helper()
-	out, err := os.OpenFile(p.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer out.Close()
-	args := append(p.program[:len(p.program):len(p.program)], "--config", p.config())
-	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(p.cmd, p.ended)
-}
-
-func (p *tier) log() string    { return filepath.Join(p.dir, p.role+".log") }
-func (p *tier) config() string { return filepath.Join(p.dir, p.role+".yaml") }
-
-// running returns an error where the process has ended.
-func (p *tier) running() error {
-	if p.cmd == nil {
-		return fmt.Errorf("%s does not run", p.role)
-	}
-	select {
-	case err := <-p.ended:
-		p.ended <- err
-		return fmt.Errorf("%s ended by itself: %v\n%s", p.role, err, tail(p.log()))
-	default:
-		return nil
-	}
-}
-
-// kill ends the process as kill -9 does. It fails the test if the process had ended by itself.
-func (p *tier) kill() {
-	p.t.Helper()
-	if p.cmd == nil {
-		return
-	}
-	if err := p.running(); err != nil {
-		p.t.Error(err)
-	}
-	_ = p.cmd.Process.Kill() // it may have ended
-	<-p.ended
-	p.cmd = nil
-}
-
-func tail(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b[max(0, len(b)-4000):])
+	p.Start(append(p.program[:len(p.program):len(p.program)], "--config", p.config)...)
 }
 
 // A colony is a CO, an LO and an agent with the parts that they need.
@@ -164,7 +109,7 @@ func newColony(t testing.TB, central, local, agent release) *colony {
 	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 5)
+	ports := freeport.Ports(t, 5)
 	addr := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	c.http, c.loHTTP, c.loMQTT, c.port = addr(0), addr(1), addr(2), ports[4]
 	c.co, c.lo, c.en = c.tier(central, "co"), c.tier(local, "lo"), c.tier(agent, "en")
@@ -181,7 +126,10 @@ func newColony(t testing.TB, central, local, agent release) *colony {
 }
 
 func (c *colony) tier(r release, role string) *tier {
-	p := &tier{t: c.t, role: role, dir: c.dir, state: filepath.Join(c.dir, role), program: []string{filepath.Join(string(r), "colony"), role}}
+	p := &tier{
+		Process: testproc.New(c.t, role, filepath.Join(c.dir, role+".log")), role: role,
+		config: filepath.Join(c.dir, role+".yaml"), state: filepath.Join(c.dir, role), program: []string{filepath.Join(string(r), "colony"), role},
+	}
 	if role == "en" {
 		p.program = []string{filepath.Join(string(r), "colony-en")}
 	}
@@ -191,7 +139,7 @@ func (c *colony) tier(r release, role string) *tier {
 func (c *colony) configure(p *tier, format string, args ...any) {
 	c.t.Helper()
 	text := fmt.Sprintf(format, args...) + fmt.Sprintf("stateDir: %s\n", p.state)
-	if err := os.WriteFile(p.config(), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -199,9 +147,9 @@ func (c *colony) configure(p *tier, format string, args ...any) {
 // end stops the tiers and the containers.
 func (c *colony) end() {
 	for _, p := range []*tier{c.en, c.lo, c.co} {
-		p.kill()
+		p.Kill()
 		if c.t.Failed() {
-			c.t.Logf("%s said:\n%s", p.role, tail(p.log()))
+			c.t.Logf("%s wrote:\n%s", p.role, p.Tail())
 			c.keep(p)
 		}
 	}
@@ -228,26 +176,12 @@ func (c *colony) end() {
 
 // keep copies the log of a tier to where it outlives the test.
 func (c *colony) keep(p *tier) {
-	b, err := os.ReadFile(p.log())
+	b, err := os.ReadFile(p.Log())
 	to := filepath.Join(os.TempDir(), "colony-campaign-"+p.role+".log")
 	if err == nil {
 		err = os.WriteFile(to, b, 0o600)
 	}
 	c.t.Logf("the whole log of %s is in %s (%v)", p.role, to, err)
-}
-
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // up starts the fleet, and makes the samples known: hello in three versions, of which
@@ -314,7 +248,7 @@ func (c *colony) copyApp(from, name string) {
 func (c *colony) serves(p *tier, addr, path string) {
 	c.t.Helper()
 	c.eventually(p.role+" serves", func() error {
-		if err := p.running(); err != nil {
+		if err := p.Running(); err != nil {
 			c.t.Fatal(err)
 		}
 		return getJSON("http://"+addr+path, nil)

@@ -89,11 +89,11 @@ func (r *rot) sample(i int) damage {
 	p := r.victim()
 	waiting := r.random.IntN(2) == 0 // the LO holds what the CO does not have
 	if waiting {
-		r.co.kill()
+		r.co.Kill()
 		r.publish(8)
 	}
 	before, mark := r.presence(), r.mark()
-	p.kill()
+	p.Kill()
 	paths, err := persistent(p.state)
 	if err != nil || len(paths) == 0 {
 		r.t.Fatalf("%d files of %s below %s: %v", len(paths), p.role, p.state, err)
@@ -105,7 +105,7 @@ func (r *rot) sample(i int) damage {
 		r.t.Fatal(err)
 	}
 	r.t.Logf("%d: %s, waiting %t", i, d, waiting)
-	was, said := aside(p.state), logged(p)
+	was, said := aside(p.state), logged(r.t, p)
 	p.start()
 	if waiting {
 		r.co.start()
@@ -113,7 +113,7 @@ func (r *rot) sample(i int) damage {
 	}
 	r.serves(r.lo, r.loHTTP, "/healthz")
 	r.eventually(fmt.Sprintf("after %s the node is at the LO again", d), func() error {
-		if err := errors.Join(r.lo.running(), r.en.running()); err != nil {
+		if err := errors.Join(r.lo.Running(), r.en.Running()); err != nil {
 			r.t.Fatal(err)
 		}
 		if now := r.presence(); p == r.en && !now.After(before) {
@@ -123,7 +123,7 @@ func (r *rot) sample(i int) damage {
 	})
 	r.settle()
 	r.whole(d)
-	if !same && !d.noticed(was, aside(p.state), logged(p)[len(said):]) {
+	if !same && !d.noticed(was, aside(p.state), logged(r.t, p)[len(said):]) {
 		r.unnoticed(d)
 	}
 	r.counted(mark)
@@ -290,10 +290,11 @@ func aside(dir string) (found []string) {
 	return found
 }
 
-func logged(p *tier) string {
-	b, err := os.ReadFile(p.log())
+func logged(t testing.TB, p *tier) string {
+	t.Helper()
+	b, err := os.ReadFile(p.Log())
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return string(b)
 }

@@ -55,13 +55,13 @@ func (s *skew) upgrade(role string, to release) {
 	s.t.Helper()
 	ran := s.shims()
 	p := map[string]*tier{"co": s.co, "lo": s.lo, "en": s.en}[role]
-	p.kill()
+	p.Kill()
 	p.program = s.tier(to, role).program
 	p.start()
 	s.serves(s.co, s.http, "/readyz")
 	s.serves(s.lo, s.loHTTP, "/healthz")
 	s.eventually("after the upgrade of the "+role+" the fleet is as before", func() error {
-		if err := p.running(); err != nil {
+		if err := p.Running(); err != nil {
 			s.t.Fatal(err)
 		}
 		want, err := s.versionOf(s.en)

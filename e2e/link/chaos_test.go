@@ -114,7 +114,7 @@ func (c *chaos) round() {
 	}
 	victims := [][]int{{0}, {0}, {1}, {1}, {0, 1}}[c.rng.IntN(5)]
 	for _, v := range victims {
-		c.process(v).kill()
+		c.process(v).Kill()
 		c.killed[v]++
 	}
 	c.pause(200 * time.Millisecond)

@@ -8,10 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/sim"
 )
 
@@ -25,9 +26,9 @@ func TestExternalBroker(t *testing.T) {
 	r.coOptions.Broker.URLs, r.coOptions.Broker.ClientID, r.coOptions.Broker.Username = []string{"tcp://" + m.addr}, "colony-co-1", "colony-co"
 	r.loOptions.CO.MQTT, r.loOptions.CO.KeepAlive = []string{"tcp://" + m.addr}, chaosKeepAlive
 	other := r.coOptions
-	other.StateDir, other.HTTP, other.Broker.ClientID = filepath.Join(r.dir, "co-2"), freePorts(t, 1)[0], "colony-co-2"
-	second := &process{t: t, name: "co-2", role: "co", program: r.co.program, dir: r.dir}
-	t.Cleanup(second.stop)
+	other.StateDir, other.HTTP, other.Broker.ClientID = filepath.Join(r.dir, "co-2"), freeport.Addr(t), "colony-co-2"
+	second := newProcess(t, "co-2", "co", r.program, r.dir)
+	t.Cleanup(second.Stop)
 	r.startCO()
 	second.start(other)
 	r.serves(second, other.HTTP)
@@ -51,9 +52,9 @@ func TestExternalBroker(t *testing.T) {
 	}
 	at := arrived(0)
 	for _, strike := range []func(){
-		func() { r.co.kill(); at = arrived(at); r.startCO() },
-		func() { second.kill(); at = arrived(at); second.start(other); r.serves(second, other.HTTP) },
-		func() { m.kill(); m.start() },
+		func() { r.co.Kill(); at = arrived(at); r.startCO() },
+		func() { second.Kill(); at = arrived(at); second.start(other); r.serves(second, other.HTTP) },
+		func() { m.Kill(); m.start() },
 	} {
 		strike()
 		at = arrived(at)
@@ -109,9 +110,9 @@ func counter(t *testing.T, r *rig, addr, name string) (sum float64) {
 
 // A mosquitto is a real MQTT broker of somebody else's.
 type mosquitto struct {
+	*testproc.Process
 	t            *testing.T
 	addr, config string
-	cmd          *exec.Cmd
 }
 
 func newMosquitto(t *testing.T) *mosquitto {
@@ -119,12 +120,16 @@ func newMosquitto(t *testing.T) *mosquitto {
 	if _, err := exec.LookPath("mosquitto"); err != nil {
 		t.Fatal("mosquitto is not installed: run scripts/setup --with-test-peers as root")
 	}
-	m := &mosquitto{t: t, addr: freePorts(t, 1)[0], config: filepath.Join(t.TempDir(), "mosquitto.conf")}
+	dir := t.TempDir()
+	m := &mosquitto{
+		Process: testproc.New(t, "mosquitto", filepath.Join(dir, "log")),
+		t:       t, addr: freeport.Addr(t), config: filepath.Join(dir, "mosquitto.conf"),
+	}
 	_, port, err := net.SplitHostPort(m.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	access := filepath.Join(filepath.Dir(m.config), "access")
+	access := filepath.Join(dir, "access")
 	for path, text := range map[string]string{
 		access:   documentedAccess(t),
 		m.config: fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nacl_file %s\nmax_queued_messages 0\nuser root\n", port, access),
@@ -134,7 +139,7 @@ func newMosquitto(t *testing.T) *mosquitto {
 		}
 	}
 	m.start()
-	t.Cleanup(m.kill)
+	t.Cleanup(m.Kill)
 	return m
 }
 
@@ -155,11 +160,7 @@ func documentedAccess(t *testing.T) string {
 
 func (m *mosquitto) start() {
 	m.t.Helper()
-	m.cmd = exec.Command("mosquitto", "-c", m.config)
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
+	m.Start("mosquitto", "-c", m.config)
 	eventually(m.t, 30*time.Second, "mosquitto listens", func() error {
 		c, err := net.Dial("tcp", m.addr)
 		if err == nil {
@@ -167,16 +168,4 @@ func (m *mosquitto) start() {
 		}
 		return err
 	})
-}
-
-func (m *mosquitto) kill() {
-	m.t.Helper()
-	if m.cmd == nil {
-		return
-	}
-	if err := m.cmd.Process.Kill(); err != nil {
-		m.t.Error(err)
-	}
-	_ = m.cmd.Wait() // it was killed
-	m.cmd = nil
 }

@@ -1,19 +1,16 @@
 package link
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +21,9 @@ import (
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/protocol"
@@ -46,13 +45,14 @@ func TestMain(m *testing.M) {
 // A rig is a CO and an LO as processes, with a database of their own. Nothing
 // runs until startCO and startLO.
 type rig struct {
-	t    testing.TB
-	dir  string
-	db   *pgxpool.Pool
-	url  string // of the database
-	co   *process
-	lo   *process
-	http *http.Client
+	t       testing.TB
+	dir     string
+	program string // colony
+	db      *pgxpool.Pool
+	url     string // of the database
+	co      *process
+	lo      *process
+	http    *http.Client
 
 	coOptions co.Options
 	loOptions lo.Options
@@ -70,7 +70,7 @@ func newRig(t testing.TB) *rig {
 		t.Fatalf("%v: these tests run the built program: make build", err)
 	}
 	r := &rig{
-		t: t, dir: t.TempDir(), url: pgtest.NewOwn(t).URL(),
+		t: t, dir: t.TempDir(), program: program, url: pgtest.NewOwn(t).URL(),
 		http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	if r.db, err = pgxpool.New(t.Context(), r.url); err != nil {
@@ -81,34 +81,21 @@ func newRig(t testing.TB) *rig {
 	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 4)
+	ports := freeport.Ports(t, 4)
+	addr := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	r.coOptions, r.loOptions = co.DefaultOptions(), lo.DefaultOptions()
 	c, l := &r.coOptions, &r.loOptions
-	c.StateDir, c.DatabaseURL, c.MQTT, c.HTTP, c.Git.Remote = filepath.Join(r.dir, "co"), r.url, ports[0], ports[1], remote
+	c.StateDir, c.DatabaseURL, c.MQTT, c.HTTP, c.Git.Remote = filepath.Join(r.dir, "co"), r.url, addr(0), addr(1), remote
 	c.PresenceGrace = 5 * time.Second
-	l.Site, l.StateDir, l.MQTT, l.HTTP = site, filepath.Join(r.dir, "lo"), ports[2], ports[3]
+	l.Site, l.StateDir, l.MQTT, l.HTTP = site, filepath.Join(r.dir, "lo"), addr(2), addr(3)
 	l.CO.MQTT, l.PresenceGrace = []string{"tcp://" + c.MQTT}, 5*time.Second
-	r.co = &process{t: t, name: "co", role: "co", program: program, dir: r.dir}
-	r.lo = &process{t: t, name: "lo", role: "lo", program: program, dir: r.dir}
+	r.co = newProcess(t, "co", "co", program, r.dir)
+	r.lo = newProcess(t, "lo", "lo", program, r.dir)
 	t.Cleanup(func() {
-		r.lo.stop()
-		r.co.stop()
+		r.lo.Stop()
+		r.co.Stop()
 	})
 	return r
-}
-
-func freePorts(t testing.TB, n int) []string {
-	t.Helper()
-	var ports []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().String())
-	}
-	return ports
 }
 
 // startCO starts the CO and waits until it serves.
@@ -152,8 +139,8 @@ func (r *rig) startLO() {
 
 func (r *rig) serves(p *process, addr string) {
 	r.t.Helper()
-	eventually(r.t, time.Minute, p.name+" serves", func() error {
-		if err := p.running(); err != nil {
+	eventually(r.t, time.Minute, p.Name()+" serves", func() error {
+		if err := p.Running(); err != nil {
 			r.t.Fatal(err)
 		}
 		resp, err := r.http.Get("http://" + addr + "/healthz")
@@ -217,14 +204,19 @@ func query[T any](r *rig, sql string, args ...any) []T {
 
 // A process is a CO or an LO.
 type process struct {
-	t       testing.TB
-	name    string // of its files
-	role    string // co or lo
-	program string
-	before  []string // words of a command that runs the program, such as nsenter
-	dir     string
-	cmd     *exec.Cmd
-	ended   chan error
+	*testproc.Process
+	t      testing.TB
+	before []string // words of a command that runs the program, such as nsenter
+	args   []string // the program and its role
+	config string   // path
+}
+
+// newProcess returns a process of a role, which does not run yet. Its files are in dir, by name.
+func newProcess(t testing.TB, name, role, program, dir string) *process {
+	return &process{
+		Process: testproc.New(t, name, filepath.Join(dir, name+".log")), t: t,
+		args: []string{program, role}, config: filepath.Join(dir, name+".yaml"),
+	}
 }
 
 // start writes the configuration and runs the program with it.
@@ -234,82 +226,10 @@ func (p *process) start(options any) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	config := filepath.Join(p.dir, p.name+".yaml")
-	if err := os.WriteFile(config, b, 0o600); err != nil {
+	if err := os.WriteFile(p.config, b, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	out, err := os.OpenFile(p.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer out.Close()
-	args := append(p.before[:len(p.before):len(p.before)], p.program, p.role, "--config", config, "--log-level", "warn")
-	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(p.cmd, p.ended)
-}
-
-func (p *process) log() string { return filepath.Join(p.dir, p.name+".log") }
-
-// running returns an error where the process has ended.
-func (p *process) running() error {
-	select {
-	case err := <-p.ended:
-		p.ended <- err
-		return fmt.Errorf("%s ended by itself: %v\n%s", p.name, err, tail(p.log()))
-	default:
-		return nil
-	}
-}
-
-// kill ends the process as a power cut would end it, for the process.
-func (p *process) kill() {
-	p.t.Helper()
-	if err := p.running(); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		p.t.Fatal(err)
-	}
-	<-p.ended
-	p.cmd = nil
-}
-
-// stop ends the process in order, and shows its log where the test failed.
-func (p *process) stop() {
-	if p.t.Failed() {
-		p.t.Logf("%s said:\n%s", p.name, tail(p.log()))
-	}
-	if p.cmd == nil {
-		return
-	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(30 * time.Second):
-		p.t.Errorf("%s did not stop within 30 s", p.name)
-		_ = p.cmd.Process.Kill()
-		<-p.ended
-	}
-	p.cmd = nil
-}
-
-// tail returns the end of a file.
-func tail(path string) []byte {
-	const most = 6000
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	if len(b) > most {
-		b = b[len(b)-most:]
-	}
-	return bytes.TrimSpace(b)
+	p.Start(slices.Concat(p.before, p.args, []string{"--config", p.config, "--log-level", "warn"})...)
 }
 
 var errNotYet = errors.New("not yet")

@@ -195,7 +195,8 @@ func (w *wan) site(number, nodes int) *idleSite {
 	o := &s.options
 	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.name), filepath.Join(w.r.dir, s.name), "127.0.0.1:1883", ""
 	o.CO.MQTT, o.CO.KeepAlive = []string{"tcp://" + s.co()}, *wanKeepAlive
-	s.lo = &process{t: w.t, name: s.name, role: "lo", program: w.r.lo.program, dir: w.r.dir, before: inside(s.ns)}
+	s.lo = newProcess(w.t, s.name, "lo", w.r.program, w.r.dir)
+	s.lo.before = inside(s.ns)
 	w.t.Cleanup(s.stop)
 	return s
 }
@@ -233,7 +234,7 @@ func (s *idleSite) stop() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
 	}
-	s.lo.stop()
+	s.lo.Stop()
 }
 
 // online checks that the CO knows each site and all its nodes as online.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -50,16 +51,6 @@ func of(keys ...string) []string {
 }
 
 // freePort returns a port that nobody has at the moment.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // outside returns an address of this machine that is not a loopback.
 func outside(t *testing.T) string {
 	t.Helper()
@@ -249,7 +240,7 @@ func writable(path string) check {
 
 func networkScenarios(t *testing.T) []scenario {
 	t.Helper()
-	tcp, udp, short := freePort(t), freePort(t), freePort(t)
+	tcp, udp, short := freeport.Everywhere(t), freeport.Everywhere(t), freeport.Everywhere(t)
 	web := func(lines ...string) string { return entry("web", append(lines, "command: [serve, '80', web]")...) }
 	lookup := func(name string) check { return says("10.", "lookup", name) }
 	vpn := entry("vpn", "command: [serve, '80', vpn]")

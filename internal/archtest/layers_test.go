@@ -57,6 +57,7 @@ var packages = map[string]layer{
 	"internal/doctor":            kernel,
 	"internal/doctor/host":       kernel,
 	"internal/filelock":          kernel,
+	"internal/freeport":          kernel,
 	"internal/httpserver":        kernel,
 	"internal/hostkernel":        kernel,
 	"internal/impair":            kernel,
@@ -85,6 +86,7 @@ var packages = map[string]layer{
 	"internal/recordlog":         kernel,
 	"internal/statefile":         kernel,
 	"internal/stopper":           kernel,
+	"internal/testproc":          kernel,
 	"migrations":                 kernel,
 
 	"broker/admin":               adapter,

@@ -15,21 +15,12 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // freePort returns a TCP port that nobody has at the moment.
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
 func fetch(t *testing.T, url string) string {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -66,7 +57,7 @@ func TestPublishedPort(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	c := r.container("serve", "80", "hello")
-	port := freePort(t)
+	port := uint16(freeport.Everywhere(t))
 	c.Spec.Ports = []protocol.Port{{Container: 80, Host: port}}
 	r.run(t, c)
 	awaitServing(t, r, c)
@@ -96,7 +87,7 @@ func TestPortOnIPv6IsRefused(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	c := r.container("serve", "80", "hello")
-	c.Spec.Ports = []protocol.Port{{Container: 80, Host: freePort(t), HostIP: "::1"}}
+	c.Spec.Ports = []protocol.Port{{Container: 80, Host: uint16(freeport.Everywhere(t)), HostIP: "::1"}}
 	if err := r.Pull(t.Context(), r.image, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +186,7 @@ func TestNames(t *testing.T) {
 func TestHostAndNoNetwork(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	port := strconv.Itoa(int(freePort(t)))
+	port := strconv.Itoa(freeport.Everywhere(t))
 	host := r.container("serve", port, "on the host")
 	host.Spec.Network = protocol.NetworkHost
 	r.run(t, host)
