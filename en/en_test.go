@@ -152,7 +152,7 @@ func assignment() protocol.Assignment {
 	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: 1}
 }
 
-// An engine that went away and came back is told by the inventory within a heartbeat.
+// An engine that went away and came back is in the inventory within a heartbeat.
 func TestEngineThatIsAwayIsReported(t *testing.T) {
 	t.Parallel()
 	s, machine := newSite(t), memory.New(memory.Options{})

@@ -17,7 +17,7 @@ import (
 )
 
 // A counted store counts what the streams ask of the database, and fails while it is
-// told to.
+// asked to.
 type counted struct {
 	api.EventStore
 	reads, lasts atomic.Int64

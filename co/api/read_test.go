@@ -394,7 +394,7 @@ func TestNodeAndSiteFilters(t *testing.T) {
 			t.Errorf("%s: total %v, at least %v; want %d", query, list.Total, list.TotalAtLeast, total)
 		}
 	}
-	w.get("/api/v1/nodes?state=gone").fails(http.StatusUnprocessableEntity, "query.state: ", `state "gone": want of online, offline, unknown`)
+	w.get("/api/v1/nodes?state=absent").fails(http.StatusUnprocessableEntity, "query.state: ", `state "absent": want of online, offline, unknown`)
 
 	for query, want := range map[string]string{
 		"":                             "away home",
@@ -456,7 +456,7 @@ func TestEventsThatAreNotKept(t *testing.T) {
 	var list api.List[fleet.Event]
 	w.get(fmt.Sprintf("/api/v1/events?after=%d", first-1)).into(http.StatusOK, &list)
 	if len(list.Items) == 0 || list.Items[0].ID < first {
-		t.Errorf("after the events that are gone: %+v", list.Items)
+		t.Errorf("after the deleted events: %+v", list.Items)
 	}
 	w.get("/api/v1/events?after=0").into(http.StatusOK, nil)
 }

@@ -125,7 +125,7 @@ type Result struct {
 	// Kind is the class of a refusal: invalid, conflict, or unavailable.
 	Kind     protocol.Kind   `json:"kind,omitempty"`
 	Problems []v1rc3.Problem `json:"problems,omitempty"`
-	// Warnings tell what could not be checked.
+	// Warnings name what could not be checked.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

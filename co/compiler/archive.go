@@ -13,7 +13,7 @@ const composeFile = composearchive.ComposeFile
 // be known without the values of parameters: its layout, every key of its
 // compose.yaml, and every value that depends on no parameter. An import calls it, so
 // that a package that can never run is refused at once. Name is that of the
-// component, for messages; variables are those that parameters may set. Warnings tell
+// component, for messages; variables are those that parameters may set. Warnings name
 // what runs and is probably not meant. The component that is returned holds what is
 // known by now, for CheckShared. Errors are of kind protocol.Invalid.
 func CheckArchive(name string, tgz []byte, variables []string) (component protocol.Component, warnings []string, err error) {

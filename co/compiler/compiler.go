@@ -35,7 +35,7 @@ type Resolver interface {
 
 // Compile returns the spec of a deployment and the entry for its site's desired
 // state, with the encoded spec inside and without a signature. An error of kind
-// protocol.Invalid tells everything that is wrong with one component, one line
+// protocol.Invalid lists everything that is wrong with one component, one line
 // each; other kinds come from the Resolver and may pass.
 func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 	entry, err := placement(d)

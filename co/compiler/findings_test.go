@@ -125,7 +125,7 @@ line 14: services.d.container_name: the service has several replicas, which cann
 line 15: services.e.ports: port 8001 of the node is published twice in this deployment: services.e.ports has it; publish another one`},
 }
 
-// All that is wrong with a file is told at once: each with its line and key, and what to write
+// All that is wrong with a file is reported together: each with its line and key, and what to write
 // instead.
 func TestFindings(t *testing.T) {
 	t.Parallel()

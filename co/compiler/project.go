@@ -46,8 +46,8 @@ func translate(ctx context.Context, component string, a *composearchive.Archive,
 	return t.containers(ctx)
 }
 
-// containers returns the containers of the project in start order. What is wrong is told at
-// once, as far as what is left can be judged.
+// containers returns the containers of the project in start order. What is wrong is reported
+// together, as far as what is left can be judged.
 func (t *translation) containers(ctx context.Context) ([]protocol.Container, error) {
 	var err error
 	if t.document, err = composefile.Read(t.archive.Files, composeFile, t.variables); err != nil {

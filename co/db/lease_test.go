@@ -57,7 +57,7 @@ func holder(url string) error {
 	return in.Err()
 }
 
-// startHolder starts a holder, and returns its process, what it is told and what it says.
+// startHolder starts a holder, and returns its process, its input and its output.
 func startHolder(t *testing.T, url string) (*os.Process, io.Writer, func(want string)) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this program

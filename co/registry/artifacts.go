@@ -252,8 +252,8 @@ func (c *Client) keeps(ctx context.Context, t target, ref string, digest protoco
 	return false, err
 }
 
-// tagged returns the digest that a tag names. It asks as one who will push: who may read
-// alone is told by some registries that a repository which does not exist is denied.
+// tagged returns the digest that a tag names. It asks as one who will push: to one who
+// may only read, some registries answer "denied" for a repository that does not exist.
 func (c *Client) tagged(ctx context.Context, t target) (protocol.Digest, error) {
 	repository := t.dialled.Context()
 	auth, err := c.Resolve(repository)

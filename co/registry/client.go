@@ -234,7 +234,7 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 	if d, err := remote.Head(t.dialled, c.options(ctx)...); err == nil {
 		h = d.Digest
 	} else {
-		// Some registries answer HEAD without a digest, or not at all; GET tells why.
+		// Some registries answer HEAD without a digest, or not at all; GET says why.
 		d, err := remote.Get(t.dialled, c.options(ctx)...)
 		if err != nil {
 			return "", failed(ctx, "find image", ref, err)

@@ -132,7 +132,7 @@ func TestRefusedReportIsNotHurriedByProgress(t *testing.T) {
 		defer n.stop()
 		n.want(version("1", 1, web()))
 		<-time.After(10 * time.Second)
-		slow := web() // each probe is progress to tell
+		slow := web() // each probe is progress to report
 		slow.Health = &protocol.Health{HTTP: "/", Port: 80, StartPeriodMillis: 3_600_000, StartIntervalMillis: 100}
 		n.want(version("2", 1, slow))
 		<-time.After(10 * time.Minute)

@@ -31,7 +31,7 @@ func (r *Runner) nextSeq() (uint64, error) {
 }
 
 // report writes a record together with the report of it, and drops what progress
-// was to be told before. The caller holds r.mu.
+// was to be reported before. The caller holds r.mu.
 func (r *Runner) report(rec plan.Record, m protocol.DeploymentStatus) error {
 	seq, err := r.nextSeq()
 	if err != nil {

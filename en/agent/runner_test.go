@@ -37,7 +37,7 @@ func TestInstallUpdateDelete(t *testing.T) {
 			t.Errorf("progress %+v", n.lo.shown)
 		}
 		if !slices.ContainsFunc(n.lo.shown, func(m protocol.DeploymentStatus) bool { return m.PulledBytes > 0 && m.TotalBytes == 4<<20 }) {
-			t.Error("no progress told of bytes")
+			t.Error("no progress reported of bytes")
 		}
 
 		v2 := version("2", 1, web())

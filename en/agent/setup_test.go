@@ -73,7 +73,7 @@ func (l *lo) setRefuse(err error) {
 	l.refuse = err
 }
 
-// transitions tells what was reported, without doubles, as "from>to code".
+// transitions returns what was reported, without doubles, as "from>to code".
 func (l *lo) transitions() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +215,7 @@ func (n *node) eventually(name protocol.DeploymentName, want lifecycle.State) pl
 	return rec
 }
 
-// containers tells what there is, as "component/name state identity".
+// containers returns what there is, as "component/name state identity".
 func (n *node) containers() []string {
 	n.t.Helper()
 	list, err := n.engine.List(n.t.Context())

@@ -109,7 +109,7 @@ func (w *worker) forget() error {
 // accept writes down what an action says.
 func (w *worker) accept(a plan.Action) error {
 	stands := a.Record.State == lifecycle.Installed || a.Record.State == lifecycle.Failed || a.Record.State == lifecycle.Deleted
-	if stands { // a version refused unread, or an LO that has to be told again
+	if stands { // a version refused unread, or an LO that has lost the report
 		return w.r.report(a.Record, a.Record.Report(a.From))
 	}
 	return w.r.save(a.Record)

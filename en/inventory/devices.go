@@ -119,7 +119,7 @@ func (c *Collector) serials() []protocol.Peripheral {
 			continue // PORT_UNKNOWN
 		}
 		p := protocol.Peripheral{Type: "serial", Path: "/dev/" + name}
-		// USB tells the names two levels up, at the device of the interface.
+		// USB has the names two levels up, at the device of the interface.
 		for _, up := range []string{"/device/..", "/device/../.."} {
 			p.Manufacturer = cmp.Or(p.Manufacturer, c.usb(tty+up, "manufacturer"))
 			p.Model = cmp.Or(p.Model, c.usb(tty+up, "product"))

@@ -1,6 +1,6 @@
 // Package inventory finds out what a node is and how it fares: hardware, system,
 // devices of interest, and the values of a heartbeat. It reads the kernel's
-// files; what a machine does not tell is left empty.
+// files; what a machine does not say is left empty.
 package inventory
 
 import (
@@ -168,7 +168,7 @@ func (c *Collector) interfaces() []protocol.Interface {
 		entry := protocol.Interface{Name: i.Name, Type: kind, MAC: i.HardwareAddr.String()}
 		if addrs, err := i.Addrs(); err == nil {
 			for _, a := range addrs {
-				// Link-local addresses tell nobody anything.
+				// Link-local addresses mean nothing elsewhere.
 				if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
 					entry.Addresses = append(entry.Addresses, n.String())
 				}

@@ -145,7 +145,7 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	return err
 }
 
-// greet tells the LO who is there, on each connection anew: a broker owns nothing.
+// greet reports to the LO who is there, on each connection anew: a broker owns nothing.
 func (l *Link) greet(ctx context.Context, session string) {
 	l.log.InfoContext(ctx, "link to the lo is up")
 	l.insist(ctx, "presence", func() error { return l.client.Publish(ctx, l.presence(session, true)) })

@@ -80,9 +80,9 @@ func TestPlan(t *testing.T) {
 		observed []engine.Status
 		want     string // kind from>state digest
 	}{
-		{"never told, empty", nil, nil, nil, ""},
-		{"never told, unknown containers stay", nil, nil, stranger, ""},
-		{"never told, nothing is removed", nil, ref(at(lifecycle.Installed, v1)), nil, ""},
+		{"no desired state yet, empty", nil, nil, nil, ""},
+		{"no desired state yet, unknown containers stay", nil, nil, stranger, ""},
+		{"no desired state yet, nothing is removed", nil, ref(at(lifecycle.Installed, v1)), nil, ""},
 		{"first install", desired(v1), nil, nil, "begin >INSTALLING 1"},
 		{"first word is a rollback", desired(back(v1)), nil, nil, "begin >ROLLINGBACK 1"},
 		{"installed and wanted", desired(v1), ref(at(lifecycle.Installed, v1)), known, ""},

@@ -15,7 +15,7 @@ import (
 
 // A Record is what the node keeps on disk of one deployment. It is written
 // before the side effect that it speaks of, so that a crash at any moment leaves
-// either nothing done, or something done that the record tells to do again.
+// either nothing done, or something done that is done again because of the record.
 type Record struct {
 	Deployment protocol.DeploymentName `cbor:"1,keyasint"`
 	State      lifecycle.State         `cbor:"2,keyasint"`

@@ -55,7 +55,7 @@ const (
 
 // A Watch follows the containers of one version and says what to start, what to
 // probe, and when the version is up or has failed. It does no I/O: Observe and
-// Probed tell it what happened, Decide what to do. It is not safe for concurrent use.
+// Probed report to it what happened, Decide what to do. It is not safe for concurrent use.
 type Watch struct {
 	limits   Limits
 	mode     Mode

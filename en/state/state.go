@@ -74,7 +74,7 @@ const (
 
 // Open makes the directory of a disk if it is not there, takes it, and reads it. An agent that
 // is not named yet gets a name of names. A damaged
-// file is set aside, logged, and told in Contents: the desired state, or the LO,
+// file is set aside, logged, and named in Contents: the desired state, or the LO,
 // brings its content back. Open fails with a *statefile.NewerError where a later
 // release wrote a file.
 func Open(d disk.FS, dir string, names *random.Source, log *slog.Logger) (*Store, *Contents, error) {

@@ -82,7 +82,7 @@ func contentsOf(t *testing.T, dir string) (files map[string][]byte, want *Conten
 }
 
 // TestEveryBit flips bits of each file, cuts it, zeroes it and swaps it with another:
-// the directory opens, each field is as stored or empty, the damage is told, the id
+// the directory opens, each field is as stored or empty, the damage is reported, the id
 // stays, and the counter never goes back.
 func TestEveryBit(t *testing.T) {
 	t.Parallel()

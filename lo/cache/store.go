@@ -264,7 +264,7 @@ func (r *checked) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Seek implements io.Seeker. It goes to the beginning, and tells the size.
+// Seek implements io.Seeker. It goes to the beginning, and returns the size.
 func (r *checked) Seek(offset int64, whence int) (int64, error) {
 	if offset != 0 || whence == io.SeekCurrent {
 		return 0, errors.New("a blob is read from its beginning")

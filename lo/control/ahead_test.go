@@ -11,7 +11,7 @@ import (
 )
 
 // TestNodesAhead gives an LO that has lost what it held a desired state of a CO that was
-// restored: the nodes follow a later one. The CO is told what to go on above, once for each
+// restored: the nodes follow a later one. What to go on above is reported to the CO, once for each
 // state that it sends, and the nodes get what it sends then.
 func TestNodesAhead(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestNodesAhead(t *testing.T) {
 			l.Reconcile(t.Context(), now)
 		}
 	}
-	told := func() (m protocol.Adopted) { // last, for a later one takes the place of an earlier one
+	reported := func() (m protocol.Adopted) { // last, for a later one takes the place of an earlier one
 		for _, e := range events(t, j, protocol.DesiredRefused) {
 			if err := protocol.Unmarshal(e.Body, &m); err != nil {
 				t.Fatal(err)
@@ -52,8 +52,8 @@ func TestNodesAhead(t *testing.T) {
 		return m
 	}
 	reconcile(50)
-	if m := told(); m.Position != at(1, 50) || m.Held != (protocol.Held{Position: at(1, 57)}) {
-		t.Errorf("the CO, which sent %s, is told that the site holds %+v: want 1.50 and 1.57", m.Position, m.Held)
+	if m := reported(); m.Position != at(1, 50) || m.Held != (protocol.Held{Position: at(1, 57)}) {
+		t.Errorf("the CO, which sent %s, got that the site holds %+v: want 1.50 and 1.57", m.Position, m.Held)
 	}
 	if l.state.Adopted != at(1, 50) || len(published) > 0 {
 		t.Errorf("adopted %s, published %v: want 1.50 and nothing for the nodes", l.state.Adopted, published)
@@ -67,12 +67,12 @@ func TestNodesAhead(t *testing.T) {
 		t.Errorf("%d events more where nothing changed, want none", got-once)
 	}
 	reconcile(56) // for n1 it is still too early
-	if m := told(); m.Position != at(1, 56) || m.Held.Position != at(1, 57) || published["n1"] > 0 || published["n2"] == 0 {
-		t.Errorf("published %v, want for n2 only; told %s holds %s, want 1.56 holds 1.57", published, m.Position, m.Held.Position)
+	if m := reported(); m.Position != at(1, 56) || m.Held.Position != at(1, 57) || published["n1"] > 0 || published["n2"] == 0 {
+		t.Errorf("published %v, want for n2 only; reported %s holds %s, want 1.56 holds 1.57", published, m.Position, m.Held.Position)
 	}
 	reconcile(58)
-	if m := told(); m.Position != at(1, 56) || published["n1"] == 0 {
-		t.Errorf("published %v, want for n1 as well; told once more about %s", published, m.Position)
+	if m := reported(); m.Position != at(1, 56) || published["n1"] == 0 {
+		t.Errorf("published %v, want for n1 as well; reported once more %s", published, m.Position)
 	}
 }
 

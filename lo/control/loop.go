@@ -101,8 +101,8 @@ func (l *Loop) Reconcile(ctx context.Context, now time.Time) (next time.Time) {
 	next = earliest(next, settles)
 	desired, ok := l.site.opts.Desired.Current()
 	if !ok {
-		// Without a desired state nothing is decided: an empty NodeDesired would tell
-		// the nodes to remove everything.
+		// Without a desired state nothing is decided: an empty NodeDesired would mean
+		// that nothing shall run.
 		l.tidy(ctx)
 		return earliest(next, l.graceEnds)
 	}

@@ -115,7 +115,7 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 }
 
 // takeBack puts the message before in the place of m, which the queue did not accept, and
-// returns why: the sender is told that m was refused, so that a restart must not find it.
+// returns why: the sender gets the refusal of m, so that a restart must not find it.
 // Where the store still holds m, as on a full disk, it returns nil: m then counts as
 // accepted, and the CO gets it with the next snapshot of the stream.
 func (f *Forwarder) takeBack(ctx context.Context, m, before retained.Message, why error) error {

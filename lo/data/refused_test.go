@@ -15,8 +15,8 @@ import (
 )
 
 // TestRefusedIsNotRestored has the queue refuse a retained message that the store has, and
-// cannot take back because another topic has its room by then: whatever the sender is
-// told, the store says the same after a restart, and in the end so does the CO.
+// cannot take back because another topic has its room by then: whatever the sender was
+// answered, the store says the same after a restart, and in the end so does the CO.
 func TestRefusedIsNotRestored(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string]string{"a message": "new", "a deletion": ""} {

@@ -169,7 +169,7 @@ func (j *Journal) settle(s *ondisk.Segment, marks []ondisk.Mark, records []Recor
 	}
 }
 
-// corrupt tells permanent damage from what a later attempt may read,
+// corrupt distinguishes permanent damage from what a later attempt may read,
 // such as a lack of file descriptors.
 func (j *Journal) corrupt(s *ondisk.Segment, at ondisk.Mark, last uint64, err error) error {
 	if !errors.Is(err, ondisk.ErrTorn) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EIO) {

@@ -252,7 +252,7 @@ func TestLossIsMadeUpFor(t *testing.T) {
 	})
 }
 
-// TestAsk has the CO ask for the backlog while its Acks are late: it is told
+// TestAsk has the CO ask for the backlog while its Acks are late: it gets it
 // at once, once a second, and what is under way is not disturbed.
 func TestAsk(t *testing.T) {
 	t.Parallel()

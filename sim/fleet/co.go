@@ -90,7 +90,7 @@ type key struct {
 	deployment protocol.DeploymentName
 }
 
-// A co is the CO: what people want of each site, and what it was told.
+// A co is the CO: what people want of each site, and what was reported to it.
 type co struct {
 	w         *world
 	positions map[protocol.SiteID]*stream.Position

@@ -11,7 +11,7 @@ import (
 // keepAlive is the keep-alive of all connections. Silence of 1.5 times that ends one.
 const keepAlive = 30 * time.Second
 
-// An end is what a link tells the two that it connects.
+// An end is what a link does to the two that it connects.
 type end interface {
 	// running reports whether the process is there to connect.
 	running() bool

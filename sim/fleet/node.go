@@ -115,7 +115,7 @@ func (n *node) wipe() {
 
 func (n *node) running() bool { return n.alive }
 
-// up reports to the LO who is there, and then what it was not told yet.
+// up reports to the LO who is there, and then what it was not sent yet.
 func (n *node) up(session string) {
 	n.session, n.sending, n.whole = session, false, true
 	p := protocol.Presence{V: protocol.Version, Online: true, Agent: n.agent, Boot: fmt.Sprint(n.boot), Version: "sim", Session: session}

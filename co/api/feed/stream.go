@@ -44,7 +44,7 @@ func (f *Feed) Serve(ctx context.Context, filter fleet.EventFilter, out *Stream)
 	defer beat.Stop()
 	defer retryTicker.Stop()
 	for {
-		select { // a feed that has ended tells nothing more
+		select { // a feed that has ended sends nothing more
 		case <-f.over:
 			return ErrOver
 		default:

@@ -71,7 +71,7 @@ func (r *refs) check(key, section, name string, implied ...string) {
 	r.say(key, "the %s %q is undefined: list it under %s%s", what, name, section, others(entries))
 }
 
-// others tells the names that a section has.
+// others lists the names that a section has.
 func others(entries map[string]any) string {
 	names := slices.Sorted(maps.Keys(entries))
 	if len(names) == 0 || len(names) > 12 {

@@ -111,7 +111,7 @@ func findingsOf(document any, e *jsonschema.ValidationError) []Finding {
 	at, value := placeOf(document, e.InstanceLocation)
 	one := func(format string, args ...any) []Finding { return []Finding{{at, fmt.Sprintf(format, args...)}} }
 	switch k := e.ErrorKind.(type) {
-	case *kind.FalseSchema: // what is below is wrong, and is told
+	case *kind.FalseSchema: // what is below is wrong, and is reported
 		return nil
 	case *kind.Type:
 		var want []string

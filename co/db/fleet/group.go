@@ -114,7 +114,7 @@ func (g *group) gather(first *request) []*request {
 	return list
 }
 
-// run commits a group, tells the others of it, and hands the lead on.
+// run commits a group, reports the outcome to the others, and hands the lead on.
 func (g *group) run(ctx context.Context, leader *request, commit func(context.Context, []*request) error) {
 	list := g.gather(leader)
 	each(ctx, list, commit)

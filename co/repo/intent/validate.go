@@ -49,7 +49,7 @@ func validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]
 		return err
 	}
 	if d.Spec.Colony == nil || d.Spec.Colony.Profile == "" {
-		return nil // which parameters it needs cannot be told
+		return nil // which parameters it needs is not known
 	}
 	_, err := v1rc3.Build(app, d.Spec.Colony.Profile, values, v1rc3.Request{
 		ID: d.ID, Name: d.Metadata.Name, DeviceID: d.Metadata.DeviceID,

@@ -303,7 +303,7 @@ func TestHalfDone(t *testing.T) {
 	}
 }
 
-// Logs are bounded while the container writes on, and tell its last line.
+// Logs are bounded while the container writes on, and give its last line.
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

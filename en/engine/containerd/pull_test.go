@@ -68,7 +68,7 @@ func TestPullFaults(t *testing.T) {
 }
 
 // A pull that was cut off in the middle of a layer goes on later, and the disk
-// being full is told from other faults.
+// being full is an error of its own.
 func TestPullOnFullDisk(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -411,7 +411,7 @@ func lost(t *testing.T, f Fixture) {
 	}
 }
 
-// A port of the node that nobody named is a free one, which List tells.
+// A port of the node that nobody named is a free one, which List returns.
 func chosenPorts(t *testing.T, f Fixture) {
 	a, b := web(f, "wait"), web(f, "wait")
 	b.ID.Name, b.Spec.Name = "other", "other"

@@ -1,5 +1,5 @@
 // Package memory is an engine without containers, for simulations and tests. It
-// keeps what it is told to run and plays it by a script: how long a program
+// keeps what it is asked to run and plays it by a script: how long a program
 // lives and how it ends, what a probe answers, which call fails.
 //
 // It reads time from package time only, so that it runs in a synctest bubble.
@@ -247,7 +247,7 @@ func (e *Engine) begin(c *container, program Program, restarts uint32) {
 	})
 }
 
-// end makes a running container exited and tells it. The caller holds the lock.
+// end makes a running container exited and sends the event. The caller holds the lock.
 func (e *Engine) end(c *container, code int32) {
 	if c.status.State != engine.Running {
 		return

@@ -95,7 +95,7 @@ func TestScannerGoesOnBehindDamage(t *testing.T) {
 	}
 }
 
-// TestTornIsTheEndOfACrash tells what a crash leaves of the last write from damage: a
+// TestTornIsTheEndOfACrash distinguishes what a crash leaves of the last write from damage: a
 // record behind it that begins a group was written after it was durable.
 func TestTornIsTheEndOfACrash(t *testing.T) {
 	t.Parallel()
