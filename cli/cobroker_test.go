@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -38,16 +39,7 @@ func TestSiteBrokerOfCO(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			if err := c.Stop(ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		testpart.Start(t, c)
 		return c
 	}
 	own := startCO("own", func(*co.Options) {})
@@ -65,16 +57,7 @@ func TestSiteBrokerOfCO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := mes.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := mes.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	testpart.Start(t, mes)
 	up := func(what string) {
 		t.Helper()
 		select {

@@ -24,6 +24,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -64,16 +65,7 @@ func start(t *testing.T) *bench {
 	if b.co, err = co.New(o); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.co.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := b.co.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	testpart.Start(t, b.co)
 	b.connect()
 	return b
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -185,16 +186,7 @@ func startApp(t *testing.T, l *LO, name string, filters ...string) *app {
 	if a.c, err = client.New(o); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := a.c.Stop(ctx); err != nil {
-			t.Errorf("stop app: %v", err)
-		}
-	})
+	testpart.Start(t, a.c)
 	select {
 	case <-up:
 	case <-time.After(patience):

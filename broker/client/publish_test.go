@@ -13,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/internal/impair"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -150,16 +151,7 @@ func TestTooLargeUsesNoWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := b.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	testpart.Start(t, b)
 	p := begin(t, client.Options{URLs: to(b)})
 	await(t, p.up, "the link")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

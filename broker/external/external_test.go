@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/external"
 	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -72,16 +73,7 @@ func join(t *testing.T, o client.Options) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := c.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	testpart.Start(t, c)
 	select {
 	case <-up:
 	case <-time.After(patience):

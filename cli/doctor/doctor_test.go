@@ -21,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/data"
@@ -70,16 +71,7 @@ func TestLO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := l.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
+	testpart.Start(t, l)
 	if err := co.Close(); err != nil {
 		t.Fatal(err)
 	}

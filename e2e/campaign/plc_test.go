@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	mqtt "github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // rules is the file of the site: what plc@plant publishes below line/ is stored at the CO.
@@ -45,19 +46,10 @@ func (c *colony) connect() *plc {
 	p.client, err = mqtt.New(mqtt.Options{
 		URLs: []string{"tcp://" + c.loMQTT}, ClientID: "plc@plant", Username: "plc@plant", MaxBackoff: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err == nil {
-		err = p.client.Start(c.t.Context())
-	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := p.client.Stop(ctx); err != nil {
-			c.t.Error(err)
-		}
-	})
+	testpart.Start(c.t, p.client)
 	c.eventually("the rule is in force at the site", func() error {
 		s, err := c.site()
 		if err == nil && (len(s.Data) != 1 || s.DataFault != "") {

@@ -23,6 +23,7 @@ import (
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/lo/desired"
@@ -173,16 +174,7 @@ func (r *rig) fleet(o sim.Options) *sim.Fleet {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := f.Start(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := f.Stop(ctx); err != nil {
-			r.t.Error(err)
-		}
-	})
+	testpart.Start(r.t, f)
 	return f
 }
 

@@ -86,6 +86,7 @@ var packages = map[string]layer{
 	"internal/recordlog":         kernel,
 	"internal/statefile":         kernel,
 	"internal/stopper":           kernel,
+	"internal/testpart":          kernel,
 	"internal/testproc":          kernel,
 	"migrations":                 kernel,
 
