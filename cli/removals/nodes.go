@@ -38,15 +38,7 @@ event (node_returned) and "colony node show" say so.`,
 			}
 			path := "/nodes/" + url.PathEscape(site) + "/" + url.PathEscape(node)
 			var out api.NodeRemoval
-			if err := env.Call(cmd.Context(), http.MethodDelete, f.target(path), nil, &out); err != nil {
-				return err
-			}
-			if f.wait {
-				if err := untilForgotten(cmd.Context(), env, path, f.timeout); err != nil {
-					return err
-				}
-			}
-			if done, err := env.Machine(out); done {
+			if printed, err := f.remove(cmd.Context(), env, path, &out, untilForgotten); printed || err != nil {
 				return err
 			}
 			outcome := "removed once its site has the next desired state"

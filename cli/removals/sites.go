@@ -31,15 +31,7 @@ whose LO connects again is one of the fleet once more, and nothing is removed fr
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "/sites/" + url.PathEscape(args[0])
 			var out api.SiteRemoval
-			if err := env.Call(cmd.Context(), http.MethodDelete, f.target(path), nil, &out); err != nil {
-				return err
-			}
-			if f.wait {
-				if err := untilRemoved(cmd.Context(), env, path, f.timeout); err != nil {
-					return err
-				}
-			}
-			if done, err := env.Machine(out); done {
+			if printed, err := f.remove(cmd.Context(), env, path, &out, untilRemoved); printed || err != nil {
 				return err
 			}
 			env.Printf("%s: removed, with %d nodes", args[0], out.Nodes)

@@ -3,9 +3,12 @@ package removals
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/cli/command"
 )
 
 // flags are those of the commands that remove a node or a site.
@@ -22,13 +25,27 @@ func (f *flags) add(cmd *cobra.Command, force, wait string, timeout time.Duratio
 	return cmd
 }
 
-// target returns the path of the request that removes what is at path.
-func (f *flags) target(path string) string {
+// remove asks the CO to remove what is at path, and reads its answer into out. With
+// --wait it waits until removed returns. It reports whether the answer is printed
+// already, for a program to read.
+func (f *flags) remove(ctx context.Context, env *command.Env, path string, out any, removed wait) (printed bool, err error) {
+	target := path
 	if f.force {
-		path += "?force=true"
+		target += "?force=true"
 	}
-	return path
+	if err := env.Call(ctx, http.MethodDelete, target, nil, out); err != nil {
+		return false, err
+	}
+	if f.wait {
+		if err := removed(ctx, env, path, f.timeout); err != nil {
+			return false, err
+		}
+	}
+	return env.Machine(out)
 }
+
+// A wait returns once what is at path is not there any more.
+type wait func(ctx context.Context, env *command.Env, path string, timeout time.Duration) error
 
 // errLate is the end of a wait whose time is over.
 var errLate = errors.New("the time to wait is over")
