@@ -311,6 +311,35 @@ func TestLostState(t *testing.T) {
 	}
 }
 
+// TestSnapshotListsWhatWasHeard has the CO say what the nodes of an LO without records ran:
+// a snapshot does not list a node because of that, for what the CO has of it is more.
+func TestSnapshotListsWhatWasHeard(t *testing.T) {
+	t.Parallel()
+	m := desired(1, "every")
+	m.Running = []protocol.NodeRunning{{Node: "n1", Deployments: []protocol.DeploymentName{"every"}}, {Node: "n2", Deployments: []protocol.DeploymentName{"every"}}}
+	p := newPlant(t, m)
+	p.nodes["n1"] = &gateway{id: "n1", runs: map[protocol.DeploymentName]protocol.DeploymentStatus{}}
+	listed := func(want ...protocol.NodeID) {
+		t.Helper()
+		var got []protocol.NodeID
+		for _, n := range p.site.Snapshot().Nodes {
+			got = append(got, n.Node)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the snapshot lists %q, want %q", got, want)
+		}
+	}
+	if got := len(p.site.sorted()); got != 2 {
+		t.Fatalf("the LO waits for %d nodes, want the 2 that the CO named", got)
+	}
+	listed()
+	p.connect("n1")
+	listed("n1")
+	p.start() // with the records on disk
+	p.settle()
+	listed("n1")
+}
+
 // TestUnlistedStays has deployments that the desired state does not name any more.
 func TestUnlistedStays(t *testing.T) {
 	t.Parallel()

@@ -241,12 +241,16 @@ func (s *Site) append(ctx context.Context, facts []nodes.Fact) (uint64, error) {
 	return last, nil
 }
 
-// Snapshot returns the state of all nodes. It includes every event that the journal
-// holds, for a node stays locked until its journalled events are folded in.
+// Snapshot returns the state of all nodes that the LO has heard of itself: of another the
+// CO knows more, and says so. It includes every event that the journal holds, for a node
+// stays locked until its journalled events are folded in.
 func (s *Site) Snapshot() protocol.Snapshot {
 	m := protocol.Snapshot{V: protocol.Version}
 	for _, n := range s.sorted() {
 		rec, reported := n.state()
+		if !rec.Heard() {
+			continue
+		}
 		node := protocol.NodeSnapshot{Node: rec.Node, Presence: rec.Presence, Gateways: s.names.Contested(rec.Node), Complete: reported}
 		node.Presence.V = protocol.Version
 		node.Inventory = protocol.Inventory{V: protocol.Version, Node: rec.Node}

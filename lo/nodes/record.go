@@ -150,6 +150,12 @@ func New(node protocol.NodeID) *Record {
 	return &Record{Node: node, Deployments: map[protocol.DeploymentName]*Deployment{}}
 }
 
+// Heard reports whether anything in the record comes from the node. Without that the LO
+// knows the node by its name alone: the CO has said what it ran, or the record was damaged.
+func (r *Record) Heard() bool {
+	return r.ChangedMillis != 0 || r.Agent != "" || r.Inventory != nil || len(r.Deployments) > 0
+}
+
 // Clone returns a copy that can be changed without a change of r.
 func (r *Record) Clone() *Record {
 	c := *r
