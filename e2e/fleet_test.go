@@ -29,7 +29,6 @@ type colony struct {
 	http   string
 	port   int // of the sample on the gateway
 	args   []string
-	before []string // traces of others on the machine
 	cmd    *exec.Cmd
 	out    *lockedWriter
 	ended  chan error
@@ -67,7 +66,7 @@ func newColony(t testing.TB) *colony {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &colony{t: t, dir: dir, before: traces(t)}
+	c := &colony{t: t, dir: dir}
 	ports := freeport.Ports(t, 5)
 	c.http = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	c.port = ports[4]
@@ -279,7 +278,7 @@ func (c *colony) greeting() (string, error) {
 
 func (c *colony) greets(want string) {
 	c.t.Helper()
-	c.eventually(30*time.Second, "the sample says "+want, func() error {
+	c.eventually(time.Minute, "the sample says "+want, func() error {
 		got, err := c.greeting()
 		if err == nil && !strings.Contains(got, want) {
 			err = fmt.Errorf("it says %q", got)

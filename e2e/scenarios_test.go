@@ -16,7 +16,10 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/en/engine/engines"
+	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/privatecontainerd"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -256,7 +259,7 @@ func byGit(t *testing.T, c *colony) {
 	git("commit", "-qm", "One by hand, one broken")
 	git("push", "-q")
 	c.installed("by-hand", "1.0.0")
-	c.eventually(10*time.Second, "an event reports the broken file", func() error {
+	c.eventually(time.Minute, "an event reports the broken file", func() error {
 		var page struct{ Items []fleet.Event }
 		if err := c.get("/events?kind=deployment_invalid&newest=true", &page); err != nil {
 			return err
@@ -272,7 +275,7 @@ func byGit(t *testing.T, c *colony) {
 	git("rm", "-rq", filepath.Join("deployments", site, "by-hand"), filepath.Join("deployments", site, "broken"))
 	git("commit", "-qm", "Remove both by hand")
 	git("push", "-q")
-	c.eventually(30*time.Second, "the deployment by hand is gone", func() error {
+	c.eventually(time.Minute, "the deployment by hand is gone", func() error {
 		d, err := c.deployment("by-hand")
 		if err != nil || !d.Archived {
 			return fmt.Errorf("%v, archived %t, %s", err, d.Archived, d.State)
@@ -299,7 +302,7 @@ func notPlaceable(t *testing.T, c *colony) {
 		t.Fatalf("deployment hello: %v, held by %q, want a proposal", err, d.Held)
 	}
 	c.must("proposal", "confirm", d.Held)
-	c.eventually(20*time.Second, "it is gone from the node", func() error {
+	c.eventually(time.Minute, "it is gone from the node", func() error {
 		got, err := c.greeting()
 		if err == nil {
 			return fmt.Errorf("it still answers: %s", got)
@@ -337,7 +340,7 @@ func missingImage(t *testing.T, c *colony) {
 // problem waits until a deployment says what is wrong with it.
 func (c *colony) problem(name, words string) {
 	c.t.Helper()
-	c.eventually(20*time.Second, name+" says what is missing", func() error {
+	c.eventually(time.Minute, name+" says what is missing", func() error {
 		d, err := c.deployment(name)
 		if err == nil && !strings.Contains(d.Problem, words) {
 			err = fmt.Errorf("problem %q", d.Problem)
@@ -379,22 +382,23 @@ func nodeDies(t *testing.T, c *colony) {
 	}
 	began := time.Now()
 	c.kill("en")
-	c.eventually(10*time.Second, "an event says that the node went offline", func() error {
+	c.eventually(time.Minute, "an event says that the node went offline", func() error {
 		var page struct{ Items []fleet.Event }
 		if err := c.get("/events?kind=node_offline&newest=true", &page); err != nil {
 			return err
 		}
 		for _, e := range page.Items {
 			if e.Time.After(began) {
-				if late := e.Time.Sub(began); late > 2*time.Second {
-					t.Errorf("offline after %s, want 2 s at most", late)
+				// Its connection ends with it: that is noticed at once, not by the silence.
+				if late := e.Time.Sub(began); late > keepAlive {
+					t.Errorf("offline after %s, want it before a keep-alive of %s is over", late, keepAlive)
 				}
 				return nil
 			}
 		}
 		return errors.New("no event")
 	})
-	c.eventually(20*time.Second, "the node is online again", func() error {
+	c.eventually(time.Minute, "the node is online again", func() error {
 		online, err := c.nodeOnline()
 		if err == nil && !online {
 			err = errors.New("offline")
@@ -464,15 +468,29 @@ func uninstall(t *testing.T, c *colony) {
 	c.refused(3, []string{"hello"}, "deployment", "delete", site+"/hello")
 }
 
-// traces lists what a fleet must not leave on the machine: bridges, control
-// groups, state of runc.
-func traces(t testing.TB) []string {
-	t.Helper()
+// traces lists what this fleet has on the machine, and must not leave there: bridges of
+// the deployments that the CO knew, control groups, state of runc, its containerd's socket.
+func (c *colony) traces(deployments []string) []string {
+	c.t.Helper()
+	opts := engines.Default()
+	networks, err := bridgenet.New(bridgenet.Options{
+		Dir: c.t.TempDir(), Pool: opts.Pool, Owner: opts.Namespace + "\x00" + filepath.Join(c.dir, "en", "engine"),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	patterns := []string{
+		"/sys/fs/cgroup/colony-" + networks.Mark(), "/sys/fs/cgroup/*/colony-" + networks.Mark(),
+		"/run/colony-runc-" + networks.Mark(), privatecontainerd.Socket(filepath.Join(c.dir, "containerd")),
+	}
+	for _, name := range deployments {
+		patterns = append(patterns, "/sys/class/net/"+networks.Bridge(name))
+	}
 	var found []string
-	for _, pattern := range []string{"/sys/class/net/cl-*", "/sys/fs/cgroup/colony-*", "/sys/fs/cgroup/*/colony-*", "/run/colony-*"} {
+	for _, pattern := range patterns {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		found = append(found, paths...)
 	}
@@ -481,11 +499,22 @@ func traces(t testing.TB) []string {
 
 func stopAndStart(t *testing.T, c *colony) {
 	c.must("deploy", "hello@1.0.0", "--site", site, "--set", fmt.Sprintf("port=%d", c.port), "--wait")
-	c.down()
-	for _, left := range traces(t) {
-		if !slices.Contains(c.before, left) {
-			t.Errorf("left behind: %s", left)
+	var known []string
+	var page struct{ Items []fleet.Deployment }
+	if err := c.get("/deployments?archived=true&limit=500", &page); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range page.Items {
+		known = append(known, string(d.Name))
+	}
+	for _, part := range []string{"/sys/class/net/", "/sys/fs/cgroup/", "/run/colony-runc-", ".sock"} {
+		if !slices.ContainsFunc(c.traces(known), func(trace string) bool { return strings.Contains(trace, part) }) {
+			t.Errorf("a running fleet has none of %s: %q", part, c.traces(known))
 		}
+	}
+	c.down()
+	for _, left := range c.traces(known) {
+		t.Errorf("left behind: %s", left)
 	}
 	if out, err := exec.Command("pgrep", "-af", c.dir).Output(); err == nil {
 		t.Errorf("processes are left behind:\n%s", out)
@@ -493,10 +522,6 @@ func stopAndStart(t *testing.T, c *colony) {
 	if out, err := exec.Command("sh", "-c", "grep -F "+c.dir+" /proc/mounts").Output(); err == nil {
 		t.Errorf("mounts are left behind:\n%s", out)
 	}
-	began := time.Now()
 	c.up()
-	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("the second start took %s, want 15 s at most", took)
-	}
 	c.greets("Hello, World! I am version 1.0.0.")
 }
