@@ -1,6 +1,6 @@
-// Package db is the CO's PostgreSQL database: it brings the schema up to date, and
-// writes what more than one of the stores in its folder records: the feed of events,
-// anomalies, and what a site reports of its streams. Errors are of the protocol's
+// Package db is the CO's PostgreSQL database: it brings the schema up to date, and has
+// what more than one of the stores in its folder needs: the feed of events, anomalies, what
+// a site reports of its streams, the lock of a site, and the counters of deployments. Errors are of the protocol's
 // kinds; while the database is away they are Unavailable.
 package db
 

@@ -36,6 +36,14 @@ func Filled[T any](s []T) []T {
 	return s
 }
 
+// FilledMap returns a map that is not nil, which would be null in JSON.
+func FilledMap[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return m
+}
+
 // Texts returns a list as an argument of type text[].
 func Texts[T ~string](list []T) []string {
 	out := make([]string, len(list))

@@ -81,7 +81,7 @@ func (s *Store) checkSites(ctx context.Context, sites []protocol.SiteID) (found 
 	var list []difference
 	err = s.db.Tx(ctx, "check counters", func(tx pgx.Tx) error {
 		list = nil
-		if _, err := lockSites(ctx, tx, sites); err != nil {
+		if _, err := db.LockSites(ctx, tx, sites); err != nil {
 			return err
 		}
 		for _, step := range [...]func(context.Context, pgx.Tx, []protocol.SiteID) ([]difference, error){checkReplicas, checkDeployments, checkStates, checkNodes} {
@@ -152,7 +152,7 @@ func checkReplicas(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (lis
 		if protocol.Unmarshal(e.encoded, &decoded) != nil {
 			continue // another check's business
 		}
-		if n := min(replicas(decoded.Placement), math.MaxInt32); n != e.replicas {
+		if n := min(db.Replicas(decoded.Placement), math.MaxInt32); n != e.replicas {
 			list = append(list, difference{e.site, fmt.Sprintf("deployment %s should run on %d nodes, not on %d", e.name, n, e.replicas)})
 			b.Queue(`update deployments set replicas = $3 where site = $1 and name = $2`, e.site, e.name, n)
 		}
@@ -177,13 +177,13 @@ func checkDeployments(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (
 		return nil, err
 	}
 	var list []difference
-	var of names
+	var of db.Deployments
 	for _, c := range wrong {
-		of.add(c.site, c.name)
+		of.Add(c.site, c.name)
 		list = append(list, difference{c.site, fmt.Sprintf("the counted nodes of deployment %s", c.name)})
 	}
 	b := &pgx.Batch{}
-	queueCount(b, of)
+	db.QueueCount(b, of)
 	return list, tx.SendBatch(ctx, b).Close()
 }
 

@@ -47,7 +47,7 @@ func (s *Store) commitAll(ctx context.Context, list []*request) error {
 	}
 	var commits []*commit
 	err := s.db.Tx(ctx, what, func(tx pgx.Tx) error {
-		rows, err := lockSites(ctx, tx, sites)
+		rows, err := db.LockSites(ctx, tx, sites)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (s *Store) commitAll(ctx context.Context, list []*request) error {
 			if c.Fresh == 0 && c.Gap == nil {
 				continue
 			}
-			c.row.gap = c.row.gap || c.Gap != nil
+			c.row.Gap = c.row.Gap || c.Gap != nil
 			work = append(work, c)
 		}
 		if len(work) == 0 {
@@ -112,7 +112,7 @@ func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batc
 // A commit is the batch of a site on its way into the database.
 type commit struct {
 	*request
-	row siteRow
+	row db.SiteRow
 	stream.Advance
 
 	decoded *projection.Batch
@@ -136,12 +136,12 @@ func (c *commit) lost() uint64 {
 
 // fold computes what the events change.
 func (c *commit) fold() {
-	c.record.Site = projection.Site{Version: c.row.version, Adopted: c.row.adopted, Lost: c.row.lost + c.lost(), Gap: c.row.gap}
+	c.record.Site = projection.Site{Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap}
 	c.nodes = maps.Clone(c.record.Nodes)
-	c.changes = c.decoded.Fold(c.record, c.row.now)
+	c.changes = c.decoded.Fold(c.record, c.row.Now)
 	if c.Gap != nil {
 		c.changes.Events = slices.Insert(c.changes.Events, 0, fleet.Event{
-			Kind: fleet.JournalGap, Time: c.row.now, Message: c.Gap.Message("journal", "event"),
+			Kind: fleet.JournalGap, Time: c.row.Now, Message: c.Gap.Message("journal", "event"),
 		})
 	}
 	for i := range c.changes.Events {
@@ -222,10 +222,10 @@ func load(ctx context.Context, tx pgx.Tx, list []*commit) error {
 		}
 	}
 	q := &pgx.Batch{}
-	queueRead(q, scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
-		nodeColumns+` where site = any($1)`, whole)
-	queueRead(q, scanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
-		`select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (`+nodeColumns+` where site = u.site and id = u.id limit 1) n`,
+	queueRead(q, db.ScanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
+		db.NodeColumns+` where site = any($1)`, whole)
+	queueRead(q, db.ScanNode, func(n fleet.Node) { of[n.Site].record.Nodes[n.ID] = n },
+		`select n.* from unnest($1::text[], $2::text[]) as u (site, id), lateral (`+db.NodeColumns+` where site = u.site and id = u.id limit 1) n`,
 		nodes[0], nodes[1])
 	found := func(f state) { of[f.site].record.States[f.key], of[f.site].known[f.key] = f.node.State, f.node }
 	queueRead(q, scanState, found, stateColumns+` where site = any($1)`, whole)

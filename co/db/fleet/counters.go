@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/projection"
 	"github.com/colonyfleet/colony/internal/pgdb"
@@ -62,13 +63,6 @@ func (c *commit) before(k projection.Key) *fleet.DeploymentNode {
 	return nil
 }
 
-// A names is deployments as arguments of a query.
-type names struct{ sites, names []string }
-
-func (n *names) add(site protocol.SiteID, name protocol.DeploymentName) {
-	n.sites, n.names = append(n.sites, string(site)), append(n.names, string(name))
-}
-
 // moved derives the states of the deployments of the site whose nodes changed, and
 // returns how many more are in each of them. Those that the repo does not have are left
 // to the database, which archives them.
@@ -97,13 +91,13 @@ func (c *commit) simple(t *projection.Tally) bool {
 // counted anew.
 func (w writer) counters() error {
 	var rows tallyRows
-	var anew, derive names
+	var anew, derive db.Deployments
 	for _, c := range w.list {
 		for _, name := range slices.Sorted(maps.Keys(c.changes.Apps)) {
 			t := c.tallies[name]
 			switch {
 			case t == nil || t.Incomplete() || t.App == "" && c.changes.Apps[name].ID != "":
-				anew.add(c.site, name)
+				anew.Add(c.site, name)
 			case t.Touched:
 				if err := rows.add(c.site, name, t); err != nil {
 					return err
@@ -111,14 +105,14 @@ func (w writer) counters() error {
 			}
 			// Also where the node's state is what it was: what it gave up may be another version.
 			if t == nil || t.Touched && !c.simple(t) {
-				derive.add(c.site, name)
+				derive.Add(c.site, name)
 			}
 		}
 	}
 	rows.queue(w.b)
-	queueCount(w.b, anew)
-	queueArchive(w.b, derive)
-	queueDerive(w.b, derive)
+	db.QueueCount(w.b, anew)
+	db.QueueArchive(w.b, derive)
+	db.QueueDerive(w.b, derive)
 	return nil
 }
 
@@ -128,7 +122,7 @@ func (w writer) adopted() {
 	var sites []string
 	var above []int64
 	for _, c := range w.list {
-		if was, is := c.row.adopted.Generation, c.changes.Site.Adopted.Generation; was != is {
+		if was, is := c.row.Adopted.Generation, c.changes.Site.Adopted.Generation; was != is {
 			sites, above = append(sites, string(c.site)), append(above, int64(min(was, is)))
 		}
 	}
@@ -138,23 +132,9 @@ func (w writer) adopted() {
 	}
 }
 
-// queueCount counts the nodes of deployments anew. Their states are to be derived then.
-func queueCount(b *pgx.Batch, of names) {
-	if len(of.names) > 0 {
-		b.Queue(`select count_deployments($1, $2)`, of.sites, of.names)
-	}
-}
-
-// queueDerive derives the states of deployments.
-func queueDerive(b *pgx.Batch, of names) {
-	if len(of.names) > 0 {
-		b.Queue(`select derive_deployments($1, $2)`, of.sites, of.names)
-	}
-}
-
 // tallyRows are the columns of rows of deployment_status.
 type tallyRows struct {
-	names
+	db.Deployments
 	reported, shown, running, faultNode, fault []string
 	state                                      []string
 	changed                                    []bool
@@ -165,7 +145,7 @@ func (r *tallyRows) add(site protocol.SiteID, name protocol.DeploymentName, t *p
 	if err != nil {
 		return err
 	}
-	r.names.add(site, name)
+	r.Deployments.Add(site, name)
 	r.reported, r.shown, r.running = append(r.reported, countArray(t.Reported)), append(r.shown, countArray(t.Shown)), append(r.running, string(running))
 	r.faultNode, r.fault, r.changed = append(r.faultNode, string(t.FaultNode)), append(r.fault, t.Fault), append(r.changed, t.Changed)
 	r.state = append(r.state, string(t.State))
@@ -185,14 +165,14 @@ func countArray(c projection.Count) string {
 }
 
 func (r *tallyRows) queue(b *pgx.Batch) {
-	if len(r.sites) == 0 {
+	if len(r.Sites) == 0 {
 		return
 	}
 	b.Queue(`update deployment_status t set reported = u.reported::integer[], shown = u.shown::integer[], running = u.running, fault_node = u.fault_node,
 			fault = u.fault, state = u.state, since = case when u.changed then now() else t.since end, updated_at = now()
 		from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::text[], $8::boolean[], $9::text[])
 			as u (site, name, reported, shown, running, fault_node, fault, changed, state) where t.site = u.site and t.name = u.name`,
-		r.sites, r.names.names, r.reported, r.shown, r.running, r.faultNode, r.fault, r.changed, r.state)
+		r.Sites, r.Deployments.Names, r.reported, r.shown, r.running, r.faultNode, r.fault, r.changed, r.state)
 }
 
 // labels keeps node_labels.
@@ -224,7 +204,7 @@ func (c *commit) labels(to *[3][]string, node protocol.NodeID, of, others map[st
 		if other, ok := others[k]; ok && other == v {
 			continue
 		}
-		for i, s := range [3]string{labelText(k, v), string(c.site), string(node)} {
+		for i, s := range [3]string{db.LabelText(k, v), string(c.site), string(node)} {
 			to[i] = append(to[i], s)
 		}
 	}

@@ -3,7 +3,6 @@ package fleetdb
 import (
 	"bytes"
 	"context"
-	"math"
 	"slices"
 	"strings"
 
@@ -61,7 +60,7 @@ func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.Si
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
-		rows, err := lockSites(ctx, tx, sites)
+		rows, err := db.LockSites(ctx, tx, sites)
 		if err != nil {
 			return err
 		}
@@ -73,7 +72,7 @@ func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.Si
 		if err != nil {
 			return err
 		}
-		b, counted := &pgx.Batch{}, names{}
+		b, counted := &pgx.Batch{}, db.Deployments{}
 		var events []fleet.Event
 		for _, w := range list {
 			row, old := rows[w.Site], recorded[w.Site]
@@ -81,16 +80,16 @@ func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.Si
 			d.request(old.requests, old.deployments)
 			changed := d.changed || rules.changed
 			if changed {
-				row.position, row.commit = row.position.Next(), commit
-				d.number(row.position)
-				d.placeRequests(row.position)
-				d.dropTombstones(old.deployments, unrecorded[w.Site], row.adopted)
+				row.Desired, row.Commit = row.Desired.Next(), commit
+				d.number(row.Desired)
+				d.placeRequests(row.Desired)
+				d.dropTombstones(old.deployments, unrecorded[w.Site], row.Adopted)
 			}
 			d.queue(b, row, &counted)
 			rules.queue(b)
 			if changed {
 				b.Queue(`update sites set epoch = $2, generation = $3, desired_commit = $4 where id = $1`,
-					w.Site, int64(row.position.Epoch), int64(row.position.Generation), commit)
+					w.Site, int64(row.Desired.Epoch), int64(row.Desired.Generation), commit)
 			}
 			events = append(append(events, d.events...), rules.events...)
 			message := siteDesired(w.Site, row, d.entries, d.removals, w.Data)
@@ -98,9 +97,9 @@ func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.Si
 			out = append(out, fleet.SiteSaved{Message: message, Changed: changed})
 		}
 		b.Queue(`update sites set unfollowed = false where id = any($1) and unfollowed`, pgdb.Texts(sites))
-		queueCount(b, counted)
-		queueArchive(b, counted)
-		queueDerive(b, counted)
+		db.QueueCount(b, counted)
+		db.QueueArchive(b, counted)
+		db.QueueDerive(b, counted)
 		db.QueueEvents(b, events)
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
@@ -144,12 +143,12 @@ func (s *Store) Recorded(ctx context.Context, sites []protocol.SiteID) (out []fl
 }
 
 func siteRecords(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) ([]fleet.SiteRecord, error) {
-	rows := make(map[protocol.SiteID]siteRow, len(sites))
-	_, err := pgdb.Rows(ctx, tx, func(r pgx.CollectableRow) (row siteRow, err error) {
+	rows := make(map[protocol.SiteID]db.SiteRow, len(sites))
+	_, err := pgdb.Rows(ctx, tx, func(r pgx.CollectableRow) (row db.SiteRow, err error) {
 		var id protocol.SiteID
-		err = r.Scan(&id, &row.position.Epoch, &row.position.Generation, &row.commit)
-		if row.position.Generation == 0 {
-			row.position = protocol.Position{} // the epoch alone says nothing
+		err = r.Scan(&id, &row.Desired.Epoch, &row.Desired.Generation, &row.Commit)
+		if row.Desired.Generation == 0 {
+			row.Desired = protocol.Position{} // the epoch alone says nothing
 		}
 		rows[id] = row
 		return row, err
@@ -208,7 +207,7 @@ func withTombstones(recorded map[protocol.SiteID]recordedSite) (sites []protocol
 	return sites
 }
 
-func (r recordedSite) record(site protocol.SiteID, row siteRow) fleet.SiteRecord {
+func (r recordedSite) record(site protocol.SiteID, row db.SiteRow) fleet.SiteRecord {
 	var entries []protocol.SiteEntry
 	var removals []protocol.Removal
 	out := fleet.SiteRecord{Site: site, Data: r.data.SiteData}
@@ -234,7 +233,7 @@ func (r recordedSite) record(site protocol.SiteID, row siteRow) fleet.SiteRecord
 }
 
 func siteDesired(
-	site protocol.SiteID, row siteRow, entries []protocol.SiteEntry, removals []protocol.Removal, data fleet.SiteData,
+	site protocol.SiteID, row db.SiteRow, entries []protocol.SiteEntry, removals []protocol.Removal, data fleet.SiteData,
 ) protocol.SiteDesired {
 	slices.SortFunc(removals, func(a, b protocol.Removal) int {
 		return strings.Compare(string(a.Deployment), string(b.Deployment))
@@ -243,7 +242,7 @@ func siteDesired(
 		return strings.Compare(string(a.Deployment), string(b.Deployment))
 	})
 	return protocol.SiteDesired{
-		V: protocol.Version, Site: site, Position: row.position, Commit: row.commit, Deployments: entries, Removals: removals,
+		V: protocol.Version, Site: site, Position: row.Desired, Commit: row.Commit, Deployments: entries, Removals: removals,
 		Data: wireRules(data.Rules), Devices: data.Devices,
 	}
 }
@@ -416,8 +415,8 @@ func (d *desiredDiff) event(kind string, of fleet.Desired, message string) {
 
 // queue writes the difference; row has the position of the site's desired state with it. It adds
 // to counted what was written: its nodes show another state where another version is desired.
-func (d *desiredDiff) queue(b *pgx.Batch, row siteRow, counted *names) {
-	epoch, generation := int64(row.position.Epoch), int64(row.position.Generation)
+func (d *desiredDiff) queue(b *pgx.Batch, row db.SiteRow, counted *db.Deployments) {
+	epoch, generation := int64(row.Desired.Epoch), int64(row.Desired.Generation)
 	for _, r := range d.write {
 		b.Queue(`insert into deployments as d (site, name, margo_id, app, app_version, profile, commit, desired, digest, entry, problem,
 				generation, replicas, epoch, held)
@@ -428,7 +427,7 @@ func (d *desiredDiff) queue(b *pgx.Batch, row siteRow, counted *names) {
 				epoch = case when d.entry is distinct from $9 then $13 else d.epoch end,
 				tombstone = false, remove_volumes = false`,
 			d.site, r.Name, r.ID, r.App, r.AppVersion, r.Profile, r.Commit, r.entry.Digest, r.encoded, r.Problem,
-			generation, replicas(r.entry.Placement), epoch, r.Hold.Proposal)
+			generation, db.Replicas(r.entry.Placement), epoch, r.Hold.Proposal)
 		if r.entry.Spec != nil {
 			b.Queue(saveSpec, r.entry.Digest, r.entry.Spec)
 		}
@@ -450,34 +449,12 @@ func (d *desiredDiff) queue(b *pgx.Batch, row siteRow, counted *names) {
 	}
 	d.queueRequests(b, row)
 	for _, r := range d.write {
-		counted.add(d.site, r.Name)
+		counted.Add(d.site, r.Name)
 	}
 	for _, name := range slices.Concat(d.renewed, d.removed) {
-		counted.add(d.site, protocol.DeploymentName(name))
+		counted.Add(d.site, protocol.DeploymentName(name))
 	}
 	for _, r := range d.repeated {
-		counted.add(d.site, r.Deployment)
+		counted.Add(d.site, r.Deployment)
 	}
-}
-
-// replicas is how many nodes should run what is placed so; 0: every node that matches.
-func replicas(p protocol.Placement) int64 {
-	if p.Replicas == 0 && p.Node != "" {
-		return 1
-	}
-	return int64(min(p.Replicas, math.MaxInt32))
-}
-
-// queueArchive archives those of the deployments that the repo does not want and
-// no node has any more, and revives those that a node still reports.
-func queueArchive(b *pgx.Batch, of names) {
-	if len(of.names) == 0 {
-		return
-	}
-	b.Queue(`update deployments d set archived_at = case when g.archived then now() end, updated_at = now()
-		from (select x.site, x.name, not x.desired and (select sum(n) from unnest(t.reported[1:7]) as n) = 0 as archived
-			from unnest($1::text[], $2::text[]) as u (site, name),
-			lateral (select * from deployments where site = u.site and name = u.name limit 1) x,
-			lateral (select * from deployment_status where site = u.site and name = u.name limit 1) t) g
-		where d.site = g.site and d.name = g.name and (d.archived_at is not null) <> g.archived`, of.sites, of.names)
 }

@@ -13,21 +13,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// queueHeld records what a site reports to hold. What no column can hold counts as the
-// greatest that one can.
-func queueHeld(b *pgx.Batch, site protocol.SiteID, h protocol.Held) {
-	b.Queue(`update sites set held_epoch = $2, held_generation = $3, held_digest = $4 where id = $1`, site,
-		int64(min(h.Position.Epoch, math.MaxInt64)), int64(min(h.Position.Generation, math.MaxInt64)), pgdb.Storable(string(h.Digest)))
-}
-
-// queuePresenceHeld records what a site holds as its presence says. What its LO reported of
-// nodes that follow a later state, without a digest, stays until the record is above it.
-func queuePresenceHeld(b *pgx.Batch, site protocol.SiteID, h protocol.Held) {
-	b.Queue(`update sites set held_epoch = $2, held_generation = $3, held_digest = $4 where id = $1 and not (
-		$3 > 0 and coalesce(held_digest = '', false) and (held_epoch, held_generation) > (epoch, generation) and (held_epoch, held_generation) > ($2, $3))`, site,
-		int64(min(h.Position.Epoch, math.MaxInt64)), int64(min(h.Position.Generation, math.MaxInt64)), pgdb.Storable(string(h.Digest)))
-}
-
 // Held returns what sites hold that may be unknown here: a position that is not before the
 // site's, or nothing although they had adopted something; and those that are unfollowed. An
 // empty site means all.
@@ -54,7 +39,7 @@ func (s *Store) Raise(ctx context.Context, site protocol.SiteID, held protocol.H
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
-		row, err := lockSite(ctx, tx, site)
+		row, err := db.LockSite(ctx, tx, site)
 		if err != nil {
 			return err
 		}
@@ -65,9 +50,9 @@ func (s *Store) Raise(ctx context.Context, site protocol.SiteID, held protocol.H
 		if out = last[0].Message; !held.Unknown(out.Held()) {
 			return nil
 		}
-		next, err := row.position.Raise(held.Position)
+		next, err := row.Desired.Raise(held.Position)
 		if how.Accepted {
-			next, err = protocol.Position{Epoch: held.Position.Epoch + 1, Generation: max(row.position.Generation, held.Position.Generation) + 1}, nil
+			next, err = protocol.Position{Epoch: held.Position.Epoch + 1, Generation: max(row.Desired.Generation, held.Position.Generation) + 1}, nil
 		}
 		if err != nil {
 			return err
@@ -83,7 +68,7 @@ func (s *Store) Raise(ctx context.Context, site protocol.SiteID, held protocol.H
 		db.QueueEvents(b, []fleet.Event{{Kind: fleet.DesiredEpochRaised, Site: site, Message: fmt.Sprintf(
 			"the site holds desired state %s, which the CO does not remember: the CO had %s (commit %.12s). Its database was restored or replaced, or the site was removed and is back; "+
 				"what was recorded in between is lost here, and follows anew from the deployments repo and the site's reports. The CO goes on at %s",
-			held.Position, row.position, row.commit, next)}})
+			held.Position, row.Desired, row.Commit, next)}})
 		if err := tx.SendBatch(ctx, b).Close(); err != nil {
 			return err
 		}

@@ -2,22 +2,19 @@ package fleetdb
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// nodeColumns reads what the site reported of its nodes, nodeView what the CO knows of
-// them now: of a site that is offline it does not know which nodes are online.
-const nodeColumns = `select site, id, online, changed_at, version, problem, labels, inventory from nodes`
-
+// nodeView reads what the CO knows of nodes now: of a site that is offline it does not know
+// which of them are online.
 const nodeView = `select n.site, n.id, n.online and s.online,
 	case when s.online then n.changed_at else greatest(n.changed_at, s.changed_at) end, n.version, n.problem, n.labels, n.inventory,
 	` + nodeState + `, greatest(s.last_event_at, st.reported_at)
@@ -35,42 +32,17 @@ func scanNodeView(row pgx.CollectableRow) (n fleet.Node, err error) {
 	if err != nil {
 		return n, err
 	}
-	if err := decodeNode(&n, labels, inventory); err != nil {
+	if err := db.DecodeNode(&n, labels, inventory); err != nil {
 		return n, err
 	}
 	n.Problem = n.Problems()
 	return n, nil
 }
 
-func scanNode(row pgx.CollectableRow) (n fleet.Node, err error) {
-	var labels, inventory []byte
-	if err = row.Scan(&n.Site, &n.ID, &n.Online, &n.ChangedAt, &n.Version, &n.Problem, &labels, &inventory); err != nil {
-		return n, err
-	}
-	return n, decodeNode(&n, labels, inventory)
-}
-
-// decodeNode fills the fields of a node that are stored as JSON.
-func decodeNode(n *fleet.Node, labels, inventory []byte) error {
-	if err := json.Unmarshal(labels, &n.Labels); err != nil {
-		return err
-	}
-	return decodeInventory(&n.Inventory, inventory)
-}
-
-// decodeInventory decodes the inventory of a node; nil where there is none.
-func decodeInventory(into **protocol.Inventory, inventory []byte) error {
-	if inventory == nil {
-		return nil
-	}
-	*into = &protocol.Inventory{}
-	return json.Unmarshal(inventory, *into)
-}
-
 // Nodes lists nodes by site and id. A page may hold fewer than its limit though there
 // are more, as one of Deployments.
 func (s *Store) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (nodes []fleet.Node, next string, err error) {
-	labels, err := pgdb.JSON(notNil(f.Labels))
+	labels, err := pgdb.JSON(pgdb.FilledMap(f.Labels))
 	if err != nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "labels: %w", err)
 	}
@@ -208,7 +180,7 @@ func labelSource(f fleet.NodeFilter, labels []string) source {
 func (s *Store) rarestFirst(ctx context.Context, labels map[string]string) ([]string, error) {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		list = append(list, labelText(k, labels[k]))
+		list = append(list, db.LabelText(k, labels[k]))
 	}
 	if len(list) < 2 {
 		return list, nil
@@ -217,9 +189,6 @@ func (s *Store) rarestFirst(ctx context.Context, labels map[string]string) ([]st
 	return pgdb.Rows(ctx, s.db, pgx.RowTo[string], `select u.label from unnest($1::text[]) as u (label),
 		lateral (select count(*) as n from (select from node_labels where label = label_hash(u.label) limit $2) x) c order by c.n, u.label`, list, enough)
 }
-
-// labelText is what stands for a label in node_labels.
-func labelText(k, v string) string { return strings.ReplaceAll(k+"="+v, "\x00", "\uFFFD") }
 
 // Node returns one node.
 func (s *Store) Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error) {
@@ -230,11 +199,4 @@ func (s *Store) Node(ctx context.Context, site protocol.SiteID, node protocol.No
 	}
 	n.Decommissioning, err = s.decommissioning(ctx, site, node)
 	return n, err
-}
-
-func notNil[K ~string](m map[K]string) map[K]string {
-	if m == nil {
-		return map[K]string{}
-	}
-	return m
 }

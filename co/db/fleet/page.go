@@ -83,7 +83,7 @@ type statement struct {
 	args []any
 }
 
-// add appends text, in which each $ stands for the next of the values.
+// Add appends text, in which each $ stands for the next of the values.
 func (s *statement) add(text string, values ...any) {
 	for i, part := range strings.Split(text, "$") {
 		if i > 0 {
@@ -102,7 +102,7 @@ func rows[T any](ctx context.Context, from pgdb.Querier, scan func(pgx.Collectab
 
 // A source gives the keys of a list in their order.
 type source struct {
-	// add appends a query of at most limit keys after last, as columns a and b in their
+	// Add appends a query of at most limit keys after last, as columns a and b in their
 	// order, with what residual needs.
 	add func(s *statement, last key, limit int)
 	// residual appends a condition on the columns of add. Nil: all are picked.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
@@ -18,7 +19,7 @@ func (s *Store) PlacementNodes(ctx context.Context, site protocol.SiteID) ([]pla
 		if err = row.Scan(&n.ID, &n.Online, &inventory, &n.Runs); err != nil {
 			return n, err
 		}
-		return n, decodeInventory(&n.Inventory, inventory)
+		return n, db.DecodeInventory(&n.Inventory, inventory)
 	}, `select coalesce(n.id, r.node) as node, coalesce(n.online, false), n.inventory, coalesce(r.runs, '{}')
 		from (select id, online, inventory from nodes where site = $1) n
 		full join (select node, array_agg(deployment order by deployment) as runs from deployment_nodes

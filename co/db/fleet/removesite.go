@@ -30,7 +30,7 @@ func (s *Store) RemoveSite(ctx context.Context, site protocol.SiteID) (removed b
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := lockSite(ctx, tx, site); err != nil {
+		if _, err := db.LockSite(ctx, tx, site); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `delete from requests where site = $1 and kind = $2`, site, string(fleet.RequestSite))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
@@ -18,7 +19,7 @@ import (
 // One that was made before is made once more.
 func (s *Store) Request(ctx context.Context, r fleet.Request) error {
 	return s.db.Tx(ctx, "record request", func(tx pgx.Tx) error {
-		if _, err := lockSite(ctx, tx, r.Site); err != nil { // SaveDesired takes up all or none of what it reads
+		if _, err := db.LockSite(ctx, tx, r.Site); err != nil { // SaveDesired takes up all or none of what it reads
 			return err
 		}
 		_, err := tx.Exec(ctx, `insert into requests as q (site, kind, node, deployment, volume, volumes) values ($1, $2, $3, $4, $5, $6)
@@ -192,16 +193,16 @@ func (d *desiredDiff) placeRequests(next protocol.Position) {
 }
 
 // queueRequests writes what became of the requests: all were taken up.
-func (d *desiredDiff) queueRequests(b *pgx.Batch, row siteRow) {
+func (d *desiredDiff) queueRequests(b *pgx.Batch, row db.SiteRow) {
 	if !d.requested {
 		return
 	}
-	epoch, generation := int64(row.position.Epoch), int64(row.position.Generation)
+	epoch, generation := int64(row.Desired.Epoch), int64(row.Desired.Generation)
 	for _, r := range d.repeated {
 		b.Queue(`insert into deployments as d (site, name, commit, epoch, generation, tombstone, remove_volumes) values ($1, $2, $3, $4, $5, true, $6)
 			on conflict (site, name) do update set tombstone = true, remove_volumes = d.tombstone and d.remove_volumes or $6,
 				epoch = $4, generation = $5, updated_at = now(), commit = case when d.commit = '' then $3 else d.commit end`,
-			d.site, r.Deployment, row.commit, epoch, generation, r.Volumes)
+			d.site, r.Deployment, row.Commit, epoch, generation, r.Volumes)
 	}
 	// That of a site is void where the repo has files for it.
 	b.Queue(`delete from requests where site = $1 and kind in ($2, $3)`, d.site, string(fleet.RequestRemoval), string(fleet.RequestSite))

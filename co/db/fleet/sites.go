@@ -3,9 +3,6 @@ package fleetdb
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +12,6 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
-	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 const siteView = `select s.id, s.online, s.changed_at, s.version, s.problem, s.nodes,
@@ -152,7 +148,7 @@ func (s *Store) CreateSite(ctx context.Context, id protocol.SiteID) (fleet.Site,
 // replaced (another Session) is ignored. A site that is not recorded yet is created.
 func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p protocol.Presence) error {
 	return s.db.Tx(ctx, "record presence of site", func(tx pgx.Tx) error {
-		if _, err := lockSite(ctx, tx, site); err != nil {
+		if _, err := db.LockSite(ctx, tx, site); err != nil {
 			return err
 		}
 		var online bool
@@ -170,7 +166,7 @@ func (s *Store) SetSitePresence(ctx context.Context, site protocol.SiteID, p pro
 			site, p.Online, p.Session, p.Version, problem)
 		if err == nil && p.Online && p.Session != session { // the same presence comes again with the CO's connection to its broker
 			b := &pgx.Batch{}
-			queuePresenceHeld(b, site, p.Held)
+			db.QueuePresenceHeld(b, site, p.Held)
 			err = tx.SendBatch(ctx, b).Close()
 		}
 		if err != nil {
@@ -210,48 +206,4 @@ func (s *Store) SetOfflineExcept(ctx context.Context, connected []protocol.SiteI
 		}
 		return db.WriteEvents(ctx, tx, events)
 	})
-}
-
-// A siteRow is what a writer to a site needs of its row.
-type siteRow struct {
-	version  string
-	position protocol.Position // of the desired state
-	commit   string
-	adopted  protocol.Position
-	stream.Position
-	gap  bool
-	lost uint64
-	now  time.Time // the transaction began
-}
-
-// lockSite locks the row of a site until the transaction ends, making it where
-// there is none: all writers of a site follow one another. It writes nothing to a
-// row that is there.
-func lockSite(ctx context.Context, tx pgx.Tx, site protocol.SiteID) (siteRow, error) {
-	rows, err := lockSites(ctx, tx, []protocol.SiteID{site})
-	return rows[site], err
-}
-
-// lockSites is lockSite for some sites. It locks them in the order of their ids, as all
-// writers of several do.
-func lockSites(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[protocol.SiteID]siteRow, error) {
-	rows := make(map[protocol.SiteID]siteRow, len(sites))
-	ids := slices.Sorted(slices.Values(pgdb.Texts(sites)))
-	for range 2 {
-		_, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (r siteRow, err error) {
-			var id protocol.SiteID
-			err = row.Scan(&id, &r.version, &r.position.Epoch, &r.position.Generation, &r.commit, &r.adopted.Epoch, &r.adopted.Generation, &r.Epoch, &r.Seq, &r.Retired, &r.gap, &r.lost, &r.now)
-			rows[id] = r
-			return r, err
-		}, `select id, version, epoch, generation, desired_commit, adopted_epoch, adopted, journal_epoch, journal_seq, retired_epochs, gap,
-				events_lost, now()
-			from sites where id = any($1) order by id for no key update`, ids)
-		if err != nil || len(rows) == len(ids) {
-			return rows, err
-		}
-		if _, err := tx.Exec(ctx, `insert into sites (id) select unnest($1::text[]) on conflict do nothing`, ids); err != nil {
-			return rows, err
-		}
-	}
-	return rows, fmt.Errorf("lock %d sites: %d are there after all were made", len(ids), len(rows))
 }

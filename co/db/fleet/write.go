@@ -62,7 +62,7 @@ func (w writer) sites() {
 		number[2][i], number[3][i] = int64(c.row.Seq), int64(v.Lost)
 		gap[i] = v.Gap
 		if v.Held != nil {
-			queueHeld(w.b, c.site, *v.Held)
+			db.QueueHeld(w.b, c.site, *v.Held)
 		}
 		number[4][i], number[5][i] = c.nodesMore()
 		if more, some := c.moved(); some {
@@ -115,7 +115,7 @@ func (w writer) nodes() {
 	for _, c := range w.list {
 		for _, id := range slices.Sorted(maps.Keys(c.changes.Nodes)) {
 			n := c.changes.Nodes[id]
-			labels, _ := pgdb.JSON(notNil(n.Labels)) // strings always encode
+			labels, _ := pgdb.JSON(pgdb.FilledMap(n.Labels)) // strings always encode
 			var inventory *string
 			if n.Inventory != nil {
 				encoded, _ := pgdb.JSON(n.Inventory) // plain data, decoded from CBOR
@@ -164,7 +164,7 @@ func (w writer) deployments() error {
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.changes.Placements)) {
 			p := c.changes.Placements[name]
-			rejected, err := pgdb.JSON(notNil(p.Rejected))
+			rejected, err := pgdb.JSON(pgdb.FilledMap(p.Rejected))
 			if err != nil {
 				return err
 			}
