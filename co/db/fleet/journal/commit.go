@@ -1,4 +1,7 @@
-package fleetdb
+// Package journaldb commits what sites report: a batch of a journal, what it changes in the
+// record of the fleet, and the position of the site are one transaction, shared with the
+// batches of other sites that come at the same time.
+package journaldb
 
 import (
 	"context"
@@ -7,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -17,6 +21,25 @@ import (
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
+// A Journal commits what the journals of sites say. Its methods may be called concurrently.
+type Journal struct {
+	db     *db.DB
+	events prometheus.Counter
+	// damaged counts StateDamaged events.
+	damaged prometheus.Counter
+	group   group // of the batches that are being committed
+}
+
+// New returns the writer of a record, in a database that stays the caller's to close.
+// It is made once for a database and its metrics.
+func New(pool *db.DB) *Journal {
+	return &Journal{
+		db:      pool,
+		events:  db.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed."),
+		damaged: db.Counter(pool.Metrics, "state_damaged_total", "Files of state that sites and nodes reported as damaged."),
+	}
+}
+
 // CommitBatch commits a batch of a site's journal, by the contract of package stream:
 // events that are there already are ignored, only what follows the site's position is
 // committed, and a gap that the site declares (Batch.Trimmed, or another Epoch) is
@@ -26,7 +49,7 @@ import (
 //
 // Batches of several sites that are here at the same time share a transaction. A caller
 // waits for its turn for as long as ctx allows, and then for 30 s at most.
-func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
+func (s *Journal) CommitBatch(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
 	if len(events) == 0 {
 		return s.probe(ctx, site, b)
 	}
@@ -34,7 +57,7 @@ func (s *Store) CommitBatch(ctx context.Context, site protocol.SiteID, b protoco
 }
 
 // commitAll commits a batch of each of some sites in one transaction.
-func (s *Store) commitAll(ctx context.Context, list []*request) error {
+func (s *Journal) commitAll(ctx context.Context, list []*request) error {
 	if err := s.db.Admit(ctx); err != nil {
 		return err
 	}
@@ -78,7 +101,7 @@ func (s *Store) commitAll(ctx context.Context, list []*request) error {
 	return nil
 }
 
-func (s *Store) count(ctx context.Context, c *commit) {
+func (s *Journal) count(ctx context.Context, c *commit) {
 	s.events.Add(float64(c.Fresh))
 	for i := range c.changes.Events {
 		if c.changes.Events[i].Kind == string(protocol.StateDamaged) {
@@ -95,7 +118,7 @@ func (s *Store) count(ctx context.Context, c *commit) {
 
 // probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
-func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
+func (s *Journal) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
 	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
 	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) error {
 		q := &pgx.Batch{}

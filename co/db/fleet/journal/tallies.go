@@ -1,4 +1,4 @@
-package fleetdb
+package journaldb
 
 import (
 	"encoding/json"
