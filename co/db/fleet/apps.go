@@ -1,9 +1,8 @@
 package fleetdb
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,7 +18,7 @@ import (
 func (s *Store) SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created bool, err error) {
 	profiles, err1 := pgdb.JSON(v.Profiles)
 	parameters, err2 := pgdb.JSON(v.Parameters)
-	if err := first(err1, err2); err != nil {
+	if err := cmp.Or(err1, err2); err != nil {
 		return false, protocol.Errorf(protocol.Invalid, "application %s %s: %w", v.AppID, v.Version, err)
 	}
 	err = s.db.Tx(ctx, "save application", func(tx pgx.Tx) error {
@@ -104,93 +103,4 @@ func (s *Store) PinArchive(ctx context.Context, repository, revision string, dig
 			repository, revision, pinned.Short(), digest.Short())
 	}
 	return err
-}
-
-const appColumns = `select a.id, a.name, a.description, a.latest,
-	(select array_agg(v.version order by v.number desc) from app_versions v where v.app_id = a.id) from apps a`
-
-func scanApp(row pgx.CollectableRow) (a fleet.App, err error) {
-	err = row.Scan(&a.ID, &a.Name, &a.Description, &a.Latest, &a.Versions)
-	return a, err
-}
-
-// Apps lists the applications by id.
-func (s *Store) Apps(ctx context.Context, p fleet.Page) (apps []fleet.App, next string, err error) {
-	last, err := after(p, 1)
-	if err != nil {
-		return nil, "", err
-	}
-	n := fleet.Size(p.Limit)
-	apps, err = pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id > $1 order by a.id limit $2`, last[0], n+1)
-	if err != nil {
-		return nil, "", pgdb.Classify("list applications", err)
-	}
-	if len(apps) > n {
-		apps = apps[:n]
-		next = key{apps[n-1].ID}.cursor(1)
-	}
-	return apps, next, nil
-}
-
-// App returns one application. The error of one that does not exist lists some that do.
-func (s *Store) App(ctx context.Context, id string) (fleet.App, error) {
-	found, err := pgdb.Rows(ctx, s.db, scanApp, appColumns+` where a.id = $1`, id)
-	a, err := pgdb.One("application", found, err)
-	if err == nil || protocol.KindOf(err) != protocol.NotFound {
-		return a, err
-	}
-	known, _, listErr := s.Apps(ctx, fleet.Page{Limit: 10})
-	if listErr != nil {
-		return a, listErr
-	}
-	ids := make([]string, len(known))
-	for i := range known {
-		ids[i] = known[i].ID
-	}
-	return a, protocol.Errorf(protocol.NotFound, "no application %q in the catalog; there is %s: import it first", id, orNothing(ids))
-}
-
-// AppVersion returns one version of an application, with its document. The empty
-// version is the one imported last.
-func (s *Store) AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error) {
-	app, err := s.App(ctx, id)
-	if err != nil {
-		return fleet.AppVersion{}, err
-	}
-	if version == "" {
-		version = app.Latest
-	}
-	found, err := pgdb.Rows(ctx, s.db, scanVersion, `select app_id, version, name, description, source, digest, document, profiles,
-		parameters, imported_at from app_versions where app_id = $1 and version = $2`, id, version)
-	v, err := pgdb.One("version", found, err)
-	if err != nil && protocol.KindOf(err) == protocol.NotFound {
-		return v, protocol.Errorf(protocol.NotFound, "application %s has no version %q; it has %s", id, version, orNothing(app.Versions))
-	}
-	return v, err
-}
-
-func scanVersion(row pgx.CollectableRow) (v fleet.AppVersion, err error) {
-	var document, profiles, parameters []byte
-	err = row.Scan(&v.AppID, &v.Version, &v.Name, &v.Description, &v.Source, &v.Digest, &document, &profiles, &parameters, &v.ImportedAt)
-	if err != nil {
-		return v, err
-	}
-	v.Document = string(document)
-	return v, first(json.Unmarshal(profiles, &v.Profiles), json.Unmarshal(parameters, &v.Parameters))
-}
-
-func orNothing(names []string) string {
-	if len(names) == 0 {
-		return "nothing yet"
-	}
-	return strings.Join(names, ", ")
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

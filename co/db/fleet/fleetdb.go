@@ -4,17 +4,17 @@
 package fleetdb
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/db"
 	journaldb "github.com/colonyfleet/colony/co/db/fleet/journal"
+	listdb "github.com/colonyfleet/colony/co/db/fleet/lists"
 )
 
 // A Store is the record. Its methods may be called concurrently.
 type Store struct {
 	*journaldb.Journal
+	*listdb.Lists
 
 	db *db.DB
 	// repaired counts what CheckCounters repaired.
@@ -26,9 +26,8 @@ type Store struct {
 func New(pool *db.DB) *Store {
 	return &Store{
 		Journal:  journaldb.New(pool),
+		Lists:    listdb.New(pool),
 		db:       pool,
 		repaired: db.Counter(pool.Metrics, "counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
 	}
 }
-
-func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -194,12 +194,6 @@ func (s *Store) collectSpecs(ctx context.Context) error {
 	return pgdb.Classify("delete specs that nothing names", err)
 }
 
-// FirstEvent returns the least id of the events that are kept.
-func (s *Store) FirstEvent(ctx context.Context) (id int64, err error) {
-	err = s.db.QueryRow(ctx, `select greatest(min(first), 1) from event_partitions`).Scan(&id)
-	return id, pgdb.Classify("read the first event", err)
-}
-
 // saveSpec saves a specification, and keeps one that is there from being collected.
 const saveSpec = `insert into specs as s (digest, spec) values ($1, $2)
 	on conflict (digest) do update set created_at = now() where s.created_at < now() - interval '1 day'`

@@ -8,41 +8,9 @@ import (
 
 	"github.com/colonyfleet/colony/co/db"
 	"github.com/colonyfleet/colony/co/fleet"
-	"github.com/colonyfleet/colony/co/projection"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
-	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
-
-const siteView = `select s.id, s.online, s.changed_at, s.version, s.problem, s.nodes,
-	case when s.online then s.nodes_online else 0 end, case when s.online then 0 else s.nodes end,
-	(select sum(n) from unnest(s.states[1:7]) as n), s.generation, s.adopted, s.desired_commit, s.journal_epoch, s.journal_seq,
-	s.events_lost, s.last_event_at, greatest(s.last_event_at, st.reported_at)
-	from unnest($1::text[]) with ordinality as k (id, number), lateral (select * from sites where id = k.id limit 1) s
-	left join lateral (select reported_at from streams where site = s.id and stream = '' limit 1) st on true order by k.number`
-
-func scanSite(row pgx.CollectableRow) (v fleet.Site, err error) {
-	err = row.Scan(&v.ID, &v.Online, &v.OnlineSince, &v.Version, &v.Problem, &v.Nodes, &v.NodesOnline, &v.NodesUnknown, &v.Deployments,
-		&v.Generation, &v.Adopted, &v.Commit, &v.JournalEpoch, &v.JournalSeq, &v.EventsLost, &v.LastEventAt, &v.ReportedAt)
-	return v, err
-}
-
-// Sites lists all sites by id.
-func (s *Store) Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, next string, err error) {
-	return s.SitesLike(ctx, fleet.SiteFilter{}, p)
-}
-
-// SitesLike lists the sites that a filter picks, by id. A page may hold fewer than its
-// limit though there are more, as one of Deployments.
-func (s *Store) SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) (sites []fleet.Site, next string, err error) {
-	keys, next, err := siteSource(f).list(ctx, s.db, p, 1)
-	if err != nil {
-		return nil, "", pgdb.Classify("list sites", err)
-	}
-	ids, _ := columns(keys)
-	sites, err = pgdb.Rows(ctx, s.db, scanSite, siteView, ids)
-	return sites, next, pgdb.Classify("list sites", err)
-}
 
 // Connected returns all sites, and for each whether its LO was online at least once.
 func (s *Store) Connected(ctx context.Context) (map[protocol.SiteID]bool, error) {
@@ -55,80 +23,6 @@ func (s *Store) Connected(ctx context.Context) (map[protocol.SiteID]bool, error)
 		return none, err
 	}, `select id, changed_at is not null from sites`)
 	return out, pgdb.Classify("list sites", err)
-}
-
-// CountSites counts what a filter picks.
-func (s *Store) CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error) {
-	total, err := siteSource(f).count(ctx, s.db)
-	return total, pgdb.Classify("count sites", err)
-}
-
-func siteSource(f fleet.SiteFilter) source {
-	offline := f.Online != nil && !*f.Online
-	src := source{add: func(s *statement, last key, limit int) {
-		s.add(`select id as a, '' as b, online, version from sites where id > $`, last[0])
-		if offline {
-			s.add(` and not online`) // by the index of those that are impaired
-		}
-		s.add(` order by id limit $`, limit)
-	}}
-	if f.Version.All() && f.Text == "" && (f.Online == nil || offline) {
-		return src
-	}
-	src.residual = func(s *statement) {
-		choose(s, "version", f.Version)
-		s.add(" and ")
-		contains(s, "a", f.Text)
-		if f.Online != nil {
-			s.add(" and online = $", *f.Online)
-		}
-	}
-	return src
-}
-
-// Summary counts the fleet.
-func (s *Store) Summary(ctx context.Context) (fleet.Summary, error) {
-	sum, err := s.sums(ctx)
-	delete(sum.Deployments, lifecycle.Deleted)
-	return sum, err
-}
-
-// sums adds up the counters of all sites, with the deployments in every state.
-func (s *Store) sums(ctx context.Context) (sum fleet.Summary, err error) {
-	var states [8]int
-	err = s.db.QueryRow(ctx, `select count(*), count(*) filter (where online), coalesce(sum(nodes), 0), coalesce(sum(nodes_online) filter (where online), 0),
-		coalesce(sum(nodes) filter (where not online), 0), (select count(*) from apps), array[coalesce(sum(states[1]), 0), coalesce(sum(states[2]), 0),
-			coalesce(sum(states[3]), 0), coalesce(sum(states[4]), 0), coalesce(sum(states[5]), 0), coalesce(sum(states[6]), 0),
-			coalesce(sum(states[7]), 0), coalesce(sum(states[8]), 0)] from sites`).
-		Scan(&sum.Sites, &sum.SitesOnline, &sum.Nodes, &sum.NodesOnline, &sum.NodesUnknown, &sum.Apps, &states)
-	if err != nil {
-		return sum, pgdb.Classify("count the fleet", err)
-	}
-	counts := projection.Count(states)
-	sum.Deployments = map[lifecycle.State]int{}
-	for _, state := range lifecycle.States {
-		sum.Deployments[state] = counts.Of(state)
-	}
-	return sum, nil
-}
-
-// Site returns one site. The error of one that does not exist lists some that do.
-func (s *Store) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error) {
-	found, err := pgdb.Rows(ctx, s.db, scanSite, siteView, []string{string(id)})
-	v, err := pgdb.One("site", found, err)
-	if err == nil || protocol.KindOf(err) != protocol.NotFound {
-		return v, err
-	}
-	known, _, listErr := s.Sites(ctx, fleet.Page{Limit: 10})
-	if listErr != nil {
-		return v, listErr
-	}
-	ids := make([]string, len(known))
-	for i := range known {
-		ids[i] = string(known[i].ID)
-	}
-	return v, protocol.Errorf(protocol.NotFound,
-		"no site %q; there is %s: a site exists once its LO has connected, or when it was created", id, orNothing(ids))
 }
 
 // CreateSite records a site before its LO connects. One that exists is a Conflict.

@@ -1,8 +1,9 @@
-package fleetdb
+package listdb
 
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -77,7 +78,7 @@ func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 // Deployments lists deployments by site and name, without their nodes and without the
 // reasons of nodes that were not chosen. A page may hold fewer than its limit though
 // there are more: those that are sought for are looked for in a bounded number of rows.
-func (s *Store) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) (list []fleet.Deployment, next string, err error) {
+func (s *Lists) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) (list []fleet.Deployment, next string, err error) {
 	keys, next, err := deploymentSource(f).list(ctx, s.db, p, 2)
 	if err != nil {
 		return nil, "", pgdb.Classify("list deployments", err)
@@ -133,7 +134,7 @@ func deploymentSource(f fleet.DeploymentFilter) source {
 }
 
 // CountDeployments counts what a filter picks.
-func (s *Store) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error) {
+func (s *Lists) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error) {
 	if f.Site == "" && f.App.All() && f.Version.All() && f.Text == "" {
 		sum, err := s.sums(ctx)
 		total := fleet.Total{}
@@ -147,7 +148,7 @@ func (s *Store) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) 
 }
 
 // Deployment returns one deployment with its nodes, archived ones included.
-func (s *Store) Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
+func (s *Lists) Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error) {
 	found, err := pgdb.Rows(ctx, s.db, scanDeployment, deploymentView, []string{string(site)}, []string{string(name)}, awayOfOne)
 	d, err := pgdb.One("deployment "+quote(string(name))+" at site "+quote(string(site)), found, err)
 	if err != nil {
@@ -181,7 +182,7 @@ func scanStatus(row pgx.CollectableRow) (n fleet.DeploymentNode, err error) {
 
 // Transitions returns the last transitions of a deployment on all its nodes, newest
 // first. A limit of 0 means fleet.DefaultLimit.
-func (s *Store) Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error) {
+func (s *Lists) Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (t fleet.Transition, err error) {
 		err = row.Scan(&t.Time, &t.SiteTime, &t.Node, &t.From, &t.To, &t.Actor, &t.Digest, &t.AppVersion, &t.Attempt, &t.Code, &t.Message)
 		return t, err
@@ -189,32 +190,4 @@ func (s *Store) Transitions(ctx context.Context, site protocol.SiteID, name prot
 		from deployment_history where site = $1 and deployment = $2 order by id desc limit $3`, site, name, fleet.Size(limit))
 	return list, pgdb.Classify("read history", err)
 }
-
-// SaveSpec stores an encoded DeploymentSpec and returns its digest.
-func (s *Store) SaveSpec(ctx context.Context, spec []byte) (protocol.Digest, error) {
-	digest := protocol.DigestOf(spec)
-	_, err := s.db.Exec(ctx, saveSpec, digest, spec)
-	return digest, pgdb.Classify("save spec", err)
-}
-
-// Spec returns what has a digest: an encoded DeploymentSpec, or the encoded
-// SiteDesired that SaveBodies stored last for a site.
-func (s *Store) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error) {
-	found, err := pgdb.Rows(ctx, s.db, pgx.RowTo[[]byte], `select spec from specs where digest = $1
-		union all (select body from desired_bodies where digest = $1 limit 1)`, digest)
-	return pgdb.One("spec "+string(digest), found, err)
-}
-
-// SaveBodies makes each an encoded SiteDesired what its site finds under its digest, in place
-// of the previous one.
-func (s *Store) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {
-	var text [2][]string // site, digest
-	bodies := make([][]byte, len(list))
-	for i, v := range list {
-		text[0], text[1], bodies[i] = append(text[0], string(v.Site)), append(text[1], string(v.Digest)), v.Body
-	}
-	_, err := s.db.Exec(ctx, `insert into desired_bodies as b (site, digest, body)
-		select u.site, u.digest, u.body from unnest($1::text[], $2::text[], $3::bytea[]) as u (site, digest, body) order by u.site
-		on conflict (site) do update set digest = excluded.digest, body = excluded.body where b.digest <> excluded.digest`, text[0], text[1], bodies)
-	return pgdb.Classify("save desired states of sites", err)
-}
+func quote(s string) string { return fmt.Sprintf("%q", s) }

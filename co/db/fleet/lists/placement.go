@@ -1,4 +1,4 @@
-package fleetdb
+package listdb
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // PlacementNodes returns the nodes of a site with what runs on them, by id. A node that the
 // record shows only by what it runs is among them.
-func (s *Store) PlacementNodes(ctx context.Context, site protocol.SiteID) ([]placement.Node, error) {
+func (s *Lists) PlacementNodes(ctx context.Context, site protocol.SiteID) ([]placement.Node, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (n placement.Node, err error) {
 		var inventory []byte
 		if err = row.Scan(&n.ID, &n.Online, &inventory, &n.Runs); err != nil {

@@ -1,4 +1,4 @@
-package fleetdb
+package listdb
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func scanNodeView(row pgx.CollectableRow) (n fleet.Node, err error) {
 
 // Nodes lists nodes by site and id. A page may hold fewer than its limit though there
 // are more, as one of Deployments.
-func (s *Store) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (nodes []fleet.Node, next string, err error) {
+func (s *Lists) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (nodes []fleet.Node, next string, err error) {
 	labels, err := pgdb.JSON(pgdb.FilledMap(f.Labels))
 	if err != nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "labels: %w", err)
@@ -60,7 +60,7 @@ func (s *Store) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (no
 }
 
 // CountNodes counts what a filter picks.
-func (s *Store) CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total, error) {
+func (s *Lists) CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total, error) {
 	if f.Site == "" && len(f.Labels) == 0 && f.Version.All() && f.Text == "" {
 		c, err := s.sums(ctx)
 		total := fleet.Total{}
@@ -83,7 +83,7 @@ func (s *Store) CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total
 
 // nodeSource finds nodes by the narrowest index there is: that of a label, of a version,
 // of the sites that are offline or have nodes that are, or of a site.
-func (s *Store) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, error) {
+func (s *Lists) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, error) {
 	labels, err := s.rarestFirst(ctx, f.Labels)
 	if err != nil {
 		return source{}, err
@@ -177,7 +177,7 @@ func labelSource(f fleet.NodeFilter, labels []string) source {
 }
 
 // rarestFirst returns labels as key=value, the one that the fewest nodes have first.
-func (s *Store) rarestFirst(ctx context.Context, labels map[string]string) ([]string, error) {
+func (s *Lists) rarestFirst(ctx context.Context, labels map[string]string) ([]string, error) {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		list = append(list, db.LabelText(k, labels[k]))
@@ -191,7 +191,7 @@ func (s *Store) rarestFirst(ctx context.Context, labels map[string]string) ([]st
 }
 
 // Node returns one node.
-func (s *Store) Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error) {
+func (s *Lists) Node(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.Node, error) {
 	found, err := pgdb.Rows(ctx, s.db, scanNodeView, nodeView, []string{string(site)}, []string{string(node)}, "{}")
 	n, err := pgdb.One("node "+quote(string(node))+" at site "+quote(string(site)), found, err)
 	if err != nil {

@@ -1,0 +1,97 @@
+package listdb
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/pgdb"
+)
+
+const eventColumns = `select id, time, site_time, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,
+	total_bytes, app_version, code, message from events`
+
+func scanEvent(row pgx.CollectableRow) (e fleet.Event, err error) {
+	err = row.Scan(&e.ID, &e.Time, &e.SiteTime, &e.Kind, &e.Site, &e.Node, &e.Deployment, &e.From, &e.To, &e.Phase, &e.Pulled,
+		&e.Total, &e.AppVersion, &e.Code, &e.Message)
+	return e, err
+}
+
+// Events returns events in the order of their ids, all that were committed before the
+// call included. A caller that continues with the last id as After misses none.
+func (s *Lists) Events(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
+	if err := s.db.SequenceAll(ctx); err != nil {
+		return nil, err
+	}
+	return readEvents(ctx, s.db, f)
+}
+
+// Feed is Events without those that have no id yet, over connections that only the feed
+// and its sequencer use.
+func (s *Lists) Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, error) {
+	return readEvents(ctx, s.db.Feed, f)
+}
+
+func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]fleet.Event, error) {
+	direction := ""
+	if f.Newest {
+		direction = " desc"
+	}
+	limit := fleet.Size(f.Limit)
+	s := &statement{}
+	f.Kinds = slices.Compact(slices.Sorted(slices.Values(f.Kinds)))
+	if len(f.Kinds) < 2 {
+		selectEvents(s, f, f.Kinds)
+	} else {
+		// Each kind by its own part of the index.
+		s.add(eventColumns + " where false")
+		for _, kind := range f.Kinds {
+			s.add(" union all (")
+			selectEvents(s, f, []string{kind})
+			s.add(" order by id"+direction+" limit $)", limit)
+		}
+	}
+	s.add(" order by id"+direction+" limit $", limit)
+	events, err := rows(ctx, from, scanEvent, s)
+	if err != nil {
+		return nil, pgdb.Classify("list events", err)
+	}
+	if f.Newest {
+		slices.Reverse(events)
+	}
+	return events, nil
+}
+
+// selectEvents appends only the conditions that are asked for, so that each has its index.
+func selectEvents(s *statement, f fleet.EventFilter, kinds []string) {
+	s.add(eventColumns+" where id > $", f.After)
+	if f.Site != "" {
+		s.add(" and site = $", string(f.Site))
+	}
+	if f.Deployment != "" {
+		s.add(" and deployment = $ and deployment <> ''", string(f.Deployment))
+	}
+	if f.Node != "" {
+		s.add(" and node = $ and node <> ''", string(f.Node))
+	}
+	if len(kinds) > 0 {
+		s.add(" and kind = $", kinds[0])
+	}
+}
+
+// LastEvent returns the greatest id that an event ever had, 0 where there was none.
+func (s *Lists) LastEvent(ctx context.Context) (id int64, err error) {
+	if err := s.db.SequenceAll(ctx); err != nil {
+		return 0, err
+	}
+	err = s.db.QueryRow(ctx, `select last from event_sequence`).Scan(&id)
+	return id, pgdb.Classify("read last event", err)
+}
+
+// FirstEvent returns the least id of the events that are kept.
+func (s *Lists) FirstEvent(ctx context.Context) (id int64, err error) {
+	err = s.db.QueryRow(ctx, `select greatest(min(first), 1) from event_partitions`).Scan(&id)
+	return id, pgdb.Classify("read the first event", err)
+}
