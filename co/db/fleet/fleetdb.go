@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/db"
+	desireddb "github.com/colonyfleet/colony/co/db/fleet/desired"
 	journaldb "github.com/colonyfleet/colony/co/db/fleet/journal"
 	listdb "github.com/colonyfleet/colony/co/db/fleet/lists"
 )
@@ -15,6 +16,7 @@ import (
 type Store struct {
 	*journaldb.Journal
 	*listdb.Lists
+	*desireddb.Desired
 
 	db *db.DB
 	// repaired counts what CheckCounters repaired.
@@ -27,6 +29,7 @@ func New(pool *db.DB) *Store {
 	return &Store{
 		Journal:  journaldb.New(pool),
 		Lists:    listdb.New(pool),
+		Desired:  desireddb.New(pool),
 		db:       pool,
 		repaired: db.Counter(pool.Metrics, "counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
 	}

@@ -2,8 +2,6 @@ package fleetdb
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,23 +55,4 @@ func (s *Store) RemoveSite(ctx context.Context, site protocol.SiteID) (removed b
 		return tx.SendBatch(ctx, b).Close()
 	})
 	return removed, err
-}
-
-// SiteUse returns the deployments that a site is to run, or runs, by name.
-func (s *Store) SiteUse(ctx context.Context, site protocol.SiteID) ([]protocol.DeploymentName, error) {
-	list, err := s.desired(ctx, site)
-	if err != nil {
-		return nil, err
-	}
-	names := map[protocol.DeploymentName]bool{}
-	for _, d := range list {
-		names[d.Name] = true
-	}
-	running, err := s.Running(ctx, site)
-	for _, n := range running {
-		for _, name := range n.Deployments {
-			names[name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names)), err
 }

@@ -193,7 +193,3 @@ func (s *Store) collectSpecs(ctx context.Context) error {
 		and not exists (select from deployment_nodes where refused = s.digest)`, specGrace.Seconds())
 	return pgdb.Classify("delete specs that nothing names", err)
 }
-
-// saveSpec saves a specification, and keeps one that is there from being collected.
-const saveSpec = `insert into specs as s (digest, spec) values ($1, $2)
-	on conflict (digest) do update set created_at = now() where s.created_at < now() - interval '1 day'`

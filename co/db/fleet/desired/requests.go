@@ -1,4 +1,4 @@
-package fleetdb
+package desireddb
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 
 // Request records what a person asks for. The next SaveDesired of the site takes it up.
 // One that was made before is made once more.
-func (s *Store) Request(ctx context.Context, r fleet.Request) error {
+func (s *Desired) Request(ctx context.Context, r fleet.Request) error {
 	return s.db.Tx(ctx, "record request", func(tx pgx.Tx) error {
 		if _, err := db.LockSite(ctx, tx, r.Site); err != nil { // SaveDesired takes up all or none of what it reads
 			return err
@@ -29,7 +29,7 @@ func (s *Store) Request(ctx context.Context, r fleet.Request) error {
 }
 
 // Requested returns the sites with requests that were not taken up, by id.
-func (s *Store) Requested(ctx context.Context) ([]protocol.SiteID, error) {
+func (s *Desired) Requested(ctx context.Context) ([]protocol.SiteID, error) {
 	list, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select distinct site from requests where pending order by site`)
 	return list, pgdb.Classify("read requests", err)
 }
@@ -74,27 +74,6 @@ func purges(rows []requestRow) (out []protocol.Purge) {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Deployment, b.Deployment), cmp.Compare(a.Volume, b.Volume))
 	})
 	return out
-}
-
-// NodeUse returns what a node runs, and what is placed on it by its name.
-func (s *Store) NodeUse(ctx context.Context, site protocol.SiteID, node protocol.NodeID) (fleet.NodeUse, error) {
-	var use fleet.NodeUse
-	running, err := s.Running(ctx, site)
-	if err != nil {
-		return use, err
-	}
-	for _, n := range running {
-		if n.Node == node {
-			use.Runs = n.Deployments
-		}
-	}
-	desired, err := s.desired(ctx, site)
-	for _, d := range desired {
-		if d.Entry.Placement.Node == node {
-			use.Named = append(use.Named, d.Name)
-		}
-	}
-	return use, err
 }
 
 // wireDecommissions returns the decommissions that a desired state has.
@@ -206,7 +185,7 @@ func readUnrecorded(ctx context.Context, q pgdb.Querier, sites []protocol.SiteID
 
 // Unrecorded reports whether a node of a site has containers of a deployment without a
 // record of it.
-func (s *Store) Unrecorded(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (bool, error) {
+func (s *Desired) Unrecorded(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (bool, error) {
 	found, err := readUnrecorded(ctx, s.db, []protocol.SiteID{site})
 	return found[site][name], pgdb.Classify("read unrecorded deployments", err)
 }

@@ -1,4 +1,4 @@
-package fleetdb
+package desireddb
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 // DataRules returns the rules of a site's machine data in the order in which they
 // are tried, as SaveDesired recorded them: nothing where there are none.
-func (s *Store) DataRules(ctx context.Context, site protocol.SiteID) ([]fleet.DataRule, error) {
+func (s *Desired) DataRules(ctx context.Context, site protocol.SiteID) ([]fleet.DataRule, error) {
 	recorded, err := readRules(ctx, s.db, []protocol.SiteID{site})
 	if err != nil {
 		return nil, pgdb.Classify("read data rules", err)
@@ -26,7 +26,7 @@ func (s *Store) DataRules(ctx context.Context, site protocol.SiteID) ([]fleet.Da
 
 // SiteData returns what SaveDesired recorded last of a site's site.yaml: the zero
 // SiteData where there is none.
-func (s *Store) SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error) {
+func (s *Desired) SiteData(ctx context.Context, site protocol.SiteID) (fleet.SiteData, error) {
 	var out fleet.SiteData
 	err := s.db.Tx(ctx, "read data rules", func(tx pgx.Tx) error {
 		recorded, err := readSiteData(ctx, tx, []protocol.SiteID{site})

@@ -1,4 +1,4 @@
-package fleetdb
+package desireddb
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 // before. One that is not in list any more gets a tombstone, which stays until every
 // node has reported DELETED, or until list has the name again. A site that is not known begins to exist. The proposals of
 // what list holds are opened with it, and ended with what it does not hold any more.
-func (s *Store) SaveDesired(
+func (s *Desired) SaveDesired(
 	ctx context.Context, site protocol.SiteID, commit string, list []fleet.Desired, data fleet.SiteData,
 ) (protocol.SiteDesired, bool, error) {
 	saved, err := s.saveTogether(ctx, commit, []fleet.SiteWant{{Site: site, Desired: list, Data: data}})
@@ -34,7 +34,7 @@ func (s *Store) SaveDesired(
 
 // SaveAll is SaveDesired of several sites in one transaction, and returns an outcome for each.
 // Where the transaction fails for a reason that may lie in one of them, each has one of its own.
-func (s *Store) SaveAll(ctx context.Context, commit string, list []fleet.SiteWant) []fleet.SiteSaved {
+func (s *Desired) SaveAll(ctx context.Context, commit string, list []fleet.SiteWant) []fleet.SiteSaved {
 	out, err := s.saveTogether(ctx, commit, list)
 	if err == nil {
 		return out
@@ -50,7 +50,7 @@ func (s *Store) SaveAll(ctx context.Context, commit string, list []fleet.SiteWan
 }
 
 // saveTogether saves the desired states of some sites in one transaction.
-func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.SiteWant) (out []fleet.SiteSaved, err error) {
+func (s *Desired) saveTogether(ctx context.Context, commit string, list []fleet.SiteWant) (out []fleet.SiteSaved, err error) {
 	sites := make([]protocol.SiteID, len(list))
 	for i := range list {
 		sites[i] = list[i].Site
@@ -111,7 +111,7 @@ func (s *Store) saveTogether(ctx context.Context, commit string, list []fleet.Si
 
 // LastDesired returns what SaveDesired returned last for a site: a zero position and
 // nothing to run where that never was.
-func (s *Store) LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error) {
+func (s *Desired) LastDesired(ctx context.Context, site protocol.SiteID) (protocol.SiteDesired, error) {
 	list, err := s.Recorded(ctx, []protocol.SiteID{site})
 	if err != nil {
 		return protocol.SiteDesired{}, err
@@ -120,7 +120,7 @@ func (s *Store) LastDesired(ctx context.Context, site protocol.SiteID) (protocol
 }
 
 // desired returns what SaveDesired recorded last for a site, by name.
-func (s *Store) desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
+func (s *Desired) desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desired, error) {
 	list, err := s.Recorded(ctx, []protocol.SiteID{site})
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *Store) desired(ctx context.Context, site protocol.SiteID) ([]fleet.Desi
 
 // Recorded returns what is recorded as desired of some sites, in their order: nothing, at a
 // zero position, of one of which nothing was ever saved.
-func (s *Store) Recorded(ctx context.Context, sites []protocol.SiteID) (out []fleet.SiteRecord, err error) {
+func (s *Desired) Recorded(ctx context.Context, sites []protocol.SiteID) (out []fleet.SiteRecord, err error) {
 	err = s.db.Tx(ctx, "read desired state", func(tx pgx.Tx) error {
 		// What is read of a site is of one moment, and nobody waits for it.
 		if _, err := tx.Exec(ctx, `set transaction isolation level repeatable read, read only`); err != nil {

@@ -1,4 +1,4 @@
-package fleetdb
+package desireddb
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // SaveSpec stores an encoded DeploymentSpec and returns its digest.
-func (s *Store) SaveSpec(ctx context.Context, spec []byte) (protocol.Digest, error) {
+func (s *Desired) SaveSpec(ctx context.Context, spec []byte) (protocol.Digest, error) {
 	digest := protocol.DigestOf(spec)
 	_, err := s.db.Exec(ctx, saveSpec, digest, spec)
 	return digest, pgdb.Classify("save spec", err)
@@ -19,7 +19,7 @@ func (s *Store) SaveSpec(ctx context.Context, spec []byte) (protocol.Digest, err
 
 // Spec returns what has a digest: an encoded DeploymentSpec, or the encoded
 // SiteDesired that SaveBodies stored last for a site.
-func (s *Store) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error) {
+func (s *Desired) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error) {
 	found, err := pgdb.Rows(ctx, s.db, pgx.RowTo[[]byte], `select spec from specs where digest = $1
 		union all (select body from desired_bodies where digest = $1 limit 1)`, digest)
 	return pgdb.One("spec "+string(digest), found, err)
@@ -27,7 +27,7 @@ func (s *Store) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error
 
 // SaveBodies makes each an encoded SiteDesired what its site finds under its digest, in place
 // of the previous one.
-func (s *Store) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {
+func (s *Desired) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {
 	var text [2][]string // site, digest
 	bodies := make([][]byte, len(list))
 	for i, v := range list {
@@ -38,3 +38,7 @@ func (s *Store) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {
 		on conflict (site) do update set digest = excluded.digest, body = excluded.body where b.digest <> excluded.digest`, text[0], text[1], bodies)
 	return pgdb.Classify("save desired states of sites", err)
 }
+
+// saveSpec saves a specification, and keeps one that is there from being collected.
+const saveSpec = `insert into specs as s (digest, spec) values ($1, $2)
+	on conflict (digest) do update set created_at = now() where s.created_at < now() - interval '1 day'`

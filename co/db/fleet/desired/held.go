@@ -1,4 +1,4 @@
-package fleetdb
+package desireddb
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 // Held returns what sites hold that may be unknown here: a position that is not before the
 // site's, or nothing although they had adopted something; and those that are unfollowed. An
 // empty site means all.
-func (s *Store) Held(ctx context.Context, site protocol.SiteID) ([]fleet.SiteHeld, error) {
+func (s *Desired) Held(ctx context.Context, site protocol.SiteID) ([]fleet.SiteHeld, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (v fleet.SiteHeld, err error) {
 		err = row.Scan(&v.Site, &v.Held.Position.Epoch, &v.Held.Position.Generation, &v.Held.Digest, &v.Unfollowed)
 		v.Lost = v.Held.Position.IsZero()
@@ -34,7 +34,7 @@ func (s *Store) Held(ctx context.Context, site protocol.SiteID) ([]fleet.SiteHel
 // grow by more than protocol.MaxEpochJump it is a Conflict, unless a person has accepted it.
 // Where the record was not compared with the deployments repo, that is noted until the next
 // SaveDesired, also over a crash in between.
-func (s *Store) Raise(ctx context.Context, site protocol.SiteID, held protocol.Held, how fleet.Raise) (out protocol.SiteDesired, err error) {
+func (s *Desired) Raise(ctx context.Context, site protocol.SiteID, held protocol.Held, how fleet.Raise) (out protocol.SiteDesired, err error) {
 	err = s.db.Tx(ctx, "raise position of site", func(tx pgx.Tx) error {
 		if err := s.db.Fence(ctx, tx); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (s *Store) Raise(ctx context.Context, site protocol.SiteID, held protocol.H
 
 // AcceptPosition goes on above the position that a site holds, however far it is. It is a
 // Conflict where the site holds nothing that is unknown here.
-func (s *Store) AcceptPosition(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
+func (s *Desired) AcceptPosition(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
 	list, err := s.Held(ctx, site)
 	if err != nil {
 		return protocol.Position{}, err
@@ -100,18 +100,9 @@ func (s *Store) AcceptPosition(ctx context.Context, site protocol.SiteID) (proto
 	return protocol.Position{}, protocol.Errorf(protocol.Conflict, "site %s holds no position that is to be accepted", site)
 }
 
-// Running returns what the nodes of a site ran when it reported last, by node.
-func (s *Store) Running(ctx context.Context, site protocol.SiteID) ([]protocol.NodeRunning, error) {
-	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (n protocol.NodeRunning, err error) {
-		err = row.Scan(&n.Node, &n.Deployments)
-		return n, err
-	}, `select node, array_agg(deployment order by deployment) from deployment_nodes where site = $1 and state <> 'DELETED' group by node order by node`, site)
-	return list, pgdb.Classify("read what site "+string(site)+" runs", err)
-}
-
 // RemoveVolumes says whose volumes go with the deployments that the next SaveDesired of the
 // site removes; those of the others outlive them.
-func (s *Store) RemoveVolumes(ctx context.Context, site protocol.SiteID, of []protocol.DeploymentName) error {
+func (s *Desired) RemoveVolumes(ctx context.Context, site protocol.SiteID, of []protocol.DeploymentName) error {
 	_, err := s.db.Exec(ctx, `update deployments set remove_volumes = (name = any($2)) where site = $1 and desired and remove_volumes <> (name = any($2))`,
 		site, pgdb.Texts(of))
 	return pgdb.Classify("record which volumes are removed", err)
