@@ -17,7 +17,7 @@ import (
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/co/catalog"
-	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
@@ -172,7 +172,7 @@ func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony/co", HTTP: "127.0.0.1:8080", MQTT: "127.0.0.1:1884", RegistryHost: "registry.colony",
 		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Version: "dev",
-		Retention: RetentionOptions(fleetdb.DefaultRetention),
+		Retention: RetentionOptions(upkeepdb.DefaultRetention),
 		Removals:  RemovalOptions(proposal.DefaultLimits),
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/colonyfleet/colony/co/data/downlink"
 	"github.com/colonyfleet/colony/co/data/exchange"
 	"github.com/colonyfleet/colony/co/data/live"
-	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
@@ -67,7 +67,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	c.parts.OnStop("broker", b.Stop)
 	c.parts.Go("stored machine data", s.data.KeepData)
 	c.parts.Go("counters", s.fleet.KeepCounters)
-	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, fleetdb.Retention(c.opts.Retention)) })
+	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, upkeepdb.Retention(c.opts.Retention)) })
 	c.parts.Go("presence of sites", parts.presence.Run)
 	c.parts.Go("desired state", func(ctx context.Context) {
 		if err := parts.loop.Run(ctx); err != nil && ctx.Err() == nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/api"
-	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -443,7 +443,7 @@ func TestEventsThatAreNotKept(t *testing.T) {
 	say()
 	execute(`update events set time = '2000-01-01'`)
 	say()
-	if err := w.store.Retain(t.Context(), fleetdb.Retention{Events: 24 * time.Hour}); err != nil {
+	if err := w.store.Retain(t.Context(), upkeepdb.Retention{Events: 24 * time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	first, err := w.store.FirstEvent(t.Context())

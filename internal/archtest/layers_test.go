@@ -147,6 +147,7 @@ var packages = map[string]layer{
 
 	"co/db/fleet/desired":   adapter,
 	"co/db/fleet/journal":   adapter,
+	"co/db/fleet/upkeep":    adapter,
 	"co/db/fleet/lists":     adapter,
 	"co/db/fleet/proposals": adapter,
 	"co/backup":             adapter,
@@ -218,8 +219,8 @@ var confined = map[string][]string{
 	"github.com/mochi-mqtt/server/v2":        {"broker", "broker/packet"},
 	"github.com/eclipse/paho.golang":         {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":           {"broker", "broker/client", "broker/websocket"},
-	"github.com/prometheus/client_golang":    {"broker", "broker/external", "co", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/ingest", "lo", "lo/control", "lo/data", "lo/uplink"},
-	"github.com/jackc/pgx/v5":                {"bench/co", "co/backup", "co/db", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
+	"github.com/prometheus/client_golang":    {"broker", "broker/external", "co", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "lo", "lo/control", "lo/data", "lo/uplink"},
+	"github.com/jackc/pgx/v5":                {"bench/co", "co/backup", "co/db", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "co/db/fleet/upkeep", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":       {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":               {"migrations"},
 	"github.com/containerd":                  {"en/engine/containerd", "en/engine/containerd/runspec", "internal/pulltally", "internal/registryhosts"},

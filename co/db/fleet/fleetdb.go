@@ -4,33 +4,33 @@
 package fleetdb
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/colonyfleet/colony/co/db"
 	desireddb "github.com/colonyfleet/colony/co/db/fleet/desired"
 	journaldb "github.com/colonyfleet/colony/co/db/fleet/journal"
 	listdb "github.com/colonyfleet/colony/co/db/fleet/lists"
+	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 )
 
-// A Store is the record. Its methods may be called concurrently.
+// A Store is the record: its parts, with what belongs to none of them, which are the catalog,
+// the presence of sites, their removal, and the events of the CO itself. Its methods may be
+// called concurrently.
 type Store struct {
 	*journaldb.Journal
 	*listdb.Lists
 	*desireddb.Desired
+	*upkeepdb.Upkeep
 
 	db *db.DB
-	// repaired counts what CheckCounters repaired.
-	repaired prometheus.Counter
 }
 
 // New returns the record in a database, which stays the caller's to close. It is
 // made once for a database and its metrics.
 func New(pool *db.DB) *Store {
 	return &Store{
-		Journal:  journaldb.New(pool),
-		Lists:    listdb.New(pool),
-		Desired:  desireddb.New(pool),
-		db:       pool,
-		repaired: db.Counter(pool.Metrics, "counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
+		Journal: journaldb.New(pool),
+		Lists:   listdb.New(pool),
+		Desired: desireddb.New(pool),
+		Upkeep:  upkeepdb.New(pool),
+		db:      pool,
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/db"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
+	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
@@ -72,7 +73,7 @@ func TestEventsGoWithTheirPartition(t *testing.T) {
 	if got, err := s.Events(ctx, fleet.EventFilter{Newest: true, Limit: 20}); err != nil || len(got) != 20 || got[0].ID != third-19 || got[19].ID != third {
 		t.Fatalf("the newest: %d events, %v", len(got), err)
 	}
-	keep := fleetdb.Retention{Events: 90 * day}
+	keep := upkeepdb.Retention{Events: 90 * day}
 	if err := s.Retain(ctx, keep); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestOldWeeksGo(t *testing.T) {
 	}
 	execute(t, pool, `insert into deployment_history (time, site, deployment, node, from_state, to_state, actor, message) values ('1990-01-01', 'home', 'd', 'n', '', 'PENDING', 'LO', 'old')`)
 	for range 2 {
-		if err := s.Retain(ctx, fleetdb.Retention{History: 5 * 7 * day, Anomalies: 15 * 7 * day}); err != nil {
+		if err := s.Retain(ctx, upkeepdb.Retention{History: 5 * 7 * day, Anomalies: 15 * 7 * day}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +148,7 @@ func TestSpecsGoWithTheLastReference(t *testing.T) {
 	save("again")
 	execute(t, pool, `update specs set created_at = now() - interval '30 days'`)
 	kept["again"], kept["new"] = save("again"), save("new")
-	if err := s.Retain(ctx, fleetdb.Retention{}); err != nil {
+	if err := s.Retain(ctx, upkeepdb.Retention{}); err != nil {
 		t.Fatal(err)
 	}
 	for what, digest := range kept {
@@ -168,7 +169,7 @@ func TestRemovedDeploymentsGo(t *testing.T) {
 	must2(t)(s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("old", "1", "c1"), want("young", "1", "c1"), want("here", "1", "c1")}, fleet.SiteData{}))
 	must2(t)(s.SaveDesired(ctx, "home", "c2", []fleet.Desired{want("here", "1", "c1")}, fleet.SiteData{}))
 	execute(t, pool, `update deployments set archived_at = now() - interval '400 days' where name = 'old'`)
-	if err := s.Retain(ctx, fleetdb.Retention{History: 365 * day}); err != nil {
+	if err := s.Retain(ctx, upkeepdb.Retention{History: 365 * day}); err != nil {
 		t.Fatal(err)
 	}
 	list, _, err := s.Deployments(ctx, fleet.DeploymentFilter{Archived: true}, fleet.Page{})

@@ -1,4 +1,4 @@
-package fleetdb
+package upkeepdb
 
 import (
 	"context"
@@ -41,7 +41,7 @@ const retainLock = `pg_try_advisory_xact_lock(hashtext('colony_retention_' || cu
 
 // KeepHistory makes partitions ahead of time, and removes what is older than it is to be
 // kept, until ctx ends. Any number of programs may run it on one database.
-func (s *Store) KeepHistory(ctx context.Context, keep Retention) {
+func (s *Upkeep) KeepHistory(ctx context.Context, keep Retention) {
 	often := retry.Policy{Min: retainEvery * 5 / 4, Max: retainEvery * 5 / 4, Jitter: 0.4}
 	for {
 		if err := s.Retain(ctx, keep); err != nil && ctx.Err() == nil {
@@ -54,7 +54,7 @@ func (s *Store) KeepHistory(ctx context.Context, keep Retention) {
 }
 
 // Retain does once what KeepHistory does.
-func (s *Store) Retain(ctx context.Context, keep Retention) error {
+func (s *Upkeep) Retain(ctx context.Context, keep Retention) error {
 	return errors.Join(
 		s.weeks(ctx, "deployment_history", keep.History), s.weeks(ctx, "anomalies", keep.Anomalies),
 		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.collectSpecs(ctx),
@@ -68,7 +68,7 @@ func mine(ctx context.Context, tx pgx.Tx) (ok bool, err error) {
 }
 
 // weeks makes the partitions of a table to come, and drops those that are past.
-func (s *Store) weeks(ctx context.Context, table string, keep time.Duration) error {
+func (s *Upkeep) weeks(ctx context.Context, table string, keep time.Duration) error {
 	var old []string
 	err := s.db.Tx(ctx, "make partitions of "+table, func(tx pgx.Tx) error {
 		old = nil
@@ -96,7 +96,7 @@ func (s *Store) weeks(ctx context.Context, table string, keep time.Duration) err
 
 // drop drops a partition. Who reads the table holds that up; it must then not hold up the
 // writers behind it for long, and is tried again the next time.
-func (s *Store) drop(ctx context.Context, name string) error {
+func (s *Upkeep) drop(ctx context.Context, name string) error {
 	return s.db.Tx(ctx, "drop partition "+name, func(tx pgx.Tx) error {
 		if ok, err := mine(ctx, tx); err != nil || !ok {
 			return err
@@ -108,7 +108,7 @@ func (s *Store) drop(ctx context.Context, name string) error {
 
 // deleteFirst deletes from what is in no week: rows of before there were partitions, and
 // those of a clock that was wrong.
-func (s *Store) deleteFirst(ctx context.Context, table string, keep time.Duration) error {
+func (s *Upkeep) deleteFirst(ctx context.Context, table string, keep time.Duration) error {
 	const atOnce = 10_000
 	for _, part := range [...]string{"_first", "_rest"} {
 		var there bool
@@ -129,7 +129,7 @@ func (s *Store) deleteFirst(ctx context.Context, table string, keep time.Duratio
 
 // dropEvents drops the partitions of events of which nothing is kept: the first event
 // behind them is older already. The newest partition stays.
-func (s *Store) dropEvents(ctx context.Context, keep time.Duration) error {
+func (s *Upkeep) dropEvents(ctx context.Context, keep time.Duration) error {
 	for keep > 0 {
 		dropped := ""
 		err := s.db.Tx(ctx, "drop old events", func(tx pgx.Tx) error {
@@ -158,7 +158,7 @@ func (s *Store) dropEvents(ctx context.Context, keep time.Duration) error {
 }
 
 // purge deletes deployments that were removed from every node long ago.
-func (s *Store) purge(ctx context.Context, keep time.Duration) error {
+func (s *Upkeep) purge(ctx context.Context, keep time.Duration) error {
 	for more := keep > 0; more; {
 		err := s.db.Tx(ctx, "delete removed deployments", func(tx pgx.Tx) error {
 			more = false
@@ -186,7 +186,7 @@ func (s *Store) purge(ctx context.Context, keep time.Duration) error {
 
 // collectSpecs deletes specifications that no deployment desires and no node has. One that
 // is saved anew meanwhile stays, because its row is not the one that was looked at.
-func (s *Store) collectSpecs(ctx context.Context) error {
+func (s *Upkeep) collectSpecs(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, `delete from specs s where created_at < now() - $1 * interval '1 s'
 		and not exists (select from deployments where digest = s.digest)
 		and not exists (select from deployment_nodes where digest = s.digest)

@@ -1,4 +1,4 @@
-package fleetdb
+package upkeepdb
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const (
 // KeepCounters checks all counters when it begins, and then once a day, until ctx ends.
 // It takes about a fifth of one connection's time. Of any number of programs on one
 // database one checks at a time.
-func (s *Store) KeepCounters(ctx context.Context) {
+func (s *Upkeep) KeepCounters(ctx context.Context) {
 	for {
 		held, release, err := s.db.Lease(ctx, "check of counters")
 		if err == nil {
@@ -52,7 +52,7 @@ func (s *Store) KeepCounters(ctx context.Context) {
 // they count, repairs those that differ, and returns how many did. Each site with a
 // difference makes an event. After each transaction it rests for rest times as long as
 // that took.
-func (s *Store) CheckCounters(ctx context.Context, rest int) (repaired int, err error) {
+func (s *Upkeep) CheckCounters(ctx context.Context, rest int) (repaired int, err error) {
 	for last := ""; ; {
 		began := time.Now()
 		sites, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select id from sites where id > $1 order by id limit $2`, last, checkSites)
@@ -77,7 +77,7 @@ type difference struct {
 	what string
 }
 
-func (s *Store) checkSites(ctx context.Context, sites []protocol.SiteID) (found int, err error) {
+func (s *Upkeep) checkSites(ctx context.Context, sites []protocol.SiteID) (found int, err error) {
 	var list []difference
 	err = s.db.Tx(ctx, "check counters", func(tx pgx.Tx) error {
 		list = nil
