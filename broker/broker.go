@@ -23,6 +23,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/quota"
@@ -37,7 +38,7 @@ import (
 type Broker struct {
 	o       Options
 	log     *slog.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 
 	tree topictree.Tree[*subscriber]
 	memory
@@ -108,12 +109,15 @@ func New(o Options) (*Broker, error) {
 		identities: make(map[string]*identity),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.metrics = newMetrics(b)
+	b.metrics = metrics.New(o.Name, metrics.Held{
+		Retained: func() int64 { return int64(b.retained.Count()) }, RetainedBytes: b.retained.Bytes,
+		Waiting: b.pending.Load, Sessions: b.stats,
+	})
 	b.transport = transport.Options{
 		WriteBuffer: o.Limits.WriteBuffer, WriteTimeout: o.Limits.WriteTimeout, Pending: &b.pending, Go: b.wg.Go,
 		Events: transport.Events{
-			Dropped: b.metrics.dropped, Expired: b.metrics.expired,
-			Unacknowledged: func(n int) { b.metrics.inflight.Add(int64(n)) },
+			Dropped: b.metrics.Dropped, Expired: b.metrics.Expired,
+			Unacknowledged: func(n int) { b.metrics.Inflight.Add(int64(n)) },
 		},
 	}
 	return b, nil
@@ -143,7 +147,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		b.endpoints[l.Name] = e
 		b.log.InfoContext(ctx, "broker listens", "listener", l.Name, "network", l.Network, "address", e.address())
 	}
-	if err := b.metrics.register(b.o.Registerer); err != nil {
+	if err := b.metrics.Register(b.o.Registerer); err != nil {
 		for _, e := range b.endpoints {
 			e.close()
 		}
@@ -200,7 +204,7 @@ func (b *Broker) Stop(ctx context.Context) error {
 			return fmt.Errorf("%w; an Accept function has not returned", err)
 		}
 	}
-	b.metrics.unregister(b.o.Registerer)
+	b.metrics.Unregister(b.o.Registerer)
 	return errors.Join(err, b.closeStore())
 }
 
@@ -276,7 +280,7 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 	if !serving {
 		return protocol.Errorf(protocol.Unavailable, "publish to %s: broker %s is not running", m.Topic, b.o.Name)
 	}
-	b.metrics.publishedIn(m.QoS)
+	b.metrics.PublishedIn(m.QoS)
 	one := own(m)
 	if err := b.storable(one); err != nil {
 		return err
@@ -329,6 +333,14 @@ func (b *Broker) Retained(filter string) []Message {
 			return out
 		}
 	}
+}
+
+// stats are those of the sessions that are stored.
+func (b *Broker) stats() (s sessions.Stats) {
+	if b.store != nil {
+		s = b.store.Stats()
+	}
+	return s
 }
 
 // track notes a new connection; false if there is no room for it, or the broker stops.

@@ -96,9 +96,9 @@ func (b *Broker) connect(c *conn) (err error) {
 // countEarly counts the end of a connection before its CONNECT has arrived.
 func (b *Broker) countEarly(err error) {
 	if _, bad := codeOf(err); bad {
-		b.metrics.refused("connect", "malformed")
+		b.metrics.Refused("connect", "malformed")
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
-		b.metrics.refused("connect", "timeout")
+		b.metrics.Refused("connect", "timeout")
 	}
 }
 
@@ -110,7 +110,7 @@ func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
 	if version == 5 || code.Code == packets.ErrUnsupportedProtocolVersion.Code { // [MQTT-3.1.2-1] [MQTT-3.1.2-2]
 		b.refuse(c, &p, &connectError{code, code.Reason})
 	} else {
-		b.metrics.refused("connect", "malformed")
+		b.metrics.Refused("connect", "malformed")
 	}
 	return fmt.Errorf("read CONNECT: %w", err)
 }
@@ -226,7 +226,7 @@ func (b *Broker) settle(s *session) error {
 		if err != nil || old == nil {
 			return err
 		}
-		b.metrics.takeovers.Inc()
+		b.metrics.Takeovers.Inc()
 		b.supersede(old) // [MQTT-3.1.4-3]
 		select {
 		case <-old.done: // its will is out
@@ -278,7 +278,7 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 	b.identities[s.id.Name] = use
 	use.sessions++
 	s.use = use
-	b.metrics.clients.up()
+	b.metrics.Clients.Up()
 	s.conn.session.Store(s)
 	return nil, nil
 }
@@ -331,7 +331,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 		s.conn.SetSource(s.link)
 		s.conn.Wake()
 	}
-	b.metrics.connects.Inc()
+	b.metrics.Connects.Inc()
 	b.log.Debug("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
 		"session_expiry_s", s.expiry, "session_present", present)
 	return nil
@@ -359,7 +359,7 @@ func (b *Broker) noteNotKept(s *session) string {
 	if b.store != nil || s.asked == 0 {
 		return ""
 	}
-	b.metrics.notKept.Inc()
+	b.metrics.NotKept.Inc()
 	b.log.Warn("client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
 		"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
 	return "sessions are off at this broker and end with their connection: subscribe after each connect"
@@ -369,7 +369,7 @@ func (b *Broker) noteNotKept(s *session) string {
 func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	v5 := p.ProtocolVersion == 5
 	code := refuseCode(err, v5)
-	b.metrics.refused("connect", fmt.Sprintf("0x%02x", refuseCode(err, true).Code))
+	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", refuseCode(err, true).Code))
 	b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
 		"remote", c.remote(), "code", code.Code, "err", err)
 	ack := packets.Packet{

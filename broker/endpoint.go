@@ -34,11 +34,11 @@ func (b *Broker) open(l Listener) (*endpoint, error) {
 	raw, err := listen.Open(b.ctx, &l, listen.Options{
 		PerSecond: b.o.Limits.ConnectRate, Listen: b.o.Listen,
 		Failed: func(err error, retry time.Duration) {
-			b.metrics.acceptErrors.Inc()
+			b.metrics.AcceptErrors.Inc()
 			log.Warn("accept failed", "retry_in", retry, "err", err)
 		},
 		Refused: func(peer net.Addr) {
-			b.metrics.refused("connect", "address")
+			b.metrics.Refused("connect", "address")
 			log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
 		},
 	})
@@ -90,13 +90,13 @@ func (e *endpoint) serve() {
 		}
 		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l}
 		if c.verdict = e.b.peers.Enter(c.address(), time.Now()); c.verdict == peers.Closed {
-			e.b.metrics.refused("connect", "address_limit")
+			e.b.metrics.Refused("connect", "address_limit")
 			_ = raw.Close() // never used
 			continue
 		}
 		if !e.b.track(c) {
 			e.b.peers.Leave(c.address(), c.verdict, time.Now())
-			e.b.metrics.refused("connect", "connections")
+			e.b.metrics.Refused("connect", "connections")
 			_ = raw.Close() // never used
 			continue
 		}

@@ -28,7 +28,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		return err
 	}
 	qos := h.QoS()
-	b.metrics.publishedIn(qos)
+	b.metrics.PublishedIn(qos)
 	s.received.Add(1)
 	if qos == 2 {
 		switch known, room := s.pending.begin(p.ID); {
@@ -74,7 +74,7 @@ func (b *Broker) receive(s *session, m *message) ([]sessions.Target, packets.Cod
 		}); ok {
 			code.Reason = a.PublishRefusal(s.id, m.topic)
 		}
-		b.metrics.refused("publish", "access")
+		b.metrics.Refused("publish", "access")
 		b.log.Warn("publish refused", "client", s.client, "topic", m.topic, "reason", code.Reason)
 		return nil, code
 	}
@@ -279,10 +279,10 @@ func (d *distribution) await(w *transport.Waiting) {
 	wait := func(whom string, most time.Duration, on ...*transport.Conn) time.Duration {
 		begun := time.Now()
 		if !transport.AwaitAny(on, most, patience) {
-			d.b.metrics.waits.Inc()
+			d.b.metrics.Waits.Inc()
 		}
 		took := time.Since(begun)
-		d.b.metrics.waited.WithLabelValues(whom).Add(took.Seconds())
+		d.b.metrics.Waited.WithLabelValues(whom).Add(took.Seconds())
 		w.Left -= took
 		return took
 	}
@@ -343,7 +343,7 @@ func (s *session) deliver(f *frames, d delivery) bool {
 	}
 	frame := f.get(s.v5, d)
 	if s.largest > 0 && frame.Size() > s.largest { // [MQTT-3.1.2-24]
-		b.metrics.dropped("packet_too_large")
+		b.metrics.Dropped("packet_too_large")
 		return true
 	}
 	switch err := s.conn.Publish(frame); err {
@@ -361,19 +361,19 @@ func (s *session) deliver(f *frames, d delivery) bool {
 // device, whose wide filters are granted.
 func (b *Broker) withheld(id access.Identity) {
 	if !id.Device {
-		b.metrics.dropped("access")
+		b.metrics.Dropped("access")
 	}
 }
 
 // countSent counts a message that is sent.
 func (s *session) countSent(qos byte, bytes int) {
 	s.sent.Add(1)
-	s.b.metrics.publishedOut(qos, bytes)
+	s.b.metrics.PublishedOut(qos, bytes)
 }
 
 // tooSlow disconnects a client that has missed a message, or is about to.
 func (b *Broker) tooSlow(c *conn, reason string) {
-	b.metrics.dropped(reason)
+	b.metrics.Dropped(reason)
 	if s := c.session.Load(); s != nil && !c.Closed() {
 		b.log.Warn("slow client disconnected", "client", s.client, "reason", reason, "bytes", c.Pending())
 	}

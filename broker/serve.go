@@ -62,7 +62,7 @@ func (b *Broker) readAll(c *conn, s *session) (err error) {
 		}
 		if h.Type == packet.Pingreq && h.Length == 0 { // in this small frame, as most packets of an idle client
 			_, _ = c.Write([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a connection that has ended needs no answer
-			b.metrics.sent(2)
+			b.metrics.Sent(2)
 			continue
 		}
 		if err := b.serve(s, h); err != nil {
@@ -98,7 +98,7 @@ func (b *Broker) checkHeader(h packet.Header, limit int64) error {
 	if int64(h.Total()) > limit { // [MQTT-3.2.2-15]
 		return &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d", h.Type, h.Total(), limit)}
 	}
-	b.metrics.received(h.Total())
+	b.metrics.Received(h.Total())
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (s *session) onDisconnect(body []byte) error {
 
 // panicked turns a panic while a packet was served into the end of its connection.
 func (b *Broker) panicked(c *conn, what string, r any) error {
-	b.metrics.refused("packet", "panic")
+	b.metrics.Refused("packet", "panic")
 	b.log.Error("a packet made the broker panic: its connection ends; report this fault", "packet", what,
 		"remote", c.remote(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 	code := packets.ErrMalformedPacket
@@ -223,7 +223,7 @@ func (b *Broker) report(c *conn, kind packet.Type, body []byte, err error) {
 	if !bad {
 		return
 	}
-	b.metrics.refused("packet", fmt.Sprintf("0x%02x", code.Code))
+	b.metrics.Refused("packet", fmt.Sprintf("0x%02x", code.Code))
 	shown := shownBytes
 	if kind == packet.Connect {
 		shown = shownConnectBytes
@@ -291,7 +291,7 @@ func (s *session) ack(kind byte, id uint16, code packets.Code) {
 			head |= 2 // [MQTT-3.6.1-1]
 		}
 		_, _ = s.conn.Write([]byte{head, 2, byte(id >> 8), byte(id)}) // a connection that has ended needs no answer
-		s.b.metrics.sent(4)
+		s.b.metrics.Sent(4)
 		return
 	}
 	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: kind}, ProtocolVersion: 5, PacketID: id, ReasonCode: code.Code}

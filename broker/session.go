@@ -154,8 +154,8 @@ func (b *Broker) ended(c *conn, err error) {
 		return
 	}
 	b.retire(s)
-	b.metrics.clients.down()
-	b.metrics.inflight.Add(-int64(c.Forget()))
+	b.metrics.Clients.Down()
+	b.metrics.Inflight.Add(-int64(c.Forget()))
 	b.mu.Lock()
 	delete(b.sessions, s.client)
 	if s.use.sessions--; s.use.sessions == 0 {
@@ -163,7 +163,7 @@ func (b *Broker) ended(c *conn, err error) {
 	}
 	b.mu.Unlock()
 	close(s.done)
-	b.metrics.disconnected(s, err)
+	b.metrics.Disconnected(s.conn.Ending(), errors.Is(err, errBye))
 	b.log.Debug("client disconnected", "client", s.client, "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
 }
 
@@ -181,7 +181,7 @@ func (b *Broker) sendWill(id access.Identity, w *message, expiry uint32, wait *t
 			b.log.Warn("last will not stored for those who are away", "client", w.origin, "topic", w.topic, "err", err)
 		}
 	})
-	b.metrics.wills.Inc()
+	b.metrics.Wills.Inc()
 }
 
 // accepted hands a message to the owner of the broker, and if that accepts it, does
@@ -194,7 +194,7 @@ func (b *Broker) accepted(id access.Identity, m *message, do func()) error {
 	if m.retain && len(m.payload) > 0 {
 		ok, whose := b.retained.Reserve(m.topic, m.owner, m.size())
 		if !ok {
-			b.metrics.refused("publish", "retained_bytes")
+			b.metrics.Refused("publish", "retained_bytes")
 			return protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached", m.size(), m.topic, whose)
 		}
 		defer b.retained.Release(m.owner, m.size())
@@ -221,9 +221,9 @@ func (b *Broker) acceptPublish(id access.Identity, m *message) error {
 	}
 	begun := time.Now()
 	err := b.o.Accept(b.ctx, id, m.public())
-	b.metrics.acceptSeconds.Observe(time.Since(begun).Seconds())
+	b.metrics.AcceptSeconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
-		b.metrics.refused("publish", string(protocol.KindOf(err)))
+		b.metrics.Refused("publish", string(protocol.KindOf(err)))
 	}
 	return err
 }
@@ -272,7 +272,7 @@ func (b *Broker) sendWithin(c *conn, largest int, p *packets.Packet, encode func
 		buf.Reset()
 	}
 	_, err := c.Write(buf.Bytes())
-	b.metrics.sent(buf.Len())
+	b.metrics.Sent(buf.Len())
 	return err
 }
 

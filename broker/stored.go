@@ -27,7 +27,7 @@ func (b *Broker) openStore(ctx context.Context) (err error) {
 		return nil
 	}
 	b.store, err = sessions.Open(ctx, sessions.Options{
-		Dir: b.o.Sessions.Dir, Disk: b.o.Sessions.Disk, Limits: b.o.Sessions.Limits, Logger: b.log, Dropped: b.metrics.droppedStored,
+		Dir: b.o.Sessions.Dir, Disk: b.o.Sessions.Disk, Limits: b.o.Sessions.Limits, Logger: b.log, Dropped: b.metrics.DroppedStored,
 	})
 	if err != nil {
 		return fmt.Errorf("broker %s: %w", b.o.Name, err)
@@ -44,7 +44,7 @@ func (b *Broker) openStore(ctx context.Context) (err error) {
 			sub.subs.bytes += len(filter)
 			b.held.Add(sub.address, heldBy(filter))
 			b.tree.Add(sub, filter, topictree.Options{Identifier: s.Identifier, QoS: s.QoS, NoLocal: s.NoLocal, RetainAsPublished: s.RetainAsPublished})
-			b.metrics.subscribed(filter, 1)
+			b.metrics.Subscribed(filter, 1)
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func (b *Broker) createStored(s *session) (*sessions.Session, error) {
 		return nil, err
 	}
 	b.discard(idle, nil)
-	b.metrics.evictedSessions.Inc()
+	b.metrics.EvictedSessions.Inc()
 	b.log.Info("session ended that held nothing: another client needs its place", "client", idle.Client(), "for", s.client, "limit", err)
 	return b.store.Create(s.client, owner, s.expiry)
 }
@@ -259,7 +259,7 @@ func (b *Broker) expireSessions() {
 	}
 	for _, stored := range expired {
 		if will, ok := stored.EndIfExpired(); ok {
-			b.metrics.expiredSessions.Inc()
+			b.metrics.ExpiredSessions.Inc()
 			b.log.Info("session expired", "client", stored.Client())
 			b.discard(stored, will)
 		}
@@ -279,7 +279,7 @@ func (b *Broker) storable(m *message) error {
 	if len(b.separate(m, &to)) == 0 {
 		return nil
 	}
-	b.metrics.refused("publish", "sessions_disk")
+	b.metrics.Refused("publish", "sessions_disk")
 	return err
 }
 
@@ -381,12 +381,12 @@ func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message, id uint
 	}
 	begun := time.Now()
 	b.store.Publish(p, func(err error) {
-		b.metrics.storeSeconds.Observe(time.Since(begun).Seconds())
+		b.metrics.StoreSeconds.Observe(time.Since(begun).Seconds())
 		if err == nil {
 			s.accept(m.qos, id)
 			return
 		}
-		b.metrics.refused("publish", "sessions_disk")
+		b.metrics.Refused("publish", "sessions_disk")
 		if end := s.reject(m.qos, id, publishCode(err)); end != nil {
 			code, _ := codeOf(end)
 			b.disconnect(s.conn, code)
@@ -461,7 +461,7 @@ func (s *session) unsubscribed(ack *packets.Packet, filters packets.Subscription
 			s.b.forget(s.sub, filters[i].Filter)
 			s.sub.stored.Unsubscribe(filters[i].Filter)
 		}
-		s.b.metrics.refused("subscribe", "sessions_disk")
+		s.b.metrics.Refused("subscribe", "sessions_disk")
 	}
 	if !s.terse {
 		ack.Properties.ReasonString = reasonString(err)

@@ -28,7 +28,7 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 		sub.Filter = strings.Clone(sub.Filter) // it outlives the packet
 		code, isNew := b.subscribe(s, sub)
 		if code.Code >= packets.ErrUnspecifiedError.Code {
-			b.metrics.refused("subscribe", subscribeReason(code.Code))
+			b.metrics.Refused("subscribe", subscribeReason(code.Code))
 			b.log.Warn("subscribe refused", "client", s.client, "filter", shortened(sub.Filter), "code", code.Code, "reason", code.Reason)
 			if !s.terse {
 				ack.Properties.ReasonString = code.Reason
@@ -116,7 +116,7 @@ func (b *Broker) subscribe(s *session, sub packets.Subscription) (code packets.C
 		s.subscribed.Add(1)
 		s.sub.subs.levels += levels
 		s.sub.subs.bytes += len(sub.Filter)
-		b.metrics.subscribed(sub.Filter, 1)
+		b.metrics.Subscribed(sub.Filter, 1)
 	}
 	return packets.Code{Code: sub.Qos}, !known
 }
@@ -188,5 +188,5 @@ func (b *Broker) forget(s *subscriber, from string) {
 	s.subs.levels -= 1 + strings.Count(from, "/")
 	s.subs.bytes -= len(from)
 	b.held.Add(s.address, -heldBy(from))
-	b.metrics.subscribed(from, -1)
+	b.metrics.Subscribed(from, -1)
 }

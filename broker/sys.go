@@ -2,7 +2,6 @@ package broker
 
 import (
 	"fmt"
-	runtimemetrics "runtime/metrics"
 	"strconv"
 	"time"
 )
@@ -32,43 +31,11 @@ func (b *Broker) keepHouse() {
 }
 
 func (b *Broker) publishSys() {
-	m := b.metrics
-	in, out := m.messagesIn(), m.messagesOut()
-	heap := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	runtimemetrics.Read(heap)
-	uptime := int64(time.Since(m.begun).Seconds())
-	for name, v := range map[string]int64{
-		"clients/connected":          m.clients.now.Load(),
-		"clients/active":             m.clients.now.Load(),
-		"clients/total":              m.clients.now.Load(),
-		"clients/disconnected":       0, // no session outlives its connection
-		"clients/inactive":           0,
-		"clients/maximum":            m.clients.most.Load(),
-		"bytes/received":             m.bytesIn.Load(),
-		"bytes/sent":                 m.bytesOut.Load(),
-		"load/bytes/received":        m.bytesIn.Load(),
-		"load/bytes/sent":            m.bytesOut.Load(),
-		"packets/received":           m.packetsIn.Load(),
-		"packets/sent":               m.packetsOut.Load(),
-		"messages/received":          in,
-		"messages/sent":              out,
-		"messages/inflight":          m.inflight.Load(),
-		"messages/dropped":           m.droppedMessages.Load(),
-		"publish/messages/received":  in,
-		"publish/messages/sent":      out,
-		"publish/messages/dropped":   m.droppedMessages.Load(),
-		"retained messages/count":    int64(b.retained.Count()),
-		"store/messages/count":       int64(b.retained.Count()),
-		"store/messages/bytes":       b.retained.Bytes(),
-		"subscriptions/count":        m.subscriptions.Load(),
-		"shared_subscriptions/count": m.shared.Load(),
-		"heap/current":               int64(heap[0].Value.Uint64()),
-		"time":                       time.Now().Unix(),
-		"started":                    m.begun.Unix(),
-	} {
+	values, uptime := b.metrics.Sys()
+	for name, v := range values {
 		b.publishSysTopic(name, strconv.FormatInt(v, 10))
 	}
-	b.publishSysTopic("uptime", fmt.Sprintf("%d seconds", uptime))
+	b.publishSysTopic("uptime", fmt.Sprintf("%d seconds", int64(uptime.Seconds())))
 	b.publishSysTopic("version", "colony")
 }
 
