@@ -16,13 +16,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
@@ -66,7 +66,7 @@ type Broker struct {
 
 // memory is what clients leave in memory, and whose it is.
 type memory struct {
-	retained *retained.Store[*message]
+	retained *retained.Store[*message.Message]
 	held     *quota.Ledger // bytes of filters and last wills, by the address of the client
 	peers    *peers.Table  // connections, by the same
 }
@@ -100,7 +100,7 @@ func New(o Options) (*Broker, error) {
 		sessions:  make(map[string]*session),
 		durable:   durable{away: make(map[*sessions.Session]*subscriber)},
 		memory: memory{
-			retained: retained.New[*message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
+			retained: retained.New[*message.Message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
 			held:     quota.New(quota.Limits{All: o.Limits.StateBytes, PerOwner: o.Limits.StatePerAddress}),
 			peers:    peers.New(peers.Limits{Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
 		},
@@ -252,7 +252,7 @@ func (b *Broker) Restore(ctx context.Context, m Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := check(m); err != nil {
+	if err := message.Check(m); err != nil {
 		return err
 	}
 	if !m.Retain || len(m.Payload) == 0 {
@@ -263,7 +263,7 @@ func (b *Broker) Restore(ctx context.Context, m Message) error {
 	if b.state != created {
 		return protocol.Errorf(protocol.Conflict, "restore %s: broker %s was started", m.Topic, b.o.Name)
 	}
-	b.retain(own(m))
+	b.retain(message.Own(m))
 	return nil
 }
 
@@ -271,7 +271,7 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := check(m); err != nil {
+	if err := message.Check(m); err != nil {
 		return err
 	}
 	b.mu.RLock()
@@ -281,7 +281,7 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 		return protocol.Errorf(protocol.Unavailable, "publish to %s: broker %s is not running", m.Topic, b.o.Name)
 	}
 	b.metrics.PublishedIn(m.QoS)
-	one := own(m)
+	one := message.Own(m)
 	if err := b.storable(one); err != nil {
 		return err
 	}
@@ -299,25 +299,6 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 	}
 }
 
-// check returns what is wrong with a message of the broker's owner, of kind Invalid.
-func check(m Message) error {
-	if m.Topic == "" || len(m.Topic) > 1<<16-1 || strings.ContainsAny(m.Topic, "+#\x00") || m.Topic[0] == '$' {
-		return protocol.Errorf(protocol.Invalid, "publish to %.200q: want a topic of up to 65535 bytes without wildcards that does not begin with $", m.Topic)
-	}
-	if max(len(m.ContentType), len(m.ResponseTopic), len(m.CorrelationData)) > 1<<16-1 {
-		return protocol.Errorf(protocol.Invalid, "publish to %s: a property of more than 65535 bytes", m.Topic)
-	}
-	for _, p := range m.Properties {
-		if max(len(p.Key), len(p.Value)) > 1<<16-1 {
-			return protocol.Errorf(protocol.Invalid, "publish to %s: user property %.60q of more than 65535 bytes", m.Topic, p.Key)
-		}
-	}
-	if m.QoS > 2 {
-		return protocol.Errorf(protocol.Invalid, "publish to %s: QoS %d: want 0, 1 or 2", m.Topic, m.QoS)
-	}
-	return nil
-}
-
 // Retained returns the retained messages whose topics match a filter, in no
 // order. Their owner uses it to clear those that it no longer wants.
 func (b *Broker) Retained(filter string) []Message {
@@ -326,7 +307,7 @@ func (b *Broker) Retained(filter string) []Message {
 		names, done := b.retained.Next(&c)
 		for _, name := range names {
 			if m, ok := b.retained.Get(name); ok {
-				out = append(out, m.public())
+				out = append(out, m.Public())
 			}
 		}
 		if done {

@@ -12,6 +12,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/protocol"
@@ -169,11 +170,11 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	}
 	s.sub = &subscriber{client: s.client, id: s.id, address: c.address()}
 	if will != nil {
-		will.origin, will.owner = s.client, id.Name
-		if ok, whose := b.held.Take(s.sub.address, will.size()); !ok {
+		will.Origin, will.Owner = s.client, id.Name
+		if ok, whose := b.held.Take(s.sub.address, will.Size()); !ok {
 			return nil, &connectError{packets.ErrQuotaExceeded, noState("last will", whose)}
 		}
-		s.will = lastWill{will, will.size(), p.Connect.WillProperties.MessageExpiryInterval, p.Connect.WillProperties.WillDelayInterval}
+		s.will = lastWill{will, will.Size(), p.Connect.WillProperties.MessageExpiryInterval, p.Connect.WillProperties.WillDelayInterval}
 	}
 	if err := b.settle(s); err != nil {
 		b.held.Add(s.sub.address, -s.will.held)
@@ -205,13 +206,13 @@ func noState(what, whose string) string {
 }
 
 // mayEnter asks the owner of the broker about a client.
-func (b *Broker) mayEnter(id access.Identity, info access.ConnectInfo, will *message) error {
+func (b *Broker) mayEnter(id access.Identity, info access.ConnectInfo, will *message.Message) error {
 	if b.o.Admit == nil {
 		return nil
 	}
 	var m *Message
 	if will != nil {
-		public := will.public()
+		public := will.Public()
 		m = &public
 	}
 	return b.o.Admit(b.ctx, id, info, m)
@@ -293,12 +294,12 @@ type connectError struct {
 func (e *connectError) Error() string { return e.message }
 
 // vetWill refuses a last will that its client could not publish itself.
-func (b *Broker) vetWill(id access.Identity, w *message) error {
-	if w.topic == "" || strings.ContainsAny(w.topic, "+#\x00") || reserved(w.topic) || strings.Count(w.topic, "/") >= b.o.Limits.Levels {
-		return &connectError{packets.ErrTopicNameInvalid, fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.topic, b.o.Limits.Levels)}
+func (b *Broker) vetWill(id access.Identity, w *message.Message) error {
+	if w.Topic == "" || strings.ContainsAny(w.Topic, "+#\x00") || reserved(w.Topic) || strings.Count(w.Topic, "/") >= b.o.Limits.Levels {
+		return &connectError{packets.ErrTopicNameInvalid, fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.Topic, b.o.Limits.Levels)}
 	}
-	if !b.o.Access.MayPublish(id, w.topic) {
-		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", w.topic, id.Name)
+	if !b.o.Access.MayPublish(id, w.Topic) {
+		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", w.Topic, id.Name)
 	}
 	return nil
 }
@@ -411,4 +412,21 @@ func refuseCode(err error, v5 bool) packets.Code {
 	}
 	code.Reason = reasonString(err)
 	return code
+}
+
+// willOf is the last will in a CONNECT packet, or nil. It shares no memory with the
+// packet. Its expiry is counted from when it is sent.
+func willOf(p *packets.Packet) *message.Message {
+	c := &p.Connect
+	if !c.WillFlag {
+		return nil
+	}
+	w := &c.WillProperties
+	props := packet.Properties{
+		Format: w.PayloadFormat, HasFormat: w.PayloadFormatFlag, ContentType: w.ContentType, ResponseTopic: w.ResponseTopic, Correlation: w.CorrelationData,
+	}
+	for _, u := range w.User {
+		props.User = append(props.User, packet.UserProperty{Key: u.Key, Value: u.Val})
+	}
+	return &message.Message{Topic: strings.Clone(c.WillTopic), Payload: bytes.Clone(c.WillPayload), QoS: c.WillQos, Retain: c.WillRetain, Props: props.Encode()}
 }

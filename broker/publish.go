@@ -7,6 +7,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
@@ -38,9 +39,9 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 			return packets.ErrReceiveMaximum
 		}
 	}
-	m := &message{
-		topic: topic, payload: p.Payload, props: p.Properties, qos: qos, retain: h.Retain(),
-		origin: s.client, owner: s.id.Name, expires: expiryOf(p.Expiry, time.Now()),
+	m := &message.Message{
+		Topic: topic, Payload: p.Payload, Props: p.Properties, QoS: qos, Retain: h.Retain(),
+		Origin: s.client, Owner: s.id.Name, Expires: message.ExpiryOf(p.Expiry, time.Now()),
 	}
 	to, code := b.receive(s, m)
 	if code.Code != 0 {
@@ -66,22 +67,22 @@ func (s *session) accept(qos byte, id uint16) {
 
 // receive is onPublish between validation and acknowledgement. It returns the sessions that the
 // message is to be stored for, or why it was refused.
-func (b *Broker) receive(s *session, m *message) ([]sessions.Target, packets.Code) {
-	if reserved(m.topic) || !b.o.Access.MayPublish(s.id, m.topic) {
+func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, packets.Code) {
+	if reserved(m.Topic) || !b.o.Access.MayPublish(s.id, m.Topic) {
 		code := packets.ErrNotAuthorized
 		if a, ok := b.o.Access.(interface {
 			PublishRefusal(id access.Identity, topic string) string
 		}); ok {
-			code.Reason = a.PublishRefusal(s.id, m.topic)
+			code.Reason = a.PublishRefusal(s.id, m.Topic)
 		}
 		b.metrics.Refused("publish", "access")
-		b.log.Warn("publish refused", "client", s.client, "topic", m.topic, "reason", code.Reason)
+		b.log.Warn("publish refused", "client", s.client, "topic", m.Topic, "reason", code.Reason)
 		return nil, code
 	}
 	var to []sessions.Target
 	err := b.accepted(s.id, m, func() { to = b.distribute(m, s.waiting(forever)) })
 	if err != nil {
-		b.log.Warn("message refused", "client", s.client, "topic", m.topic, "qos", m.qos, "err", err)
+		b.log.Warn("message refused", "client", s.client, "topic", m.Topic, "qos", m.QoS, "err", err)
 		return nil, publishCode(err)
 	}
 	return to, packets.Code{}
@@ -200,13 +201,13 @@ type group = []topictree.Match[*subscriber]
 // distribute retains m, if it says so, and puts it into the queues of its subscribers:
 // first of those that keep up, then of those that lag behind, which w may wait for. It returns the
 // sessions that it is to be stored for.
-func (b *Broker) distribute(m *message, w *transport.Waiting) []sessions.Target {
-	if m.retain {
+func (b *Broker) distribute(m *message.Message, w *transport.Waiting) []sessions.Target {
+	if m.Retain {
 		b.retain(m)
 	}
-	to := b.tree.Find(m.topic)
+	to := b.tree.Find(m.Topic)
 	stored := b.separate(m, &to)
-	d := distribution{b: b, f: frames{m: m}}
+	d := distribution{b: b, f: message.Frames{Message: m}}
 	for i := range to.Plain {
 		if !local(m, &to.Plain[i]) {
 			d.offer(to.Plain[i : i+1])
@@ -222,23 +223,23 @@ func (b *Broker) distribute(m *message, w *transport.Waiting) []sessions.Target 
 }
 
 // retain notes a message that says so, or forgets the one of its topic.
-func (b *Broker) retain(m *message) {
-	if len(m.payload) == 0 { // [MQTT-3.3.1-6]
-		b.retained.Delete(m.topic)
+func (b *Broker) retain(m *message.Message) {
+	if len(m.Payload) == 0 { // [MQTT-3.3.1-6]
+		b.retained.Delete(m.Topic)
 		return
 	}
-	b.retained.Put(retained.Message[*message]{Topic: m.topic, Value: m, Owner: m.owner, Size: m.size(), Expires: m.expires}) // [MQTT-3.3.1-5]
+	b.retained.Put(retained.Message[*message.Message]{Topic: m.Topic, Value: m, Owner: m.Owner, Size: m.Size(), Expires: m.Expires}) // [MQTT-3.3.1-5]
 }
 
 // local reports whether a subscriber does not want a message as it is its own. [MQTT-3.8.3-3]
-func local(m *message, sub *topictree.Match[*subscriber]) bool {
-	return sub.NoLocal && sub.To.client == m.origin
+func local(m *message.Message, sub *topictree.Match[*subscriber]) bool {
+	return sub.NoLocal && sub.To.client == m.Origin
 }
 
 // A distribution is a message on its way to its subscribers.
 type distribution struct {
 	b     *Broker
-	f     frames
+	f     message.Frames
 	quick bool    // a subscriber that keeps up got it
 	late  []group // have not got it, as they lag behind
 }
@@ -252,11 +253,11 @@ func (d *distribution) offer(to group) {
 			continue
 		}
 		state := sub.conn.State()
-		if state == transport.Lags && sub.client == d.f.m.origin {
+		if state == transport.Lags && sub.client == d.f.Message.Origin {
 			state = transport.GivenUp // who waits for itself reads no acknowledgements
 		}
 		switch {
-		case state == transport.KeepsUp && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i], sub.v5)): // [MQTT-4.8.2-4]
+		case state == transport.KeepsUp && sub.deliver(&d.f, deliveryFor(d.f.Message, &to[i], sub.v5)): // [MQTT-4.8.2-4]
 			d.quick = true
 			return
 		case state == transport.Lags && lags < 0:
@@ -318,7 +319,7 @@ func (d *distribution) deliver(to group) {
 	for _, anyone := range []bool{len(to) == 1, true} {
 		for i := range to {
 			sub := to[i].To.now.Load()
-			if sub != nil && (anyone || sub.conn.State() == transport.KeepsUp) && sub.deliver(&d.f, deliveryFor(d.f.m, &to[i], sub.v5)) {
+			if sub != nil && (anyone || sub.conn.State() == transport.KeepsUp) && sub.deliver(&d.f, deliveryFor(d.f.Message, &to[i], sub.v5)) {
 				return
 			}
 		}
@@ -326,29 +327,29 @@ func (d *distribution) deliver(to group) {
 }
 
 // deliveryFor is how a subscriber wants m.
-func deliveryFor(m *message, sub *topictree.Match[*subscriber], v5 bool) delivery {
-	return delivery{qos: min(m.qos, sub.QoS), retain: m.retain && sub.RetainAsPublished && v5, ids: sub.Identifiers()}
+func deliveryFor(m *message.Message, sub *topictree.Match[*subscriber], v5 bool) message.Delivery {
+	return message.Delivery{QoS: min(m.QoS, sub.QoS), Retain: m.Retain && sub.RetainAsPublished && v5, IDs: sub.Identifiers()}
 }
 
 // deliver puts a message into the queue of one subscriber; false if that has ended, or gets such
 // messages from its stored session alone, whose packet ids they have.
-func (s *session) deliver(f *frames, d delivery) bool {
+func (s *session) deliver(f *message.Frames, d message.Delivery) bool {
 	b := s.b
-	if s.link != nil && min(f.m.qos, d.qos) > 0 {
+	if s.link != nil && min(f.Message.QoS, d.QoS) > 0 {
 		return false
 	}
-	if !b.o.Access.MaySubscribe(s.id, f.m.topic) {
+	if !b.o.Access.MaySubscribe(s.id, f.Message.Topic) {
 		b.withheld(s.id)
 		return true
 	}
-	frame := f.get(s.v5, d)
+	frame := f.Get(s.v5, d)
 	if s.largest > 0 && frame.Size() > s.largest { // [MQTT-3.1.2-24]
 		b.metrics.Dropped("packet_too_large")
 		return true
 	}
 	switch err := s.conn.Publish(frame); err {
 	case nil:
-		s.countSent(d.qos, frame.Size())
+		s.countSent(d.QoS, frame.Size())
 		b.relieve()
 		return true
 	case transport.ErrSlow:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
 )
@@ -142,15 +143,15 @@ func (b *Broker) replayTopic(to *replayTarget, sub *packets.Subscription, name s
 	if !to.room() {
 		return false
 	}
-	var last *message
+	var last *message.Message
 	for m := b.retainedNow(name); m != last; m = b.retainedNow(name) {
-		d := delivery{retain: true} // [MQTT-3.3.1-8]
-		if last = m; m == nil {     // deleted since: what a subscriber would have seen
-			m, d.retain = &message{topic: name, qos: sub.Qos}, false
+		d := message.Delivery{Retain: true} // [MQTT-3.3.1-8]
+		if last = m; m == nil {             // deleted since: what a subscriber would have seen
+			m, d.Retain = &message.Message{Topic: name, QoS: sub.Qos}, false
 		}
-		d.qos = min(m.qos, sub.Qos)
+		d.QoS = min(m.QoS, sub.Qos)
 		if sub.Identifier > 0 {
-			d.ids = []int{sub.Identifier}
+			d.IDs = []int{sub.Identifier}
 		}
 		if !to.deliver(m, d) {
 			return false
@@ -160,7 +161,7 @@ func (b *Broker) replayTopic(to *replayTarget, sub *packets.Subscription, name s
 }
 
 // retainedNow is the retained message of a topic, or nil.
-func (b *Broker) retainedNow(topic string) *message {
+func (b *Broker) retainedNow(topic string) *message.Message {
 	m, _ := b.retained.Get(topic)
 	return m
 }
@@ -195,18 +196,18 @@ func (t *replayTarget) room() bool {
 }
 
 // deliver sends a message, or stores it; false if the client gets nothing more.
-func (t *replayTarget) deliver(m *message, d delivery) bool {
-	if t.s.sub.stored == nil || d.qos == 0 {
+func (t *replayTarget) deliver(m *message.Message, d message.Delivery) bool {
+	if t.s.sub.stored == nil || d.QoS == 0 {
 		if now := t.s.sub.now.Load(); now != nil {
-			return now.deliver(&frames{m: m}, d) || t.s.sub.stored != nil
+			return now.deliver(&message.Frames{Message: m}, d) || t.s.sub.stored != nil
 		}
 		return t.s.sub.stored != nil
 	}
 	t.pending <- struct{}{}
-	t.s.b.storeFor([]sessions.Target{{Session: t.s.sub.stored, Delivery: sessions.Delivery{QoS: d.qos, Retain: d.retain, Identifiers: d.ids}}}, m, func(err error) {
+	t.s.b.storeFor([]sessions.Target{{Session: t.s.sub.stored, Delivery: sessions.Delivery{QoS: d.QoS, Retain: d.Retain, Identifiers: d.IDs}}}, m, func(err error) {
 		<-t.pending
 		if err != nil {
-			t.s.b.log.Warn("a retained message is not stored for a new subscription", "client", t.s.client, "topic", m.topic, "err", err)
+			t.s.b.log.Warn("a retained message is not stored for a new subscription", "client", t.s.client, "topic", m.Topic, "err", err)
 		}
 	})
 	return true

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -31,10 +32,10 @@ type identity struct {
 
 // A lastWill is what the broker publishes when the connection of the client ends.
 type lastWill struct {
-	m      *message // nil: none
-	held   int64    // bytes that are counted for it
-	expiry uint32   // seconds from then; 0: none
-	delay  uint32   // seconds after the end of the connection
+	m      *message.Message // nil: none
+	held   int64            // bytes that are counted for it
+	expiry uint32           // seconds from then; 0: none
+	delay  uint32           // seconds after the end of the connection
 }
 
 // subscriptions are those of one subscriber.
@@ -168,17 +169,17 @@ func (b *Broker) ended(c *conn, err error) {
 }
 
 // sendWill sends a last will.
-func (b *Broker) sendWill(id access.Identity, w *message, expiry uint32, wait *transport.Waiting) {
-	w.expires = expiryOf(expiry, time.Now())
+func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32, wait *transport.Waiting) {
+	w.Expires = message.ExpiryOf(expiry, time.Now())
 	var to []sessions.Target
 	err := b.accepted(id, w, func() { to = b.distribute(w, wait) })
 	if err != nil {
-		b.log.Warn("last will refused", "client", w.origin, "topic", w.topic, "err", err)
+		b.log.Warn("last will refused", "client", w.Origin, "topic", w.Topic, "err", err)
 		return
 	}
 	b.storeFor(to, w, func(err error) {
 		if err != nil {
-			b.log.Warn("last will not stored for those who are away", "client", w.origin, "topic", w.topic, "err", err)
+			b.log.Warn("last will not stored for those who are away", "client", w.Origin, "topic", w.Topic, "err", err)
 		}
 	})
 	b.metrics.Wills.Inc()
@@ -187,17 +188,17 @@ func (b *Broker) sendWill(id access.Identity, w *message, expiry uint32, wait *t
 // accepted hands a message to the owner of the broker, and if that accepts it, does
 // what is to be done with it. If it is to be retained, there is room for it; if it is to be stored
 // for sessions, that is possible: the owner gets nothing that its publisher is to send again.
-func (b *Broker) accepted(id access.Identity, m *message, do func()) error {
+func (b *Broker) accepted(id access.Identity, m *message.Message, do func()) error {
 	if err := b.storable(m); err != nil {
 		return err
 	}
-	if m.retain && len(m.payload) > 0 {
-		ok, whose := b.retained.Reserve(m.topic, m.owner, m.size())
+	if m.Retain && len(m.Payload) > 0 {
+		ok, whose := b.retained.Reserve(m.Topic, m.Owner, m.Size())
 		if !ok {
 			b.metrics.Refused("publish", "retained_bytes")
-			return protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached", m.size(), m.topic, whose)
+			return protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached", m.Size(), m.Topic, whose)
 		}
-		defer b.retained.Release(m.owner, m.size())
+		defer b.retained.Release(m.Owner, m.Size())
 	}
 	if err := b.acceptPublish(id, m); err != nil {
 		return err
@@ -215,12 +216,12 @@ func (s *session) waiting(most time.Duration) *transport.Waiting {
 }
 
 // acceptPublish hands a message to the owner of the broker.
-func (b *Broker) acceptPublish(id access.Identity, m *message) error {
+func (b *Broker) acceptPublish(id access.Identity, m *message.Message) error {
 	if b.o.Accept == nil {
 		return nil
 	}
 	begun := time.Now()
-	err := b.o.Accept(b.ctx, id, m.public())
+	err := b.o.Accept(b.ctx, id, m.Public())
 	b.metrics.AcceptSeconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
 		b.metrics.Refused("publish", string(protocol.KindOf(err)))

@@ -10,6 +10,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
@@ -195,8 +196,8 @@ func (b *Broker) retire(s *session) {
 		case s.link != nil && delay > 0: // [MQTT-3.1.3-9]
 			b.holdWill(s.sub, s.will.held)
 			later = &sessions.Will{
-				At: b.store.WillAt(delay), QoS: w.qos, Retain: w.retain, Expiry: s.will.expiry,
-				Body: sessions.Body{Topic: w.topic, Properties: w.props, Payload: w.payload},
+				At: b.store.WillAt(delay), QoS: w.QoS, Retain: w.Retain, Expiry: s.will.expiry,
+				Body: sessions.Body{Topic: w.Topic, Properties: w.Props, Payload: w.Payload},
 			}
 		case !stopping:
 			b.sendWill(s.id, w, s.will.expiry, s.waiting(patience))
@@ -235,9 +236,9 @@ func (b *Broker) discard(stored *sessions.Session, will *sessions.Will) {
 }
 
 func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
-	m := &message{
-		topic: w.Body.Topic, payload: w.Body.Payload, props: w.Body.Properties, qos: w.QoS, retain: w.Retain,
-		origin: stored.Client(), owner: stored.Owner().Name,
+	m := &message.Message{
+		Topic: w.Body.Topic, Payload: w.Body.Payload, Props: w.Body.Properties, QoS: w.QoS, Retain: w.Retain,
+		Origin: stored.Client(), Owner: stored.Owner().Name,
 	}
 	b.sendWill(decodeIdentity(stored.Owner().Identity), m, w.Expiry, b.pace.Waiting(0))
 }
@@ -267,15 +268,15 @@ func (b *Broker) expireSessions() {
 }
 
 // storable returns why a message cannot be stored for a session that is to get it, or nil.
-func (b *Broker) storable(m *message) error {
-	if b.store == nil || m.qos == 0 {
+func (b *Broker) storable(m *message.Message) error {
+	if b.store == nil || m.QoS == 0 {
 		return nil
 	}
-	err := b.store.Storable(sessions.Body{Topic: m.topic, Properties: m.props, Payload: m.payload})
+	err := b.store.Storable(sessions.Body{Topic: m.Topic, Properties: m.Props, Payload: m.Payload})
 	if err == nil {
 		return nil
 	}
-	to := b.tree.Find(m.topic)
+	to := b.tree.Find(m.Topic)
 	if len(b.separate(m, &to)) == 0 {
 		return nil
 	}
@@ -285,8 +286,8 @@ func (b *Broker) storable(m *message) error {
 
 // separate takes out of what a message goes to the sessions that it is stored for: with QoS 1
 // or 2, whether or not they have a connection.
-func (b *Broker) separate(m *message, found *topictree.Found[*subscriber]) (to []sessions.Target) {
-	if b.store == nil || m.qos == 0 {
+func (b *Broker) separate(m *message.Message, found *topictree.Found[*subscriber]) (to []sessions.Target) {
+	if b.store == nil || m.QoS == 0 {
 		return nil
 	}
 	rest := found.Plain[:0]
@@ -349,45 +350,45 @@ func shareOf(members group) *topictree.Match[*subscriber] {
 	return away
 }
 
-func (b *Broker) appendTarget(to []sessions.Target, m *message, sub *topictree.Match[*subscriber]) []sessions.Target {
-	if !b.o.Access.MaySubscribe(sub.To.id, m.topic) {
+func (b *Broker) appendTarget(to []sessions.Target, m *message.Message, sub *topictree.Match[*subscriber]) []sessions.Target {
+	if !b.o.Access.MaySubscribe(sub.To.id, m.Topic) {
 		b.withheld(sub.To.id)
 		return to
 	}
 	return append(to, sessions.Target{Session: sub.To.stored, Delivery: sessions.Delivery{
-		QoS: min(m.qos, sub.QoS), Retain: m.retain && sub.RetainAsPublished, Identifiers: sub.Identifiers(),
+		QoS: min(m.QoS, sub.QoS), Retain: m.Retain && sub.RetainAsPublished, Identifiers: sub.Identifiers(),
 	}})
 }
 
 // storeFor stores a message for sessions, if there are any, and calls done then.
-func (b *Broker) storeFor(to []sessions.Target, m *message, done func(error)) {
+func (b *Broker) storeFor(to []sessions.Target, m *message.Message, done func(error)) {
 	if len(to) > 0 {
 		b.store.Publish(b.publication(to, m), done)
 	}
 }
 
-func (b *Broker) publication(to []sessions.Target, m *message) *sessions.Publish {
-	return &sessions.Publish{Body: sessions.Body{Topic: m.topic, Properties: m.props, Payload: m.payload}, Expires: b.store.Until(m.expires), To: to}
+func (b *Broker) publication(to []sessions.Target, m *message.Message) *sessions.Publish {
+	return &sessions.Publish{Body: sessions.Body{Topic: m.Topic, Properties: m.Props, Payload: m.Payload}, Expires: b.store.Until(m.Expires), To: to}
 }
 
 // storeFrom stores a message of a client, and acknowledges or refuses it then.
-func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message, id uint16) {
-	p := &sessions.Publish{Expires: b.store.Until(m.expires)}
+func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message.Message, id uint16) {
+	p := &sessions.Publish{Expires: b.store.Until(m.Expires)}
 	if len(to) > 0 {
 		p = b.publication(to, m)
 	}
-	if m.qos == 2 && s.link != nil {
+	if m.QoS == 2 && s.link != nil {
 		p.From, p.ID = s.sub.stored, id
 	}
 	begun := time.Now()
 	b.store.Publish(p, func(err error) {
 		b.metrics.StoreSeconds.Observe(time.Since(begun).Seconds())
 		if err == nil {
-			s.accept(m.qos, id)
+			s.accept(m.QoS, id)
 			return
 		}
 		b.metrics.Refused("publish", "sessions_disk")
-		if end := s.reject(m.qos, id, publishCode(err)); end != nil {
+		if end := s.reject(m.QoS, id, publishCode(err)); end != nil {
 			code, _ := codeOf(end)
 			b.disconnect(s.conn, code)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/colonyfleet/colony/broker/message"
 )
 
 // sysPrefix opens the topics on which the broker reports its counters. The names are
@@ -40,5 +42,5 @@ func (b *Broker) publishSys() {
 }
 
 func (b *Broker) publishSysTopic(name, value string) {
-	_ = b.distribute(&message{topic: sysPrefix + name, payload: []byte(value), retain: true}, b.pace.Waiting(0)) // nothing of QoS 0 is stored
+	_ = b.distribute(&message.Message{Topic: sysPrefix + name, Payload: []byte(value), Retain: true}, b.pace.Waiting(0)) // nothing of QoS 0 is stored
 }
