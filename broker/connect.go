@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
+	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -76,7 +77,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		return b.refuseMalformed(c, version, err)
 	}
 	if p.Properties.AuthenticationMethod != "" { // [MQTT-4.12.0-1]
-		err := &connectError{packets.ErrBadAuthenticationMethod, "enhanced authentication is not supported: connect without an authentication method"}
+		err := &reason.Refusal{Code: packets.ErrBadAuthenticationMethod, Message: "enhanced authentication is not supported: connect without an authentication method"}
 		b.refuse(c, &p, err)
 		return err
 	}
@@ -96,7 +97,7 @@ func (b *Broker) connect(c *conn) (err error) {
 
 // countEarly counts the end of a connection before its CONNECT has arrived.
 func (b *Broker) countEarly(err error) {
-	if _, bad := codeOf(err); bad {
+	if _, bad := reason.Of(err); bad {
 		b.metrics.Refused("connect", "malformed")
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		b.metrics.Refused("connect", "timeout")
@@ -106,10 +107,10 @@ func (b *Broker) countEarly(err error) {
 // refuseMalformed ends a connection whose CONNECT breaks the protocol. A client gets the
 // reason if its version has a way to say it: MQTT 3.1.1 knows of the version alone.
 func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
-	code, _ := codeOf(malformed(err))
+	code, _ := reason.Of(reason.Malformed(err))
 	p := packets.Packet{ProtocolVersion: version}
 	if version == 5 || code.Code == packets.ErrUnsupportedProtocolVersion.Code { // [MQTT-3.1.2-1] [MQTT-3.1.2-2]
-		b.refuse(c, &p, &connectError{code, code.Reason})
+		b.refuse(c, &p, &reason.Refusal{Code: code, Message: code.Reason})
 	} else {
 		b.metrics.Refused("connect", "malformed")
 	}
@@ -146,7 +147,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		return nil, protocol.Errorf(protocol.Denied, "user %q may not connect on listener %s: see its users", info.Username, c.listener.Name)
 	}
 	if c.verdict == peers.TooFast { // before access control, which may verify a password
-		return nil, &connectError{packets.ErrConnectionRateExceeded, fmt.Sprintf("%s connects more than %v times per second: connect later, or raise limits.connectRatePerAddress", c.address(), b.o.Limits.ConnectRatePerAddress)}
+		return nil, &reason.Refusal{Code: packets.ErrConnectionRateExceeded, Message: fmt.Sprintf("%s connects more than %v times per second: connect later, or raise limits.connectRatePerAddress", c.address(), b.o.Limits.ConnectRatePerAddress)}
 	}
 	id, err := b.o.Access.Connect(info)
 	if err != nil {
@@ -172,7 +173,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if will != nil {
 		will.Origin, will.Owner = s.client, id.Name
 		if ok, whose := b.held.Take(s.sub.address, will.Size()); !ok {
-			return nil, &connectError{packets.ErrQuotaExceeded, noState("last will", whose)}
+			return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: noState("last will", whose)}
 		}
 		s.will = lastWill{will, will.Size(), p.Connect.WillProperties.MessageExpiryInterval, p.Connect.WillProperties.WillDelayInterval}
 	}
@@ -193,7 +194,7 @@ func (b *Broker) placeAt(c *conn, id access.Identity, client string) error {
 	old := b.sessions[client]
 	b.mu.RUnlock()
 	if old == nil || old.id.Name != id.Name || old.conn.address() != c.address() {
-		return &connectError{packets.ErrQuotaExceeded, fmt.Sprintf("%s has %d connections: that is the limit; see limits.connectionsPerAddress", c.address(), b.o.Limits.ConnectionsPerAddress)}
+		return &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: fmt.Sprintf("%s has %d connections: that is the limit; see limits.connectionsPerAddress", c.address(), b.o.Limits.ConnectionsPerAddress)}
 	}
 	b.peers.Replace(c.address())
 	c.verdict = peers.Welcome
@@ -273,7 +274,7 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 		use = &identity{}
 	}
 	if use.sessions >= b.o.Limits.ConnectionsPerIdentity {
-		return nil, &connectError{packets.ErrQuotaExceeded, fmt.Sprintf("%s has %d connections: that is the limit", s.id.Name, use.sessions)}
+		return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: fmt.Sprintf("%s has %d connections: that is the limit", s.id.Name, use.sessions)}
 	}
 	b.sessions[s.client] = s
 	b.identities[s.id.Name] = use
@@ -284,19 +285,10 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 	return nil, nil
 }
 
-// A connectError refuses a CONNECT with a reason code that no Kind stands for.
-type connectError struct {
-	code    packets.Code
-	message string
-}
-
-// Error says why.
-func (e *connectError) Error() string { return e.message }
-
 // vetWill refuses a last will that its client could not publish itself.
 func (b *Broker) vetWill(id access.Identity, w *message.Message) error {
 	if w.Topic == "" || strings.ContainsAny(w.Topic, "+#\x00") || reserved(w.Topic) || strings.Count(w.Topic, "/") >= b.o.Limits.Levels {
-		return &connectError{packets.ErrTopicNameInvalid, fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.Topic, b.o.Limits.Levels)}
+		return &reason.Refusal{Code: packets.ErrTopicNameInvalid, Message: fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.Topic, b.o.Limits.Levels)}
 	}
 	if !b.o.Access.MayPublish(id, w.Topic) {
 		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", w.Topic, id.Name)
@@ -369,8 +361,8 @@ func (b *Broker) noteNotKept(s *session) string {
 // refuse sends the CONNACK of a connection that is not accepted, and counts it.
 func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	v5 := p.ProtocolVersion == 5
-	code := refuseCode(err, v5)
-	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", refuseCode(err, true).Code))
+	code := reason.OfConnect(err, v5)
+	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
 	b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
 		"remote", c.remote(), "code", code.Code, "err", err)
 	ack := packets.Packet{
@@ -381,37 +373,6 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 		ack.ProtocolVersion = 5
 	}
 	_ = b.sendWithin(c, int(p.Properties.MaximumPacketSize), &ack, ack.ConnackEncode) // the connection ends now in any case
-}
-
-// refuseCode is the CONNACK reason code for an error of accept.
-func refuseCode(err error, v5 bool) packets.Code {
-	var code packets.Code
-	if refused, ok := errors.AsType[*connectError](err); ok {
-		code = refused.code
-	} else {
-		switch protocol.KindOf(err) {
-		case protocol.Invalid, protocol.Conflict:
-			code = packets.ErrClientIdentifierNotValid
-		case protocol.Denied, protocol.NotFound:
-			code = packets.ErrNotAuthorized
-		case protocol.Unavailable, protocol.Internal:
-			code = packets.ErrServerBusy
-		}
-	}
-	if !v5 { // [MQTT-3.1.1 3.2.2.3]
-		switch code.Code {
-		case packets.ErrUnsupportedProtocolVersion.Code:
-			return packets.Code{Code: 0x01}
-		case packets.ErrClientIdentifierNotValid.Code:
-			return packets.Code{Code: 0x02}
-		case packets.ErrNotAuthorized.Code:
-			return packets.Code{Code: 0x05}
-		default:
-			return packets.Code{Code: 0x03}
-		}
-	}
-	code.Reason = reasonString(err)
-	return code
 }
 
 // willOf is the last will in a CONNECT packet, or nil. It shares no memory with the

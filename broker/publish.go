@@ -9,11 +9,11 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/colonyfleet/colony/broker/transport"
-	"github.com/colonyfleet/colony/protocol"
 )
 
 // onPublish acts on a PUBLISH packet: it is accepted, retained, put into the queues of its
@@ -83,7 +83,7 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 	err := b.accepted(s.id, m, func() { to = b.distribute(m, s.waiting(forever)) })
 	if err != nil {
 		b.log.Warn("message refused", "client", s.client, "topic", m.Topic, "qos", m.QoS, "err", err)
-		return nil, publishCode(err)
+		return nil, reason.OfPublish(err)
 	}
 	return to, packets.Code{}
 }
@@ -165,24 +165,6 @@ func (s *session) reject(qos byte, id uint16, code packets.Code) error {
 		s.ack(packets.Pubrec, id, code)
 	}
 	return nil
-}
-
-// publishCode is the reason code with which a message is refused.
-func publishCode(err error) packets.Code {
-	code := packets.ErrImplementationSpecificError
-	switch protocol.KindOf(err) {
-	case protocol.Invalid:
-		code = packets.ErrPayloadFormatInvalid
-	case protocol.Denied:
-		code = packets.ErrNotAuthorized
-	case protocol.NotFound:
-		code = packets.ErrTopicNameInvalid
-	case protocol.Unavailable:
-		code = packets.ErrQuotaExceeded
-	case protocol.Conflict, protocol.Internal:
-	}
-	code.Reason = reasonString(err)
-	return code
 }
 
 const (

@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
 )
@@ -36,7 +37,7 @@ func (b *Broker) leave(c *conn, err error) {
 	if errors.Is(err, transport.ErrDrained) {
 		err = packets.ErrSessionTakenOver
 	}
-	if code, ok := codeOf(err); ok {
+	if code, ok := reason.Of(err); ok {
 		b.disconnect(c, code) // [MQTT-4.13.1-1]
 	}
 	_ = c.Close() // never fails
@@ -219,7 +220,7 @@ const (
 
 // report counts a packet that breaks the protocol, and shows its first bytes at debug.
 func (b *Broker) report(c *conn, kind packet.Type, body []byte, err error) {
-	code, bad := codeOf(err)
+	code, bad := reason.Of(err)
 	if !bad {
 		return
 	}

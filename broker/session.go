@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 	"golang.org/x/time/rate"
@@ -291,35 +290,4 @@ func tlsState(c *conn) *tls.ConnectionState {
 	}
 	s := t.ConnectionState()
 	return &s
-}
-
-// reasonString is err as an MQTT reason string: short, valid UTF-8, no controls.
-func reasonString(err error) string {
-	s := strings.Map(func(r rune) rune {
-		if r < 0x20 || r == utf8.RuneError || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, err.Error())
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "")
-	}
-	return s
-}
-
-// malformed is err, with a reason code if it has none.
-func malformed(err error) error {
-	if _, ok := codeOf(err); ok {
-		return err
-	}
-	return fmt.Errorf("%w: %w", packets.ErrMalformedPacket, err)
-}
-
-// codeOf is the reason code of an error in the packets of a client.
-func codeOf(err error) (packets.Code, bool) {
-	if bad, ok := errors.AsType[*packet.Error](err); ok {
-		return packets.Code{Code: bad.Code, Reason: reasonString(bad)}, true
-	}
-	code, ok := errors.AsType[packets.Code](err)
-	return code, ok && code.Code >= packets.ErrUnspecifiedError.Code
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
@@ -128,7 +129,7 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 		return false, nil
 	}
 	if stored, err = b.createStored(s); err != nil {
-		return false, &connectError{packets.ErrQuotaExceeded, err.Error()}
+		return false, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: err.Error()}
 	}
 	b.mu.Lock()
 	b.away[stored] = newSubscriber(stored)
@@ -388,8 +389,8 @@ func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message.Message,
 			return
 		}
 		b.metrics.Refused("publish", "sessions_disk")
-		if end := s.reject(m.QoS, id, publishCode(err)); end != nil {
-			code, _ := codeOf(end)
+		if end := s.reject(m.QoS, id, reason.OfPublish(err)); end != nil {
+			code, _ := reason.Of(end)
 			b.disconnect(s.conn, code)
 		}
 	})
@@ -414,7 +415,7 @@ func (s *session) onceStored(kind byte, id uint16) func(error) {
 			return
 		}
 		code := packets.ErrServerBusy
-		code.Reason = reasonString(err)
+		code.Reason = reason.String(err)
 		s.b.disconnect(s.conn, code)
 	}
 }
@@ -465,7 +466,7 @@ func (s *session) unsubscribed(ack *packets.Packet, filters packets.Subscription
 		s.b.metrics.Refused("subscribe", "sessions_disk")
 	}
 	if !s.terse {
-		ack.Properties.ReasonString = reasonString(err)
+		ack.Properties.ReasonString = reason.String(err)
 	}
 	s.b.log.Warn("subscriptions are not stored", "client", s.client, "err", err)
 	return nil

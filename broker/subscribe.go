@@ -9,6 +9,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 )
@@ -20,7 +21,7 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 	}
 	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1, Remaining: len(body)}, ProtocolVersion: s.version()}
 	if err := p.SubscribeDecode(body); err != nil {
-		return malformed(err)
+		return reason.Malformed(err)
 	}
 	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Suback}, ProtocolVersion: s.version(), PacketID: p.PacketID}
 	var list []replay
@@ -156,7 +157,7 @@ func (b *Broker) onUnsubscribe(s *session, body []byte) error {
 	}
 	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsubscribe, Qos: 1, Remaining: len(body)}, ProtocolVersion: s.version()}
 	if err := p.UnsubscribeDecode(body); err != nil {
-		return malformed(err)
+		return reason.Malformed(err)
 	}
 	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Unsuback}, ProtocolVersion: s.version(), PacketID: p.PacketID}
 	for _, sub := range p.Filters {

@@ -100,6 +100,7 @@ var packages = map[string]layer{
 	"broker/message":             adapter,
 	"broker/metrics":             adapter,
 	"broker/peers":               logic,
+	"broker/reason":              logic,
 	"broker/quota":               logic,
 	"broker/retained":            logic,
 	"broker/sessions/state":      logic,
@@ -218,7 +219,7 @@ var packages = map[string]layer{
 var confined = map[string][]string{
 	"github.com/fxamacker/cbor/v2":           {"protocol"},
 	"go.yaml.in/yaml/v4":                     {"cli", "cli/output", "co/compiler", "co/compiler/composefile", "co/packaging", "co/repo/sitefile", "internal/configfile", "margo/document", "margo/rawyaml", "margo/v1rc3"},
-	"github.com/mochi-mqtt/server/v2":        {"broker", "broker/packet"},
+	"github.com/mochi-mqtt/server/v2":        {"broker", "broker/packet", "broker/reason"},
 	"github.com/eclipse/paho.golang":         {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":           {"broker", "broker/client", "broker/websocket"},
 	"github.com/prometheus/client_golang":    {"broker", "broker/external", "broker/metrics", "co", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "lo", "lo/control", "lo/data", "lo/uplink"},
