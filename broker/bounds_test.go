@@ -12,6 +12,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/limits"
 )
 
 // Each test here attacks the memory of the broker, and shows the bound. Those that
@@ -103,7 +104,7 @@ func TestRepeatedSubscriptions(t *testing.T) {
 
 // Filters of many levels: each is bounded, and all of a client together.
 func TestDeepFilters(t *testing.T) {
-	b, reg := start(t, free{}, limits(broker.Limits{Filters: 1000}))
+	b, reg := start(t, free{}, limited(limits.Limits{Filters: 1000}))
 	r := guest(t, b, "deep")
 	grows(t, 8<<20, func() {
 		r.write(subscribeWire(strings.Repeat("/", 65_535)))
@@ -172,7 +173,7 @@ func TestAnnouncedBodies(t *testing.T) {
 // are too much are cut off with a reason. Nobody else is.
 func TestUnfinishedBodies(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{UnreadPerIdentity: 1 << 20}))
+	b, reg := start(t, free{}, limited(limits.Limits{UnreadPerIdentity: 1 << 20}))
 	canary := guest(t, b, "canary")
 	as := func(p *packets.Packet) { p.Connect.Username = []byte("greedy") }
 	var all []*raw
@@ -202,7 +203,7 @@ func TestUnfinishedBodies(t *testing.T) {
 // What is retained is bounded for each identity and for all; properties count.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{RetainedPerIdentity: 100 << 10, RetainedBytes: 150 << 10}))
+	b, reg := start(t, free{}, limited(limits.Limits{RetainedPerIdentity: 100 << 10, RetainedBytes: 150 << 10}))
 	retain := func(r *raw, topic string, props int, payload string) byte {
 		p := packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1, Retain: true}, PacketID: 1, TopicName: topic, Payload: []byte(payload),
@@ -266,7 +267,7 @@ func TestAliasesKeepNoPackets(t *testing.T) {
 // When too much waits in memory, the client that most waits for goes, and no other.
 func TestTheGuiltyPayFirst(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{TotalWriteBuffer: 4 << 20}))
+	b, reg := start(t, free{}, limited(limits.Limits{TotalWriteBuffer: 4 << 20}))
 	stuck, slow := guest(t, b, "stuck"), guest(t, b, "slow")
 	stuck.subscribe("t/#", 0)
 	slow.subscribe("t/1", 0)
@@ -354,7 +355,7 @@ func TestNotKeptIsSaid(t *testing.T) {
 // comes after its answer but what was on its way. [MQTT-3.10.4-2] Another one goes on.
 func TestUnsubscribeEndsReplay(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{WriteBuffer: 16 << 10, Unacknowledged: 10}))
+	b, _ := start(t, free{}, limited(limits.Limits{WriteBuffer: 16 << 10, Unacknowledged: 10}))
 	const topics = 2000
 	for i := range topics {
 		put(t, b, broker.Message{Topic: fmt.Sprint("r/", i), Payload: make([]byte, 100), Retain: true, QoS: 1})

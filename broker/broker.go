@@ -12,6 +12,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +91,8 @@ func New(o Options) (*Broker, error) {
 	if err := o.Validate(); err != nil {
 		return nil, &protocol.Error{Kind: protocol.Invalid, Message: "broker " + o.Name + ": " + err.Error(), Err: err}
 	}
-	o.Limits.defaults()
-	fill(&o.SysInterval, 30*time.Second)
+	o.Limits.Defaults()
+	o.SysInterval = cmp.Or(o.SysInterval, 30*time.Second)
 	b := &Broker{
 		o:         o,
 		log:       o.Logger.With("component", "broker", "broker", o.Name),

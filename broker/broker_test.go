@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -308,7 +309,7 @@ func TestOptionsAreValidated(t *testing.T) {
 	t.Parallel()
 	_, err := broker.New(broker.Options{Listeners: []broker.Listener{
 		{Name: "a", Network: "tcp"}, {Name: "a", Network: "quic"}, {Name: "b", Network: broker.TLS},
-	}, Limits: broker.Limits{Unacknowledged: 1 << 20}})
+	}, Limits: limits.Limits{Unacknowledged: 1 << 20}})
 	if protocol.KindOf(err) != protocol.Invalid {
 		t.Fatalf("got %v, want an error of kind invalid", err)
 	}

@@ -14,9 +14,10 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/limits"
 )
 
-func limits(l broker.Limits) func(*broker.Options) {
+func limited(l limits.Limits) func(*broker.Options) {
 	return func(o *broker.Options) { o.Limits = l }
 }
 
@@ -81,7 +82,7 @@ func TestFirstPacketIsBounded(t *testing.T) {
 
 func TestPacketSize(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{PacketBytes: 10_000}))
+	b, _ := start(t, free{}, limited(limits.Limits{PacketBytes: 10_000}))
 	r := dialRaw(t, b.Addr("main"))
 	if ack := r.mustConnect("c", nil); ack.Properties.MaximumPacketSize != 10_000 {
 		t.Errorf("CONNACK says maximum packet size %d", ack.Properties.MaximumPacketSize)
@@ -295,7 +296,7 @@ func TestReceiveMaximum(t *testing.T) {
 // A subscriber that stops reading stops nobody else, and is disconnected.
 func TestStoppedReader(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{WriteBuffer: 1 << 20}))
+	b, reg := start(t, free{}, limited(limits.Limits{WriteBuffer: 1 << 20}))
 	stuck := dialRaw(t, b.Addr("main"))
 	stuck.mustConnect("stuck", nil)
 	stuck.subscribe("t", 0)
@@ -329,7 +330,7 @@ func TestStoppedReader(t *testing.T) {
 // A subscriber that reads and never acknowledges gets the reason why it is disconnected.
 func TestNeverAcknowledging(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 100, WriteBuffer: 4 << 10}))
+	b, reg := start(t, free{}, limited(limits.Limits{Unacknowledged: 100, WriteBuffer: 4 << 10}))
 	r := dialRaw(t, b.Addr("main"))
 	r.mustConnect("sub", nil)
 	r.subscribe("t", 1)
@@ -376,7 +377,7 @@ func TestTopicAliases(t *testing.T) {
 
 func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{Connections: 3, ConnectionsPerIdentity: 2}))
+	b, reg := start(t, free{}, limited(limits.Limits{Connections: 3, ConnectionsPerIdentity: 2}))
 	as := func(user string) func(*packets.Packet) {
 		return func(p *packets.Packet) { p.Connect.Username = []byte(user) }
 	}
@@ -407,7 +408,7 @@ func TestConnectionLimits(t *testing.T) {
 
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{KeepAlive: 100 * time.Second}))
+	b, _ := start(t, free{}, limited(limits.Limits{KeepAlive: 100 * time.Second}))
 	for asked, notified := range map[uint16]uint16{0: 100, 50: 0, 101: 100, 65535: 100} {
 		r := dialRaw(t, b.Addr("main"))
 		ack := r.mustConnect("c", func(p *packets.Packet) { p.Connect.Keepalive = asked })
@@ -436,7 +437,7 @@ func TestKeepAlive(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{PublishRate: 100, PublishBurst: 10, ConnectLimits: broker.ConnectLimits{ConnectRate: 20}}))
+	b, _ := start(t, free{}, limited(limits.Limits{PublishRate: 100, PublishBurst: 10, ConnectLimits: limits.ConnectLimits{ConnectRate: 20}}))
 	c := join(t, client.Options{URLs: tcpURL(b), Username: "c"})
 	begun := time.Now()
 	for range 60 {

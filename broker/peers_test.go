@@ -7,7 +7,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
-	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/limits"
 )
 
 // dialFrom is dialRaw from another address of this machine.
@@ -26,7 +26,7 @@ func dialFrom(t *testing.T, from, addr string) *raw {
 // over its own.
 func TestConnectionsPerAddress(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{ConnectLimits: broker.ConnectLimits{ConnectionsPerAddress: 3}}))
+	b, reg := start(t, free{}, limited(limits.Limits{ConnectLimits: limits.ConnectLimits{ConnectionsPerAddress: 3}}))
 	first := guest(t, b, "c0")
 	guest(t, b, "c1")
 	dialRaw(t, b.Addr("main")).write("\x10") // half open
@@ -60,7 +60,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 // Above the limit so many wait for the reason, and the rest are closed at once.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{ConnectLimits: broker.ConnectLimits{ConnectionsPerAddress: 1}}))
+	b, reg := start(t, free{}, limited(limits.Limits{ConnectLimits: limits.ConnectLimits{ConnectionsPerAddress: 1}}))
 	r := guest(t, b, "c")
 	for range 80 { // they say nothing
 		dialRaw(t, b.Addr("main"))
@@ -73,7 +73,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // An address that connects too often is told so, before its password is looked at.
 func TestConnectRatePerAddress(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, noStrangers{}, limits(broker.Limits{ConnectLimits: broker.ConnectLimits{ConnectRatePerAddress: 0.001}}))
+	b, reg := start(t, noStrangers{}, limited(limits.Limits{ConnectLimits: limits.ConnectLimits{ConnectRatePerAddress: 0.001}}))
 	guest(t, b, "c")
 	for i := range 3 {
 		r := dialRaw(t, b.Addr("main"))

@@ -8,6 +8,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/limits"
 )
 
 // ackLate reads n messages of QoS 1 and acknowledges each when the next ten have
@@ -34,7 +35,7 @@ func ackLate(t *testing.T, r *raw, n int) map[string]int {
 // loses nothing and stays connected, however small the limits are.
 func TestPublishersAreSlowed(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 16 << 10}))
+	b, reg := start(t, free{}, limited(limits.Limits{Unacknowledged: 64, WriteBuffer: 16 << 10}))
 	r := guest(t, b, "sub")
 	r.subscribe("t/#", 1)
 	const publishers, each = 8, 1000
@@ -68,7 +69,7 @@ func TestPublishersAreSlowed(t *testing.T) {
 // [MQTT-3.8.4-4]: the replay of retained messages goes at the speed of the client.
 func TestReplayHasFlowControl(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 16 << 10}))
+	b, reg := start(t, free{}, limited(limits.Limits{Unacknowledged: 64, WriteBuffer: 16 << 10}))
 	const n = 20_000
 	for i := range n {
 		put(t, b, broker.Message{Topic: fmt.Sprint("r/", i), Payload: make([]byte, 200), Retain: true, QoS: 1})
@@ -162,7 +163,7 @@ func has(m map[string]string, value string) bool {
 // in all: who publishes it holds a transaction meanwhile.
 func TestListsDoNotWaitLong(t *testing.T) {
 	t.Parallel()
-	b, _ := start(t, free{}, limits(broker.Limits{Unacknowledged: 64, WriteBuffer: 32 << 10}))
+	b, _ := start(t, free{}, limited(limits.Limits{Unacknowledged: 64, WriteBuffer: 32 << 10}))
 	slow, quick := guest(t, b, "slow"), guest(t, b, "quick")
 	slow.subscribe("t", 1)
 	quick.subscribe("t", 0)
@@ -230,7 +231,7 @@ func ackEach(r *raw, tick <-chan time.Time) {
 // up a publisher that serves others too for more than a tenth of its time.
 func TestSickSubscriberSlowsNobody(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{WriteBuffer: 256 << 10}))
+	b, reg := start(t, free{}, limited(limits.Limits{WriteBuffer: 256 << 10}))
 	healthy, sick := guest(t, b, "healthy"), dialRaw(t, b.Addr("main"))
 	sick.mustConnect("sick", func(p *packets.Packet) { p.Properties.ReceiveMaximum = 1 })
 	healthy.subscribe("t", 1)
@@ -271,7 +272,7 @@ func TestSickSubscriberSlowsNobody(t *testing.T) {
 // Many subscribers that do not read hold one message up together, not one after the other.
 func TestSlowReadersAreAwaitedTogether(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limits(broker.Limits{WriteBuffer: 1 << 20}))
+	b, reg := start(t, free{}, limited(limits.Limits{WriteBuffer: 1 << 20}))
 	const readers = 30
 	for i := range readers {
 		guest(t, b, fmt.Sprint("slow", i)).subscribe("t", 0)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/co/catalog"
@@ -38,7 +38,7 @@ type Options struct {
 	Listeners []listen.Spec `yaml:"listeners,omitempty"`
 	// Limits bound what clients can take from the CO's broker, and Sessions the sessions there
 	// that outlive their connections.
-	Limits   broker.Limits   `yaml:"limits,omitempty"`
+	Limits   limits.Limits   `yaml:"limits,omitempty"`
 	Sessions sessions.Limits `yaml:"sessions,omitempty"`
 	// Broker names an external MQTT 5 broker that the sites connect to. The CO then does
 	// not listen on MQTT, and any number of COs may share the work.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
@@ -53,7 +53,7 @@ type Options struct {
 	RetainedBytes  int64 `yaml:"retainedBytes"`
 	// Limits bound what clients can take from the site's broker. Where its RetainedBytes and
 	// RetainedPerIdentity are 0, there is room for what RetainedTopics and RetainedBytes allow.
-	Limits broker.Limits `yaml:"limits,omitempty"`
+	Limits limits.Limits `yaml:"limits,omitempty"`
 	// Sessions bound the sessions that outlive their connections.
 	Sessions sessions.Limits `yaml:"sessions,omitempty"`
 	// CacheBytes bounds the images that are stored for the nodes.
@@ -160,6 +160,6 @@ func (o Options) Validate() error {
 }
 
 // brokerLimits are those of the site's broker, with room for the machine data that it is to retain.
-func (o Options) brokerLimits() broker.Limits {
+func (o Options) brokerLimits() limits.Limits {
 	return o.Limits.WithRoomFor(o.RetainedBytes + int64(o.RetainedTopics)*retained.Size(0))
 }

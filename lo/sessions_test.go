@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/limits"
 )
 
 // connectPLC connects a client of MQTT 3.1.1 without clean session, as a PLC has it, and returns whether the
@@ -88,7 +88,7 @@ func TestLimitsOfTheSite(t *testing.T) {
 	if err := app.try(client.Message{Topic: "line1/a", Payload: make([]byte, 3000), QoS: 1, Retain: true}); err == nil || !strings.Contains(err.Error(), "no room to retain") {
 		t.Errorf("above the limit: %v", err)
 	}
-	o.Limits, o.Sessions.Messages = broker.Limits{KeepAlive: -1}, -1
+	o.Limits, o.Sessions.Messages = limits.Limits{KeepAlive: -1}, -1
 	err := o.Validate()
 	for _, part := range []string{"limits: keep-alive", "sessions: a negative"} {
 		if err == nil || !strings.Contains(err.Error(), part) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -66,7 +67,7 @@ type setup struct {
 	persistence bool
 	folder      string // in which Mosquitto would store
 	store       string // the file that it would store to
-	limits      broker.Limits
+	limits      limits.Limits
 	sessions    sessions.Limits
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
@@ -145,7 +146,7 @@ func TestPublishAll(t *testing.T) {
 func TestTooLargeUsesNoWindow(t *testing.T) {
 	t.Parallel()
 	b, err := broker.New(broker.Options{
-		Access: free{}, Logger: testLog(t), Limits: broker.Limits{PacketBytes: 1000},
+		Access: free{}, Logger: testLog(t), Limits: limits.Limits{PacketBytes: 1000},
 		Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: "127.0.0.1:0"}},
 	})
 	if err != nil {

@@ -97,6 +97,7 @@ var packages = map[string]layer{
 	"broker/packet":              domain,
 	"broker/access":              logic,
 	"broker/inflight":            logic,
+	"broker/limits":              logic,
 	"broker/message":             adapter,
 	"broker/metrics":             adapter,
 	"broker/peers":               logic,

@@ -1,0 +1,157 @@
+// Package limits bounds what clients can take from a broker. Their keys are those of the
+// configuration files.
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// Limits bound what clients can take from the broker. Zero means the default that
+// the comment names, or where it names none, no limit.
+type Limits struct {
+	// ConnectTimeout is how long a connection may take to its accepted CONNECT,
+	// the TLS handshake included. Default 10 s.
+	ConnectTimeout time.Duration `yaml:"connectTimeout,omitempty"`
+	// ConnectBytes is the largest CONNECT packet. Default 64 KiB.
+	ConnectBytes int `yaml:"connectBytes,omitempty"`
+	// PacketBytes is the largest packet after that. Default 4 MiB + 64 KiB.
+	PacketBytes uint32 `yaml:"packetBytes,omitempty"`
+	// Connections is the highest number of open connections of all listeners.
+	Connections int `yaml:"connections,omitempty"`
+	// ConnectionsPerIdentity is the highest number of sessions of one identity.
+	ConnectionsPerIdentity int `yaml:"connectionsPerIdentity,omitempty"`
+	ConnectLimits          `yaml:",inline"`
+	// PublishRate is how many messages per second one connection may publish; one
+	// that sends faster is read more slowly. PublishBurst is the slack, default 100.
+	PublishRate  float64 `yaml:"publishRate,omitempty"`
+	PublishBurst int     `yaml:"publishBurst,omitempty"`
+	// WriteBuffer is how many bytes may wait for a client that reads or acknowledges
+	// slowly before it is disconnected. From half of it on publishers are held back, up
+	// to 2 s for a message; those that serve other subscribers too, for at most a tenth of
+	// their time. Default 8 MiB: room for two largest packets.
+	WriteBuffer int `yaml:"writeBuffer,omitempty"`
+	// TotalWriteBuffer bounds what waits in memory for all connections: to be written,
+	// and of packets that have not arrived whole. Above it the clients that most waits for
+	// are disconnected. Default 256 MiB.
+	TotalWriteBuffer int64 `yaml:"totalWriteBuffer,omitempty"`
+	// UnreadPerIdentity is how many bytes of packets that have not arrived whole the
+	// connections of one identity may have under way; above it they are disconnected.
+	// Packets of up to 16 KiB are not counted. Default 32 MiB.
+	UnreadPerIdentity int64 `yaml:"unreadPerIdentity,omitempty"`
+	// WriteTimeout is how long a client may take to accept the next 16 KiB. Default 30 s.
+	WriteTimeout time.Duration `yaml:"writeTimeout,omitempty"`
+	// Unacknowledged is how many QoS 1 and 2 messages are sent to a client at most before
+	// it acknowledges one; a client may ask for less. Further ones wait in the write
+	// buffer. Default 4,096, at most 32,768.
+	Unacknowledged int `yaml:"unacknowledged,omitempty"`
+	// Filters is how many subscriptions a client may have, whose filters have ten times as
+	// many levels at most in all. Default 10,000.
+	Filters     int `yaml:"filters,omitempty"`
+	StateLimits `yaml:",inline"`
+	// Levels is how many levels a filter or a topic of a client may have. Default 200.
+	Levels int `yaml:"levels,omitempty"`
+	// UserProperties is how many user properties a packet of a client may have. Default 1,000.
+	UserProperties int `yaml:"userProperties,omitempty"`
+	// RetainedBytes is the memory of retained messages of all clients together, about:
+	// topics, properties and payloads, and 256 bytes for each. Above it they are refused
+	// with 0x97. What the broker's owner publishes is never refused. Default 256 MiB.
+	RetainedBytes int64 `yaml:"retainedBytes,omitempty"`
+	// RetainedPerIdentity is the same for one identity. Default 64 MiB.
+	RetainedPerIdentity int64 `yaml:"retainedPerIdentity,omitempty"`
+	// KeepAlive is the longest that a client may ask for, and what CONNACK names
+	// if it asks for none. Default 1 h.
+	KeepAlive time.Duration `yaml:"keepAlive,omitempty"`
+}
+
+// ConnectLimits bound how clients connect, in all and from one network address; over a Unix socket
+// they have none.
+type ConnectLimits struct {
+	// ConnectRate is how many connections a listener accepts per second; those above
+	// it wait in the system's queue, so that a fleet that comes back at once is let
+	// in evenly.
+	ConnectRate float64 `yaml:"connectRate,omitempty"`
+	// ConnectionsPerAddress is the highest number of open connections of one address. Above it
+	// CONNECT is refused with 0x97, but for that of a client which takes over its own connection.
+	ConnectionsPerAddress int `yaml:"connectionsPerAddress,omitempty"`
+	// ConnectRatePerAddress is how many connections one address may begin per second; as many may
+	// begin at once. Above it CONNECT is refused with 0x9f, before access control is asked.
+	ConnectRatePerAddress float64 `yaml:"connectRatePerAddress,omitempty"`
+}
+
+// StateLimits bound what the subscriptions and last wills of clients take.
+type StateLimits struct {
+	// FilterBytes is how many bytes the filters of a client may have in all. Default 1 MiB.
+	FilterBytes int `yaml:"filterBytes,omitempty"`
+	// StateBytes is the memory of the filters and last wills of all clients together, about;
+	// those of sessions without a connection are among them. Above it SUBSCRIBE and CONNECT are
+	// refused with 0x97. Default 256 MiB.
+	StateBytes int64 `yaml:"stateBytes,omitempty"`
+	// StatePerAddress is the same for the clients at one network address. Default 64 MiB.
+	StatePerAddress int64 `yaml:"statePerAddress,omitempty"`
+	// SubscribeFilters is how many filters one SUBSCRIBE or UNSUBSCRIBE may hold. Default 1,000.
+	SubscribeFilters int `yaml:"subscribeFilters,omitempty"`
+}
+
+// Defaults fills in the defaults.
+func (l *Limits) Defaults() {
+	fill(&l.ConnectTimeout, 10*time.Second)
+	fill(&l.ConnectBytes, 64<<10)
+	fill(&l.PacketBytes, protocol.MaxMessage+64<<10)
+	fill(&l.Connections, math.MaxInt)
+	fill(&l.ConnectionsPerIdentity, math.MaxInt)
+	fill(&l.PublishBurst, 100)
+	fill(&l.WriteBuffer, 8<<20)
+	fill(&l.TotalWriteBuffer, 256<<20)
+	fill(&l.WriteTimeout, 30*time.Second)
+	fill(&l.UnreadPerIdentity, 32<<20)
+	fill(&l.Unacknowledged, 4096)
+	fill(&l.Filters, 10_000)
+	fill(&l.FilterBytes, 1<<20)
+	fill(&l.StateBytes, 256<<20)
+	fill(&l.StatePerAddress, 64<<20)
+	fill(&l.SubscribeFilters, 1000)
+	fill(&l.Levels, 200)
+	fill(&l.UserProperties, 1000)
+	fill(&l.RetainedBytes, 256<<20)
+	fill(&l.RetainedPerIdentity, 64<<20)
+	fill(&l.KeepAlive, time.Hour)
+}
+
+// WithRoomFor returns the limits with room for so many bytes of retained messages of one
+// identity, where l names no other limits for them.
+func (l Limits) WithRoomFor(retained int64) Limits {
+	var d Limits
+	d.Defaults()
+	fill(&l.RetainedBytes, max(d.RetainedBytes, retained))
+	fill(&l.RetainedPerIdentity, max(d.RetainedPerIdentity, retained))
+	return l
+}
+
+func fill[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Validate returns every fault of l, joined.
+func (l Limits) Validate() error {
+	var errs []error
+	if l.Unacknowledged < 0 || l.Unacknowledged > 32768 {
+		errs = append(errs, fmt.Errorf("limit of %d unacknowledged messages: want 1 to 32768", l.Unacknowledged))
+	}
+	if l.KeepAlive < 0 || l.KeepAlive > 12*time.Hour {
+		errs = append(errs, fmt.Errorf("keep-alive limit %s: want up to 12 h", l.KeepAlive))
+	}
+	if min(l.ConnectRate, l.ConnectRatePerAddress, l.PublishRate) < 0 || min(l.ConnectTimeout, l.WriteTimeout) < 0 ||
+		min(l.UnreadPerIdentity, l.RetainedBytes, l.RetainedPerIdentity, l.TotalWriteBuffer, l.StateBytes, l.StatePerAddress) < 0 ||
+		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.ConnectionsPerAddress, l.PublishBurst, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
+		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
+	}
+	return errors.Join(errs...)
+}
