@@ -32,7 +32,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	b.metrics.PublishedIn(qos)
 	s.received.Add(1)
 	if qos == 2 {
-		switch known, room := s.pending.begin(p.ID); {
+		switch known, room := s.pending.Begin(p.ID, receiveMaximum); {
 		case known:
 			return b.acknowledgeRepeat(s, p.ID)
 		case !room: // [MQTT-3.3.4-7]
@@ -88,37 +88,6 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 	return to, packets.Code{}
 }
 
-// begin notes a packet id. known says that it was noted before, room that the client may have
-// one more.
-func (r *received2) begin(id uint16) (known, room bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known = r.ids[id]; known || len(r.ids) >= receiveMaximum {
-		return known, false
-	}
-	r.add(id)
-	return false, true
-}
-
-// add notes packet ids. r.mu is held, or nobody else has r yet.
-func (r *received2) add(ids ...uint16) {
-	if r.ids == nil && len(ids) > 0 {
-		r.ids = make(map[uint16]struct{}, len(ids))
-	}
-	for _, id := range ids {
-		r.ids[id] = struct{}{}
-	}
-}
-
-// end forgets a packet id; false if it is unknown.
-func (r *received2) end(id uint16) (known bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, known = r.ids[id]
-	delete(r.ids, id)
-	return known
-}
-
 // reserved reports whether a topic is the broker's own. [MQTT-4.7.2-1] Whether a client
 // may use other topics that begin with $ is for access control to say.
 func reserved(topic string) bool {
@@ -153,7 +122,7 @@ func (s *session) topicOf(p *packet.Publication) (string, error) {
 // must not acknowledge; its client is disconnected.
 func (s *session) reject(qos byte, id uint16, code packets.Code) error {
 	if qos == 2 {
-		s.pending.end(id)
+		s.pending.End(id)
 	}
 	switch {
 	case qos == 0:

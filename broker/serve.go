@@ -262,7 +262,7 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 		}
 	case packet.Pubrel:
 		code := packets.ErrPacketIdentifierNotFound
-		if s.pending.end(id) {
+		if s.pending.End(id) {
 			code = packets.CodeSuccess
 		}
 		s.ack(packets.Pubcomp, id, code) // [MQTT-4.3.3-11]

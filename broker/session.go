@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/sessions"
@@ -74,13 +74,6 @@ type usage struct {
 	received, sent, subscribed atomic.Int64 // messages, and subscriptions
 }
 
-// received2 are the packet ids of messages of QoS 2 that wait for PUBREL. Its methods may be
-// called concurrently. [MQTT-4.3.3-10]
-type received2 struct {
-	mu  sync.Mutex          // protects ids
-	ids map[uint16]struct{} // nil until the first
-}
-
 // A session is an accepted connection. Fields without a remark are used on the
 // connection's own goroutine, or do not change.
 type session struct {
@@ -101,7 +94,7 @@ type session struct {
 
 	pace    *transport.Pace   // at which it publishes; nil until the first message
 	aliases map[uint16]string // topic aliases that the client set
-	pending received2
+	pending inflight.Received
 
 	clean atomic.Bool   // the client said good-bye, so its will is not sent
 	done  chan struct{} // closed when no trace of the connection is left

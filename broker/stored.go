@@ -67,29 +67,9 @@ func (b *Broker) closeStore() error {
 
 func newSubscriber(stored *sessions.Session) *subscriber {
 	return &subscriber{
-		client: stored.Client(), id: decodeIdentity(stored.Owner().Identity), address: stored.Owner().Address, stored: stored,
+		client: stored.Client(), id: access.DecodeIdentity(stored.Owner().Identity), address: stored.Owner().Address, stored: stored,
 		subs: subscriptions{filters: make(map[string]struct{})},
 	}
-}
-
-// encodeIdentity is an identity as a session stores it. No part has a zero byte.
-func encodeIdentity(id access.Identity) string {
-	parts := []string{id.Name, string(id.Site), string(id.Node), id.Client}
-	if id.Device {
-		parts = append(parts, deviceIdentity)
-	}
-	return strings.Join(parts, "\x00")
-}
-
-// deviceIdentity is a part more of the identity of a device.
-const deviceIdentity = "device"
-
-func decodeIdentity(s string) (id access.Identity) {
-	parts := strings.Split(s, "\x00")
-	if device := len(parts) == 5 && parts[4] == deviceIdentity; device || len(parts) == 4 {
-		id = access.Identity{Name: parts[0], Site: protocol.SiteID(parts[1]), Node: protocol.NodeID(parts[2]), Client: parts[3], Device: device}
-	}
-	return id
 }
 
 // askedExpiry is the session expiry interval that CONNECT asks for. MQTT 3.1.1 has none: a
@@ -140,7 +120,7 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 
 // createStored makes a session, for which one that holds nothing ends where there are too many.
 func (b *Broker) createStored(s *session) (*sessions.Session, error) {
-	owner := sessions.Owner{Name: s.id.Name, Identity: encodeIdentity(s.id), Address: s.conn.address()}
+	owner := sessions.Owner{Name: s.id.Name, Identity: s.id.Encode(), Address: s.conn.address()}
 	stored, err := b.store.Create(s.client, owner, s.expiry)
 	if err == nil {
 		return stored, nil
@@ -177,7 +157,7 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 	if err := b.flush(); err != nil { // so that Received has what the former connection has sent
 		b.log.Warn("a session is resumed while the disk fails", "client", s.client, "err", err)
 	}
-	s.pending.add(stored.Received()...)
+	s.pending.Add(stored.Received()...)
 	return true
 }
 
@@ -241,7 +221,7 @@ func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
 		Topic: w.Body.Topic, Payload: w.Body.Payload, Props: w.Body.Properties, QoS: w.QoS, Retain: w.Retain,
 		Origin: stored.Client(), Owner: stored.Owner().Name,
 	}
-	b.sendWill(decodeIdentity(stored.Owner().Identity), m, w.Expiry, b.pace.Waiting(0))
+	b.sendWill(access.DecodeIdentity(stored.Owner().Identity), m, w.Expiry, b.pace.Waiting(0))
 }
 
 // expireSessions ends sessions whose time is up, and sends last wills whose delay is over.
@@ -435,7 +415,7 @@ func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reas
 			s.ack(packets.Pubrel, id, packets.ErrPacketIdentifierNotFound)
 		}
 	case packet.Pubrel:
-		if !s.pending.end(id) {
+		if !s.pending.End(id) {
 			s.ack(packets.Pubcomp, id, packets.ErrPacketIdentifierNotFound)
 			return
 		}
