@@ -35,8 +35,7 @@ var spared = exceptions{
 //
 //   - bench/link is one program: the peers that it compares share its wire, its load and its ledger.
 //   - broker: sessions and metrics belong in packages of their own.
-//   - en/engine/containerd: images belong in a package of their own.
-var ceilings = map[string]int{"bench/link": 2400, "broker": 3600, "en/engine/containerd": 2700}
+var ceilings = map[string]int{"bench/link": 2400, "broker": 3600}
 
 type source struct {
 	path, dir string

@@ -100,7 +100,7 @@ func TestMounts(t *testing.T) {
 	if err := r.RemoveVolume(t.Context(), v); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(r.volumeDir("shop", "db")); !os.IsNotExist(err) {
+	if _, err := os.Stat(r.volumes.Dir("shop", "db")); !os.IsNotExist(err) {
 		t.Errorf("the volume is there after it was removed: %v", err)
 	}
 	for _, bad := range []engine.Volume{{Deployment: "..", Name: "db"}, {Deployment: "shop", Name: ".."}, {Deployment: "shop"}, {Deployment: "shop", Name: "a/b"}} {

@@ -15,7 +15,6 @@ package containerd
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +35,10 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/leases"
 	"github.com/colonyfleet/colony/en/engine/containerd/names"
+	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
+	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/grpcdeadline"
 	"github.com/colonyfleet/colony/internal/keylock"
@@ -144,16 +146,16 @@ type Engine struct {
 	registries *registryhosts.Client
 	net        *bridgenet.Networks
 	names      *names.Names
+	volumes    *volumes.Store
 	log        *slog.Logger
-	locks      keylock.Locks // by container key, "volume "+path and "pull "+ref
+	locks      keylock.Locks // by container key and "pull "+ref
 
-	readOnly string // see readOnlyOption
+	readOnly string // see runspec.ReadOnlyOption
 
 	mu          sync.Mutex // protects snapshotter
 	snapshotter string
 
-	leases  heldLeases
-	runID   string        // names this run of the agent: see lease
+	leases  *leases.Leases
 	cleanup time.Duration // cleanupTimeout but in tests
 	stop    context.CancelFunc
 	stopped chan struct{}
@@ -214,9 +216,9 @@ func New(opts Options) (*Engine, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		opts: opts, client: c, net: nw, names: known, log: opts.Logger.With("component", "containerd"),
-		snapshotter: opts.Snapshotter, readOnly: readOnlyOption(),
-		runID: rand.Text(), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
+		opts: opts, client: c, net: nw, names: known, volumes: volumes.New(filepath.Join(opts.StateDir, "volumes")), log: opts.Logger.With("component", "containerd"),
+		snapshotter: opts.Snapshotter, readOnly: runspec.ReadOnlyOption(),
+		leases: leases.New(c), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
 	e.registries = registryhosts.New(registryhosts.Options{
 		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,

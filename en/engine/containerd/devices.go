@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/typeurl/v2"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 )
 
 // findDevices looks the devices of a container up anew: one that was unplugged has
@@ -22,7 +23,7 @@ func (e *Engine) findDevices(ctx context.Context, have client.Container, k strin
 	if err != nil {
 		return err
 	}
-	if c.Spec.Mounts, err = withImageVolumes(c, config); err != nil {
+	if c.Spec.Mounts, err = volumes.WithImageVolumes(c, config); err != nil {
 		return err
 	}
 	opts, err := e.specOf(k, c, config)

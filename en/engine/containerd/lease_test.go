@@ -1,13 +1,13 @@
 package containerd
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/leases"
+	containerdleases "github.com/containerd/containerd/v2/core/leases"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/leases"
 )
 
 // A lease of this run stays, and one of an earlier run goes, whatever the node's clock says
@@ -26,9 +26,9 @@ func TestLeasesAreSweptByRun(t *testing.T) {
 		t.Fatalf("leases %v (%v), want one", made, err)
 	}
 	// The clock was set forward by a year since; and the earlier agent's was ahead.
-	for id, opts := range map[string][]leases.Opt{
-		"earlier": {leases.WithID("earlier"), leases.WithLabel(labelRun, "earlier"), leases.WithExpiration(24 * 365 * time.Hour)},
-		"former":  {leases.WithID("former")}, // of an agent that did not say which run it was
+	for id, opts := range map[string][]containerdleases.Opt{
+		"earlier": {containerdleases.WithID("earlier"), containerdleases.WithLabel(leases.Label, "earlier"), containerdleases.WithExpiration(24 * 365 * time.Hour)},
+		"former":  {containerdleases.WithID("former")}, // of an agent that did not say which run it was
 	} {
 		if _, err := service.Create(ctx, opts...); err != nil {
 			t.Fatalf("%s: %v", id, err)
@@ -56,14 +56,17 @@ func TestLeaseOfAnAbsentDaemonIsSwept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithCancel(ctx)
-	cut, _, err := r.lease(short)
+	cut, drop, err := r.lease(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := leases.FromContext(cut)
-	cancel()
-	r.leases.drop(id, context.Canceled) // as where the daemon ends before it has dropped it
+	id, ok := containerdleases.FromContext(cut)
+	if !ok {
+		t.Fatal("the context has no lease")
+	}
+	r.daemon.Kill(t)
+	drop()
+	r.daemon.Restart(t)
 	service := r.client.LeasesService()
 	deadline := time.Now().Add(time.Minute)
 	for {

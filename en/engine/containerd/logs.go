@@ -25,7 +25,9 @@ func (e *Engine) tend(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		e.boundLogs(ctx)
-		e.sweepLeft(ctx)
+		if err := e.leases.SweepLeft(e.in(ctx)); err != nil {
+			e.log.DebugContext(ctx, "leases not dropped yet", "err", err)
+		}
 		if err := e.names.Follow(); err != nil {
 			e.log.WarnContext(ctx, "name servers of containers not brought up to date", "err", err)
 		}

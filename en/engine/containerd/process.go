@@ -6,19 +6,14 @@ import (
 	"syscall"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-const (
-	// initName is the program that is the first process of a container with init, and
-	// that writes down what one with a terminal says.
-	initName = "colony-init"
-	// initTarget is where a container finds it; Docker has its own there.
-	initTarget = "/sbin/docker-init"
-)
+// initName is the program that is the first process of a container with init, and
+// that writes down what one with a terminal says.
+const initName = "colony-init"
 
 // initProgram returns the path of colony-init: it lies beside the agent.
 func (e *Engine) initProgram(c engine.Container, key string) (string, error) {
@@ -34,19 +29,6 @@ func (e *Engine) initProgram(c engine.Container, key string) (string, error) {
 		return "", engine.Errorf(protocol.Incompatible, "container %s has %s, for which the node needs the program %s: install it at %s: %w", c.ID, key, initName, path, err)
 	}
 	return path, nil
-}
-
-// withInit puts the init process before a container's program.
-func (e *Engine) withInit(c engine.Container, args []string) ([]string, []specs.Mount, error) {
-	if !c.Spec.Init {
-		return args, nil, nil
-	}
-	path, err := e.initProgram(c, "init")
-	if err != nil {
-		return nil, nil, err
-	}
-	mount := specs.Mount{Type: "bind", Source: path, Destination: initTarget, Options: []string{"bind", "ro"}}
-	return append([]string{initTarget, "--"}, args...), []specs.Mount{mount}, nil
 }
 
 // taskIO says where the output of a container goes and where its input comes from. Like

@@ -16,6 +16,8 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/names"
+	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
+	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -148,7 +150,7 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 	if err != nil {
 		return nil, e.fault(err, protocol.CreateFailed, what)
 	}
-	if c.Spec.Mounts, err = withImageVolumes(c, config); err != nil {
+	if c.Spec.Mounts, err = volumes.WithImageVolumes(c, config); err != nil {
 		return nil, err
 	}
 	spec, err := e.specOf(k, c, config)
@@ -209,7 +211,7 @@ func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Contai
 	started := map[string]string{
 		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "", labelOOM: "",
 	}
-	err = checkReadOnly(ctx, c, t, id)
+	err = runspec.CheckReadOnly(ctx, c, t, id)
 	if err == nil {
 		_, err = c.SetLabels(ctx, started)
 	}

@@ -2,18 +2,14 @@ package containerd
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -177,97 +173,20 @@ func (e *Engine) removeStray(ctx context.Context, k string) error {
 	return e.net.Detach(ctx, k)
 }
 
-// labelRun marks the leases of one run of an agent. The time of their making does not: the
-// node's clock may be set while they are held.
-const labelRun = "colony.run"
-
-// leaseTime is when containerd drops a lease by itself: a download over a slow line
-// takes less.
-const leaseTime = 24 * time.Hour
-
-// heldLeases are the leases of this run.
-type heldLeases struct {
-	mu   sync.Mutex // protects what follows
-	ids  map[string]bool
-	left bool // one may be left that is not in ids: containerd did not answer
-}
-
-// hold notes a lease before it is made.
-func (h *heldLeases) hold(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ids == nil {
-		h.ids = map[string]bool{}
-	}
-	h.ids[id] = true
-}
-
-// drop notes the end of a lease; err is why it may be left.
-func (h *heldLeases) drop(id string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.ids, id)
-	h.left = h.left || err != nil
-}
-
-func (h *heldLeases) holds(id string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ids[id]
-}
-
-// takeLeft reports whether a lease may be left, once.
-func (h *heldLeases) takeLeft() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	left := h.left
-	h.left = false
-	return left
-}
-
-// lease returns ctx with a lease of this run, which keeps what is made until done is
-// called. One that containerd does not drop then, because it is away, is swept later.
-func (e *Engine) lease(ctx context.Context) (context.Context, func(), error) {
-	id := rand.Text()
-	e.leases.hold(id)
-	ctx, done, err := e.client.WithLease(ctx, leases.WithID(id), leases.WithExpiration(leaseTime), leases.WithLabel(labelRun, e.runID))
+// lease returns ctx with a lease, which keeps what is made until done is called.
+func (e *Engine) lease(ctx context.Context) (held context.Context, done func(), err error) {
+	held, done, err = e.leases.Hold(ctx)
 	if err != nil {
-		e.leases.drop(id, err)
-		return nil, nil, e.fault(err, protocol.InternalError, "make a lease")
+		return nil, nil, e.fault(err, protocol.InternalError, "hold what is being made")
 	}
-	clean := context.WithoutCancel(ctx)
-	return ctx, func() { e.leases.drop(id, done(clean)) }, nil
+	return held, done, nil
 }
 
-// sweepLeft drops the leases that containerd did not drop when it was asked to.
-func (e *Engine) sweepLeft(ctx context.Context) {
-	if !e.leases.takeLeft() {
-		return
-	}
-	if err := e.sweepLeases(e.in(ctx)); err != nil {
-		e.leases.drop("", err) // it is tried again
-		e.log.DebugContext(ctx, "leases not dropped yet", "err", err)
-	}
-}
-
-// sweepLeases drops the leases that nobody holds, such as those of an agent that was
-// killed: they keep snapshots and content of downloads and creations that nobody goes on with.
 func (e *Engine) sweepLeases(ctx context.Context) error {
-	service := e.client.LeasesService()
-	all, err := service.List(ctx)
-	if err != nil {
-		return e.fault(err, protocol.InternalError, "list leases")
+	if err := e.leases.Sweep(ctx); err != nil {
+		return e.fault(err, protocol.InternalError, "drop leases that nobody holds")
 	}
-	var errs []error
-	for _, l := range all {
-		if l.Labels[labelRun] == e.runID && e.leases.holds(l.ID) {
-			continue
-		}
-		if err := service.Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
-			errs = append(errs, e.fault(err, protocol.InternalError, "remove lease "+l.ID))
-		}
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (e *Engine) sweepNetworks(removed []protocol.DeploymentName) error {

@@ -76,7 +76,7 @@ func TestMountsNestInAnyOrder(t *testing.T) {
 
 func volumesOf(t *testing.T, r *rig, d protocol.DeploymentName) []string {
 	t.Helper()
-	paths, err := filepath.Glob(r.volumeDir(d, "*"))
+	paths, err := filepath.Glob(r.volumes.Dir(d, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// CgroupMount shows a container its own control groups: runtimes such as Java, Go and
+// cgroupMount shows a container its own control groups: runtimes such as Java, Go and
 // Node.js size their heaps and pools by the limits that they read there.
-var CgroupMount = specs.Mount{
+var cgroupMount = specs.Mount{
 	Type: "cgroup", Source: "cgroup", Destination: "/sys/fs/cgroup",
 	Options: []string{"ro", "nosuid", "noexec", "nodev", "relatime"},
 }

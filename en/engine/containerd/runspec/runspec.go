@@ -1,5 +1,6 @@
-// Package runspec turns what a container may do, and what bounds it, into options of its
-// OCI spec. It looks at the node's kernel, and refuses what that cannot do.
+// Package runspec turns a container of a deployment into the options of its OCI spec: its
+// program, its mounts, what it may do and what bounds it. It looks at the node's kernel and
+// devices, and refuses what those cannot do; it changes nothing on the node.
 package runspec
 
 import (
@@ -13,15 +14,56 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Options returns the rights and limits of a container. Errors are engine.Errors where
+// Surroundings are what the node has prepared for a container. The paths are of the node.
+type Surroundings struct {
+	Hostname string // the name that the container has for itself
+	NetNS    string // the file of its network namespace; of a container that has one of its own or of another
+	Cgroup   string // its control group, from the root of them
+	ReadOnly string // the option of read-only binds: see ReadOnlyOption
+	Init     string // the program colony-init; of a container with init
+
+	Volume func(name string) string // the directory of a volume of the deployment
+	File   func(i int) string       // the file that Mounts[i] of the spec delivers
+	Names  func(name string) string // hosts, hostname or resolv.conf
+}
+
+// Options returns the steps that turn containerd's default OCI spec into that of a
+// container. What it mounts must exist when they are taken. Errors are engine.Errors where
 // the node cannot keep what c says. Warn is called with what holds in part only.
-func Options(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) {
+func Options(c engine.Container, config ocispec.ImageConfig, around Surroundings, warn func(text string)) ([]oci.SpecOpts, error) {
+	process, err := process(c, config, around)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := mounts(c, around)
+	if err != nil {
+		return nil, err
+	}
+	opts := append(process,
+		oci.WithoutRunMount, // Compose gives /run as the image has it
+		oci.WithMounts(append([]specs.Mount{cgroupMount}, mounts...)),
+		oci.WithCgroup(around.Cgroup),
+		oci.WithAnnotations(c.Spec.Labels), oci.WithAnnotations(c.Spec.Annotations))
+	if c.Spec.ReadOnly {
+		opts = append(opts, oci.WithRootFSReadonly())
+	}
+	rights, err := rights(c, warn)
+	if err != nil {
+		return nil, err
+	}
+	// Rights and limits come last: the privileged option replaces whole fields.
+	return append(opts, rights...), nil
+}
+
+// rights returns what a container may do, and what bounds it.
+func rights(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) {
 	if err := checkPlatform(c); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package containerd
+package runspec
 
 import (
 	"context"
@@ -19,19 +19,19 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// readOnlyOption returns the mount option that makes a bind and all that is mounted
+// ReadOnlyOption returns the mount option that makes a bind and all that is mounted
 // below it read-only, or the one for the bind alone where the kernel has no such.
-func readOnlyOption() string {
+func ReadOnlyOption() string {
 	if hostkernel.RecursiveReadOnly() {
 		return "rro"
 	}
 	return "ro"
 }
 
-// checkReadOnly looks at the mounts of a task that was made and not started, and
+// CheckReadOnly looks at the mounts of a task that was made and not started, and
 // refuses a read-only bind below which something is writable: the kernel or the
 // runtime may not know recursive read-only mounts, and then do the half in silence.
-func checkReadOnly(ctx context.Context, c client.Container, t client.Task, id engine.ID) error {
+func CheckReadOnly(ctx context.Context, c client.Container, t client.Task, id engine.ID) error {
 	spec, err := c.Spec(ctx)
 	if err != nil {
 		return err
