@@ -201,6 +201,9 @@ type Mount struct {
 	UID uint32 `cbor:"11,keyasint,omitempty"`
 	// GID is the number of the group that owns a file. Absent: 0.
 	GID uint32 `cbor:"12,keyasint,omitempty"`
+	// Subpath is what of a volume is mounted: a path in it that exists, without "..". Absent:
+	// all of it. Since release 0.3.0: an earlier agent mounts all.
+	Subpath string `cbor:"13,keyasint,omitempty"`
 }
 
 // A File is one that a volume begins with.

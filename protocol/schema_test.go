@@ -26,7 +26,7 @@ func messages() map[string]any {
 				Name: "web", Image: "registry.colony/hello@sha256:" + strings.Repeat("ab", 32),
 				Entrypoint: []string{"/app"}, Command: []string{"serve"}, Env: []string{"A=1"}, WorkingDir: "/", User: "1000:1000", Hostname: "web",
 				Network: NetworkHost, Ports: []Port{{8080, 80, "127.0.0.1", "udp"}},
-				Mounts:  []Mount{{MountFile, "/etc/x", "s", true, 1, []byte("x"), 0o444, []File{{"a/b", []byte("x"), true}}, true, true, 1000, 1001}},
+				Mounts:  []Mount{{MountFile, "/etc/x", "s", true, 1, []byte("x"), 0o444, []File{{"a/b", []byte("x"), true}}, true, true, 1000, 1001, "sub"}},
 				Devices: []Device{{"/dev/ttyS0", "/dev/ttyS0", "rw"}}, Limits: Limits{5e8, 64 << 20, 100, 128 << 20, 512, "0-1"},
 				Restart: Restart{RestartOnFailure, 3}, DependsOn: []Dependency{{"db", ServiceHealthy, true}},
 				Health: &Health{Command: []string{"true"}, HTTP: "/", Port: 80, IntervalMillis: 1, TimeoutMillis: 2, StartPeriodMillis: 3, StartIntervalMillis: 4, Retries: 5},

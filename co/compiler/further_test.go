@@ -19,7 +19,7 @@ const further = `services:
     ports: ['80', {target: 81, protocol: udp}]
     mem_limit: 64m
     memswap_limit: -1
-    volumes: ['data:/data:nocopy', 'node:/node', {type: tmpfs, target: /long, tmpfs: {mode: 0o700}}]
+    volumes: ['data:/data:nocopy', 'node:/node', {type: volume, source: data, target: /part, volume: {subpath: ./a/b/}}, {type: tmpfs, target: /long, tmpfs: {mode: 0o700}}]
     tmpfs: ['/short:mode=1750,noexec,size=16m']
     configs: [motd]
     networks: [front, back]
@@ -61,6 +61,7 @@ func TestFurtherKeys(t *testing.T) {
 			{Kind: protocol.MountTmpfs, Target: "/long", Mode: 0o700},
 			{Kind: protocol.MountFile, Target: "/motd", ReadOnly: true, Content: []byte("hello")},
 			{Kind: protocol.MountBind, Source: "/srv", Target: "/node", ReadOnly: true},
+			{Kind: protocol.MountVolume, Source: "web_data", Target: "/part", Subpath: "a/b"},
 			{Kind: protocol.MountTmpfs, Target: "/short", Mode: 0o1750, NoExec: true, Size: 16 << 20},
 		},
 		Networks: []protocol.Attachment{{Network: "back", Internal: true}, {Network: "front"}},
@@ -79,6 +80,7 @@ func TestFurtherKeys(t *testing.T) {
 				{Kind: protocol.MountVolume, Source: "web_own", Target: "/data"},
 				{Kind: protocol.MountTmpfs, Target: "/long", Mode: 0o700, ReadOnly: true},
 				{Kind: protocol.MountBind, Source: "/srv", Target: "/node", ReadOnly: true},
+				{Kind: protocol.MountVolume, Source: "web_data", Target: "/part", ReadOnly: true, Subpath: "a/b"},
 			},
 			Networks: web.Networks[:1],
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -104,8 +105,18 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 		}
 		// Components share a deployment, in which a volume's name is unique.
 		m.Kind, m.Source = protocol.MountVolume, t.component+"_"+v.Source
-		m.NoCopy = v.Volume != nil && v.Volume.NoCopy
+		if v.Volume != nil {
+			m.NoCopy, m.Subpath = v.Volume.NoCopy, v.Volume.Subpath
+		}
+		if m.Subpath != "" {
+			if m.Subpath = path.Clean(m.Subpath); !filepath.IsLocal(m.Subpath) || m.Subpath == "." {
+				return m, fmt.Errorf("volume.subpath %q: want a path in the volume, which does not begin with / and has no ..", v.Volume.Subpath)
+			}
+		}
 		if opts := t.project.Volumes[v.Source].DriverOpts; len(opts) > 0 {
+			if m.Subpath != "" {
+				return m, fmt.Errorf("volume.subpath of a volume that is a directory of the node: name the directory in its device")
+			}
 			bind, err := mountspec.Local(opts)
 			bind.Target, bind.ReadOnly = v.Target, bind.ReadOnly || v.ReadOnly
 			return bind, err

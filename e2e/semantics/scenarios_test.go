@@ -163,6 +163,16 @@ func fileScenarios(dir string) []scenario {
 			"nocopy", of("volumes[0].volume", "volumes[0].volume.nocopy"), a("volumes: [{type: volume, source: vo, target: /data, volume: {nocopy: true}}]") + "volumes: {vo: {}}\n", nil,
 			all(writable("/data/file"), fails("cat", "/data/seed")),
 		},
+		{
+			"subpath", of("volumes[0].volume", "volumes[0].volume.subpath"),
+			a("volumes: [{type: volume, source: vo, target: /part, volume: {subpath: inner/part}}]", "depends_on: {b: {condition: service_completed_successfully}}") +
+				entry("b", "command: [mkdir, /whole/inner/part]", "volumes: ['vo:/whole']") + entry("c", "volumes: ['vo:/whole']") + "volumes: {vo: {}}\n", nil,
+			all(writable("/part/file"), saysIn("c", "written", "cat", "/whole/inner/part/file")),
+		},
+		{
+			"subpath that is not there", nil, a("volumes: [{type: volume, source: vo, target: /part, volume: {subpath: none}}]") + "volumes: {vo: {}}\n", nil,
+			failing(protocol.CreateFailed, "let a service that completes before this one starts make it"),
+		},
 		{"nocopy, short", nil, a("volumes: ['vo:/data:nocopy']") + "volumes: {vo: {}}\n", nil, all(writable("/data/file"), fails("cat", "/data/seed"))},
 		{
 			"driver_opts",

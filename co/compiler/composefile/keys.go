@@ -48,6 +48,7 @@ services.*.volumes[].tmpfs.size
 services.*.volumes[].tmpfs.mode
 services.*.volumes[].volume
 services.*.volumes[].volume.nocopy
+services.*.volumes[].volume.subpath
 services.*.volumes[].volume.labels
 services.*.volumes_from
 services.*.tmpfs
@@ -224,7 +225,6 @@ var Notes = map[string]string{
 // Reasons say why a key is refused, and what to write instead.
 var Reasons = map[string]string{
 	"services.*.build":                                           "images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image",
-	"services.*.volumes[].volume.subpath":                        "a link in the volume could lead out of it: mount the volume, and name the path in the program's configuration",
 	"services.*.volumes[].bind.propagation":                      "a bind sees what the node mounts below it, and the node nothing of the container's mounts: leave it out; what is to be seen by both is mounted on the node",
 	"services.*.volumes[].bind.recursive":                        "a bind has what the node has mounted below it: leave it out, and bind the directory that is meant",
 	"services.*.volumes[].image":                                 "the files of an image are not mounted: copy them into a volume by a service that completes first, or put them into the image of this one",

@@ -80,6 +80,9 @@ func Local(opts map[string]string) (protocol.Mount, error) {
 	switch {
 	case opts["type"] == "tmpfs":
 		return m, fmt.Errorf("type tmpfs: name it under tmpfs of the service")
+	case network(opts["type"]):
+		return m, fmt.Errorf("type %q: a node mounts file systems of the network itself: write %q into its /etc/fstab, "+
+			"and driver_opts {type: none, o: bind, device: /mnt/share} here", opts["type"], fstab(opts["type"], options, opts["device"]))
 	case !slices.Contains(options, "bind") && !slices.Contains(options, "rbind"):
 		return m, fmt.Errorf("type %q: want a bind (type: none, o: bind); mount a file system of the network on the node, and bind its path", opts["type"])
 	case !path.IsAbs(m.Source) || m.Source == "/":
@@ -100,6 +103,24 @@ func Local(opts map[string]string) (protocol.Mount, error) {
 		}
 	}
 	return m, nil
+}
+
+// network reports whether a type of mount(8) is of a file system of the network.
+func network(fstype string) bool {
+	return slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3"}, fstype)
+}
+
+// fstab returns the line of /etc/fstab that mounts what the options of a volume name.
+func fstab(fstype string, options []string, device string) string {
+	var shown []string
+	for _, option := range options {
+		if address, ok := strings.CutPrefix(option, "addr="); ok && strings.HasPrefix(device, ":") {
+			device = address + device
+		} else if option != "" && !strings.HasPrefix(option, "pass") { // what is refused is shown to many
+			shown = append(shown, option)
+		}
+	}
+	return strings.Join([]string{device, "/mnt/share", fstype, strings.Join(append(shown, "_netdev"), ","), "0 0"}, " ")
 }
 
 // File reads where the file of a config or a secret lies; target is the default.

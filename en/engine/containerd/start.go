@@ -60,8 +60,8 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 	if err != nil || running {
 		return err
 	}
-	if len(c.Spec.Devices) > 0 && labels[labelStarted] != "" {
-		if err := e.findDevices(ctx, have, k, c); err != nil {
+	if labels[labelStarted] != "" && foundAnew(c) {
+		if err := e.findAnew(ctx, have, k, c); err != nil {
 			return e.fault(err, protocol.CreateFailed, "start "+c.ID.String())
 		}
 	}
@@ -212,6 +212,9 @@ func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Contai
 		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "", labelOOM: "",
 	}
 	err = runspec.CheckReadOnly(ctx, c, t, id)
+	if err == nil {
+		err = runspec.CheckSubpaths(spec, t, func(name string) string { return e.volumes.Dir(id.Deployment, name) })
+	}
 	if err == nil {
 		_, err = c.SetLabels(ctx, started)
 	}

@@ -1,10 +1,13 @@
 package containerd
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/containerdtest"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -71,6 +74,49 @@ func TestMountsNestInAnyOrder(t *testing.T) {
 	r.run(t, c)
 	if got := r.output(t, c, "cat", "/data/etc/app.ini", "/data/seed"); !strings.HasPrefix(got, "inner") {
 		t.Errorf("files hold %q", got)
+	}
+}
+
+// A part of a volume is mounted where it lies in the volume, at each start anew; never what a
+// link there leads to on the node.
+func TestSubpathStaysInItsVolume(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	whole := r.container("wait")
+	whole.ID.Name = "whole"
+	whole.Spec.Mounts = []protocol.Mount{{Kind: protocol.MountVolume, Source: "main_data", Target: "/whole"}}
+	r.run(t, whole)
+	r.output(t, whole, "mkdir", "/whole/part")
+
+	c := r.container("wait")
+	c.Spec.Mounts = []protocol.Mount{{Kind: protocol.MountVolume, Source: "main_data", Target: "/data", Subpath: "part"}}
+	r.run(t, c)
+	r.output(t, c, "write", "/data/file", "inside")
+	if got := r.output(t, whole, "cat", "/whole/part/file"); got != "inside" {
+		t.Errorf("the part has %q", got)
+	}
+
+	if err := r.Stop(t.Context(), c.ID, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(r.volumes.Dir("shop", "main_data"), "part")
+	if err := os.RemoveAll(part); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{t.TempDir(), "../../.."} {
+		if err := os.Symlink(to, part); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Start(t.Context(), c); engine.CodeOf(err) != protocol.CreateFailed || !strings.Contains(err.Error(), "part") {
+			t.Errorf("a part that is a link to %s: %v, want it refused", to, err)
+		}
+		if err := os.Remove(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.output(t, whole, "mkdir", "/whole/part")
+	if err := r.Start(t.Context(), c); err != nil {
+		t.Errorf("the part is there again: %v", err)
 	}
 }
 

@@ -36,7 +36,10 @@ func mounts(c engine.Container, around Surroundings) ([]specs.Mount, error) {
 			if m.Source == "" || strings.HasPrefix(m.Source, ".") || strings.ContainsRune(m.Source, '/') {
 				return nil, engine.Errorf(protocol.CreateFailed, "container %s: volume name %q: want one without / that does not begin with a dot", c.ID, m.Source)
 			}
-			bind(around.Volume(m.Source), m.Target, m.ReadOnly)
+			if err := checkSubpath(c, m, around); err != nil {
+				return nil, err
+			}
+			bind(filepath.Join(around.Volume(m.Source), m.Subpath), m.Target, m.ReadOnly)
 		case protocol.MountBind:
 			if _, err := os.Stat(m.Source); err != nil {
 				return nil, engine.Errorf(protocol.CreateFailed, "container %s: the node has no %s to mount at %s, create it: %w", c.ID, m.Source, m.Target, err)

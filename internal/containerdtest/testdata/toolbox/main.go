@@ -127,6 +127,8 @@ func run(verb string, args []string) error {
 		target, err := os.Readlink(args[0])
 		fmt.Println(target)
 		return err
+	case "mkdir":
+		return os.MkdirAll(args[0], 0o755)
 	case "chmod":
 		return os.Chmod(args[0], 0o700)
 	case "udp": // port: answers each packet with itself

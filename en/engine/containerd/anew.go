@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"slices"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
@@ -10,11 +11,18 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
+	"github.com/colonyfleet/colony/protocol"
 )
 
-// findDevices looks the devices of a container up anew: one that was unplugged has
-// another number when it comes back. The caller holds the lock.
-func (e *Engine) findDevices(ctx context.Context, have client.Container, k string, c engine.Container) error {
+// foundAnew reports whether a container has what may be another thing at its next start.
+func foundAnew(c engine.Container) bool {
+	return len(c.Spec.Devices) > 0 || slices.ContainsFunc(c.Spec.Mounts, func(m protocol.Mount) bool { return m.Subpath != "" })
+}
+
+// findAnew looks up again what a container has of the node: a device that was unplugged has
+// another number when it comes back, and a part of a volume may have been removed. The
+// caller holds the lock.
+func (e *Engine) findAnew(ctx context.Context, have client.Container, k string, c engine.Container) error {
 	img, err := have.Image(ctx)
 	if err != nil {
 		return err
