@@ -227,9 +227,12 @@ const (
 	MountFile   MountKind = "file" // a read-only file with Content
 )
 
-// A Device is a device node of the host that a container may use.
+// A Device is a device node of the host that a container may use, or what the node knows as
+// a device by the Container Device Interface (CDI).
 type Device struct {
-	// Host is the path on the node.
+	// Host is the path on the node, which begins with a slash, or the qualified name of a CDI
+	// device, vendor/class=name, with Container and Permissions empty. Names came in release
+	// 0.3.0: an earlier agent has no such device.
 	Host string `cbor:"1,keyasint"`
 	// Container is the path in the container.
 	Container string `cbor:"2,keyasint"`

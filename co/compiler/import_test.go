@@ -73,6 +73,7 @@ var values = map[string][]string{
 	"tmpfs":             {"/t", "['/t:size=1m']", "['/t:mode=1777']", "t"},
 	"configs":           {"[c]", "[{source: c, target: /x, mode: 0440}]", "[d]", "[{source: c, mode: 99999}]"},
 	"devices":           {"['/dev/a']", "['/dev/a:/dev/b:rw']", "['/dev/a:/dev/b:q']", "[vendor.com/gpu=all]"},
+	"gpus":              {"all", "[{count: 1}]", "[{count: all, device_ids: [a]}]", "[{driver: cdi, device_ids: [a]}]", "[{driver: x}]", "[{count: -2}]"},
 	"restart":           {"always", "'no'", "on-failure:3", "sometimes", "unless-stopped", "always:3"},
 	"healthcheck":       {"{test: a}", "{test: [CMD, a], interval: 1s}", "{disable: true}", "{interval: 1s}", "{test: [NONE]}", "{test: a, retries: 0}", "{test: [a]}"},
 	"x-colony-health":   {"{port: 1}", "{http: /x, port: 80}", "{port: 0}", "{port: 1, x: 2}"},

@@ -15,6 +15,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/distribution/reference"
 
+	"github.com/colonyfleet/colony/co/compiler/devicespec"
 	"github.com/colonyfleet/colony/co/compiler/servicecheck"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -25,7 +26,7 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		Name: name, Image: s.Image, Entrypoint: t.arguments(name, "entrypoint", s.Entrypoint),
 		Command: t.arguments(name, "command", s.Command), Env: t.environment(name, s),
 		WorkingDir: s.WorkingDir, User: s.User, Hostname: s.Hostname,
-		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: t.devices(name, s),
+		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: devicespec.Of(s, func(key, format string, args ...any) { t.problem(name, key, format, args...) }),
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
 		CapAdd: t.capabilities(name, "cap_add", s.CapAdd), CapDrop: t.capabilities(name, "cap_drop", s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
 		StopSignal: t.signal(name, s.StopSignal), StopTimeoutMillis: t.grace(name, s.StopGracePeriod),
@@ -200,28 +201,6 @@ func (t *translation) hostIP(service, text string) string {
 		t.problem(service, "ports", "host_ip %q: ports are published on IPv4 addresses: use 127.0.0.1 in place of ::1, leave the address out, or use network_mode host", text)
 	}
 	return ip.Unmap().String()
-}
-
-func (t *translation) devices(service string, s types.ServiceConfig) []protocol.Device {
-	var all []protocol.Device
-	for _, d := range s.Devices {
-		if !strings.HasPrefix(d.Source, "/") {
-			t.problem(service, "devices", "%q: want a path such as /dev/ttyUSB0; the names of CDI devices are not supported", d.Source)
-			continue
-		}
-		if strings.Trim(d.Permissions, "rwm") != "" {
-			t.problem(service, "devices", "permissions %q of %s: want letters of rwm", d.Permissions, d.Source)
-		}
-		device := protocol.Device{Host: d.Source, Container: d.Target, Permissions: d.Permissions}
-		if device.Container == "" {
-			device.Container = d.Source
-		}
-		if len(device.Permissions) == 3 {
-			device.Permissions = "" // rwm, the default
-		}
-		all = append(all, device)
-	}
-	return all
 }
 
 // limits reads deploy.resources.limits, or the older keys of the service itself.

@@ -75,6 +75,7 @@ func scenarios(t *testing.T) []scenario {
 		t.Fatal(err)
 	}
 	list := append(processScenarios(), tuningScenarios()...)
+	list = append(list, deviceScenarios()...)
 	list = append(list, fileScenarios(dir)...)
 	list = append(list, networkScenarios(t)...)
 	list = append(list, healthScenarios()...)

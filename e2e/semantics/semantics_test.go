@@ -170,6 +170,7 @@ services:
     develop: {watch: []}
     pull_refresh_after: 1h
     userns_mode: host
+    gpus: [{capabilities: [gpu]}]
     volumes:
       - {type: bind, source: /srv, target: /srv, consistency: cached, bind: {create_host_path: true, selinux: z}}
       - {type: volume, source: v, target: /v, volume: {labels: {x: y}}}
@@ -185,7 +186,7 @@ secrets: {s: {file: x, name: y, labels: {x: y}}}
 // idleKeys are those of idle.
 var idleKeys = []string{
 	"name", "version", "services.a.expose", "services.a.attach", "services.a.pull_policy", "services.a.logging", "services.a.logging.driver",
-	"services.a.logging.options", "services.a.deploy.mode", "services.a.userns_mode",
+	"services.a.logging.options", "services.a.deploy.mode", "services.a.userns_mode", "services.a.gpus[0].capabilities",
 	"services.a.volumes[0].consistency", "services.a.volumes[0].bind", "services.a.volumes[0].bind.create_host_path", "services.a.volumes[0].bind.selinux",
 	"services.a.networks", "services.a.networks.n", "services.a.networks.default.ipv4_address", "services.a.networks.default.ipv6_address", "services.a.ports[0].mode",
 	"services.a.deploy.labels", "services.a.deploy.restart_policy.delay", "services.a.deploy.restart_policy.window", "services.a.develop", "services.a.pull_refresh_after",

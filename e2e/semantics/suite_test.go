@@ -74,6 +74,7 @@ func newNode(t *testing.T, pool string) *node {
 	t.Cleanup(n.client.Close)
 	n.opts = engines.Default()
 	n.opts.Address, n.opts.StateDir, n.opts.Pool = n.daemon.Socket, filepath.Join(n.daemon.Dir, "e"), pool
+	n.opts.CDIDirs = []string{cdiFiles(t)}
 	n.opts.Init = filepath.Join(t.TempDir(), "colony-init")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", n.opts.Init, "github.com/colonyfleet/colony/cmd/colony-init")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")

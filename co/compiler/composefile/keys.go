@@ -62,6 +62,11 @@ services.*.devices
 services.*.devices[].source
 services.*.devices[].target
 services.*.devices[].permissions
+services.*.gpus
+services.*.gpus[].capabilities
+services.*.gpus[].count
+services.*.gpus[].device_ids
+services.*.gpus[].driver
 services.*.cpus
 services.*.cpu_shares
 services.*.cpuset
@@ -143,6 +148,11 @@ services.*.mem_reservation
 services.*.deploy.resources.reservations
 services.*.deploy.resources.reservations.cpus
 services.*.deploy.resources.reservations.memory
+services.*.deploy.resources.reservations.devices
+services.*.deploy.resources.reservations.devices[].capabilities
+services.*.deploy.resources.reservations.devices[].count
+services.*.deploy.resources.reservations.devices[].device_ids
+services.*.deploy.resources.reservations.devices[].driver
 services.*.security_opt
 services.*.dns
 services.*.dns_search
@@ -232,9 +242,9 @@ var Reasons = map[string]string{
 	"services.*.deploy.endpoint_mode":                            "there is no virtual address: the name of a service gives the addresses of all its replicas; leave it out",
 	"services.*.deploy.update_config":                            "updates and rollbacks follow the policy of the deployment: attempts, backoff, minHealthy and rollback",
 	"services.*.deploy.rollback_config":                          "updates and rollbacks follow the policy of the deployment: attempts, backoff, minHealthy and rollback",
-	"services.*.deploy.resources.reservations.devices":           "name the device of the node under devices, such as /dev/dri/renderD128; the driver's files of an NVIDIA device are bound under volumes",
+	"services.*.deploy.resources.reservations.devices[].options": "there are no options of a driver: the CDI file of the node says what a device has",
 	"services.*.deploy.resources.reservations.generic_resources": "nodes are chosen by the deployment's selector: give the nodes that have the resource a label",
-	"services.*.gpus":                                            "name the device of the node under devices, such as /dev/dri/renderD128; the driver's files of an NVIDIA device are bound under volumes",
+	"services.*.gpus[].options":                                  "there are no options of a driver: the CDI file of the node says what a device has",
 	"secrets.*.external":                                         "the node has no store of secrets: use file with a file of the archive, or environment with a parameter",
 	"secrets.*.driver":                                           "the node has no store of secrets: use file with a file of the archive, or environment with a parameter",
 	"secrets.*.driver_opts":                                      "the node has no store of secrets: use file with a file of the archive, or environment with a parameter",

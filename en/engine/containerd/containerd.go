@@ -89,6 +89,10 @@ type Options struct {
 	// LogBytes bounds the log file of a container. Twice as much is kept.
 	LogBytes int64
 
+	// CDIDirs hold the CDI files of the node, which say what devices have that Compose files
+	// name; the later ones win.
+	CDIDirs []string
+
 	// Init is the path of the program colony-init. Empty: beside this program.
 	Init string
 
@@ -108,6 +112,7 @@ func DefaultOptions() Options {
 		StateDir:   "/var/lib/colony/engine",
 		PluginDirs: []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"},
 		Pool:       "10.89.0.0/16",
+		CDIDirs:    []string{"/etc/cdi", "/var/run/cdi"}, // those of the specification
 		LogBytes:   1 << 20,
 		Stall:      time.Minute,
 		Logger:     slog.New(slog.DiscardHandler),

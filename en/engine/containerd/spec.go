@@ -18,7 +18,7 @@ import (
 // c. The volumes and files that it mounts must exist.
 func (e *Engine) specOf(key string, c engine.Container, config ocispec.ImageConfig) ([]oci.SpecOpts, error) {
 	around := runspec.Surroundings{
-		Hostname: names.Hostname(c), Cgroup: e.cgroup() + "/" + key, ReadOnly: e.readOnly,
+		Hostname: names.Hostname(c), Cgroup: e.cgroup() + "/" + key, ReadOnly: e.readOnly, CDIDirs: e.opts.CDIDirs,
 		Volume: func(name string) string { return e.volumes.Dir(c.ID.Deployment, name) },
 		File:   func(i int) string { return e.dir(key, "files", strconv.Itoa(i)) },
 	}

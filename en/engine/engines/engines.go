@@ -45,6 +45,9 @@ type Options struct {
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
 	// LogBytes bounds the log of one container; up to twice as much is on disk.
 	LogBytes int64 `yaml:"logBytes"`
+	// CDIDirs hold the files of the Container Device Interface, which say what the devices
+	// have that Compose files name; the later ones win.
+	CDIDirs []string `yaml:"cdiDirs"`
 	// Init is the path of the program colony-init, which containers with init or tty need.
 	// Default: colony-init in the directory of the agent's program.
 	Init string `yaml:"init,omitempty"`
@@ -89,7 +92,7 @@ func Default() Options {
 	c := containerd.DefaultOptions()
 	return Options{
 		Name: "containerd", Address: c.Address, Namespace: c.Namespace, StateDir: c.StateDir,
-		PluginDirs: c.PluginDirs, Pool: c.Pool, LogBytes: c.LogBytes,
+		PluginDirs: c.PluginDirs, Pool: c.Pool, LogBytes: c.LogBytes, CDIDirs: c.CDIDirs,
 	}
 }
 
@@ -138,7 +141,7 @@ func (o Options) kind() (kind, error) {
 func forContainerd(o Options) containerd.Options {
 	c := containerd.DefaultOptions()
 	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = o.Address, o.Namespace, o.Snapshotter, o.StateDir, o.PluginDirs
-	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Init = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes, o.Init
+	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Init, c.CDIDirs = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes, o.Init, o.CDIDirs
 	if o.Containerd != "" {
 		c.Address = o.Containerd
 	}

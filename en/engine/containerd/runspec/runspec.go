@@ -23,11 +23,12 @@ import (
 
 // Surroundings are what the node has prepared for a container. The paths are of the node.
 type Surroundings struct {
-	Hostname string // the name that the container has for itself
-	NetNS    string // the file of its network namespace; of a container that has one of its own or of another
-	Cgroup   string // its control group, from the root of them
-	ReadOnly string // the option of read-only binds: see ReadOnlyOption
-	Init     string // the program colony-init; of a container with init
+	Hostname string   // the name that the container has for itself
+	NetNS    string   // the file of its network namespace; of a container that has one of its own or of another
+	Cgroup   string   // its control group, from the root of them
+	ReadOnly string   // the option of read-only binds: see ReadOnlyOption
+	CDIDirs  []string // where the node has its CDI files
+	Init     string   // the program colony-init; of a container with init
 
 	Volume func(name string) string // the directory of a volume of the deployment
 	File   func(i int) string       // the file that Mounts[i] of the spec delivers
@@ -54,7 +55,7 @@ func Options(c engine.Container, config ocispec.ImageConfig, around Surroundings
 	if c.Spec.ReadOnly {
 		opts = append(opts, oci.WithRootFSReadonly())
 	}
-	rights, err := rights(c, warn)
+	rights, err := rights(c, around, warn)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +64,11 @@ func Options(c engine.Container, config ocispec.ImageConfig, around Surroundings
 }
 
 // rights returns what a container may do, and what bounds it.
-func rights(c engine.Container, warn func(text string)) ([]oci.SpecOpts, error) {
+func rights(c engine.Container, around Surroundings, warn func(text string)) ([]oci.SpecOpts, error) {
 	if err := checkPlatform(c); err != nil {
 		return nil, err
 	}
-	security, err := security(c)
+	security, err := security(c, around)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func withUlimits(ulimits []protocol.Ulimit) oci.SpecOpts {
 }
 
 // security returns the capabilities, profiles and devices of a container.
-func security(c engine.Container) ([]oci.SpecOpts, error) {
+func security(c engine.Container, around Surroundings) ([]oci.SpecOpts, error) {
 	opts := []oci.SpecOpts{oci.WithNewPrivileges}
 	if c.Spec.NoNewPrivileges {
 		opts = []oci.SpecOpts{oci.WithNoNewPrivileges}
@@ -181,7 +182,7 @@ func security(c engine.Container) ([]oci.SpecOpts, error) {
 			opts = append(opts, oci.WithApparmorProfile(c.Spec.AppArmor))
 		}
 	}
-	devices, err := devices(c)
+	devices, err := devices(c, around.CDIDirs)
 	if err != nil {
 		return nil, err
 	}
