@@ -198,6 +198,8 @@ type Snapshot struct {
 	// Lost is how many events before the snapshot the CO will never receive. Absent: none,
 	// as far as the LO knows.
 	Lost uint64 `cbor:"3,keyasint,omitempty"`
+	// Cause says, for people, why the LO began a new journal epoch with it. Absent: it did not.
+	Cause string `cbor:"4,keyasint,omitempty"`
 }
 
 func (m *Snapshot) version() uint16 { return m.V }
@@ -267,6 +269,10 @@ type Ack struct {
 	// Ask makes the LO report the Backlog of every stream now, each with a batch of
 	// Count 0. Epoch and Seq mean nothing then. Absent: this is an answer.
 	Ask bool `cbor:"4,keyasint,omitempty"`
+	// Retired is the epoch of the Batch, where the receiver gave it up for a later one and
+	// never follows it again: the sender begins a new one. Absent: it follows the Batch's,
+	// would follow it, or is of a release that does not say.
+	Retired string `cbor:"5,keyasint,omitempty"`
 }
 
 func (m *Ack) version() uint16 { return m.V }

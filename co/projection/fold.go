@@ -296,6 +296,9 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 	if unknown > 0 {
 		message += fmt.Sprintf("; the site does not know %d nodes that are recorded here, which stay as they were", unknown)
 	}
+	if m.Cause != "" {
+		message += "; the site numbers its events anew: " + clean(m.Cause)
+	}
 	f.event(r, fleet.Event{Message: message})
 }
 

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -19,7 +20,7 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 	case ours && a.Seq > max(opened, l.sent):
 		// It holds what this journal never had: so this journal is a copy.
 		if l.phase != idle {
-			l.renew(a, now)
+			l.renew(a, max(opened, l.sent), now)
 		}
 	case ours && a.Seq > trimmed:
 		l.advance(a.Seq, now)
@@ -105,6 +106,9 @@ func (l *link) settle(now time.Time) {
 	if l.sync.declaring && l.acked >= l.sync.declared {
 		l.sync.declaring = false
 	}
+	if l.sync.resynced > 0 && l.acked >= l.sync.resynced {
+		l.sync.cause = "" // the CO has been told
+	}
 	if l.phase == probing {
 		l.send(now)
 	}
@@ -129,12 +133,13 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 		wait = l.tries.Next() // it was declared already, or this Ack is late
 	}
 	if l.refused(a, now) {
-		l.u.log.Error("the CO does not accept this epoch, beginning a new one", "epoch", l.epoch, "co_epoch", a.Epoch)
-		if err := l.u.opts.Journal.Renew(0); err != nil {
+		l.u.log.Error("the CO has retired this epoch, beginning a new one", "epoch", l.epoch, "co_epoch", a.Epoch)
+		if err := l.newEpoch(0, fmt.Sprintf("the CO gave up the numbering %s of this journal for a later one: the LO runs on an older copy of its disk, or a second one has the site's name", l.epoch)); err != nil {
 			l.u.log.Error("begin new epoch", "err", err)
+			l.restart("retired", l.tries.Next(), now)
+			return
 		}
-		l.epoch, l.acked, _, _ = l.u.opts.Journal.Position()
-		l.sync.refusal.Clear()
+		wait = 0
 	}
 	lost := l.acked
 	if a.Epoch == l.epoch {
@@ -161,23 +166,35 @@ func (l *link) gap(a protocol.Ack, now time.Time) {
 	l.retryAt = now.Add(wait)
 }
 
-// refused reports that the CO has retired this epoch: the gap was declared, and it has
-// answered with another epoch for longer than any Ack is on its way.
+// refused reports that the CO has retired this epoch: it says so, or, in an earlier
+// release, the gap was declared, and it has answered with another epoch for longer than
+// any Ack is on its way.
 func (l *link) refused(a protocol.Ack, now time.Time) bool {
-	refused := l.sync.refusal.Answer(l.epoch, a.Epoch, now, 2*l.u.opts.ResendAfter)
-	return refused && l.sync.declaring && l.sync.declared == l.acked
+	refused := l.sync.refusal.Answer(l.epoch, a, now, 2*l.u.opts.ResendAfter)
+	return refused && (a.Retired == l.epoch || l.sync.declaring && l.sync.declared == l.acked)
+}
+
+// newEpoch begins a new epoch of the journal; have is what the CO holds of the old one.
+// The cause, for people, goes up with what brings the CO up to date.
+func (l *link) newEpoch(have uint64, cause string) error {
+	if err := l.u.opts.Journal.Renew(have); err != nil {
+		return err
+	}
+	l.epoch, l.acked, _, _ = l.u.opts.Journal.Position()
+	l.sync = syncState{gaps: l.sync.gaps, cause: cause}
+	return nil
 }
 
 // renew begins a new epoch for a journal that turned out to be a copy.
-func (l *link) renew(a protocol.Ack, now time.Time) {
+func (l *link) renew(a protocol.Ack, opened uint64, now time.Time) {
 	l.u.log.Error("the CO has events that this journal never held: it was put back from a copy; beginning a new epoch",
 		"epoch", l.epoch, "sent", l.sent, "co_seq", a.Seq)
-	if err := l.u.opts.Journal.Renew(a.Seq); err != nil {
+	cause := fmt.Sprintf("the CO has events through %d of the journal %s, which holds none after %d: the LO runs on an older copy of its disk", a.Seq, l.epoch, opened)
+	if err := l.newEpoch(a.Seq, cause); err != nil {
 		l.u.log.Error("begin new epoch", "err", err)
 		l.restart("renew", l.tries.Next(), now)
 		return
 	}
-	l.epoch, l.acked, _, _ = l.u.opts.Journal.Position()
 	l.restart("renew", 0, now) // the answer names the old epoch, which is a gap
 }
 
@@ -187,7 +204,7 @@ func (l *link) resync(lost uint64) error {
 	if l.sync.resynced > l.acked {
 		return nil
 	}
-	last, err := l.u.opts.Resync(l.ctx, lost)
+	last, err := l.u.opts.Resync(l.ctx, Missed{Events: lost, Cause: l.sync.cause})
 	l.sync.stale = protocol.KindOf(err) == protocol.Conflict
 	if err != nil && !l.sync.stale {
 		return err

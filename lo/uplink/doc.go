@@ -25,8 +25,10 @@
 //     Resync append a Snapshot event to the journal, and sets Trimmed in the
 //     batches from then on, which it never does otherwise. So a CO that passes
 //     over a gap knows that a snapshot follows.
-//   - still in another epoch 2 × ResendAfter after Trimmed declared this one: the CO
-//     has retired it. The journal gets a new epoch, and the CO a snapshot.
+//   - in another epoch, having retired this one, as the Ack says: the site was put back
+//     from a copy. The journal gets a new epoch, and the CO a snapshot that says why. The
+//     same where a CO of an earlier release, whose Acks do not say it, is still in
+//     another epoch 2 × ResendAfter after Trimmed declared this one.
 //   - past everything that this journal ever held: the site was put back from a
 //     copy and would give sequences twice. The journal gets a new epoch, and the
 //     CO a snapshot.

@@ -24,7 +24,8 @@ type fakeCO struct {
 	mu sync.Mutex
 	db database
 
-	applied int // events stored, ever; not undone by a restore
+	applied int  // events stored, ever; not undone by a restore
+	silent  bool // as an earlier release: no Ack says that an epoch is retired
 	downErr error
 }
 
@@ -78,7 +79,11 @@ func (c *fakeCO) accept(payload []byte) (protocol.Ack, error) {
 		return protocol.Ack{}, err
 	}
 	c.commit(b, events)
-	return protocol.Ack{V: protocol.Version, Epoch: c.db.epoch, Seq: c.db.seq}, nil
+	ack := protocol.Ack{V: protocol.Version, Epoch: c.db.epoch, Seq: c.db.seq}
+	if c.db.retired[b.Epoch] && !c.silent {
+		ack.Retired = b.Epoch
+	}
+	return ack, nil
 }
 
 func (c *fakeCO) commit(b protocol.Batch, events []protocol.Event) {

@@ -169,7 +169,7 @@ func (w *wire) run(gate *Gate, streams []Options, do func()) {
 	w.streams = map[string]*streamEnd{}
 	for _, o := range streams {
 		o.Site, o.Gate, o.Publish = "plant", gate, w.publish
-		o.Resync = func(context.Context, uint64) (uint64, error) { return 0, nil }
+		o.Resync = func(context.Context, Missed) (uint64, error) { return 0, nil }
 		end := &streamEnd{up: New(o)}
 		if o.Stream == "" {
 			end.arrived = map[uint64]time.Time{}

@@ -352,7 +352,7 @@ func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the me
 		journals[i] = j
 		up := New(Options{
 			Journal: j, Site: "plant", Stream: protocol.DataStream(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
-			Resync:  func(context.Context, uint64) (uint64, error) { return 0, nil },
+			Resync:  func(context.Context, Missed) (uint64, error) { return 0, nil },
 			Publish: func(context.Context, string, []byte) error { return nil },
 		})
 		ups[i] = up
@@ -364,7 +364,7 @@ func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the me
 	}
 	again := New(Options{
 		Journal: journals[0], Site: "plant", Stream: protocol.DataStream("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
-		Resync: func(context.Context, uint64) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
+		Resync: func(context.Context, Missed) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
 	})
 	again.Close() // it was not in the registry, and removes nothing
 	cost := inUse() - before

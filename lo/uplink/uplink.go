@@ -35,6 +35,15 @@ type Log interface {
 	Backlog() (b protocol.Backlog, now time.Time)
 }
 
+// Missed says what the CO has missed where it is brought up to date.
+type Missed struct {
+	// Events is how many it will never see, as far as that is known.
+	Events uint64
+	// Cause says, for people, why this process began the journal's epoch; empty: it did
+	// not, or the CO has been told.
+	Cause string
+}
+
 // Options of an Uplink. Journal, Site, Publish and Resync must be given.
 type Options struct {
 	Journal Log
@@ -56,12 +65,11 @@ type Options struct {
 	Publish func(ctx context.Context, topic string, payload []byte) error
 
 	// Resync appends to the journal what brings a CO up to date that has missed
-	// something, and returns the sequence of its last record. lost is how many
-	// events the CO will never see, as far as that is known. With an error of
+	// something, and returns the sequence of its last record. With an error of
 	// kind Conflict it is appended, but other events came in between: Resync is
 	// called again once the stream is calm. With one of kind Invalid nothing can be
 	// appended, and nothing is. See Snapshots.
-	Resync func(ctx context.Context, lost uint64) (last uint64, err error)
+	Resync func(ctx context.Context, m Missed) (last uint64, err error)
 
 	// MaxAge is how long an event of a data stream is valid. 0 means no end. The
 	// expiry of a message itself counts where it is shorter.

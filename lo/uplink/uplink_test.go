@@ -382,23 +382,48 @@ func TestSiteIsPutBackFromACopy(t *testing.T) {
 	}
 }
 
-// TestRetiredEpoch has the CO refuse an epoch: the site begins a new one.
+// TestRetiredEpoch starts the site on a copy of its disk that is as old as an epoch which
+// the CO has given up: the site begins a new one with the first answer, without a wait, and
+// says why. With a CO of an earlier release, whose answers do not say it, it takes longer.
 func TestRetiredEpoch(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, 4)
-		s.start()
-		s.produce(50)
-		s.drain()
-		epoch := s.j.Epoch()
-		s.c.restore(database{epoch: "another", seq: 9, retired: map[string]bool{epoch: true}})
-		s.produce(50)
-		s.drain()
-		s.shut()
-		if d := s.c.seen(); d.epoch == epoch || d.epoch == "another" {
-			t.Errorf("epoch %s", d.epoch)
-		}
-	})
+	for name, silent := range map[string]bool{"said": false, "an earlier release": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, 4)
+				s.c.silent = silent
+				s.start()
+				s.produce(50)
+				s.drain()
+				epoch := s.j.Epoch()
+				s.shut()
+				s.c.restore(database{epoch: "another", seq: 9, retired: map[string]bool{epoch: true}})
+				began := time.Now()
+				s.start()
+				s.produce(50)
+				s.drain()
+				if took := time.Since(began); !silent && took > 2*time.Second {
+					t.Errorf("it took %v of the clock that only waits move, want 2 s at most", took)
+				}
+				s.shut()
+				d := s.c.seen()
+				if d.epoch == epoch || d.epoch == "another" {
+					t.Errorf("epoch %s", d.epoch)
+				}
+				var causes []string
+				for _, e := range d.log {
+					var m protocol.Snapshot
+					if e.event.Kind == protocol.SnapshotEvent && protocol.Unmarshal(e.event.Body, &m) == nil && m.Cause != "" {
+						causes = append(causes, m.Cause)
+					}
+				}
+				if len(causes) != 1 || !strings.Contains(causes[0], epoch) || !strings.Contains(causes[0], "older copy") {
+					t.Errorf("the snapshots say %q, want one that names epoch %s and an older copy of the disk", causes, epoch)
+				}
+			})
+		})
+	}
 }
 
 // TestDamagedJournal breaks a sealed segment that is not sent yet.

@@ -23,7 +23,8 @@
 //     in order; events of kind superseded occupy a number and do nothing else. Move
 //     seq to the last one.
 //
-// In each case it then answers with an Ack of the position that is durable.
+// In each case it then answers with an Ack of the position that is durable, which
+// names the epoch of b where that is a retired one.
 // Where it cannot store, it does not answer. It never refuses a batch for what one
 // event says, because the sender can only send it again: an event that it cannot
 // read or apply occupies its number and is reported at the receiver.
@@ -39,9 +40,9 @@
 // goes on from there, with a Window of batches in flight; it sends again what no
 // Ack came for in time, and ignores an Ack that does not move on. Where the
 // receiver lacks what the sender no longer has, or stands in another epoch, the
-// sender declares the gap with Trimmed and sends its state. Where the receiver
-// still stands in another epoch although the sender's was declared to it, the
-// receiver has retired the sender's epoch (see Refusal): the sender begins a new
-// one. Where the receiver stands past everything that the sender ever sent, the
+// sender declares the gap with Trimmed and sends its state. Where an Ack names the
+// sender's epoch as retired, the sender begins a new one at once; so it does where the
+// receiver, of an earlier release, still stands in another epoch although the
+// sender's was declared to it (see Refusal). Where the receiver stands past everything that the sender ever sent, the
 // sender was put back from a copy: it must not give a sequence twice.
 package stream

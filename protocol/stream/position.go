@@ -108,10 +108,13 @@ func (p *Position) adopt(b protocol.Batch) *Gap {
 	return g
 }
 
-// Ack returns the acknowledgement of the position, for a stream by its name
-// (protocol.Batch.Stream).
-func (p *Position) Ack(stream string) protocol.Ack {
-	return protocol.Ack{V: protocol.Version, Stream: stream, Epoch: p.Epoch, Seq: p.Seq}
+// Ack returns the answer to a batch, once the position is durable.
+func (p *Position) Ack(b protocol.Batch) protocol.Ack {
+	a := protocol.Ack{V: protocol.Version, Stream: b.Stream, Epoch: p.Epoch, Seq: p.Seq}
+	if slices.Contains(p.Retired, b.Epoch) {
+		a.Retired = b.Epoch
+	}
+	return a
 }
 
 // Number gives the last fresh of the events their sequences, the last of which is

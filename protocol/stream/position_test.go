@@ -28,7 +28,7 @@ func TestFollow(t *testing.T) {
 				for _, e := range stream.Number(make([]protocol.Event, n), a.Fresh, p.Seq) {
 					fresh = append(fresh, e.Seq)
 				}
-				return p.Ack(b.Stream), fresh
+				return p.Ack(b), fresh
 			}})
 		})
 	}

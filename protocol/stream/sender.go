@@ -1,6 +1,10 @@
 package stream
 
-import "time"
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
 
 // A Sent is a batch of events that a sender has sent and the receiver has not
 // acknowledged.
@@ -50,19 +54,24 @@ func (w *Window[B]) Acknowledge(seq uint64) []B {
 // Clear gives up all batches in flight.
 func (w *Window[B]) Clear() { w.batches, w.bytes = nil, 0 }
 
-// A Refusal shows when a receiver has retired a sender's epoch: it goes on to
-// answer with another one although the sender's was declared to it. The zero
+// A Refusal shows when a receiver has retired a sender's epoch: its Ack says so, or,
+// from a receiver that does not know to say it, it goes on to answer with another
+// one although the sender's was declared to it. The zero
 // Refusal has seen no such answer.
 type Refusal struct{ since time.Time }
 
-// Answer notes the epoch of an Ack, where own is the sender's. It reports
-// whether all Acks for longer than patience have named another epoch. patience must
-// exceed the time that any Ack is on its way: an Ack of before the declaration is no
-// refusal, and a new epoch makes the receiver store again what is in flight.
-func (r *Refusal) Answer(own, acked string, now time.Time, patience time.Duration) bool {
-	if acked == own || acked == "" {
+// Answer notes an Ack, where own is the sender's epoch. It reports whether the Ack
+// says that own is retired, or whether all Acks for longer than patience were of another
+// epoch. patience must exceed the time that any Ack is on its way: an Ack of before the
+// declaration, which does not say it, is no refusal, and a new epoch makes the
+// receiver store again what is in flight.
+func (r *Refusal) Answer(own string, a protocol.Ack, now time.Time, patience time.Duration) bool {
+	if a.Epoch == own || a.Epoch == "" {
 		r.since = time.Time{}
 		return false
+	}
+	if a.Retired == own {
+		return true
 	}
 	if r.since.IsZero() {
 		r.since = now

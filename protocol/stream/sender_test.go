@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/stream"
 )
 
@@ -68,12 +69,18 @@ func TestRefusal(t *testing.T) {
 		{"old", 30 * time.Second, false},
 		{"old", 41 * time.Second, true},
 	} {
-		if got := r.Answer("own", step.epoch, start.Add(step.at), 10*time.Second); got != step.want {
+		if got := r.Answer("own", protocol.Ack{Epoch: step.epoch}, start.Add(step.at), 10*time.Second); got != step.want {
 			t.Errorf("answer %d, of epoch %q after %v: refused is %v, want %v", i+1, step.epoch, step.at, got, step.want)
 		}
 	}
 	r.Clear()
-	if r.Answer("own", "old", start.Add(time.Hour), 10*time.Second) {
+	if r.Answer("own", protocol.Ack{Epoch: "old"}, start.Add(time.Hour), 10*time.Second) {
 		t.Error("the first answer after Clear is a refusal")
+	}
+	if r.Answer("own", protocol.Ack{Epoch: "old", Retired: "earlier"}, start.Add(time.Hour), 10*time.Second) {
+		t.Error("an answer that names another epoch as retired is a refusal")
+	}
+	if !r.Answer("own", protocol.Ack{Epoch: "old", Retired: "own"}, start.Add(time.Hour), 10*time.Second) {
+		t.Error("an answer that names this epoch as retired is no refusal")
 	}
 }

@@ -120,7 +120,7 @@ func (c *co) receive(from *uplink, b protocol.Batch, events []protocol.Event) {
 		}
 	}
 	c.w.logf("co", "batch %d+%d of %s: %d fresh, %d left out, at %d", b.First, b.Count, id, a.Fresh, a.LeftOut, pos.Seq)
-	ack := protocol.Ack{V: protocol.Version, Epoch: pos.Epoch, Seq: pos.Seq}
+	ack := pos.Ack(b)
 	from.link.send(downward, func() { from.ack(ack) })
 }
 

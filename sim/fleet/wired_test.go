@@ -88,7 +88,7 @@ func (e *end) accept(ctx context.Context, _ access.Identity, m broker.Message) e
 	for _, event := range stream.Number(events, a.Fresh, e.position.Seq) {
 		e.apply(event)
 	}
-	ack := e.position.Ack(b.Stream)
+	ack := e.position.Ack(b)
 	return e.broker.Publish(ctx, broker.Message{Topic: topic.ForSite(topic.Ack, plant), Payload: protocol.Marshal(&ack), QoS: 1})
 }
 

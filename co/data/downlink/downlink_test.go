@@ -131,7 +131,7 @@ func (b *bench) receive(_ context.Context, site protocol.SiteID, payload []byte)
 	if b.mute {
 		return nil
 	}
-	ack := b.at(m.Stream).Ack(m.Stream)
+	ack := b.at(m.Stream).Ack(m)
 	b.open++
 	b.most = max(b.most, b.open)
 	go func() { // the way back, to every replica

@@ -34,8 +34,8 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 		s.wait = d.opts.AckTimeout
 		return nil
 	}
-	if l.refusal.Answer(record.Epoch, a.Epoch, time.Now(), 2*d.opts.AckTimeout) {
-		// Every batch since the first Ack has declared the epoch.
+	if l.refusal.Answer(record.Epoch, a, time.Now(), 2*d.opts.AckTimeout) {
+		// The site says so; or every batch since the first Ack has declared the epoch.
 		if err := d.opts.Store.RenewDown(s.ctx, s.site, name, record.Epoch); err != nil {
 			return err
 		}

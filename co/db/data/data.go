@@ -72,7 +72,7 @@ func (s *Store) CommitData(
 		return protocol.Ack{}, err
 	}
 	s.countData(ctx, c, len(events))
-	return c.row.Ack(b.Stream), nil
+	return c.row.Ack(b), nil
 }
 
 func (s *Store) countData(ctx context.Context, c *dataCommit, sent int) {

@@ -55,18 +55,16 @@ func scanStream(row pgx.CollectableRow) (l fleet.Stream, err error) {
 // probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
 func (s *Store) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
-	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
-	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) error {
-		row, err := lockStream(ctx, tx, site, b.Stream)
-		if err != nil {
+	var row streamRow
+	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) (err error) {
+		if row, err = lockStream(ctx, tx, site, b.Stream); err != nil {
 			return err
 		}
-		ack.Epoch, ack.Seq = row.Epoch, row.Seq
 		q := &pgx.Batch{}
 		db.QueueProbe(q, site, b)
 		return tx.SendBatch(ctx, q).Close()
 	})
-	return ack, err
+	return row.Ack(b), err
 }
 
 // A streamRow is what a writer to a data stream needs of its row and of its rule.

@@ -194,7 +194,7 @@ func (d *Downlink) accept(ctx context.Context, payload []byte) error {
 			return err
 		}
 	}
-	ack := at.Ack(b.Stream)
+	ack := at.Ack(b)
 	if err := d.opts.Ack(ctx, protocol.Marshal(&ack)); err != nil && protocol.KindOf(err) != protocol.Unavailable {
 		return fmt.Errorf("acknowledge machine data: %w", err)
 	}

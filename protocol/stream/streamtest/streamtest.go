@@ -28,6 +28,8 @@ type Arrival struct {
 	// WantEpoch and WantSeq are what the Ack says.
 	WantEpoch string
 	WantSeq   uint64
+	// Retired says that the Ack names Epoch as retired.
+	Retired bool
 	// Fresh is how many of the events are new to the receiver.
 	Fresh int
 }
@@ -63,6 +65,13 @@ func (c Case) Play(t *testing.T, r Receiver) {
 		}
 		if ack.Seq != a.WantSeq {
 			t.Errorf("arrival %d, %s: the ack's sequence is %d, want %d", i+1, a.Name, ack.Seq, a.WantSeq)
+		}
+		retired := ""
+		if a.Retired {
+			retired = a.Epoch
+		}
+		if ack.Retired != retired {
+			t.Errorf("arrival %d, %s: the ack says that epoch %q is retired, want %q", i+1, a.Name, ack.Retired, retired)
 		}
 		var want []uint64
 		for n := range a.Fresh {
@@ -121,13 +130,15 @@ func Cases() []Case {
 		{"a retired epoch", []Arrival{
 			{Name: "the first batch", Epoch: "a", First: 1, N: 2, WantEpoch: "a", WantSeq: 2, Fresh: 2},
 			{Name: "a new epoch", Epoch: "b", First: 1, N: 1, WantEpoch: "b", WantSeq: 1, Fresh: 1},
-			{Name: "a late copy of the retired one", Epoch: "a", First: 1, N: 2, WantEpoch: "b", WantSeq: 1},
-			{Name: "a late batch of it that declares a loss", Epoch: "a", First: 4, Trimmed: 3, N: 1, WantEpoch: "b", WantSeq: 1},
-			{Name: "after a restart", Epoch: "a", First: 1, N: 2, Restart: true, WantEpoch: "b", WantSeq: 1},
+			{Name: "a late copy of the retired one", Epoch: "a", First: 1, N: 2, WantEpoch: "b", WantSeq: 1, Retired: true},
+			{Name: "a late batch of it that declares a loss", Epoch: "a", First: 4, Trimmed: 3, N: 1, WantEpoch: "b", WantSeq: 1, Retired: true},
+			{Name: "a question of it", Epoch: "a", WantEpoch: "b", WantSeq: 1, Retired: true},
+			{Name: "a question of an epoch that was never followed", Epoch: "x", WantEpoch: "b", WantSeq: 1},
+			{Name: "after a restart", Epoch: "a", First: 1, N: 2, Restart: true, WantEpoch: "b", WantSeq: 1, Retired: true},
 			{Name: "the next", Epoch: "b", First: 2, N: 1, WantEpoch: "b", WantSeq: 2, Fresh: 1},
 			{Name: "a third epoch", Epoch: "c", First: 1, N: 1, WantEpoch: "c", WantSeq: 1, Fresh: 1},
-			{Name: "the first again", Epoch: "a", First: 1, N: 1, WantEpoch: "c", WantSeq: 1},
-			{Name: "the second again", Epoch: "b", First: 1, N: 1, WantEpoch: "c", WantSeq: 1},
+			{Name: "the first again", Epoch: "a", First: 1, N: 1, WantEpoch: "c", WantSeq: 1, Retired: true},
+			{Name: "the second again", Epoch: "b", First: 1, N: 1, WantEpoch: "c", WantSeq: 1, Retired: true},
 		}},
 	}
 }

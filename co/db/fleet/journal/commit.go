@@ -95,7 +95,7 @@ func (s *Journal) commitAll(ctx context.Context, list []*request) error {
 		return err
 	}
 	for _, c := range commits {
-		c.ack = c.row.Ack("")
+		c.ack = c.row.Ack(c.batch)
 		s.count(ctx, c)
 	}
 	return nil
@@ -119,17 +119,17 @@ func (s *Journal) count(ctx context.Context, c *commit) {
 // probe answers a batch without events: it records what the site reports, and changes
 // nothing else.
 func (s *Journal) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
-	ack := protocol.Ack{V: protocol.Version, Stream: b.Stream}
+	var at stream.Position
 	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) error {
 		q := &pgx.Batch{}
 		db.QueueProbe(q, site, b)
 		q.Queue(`insert into sites (id) values ($1) on conflict do nothing`, site)
-		q.Queue(`select journal_epoch, journal_seq from sites where id = $1`, site).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&ack.Epoch, &ack.Seq)
+		q.Queue(`select journal_epoch, journal_seq, retired_epochs from sites where id = $1`, site).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&at.Epoch, &at.Seq, &at.Retired)
 		})
 		return tx.SendBatch(ctx, q).Close()
 	})
-	return ack, err
+	return at.Ack(b), err
 }
 
 // A commit is the batch of a site on its way into the database.
