@@ -1,13 +1,18 @@
 package en_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/containerdtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -39,6 +44,21 @@ func fiveServices(image, mark string, change func(*protocol.Container)) protocol
 	return protocol.Assignment{Deployment: "app", Digest: protocol.DigestOf(spec), Spec: spec, Attempt: 1}
 }
 
+// takeDown takes off the machine what the containers of an agent that was stopped go on with.
+func takeDown(t *testing.T, o engines.Options, agent string) {
+	t.Helper()
+	o.StateDir = filepath.Join(agent, "engine")
+	e, err := engines.Open(o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := errors.Join(e.Halt(ctx), e.Close()); err != nil {
+		t.Errorf("take down: %v", err)
+	}
+}
+
 // An update of one service of five, and a failing one with its rollback, leave the
 // processes of the other four alone.
 func TestUpdateOfOneServiceAmongFive(t *testing.T) {
@@ -48,7 +68,10 @@ func TestUpdateOfOneServiceAmongFive(t *testing.T) {
 	o := s.options(t, filepath.Join(daemon.Dir, "en"), nil)
 	o.Engine.Address, o.Engine.Pool = daemon.Socket, "10.94.0.0/16"
 	e := start(t, o)
-	defer func() { stop(t, e) }()
+	defer func() {
+		stop(t, e)
+		takeDown(t, o.Engine, o.StateDir)
+	}()
 	mark := filepath.Base(daemon.Dir)
 	pids := func() (out []string) {
 		for n := range 5 {

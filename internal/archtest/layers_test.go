@@ -288,6 +288,7 @@ var confined = map[string][]string{
 // also lists the imports that break the order, each with its reason. One that
 // nobody uses any more fails the test.
 var also = map[[2]string]string{
+	{"internal/bridgenet", "internal/filelock"}:               "a plugin locks the addresses that it gives",
 	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
 	{"internal/bridgenet", "internal/statefile"}:              "which deployment has which network must survive a crash",
 	{"internal/disk", "internal/filelock"}:                    "a lock is a file of a file system",

@@ -191,8 +191,11 @@ func (n *Networks) Detach(ctx context.Context, key string) error {
 // leave undoes join.
 func (n *Networks) leave(ctx context.Context, key string, a Attachment, l Link, i int) error {
 	subnet, err := n.stored(bridgeID(a.Network, l))
-	if err != nil || !subnet.IsValid() {
+	if err != nil {
 		return err
+	}
+	if !subnet.IsValid() { // its record was lost, and to undo, the plugins need any
+		subnet = netip.PrefixFrom(n.pool.Addr(), 24)
 	}
 	list, err := n.config(a.Network, l, subnet, i == 0)
 	if err != nil {

@@ -55,8 +55,10 @@ func (n *Networks) delOnce(ctx context.Context, list *libcni.NetworkConfigList, 
 // release undoes the attachments of a container of which there is no record, because its
 // file was damaged: the address that it had, and the rules that lead to its ports, would
 // else stay, and those who ask for a port would be led to where nobody is. The cache of the
-// plugins names the bridges; what is in its files is not needed.
+// plugins names the bridges, and so do the addresses that they reserved.
 func (n *Networks) release(ctx context.Context, key string) error {
+	type end struct{ bridge, device string }
+	found := map[end]bool{}
 	paths, err := filepath.Glob(filepath.Join(n.dir, "cni", "cache", "results", "*-"+key+"-eth[0-9]*"))
 	if err != nil {
 		return err
@@ -64,18 +66,43 @@ func (n *Networks) release(ctx context.Context, key string) error {
 	for _, path := range paths {
 		name := filepath.Base(path)
 		at := strings.LastIndex(name, "-"+key+"-eth")
-		// The plugins find what they made by the container and its interface; they want
-		// some subnet and some port all the same.
-		list, err := n.configOf(name[:at], Link{}, netip.PrefixFrom(n.pool.Addr(), 24), true)
+		found[end{name[:at], name[at+len("-"+key+"-"):]}] = true
+	}
+	bridges, err := n.made()
+	if err != nil {
+		return err
+	}
+	for _, b := range bridges {
+		reserved, err := n.reservations(b)
 		if err != nil {
 			return err
 		}
-		a := Attachment{Ports: []protocol.Port{{Host: 1, Container: 1}}}
-		rt := n.runtime(key, a, 0)
-		rt.NetNS, rt.IfName = "", name[at+len("-"+key+"-"):]
-		if err := n.del(ctx, list, rt); err != nil {
-			return fmt.Errorf("release what container %s has on bridge %s: %w", key, name[:at], err)
+		for _, r := range reserved {
+			if id, device, _ := strings.Cut(strings.TrimSpace(string(r.content)), lineBreak); id == key {
+				found[end{b, device}] = true
+			}
 		}
+	}
+	for e := range found {
+		if err := n.releaseOn(ctx, key, e.bridge, e.device); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseOn undoes one interface of a container of which there is no record.
+func (n *Networks) releaseOn(ctx context.Context, key, bridge, device string) error {
+	// The plugins find what they made by the container and its interface; they want
+	// some subnet and some port all the same.
+	list, err := n.configOf(bridge, Link{}, netip.PrefixFrom(n.pool.Addr(), 24), true)
+	if err != nil {
+		return err
+	}
+	rt := n.runtime(key, Attachment{Ports: []protocol.Port{{Host: 1, Container: 1}}}, 0)
+	rt.NetNS, rt.IfName = "", device
+	if err := n.del(ctx, list, rt); err != nil {
+		return fmt.Errorf("release what container %s has on bridge %s: %w", key, bridge, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -26,8 +27,25 @@ func (n *Networks) subnets() (map[string]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !found { // a network finds its subnet again by its name
-		return map[string]netip.Prefix{}, nil
+	if !found { // what is attached tells
+		return n.subnetsOfAttached()
+	}
+	return out, nil
+}
+
+// subnetsOfAttached returns the subnets of the networks that containers are attached to.
+func (n *Networks) subnetsOfAttached() (map[string]netip.Prefix, error) {
+	attached, err := n.All()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]netip.Prefix{}
+	for _, a := range attached {
+		for _, l := range a.links() {
+			if p, err := netip.ParsePrefix(l.Gateway + "/24"); err == nil {
+				out[bridgeID(a.Network, l)] = p.Masked()
+			}
+		}
 	}
 	return out, nil
 }
@@ -57,6 +75,10 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 			return have, nil
 		}
 	}
+	if p := bridgePrefix(n.Bridge(d)); p.IsValid() && n.pool.Overlaps(p) && !overlaps(p) {
+		all[d] = p // its record was lost, and the bridge is there
+		return p, n.save(n.subnetsFile(), all)
+	}
 	for other, p := range all {
 		if other != d {
 			used = append(used, p)
@@ -84,13 +106,8 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 func (n *Networks) Forget(d string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := netns.RemoveBridge(n.Bridge(d)); err != nil {
+	if err := n.removeBridge(context.Background(), n.Bridge(d)); err != nil {
 		return err
-	}
-	if NetworkOf(d) != d {
-		if err := sweepIsolation(context.Background(), n.Bridge(d)); err != nil {
-			return err
-		}
 	}
 	all, err := n.subnets()
 	if err != nil {
@@ -109,8 +126,22 @@ func (n *Networks) Names() ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), err
 }
 
-// Down removes the bridge of a network and keeps its subnet.
-func (n *Networks) Down(d string) error { return netns.RemoveBridge(n.Bridge(d)) }
+// Down removes all bridges and keeps the subnets.
+func (n *Networks) Down() error {
+	bridges, err := n.made() // also those that are named nowhere any more
+	if err != nil {
+		return err
+	}
+	names, err := n.Names()
+	for _, name := range names {
+		bridges = append(bridges, n.Bridge(name))
+	}
+	errs := []error{err}
+	for _, b := range bridges {
+		errs = append(errs, netns.RemoveBridge(b))
+	}
+	return errors.Join(errs...)
+}
 
 // hostPrefixes returns the IPv4 prefixes of the node's interfaces but one.
 func hostPrefixes(except string) ([]netip.Prefix, error) {

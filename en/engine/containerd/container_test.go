@@ -359,6 +359,64 @@ func TestHalt(t *testing.T) {
 	}
 }
 
+// The record of the networks rots, and what the plugins noted of an address: the sweep
+// leaves a container that runs its network, Halt takes the bridge off the machine, and
+// after the removal nothing is left.
+func TestRottenNetworks(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	c := r.container("wait")
+	r.run(t, c)
+	bridge := r.net.Bridge("shop")
+	folder := filepath.Join(r.opts.StateDir, "cni", "ipam", bridge)
+	rot := func() {
+		t.Helper()
+		addresses, err := filepath.Glob(filepath.Join(folder, "[0-9]*"))
+		if err != nil || len(addresses) != 1 {
+			t.Fatalf("addresses %q (%v), want one", addresses, err)
+		}
+		for _, path := range append(addresses, filepath.Join(r.opts.StateDir, "subnets.json")) {
+			if err := os.WriteFile(path, []byte("rotten"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rot()
+	if err := r.Sweep(t.Context(), engine.SweepOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.List(t.Context())
+	if err != nil || len(all) != 1 || all[0].State != engine.Running || all[0].IP == "" {
+		t.Fatalf("listed %+v %v, want it running with an address", all, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(folder, all[0].IP)); err != nil || !strings.HasPrefix(string(b), key(c.ID)) {
+		t.Errorf("the address is noted for %q (%v), want %s", b, err, key(c.ID))
+	}
+	rot()
+	if err := r.Halt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join("/sys/class/net", bridge)); !os.IsNotExist(err) {
+		t.Errorf("the bridge is left after Halt: %v", err)
+	}
+	r.run(t, c)
+	if err := r.Sweep(t.Context(), engine.SweepOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	rot()
+	if err := r.Remove(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Sweep(t.Context(), engine.SweepOptions{Removed: []protocol.DeploymentName{"shop"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join("/sys/class/net", bridge), folder} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
+
 // A shim that is killed takes its container with it; the next start repairs it.
 func TestShimKilled(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func (e *Engine) Sweep(ctx context.Context, o engine.SweepOptions) error {
 			errs = append(errs, e.Remove(ctx, id))
 		}
 	}
-	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(o.Removed))
+	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(ctx, o.Removed))
 	if !o.KeepAllImages {
 		errs = append(errs, e.sweepImages(ctx, o.KeepImages))
 	}
@@ -48,11 +48,7 @@ func (e *Engine) Halt(ctx context.Context) error {
 		}
 		errs = append(errs, e.detach(ctx, k))
 	}
-	names, err := e.net.Names()
-	errs = append(errs, err)
-	for _, name := range names {
-		errs = append(errs, e.net.Down(name))
-	}
+	errs = append(errs, e.net.Down())
 	errs = append(errs, removeEmpty(filepath.Join(e.runcRoot(), e.opts.Namespace)), removeEmpty(e.runcRoot()))
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		groups, err := filepath.Glob(pattern + e.cgroup())
@@ -140,11 +136,11 @@ func (e *Engine) sweepStrays(ctx context.Context, ids map[string]engine.ID) erro
 	for _, s := range running {
 		strays[s.Container] = true
 	}
-	attached, err := e.net.All()
+	held, err := e.net.Held()
 	if err != nil {
 		return err
 	}
-	for k := range attached {
+	for _, k := range held {
 		strays[k] = true
 	}
 	var errs []error
@@ -189,7 +185,9 @@ func (e *Engine) sweepLeases(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) sweepNetworks(removed []protocol.DeploymentName) error {
+// sweepNetworks removes the networks of deployments that were removed, and what damage of
+// files has left of networks.
+func (e *Engine) sweepNetworks(ctx context.Context, removed []protocol.DeploymentName) error {
 	names, err := e.net.Names()
 	if err != nil {
 		return err
@@ -209,6 +207,14 @@ func (e *Engine) sweepNetworks(removed []protocol.DeploymentName) error {
 			errs = append(errs, e.net.Forget(name))
 		}
 	}
+	errs = append(errs, e.net.Sweep(ctx, func() (map[string]bool, error) {
+		ids, err := e.known(ctx)
+		out := make(map[string]bool, len(ids))
+		for k := range ids {
+			out[k] = true
+		}
+		return out, err
+	}))
 	return errors.Join(errs...)
 }
 
