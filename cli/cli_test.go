@@ -129,7 +129,7 @@ func TestRemovalAnswersInEachFormat(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
 	defer s.Close()
 	for format, want := range map[string]string{
-		"table": "s/d: removed from the deployments repo\n", "yaml": "name: d\nsite: s\nstate: DELETING\n",
+		"table": "s/d: its removal is asked for: colony deployment show says what is left\n", "yaml": "name: d\nsite: s\nstate: DELETING\n",
 		"json": "{\n  \"name\": \"d\",\n  \"site\": \"s\",\n  \"state\": \"DELETING\"\n}\n",
 	} {
 		if stdout, stderr, code := run(t, s.URL, "deployment", "delete", "s/d", "-o", format); code != 0 || stdout != want {

@@ -293,7 +293,7 @@ over. With --volumes they are removed with it, and nothing brings them back.`,
 				return err
 			}
 			if !wait {
-				return a.removed(args[0], lifecycle.Deleting, "removed from the deployments repo")
+				return a.removed(args[0], lifecycle.Deleting, "its removal is asked for: colony deployment show says what is left")
 			}
 			return a.waitDeleted(cmd, args[0], mark, timeout)
 		},

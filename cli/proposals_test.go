@@ -32,11 +32,11 @@ func TestProposals(t *testing.T) {
 		"POST /sites/berlin/accept-position":   api.AcceptedPosition{Site: "berlin", Position: protocol.Position{Epoch: 9, Generation: 4}},
 		"GET /status":                          api.Status{Version: "1", Proposals: 1, Held: 2},
 	})
-	wantRun(t, s.URL, "proposal list", table("PROPOSAL KIND STATE HELD SITES NODES COMMIT OPENED CLOSED BY",
+	wantRun(t, s.URL, "proposal list", table("PROPOSAL KIND STATE HELD SITES PLACEMENTS COMMIT OPENED CLOSED BY",
 		"0a1b2c3d removals open 2 1 9 0123456789ab 2026-03-01 12:00:00 - -"), "", exitOK)
-	wantRun(t, s.URL, "proposal list --state all", table("PROPOSAL KIND STATE HELD SITES NODES COMMIT OPENED CLOSED BY"), "", exitOK)
+	wantRun(t, s.URL, "proposal list --state all", table("PROPOSAL KIND STATE HELD SITES PLACEMENTS COMMIT OPENED CLOSED BY"), "", exitOK)
 	wantRun(t, s.URL, "proposal show 0a1b2c3d", table("Proposal: 0a1b2c3d", "Kind: removals", "State: open", "Commit: 0123456789abcdef",
-		"Opened: 2026-03-01 12:00:00", "Effects: 3 deployments at 1 sites, on 9 nodes; 2 wait", "",
+		"Opened: 2026-03-01 12:00:00", "Effects: 3 deployments at 1 sites, in 9 places (a node counts for each deployment that it runs); 2 wait", "",
 		"SITE DEPLOYMENT APP STATE NODES CAUSE",
 		"berlin hello hello 1.0.0 open a,b,c,d,e and 3 more "+string(proposal.Many),
 		"berlin meter - open a "+string(proposal.Rewritten), "and 1 more"), "", exitOK)

@@ -7,6 +7,7 @@ import (
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 func TestVolumeCommands(t *testing.T) {
@@ -15,17 +16,23 @@ func TestVolumeCommands(t *testing.T) {
 	data := fleet.KeptVolume{Site: "berlin", Node: "gw-1", Deployment: "old", Volume: "data", Bytes: 2048, RemovedAt: &at, NodeState: fleet.NodeOnline}
 	logs := fleet.KeptVolume{Site: "berlin", Node: "gw-2", Deployment: "old", Volume: "logs", Purging: true, NodeState: fleet.NodeOffline}
 	s := serve(t, map[string]any{
-		"GET /sites/berlin/volumes":                          api.KeptVolumes{Items: []fleet.KeptVolume{data, logs}, More: 3},
-		"GET /sites/berlin/volumes?deployment=old&node=gw-1": api.KeptVolumes{Items: []fleet.KeptVolume{}},
-		"DELETE /nodes/berlin/gw-1/volumes/old?volume=data":  api.KeptVolumes{Items: []fleet.KeptVolume{data}},
-		"DELETE /nodes/berlin/gw-1/volumes/old":              api.KeptVolumes{Items: []fleet.KeptVolume{data}},
+		"GET /sites/berlin/volumes":                           api.KeptVolumes{Items: []fleet.KeptVolume{data, logs}, More: 3},
+		"GET /sites/berlin/volumes?deployment=old&node=gw-1":  api.KeptVolumes{Items: []fleet.KeptVolume{}},
+		"DELETE /nodes/berlin/gw-1/volumes/old?volume=data":   api.KeptVolumes{Items: []fleet.KeptVolume{data}},
+		"DELETE /nodes/berlin/gw-1/volumes/old":               api.KeptVolumes{Items: []fleet.KeptVolume{data}},
+		"DELETE /nodes/berlin/gw-1/volumes/back":              api.KeptVolumes{Items: []fleet.KeptVolume{data}},
+		"DELETE /nodes/berlin/gw-1/volumes/unnamed":           api.KeptVolumes{Items: []fleet.KeptVolume{}},
+		"GET /sites/berlin/volumes?deployment=back&node=gw-1": api.KeptVolumes{Items: []fleet.KeptVolume{}},
+		"GET /deployments/berlin/back":                        fleet.Deployment{Site: "berlin", Name: "back", Nodes: []fleet.DeploymentNode{{Node: "gw-1", State: lifecycle.Installed}}},
 	})
-	const head = "NODE DEPLOYMENT VOLUME SIZE REMOVED STATE"
+	const head = "NODE DEPLOYMENT VOLUME SIZE KEPT-SINCE STATE"
 	wantRun(t, s.URL, "volume list berlin", table(head, "gw-1 old data 2.0 KiB 2026-03-01 12:00:00 kept",
 		"gw-2 old logs - - being removed once the node is back", "and 3 more, which the nodes do not name"), "", exitOK)
 	wantRun(t, s.URL, "volume list berlin/gw-1 --deployment old", table(head), "", exitOK)
 	wantRun(t, s.URL, "volume purge berlin/gw-1 old/data", table("berlin/gw-1: volume data of old: the node is asked to remove it"), "", exitOK)
 	wantRun(t, s.URL, "volume purge berlin/gw-1 old --all --wait", table("berlin/gw-1: volume data of old: removed"), "", exitOK)
+	wantRun(t, s.URL, "volume purge berlin/gw-1 back --all --wait", "", "berlin/gw-1 runs back once more, so that the volumes are in use and stay\n", exitError)
+	wantRun(t, s.URL, "volume purge berlin/gw-1 unnamed --all", table("berlin/gw-1 keeps more volumes than it names: it is asked to remove unnamed, if it has that"), "", exitOK)
 	wantRun(t, s.URL, "volume purge berlin/gw-1 old", "", "\"old\" names no volume: want DEPLOYMENT/VOLUME, or --all for all volumes of the deployment\n", exitUsage)
 	wantRun(t, s.URL, "volume purge berlin/gw-1 old/data --all", "", "--all goes with DEPLOYMENT, not with one volume\n", exitUsage)
 	wantRun(t, s.URL, "volume purge berlin old/data", "", "\"berlin\": want SITE/NODE\n", exitUsage)

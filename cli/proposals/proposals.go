@@ -60,7 +60,7 @@ func list(env *command.Env) *cobra.Command {
 					fmt.Sprintf("%.12s", p.Commit), at(&p.OpenedAt), at(p.ClosedAt), p.ClosedBy,
 				})
 			}
-			return env.Table("PROPOSAL KIND STATE HELD SITES NODES COMMIT OPENED CLOSED BY", rows)
+			return env.Table("PROPOSAL KIND STATE HELD SITES PLACEMENTS COMMIT OPENED CLOSED BY", rows)
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", string(proposal.Open), "open, confirmed, superseded, withdrawn or all")
@@ -89,7 +89,7 @@ func show(env *command.Env) *cobra.Command {
 			}
 			if err := env.Fields("Proposal", p.ID, "Kind", string(p.Kind), "State", string(p.State), "Commit", p.Commit, "Opened", at(&p.OpenedAt),
 				"Closed", at(p.ClosedAt), "By", p.ClosedBy,
-				"Effects", fmt.Sprintf("%d deployments at %d sites, on %d nodes; %d wait", p.Deployments, p.Sites, p.Nodes, p.Held)); err != nil {
+				"Effects", fmt.Sprintf("%d deployments at %d sites, in %d places (a node counts for each deployment that it runs); %d wait", p.Deployments, p.Sites, p.Nodes, p.Held)); err != nil {
 				return err
 			}
 			env.Printf("")

@@ -13,10 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 // Volumes returns "colony volume".
@@ -58,7 +60,7 @@ func listVolumes(env *command.Env) *cobra.Command {
 			if done, err := env.Machine(answer); done {
 				return err
 			}
-			if err := env.Table("NODE DEPLOYMENT VOLUME SIZE REMOVED STATE", rowsOf(env, answer.Items)); err != nil {
+			if err := env.Table("NODE DEPLOYMENT VOLUME SIZE KEPT-SINCE STATE", rowsOf(env, answer.Items)); err != nil {
 				return err
 			}
 			if answer.More > 0 {
@@ -149,6 +151,9 @@ once it is back. A volume of a deployment that is deployed again before stays.`,
 			for _, v := range asked.Items {
 				env.Printf("%s/%s: volume %s of %s: %s", v.Site, v.Node, v.Volume, v.Deployment, outcome)
 			}
+			if len(asked.Items) == 0 {
+				env.Printf("%s keeps more volumes than it names: it is asked to remove %s, if it has that", p.node, args[1])
+			}
 			return nil
 		},
 	}
@@ -158,7 +163,26 @@ once it is back. A volume of a deployment that is deployed again before stays.`,
 	return cmd
 }
 
-// wait waits until the node reports that it has the volumes no more.
+// inUse returns an error where the node does not keep the volumes any more because it has
+// the deployment once more: the purge is void then.
+func (p purge) inUse(ctx context.Context, env *command.Env, site, node string) error {
+	var d fleet.Deployment
+	err := env.Call(ctx, http.MethodGet, "/deployments/"+url.PathEscape(site)+"/"+url.PathEscape(p.deployment), nil, &d)
+	if client.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, n := range d.Nodes {
+		if string(n.Node) == node && n.State != lifecycle.Deleted && !d.Archived {
+			return fmt.Errorf("%s runs %s once more, so that the volumes are in use and stay", p.node, p.deployment)
+		}
+	}
+	return nil
+}
+
+// wait waits until the node reports that it keeps the volumes no more, and has removed them.
 func (p purge) wait(ctx context.Context, env *command.Env, timeout time.Duration) error {
 	site, node, _ := strings.Cut(p.node, "/")
 	query := url.Values{"node": {node}, "deployment": {p.deployment}}
@@ -176,6 +200,9 @@ func (p purge) wait(ctx context.Context, env *command.Env, timeout time.Duration
 		}
 		return left == 0, nil
 	})
+	if err == nil {
+		err = p.inUse(ctx, env, site, node)
+	}
 	if errors.Is(err, errLate) {
 		return fmt.Errorf("%s has %d of the volumes after %s: it removes them once it is online; see: colony volume list %s", p.node, left, timeout, p.node)
 	}

@@ -47,6 +47,7 @@ func TestArchivedNameIsUsedAgain(t *testing.T) {
 	if w.get(url).into(http.StatusOK, &got); !got.Archived || got.State != lifecycle.Deleted {
 		t.Fatalf("got %+v, want it archived", got)
 	}
+	w.do(http.MethodPatch, url, map[string]any{}).fails(http.StatusNotFound, "it was removed, and no node has it any more")
 	again := w.deploy(map[string]any{"site": "home", "app": "hello"})
 	got = fleet.Deployment{}
 	if w.get(url).into(http.StatusOK, &got); got.Archived || got.State != lifecycle.Pending || got.Commit != again.Commit {

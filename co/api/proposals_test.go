@@ -107,6 +107,7 @@ func TestProposalIsShownAndConfirmed(t *testing.T) {
 	if want := "removal held (proposal " + p.ID + ")"; d.Held != p.ID || !strings.HasPrefix(d.Reason, want) || d.Archived {
 		t.Errorf("b is held by %q because of %q, archived %t; want it held by %s, %q", d.Held, d.Reason, d.Archived, p.ID, want)
 	}
+	w.do(http.MethodPatch, "/api/v1/deployments/home/b", map[string]any{}).fails(http.StatusNotFound, "its removal is held and it stays as it is", p.ID)
 	var s api.Status
 	w.get("/api/v1/status").into(http.StatusOK, &s)
 	diff(t, "status", []int{1, 3}, []int{s.Proposals, s.Held})

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 // A PageQuery asks for a page of a list. It is exported because it is embedded,
@@ -355,12 +357,12 @@ func (a *API) node(ctx context.Context, site protocol.SiteID, id protocol.NodeID
 	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
 		return n, err
 	}
-	known, _, err := a.opts.Fleet.Nodes(ctx, fleet.NodeFilter{Site: site}, fleet.Page{Limit: shownNames})
+	known, next, err := a.opts.Fleet.Nodes(ctx, fleet.NodeFilter{Site: site}, fleet.Page{Limit: shownNames})
 	if err != nil {
 		return n, err
 	}
-	return n, protocol.Errorf(protocol.NotFound, "site %s has no node %s; it has %s", site, id,
-		names(known, func(v fleet.Node) string { return string(v.ID) }))
+	return n, protocol.Errorf(protocol.NotFound, "site %s has no node %s; it has %s%s", site, id,
+		names(known, func(v fleet.Node) string { return string(v.ID) }), andMore(next))
 }
 
 // deployment returns a deployment as it is recorded, or, until the record has
@@ -393,17 +395,41 @@ func (a *API) missing(ctx context.Context, site protocol.SiteID, name protocol.D
 	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
 		return err
 	}
-	known, _, err := a.opts.Deployments.Deployments(ctx, fleet.DeploymentFilter{Site: site}, fleet.Page{Limit: shownNames})
+	d, err := a.opts.Deployments.Deployment(ctx, site, name)
+	if err == nil {
+		return protocol.Errorf(protocol.NotFound, "the deployments repo has no deployment %s of site %s: %s", name, site, leftOf(d))
+	}
+	if protocol.KindOf(err) != protocol.NotFound {
+		return err
+	}
+	known, next, err := a.opts.Deployments.Deployments(ctx, fleet.DeploymentFilter{Site: site}, fleet.Page{Limit: shownNames})
 	if err != nil {
 		return err
 	}
-	for _, d := range known {
-		if d.Name == name {
-			return protocol.Errorf(protocol.NotFound, "deployment %s of site %s was removed, and is going from its nodes", name, site)
-		}
+	return protocol.Errorf(protocol.NotFound, "site %s has no deployment %s; it has %s%s", site, name,
+		names(known, func(v fleet.Deployment) string { return string(v.Name) }), andMore(next))
+}
+
+// leftOf says what is left of a deployment that the deployments repo does not have.
+func leftOf(d fleet.Deployment) string {
+	switch {
+	case d.Archived:
+		return "it was removed, and no node has it any more"
+	case d.Held != "":
+		return fmt.Sprintf("its removal is held and it stays as it is, see colony proposal show %[1]s; agree with colony proposal confirm %[1]s, or put its file back", d.Held)
+	case d.State == lifecycle.Deleting, d.Digest != "": // of what no file ever named there is no version
+		return "it is being removed from its nodes"
+	default:
+		return "nodes hold it all the same; colony deployment delete removes it from them"
 	}
-	return protocol.Errorf(protocol.NotFound, "site %s has no deployment %s; it has %s", site, name,
-		names(known, func(v fleet.Deployment) string { return string(v.Name) }))
+}
+
+// andMore follows a list of names that is a part of all; next is the cursor after it.
+func andMore(next string) string {
+	if next == "" {
+		return ""
+	}
+	return " and more"
 }
 
 // shownNames is how many of the things that exist an error lists.

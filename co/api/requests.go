@@ -218,8 +218,13 @@ func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*form.Reply[Kep
 	}
 	unnamed := n.Inventory != nil && int(n.Inventory.VolumeCount) > len(n.Inventory.Volumes)
 	if len(asked) == 0 && !unnamed {
-		return nil, a.fail(ctx, protocol.Errorf(protocol.NotFound, "node %s/%s keeps no volume %s of deployment %s; of it the node keeps %s",
-			site, node, in.Volume, name, names(held, func(v fleet.KeptVolume) string { return v.Volume })))
+		what := "volume"
+		if in.Volume != "" {
+			what += " " + in.Volume
+		}
+		return nil, a.fail(ctx, protocol.Errorf(protocol.NotFound,
+			"node %s/%s keeps no %s of deployment %s, of which it keeps %s; a volume that a deployment has is not kept but in use, and goes with it: colony deployment delete --volumes",
+			site, node, what, name, orNone(held, func(v fleet.KeptVolume) string { return v.Volume })))
 	}
 	err = a.opts.Requests.Request(ctx, fleet.Request{Site: site, Kind: fleet.RequestPurge, Node: node, Deployment: name, Volume: in.Volume})
 	if err != nil {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -89,6 +90,24 @@ func TestDeleteWhatTheRepoHasNot(t *testing.T) {
 	if d.State != lifecycle.Deleting {
 		t.Errorf("back is %s, want DELETING", d.State)
 	}
+}
+
+// TestChangeWhatTheRepoHasNot says what is left of a deployment that no file names, at a site
+// that has more deployments than an error lists.
+func TestChangeWhatTheRepoHasNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet()
+	for i := range 12 {
+		w.transitions(protocol.DeploymentName(fmt.Sprintf("a%02d", i)), lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
+	}
+	w.transitions("z", lifecycle.Pending, lifecycle.Installing, lifecycle.Installed)
+	const at = "/api/v1/deployments/home/"
+	w.do(http.MethodPatch, at+"z", map[string]any{}).fails(http.StatusNotFound, "the deployments repo has no deployment z of site home: nodes hold it all the same")
+	w.do(http.MethodPatch, at+"b", map[string]any{}).fails(http.StatusNotFound, "site home has no deployment b; it has a00, ", ", a09 and more")
+	w.do(http.MethodDelete, at+"z", nil).into(http.StatusNoContent, nil)
+	w.desired("the tombstone", func(m protocol.SiteDesired) bool { return len(m.Removals) == 1 })
+	w.do(http.MethodPatch, at+"z", map[string]any{}).fails(http.StatusNotFound, "it is being removed from its nodes")
 }
 
 func TestRemoveNode(t *testing.T) {

@@ -386,7 +386,7 @@ func TestRollbackAndHistory(t *testing.T) {
 	w.do(http.MethodDelete, path, nil).into(http.StatusNoContent, nil) // a node holds it: it is asked for once more
 	w.do(http.MethodPost, path+"/rollback", nil).fails(http.StatusNotFound)
 	w.eventually(func() bool { return w.has(fleet.DeploymentRemoved) })
-	w.do(http.MethodPatch, path, map[string]any{}).fails(http.StatusNotFound, "deployment hello of site home was removed, and is going from its nodes")
+	w.do(http.MethodPatch, path, map[string]any{}).fails(http.StatusNotFound, "the deployments repo has no deployment hello of site home: it is being removed from its nodes")
 
 	var h api.History
 	w.get(path+"/history").into(http.StatusOK, &h)

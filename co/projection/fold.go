@@ -335,7 +335,7 @@ func (f *fold) holdings(r *report, m *protocol.Holdings) {
 		held[name] = true
 	}
 	for _, k := range f.forget(func(k Key) bool { return k.Node == r.Node && !held[k.Deployment] }) {
-		f.event(r, fleet.Event{Node: r.Node, Deployment: k.Deployment, Message: "the node does not hold it; when that changed is not known, as the site had lost its record"})
+		f.event(r, fleet.Event{Node: r.Node, Deployment: k.Deployment, Message: "the node has no record of it; since when is not known, as the site had lost its own"})
 	}
 }
 

@@ -8,8 +8,12 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// reinstalled is the message of a return to PENDING. Replay recognises it.
-const reinstalled = "the node does not hold it any more"
+// reinstalled is the message of a return to PENDING. Replay recognises it, and that of
+// releases before 0.3.
+const (
+	reinstalled    = "the node has no record of it, as its state was lost or is older: it is assigned anew"
+	reinstalledOld = "the node does not hold it any more"
+)
 
 // An Outcome is what a message from a node led to.
 type Outcome struct {

@@ -83,7 +83,7 @@ func (r *Record) replayStatus(m protocol.DeploymentStatus, now time.Time) {
 		d.Removing, d.Assigned = true, Assignment{Position: m.Position}
 	case lifecycle.Pending:
 		d.Removing = false
-		if m.Message == reinstalled {
+		if m.Message == reinstalled || m.Message == reinstalledOld {
 			d.Agent, d.Seq = "", 0
 		}
 	case lifecycle.Installed, lifecycle.Failed, lifecycle.Deleted:

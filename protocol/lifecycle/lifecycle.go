@@ -100,11 +100,11 @@ var table = []Transition{
 	{RollingBack, Updating, []Actor{LO}, "the desired digest changed while rolling back"},
 	{Deleted, Pending, []Actor{LO}, "deployed again under the same name"},
 	{Deleting, Pending, []Actor{LO}, "deployed again before it was gone"},
-	{Installing, Pending, []Actor{LO}, "the node does not hold it any more: its state was lost, or is older"},
-	{Installed, Pending, []Actor{LO}, "the node does not hold it any more: its state was lost, or is older"},
-	{Updating, Pending, []Actor{LO}, "the node does not hold it any more: its state was lost, or is older"},
-	{Failed, Pending, []Actor{LO}, "the node does not hold it any more: its state was lost, or is older"},
-	{RollingBack, Pending, []Actor{LO}, "the node does not hold it any more: its state was lost, or is older"},
+	{Installing, Pending, []Actor{LO}, "the node has no record of it: its state was lost, or is older"},
+	{Installed, Pending, []Actor{LO}, "the node has no record of it: its state was lost, or is older"},
+	{Updating, Pending, []Actor{LO}, "the node has no record of it: its state was lost, or is older"},
+	{Failed, Pending, []Actor{LO}, "the node has no record of it: its state was lost, or is older"},
+	{RollingBack, Pending, []Actor{LO}, "the node has no record of it: its state was lost, or is older"},
 }
 
 // Check returns nil where actor may move a deployment from one state to the
