@@ -56,6 +56,13 @@ type SiteDesired struct {
 	// cannot compute it over fields that a later release of the CO sends. Absent: the LO
 	// computes it.
 	Content Digest `cbor:"13,keyasint,omitempty"`
+
+	// Head is the CO's signature over the whole message, and KeySet are the CO's signing keys,
+	// signed by its root key: statements of package sign. Where Digest is set both stand in
+	// what that names. Absent: the CO does not sign. Since the release after 0.2.0.
+	Head []byte `cbor:"16,keyasint,omitempty"`
+	// KeySet is absent where Head is.
+	KeySet []byte `cbor:"17,keyasint,omitempty"`
 }
 
 func (m *SiteDesired) version() uint16 { return m.V }
@@ -74,8 +81,8 @@ type SiteEntry struct {
 	// Spec is the encoded DeploymentSpec. Nil means: fetch it by Digest.
 	Spec []byte `cbor:"4,keyasint,omitempty"`
 
-	// Signature is a detached COSE_Sign1 (RFC 9052, section 4.2) over Spec.
-	// Absent where the fleet has no identity yet.
+	// Signature is the CO's over the entry without Spec and Signature: a detached statement of
+	// package sign. Absent: the CO does not sign.
 	Signature []byte `cbor:"5,keyasint,omitempty"`
 
 	// Placement says which nodes run it.
@@ -156,6 +163,10 @@ type NodeDesired struct {
 	// Content is the ContentDigest of the state, which the node repeats as what it holds.
 	// Absent: the node computes it.
 	Content Digest `cbor:"8,keyasint,omitempty"`
+
+	// KeySet is that of the SiteDesired that the LO holds. Absent: the CO does not sign. Since
+	// the release after 0.2.0.
+	KeySet []byte `cbor:"9,keyasint,omitempty"`
 }
 
 func (m *NodeDesired) version() uint16 { return m.V }
@@ -168,7 +179,9 @@ type Assignment struct {
 	Digest Digest `cbor:"2,keyasint"`
 	// Spec is the encoded DeploymentSpec.
 	Spec []byte `cbor:"3,keyasint"`
-	// Signature is as in SiteEntry. Absent where the fleet has no identity yet.
+	// Signature is the CO's statement of a SiteEntry that has the digest, with its payload in
+	// it: the one in force, or an earlier one where the node is to return to it. Absent:
+	// the CO does not sign.
 	Signature []byte `cbor:"4,keyasint,omitempty"`
 
 	// Attempt counts the tries of this digest on this node, from 1. A node that

@@ -79,16 +79,26 @@ func (m *SiteDesired) Held() Held {
 }
 
 // ContentDigest is the digest of what m says, however it travels: of its encoding
-// without the specs and signatures, which the digests in it name, without Digest, Size
-// and Content, and without Running, which is no part of the state. m must be whole, as
-// Digest is not followed. Only the sender of m knows all of its fields.
+// without the specs, which the digests in it name, without the signatures and KeySet, which
+// change with a key, without Digest, Size and Content, and without Running, which is no part
+// of the state. m must be whole, as Digest is not followed. Only the sender of m knows all of its fields.
 func (m *SiteDesired) ContentDigest() Digest {
 	c := *m
-	c.Digest, c.Size, c.Content, c.Running = "", 0, "", nil
+	c.Digest, c.Size, c.Content, c.Running, c.Head, c.KeySet = "", 0, "", nil, nil, nil
 	c.Deployments = make([]SiteEntry, len(m.Deployments))
 	for i, e := range m.Deployments {
 		e.Spec, e.Signature = nil, nil
 		c.Deployments[i] = e
+	}
+	c.Removals = make([]Removal, len(m.Removals))
+	for i, r := range m.Removals {
+		r.Signature = nil
+		c.Removals[i] = r
+	}
+	c.Purges = make([]Purge, len(m.Purges))
+	for i, p := range m.Purges {
+		p.Signature = nil
+		c.Purges[i] = p
 	}
 	return DigestOf(Marshal(&c))
 }
@@ -118,15 +128,25 @@ func later(p, q Position) Position {
 	return p
 }
 
-// ContentDigest is the digest of what m says: of its encoding without Content, and
-// without the specs and signatures, which the digests in it name.
+// ContentDigest is the digest of what m says: of its encoding without Content, the specs,
+// which the digests in it name, the signatures and KeySet.
 func (m *NodeDesired) ContentDigest() Digest {
 	c := *m
-	c.Content = ""
+	c.Content, c.KeySet = "", nil
 	c.Assignments = make([]Assignment, len(m.Assignments))
 	for i, a := range m.Assignments {
 		a.Spec, a.Signature = nil, nil
 		c.Assignments[i] = a
+	}
+	c.Removals = make([]NodeRemoval, len(m.Removals))
+	for i, r := range m.Removals {
+		r.Signature = nil
+		c.Removals[i] = r
+	}
+	c.Purges = make([]NodePurge, len(m.Purges))
+	for i, p := range m.Purges {
+		p.Signature = nil
+		c.Purges[i] = p
 	}
 	return DigestOf(Marshal(&c))
 }

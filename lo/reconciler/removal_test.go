@@ -13,6 +13,13 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
+// A removal is what a node is asked to remove.
+type removal struct {
+	name    protocol.DeploymentName
+	site    protocol.Position
+	volumes bool
+}
+
 // TestNoRemovalUnasked loses records, sets them back to earlier ones, and plays reports,
 // old and new, in any order: whatever happens, each removal was asked for, by a tombstone
 // at that position or by a placement elsewhere, and no name is in both lists.
@@ -34,7 +41,7 @@ func TestNoRemovalUnasked(t *testing.T) {
 				Actor: lifecycle.EN, Digest: digests.Draw(t, "digest"), Attempt: rapid.Uint32Range(0, 3).Draw(t, "attempt"),
 			}
 		})
-		asked := map[protocol.NodeRemoval]bool{}
+		asked := map[removal]bool{}
 		copies := []*nodes.Record{rec.Clone()}
 		in := Input{
 			LostAfter: time.Minute, Jitter: jitter, Removals: map[protocol.DeploymentName]protocol.Removal{},
@@ -70,10 +77,10 @@ func TestNoRemovalUnasked(t *testing.T) {
 				case 1:
 					r := protocol.Removal{Deployment: name, Position: positions.Draw(t, "position"), Volumes: rapid.Bool().Draw(t, "volumes")}
 					in.Removals[name] = r
-					asked[protocol.NodeRemoval{Deployment: name, Site: r.Position, Volumes: r.Volumes}] = true
+					asked[removal{name, r.Position, r.Volumes}] = true
 				case 2:
 					in.Moved[name] = true
-					asked[protocol.NodeRemoval{Deployment: name}] = true
+					asked[removal{name: name}] = true
 				default: // in neither list
 				}
 			case 6:
@@ -88,7 +95,7 @@ func TestNoRemovalUnasked(t *testing.T) {
 				assigned[a.Deployment] = true
 			}
 			for _, r := range out.Desired.Removals {
-				if !asked[r] {
+				if !asked[removal{r.Deployment, r.Site, r.Volumes}] {
 					t.Fatalf("removal %+v, and nobody asked for it; asked were %v", r, fmt.Sprint(asked))
 				}
 				if assigned[r.Deployment] {

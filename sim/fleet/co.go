@@ -126,13 +126,15 @@ func (c *co) receive(from *uplink, b protocol.Batch, events []protocol.Event) {
 
 // A removal is a tombstone of a site.
 type removal struct {
-	site protocol.SiteID
-	of   protocol.Removal
+	site     protocol.SiteID
+	of       protocol.DeploymentName
+	position protocol.Position
+	volumes  bool
 }
 
 // asked reports whether people asked for the removal that a node is to carry out.
 func (c *co) asked(site protocol.SiteID, r protocol.NodeRemoval) bool {
-	return c.removals[removal{site, protocol.Removal{Deployment: r.Deployment, Position: r.Site, Volumes: r.Volumes}}]
+	return c.removals[removal{site, r.Deployment, r.Site, r.Volumes}]
 }
 
 // publish sends a site what is desired of it.
@@ -151,7 +153,7 @@ func (c *co) publish(s *site) {
 		if d.Removals[i].Position.IsZero() {
 			d.Removals[i].Position = d.Position
 		}
-		c.removals[removal{s.id, d.Removals[i]}] = true
+		c.removals[removal{s.id, d.Removals[i].Deployment, d.Removals[i].Position, d.Removals[i].Volumes}] = true
 	}
 	slices.SortFunc(d.Removals, func(a, b protocol.Removal) int { return cmp.Compare(a.Deployment, b.Deployment) })
 	c.w.logf("co", "desired state %s for %s", d.Position, s.id)
