@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/backups"
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/keys"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/configfile"
@@ -63,6 +64,7 @@ func (a *app) coCommand(version string) *cobra.Command {
 		},
 	})
 	cmd.AddCommand(backups.Commands(&a.Env, version)...)
+	cmd.AddCommand(keys.Command(&a.Env))
 	return cmd
 }
 

@@ -54,6 +54,8 @@ type Options struct {
 	RegistryHost string `yaml:"registryHost"`
 	// PlainHTTP lists those of Import.Registries, host or host:port, without TLS.
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
+	// Signing says with what the desired states of the sites are signed.
+	Signing SigningOptions `yaml:"signing,omitempty"`
 	// Removals say how many removals of one commit of the deployments repo need nobody's
 	// confirmation.
 	Removals RemovalOptions `yaml:"removals,omitempty"`
@@ -91,6 +93,13 @@ func (o BrokerOptions) clientID() string {
 		name = "unnamed"
 	}
 	return "colony-co-" + name
+}
+
+// SigningOptions say with what the desired states of the sites are signed. The zero value is the
+// mode of development: nothing is signed, and the CO says so at each start.
+type SigningOptions struct {
+	// Dir is a directory that "colony co keys init" made; the same for all replicas.
+	Dir string `yaml:"dir,omitempty"`
 }
 
 // RetentionOptions say how long records are kept, at least; 0 means for ever.
@@ -191,6 +200,9 @@ func (o Options) Validate() error {
 	}
 	if o.DatabaseURL == "" {
 		errs = append(errs, errors.New("databaseURL: missing; want a PostgreSQL URL such as postgres://user@host/colony"))
+	}
+	if o.Signing.Dir != "" && !filepath.IsAbs(o.Signing.Dir) {
+		errs = append(errs, fmt.Errorf("signing.dir %q: want an absolute path", o.Signing.Dir))
 	}
 	if o.Git.Remote == "" {
 		errs = append(errs, errors.New("git.remote: missing; want the URL or path of the deployments repo"))

@@ -13,9 +13,11 @@ import (
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
+	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -137,10 +139,28 @@ func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Con
 			return publish(ctx, site, payload)
 		},
 	}
+	var err error
+	if o.Sign, err = c.signer(); err != nil {
+		return nil, err
+	}
 	if c.external() { // then there may be several replicas
 		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "desired state") }
 	}
 	return desired.New(o)
+}
+
+// signer returns what signs the desired states; nil: nothing does.
+func (c *CO) signer() (func(*protocol.SiteDesired) error, error) {
+	if c.opts.Signing.Dir == "" {
+		c.log.Warn("desired states are not signed: whoever reaches a broker can make sites run anything; this is for development: set signing.dir")
+		return nil, nil
+	}
+	set, err := keys.Open(c.opts.Signing.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("signing.dir: %w", err)
+	}
+	c.log.Info("desired states are signed", "key", fmt.Sprintf("%x", sign.KeyID(set.Signer.Public())), "key_set", set.Trust.Number())
+	return set.Sign, nil
 }
 
 // accept hands on each message of a site, or of a client, before it is acknowledged.

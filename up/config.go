@@ -23,6 +23,7 @@ func (s *supervisor) coConfig() co.Options {
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT = s.dir.sub("co"), s.opts.DatabaseURL, s.opts.HTTPAddr, s.opts.COMQTTAddr
 	o.Git.Remote, o.Git.Interval, o.RegistryHost, o.PresenceGrace = s.opts.GitRemote, time.Second, RegistryHost, keepAlive*3/2
+	o.Signing.Dir = s.dir.sub("keys")
 	o.Import.Roots = s.opts.ImportRoots
 	if s.opts.Samples != "" {
 		o.Import.Roots = append([]string{s.dir.sub("git", "apps")}, o.Import.Roots...)

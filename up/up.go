@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	cokeys "github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/privatecontainerd"
@@ -92,6 +93,7 @@ func (s *supervisor) start(ctx context.Context) error {
 		{"start PostgreSQL", s.opts.DatabaseURL != "", s.startPostgres},
 		{"start containerd", s.opts.Containerd != "", s.startContainerd},
 		{"prepare the deployments repo", s.opts.GitRemote != "", s.prepareRepo},
+		{"prepare the signing keys", false, s.prepareKeys},
 		{"start the Central Orchestrator", false, s.startCO},
 		{"start the Local Orchestrator of site " + s.opts.Site, false, s.startLO},
 		{"start the agent of node " + s.opts.Node, false, s.startEN},
@@ -197,6 +199,13 @@ func (s *supervisor) prepareRepo(ctx context.Context) error {
 		return err
 	}
 	return git.InitBare(ctx, s.opts.GitRemote, "main")
+}
+
+// prepareKeys makes the keys with which the CO signs, unless they are there: also in a state
+// directory of a release that did not sign.
+func (s *supervisor) prepareKeys(context.Context) error {
+	_, err := cokeys.Init(s.dir.sub("keys"))
+	return err
 }
 
 // startTier writes the configuration of a tier and keeps its process running.

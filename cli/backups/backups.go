@@ -10,6 +10,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/backup"
+	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/internal/configfile"
 )
 
@@ -31,7 +32,7 @@ func (f *flags) source(env *command.Env, version string) (backup.Source, error) 
 		return backup.Source{}, command.Usage(err)
 	}
 	return backup.Source{
-		DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Version: version, NoRegistry: f.noRegistry,
+		DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
 	}, nil
 }
 
@@ -46,9 +47,10 @@ func create(env *command.Env, version string) *cobra.Command {
 		Use: "backup DIRECTORY", Short: "Save the CO into a directory", Args: cobra.ExactArgs(1),
 		Long: `Save what the CO cannot get back from anywhere else into a directory, which is made
 and must be empty: one consistent dump of its database, its OCI registry, its
-configuration, and the deployments repo where that is a path of this machine.
-The CO may run meanwhile. The directory holds what the configuration holds, also
-its passwords: only its owner may read it.
+configuration, its signing keys (the root key where it lies beside them), and the
+deployments repo where that is a path of this machine. The CO may run meanwhile. The
+directory holds what the configuration holds, also its passwords, and private keys:
+only its owner may read it, and whoever has it can command the fleet.
 
 It needs pg_dump of PostgreSQL, not older than the server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,7 +66,7 @@ It needs pg_dump of PostgreSQL, not older than the server.`,
 				return err
 			}
 			return env.Fields("Backup", args[0], "Database schema", strconv.Itoa(m.Schema), "PostgreSQL", strconv.Itoa(m.Postgres),
-				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out"))
+				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out"), "Signing keys", saved(len(m.Keys) > 0, "there are none"))
 		},
 	})
 }
@@ -84,7 +86,8 @@ func restore(env *command.Env, version string) *cobra.Command {
 		Long: `Put a backup into the database and the directories that the configuration names.
 The CO must not run, and the database must be empty, or be replaced with --replace;
 where that fails it is left as it was. A deployments repo that has commits is left as
-it is: the CO follows it. Files of the OCI registry are added to those that are there.
+it is: the CO follows it. Files of the OCI registry are added to those that are there, and
+signing keys are restored where signing.dir has none.
 The configuration is not put back: it is co.yaml in the backup.
 
 After the start the CO goes on above what its sites hold, one event for each of them
@@ -106,9 +109,20 @@ says so (desired_epoch_raised), and what git has and the backup has not follows 
 				repo = "left as it is"
 			}
 			return env.Fields("Restored", args[0]+" of "+r.Created.Local().Format(time.DateTime), "Database schema", strconv.Itoa(r.Schema),
-				"Deployments repo", repo, "Next", "start the CO")
+				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Next", "start the CO")
 		},
 	})
 	cmd.Flags().BoolVar(&replace, "replace", false, "remove what the database holds now")
 	return cmd
+}
+
+func restoredKeys(r backup.Restored) string {
+	switch {
+	case len(r.Keys) == 0:
+		return "there are none"
+	case r.KeysExisted:
+		return "left as they are"
+	default:
+		return "restored"
+	}
 }

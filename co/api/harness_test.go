@@ -35,6 +35,7 @@ import (
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -166,7 +167,7 @@ func (w *world) startLoop() {
 	w.t.Helper()
 	var err error
 	w.loop, err = desired.New(desired.Options{
-		Store: w.store, Watch: w.repo.Watch, Interval: time.Minute, MinRetry: 10 * time.Millisecond,
+		Store: w.store, Watch: w.repo.Watch, Interval: time.Minute, Retry: retry.Policy{Min: 10 * time.Millisecond},
 		Read: func(ctx context.Context) (desired.Snapshot, error) {
 			s, err := w.repo.Read(ctx)
 			return desired.Snapshot(s), err

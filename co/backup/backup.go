@@ -38,6 +38,10 @@ type Source struct {
 	Remote string
 	// Config is the path of its configuration file.
 	Config string
+	// Keys is the directory of its keys; empty: it has none. KeyFiles are their names, of which
+	// the last one is there where they are complete.
+	Keys     string
+	KeyFiles []string
 	// Version is that of this program.
 	Version string
 	// NoRegistry leaves out the OCI registry, whose content may be as large as all images.
@@ -55,6 +59,8 @@ type Manifest struct {
 	// Repo and Registry say whether they are inside.
 	Repo     bool `json:"repo"`
 	Registry bool `json:"registry"`
+	// Keys are the files of its keys that are inside.
+	Keys []string `json:"keys,omitempty"`
 	// Sums are the SHA-256 of the files, by their names, but for those of the registry, whose
 	// names are their sums.
 	Sums map[string]string `json:"sums"`
@@ -96,12 +102,15 @@ func Create(ctx context.Context, s Source, dir string) (Manifest, error) {
 			return m, fmt.Errorf("back up the configuration: %w", err)
 		}
 	}
+	if m.Keys, err = copyKeys(s.Keys, dir, s.KeyFiles); err != nil {
+		return m, fmt.Errorf("back up the signing keys: %w", err)
+	}
 	return m, m.write(dir)
 }
 
 // write sums up the files and writes the manifest.
 func (m *Manifest) write(dir string) error {
-	for _, name := range []string{databaseFile, bundleFile, configFile} {
+	for _, name := range append([]string{databaseFile, bundleFile, configFile}, m.Keys...) {
 		sum, err := sumOf(filepath.Join(dir, name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue

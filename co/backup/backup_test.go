@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/backup"
 	"github.com/colonyfleet/colony/co/db"
 	datadb "github.com/colonyfleet/colony/co/db/data"
+	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/pgtest"
@@ -107,7 +108,7 @@ func (p *place) content(url string) string {
 func (p *place) co(url, message string) backup.Source {
 	p.t.Helper()
 	dir := p.t.TempDir()
-	s := backup.Source{DatabaseURL: url, StateDir: filepath.Join(dir, "co"), Remote: filepath.Join(dir, "deployments.git"), Config: filepath.Join(dir, "co.yaml"), Version: "1"}
+	s := backup.Source{DatabaseURL: url, StateDir: filepath.Join(dir, "co"), Remote: filepath.Join(dir, "deployments.git"), Config: filepath.Join(dir, "co.yaml"), Keys: filepath.Join(dir, "keys"), KeyFiles: keys.Files(), Version: "1"}
 	p.write(s.Config, "databaseURL: x\n")
 	if message == "" {
 		return s
@@ -123,6 +124,9 @@ func (p *place) co(url, message string) backup.Source {
 	if _, err := r.Commit(p.t.Context(), git.Change{Message: message, Files: map[string][]byte{"a": []byte(message)}}); err != nil {
 		p.t.Fatal(err)
 	}
+	if _, err := keys.Init(s.Keys); err != nil {
+		p.t.Fatal(err)
+	}
 	p.write(filepath.Join(s.StateDir, "registry", "blobs", "uploads", "aa"), "blob")
 	p.write(filepath.Join(s.StateDir, "registry", "uploads", "half"), "unfinished")
 	return s
@@ -135,6 +139,23 @@ func (p *place) write(file, content string) {
 	}
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		p.t.Fatal(err)
+	}
+}
+
+// sameKeys checks that the keys of a CO are those of another one.
+func (p *place) sameKeys(want, got string) {
+	p.t.Helper()
+	for _, name := range keys.Files() {
+		a, err := os.ReadFile(filepath.Join(want, name))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(got, name)); err != nil || string(a) != string(b) {
+			p.t.Errorf("%s of the keys is not restored (%v)", name, err)
+		}
+	}
+	if _, err := keys.Open(got); err != nil {
+		p.t.Error(err)
 	}
 }
 
@@ -187,13 +208,19 @@ func TestBackupAndRestore(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(to.StateDir, "registry", "uploads")); !os.IsNotExist(err) {
 		t.Errorf("unfinished uploads were restored: %v", err)
 	}
+	p.sameKeys(from.Keys, to.Keys)
 	p.fill(to.DatabaseURL, "munich") // a CO works on it
 
 	// Once more, over what is there now.
 	if _, err := backup.Restore(t.Context(), to, dir, false); err == nil || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("restore over a database with content: %v", err)
 	}
-	if got, err = backup.Restore(t.Context(), to, dir, true); err != nil || !got.RepoExisted {
+	unnamed := to
+	unnamed.Keys = ""
+	if _, err := backup.Restore(t.Context(), unnamed, dir, true); err == nil || !strings.Contains(err.Error(), "signing.dir") {
+		t.Errorf("restore where the configuration names no directory for the keys: %v", err)
+	}
+	if got, err = backup.Restore(t.Context(), to, dir, true); err != nil || !got.RepoExisted || !got.KeysExisted {
 		t.Errorf("restore with replace: %v, repo existed %t", err, got.RepoExisted)
 	}
 	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {

@@ -118,6 +118,39 @@ func copyRegistry(ctx context.Context, from, to string) error {
 	})
 }
 
+// copyKeys copies those files of a directory of keys that are there and not in the other one
+// yet, and returns the names of those that are there.
+func copyKeys(from, to string, all []string) (names []string, err error) {
+	if from == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return nil, err
+	}
+	for _, name := range all {
+		if !exists(filepath.Join(from, name)) {
+			continue // the root key may be kept elsewhere
+		}
+		names = append(names, name)
+		target := filepath.Join(to, name)
+		if exists(target) {
+			continue
+		}
+		if err := copyFile(filepath.Join(from, name), target+".part"); err != nil {
+			return nil, err
+		}
+		if err := os.Rename(target+".part", target); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // redacted is a remote without a password.
 func redacted(remote string) string { return address.Redact(remote) }
 

@@ -14,17 +14,23 @@ type Restored struct {
 	Manifest
 	// RepoExisted says that the deployments repo was there, and was left as it is.
 	RepoExisted bool
+	// KeysExisted says that signing keys were there, and were left as they are.
+	KeysExisted bool
 }
 
 // Restore puts a backup into the database and the directories of a CO, which must not run.
 // A database that holds anything is refused, unless replace is set: its content is then
 // removed once the backup is in it. A deployments repo that has commits is kept: it is the
-// truth, and the CO follows it. Files of the registry are added to those that are there.
+// truth, and the CO follows it. Files of the registry are added to those that are there; signing
+// keys that are there are kept.
 func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored, error) {
 	m, err := Read(dir)
 	out := Restored{Manifest: m}
 	if err != nil {
 		return out, err
+	}
+	if len(m.Keys) > 0 && (s.Keys == "" || len(s.KeyFiles) == 0) {
+		return out, fmt.Errorf("restore: the backup has the keys with which the CO signs, and the configuration names no directory for them: set signing.dir")
 	}
 	// The lock of a running CO's clone of the deployments repo.
 	lock, err := acquire(filepath.Join(s.StateDir, "deployments"))
@@ -58,6 +64,15 @@ func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored,
 		if err := copyRegistry(ctx, filepath.Join(dir, registryFiles), filepath.Join(s.StateDir, registryFiles)); err != nil {
 			return out, fmt.Errorf("restore the OCI registry: %w", err)
 		}
+	}
+	if len(m.Keys) == 0 {
+		return out, nil
+	}
+	if out.KeysExisted = exists(filepath.Join(s.Keys, s.KeyFiles[len(s.KeyFiles)-1])); out.KeysExisted {
+		return out, nil
+	}
+	if _, err := copyKeys(dir, s.Keys, s.KeyFiles); err != nil {
+		return out, fmt.Errorf("restore the signing keys: %w", err)
 	}
 	return out, nil
 }

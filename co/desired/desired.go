@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
@@ -71,6 +72,9 @@ type Options struct {
 	Compile func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
 	// Publish replaces the retained message of a site. It is called for several sites at once.
 	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
+	// Sign fills in the signatures of a message before it is published, outside of each
+	// transaction. Nil: nothing is signed.
+	Sign func(m *protocol.SiteDesired) error
 	// Positions is the record of what sites report to hold.
 	Positions PositionStore
 	// Proposals is the record of what is held.
@@ -101,9 +105,9 @@ type Options struct {
 	// HoldFirst bounds how long the first message of a site waits for a registry that
 	// is away. Default 5 minutes.
 	HoldFirst time.Duration
-	// MinRetry and MaxRetry bound the wait after a part was away. Default 1 s, 1 min.
-	MinRetry, MaxRetry time.Duration
-	Logger             *slog.Logger
+	// Retry bounds the wait after a part was away: by default 1 s, 1 min.
+	Retry  retry.Policy
+	Logger *slog.Logger
 }
 
 // A Loop is the one owner of the desired states. Create it with New, then call Run.
@@ -171,12 +175,13 @@ func New(o Options) (*Loop, error) {
 	if o.Audit <= 0 {
 		o.Audit = time.Hour
 	}
-	if o.MinRetry <= 0 {
-		o.MinRetry = time.Second
+	if o.Retry.Min <= 0 {
+		o.Retry.Min = time.Second
 	}
-	if o.MaxRetry <= 0 {
-		o.MaxRetry = time.Minute
+	if o.Retry.Max <= 0 {
+		o.Retry.Max = time.Minute
 	}
+	o.Retry.Jitter = 0.5
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -273,7 +278,7 @@ func (l *Loop) session(ctx context.Context) {
 			retry = time.After(tries.Next())
 		case outcome.missing:
 			tries.Reset()
-			retry = time.After(l.opts.MaxRetry)
+			retry = time.After(l.opts.Retry.Max)
 		default:
 			tries.Reset()
 		}

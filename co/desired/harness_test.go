@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
@@ -338,7 +339,7 @@ func (w *world) start(change ...func(*Options)) {
 			defer w.mu.Unlock()
 			return slices.Clone(w.nodes[site]), nil
 		},
-		Store: w.store, Read: w.read, Publish: w.publish, MinRetry: time.Millisecond, MaxRetry: 20 * time.Millisecond,
+		Store: w.store, Read: w.read, Publish: w.publish, Retry: retry.Policy{Min: time.Millisecond, Max: 20 * time.Millisecond},
 		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			w.mu.Lock()
 			w.compiled[d.Metadata.Name]++

@@ -119,7 +119,11 @@ func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 		if s := l.sites[site]; s.published || s.message.Position.IsZero() {
 			continue
 		}
-		p := l.payload(site)
+		p, err := l.payload(site)
+		if err != nil {
+			first = cmp.Or(first, err)
+			continue
+		}
 		due = append(due, p)
 		if p.body.Body != nil {
 			bodies = append(bodies, p.body)
@@ -169,14 +173,20 @@ type payload struct {
 
 // payload makes the message of a site: the whole state, or where that is large
 // its digest. The state is then stored without the specs, which have digests of
-// their own: a site fetches only those that are new to it.
-func (l *Loop) payload(site protocol.SiteID) payload {
+// their own: a site fetches only those that are new to it. Signatures are over the whole
+// state, and so stand in it.
+func (l *Loop) payload(site protocol.SiteID) (payload, error) {
 	s := l.sites[site]
 	m := s.message
 	m.Running, m.Content = s.running, s.held().Digest
+	if l.opts.Sign != nil {
+		if err := l.opts.Sign(&m); err != nil {
+			return payload{}, fmt.Errorf("sign desired state of %s: %w", site, err)
+		}
+	}
 	whole := protocol.Marshal(&m)
 	if len(whole) <= l.opts.MessageLimit {
-		return payload{site: site, message: whole}
+		return payload{site: site, message: whole}, nil
 	}
 	m.Deployments = slices.Clone(m.Deployments)
 	for i := range m.Deployments {
@@ -185,10 +195,11 @@ func (l *Loop) payload(site protocol.SiteID) payload {
 	body := protocol.Marshal(&m)
 	m.Digest, m.Size = protocol.DigestOf(body), uint64(len(body))
 	m.Deployments, m.Removals, m.Purges, m.Decommissions, m.Running, m.Data = nil, nil, nil, nil, nil, nil
-	return payload{site, protocol.Marshal(&m), fleet.SiteBody{Site: site, Digest: m.Digest, Body: body}}
+	m.Head, m.KeySet = nil, nil
+	return payload{site, protocol.Marshal(&m), fleet.SiteBody{Site: site, Digest: m.Digest, Body: body}}, nil
 }
 
 // tries returns the waits between the tries of one thing.
 func (l *Loop) tries() *retry.Backoff {
-	return &retry.Backoff{Policy: retry.Policy{Min: l.opts.MinRetry, Max: l.opts.MaxRetry, Jitter: 0.5}}
+	return &retry.Backoff{Policy: l.opts.Retry}
 }

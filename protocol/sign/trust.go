@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/hex"
+	"maps"
+	"slices"
 
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -97,4 +99,13 @@ func (t Trust) Verify(kind Kind, statement []byte) ([]byte, error) {
 		return nil, refuse(UnknownKey, "a %s is signed with key %s, which the key set %d does not have", kind, keyID(m), t.number)
 	}
 	return verify(kind, m, key)
+}
+
+// Signing returns the keys of the key set, in the order of their ids.
+func (t Trust) Signing() []ed25519.PublicKey {
+	out := make([]ed25519.PublicKey, 0, len(t.keys))
+	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
+		out = append(out, t.keys[id])
+	}
+	return out
 }

@@ -1,0 +1,234 @@
+// Package keys keeps the keys with which the CO signs what its sites run: a root key, which
+// signs key sets, and the signing key of the present key set. The root key is needed to
+// rotate only, and may be kept elsewhere; what the sites are given of all that is its public half.
+package keys
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/keyfile"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
+)
+
+// The files of a directory of keys.
+const (
+	RootKey    = "root.key"    // private; only Rotate and Retire need it
+	RootPublic = "root.pub"    // what LOs and ENs are given
+	SigningKey = "signing.key" // private
+	KeySet     = "key-set"     // signed by the root key
+	lockFile   = "lock"
+
+	publicPerm = 0o644
+)
+
+// Files are the names of all files of a directory of keys that are worth a backup. Where the
+// last one is there, all are but the root key, which may be elsewhere.
+func Files() []string { return []string{RootKey, RootPublic, SigningKey, KeySet} }
+
+// A Set is a directory of keys as it was read.
+type Set struct {
+	// Signer signs with the signing key.
+	Signer *sign.Signer
+	// Trust is what a receiver that has the root key believes.
+	Trust sign.Trust
+}
+
+// Sign signs a desired state, and gives it the key set.
+func (s Set) Sign(m *protocol.SiteDesired) error {
+	if err := s.Signer.Site(m); err != nil {
+		return err
+	}
+	m.KeySet = s.Trust.KeySet()
+	return nil
+}
+
+// Open reads a directory of keys. It fails where they do not belong together: nobody
+// would believe what such a key signs.
+func Open(dir string) (Set, error) {
+	trust, err := openTrust(dir)
+	if err != nil {
+		return Set{}, err
+	}
+	key, err := keyfile.Private(filepath.Join(dir, SigningKey))
+	if err != nil {
+		return Set{}, err
+	}
+	signer, err := sign.NewSigner(key)
+	if err != nil {
+		return Set{}, err
+	}
+	if !trust.Trusts(signer.Public()) {
+		return Set{}, fmt.Errorf("the key set %s does not have the key %s: take both from one backup, or rotate the key with \"colony co keys rotate %s\"",
+			filepath.Join(dir, KeySet), filepath.Join(dir, SigningKey), dir)
+	}
+	return Set{Signer: signer, Trust: trust}, nil
+}
+
+func openTrust(dir string) (sign.Trust, error) {
+	public, err := keyfile.Public(filepath.Join(dir, RootPublic))
+	if err != nil {
+		return sign.Trust{}, err
+	}
+	trust, err := sign.NewTrust(public)
+	if err != nil {
+		return sign.Trust{}, err
+	}
+	path := filepath.Join(dir, KeySet)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return sign.Trust{}, fmt.Errorf("read key set: %w", err)
+	}
+	if trust, err = trust.Follow(b); err != nil {
+		return sign.Trust{}, fmt.Errorf("key set %s: %w", path, err)
+	}
+	return trust, nil
+}
+
+// Init makes a directory of keys, each file of which it makes once: where it was
+// interrupted it goes on, and where all is there it changes nothing and returns false.
+func Init(dir string) (made bool, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, fmt.Errorf("make directory of keys: %w", err)
+	}
+	unlock, err := claim(dir)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if exists(dir, KeySet) {
+		_, err := Open(dir)
+		return false, err
+	}
+	// Without a key set nothing was ever signed.
+	for _, name := range []string{RootKey, SigningKey} {
+		if exists(dir, name) {
+			continue
+		}
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return false, fmt.Errorf("make key: %w", err)
+		}
+		if err := writePrivate(filepath.Join(dir, name), key); err != nil {
+			return false, err
+		}
+	}
+	root, err := keyfile.Private(filepath.Join(dir, RootKey))
+	if err != nil {
+		return false, err
+	}
+	public, _ := root.Public().(ed25519.PublicKey)
+	encoded, err := keyfile.EncodePublic(public)
+	if err == nil {
+		err = atomicfile.Write(disk.OS, filepath.Join(dir, RootPublic), encoded, publicPerm)
+	}
+	if err != nil {
+		return false, err
+	}
+	key, err := keyfile.Private(filepath.Join(dir, SigningKey))
+	if err != nil {
+		return false, err
+	}
+	return true, writeKeySet(dir, 1, key)
+}
+
+// Rotate makes a new signing key, and a key set with it and those before it. The CO
+// signs with it from its next start on; statements by the former keys go on to count, until Retire.
+// It returns the number of the key set.
+func Rotate(dir string) (uint64, error) {
+	unlock, err := claim(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	trust, err := openTrust(dir)
+	if err != nil {
+		return 0, err
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return 0, fmt.Errorf("make key: %w", err)
+	}
+	former := trust.Signing()
+	if len(former) >= sign.MaxKeys {
+		return 0, fmt.Errorf("the key set has %d keys already: retire the former ones first with \"colony co keys retire %s\"", len(former), dir)
+	}
+	// The key set first: one that has a key which nobody holds harms nothing.
+	if err := writeKeySet(dir, trust.Number()+1, key, former...); err != nil {
+		return 0, err
+	}
+	return trust.Number() + 1, writePrivate(filepath.Join(dir, SigningKey), key)
+}
+
+// Retire makes a key set with the present signing key alone. It returns the number of the key set.
+func Retire(dir string) (uint64, error) {
+	unlock, err := claim(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	s, err := Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	key, err := keyfile.Private(filepath.Join(dir, SigningKey))
+	if err != nil {
+		return 0, err
+	}
+	return s.Trust.Number() + 1, writeKeySet(dir, s.Trust.Number()+1, key)
+}
+
+// writeKeySet signs a key set of the public half of key and of others.
+func writeKeySet(dir string, number uint64, key ed25519.PrivateKey, others ...ed25519.PublicKey) error {
+	private, err := keyfile.Private(filepath.Join(dir, RootKey))
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("a key set is signed with the root key: put %s back for this command: %w", filepath.Join(dir, RootKey), err)
+	}
+	if err != nil {
+		return err
+	}
+	root, err := sign.NewSigner(private)
+	if err != nil {
+		return err
+	}
+	public, _ := key.Public().(ed25519.PublicKey)
+	set := sign.Keys{V: protocol.Version, Number: number, Signing: [][]byte{public}}
+	for _, k := range others {
+		set.Signing = append(set.Signing, k)
+	}
+	statement, err := root.Sign(sign.KeySet, protocol.Marshal(set))
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(disk.OS, filepath.Join(dir, KeySet), statement, publicPerm)
+}
+
+func writePrivate(path string, key ed25519.PrivateKey) error {
+	encoded, err := keyfile.EncodePrivate(key)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(disk.OS, path, encoded, keyfile.PrivatePerm)
+}
+
+// claim keeps two commands from changing one directory at a time.
+func claim(dir string) (unlock func(), err error) {
+	lock, err := filelock.Acquire(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("lock directory of keys %s: %w", dir, err)
+	}
+	return func() { _ = lock.Close() }, nil // the process holds nothing else of it
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err == nil
+}

@@ -1,0 +1,157 @@
+package keys
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
+)
+
+// signed returns a desired state that the keys of a directory signed, encoded.
+func signed(t *testing.T, dir string) (message, keySet []byte) {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := protocol.SiteDesired{V: 1, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 2}, Deployments: []protocol.SiteEntry{{Deployment: "a"}}}
+	if err := s.Sign(&m); err != nil {
+		t.Fatal(err)
+	}
+	return protocol.Marshal(&m), m.KeySet
+}
+
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	if made, err := Init(dir); err != nil || !made {
+		t.Fatal(made, err)
+	}
+	if made, err := Init(dir); err != nil || made {
+		t.Fatalf("the second time: %v %v", made, err)
+	}
+	for _, name := range []string{RootKey, SigningKey} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode of %s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	first, keySet := signed(t, dir)
+	set, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver := set.Trust
+	if _, err := receiver.Site(first); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Rotate(dir); err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	second, keySet2 := signed(t, dir)
+	if _, err := receiver.Site(second); sign.ReasonOf(err) != sign.UnknownKey {
+		t.Errorf("without the new key set: %v", err)
+	}
+	if receiver, err = receiver.Follow(keySet2); err != nil {
+		t.Fatal(err)
+	}
+	for name, message := range map[string][]byte{"by the former key": first, "by the new key": second} {
+		if _, err := receiver.Site(message); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n, err := Retire(dir); err != nil || n != 3 {
+		t.Fatal(n, err)
+	}
+	third, keySet3 := signed(t, dir)
+	if receiver, err = receiver.Follow(keySet3); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := receiver.Site(third); err != nil {
+		t.Error(err)
+	}
+	if _, err := receiver.Site(first); sign.ReasonOf(err) != sign.UnknownKey {
+		t.Errorf("by a retired key: %v", err)
+	}
+	if _, err := receiver.Follow(keySet); sign.ReasonOf(err) != sign.Stale {
+		t.Errorf("an earlier key set: %v", err)
+	}
+}
+
+func TestRootKeyElsewhere(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	if _, err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, RootKey)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err != nil {
+		t.Errorf("the CO needs the root key: %v", err)
+	}
+	if _, err := Rotate(dir); err == nil {
+		t.Error("rotated without the root key")
+	}
+	if s, err := Open(dir); err != nil || s.Trust.Number() != 1 {
+		t.Errorf("after a rotation that failed: %v", err)
+	}
+}
+
+func TestWhatDoesNotBelongTogether(t *testing.T) {
+	t.Parallel()
+	dir, other := filepath.Join(t.TempDir(), "keys"), filepath.Join(t.TempDir(), "keys")
+	for _, d := range []string{dir, other} {
+		if _, err := Init(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(other, SigningKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, SigningKey), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil {
+		t.Error("a key that the key set does not have was taken")
+	}
+	if b, err = os.ReadFile(filepath.Join(other, KeySet)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, KeySet), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); sign.ReasonOf(err) != sign.UnknownKey {
+		t.Errorf("a key set of another root key: %v", err)
+	}
+}
+
+// TestInterrupted checks that what Init had made when it was interrupted is kept: it may be in use.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	if _, err := Init(dir); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.ReadFile(filepath.Join(dir, RootKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{KeySet, RootPublic} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made, err := Init(dir); err != nil || !made {
+		t.Fatal(made, err)
+	}
+	again, err := os.ReadFile(filepath.Join(dir, RootKey))
+	if err != nil || string(again) != string(root) {
+		t.Errorf("the root key was replaced (%v)", err)
+	}
+	if _, err := Open(dir); err != nil {
+		t.Error(err)
+	}
+}
