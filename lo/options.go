@@ -36,6 +36,10 @@ type Options struct {
 	Listeners []listen.Spec `yaml:"listeners,omitempty"`
 	// HTTP is the address of the image cache, the metrics and the status. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
+	// RootKeyFile holds the public root key of the CO's key sets: a desired state counts only
+	// where the CO signed it. Empty is the mode of development: nothing is checked, and the LO
+	// says so at each start.
+	RootKeyFile string `yaml:"rootKeyFile,omitempty"`
 	// CO says where the Central Orchestrator is.
 	CO COOptions `yaml:"co"`
 
@@ -123,6 +127,9 @@ func (o Options) Validate() error {
 		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
 			errs = append(errs, fmt.Errorf("http %q: want host:port, or nothing for no listener", o.HTTP))
 		}
+	}
+	if o.RootKeyFile != "" && !filepath.IsAbs(o.RootKeyFile) {
+		errs = append(errs, fmt.Errorf("rootKeyFile %q: want an absolute path", o.RootKeyFile))
 	}
 	if len(o.CO.MQTT) == 0 {
 		errs = append(errs, errors.New("co.mqtt: missing; want a list of URLs such as tcp://co.example:1884"))

@@ -2,6 +2,7 @@ package lo
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/broker/devices"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
@@ -124,7 +126,13 @@ func (p *parts) openSite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.desired, err = desired.Open(p.opts.Disk, p.dir("desired"), p.opts.Site, fetch, p.opts.Logger); err != nil {
+	root, err := p.root(ctx)
+	if err != nil {
+		return err
+	}
+	if p.desired, err = desired.Open(desired.Options{
+		Disk: p.opts.Disk, Dir: p.dir("desired"), Site: p.opts.Site, Fetch: fetch, Root: root, Logger: p.opts.Logger,
+	}); err != nil {
 		return err
 	}
 	p.site, err = control.Open(ctx, control.Options{
@@ -137,6 +145,19 @@ func (p *parts) openSite(ctx context.Context) error {
 	}
 	p.site.Damaged(ctx, p.desired.Damage()...)
 	return nil
+}
+
+// root returns the root key of the fleet's key sets; nil: nothing is checked.
+func (p *parts) root(ctx context.Context) (ed25519.PublicKey, error) {
+	if p.opts.RootKeyFile == "" {
+		p.opts.Logger.WarnContext(ctx, "desired states are not checked: whoever reaches the CO's broker can make this site run anything; this is for development: set rootKeyFile")
+		return nil, nil
+	}
+	key, err := keyfile.Public(p.opts.RootKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("rootKeyFile: %w", err)
+	}
+	return key, nil
 }
 
 // fetch returns how to get what does not come whole by MQTT.

@@ -21,6 +21,8 @@ type Status struct {
 	// Position and Commit are of the desired state in force; zero if there is none.
 	Position protocol.Position    `json:"position"`
 	Commit   string               `json:"commit,omitempty"`
+	// Checked says that its signatures were checked.
+	Checked bool `json:"checked"`
 	Uplink   uplink.Status        `json:"uplink"`
 	Journal  journal.Stats        `json:"journal"`
 	Nodes    []control.NodeStatus `json:"nodes"`
@@ -39,7 +41,7 @@ func (p *parts) status() Status {
 		Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
 	}
 	if m, ok := p.desired.Current(); ok {
-		s.Position, s.Commit = m.Position, m.Commit
+		s.Position, s.Commit, s.Checked = m.Position, m.Commit, p.desired.Checked()
 	}
 	return s
 }
@@ -53,7 +55,7 @@ func gauge(name, help string) *prometheus.Desc {
 
 // described are the metrics of gauges.
 var described = struct {
-	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full *prometheus.Desc
+	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked *prometheus.Desc
 }{
 	depth:      gauge("journal_records", "Events that the CO does not have yet."),
 	bytes:      gauge("journal_bytes", "Bytes of the journal on disk."),
@@ -64,6 +66,7 @@ var described = struct {
 	epoch:      gauge("desired_epoch", "Epoch of the desired state in force."),
 	generation: gauge("desired_generation", "Generation of the desired state in force."),
 	full:       gauge("disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
+	checked:    gauge("desired_checked", "1 where the signatures of the desired state in force were checked."),
 	cached:     gauge("cache_bytes", "Bytes of images that the site holds."),
 }
 
@@ -95,6 +98,11 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 	if m, ok := g.parts.desired.Current(); ok {
 		send(described.epoch, float64(m.Position.Epoch))
 		send(described.generation, float64(m.Position.Generation))
+		checked := 0.0
+		if g.parts.desired.Checked() {
+			checked = 1
+		}
+		send(described.checked, checked)
 	}
 	if g.parts.cache != nil {
 		send(described.cached, float64(g.parts.cache.Size()))

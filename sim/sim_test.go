@@ -135,7 +135,7 @@ func TestObeys(t *testing.T) {
 		{Name: "main", Containers: []protocol.Container{{Name: "main", Image: "registry.example/web@" + string(protocol.DigestOf(nil))}}},
 	}})
 	l := startLO(t, func(stateDir string) {
-		d, err := desired.Open(disk.OS, filepath.Join(stateDir, "desired"), "plant", nil, slog.New(slog.DiscardHandler))
+		d, err := desired.Open(desired.Options{Disk: disk.OS, Dir: filepath.Join(stateDir, "desired"), Site: "plant", Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co"
+	cokeys "github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/configfile"
@@ -34,6 +35,7 @@ func (s *supervisor) coConfig() co.Options {
 func (s *supervisor) loConfig() lo.Options {
 	o := lo.DefaultOptions()
 	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.opts.Site), s.dir.sub("lo"), s.opts.LOMQTTAddr, s.opts.LOHTTPAddr
+	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
 	o.CO.MQTT, o.CO.HTTP, o.CO.KeepAlive = []string{"tcp://" + dialable(s.opts.COMQTTAddr)}, "http://"+dialable(s.opts.HTTPAddr), keepAlive
 	o.PresenceGrace = keepAlive * 3 / 2
 	return o

@@ -211,7 +211,7 @@ func TestRemovedDuringAnOutage(t *testing.T) {
 	f.startLO()
 	f.stopLO()
 	defer f.startLO()
-	store, err := desired.Open(disk.OS, filepath.Join(f.dir, "lo", "desired"), "plant", nil, slog.New(slog.DiscardHandler))
+	store, err := desired.Open(desired.Options{Disk: disk.OS, Dir: filepath.Join(f.dir, "lo", "desired"), Site: "plant", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (r *rig) desire(names ...protocol.DeploymentName) {
 			Policy: protocol.Policy{Attempts: 1 << 20, BackoffMillis: uint32(time.Hour.Milliseconds())},
 		})
 	}
-	d, err := desired.Open(disk.OS, filepath.Join(r.loOptions.StateDir, "desired"), site, nil, slog.New(slog.DiscardHandler))
+	d, err := desired.Open(desired.Options{Disk: disk.OS, Dir: filepath.Join(r.loOptions.StateDir, "desired"), Site: site, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -47,6 +47,7 @@ var packages = map[string]layer{
 	"margo/document":             contract,
 	"margo/v1rc3":                contract,
 	"protocol/sign":              contract,
+	"protocol/sign/signtest":     contract,
 	"protocol/stream":            contract,
 	"protocol/stream/streamtest": contract,
 

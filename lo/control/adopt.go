@@ -1,11 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 // An Adopter applies the desired states that arrive from the CO. Offer is for one
@@ -38,6 +40,7 @@ func (a *Adopter) Offer(ctx context.Context, payload []byte) error {
 		return err
 	}
 	a.site.log.ErrorContext(ctx, "desired state refused; the one before stays in force", "err", err)
+	a.site.metrics.refused.WithLabelValues(cmp.Or(string(sign.ReasonOf(err)), string(protocol.KindOf(err)))).Inc()
 	digest := protocol.DigestOf(payload)
 	if a.refused == digest {
 		return nil // reported already

@@ -8,7 +8,7 @@ import (
 
 // metrics are the counters and gauges of a Site.
 type metrics struct {
-	reports, damaged *prometheus.CounterVec
+	reports, damaged, refused *prometheus.CounterVec
 
 	nodes, deployments                  *prometheus.Desc
 	load, memory, disk, celsius, uptime *prometheus.Desc
@@ -25,6 +25,9 @@ func newMetrics() *metrics {
 		damaged: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "colony_lo_state_damaged_total", Help: "Files of state that were found damaged and set aside, by what they held; node: at a node, by its agent.",
 		}, []string{"role"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "colony_lo_desired_refused_total", Help: "Desired states that were refused, by the reason why a signature does not count, or the kind of the error.",
+		}, []string{"reason"}),
 		nodes:       gauge("nodes", "Nodes of the site.", "online"),
 		deployments: gauge("deployments", "Deployments on nodes, by state.", "state"),
 		load:        gauge("node_load1", "1-minute load of a node.", "node"),
@@ -44,6 +47,7 @@ func (s *Site) Collect(out chan<- prometheus.Metric) {
 	m := s.metrics
 	m.reports.Collect(out)
 	m.damaged.Collect(out)
+	m.refused.Collect(out)
 	send := func(d *prometheus.Desc, v float64, label string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, label)
 	}

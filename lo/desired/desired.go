@@ -4,13 +4,18 @@
 // then the one before stays in force. So a site with a broken link, or a restart
 // in the middle of a change, goes on with a whole state, never with half of one.
 //
+// With the root key of the fleet's key sets a state counts only where the CO has signed it as a
+// whole and in each part. The statements about the parts are kept, for the nodes.
+//
 // Where desired states come from is a Source; the one there is today hands in
 // what arrives by MQTT.
 package desired
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +28,7 @@ import (
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 const (
@@ -37,13 +43,30 @@ const (
 
 // A Spec is a verified version of a deployment.
 type Spec struct {
-	Bytes, Signature []byte
+	Bytes []byte
+	// Signature is the CO's statement about the last entry that named the version, with its
+	// payload in it; nil: the CO did not sign.
+	Signature []byte
 	// Decoded is what Bytes hold.
 	Decoded protocol.DeploymentSpec
 }
 
 // Fetch returns the bytes that have a digest and a size, from the CO.
 type Fetch func(ctx context.Context, digest protocol.Digest, size uint64) ([]byte, error)
+
+// Options are what a Store works with. All but Root are needed.
+type Options struct {
+	Disk disk.FS
+	// Dir is a directory of Disk that belongs to the Store.
+	Dir  string
+	Site protocol.SiteID
+	// Fetch gets what does not come whole.
+	Fetch Fetch
+	// Root is the root key of the fleet's key sets: each desired state must be signed. Nil:
+	// nothing is checked.
+	Root   ed25519.PublicKey
+	Logger *slog.Logger
+}
 
 // A Store holds the site's desired state on disk. Its methods may be called concurrently.
 type Store struct {
@@ -52,6 +75,7 @@ type Store struct {
 	site  protocol.SiteID
 	fetch Fetch
 	log   *slog.Logger
+	root  ed25519.PublicKey
 
 	damaged []*statefile.Damage // by Open
 
@@ -60,20 +84,25 @@ type Store struct {
 	mu      sync.RWMutex // guards what follows
 	current protocol.SiteDesired
 	held    bool
+	trust   sign.Trust
+	checked protocol.Held // the state that was checked last, as it is on disk
 	specs   map[protocol.Digest]Spec
 }
 
-// Open reads what an earlier run stored in dir of a disk. Damaged files are reported in the
+// Open reads what an earlier run stored. Damaged files are reported in the
 // log and count as missing: the CO's retained message brings them again.
-func Open(d disk.FS, dir string, site protocol.SiteID, fetch Fetch, log *slog.Logger) (*Store, error) {
-	s := &Store{disk: d, dir: dir, site: site, fetch: fetch, log: log, specs: map[protocol.Digest]Spec{}}
-	if err := d.MkdirAll(s.specDir(), dirPerm); err != nil {
+func Open(o Options) (*Store, error) {
+	s := &Store{disk: o.Disk, dir: o.Dir, site: o.Site, fetch: o.Fetch, log: o.Logger, root: o.Root, specs: map[protocol.Digest]Spec{}}
+	if err := s.disk.MkdirAll(s.specDir(), dirPerm); err != nil {
 		return nil, fmt.Errorf("create desired store: %w", err)
 	}
-	for _, one := range []string{dir, s.specDir()} {
-		if err := atomicfile.Clean(d, one); err != nil {
+	for _, one := range []string{s.dir, s.specDir()} {
+		if err := atomicfile.Clean(s.disk, one); err != nil {
 			return nil, fmt.Errorf("clean desired store: %w", err)
 		}
+	}
+	if err := s.loadTrust(); err != nil {
+		return nil, err
 	}
 	if err := s.loadSpecs(); err != nil {
 		return nil, err
@@ -87,12 +116,18 @@ func Open(d disk.FS, dir string, site protocol.SiteID, fetch Fetch, log *slog.Lo
 		return s, err
 	}
 	if err := s.complete(m); err != nil {
-		log.Error("stored desired state is not whole; waiting for the CO to send it again", "path", s.file().Path, "err", err)
+		s.log.Error("stored desired state is not whole; waiting for the CO to send it again", "path", s.file().Path, "err", err)
 		return s, nil
 	}
 	s.current, s.held = m, true
+	if s.root != nil && !s.believed() {
+		s.log.Warn("the desired state in force was adopted without a check of its signatures: it goes on, and the next one is checked", "position", m.Position.String())
+	}
 	return s, nil
 }
+
+// Checked reports whether the signatures of the state in force were checked.
+func (s *Store) Checked() bool { return s.root != nil && s.believed() }
 
 // Damage returns the files that Open found damaged. They count as not held.
 func (s *Store) Damage() []*statefile.Damage { return s.damaged }
@@ -190,9 +225,10 @@ func (s *Store) Spec(d protocol.Digest) (Spec, bool) {
 
 // Offer adopts an encoded SiteDesired at a greater position than that of the one in
 // force. It returns true once the state is in force, and false where it is in force
-// already. It fails with kind Invalid or Conflict where the state is refused, and with
-// any other kind where it is worth to offer it again: a spec could not be fetched or
-// stored.
+// already. It fails with kind Invalid or Conflict where the state is refused, with a sign.Refusal
+// where that is for its signatures, and with any other kind where it is worth to offer it
+// again: a spec could not be fetched or stored. At the position in force it takes up new
+// signatures, and what the nodes ran.
 func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err error) {
 	s.offering.Lock()
 	defer s.offering.Unlock()
@@ -203,20 +239,39 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 	if m.Position.IsZero() {
 		return false, protocol.Errorf(protocol.Invalid, "desired state without a position: upgrade the CO to the release of this LO")
 	}
-	if current, held := s.Current(); held {
+	current, held := s.Current()
+	same := false
+	if held {
 		switch c := m.Position.Compare(current.Position); {
 		case c < 0:
 			return false, protocol.Errorf(protocol.Conflict,
 				"desired state %s is older than %s, which is in force: the CO was restored, or another one publishes for this site", m.Position, current.Position)
-		case c == 0:
-			return s.repeated(ctx, m, current)
+		case c == 0 && m.Digest != "" && m.Digest == current.Digest && s.believed():
+			return false, nil
+		default:
+			same = c == 0
 		}
 	}
+	named := m
 	if m.Digest != "" {
-		if m, err = s.whole(ctx, m); err != nil {
+		if m, payload, err = s.whole(ctx, m); err != nil {
 			return false, err
 		}
 	}
+	m, trust, err := s.check(m, payload)
+	if err != nil {
+		return false, err
+	}
+	m.Digest, m.Size = named.Digest, named.Size
+	if same && m.Held() != current.Held() {
+		return false, protocol.Errorf(protocol.Conflict,
+			"desired state %s arrived twice with different content: the CO was restored, or another one publishes for this site", m.Position)
+	}
+	return s.adopt(ctx, m, trust)
+}
+
+// adopt puts a whole state into force, and what it was checked with.
+func (s *Store) adopt(ctx context.Context, m protocol.SiteDesired, trust sign.Trust) (adopted bool, err error) {
 	stripped := strip(m)
 	running := m.Running
 	stripped.Running = nil // it is taken up once, and not after a restart
@@ -224,88 +279,88 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 	if err != nil {
 		return false, err
 	}
-	// The specs first: a desired state on disk always finds all of its specs.
-	for digest, spec := range specs {
-		if err := s.storeSpec(digest, spec); err != nil {
+	current, held := s.Current()
+	current.Running = nil
+	news := !held || len(specs) > 0 || !s.believed()
+	if encoded := protocol.Marshal(stripped); news || !bytes.Equal(encoded, protocol.Marshal(current)) {
+		if err := s.save(m.Held(), encoded, specs, trust); err != nil {
 			return false, err
 		}
 	}
-	if err := s.file().Save(protocol.Marshal(stripped)); err != nil {
-		return false, fmt.Errorf("store desired state: %w", err)
-	}
+	current.Digest, current.Size = m.Digest, m.Size // how it travels is no news
+	news = news || running != nil || !bytes.Equal(protocol.Marshal(stripped), protocol.Marshal(current))
 	stripped.Running = running
 	s.mu.Lock()
 	s.current, s.held = stripped, true
 	s.mu.Unlock()
+	if !news {
+		return false, nil
+	}
 	if err := disk.RemoveAll(s.disk, PartialDir(s.dir)); err != nil {
 		s.log.WarnContext(ctx, "finished downloads not removed", "err", err)
 	}
 	return true, nil
 }
 
-// repeated looks at a state at the position of the one in force: it must say the same. It
-// is in force already, but for what the CO says once more of what the nodes ran.
-func (s *Store) repeated(ctx context.Context, m, current protocol.SiteDesired) (adopted bool, err error) {
-	if m.Digest != "" {
-		if m.Digest == current.Digest {
-			return false, nil
-		}
-		if m, err = s.whole(ctx, m); err != nil {
-			return false, err
+// save writes a state and its specs, the specs first: a desired state on disk always finds all
+// of its specs. What it was checked with comes last: until then it is checked once more.
+func (s *Store) save(held protocol.Held, state []byte, specs map[protocol.Digest]Spec, trust sign.Trust) error {
+	for digest, spec := range specs {
+		if err := s.storeSpec(digest, spec); err != nil {
+			return err
 		}
 	}
-	if m.Held() != current.Held() {
-		return false, protocol.Errorf(protocol.Conflict,
-			"desired state %s arrived twice with different content: the CO was restored, or another one publishes for this site", m.Position)
+	if err := s.file().Save(state); err != nil {
+		return fmt.Errorf("store desired state: %w", err)
 	}
-	if m.Running == nil {
-		return false, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current.Running = m.Running
-	return true, nil
+	return s.saveTrust(trust, held)
 }
 
 // PartialDir is where HTTP keeps the downloads for a Store in dir, which removes
 // them once a desired state is in force.
 func PartialDir(dir string) string { return filepath.Join(dir, "partial") }
 
-// whole fetches the state that m names by digest.
-func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.SiteDesired, error) {
+// whole fetches the state that m names by digest, and returns it and its encoding.
+func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.SiteDesired, []byte, error) {
 	b, err := s.fetch(ctx, m.Digest, m.Size)
 	if err != nil {
-		return m, fmt.Errorf("fetch desired state: %w", err)
+		return m, nil, fmt.Errorf("fetch desired state: %w", err)
 	}
 	if err := m.Digest.Verify(b); err != nil {
-		return m, protocol.Errorf(protocol.Invalid, "desired state %s: %w", m.Position, err)
+		return m, nil, protocol.Errorf(protocol.Invalid, "desired state %s: %w", m.Position, err)
 	}
 	w, err := s.decode(b)
 	if err != nil {
-		return m, err
+		return m, nil, err
 	}
 	if w.Position != m.Position || w.Digest != "" {
-		return m, protocol.Errorf(protocol.Invalid, "desired state %s names %s by digest", m.Position, w.Position)
+		return m, nil, protocol.Errorf(protocol.Invalid, "desired state %s names %s by digest", m.Position, w.Position)
 	}
-	w.Digest, w.Size = m.Digest, m.Size
-	return w, nil
+	return w, b, nil
 }
 
-// strip returns m without its inline specs and signatures.
+// strip returns m without its inline specs and what is stored with them, the statements about
+// the entries, and without the head, which nobody asks for any more.
 func strip(m protocol.SiteDesired) protocol.SiteDesired {
 	m.Deployments = slices.Clone(m.Deployments)
 	for i := range m.Deployments {
 		m.Deployments[i].Spec, m.Deployments[i].Signature = nil, nil
 	}
+	m.Head = nil
 	return m
 }
 
-// decode reads a SiteDesired and checks all that does not need its specs.
+// decode reads a SiteDesired and inspects it.
 func (s *Store) decode(payload []byte) (protocol.SiteDesired, error) {
 	var m protocol.SiteDesired
 	if err := protocol.Unmarshal(payload, &m); err != nil {
 		return m, fmt.Errorf("desired state: %w", err)
 	}
+	return s.inspect(m)
+}
+
+// inspect checks all of m that does not need its specs, and sorts its entries.
+func (s *Store) inspect(m protocol.SiteDesired) (protocol.SiteDesired, error) {
 	if m.Site != s.site {
 		return m, protocol.Errorf(protocol.Invalid, "desired state is for site %q, this is site %q", m.Site, s.site)
 	}

@@ -31,7 +31,7 @@ func none(context.Context, protocol.Digest, uint64) ([]byte, error) {
 
 func open(t *testing.T, dir string, fetch Fetch) *Store {
 	t.Helper()
-	s, err := Open(disk.OS, dir, "s1", fetch, quiet)
+	s, err := Open(Options{Disk: disk.OS, Dir: dir, Site: "s1", Fetch: fetch, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,11 +146,18 @@ func (t Trust) Site(message []byte) (protocol.SiteDesired, error) {
 	if h.Position != m.Position || h.Digest != digest {
 		return m, refuse(Mismatch, "the head is signed over %s at %s, the desired state is %s at %s", h.Digest.Short(), h.Position, digest.Short(), m.Position)
 	}
-	return m, t.parts(message, &m)
+	return m, parts(message, &m, func(kind Kind, signature, payload []byte) ([]byte, error) {
+		statement, err := attach(signature, payload)
+		if err == nil {
+			_, err = t.Verify(kind, statement)
+		}
+		return statement, err
+	})
 }
 
-// parts checks the statements about the parts of m, and attaches their payloads.
-func (t Trust) parts(message []byte, m *protocol.SiteDesired) error {
+// parts replaces the signature of each part of m by what statement returns for it and
+// for the payload that it is over.
+func parts(message []byte, m *protocol.SiteDesired, statement func(kind Kind, signature, payload []byte) ([]byte, error)) error {
 	var fields protocol.Fields
 	if err := protocol.Unmarshal(message, &fields); err != nil {
 		return err
@@ -175,14 +182,11 @@ func (t Trust) parts(message []byte, m *protocol.SiteDesired) error {
 		}
 		for i, p := range parts {
 			signature := list.signature(i)
-			statement, err := attach(*signature, protocol.Marshal(part{m.Site, p.Without(list.without...)}))
+			s, err := statement(list.kind, *signature, protocol.Marshal(part{m.Site, p.Without(list.without...)}))
 			if err != nil {
 				return err
 			}
-			if _, err := t.Verify(list.kind, statement); err != nil {
-				return err
-			}
-			*signature = statement
+			*signature = s
 		}
 	}
 	return nil
@@ -228,4 +232,20 @@ func (t Trust) about(kind Kind, statement []byte, payload any) error {
 		return refuse(Malformed, "a %s cannot be read: %v", kind, err)
 	}
 	return nil
+}
+
+// Attach returns what a whole encoded SiteDesired holds, with statements in place of the
+// detached signatures as Trust.Site returns it, and checks none of them: for a receiver
+// without keys, which hands them on. What has no signature gets none.
+func Attach(message []byte) (protocol.SiteDesired, error) {
+	var m protocol.SiteDesired
+	if err := protocol.Unmarshal(message, &m); err != nil {
+		return m, err
+	}
+	return m, parts(message, &m, func(_ Kind, signature, payload []byte) ([]byte, error) {
+		if len(signature) == 0 {
+			return nil, nil
+		}
+		return attach(signature, payload)
+	})
 }
