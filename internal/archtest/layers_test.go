@@ -93,6 +93,9 @@ var packages = map[string]layer{
 	"internal/testproc":          kernel,
 	"migrations":                 kernel,
 
+	"identity":       domain,
+	"identity/store": adapter,
+
 	"broker/admin":               adapter,
 	"broker/devices":             logic,
 	"broker/fifo":                domain,

@@ -1,0 +1,238 @@
+package identity
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// How long certificates are valid. An issuer shortens what it issues to its own end.
+const (
+	RootLife      = 20 * 365 * 24 * time.Hour
+	AuthorityLife = 365 * 24 * time.Hour // of a site
+	LeafLife      = 30 * 24 * time.Hour
+	// backdate is how far a certificate's beginning lies before its issue, for peers whose clocks are late.
+	backdate = time.Hour
+)
+
+// An Authority issues certificates: the root, or that of a site. Its methods may be called
+// concurrently where the signer's may.
+type Authority struct {
+	cert *x509.Certificate
+	root *x509.Certificate // cert itself for the root
+	key  crypto.Signer
+	site protocol.SiteID // empty for the root
+}
+
+// NewKey makes a key of the kind that certificates take: ECDSA P-256.
+func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+// NewRoot makes the root of a fleet, which certifies itself.
+func NewRoot(key crypto.Signer, now time.Time) (*Authority, error) {
+	id := keyID(key.Public())
+	t := &x509.Certificate{
+		Subject:   pkix.Name{Organization: []string{"Colony"}, CommonName: "root " + hex.EncodeToString(id[:4])},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(RootLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLen: 1, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: id,
+		PermittedDNSDomainsCritical: true, PermittedDNSDomains: []string{domain},
+	}
+	cert, err := sign(t, t, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make the root certificate: %w", err)
+	}
+	return &Authority{cert: cert, root: cert, key: key}, nil
+}
+
+// OpenRoot returns the root whose certificate and key were stored.
+func OpenRoot(cert *x509.Certificate, key crypto.Signer) (*Authority, error) {
+	if err := checkRoot(cert); err != nil {
+		return nil, err
+	}
+	if err := fits(cert, key); err != nil {
+		return nil, err
+	}
+	return &Authority{cert: cert, root: cert, key: key}, nil
+}
+
+// OpenSite returns the authority of a site whose certificate, by root, and key were stored.
+func OpenSite(cert, root *x509.Certificate, key crypto.Signer) (*Authority, error) {
+	site, err := siteOf(cert)
+	if err == nil {
+		err = cert.CheckSignatureFrom(root)
+	}
+	if err == nil {
+		err = fits(cert, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("authority of a site: %w", err)
+	}
+	return &Authority{cert: cert, root: root, key: key, site: site}, nil
+}
+
+// Root is the root's certificate.
+func (a *Authority) Root() *x509.Certificate { return a.root }
+
+// Certificate is the authority's own certificate.
+func (a *Authority) Certificate() *x509.Certificate { return a.cert }
+
+// Issue certifies that a key is that of a machine, and returns its chain without the root.
+// The root names every machine, the authority of a site only the nodes of that site.
+func (a *Authority) Issue(n Name, pub crypto.PublicKey, now time.Time) ([]*x509.Certificate, error) {
+	if a.site != "" && (n.Tier != EN || n.Site != a.site) {
+		return nil, protocol.Errorf(protocol.Denied, "the authority of site %s cannot certify %s", a.site, n.DNS())
+	}
+	if parsed, err := ParseName(n.DNS()); err != nil || parsed != n {
+		return nil, protocol.Errorf(protocol.Invalid, "certify %q: no machine has this name", n.DNS())
+	}
+	if err := checkKey(pub); err != nil {
+		return nil, err
+	}
+	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if n.Tier != EN {
+		usage = append(usage, x509.ExtKeyUsageServerAuth)
+	}
+	cert, err := a.sign(&x509.Certificate{
+		NotAfter: now.Add(LeafLife), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: usage, BasicConstraintsValid: true,
+		DNSNames: []string{n.DNS()}, // the subject is empty, which makes this critical: RFC 5280, section 4.2.1.6
+	}, pub, now)
+	if err != nil {
+		return nil, fmt.Errorf("certify %s: %w", n.DNS(), err)
+	}
+	if a.site != "" {
+		return []*x509.Certificate{cert, a.cert}, nil
+	}
+	return []*x509.Certificate{cert}, nil
+}
+
+// IssueSite certifies the authority of a site: it can name nodes of that site, as clients,
+// and can issue no further authority. Only the root does that.
+func (a *Authority) IssueSite(site protocol.SiteID, pub crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+	if a.site != "" {
+		return nil, protocol.Errorf(protocol.Denied, "the authority of site %s cannot certify another authority", a.site)
+	}
+	if _, err := protocol.ParseSiteID(string(site)); err != nil {
+		return nil, err
+	}
+	if err := checkKey(pub); err != nil {
+		return nil, err
+	}
+	id := keyID(pub)
+	cert, err := a.sign(&x509.Certificate{
+		Subject:  pkix.Name{Organization: []string{"Colony"}, CommonName: "site " + hex.EncodeToString(id[:4])},
+		NotAfter: now.Add(AuthorityLife), IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, SubjectKeyId: id,
+		KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		PermittedDNSDomainsCritical: true, PermittedDNSDomains: []string{siteDomain(site)},
+	}, pub, now)
+	if err != nil {
+		return nil, fmt.Errorf("certify the authority of site %s: %w", site, err)
+	}
+	return cert, nil
+}
+
+// sign fills in what all certificates have.
+func (a *Authority) sign(t *x509.Certificate, pub crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+	t.NotBefore = latest(now.Add(-backdate), a.cert.NotBefore)
+	if t.NotAfter.After(a.cert.NotAfter) {
+		t.NotAfter = a.cert.NotAfter
+	}
+	if !t.NotAfter.After(now) {
+		return nil, protocol.Errorf(protocol.Unavailable, "the certificate of the authority ended at %s: renew it", a.cert.NotAfter.Format(time.RFC3339))
+	}
+	return sign(t, a.cert, pub, a.key)
+}
+
+func sign(t, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	t.SerialNumber = serial.Add(serial, big.NewInt(1))
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, pub, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// Request makes a certificate request (RFC 2986), which proves that its maker has the key. It
+// names nobody: who the machine is, the issuer decides.
+func Request(key crypto.Signer) ([]byte, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, fmt.Errorf("make certificate request: %w", err)
+	}
+	return der, nil
+}
+
+// KeyOf returns the key of a certificate request, after its proof was checked.
+func KeyOf(request []byte) (crypto.PublicKey, error) {
+	r, err := x509.ParseCertificateRequest(request)
+	if err == nil {
+		err = r.CheckSignature()
+	}
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "certificate request: %w", err)
+	}
+	return r.PublicKey, checkKey(r.PublicKey)
+}
+
+func checkKey(pub crypto.PublicKey) error {
+	if k, ok := pub.(*ecdsa.PublicKey); !ok || k.Curve != elliptic.P256() {
+		return protocol.Errorf(protocol.Invalid, "key of a certificate: want ECDSA P-256")
+	}
+	return nil
+}
+
+// fits checks that a key is that of a certificate.
+func fits(cert *x509.Certificate, key crypto.Signer) error {
+	pub, ok := key.Public().(*ecdsa.PublicKey)
+	if !ok || !pub.Equal(cert.PublicKey) {
+		return errors.New("the key is not that of the certificate")
+	}
+	return nil
+}
+
+// checkRoot checks that a certificate can be the root of a fleet.
+func checkRoot(cert *x509.Certificate) error {
+	if !cert.IsCA || !cert.BasicConstraintsValid || !bytes.Equal(cert.RawIssuer, cert.RawSubject) {
+		return protocol.Errorf(protocol.Invalid, "root certificate: it is not one that certifies itself")
+	}
+	if err := cert.CheckSignatureFrom(cert); err != nil {
+		return protocol.Errorf(protocol.Invalid, "root certificate: %w", err)
+	}
+	return checkKey(cert.PublicKey)
+}
+
+// KeySum is the SHA-256 of a public key, in the form that X.509 gives it
+// (SubjectPublicKeyInfo, RFC 5280, section 4.1.2.7). It names a key.
+func KeySum(pub crypto.PublicKey) [sha256.Size]byte {
+	der, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return [sha256.Size]byte{} // no key of a certificate that was parsed
+	}
+	return sha256.Sum256(der)
+}
+
+func keyID(pub crypto.PublicKey) []byte {
+	sum := KeySum(pub)
+	return sum[:20]
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,168 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"sync/atomic"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Credential is what proves a machine's name.
+type Credential struct {
+	Key   crypto.Signer
+	Chain []*x509.Certificate // its own certificate first, without the root
+	Root  *x509.Certificate
+}
+
+// Check returns who the credential names, at a time; VerifyEver says of one that has ended.
+func (c *Credential) Check(clock *Clock) (Peer, error) {
+	if len(c.Chain) == 0 {
+		return Peer{}, protocol.Errorf(protocol.Denied, "no certificate")
+	}
+	if err := fits(c.Chain[0], c.Key); err != nil {
+		return Peer{}, err
+	}
+	// Its own beginning has been reached, whatever the clock says.
+	return VerifyEver(c.Root, c.Chain, Client, latest(clock.Now(), c.Chain[0].NotBefore))
+}
+
+func (c *Credential) certificate() *tls.Certificate {
+	out := &tls.Certificate{PrivateKey: c.Key, Leaf: c.Chain[0]}
+	for _, one := range append(c.Chain[:len(c.Chain):len(c.Chain)], c.Root) { // the root too, for who pins it
+		out.Certificate = append(out.Certificate, one.Raw)
+	}
+	return out
+}
+
+// A Holder has the credential of this machine, which changes when it is renewed, and makes of
+// it both ends of connections. A change does not touch connections that are open. Its methods
+// may be called concurrently.
+type Holder struct {
+	clock   *Clock
+	current atomic.Pointer[Credential]
+	revoked atomic.Pointer[map[string]bool] // serial numbers
+}
+
+// NewHolder returns a holder without a credential.
+func NewHolder(clock *Clock) *Holder { return &Holder{clock: clock} }
+
+// Clock is the time that the holder goes by.
+func (h *Holder) Clock() *Clock { return h.clock }
+
+// Set puts a credential in the place of the former one.
+func (h *Holder) Set(c *Credential) { h.current.Store(c) }
+
+// Credential is the one in use, or nil.
+func (h *Holder) Credential() *Credential { return h.current.Load() }
+
+// SetRevoked says which certificates no longer count, by their serial numbers.
+func (h *Holder) SetRevoked(serials []string) {
+	m := make(map[string]bool, len(serials))
+	for _, s := range serials {
+		m[s] = true
+	}
+	h.revoked.Store(&m)
+}
+
+// Revoked reports whether the certificate with a serial number no longer counts.
+func (h *Holder) Revoked(serial string) bool {
+	m := h.revoked.Load()
+	return m != nil && (*m)[serial]
+}
+
+var errNone = protocol.Errorf(protocol.Unavailable, "this machine has no certificate yet: it must be enrolled")
+
+// Peer returns who is at the other end of a connection, as its certificates say now.
+func (h *Holder) Peer(s tls.ConnectionState, as Role) (Peer, error) { return h.peer(s, as, Verify) }
+
+// Former is Peer for a client that may be expired, and is here to renew its certificate.
+func (h *Holder) Former(s tls.ConnectionState) (Peer, error) { return h.peer(s, Client, VerifyEver) }
+
+func (h *Holder) peer(s tls.ConnectionState, as Role, check verifier) (Peer, error) {
+	c := h.current.Load()
+	if c == nil {
+		return Peer{}, errNone
+	}
+	now := h.clock.Now()
+	if as == Server && len(s.PeerCertificates) > 0 {
+		// Servers are named by the root alone: that they have begun is what time it is at least.
+		now = latest(now, s.PeerCertificates[0].NotBefore)
+	}
+	p, err := check(c.Root, s.PeerCertificates, as, now)
+	if err == nil {
+		err = h.standing(s.PeerCertificates)
+	}
+	if err != nil {
+		return Peer{}, err
+	}
+	return p, nil
+}
+
+// verifier is Verify or VerifyEver.
+type verifier func(root *x509.Certificate, chain []*x509.Certificate, as Role, now time.Time) (Peer, error)
+
+// standing checks that no certificate of a chain was revoked.
+func (h *Holder) standing(chain []*x509.Certificate) error {
+	for _, c := range chain {
+		if serial := SerialOf(c); h.Revoked(serial) {
+			return protocol.Errorf(protocol.Denied, "certificate %s was revoked", serial)
+		}
+	}
+	return nil
+}
+
+// ServerTLS is the server's end of mutual TLS 1.3: only machines of the fleet whose
+// certificates count get through the handshake, a resumed one included.
+func (h *Holder) ServerTLS() *tls.Config {
+	c := h.EnrolTLS()
+	c.ClientAuth = tls.RequireAnyClientCert // VerifyConnection decides
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		_, err := h.Peer(s, Client)
+		return err
+	}
+	return c
+}
+
+// EnrolTLS is the server's end for machines that are to be enrolled or renewed: a client may
+// present a certificate, which proves its key and no more; see Former.
+func (h *Holder) EnrolTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if c := h.current.Load(); c != nil {
+				return c.certificate(), nil
+			}
+			return nil, errNone
+		},
+	}
+}
+
+// ClientTLS is the client's end of mutual TLS 1.3 with the machine that has the name want,
+// wherever it was reached.
+func (h *Holder) ClientTLS(want Name) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, ServerName: want.DNS(), ClientSessionCache: tls.NewLRUClientSessionCache(4),
+		// The root is known only once the machine is enrolled, and its clock may be late:
+		// VerifyConnection checks all that package tls would, and runs for each connection.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			p, err := h.Peer(s, Server)
+			if err != nil {
+				return err
+			}
+			if p.Name != want {
+				return protocol.Errorf(protocol.Denied, "the server is %s: want %s", p.Name.DNS(), want.DNS())
+			}
+			return h.clock.Raise(p.NotBefore)
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if c := h.current.Load(); c != nil {
+				return c.certificate(), nil
+			}
+			return nil, errNone
+		},
+	}
+}

@@ -1,0 +1,172 @@
+package identity_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/identity"
+)
+
+// holder returns a holder of a certificate by a, at a clock that says at.
+func holder(t *testing.T, a *identity.Authority, n identity.Name, at time.Time) *identity.Holder {
+	t.Helper()
+	key := newKey(t)
+	chain, err := a.Issue(n, key.Public(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := identity.NewHolder(identity.NewClock(func() time.Time { return at }, time.Time{}, nil))
+	h.Set(&identity.Credential{Key: key, Chain: chain, Root: a.Root()})
+	return h
+}
+
+// handshake connects two ends, and returns what each says, with the server's state.
+func handshake(t *testing.T, server, client *tls.Config) (state tls.ConnectionState, serverErr, clientErr error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	a, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for _, c := range []net.Conn{a, b} {
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, c := tls.Server(a, server), tls.Client(b, client)
+	done := make(chan error, 1)
+	go func() {
+		err := s.Handshake()
+		if err == nil {
+			_, err = s.Write([]byte("x"))
+		}
+		_ = s.CloseWrite()
+		done <- err
+	}()
+	_, clientErr = c.Read(make([]byte, 1)) // TLS 1.3: the server's refusal comes after the client's handshake
+	if clientErr != nil {
+		_ = b.Close()
+	}
+	serverErr = <-done
+	return s.ConnectionState(), serverErr, clientErr
+}
+
+func TestMutualTLS(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	site, _ := newSite(t, root, "a")
+	foreign, _ := newSite(t, root, "b")
+	other := newRoot(t)
+	lo := holder(t, root, identity.OfLO("a"), now)
+	late := now.Add(identity.LeafLife + time.Hour)
+	for _, c := range []struct {
+		what   string
+		client *identity.Holder
+		want   identity.Name
+		good   bool
+	}{
+		{"a node", holder(t, site, identity.OfNode("a", "n"), now), identity.OfLO("a"), true},
+		{"a node of another site, whom access control stops", holder(t, foreign, identity.OfNode("b", "n"), now), identity.OfLO("a"), true},
+		{"a node that expects another lo", holder(t, site, identity.OfNode("a", "n"), now), identity.OfLO("b"), false},
+		{"a node that expects the co", holder(t, site, identity.OfNode("a", "n"), now), identity.OfCO(), false},
+		{"a node of another fleet", holder(t, other, identity.OfNode("a", "n"), now), identity.OfLO("a"), false},
+		{"a node without a certificate", identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil)), identity.OfLO("a"), false},
+		{"a node whose clock is in 1970", holder(t, site, identity.OfNode("a", "n"), time.Unix(0, 0)), identity.OfLO("a"), true},
+	} {
+		_, serverErr, clientErr := handshake(t, lo.ServerTLS(), c.client.ClientTLS(c.want))
+		if (serverErr == nil && clientErr == nil) != c.good {
+			t.Errorf("%s: server %v, client %v, want it to connect: %v", c.what, serverErr, clientErr, c.good)
+		}
+	}
+	client := holder(t, site, identity.OfNode("a", "n"), now)
+	expired := identity.NewHolder(identity.NewClock(func() time.Time { return late }, time.Time{}, nil))
+	expired.Set(lo.Credential())
+	if _, _, err := handshake(t, expired.ServerTLS(), client.ClientTLS(identity.OfLO("a"))); err == nil {
+		t.Error("a client whose certificate has ended connected")
+	}
+	state, _, err := handshake(t, expired.EnrolTLS(), client.ClientTLS(identity.OfLO("a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := expired.Peer(state, identity.Client); err == nil {
+		t.Error("it counts where it has ended")
+	}
+	if p, err := expired.Former(state); err != nil || !p.Expired || p.Name != identity.OfNode("a", "n") {
+		t.Errorf("for a renewal: %+v, %v", p, err)
+	}
+	old := client.ClientTLS(identity.OfLO("a"))
+	old.MaxVersion, old.MinVersion = tls.VersionTLS12, tls.VersionTLS12
+	if _, err, _ := handshake(t, lo.ServerTLS(), old); err == nil {
+		t.Error("TLS 1.2 connected")
+	}
+}
+
+// TestRevocationMeetsResumption checks that a session that is resumed is verified again.
+func TestRevocationMeetsResumption(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	site, _ := newSite(t, root, "a")
+	lo, node := holder(t, root, identity.OfLO("a"), now), holder(t, site, identity.OfNode("a", "n"), now)
+	server, client := lo.ServerTLS(), node.ClientTLS(identity.OfLO("a"))
+	// The tickets carry times of the machine's clock.
+	server.Time, client.Time = lo.Clock().Now, lo.Clock().Now
+	if _, _, err := handshake(t, server, client); err != nil {
+		t.Fatal(err)
+	}
+	state, _, err := handshake(t, server, client)
+	if err != nil || !state.DidResume {
+		t.Fatalf("resumed %v: %v", state.DidResume, err)
+	}
+	if p, err := lo.Peer(state, identity.Client); err != nil || p.Name != identity.OfNode("a", "n") {
+		t.Errorf("peer of a resumed session: %+v, %v", p, err)
+	}
+	for what, serial := range map[string]string{
+		"the node's":            identity.SerialOf(node.Credential().Chain[0]),
+		"that of its authority": identity.SerialOf(site.Certificate()),
+	} {
+		lo.SetRevoked([]string{serial})
+		_, serverErr, clientErr := handshake(t, server, client)
+		if serverErr == nil || !strings.Contains(serverErr.Error(), "revoked") || clientErr == nil {
+			t.Errorf("%s revoked: server %v, client %v", what, serverErr, clientErr)
+		}
+		lo.SetRevoked(nil)
+	}
+}
+
+func TestClock(t *testing.T) {
+	t.Parallel()
+	at, saved := time.Unix(0, 0), []time.Time{}
+	fail := error(nil)
+	c := identity.NewClock(func() time.Time { return at }, now, func(t time.Time) error { saved = append(saved, t); return fail })
+	if !c.Now().Equal(now) {
+		t.Errorf("now %s, want the floor", c.Now())
+	}
+	for _, t2 := range []time.Time{now.Add(-time.Hour), now.Add(time.Minute)} {
+		if err := c.Raise(t2); err != nil || len(saved) > 0 {
+			t.Errorf("raised to %s: %v, stored %v", t2, err, saved)
+		}
+	}
+	later := now.Add(48 * time.Hour)
+	fail = errors.New("full")
+	if err := c.Raise(later); !errors.Is(err, fail) || !c.Now().Equal(later) {
+		t.Errorf("raised: %v, %s", err, c.Now())
+	}
+	at = later.Add(time.Hour)
+	if !c.Now().Equal(at) {
+		t.Errorf("above the floor: %s, want the clock", c.Now())
+	}
+}

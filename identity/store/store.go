@@ -1,0 +1,283 @@
+// Package store keeps the keys and certificates of a machine, and the floor of its clock, in
+// a directory: PEM files that only their owner reads, each replaced whole. A key is made here
+// and never leaves the directory.
+package store
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
+)
+
+const (
+	dirPerm  = 0o700
+	filePerm = 0o600
+	maxFile  = 64 << 10
+
+	keyType, certType = "PRIVATE KEY", "CERTIFICATE"
+	floorFile         = "clock.floor"
+)
+
+// The names of what a Store keeps.
+const (
+	Machine = "machine" // who the machine is
+	Issuer  = "issuer"  // the authority of a site, at its LO
+	Root    = "root"    // the root of the fleet, at the CO
+)
+
+// A Store is the directory. Its methods may be called concurrently, but for two that change
+// one name.
+type Store struct {
+	disk disk.FS
+	dir  string
+}
+
+// Open makes the directory where it does not exist, and removes what a crash left. Nil is the
+// file system of the machine.
+func Open(d disk.FS, dir string) (*Store, error) {
+	s := &Store{disk: disk.Or(d), dir: dir}
+	if err := s.disk.MkdirAll(dir, dirPerm); err != nil {
+		return nil, fmt.Errorf("create the directory of the identity: %w", err)
+	}
+	if err := atomicfile.Clean(s.disk, dir); err != nil {
+		return nil, fmt.Errorf("clean the directory of the identity: %w", err)
+	}
+	return s, nil
+}
+
+// Key returns the key of that name, which it makes where there is none. A key that cannot be
+// read is not replaced: the error names its file.
+func (s *Store) Key(name string) (crypto.Signer, error) {
+	k, err := s.readKey(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	if k, err = identity.NewKey(); err != nil {
+		return nil, err
+	}
+	return k, s.writeKey(name, k)
+}
+
+// Load returns the credential of that name; fs.ErrNotExist where there is none.
+func (s *Store) Load(name string) (*identity.Credential, error) {
+	path := s.path(name + ".crt")
+	raw, err := s.read(path)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := ParseCertificates(raw)
+	if err != nil || len(chain) < 2 && name != Root {
+		return nil, fmt.Errorf("certificates of %s: %w: remove the file and enrol the machine again", path, errors.Join(err, errDamaged))
+	}
+	key, err := s.readKey(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the certificate beside it is of no use without", err)
+	}
+	last := len(chain) - 1
+	return &identity.Credential{Key: key, Chain: chain[:max(last, 1)], Root: chain[last]}, nil
+}
+
+var errDamaged = errors.New("want PEM certificates, the root's last")
+
+// Save stores the certificates of that name in the place of the former ones. Its key is the
+// one of Key.
+func (s *Store) Save(name string, c *identity.Credential) error {
+	all := c.Chain
+	if len(all) == 0 || !all[len(all)-1].Equal(c.Root) {
+		all = append(all[:len(all):len(all)], c.Root)
+	}
+	return atomicfile.Write(s.disk, s.path(name+".crt"), EncodeCertificates(all), filePerm)
+}
+
+// OpenRoot returns the root of the fleet; fs.ErrNotExist where there is none.
+func (s *Store) OpenRoot() (*identity.Authority, error) {
+	c, err := s.Load(Root)
+	if err != nil {
+		return nil, err
+	}
+	return identity.OpenRoot(c.Root, c.Key)
+}
+
+// InitRoot returns the root of the fleet, which it makes where there is none.
+func (s *Store) InitRoot(now time.Time) (a *identity.Authority, made bool, err error) {
+	if a, err = s.OpenRoot(); !errors.Is(err, fs.ErrNotExist) {
+		return a, false, err
+	}
+	key, err := s.Key(Root)
+	if err != nil {
+		return nil, false, err
+	}
+	if a, err = identity.NewRoot(key, now); err != nil {
+		return nil, false, err
+	}
+	return a, true, s.Save(Root, &identity.Credential{Key: key, Root: a.Root()})
+}
+
+// ExportRoot returns the root's certificate and its key as PEM: whoever has it can be every
+// machine of the fleet.
+func (s *Store) ExportRoot() ([]byte, error) {
+	if _, err := s.OpenRoot(); err != nil {
+		return nil, err
+	}
+	cert, err := s.read(s.path(Root + ".crt"))
+	if err != nil {
+		return nil, err
+	}
+	key, err := s.read(s.path(Root + ".key"))
+	return append(cert, key...), err
+}
+
+// ErrHasRoot says that there is another root, which is not replaced.
+var ErrHasRoot = errors.New("there is a root of a fleet already")
+
+// ImportRoot stores what ExportRoot returned. It fails with ErrHasRoot where there is another one.
+func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
+	var certs, key *pem.Block
+	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
+		switch block.Type {
+		case certType:
+			certs = block
+		case keyType:
+			key = block
+		}
+	}
+	if certs == nil || key == nil {
+		return nil, errors.New("root of a fleet: want a PEM certificate and its key, as colony ca export writes them")
+	}
+	cert, err := x509.ParseCertificate(certs.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("root of a fleet: %w", err)
+	}
+	signer, err := parseKey(key.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("root of a fleet: %w", err)
+	}
+	a, err := identity.OpenRoot(cert, signer)
+	if err != nil {
+		return nil, err
+	}
+	switch old, err := s.OpenRoot(); {
+	case err == nil && old.Root().Equal(cert):
+		return a, nil
+	case err == nil:
+		return nil, ErrHasRoot
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if err := s.writeKey(Root, signer); err != nil {
+		return nil, err
+	}
+	return a, s.Save(Root, &identity.Credential{Key: signer, Root: cert})
+}
+
+// Clock returns a clock over now with the floor that was stored, and stores it as it rises.
+// The floor is lost where its file is damaged: certificates raise it again.
+func (s *Store) Clock(now func() time.Time) *identity.Clock {
+	var floor time.Time
+	if raw, err := s.read(s.path(floorFile)); err == nil {
+		if t, err := time.Parse(time.RFC3339, string(raw)); err == nil {
+			floor = t
+		}
+	}
+	return identity.NewClock(now, floor, func(t time.Time) error {
+		return atomicfile.Write(s.disk, s.path(floorFile), []byte(t.UTC().Format(time.RFC3339)), filePerm)
+	})
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *Store) readKey(name string) (crypto.Signer, error) {
+	path := s.path(name + ".key")
+	raw, err := s.read(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil || block.Type != keyType {
+		return nil, fmt.Errorf("key %s: want a PEM block %s: remove the file and enrol the machine again", path, keyType)
+	}
+	k, err := parseKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w: remove the file and enrol the machine again", path, err)
+	}
+	return k, nil
+}
+
+func parseKey(der []byte) (crypto.Signer, error) {
+	k, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, err
+	}
+	ec, ok := k.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("want an ECDSA key")
+	}
+	return ec, nil
+}
+
+func (s *Store) writeKey(name string, k crypto.Signer) error {
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		return fmt.Errorf("encode key: %w", err)
+	}
+	return atomicfile.Write(s.disk, s.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), filePerm)
+}
+
+func (s *Store) read(path string) ([]byte, error) {
+	f, err := s.disk.Open(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err == nil && size > maxFile {
+		err = fmt.Errorf("%s has %d bytes: want up to %d", path, size, maxFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw := make([]byte, size)
+	if n, err := f.ReadAt(raw, 0); int64(n) < size {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return raw, nil
+}
+
+// EncodeCertificates writes certificates as PEM.
+func EncodeCertificates(list []*x509.Certificate) []byte {
+	var out []byte
+	for _, c := range list {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: certType, Bytes: c.Raw})...)
+	}
+	return out
+}
+
+// ParseCertificates reads PEM certificates, at least one.
+func ParseCertificates(raw []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != certType {
+			return nil, fmt.Errorf("a PEM block %s: want %s", block.Type, certType)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no PEM certificate")
+	}
+	return out, nil
+}
