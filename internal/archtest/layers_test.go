@@ -94,6 +94,7 @@ var packages = map[string]layer{
 	"migrations":                 kernel,
 
 	"identity":       domain,
+	"identity/enrol": adapter,
 	"identity/store": adapter,
 
 	"broker/admin":               adapter,

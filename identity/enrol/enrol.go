@@ -1,0 +1,83 @@
+// Package enrol is how a machine gets its certificate, and a new one before that ends: an
+// exchange over HTTPS, the same with the CO for an LO and with the LO for a node.
+//
+// A machine that joins has a token. It compares the fingerprint in it with the root that the
+// server presents, and proves the secret only then. One that renews proves its key by TLS, and
+// may do so after its certificate has ended. Whether a machine may have a certificate, and by
+// what name, a Registrar decides; package enrol issues it.
+package enrol
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The paths of the exchange.
+const (
+	joinPath  = "/enrol/v1/join"
+	renewPath = "/enrol/v1/renew"
+)
+
+// maxBody bounds a question and an answer, in bytes.
+const maxBody = 32 << 10
+
+// A question is what a machine asks, as JSON. Bytes are base64, requests and certificates DER.
+type question struct {
+	Token   string `json:"token,omitempty"`  // id of the join token
+	Secret  []byte `json:"secret,omitempty"` // of the join token
+	Site    string `json:"site"`
+	Node    string `json:"node,omitempty"` // absent: it is the LO of the site
+	Request []byte `json:"request"`        // for the machine's certificate (RFC 2986)
+	// Authority is the request for the certificate of the site's authority; absent but for LOs.
+	Authority []byte `json:"authority,omitempty"`
+}
+
+// An answer has what was issued.
+type answer struct {
+	Chain     [][]byte `json:"chain,omitempty"`     // the machine's own first, without the root
+	Root      []byte   `json:"root,omitempty"`      // the root's
+	Authority []byte   `json:"authority,omitempty"` // that of the site's authority
+	Code      Code     `json:"code,omitempty"`      // why it was refused; the others are absent then
+	Message   string   `json:"message,omitempty"`   // for people
+}
+
+// A Code says why a machine gets no certificate.
+type Code string
+
+// The codes.
+const (
+	TokenUnknown   Code = "token_unknown"   // no such token, or its secret is another one
+	TokenExpired   Code = "token_expired"   // its time is over
+	TokenExhausted Code = "token_exhausted" // it was used as often as it may be
+	WrongSite      Code = "wrong_site"      // the token is for another site, or another kind of machine
+	NameTaken      Code = "name_taken"      // a machine with another key has the name
+	NotEnrolled    Code = "not_enrolled"    // a renewal for a machine that was removed, or never enrolled
+	Revoked        Code = "revoked"         // its certificate was revoked
+	Invalid        Code = "invalid"         // the question itself is wrong
+	Unavailable    Code = "unavailable"     // try again later
+)
+
+// A Refusal is an error with a code.
+type Refusal struct {
+	Code    Code
+	Message string // what is wrong, and what to do
+}
+
+// Error returns code and message.
+func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
+
+// Refuse makes a refusal.
+func Refuse(code Code, format string, args ...any) *Refusal {
+	return &Refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// CodeOf is the code of an error: Unavailable where it is no refusal.
+func CodeOf(err error) Code {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Code
+	}
+	return Unavailable
+}
+
+// Final reports whether trying again with the same token cannot help.
+func (c Code) Final() bool { return c != Unavailable }

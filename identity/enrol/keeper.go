@@ -1,0 +1,191 @@
+package enrol
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/retry"
+)
+
+// The names under which a Keeper stores what it gets; those of package store.
+const (
+	machineName   = "machine"
+	authorityName = "issuer"
+)
+
+// A Vault keeps keys and certificates; package store has one.
+type Vault interface {
+	Key(name string) (crypto.Signer, error)
+	Load(name string) (*identity.Credential, error)
+	Save(name string, c *identity.Credential) error
+}
+
+// KeeperOptions are what a Keeper needs. All are required, but for Dial and Changed.
+type KeeperOptions struct {
+	Name, Server identity.Name
+	Addresses    []string
+	// TokenFile has the join token. It is read when there is no certificate.
+	TokenFile string
+	Vault     Vault
+	Holder    *identity.Holder
+	Dial      Dial
+	// Changed is called after each new certificate. It must not wait. Nil: nobody is told.
+	Changed func(Issued)
+	Logger  *slog.Logger
+}
+
+// A Keeper sees to it that a machine has a certificate: it joins with the token where there
+// is none, and renews at two thirds of the life. It never ends for a failure: what runs on the
+// machine does not depend on it.
+type Keeper struct{ o KeeperOptions }
+
+// NewKeeper returns a Keeper, and puts what was stored into the holder. What cannot be read
+// counts as not there, and is logged.
+func NewKeeper(o KeeperOptions) *Keeper {
+	k := &Keeper{o}
+	c, err := o.Vault.Load(machineName)
+	if err == nil {
+		var p identity.Peer
+		if p, err = c.Check(o.Holder.Clock()); err == nil && p.Name != o.Name {
+			err = fmt.Errorf("the certificate is that of %s and not of %s: remove the directory of the identity and enrol the machine by its new name", p.Name, o.Name)
+		}
+	}
+	switch {
+	case err == nil:
+		o.Holder.Set(c)
+		if err := o.Holder.Clock().Raise(c.Chain[0].NotBefore); err != nil {
+			o.Logger.Warn("floor of the clock not stored", "err", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		o.Logger.Error("certificate of this machine not read", "err", err)
+	}
+	return k
+}
+
+// Authority returns the stored authority of the site; fs.ErrNotExist before the LO is enrolled.
+func (k *Keeper) Authority() (*identity.Authority, error) {
+	c, err := k.o.Vault.Load(authorityName)
+	if err != nil {
+		return nil, fmt.Errorf("authority of the site: %w", err)
+	}
+	return identity.OpenSite(c.Chain[0], c.Root, c.Key)
+}
+
+// The waits after a failure: those of a machine that may be one of thousands.
+var tryAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second, Jitter: 0.5}
+
+// finalWait is the least wait after an answer that the same token will get again: a person has
+// to do something.
+const finalWait = 15 * time.Second
+
+// Run joins and renews until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	tries := retry.Backoff{Policy: tryAgain}
+	for ctx.Err() == nil {
+		c := k.o.Holder.Credential()
+		if c != nil {
+			if wait := untilRenewal(c, k.o.Holder.Clock().Now()); wait > 0 {
+				tries.Reset()
+				if retry.Sleep(ctx, wait) != nil {
+					return
+				}
+				continue
+			}
+		}
+		err := k.once(ctx, c)
+		if err == nil {
+			tries.Reset()
+			continue
+		}
+		wait := tries.Next()
+		if CodeOf(err).Final() {
+			wait = max(wait, finalWait)
+		}
+		if ctx.Err() == nil {
+			k.o.Logger.WarnContext(ctx, "no certificate yet, it is tried again", "machine", k.o.Name.String(), "renewal", c != nil, "retry_in", wait.String(), "err", err)
+		}
+		if retry.Sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+// untilRenewal is how long to wait before a certificate is renewed, at two thirds of its life
+// and up to a tenth of that later, by its serial number, which is random; at most a day, as
+// the clock may be set meanwhile.
+func untilRenewal(c *identity.Credential, now time.Time) time.Duration {
+	leaf := c.Chain[0]
+	end := leaf.NotAfter
+	for _, one := range c.Chain[1:] { // of an authority that ends sooner
+		if one.NotAfter.Before(end) {
+			end = one.NotAfter
+		}
+	}
+	life := end.Sub(leaf.NotBefore)
+	jitter := life * 2 / 30 / 256 * time.Duration(leaf.SerialNumber.Uint64()&0xff)
+	due := leaf.NotBefore.Add(life*2/3 + jitter)
+	return min(due.Sub(now), 24*time.Hour)
+}
+
+// once joins, or renews where there is a certificate.
+func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
+	m := Machine{Name: k.o.Name, Server: k.o.Server, Addresses: k.o.Addresses, Clock: k.o.Holder.Clock(), Dial: k.o.Dial}
+	var err error
+	if m.Key, err = k.o.Vault.Key(machineName); err != nil {
+		return err
+	}
+	if k.o.Name.Tier == identity.LO {
+		if m.Authority, err = k.o.Vault.Key(authorityName); err != nil {
+			return err
+		}
+	}
+	var got Issued
+	if c != nil {
+		// What is refused for good may be a machine that was enrolled anew.
+		if got, err = Renew(ctx, m, k.o.Holder); err != nil && CodeOf(err).Final() {
+			if anew, joinErr := k.join(ctx, m); joinErr == nil {
+				got, err = anew, nil
+			}
+		}
+	} else {
+		got, err = k.join(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	// The authority first: a machine that has a certificate counts as enrolled.
+	if got.Authority != nil {
+		if err := k.o.Vault.Save(authorityName, got.Authority); err != nil {
+			return err
+		}
+	}
+	if err := k.o.Vault.Save(machineName, got.Machine); err != nil {
+		return err
+	}
+	k.o.Holder.Set(got.Machine)
+	k.o.Logger.InfoContext(ctx, "machine has a certificate", "machine", k.o.Name.String(), "renewal", c != nil, "serial", identity.SerialOf(got.Machine.Chain[0]), "until", got.Machine.Chain[0].NotAfter)
+	if k.o.Changed != nil {
+		k.o.Changed(got)
+	}
+	return nil
+}
+
+// join asks for a certificate with the token.
+func (k *Keeper) join(ctx context.Context, m Machine) (Issued, error) {
+	raw, err := os.ReadFile(k.o.TokenFile)
+	if err != nil {
+		return Issued{}, fmt.Errorf("this machine is not enrolled, and its join token is missing: make one with colony site add or colony node token, and write it to the file that identity.tokenFile names: %w", err)
+	}
+	token, err := identity.ParseToken(string(raw))
+	if err != nil {
+		return Issued{}, fmt.Errorf("%s: %w", k.o.TokenFile, err)
+	}
+	return Join(ctx, m, token)
+}

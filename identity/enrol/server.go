@@ -1,0 +1,199 @@
+package enrol
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Claim is what a machine with a token asks for.
+type Claim struct {
+	Token  string // id
+	Secret []byte
+	Name   identity.Name // whom it says to be
+	Key    string        // SHA-256 of its public key in hex, see identity.KeySum
+	Remote string        // its address
+}
+
+// A Registrar decides who is a machine of the fleet. Its errors are a *Refusal where the
+// machine is at fault; others are logged, and the machine tries again. Its methods are called
+// concurrently.
+type Registrar interface {
+	// Admit uses up a token once and records the machine with its key. The same claim, token
+	// and key included, is admitted again without using the token, as its answer may have been
+	// lost.
+	Admit(ctx context.Context, c Claim) error
+	// Renewed decides whether a machine that proved its key may have a new certificate.
+	Renewed(ctx context.Context, p identity.Peer) error
+	// Issued records a certificate before the machine has it.
+	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
+	// Refused is told of each refusal. n is whom the machine said to be, and may be nobody's
+	// name.
+	Refused(ctx context.Context, n identity.Name, remote string, r *Refusal)
+}
+
+// ServerOptions are what a Server needs. All are required.
+type ServerOptions struct {
+	Holder    *identity.Holder
+	Registrar Registrar
+	// Tier is the kind of machine that this server enrols.
+	Tier identity.Tier
+	// Authority returns what issues the certificates, or an error while there is none.
+	Authority func() (*identity.Authority, error)
+	Logger    *slog.Logger
+}
+
+// A Server answers machines. Its listener has the TLS configuration of identity.Holder.EnrolTLS.
+type Server struct {
+	o   ServerOptions
+	mux *http.ServeMux
+}
+
+// NewServer returns a Server.
+func NewServer(o ServerOptions) *Server {
+	s := &Server{o: o, mux: http.NewServeMux()}
+	s.mux.HandleFunc("POST "+joinPath, s.serve(s.join))
+	s.mux.HandleFunc("POST "+renewPath, s.serve(s.renew))
+	return s
+}
+
+// ServeHTTP answers one question.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+type decide func(ctx context.Context, from caller, q question, n identity.Name, key string) error
+
+// A caller is the machine at the other end.
+type caller struct {
+	remote string
+	tls    tls.ConnectionState
+}
+
+func (s *Server) serve(decide decide) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		from := caller{remote: r.RemoteAddr}
+		if r.TLS != nil {
+			from.tls = *r.TLS
+		}
+		var q question
+		a, n, err := answer{}, identity.Name{}, error(nil)
+		if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&q) != nil {
+			err = Refuse(Invalid, "the body is no question of this exchange")
+		} else {
+			a, n, err = s.answer(r.Context(), from, q, decide)
+		}
+		status := http.StatusOK
+		if err != nil {
+			refusal, ok := errors.AsType[*Refusal](err)
+			if !ok {
+				s.o.Logger.ErrorContext(r.Context(), "machine not enrolled, it will try again", "machine", n.String(), "remote", from.remote, "err", err)
+				refusal = Refuse(Unavailable, "try again later; the log of the server says why")
+			} else {
+				s.o.Logger.WarnContext(r.Context(), "machine refused", "machine", n.String(), "remote", from.remote, "code", string(refusal.Code), "err", refusal.Message)
+			}
+			s.o.Registrar.Refused(r.Context(), n, from.remote, refusal)
+			a, status = answer{Code: refusal.Code, Message: refusal.Message}, statusOf(refusal.Code)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(a) // the machine is gone, and asks again
+	}
+}
+
+func statusOf(c Code) int {
+	switch c {
+	case Invalid:
+		return http.StatusUnprocessableEntity
+	case Unavailable:
+		return http.StatusServiceUnavailable
+	case NameTaken:
+		return http.StatusConflict
+	case TokenUnknown, TokenExpired, TokenExhausted, WrongSite, NotEnrolled, Revoked:
+	}
+	return http.StatusForbidden
+}
+
+// answer decides on a question and issues what it asks for.
+func (s *Server) answer(ctx context.Context, from caller, q question, decide decide) (a answer, n identity.Name, err error) {
+	if n, err = s.nameOf(q); err != nil {
+		return a, identity.Name{}, err
+	}
+	key, err := identity.KeyOf(q.Request)
+	if err != nil {
+		return a, n, Refuse(Invalid, "%v", err)
+	}
+	authority, err := s.o.Authority()
+	if err != nil {
+		return a, n, err
+	}
+	sum := identity.KeySum(key)
+	if err := decide(ctx, from, q, n, hex.EncodeToString(sum[:])); err != nil {
+		return a, n, err
+	}
+	now := s.o.Holder.Clock().Now()
+	chain, err := authority.Issue(n, key, now)
+	if err != nil {
+		return a, n, err
+	}
+	a.Root = authority.Root().Raw
+	for _, c := range chain {
+		a.Chain = append(a.Chain, c.Raw)
+	}
+	if err := s.o.Registrar.Issued(ctx, n, chain[0]); err != nil || n.Tier != identity.LO {
+		return a, n, err
+	}
+	below, err := identity.KeyOf(q.Authority)
+	if err != nil {
+		return a, n, Refuse(Invalid, "the site's authority: %v", err)
+	}
+	cert, err := authority.IssueSite(n.Site, below, now)
+	if err != nil {
+		return a, n, err
+	}
+	a.Authority = cert.Raw
+	return a, n, s.o.Registrar.Issued(ctx, n, cert)
+}
+
+// nameOf is whom a machine says to be.
+func (s *Server) nameOf(q question) (identity.Name, error) {
+	site, err := protocol.ParseSiteID(q.Site)
+	n := identity.OfLO(site)
+	if err == nil && q.Node != "" {
+		var node protocol.NodeID
+		node, err = protocol.ParseNodeID(q.Node)
+		n = identity.OfNode(site, node)
+	}
+	switch {
+	case err != nil:
+		return n, Refuse(Invalid, "%v", err)
+	case n.Tier != s.o.Tier && n.Tier == identity.EN:
+		return n, Refuse(Invalid, "%s is a node: it is enrolled at the LO of its site", n)
+	case n.Tier != s.o.Tier:
+		return n, Refuse(Invalid, "%s is a site: its LO is enrolled at the CO", n)
+	}
+	return n, nil
+}
+
+func (s *Server) join(ctx context.Context, from caller, q question, n identity.Name, key string) error {
+	return s.o.Registrar.Admit(ctx, Claim{Token: q.Token, Secret: q.Secret, Name: n, Key: key, Remote: from.remote})
+}
+
+func (s *Server) renew(ctx context.Context, from caller, _ question, n identity.Name, key string) error {
+	p, err := s.o.Holder.Former(from.tls)
+	switch {
+	case err != nil:
+		return Refuse(Revoked, "the certificate does not open a renewal: %v", err)
+	case p.Name != n:
+		return Refuse(NotEnrolled, "the certificate is that of %s", p.Name)
+	case p.Key != key:
+		return Refuse(Invalid, "a renewal is for the key of the certificate")
+	}
+	return s.o.Registrar.Renewed(ctx, p)
+}
