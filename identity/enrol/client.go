@@ -44,7 +44,7 @@ type Issued struct {
 // timeout bounds one question, from dialling to its answer.
 const timeout = 30 * time.Second
 
-// Join asks for a certificate with a token. The error is a *Refusal where the server said no.
+// Join asks for a certificate with a token. The error is an *identity.Refusal where the server said no.
 func Join(ctx context.Context, m Machine, token identity.Token) (Issued, error) {
 	var root *x509.Certificate
 	config := &tls.Config{
@@ -106,7 +106,7 @@ func (m Machine) ask(ctx context.Context, config *tls.Config, path string, q que
 			continue
 		}
 		if a.Code != "" {
-			return Issued{}, &Refusal{a.Code, a.Message}
+			return Issued{}, &identity.Refusal{Code: a.Code, Message: a.Message}
 		}
 		return m.check(a, root())
 	}

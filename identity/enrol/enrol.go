@@ -7,10 +7,7 @@
 // what name, a Registrar decides; package enrol issues it.
 package enrol
 
-import (
-	"errors"
-	"fmt"
-)
+import "github.com/colonyfleet/colony/identity"
 
 // The paths of the exchange.
 const (
@@ -34,50 +31,9 @@ type question struct {
 
 // An answer has what was issued.
 type answer struct {
-	Chain     [][]byte `json:"chain,omitempty"`     // the machine's own first, without the root
-	Root      []byte   `json:"root,omitempty"`      // the root's
-	Authority []byte   `json:"authority,omitempty"` // that of the site's authority
-	Code      Code     `json:"code,omitempty"`      // why it was refused; the others are absent then
-	Message   string   `json:"message,omitempty"`   // for people
+	Chain     [][]byte      `json:"chain,omitempty"`     // the machine's own first, without the root
+	Root      []byte        `json:"root,omitempty"`      // the root's
+	Authority []byte        `json:"authority,omitempty"` // that of the site's authority
+	Code      identity.Code `json:"code,omitempty"`      // why it was refused; the others are absent then
+	Message   string        `json:"message,omitempty"`   // for people
 }
-
-// A Code says why a machine gets no certificate.
-type Code string
-
-// The codes.
-const (
-	TokenUnknown   Code = "token_unknown"   // no such token, or its secret is another one
-	TokenExpired   Code = "token_expired"   // its time is over
-	TokenExhausted Code = "token_exhausted" // it was used as often as it may be
-	WrongSite      Code = "wrong_site"      // the token is for another site, or another kind of machine
-	NameTaken      Code = "name_taken"      // a machine with another key has the name
-	NotEnrolled    Code = "not_enrolled"    // a renewal for a machine that was removed, or never enrolled
-	Revoked        Code = "revoked"         // its certificate was revoked
-	Invalid        Code = "invalid"         // the question itself is wrong
-	Unavailable    Code = "unavailable"     // try again later
-)
-
-// A Refusal is an error with a code.
-type Refusal struct {
-	Code    Code
-	Message string // what is wrong, and what to do
-}
-
-// Error returns code and message.
-func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
-
-// Refuse makes a refusal.
-func Refuse(code Code, format string, args ...any) *Refusal {
-	return &Refusal{code, fmt.Sprintf(format, args...)}
-}
-
-// CodeOf is the code of an error: Unavailable where it is no refusal.
-func CodeOf(err error) Code {
-	if r, ok := errors.AsType[*Refusal](err); ok {
-		return r.Code
-	}
-	return Unavailable
-}
-
-// Final reports whether trying again with the same token cannot help.
-func (c Code) Final() bool { return c != Unavailable }

@@ -22,21 +22,21 @@ import (
 type registrar struct {
 	mu      sync.Mutex // protects what follows
 	token   identity.Token
-	claims  []enrol.Claim
+	claims  []identity.Claim
 	renewed []identity.Peer
 	issued  []string
-	refused []enrol.Code
+	refused []identity.Code
 	deny    error
 }
 
-func (r *registrar) Admit(_ context.Context, c enrol.Claim) error {
+func (r *registrar) Admit(_ context.Context, c identity.Claim) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.deny != nil {
 		return r.deny
 	}
 	if c.Token != r.token.ID || !identity.SecretMatches(r.token.Hash(), c.Secret) {
-		return enrol.Refuse(enrol.TokenUnknown, "no such token")
+		return identity.Refuse(identity.TokenUnknown, "no such token")
 	}
 	r.claims = append(r.claims, c)
 	return nil
@@ -56,7 +56,7 @@ func (r *registrar) Issued(_ context.Context, n identity.Name, c *x509.Certifica
 	return nil
 }
 
-func (r *registrar) Refused(_ context.Context, _ identity.Name, _ string, why *enrol.Refusal) {
+func (r *registrar) Refused(_ context.Context, _ identity.Name, _ string, why *identity.Refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refused = append(r.refused, why.Code)
@@ -68,7 +68,7 @@ func (r *registrar) set(deny error) {
 	r.deny = deny
 }
 
-func (r *registrar) last() enrol.Code {
+func (r *registrar) last() identity.Code {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.refused) == 0 {
@@ -196,16 +196,16 @@ func TestJoinAndRenew(t *testing.T) {
 	}
 	other := m
 	other.Key = newKey(t).Key
-	if _, err := enrol.Renew(t.Context(), other, h); enrol.CodeOf(err) != enrol.Invalid {
+	if _, err := enrol.Renew(t.Context(), other, h); identity.CodeOf(err) != identity.Invalid {
 		t.Errorf("a renewal for another key: %v", err)
 	}
 	other = m
 	other.Name = identity.OfLO("plant2")
-	if _, err := enrol.Renew(t.Context(), other, h); enrol.CodeOf(err) != enrol.NotEnrolled {
+	if _, err := enrol.Renew(t.Context(), other, h); identity.CodeOf(err) != identity.NotEnrolled {
 		t.Errorf("a renewal for another name: %v", err)
 	}
 	f.holder.SetRevoked([]string{identity.SerialOf(got.Machine.Chain[0])})
-	if _, err := enrol.Renew(t.Context(), m, h); enrol.CodeOf(err) != enrol.Revoked || f.last() != enrol.Revoked {
+	if _, err := enrol.Renew(t.Context(), m, h); identity.CodeOf(err) != identity.Revoked || f.last() != identity.Revoked {
 		t.Errorf("a revoked one: %v", err)
 	}
 }
@@ -230,16 +230,16 @@ func TestJoinRefused(t *testing.T) {
 	}
 	wrong := f.token
 	wrong.Secret = make([]byte, len(wrong.Secret))
-	if _, err := enrol.Join(t.Context(), m, wrong); enrol.CodeOf(err) != enrol.TokenUnknown || f.last() != enrol.TokenUnknown {
+	if _, err := enrol.Join(t.Context(), m, wrong); identity.CodeOf(err) != identity.TokenUnknown || f.last() != identity.TokenUnknown {
 		t.Errorf("a wrong secret: %v", err)
 	}
 	asNode := f.machine(t, identity.OfNode("plant1", "g1"), identity.OfCO())
-	if _, err := enrol.Join(t.Context(), asNode, f.token); enrol.CodeOf(err) != enrol.Invalid {
+	if _, err := enrol.Join(t.Context(), asNode, f.token); identity.CodeOf(err) != identity.Invalid {
 		t.Errorf("a node at the CO: %v", err)
 	}
 	f.set(errors.New("the database is away"))
 	_, err := enrol.Join(t.Context(), m, f.token)
-	if enrol.CodeOf(err) != enrol.Unavailable || strings.Contains(err.Error(), "database") {
+	if identity.CodeOf(err) != identity.Unavailable || strings.Contains(err.Error(), "database") {
 		t.Errorf("a server that cannot decide: %v", err)
 	}
 }
@@ -311,12 +311,12 @@ func TestKeeper(t *testing.T) {
 
 	f.now.set(begin.Add(200 * 24 * time.Hour))
 	f.certify(t, identity.OfCO())
-	f.set(enrol.Refuse(enrol.NotEnrolled, "removed"))
+	f.set(identity.Refuse(identity.NotEnrolled, "removed"))
 	k, _ = start(f.now.now)
 	stop = run(k)
 	tick, late := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
-	for f.last() != enrol.NotEnrolled {
+	for f.last() != identity.NotEnrolled {
 		select {
 		case <-tick.C:
 		case <-late:

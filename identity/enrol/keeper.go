@@ -81,10 +81,6 @@ func (k *Keeper) Authority() (*identity.Authority, error) {
 // The waits after a failure: those of a machine that may be one of thousands.
 var tryAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second, Jitter: 0.5}
 
-// finalWait is the least wait after an answer that the same token will get again: a person has
-// to do something.
-const finalWait = 15 * time.Second
-
 // Run joins and renews until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	tries := retry.Backoff{Policy: tryAgain}
@@ -105,9 +101,6 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		}
 		wait := tries.Next()
-		if CodeOf(err).Final() {
-			wait = max(wait, finalWait)
-		}
 		if ctx.Err() == nil {
 			k.o.Logger.WarnContext(ctx, "no certificate yet, it is tried again", "machine", k.o.Name.String(), "renewal", c != nil, "retry_in", wait.String(), "err", err)
 		}
@@ -148,8 +141,8 @@ func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	}
 	var got Issued
 	if c != nil {
-		// What is refused for good may be a machine that was enrolled anew.
-		if got, err = Renew(ctx, m, k.o.Holder); err != nil && CodeOf(err).Final() {
+		// A machine that was removed may have a new token.
+		if got, err = Renew(ctx, m, k.o.Holder); err != nil && identity.CodeOf(err) != identity.Unavailable {
 			if anew, joinErr := k.join(ctx, m); joinErr == nil {
 				got, err = anew, nil
 			}

@@ -14,15 +14,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Claim is what a machine with a token asks for.
-type Claim struct {
-	Token  string // id
-	Secret []byte
-	Name   identity.Name // whom it says to be
-	Key    string        // SHA-256 of its public key in hex, see identity.KeySum
-	Remote string        // its address
-}
-
 // A Registrar decides who is a machine of the fleet. Its errors are a *Refusal where the
 // machine is at fault; others are logged, and the machine tries again. Its methods are called
 // concurrently.
@@ -30,14 +21,14 @@ type Registrar interface {
 	// Admit uses up a token once and records the machine with its key. The same claim, token
 	// and key included, is admitted again without using the token, as its answer may have been
 	// lost.
-	Admit(ctx context.Context, c Claim) error
+	Admit(ctx context.Context, c identity.Claim) error
 	// Renewed decides whether a machine that proved its key may have a new certificate.
 	Renewed(ctx context.Context, p identity.Peer) error
 	// Issued records a certificate before the machine has it.
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
 	// Refused is told of each refusal. n is whom the machine said to be, and may be nobody's
 	// name.
-	Refused(ctx context.Context, n identity.Name, remote string, r *Refusal)
+	Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal)
 }
 
 // ServerOptions are what a Server needs. All are required.
@@ -85,16 +76,16 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 		var q question
 		a, n, err := answer{}, identity.Name{}, error(nil)
 		if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&q) != nil {
-			err = Refuse(Invalid, "the body is no question of this exchange")
+			err = identity.Refuse(identity.Invalid, "the body is no question of this exchange")
 		} else {
 			a, n, err = s.answer(r.Context(), from, q, decide)
 		}
 		status := http.StatusOK
 		if err != nil {
-			refusal, ok := errors.AsType[*Refusal](err)
+			refusal, ok := errors.AsType[*identity.Refusal](err)
 			if !ok {
 				s.o.Logger.ErrorContext(r.Context(), "machine not enrolled, it will try again", "machine", n.String(), "remote", from.remote, "err", err)
-				refusal = Refuse(Unavailable, "try again later; the log of the server says why")
+				refusal = identity.Refuse(identity.Unavailable, "try again later; the log of the server says why")
 			} else {
 				s.o.Logger.WarnContext(r.Context(), "machine refused", "machine", n.String(), "remote", from.remote, "code", string(refusal.Code), "err", refusal.Message)
 			}
@@ -107,15 +98,15 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 	}
 }
 
-func statusOf(c Code) int {
+func statusOf(c identity.Code) int {
 	switch c {
-	case Invalid:
+	case identity.Invalid:
 		return http.StatusUnprocessableEntity
-	case Unavailable:
+	case identity.Unavailable:
 		return http.StatusServiceUnavailable
-	case NameTaken:
+	case identity.NameTaken:
 		return http.StatusConflict
-	case TokenUnknown, TokenExpired, TokenExhausted, WrongSite, NotEnrolled, Revoked:
+	case identity.TokenUnknown, identity.TokenExpired, identity.TokenExhausted, identity.WrongSite, identity.NotEnrolled, identity.Revoked:
 	}
 	return http.StatusForbidden
 }
@@ -127,7 +118,7 @@ func (s *Server) answer(ctx context.Context, from caller, q question, decide dec
 	}
 	key, err := identity.KeyOf(q.Request)
 	if err != nil {
-		return a, n, Refuse(Invalid, "%v", err)
+		return a, n, identity.Refuse(identity.Invalid, "%v", err)
 	}
 	authority, err := s.o.Authority()
 	if err != nil {
@@ -151,7 +142,7 @@ func (s *Server) answer(ctx context.Context, from caller, q question, decide dec
 	}
 	below, err := identity.KeyOf(q.Authority)
 	if err != nil {
-		return a, n, Refuse(Invalid, "the site's authority: %v", err)
+		return a, n, identity.Refuse(identity.Invalid, "the site's authority: %v", err)
 	}
 	cert, err := authority.IssueSite(n.Site, below, now)
 	if err != nil {
@@ -172,28 +163,28 @@ func (s *Server) nameOf(q question) (identity.Name, error) {
 	}
 	switch {
 	case err != nil:
-		return n, Refuse(Invalid, "%v", err)
+		return n, identity.Refuse(identity.Invalid, "%v", err)
 	case n.Tier != s.o.Tier && n.Tier == identity.EN:
-		return n, Refuse(Invalid, "%s is a node: it is enrolled at the LO of its site", n)
+		return n, identity.Refuse(identity.Invalid, "%s is a node: it is enrolled at the LO of its site", n)
 	case n.Tier != s.o.Tier:
-		return n, Refuse(Invalid, "%s is a site: its LO is enrolled at the CO", n)
+		return n, identity.Refuse(identity.Invalid, "%s is a site: its LO is enrolled at the CO", n)
 	}
 	return n, nil
 }
 
 func (s *Server) join(ctx context.Context, from caller, q question, n identity.Name, key string) error {
-	return s.o.Registrar.Admit(ctx, Claim{Token: q.Token, Secret: q.Secret, Name: n, Key: key, Remote: from.remote})
+	return s.o.Registrar.Admit(ctx, identity.Claim{Token: q.Token, Secret: q.Secret, Name: n, Key: key, Remote: from.remote})
 }
 
 func (s *Server) renew(ctx context.Context, from caller, _ question, n identity.Name, key string) error {
 	p, err := s.o.Holder.Former(from.tls)
 	switch {
 	case err != nil:
-		return Refuse(Revoked, "the certificate does not open a renewal: %v", err)
+		return identity.Refuse(identity.Revoked, "the certificate does not open a renewal: %v", err)
 	case p.Name != n:
-		return Refuse(NotEnrolled, "the certificate is that of %s", p.Name)
+		return identity.Refuse(identity.NotEnrolled, "the certificate is that of %s", p.Name)
 	case p.Key != key:
-		return Refuse(Invalid, "a renewal is for the key of the certificate")
+		return identity.Refuse(identity.Invalid, "a renewal is for the key of the certificate")
 	}
 	return s.o.Registrar.Renewed(ctx, p)
 }

@@ -1,0 +1,53 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Code says why a machine gets no certificate.
+type Code string
+
+// The codes.
+const (
+	TokenUnknown   Code = "token_unknown"   // no such token, or its secret is another one
+	TokenExpired   Code = "token_expired"   // its time is over
+	TokenExhausted Code = "token_exhausted" // it was used as often as it may be
+	WrongSite      Code = "wrong_site"      // the token is for another site, or another kind of machine
+	NameTaken      Code = "name_taken"      // a machine with another key has the name
+	NotEnrolled    Code = "not_enrolled"    // a renewal for a machine that was removed, or never enrolled
+	Revoked        Code = "revoked"         // its certificate was revoked
+	Invalid        Code = "invalid"         // the question itself is wrong
+	Unavailable    Code = "unavailable"     // try again later
+)
+
+// A Refusal is an error with a code.
+type Refusal struct {
+	Code    Code
+	Message string // what is wrong, and what to do
+}
+
+// Error returns code and message.
+func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
+
+// Refuse makes a refusal.
+func Refuse(code Code, format string, args ...any) *Refusal {
+	return &Refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// CodeOf is the code of an error: Unavailable where it is no refusal.
+func CodeOf(err error) Code {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Code
+	}
+	return Unavailable
+}
+
+// A Claim is what a machine with a token asks for.
+type Claim struct {
+	Token  string // id
+	Secret []byte
+	Name   Name   // whom it says to be
+	Key    string // SHA-256 of its public key in hex, see KeySum
+	Remote string // its address
+}
