@@ -19,13 +19,13 @@ type Status struct {
 	// nothing is.
 	Problem string `json:"problem,omitempty"`
 	// Position and Commit are of the desired state in force; zero if there is none.
-	Position protocol.Position    `json:"position"`
-	Commit   string               `json:"commit,omitempty"`
+	Position protocol.Position `json:"position"`
+	Commit   string            `json:"commit,omitempty"`
 	// Checked says that its signatures were checked.
-	Checked bool `json:"checked"`
-	Uplink   uplink.Status        `json:"uplink"`
-	Journal  journal.Stats        `json:"journal"`
-	Nodes    []control.NodeStatus `json:"nodes"`
+	Checked bool                 `json:"checked"`
+	Uplink  uplink.Status        `json:"uplink"`
+	Journal journal.Stats        `json:"journal"`
+	Nodes   []control.NodeStatus `json:"nodes"`
 	// Data are the streams of machine data to the CO, and Retained what the site's
 	// broker retains.
 	Data     []data.StreamStatus `json:"data"`

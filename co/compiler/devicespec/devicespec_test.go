@@ -15,7 +15,8 @@ func TestOf(t *testing.T) {
 	gpu := []string{"gpu", "utility"}
 	var s types.ServiceConfig
 	s.Devices = []types.DeviceMapping{
-		{Source: "/dev/ttyUSB0", Target: "/dev/plc", Permissions: "rw"}, {Source: "/dev/null", Permissions: "rwm"},
+		{Source: "/dev/ttyUSB0", Target: "/dev/plc", Permissions: "rw"},
+		{Source: "/dev/null", Permissions: "rwm"},
 		{Source: "nvidia.com/gpu=0", Target: "1", Permissions: "rwm"}, // nvidia.com/gpu=0:1, a part of a processor
 		{Source: "example.org/tpu=a", Target: "example.org/tpu=a", Permissions: "rwm"},
 	}
