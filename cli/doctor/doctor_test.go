@@ -30,8 +30,6 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-const patience = time.Minute
-
 // statuses returns "check: status" for each finding, without the checks of the machine,
 // which the test does not choose.
 func statuses(r doctor.Report) (out []string) {

@@ -110,7 +110,7 @@ func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, 
 		}
 		if m.Subpath != "" {
 			if m.Subpath = path.Clean(m.Subpath); !filepath.IsLocal(m.Subpath) || m.Subpath == "." {
-				return m, fmt.Errorf("volume.subpath %q: want a path in the volume, which does not begin with / and has no ..", v.Volume.Subpath)
+				return m, fmt.Errorf("volume.subpath %q: want a path in the volume, without / at its beginning and without .. in it", v.Volume.Subpath)
 			}
 		}
 		if opts := t.project.Volumes[v.Source].DriverOpts; len(opts) > 0 {
