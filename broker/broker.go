@@ -27,10 +27,8 @@ import (
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
-	"github.com/colonyfleet/colony/broker/quota"
-	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
-	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -41,8 +39,8 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *metrics.Metrics
 
-	tree topictree.Tree[*subscriber]
-	memory
+	routes *routing.Router
+	peers  *peers.Table   // connections, by the address of the client
 	bounds packet.Limits  // of what a packet may hold
 	pace   transport.Pace // of the owner's messages
 
@@ -65,17 +63,10 @@ type Broker struct {
 	identities map[string]*identity
 }
 
-// memory is what clients leave in memory, and whose it is.
-type memory struct {
-	retained *retained.Store[*message.Message]
-	held     *quota.Ledger // bytes of filters and last wills, by the address of the client
-	peers    *peers.Table  // connections, by the same
-}
-
 // durable is what outlives connections.
 type durable struct {
-	store *sessions.Store                   // nil: nothing does; set by Start
-	away  map[*sessions.Session]*subscriber // all that are stored; protected by Broker.mu
+	store *sessions.Store                           // nil: nothing does; set by Start
+	away  map[*sessions.Session]*routing.Subscriber // all that are stored; protected by Broker.mu
 }
 
 type state int
@@ -99,20 +90,19 @@ func New(o Options) (*Broker, error) {
 		endpoints: make(map[string]*endpoint),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
-		durable:   durable{away: make(map[*sessions.Session]*subscriber)},
-		memory: memory{
-			retained: retained.New[*message.Message](retained.Limits{All: o.Limits.RetainedBytes, PerOwner: o.Limits.RetainedPerIdentity}),
-			held:     quota.New(quota.Limits{All: o.Limits.StateBytes, PerOwner: o.Limits.StatePerAddress}),
-			peers:    peers.New(peers.Limits{Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
-		},
-		bounds: packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
+		durable:   durable{away: make(map[*sessions.Session]*routing.Subscriber)},
+		peers:     peers.New(peers.Limits{Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
+		bounds:    packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
 
 		identities: make(map[string]*identity),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.metrics = metrics.New(o.Name, metrics.Held{
-		Retained: func() int64 { return int64(b.retained.Count()) }, RetainedBytes: b.retained.Bytes,
+		Retained: func() int64 { return int64(b.routes.Retained.Count()) }, RetainedBytes: func() int64 { return b.routes.Retained.Bytes() },
 		Waiting: b.pending.Load, Sessions: b.stats,
+	})
+	b.routes = routing.New(routing.Options{
+		Access: o.Access, Limits: &b.o.Limits, Metrics: b.metrics, Logger: b.log, Context: b.ctx, Go: b.wg.Go,
 	})
 	b.transport = transport.Options{
 		WriteBuffer: o.Limits.WriteBuffer, WriteTimeout: o.Limits.WriteTimeout, Pending: &b.pending, Go: b.wg.Go,
@@ -264,7 +254,7 @@ func (b *Broker) Restore(ctx context.Context, m Message) error {
 	if b.state != created {
 		return protocol.Errorf(protocol.Conflict, "restore %s: broker %s was started", m.Topic, b.o.Name)
 	}
-	b.retain(message.Own(m))
+	b.routes.Retain(message.Own(m))
 	return nil
 }
 
@@ -283,15 +273,15 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 	}
 	b.metrics.PublishedIn(m.QoS)
 	one := message.Own(m)
-	if err := b.storable(one); err != nil {
+	if err := b.routes.Storable(one); err != nil {
 		return err
 	}
-	to := b.distribute(one, w)
+	to := b.routes.Distribute(one, w)
 	if len(to) == 0 {
 		return nil
 	}
 	stored := make(chan error, 1)
-	b.storeFor(to, one, func(err error) { stored <- err })
+	b.routes.StoreFor(to, one, func(err error) { stored <- err })
 	select {
 	case err := <-stored:
 		return err
@@ -304,10 +294,10 @@ func (b *Broker) publish(ctx context.Context, m Message, w *transport.Waiting) e
 // order. Their owner uses it to clear those that it no longer wants.
 func (b *Broker) Retained(filter string) []Message {
 	var out []Message
-	for c := b.retained.Find(filter); ; {
-		names, done := b.retained.Next(&c)
+	for c := b.routes.Retained.Find(filter); ; {
+		names, done := b.routes.Retained.Next(&c)
 		for _, name := range names {
-			if m, ok := b.retained.Get(name); ok {
+			if m, ok := b.routes.Retained.Get(name); ok {
 				out = append(out, m.Public())
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/reason"
+	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -169,16 +170,16 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if s.client == "" {
 		s.client = id.Name + "/" + rand.Text()[:12] // [MQTT-3.1.3-6]
 	}
-	s.sub = &subscriber{client: s.client, id: s.id, address: c.address()}
+	s.sub = &routing.Subscriber{Client: s.client, ID: s.id, Address: c.address()}
 	if will != nil {
 		will.Origin, will.Owner = s.client, id.Name
-		if ok, whose := b.held.Take(s.sub.address, will.Size()); !ok {
-			return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: noState("last will", whose)}
+		if ok, whose := b.routes.Held.Take(s.sub.Address, will.Size()); !ok {
+			return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: routing.NoRoom("last will", whose)}
 		}
 		s.will = lastWill{will, will.Size(), p.Connect.WillProperties.MessageExpiryInterval, p.Connect.WillProperties.WillDelayInterval}
 	}
 	if err := b.settle(s); err != nil {
-		b.held.Add(s.sub.address, -s.will.held)
+		b.routes.Held.Add(s.sub.Address, -s.will.held)
 		return nil, err
 	}
 	return s, nil
@@ -199,11 +200,6 @@ func (b *Broker) placeAt(c *conn, id access.Identity, client string) error {
 	b.peers.Replace(c.address())
 	c.verdict = peers.Welcome
 	return nil
-}
-
-// noState says that there is no room for a filter or a last will.
-func noState(what, whose string) string {
-	return fmt.Sprintf("no room for a %s: the filters and last wills of %s reach the limit; subscribe to fewer, or raise limits.stateBytes and limits.statePerAddress", what, whose)
 }
 
 // mayEnter asks the owner of the broker about a client.
@@ -319,7 +315,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
-	s.sub.now.Store(s)
+	s.sub.Connect(s)
 	if s.link != nil { // nothing of the session comes before CONNACK
 		s.conn.SetSource(s.link)
 		s.conn.Wake()

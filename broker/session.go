@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
@@ -35,26 +36,6 @@ type lastWill struct {
 	held   int64            // bytes that are counted for it
 	expiry uint32           // seconds from then; 0: none
 	delay  uint32           // seconds after the end of the connection
-}
-
-// subscriptions are those of one subscriber.
-type subscriptions struct {
-	filters map[string]struct{} // nil until the first
-	levels  int                 // of all filters together
-	bytes   int                 // the same
-}
-
-// A subscriber is who subscriptions belong to. It has one connection at a time, whose goroutine
-// uses the fields without a remark, or none; those of id, client, address and stored do not change.
-type subscriber struct {
-	client  string
-	id      access.Identity
-	address string                  // that its filters and its last will are counted for
-	will    atomic.Int64            // bytes that are counted for a last will that waits
-	stored  *sessions.Session       // nil: it ends with its connection
-	now     atomic.Pointer[session] // its connection; nil while it is away
-	subs    subscriptions
-	replays *replays // of retained messages to new subscriptions; nil until the first
 }
 
 // terms are what a client asked for in CONNECT, and got. They do not change.
@@ -80,7 +61,7 @@ type session struct {
 	b      *Broker
 	client string
 	id     access.Identity
-	sub    *subscriber
+	sub    *routing.Subscriber
 	conn   *conn
 	link   *sessions.Link // to what is stored; nil: nothing is
 	expiry uint32         // of the session, in seconds; 0 ends with the connection
@@ -125,6 +106,18 @@ func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *sess
 	return s
 }
 
+// Transport implements routing.Connection.
+func (s *session) Transport() *transport.Conn { return s.conn.Conn }
+
+// V5 implements routing.Connection.
+func (s *session) V5() bool { return s.v5 }
+
+// Panicked implements routing.Connection.
+func (s *session) Panicked(what string, r any) {
+	_ = s.b.panicked(s.conn, what, r)
+	s.b.disconnect(s.conn, packets.ErrUnspecifiedError)
+}
+
 func (s *session) version() byte {
 	if s.v5 {
 		return 5
@@ -164,12 +157,12 @@ func (b *Broker) ended(c *conn, err error) {
 func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32, wait *transport.Waiting) {
 	w.Expires = message.ExpiryOf(expiry, time.Now())
 	var to []sessions.Target
-	err := b.accepted(id, w, func() { to = b.distribute(w, wait) })
+	err := b.accepted(id, w, func() { to = b.routes.Distribute(w, wait) })
 	if err != nil {
 		b.log.Warn("last will refused", "client", w.Origin, "topic", w.Topic, "err", err)
 		return
 	}
-	b.storeFor(to, w, func(err error) {
+	b.routes.StoreFor(to, w, func(err error) {
 		if err != nil {
 			b.log.Warn("last will not stored for those who are away", "client", w.Origin, "topic", w.Topic, "err", err)
 		}
@@ -181,17 +174,14 @@ func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32,
 // what is to be done with it. If it is to be retained, there is room for it; if it is to be stored
 // for sessions, that is possible: the owner gets nothing that its publisher is to send again.
 func (b *Broker) accepted(id access.Identity, m *message.Message, do func()) error {
-	if err := b.storable(m); err != nil {
+	if err := b.routes.Storable(m); err != nil {
 		return err
 	}
-	if m.Retain && len(m.Payload) > 0 {
-		ok, whose := b.retained.Reserve(m.Topic, m.Owner, m.Size())
-		if !ok {
-			b.metrics.Refused("publish", "retained_bytes")
-			return protocol.Errorf(protocol.Unavailable, "no room to retain %d bytes on %s: the limit of %s is reached", m.Size(), m.Topic, whose)
-		}
-		defer b.retained.Release(m.Owner, m.Size())
+	release, err := b.routes.Reserve(m)
+	if err != nil {
+		return err
 	}
+	defer release()
 	if err := b.acceptPublish(id, m); err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package broker
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -13,10 +11,8 @@ import (
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
-	"github.com/colonyfleet/colony/broker/retained"
+	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
-	"github.com/colonyfleet/colony/broker/topictree"
-	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -34,28 +30,8 @@ func (b *Broker) openStore(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("broker %s: %w", b.o.Name, err)
 	}
-	for _, stored := range b.store.All() {
-		sub := newSubscriber(stored)
-		b.away[stored] = sub
-		if body := stored.Will(); body != nil {
-			b.holdWill(sub, retained.Size(len(body.Topic)+len(body.Properties)+len(body.Payload)))
-		}
-		for filter, s := range stored.Subscriptions() {
-			sub.subs.filters[filter] = struct{}{}
-			sub.subs.levels += 1 + strings.Count(filter, "/")
-			sub.subs.bytes += len(filter)
-			b.held.Add(sub.address, heldBy(filter))
-			b.tree.Add(sub, filter, topictree.Options{Identifier: s.Identifier, QoS: s.QoS, NoLocal: s.NoLocal, RetainAsPublished: s.RetainAsPublished})
-			b.metrics.Subscribed(filter, 1)
-		}
-	}
+	b.away = b.routes.Open(b.store)
 	return nil
-}
-
-// holdWill counts the bytes of a last will that waits for its delay, and no longer those of an earlier
-// one; 0 where none waits any more.
-func (b *Broker) holdWill(sub *subscriber, bytes int64) {
-	b.held.Add(sub.address, bytes-sub.will.Swap(bytes))
 }
 
 func (b *Broker) closeStore() error {
@@ -63,13 +39,6 @@ func (b *Broker) closeStore() error {
 		return nil
 	}
 	return b.store.Close()
-}
-
-func newSubscriber(stored *sessions.Session) *subscriber {
-	return &subscriber{
-		client: stored.Client(), id: access.DecodeIdentity(stored.Owner().Identity), address: stored.Owner().Address, stored: stored,
-		subs: subscriptions{filters: make(map[string]struct{})},
-	}
 }
 
 // askedExpiry is the session expiry interval that CONNECT asks for. MQTT 3.1.1 has none: a
@@ -112,7 +81,7 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 		return false, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: err.Error()}
 	}
 	b.mu.Lock()
-	b.away[stored] = newSubscriber(stored)
+	b.away[stored] = routing.NewSubscriber(stored)
 	b.mu.Unlock()
 	b.attach(s, stored)
 	return false, nil
@@ -153,7 +122,7 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 		return false
 	}
 	s.sub, s.link = sub, link
-	b.holdWill(sub, 0)                // it is not sent any more
+	b.routes.HoldWill(sub, 0)         // it is not sent any more
 	if err := b.flush(); err != nil { // so that Received has what the former connection has sent
 		b.log.Warn("a session is resumed while the disk fails", "client", s.client, "err", err)
 	}
@@ -165,31 +134,29 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 // waits for its delay, its subscriptions end or stay.
 func (b *Broker) retire(s *session) {
 	stopping := b.ctx.Err() != nil
-	b.held.Add(s.conn.address(), -s.will.held)
+	b.routes.Held.Add(s.conn.address(), -s.will.held)
 	if s.link == nil {
-		for filter := range s.sub.subs.filters {
-			b.forget(s.sub, filter)
-		}
+		b.routes.ForgetAll(s.sub)
 	}
 	var later *sessions.Will
 	if w := s.will.m; w != nil && !s.clean.Load() {
 		switch delay := min(s.will.delay, s.expiry); {
 		case s.link != nil && delay > 0: // [MQTT-3.1.3-9]
-			b.holdWill(s.sub, s.will.held)
+			b.routes.HoldWill(s.sub, s.will.held)
 			later = &sessions.Will{
 				At: b.store.WillAt(delay), QoS: w.QoS, Retain: w.Retain, Expiry: s.will.expiry,
 				Body: sessions.Body{Topic: w.Topic, Properties: w.Props, Payload: w.Payload},
 			}
 		case !stopping:
-			b.sendWill(s.id, w, s.will.expiry, s.waiting(patience))
+			b.sendWill(s.id, w, s.will.expiry, s.waiting(routing.Patience))
 		}
 	}
 	switch {
 	case s.link == nil:
 	case s.expiry == 0:
-		b.endStored(s.sub.stored)
+		b.endStored(s.sub.Stored)
 	default:
-		s.sub.now.Store(nil)
+		s.sub.Leave()
 		s.link.Detach(s.expiry, later)
 	}
 }
@@ -206,10 +173,8 @@ func (b *Broker) discard(stored *sessions.Session, will *sessions.Will) {
 	delete(b.away, stored)
 	b.mu.Unlock()
 	if sub != nil {
-		b.holdWill(sub, 0)
-		for filter := range sub.subs.filters {
-			b.forget(sub, filter)
-		}
+		b.routes.HoldWill(sub, 0)
+		b.routes.ForgetAll(sub)
 	}
 	if will != nil {
 		b.sendStoredWill(stored, will)
@@ -235,7 +200,7 @@ func (b *Broker) expireSessions() {
 		sub := b.away[stored]
 		b.mu.RUnlock()
 		if sub != nil {
-			b.holdWill(sub, 0)
+			b.routes.HoldWill(sub, 0)
 		}
 		b.sendStoredWill(stored, w)
 	}
@@ -248,118 +213,14 @@ func (b *Broker) expireSessions() {
 	}
 }
 
-// storable returns why a message cannot be stored for a session that is to get it, or nil.
-func (b *Broker) storable(m *message.Message) error {
-	if b.store == nil || m.QoS == 0 {
-		return nil
-	}
-	err := b.store.Storable(sessions.Body{Topic: m.Topic, Properties: m.Props, Payload: m.Payload})
-	if err == nil {
-		return nil
-	}
-	to := b.tree.Find(m.Topic)
-	if len(b.separate(m, &to)) == 0 {
-		return nil
-	}
-	b.metrics.Refused("publish", "sessions_disk")
-	return err
-}
-
-// separate takes out of what a message goes to the sessions that it is stored for: with QoS 1
-// or 2, whether or not they have a connection.
-func (b *Broker) separate(m *message.Message, found *topictree.Found[*subscriber]) (to []sessions.Target) {
-	if b.store == nil || m.QoS == 0 {
-		return nil
-	}
-	rest := found.Plain[:0]
-	for _, sub := range found.Plain {
-		switch {
-		case sub.To.stored == nil || sub.QoS == 0:
-			rest = append(rest, sub)
-		case !local(m, &sub):
-			to = b.appendTarget(to, m, &sub)
-		}
-	}
-	found.Plain = rest
-	for i, members := range found.Shared {
-		if sub := shareOf(members); sub != nil {
-			to = b.appendTarget(to, m, sub)
-			found.Shared[i] = nil
-			continue
-		}
-		found.Shared[i] = withoutSessions(members)
-	}
-	return to
-}
-
-// withoutSessions are the members of a shared subscription that a message can be sent to without being
-// stored: packet ids of a connection with a session are those of its queue. It does not change members.
-func withoutSessions(members group) group {
-	stored := func(sub topictree.Match[*subscriber]) bool { return sub.To.stored != nil && sub.QoS > 0 }
-	if !slices.ContainsFunc(members, stored) {
-		return members
-	}
-	return slices.DeleteFunc(slices.Clone(members), stored)
-}
-
-// shareOf returns the member of a shared subscription that a message is stored for: the first that keeps
-// up; if none does, the first with a connection and a session; if none has a connection, the first with a
-// session. nil: it goes to one that has a connection and no session. [MQTT-4.8.2-4]
-func shareOf(members group) *topictree.Match[*subscriber] {
-	var late, away *topictree.Match[*subscriber]
-	online := false
-	for i := range members {
-		sub := &members[i]
-		s, stored := sub.To.now.Load(), sub.To.stored != nil && sub.QoS > 0
-		online = online || s != nil
-		switch {
-		case s != nil && !stored:
-			if s.conn.State() == transport.KeepsUp {
-				return nil
-			}
-		case s != nil && !sub.To.stored.Lags():
-			return sub
-		case s != nil && late == nil:
-			late = sub
-		case s == nil && stored && away == nil:
-			away = sub
-		}
-	}
-	if online {
-		return late
-	}
-	return away
-}
-
-func (b *Broker) appendTarget(to []sessions.Target, m *message.Message, sub *topictree.Match[*subscriber]) []sessions.Target {
-	if !b.o.Access.MaySubscribe(sub.To.id, m.Topic) {
-		b.withheld(sub.To.id)
-		return to
-	}
-	return append(to, sessions.Target{Session: sub.To.stored, Delivery: sessions.Delivery{
-		QoS: min(m.QoS, sub.QoS), Retain: m.Retain && sub.RetainAsPublished, Identifiers: sub.Identifiers(),
-	}})
-}
-
-// storeFor stores a message for sessions, if there are any, and calls done then.
-func (b *Broker) storeFor(to []sessions.Target, m *message.Message, done func(error)) {
-	if len(to) > 0 {
-		b.store.Publish(b.publication(to, m), done)
-	}
-}
-
-func (b *Broker) publication(to []sessions.Target, m *message.Message) *sessions.Publish {
-	return &sessions.Publish{Body: sessions.Body{Topic: m.Topic, Properties: m.Props, Payload: m.Payload}, Expires: b.store.Until(m.Expires), To: to}
-}
-
 // storeFrom stores a message of a client, and acknowledges or refuses it then.
 func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message.Message, id uint16) {
 	p := &sessions.Publish{Expires: b.store.Until(m.Expires)}
 	if len(to) > 0 {
-		p = b.publication(to, m)
+		p = b.routes.Publication(to, m)
 	}
 	if m.QoS == 2 && s.link != nil {
-		p.From, p.ID = s.sub.stored, id
+		p.From, p.ID = s.sub.Stored, id
 	}
 	begun := time.Now()
 	b.store.Publish(p, func(err error) {
@@ -382,7 +243,7 @@ func (b *Broker) acknowledgeRepeat(s *session, id uint16) error {
 		s.ack(packets.Pubrec, id, packets.CodeSuccess)
 		return nil
 	}
-	b.store.Publish(&sessions.Publish{From: s.sub.stored, ID: id}, s.onceStored(packets.Pubrec, id)) // behind the first in the log
+	b.store.Publish(&sessions.Publish{From: s.sub.Stored, ID: id}, s.onceStored(packets.Pubrec, id)) // behind the first in the log
 	return nil
 }
 
@@ -419,7 +280,7 @@ func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reas
 			s.ack(packets.Pubcomp, id, packets.ErrPacketIdentifierNotFound)
 			return
 		}
-		s.sub.stored.Finish(id, s.onceStored(packets.Pubcomp, id)) // [MQTT-4.3.3-11]
+		s.sub.Stored.Finish(id, s.onceStored(packets.Pubcomp, id)) // [MQTT-4.3.3-11]
 	}
 }
 
@@ -431,7 +292,7 @@ func (b *Broker) flush() error {
 }
 
 // unsubscribed takes back the subscriptions of a SUBSCRIBE that could not be stored.
-func (s *session) unsubscribed(ack *packets.Packet, filters packets.Subscriptions, err error) []replay {
+func (s *session) unsubscribed(ack *packets.Packet, filters packets.Subscriptions, err error) []routing.Replay {
 	for i, code := range ack.ReasonCodes {
 		if code >= packets.ErrUnspecifiedError.Code {
 			continue
@@ -439,9 +300,9 @@ func (s *session) unsubscribed(ack *packets.Packet, filters packets.Subscription
 		if ack.ReasonCodes[i] = packets.ErrQuotaExceeded.Code; !s.v5 {
 			ack.ReasonCodes[i] = packets.ErrUnspecifiedError.Code // [MQTT-3.1.1, 3.9.3]
 		}
-		if _, known := s.sub.subs.filters[filters[i].Filter]; known {
-			s.b.forget(s.sub, filters[i].Filter)
-			s.sub.stored.Unsubscribe(filters[i].Filter)
+		if s.sub.Subscribed(filters[i].Filter) {
+			s.b.routes.Forget(s.sub, filters[i].Filter)
+			s.sub.Stored.Unsubscribe(filters[i].Filter)
 		}
 		s.b.metrics.Refused("subscribe", "sessions_disk")
 	}

@@ -22,7 +22,7 @@ func (b *Broker) keepHouse() {
 	for {
 		select {
 		case now := <-expire.C:
-			b.retained.Expire(now)
+			b.routes.Retained.Expire(now)
 			b.expireSessions()
 		case <-tell.C:
 			b.publishSys()
@@ -42,5 +42,5 @@ func (b *Broker) publishSys() {
 }
 
 func (b *Broker) publishSysTopic(name, value string) {
-	_ = b.distribute(&message.Message{Topic: sysPrefix + name, Payload: []byte(value), Retain: true}, b.pace.Waiting(0)) // nothing of QoS 0 is stored
+	_ = b.routes.Distribute(&message.Message{Topic: sysPrefix + name, Payload: []byte(value), Retain: true}, b.pace.Waiting(0)) // nothing of QoS 0 is stored
 }

@@ -1,19 +1,17 @@
-package broker
+package routing
 
 import (
 	"sync"
 
-	"github.com/mochi-mqtt/server/v2/packets"
-
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/retained"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// A replay is what a new subscription gets of what is retained: the messages of the
+// A Replay is what a new subscription gets of what is retained: the messages of the
 // topics that a cursor returns.
-type replay struct {
-	s      *session // that subscribed
+type Replay struct {
 	sub    packets.Subscription
 	topics retained.Cursor
 }
@@ -23,7 +21,7 @@ type replay struct {
 // again and again.
 type replays struct {
 	mu      sync.Mutex
-	waiting []replay       // one without a filter was removed
+	waiting []Replay       // one without a filter was removed
 	first   int            // how many were taken from waiting before
 	at      map[string]int // first plus the index in waiting, by filter; nil: none waits
 	running bool
@@ -32,7 +30,7 @@ type replays struct {
 }
 
 // add puts a replay at the end, or in the place of the one that waits for the same filter.
-func (r *replays) add(one replay) {
+func (r *replays) add(one Replay) {
 	if i, ok := r.at[one.sub.Filter]; ok {
 		r.waiting[i-r.first] = one
 		return
@@ -45,12 +43,12 @@ func (r *replays) add(one replay) {
 }
 
 // next takes the first that waits; false means that the goroutine has to end.
-func (r *replays) next() (one replay, ok bool) {
+func (r *replays) next() (one Replay, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.waiting) > 0 && !ok {
 		one = r.waiting[0]
-		r.waiting[0] = replay{}
+		r.waiting[0] = Replay{}
 		r.waiting = r.waiting[1:]
 		r.first++
 		ok = one.sub.Filter != ""
@@ -68,7 +66,7 @@ func (r *replays) remove(filter string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i, ok := r.at[filter]; ok {
-		r.waiting[i-r.first] = replay{}
+		r.waiting[i-r.first] = Replay{}
 		delete(r.at, filter)
 	}
 	r.stopped = r.stopped || r.now == filter
@@ -81,33 +79,38 @@ func (r *replays) goOn() bool {
 	return !r.stopped
 }
 
-// startReplays sends the retained messages of new subscriptions.
-func (b *Broker) startReplays(s *session, list []replay) {
+// Replay notes what is retained for a subscription. What is retained later comes as it is
+// published.
+func (r *Router) Replay(sub packets.Subscription) Replay {
+	return Replay{sub, r.Retained.Find(sub.Filter)}
+}
+
+// StartReplays sends the retained messages of new subscriptions, which were made on a connection.
+func (r *Router) StartReplays(s *Subscriber, on Connection, list []Replay) {
 	if len(list) == 0 {
 		return
 	}
-	if s.sub.replays == nil {
-		s.sub.replays = &replays{}
+	if s.replays == nil {
+		s.replays = &replays{}
 	}
-	r := s.sub.replays
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	q := s.replays
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, one := range list {
-		r.add(one)
+		q.add(one)
 	}
-	if r.running {
+	if q.running {
 		return
 	}
-	r.running = true
-	b.wg.Go(func() { // the connection is counted meanwhile
+	q.running = true
+	r.o.Go(func() { // the connection is counted meanwhile
 		defer func() {
 			if p := recover(); p != nil {
-				_ = b.panicked(s.conn, "a replay", p)
-				b.disconnect(s.conn, packets.ErrUnspecifiedError)
+				on.Panicked("a replay", p)
 			}
 		}()
-		for one, ok := r.next(); ok; one, ok = r.next() {
-			if !b.replay(&one) && s.sub.stored == nil {
+		for one, ok := q.next(); ok; one, ok = q.next() {
+			if !r.replay(s, on, &one) && s.Stored == nil {
 				return
 			}
 		}
@@ -119,16 +122,16 @@ func (b *Broker) startReplays(s *session, list []replay) {
 // maybe before its older self from here; so what was sent is looked at again, and sent
 // again if it has changed. The last message of a topic that the client gets is the
 // newest.
-func (b *Broker) replay(r *replay) bool {
-	to := b.replayTo(r.s)
+func (r *Router) replay(s *Subscriber, on Connection, one *Replay) bool {
+	to := &replayTarget{r: r, s: s, on: on, pending: make(chan struct{}, storing)}
 	defer to.finish()
 	for {
-		names, done := b.retained.Next(&r.topics)
+		names, done := r.Retained.Next(&one.topics)
 		for _, name := range names {
-			if !r.s.sub.replays.goOn() {
+			if !s.replays.goOn() {
 				return true
 			}
-			if !b.replayTopic(to, &r.sub, name) {
+			if !r.replayTopic(to, &one.sub, name) {
 				return false
 			}
 		}
@@ -139,12 +142,12 @@ func (b *Broker) replay(r *replay) bool {
 }
 
 // replayTopic sends the retained message of one topic.
-func (b *Broker) replayTopic(to *replayTarget, sub *packets.Subscription, name string) bool {
+func (r *Router) replayTopic(to *replayTarget, sub *packets.Subscription, name string) bool {
 	if !to.room() {
 		return false
 	}
 	var last *message.Message
-	for m := b.retainedNow(name); m != last; m = b.retainedNow(name) {
+	for m := r.retainedNow(name); m != last; m = r.retainedNow(name) {
 		d := message.Delivery{Retain: true} // [MQTT-3.3.1-8]
 		if last = m; m == nil {             // deleted since: what a subscriber would have seen
 			m, d.Retain = &message.Message{Topic: name, QoS: sub.Qos}, false
@@ -161,53 +164,51 @@ func (b *Broker) replayTopic(to *replayTarget, sub *packets.Subscription, name s
 }
 
 // retainedNow is the retained message of a topic, or nil.
-func (b *Broker) retainedNow(topic string) *message.Message {
-	m, _ := b.retained.Get(topic)
+func (r *Router) retainedNow(topic string) *message.Message {
+	m, _ := r.Retained.Get(topic)
 	return m
 }
 
 // A replayTarget is where a replay goes to: a connection at its speed, or a session, as fast as it is
 // stored.
 type replayTarget struct {
-	s       *session
+	r       *Router
+	s       *Subscriber
+	on      Connection    // that subscribed
 	pending chan struct{} // one for each message that is being stored
 }
 
 // storing is how many messages of a replay are stored at a time.
 const storing = 64
 
-func (b *Broker) replayTo(s *session) *replayTarget {
-	return &replayTarget{s: s, pending: make(chan struct{}, storing)}
-}
-
 // room waits until the client keeps up; false if it gets nothing more.
 func (t *replayTarget) room() bool {
-	if t.s.sub.stored == nil {
-		t.s.conn.Room()
-		return !t.s.conn.Closed()
+	if t.s.Stored == nil {
+		t.on.Transport().Room()
+		return !t.on.Transport().Closed()
 	}
-	if few := t.s.sub.stored.FewUnsent(); few != nil {
+	if few := t.s.Stored.FewUnsent(); few != nil {
 		select {
 		case <-few:
-		case <-t.s.b.ctx.Done():
+		case <-t.r.o.Context.Done():
 		}
 	}
-	return t.s.b.ctx.Err() == nil
+	return t.r.o.Context.Err() == nil
 }
 
 // deliver sends a message, or stores it; false if the client gets nothing more.
 func (t *replayTarget) deliver(m *message.Message, d message.Delivery) bool {
-	if t.s.sub.stored == nil || d.QoS == 0 {
-		if now := t.s.sub.now.Load(); now != nil {
-			return now.deliver(&message.Frames{Message: m}, d) || t.s.sub.stored != nil
+	if t.s.Stored == nil || d.QoS == 0 {
+		if now := t.s.connection(); now != nil {
+			return now.Deliver(&message.Frames{Message: m}, d) || t.s.Stored != nil
 		}
-		return t.s.sub.stored != nil
+		return t.s.Stored != nil
 	}
 	t.pending <- struct{}{}
-	t.s.b.storeFor([]sessions.Target{{Session: t.s.sub.stored, Delivery: sessions.Delivery{QoS: d.QoS, Retain: d.Retain, Identifiers: d.IDs}}}, m, func(err error) {
+	t.r.StoreFor([]sessions.Target{{Session: t.s.Stored, Delivery: sessions.Delivery{QoS: d.QoS, Retain: d.Retain, Identifiers: d.IDs}}}, m, func(err error) {
 		<-t.pending
 		if err != nil {
-			t.s.b.log.Warn("a retained message is not stored for a new subscription", "client", t.s.client, "topic", m.Topic, "err", err)
+			t.r.o.Logger.Warn("a retained message is not stored for a new subscription", "client", t.s.Client, "topic", m.Topic, "err", err)
 		}
 	})
 	return true

@@ -1,0 +1,147 @@
+package routing
+
+import (
+	"time"
+
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/message"
+	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/broker/topictree"
+	"github.com/colonyfleet/colony/broker/transport"
+)
+
+// A group is one subscriber, or the members of a shared subscription, of which one gets
+// the message.
+type group = []topictree.Match[*Subscriber]
+
+// Distribute retains m, if it says so, and puts it into the queues of its subscribers:
+// first of those that keep up, then of those that lag behind, which w may wait for. It returns the
+// sessions that it is to be stored for.
+func (r *Router) Distribute(m *message.Message, w *transport.Waiting) []sessions.Target {
+	if m.Retain {
+		r.Retain(m)
+	}
+	to := r.tree.Find(m.Topic)
+	stored := r.separate(m, &to)
+	d := distribution{r: r, f: message.Frames{Message: m}}
+	for i := range to.Plain {
+		if !local(m, &to.Plain[i]) {
+			d.offer(to.Plain[i : i+1])
+		}
+	}
+	for _, members := range to.Shared {
+		d.offer(members)
+	}
+	if len(d.late) > 0 {
+		d.await(w)
+	}
+	return stored
+}
+
+// local reports whether a subscriber does not want a message as it is its own. [MQTT-3.8.3-3]
+func local(m *message.Message, sub *topictree.Match[*Subscriber]) bool {
+	return sub.NoLocal && sub.To.Client == m.Origin
+}
+
+// A distribution is a message on its way to its subscribers.
+type distribution struct {
+	r     *Router
+	f     message.Frames
+	quick bool    // a subscriber that keeps up got it
+	late  []group // have not got it, as they lag behind
+}
+
+// offer delivers to a group, unless it lags behind.
+func (d *distribution) offer(to group) {
+	lags := -1
+	for i := range to {
+		sub := to[i].To.connection()
+		if sub == nil {
+			continue
+		}
+		state := sub.Transport().State()
+		if state == transport.Lags && to[i].To.Client == d.f.Message.Origin {
+			state = transport.GivenUp // who waits for itself reads no acknowledgements
+		}
+		switch {
+		case state == transport.KeepsUp && sub.Deliver(&d.f, deliveryFor(d.f.Message, &to[i], sub.V5())): // [MQTT-4.8.2-4]
+			d.quick = true
+			return
+		case state == transport.Lags && lags < 0:
+			lags = i
+		}
+	}
+	if lags >= 0 {
+		to[0], to[lags] = to[lags], to[0]
+		d.late = append(d.late, to)
+		return
+	}
+	d.deliver(to)
+}
+
+// await delivers to the groups that lag behind. If nobody has the message yet, it waits
+// until the fastest of them keeps up: publishers are slowed to its speed, and nothing is
+// lost that could be delivered. The others it waits for as the publisher's pace allows.
+// What does not fit into a queue then its subscriber misses, and is disconnected.
+func (d *distribution) await(w *transport.Waiting) {
+	wait := func(whom string, most time.Duration, on ...*transport.Conn) time.Duration {
+		begun := time.Now()
+		if !transport.AwaitAny(on, most, Patience) {
+			d.r.o.Metrics.Waits.Inc()
+		}
+		took := time.Since(begun)
+		d.r.o.Metrics.Waited.WithLabelValues(whom).Add(took.Seconds())
+		w.Left -= took
+		return took
+	}
+	if most := min(w.Left, Patience); !d.quick && most > 0 {
+		var all []*transport.Conn
+		for _, to := range d.late {
+			all = append(all, conns(to)...)
+		}
+		wait("fastest", most, all...)
+	}
+	for _, to := range d.late {
+		if len(d.late) > 1 || d.quick {
+			if most := min(w.Left, w.Pace.Left(time.Now())); most > 0 {
+				w.Pace.Spend(wait("others", most, conns(to)...))
+			}
+		}
+		d.deliver(to)
+	}
+}
+
+// conns are the connections of a group that publishers may wait for: one of them is enough.
+func conns(to group) (out []*transport.Conn) {
+	for i := range to {
+		if s := to[i].To.connection(); s != nil && s.Transport().State() != transport.GivenUp {
+			out = append(out, s.Transport())
+		}
+	}
+	return out
+}
+
+// deliver delivers to one of a group: if possible to one that keeps up.
+func (d *distribution) deliver(to group) {
+	for _, anyone := range []bool{len(to) == 1, true} {
+		for i := range to {
+			sub := to[i].To.connection()
+			if sub != nil && (anyone || sub.Transport().State() == transport.KeepsUp) && sub.Deliver(&d.f, deliveryFor(d.f.Message, &to[i], sub.V5())) {
+				return
+			}
+		}
+	}
+}
+
+// deliveryFor is how a subscriber wants m.
+func deliveryFor(m *message.Message, sub *topictree.Match[*Subscriber], v5 bool) message.Delivery {
+	return message.Delivery{QoS: min(m.QoS, sub.QoS), Retain: m.Retain && sub.RetainAsPublished && v5, IDs: sub.Identifiers()}
+}
+
+// Withheld counts a message that a client subscribed to and may not get. That is as it should be for a
+// device, whose wide filters are granted.
+func (r *Router) Withheld(id access.Identity) {
+	if !id.Device {
+		r.o.Metrics.Dropped("access")
+	}
+}

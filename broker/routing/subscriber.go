@@ -1,0 +1,181 @@
+package routing
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/broker/topictree"
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+// subscriptions are those of one subscriber.
+type subscriptions struct {
+	filters map[string]struct{} // nil until the first
+	levels  int                 // of all filters together
+	bytes   int                 // the same
+}
+
+// A Subscriber is who subscriptions belong to. It has one connection at a time, whose goroutine
+// calls the methods of the Router that change the subscriptions, or none; the exported fields do
+// not change.
+type Subscriber struct {
+	Client  string
+	ID      access.Identity
+	Address string            // that its filters and its last will are counted for
+	Stored  *sessions.Session // nil: it ends with its connection
+
+	will    atomic.Int64               // bytes that are counted for a last will that waits
+	now     atomic.Pointer[Connection] // nil while it is away
+	subs    subscriptions
+	replays *replays // of retained messages to new subscriptions; nil until the first
+}
+
+// NewSubscriber returns the subscriber of a session that is stored, without its subscriptions.
+func NewSubscriber(stored *sessions.Session) *Subscriber {
+	return &Subscriber{
+		Client: stored.Client(), ID: access.DecodeIdentity(stored.Owner().Identity), Address: stored.Owner().Address, Stored: stored,
+		subs: subscriptions{filters: make(map[string]struct{})},
+	}
+}
+
+// Connect says that messages for the subscriber go to a connection from now on.
+func (s *Subscriber) Connect(c Connection) { s.now.Store(&c) }
+
+// Leave says that the subscriber has no connection any more.
+func (s *Subscriber) Leave() { s.now.Store(nil) }
+
+// connection is that of the subscriber, or nil.
+func (s *Subscriber) connection() Connection {
+	if c := s.now.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
+
+// Subscribed reports whether the subscriber has a subscription to a filter.
+func (s *Subscriber) Subscribed(filter string) bool {
+	_, known := s.subs.filters[filter]
+	return known
+}
+
+// Subscribe adds a subscription of a client that has an identity now, or replaces it. It returns
+// the reason code of the answer, and whether the subscription is new.
+func (r *Router) Subscribe(s *Subscriber, id access.Identity, sub packets.Subscription) (code packets.Code, isNew bool) {
+	plain, ok := filter.Plain(sub.Filter)
+	if !ok {
+		code = packets.ErrTopicFilterInvalid
+		code.Reason = "filter " + Shortened(sub.Filter) + ": not a topic filter"
+		return code, false
+	}
+	known := s.Subscribed(sub.Filter)
+	levels := 1 + strings.Count(sub.Filter, "/")
+	if code := r.withinQuota(s, sub.Filter, known); code.Code != 0 {
+		return code, false
+	}
+	if !r.o.Access.MaySubscribe(id, plain) {
+		code = packets.ErrNotAuthorized
+		if a, ok := r.o.Access.(interface {
+			Refusal(id access.Identity, filter string) string
+		}); ok {
+			code.Reason = a.Refusal(id, plain)
+		}
+		return code, false
+	}
+	if !known {
+		if ok, whose := r.Held.Take(s.Address, heldBy(sub.Filter)); !ok {
+			code = packets.ErrQuotaExceeded
+			code.Reason = NoRoom("subscription", whose)
+			return code, false
+		}
+	}
+	if s.subs.filters == nil {
+		s.subs.filters = make(map[string]struct{})
+	}
+	s.subs.filters[sub.Filter] = struct{}{}
+	if s.Stored != nil {
+		s.Stored.Subscribe(sub.Filter, sessions.Subscription{
+			Identifier: sub.Identifier, QoS: sub.Qos, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
+		})
+	}
+	r.tree.Add(s, sub.Filter, topictree.Options{ // [MQTT-3.8.4-3]
+		Identifier: sub.Identifier, QoS: sub.Qos, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
+	})
+	if !known {
+		s.subs.levels += levels
+		s.subs.bytes += len(sub.Filter)
+		r.o.Metrics.Subscribed(sub.Filter, 1)
+	}
+	return packets.Code{Code: sub.Qos}, !known
+}
+
+// levelsPerFilter is how many levels the filters of a client may have, on average: what
+// a subscription takes is taken by its levels.
+const levelsPerFilter = 10
+
+// heldBy is about the memory that a subscription takes, in bytes.
+func heldBy(filter string) int64 { return int64(len(filter)) + 256 }
+
+// withinQuota refuses a filter for which the client has no room, by reason code.
+func (r *Router) withinQuota(s *Subscriber, filter string, known bool) (code packets.Code) {
+	l, levels := r.o.Limits, 1+strings.Count(filter, "/")
+	switch {
+	case levels > l.Levels:
+		code = packets.ErrTopicFilterInvalid
+		code.Reason = fmt.Sprintf("filter with %d levels: the limit is %d", levels, l.Levels)
+	case known:
+	case len(s.subs.filters) >= l.Filters:
+		code = packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("%d subscriptions: that is the limit of a client", len(s.subs.filters))
+	case s.subs.levels+levels > l.Filters*levelsPerFilter:
+		code = packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("subscriptions with %d levels in all: the limit of a client is %d", s.subs.levels+levels, l.Filters*levelsPerFilter)
+	case s.subs.bytes+len(filter) > l.FilterBytes:
+		code = packets.ErrQuotaExceeded
+		code.Reason = fmt.Sprintf("subscriptions with filters of %d bytes in all: the limit of a client is %d", s.subs.bytes+len(filter), l.FilterBytes)
+	}
+	return code
+}
+
+// NoRoom says that there is no room for a filter or a last will.
+func NoRoom(what, whose string) string {
+	return fmt.Sprintf("no room for a %s: the filters and last wills of %s reach the limit; subscribe to fewer, or raise limits.stateBytes and limits.statePerAddress", what, whose)
+}
+
+// Forget ends a subscription.
+func (r *Router) Forget(s *Subscriber, from string) {
+	r.tree.Remove(s, from)
+	delete(s.subs.filters, from)
+	if s.replays != nil {
+		s.replays.remove(from)
+	}
+	s.subs.levels -= 1 + strings.Count(from, "/")
+	s.subs.bytes -= len(from)
+	r.Held.Add(s.Address, -heldBy(from))
+	r.o.Metrics.Subscribed(from, -1)
+}
+
+// ForgetAll ends all subscriptions of a subscriber.
+func (r *Router) ForgetAll(s *Subscriber) {
+	for filter := range s.subs.filters {
+		r.Forget(s, filter)
+	}
+}
+
+// HoldWill counts the bytes of a last will that waits for its delay, and no longer those of an earlier
+// one; 0 where none waits any more.
+func (r *Router) HoldWill(sub *Subscriber, bytes int64) {
+	r.Held.Add(sub.Address, bytes-sub.will.Swap(bytes))
+}
+
+// Shortened is a filter as the log and reason strings show it.
+func Shortened(filter string) string {
+	const most = 200
+	if len(filter) <= most {
+		return filter
+	}
+	return fmt.Sprintf("%s... (%d bytes)", filter[:most], len(filter))
+}
