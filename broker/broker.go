@@ -7,8 +7,9 @@
 // Of the MQTT server mochi it uses the codec. What mochi's sessions, subscriptions
 // and retained messages get wrong could lose or leak something of Colony's, so they
 // are not used: see DESIGN.md. A connection begins in connect.go and is read in
-// serve.go; publish.go and subscribe.go act on its packets; package
-// transport stands before its network connection.
+// serve.go; publish.go and subscribe.go act on its packets; stored.go joins it to its session.
+// Package transport stands before its network connection, package routing decides who gets a
+// message, package answer encodes what a client is answered.
 package broker
 
 import (
@@ -334,3 +335,26 @@ func (b *Broker) untrack(c *conn) {
 	delete(b.conns, c)
 	b.wg.Done()
 }
+
+// keepHouse forgets retained messages whose time is up, and publishes the $SYS
+// topics. What it does each second costs nothing where nothing is due.
+func (b *Broker) keepHouse() {
+	expire, tell := time.NewTicker(time.Second), time.NewTicker(b.o.SysInterval)
+	defer expire.Stop()
+	defer tell.Stop()
+	b.routes.PublishSys(b.atOnce)
+	for {
+		select {
+		case now := <-expire.C:
+			b.routes.Retained.Expire(now)
+			b.expireSessions()
+		case <-tell.C:
+			b.routes.PublishSys(b.atOnce)
+		case <-b.ctx.Done():
+			return
+		}
+	}
+}
+
+// atOnce waits for no subscriber that lags behind.
+func (b *Broker) atOnce() *transport.Waiting { return b.pace.Waiting(0) }

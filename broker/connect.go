@@ -12,11 +12,14 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/answer"
+	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/routing"
+	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -27,9 +30,6 @@ const takeover = 5 * time.Second
 // receiveMaximum is how many messages of QoS 2 a client may have under way to the
 // broker. Those of QoS 1 are done with before the next packet is read.
 const receiveMaximum = 1024
-
-// aliasMaximum is how many topic aliases a client may set.
-const aliasMaximum = 32
 
 // greet serves a connection up to its CONNACK. The rest of its life has a
 // goroutine, and so a small stack, of its own: decoding CONNECT takes a large one.
@@ -118,21 +118,11 @@ func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
 	return fmt.Errorf("read CONNECT: %w", err)
 }
 
-// keepAlive is what counts of the keep-alive that a client asked for, in seconds;
-// 0 is none. An MQTT 5 client reads it in CONNACK if it differs.
-func (b *Broker) keepAlive(asked uint16, v5 bool) uint16 {
-	longest := uint16(min(b.o.Limits.KeepAlive/time.Second, 65_535))
-	if v5 && (asked == 0 || asked > longest) {
-		return longest
-	}
-	return asked
-}
-
 // accept decides on a CONNECT packet. Without an error the session is registered.
 func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	info := access.ConnectInfo{
 		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
-		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: tlsState(c),
+		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: transport.TLSState(c.Raw()),
 	}
 	if strings.HasPrefix(info.ClientID, "$") {
 		return nil, protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", info.ClientID)
@@ -157,7 +147,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if err := b.placeAt(c, id, info.ClientID); err != nil {
 		return nil, err
 	}
-	will := willOf(p)
+	will := message.WillOf(p)
 	if will != nil {
 		if err := b.vetWill(id, will); err != nil {
 			return nil, err
@@ -283,7 +273,7 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 
 // vetWill refuses a last will that its client could not publish itself.
 func (b *Broker) vetWill(id access.Identity, w *message.Message) error {
-	if w.Topic == "" || strings.ContainsAny(w.Topic, "+#\x00") || reserved(w.Topic) || strings.Count(w.Topic, "/") >= b.o.Limits.Levels {
+	if w.Topic == "" || strings.ContainsAny(w.Topic, "+#\x00") || filter.Reserved(w.Topic) || strings.Count(w.Topic, "/") >= b.o.Limits.Levels {
 		return &reason.Refusal{Code: packets.ErrTopicNameInvalid, Message: fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.Topic, b.o.Limits.Levels)}
 	}
 	if !b.o.Access.MayPublish(id, w.Topic) {
@@ -298,7 +288,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ProtocolVersion: s.version(),
 		SessionPresent: present && p.ProtocolVersion > 3, // MQTT 3.1 has no such flag
 		Properties: packets.Properties{
-			ReceiveMaximum: receiveMaximum, MaximumPacketSize: b.o.Limits.PacketBytes, TopicAliasMaximum: aliasMaximum,
+			ReceiveMaximum: receiveMaximum, MaximumPacketSize: b.o.Limits.PacketBytes, TopicAliasMaximum: answer.AliasMaximum,
 			SessionExpiryInterval: s.expiry, SessionExpiryIntervalFlag: true, // [MQTT 5, 3.2.2.3.2]
 		},
 	}
@@ -311,7 +301,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	if p.Connect.ClientIdentifier == "" {
 		ack.Properties.AssignedClientID = s.client // [MQTT-3.2.2-16]
 	}
-	s.shorten(&ack)
+	answer.Shorten(&ack, s.takes(), s.expiry == s.asked)
 	if err := b.send(s.conn, &ack, ack.ConnackEncode); err != nil {
 		return fmt.Errorf("write CONNACK: %w", err)
 	}
@@ -324,21 +314,6 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 	b.log.Debug("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
 		"session_expiry_s", s.expiry, "session_present", present)
 	return nil
-}
-
-// roomyConnack is how many bytes a CONNACK has at most without its strings.
-const roomyConnack = 64
-
-// shorten leaves out of CONNACK what a client that takes only small packets can do without: the
-// session expiry that it asked for itself, and topic aliases. [MQTT-3.1.2-24]
-func (s *session) shorten(ack *packets.Packet) {
-	if s.largest == 0 || s.largest >= roomyConnack {
-		return
-	}
-	ack.Properties.TopicAliasMaximum = 0 // none is what its absence means. [MQTT-3.2.2-18]
-	if s.expiry == s.asked {
-		ack.Properties.SessionExpiryInterval, ack.Properties.SessionExpiryIntervalFlag = 0, false
-	}
 }
 
 // noteNotKept says it in words, in the log and in CONNACK, and counts it, when a client
@@ -361,29 +336,6 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
 	b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
 		"remote", c.remote(), "code", code.Code, "err", err)
-	ack := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Connack}, ReasonCode: code.Code, ProtocolVersion: 4,
-		Properties: packets.Properties{ReasonString: code.Reason},
-	}
-	if v5 {
-		ack.ProtocolVersion = 5
-	}
-	_ = b.sendWithin(c, int(p.Properties.MaximumPacketSize), &ack, ack.ConnackEncode) // the connection ends now in any case
-}
-
-// willOf is the last will in a CONNECT packet, or nil. It shares no memory with the
-// packet. Its expiry is counted from when it is sent.
-func willOf(p *packets.Packet) *message.Message {
-	c := &p.Connect
-	if !c.WillFlag {
-		return nil
-	}
-	w := &c.WillProperties
-	props := packet.Properties{
-		Format: w.PayloadFormat, HasFormat: w.PayloadFormatFlag, ContentType: w.ContentType, ResponseTopic: w.ResponseTopic, Correlation: w.CorrelationData,
-	}
-	for _, u := range w.User {
-		props.User = append(props.User, packet.UserProperty{Key: u.Key, Value: u.Val})
-	}
-	return &message.Message{Topic: strings.Clone(c.WillTopic), Payload: bytes.Clone(c.WillPayload), QoS: c.WillQos, Retain: c.WillRetain, Props: props.Encode()}
+	frame, err := answer.Refuse(answer.Client{V5: v5, Largest: int(p.Properties.MaximumPacketSize)}, code)
+	_ = b.write(c, frame, err) // the connection ends now in any case
 }

@@ -1,12 +1,12 @@
 package broker
 
 import (
-	"strings"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
@@ -22,7 +22,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		return err
 	}
 	s.wait(b.ctx)
-	topic, err := s.topicOf(&p)
+	topic, err := s.aliases.Topic(&p)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *session) accept(qos byte, id uint16) {
 // receive is onPublish between validation and acknowledgement. It returns the sessions that the
 // message is to be stored for, or why it was refused.
 func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, packets.Code) {
-	if reserved(m.Topic) || !b.o.Access.MayPublish(s.id, m.Topic) {
+	if filter.Reserved(m.Topic) || !b.o.Access.MayPublish(s.id, m.Topic) {
 		code := packets.ErrNotAuthorized
 		if a, ok := b.o.Access.(interface {
 			PublishRefusal(id access.Identity, topic string) string
@@ -84,36 +84,6 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 		return nil, reason.OfPublish(err)
 	}
 	return to, packets.Code{}
-}
-
-// reserved reports whether a topic is the broker's own. [MQTT-4.7.2-1] Whether a client
-// may use other topics that begin with $ is for access control to say.
-func reserved(topic string) bool {
-	first, _, _ := strings.Cut(topic, "/")
-	return first == "$SYS" || first == "$share"
-}
-
-// topicOf is the topic of a PUBLISH, which may stand behind an alias. [MQTT-3.3.2-8]
-func (s *session) topicOf(p *packet.Publication) (string, error) {
-	if !p.HasAlias {
-		return string(p.Topic), nil
-	}
-	if p.Alias == 0 || p.Alias > aliasMaximum { // [MQTT-3.3.2-9]
-		return "", packets.ErrTopicAliasInvalid
-	}
-	if len(p.Topic) == 0 {
-		known, ok := s.aliases[p.Alias]
-		if !ok {
-			return "", packets.ErrProtocolViolationNoTopic
-		}
-		return known, nil
-	}
-	if s.aliases == nil {
-		s.aliases = make(map[uint16]string)
-	}
-	topic := string(p.Topic)
-	s.aliases[p.Alias] = topic
-	return topic, nil
 }
 
 // reject answers a message that is refused. MQTT 3.1.1 has no such answer, and

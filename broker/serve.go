@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
@@ -287,23 +287,10 @@ func (s *session) odd(kind packet.Type, id uint16) bool {
 // ack sends PUBACK, PUBREC, PUBREL or PUBCOMP.
 func (s *session) ack(kind byte, id uint16, code packets.Code) {
 	if code.Code == 0 || !s.v5 {
-		head := kind << 4
-		if kind == packets.Pubrel {
-			head |= 2 // [MQTT-3.6.1-1]
-		}
-		_, _ = s.conn.Write([]byte{head, 2, byte(id >> 8), byte(id)}) // a connection that has ended needs no answer
-		s.b.metrics.Sent(4)
+		frame := answer.Plain(kind, id)
+		_ = s.b.write(s.conn, frame[:], nil) // a connection that has ended needs no answer
 		return
 	}
-	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: kind}, ProtocolVersion: 5, PacketID: id, ReasonCode: code.Code}
-	if !s.terse {
-		p.Properties.ReasonString = code.Reason
-	}
-	encode := map[byte]func(*bytes.Buffer) error{
-		packets.Puback: p.PubackEncode, packets.Pubrec: p.PubrecEncode, packets.Pubrel: p.PubrelEncode, packets.Pubcomp: p.PubcompEncode,
-	}[kind]
-	if kind == packets.Pubrel {
-		p.FixedHeader.Qos = 1
-	}
-	_ = s.b.send(s.conn, &p, encode) // as above
+	frame, err := answer.Ack(s.takes(), kind, id, code)
+	_ = s.b.write(s.conn, frame, err) // as above
 }

@@ -3,10 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,9 +12,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/message"
-	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -49,6 +46,11 @@ type terms struct {
 	limiter   *rate.Limiter
 }
 
+// takes is what counts of the client for its answers.
+func (t *terms) takes() answer.Client {
+	return answer.Client{V5: t.v5, Terse: t.terse, Largest: t.largest}
+}
+
 // usage counts what one connection does. It may be read at any time.
 type usage struct {
 	begun                      time.Time
@@ -73,8 +75,8 @@ type session struct {
 	use    *identity // what all sessions of its identity use
 	unread int       // bytes of the packet being read that are counted in use
 
-	pace    *transport.Pace   // at which it publishes; nil until the first message
-	aliases map[uint16]string // topic aliases that the client set
+	pace    *transport.Pace // at which it publishes; nil until the first message
+	aliases answer.Aliases
 	pending inflight.Received
 
 	clean atomic.Bool   // the client said good-bye, so its will is not sent
@@ -87,7 +89,7 @@ func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *sess
 		b: b, conn: c, client: strings.Clone(p.Connect.ClientIdentifier), id: id, done: make(chan struct{}),
 		terms: terms{
 			v5: v5, terse: p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0, asked: askedExpiry(p),
-			keepAlive: b.keepAlive(p.Connect.Keepalive, v5), largest: int(p.Properties.MaximumPacketSize),
+			keepAlive: b.o.Limits.KeepAliveOf(p.Connect.Keepalive, v5), largest: int(p.Properties.MaximumPacketSize),
 		},
 		usage: usage{begun: time.Now()},
 	}
@@ -230,47 +232,16 @@ func (b *Broker) send(c *conn, p *packets.Packet, encode func(*bytes.Buffer) err
 	if s := c.session.Load(); s != nil {
 		largest = s.largest
 	}
-	return b.sendWithin(c, largest, p, encode)
+	frame, err := answer.Encode(p, largest, encode)
+	return b.write(c, frame, err)
 }
 
-// sendWithin is send for a client that takes so many bytes at most; 0: any. A reason string is
-// left out if the packet is too large with it. [MQTT-3.2.2-19] [MQTT-3.4.2-2] [MQTT-3.5.2-2]
-// [MQTT-3.9.2-1] [MQTT-3.14.2-3] A packet that is too large without it is not sent, which is an
-// error: the client misses an answer. [MQTT-3.1.2-24]
-func (b *Broker) sendWithin(c *conn, largest int, p *packets.Packet, encode func(*bytes.Buffer) error) error {
-	var buf bytes.Buffer
-	for {
-		if err := encode(&buf); err != nil {
-			return fmt.Errorf("encode %s: %w", packet.Type(p.FixedHeader.Type), err)
-		}
-		if largest == 0 || buf.Len() <= largest {
-			break
-		}
-		if p.Properties.ReasonString == "" {
-			code := packets.ErrPacketTooLarge
-			code.Reason = fmt.Sprintf("%s of %d bytes: the client takes %d", packet.Type(p.FixedHeader.Type), buf.Len(), largest)
-			return code
-		}
-		p.Properties.ReasonString = ""
-		buf.Reset()
+// write queues a packet, unless err says that there is none.
+func (b *Broker) write(c *conn, frame []byte, err error) error {
+	if err != nil {
+		return err
 	}
-	_, err := c.Write(buf.Bytes())
-	b.metrics.Sent(buf.Len())
+	_, err = c.Write(frame)
+	b.metrics.Sent(len(frame))
 	return err
-}
-
-// tlsState is the state of the TLS connection under c, or nil.
-func tlsState(c *conn) *tls.ConnectionState {
-	t, ok := c.Raw().(*tls.Conn)
-	if !ok {
-		over, wraps := c.Raw().(interface{ NetConn() net.Conn }) // a WebSocket
-		if !wraps {
-			return nil
-		}
-		if t, ok = over.NetConn().(*tls.Conn); !ok {
-			return nil
-		}
-	}
-	s := t.ConnectionState()
-	return &s
 }

@@ -67,3 +67,10 @@ func Covers(allowed, filter string) bool {
 		allowed, filter = arest, frest
 	}
 }
+
+// Reserved reports whether a topic is the broker's own. [MQTT-4.7.2-1] Whether a client
+// may use other topics that begin with $ is for access control to say.
+func Reserved(topic string) bool {
+	first, _, _ := strings.Cut(topic, "/")
+	return first == "$SYS" || first == "$share"
+}

@@ -155,3 +155,13 @@ func (l Limits) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// KeepAliveOf is what counts of the keep-alive that a client asked for, in seconds; 0 is none. An
+// MQTT 5 client reads it in CONNACK if it differs.
+func (l *Limits) KeepAliveOf(asked uint16, v5 bool) uint16 {
+	longest := uint16(min(l.KeepAlive/time.Second, 65_535))
+	if v5 && (asked == 0 || asked > longest) {
+		return longest
+	}
+	return asked
+}

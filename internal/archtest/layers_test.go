@@ -98,6 +98,7 @@ var packages = map[string]layer{
 	"identity/store": adapter,
 
 	"broker/admin":               adapter,
+	"broker/answer":              logic,
 	"broker/devices":             logic,
 	"broker/fifo":                domain,
 	"broker/filter":              domain,
@@ -230,7 +231,7 @@ var packages = map[string]layer{
 var confined = map[string][]string{
 	"github.com/fxamacker/cbor/v2":            {"protocol"},
 	"go.yaml.in/yaml/v4":                      {"cli", "cli/output", "co/compiler", "co/compiler/composefile", "co/packaging", "co/repo/sitefile", "internal/configfile", "margo/document", "margo/rawyaml", "margo/v1rc3"},
-	"github.com/mochi-mqtt/server/v2":         {"broker", "broker/packet", "broker/reason", "broker/routing"},
+	"github.com/mochi-mqtt/server/v2":         {"broker", "broker/answer", "broker/message", "broker/packet", "broker/reason", "broker/routing"},
 	"github.com/eclipse/paho.golang":          {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":            {"broker", "broker/client", "broker/websocket"},
 	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "lo", "lo/control", "lo/data", "lo/uplink"},
