@@ -18,6 +18,8 @@ import (
 	"github.com/eclipse/paho.golang/paho/session/state"
 	sfile "github.com/eclipse/paho.golang/paho/store/file"
 
+	"github.com/colonyfleet/colony/bench/link/process"
+	"github.com/colonyfleet/colony/bench/link/wire"
 	"github.com/colonyfleet/colony/internal/retry"
 )
 
@@ -39,15 +41,15 @@ func newAutopaho(sort string) func(context.Context, *bench, string, string, int)
 			return nil, errors.Join(err, l.wan.Close())
 		}
 		up := filepath.Join(dir, "bridge-is-up")
-		program := &process{
-			name: "autopaho bridge", log: filepath.Join(dir, "autopaho.log"),
-			args: []string{b.self, autopahoText, "-near", addr, "-far", l.wan.Addr(), "-queue", sort, "-dir", queueDir, "-up", up},
-			ready: func(context.Context) error {
+		program := &process.Process{
+			Name: "autopaho bridge", Log: filepath.Join(dir, "autopaho.log"),
+			Args: []string{b.self, autopahoText, "-near", addr, "-far", l.wan.Addr(), "-queue", sort, "-dir", queueDir, "-up", up},
+			Ready: func(context.Context) error {
 				_, err := os.Stat(up)
 				return err
 			},
 		}
-		l.near, l.publish, l.nearDir = []*process{near, program}, addr, nearDir
+		l.near, l.publish, l.nearDir = []*process.Process{near, program}, addr, nearDir
 		return l, nil
 	}
 }
@@ -106,8 +108,8 @@ func say(err error) { fmt.Fprintln(os.Stderr, err) }
 // waits.
 func config(addr, id string, c autopaho.ClientConfig) autopaho.ClientConfig {
 	c.ServerUrls = []*url.URL{{Scheme: "mqtt", Host: addr}}
-	c.KeepAlive, c.SessionExpiryInterval = keepAlive, 3600
-	c.ReconnectBackoff, c.ConnectTimeout = autopaho.NewConstantBackoff(time.Second), dialTimeout
+	c.KeepAlive, c.SessionExpiryInterval = wire.KeepAlive, 3600
+	c.ReconnectBackoff, c.ConnectTimeout = autopaho.NewConstantBackoff(time.Second), wire.DialTimeout
 	c.ClientID = id
 	return c
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/colonyfleet/colony/bench/link/process"
+	"github.com/colonyfleet/colony/bench/link/wire"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -60,12 +62,12 @@ func needMosquitto() (string, error) {
 }
 
 // mosquitto makes a broker with its state in dir.
-func (b *bench) mosquitto(logs, dir, name, settings string) (p *process, addr string, err error) {
+func (b *bench) mosquitto(logs, dir, name, settings string) (p *process.Process, addr string, err error) {
 	program, err := needMosquitto()
 	if err != nil {
 		return nil, "", err
 	}
-	if addr, err = freeAddr(); err != nil {
+	if addr, err = process.FreeAddr(); err != nil {
 		return nil, "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -78,8 +80,8 @@ func (b *bench) mosquitto(logs, dir, name, settings string) (p *process, addr st
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, "", fmt.Errorf("write configuration: %w", err)
 	}
-	return &process{
-		name: "mosquitto " + name, args: []string{program, "-c", path}, log: filepath.Join(logs, name+".log"), ready: listens(addr),
+	return &process.Process{
+		Name: "mosquitto " + name, Args: []string{program, "-c", path}, Log: filepath.Join(logs, name+".log"), Ready: process.Listens(addr),
 	}, addr, nil
 }
 
@@ -96,7 +98,7 @@ func (b *bench) co(dir string, number int) (*link, error) {
 		return nil, err
 	}
 	return &link{
-		far: []*process{far}, wan: wan, consumer: &subscriber{addr: addr}, patience: b.patience,
+		far: []*process.Process{far}, wan: wan, consumer: &subscriber{addr: addr}, patience: b.patience,
 		topic: func(n int) string { return topic.ForStatus(siteOf(number), node(n), deployment) },
 	}, nil
 }
@@ -121,7 +123,7 @@ func newBridge(tune bool) func(context.Context, *bench, string, string, int) (*l
 		if err != nil {
 			return nil, errors.Join(err, l.wan.Close())
 		}
-		l.near, l.publish, l.nearDir = []*process{near}, addr, nearDir
+		l.near, l.publish, l.nearDir = []*process.Process{near}, addr, nearDir
 		return l, nil
 	}
 }
@@ -140,7 +142,7 @@ const everything = topic.Everything
 func (s *subscriber) start(ctx context.Context, l *ledger) error {
 	s.ledger = l
 	// A broker that has just begun to listen may drop the first connections.
-	first, cancel := context.WithTimeout(ctx, 6*dialTimeout)
+	first, cancel := context.WithTimeout(ctx, 6*wire.DialTimeout)
 	defer cancel()
 	c, err := s.connect()
 	for err != nil {
@@ -163,40 +165,40 @@ func (s *subscriber) start(ctx context.Context, l *ledger) error {
 	return nil
 }
 
-func (s *subscriber) connect() (*wire, error) {
-	c, err := dial(s.addr, "consumer", "", true)
+func (s *subscriber) connect() (*wire.Conn, error) {
+	c, err := wire.Dial(s.addr, "consumer", "", true)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.subscribe(everything); err != nil {
+	if err := c.Subscribe(everything); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
 // receive counts until the connection ends.
-func (s *subscriber) receive(ctx context.Context, c *wire) {
+func (s *subscriber) receive(ctx context.Context, c *wire.Conn) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	defer c.Close()
 	for {
-		first, body, err := c.receive()
+		first, body, err := c.Receive()
 		if err != nil {
 			return
 		}
-		if first>>4 != packetPublish {
+		if first>>4 != wire.PacketPublish {
 			continue
 		}
-		d, err := parsePublish(first, body)
+		d, err := wire.ParsePublish(first, body)
 		if err != nil {
 			return
 		}
-		if n, seq, err := parseReport(d.payload); err == nil {
+		if n, seq, err := parseReport(d.Payload); err == nil {
 			s.ledger.deliver(n, seq)
 			_, delivered := s.ledger.counts()
 			s.ledger.reached(uint64(delivered))
 		}
-		if c.puback(d.id) != nil || c.r.Buffered() == 0 && c.w.Flush() != nil {
+		if c.Puback(d.ID) != nil || c.R.Buffered() == 0 && c.W.Flush() != nil {
 			return
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/process"
+	"github.com/colonyfleet/colony/bench/link/wire"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/db"
 	datadb "github.com/colonyfleet/colony/co/db/data"
@@ -65,7 +67,7 @@ func newColonyData(_ context.Context, b *bench, dir, nearDir string, number int)
 	l.consumer.(*tables).data = true
 	l.topic = func(n int) string { return topic.ForTail(topic.Data, siteOf(number), rule+"/"+string(node(n))) }
 	local := l.near[0]
-	local.ready = func(ctx context.Context) error {
+	local.Ready = func(ctx context.Context) error {
 		text, err := fetch(ctx, loHTTP, "/status")
 		if err == nil && !strings.Contains(text, `"`+rule+`"`) {
 			err = errors.New("the data rule is not in force yet")
@@ -109,7 +111,7 @@ func (b *bench) colony(dir, nearDir string, number int) (made *link, loHTTP stri
 	site := siteOf(number)
 	addrs := make([]string, 4)
 	for i := range addrs {
-		if addrs[i], err = freeAddr(); err != nil {
+		if addrs[i], err = process.FreeAddr(); err != nil {
 			return nil, "", err
 		}
 	}
@@ -127,7 +129,7 @@ func (b *bench) colony(dir, nearDir string, number int) (made *link, loHTTP stri
 	c.StateDir, c.DatabaseURL, c.HTTP, c.MQTT, c.Git.Remote = filepath.Join(dir, "co"), url, coHTTP, coMQTT, repo
 	l := lo.DefaultOptions()
 	l.Site, l.StateDir, l.MQTT, l.HTTP = site, filepath.Join(nearDir, "lo"), loMQTT, loHTTP
-	l.CO.MQTT, l.CO.KeepAlive = []string{"tcp://" + wan.Addr()}, keepAlive*time.Second
+	l.CO.MQTT, l.CO.KeepAlive = []string{"tcp://" + wan.Addr()}, wire.KeepAlive*time.Second
 	coBroker, err := b.role(dir, "co", c, coHTTP)
 	if err != nil {
 		return nil, "", errors.Join(err, wan.Close())
@@ -137,8 +139,8 @@ func (b *bench) colony(dir, nearDir string, number int) (made *link, loHTTP stri
 		return nil, "", errors.Join(err, wan.Close())
 	}
 	return &link{
-		publish: loMQTT, near: []*process{local}, far: []*process{coBroker}, wan: wan, nearDir: nearDir,
-		consumer: &tables{url: url, site: site}, farCPU: func() time.Duration { return serverCPU(b.postgres.PID()) },
+		publish: loMQTT, near: []*process.Process{local}, far: []*process.Process{coBroker}, wan: wan, nearDir: nearDir,
+		consumer: &tables{url: url, site: site}, farCPU: func() time.Duration { return process.ServerCPU(b.postgres.PID()) },
 		patience: b.slowPatience, topic: func(n int) string { return topic.ForStatus(site, node(n), deployment) },
 	}, loHTTP, nil
 }
@@ -157,7 +159,7 @@ func (b *bench) newDatabase(number int) (url string, err error) {
 func siteOf(n int) protocol.SiteID { return protocol.SiteID(fmt.Sprintf("bench-%d", n)) }
 
 // role makes a process of the built program.
-func (b *bench) role(dir, name string, options any, httpAddr string) (*process, error) {
+func (b *bench) role(dir, name string, options any, httpAddr string) (*process.Process, error) {
 	text, err := configfile.Marshal(options)
 	if err != nil {
 		return nil, err
@@ -166,9 +168,9 @@ func (b *bench) role(dir, name string, options any, httpAddr string) (*process, 
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
-	return &process{
-		name: "colony " + name, args: []string{b.program, name, "--config", path, "--log-level", "warn"}, log: filepath.Join(dir, name+".log"),
-		ready: func(ctx context.Context) error {
+	return &process.Process{
+		Name: "colony " + name, Args: []string{b.program, name, "--config", path, "--log-level", "warn"}, Log: filepath.Join(dir, name+".log"),
+		Ready: func(ctx context.Context) error {
 			_, err := fetch(ctx, httpAddr, "/healthz")
 			return err
 		},

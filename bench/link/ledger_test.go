@@ -1,6 +1,8 @@
 package main
 
-import "testing"
+import (
+	"testing"
+)
 
 // The checker must see each of the faults that it is there for.
 func TestLedger(t *testing.T) {
@@ -31,20 +33,6 @@ func TestReport(t *testing.T) {
 		n, got, err := parseReport(report(17, seq))
 		if err != nil || n != 17 || got != seq {
 			t.Errorf("report %d of node 17 reads as %d of node %d, %v", seq, got, n, err)
-		}
-	}
-}
-
-func TestReceiveMaximum(t *testing.T) {
-	t.Parallel()
-	// A session expiry interval, an assigned client id, then the number.
-	b := []byte{13, 0x11, 0, 0, 0, 9, 0x12, 0, 2, 'i', 'd', 0x21, 0, 20}
-	if n := receiveMaximum(b); n != 20 {
-		t.Errorf("got %d, want 20", n)
-	}
-	for cut := range b {
-		if n := receiveMaximum(b[:cut]); n != 0 {
-			t.Errorf("got %d from %d bytes", n, cut)
 		}
 	}
 }

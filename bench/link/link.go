@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/internal/impair"
 )
 
@@ -19,7 +20,7 @@ type link struct {
 	// topic is that of the n-th node.
 	topic func(n int) string
 	// near and far are the processes of the two ends, in the order of their start.
-	near, far []*process
+	near, far []*process.Process
 	wan       *impair.Proxy
 	// nearDir holds what the near end keeps on disk.
 	nearDir  string
@@ -64,7 +65,7 @@ func kinds() []kind {
 // up starts both ends and the consumer.
 func (l *link) up(ctx context.Context, led *ledger) error {
 	for _, p := range l.far {
-		if err := p.start(ctx); err != nil {
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -72,7 +73,7 @@ func (l *link) up(ctx context.Context, led *ledger) error {
 		return fmt.Errorf("start consumer: %w", err)
 	}
 	for _, p := range l.near {
-		if err := p.start(ctx); err != nil {
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -80,21 +81,21 @@ func (l *link) up(ctx context.Context, led *ledger) error {
 }
 
 // kill ends processes as a power cut would.
-func kill(list []*process) {
+func kill(list []*process.Process) {
 	for _, p := range list {
-		if p.cmd != nil {
+		if p.Cmd != nil {
 			// First a signal to all, so that none sees the other go.
-			_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+			_ = p.Cmd.Process.Signal(syscall.SIGSTOP)
 		}
 	}
 	for _, p := range list {
-		p.end(syscall.SIGKILL)
+		p.End(syscall.SIGKILL)
 	}
 }
 
-func startAll(ctx context.Context, list []*process) error {
+func startAll(ctx context.Context, list []*process.Process) error {
 	for _, p := range list {
-		if err := p.start(ctx); err != nil {
+		if err := p.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -105,15 +106,15 @@ func startAll(ctx context.Context, list []*process) error {
 func (l *link) down() error {
 	l.consumer.stop()
 	for _, p := range append(l.near, l.far...) {
-		p.end(syscall.SIGTERM)
+		p.End(syscall.SIGTERM)
 	}
 	return l.wan.Close()
 }
 
 // used sums up what processes used.
-func used(list []*process) (u usage) {
+func used(list []*process.Process) (u process.Usage) {
 	for _, p := range list {
-		u = u.plus(p.used)
+		u = u.Plus(p.Used)
 	}
 	return u
 }
@@ -122,7 +123,7 @@ func used(list []*process) (u usage) {
 func (l *link) logs() string {
 	out := ""
 	for _, p := range append(l.near, l.far...) {
-		out += "--- " + p.name + "\n" + tail(p.log) + "\n"
+		out += "--- " + p.Name + "\n" + process.Tail(p.Log) + "\n"
 	}
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/wire"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -112,7 +113,7 @@ type publisher struct {
 func (p *publisher) run(ctx context.Context) {
 	name := fmt.Sprintf("%s.%s", node(p.n), p.load.site)
 	for p.quota > 0 && ctx.Err() == nil {
-		c, err := dial(p.load.addr, name, name, false)
+		c, err := wire.Dial(p.load.addr, name, name, false)
 		if err == nil {
 			p.session(ctx, c)
 		}
@@ -130,9 +131,9 @@ type inFlight struct {
 }
 
 // session publishes on one connection until the quota is reached or it ends.
-func (p *publisher) session(ctx context.Context, c *wire) {
+func (p *publisher) session(ctx context.Context, c *wire.Conn) {
 	f := &inFlight{seqs: map[uint16]uint32{}}
-	size := min(p.load.window, c.window)
+	size := min(p.load.window, c.Window)
 	room := make(chan struct{}, size) // a token for each message without an answer
 	ended := make(chan struct{})
 	defer c.Close()
@@ -152,7 +153,7 @@ func (p *publisher) session(ctx context.Context, c *wire) {
 
 // write sends up to count messages and then waits for their answers. It returns
 // when all are answered or the connection has ended.
-func (p *publisher) write(c *wire, f *inFlight, room chan struct{}, ended <-chan struct{}, count int) {
+func (p *publisher) write(c *wire.Conn, f *inFlight, room chan struct{}, ended <-chan struct{}, count int) {
 	at := p.load.topic(p.n)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -160,7 +161,7 @@ func (p *publisher) write(c *wire, f *inFlight, room chan struct{}, ended <-chan
 		select {
 		case room <- struct{}{}:
 		default:
-			if c.w.Flush() != nil {
+			if c.W.Flush() != nil {
 				return
 			}
 			select {
@@ -177,7 +178,7 @@ func (p *publisher) write(c *wire, f *inFlight, room chan struct{}, ended <-chan
 			pause = max(pause, time.Until(p.due))
 		}
 		if pause > 0 {
-			if c.w.Flush() != nil {
+			if c.W.Flush() != nil {
 				return
 			}
 			timer.Reset(pause)
@@ -193,11 +194,11 @@ func (p *publisher) write(c *wire, f *inFlight, room chan struct{}, ended <-chan
 		f.mu.Lock()
 		f.seqs[id] = seq
 		f.mu.Unlock()
-		if c.publish(at, id, report(p.n, seq)) != nil {
+		if c.Publish(at, id, report(p.n, seq)) != nil {
 			return
 		}
 	}
-	if c.w.Flush() != nil {
+	if c.W.Flush() != nil {
 		return
 	}
 	for range cap(room) { // full of ours: every message is answered
@@ -210,13 +211,13 @@ func (p *publisher) write(c *wire, f *inFlight, room chan struct{}, ended <-chan
 }
 
 // answers reads until the connection ends and returns how many were accepted.
-func (p *publisher) answers(c *wire, f *inFlight, room <-chan struct{}) (accepted int) {
+func (p *publisher) answers(c *wire.Conn, f *inFlight, room <-chan struct{}) (accepted int) {
 	for {
-		first, body, err := c.receive()
-		if err != nil || first>>4 == packetDisconnect {
+		first, body, err := c.Receive()
+		if err != nil || first>>4 == wire.PacketDisconnect {
 			return accepted
 		}
-		if first>>4 != packetPuback || len(body) < 2 {
+		if first>>4 != wire.PacketPuback || len(body) < 2 {
 			continue
 		}
 		id := uint16(body[0])<<8 | uint16(body[1])

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/retry"
 )
@@ -89,7 +90,7 @@ func (t *trial) until(ctx context.Context, count int) error {
 func (t *trial) wan(mode impair.Mode) { t.link.wan.Set(impair.Profile{Mode: mode}) }
 
 // held notes what the near end keeps on disk.
-func (t *trial) held() { t.result.held = max(t.result.held, bytesIn(t.link.nearDir)) }
+func (t *trial) held() { t.result.held = max(t.result.held, process.BytesIn(t.link.nearDir)) }
 
 // outage: the link goes away, everything is queued, the link comes back.
 func outage(ctx context.Context, t *trial) error {

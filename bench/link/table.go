@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/bench/machine"
 )
 
@@ -27,7 +28,7 @@ type result struct {
 	first, last time.Duration
 	rate        float64 // messages per second
 
-	near, far usage
+	near, far process.Usage
 	held      int64 // bytes on the near end's disk, at the most
 	notes     []string
 }
@@ -92,9 +93,9 @@ func (r *result) cells() []string {
 	return []string{
 		r.kind.about, number0(float64(r.accepted)), perSecond, number0(float64(r.delivered)), number0(float64(r.lost)), number0(float64(r.doubled)),
 		number0(float64(r.disordered)), first, last, rate,
-		fmt.Sprintf("%.1f + %.1f", r.near.cpu.Seconds(), r.far.cpu.Seconds()),
-		fmt.Sprintf("%.0f + %.0f", megabytes(r.near.rss), megabytes(r.far.rss)),
-		fmt.Sprintf("%.1f, %.1f", megabytes(r.near.written), megabytes(r.held)), strings.Join(r.notes, "; "),
+		fmt.Sprintf("%.1f + %.1f", r.near.CPU.Seconds(), r.far.CPU.Seconds()),
+		fmt.Sprintf("%.0f + %.0f", megabytes(r.near.RSS), megabytes(r.far.RSS)),
+		fmt.Sprintf("%.1f, %.1f", megabytes(r.near.Written), megabytes(r.held)), strings.Join(r.notes, "; "),
 	}
 }
 

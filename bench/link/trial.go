@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/internal/privatepg"
 	"github.com/colonyfleet/colony/internal/retry"
 )
@@ -65,7 +66,7 @@ func (b *bench) open(ctx context.Context) error {
 func (b *bench) close() error {
 	var errs []error
 	if b.postgres != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), process.StopTimeout)
 		defer cancel()
 		errs = append(errs, b.postgres.Stop(ctx))
 	}
@@ -106,7 +107,7 @@ func (b *bench) measure(ctx context.Context, s scenario, k kind) (r *result, err
 	}
 	err = errors.Join(err, l.down())
 	t.result.near, t.result.far = used(l.near), used(l.far)
-	t.result.far.cpu += b.farCPU(l) - began
+	t.result.far.CPU += b.farCPU(l) - began
 	return t.result, err
 }
 

@@ -1,4 +1,5 @@
-package main
+// Package process runs the programs that are measured, and says what they used of the machine.
+package process
 
 import (
 	"bufio"
@@ -17,74 +18,74 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process has to end when it is asked.
-const stopTimeout = 10 * time.Second
+// StopTimeout is how long a process has to end when it is asked.
+const StopTimeout = 10 * time.Second
 
-// A process is a program that is started, killed and started again. What it used
+// A Process is a program that is started, killed and started again. What it used
 // is summed up over its lives. It is used by one goroutine.
-type process struct {
-	name string
-	args []string
-	log  string // where its output goes
-	// ready returns nil once the process serves.
-	ready func(ctx context.Context) error
+type Process struct {
+	Name string   // in errors
+	Args []string // the program first
+	Log  string   // the file of its output
+	// Ready returns nil once the process serves.
+	Ready func(ctx context.Context) error
 
-	cmd   *exec.Cmd // nil while it does not run
+	Cmd   *exec.Cmd // nil while it does not run
 	ended chan struct{}
-	used  usage
+	Used  Usage // in its former lives
 }
 
-// A usage is what a process used of the machine.
-type usage struct {
-	cpu     time.Duration
-	rss     int64 // bytes, at the most
-	written int64 // bytes that went to disks, of which a tmpfs is none
+// A Usage is what a process used of the machine.
+type Usage struct {
+	CPU     time.Duration // of all its threads
+	RSS     int64         // bytes, at the most
+	Written int64         // bytes that went to disks, of which a tmpfs is none
 }
 
-// plus adds what another process used; their memory is held at the same time.
-func (u usage) plus(v usage) usage {
-	return usage{u.cpu + v.cpu, u.rss + v.rss, u.written + v.written}
+// Plus adds what another process used; their memory is held at the same time.
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{u.CPU + v.CPU, u.RSS + v.RSS, u.Written + v.Written}
 }
 
-// start runs the program and waits until it is ready.
-func (p *process) start(ctx context.Context) error {
-	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// Start runs the program and waits until it is ready.
+func (p *Process) Start(ctx context.Context) error {
+	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	defer out.Close()
-	cmd := exec.Command(p.args[0], p.args[1:]...)
+	cmd := exec.Command(p.Args[0], p.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
 	// A process group of its own, so that Ctrl-C reaches the bench alone; and an end
 	// with it, however that comes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	p.cmd, p.ended = cmd, make(chan struct{})
+	p.Cmd, p.ended = cmd, make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // how it ended is in its state
 		close(p.ended)
 	}()
 	if err := p.awaitReady(ctx); err != nil {
-		return fmt.Errorf("start %s: %w; its last words:\n%s", p.name, err, tail(p.log))
+		return fmt.Errorf("start %s: %w; its last words:\n%s", p.Name, err, Tail(p.Log))
 	}
 	return nil
 }
 
-func (p *process) awaitReady(ctx context.Context) error {
+func (p *Process) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := p.ready(ctx)
+		err := p.Ready(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("it ended: %s", p.cmd.ProcessState)
+			return fmt.Errorf("it ended: %s", p.Cmd.ProcessState)
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))
 		case <-tick.C:
@@ -92,28 +93,28 @@ func (p *process) awaitReady(ctx context.Context) error {
 	}
 }
 
-// end stops the process by a signal and adds up what it used. One that does not
+// End stops the process by a signal and adds up what it used. One that does not
 // run is left alone.
-func (p *process) end(sig syscall.Signal) {
-	if p.cmd == nil {
+func (p *Process) End(sig syscall.Signal) {
+	if p.Cmd == nil {
 		return
 	}
-	pid := p.cmd.Process.Pid
-	p.used.written += procValue(pid, "io", "write_bytes:", 1)
+	pid := p.Cmd.Process.Pid
+	p.Used.Written += procValue(pid, "io", "write_bytes:", 1)
 	// Not the usage of wait: that counts this program before it became the other.
-	p.used.rss = max(p.used.rss, procValue(pid, "status", "VmHWM:", 1<<10))
-	_ = p.cmd.Process.Signal(sig) // it may have ended by itself
-	timer := time.NewTimer(stopTimeout)
+	p.Used.RSS = max(p.Used.RSS, procValue(pid, "status", "VmHWM:", 1<<10))
+	_ = p.Cmd.Process.Signal(sig) // it may have ended by itself
+	timer := time.NewTimer(StopTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.ended:
 	case <-timer.C:
-		_ = p.cmd.Process.Kill()
+		_ = p.Cmd.Process.Kill()
 		<-p.ended
 	}
-	state := p.cmd.ProcessState
-	p.used.cpu += state.UserTime() + state.SystemTime()
-	p.cmd = nil
+	state := p.Cmd.ProcessState
+	p.Used.CPU += state.UserTime() + state.SystemTime()
+	p.Cmd = nil
 }
 
 // procValue reads a number from a file of a process in /proc; 0 where it has ended.
@@ -131,9 +132,9 @@ func procValue(pid int, file, name string, unit int64) int64 {
 	return 0
 }
 
-// serverCPU returns what a server and its children used so far. Those that have
+// ServerCPU returns what a server and its children used so far. Those that have
 // ended are in its own sum.
-func serverCPU(pid int) time.Duration {
+func ServerCPU(pid int) time.Duration {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
 	sum := func(pid, fields int) (total int64) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -158,8 +159,8 @@ func serverCPU(pid int) time.Duration {
 	return time.Duration(total) * tick
 }
 
-// listens returns a check that something accepts connections at addr.
-func listens(addr string) func(context.Context) error {
+// Listens returns a check that something accepts connections at addr.
+func Listens(addr string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", addr)
@@ -170,10 +171,10 @@ func listens(addr string) func(context.Context) error {
 	}
 }
 
-// freeAddr returns an address on which nobody listens at the moment. It is below the
+// FreeAddr returns an address on which nobody listens at the moment. It is below the
 // ports that Linux gives to outgoing connections, one of which might else have it by
 // the time a killed process starts again.
-func freeAddr() (string, error) {
+func FreeAddr() (string, error) {
 	var l net.Listener
 	err := errors.New("no port tried")
 	for range 50 {
@@ -184,8 +185,8 @@ func freeAddr() (string, error) {
 	return "", fmt.Errorf("find a free port: %w", err)
 }
 
-// tail returns the last lines of a file.
-func tail(path string) string {
+// Tail returns the last lines of a file.
+func Tail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return err.Error()
@@ -201,8 +202,8 @@ func tail(path string) string {
 	return strings.Join(lines, "\n")
 }
 
-// bytesIn is the size of all files below dir.
-func bytesIn(dir string) (total int64) {
+// BytesIn is the size of all files below dir.
+func BytesIn(dir string) (total int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // a file that went meanwhile

@@ -1,4 +1,6 @@
-package main
+// Package wire speaks as much MQTT 5 as a publisher and a subscriber of the benchmark need. A
+// client library would be measured along with the link.
+package wire
 
 import (
 	"bufio"
@@ -10,46 +12,45 @@ import (
 	"time"
 )
 
-// The control packets of MQTT 5 that a publisher and a subscriber need (section
-// 2.1.2). A client library would be measured along with the link, so the bench
-// implements itself, as little as it needs.
+// The control packets that they need. [MQTT 5, 2.1.2]
 const (
 	packetConnack    = 2
-	packetPublish    = 3
-	packetPuback     = 4
-	packetDisconnect = 14
+	PacketPublish    = 3
+	PacketPuback     = 4
+	PacketDisconnect = 14
 )
 
-// keepAlive is that of every connection to either end, in seconds, and of the
+// KeepAlive is that of every connection to either end, in seconds, and of the
 // links whose settings are chosen here.
-const keepAlive = 5
+const KeepAlive = 5
 
-const dialTimeout = 5 * time.Second
+// DialTimeout bounds a connect up to its CONNACK.
+const DialTimeout = 5 * time.Second
 
-// A wire is one MQTT 5 connection. One goroutine may read and one write.
-type wire struct {
+// A Conn is one MQTT 5 connection. One goroutine may read and one write.
+type Conn struct {
 	net.Conn
-	r *bufio.Reader
-	w *bufio.Writer
-	// window is the broker's Receive Maximum (section 3.2.2.3.3).
-	window int
+	R *bufio.Reader // of what the other end sends
+	W *bufio.Writer // of what is sent; flushed by who writes
+	// Window is the broker's Receive Maximum (section 3.2.2.3.3).
+	Window int
 }
 
-// dial connects with a session that outlives the connection where keep is set.
+// Dial connects with a session that outlives the connection where keep is set.
 // user may be empty.
-func dial(addr, clientID, user string, keep bool) (*wire, error) {
-	conn, err := net.DialTimeout("tcp", addr, dialTimeout)
+func Dial(addr, clientID, user string, keep bool) (*Conn, error) {
+	conn, err := net.DialTimeout("tcp", addr, DialTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	c := &wire{Conn: conn, r: bufio.NewReaderSize(conn, 64<<10), w: bufio.NewWriterSize(conn, 64<<10), window: 1<<16 - 1}
+	c := &Conn{Conn: conn, R: bufio.NewReaderSize(conn, 64<<10), W: bufio.NewWriterSize(conn, 64<<10), Window: 1<<16 - 1}
 	if err := c.connect(clientID, user, keep); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return c, nil
 }
 
-func (c *wire) connect(clientID, user string, keep bool) error {
+func (c *Conn) connect(clientID, user string, keep bool) error {
 	flags, properties := byte(0x02), []byte{0} // clean start
 	if keep {
 		flags = 0
@@ -66,21 +67,21 @@ func (c *wire) connect(clientID, user string, keep bool) error {
 	if user != "" {
 		b = text(b, user)
 	}
-	if err := c.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(DialTimeout)); err != nil {
 		return err
 	}
 	if err := c.send(0x10, b); err != nil {
 		return err
 	}
-	kind, body, err := c.receive()
+	kind, body, err := c.Receive()
 	if err != nil {
 		return fmt.Errorf("wait for the broker's CONNACK: %w", err)
 	}
 	if kind>>4 != packetConnack || len(body) < 3 || body[1] != 0 {
 		return fmt.Errorf("the broker refused the connection of %s: % x", clientID, body)
 	}
-	if n := receiveMaximum(body[2:]); n > 0 {
-		c.window = n
+	if n := ReceiveMaximum(body[2:]); n > 0 {
+		c.Window = n
 	}
 	return c.SetDeadline(time.Time{})
 }
@@ -90,8 +91,8 @@ func text(b []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
 }
 
-// receiveMaximum finds that property among those of a CONNACK, 0 where it is not.
-func receiveMaximum(b []byte) int {
+// ReceiveMaximum finds that property among those of a CONNACK, 0 where it is not.
+func ReceiveMaximum(b []byte) int {
 	n, used := binary.Uvarint(b)
 	if used <= 0 || int(n) > len(b)-used {
 		return 0
@@ -129,33 +130,33 @@ func head(b []byte, first byte, size int) []byte {
 }
 
 // send writes a packet and flushes.
-func (c *wire) send(first byte, body []byte) error {
-	if _, err := c.w.Write(head(nil, first, len(body))); err != nil {
+func (c *Conn) send(first byte, body []byte) error {
+	if _, err := c.W.Write(head(nil, first, len(body))); err != nil {
 		return err
 	}
-	if _, err := c.w.Write(body); err != nil {
+	if _, err := c.W.Write(body); err != nil {
 		return err
 	}
-	return c.w.Flush()
+	return c.W.Flush()
 }
 
-// publish writes a PUBLISH of QoS 1 and does not flush.
-func (c *wire) publish(topic string, id uint16, payload []byte) error {
+// Publish writes a PUBLISH of QoS 1 and does not flush.
+func (c *Conn) Publish(topic string, id uint16, payload []byte) error {
 	b := make([]byte, 0, 16+len(topic)+len(payload))
-	b = head(b, packetPublish<<4|1<<1, 2+len(topic)+2+1+len(payload))
+	b = head(b, PacketPublish<<4|1<<1, 2+len(topic)+2+1+len(payload))
 	b = text(b, topic)
 	b = binary.BigEndian.AppendUint16(b, id)
 	b = append(b, 0) // no properties
-	_, err := c.w.Write(append(b, payload...))
+	_, err := c.W.Write(append(b, payload...))
 	return err
 }
 
-// receive reads a packet.
-func (c *wire) receive() (first byte, body []byte, err error) {
-	if first, err = c.r.ReadByte(); err != nil {
+// Receive reads a packet.
+func (c *Conn) Receive() (first byte, body []byte, err error) {
+	if first, err = c.R.ReadByte(); err != nil {
 		return 0, nil, err
 	}
-	size, err := binary.ReadUvarint(c.r)
+	size, err := binary.ReadUvarint(c.R)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -163,24 +164,24 @@ func (c *wire) receive() (first byte, body []byte, err error) {
 		return 0, nil, fmt.Errorf("a packet of %d bytes", size)
 	}
 	body = make([]byte, size)
-	_, err = io.ReadFull(c.r, body)
+	_, err = io.ReadFull(c.R, body)
 	return first, body, err
 }
 
-// subscribe asks for a filter with QoS 1. It does not wait for the answer: a broker
+// Subscribe asks for a filter with QoS 1. It does not wait for the answer: a broker
 // delivers what it holds for the session before that.
-func (c *wire) subscribe(filter string) error {
+func (c *Conn) Subscribe(filter string) error {
 	return c.send(0x82, append(text([]byte{0, 1, 0}, filter), 1)) // packet id 1, no properties
 }
 
-// A delivery is a PUBLISH of QoS 1 as it arrived.
-type delivery struct {
-	id      uint16
-	payload []byte
+// A Delivery is a PUBLISH of QoS 1 as it arrived.
+type Delivery struct {
+	ID      uint16
+	Payload []byte
 }
 
-// parsePublish reads the body of a PUBLISH.
-func parsePublish(first byte, body []byte) (d delivery, err error) {
+// ParsePublish reads the body of a PUBLISH.
+func ParsePublish(first byte, body []byte) (d Delivery, err error) {
 	bad := errors.New("a PUBLISH that is not whole")
 	if len(body) < 2 {
 		return d, bad
@@ -194,18 +195,18 @@ func parsePublish(first byte, body []byte) (d delivery, err error) {
 		if len(body) < 2 {
 			return d, bad
 		}
-		d.id, body = binary.BigEndian.Uint16(body), body[2:]
+		d.ID, body = binary.BigEndian.Uint16(body), body[2:]
 	}
 	size, used := binary.Uvarint(body)
 	if used <= 0 || int(size) > len(body)-used {
 		return d, bad
 	}
-	d.payload = body[used+int(size):]
+	d.Payload = body[used+int(size):]
 	return d, nil
 }
 
-// puback queues an acknowledgement and does not flush.
-func (c *wire) puback(id uint16) error {
-	_, err := c.w.Write([]byte{packetPuback << 4, 2, byte(id >> 8), byte(id)})
+// Puback queues an acknowledgement and does not flush.
+func (c *Conn) Puback(id uint16) error {
+	_, err := c.W.Write([]byte{PacketPuback << 4, 2, byte(id >> 8), byte(id)})
 	return err
 }
