@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
@@ -29,7 +27,7 @@ type identity struct {
 
 // counter is the content of the file of the counter.
 type counter struct {
-	Agent   string `json:"agent,omitempty"` // empty before release 0.1.0
+	Agent   string `json:"agent,omitempty"`
 	Counter uint64 `json:"counter"`
 }
 
@@ -95,15 +93,8 @@ func (l loading) identity(names *random.Source) error {
 	return nil
 }
 
-// plainLength is that of an id that is alone in its file, in characters.
-const plainLength = 26
-
-// parseIdentity reads the file of the id; before release 0.1.0 it was the id alone.
+// parseIdentity reads the file of the id.
 func parseIdentity(b []byte) (id identity, err error) {
-	plain := strings.TrimSpace(string(b))
-	if strings.Trim(plain, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == "" && len(plain) >= plainLength {
-		return identity{Agent: plain}, nil
-	}
 	if err := json.Unmarshal(b, &id); err != nil {
 		return id, err
 	}
@@ -113,13 +104,10 @@ func parseIdentity(b []byte) (id identity, err error) {
 	return id, nil
 }
 
-// parseCounter reads the file of the counter; before release 0.1.0 it was the number
-// alone.
+// parseCounter reads the file of the counter.
 func parseCounter(b []byte) (c counter, err error) {
-	if c.Counter, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
-		return c, nil
-	}
-	return c, json.Unmarshal(b, &c)
+	err = json.Unmarshal(b, &c)
+	return c, err
 }
 
 func (s *Store) saveIdentity(id identity) error {

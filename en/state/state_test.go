@@ -1,7 +1,6 @@
 package state
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -168,35 +167,6 @@ func TestLostIdentity(t *testing.T) {
 	}
 	if _, c := open(t, dir); c.Agent == want.Agent || !c.Renewed || len(c.Records) != 2 {
 		t.Errorf("agent %s, renewed %t, %d records", c.Agent, c.Renewed, len(c.Records))
-	}
-}
-
-// TestOldFormat opens a directory of before the header.
-func TestOldFormat(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	want := &Contents{
-		Agent: rand.Text(), Desired: protocol.Marshal(protocol.NodeDesired{V: 1, Node: "n"}), Records: []plan.Record{record("a")}, Counter: 4096,
-	}
-	if err := os.MkdirAll(filepath.Join(dir, recordDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, b := range map[string][]byte{
-		agentFile: []byte(want.Agent + "\n"), counterFile: []byte("4096"), desiredFile: want.Desired,
-		"deployments/a.cbor": protocol.Marshal(record("a")), filepath.Join(recordDir, ".tmp-x.cbor-1"): []byte("half"),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 2 {
-		s, c := open(t, dir)
-		if diff := cmp.Diff(want, c); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

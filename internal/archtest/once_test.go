@@ -10,7 +10,6 @@ import (
 var checksummed = exceptions{
 	"internal/recordlog": "it is the append log",
 	"lo/journal/ondisk":  "segments, runs of tombstones and the trim mark are more than a log of records",
-	"lo/data/retained":   "it reads the file of before release 0.1.0",
 }
 
 // signalling are the packages that notify through a channel of their own.

@@ -67,9 +67,6 @@ type Options struct {
 	Disk disk.FS
 	// MaxRecord is the largest body, in bytes. It must be positive, and less than 1 GiB.
 	MaxRecord int
-	// Old, unless nil, reads a file of before release 0.1.0, which had no such header;
-	// ok is false where b is no such file. lost counts the records that it passed over.
-	Old func(b []byte) (records [][]byte, lost uint64, ok bool)
 }
 
 // A Log is an open log. Sync may be called concurrently with all but Replace and
@@ -132,11 +129,6 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 	if newer, ok := errors.AsType[*statefile.NewerError](headErr); ok {
 		return nil, Found{}, newer
 	}
-	if headErr != nil && o.Old != nil {
-		if records, lost, ok := o.Old(b); ok {
-			return l.convert(records, lost, each)
-		}
-	}
 	s := scan{log: l, b: b, at: min(headSize, len(b)), next: 1, each: each}
 	s.run()
 	if headErr != nil {
@@ -169,20 +161,6 @@ func (l *Log) salvaged(found Found, lost uint64, why error) (*Log, Found, error)
 	found.Damage = &statefile.Damage{Identity: l.o.Identity, Path: l.o.Path, Aside: aside, Lost: lost, Err: errors.Join(why, err)}
 	l.broken.Store(true)
 	return l, found, nil
-}
-
-// convert rewrites the records of a file of before the header.
-func (l *Log) convert(records [][]byte, lost uint64, each func([]byte, int64, uint64) error) (*Log, Found, error) {
-	for _, r := range records {
-		if each(r, 0, 0) != nil {
-			lost++
-		}
-	}
-	if lost > 0 {
-		return l.salvaged(Found{}, lost, errors.New("records with a wrong checksum"))
-	}
-	l.broken.Store(true) // it is to be written in the present format
-	return l, Found{}, nil
 }
 
 func seedOf(id statefile.Identity) uint32 {

@@ -321,18 +321,3 @@ func TestNewerFormatIsUntouched(t *testing.T) {
 		t.Errorf("the file changed: %v", err)
 	}
 }
-
-// TestOld converts a file of before the header.
-func TestOld(t *testing.T) {
-	t.Parallel()
-	o := options(t.TempDir())
-	o.Old = func(b []byte) ([][]byte, uint64, bool) {
-		rest, ok := bytes.CutPrefix(b, []byte("old:"))
-		return bytes.Split(rest, []byte(",")), 0, ok
-	}
-	write(t, o.Path, []byte("old:a,b"))
-	l, got, found := reopen(t, o)
-	if !slices.Equal(got, []string{"a", "b"}) || found != (Found{}) || !l.Broken() {
-		t.Errorf("%q, %+v", got, found)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/journal/ondisk"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -193,8 +194,8 @@ func TestEpoch(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		o, _ := damaged(t, dir)
-		check(t, os.Remove(filepath.Join(dir, ondisk.MetaName)))
-		check(t, os.WriteFile(filepath.Join(dir, ondisk.OldMetaName), []byte(`{"version":9}`), 0o600))
+		later := statefile.Identity{Role: "lo/journal", Name: filepath.Base(dir)}.Seal([]byte(`{"version":9}`))
+		check(t, os.WriteFile(filepath.Join(dir, ondisk.MetaName), later, 0o600))
 		if _, err := Open(dir, o); err == nil {
 			t.Error("opened")
 		}

@@ -126,10 +126,10 @@ func (w *writer) restore() error {
 }
 
 // renewActive begins a new segment where the last one is damaged, so that it can be
-// salvaged, or is of before release 0.1.0.
+// salvaged.
 func (w *writer) renewActive(segments []*ondisk.Segment) ([]*ondisk.Segment, error) {
 	s := segments[len(segments)-1]
-	if w.damaged == nil && s.Seed == w.j.seed {
+	if w.damaged == nil {
 		return segments, nil
 	}
 	if s.Last < s.First { // it is empty: the new one has its name

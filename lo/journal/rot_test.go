@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -184,47 +183,5 @@ func TestLostEnd(t *testing.T) {
 	img.with(ondisk.SegmentName(1), img[ondisk.SegmentName(1)][:ondisk.HeadSize]).write(t, dir)
 	if lost := wantRot(t, dir, "cut", 10, was); lost != 10 {
 		t.Errorf("%d events are lost, want 10", lost)
-	}
-}
-
-// TestOldFormat opens a journal of before release 0.1.0 and goes on in it.
-func TestOldFormat(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "journal")
-	epoch := "0123456789abcdef0123456789abcdef"
-	m, err := json.Marshal(ondisk.Meta{Version: 1, Epoch: epoch})
-	check(t, err)
-	segment := func(first, n uint64) []byte {
-		b := ondisk.SegmentHeader(first, 0, 0)
-		copy(b, ondisk.OldMagic)
-		b = append(b[:28], ondisk.SealMark(b[:28])[28:]...)
-		for seq := first; seq < first+n; seq++ {
-			b = ondisk.AppendFrame(b, &ondisk.Frame{Seq: seq, Millis: 1, Class: Event, Body: fmt.Appendf(nil, "event %d ", seq)}, 0)
-		}
-		return b
-	}
-	img := image{
-		ondisk.OldMetaName: m, ondisk.TrimName: ondisk.SealMark(ondisk.OldMark(epoch, 2)),
-		ondisk.SegmentName(1): segment(1, 10), ondisk.SegmentName(11): segment(11, 10),
-	}
-	img.write(t, dir)
-	for n := range uint64(2) {
-		j, err := Open(dir, Options{})
-		check(t, err)
-		if j.Epoch() != epoch || j.Trimmed() != 2 || j.Last() != 20+n {
-			t.Errorf("epoch %s, trimmed %d, last %d", j.Epoch(), j.Trimmed(), j.Last())
-		}
-		for _, r := range all(t, j) {
-			if want := fmt.Sprintf("event %d ", r.Seq); string(r.Body) != want {
-				t.Errorf("event %d is %q", r.Seq, r.Body)
-			}
-		}
-		mustAppend(t, j, event(fmt.Sprintf("event %d ", 21+n)))
-		check(t, j.Close())
-	}
-	flip(t, filepath.Join(dir, ondisk.SegmentName(1)), 300)
-	j := open(t, dir, Options{})
-	if lost, err := j.Salvage(); lost != 1 || err != nil {
-		t.Errorf("salvage of an old segment: %d, %v", lost, err)
 	}
 }

@@ -1,10 +1,8 @@
 package retained
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"hash/fnv"
 
 	"github.com/colonyfleet/colony/internal/disk"
@@ -35,7 +33,7 @@ func hashOf(topic string) uint64 {
 func (s *Store) load() error {
 	located := uint64(0) // lost records whose position is known
 	log, found, err := recordlog.Open(recordlog.Options{
-		Disk: s.opts.Disk, Identity: s.opts.Identity, Path: s.path, MaxRecord: protocol.MaxMessage + chainBytes, Old: oldRecords,
+		Disk: s.opts.Disk, Identity: s.opts.Identity, Path: s.path, MaxRecord: protocol.MaxMessage + chainBytes,
 	}, func(b []byte, lost uint64) error {
 		located += lost
 		if len(b) < chainBytes {
@@ -83,34 +81,6 @@ func (s *Store) missed(lost, topic uint64) {
 			delete(s.topics, name)
 		}
 	}
-}
-
-// oldMagic opens a file of before release 0.1.0.
-const oldMagic = "colony messages 1\n"
-
-// oldRecords reads such a file: a record was a length and a CRC-32C, 4 bytes each,
-// little-endian, and a CBOR message.
-func oldRecords(b []byte) (records [][]byte, lost uint64, ok bool) {
-	if b, ok = bytes.CutPrefix(b, []byte(oldMagic)); !ok {
-		return nil, 0, false
-	}
-	const head = 8
-	table := crc32.MakeTable(crc32.Castagnoli)
-	for len(b) >= head {
-		n := binary.LittleEndian.Uint32(b)
-		if n == 0 || n > protocol.MaxMessage || int(n) > len(b)-head {
-			break
-		}
-		body := b[head : head+int(n)]
-		if crc32.Checksum(body, table) != binary.LittleEndian.Uint32(b[4:]) {
-			lost++
-		} else {
-			record, _ := chained(0, "", body)
-			records = append(records, record)
-		}
-		b = b[head+int(n):]
-	}
-	return records, lost, true
 }
 
 // historic reports that the log is mostly history.

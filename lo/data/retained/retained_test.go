@@ -1,9 +1,7 @@
 package retained
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -240,31 +238,6 @@ func checkDamaged(t *testing.T, dir string, b []byte, want map[string]string, d 
 	}
 	if s.Damage() == nil || !s.Lost() || len(got) < d.least {
 		t.Errorf("%s: %d of %d topics, damage %v", d.what, len(got), len(want), s.Damage())
-	}
-}
-
-// TestOldFormat opens a file of before the header.
-func TestOldFormat(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	b := []byte(oldMagic)
-	for _, m := range []Message{message("a", "1"), message("b", "1"), message("a", "")} {
-		body := protocol.Marshal(&m)
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
-		b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
-		b = append(b, body...)
-	}
-	if err := os.WriteFile(filepath.Join(dir, fileName), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		s := open(t, dir, Options{})
-		if diff := cmp.Diff(map[string]string{"b": "1"}, content(s)); diff != "" || s.Lost() || s.Damage() != nil {
-			t.Errorf("lost %t, damage %v (-want +got):\n%s", s.Lost(), s.Damage(), diff)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -62,7 +62,7 @@ func identity(dir string) statefile.Identity {
 func ReadEpoch(fs Dir, dir string) (epoch string, err error) {
 	b, err := readSmall(fs, MetaName)
 	if errors.Is(err, os.ErrNotExist) {
-		return readOldMeta(fs, dir)
+		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
 	} else if err != nil {
 		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", MetaName, err)
 	}
@@ -75,27 +75,6 @@ func ReadEpoch(fs Dir, dir string) (epoch string, err error) {
 		return "", protocol.Errorf(protocol.NotFound, "%s is damaged: %w", MetaName, err)
 	}
 	return parseMeta(content)
-}
-
-// readOldMeta reads the file of before release 0.1.0, and rewrites it in the present
-// format.
-func readOldMeta(fs Dir, dir string) (epoch string, err error) {
-	b, err := readSmall(fs, OldMetaName)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", protocol.Errorf(protocol.NotFound, "%s: %w", MetaName, err)
-	} else if err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%s: %w", OldMetaName, err)
-	}
-	if epoch, err = parseMeta(b); err != nil {
-		return "", err
-	}
-	if err := WriteEpoch(fs, dir, epoch); err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%w", err)
-	}
-	if err := fs.Remove(OldMetaName); err != nil {
-		return "", protocol.Errorf(protocol.Unavailable, "%w", err)
-	}
-	return epoch, nil
 }
 
 func parseMeta(b []byte) (epoch string, err error) {

@@ -17,8 +17,6 @@ const (
 	LockName = "lock"
 	// MetaName holds the format version and the epoch.
 	MetaName = "meta"
-	// OldMetaName is the meta file of before release 0.1.0.
-	OldMetaName = "meta.json"
 	// TrimName holds the trim marks, see TrimMark.
 	TrimName = "trim"
 	// SegmentExt ends the name of a segment.
@@ -33,10 +31,6 @@ const role = "lo/journal"
 // The format of a segment. All integers are little-endian.
 const (
 	segmentMagic = "COLONYJ2"
-
-	// OldMagic opens a segment of before release 0.1.0: its checksums do not begin
-	// with the identity of the journal.
-	OldMagic = "COLONYJ1"
 
 	// HeadSize is the length of a segment's head, in bytes: magic 8, first sequence 8,
 	// last sequence 8 (0 unless it was rewritten), reserved 4, CRC32C of the identity
@@ -74,21 +68,14 @@ func SegmentHeader(first, last uint64, seed uint32) []byte {
 	return h
 }
 
-// ParseSegmentHeader returns the last sequence that a rewrite left in the header, and
-// whether the segment is of before release 0.1.0, which has the seed 0.
-func ParseSegmentHeader(h []byte, first uint64, seed uint32) (last uint64, old bool, err error) {
-	if len(h) < HeadSize {
-		return 0, false, ErrTorn
-	}
-	if old = string(h[:8]) == OldMagic; old {
-		seed = 0
-	}
-	if !old && string(h[:8]) != segmentMagic ||
+// ParseSegmentHeader returns the last sequence that a rewrite left in the header.
+func ParseSegmentHeader(h []byte, first uint64, seed uint32) (last uint64, err error) {
+	if len(h) < HeadSize || string(h[:8]) != segmentMagic ||
 		crc32.Update(seed, castagnoli, h[:28]) != binary.LittleEndian.Uint32(h[28:]) ||
 		binary.LittleEndian.Uint64(h[8:]) != first {
-		return 0, false, ErrTorn
+		return 0, ErrTorn
 	}
-	return binary.LittleEndian.Uint64(h[16:]), old, nil
+	return binary.LittleEndian.Uint64(h[16:]), nil
 }
 
 // SegmentName returns the name of the segment that begins with sequence first.
@@ -194,17 +181,7 @@ func ReadHeader(fs Dir, first uint64, seed uint32) (s *Segment, last uint64, err
 	}
 	head := make([]byte, HeadSize)
 	ReadAround(f, head, 0)
-	last, old, err := ParseSegmentHeader(head, first, seed)
+	last, err = ParseSegmentHeader(head, first, seed)
 	s.Headless = err != nil
-	if s.Headless {
-		was := *s
-		was.Seed = 0
-		_, _, now := NewScanner(f, s, Mark{Seq: first, Off: HeadSize}, s.Size).Next()
-		_, more, before := NewScanner(f, &was, Mark{Seq: first, Off: HeadSize}, s.Size).Next()
-		old = now != nil && before == nil && more
-	}
-	if old {
-		s.Seed = 0
-	}
 	return s, last, nil
 }

@@ -10,8 +10,7 @@ import (
 
 // The format of the trim file.
 const (
-	trimSize    = 16 + 8 + 8 + 4
-	oldTrimSize = 16 + 8 + 4 // before release 0.1.0: without last
+	trimSize = 16 + 8 + 8 + 4
 
 	// TrimSlotSize is the distance of the two slots of the trim file, in bytes: a
 	// sector, so that a torn write damages one of them.
@@ -21,18 +20,10 @@ const (
 // TrimMark encodes the trim mark: what is trimmed, and last, which is durable. It
 // names the epoch, so that a mark of another journal in the same directory is ignored.
 func TrimMark(epoch string, through, last uint64) []byte {
-	return SealMark(binary.LittleEndian.AppendUint64(OldMark(epoch, through), last))
-}
-
-// OldMark encodes the mark of before release 0.1.0, without its checksum.
-func OldMark(epoch string, through uint64) []byte {
 	b := make([]byte, 16, trimSize)
 	_, _ = hex.Decode(b, []byte(epoch)) // checked by ReadEpoch
-	return binary.LittleEndian.AppendUint64(b, through)
-}
-
-// SealMark adds the checksum to an encoded mark.
-func SealMark(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, through)
+	b = binary.LittleEndian.AppendUint64(b, last)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
@@ -43,17 +34,15 @@ func ReadTrimMark(f disk.File, epoch string) (through, last uint64, slot int64) 
 	b := make([]byte, trimSize)
 	for i := range int64(2) {
 		n, _ := f.ReadAt(b, i*TrimSlotSize)
-		if n < oldTrimSize {
+		if n < trimSize {
 			continue
 		}
 		t := binary.LittleEndian.Uint64(b[16:])
 		durable := binary.LittleEndian.Uint64(b[24:])
-		switch {
-		case n == trimSize && string(b) == string(TrimMark(epoch, t, durable)):
-			last = max(last, durable)
-		case string(b[:oldTrimSize]) != string(SealMark(OldMark(epoch, t))):
+		if string(b) != string(TrimMark(epoch, t, durable)) {
 			continue
 		}
+		last = max(last, durable)
 		if t > through {
 			through, slot = t, i
 		}
