@@ -189,7 +189,7 @@ var packages = map[string]layer{
 	"en/engine":            domain,
 	"en/engine/enginetest": adapter,
 	"en/plan":              logic,
-	"en/engine/containerd": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
+	"en/engine/containerd": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
 	"en/engine/engines": adapter,
 	"en/engine/memory":  adapter,
 	"en/inventory":      adapter,
@@ -238,10 +238,12 @@ var confined = map[string][]string{
 	"github.com/jackc/pgx/v5":                 {"bench/co", "co/backup", "co/db", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "co/db/fleet/upkeep", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":        {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":                {"migrations"},
-	"github.com/containerd":                   {"en/engine/containerd", "en/engine/containerd/leases", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally", "internal/registryhosts"},
+	"github.com/containerd":                   {"en/engine/containerd", "en/engine/containerd/images", "en/engine/containerd/leases", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally", "internal/registryhosts"},
 	"github.com/containernetworking/cni":      {"internal/bridgenet"},
 	"github.com/moby/sys":                     {"co/compiler", "en/engine/containerd", "en/engine/containerd/runspec"},
 	"github.com/opencontainers":               {"co/registry", "en/engine/containerd", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally"},
+	"github.com/moby/sys":                     {"en/engine/containerd", "en/engine/containerd/runspec", "co/compiler"},
+	"github.com/opencontainers":               {"co/registry", "en/engine/containerd", "en/engine/containerd/images", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally"},
 	"oras.land/oras-go/v2":                    {"co/registry"},                                         // its tests
 	"github.com/santhosh-tekuri/jsonschema":   {"co/compiler", "co/compiler/diagnosis", "margo/v1rc3"}, // but for diagnosis, their tests
 	"github.com/sirupsen/logrus":              {"cmd/colony", "en/engine/containerd"},

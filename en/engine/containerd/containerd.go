@@ -35,6 +35,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/images"
 	"github.com/colonyfleet/colony/en/engine/containerd/leases"
 	"github.com/colonyfleet/colony/en/engine/containerd/names"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
@@ -149,11 +150,12 @@ type Engine struct {
 	opts       Options
 	client     *client.Client
 	registries *registryhosts.Client
+	images     *images.Store
 	net        *bridgenet.Networks
 	names      *names.Names
 	volumes    *volumes.Store
 	log        *slog.Logger
-	locks      keylock.Locks // by container key and "pull "+ref
+	locks      keylock.Locks // by container key
 
 	readOnly string // see runspec.ReadOnlyOption
 
@@ -228,6 +230,9 @@ func New(opts Options) (*Engine, error) {
 	e.registries = registryhosts.New(registryhosts.Options{
 		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
 	})
+	e.images = images.New(images.Options{
+		Client: c, Registries: e.registries, Snapshotter: e.snapshots, Lease: e.lease, Fault: e.fault, Away: away,
+	})
 	go e.tend(ctx)
 	return e, nil
 }
@@ -247,6 +252,11 @@ func (e *Engine) in(ctx context.Context) context.Context {
 	silent := logrus.New()
 	silent.SetOutput(io.Discard)
 	return log.WithLogger(namespaces.WithNamespace(ctx, e.opts.Namespace), logrus.NewEntry(silent))
+}
+
+// Pull makes an image present and unpacked.
+func (e *Engine) Pull(ctx context.Context, ref string, report func(engine.Progress)) error {
+	return e.images.Pull(e.in(ctx), ref, report)
 }
 
 // Info returns the daemon's version and where it keeps images.

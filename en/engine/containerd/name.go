@@ -50,9 +50,6 @@ const (
 	labelExit     = "colony.exit"     // code and Unix nanoseconds; empty while not known to have exited
 )
 
-// labelOwned marks images that we pulled.
-const labelOwned = "colony.owned"
-
 func idOf(labels map[string]string) engine.ID {
 	return engine.ID{
 		Deployment: protocol.DeploymentName(labels[labelDeployment]),

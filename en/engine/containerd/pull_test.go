@@ -99,7 +99,7 @@ func TestMirror(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	name := strings.TrimPrefix(r.image, r.registry.Host)
-	r.registries = registryhosts.New(registryhosts.Options{Mirror: "http://" + r.registry.Host, MirrorOnly: true, Stall: time.Minute})
+	r.images.Registries = registryhosts.New(registryhosts.Options{Mirror: "http://" + r.registry.Host, MirrorOnly: true, Stall: time.Minute})
 	if err := r.Pull(t.Context(), "registry.example.com"+name, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -30,7 +29,7 @@ func (e *Engine) Sweep(ctx context.Context, o engine.SweepOptions) error {
 	}
 	errs = append(errs, e.sweepStrays(ctx, ids), e.sweepLeases(ctx), e.sweepNetworks(ctx, o.Removed))
 	if !o.KeepAllImages {
-		errs = append(errs, e.sweepImages(ctx, o.KeepImages))
+		errs = append(errs, e.images.Sweep(ctx, o.KeepImages))
 	}
 	return errors.Join(errs...)
 }
@@ -215,31 +214,5 @@ func (e *Engine) sweepNetworks(ctx context.Context, removed []protocol.Deploymen
 		}
 		return out, err
 	}))
-	return errors.Join(errs...)
-}
-
-// sweepImages removes images that we pulled and nobody needs. The daemon then
-// collects their content and snapshots.
-func (e *Engine) sweepImages(ctx context.Context, keep []string) error {
-	records, err := e.client.ContainerService().List(ctx)
-	if err != nil {
-		return e.fault(err, protocol.InternalError, "list containers")
-	}
-	for _, r := range records {
-		keep = append(slices.Clip(keep), r.Image)
-	}
-	pulled, err := e.client.ImageService().List(ctx, `labels."`+labelOwned+`"==true`)
-	if err != nil {
-		return e.fault(err, protocol.InternalError, "list images")
-	}
-	var errs []error
-	for _, img := range pulled {
-		if slices.Contains(keep, img.Name) {
-			continue
-		}
-		if err := e.client.ImageService().Delete(ctx, img.Name, images.SynchronousDelete()); err != nil && !errdefs.IsNotFound(err) {
-			errs = append(errs, e.fault(err, protocol.InternalError, "remove image "+img.Name))
-		}
-	}
 	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ func TestRegistryWithoutSpace(t *testing.T) {
 		"": "free some space there",
 	} {
 		err := fmt.Errorf("copy: %w", remoteerrors.ErrUnexpectedStatus{Status: "507 Insufficient Storage", StatusCode: http.StatusInsufficientStorage, Body: []byte(body)})
-		got := (&Engine{}).pullFault(err, "r/web")
+		got := new(Store).pullFault(err, "r/web")
 		if code := engine.CodeOf(got); code != protocol.NoSpace || !strings.Contains(got.Error(), want) {
 			t.Errorf("a pull refused with 507 and %q: code %s, %v; want %s with %q", body, code, got, protocol.NoSpace, want)
 		}
