@@ -1,6 +1,10 @@
 package protocol
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"net/netip"
+)
 
 // A Container is what runs. An absent field means: as the image says, or none.
 type Container struct {
@@ -165,10 +169,24 @@ type Port struct {
 	Container uint16 `cbor:"1,keyasint" json:"container"`
 	// Host is the port on the node. 0: the node chooses a free one.
 	Host uint16 `cbor:"2,keyasint" json:"host"`
-	// HostIP is the address on the node; absent: all.
+	// HostIP is the address on the node, of IPv4 or IPv6; 0.0.0.0 and :: are all of one kind;
+	// absent: all. An agent before release 0.3.0 publishes on IPv4 alone, and refuses others.
 	HostIP string `cbor:"3,keyasint,omitempty" json:"hostIp,omitempty"`
 	// Protocol is tcp or udp; absent: tcp.
 	Protocol string `cbor:"4,keyasint,omitempty" json:"protocol,omitempty"`
+}
+
+// Meets reports whether two ports cannot be published both on one node.
+func (p Port) Meets(q Port) bool {
+	if p.Host != q.Host || cmp.Or(p.Protocol, "tcp") != cmp.Or(q.Protocol, "tcp") {
+		return false
+	}
+	a, aerr := netip.ParseAddr(p.HostIP)
+	b, berr := netip.ParseAddr(q.HostIP)
+	if aerr != nil || berr != nil { // one is on all addresses
+		return true
+	}
+	return a == b || a.Is4() == b.Is4() && (a.IsUnspecified() || b.IsUnspecified())
 }
 
 // A Mount brings files into a container. Exactly one of Volume, Bind, Tmpfs and

@@ -244,7 +244,7 @@ func CheckShared(components []protocol.Component) error {
 		component string
 		protocol.Container
 	}
-	names, ports := map[string]holder{}, map[string][]string{}
+	names, ports := map[string]holder{}, []protocol.Port(nil)
 	for _, c := range components {
 		for _, container := range c.Containers {
 			owner := fmt.Sprintf("service %s of component %s", container.Name, c.Name)
@@ -261,13 +261,10 @@ func CheckShared(components []protocol.Component) error {
 				if p.Host == 0 {
 					continue // each gets a free one
 				}
-				key := fmt.Sprintf("%d/%s", p.Host, p.Protocol)
-				for _, taken := range ports[key] {
-					if p.HostIP == "" || taken == "" || taken == p.HostIP {
-						return protocol.Errorf(protocol.Invalid, "%s: port %d of the node is published twice in this deployment", owner, p.Host)
-					}
+				if slices.ContainsFunc(ports, p.Meets) {
+					return protocol.Errorf(protocol.Invalid, "%s: port %d of the node is published twice in this deployment", owner, p.Host)
 				}
-				ports[key] = append(ports[key], p.HostIP)
+				ports = append(ports, p)
 			}
 		}
 	}

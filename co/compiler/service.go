@@ -160,7 +160,8 @@ func (t *translation) ports(service string, s types.ServiceConfig) []protocol.Po
 // twice.
 func (t *translation) checkPorts(document map[string]any) {
 	type published struct {
-		at, ip string
+		at string
+		protocol.Port
 	}
 	taken := map[string][]published{}
 	services, _ := document["services"].(map[string]any)
@@ -176,29 +177,24 @@ func (t *translation) checkPorts(document map[string]any) {
 			if len(written) == len(ports) {
 				at += fmt.Sprintf("[%d]", i)
 			}
-			key := p.Published + "/" + p.Protocol
-			for _, other := range taken[key] {
-				if any := "0.0.0.0"; p.HostIP == other.ip || p.HostIP == "" || p.HostIP == any || other.ip == "" || other.ip == any {
+			// What is wrong with an address is said elsewhere.
+			port := protocol.Port{HostIP: strings.Trim(p.HostIP, "[]"), Protocol: p.Protocol}
+			for _, other := range taken[p.Published] {
+				if port.Meets(other.Port) {
 					t.problemAt(at, "port %s of the node is published twice in this deployment: %s has it; publish another one", p.Published, other.at)
 					break
 				}
 			}
-			taken[key] = append(taken[key], published{at, p.HostIP})
+			taken[p.Published] = append(taken[p.Published], published{at, port})
 		}
 	}
 }
 
-// hostIP returns the address of the node that a port is published on, empty for all.
-// The networks of deployments have IPv4 only: nothing would answer on another.
+// hostIP returns the address of the node that a port is published on, in one form.
 func (t *translation) hostIP(service, text string) string {
 	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
-	switch {
-	case err != nil:
-		t.problem(service, "ports", "host_ip %q: want an IPv4 address", text)
-	case ip == netip.IPv4Unspecified():
-		return ""
-	case !ip.Unmap().Is4():
-		t.problem(service, "ports", "host_ip %q: ports are published on IPv4 addresses: use 127.0.0.1 in place of ::1, leave the address out, or use network_mode host", text)
+	if err != nil {
+		t.problem(service, "ports", "host_ip %q: want an IPv4 or IPv6 address", text)
 	}
 	return ip.Unmap().String()
 }

@@ -39,6 +39,8 @@ services:
     ports:
       - "${PORT}:8080"
       - "127.0.0.1:9000-9001:9000-9001/udp"
+      - "[::1]:8082:82"
+      - {target: 82, published: "8082", host_ip: "FD00:0::1"}
       - {target: 81, published: "8181", host_ip: 0.0.0.0, protocol: tcp, mode: host}
     volumes:
       - data:/data
@@ -121,8 +123,10 @@ configs:
 			Env:        []string{"DOLLAR=$5", "FROM_FILE=Hello there", "GREETING=Hello", "PORT=8088"},
 			WorkingDir: "/srv", User: "1000:1000", Hostname: "front", Aliases: []string{"webby", "www"},
 			Ports: []protocol.Port{
+				{Container: 82, Host: 8082, HostIP: "::1"},
+				{Container: 82, Host: 8082, HostIP: "fd00::1"},
 				{Container: 8080, Host: 8088},
-				{Container: 81, Host: 8181},
+				{Container: 81, Host: 8181, HostIP: "0.0.0.0"},
 				{Container: 9000, Host: 9000, HostIP: "127.0.0.1", Protocol: "udp"},
 				{Container: 9001, Host: 9001, HostIP: "127.0.0.1", Protocol: "udp"},
 			},
@@ -270,8 +274,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"healthcheck: {test: a, retries: 0}":                     "services.web.healthcheck.retries: 0: want more",
 		"x-colony-health: {port: 80, timeout: 0s}":               "services.web.x-colony-health: timeout 0: want more",
 		"depends_on: {off: {condition: service_healthy}}":        "services.web.depends_on.off: service_healthy, but the healthcheck of off is disabled",
-		"ports: ['[::1]:8080:80']":                               `services.web.ports: host_ip "::1": ports are published on IPv4 addresses: use 127.0.0.1`,
-		"ports: [{target: 80, published: '80', host_ip: '::'}]":  `services.web.ports: host_ip "::": ports are published on IPv4`,
+		"ports: ['[::1]:8080:80', '[::]:8080:80']":               "services.web.ports[1]: port 8080 of the node is published twice",
 		"entrypoint: []":                                         "services.web.entrypoint: empty: clearing what the image says is not supported",
 		"sysctls: {vm.max_map_count: 262144}":                    "line 4: services.web.sysctls.vm.max_map_count: the container has no such parameter of its own",
 		"sysctls: [kernel.pid_max=1]":                            "line 4: services.web.sysctls.kernel.pid_max: the container has no such parameter",

@@ -121,7 +121,7 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 	}
 	for service, want := range map[string]string{
 		"volumes: ['./a.conf:/conf', '${V}:/data']":                 `line 5: services.web.volumes: /conf: bind source "./a.conf"`,
-		"ports: ['[::1]:80:80', '${V}:81']":                         "line 5: services.web.ports: host_ip",
+		"ports: [{target: 0, published: '80'}, '${V}:81']":          "line 5: services.web.ports: container port 0",
 		"sysctls: {net.core.somaxconn: '${V}', vm.swappiness: '1'}": "line 5: services.web.sysctls.vm.swappiness: the container has no such parameter",
 
 		"working_dir: app":                              "line 5: services.web.working_dir",

@@ -144,9 +144,9 @@ func closed(host string, port int) check {
 }
 
 // echoed wants a packet back from a UDP port of the node.
-func echoed(port int) check {
+func echoed(host string, port int) check {
 	return func(*deployed) error {
-		c, err := net.Dial("udp", fmt.Sprintf("127.0.0.1:%d", port))
+		c, err := net.Dial("udp", net.JoinHostPort(host, fmt.Sprint(port)))
 		if err != nil {
 			return err
 		}
@@ -157,6 +157,16 @@ func echoed(port int) check {
 		}
 		_, err = c.Read(make([]byte, 1))
 		return err
+	}
+}
+
+// silent wants the packets to a UDP port of the node to be refused.
+func silent(host string, port int) check {
+	return func(d *deployed) error {
+		if err := echoed(host, port)(d); err == nil || !strings.Contains(err.Error(), "refused") {
+			return fmt.Errorf("%s:%d: %v, want packets refused", host, port, err)
+		}
+		return nil
 	}
 }
 

@@ -252,6 +252,7 @@ func writable(path string) check {
 func networkScenarios(t *testing.T) []scenario {
 	t.Helper()
 	tcp, udp, short := freeport.Everywhere(t), freeport.Everywhere(t), freeport.Everywhere(t)
+	six, every, four, udp6 := freeport.Everywhere(t), freeport.Everywhere(t), freeport.Everywhere(t), freeport.Everywhere(t)
 	web := func(lines ...string) string { return entry("web", append(lines, "command: [serve, '80', web]")...) }
 	lookup := func(name string) check { return says("10.", "lookup", name) }
 	vpn := entry("vpn", "command: [serve, '80', vpn]")
@@ -261,6 +262,16 @@ func networkScenarios(t *testing.T) []scenario {
 			a("command: [serve, '80', ported]", fmt.Sprintf("ports: [{target: 80, published: '%d', host_ip: 127.0.0.1}]", tcp)), nil,
 			all(fetched("127.0.0.1", tcp, "ported"), closed(outside(t), tcp)),
 		},
+		{
+			"ports on IPv6", of("ports[0].host_ip"), a("command: [serve, '80', six]", fmt.Sprintf("ports: [{target: 80, published: '%d', host_ip: '::1'}]", six)), nil,
+			all(fetched("::1", six, "six"), closed("127.0.0.1", six)),
+		},
+		{"ports on all addresses", nil, a("command: [serve, '80', every]", fmt.Sprintf("ports: ['%d:80']", every)), nil, all(fetched("::1", every, "every"), fetched("127.0.0.1", every, "every"))},
+		{
+			"ports on all IPv4 addresses", of("ports[0].host_ip"), a("command: [serve, '80', four]", fmt.Sprintf("ports: [{target: 80, published: '%d', host_ip: 0.0.0.0}]", four)), nil,
+			all(fetched("127.0.0.1", four, "four"), closed("::1", four)),
+		},
+		{"UDP port on IPv6", of("ports[0].host_ip"), a("command: [udp, '80']", fmt.Sprintf("ports: [{target: 80, published: '%d', protocol: udp, host_ip: '::1'}]", udp6)), nil, all(echoed("::1", udp6), silent("127.0.0.1", udp6))},
 		{"ports, short", nil, a("command: [serve, '80', ported]", fmt.Sprintf("ports: ['%d:80']", short)), nil, fetched(outside(t), short, "ported")},
 		{"port that the node chooses", of("ports"), a("command: [serve, '80', chosen]", "ports: ['80']"), nil, chosenPort("chosen")},
 		{"scale", []string{"services.web.scale"}, a() + web("scale: 3"), nil, all(containers(4), answers("web", 3))},
@@ -283,7 +294,7 @@ func networkScenarios(t *testing.T) []scenario {
 			a("networks: [inner]") + web("networks: [inner]") + "networks: {inner: {internal: true}}\n", nil,
 			all(says("web", "get", "http://web/"), noWayOut),
 		},
-		{"UDP port", of("ports[0].protocol"), a("command: [udp, '80']", fmt.Sprintf("ports: [{target: 80, published: '%d', protocol: udp}]", udp)), nil, echoed(udp)},
+		{"UDP port", of("ports[0].protocol"), a("command: [udp, '80']", fmt.Sprintf("ports: [{target: 80, published: '%d', protocol: udp}]", udp)), nil, echoed("127.0.0.1", udp)},
 		{"service names", nil, a() + web(), nil, all(says("web", "get", "http://web/"), lookup("web"), says("0 10.", "dig", "web", "1"))},
 		{"container_name", []string{"services.web.container_name"}, a() + web("container_name: front"), nil, all(lookup("front"), says("0 10.", "dig", "front", "1"))},
 		{"aliases", []string{"services.web.networks.default.aliases"}, a() + web("networks: {default: {aliases: [other]}}"), nil, all(lookup("other"), says("0 10.", "dig", "other", "1"))},

@@ -67,6 +67,7 @@ var packages = map[string]layer{
 	"internal/netns":             kernel,
 	"internal/notify":            kernel,
 	"internal/containerdtest":    kernel,
+	"internal/portforward":       kernel,
 	"internal/pgcost":            kernel,
 	"internal/pgdb":              kernel,
 	"internal/pgtest":            kernel,
@@ -241,15 +242,13 @@ var confined = map[string][]string{
 	"github.com/containerd":                   {"en/engine/containerd", "en/engine/containerd/images", "en/engine/containerd/leases", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally", "internal/registryhosts"},
 	"github.com/containernetworking/cni":      {"internal/bridgenet"},
 	"github.com/moby/sys":                     {"co/compiler", "en/engine/containerd", "en/engine/containerd/runspec"},
-	"github.com/opencontainers":               {"co/registry", "en/engine/containerd", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally"},
-	"github.com/moby/sys":                     {"en/engine/containerd", "en/engine/containerd/runspec", "co/compiler"},
 	"github.com/opencontainers":               {"co/registry", "en/engine/containerd", "en/engine/containerd/images", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally"},
 	"oras.land/oras-go/v2":                    {"co/registry"},                                         // its tests
 	"github.com/santhosh-tekuri/jsonschema":   {"co/compiler", "co/compiler/diagnosis", "margo/v1rc3"}, // but for diagnosis, their tests
 	"github.com/sirupsen/logrus":              {"cmd/colony", "en/engine/containerd"},
 	"google.golang.org/grpc":                  {"en/engine/containerd", "internal/grpcdeadline"},
 	"golang.org/x/crypto":                     {"broker/devices", "cli/devices"},
-	"golang.org/x/net":                        {"internal/nameserver"},
+	"golang.org/x/net":                        {"internal/nameserver", "internal/portforward"},
 	"golang.org/x/sys":                        {"internal/atomicfile", "internal/doctor/host", "internal/hostkernel", "internal/netns"},
 	"github.com/google/go-cmp":                {"en/engine/enginetest"},
 	"github.com/google/go-containerregistry":  {"co/registry", "co/registry/image"},
@@ -271,6 +270,8 @@ var confined = map[string][]string{
 // nobody uses any more fails the test.
 var also = map[[2]string]string{
 	{"internal/bridgenet", "internal/filelock"}:               "a plugin locks the addresses that it gives",
+	{"internal/bridgenet", "internal/portforward"}:            "a port is published on IPv6 by that",
+	{"internal/portforward", "internal/retry"}:                "a wait that ends with the port",
 	{"internal/bridgenet", "internal/netns"}:                  "a network is attached to a namespace",
 	{"internal/bridgenet", "internal/statefile"}:              "which deployment has which network must survive a crash",
 	{"internal/disk", "internal/filelock"}:                    "a lock is a file of a file system",

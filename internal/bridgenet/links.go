@@ -218,11 +218,16 @@ func (n *Networks) runtime(key string, a Attachment, i int) *libcni.RuntimeConf 
 	if len(a.Ports) > 0 && i == 0 {
 		var maps []map[string]any
 		for _, p := range a.Ports {
+			if !onIPv4(p) {
+				continue
+			}
 			maps = append(maps, map[string]any{
 				"hostPort": p.Host, "containerPort": p.Container, "protocol": portProtocol(p), "hostIP": p.HostIP,
 			})
 		}
-		rt.CapabilityArgs = map[string]any{"portMappings": maps}
+		if maps != nil {
+			rt.CapabilityArgs = map[string]any{"portMappings": maps}
+		}
 	}
 	return rt
 }

@@ -126,12 +126,17 @@ func (n *Networks) Mark() string {
 	return hex.EncodeToString(sum[:4])
 }
 
+const bridgePrefix = "cl-"
+
 // Bridge returns the name of a network's bridge: at most 15 characters, the
 // kernel's limit.
 func (n *Networks) Bridge(d string) string {
 	sum := sha256.Sum256([]byte(n.owner + "\x00" + d))
-	return "cl-" + hex.EncodeToString(sum[:5])
+	return bridgePrefix + hex.EncodeToString(sum[:5])
 }
+
+// IsBridge reports whether a link of the node has a name such as those that Bridge gives.
+func IsBridge(link string) bool { return strings.HasPrefix(link, bridgePrefix) }
 
 // Get returns the attachment of a container, or nil; a damaged one is none.
 func (n *Networks) Get(key string) (*Attachment, error) {

@@ -2,7 +2,9 @@ package bridgenet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/colonyfleet/colony/internal/portforward"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -34,11 +37,6 @@ func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
 	}
 	a.Ports = slices.Clone(a.Ports)
 	for i, p := range a.Ports {
-		// The plugins would publish nothing, and report success.
-		if ip, err := netip.ParseAddr(p.HostIP); p.HostIP != "" && (err != nil || !ip.Is4()) {
-			return fmt.Errorf("port %d/%s of %s: the networks of the node have IPv4 only: publish it on an IPv4 address in place of %q",
-				p.Host, portProtocol(p), a.Name, p.HostIP)
-		}
 		if p.Host == 0 {
 			last := uint16(0)
 			if i < len(before) && before[i].Container == p.Container {
@@ -61,16 +59,11 @@ func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
 	return nil
 }
 
-func overlap(a, b string) bool {
-	everywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return everywhere(a) || everywhere(b) || a == b
-}
-
 // portUser returns who of others publishes a port, or nil.
 func portUser(p protocol.Port, others []*Attachment) *Attachment {
 	for _, o := range others {
 		for _, q := range o.Ports {
-			if p.Host == q.Host && portProtocol(p) == portProtocol(q) && overlap(p.HostIP, q.HostIP) {
+			if p.Meets(q) {
 				return o
 			}
 		}
@@ -128,17 +121,25 @@ func outside(low, high uint16) (first, last uint16) {
 
 // listen returns an error where no program could listen on a port of the node.
 func listen(p protocol.Port) error {
-	address := net.JoinHostPort(cmp.Or(p.HostIP, "0.0.0.0"), strconv.Itoa(int(p.Host)))
-	if portProtocol(p) == "udp" {
-		c, err := net.ListenPacket("udp", address)
-		if err != nil {
-			return err
-		}
-		return c.Close()
+	if !onIPv4(p) {
+		return portforward.Check(p)
 	}
-	l, err := net.Listen("tcp", address)
+	address := net.JoinHostPort(cmp.Or(p.HostIP, "0.0.0.0"), strconv.Itoa(int(p.Host)))
+	var closer io.Closer
+	var err error
+	if portProtocol(p) == "udp" {
+		closer, err = net.ListenPacket("udp4", address)
+	} else {
+		closer, err = net.Listen("tcp4", address)
+	}
 	if err != nil {
 		return err
 	}
-	return l.Close()
+	return errors.Join(portforward.Check(p), closer.Close())
+}
+
+// onIPv4 reports whether a port is published on IPv4 addresses, which the plugins do.
+func onIPv4(p protocol.Port) bool {
+	ip, err := netip.ParseAddr(p.HostIP)
+	return err != nil || ip.Is4()
 }

@@ -75,7 +75,7 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 			return have, nil
 		}
 	}
-	if p := bridgePrefix(n.Bridge(d)); p.IsValid() && n.pool.Overlaps(p) && !overlaps(p) {
+	if p := subnetOnBridge(n.Bridge(d)); p.IsValid() && n.pool.Overlaps(p) && !overlaps(p) {
 		all[d] = p // its record was lost, and the bridge is there
 		return p, n.save(n.subnetsFile(), all)
 	}

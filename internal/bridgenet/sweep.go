@@ -264,8 +264,8 @@ func (n *Networks) removeBridge(ctx context.Context, bridge string) error {
 	return os.RemoveAll(n.ipam(bridge))
 }
 
-// bridgePrefix returns the prefix that a bridge has on the machine, or the zero Prefix.
-func bridgePrefix(bridge string) netip.Prefix {
+// subnetOnBridge returns the prefix that a bridge has on the machine, or the zero Prefix.
+func subnetOnBridge(bridge string) netip.Prefix {
 	link, err := net.InterfaceByName(bridge)
 	if err != nil {
 		return netip.Prefix{}

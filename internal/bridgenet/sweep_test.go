@@ -155,7 +155,7 @@ func TestLostSubnets(t *testing.T) {
 	}
 	w.detach(t.Context())
 	there(true)
-	before := bridgePrefix(bridge)
+	before := subnetOnBridge(bridge)
 	if p, err := w.n.subnet(w.want.Network); err != nil || p != before {
 		t.Errorf("the network gets %s (%v), and its bridge has %s", p, err, before)
 	}

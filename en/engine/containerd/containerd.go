@@ -43,6 +43,7 @@ import (
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/grpcdeadline"
 	"github.com/colonyfleet/colony/internal/keylock"
+	"github.com/colonyfleet/colony/internal/portforward"
 	"github.com/colonyfleet/colony/internal/registryhosts"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
@@ -152,6 +153,7 @@ type Engine struct {
 	registries *registryhosts.Client
 	images     *images.Store
 	net        *bridgenet.Networks
+	forward    *portforward.Forwarder
 	names      *names.Names
 	volumes    *volumes.Store
 	log        *slog.Logger
@@ -227,12 +229,17 @@ func New(opts Options) (*Engine, error) {
 		snapshotter: opts.Snapshotter, readOnly: runspec.ReadOnlyOption(),
 		leases: leases.New(c), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
+	e.forward = portforward.New(portforward.Options{
+		Refuse: bridgenet.IsBridge, // containers do not get around what keeps their networks apart
+		Logger: opts.Logger,
+	})
 	e.registries = registryhosts.New(registryhosts.Options{
 		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
 	})
 	e.images = images.New(images.Options{
 		Client: c, Registries: e.registries, Snapshotter: e.snapshots, Lease: e.lease, Fault: e.fault, Away: away,
 	})
+	e.forwardAll()
 	go e.tend(ctx)
 	return e, nil
 }
@@ -242,6 +249,7 @@ func (e *Engine) Close() error {
 	e.stop()
 	<-e.stopped
 	e.registries.Close()
+	e.forward.Close()
 	e.names.Close()
 	return e.client.Close()
 }

@@ -28,6 +28,7 @@ func (e *Engine) tend(ctx context.Context) {
 		if err := e.leases.SweepLeft(e.in(ctx)); err != nil {
 			e.log.DebugContext(ctx, "leases not dropped yet", "err", err)
 		}
+		e.forward.Retry()
 		if err := e.names.Follow(); err != nil {
 			e.log.WarnContext(ctx, "name servers of containers not brought up to date", "err", err)
 		}

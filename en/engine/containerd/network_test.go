@@ -3,6 +3,7 @@ package containerd
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
@@ -83,17 +85,75 @@ func TestPublishedPort(t *testing.T) {
 	}
 }
 
-func TestPortOnIPv6IsRefused(t *testing.T) {
+// A port that names no address answers on IPv6, too, and one that names an address there.
+func TestPortsOnIPv6(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
-	c := r.container("serve", "80", "hello")
-	c.Spec.Ports = []protocol.Port{{Container: 80, Host: uint16(freeport.Everywhere(t)), HostIP: "::1"}}
-	if err := r.Pull(t.Context(), r.image, nil); err != nil {
+	every, own, four := uint16(freeport.Everywhere(t)), uint16(freeport.Everywhere(t)), uint16(freeport.Everywhere(t))
+	c := r.container("serve", "80", "six")
+	c.Spec.Ports = []protocol.Port{{Container: 80, Host: every}, {Container: 80, Host: own, HostIP: "::1"}, {Container: 80, Host: four, HostIP: "0.0.0.0"}}
+	r.run(t, c)
+	awaitServing(t, r, c)
+	look := func(when string) {
+		t.Helper()
+		for address, want := range map[string]bool{
+			fmt.Sprintf("127.0.0.1:%d", every): true, fmt.Sprintf("[::1]:%d", every): true,
+			fmt.Sprintf("127.0.0.1:%d", own): false, fmt.Sprintf("[::1]:%d", own): true,
+			fmt.Sprintf("127.0.0.1:%d", four): true, fmt.Sprintf("[::1]:%d", four): false,
+		} {
+			conn, err := net.Dial("tcp", address)
+			if err == nil {
+				err = conn.Close()
+			}
+			if (err == nil) != want {
+				t.Errorf("%s: %s: %v, want it to answer: %v", when, address, err, want)
+			}
+			if want && fetch(t, "http://"+address) != "six" {
+				t.Errorf("%s: %s answers something else", when, address)
+			}
+		}
+	}
+	look("at first")
+	if err := r.Stop(t.Context(), c.ID, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	wantTaken(t, r.Start(t.Context(), c), c.Spec.Ports[0].Host, "have IPv4 only")
-	if err := r.Remove(t.Context(), c.ID); err != nil {
+	if err := r.Start(t.Context(), c); err != nil {
 		t.Fatal(err)
+	}
+	awaitServing(t, r, c)
+	look("after a restart")
+
+	// Bridges have link-local addresses, by which containers would get around what keeps their
+	// networks apart.
+	bridge, err := net.InterfaceByName(r.net.Bridge("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := bridge.Addrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if ip, _, err := net.ParseCIDR(a.String()); err != nil || ip.To4() != nil {
+			continue
+		} else if res, err := r.Exec(t.Context(), c.ID, []string{"/toolbox", "get", fmt.Sprintf("http://[%s%%25eth0]:%d/", ip, every)}); err != nil || res.ExitCode == 0 {
+			t.Errorf("the container reaches the port of the node at %s: %q (%v)", ip, res.Output, err)
+		}
+	}
+
+	other := r.container("wait")
+	other.ID.Name = "other"
+	other.Spec.Ports = []protocol.Port{{Container: 80, Host: own, HostIP: "::1"}}
+	wantTaken(t, r.Start(t.Context(), other), own, "another port")
+
+	r.forward.Close() // as the end of an agent does
+	next := r.open(t)
+	look("with another agent")
+	if err := next.Remove(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Start(t.Context(), other); err != nil {
+		t.Errorf("the port is free again: %v", err)
 	}
 }
 

@@ -15,10 +15,8 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
-	"github.com/colonyfleet/colony/en/engine/containerd/names"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
-	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -83,31 +81,13 @@ func (e *Engine) prepare(ctx context.Context, k string, c engine.Container) erro
 	if c.Spec.Network != protocol.NetworkBridge {
 		return nil
 	}
-	err := e.net.Attach(ctx, k, bridgenet.Attachment{
-		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: names.Hostname(c),
-		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports, Links: linksOf(c),
-	})
-	if err != nil {
+	if err := e.attach(ctx, k, c); err != nil {
 		return e.fault(err, protocol.StartFailed, "network of "+c.ID.String())
 	}
 	if err := e.names.Join(ctx, k, string(c.ID.Deployment)); err != nil {
 		return e.fault(err, protocol.CreateFailed, "names of "+c.ID.String())
 	}
 	return nil
-}
-
-// linksOf returns the bridges of a container that is on networks of its component; what
-// leads out comes first.
-func linksOf(c engine.Container) []bridgenet.Link {
-	var links []bridgenet.Link
-	for _, internal := range []bool{false, true} {
-		for _, n := range c.Spec.Networks {
-			if n.Internal == internal {
-				links = append(links, bridgenet.Link{Name: c.ID.Component + "." + n.Network, Internal: internal})
-			}
-		}
-	}
-	return links
 }
 
 // networkKey returns the key of the container whose network c has, its own or another's,

@@ -144,6 +144,7 @@ func (e *Engine) remove(ctx context.Context, k string, id engine.ID) error {
 		}
 	}
 	e.names.Forget(k)
+	e.forward.Remove(k)
 	if err := e.net.Detach(ctx, k); err != nil {
 		return e.fault(err, protocol.InternalError, what)
 	}

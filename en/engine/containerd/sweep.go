@@ -84,6 +84,7 @@ func (e *Engine) detach(ctx context.Context, k string) error {
 	}
 	defer unlock()
 	e.names.Leave(k)
+	e.forward.Remove(k)
 	return e.net.Detach(ctx, k)
 }
 
@@ -165,6 +166,7 @@ func (e *Engine) removeStray(ctx context.Context, k string) error {
 		return err
 	}
 	e.names.Forget(k)
+	e.forward.Remove(k)
 	return e.net.Detach(ctx, k)
 }
 
