@@ -86,6 +86,9 @@ func (t *translation) volumesFrom(service string, s types.ServiceConfig) (taken 
 // volume translates one of volumes: into one mount, or a directory of the archive into
 // one and the files in it.
 func (t *translation) volume(service string, v types.ServiceVolumeConfig) ([]protocol.Mount, error) {
+	if mountspec.Drive(v.Source) || v.Source == "" && mountspec.Drive(v.Target) {
+		return nil, fmt.Errorf("a name of one letter is taken for a drive of Windows, by Docker as well: give the volume a name of two or more characters")
+	}
 	if v.Type == types.VolumeTypeBind && !path.IsAbs(v.Source) {
 		return t.relativeBind(service, v)
 	}

@@ -198,6 +198,8 @@ func TestTranslateRefuses(t *testing.T) {
 		"volumes: [{type: volume, source: bind_data, target: /a, volume: {subpath: a/../..}}]": `services.web.volumes: /a: volume.subpath "a/../..": want a path in the volume`,
 		"volumes: [{type: volume, source: near, target: /a, volume: {subpath: a}}]":            "services.web.volumes: /a: volume.subpath of a volume that is a directory of the node",
 		"volumes: [/data]":                                        "services.web.volumes: /data: the volume has no name",
+		"volumes: ['v:/c']":                                       "services.web.volumes: v:/c: a name of one letter is taken for a drive of Windows",
+		"volumes: ['v:/c:ro']":                                    "a name of one letter is taken for a drive of Windows",
 		"volumes: ['/a:/b:shared']":                               `services.web.volumes[0]: the option "shared" is not supported`,
 		"volumes: ['nope:/b']":                                    "nope",
 		"volumes: ['/a:/b', '/c:/b']":                             "services.web.volumes: two of them have one target",

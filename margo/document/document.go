@@ -221,7 +221,7 @@ type Object struct {
 }
 
 // AnyExtension, among the keys given to Value.Object, allows x-…-extensions.
-const AnyExtension = "x-*"
+const AnyExtension = "x-*-extensions"
 
 // Object reads a mapping that may have these keys and no others. No keys at all
 // means: any.

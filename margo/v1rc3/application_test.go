@@ -146,7 +146,7 @@ func TestParseApplicationNamesEachMistake(t *testing.T) {
 		"missing":              {"id: app\n", "", "line 1: id: required, and missing"},
 		"id":                   {"id: app\n", "id: App\n", `line 2: id: "App": want 1 to 200 of a-z, 0-9 and -`},
 		"version is a number":  {`version: "1.0"`, "version: 1.0", "line 5: metadata.version: want a text, got float 1.0; put it in quotes"},
-		"unknown key":          {"id: one", "id: one\n    kind: x", "line 12: deploymentProfiles[0].kind: unknown key; known here: type, id, description, components, deviceConstraints, x-*"},
+		"unknown key":          {"id: one", "id: one\n    kind: x", "line 12: deploymentProfiles[0].kind: unknown key; known here: type, id, description, components, deviceConstraints, x-*-extensions"},
 		"duplicate key":        {"id: one", "id: one\n    id: two", "line 12: deploymentProfiles[0].id: the key stands twice, first in line 11"},
 		"duplicate profile":    {"parameters:\n", "  - type: compose\n    id: one\n    components:\n      - name: b\n        properties: {repository: 'oci://x/y', revision: 1.0.0}\nparameters:\n", `line 18: deploymentProfiles[1].id: the profile id "one" is used twice`},
 		"type":                 {"type: compose", "type: helm.v3", `line 10: deploymentProfiles[0].type: "helm.v3": want one of helm, compose, custom`},

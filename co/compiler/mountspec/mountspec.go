@@ -123,6 +123,12 @@ func fstab(fstype string, options []string, device string) string {
 	return strings.Join([]string{device, "/mnt/share", fstype, strings.Join(append(shown, "_netdev"), ","), "0 0"}, " ")
 }
 
+var drive = regexp.MustCompile(`^[A-Za-z]:[/\\]`)
+
+// Drive reports whether a path begins with a drive of Windows, as the loader takes the name of
+// a volume that has one letter.
+func Drive(path string) bool { return drive.MatchString(path) }
+
 // File reads where the file of a config or a secret lies; target is the default.
 func File(c types.FileReferenceConfig, target string) (protocol.Mount, error) {
 	m := protocol.Mount{Kind: protocol.MountFile, Target: c.Target, ReadOnly: true}
