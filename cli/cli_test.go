@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/verdict"
@@ -173,6 +174,21 @@ func TestEventLine(t *testing.T) {
 	for _, want := range []string{"s/n/d", "INSTALLING pulling 1.5 KiB of 1.0 MiB", "1.0"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q has no %q", got, want)
+		}
+	}
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		site     time.Time
+		unsynced bool
+		want     string // at the end of the line; "": nothing of the site's clock
+	}{
+		"in step":       {now.Add(-time.Second), false, ""},
+		"late":          {now.Add(-time.Hour), false, "  (by the site's clock at " + now.Add(-time.Hour).Format(time.DateTime) + ")"},
+		"a wrong clock": {time.Unix(0, 0), true, "  (by the site's clock at " + time.Unix(0, 0).Format(time.DateTime) + " (not synchronised))"},
+	} {
+		got := eventLine(fleet.Event{Kind: "node_online", Time: now, SiteTime: &tt.site, Unsynced: tt.unsynced})
+		if !strings.HasSuffix(got, tt.want) || tt.want == "" && strings.Contains(got, "clock") {
+			t.Errorf("%s: %q, want %q at its end", name, got, tt.want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -110,6 +111,10 @@ func (a *app) printEvent(e fleet.Event) bool {
 	return true
 }
 
+// siteTimeShown is by how much the site's clock differs, or the event was late, where its
+// time is shown beside that of the CO.
+const siteTimeShown = time.Minute
+
 // eventLine is an event in one line.
 func eventLine(e fleet.Event) string {
 	var b strings.Builder
@@ -142,6 +147,9 @@ func eventLine(e fleet.Event) string {
 	}
 	if e.Message != "" {
 		fmt.Fprintf(&b, "  %s", e.Message)
+	}
+	if t := e.SiteTime; t != nil && t.Sub(e.Time).Abs() > siteTimeShown {
+		fmt.Fprintf(&b, "  (by the site's clock at %s)", output.Reported(*t, e.Unsynced))
 	}
 	return b.String()
 }

@@ -136,6 +136,9 @@ func (a *app) showNode(n fleet.Node) error {
 		for _, file := range inv.Damaged {
 			rows = append(rows, "Damaged", file)
 		}
+		if inv.ClockUnsynced {
+			rows = append(rows, "Clock", "not synchronised: times that the node gives may be wrong")
+		}
 		if inv.EngineFault != "" {
 			rows = append(rows, "Engine fault", inv.EngineFault)
 		}

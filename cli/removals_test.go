@@ -14,7 +14,7 @@ func TestVolumeCommands(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	data := fleet.KeptVolume{Site: "berlin", Node: "gw-1", Deployment: "old", Volume: "data", Bytes: 2048, RemovedAt: &at, NodeState: fleet.NodeOnline}
-	logs := fleet.KeptVolume{Site: "berlin", Node: "gw-2", Deployment: "old", Volume: "logs", Purging: true, NodeState: fleet.NodeOffline}
+	logs := fleet.KeptVolume{Site: "berlin", Node: "gw-2", Deployment: "old", Volume: "logs", Purging: true, NodeState: fleet.NodeOffline, RemovedAt: &at, Unsynced: true}
 	s := serve(t, map[string]any{
 		"GET /sites/berlin/volumes":                           api.KeptVolumes{Items: []fleet.KeptVolume{data, logs}, More: 3},
 		"GET /sites/berlin/volumes?deployment=old&node=gw-1":  api.KeptVolumes{Items: []fleet.KeptVolume{}},
@@ -27,7 +27,7 @@ func TestVolumeCommands(t *testing.T) {
 	})
 	const head = "NODE DEPLOYMENT VOLUME SIZE KEPT-SINCE STATE"
 	wantRun(t, s.URL, "volume list berlin", table(head, "gw-1 old data 2.0 KiB 2026-03-01 12:00:00 kept",
-		"gw-2 old logs - - being removed once the node is back", "and 3 more, which the nodes do not name"), "", exitOK)
+		"gw-2 old logs - 2026-03-01 12:00:00 (not synchronised) being removed once the node is back", "and 3 more, which the nodes do not name"), "", exitOK)
 	wantRun(t, s.URL, "volume list berlin/gw-1 --deployment old", table(head), "", exitOK)
 	wantRun(t, s.URL, "volume purge berlin/gw-1 old/data", table("berlin/gw-1: volume data of old: the node is asked to remove it"), "", exitOK)
 	wantRun(t, s.URL, "volume purge berlin/gw-1 old --all --wait", table("berlin/gw-1: volume data of old: removed"), "", exitOK)

@@ -21,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/protocol"
@@ -45,6 +46,7 @@ func New(o Options) (*EN, error) {
 	}
 	log := o.Logger.With("node_id", string(o.Node))
 	o.Logger = log
+	o.Unsynced = hostclock.Marks(o.Unsynced, o.Now != nil)
 	return &EN{opts: o, log: log, disk: disk.Watch(o.Disk, o.StateDir), parts: stopper.New()}, nil
 }
 
@@ -81,7 +83,7 @@ func (e *EN) start(ctx context.Context) error {
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
 		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: store, Uplink: e.link, Changed: e.link.Changed,
-		Probe: probe.New(run).Probe, Now: e.opts.Now, Logger: e.log, Limits: limits,
+		Probe: probe.New(run).Probe, Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,
 		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
 	}); err != nil {
@@ -91,7 +93,7 @@ func (e *EN) start(ctx context.Context) error {
 	e.runner.Start(ctx)
 	e.parts.OnStop("runner", e.runner.Stop)
 	machine := inventory.New(inventory.Options{
-		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Logger: e.log,
+		Node: e.opts.Node, Labels: e.opts.Labels, Version: e.opts.Version, Host: run, Now: e.opts.Now, Unsynced: e.opts.Unsynced, Logger: e.log,
 	})
 	if err := e.link.Start(ctx, e.runner, machine); err != nil {
 		return fmt.Errorf("start link to the LO: %w", err)

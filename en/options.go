@@ -58,6 +58,9 @@ type Options struct {
 	Disk disk.FS `yaml:"-"`
 	// Now is what the node takes for the time of day. Nil: time.Now.
 	Now func() time.Time `yaml:"-"`
+	// Unsynced reports whether nothing keeps Now in step. Nil: as the kernel says, or never
+	// where Now is given.
+	Unsynced func() bool `yaml:"-"`
 	// Random names what the agent names, and spreads its attempts to connect. Nil: the
 	// machine's.
 	Random *random.Source `yaml:"-"`

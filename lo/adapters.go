@@ -18,12 +18,17 @@ import (
 )
 
 // eventJournal is the journal as control writes it.
-type eventJournal struct{ *journal.Journal }
+type eventJournal struct {
+	*journal.Journal
+	unsynced func() bool // of the clock that stamps the facts
+}
 
 // Append implements control.Journal.
 func (j eventJournal) Append(ctx context.Context, facts []nodes.Fact) (uint64, error) {
 	entries := make([]journal.Entry, len(facts))
+	unsynced := j.unsynced()
 	for i, f := range facts {
+		f.Event.Unsynced = unsynced
 		entries[i] = journal.Entry{Class: journal.Event, Body: protocol.Marshal(f.Event)}
 		if f.Key != "" {
 			entries[i].Class, entries[i].Key = journal.State, f.Key

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/stopper"
 )
 
@@ -30,6 +31,7 @@ func New(o Options) (*LO, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
+	o.Unsynced = hostclock.Marks(o.Unsynced, o.Now != nil)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

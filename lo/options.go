@@ -76,6 +76,9 @@ type Options struct {
 	Disk disk.FS `yaml:"-"`
 	// Now is what the LO takes for the time of day, which may be wrong. Nil: time.Now.
 	Now func() time.Time `yaml:"-"`
+	// Unsynced reports whether nothing keeps Now in step. Nil: as the kernel says, or never
+	// where Now is given.
+	Unsynced func() bool `yaml:"-"`
 	// Random names what the LO names, and draws the waits of its retries. Nil: the
 	// machine's.
 	Random *random.Source `yaml:"-"`

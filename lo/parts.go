@@ -136,7 +136,7 @@ func (p *parts) openSite(ctx context.Context) error {
 		return err
 	}
 	p.site, err = control.Open(ctx, control.Options{
-		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal}, Store: records, Desired: desiredStore{p.desired},
+		Site: p.opts.Site, Version: p.opts.Version, Journal: eventJournal{p.journal, p.opts.Unsynced}, Store: records, Desired: desiredStore{p.desired},
 		NodeLostAfter: p.opts.NodeLostAfter, PresenceGrace: p.opts.PresenceGrace, Logger: p.opts.Logger,
 		Now: p.opts.Now, Jitter: p.opts.Random.Rand("jitter"),
 	})
@@ -289,7 +289,7 @@ func (p *parts) startDownlink(ctx context.Context) error {
 func (p *parts) startUplink(context.Context) error {
 	trimmer := control.NewTrimmer(p.journal, p.site)
 	options := uplink.Options{
-		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now), Gate: p.gate,
+		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now, p.opts.Unsynced), Gate: p.gate,
 		Publish: p.link.Send, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	}
 	if err := options.Validate(); err != nil {

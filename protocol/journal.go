@@ -24,6 +24,9 @@ type Event struct {
 	Node NodeID `cbor:"4,keyasint,omitempty"`
 	// Body is the encoded message that Kind names; absent where it names none.
 	Body cbor.RawMessage `cbor:"5,keyasint,omitempty"`
+	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it
+	// is not known. Machine data has no such mark.
+	Unsynced bool `cbor:"6,keyasint,omitempty"`
 }
 
 // An EventKind says what an Event reports and which message its body is.

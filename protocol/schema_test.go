@@ -43,7 +43,7 @@ func messages() map[string]any {
 	status := DeploymentStatus{
 		V: 1, Node: "gw-1", Deployment: "hello", Agent: "a", Boot: "b", Seq: 7, Position: Position{2, 3}, From: lifecycle.Installing, State: lifecycle.Failed,
 		Actor: lifecycle.EN, Digest: DigestOf(encoded), Refused: DigestOf(nil), App: "hello", AppVersion: "1.0.0", Attempt: 2, Phase: Pulling, PulledBytes: 1, TotalBytes: 2,
-		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye", []Port{{8080, 32768, "", ""}}}}, UnixMillis: 1700000000000, Recovering: true, Unassigned: true, Site: Position{1, 9},
+		Code: ImageNotFound, Message: "m", Components: []ComponentStatus{{"hello", "web", "exited", 3, 1, "bye", []Port{{8080, 32768, "", ""}}}}, UnixMillis: 1700000000000, Recovering: true, Unassigned: true, Site: Position{1, 9}, Unsynced: true,
 	}
 	held := Held{Position{2, 3}, DigestOf(nil), Position{1, 9}}
 	presence := Presence{1, true, "a", "b", "1.0.0", "s", held, "the disk is full"}
@@ -52,9 +52,9 @@ func messages() map[string]any {
 		CPUModel: "c", Cores: 4, MemoryBytes: 1 << 30, Engine: "containerd", EngineVersion: "1.6", Disks: []Disk{{"/", "sda", "ext4", 1}},
 		Interfaces: []Interface{{"eth0", "ethernet", "00:00:00:00:00:01", []string{"10.0.0.2/24"}}}, Peripherals: []Peripheral{{"serial", "/dev/ttyS0", "m", "x"}},
 		Vendor: "v", Model: "m", Serial: "s", StorageBytes: 1, EngineFault: "f",
-		Volumes: []Volume{{"hello", "data", 4096, 1700000000000}}, VolumeCount: 1, Unknown: []DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"}, Problem: "the disk is full",
+		Volumes: []Volume{{"hello", "data", 4096, 1700000000000, true}}, ClockUnsynced: true, VolumeCount: 1, Unknown: []DeploymentName{"lost"}, Damaged: []string{"en/deployment hello"}, Problem: "the disk is full",
 	}
-	event := Event{UnixMillis: 1700000000000, Kind: StatusEvent, Node: "gw-1", Body: Marshal(status)}
+	event := Event{UnixMillis: 1700000000000, Kind: StatusEvent, Node: "gw-1", Body: Marshal(status), Unsynced: true}
 	return map[string]any{
 		"site-desired": SiteDesired{
 			V: 1, Site: "plant", Position: Position{1, 9}, Commit: "c0ffee", Deployments: []SiteEntry{{

@@ -77,6 +77,10 @@ type DeploymentStatus struct {
 	// Site is the position of the site's desired state that the node's version follows
 	// from. Absent: not known.
 	Site Position `cbor:"24,keyasint,omitzero"`
+
+	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it
+	// is not known.
+	Unsynced bool `cbor:"26,keyasint,omitempty"`
 }
 
 func (m *DeploymentStatus) version() uint16 { return m.V }
@@ -330,6 +334,9 @@ type Inventory struct {
 	// Problem says, for people, what is wrong with what the agent keeps its state on and what
 	// to do, such as a full disk. Absent: nothing is.
 	Problem string `cbor:"25,keyasint,omitempty" json:"problem,omitempty"`
+	// ClockUnsynced says that the node's clock is not synchronised: times that it gives may be
+	// wrong. Absent: it is, or it is not known.
+	ClockUnsynced bool `cbor:"26,keyasint,omitempty" json:"clockUnsynced,omitempty"`
 }
 
 func (m *Inventory) version() uint16 { return m.V }
@@ -349,6 +356,9 @@ type Volume struct {
 	// RemovedMillis is when the deployment was removed, in milliseconds since 1970 by the
 	// node's clock, which may be wrong. Absent: not known.
 	RemovedMillis int64 `cbor:"4,keyasint,omitempty" json:"removedMillis,omitempty"`
+	// Unsynced says that the clock of RemovedMillis was not synchronised. Absent: it was, or
+	// it is not known.
+	Unsynced bool `cbor:"5,keyasint,omitempty" json:"unsynced,omitempty"`
 }
 
 // A Disk is a mounted file system. An absent field could not be found out.

@@ -92,6 +92,15 @@ func Age(t *time.Time) string {
 	}
 }
 
+// Reported is a time that another machine gave. Its clock may not have been synchronised.
+func Reported(t time.Time, unsynced bool) string {
+	text := t.Local().Format(time.DateTime)
+	if unsynced {
+		text += " (not synchronised)"
+	}
+	return text
+}
+
 // Ago is Age in a sentence: "3m ago", or "never".
 func Ago(t *time.Time) string {
 	if text := Age(t); text != "" {

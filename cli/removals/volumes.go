@@ -85,7 +85,7 @@ func rowsOf(env *command.Env, list []fleet.KeptVolume) [][]string {
 		}
 		removed := ""
 		if v.RemovedAt != nil {
-			removed = v.RemovedAt.Local().Format(time.DateTime)
+			removed = output.Reported(*v.RemovedAt, v.Unsynced)
 		}
 		rows = append(rows, []string{string(v.Node), string(v.Deployment), v.Volume, output.Size(v.Bytes), removed, state})
 	}

@@ -43,19 +43,19 @@ func QueueEvents(b *pgx.Batch, events []fleet.Event) {
 	for i := range text {
 		text[i] = make([]string, n)
 	}
-	pulled, total := make([]int64, n), make([]int64, n)
+	pulled, total, unsynced := make([]int64, n), make([]int64, n), make([]bool, n)
 	for i := range events {
 		e := &events[i]
 		if !e.Time.IsZero() {
 			times[i] = &e.Time
 		}
-		siteTimes[i] = e.SiteTime
+		siteTimes[i], unsynced[i] = e.SiteTime, e.Unsynced && e.SiteTime != nil
 		for j, s := range eventTexts(e) {
 			text[j][i] = s
 		}
 		pulled[i], total[i] = int64(e.Pulled), int64(e.Total)
 	}
 	b.Queue(`insert into event_outbox (size, time, site_time, kind, site, node, deployment, from_state, to_state, phase, app_version, code,
-			message, pulled_bytes, total_bytes) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`,
-		n, times, siteTimes, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], pulled, total)
+			message, pulled_bytes, total_bytes, site_time_unsynced) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`,
+		n, times, siteTimes, text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], pulled, total, unsynced)
 }

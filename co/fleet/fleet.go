@@ -173,6 +173,7 @@ type Event struct {
 	ID         int64                   `json:"id" doc:"grows; the SSE event id"`
 	Time       time.Time               `json:"time" doc:"the CO's clock"`
 	SiteTime   *time.Time              `json:"siteTime,omitempty" doc:"the site's clock, not to be trusted"`
+	Unsynced   bool                    `json:"siteTimeUnsynced,omitempty" doc:"the clock of siteTime was not synchronised"`
 	Kind       string                  `json:"kind"`
 	Site       protocol.SiteID         `json:"site,omitempty"`
 	Node       protocol.NodeID         `json:"node,omitempty"`

@@ -137,6 +137,7 @@ type EventFilter struct {
 type Transition struct {
 	Time       time.Time       `json:"time" doc:"the CO's clock"`
 	SiteTime   *time.Time      `json:"siteTime,omitempty" doc:"the reporter's clock, not to be trusted"`
+	Unsynced   bool            `json:"siteTimeUnsynced,omitempty" doc:"the clock of siteTime was not synchronised"`
 	Node       protocol.NodeID `json:"node"`
 	From       lifecycle.State `json:"from,omitempty"`
 	To         lifecycle.State `json:"to"`

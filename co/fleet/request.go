@@ -39,6 +39,7 @@ type KeptVolume struct {
 	Deployment protocol.DeploymentName `json:"deployment" doc:"to which it belonged; one of the same name finds it again"`
 	Volume     string                  `json:"volume"`
 	Bytes      uint64                  `json:"bytes,omitempty" doc:"roughly; absent where it is empty or not known"`
+	Unsynced   bool                    `json:"removedAtUnsynced,omitempty" doc:"the clock of removedAt was not synchronised"`
 	RemovedAt  *time.Time              `json:"removedAt,omitempty" doc:"since when the node keeps it, by its clock, which may be wrong: when the deployment was removed, or, where the record of it was lost, when the node found the volume"`
 	Purging    bool                    `json:"purging" doc:"its removal was asked for, and the node has not reported it yet"`
 	NodeState  string                  `json:"nodeState" enum:"online,offline,unknown"`

@@ -93,7 +93,7 @@ func (f *fold) apply(r *report) {
 }
 
 func (f *fold) event(r *report, e fleet.Event) {
-	e.Kind, e.Time, e.SiteTime = string(r.Kind), f.now, siteTime(r.UnixMillis)
+	e.Kind, e.Time, e.SiteTime, e.Unsynced = string(r.Kind), f.now, siteTime(r.UnixMillis), r.Unsynced
 	if f.Events == nil {
 		f.Events = make([]fleet.Event, 0, f.reports) // an event is large to copy
 	}
@@ -103,7 +103,7 @@ func (f *fold) event(r *report, e fleet.Event) {
 func (f *fold) anomaly(r *report, reason string) {
 	a := Anomaly{Seq: r.Seq, Kind: protocol.EventKind(clean(string(r.Kind))), Node: r.Node, Reason: reason, Body: r.Body}
 	e := fleet.Event{
-		Kind: string(protocol.AnomalyEvent), Time: f.now, SiteTime: siteTime(r.UnixMillis), Node: r.Node, Message: reason,
+		Kind: string(protocol.AnomalyEvent), Time: f.now, SiteTime: siteTime(r.UnixMillis), Unsynced: r.Unsynced, Node: r.Node, Message: reason,
 	}
 	if s, ok := r.message.(*protocol.DeploymentStatus); ok && checkStatus(s, s.Node) == "" {
 		a.Deployment, e.Deployment = s.Deployment, s.Deployment
@@ -130,7 +130,7 @@ func (f *fold) presence(r *report, m *protocol.Presence) {
 	f.event(r, fleet.Event{Node: r.Node, Message: version})
 	if !known && f.record.Decommissioned[r.Node] {
 		f.Events = append(f.Events, fleet.Event{
-			Kind: fleet.NodeReturned, Time: f.now, SiteTime: siteTime(r.UnixMillis), Node: r.Node,
+			Kind: fleet.NodeReturned, Time: f.now, SiteTime: siteTime(r.UnixMillis), Unsynced: r.Unsynced, Node: r.Node,
 			Message: "the node was removed, and has connected again: it is a node of the site once more, with what it holds",
 		})
 	}
@@ -253,11 +253,17 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 	f.app(m.Deployment, App{clean(m.App), clean(m.AppVersion)})
 	if old != m.State {
 		f.Transitions = append(f.Transitions, Transition{m.Deployment, fleet.Transition{
-			Time: f.now, SiteTime: siteTime(cmp.Or(m.UnixMillis, r.UnixMillis)), Node: m.Node,
+			Time: f.now, SiteTime: siteTime(cmp.Or(m.UnixMillis, r.UnixMillis)), Unsynced: unsynced(r, m), Node: m.Node,
 			From: old, To: m.State, Actor: lifecycle.Actor(clean(string(m.Actor))), Digest: s.Digest,
 			AppVersion: s.AppVersion, Attempt: m.Attempt, Code: s.Code, Message: s.Message,
 		}})
 	}
+}
+
+// unsynced reports whether the clock of a transition was not synchronised: that of the node,
+// or of the LO where that made it.
+func unsynced(r *report, m *protocol.DeploymentStatus) bool {
+	return m.Unsynced || r.Unsynced && (m.UnixMillis == 0 || m.UnixMillis == r.UnixMillis)
 }
 
 // unknownToSite is the problem of a node that the LO of its site does not know.
@@ -283,7 +289,7 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 		f.status(r, s)
 		if old != s.State {
 			f.Events = append(f.Events, fleet.Event{
-				Kind: string(protocol.StatusEvent), Time: f.now, SiteTime: siteTime(s.UnixMillis), Node: s.Node, Deployment: s.Deployment,
+				Kind: string(protocol.StatusEvent), Time: f.now, SiteTime: siteTime(s.UnixMillis), Unsynced: s.Unsynced, Node: s.Node, Deployment: s.Deployment,
 				From: old, To: s.State, AppVersion: clean(s.AppVersion), Code: protocol.Code(clean(string(s.Code))), Message: clean(s.Message),
 			})
 		}

@@ -233,3 +233,35 @@ func TestHostileTexts(t *testing.T) {
 		t.Error("a time that no calendar has")
 	}
 }
+
+// TestTimesAreMarked has the times of an LO and of a node whose clocks are not synchronised.
+func TestTimesAreMarked(t *testing.T) {
+	t.Parallel()
+	status := func(millis int64, unsynced bool) []byte {
+		return protocol.Marshal(protocol.DeploymentStatus{
+			V: 1, Node: "n", Deployment: "d", State: lifecycle.Pending, Actor: lifecycle.LO, UnixMillis: millis, Unsynced: unsynced,
+		})
+	}
+	for name, tt := range map[string]struct {
+		event              protocol.Event
+		marked, transition bool
+	}{
+		"both in step":       {protocol.Event{Body: status(5, false), UnixMillis: 9}, false, false},
+		"the node's":         {protocol.Event{Body: status(5, true), UnixMillis: 9}, false, true},
+		"the LO's":           {protocol.Event{Body: status(5, false), UnixMillis: 9, Unsynced: true}, true, false},
+		"the LO's, its own":  {protocol.Event{Body: status(9, false), UnixMillis: 9, Unsynced: true}, true, true},
+		"the LO's, no other": {protocol.Event{Body: status(0, false), UnixMillis: 9, Unsynced: true}, true, true},
+	} {
+		tt.event.Kind, tt.event.Node = protocol.StatusEvent, "n"
+		c := projection.Decode([]protocol.Event{tt.event}).Fold(empty(), now)
+		if len(c.Events) != 1 || len(c.Transitions) != 1 {
+			t.Fatalf("%s: %+v", name, c)
+		}
+		if got := c.Events[0].Unsynced; got != tt.marked {
+			t.Errorf("%s: the event is marked: %t", name, got)
+		}
+		if got := c.Transitions[0].Unsynced; got != tt.transition {
+			t.Errorf("%s: the transition is marked: %t", name, got)
+		}
+	}
+}

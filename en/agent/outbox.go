@@ -64,7 +64,7 @@ func (r *Runner) save(rec plan.Record) error {
 
 func (r *Runner) stamp(m *protocol.DeploymentStatus) {
 	m.Node, m.Agent, m.Boot = r.o.Node, r.o.Agent, r.o.Boot
-	m.UnixMillis = r.o.Now().UnixMilli()
+	m.UnixMillis, m.Unsynced = r.o.Now().UnixMilli(), r.o.Unsynced()
 }
 
 // reportProgress keeps the latest progress of a deployment for sending; it is not kept on disk.

@@ -32,9 +32,10 @@ func (r *Runner) wholeReport() (m *protocol.NodeReport, err error) {
 	if r.desired != nil {
 		m.Held = r.desired.Held()
 	}
+	unsynced := r.o.Unsynced()
 	for _, rec := range r.list() {
 		s := rec.Report(rec.State)
-		s.Node, s.UnixMillis = r.o.Node, m.UnixMillis
+		s.Node, s.UnixMillis, s.Unsynced = r.o.Node, m.UnixMillis, unsynced
 		s.Unassigned = plan.Unassigned(r.desired, rec.Deployment)
 		m.Statuses = append(m.Statuses, s)
 	}

@@ -52,6 +52,15 @@ type Uplink interface {
 	ReportAll(ctx context.Context, m protocol.NodeReport) error
 }
 
+// A Clock is what the node takes for the time of day.
+type Clock struct {
+	// Now may be wrong: reports are stamped with it. Nil: time.Now. Durations are measured by
+	// package time.
+	Now func() time.Time
+	// Unsynced reports whether nothing keeps Now in step. Nil: it is in step.
+	Unsynced func() bool
+}
+
 // Options configure a Runner. All fields without a default are required.
 type Options struct {
 	Node   protocol.NodeID
@@ -67,9 +76,7 @@ type Options struct {
 	// Changed is called when Volumes or Unknown may answer something else. It must not
 	// wait. Nil: nobody needs to know.
 	Changed func()
-	// Now is what the node takes for the time of day, which may be wrong: reports are
-	// stamped with it. Nil: time.Now. Durations are measured by package time.
-	Now func() time.Time
+	Clock
 
 	// What the Store held.
 	Agent   string
@@ -158,6 +165,9 @@ func New(o Options) (*Runner, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Unsynced == nil {
+		o.Unsynced = func() bool { return false }
 	}
 	r := &Runner{
 		o: o, log: o.Logger.With("component", "agent"),

@@ -29,7 +29,7 @@ func (r *Runner) Volumes() (list []protocol.Volume, count int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range r.volumes.Retained[:min(len(r.volumes.Retained), protocol.MaxVolumes)] {
-		list = append(list, protocol.Volume{Deployment: v.Deployment, Name: v.Name, Bytes: v.Bytes, RemovedMillis: v.UnixMillis})
+		list = append(list, protocol.Volume{Deployment: v.Deployment, Name: v.Name, Bytes: v.Bytes, RemovedMillis: v.UnixMillis, Unsynced: v.Unsynced})
 	}
 	return list, len(r.volumes.Retained)
 }
@@ -78,7 +78,7 @@ func (r *Runner) reconcileVolumes(elapsed time.Duration) error {
 	// What is begun from here on waits for r.retaining.
 	next, remove := held.Update(plan.VolumesInput{
 		Desired: r.desired, Records: r.list(), Present: present, Observed: observed,
-		Elapsed: elapsed, Retention: r.o.VolumeRetention, UnixMillis: r.o.Now().UnixMilli(),
+		Elapsed: elapsed, Retention: r.o.VolumeRetention, UnixMillis: r.o.Now().UnixMilli(), Unsynced: r.o.Unsynced(),
 	})
 	release := r.hold(remove)
 	r.mu.Unlock()

@@ -43,8 +43,10 @@ type Options struct {
 	// Root is the directory that holds /dev, /sys, /proc and /etc. Default "/".
 	Root string
 	// Now is what the node takes for the time of day. Nil: time.Now.
-	Now    func() time.Time
-	Logger *slog.Logger
+	Now func() time.Time
+	// Unsynced reports whether nothing keeps the machine's clock in step. Nil: it is in step.
+	Unsynced func() bool
+	Logger   *slog.Logger
 }
 
 // A Collector reads the node. Its methods may be called concurrently.
@@ -61,6 +63,9 @@ func New(o Options) *Collector {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Unsynced == nil {
+		o.Unsynced = func() bool { return false }
+	}
 	return &Collector{o: o, log: o.Logger.With("component", "inventory")}
 }
 
@@ -72,7 +77,7 @@ func (c *Collector) Collect(ctx context.Context) (protocol.Inventory, error) {
 		Architecture: runtime.GOARCH, OS: c.osName(), Serial: c.first("sys/class/dmi/id/product_serial", "proc/device-tree/serial-number"),
 		Vendor:      c.first("sys/class/dmi/id/sys_vendor"),
 		Model:       c.first("sys/class/dmi/id/product_name", "proc/device-tree/model"),
-		Peripherals: c.peripherals(),
+		Peripherals: c.peripherals(), ClockUnsynced: c.o.Unsynced(),
 	}
 	var errs []error
 	if name, err := os.Hostname(); err == nil {

@@ -43,6 +43,11 @@ func TestThisMachine(t *testing.T) {
 	if inv.Architecture != runtime.GOARCH || inv.Cores == 0 || inv.MemoryBytes < 64<<20 || inv.Kernel == "" || inv.OS == "" || inv.Hostname == "" || inv.StorageBytes == 0 {
 		t.Errorf("system %+v", inv)
 	}
+	c.o.Unsynced = func() bool { return true }
+	if marked, err := c.Collect(t.Context()); err != nil || inv.ClockUnsynced || !marked.ClockUnsynced {
+		t.Errorf("the clock is marked: %t, and once nothing keeps it in step: %t (%v)", inv.ClockUnsynced, marked.ClockUnsynced, err)
+	}
+	c.o.Unsynced = func() bool { return false }
 	again, err := c.Collect(t.Context())
 	if err != nil {
 		t.Fatal(err)

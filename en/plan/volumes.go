@@ -28,6 +28,8 @@ type RetainedVolume struct {
 	// Counted is for how long it has been retained while the agent ran, in seconds. It is
 	// counted by the monotonic clock: no clock that is set shortens the retention.
 	Counted uint64 `cbor:"5,keyasint,omitempty"`
+	// Unsynced says that the clock of UnixMillis was not synchronised.
+	Unsynced bool `cbor:"6,keyasint,omitempty"`
 }
 
 func (v RetainedVolume) volume() engine.Volume {
@@ -47,6 +49,7 @@ type VolumesInput struct {
 	// Retention is how long a volume outlives its deployment; 0: for ever.
 	Retention  time.Duration
 	UnixMillis int64
+	Unsynced   bool // the clock of UnixMillis is not synchronised
 }
 
 // Update returns which volumes are retained now and which of them are to be removed: by a
@@ -59,7 +62,7 @@ func (v Volumes) Update(in VolumesInput) (next Volumes, remove []engine.Volume) 
 		if in.used(p.Deployment) {
 			continue
 		}
-		held := RetainedVolume{Deployment: p.Deployment, Name: p.Name, UnixMillis: in.UnixMillis}
+		held := RetainedVolume{Deployment: p.Deployment, Name: p.Name, UnixMillis: in.UnixMillis, Unsynced: in.Unsynced}
 		if i := slices.IndexFunc(v.Retained, func(r RetainedVolume) bool { return r.volume() == p }); i >= 0 {
 			held = v.Retained[i]
 			held.Counted += uint64(max(0, in.Elapsed/time.Second))

@@ -24,14 +24,15 @@ type StateLog interface {
 // take returns the whole current state of the site. It must show every event that
 // was in the journal when it was called: so change the state before the Append, or
 // hold over both a lock that take takes.
-func Snapshots(log StateLog, receive func() protocol.Snapshot, now func() time.Time) func(ctx context.Context, m Missed) (uint64, error) {
+// now stamps the event; unsynced reports whether nothing keeps that clock in step.
+func Snapshots(log StateLog, receive func() protocol.Snapshot, now func() time.Time, unsynced func() bool) func(ctx context.Context, m Missed) (uint64, error) {
 	return func(ctx context.Context, m Missed) (seq uint64, err error) {
 		for range snapshotTries {
 			before := log.Last()
 			s := receive()
 			s.V, s.Lost, s.Cause = protocol.Version, m.Events, m.Cause
 			seq, err = log.AppendState(ctx, snapshotKey, protocol.Marshal(protocol.Event{
-				UnixMillis: now().UnixMilli(), Kind: protocol.SnapshotEvent, Body: protocol.Marshal(s),
+				UnixMillis: now().UnixMilli(), Kind: protocol.SnapshotEvent, Body: protocol.Marshal(s), Unsynced: unsynced(),
 			}))
 			if err != nil {
 				return 0, err

@@ -44,6 +44,9 @@ type counter struct{ atomic.Int64 }
 
 func (c *counter) now() int { return int(c.Load()) }
 
+// never is of a clock that is in step.
+func never() bool { return false }
+
 func newSite(t *testing.T, seed uint64) *site {
 	c := &fakeCO{t: t, db: database{retired: map[string]bool{}}}
 	net := &network{c: c, rng: rand.New(rand.NewPCG(seed, 3))}
@@ -58,7 +61,7 @@ func (s *site) start() {
 		s.t.Fatal(err)
 	}
 	o := s.opts
-	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot, time.Now)
+	o.Journal, o.Site, o.Publish, o.Resync = j, "plant", s.publish, Snapshots(j, s.snapshot, time.Now, never)
 	s.j, s.u = j, New(o)
 	s.net.mu.Lock()
 	s.net.up = s.u

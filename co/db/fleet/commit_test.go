@@ -561,3 +561,37 @@ func TestNodesAway(t *testing.T) {
 	}
 	check("removed", "n1", "colony node remove home/n1")
 }
+
+// TestUnsyncedTimesAreRecorded records times of clocks that were not synchronised, in few
+// rows and in as many as are copied.
+func TestUnsyncedTimesAreRecorded(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 200} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			s, ctx := open(t), t.Context()
+			j := journal{epoch: "a"}
+			for i := range n {
+				j.life(fmt.Sprintf("d%d", i), "n1")
+			}
+			j.events[0].Unsynced = true
+			must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+			marked := 0
+			for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: len(j.events)})) {
+				if e.Unsynced {
+					marked++
+					if e.Deployment != "d0" || e.To != lifecycle.Pending || e.SiteTime == nil {
+						t.Errorf("marked is %+v", e)
+					}
+				}
+			}
+			if marked != 1 {
+				t.Errorf("%d events are marked, want 1", marked)
+			}
+			history := must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d0", 0))
+			if len(history) != 3 || !history[2].Unsynced || history[1].Unsynced || history[0].Unsynced {
+				t.Errorf("history %+v, want the first of three marked", history)
+			}
+		})
+	}
+}

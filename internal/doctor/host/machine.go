@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/hostkernel"
 )
 
@@ -26,7 +27,7 @@ func Clock(dir string) func(context.Context) []doctor.Finding {
 				floor, of = st.ModTime(), program
 			}
 		}
-		return judgeClock(time.Now(), floor, of, synchronised)
+		return judgeClock(time.Now(), floor, of, hostclock.Synchronised)
 	}
 }
 
@@ -58,15 +59,6 @@ func judgeClock(now, floor time.Time, of string, synchronised func() (bool, erro
 		return []doctor.Finding{doctor.Warnf(setClock, "the clock is not synchronised; it says %s", now.UTC().Format(time.RFC3339))}
 	}
 	return []doctor.Finding{doctor.Okf("the clock is synchronised")}
-}
-
-// synchronised reports whether something keeps the kernel's clock, as adjtimex(2) says.
-func synchronised() (bool, error) {
-	var t unix.Timex
-	if _, err := unix.Adjtimex(&t); err != nil {
-		return false, err
-	}
-	return t.Status&unix.STA_UNSYNC == 0, nil
 }
 
 // Permissions checks that a directory of state belongs to who runs Colony and that nobody

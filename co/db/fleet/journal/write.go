@@ -281,7 +281,7 @@ func statusArgs(rows []status) ([]any, error) {
 	}, nil
 }
 
-const transitionColumns = `site, deployment, node, from_state, to_state, actor, digest, app_version, code, message, attempt, site_time`
+const transitionColumns = `site, deployment, node, from_state, to_state, actor, digest, app_version, code, message, attempt, site_time, site_time_unsynced`
 
 // A transition is a row of deployment_history.
 type transition struct {
@@ -307,18 +307,18 @@ func (w writer) transitions(list []transition) {
 	for i := range text {
 		text[i] = make([]string, n)
 	}
-	siteTimes, attempt := make([]*time.Time, n), make([]int64, n)
+	siteTimes, attempt, unsynced := make([]*time.Time, n), make([]int64, n), make([]bool, n)
 	for i, t := range list {
 		for j, s := range t.texts() {
 			text[j][i] = s
 		}
-		siteTimes[i], attempt[i] = t.SiteTime, int64(t.Attempt)
+		siteTimes[i], attempt[i], unsynced[i] = t.SiteTime, int64(t.Attempt), t.Unsynced && t.SiteTime != nil
 	}
 	w.b.Queue(`insert into deployment_history (`+transitionColumns+`)
-		select s, d, n, f, o, a, g, v, c, m, t, st from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-			$8::text[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[])
-			with ordinality as u (s, d, n, f, o, a, g, v, c, m, t, st, number) order by number`,
-		text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], attempt, siteTimes)
+		select s, d, n, f, o, a, g, v, c, m, t, st, un from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+			$8::text[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[], $13::boolean[])
+			with ordinality as u (s, d, n, f, o, a, g, v, c, m, t, st, un, number) order by number`,
+		text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], attempt, siteTimes, unsynced)
 }
 
 // encodeTransitions prepares many rows for a COPY, without the columns in which all
@@ -330,7 +330,7 @@ func encodeTransitions(list []transition) *pgdb.Copy {
 			filled[j] = filled[j] || s != ""
 		}
 	}
-	columns := []string{"attempt", "site_time"}
+	columns := []string{"attempt", "site_time", "site_time_unsynced"}
 	for j, name := range [10]string{"site", "deployment", "node", "from_state", "to_state", "actor", "digest", "app_version", "code", "message"} {
 		if filled[j] = filled[j] || j < 6; filled[j] { // those that follow are empty by default
 			columns = append(columns, name)
@@ -341,6 +341,7 @@ func encodeTransitions(list []transition) *pgdb.Copy {
 		rows.Row()
 		rows.Int8(int64(t.Attempt))
 		rows.Timestamp(t.SiteTime)
+		rows.Bool(t.Unsynced && t.SiteTime != nil)
 		for j, s := range t.texts() {
 			if filled[j] {
 				rows.Text(s)

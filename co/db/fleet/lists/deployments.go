@@ -184,9 +184,9 @@ func scanStatus(row pgx.CollectableRow) (n fleet.DeploymentNode, err error) {
 // first. A limit of 0 means fleet.DefaultLimit.
 func (s *Lists) Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (t fleet.Transition, err error) {
-		err = row.Scan(&t.Time, &t.SiteTime, &t.Node, &t.From, &t.To, &t.Actor, &t.Digest, &t.AppVersion, &t.Attempt, &t.Code, &t.Message)
+		err = row.Scan(&t.Time, &t.SiteTime, &t.Unsynced, &t.Node, &t.From, &t.To, &t.Actor, &t.Digest, &t.AppVersion, &t.Attempt, &t.Code, &t.Message)
 		return t, err
-	}, `select time, site_time, node, from_state, to_state, actor, digest, app_version, attempt, code, message
+	}, `select time, site_time, site_time_unsynced, node, from_state, to_state, actor, digest, app_version, attempt, code, message
 		from deployment_history where site = $1 and deployment = $2 order by id desc limit $3`, site, name, fleet.Size(limit))
 	return list, pgdb.Classify("read history", err)
 }

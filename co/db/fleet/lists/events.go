@@ -10,11 +10,11 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 )
 
-const eventColumns = `select id, time, site_time, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,
+const eventColumns = `select id, time, site_time, site_time_unsynced, kind, site, node, deployment, from_state, to_state, phase, pulled_bytes,
 	total_bytes, app_version, code, message from events`
 
 func scanEvent(row pgx.CollectableRow) (e fleet.Event, err error) {
-	err = row.Scan(&e.ID, &e.Time, &e.SiteTime, &e.Kind, &e.Site, &e.Node, &e.Deployment, &e.From, &e.To, &e.Phase, &e.Pulled,
+	err = row.Scan(&e.ID, &e.Time, &e.SiteTime, &e.Unsynced, &e.Kind, &e.Site, &e.Node, &e.Deployment, &e.From, &e.To, &e.Phase, &e.Pulled,
 		&e.Total, &e.AppVersion, &e.Code, &e.Message)
 	return e, err
 }

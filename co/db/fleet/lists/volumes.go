@@ -29,13 +29,13 @@ func (s *Lists) decommissioning(ctx context.Context, site protocol.SiteID, node 
 func (s *Lists) KeptVolumes(ctx context.Context, site protocol.SiteID, node protocol.NodeID, deployment protocol.DeploymentName) ([]fleet.KeptVolume, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (v fleet.KeptVolume, err error) {
 		var removed int64
-		err = row.Scan(&v.Site, &v.Node, &v.Deployment, &v.Volume, &v.Bytes, &removed, &v.Purging, &v.NodeState, &v.ReportedAt)
+		err = row.Scan(&v.Site, &v.Node, &v.Deployment, &v.Volume, &v.Bytes, &removed, &v.Unsynced, &v.Purging, &v.NodeState, &v.ReportedAt)
 		if removed > 0 {
 			at := time.UnixMilli(removed).UTC()
 			v.RemovedAt = &at
 		}
 		return v, err
-	}, `select n.site, n.id, v->>'deployment', v->>'name', coalesce((v->>'bytes')::bigint, 0), coalesce((v->>'removedMillis')::bigint, 0),
+	}, `select n.site, n.id, v->>'deployment', v->>'name', coalesce((v->>'bytes')::bigint, 0), coalesce((v->>'removedMillis')::bigint, 0), coalesce((v->>'unsynced')::boolean, false),
 			exists (select from requests r where r.site = n.site and r.kind = $4 and r.node = n.id and r.deployment = v->>'deployment'
 				and r.volume in ('', v->>'name')),
 			`+nodeState+`, greatest(s.last_event_at, st.reported_at)
