@@ -18,11 +18,13 @@ import (
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/link"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/orders"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/httpserver"
+	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -79,12 +81,16 @@ func (e *EN) start(ctx context.Context) error {
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
 	}
+	check, err := e.checker(ctx, held.Trust)
+	if err != nil {
+		return err
+	}
 	limits := plan.DefaultLimits()
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
 		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: store, Uplink: e.link, Changed: e.link.Changed,
 		Probe: probe.New(run).Probe, Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
-		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter,
+		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Check: check,
 		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
 	}); err != nil {
 		return err
@@ -116,12 +122,36 @@ func (e *EN) diskChanged(ctx context.Context, problem string) error {
 	return nil
 }
 
+// checker returns what checks the orders of the LO; nil: nothing does.
+func (e *EN) checker(ctx context.Context, held orders.State) (*orders.Checker, error) {
+	if e.opts.RootKeyFile == "" {
+		e.log.WarnContext(ctx, "orders are not checked: whoever reaches the site's broker can make this node run anything; this is for development: set rootKeyFile")
+		return nil, nil
+	}
+	root, err := keyfile.Public(e.opts.RootKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("rootKeyFile: %w", err)
+	}
+	return orders.New(orders.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}, root, held)
+}
+
+// problem says what is wrong with the node, for people; "": nothing is.
+func (e *EN) problem() string {
+	refused := e.runner.Problem()
+	if full := e.disk.Problem(); full != "" && refused != "" {
+		return full + "; " + refused
+	} else if full != "" {
+		return full
+	}
+	return refused
+}
+
 // linkOptions say who the node is, which found held in its state directory.
 func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
-		Problem: e.disk.Problem, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+		Problem: e.problem, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
 	}
 	for _, d := range held.Damaged {
 		o.Damaged = append(o.Damaged, d.String())

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/plan"
@@ -26,6 +27,10 @@ type Options struct {
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// StateDir holds what the agent must know after a crash. One EN uses it at a time.
 	StateDir string `yaml:"stateDir"`
+	// RootKeyFile holds the public root key of the CO's key sets: the node obeys only what follows from
+	// what the CO signed. Empty is the mode of development: the node obeys its LO in
+	// everything, and says so at each start.
+	RootKeyFile string `yaml:"rootKeyFile,omitempty"`
 	// LO says where the Local Orchestrator is.
 	LO LOOptions `yaml:"lo"`
 	// Engine says which container engine runs the containers, and how.
@@ -56,11 +61,9 @@ type Options struct {
 	// Disk is where the agent keeps its state; the engine has its own. Nil: the file system
 	// of the machine.
 	Disk disk.FS `yaml:"-"`
-	// Now is what the node takes for the time of day. Nil: time.Now.
-	Now func() time.Time `yaml:"-"`
-	// Unsynced reports whether nothing keeps Now in step. Nil: as the kernel says, or never
-	// where Now is given.
-	Unsynced func() bool `yaml:"-"`
+	// Clock is what the node takes for the time of day. Where nothing of it is given, Unsynced is
+	// as the kernel says.
+	agent.Clock `yaml:"-"`
 	// Random names what the agent names, and spreads its attempts to connect. Nil: the
 	// machine's.
 	Random *random.Source `yaml:"-"`
@@ -105,6 +108,9 @@ func (o Options) Validate() error {
 	}
 	if !filepath.IsAbs(o.StateDir) {
 		errs = append(errs, fmt.Errorf("stateDir %q: want an absolute path", o.StateDir))
+	}
+	if o.RootKeyFile != "" && !filepath.IsAbs(o.RootKeyFile) {
+		errs = append(errs, fmt.Errorf("rootKeyFile %q: want an absolute path", o.RootKeyFile))
 	}
 	if len(o.LO.MQTT) == 0 {
 		errs = append(errs, errors.New("lo.mqtt: missing; want a list of URLs such as tcp://lo.example:1883"))

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 // handler serves the agent's status to the machine it runs on.
@@ -31,6 +33,16 @@ func (e *EN) handler() http.Handler {
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_link_up gauge\ncolony_en_link_up %d\n", up)
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_reports_pending gauge\ncolony_en_reports_pending %d\n", pending)
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_disk_full gauge\ncolony_en_disk_full %d\n", full)
+		checked := 0
+		if e.opts.RootKeyFile != "" {
+			checked = 1
+		}
+		_, _ = fmt.Fprintf(w, "# TYPE colony_en_orders_checked gauge\ncolony_en_orders_checked %d\n", checked)
+		refused := e.runner.Refused()
+		_, _ = fmt.Fprintln(w, "# TYPE colony_en_orders_refused_total counter")
+		for _, reason := range sign.Reasons() {
+			_, _ = fmt.Fprintf(w, "colony_en_orders_refused_total{reason=%q} %d\n", reason, refused[reason])
+		}
 		_, _ = fmt.Fprintln(w, "# TYPE colony_en_deployments gauge")
 		for _, state := range slices.Sorted(maps.Keys(states)) {
 			_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])

@@ -147,10 +147,10 @@ const (
 	// lacks what the version asks for.
 	// Cure: the message names what is missing: choose another node, or upgrade this one.
 	Incompatible Code = "incompatible"
-	// SignatureInvalid: the signature over the deployment is missing or is not of the fleet.
-	// No release sets it yet: deployments are signed once the fleet has an identity.
-	// Cure: let the CO sign the deployment again, and check that nobody else writes to the
-	// site's topics.
+	// SignatureInvalid: the node refused the version, as it does not follow from what the CO
+	// signed for the node: the message begins with the reason.
+	// Cure: look for who else writes to the site's topics, or has the LO's place; where it is
+	// unsigned or unknown_key, upgrade the LO, and give CO, LO and EN keys of one fleet.
 	SignatureInvalid Code = "signature_invalid"
 	// EngineUnavailable: the container engine of the node does not answer.
 	// Cure: start the engine, or correct its address in the agent's configuration: the agent

@@ -45,6 +45,7 @@ func (s *supervisor) enConfig() en.Options {
 	o := en.DefaultOptions()
 	o.Site, o.Node, o.Labels, o.StateDir = protocol.SiteID(s.opts.Site), protocol.NodeID(s.opts.Node), s.opts.Labels, s.dir.sub("en")
 	o.LO.MQTT, o.LO.KeepAlive = []string{"tcp://" + dialable(s.opts.LOMQTTAddr)}, keepAlive
+	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
 	o.Engine = s.engineOptions()
 	o.Engine.Mirror, o.Engine.MirrorOnly = "http://"+dialable(s.opts.LOHTTPAddr), true
 	return o

@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/orders"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -109,6 +110,13 @@ func (g *gate) SaveVolumes(v plan.Volumes) error {
 		return errDead
 	}
 	return g.store.SaveVolumes(v)
+}
+
+func (g *gate) SaveTrust(s orders.State) error {
+	if !g.alive() {
+		return errDead
+	}
+	return g.store.SaveTrust(s)
 }
 
 func (g *gate) Volumes(ctx context.Context) ([]engine.Volume, error) { return g.host.Volumes(ctx) }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/orders"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -34,6 +35,7 @@ type Store interface {
 	SaveDesired(b []byte) error
 	SaveCounter(n uint64) error
 	SaveVolumes(v plan.Volumes) error
+	SaveTrust(s orders.State) error
 }
 
 // A Host is what the agent needs of the engine's node.
@@ -84,6 +86,8 @@ type Options struct {
 	Records []plan.Record
 	Counter uint64
 	Volumes plan.Volumes
+	// Check says what of a desired state is obeyed, with what the Store held. Nil: everything.
+	Check *orders.Checker
 	// Incomplete says that some of what the Store had held is lost. Until a desired state
 	// is adopted no image is removed then: it may be needed.
 	Incomplete bool
@@ -93,12 +97,13 @@ type Options struct {
 	VolumeRetention time.Duration
 
 	Limits plan.Limits // zero: agent.DefaultLimits
-	// Resync is how often the engine is asked without a reason. Default 30 s.
-	Resync time.Duration
 	// EngineTimeout is how long an operation waits for an engine that is away
 	// before it fails. Default 5 minutes.
 	EngineTimeout time.Duration
 }
+
+// resync is how often the engine is asked without a reason.
+const resync = 30 * time.Second
 
 var (
 	errSuperseded = errors.New("another desired state took the place of this one")
@@ -118,8 +123,6 @@ type Runner struct {
 	stop     context.CancelCauseFunc
 
 	mu       sync.Mutex // protects what follows, and orders the writes to the store
-	desired  *protocol.NodeDesired
-	raw      []byte // desired as it was received
 	records  map[protocol.DeploymentName]plan.Record
 	workers  map[protocol.DeploymentName]*worker
 	progress map[protocol.DeploymentName]protocol.DeploymentStatus
@@ -131,6 +134,7 @@ type Runner struct {
 	incomplete bool
 	wholeState
 	volumeState
+	orderState
 }
 
 // signals are what wakes the loops of a Runner.
@@ -153,9 +157,6 @@ func newSignals() signals {
 func New(o Options) (*Runner, error) {
 	if o.Limits == (plan.Limits{}) {
 		o.Limits = plan.DefaultLimits()
-	}
-	if o.Resync <= 0 {
-		o.Resync = 30 * time.Second
 	}
 	if o.EngineTimeout <= 0 {
 		o.EngineTimeout = 5 * time.Minute
@@ -186,6 +187,11 @@ func New(o Options) (*Runner, error) {
 			return nil, fmt.Errorf("read desired state from disk: %w", err)
 		}
 		r.desired, r.raw = &d, o.Desired
+		v := r.judge(&d)
+		if o.Check != nil {
+			o.Check.Adopt(v.State) // of what is on disk
+		}
+		r.obey(context.Background(), v)
 	}
 	return r, nil
 }
@@ -242,10 +248,11 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bytes.Equal(r.raw, payload) || r.desired != nil && d.Held() == r.desired.Held() {
+	same := r.desired != nil && d.Held() == r.desired.Held()
+	if bytes.Equal(r.raw, payload) || same && len(r.refused) == 0 {
 		return nil
 	}
-	if !plan.Supersedes(r.desired, &d) {
+	if !same && !plan.Supersedes(r.desired, &d) { // the same may come with signatures that count
 		r.log.WarnContext(ctx, "desired state ignored: a later one, or another one at its position, is in force",
 			"position", d.Position.String(), "held", r.desired.Position.String())
 		if r.ignored != d.Position {
@@ -258,13 +265,15 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	if err := protocol.Unmarshal(raw, &d); err != nil {
 		return err
 	}
-	if err := r.o.Store.SaveDesired(raw); err != nil {
+	v := r.judge(&d)
+	if err := r.keep(raw, v); err != nil {
 		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
 	}
 	if r.desired == nil || r.incomplete {
 		r.sweep.Notify()
 	}
 	r.desired, r.raw, r.incomplete = &d, raw, false
+	r.obey(ctx, v)
 	r.log.InfoContext(ctx, "desired state adopted", "position", d.Position.String(), "assignments", len(d.Assignments),
 		"removals", len(d.Removals))
 	r.ordered.Notify()
@@ -327,7 +336,7 @@ func (r *Runner) work(name protocol.DeploymentName) *worker {
 // reconcileLoop compares desired state, records and containers whenever one of
 // them changed, and now and then without a reason.
 func (r *Runner) reconcileLoop() {
-	tick := time.NewTicker(r.o.Resync)
+	tick := time.NewTicker(resync)
 	defer tick.Stop()
 	r.reconcile(nil)
 	for {
@@ -373,7 +382,7 @@ func (r *Runner) reconcile(observed []engine.Status) {
 			r.o.Changed()
 		}
 	}
-	for _, a := range plan.Plan(r.desired, r.list(), observed) {
+	for _, a := range plan.Plan(r.obeyed, r.list(), observed) {
 		if a.Kind == plan.Sweep {
 			r.sweep.Notify()
 			continue

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/orders"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
@@ -107,6 +109,7 @@ type node struct {
 	probe  func(t plan.Target) bool
 	log    bytes.Buffer
 	gen    uint64
+	root   ed25519.PublicKey // of the fleet; nil: nothing is checked
 
 	runner *Runner
 	store  *state.Store
@@ -132,8 +135,14 @@ func (n *node) options() Options {
 		n.t.Fatal(err)
 	}
 	n.store = store
+	var check *orders.Checker
+	if n.root != nil {
+		if check, err = orders.New(orders.Node{Site: "s1", Node: "n1"}, n.root, c.Trust); err != nil {
+			n.t.Fatal(err)
+		}
+	}
 	return Options{
-		Node: "n1", Boot: "boot", Engine: n.engine, Host: n.engine, Store: store, Uplink: n.lo, Logger: log,
+		Node: "n1", Boot: "boot", Check: check, Engine: n.engine, Host: n.engine, Store: store, Uplink: n.lo, Logger: log,
 		Probe: func(_ context.Context, t plan.Target) (bool, string, error) {
 			return n.probe(t), "says no", nil
 		},

@@ -77,7 +77,7 @@ func (r *Runner) reconcileVolumes(elapsed time.Duration) error {
 	held := r.volumes
 	// What is begun from here on waits for r.retaining.
 	next, remove := held.Update(plan.VolumesInput{
-		Desired: r.desired, Records: r.list(), Present: present, Observed: observed,
+		Desired: r.volumesDesired(), Records: r.list(), Present: present, Observed: observed,
 		Elapsed: elapsed, Retention: r.o.VolumeRetention, UnixMillis: r.o.Now().UnixMilli(), Unsynced: r.o.Unsynced(),
 	})
 	release := r.hold(remove)

@@ -75,8 +75,8 @@ func (w *worker) advance() (rec plan.Record, known bool, err error) {
 	if have {
 		now = &held
 	}
-	if r.desired != nil {
-		if a, ok := plan.Next(now, plan.AssignmentFor(r.desired, w.name)); ok {
+	if r.obeyed != nil {
+		if a, ok := plan.Next(now, r.assignment(w.name)); ok {
 			if a.Kind == plan.Forget {
 				return plan.Record{}, false, w.forget()
 			}

@@ -101,6 +101,8 @@ type Assignment struct {
 	Assignment *protocol.Assignment  // nil: it is not assigned
 	Removal    *protocol.NodeRemoval // nil: it is not to be removed
 	Position   protocol.Position
+	// Refusal says why Assignment is not to be carried out; nil: it is.
+	Refusal *Failure
 }
 
 // AssignmentFor returns what desired says about a deployment.
@@ -219,7 +221,13 @@ func begin(rec Record, o Assignment) Action {
 	next.Digest, next.Spec, next.Attempt, next.Rollback = a.Digest, a.Spec, a.Attempt, a.Rollback
 	next.Position, next.Site = o.Position, a.Site
 	next.MinHealthyMillis = a.MinHealthyMillis
-	if f := Verify(*a); f != nil {
+	f := o.Refusal
+	if f == nil {
+		f = Verify(*a)
+	} else {
+		next.Site = rec.Site // nobody vouches for what it says
+	}
+	if f != nil {
 		from = next.State
 		next.Spec = nil
 		next = next.Failed(*f)
@@ -232,8 +240,8 @@ func begin(rec Record, o Assignment) Action {
 const maxSpec = protocol.MaxMessage * 3 / 8
 
 // Verify checks that an assignment holds the spec that its digest names, and
-// that this program understands it. It returns nil where all is well. Once
-// fleets have an identity, the signature is checked here too.
+// that this program understands it. It returns nil where all is well. Whether the CO
+// signed for it is for package orders.
 func Verify(a protocol.Assignment) *Failure {
 	if err := a.Digest.Verify(a.Spec); err != nil {
 		return &Failure{protocol.DigestMismatch, fmt.Sprintf("spec of %s: %v: the desired state was damaged on its way", a.Deployment, err)}

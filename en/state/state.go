@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/en/plan/orders"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/filelock"
@@ -27,6 +28,7 @@ const (
 	desiredFile = "desired.cbor"
 	counterFile = "report-counter"
 	volumesFile = "volumes.cbor"
+	trustFile   = "trust.cbor"
 	lockFile    = "lock"
 	recordDir   = "deployments"
 	recordExt   = ".cbor"
@@ -57,6 +59,8 @@ type Contents struct {
 	Counter uint64
 	// Volumes are those that outlived their deployments.
 	Volumes plan.Volumes
+	// Trust is what the node remembers of what the CO signed.
+	Trust orders.State
 	// Damaged are the files that do not hold what was stored in them: what they held is
 	// in none of the other fields.
 	Damaged []*statefile.Damage
@@ -117,7 +121,7 @@ func (s *Store) load(names *random.Source, log *slog.Logger) (*Contents, error) 
 		return nil, fmt.Errorf("clean state directory: %w", err)
 	}
 	l := loading{store: s, c: c, log: log}
-	if err := errors.Join(l.desired(), l.records(), l.volumes()); err != nil {
+	if err := errors.Join(l.desired(), l.records(), l.volumes(), l.trust()); err != nil {
 		return nil, err
 	}
 	return c, l.identity(names)
@@ -163,6 +167,17 @@ func (l loading) volumes() error {
 	found, err := l.file(l.store.volumesFile(), func(b []byte) error { return protocol.Unmarshal(b, &v) })
 	if found {
 		l.c.Volumes = v
+	}
+	return err
+}
+
+// trust reads the key set and the floors. Where they are lost the key set comes with the next
+// desired state, and what is signed counts once more, however old it is.
+func (l loading) trust() error {
+	var s orders.State
+	found, err := l.file(l.store.trustFile(), func(b []byte) error { return protocol.Unmarshal(b, &s) })
+	if found {
+		l.c.Trust = s
 	}
 	return err
 }
@@ -244,6 +259,16 @@ func (s *Store) SaveVolumes(v plan.Volumes) error {
 	}
 	return nil
 }
+
+// SaveTrust writes what the node remembers of what the CO signed.
+func (s *Store) SaveTrust(t orders.State) error {
+	if err := s.trustFile().Save(protocol.Marshal(t)); err != nil {
+		return fmt.Errorf("save key set and floors: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) trustFile() statefile.File { return s.file(trustFile, "en/trust", "") }
 
 func (s *Store) volumesFile() statefile.File { return s.file(volumesFile, "en/volumes", "") }
 

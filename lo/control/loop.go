@@ -231,7 +231,8 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	}
 	rec := n.rec.Clone()
 	out := reconciler.Step(rec, reconciler.Input{
-		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Purges: w.purges[n.id], Specs: l.site.opts.Desired.Spec,
+		Now: now, Desired: l.here(n.id, w), Removals: w.removals, Moved: moved, Entries: w.entries, Purges: w.purges[n.id], KeySet: w.keySet,
+		Specs:     l.site.opts.Desired.Spec,
 		LostAfter: l.site.opts.NodeLostAfter, Jitter: l.site.opts.Jitter,
 	})
 	if len(out.Faults) > 0 {

@@ -23,11 +23,12 @@ type work struct {
 	entries  map[protocol.DeploymentName]protocol.SiteEntry
 	removals map[protocol.DeploymentName]protocol.Removal
 	purges   map[protocol.NodeID][]protocol.NodePurge
+	keySet   []byte
 }
 
 func workOf(m protocol.SiteDesired) *work {
 	w := &work{
-		position: m.Position, entries: make(map[protocol.DeploymentName]protocol.SiteEntry, len(m.Deployments)),
+		position: m.Position, keySet: m.KeySet, entries: make(map[protocol.DeploymentName]protocol.SiteEntry, len(m.Deployments)),
 		removals: make(map[protocol.DeploymentName]protocol.Removal, len(m.Removals)), purges: map[protocol.NodeID][]protocol.NodePurge{},
 	}
 	for _, e := range m.Deployments {
@@ -37,7 +38,9 @@ func workOf(m protocol.SiteDesired) *work {
 		w.removals[r.Deployment] = r
 	}
 	for _, p := range m.Purges {
-		w.purges[p.Node] = append(w.purges[p.Node], protocol.NodePurge{Deployment: p.Deployment, Volume: p.Volume, Site: p.Position})
+		w.purges[p.Node] = append(w.purges[p.Node], protocol.NodePurge{
+			Deployment: p.Deployment, Volume: p.Volume, Site: p.Position, Signature: p.Signature,
+		})
 	}
 	return w
 }

@@ -58,8 +58,13 @@ type Input struct {
 	// stays on the node as it is.
 	Removals map[protocol.DeploymentName]protocol.Removal
 	Moved    map[protocol.DeploymentName]bool
+	// Entries are the deployments of the site, wherever they are placed: what a node is asked to
+	// remove because it is placed elsewhere cites its entry.
+	Entries map[protocol.DeploymentName]protocol.SiteEntry
 	// Purges are those for this node.
 	Purges []protocol.NodePurge
+	// KeySet is the CO's, for the node.
+	KeySet []byte
 	// Specs returns a version that the LO has stored.
 	Specs func(protocol.Digest) (Spec, bool)
 	// LostAfter is how long a node may be offline before an install or an update
@@ -414,11 +419,11 @@ func (s *step) runAt(t time.Time) {
 // journal.
 func (s *step) finish() {
 	s.r.Forget(keepDeleted)
-	desired := protocol.NodeDesired{V: protocol.Version, Node: s.r.Node}
+	desired := protocol.NodeDesired{V: protocol.Version, Node: s.r.Node, KeySet: s.KeySet}
 	for _, name := range s.r.Names() {
 		d := s.r.Deployments[name]
 		if d.Removing && d.Status.State != lifecycle.Deleted {
-			desired.Removals = append(desired.Removals, protocol.NodeRemoval{Deployment: name, Site: d.Tombstone, Volumes: d.Volumes})
+			desired.Removals = append(desired.Removals, s.removal(name, d))
 			continue
 		}
 		a := d.Assigned

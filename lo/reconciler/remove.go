@@ -47,6 +47,19 @@ func (s *step) remove(name protocol.DeploymentName, tombstone protocol.Removal) 
 	}
 }
 
+// removal returns what the node is asked to remove, with the CO's statement that it follows
+// from: the tombstone, or the entry of what is placed elsewhere.
+func (s *step) removal(name protocol.DeploymentName, d *nodes.Deployment) protocol.NodeRemoval {
+	r := protocol.NodeRemoval{Deployment: name, Site: d.Tombstone, Volumes: d.Volumes}
+	if tombstone, ok := s.Removals[name]; ok && tombstone.Position == d.Tombstone {
+		r.Signature = tombstone.Signature
+	} else if entry, ok := s.Entries[name]; ok && d.Tombstone.IsZero() {
+		spec, _ := s.Specs(entry.Digest)
+		r.Signature = spec.Signature
+	}
+	return r
+}
+
 // removeRest adds the tombstones of what the LO has no record of and the node has parts
 // of: containers whose record the agent lost, or volumes that are to go as well.
 func (s *step) removeRest(desired *protocol.NodeDesired) {
@@ -60,7 +73,7 @@ func (s *step) removeRest(desired *protocol.NodeDesired) {
 		r := s.Removals[name]
 		volumes := r.Volumes && slices.ContainsFunc(s.r.Inventory.Volumes, func(v protocol.Volume) bool { return v.Deployment == name })
 		if volumes || slices.Contains(s.r.Inventory.Unknown, name) {
-			desired.Removals = append(desired.Removals, protocol.NodeRemoval{Deployment: name, Site: r.Position, Volumes: r.Volumes})
+			desired.Removals = append(desired.Removals, protocol.NodeRemoval{Deployment: name, Site: r.Position, Volumes: r.Volumes, Signature: r.Signature})
 		}
 	}
 	slices.SortFunc(desired.Removals, func(a, b protocol.NodeRemoval) int { return cmp.Compare(a.Deployment, b.Deployment) })

@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/sign"
+	"github.com/colonyfleet/colony/protocol/sign/signtest"
+)
+
+// A signedNode is a node that checks, and the CO that signs.
+type signedNode struct {
+	*node
+	co *signtest.CO
+}
+
+func newSignedNode(t *testing.T) *signedNode {
+	t.Helper()
+	n := &signedNode{newNode(t, memory.Options{}), signtest.New(t, 1)}
+	n.root = n.co.Root()
+	return n
+}
+
+// signed returns an assignment with the CO's statement, of a position.
+func (n *signedNode) signed(a protocol.Assignment, generation uint64) protocol.Assignment {
+	n.t.Helper()
+	at := protocol.Position{Epoch: 1, Generation: generation}
+	m := n.co.Attached(protocol.SiteDesired{V: 1, Site: "s1", Position: at, Deployments: []protocol.SiteEntry{{Deployment: a.Deployment, Digest: a.Digest, Position: at}}})
+	a.Signature, a.Site = m.Deployments[0].Signature, at
+	return a
+}
+
+func (n *signedNode) tombstone(generation uint64, volumes bool) protocol.NodeRemoval {
+	n.t.Helper()
+	at := protocol.Position{Epoch: 1, Generation: generation}
+	m := n.co.Attached(protocol.SiteDesired{V: 1, Site: "s1", Position: at, Removals: []protocol.Removal{{Deployment: "app", Position: at, Volumes: volumes}}})
+	return protocol.NodeRemoval{Deployment: "app", Site: at, Volumes: volumes, Signature: m.Removals[0].Signature}
+}
+
+// order sends a desired state with the key set.
+func (n *signedNode) order(d protocol.NodeDesired) {
+	n.t.Helper()
+	n.gen++
+	d.V, d.Node, d.Position, d.KeySet = 1, "n1", protocol.Position{Epoch: 1, Generation: n.gen}, n.co.KeySet
+	if err := n.runner.Accept(n.t.Context(), protocol.Marshal(d)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *signedNode) assign(list ...protocol.Assignment) {
+	n.order(protocol.NodeDesired{Assignments: list})
+}
+
+// TestForgedOrders gives a running agent what the CO did not sign: the version that runs goes on
+// in its container, the refusal is reported with its code, over restarts as well, and what the CO
+// signs next is obeyed.
+func TestForgedOrders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		n.start()
+		v0, v1, v2 := n.signed(version("0", 1, web()), 1), n.signed(version("1", 1, web()), 2), n.signed(version("2", 1, web()), 5)
+		n.assign(v1)
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v1))
+		evil := v2
+		evil.Spec = version("evil", 1, web()).Spec
+		evil.Digest = protocol.DigestOf(evil.Spec)
+		unsigned := version("own", 1, web())
+		for name, order := range map[string]struct {
+			d      protocol.NodeDesired
+			reason sign.Reason
+			failed protocol.Digest
+		}{
+			"own version":      {protocol.NodeDesired{Assignments: []protocol.Assignment{unsigned}}, sign.Unsigned, unsigned.Digest},
+			"altered version":  {protocol.NodeDesired{Assignments: []protocol.Assignment{evil}}, sign.Mismatch, evil.Digest},
+			"old version":      {protocol.NodeDesired{Assignments: []protocol.Assignment{v0}}, sign.Stale, v0.Digest},
+			"own removal":      {protocol.NodeDesired{Removals: []protocol.NodeRemoval{{Deployment: "app", Volumes: true, Site: protocol.Position{Epoch: 1, Generation: 9}}}}, sign.Unsigned, ""},
+			"own move":         {protocol.NodeDesired{Removals: []protocol.NodeRemoval{{Deployment: "app"}}}, sign.Unsigned, ""},
+			"move of all":      {protocol.NodeDesired{Removals: []protocol.NodeRemoval{{Deployment: "app", Signature: v1.Signature}}}, sign.WrongNode, ""},
+			"removal once had": {protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(1, true)}}, sign.Stale, ""},
+		} {
+			before := n.runner.Refused()[order.reason]
+			n.order(order.d)
+			state := lifecycle.Installed
+			if order.failed != "" {
+				state = lifecycle.Failed
+			}
+			for _, when := range []string{"at once", "after a restart"} {
+				rec := n.eventually("app", state)
+				if order.failed != "" && (rec.Code != protocol.SignatureInvalid || !strings.HasPrefix(rec.Message, string(order.reason)+": ") || rec.Digest != order.failed) {
+					t.Errorf("%s, %s: record %s %s %q", name, when, rec.Digest.Short(), rec.Code, rec.Message)
+				}
+				n.wantContainers(running("web", v1))
+				if got := n.runner.Refused()[order.reason]; got != before+1 {
+					t.Errorf("%s, %s: %d refusals counted, want %d", name, when, got, before+1)
+				}
+				if p := n.runner.Problem(); !strings.Contains(p, string(order.reason)+": ") {
+					t.Errorf("%s, %s: the problem of the node is %q", name, when, p)
+				}
+				n.stop()
+				before = 0
+				n.start()
+			}
+			n.assign(v1) // as an honest LO does
+			n.eventually("app", lifecycle.Installed)
+			n.wantContainers(running("web", v1))
+			if p := n.runner.Problem(); p != "" {
+				t.Errorf("%s: afterwards the problem of the node is %q", name, p)
+			}
+		}
+		if !slices.Contains(n.lo.transitions(), "UPDATING>FAILED signature_invalid") {
+			t.Errorf("reported: %q", n.lo.transitions())
+		}
+		n.assign(v2)
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v2))
+		n.order(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(6, false)}})
+		n.eventually("app", lifecycle.Deleted)
+		n.wantContainers()
+		n.assign(v2)
+		if rec := n.eventually("app", lifecycle.Failed); !strings.HasPrefix(rec.Message, "stale: ") {
+			t.Errorf("replayed after the removal: %q", rec.Message)
+		}
+		n.wantContainers()
+		n.stop()
+	})
+}
+
+// TestSignaturesComeLater refuses a version without a signature, and obeys the same desired state
+// once it comes with signatures.
+func TestSignaturesComeLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		n.start()
+		defer n.stop()
+		v1 := n.signed(version("1", 1, web()), 1)
+		bare := v1
+		bare.Signature = nil
+		n.assign(bare)
+		n.eventually("app", lifecycle.Failed)
+		n.wantContainers()
+		n.gen-- // the same position
+		again := v1
+		n.assign(again)
+		if p := n.runner.Problem(); p != "" {
+			t.Errorf("with signatures: %s", p)
+		}
+		again.Attempt++
+		n.assign(again)
+		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v1))
+	})
+}
+
+// TestAdoptedGoesOn restarts a node whose keys were replaced, and one that was given its keys
+// after it had adopted a version: what runs goes on, with its container.
+func TestAdoptedGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]bool{"signed with keys of before": true, "not signed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n := newSignedNode(t)
+				v1 := version("1", 1, web())
+				if first {
+					v1 = n.signed(v1, 1)
+				} else {
+					n.root = nil
+				}
+				n.start()
+				n.assign(v1)
+				n.eventually("app", lifecycle.Installed)
+				n.stop()
+				n.co = signtest.New(t, 9)
+				n.root = n.co.Root()
+				n.start()
+				defer n.stop()
+				n.eventually("app", lifecycle.Installed)
+				n.wantContainers(running("web", v1))
+				n.assign(n.signed(version("2", 1, web()), 2))
+				n.eventually("app", lifecycle.Installed)
+			})
+		})
+	}
+}

@@ -1,0 +1,327 @@
+// Package orders decides which parts of a NodeDesired a node obeys: those that follow from
+// what the CO signed for the site and the node. The LO only hands statements on and chooses
+// within them; whoever has its place can hold orders back, and not make the node run, or remove,
+// what the CO did not sign. docs/security.md lists what is checked and what the LO may
+// choose.
+//
+// A node remembers for each deployment the greatest position that it followed, its floor: what was
+// signed before that does not count again, but for the return to a version that
+// the node itself had running. What a node has adopted it keeps and starts again, whatever
+// becomes of keys and floors.
+//
+// The package is pure: records and state come in, what is obeyed and the new state go out.
+package orders
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/sign"
+)
+
+const (
+	// maxFloors bounds the deployments that a node remembers. Past it the lowest floors go.
+	maxFloors = 4096
+	// maxEarlier is how many versions that it had running a node remembers of a deployment.
+	maxEarlier = 4
+)
+
+// A Node is who is ordered.
+type Node struct {
+	Site protocol.SiteID
+	Node protocol.NodeID
+	// Labels are those that selectors match.
+	Labels map[string]string
+}
+
+// A State is what must survive a restart.
+type State struct {
+	KeySet []byte `cbor:"1,keyasint,omitempty"`
+	// Floors are sorted by deployment.
+	Floors []Floor `cbor:"2,keyasint,omitempty"`
+}
+
+// A Floor is what a node remembers of a deployment, also once that is removed.
+type Floor struct {
+	Deployment protocol.DeploymentName `cbor:"1,keyasint"`
+	// Position is the greatest one that was followed.
+	Position protocol.Position `cbor:"2,keyasint"`
+	// Earlier are versions that were INSTALLED here, the last one first, since the deployment
+	// was removed last.
+	Earlier []protocol.Digest `cbor:"3,keyasint,omitempty"`
+}
+
+// A Refused is a part of a NodeDesired that is not obeyed.
+type Refused struct {
+	// What is assignment, removal, purge or key set.
+	What       string
+	Deployment protocol.DeploymentName
+	// Err is a sign.Refusal.
+	Err error
+}
+
+// String says what is refused and why.
+func (r Refused) String() string {
+	if r.Deployment == "" {
+		return fmt.Sprintf("%s: %v", r.What, r.Err)
+	}
+	return fmt.Sprintf("%s of %s: %v", r.What, r.Deployment, r.Err)
+}
+
+// A Verdict is what a node makes of a NodeDesired.
+type Verdict struct {
+	// Obeyed is the NodeDesired without what is refused. Of what it has, the site's positions and
+	// the policy are those that the CO signed.
+	Obeyed *protocol.NodeDesired
+	// Failed are assignments in Obeyed that are refused: the node reports that the version failed.
+	// An assignment that is refused of a version that the node runs is not in Obeyed.
+	Failed map[protocol.DeploymentName]plan.Failure
+	// Refused are all parts that are refused.
+	Refused []Refused
+	// State is what must be on disk before Obeyed is acted on.
+	State State
+}
+
+// A Checker checks what one node is ordered. It is for one goroutine at a time.
+type Checker struct {
+	node   Node
+	trust  sign.Trust
+	floors map[protocol.DeploymentName]Floor
+}
+
+// New returns the Checker of a node that believes the root key, with what it stored.
+func New(node Node, root ed25519.PublicKey, s State) (*Checker, error) {
+	trust, err := sign.NewTrust(root)
+	if err != nil {
+		return nil, err
+	}
+	if next, err := trust.Follow(s.KeySet); err == nil { // else the root key was replaced: the next key set counts
+		trust = next
+	}
+	c := &Checker{node: node, trust: trust, floors: map[protocol.DeploymentName]Floor{}}
+	for _, f := range s.Floors {
+		c.floors[f.Deployment] = f
+	}
+	return c, nil
+}
+
+// Check decides about a NodeDesired. records are those of the node. It changes nothing;
+// Adopt does, once the State of the Verdict is on disk.
+func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.DeploymentName]plan.Record) Verdict {
+	k := &check{Checker: c, records: records, floors: map[protocol.DeploymentName]Floor{}, v: Verdict{Failed: map[protocol.DeploymentName]plan.Failure{}}}
+	for name, f := range c.floors {
+		k.floors[name] = f
+	}
+	var err error
+	if k.trust, err = c.trust.Follow(d.KeySet); err != nil {
+		k.refuse("key set", "", err)
+	}
+	obeyed := *d
+	obeyed.Assignments, obeyed.Removals, obeyed.Purges = nil, nil, nil
+	for _, a := range d.Assignments {
+		k.assignment(&obeyed, a)
+	}
+	for _, r := range d.Removals {
+		k.removal(&obeyed, r)
+	}
+	for _, p := range d.Purges {
+		if err := k.purge(p); err != nil {
+			k.refuse("purge", p.Deployment, err)
+			continue
+		}
+		obeyed.Purges = append(obeyed.Purges, p)
+	}
+	k.v.Obeyed, k.v.State = &obeyed, k.state()
+	return k.v
+}
+
+// Adopt takes over the State of a Verdict, which is on disk.
+func (c *Checker) Adopt(s State) {
+	if next, err := c.trust.Follow(s.KeySet); err == nil {
+		c.trust = next
+	}
+	clear(c.floors)
+	for _, f := range s.Floors {
+		c.floors[f.Deployment] = f
+	}
+}
+
+// A check is one call of Check.
+type check struct {
+	*Checker
+	trust   sign.Trust
+	records map[protocol.DeploymentName]plan.Record
+	floors  map[protocol.DeploymentName]Floor
+	v       Verdict
+}
+
+func (k *check) refuse(what string, name protocol.DeploymentName, err error) {
+	k.v.Refused = append(k.v.Refused, Refused{what, name, err})
+}
+
+// assignment adds an assignment to what is obeyed, or refuses it.
+func (k *check) assignment(obeyed *protocol.NodeDesired, a protocol.Assignment) {
+	rec, held := k.records[a.Deployment]
+	held = held && rec.State != lifecycle.Deleting && rec.State != lifecycle.Deleted
+	runs := held && rec.Digest == a.Digest && len(rec.Spec) > 0
+	entry, err := k.entry(a)
+	switch {
+	case err == nil:
+		k.raise(a.Deployment, entry.Position, rec, held)
+		a.Site, a.MinHealthyMillis = entry.Position, entry.Policy.MinHealthyMillis
+	case runs, held && a.Rollback && (rec.Healthy == a.Digest || slices.Contains(k.floors[a.Deployment].Earlier, a.Digest)):
+		// The node has adopted this version before: to go on with it, to try it again, and to
+		// return to it are the LO's to choose.
+		if floor := k.floors[a.Deployment].Position; a.Site.After(floor) {
+			a.Site = floor
+		}
+	default:
+		k.refuse("assignment", a.Deployment, err)
+		if held && rec.Digest == a.Digest && len(rec.Spec) > 0 {
+			return
+		}
+		k.v.Failed[a.Deployment] = plan.Failure{Code: protocol.SignatureInvalid, Message: err.Error()}
+	}
+	obeyed.Assignments = append(obeyed.Assignments, a)
+}
+
+// entry returns the entry that an assignment follows from.
+func (k *check) entry(a protocol.Assignment) (protocol.SiteEntry, error) {
+	e, err := k.trust.Entry(k.node.Site, a.Signature)
+	switch {
+	case err != nil:
+		return e, err
+	case e.Deployment != a.Deployment || e.Digest != a.Digest:
+		return e, sign.Refuse(sign.Mismatch, "assigned is %s of deployment %s, signed is %s of %s", a.Digest.Short(), a.Deployment, e.Digest.Short(), e.Deployment)
+	case !k.matches(e.Placement):
+		return e, sign.Refuse(sign.WrongNode, "deployment %s is signed for %s, this is node %s", a.Deployment, whom(e.Placement), k.node.Node)
+	}
+	return e, k.fresh(a.Deployment, e.Position)
+}
+
+// fresh refuses a statement about a deployment that is older than what was followed.
+func (k *check) fresh(name protocol.DeploymentName, at protocol.Position) error {
+	if floor := k.floors[name].Position; floor.After(at) {
+		return sign.Refuse(sign.Stale, "what is signed of deployment %s is of %s, this node has followed %s", name, at, floor)
+	}
+	return nil
+}
+
+// removal adds a removal to what is obeyed, or refuses it.
+func (k *check) removal(obeyed *protocol.NodeDesired, r protocol.NodeRemoval) {
+	at, err := k.removed(r)
+	if err == nil {
+		err = k.fresh(r.Deployment, at)
+	}
+	if err != nil {
+		k.refuse("removal", r.Deployment, err)
+		return
+	}
+	rec, held := k.records[r.Deployment]
+	k.raise(r.Deployment, at, rec, held)
+	if !r.Site.IsZero() {
+		f := k.floors[r.Deployment]
+		f.Earlier = nil
+		k.floors[r.Deployment] = f
+	}
+	obeyed.Removals = append(obeyed.Removals, r)
+}
+
+// removed returns the position of the statement that a removal follows from.
+func (k *check) removed(r protocol.NodeRemoval) (protocol.Position, error) {
+	if !r.Site.IsZero() {
+		t, err := k.trust.Tombstone(k.node.Site, r.Signature)
+		if err == nil && (t.Deployment != r.Deployment || t.Position != r.Site || r.Volumes && !t.Volumes) {
+			err = sign.Refuse(sign.Mismatch, "asked for is the removal of %s at %s with volumes %t, signed is that of %s at %s with volumes %t",
+				r.Deployment, r.Site, r.Volumes, t.Deployment, t.Position, t.Volumes)
+		}
+		return t.Position, err
+	}
+	e, err := k.trust.Entry(k.node.Site, r.Signature)
+	switch {
+	case err != nil:
+	case e.Deployment != r.Deployment || r.Volumes:
+		err = sign.Refuse(sign.Mismatch, "asked for is that %s leaves this node, with volumes %t, signed is an entry of %s", r.Deployment, r.Volumes, e.Deployment)
+	case k.matches(e.Placement) && (e.Placement.Replicas == 0 || e.Placement.Node != ""):
+		err = sign.Refuse(sign.WrongNode, "deployment %s is signed for %s, and node %s is among them: only a tombstone removes it", r.Deployment, whom(e.Placement), k.node.Node)
+	}
+	return e.Position, err
+}
+
+// purge returns why a purge is refused.
+func (k *check) purge(p protocol.NodePurge) error {
+	s, err := k.trust.Purge(k.node.Site, p.Signature)
+	switch {
+	case err != nil:
+		return err
+	case s.Node != k.node.Node:
+		return sign.Refuse(sign.WrongNode, "the purge of %s is signed for node %s, this is node %s", p.Deployment, s.Node, k.node.Node)
+	case s.Deployment != p.Deployment || s.Volume != p.Volume || s.Position != p.Site:
+		return sign.Refuse(sign.Mismatch, "asked for is the purge of %s/%s at %s, signed is that of %s/%s at %s", p.Deployment, p.Volume, p.Site, s.Deployment, s.Volume, s.Position)
+	}
+	return nil
+}
+
+// matches reports whether a placement allows the node. Device constraints are left to the LO.
+func (k *check) matches(p protocol.Placement) bool {
+	if p.Node != "" && p.Node != k.node.Node {
+		return false
+	}
+	for label, want := range p.Selector {
+		if got, ok := k.node.Labels[label]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// whom words whom a placement allows.
+func whom(p protocol.Placement) string {
+	if p.Node != "" {
+		return "node " + string(p.Node)
+	}
+	if len(p.Selector) == 0 {
+		return "all nodes"
+	}
+	var labels []string
+	for k, v := range p.Selector {
+		labels = append(labels, k+"="+v)
+	}
+	slices.Sort(labels)
+	return "nodes with " + strings.Join(labels, ",")
+}
+
+// raise remembers that a statement about a deployment was followed, and which version the node had
+// running until then.
+func (k *check) raise(name protocol.DeploymentName, at protocol.Position, rec plan.Record, held bool) {
+	f := k.floors[name]
+	f.Deployment = name
+	if at.After(f.Position) {
+		f.Position = at
+	}
+	if held && rec.Healthy != "" && (len(f.Earlier) == 0 || f.Earlier[0] != rec.Healthy) {
+		earlier := slices.DeleteFunc(slices.Clone(f.Earlier), func(d protocol.Digest) bool { return d == rec.Healthy })
+		f.Earlier = append([]protocol.Digest{rec.Healthy}, earlier...)
+		f.Earlier = f.Earlier[:min(len(f.Earlier), maxEarlier)]
+	}
+	k.floors[name] = f
+}
+
+// state returns what must survive.
+func (k *check) state() State {
+	s := State{KeySet: k.trust.KeySet()}
+	for _, f := range k.floors {
+		s.Floors = append(s.Floors, f)
+	}
+	if len(s.Floors) > maxFloors {
+		slices.SortFunc(s.Floors, func(a, b Floor) int { return b.Position.Compare(a.Position) })
+		s.Floors = s.Floors[:maxFloors]
+	}
+	slices.SortFunc(s.Floors, func(a, b Floor) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
+	return s
+}

@@ -1,0 +1,322 @@
+package orders
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/sign"
+	"github.com/colonyfleet/colony/protocol/sign/signtest"
+)
+
+func at(generation uint64) protocol.Position {
+	return protocol.Position{Epoch: 1, Generation: generation}
+}
+
+// spec returns an encoded version of a deployment.
+func spec(name protocol.DeploymentName, version string) []byte {
+	return protocol.Marshal(&protocol.DeploymentSpec{V: 1, ID: "i", Deployment: name, App: "app", AppVersion: version, Components: []protocol.Component{
+		{Name: "c", Containers: []protocol.Container{{Name: "c", Image: "i"}}},
+	}})
+}
+
+// A world is a CO and one node of site s1.
+type world struct {
+	t       *testing.T
+	co      *signtest.CO
+	checker *Checker
+	state   State
+	records map[protocol.DeploymentName]plan.Record
+	gen     uint64
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, co: signtest.New(t, 1), records: map[protocol.DeploymentName]plan.Record{}}
+	w.restart()
+	return w
+}
+
+// restart gives the node the state that it stored.
+func (w *world) restart() {
+	w.t.Helper()
+	var err error
+	w.checker, err = New(Node{Site: "s1", Node: "n1", Labels: map[string]string{"line": "3"}}, w.co.Root(), w.state)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// entry returns an assignment as an honest LO makes it of a signed entry.
+func (w *world) entry(name protocol.DeploymentName, version string, generation uint64, change ...func(*protocol.SiteDesired)) protocol.Assignment {
+	w.t.Helper()
+	b := spec(name, version)
+	m := protocol.SiteDesired{V: 1, Site: "s1", Position: at(generation), Deployments: []protocol.SiteEntry{{
+		Deployment: name, Digest: protocol.DigestOf(b), Size: uint64(len(b)), Position: at(generation), Policy: protocol.Policy{MinHealthyMillis: 7},
+	}}}
+	for _, c := range change {
+		c(&m)
+	}
+	e := w.co.Attached(m).Deployments[0]
+	return protocol.Assignment{Deployment: name, Digest: e.Digest, Spec: b, Signature: e.Signature, Attempt: 1, Site: e.Position, MinHealthyMillis: 7}
+}
+
+func place(p protocol.Placement) func(*protocol.SiteDesired) {
+	return func(m *protocol.SiteDesired) { m.Deployments[0].Placement = p }
+}
+
+func (w *world) tombstone(name protocol.DeploymentName, generation uint64, volumes bool, site protocol.SiteID) protocol.NodeRemoval {
+	w.t.Helper()
+	m := w.co.Attached(protocol.SiteDesired{V: 1, Site: site, Position: at(generation), Removals: []protocol.Removal{{Deployment: name, Position: at(generation), Volumes: volumes}}})
+	return protocol.NodeRemoval{Deployment: name, Site: at(generation), Volumes: volumes, Signature: m.Removals[0].Signature}
+}
+
+func (w *world) purge(p protocol.Purge) protocol.NodePurge {
+	w.t.Helper()
+	m := w.co.Attached(protocol.SiteDesired{V: 1, Site: "s1", Position: p.Position, Purges: []protocol.Purge{p}})
+	return protocol.NodePurge{Deployment: p.Deployment, Volume: p.Volume, Site: p.Position, Signature: m.Purges[0].Signature}
+}
+
+// check gives the node a desired state with the key set.
+func (w *world) check(d protocol.NodeDesired) Verdict {
+	w.gen++
+	d.V, d.Node, d.Position = 1, "n1", at(w.gen)
+	if d.KeySet == nil {
+		d.KeySet = w.co.KeySet
+	}
+	return w.checker.Check(&d, w.records)
+}
+
+// obey is check, and the node has everything up that is obeyed.
+func (w *world) obey(d protocol.NodeDesired) Verdict {
+	w.t.Helper()
+	v := w.check(d)
+	w.checker.Adopt(v.State)
+	w.state = v.State
+	for _, a := range v.Obeyed.Assignments {
+		if _, failed := v.Failed[a.Deployment]; !failed {
+			rec := plan.Record{Deployment: a.Deployment, State: lifecycle.Installing, Digest: a.Digest, Spec: a.Spec, Site: a.Site}
+			w.records[a.Deployment] = rec.Installed()
+		}
+	}
+	for _, r := range v.Obeyed.Removals {
+		rec := w.records[r.Deployment]
+		rec.State = lifecycle.Deleted
+		w.records[r.Deployment] = rec.Deleted()
+	}
+	return v
+}
+
+func (w *world) expect(what string, v Verdict, want ...sign.Reason) {
+	w.t.Helper()
+	var got []sign.Reason
+	for _, r := range v.Refused {
+		got = append(got, sign.ReasonOf(r.Err))
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("%s: refused is %v, want %v", what, v.Refused, want)
+	}
+}
+
+func assign(list ...protocol.Assignment) protocol.NodeDesired {
+	return protocol.NodeDesired{Assignments: list}
+}
+
+func remove(list ...protocol.NodeRemoval) protocol.NodeDesired {
+	return protocol.NodeDesired{Removals: list}
+}
+
+// TestHonest goes through the life of a deployment at an honest LO: nothing is refused.
+func TestHonest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1 := w.entry("web", "1", 1, place(protocol.Placement{Selector: map[string]string{"line": "3"}}))
+	v2 := w.entry("web", "2", 2)
+	for _, step := range []struct {
+		what string
+		d    protocol.NodeDesired
+	}{
+		{"installed", assign(v1)},
+		{"the same once more", assign(v1)},
+		{"updated", assign(v2)},
+		{"returned to the one before, of an earlier position", assign(rollback(v1))},
+		{"tried again", assign(func() protocol.Assignment { v := v2; v.Attempt = 2; return v }())},
+		{"by name", assign(w.entry("web", "3", 3, place(protocol.Placement{Node: "n1"})))},
+		{"returned to the one before the last, as that is faulty", assign(rollback(v1))},
+		{"moved to another node by the signed number of replicas", remove(protocol.NodeRemoval{
+			Deployment: "web", Signature: w.entry("web", "4", 4, place(protocol.Placement{Replicas: 1})).Signature,
+		})},
+		{"moved back", assign(w.entry("web", "4", 4, place(protocol.Placement{Replicas: 1})))},
+		{"removed with its volumes", remove(w.tombstone("web", 5, true, "s1"))},
+		{"a volume purged", protocol.NodeDesired{Purges: []protocol.NodePurge{w.purge(protocol.Purge{Node: "n1", Deployment: "old", Volume: "v", Position: at(6)})}}},
+		{"deployed once more", assign(w.entry("web", "1", 7))},
+		{"leaves the node, whose labels do not match any more", remove(protocol.NodeRemoval{
+			Deployment: "web", Signature: w.entry("web", "1", 8, place(protocol.Placement{Selector: map[string]string{"line": "4"}})).Signature,
+		})},
+	} {
+		w.expect(step.what, w.obey(step.d))
+		w.restart()
+	}
+}
+
+func rollback(a protocol.Assignment) protocol.Assignment {
+	a.Rollback = true
+	return a
+}
+
+// TestMaliciousLO gives a node everything that an LO can make up which has what the CO signed, and
+// not its key: none of it is obeyed, each has its reason, and what runs is left as it is.
+func TestMaliciousLO(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v0, v1, v2, v3 := w.entry("web", "0", 1), w.entry("web", "1", 2), w.entry("web", "2", 3), w.entry("web", "3", 9)
+	gone := w.entry("gone", "1", 2)
+	w.expect("v1", w.obey(assign(v1, gone)))
+	w.expect("v2", w.obey(assign(v2)))
+	w.expect("gone", w.obey(remove(w.tombstone("gone", 4, false, "s1"))))
+	stranger := signtest.New(t, 9)
+	own := &world{t: t, co: stranger}
+	altered := v3
+	altered.Spec = spec("web", "evil")
+	altered.Digest = protocol.DigestOf(altered.Spec)
+	renamed := v3
+	renamed.Deployment = "other"
+	unsigned := v3
+	unsigned.Signature = nil
+	changed := v3
+	changed.Signature = slices.Clone(v3.Signature)
+	changed.Signature[len(changed.Signature)-1] ^= 1
+	withVolumes := w.tombstone("web", 9, false, "s1")
+	withVolumes.Volumes = true
+	later := w.tombstone("gone", 4, false, "s1")
+	later.Deployment = "web"
+	purged := w.purge(protocol.Purge{Node: "n1", Deployment: "gone", Volume: "v", Position: at(5)})
+	purged.Volume = ""
+	cited := func(d protocol.NodeRemoval, from protocol.Assignment) protocol.NodeRemoval {
+		d.Signature = from.Signature
+		return d
+	}
+	elsewhere := func(m *protocol.SiteDesired) { m.Site = "s2" }
+	for name, tt := range map[string]struct {
+		d    protocol.NodeDesired
+		want sign.Reason
+	}{
+		"own spec":                       {assign(unsigned), sign.Unsigned},
+		"own spec with own keys":         {assign(own.entry("web", "3", 9)), sign.UnknownKey},
+		"altered spec":                   {assign(altered), sign.Mismatch},
+		"altered signature":              {assign(changed), sign.BadSignature},
+		"the spec of another deployment": {assign(renamed), sign.Mismatch},
+		"a tombstone as an entry": {assign(func() protocol.Assignment {
+			a := v3
+			a.Signature = w.tombstone("web", 9, false, "s1").Signature
+			return a
+		}()), sign.WrongKind},
+		"old spec, never here":                 {assign(v0), sign.Stale},
+		"old spec as a rollback, never here":   {assign(rollback(v0)), sign.Stale},
+		"old spec without a rollback":          {assign(v1), sign.Stale},
+		"rollback to what was never signed":    {assign(rollback(unsigned)), sign.Unsigned},
+		"replayed after the removal":           {assign(gone), sign.Stale},
+		"replayed as a rollback":               {assign(rollback(gone)), sign.Stale},
+		"other node's":                         {assign(w.entry("web", "3", 9, place(protocol.Placement{Node: "n2"}))), sign.WrongNode},
+		"other nodes'":                         {assign(w.entry("web", "3", 9, place(protocol.Placement{Selector: map[string]string{"line": "4"}}))), sign.WrongNode},
+		"other site's":                         {assign(w.entry("web", "3", 9, elsewhere)), sign.WrongSite},
+		"removal without a tombstone":          {remove(protocol.NodeRemoval{Deployment: "web"}), sign.Unsigned},
+		"removal at a position of its own":     {remove(protocol.NodeRemoval{Deployment: "web", Site: at(99), Volumes: true}), sign.Unsigned},
+		"removal of what must run here":        {remove(cited(protocol.NodeRemoval{Deployment: "web"}, v2)), sign.WrongNode},
+		"removal of what is to run here alone": {remove(cited(protocol.NodeRemoval{Deployment: "web"}, w.entry("web", "2", 9, place(protocol.Placement{Node: "n1", Replicas: 1})))), sign.WrongNode},
+		"a move with volumes":                  {remove(cited(protocol.NodeRemoval{Deployment: "web", Volumes: true}, w.entry("web", "2", 9, place(protocol.Placement{Replicas: 1})))), sign.Mismatch},
+		"a move by an old entry":               {remove(cited(protocol.NodeRemoval{Deployment: "web"}, w.entry("web", "1", 2, place(protocol.Placement{Replicas: 1})))), sign.Stale},
+		"tombstone of another deployment":      {remove(later), sign.Mismatch},
+		"tombstone with volumes":               {remove(withVolumes), sign.Mismatch},
+		"old tombstone":                        {remove(w.tombstone("web", 1, false, "s1")), sign.Stale},
+		"other site's tombstone":               {remove(w.tombstone("web", 9, false, "s2")), sign.WrongSite},
+		"own purge":                            {protocol.NodeDesired{Purges: []protocol.NodePurge{{Deployment: "gone", Site: at(5)}}}, sign.Unsigned},
+		"a purge of more":                      {protocol.NodeDesired{Purges: []protocol.NodePurge{purged}}, sign.Mismatch},
+		"other node's purge":                   {protocol.NodeDesired{Purges: []protocol.NodePurge{w.purge(protocol.Purge{Node: "n2", Deployment: "gone", Position: at(5)})}}, sign.WrongNode},
+		"own key set":                          {protocol.NodeDesired{KeySet: stranger.KeySet}, sign.UnknownKey},
+	} {
+		for _, when := range []string{"at once", "after a restart"} {
+			w.restart()
+			v := w.check(tt.d)
+			w.expect(fmt.Sprintf("%s, %s", name, when), v, tt.want)
+			if len(v.Obeyed.Removals)+len(v.Obeyed.Purges) > 0 {
+				t.Errorf("%s: obeyed is %+v", name, v.Obeyed)
+			}
+			for _, a := range v.Obeyed.Assignments {
+				if f := v.Failed[a.Deployment]; f.Code != protocol.SignatureInvalid {
+					t.Errorf("%s: obeyed is %+v", name, a)
+				}
+			}
+			if diff := cmp.Diff(w.state, v.State); diff != "" {
+				t.Errorf("%s: what is remembered changed:\n%s", name, diff)
+			}
+		}
+	}
+}
+
+// TestKeysChange rotates the key and retires it: what runs goes on, the old key signs nothing
+// new, and a return to a version of before needs no key.
+func TestKeysChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1, v2 := w.entry("web", "1", 1), w.entry("web", "2", 2)
+	old := w.entry("web", "4", 4)
+	w.expect("v1", w.obey(assign(v1)))
+	w.expect("v2", w.obey(assign(v2)))
+	former := w.co.KeySet
+	w.co.Use(3, signtest.Signer(t, 5))
+	w.expect("v2 of the former key, which runs", w.obey(assign(v2)))
+	w.restart()
+	w.expect("a return to what the former key signed", w.check(assign(rollback(v1))))
+	w.expect("a new version by the former key", w.check(assign(old)), sign.UnknownKey)
+	w.expect("the former key set", w.check(protocol.NodeDesired{KeySet: former}), sign.Stale)
+	w.expect("a new version", w.obey(assign(w.entry("web", "3", 3))))
+}
+
+// TestKeysComeLater gives a node the root key that has adopted versions without a check: they go
+// on, and the next one must be signed.
+func TestKeysComeLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1 := w.entry("web", "1", 1)
+	v1.Signature = nil
+	rec := plan.Record{Deployment: "web", Digest: v1.Digest, Spec: v1.Spec}
+	w.records["web"] = rec.Installed()
+	w.records["web"] = func() plan.Record { r := w.records["web"]; r.State = lifecycle.Installed; return r }()
+	w.expect("what runs", w.obey(assign(v1)))
+	v2 := w.entry("web", "2", 2)
+	v2.Signature = nil
+	w.expect("another version", w.check(assign(v2)), sign.Unsigned)
+	w.expect("another version, signed", w.obey(assign(w.entry("web", "2", 2))))
+}
+
+// TestPolicyIsTheSigned checks that an LO does not change what the CO signed beside the version.
+func TestPolicyIsTheSigned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.entry("web", "1", 1)
+	a.MinHealthyMillis, a.Site = 99, at(77)
+	v := w.obey(assign(a))
+	if got := v.Obeyed.Assignments[0]; got.MinHealthyMillis != 7 || got.Site != at(1) {
+		t.Errorf("obeyed is %+v", got)
+	}
+}
+
+// TestFloorsAreBounded checks that a node forgets the lowest floors of very many deployments.
+func TestFloorsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range maxFloors {
+		w.state.Floors = append(w.state.Floors, Floor{Deployment: protocol.DeploymentName(fmt.Sprintf("d-%d", i)), Position: at(uint64(i + 1))})
+	}
+	w.restart()
+	v := w.obey(assign(w.entry("web", "1", 9999)))
+	if len(v.State.Floors) != maxFloors || slices.ContainsFunc(v.State.Floors, func(f Floor) bool { return f.Deployment == "d-0" }) ||
+		!slices.ContainsFunc(v.State.Floors, func(f Floor) bool { return f.Deployment == "web" }) {
+		t.Errorf("%d floors", len(v.State.Floors))
+	}
+}
