@@ -9,6 +9,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/sign/signtest"
 )
 
@@ -56,4 +57,44 @@ func TestSigned(t *testing.T) {
 	}
 	co.want(keys.Sign(at(3)))
 	eventually(t, "the next signed state is in force", func() bool { return inForce() == 3 })
+}
+
+// TestCitations has an LO hand the CO's statements on to a node: the key set, and what each
+// assignment, removal and purge follows from.
+func TestCitations(t *testing.T) {
+	t.Parallel()
+	keys := signtest.New(t, 1)
+	co := newFakeCO(t)
+	l := startLO(t, localOptions(t, co, t.TempDir(), "127.0.0.1:0"))
+	a := startAgent(t, "n1", l.MQTTAddr())
+	defer a.stop()
+	m := site1(1, "1", protocol.Policy{})
+	for i := range m.Deployments {
+		m.Deployments[i].Position = m.Position
+	}
+	name := m.Deployments[0].Deployment
+	m.Purges = []protocol.Purge{{Node: "n1", Deployment: "older", Position: m.Position}}
+	co.want(keys.Sign(m))
+	d := a.next("the assignment", func(d protocol.NodeDesired) bool { return assigned(d) && len(d.Purges) == 1 })
+	trust, err := sign.NewTrust(keys.Root())
+	if err == nil {
+		trust, err = trust.Follow(d.KeySet)
+	}
+	if err != nil || trust.Number() != 1 {
+		t.Fatalf("key set %d, %v", trust.Number(), err)
+	}
+	if e, err := trust.Entry("s1", d.Assignments[0].Signature); err != nil || e.Digest != d.Assignments[0].Digest {
+		t.Errorf("assignment: %+v, %v", e, err)
+	}
+	if p, err := trust.Purge("s1", d.Purges[0].Signature); err != nil || p.Deployment != "older" {
+		t.Errorf("purge: %+v, %v", p, err)
+	}
+	gone := m
+	gone.Position.Generation++
+	gone.Deployments, gone.Removals = nil, []protocol.Removal{{Deployment: name, Position: gone.Position}}
+	co.want(keys.Sign(gone))
+	d = a.next("the removal", func(d protocol.NodeDesired) bool { return len(d.Removals) == 1 })
+	if r, err := trust.Tombstone("s1", d.Removals[0].Signature); err != nil || r.Deployment != name {
+		t.Errorf("removal: %+v, %v", r, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/protocol"
@@ -189,4 +190,37 @@ func TestAdoptedGoesOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestForgedPurge keeps the volumes of a removed deployment from purges, and from tombstones with
+// volumes, that the CO did not sign.
+func TestForgedPurge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		o := n.options()
+		o.VolumeRetention = 48 * time.Hour
+		n.startWith(o)
+		defer n.stop()
+		n.assign(n.signed(version("1", 1, withVolumes("a")), 1))
+		n.eventually("app", lifecycle.Installed)
+		n.order(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(2, false)}})
+		n.removed()
+		n.wantVolumes("removed", []string{"a"}, []string{"a"})
+		withVolumes := n.tombstone(2, false)
+		withVolumes.Volumes = true
+		for _, forged := range []protocol.NodeDesired{
+			{Purges: []protocol.NodePurge{{Deployment: "app", Site: protocol.Position{Epoch: 1, Generation: 9}}}},
+			{Removals: []protocol.NodeRemoval{withVolumes}},
+		} {
+			n.order(forged)
+			<-time.After(time.Hour)
+			n.wantVolumes("forged", []string{"a"}, []string{"a"})
+		}
+		at := protocol.Position{Epoch: 1, Generation: 3}
+		m := n.co.Attached(protocol.SiteDesired{V: 1, Site: "s1", Position: at, Purges: []protocol.Purge{{Node: "n1", Deployment: "app", Position: at}}})
+		n.order(protocol.NodeDesired{Purges: []protocol.NodePurge{{Deployment: "app", Site: at, Signature: m.Purges[0].Signature}}})
+		<-time.After(time.Hour)
+		n.wantVolumes("purged", nil, nil)
+	})
 }

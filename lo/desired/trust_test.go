@@ -223,3 +223,21 @@ func TestOtherRootKey(t *testing.T) {
 		t.Errorf("the new CO: adopted %t, %v, checked %t", adopted, err, s.Checked())
 	}
 }
+
+// TestKeysComeLaterToLarge is TestKeysComeLater for a state that is named by digest: it is fetched
+// once more, as nobody has checked it.
+func TestKeysComeLaterToLarge(t *testing.T) {
+	t.Parallel()
+	dir, co := t.TempDir(), signtest.New(t, 1)
+	body := co.Sign(rich(5))
+	encoded := protocol.Marshal(&body)
+	fetch := func(context.Context, protocol.Digest, uint64) ([]byte, error) { return encoded, nil }
+	pointer := protocol.SiteDesired{V: 1, Site: "s1", Position: body.Position, Content: body.Content, Digest: protocol.DigestOf(encoded), Size: uint64(len(encoded))}
+	if adopted, err := offer(t, open(t, dir, fetch), pointer); !adopted || err != nil {
+		t.Fatal(adopted, err)
+	}
+	s := openChecking(t, dir, co.Root(), fetch)
+	if _, err := offer(t, s, pointer); err != nil || !s.Checked() {
+		t.Errorf("%v, checked %t", err, s.Checked())
+	}
+}

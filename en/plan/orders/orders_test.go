@@ -320,3 +320,16 @@ func TestFloorsAreBounded(t *testing.T) {
 		t.Errorf("%d floors", len(v.State.Floors))
 	}
 }
+
+// TestRemovalEndsTheReturn checks that a version from before a removal does not come back as a
+// rollback of what was deployed since.
+func TestRemovalEndsTheReturn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v1 := w.entry("web", "1", 1)
+	w.expect("v1", w.obey(assign(v1)))
+	w.expect("v2", w.obey(assign(w.entry("web", "2", 2))))
+	w.expect("removed", w.obey(remove(w.tombstone("web", 3, false, "s1"))))
+	w.expect("v3", w.obey(assign(w.entry("web", "3", 4))))
+	w.expect("a return to v1", w.check(assign(rollback(v1))), sign.Stale)
+}
