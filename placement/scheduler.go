@@ -109,32 +109,7 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int, uns
 		}
 		return r
 	}
-	var stay, fresh []Node
-	for _, n := range nodes {
-		runs := slices.Contains(n.Runs, e.Deployment)
-		required := constraints
-		if runs && required != nil && n.Met[e.Deployment] == protocol.DigestOf(e.Placement.Constraints) {
-			// It met these constraints. What it says of itself now may be a probe that
-			// failed, or a device that was unplugged for a moment: nothing is removed for it.
-			required = nil
-		}
-		if why := mismatch(e.Placement, required, n); why != "" {
-			r.Rejected[n.ID] = why
-			continue
-		}
-		switch {
-		case runs:
-			stay = append(stay, n)
-		case n.Unreported && n.Online:
-			r.Rejected[n.ID] = "the node has not reported yet what it runs"
-		case unsettled && e.Placement.Replicas > 0 && e.Placement.Node == "":
-			r.Rejected[n.ID] = "not all nodes have reported yet what they run"
-		case n.Online || e.Placement.Node != "":
-			fresh = append(fresh, n)
-		default:
-			r.Rejected[n.ID] = "the node is offline"
-		}
-	}
+	stay, fresh := candidates(e, constraints, nodes, unsettled, r.Rejected)
 	// Nodes that already run it come first, those online before those away; then
 	// the least loaded.
 	slices.SortStableFunc(stay, func(a, b Node) int {
@@ -142,11 +117,7 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int, uns
 	})
 	slices.SortStableFunc(fresh, func(a, b Node) int { return cmp.Compare(load[a.ID], load[b.ID]) })
 	chosen := slices.Concat(stay, fresh)
-	want := int(e.Placement.Replicas)
-	if want > 0 && len(stay) > want && slices.ContainsFunc(stay[:want], func(n Node) bool { return n.Unreported }) {
-		want = len(stay) // it is not known whether those that would stay run it
-	}
-	if want > 0 && len(chosen) > want {
+	if want := most(e, stay); want > 0 && len(chosen) > want {
 		for _, n := range chosen[want:] {
 			r.Rejected[n.ID] = fmt.Sprintf("enough nodes run it already: %d wanted", want)
 		}
@@ -161,6 +132,47 @@ func place(e protocol.SiteEntry, nodes []Node, load map[protocol.NodeID]int, uns
 	slices.Sort(r.Nodes)
 	r.Problem = problem(e.Placement, r, len(nodes))
 	return r
+}
+
+// candidates returns the nodes that run a deployment and may go on with it, and those that may
+// begin. It notes in rejected why the others may not.
+func candidates(e protocol.SiteEntry, constraints *v1rc3.Constraints, nodes []Node, unsettled bool, rejected map[protocol.NodeID]string) (stay, fresh []Node) {
+	for _, n := range nodes {
+		runs := slices.Contains(n.Runs, e.Deployment)
+		required := constraints
+		if runs && required != nil && n.Met[e.Deployment] == protocol.DigestOf(e.Placement.Constraints) {
+			// It met these constraints. What it says of itself now may be a probe that
+			// failed, or a device that was unplugged for a moment: nothing is removed for it.
+			required = nil
+		}
+		if why := mismatch(e.Placement, required, n); why != "" {
+			rejected[n.ID] = why
+			continue
+		}
+		switch {
+		case runs:
+			stay = append(stay, n)
+		case n.Unreported && n.Online:
+			rejected[n.ID] = "the node has not reported yet what it runs"
+		case unsettled && e.Placement.Replicas > 0 && e.Placement.Node == "":
+			rejected[n.ID] = "not all nodes have reported yet what they run"
+		case n.Online || e.Placement.Node != "":
+			fresh = append(fresh, n)
+		default:
+			rejected[n.ID] = "the node is offline"
+		}
+	}
+	return stay, fresh
+}
+
+// most is how many nodes a deployment gets at most; 0: any number. stay are those that run it, in
+// the order in which they are chosen.
+func most(e protocol.SiteEntry, stay []Node) int {
+	want := int(e.Placement.Replicas)
+	if want > 0 && len(stay) > want && slices.ContainsFunc(stay[:want], func(n Node) bool { return n.Unreported }) {
+		return len(stay) // it is not known whether those that would stay run it
+	}
+	return want
 }
 
 func rank(first bool) int {
