@@ -127,6 +127,23 @@ func (r *Record) newAgent(agent string) Outcome {
 	return Outcome{Changed: true}
 }
 
+// catchUp makes the transitions between what is recorded of a deployment and a report of it. last is
+// the state that the report follows then; ok is false where no way leads to it.
+func (r *Record) catchUp(d *Deployment, m protocol.DeploymentStatus, now time.Time) (missed []Fact, last lifecycle.State, ok bool) {
+	way, last, ok := route(d.Status.State, m.State, d.Status.Recovering)
+	if !ok {
+		return nil, last, false
+	}
+	for _, s := range way {
+		mid, err := r.Transition(bridge(m, s), now)
+		if err != nil {
+			return missed, last, false
+		}
+		missed = append(missed, StatusFact(mid, now))
+	}
+	return missed, last, true
+}
+
 // ApplyReport folds a report of the node in. Transitions that the LO never recorded are
 // put before it, so that the journal always obeys the lifecycle.
 func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome {
@@ -160,16 +177,10 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 		return out
 	}
 	from := d.Status.State
-	way, last, ok := route(from, m.State, d.Status.Recovering)
+	missed, last, ok := r.catchUp(d, m, now)
+	out.Facts = append(out.Facts, missed...)
 	if !ok {
 		return r.anomaly(m, out, now)
-	}
-	for _, s := range way {
-		mid, err := r.Transition(bridge(m, s), now)
-		if err != nil {
-			return r.anomaly(m, out, now)
-		}
-		out.Facts = append(out.Facts, StatusFact(mid, now))
 	}
 	m.From = last
 	if m.State == lifecycle.Installed && m.Refused == "" && d.Refused.Digest != "" && d.Refused.Digest != m.Digest {

@@ -25,24 +25,47 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 	case ours && a.Seq > trimmed:
 		l.advance(a.Seq, now)
 		l.settle(now)
-	case l.phase == probing && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
-		l.settle(now) // also a CO that is new to a journal that is whole
-	case l.phase == probing && l.probe == nil:
-		// It was sent before the probe.
 	case l.phase == probing:
+		l.probed(a, now)
+	case l.phase == sending:
+		l.stood(a, now)
+	}
+}
+
+// here reports whether an Ack is at the position from which the journal goes on: also that of a CO
+// which is new to a journal that is whole.
+func (l *link) here(a protocol.Ack) bool {
+	return a.Epoch == l.epoch && a.Seq == l.acked || a.Epoch == "" && l.acked == 0
+}
+
+// probed handles an Ack that is not ahead, while it is asked where the CO stands.
+func (l *link) probed(a protocol.Ack, now time.Time) {
+	switch {
+	case l.here(a):
+		l.settle(now)
+	case l.probe == nil:
+		// It was sent before the probe.
+	default:
 		l.gap(a, now)
-	case l.phase == sending && l.reported > 0 && (ours && a.Seq == trimmed || a.Epoch == "" && trimmed == 0):
+	}
+}
+
+// stood handles an Ack that is not ahead, while batches are sent.
+func (l *link) stood(a protocol.Ack, now time.Time) {
+	ours := a.Epoch == l.epoch
+	switch {
+	case l.reported > 0 && l.here(a):
 		l.reported-- // the answer to a batch that only reported the backlog
-	case l.phase == sending && ours && l.flights.Len() > 0 && l.owed >= l.flights.Len():
+	case ours && l.flights.Len() > 0 && l.owed >= l.flights.Len():
 		// Answers enough are to come: this one is about what was sent before, or came
 		// out of turn, as where several programs answer.
-	case l.phase == sending && ours && a.Seq == trimmed:
+	case ours && a.Seq == l.acked:
 		// It left something out. Unless this is an old Ack: then the batch is still
 		// on its way and not returned.
 		if l.flights.Len() > 0 && !l.flights.Batches()[0].returned.IsZero() {
 			l.restart("left_out", 0, now)
 		}
-	case l.phase == sending:
+	default:
 		// It may have lost state, or this Ack is late. A probe shows which.
 		l.restart("behind", 0, now)
 	}
