@@ -9,8 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
@@ -37,18 +35,20 @@ type file struct {
 	err    error // why doc is nil, or not acceptable
 }
 
+// A comparison is that of one commit of the repo with the record.
+type comparison struct {
+	snapshot  Snapshot
+	review    *review
+	requested []protocol.SiteID // with requests of people that were not taken up
+	siteFiles map[protocol.SiteID]siteFile
+	out       *outcome
+}
+
 // follow compares the repo with the record, site by site.
 func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, out *outcome) {
 	files := l.read(ctx, s, out)
 	l.reportStray(ctx, s, out)
 	l.claimIDs(files)
-	bySite := map[protocol.SiteID][]file{}
-	for _, site := range known {
-		bySite[site] = nil
-	}
-	for _, f := range files {
-		bySite[f.site] = append(bySite[f.site], f)
-	}
 	review, err := l.review(ctx, s, files)
 	if err != nil {
 		out.add(err)
@@ -59,12 +59,8 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 		out.add(fmt.Errorf("read what was asked for by name: %w", err))
 		return
 	}
-	siteFiles := l.readSites(ctx, s)
-	for site := range siteFiles {
-		if _, ok := bySite[site]; !ok {
-			bySite[site] = nil
-		}
-	}
+	c := comparison{s, review, requested, l.readSites(ctx, s), out}
+	bySite := c.bySite(known, files)
 	sites := slices.Sorted(maps.Keys(bySite))
 	work, done := l.compileAhead(ctx, sites, bySite)
 	defer done()
@@ -77,46 +73,75 @@ func (l *Loop) follow(ctx context.Context, s Snapshot, known []protocol.SiteID, 
 		if ctx.Err() != nil {
 			return
 		}
-		if l.sites[site] == nil {
-			l.sites[site] = &siteState{}
-			l.reportNewSite(ctx, site, out)
-		}
-		desired, waiting := l.compiled(ctx, site, work[site], out)
+		want, isDue := l.followSite(ctx, &c, site, work[site])
 		if ctx.Err() != nil {
 			return
 		}
-		if desired, err = review.retain(ctx, site, desired); err != nil {
-			out.add(err)
-			continue
-		}
-		if volumes, removes := review.removes[site]; removes {
-			// Before each removal, so that nothing is left of one that was interrupted.
-			if err := l.opts.Positions.RemoveVolumes(ctx, site, volumes); err != nil {
-				out.add(fmt.Errorf("record which volumes of %s are removed: %w", site, err))
-				continue
-			}
-		}
-		asked := slices.Contains(requested, site)
-		if _, file := siteFiles[site]; asked && !file && len(desired) == 0 {
-			removed, err := l.removeSite(ctx, site)
-			out.add(err)
-			if removed || err != nil {
-				continue
-			}
-		}
-		if l.hold(site, waiting) {
-			continue
-		}
-		want := fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, siteFiles)}
-		have := l.sites[site]
-		have.overdue = asked
-		if have.published && have.unknown == nil && have.is(want) {
-			have.followed = true
-		} else {
+		if isDue {
 			due = append(due, want)
 		}
 	}
 	out.add(l.save(ctx, s.Commit, due))
+}
+
+// followSite compares one site. It returns what is to be saved of it, if there is something.
+func (l *Loop) followSite(ctx context.Context, c *comparison, site protocol.SiteID, work *siteWork) (want fleet.SiteWant, due bool) {
+	if l.sites[site] == nil {
+		l.sites[site] = &siteState{}
+		l.reportNewSite(ctx, site, c.out)
+	}
+	desired, waiting := l.compiled(ctx, site, work, c.out)
+	if ctx.Err() != nil {
+		return want, false
+	}
+	desired, err := c.review.retain(ctx, site, desired)
+	if err != nil {
+		c.out.add(err)
+		return want, false
+	}
+	if volumes, removes := c.review.removes[site]; removes {
+		// Before each removal, so that nothing is left of one that was interrupted.
+		if err := l.opts.Positions.RemoveVolumes(ctx, site, volumes); err != nil {
+			c.out.add(fmt.Errorf("record which volumes of %s are removed: %w", site, err))
+			return want, false
+		}
+	}
+	asked := slices.Contains(c.requested, site)
+	if _, file := c.siteFiles[site]; asked && !file && len(desired) == 0 {
+		removed, err := l.removeSite(ctx, site)
+		c.out.add(err)
+		if removed || err != nil {
+			return want, false
+		}
+	}
+	if l.hold(site, waiting) {
+		return want, false
+	}
+	want = fleet.SiteWant{Site: site, Desired: desired, Data: l.siteData(ctx, site, c.siteFiles)}
+	have := l.sites[site]
+	have.overdue = asked
+	if have.published && have.unknown == nil && have.is(want) {
+		have.followed = true
+		return want, false
+	}
+	return want, true
+}
+
+// bySite returns the files of each site: of those that are known, and of those that have any.
+func (c *comparison) bySite(known []protocol.SiteID, files []file) map[protocol.SiteID][]file {
+	out := map[protocol.SiteID][]file{}
+	for _, site := range known {
+		out[site] = nil
+	}
+	for _, f := range files {
+		out[f.site] = append(out[f.site], f)
+	}
+	for site := range c.siteFiles {
+		if _, ok := out[site]; !ok {
+			out[site] = nil
+		}
+	}
+	return out
 }
 
 // removeSite forgets a site whose removal was asked for, if it was, and takes back what was
@@ -257,179 +282,6 @@ func (l *Loop) have(site protocol.SiteID, name protocol.DeploymentName) (fleet.D
 		return fleet.Desired{}, false
 	}
 	return s.desired[i], true
-}
-
-// A siteWork is what is desired at a site, as far as its files are compiled.
-type siteWork struct {
-	files   []file
-	desired []fleet.Desired
-	errs    []error
-	left    atomic.Int32  // files that are not compiled yet
-	done    chan struct{} // closed when none is left
-}
-
-func (w *siteWork) ready() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// compileAhead begins to compile what changed, in the order of the sites. done waits until
-// nothing is compiled any more.
-func (l *Loop) compileAhead(ctx context.Context, sites []protocol.SiteID, bySite map[protocol.SiteID][]file) (work map[protocol.SiteID]*siteWork, done func()) {
-	type job struct {
-		w *siteWork
-		i int
-	}
-	var jobs []job
-	work = make(map[protocol.SiteID]*siteWork, len(sites))
-	for _, site := range sites {
-		files := bySite[site]
-		w := &siteWork{files: files, desired: make([]fleet.Desired, len(files)), errs: make([]error, len(files)), done: make(chan struct{})}
-		for i, f := range files {
-			have, ok := l.have(site, f.name)
-			// The same commit is the same file; what was compiled from it stays.
-			if ok && have.Commit == f.commit && have.Problem == "" && have.Entry.Digest != "" && f.err == nil {
-				w.desired[i] = have
-				continue
-			}
-			w.left.Add(1)
-			jobs = append(jobs, job{w, i})
-		}
-		if w.left.Load() == 0 {
-			close(w.done)
-		}
-		work[site] = w
-	}
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(compilers, len(jobs)) {
-		group.Go(func() {
-			for n := next.Add(1); n <= int64(len(jobs)); n = next.Add(1) {
-				j := jobs[n-1]
-				j.w.desired[j.i], j.w.errs[j.i] = l.compile(ctx, j.w.files[j.i])
-				if j.w.left.Add(-1) == 0 {
-					close(j.w.done)
-				}
-			}
-		})
-	}
-	return work, group.Wait
-}
-
-// compiled waits until the files of a site are compiled. It returns what is desired there,
-// sorted by name, and whether something is missing from it because a part is away.
-func (l *Loop) compiled(ctx context.Context, site protocol.SiteID, w *siteWork, out *outcome) (desired []fleet.Desired, waiting bool) {
-	<-w.done // each compilation is bounded
-	files, desired, errs := w.files, w.desired, w.errs
-	for i, err := range errs {
-		if err == nil {
-			continue
-		}
-		have, known := l.have(site, files[i].name)
-		desired[i] = files[i].keep(have)
-		switch kind := protocol.KindOf(err); {
-		case kind == protocol.Unavailable, errors.Is(err, context.DeadlineExceeded), ctx.Err() != nil:
-			// Nothing is wrong with the file. What is recorded stays as it is, and its
-			// older commit says that this one is still to be compiled.
-			if known {
-				desired[i] = have
-			}
-			waiting = waiting || have.Entry.Digest == ""
-			desired[i].Waiting, desired[i].Problem = true, waits(files[i], have, err)
-			if l.sites[site].fresh() {
-				// Its first message may be held back, and is then not recorded.
-				out.add(l.notice(ctx, fleet.Event{
-					Kind: fleet.DeploymentWaiting, Site: site, Deployment: files[i].name, Message: desired[i].Problem,
-				}))
-			}
-			out.add(fmt.Errorf("compile %s: %w", files[i].path, err))
-		default:
-			desired[i].Problem = describe(files[i], err)
-			// Many registries say Denied of what is not there, and a right may be given.
-			out.missing = out.missing || kind == protocol.NotFound || kind == protocol.Denied
-			if desired[i].Problem != have.Problem {
-				l.log.WarnContext(ctx, "deployment file is invalid", "site_id", site, "deployment_id", files[i].name, "problem", desired[i].Problem)
-			}
-		}
-	}
-	slices.SortFunc(desired, byName)
-	return desired, waiting
-}
-
-func byName(a, b fleet.Desired) int { return strings.Compare(string(a.Name), string(b.Name)) }
-
-// compile makes the entry of a file.
-func (l *Loop) compile(ctx context.Context, f file) (d fleet.Desired, err error) {
-	if f.err != nil {
-		return d, f.err
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.opts.CompileTimeout)
-	defer cancel()
-	defer func() {
-		// One file must never stop the others, whatever a parser makes of it.
-		if p := recover(); p != nil {
-			err = protocol.Errorf(protocol.Internal, "the compiler failed: %v", p)
-		}
-	}()
-	if l.opts.Validate != nil {
-		if err := l.opts.Validate(ctx, f.path, f.commit, f.doc); err != nil {
-			return d, err
-		}
-	}
-	entry, spec, err := l.opts.Compile(ctx, f.doc)
-	if err != nil {
-		return d, err
-	}
-	d = f.keep(fleet.Desired{})
-	d.Entry = entry
-	d.App, d.AppVersion, d.Profile = spec.App, spec.AppVersion, spec.Profile
-	return d, nil
-}
-
-// keep returns the desired state of a deployment whose file does not compile: the
-// recorded one.
-func (f *file) keep(have fleet.Desired) fleet.Desired {
-	d := have
-	d.Site, d.Name, d.Commit = f.site, f.name, f.commit
-	if f.doc == nil {
-		return d
-	}
-	if d.ID == "" {
-		d.ID = f.doc.ID
-	}
-	if d.App == "" {
-		d.App = f.doc.Spec.ApplicationID
-		if c := f.doc.Spec.Colony; c != nil {
-			d.AppVersion, d.Profile = c.ApplicationVersion, c.Profile
-		}
-	}
-	return d
-}
-
-// describe words what is wrong with a file, in one line. It names the commit, so that
-// the same mistake in another commit is reported once more. What a registry or a file put into
-// the error must be text that the record can hold, or the whole site would stand still.
-func describe(f file, err error) string {
-	return fmt.Sprintf("%s at commit %.12s: %s", f.path, f.commit, oneLine(err))
-}
-
-func oneLine(err error) string {
-	return strings.ToValidUTF8(strings.NewReplacer("\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
-}
-
-// waits words why a file is not compiled yet, although nothing is known to be wrong with
-// it. The text stays while the file does, whatever the next try says: errors of a network
-// name ports, and each new text would be an event.
-func waits(f file, have fleet.Desired, err error) string {
-	front := describe(f, errors.New("waits, and is tried again: "))
-	if strings.HasPrefix(have.Problem, front) {
-		return have.Problem
-	}
-	return front + oneLine(err)
 }
 
 // is reports whether what is recorded of a site is what is wanted, and nobody asked for more.

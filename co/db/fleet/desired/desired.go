@@ -358,21 +358,9 @@ func (d *desiredDiff) dropTombstones(recorded map[protocol.DeploymentName]desire
 	})
 }
 
+// compare notes what is to be written of one deployment that the repo wants.
 func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
-	now := desiredRow{Desired: want, desired: true, entry: want.Entry}
-	if want.Entry.Digest == "" && want.Problem != "" && old.desired {
-		now.entry = old.entry
-		// What is shown is what runs: the file may not even say an application.
-		if old.encoded != nil {
-			now.ID, now.App, now.AppVersion, now.Profile = old.ID, old.App, old.AppVersion, old.Profile
-		}
-	}
-	now.Entry = protocol.SiteEntry{}
-	if now.entry.Digest != "" {
-		now.entry.Deployment = want.Name
-		now.entry.Position = protocol.Position{}
-		now.encoded = protocol.Marshal(now.entry)
-	}
+	now := rowOf(want, old)
 	same := bytes.Equal(now.encoded, old.encoded)
 	if now.encoded != nil {
 		if !same {
@@ -401,10 +389,35 @@ func (d *desiredDiff) compare(want fleet.Desired, old desiredRow) {
 		}
 		d.event(kind, now.Desired, now.Problem)
 	}
-	if !old.desired || old.tombstone || !same || old.Problem != now.Problem || old.Commit != now.Commit || old.ID != now.ID ||
-		old.Hold.Proposal != now.Hold.Proposal || old.App != now.App || old.AppVersion != now.AppVersion || old.Profile != now.Profile {
+	if !old.desired || old.tombstone || !same || !now.shownAs(old) {
 		d.write = append(d.write, now)
 	}
+}
+
+// rowOf is what is to be recorded of a deployment. One that does not compile keeps the entry that
+// it had, and so what is shown of it.
+func rowOf(want fleet.Desired, old desiredRow) desiredRow {
+	now := desiredRow{Desired: want, desired: true, entry: want.Entry}
+	if want.Entry.Digest == "" && want.Problem != "" && old.desired {
+		now.entry = old.entry
+		// What is shown is what runs: the file may not even say an application.
+		if old.encoded != nil {
+			now.ID, now.App, now.AppVersion, now.Profile = old.ID, old.App, old.AppVersion, old.Profile
+		}
+	}
+	now.Entry = protocol.SiteEntry{}
+	if now.entry.Digest != "" {
+		now.entry.Deployment = want.Name
+		now.entry.Position = protocol.Position{}
+		now.encoded = protocol.Marshal(now.entry)
+	}
+	return now
+}
+
+// shownAs reports whether a deployment is shown as another row shows it.
+func (r *desiredRow) shownAs(old desiredRow) bool {
+	return old.Problem == r.Problem && old.Commit == r.Commit && old.ID == r.ID && old.Hold.Proposal == r.Hold.Proposal &&
+		old.App == r.App && old.AppVersion == r.AppVersion && old.Profile == r.Profile
 }
 
 func (d *desiredDiff) event(kind string, of fleet.Desired, message string) {
