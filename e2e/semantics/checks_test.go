@@ -69,6 +69,9 @@ func failing(code protocol.Code, text string) check {
 // health wants the agent to say this state of the container "a".
 func health(want string) check {
 	return func(d *deployed) error {
+		if d.peer != nil {
+			return errNotCompared
+		}
 		for _, c := range d.report().Components {
 			if c.Container == "a" && c.State == want {
 				return nil
@@ -176,9 +179,7 @@ func stopped(code int32) check {
 		if err := d.installed(); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := d.engine.Stop(ctx, d.id("a"), 0); err != nil {
+		if err := d.halt("a"); err != nil {
 			return err
 		}
 		return status(fmt.Sprintf("exit code %d", code), func(s engine.Status) bool { return s.State == engine.Exited && s.ExitCode == code })(d)
@@ -188,6 +189,9 @@ func stopped(code int32) check {
 // annotated wants an annotation of the container of "a" in containerd.
 func annotated(name, want string) check {
 	return func(d *deployed) error {
+		if d.peer != nil {
+			return errNotCompared // it is in the terms of containerd
+		}
 		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), d.opts.Namespace), patience)
 		defer cancel()
 		c, err := client.New(d.opts.Address)
@@ -221,11 +225,7 @@ func ofTheNode(namespace string) check {
 // logged wants a text in the log of "a".
 func logged(want string) check {
 	return func(d *deployed) error {
-		files, err := filepath.Glob(filepath.Join(d.opts.StateDir, "containers", string(d.name)+"-a-*", "log"))
-		if err != nil || len(files) != 1 {
-			return fmt.Errorf("%d logs (%v)", len(files), err)
-		}
-		b, err := os.ReadFile(files[0])
+		b, err := d.log("a")
 		if err == nil && !strings.Contains(string(b), want) {
 			err = fmt.Errorf("the log says %q, want %q in it", b, want)
 		}
@@ -236,6 +236,12 @@ func logged(want string) check {
 // containers wants so many containers in the deployment.
 func containers(n int) check {
 	return func(d *deployed) error {
+		if d.peer != nil {
+			if got, err := d.peer.containers(); err != nil || got != n {
+				return fmt.Errorf("%d containers, want %d (%v)", got, n, err)
+			}
+			return nil
+		}
 		if got := len(d.spec.Components[0].Containers); got != n {
 			return fmt.Errorf("%d containers, want %d", got, n)
 		}
@@ -259,12 +265,11 @@ func after(d *deployed) error {
 // chosenPort wants a text from the port of the node that "a" is reported to have.
 func chosenPort(want string) check {
 	return func(d *deployed) error {
-		for _, c := range d.report().Components {
-			if c.Container == "a" && len(c.Ports) == 1 {
-				return fetched("127.0.0.1", int(c.Ports[0].Host), want)(d)
-			}
+		ports, err := d.ports("a")
+		if err != nil || len(ports) != 1 {
+			return fmt.Errorf("ports %+v (%v), want the one that was chosen", ports, err)
 		}
-		return fmt.Errorf("components %+v, want a with the port that was chosen", d.report().Components)
+		return fetched("127.0.0.1", int(ports[0].Host), want)(d)
 	}
 }
 
@@ -307,11 +312,10 @@ func noWayOut(d *deployed) error {
 // restarted wants "a" to be reported with so many restarts, or more.
 func restarted(n uint32) check {
 	return func(d *deployed) error {
-		for _, c := range d.report().Components {
-			if c.Container == "a" && c.Restarts >= n {
-				return nil
-			}
+		got, err := d.restarts("a")
+		if err == nil && got < n {
+			err = fmt.Errorf("%d restarts, want %d", got, n)
 		}
-		return fmt.Errorf("components %+v, want %d restarts of a", d.report().Components, n)
+		return err
 	}
 }

@@ -76,6 +76,7 @@ func scenarios(t *testing.T) []scenario {
 	}
 	list := append(processScenarios(), tuningScenarios()...)
 	list = append(list, deviceScenarios()...)
+	list = append(list, cornerScenarios()...)
 	list = append(list, fileScenarios(dir)...)
 	list = append(list, networkScenarios(t)...)
 	list = append(list, healthScenarios()...)

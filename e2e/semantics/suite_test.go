@@ -8,9 +8,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -218,12 +220,30 @@ func pack(files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// A deployed is a deployment on a node.
+// A deployed is a deployment on a node, or the same file under another implementation.
 type deployed struct {
 	*node
 	name protocol.DeploymentName
 	spec *protocol.DeploymentSpec
+	peer peer // nil: on the node
 }
+
+// A peer is another implementation that runs a file.
+type peer interface {
+	// exec runs a command in a container of a service.
+	exec(service string, command []string) (engine.ExecResult, error)
+	// status returns what is known of it, without Colony's own words.
+	status(service string) (engine.Status, error)
+	// containers returns how many there are.
+	containers() (int, error)
+	// log returns what it wrote.
+	log(service string) ([]byte, error)
+	// stop asks it to end.
+	stop(service string) error
+}
+
+// errNotCompared is of a check that looks at what only Colony says.
+var errNotCompared = errors.New("the check looks at what Colony alone reports")
 
 // deploy compiles a file and gives it to the agent, as a new deployment or a new version.
 func (n *node) deploy(name protocol.DeploymentName, compose string, files map[string]string) (*deployed, error) {
@@ -235,7 +255,7 @@ func (n *node) deploy(name protocol.DeploymentName, compose string, files map[st
 	n.mu.Lock()
 	n.desired[name] = protocol.Assignment{Deployment: name, Digest: protocol.DigestOf(encoded), Spec: encoded, Attempt: n.desired[name].Attempt + 1}
 	n.mu.Unlock()
-	return &deployed{n, name, spec}, n.assign()
+	return &deployed{n, name, spec, nil}, n.assign()
 }
 
 // remove takes a deployment off the node.
@@ -275,6 +295,10 @@ func (d *deployed) report() protocol.DeploymentStatus {
 
 // installed returns an error until the deployment is INSTALLED.
 func (d *deployed) installed() error {
+	if d.peer != nil {
+		_, err := d.peer.status("a")
+		return err
+	}
 	if m := d.report(); m.State != lifecycle.Installed {
 		return fmt.Errorf("the deployment is %s: %s %s", m.State, m.Code, m.Message)
 	}
@@ -283,6 +307,9 @@ func (d *deployed) installed() error {
 
 // failed returns an error until the deployment is FAILED for a reason with this text.
 func (d *deployed) failed(code protocol.Code, text string) error {
+	if d.peer != nil {
+		return errNotCompared
+	}
 	if m := d.report(); m.State != lifecycle.Failed || m.Code != code || !strings.Contains(m.Message, text) {
 		return fmt.Errorf("the deployment is %s: %s %q, want FAILED: %s with %q", m.State, m.Code, m.Message, code, text)
 	}
@@ -303,7 +330,14 @@ func (d *deployed) id(service string) engine.ID {
 func (d *deployed) exec(service string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := d.engine.Exec(ctx, d.id(service), append([]string{"/toolbox"}, args...))
+	command := append([]string{"/toolbox"}, args...)
+	var r engine.ExecResult
+	var err error
+	if d.peer != nil {
+		r, err = d.peer.exec(service, command)
+	} else {
+		r, err = d.engine.Exec(ctx, d.id(service), command)
+	}
 	out := strings.TrimSpace(string(r.Output))
 	if err == nil && r.ExitCode != 0 {
 		err = fmt.Errorf("%q in %s ended with %d: %s", args, service, r.ExitCode, out)
@@ -313,6 +347,9 @@ func (d *deployed) exec(service string, args ...string) (string, error) {
 
 // status returns what the engine says of a container.
 func (d *deployed) status(service string) (engine.Status, error) {
+	if d.peer != nil {
+		return d.peer.status(service)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	all, err := d.engine.List(ctx)
@@ -324,6 +361,56 @@ func (d *deployed) status(service string) (engine.Status, error) {
 		return engine.Status{}, fmt.Errorf("no container %s", service)
 	}
 	return all[at], nil
+}
+
+// restarts returns how often a container was started again.
+func (d *deployed) restarts(service string) (uint32, error) {
+	if d.peer != nil {
+		st, err := d.peer.status(service)
+		return st.Restarts, err
+	}
+	for _, c := range d.report().Components {
+		if c.Container == service {
+			return c.Restarts, nil
+		}
+	}
+	return 0, fmt.Errorf("components %+v, want %s", d.report().Components, service)
+}
+
+// ports returns the ports of the node that a container has.
+func (d *deployed) ports(service string) ([]protocol.Port, error) {
+	if d.peer != nil {
+		st, err := d.peer.status(service)
+		return st.Ports, err
+	}
+	for _, c := range d.report().Components {
+		if c.Container == service {
+			return c.Ports, nil
+		}
+	}
+	return nil, fmt.Errorf("components %+v, want %s", d.report().Components, service)
+}
+
+// log returns what a container wrote.
+func (d *deployed) log(service string) ([]byte, error) {
+	if d.peer != nil {
+		return d.peer.log(service)
+	}
+	files, err := filepath.Glob(filepath.Join(d.opts.StateDir, "containers", string(d.name)+"-"+service+"-*", "log"))
+	if err != nil || len(files) != 1 {
+		return nil, fmt.Errorf("%d logs (%v)", len(files), err)
+	}
+	return os.ReadFile(files[0])
+}
+
+// halt asks a container to end, and waits for that.
+func (d *deployed) halt(service string) error {
+	if d.peer != nil {
+		return d.peer.stop(service)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return d.engine.Stop(ctx, d.id(service), 0)
 }
 
 // await polls until check returns nil.
