@@ -23,7 +23,7 @@ import (
 func (a *app) appCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "app", Short: "Make, push, import and show applications"}
 	cmd.AddCommand(byKind(apps.Init(&a.Env)), a.lintCommand(), byKind(apps.Push(&a.Env)))
-	cmd.AddCommand(a.appImport(), &cobra.Command{
+	cmd.AddCommand(a.appImport(), a.appRemove(), &cobra.Command{
 		Use: "list", Short: "List the applications", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			apps, err := client.List[fleet.App](cmd.Context(), a.Client(), "/apps", nil)
@@ -105,6 +105,31 @@ func (a *app) showApp(v fleet.AppVersion) error {
 		rows = append(rows, []string{p.Name, value, map[bool]string{true: "yes"}[p.Immutable], p.Description})
 	}
 	return a.Table("PARAMETER DEFAULT IMMUTABLE DESCRIPTION", rows)
+}
+
+func (a *app) appRemove() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove APP@VERSION", Short: "Remove a version of an application from the catalog", Args: cobra.ExactArgs(1),
+		Long: `Remove a version of an application from the catalog, and the application with its last
+version. A version that a deployment is to run, or that a node runs, is refused; the
+refusal names the deployments. The registry keeps its images and archives. A later import
+brings the version back, if its bytes are the same: a version stays immutable.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, version, ok := strings.Cut(args[0], "@")
+			if !ok || id == "" || version == "" {
+				return command.Usage(fmt.Errorf("%q: want APP@VERSION", args[0]))
+			}
+			path := "/apps/" + url.PathEscape(id) + "/versions/" + url.PathEscape(version)
+			if err := a.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
+				return err
+			}
+			if done, err := a.Machine(map[string]string{"app": id, "version": version}); done {
+				return err
+			}
+			_, err := fmt.Fprintf(a.Out, "%s: removed from the catalog\n", args[0])
+			return err
+		},
+	}
 }
 
 // importTimes is how much longer than another request an import may take: the CO fetches

@@ -67,7 +67,7 @@ func TestSiteRemove(t *testing.T) {
 		"DELETE /sites/paris?force=true": api.SiteRemoval{Site: "paris", Nodes: 1, Deployments: []protocol.DeploymentName{"a"}, DataRules: true},
 	})
 	wantRun(t, s.URL, "site remove berlin --wait", table("berlin: removed, with 2 nodes"), "", exitOK)
-	wantRun(t, s.URL, "site remove paris --force", table("paris: removed, with 1 nodes", "removed from the deployments repo, and not from the gateways: a",
+	wantRun(t, s.URL, "site remove paris --force", table("paris: is removed once the deployments repo was read, unless an event (site_kept) says why not, with 1 nodes", "removed from the deployments repo, and not from the gateways: a",
 		"its data rules are removed from the deployments repo"), "", exitOK)
 	wantRun(t, s.URL, "site remove paris", "", "no answer for DELETE /api/v1/sites/paris\n", exitNotFound)
 }

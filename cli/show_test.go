@@ -101,6 +101,7 @@ func TestImportApps(t *testing.T) {
 	if source != dir {
 		t.Errorf("source %q, want the absolute path of the directory %q", source, dir)
 	}
+	wantRun(t, s.URL, "app remove hello", "", "\"hello\": want APP@VERSION\n", exitUsage)
 	wantRun(t, s.URL, "app import oci://r/apps:1", rows,
 		table("warning: good: the image was not checked", "bad: not imported", "line 3: metadata.id: missing", "x: unknown"), exitUsage)
 	if source != "oci://r/apps:1" {

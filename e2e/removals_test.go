@@ -87,3 +87,45 @@ func nodeRemoved(t *testing.T, c *colony) {
 		t.Errorf("colony node show says:\n%s", out)
 	}
 }
+
+// appVersionRemoved removes a version that nothing runs any more, and is refused one that runs.
+func appVersionRemoved(t *testing.T, c *colony) {
+	c.must("app", "import", "testdata/apps")
+	c.must("app", "show", "keeper@1.0.0")
+	c.must("app", "remove", "keeper@1.0.0")
+	c.refused(3, []string{"keeper"}, "app", "show", "keeper@1.0.0")
+	c.refused(4, []string{"hello 1.0.0 is in use by " + site + "/hello"}, "app", "remove", "hello@1.0.0")
+	c.must("app", "import", "testdata/apps")
+	c.must("app", "show", "keeper@1.0.0")
+}
+
+// siteRemoved removes a site whose LO hangs, with its deployments. When it comes back it is a
+// site once more, what runs there goes on, and it can be removed by its name.
+func siteRemoved(t *testing.T, c *colony) {
+	c.must("deploy", "hello@1.0.0", "--site", site, "--set", fmt.Sprintf("port=%d", c.port), "--wait", "--healthy-for", "1s")
+	sample, mark := c.samplePID(), c.mark()
+	c.refused(4, []string{"is online"}, "site", "remove", site, "--force")
+	c.signal("lo", syscall.SIGSTOP)
+	defer c.signal("lo", syscall.SIGCONT)
+	c.event(time.Minute, fleet.SiteOffline, mark)
+	c.refused(4, []string{"in use", "hello"}, "site", "remove", site)
+	c.must("site", "remove", site, "--force", "--wait")
+	c.refused(3, []string{"site"}, "site", "show", site)
+	c.refused(3, []string{"site"}, "deployment", "show", site+"/hello")
+	c.signal("lo", syscall.SIGCONT)
+	c.eventually(2*time.Minute, "the site is back, and holds what it ran", func() error {
+		d, err := c.deployment("hello")
+		if err == nil && (len(d.Nodes) != 1 || d.Nodes[0].AppVersion != "1.0.0" || !d.SiteOnline) {
+			err = fmt.Errorf("the deployment is %+v", d)
+		}
+		return err
+	})
+	c.greets("Hello, World! I am version 1.0.0.")
+	if now := c.samplePID(); now != sample {
+		t.Errorf("the container was restarted: pid %s, was %s", now, sample)
+	}
+	c.must("deployment", "delete", site+"/hello", "--wait")
+	if got, err := c.greeting(); err == nil {
+		t.Errorf("the sample still answers: %s", got)
+	}
+}

@@ -42,6 +42,7 @@ func TestFleet(t *testing.T) {
 		{"image that does not exist", missingImage},
 		{"port taken", portTaken},
 		{"kept volumes", keptVolumes},
+		{"application version removed", appVersionRemoved},
 		{"node dies", nodeDies},
 		{"everything killed", everythingKilled},
 		{"killed while installing", killedWhileInstalling},
@@ -52,6 +53,7 @@ func TestFleet(t *testing.T) {
 		{"node removed", nodeRemoved},
 		{"database hangs", postgresHangs},
 		{"uninstall", uninstall},
+		{"site removed", siteRemoved},
 		{"stop and start again", stopAndStart},
 	} {
 		t.Run(scene.name, func(t *testing.T) {

@@ -34,7 +34,11 @@ whose LO connects again is one of the fleet once more, and nothing is removed fr
 			if printed, err := f.remove(cmd.Context(), env, path, &out, untilRemoved); printed || err != nil {
 				return err
 			}
-			env.Printf("%s: removed, with %d nodes", args[0], out.Nodes)
+			outcome := "is removed once the deployments repo was read, unless an event (site_kept) says why not"
+			if f.wait {
+				outcome = "removed"
+			}
+			env.Printf("%s: %s, with %d nodes", args[0], outcome, out.Nodes)
 			if len(out.Deployments) > 0 {
 				env.Printf("removed from the deployments repo, and not from the gateways: %s", join(out.Deployments))
 			}

@@ -27,11 +27,12 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// AppStore reads the catalog.
+// AppStore is the catalog.
 type AppStore interface {
 	Apps(ctx context.Context, p fleet.Page) ([]fleet.App, string, error)
 	App(ctx context.Context, id string) (fleet.App, error)
 	AppVersion(ctx context.Context, id, version string) (fleet.AppVersion, error)
+	RemoveAppVersion(ctx context.Context, id, version string) error
 }
 
 // FleetStore reads sites and nodes.
@@ -186,6 +187,9 @@ func (a *API) routes(h huma.API) {
 	})
 	huma.Get(h, "/api/v1/apps/{id}", a.getApp, form.Describe("apps", "Show an application"))
 	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, form.Describe("apps", "Show one version of an application"))
+	huma.Delete(h, "/api/v1/apps/{id}/versions/{version}", a.removeAppVersion, form.Describe("apps", "Remove a version of an application from the catalog"), conflicts, func(o *huma.Operation) {
+		o.Description = "A version that a deployment is to run, or that a node runs, is refused. The registry keeps its images and archives. Import brings it back, if its bytes are the same."
+	})
 	huma.Get(h, "/api/v1/deployments", a.listDeployments, form.Describe("deployments", "List deployments"))
 	huma.Post(h, "/api/v1/deployments", a.createDeployment, form.Describe("deployments", "Deploy an application"), conflicts, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusCreated

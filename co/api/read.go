@@ -390,6 +390,13 @@ func (a *API) deployment(ctx context.Context, site protocol.SiteID, name protoco
 	return pending(site, name, parsed, commit), nil
 }
 
+func (a *API) removeAppVersion(ctx context.Context, in *versionPath) (*struct{}, error) {
+	if err := a.opts.Apps.RemoveAppVersion(ctx, in.ID, in.Version); err != nil {
+		return nil, a.fail(ctx, err)
+	}
+	return nil, nil
+}
+
 // missing is the error of a deployment that the deployments repo does not have.
 func (a *API) missing(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) error {
 	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {

@@ -191,6 +191,7 @@ type Event struct {
 // Kinds of events that the CO makes itself; the others are protocol.EventKind.
 const (
 	AppImported       = "app_imported"
+	AppRemoved        = "app_removed"
 	DeploymentCreated = "deployment_created"
 	DeploymentChanged = "deployment_changed"
 	DeploymentRemoved = "deployment_removed"
@@ -229,7 +230,7 @@ var EventKinds = []string{
 	string(protocol.LOStarted), string(protocol.NodeOnlineEvent), string(protocol.NodeOfflineEvent), string(protocol.InventoryChanged),
 	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
 	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
-	AppImported, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
+	AppImported, AppRemoved, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
 	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired,
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/db"
+	"github.com/colonyfleet/colony/co/db/fleet/versions"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
@@ -36,7 +37,10 @@ func (s *Store) SaveAppVersion(ctx context.Context, v fleet.AppVersion) (created
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return sameVersion(ctx, tx, v)
+			return versions.Same(ctx, tx, v)
+		}
+		if err := versions.AsBeforeRemoval(ctx, tx, v); err != nil {
+			return err
 		}
 		created = true
 		var latest string
@@ -60,18 +64,10 @@ func imported(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
 	return db.WriteEvents(ctx, tx, []fleet.Event{{Kind: fleet.AppImported, AppVersion: v.Version, Message: v.AppID + " " + v.Version}})
 }
 
-func sameVersion(ctx context.Context, tx pgx.Tx, v fleet.AppVersion) error {
-	var digest protocol.Digest
-	err := tx.QueryRow(ctx, `select digest from app_versions where app_id = $1 and version = $2`, v.AppID, v.Version).Scan(&digest)
-	if err != nil {
-		return err
-	}
-	if digest != v.Digest {
-		return protocol.Errorf(protocol.Conflict,
-			"application %s %s was imported before with other content (%s, now %s): a version is immutable, raise metadata.version",
-			v.AppID, v.Version, digest.Short(), v.Digest.Short())
-	}
-	return nil
+// RemoveAppVersion removes a version of an application from the catalog, and the application
+// with its last one. See versions.Remove for what it refuses.
+func (s *Store) RemoveAppVersion(ctx context.Context, id, version string) error {
+	return s.db.Tx(ctx, "remove application version", func(tx pgx.Tx) error { return versions.Remove(ctx, tx, id, version) })
 }
 
 // ArchivePin returns the digest of the Compose archive of a revision, "" for one that was

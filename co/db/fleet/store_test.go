@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -71,6 +72,62 @@ func kinds(events []fleet.Event) []string {
 		out = append(out, k)
 	}
 	return out
+}
+
+// TestRemoveAppVersion removes versions that nothing uses, and is refused those that a
+// deployment is to run or that a node runs.
+func TestRemoveAppVersion(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	version := func(number, content string) fleet.AppVersion {
+		return fleet.AppVersion{AppID: "app", Version: number, Name: "App " + number, Source: "dir", Digest: protocol.DigestOf([]byte(content)), Document: "x"}
+	}
+	for _, v := range []string{"1", "2", "3"} {
+		must[bool](t)(s.SaveAppVersion(ctx, version(v, v)))
+	}
+	j := journal{epoch: "a"}
+	j.life("d", "n1") // a node runs version 1
+	must[protocol.Ack](t)(j.send(ctx, s, 1, 3, 0))
+	wanted := []fleet.Desired{{Site: "home", Name: "d", App: "app", AppVersion: "3", Commit: "c", Entry: protocol.SiteEntry{Deployment: "d", Digest: protocol.DigestOf(nil)}}}
+	if _, _, err := s.SaveDesired(ctx, "home", "c", wanted, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"1", "3"} {
+		wantKind(t, s.RemoveAppVersion(ctx, "app", v), protocol.Conflict, "app "+v+" is in use by home/d: deploy another version there")
+	}
+	wantKind(t, s.RemoveAppVersion(ctx, "app", "4"), protocol.NotFound, "has no version \"4\"")
+	wantKind(t, s.RemoveAppVersion(ctx, "none", "1"), protocol.NotFound, "none")
+	if err := s.RemoveAppVersion(ctx, "app", "2"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.AppVersion(ctx, "app", "2")
+	wantKind(t, err, protocol.NotFound, "it has 3, 1")
+	_, err = s.SaveAppVersion(ctx, version("2", "other bytes"))
+	wantKind(t, err, protocol.Conflict, "was removed, and had other content")
+	if created := must[bool](t)(s.SaveAppVersion(ctx, version("2", "2"))); !created {
+		t.Error("the same bytes again are not new after the removal")
+	}
+
+	// It is gone from the repo and from the node: the newest that is left is the latest.
+	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	j.status("d", "n1", lifecycle.Deleting, lifecycle.LO)
+	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN)
+	must[protocol.Ack](t)(j.send(ctx, s, 4, 5, 0))
+	if err := s.RemoveAppVersion(ctx, "app", "3"); err != nil {
+		t.Fatal(err)
+	}
+	if app := must[fleet.App](t)(s.App(ctx, "app")); app.Latest != "2" || app.Name != "App 2" {
+		t.Errorf("latest is %+v, want version 2", app)
+	}
+	for _, v := range []string{"1", "2"} {
+		if err := s.RemoveAppVersion(ctx, "app", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.App(ctx, "app")
+	wantKind(t, err, protocol.NotFound, "nothing yet")
 }
 
 func TestApps(t *testing.T) {
