@@ -13,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/devices"
+	"github.com/colonyfleet/colony/cli/machines"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
@@ -21,7 +22,7 @@ import (
 )
 
 func (a *app) siteCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "site", Short: "Show and remove sites, show their links, and the rules of their machine data"}
+	cmd := &cobra.Command{Use: "site", Short: "Add, show and remove sites, show their links, and the rules of their machine data"}
 	var f *filters
 	ls := &cobra.Command{
 		Use: "list", Short: "List the sites", Args: cobra.NoArgs,
@@ -51,7 +52,7 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
+	cmd.AddCommand(ls, machines.SiteAdd(&a.Env), a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
+	"github.com/colonyfleet/colony/cli/machines"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
 	report "github.com/colonyfleet/colony/internal/doctor"
@@ -131,7 +132,7 @@ with 0.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
-	root.AddCommand(proposals.Command(&a.Env), removals.Volumes(&a.Env))
+	root.AddCommand(proposals.Command(&a.Env), removals.Volumes(&a.Env), machines.CA(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",

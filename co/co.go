@@ -26,6 +26,7 @@ import (
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/machines"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/httpserver"
@@ -41,6 +42,8 @@ type CO struct {
 
 	listener net.Listener  // of HTTP; set by Start
 	mqttAddr func() string // set by Start
+	// enrolAddr is where LOs enrol; set by Start, "" where they do not.
+	enrolAddr string
 }
 
 // New returns a CO that is not started. The error lists every fault of o.
@@ -78,6 +81,9 @@ func (c *CO) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.startIdentity(&s); err != nil {
+		return err
+	}
 	sites, err := c.startSites(ctx, s)
 	if err != nil {
 		return err
@@ -97,6 +103,7 @@ type stores struct {
 	repo      *git.Repo
 	registry  *registry.Handler
 	images    pinnedRegistry
+	machines  *machines.Machines // nil: no machine proves who it is
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -149,13 +156,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	}
 	a := api.New(api.Options{
 		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.check, Changed: sites.loop.Notify,
-		AcceptPosition: func(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
-			at, err := s.fleet.AcceptPosition(ctx, site)
-			if err == nil {
-				sites.loop.Reread()
-			}
-			return at, err
-		},
+		Sites: siteActions(s, sites),
 		Rules: s.fleet, Data: s.data, Proposals: s.proposals, Requests: s.fleet, Ask: sites.ingest.Ask,
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return sites.live.Subscribe(site, limit, want)
@@ -184,6 +185,21 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	return nil
 }
 
+// siteActions are what the API has done for sites.
+func siteActions(s stores, sites *sites) api.SiteActions {
+	a := api.SiteActions{AcceptPosition: func(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
+		at, err := s.fleet.AcceptPosition(ctx, site)
+		if err == nil {
+			sites.loop.Reread()
+		}
+		return at, err
+	}}
+	if s.machines != nil {
+		a.NewToken = s.machines.NewToken
+	}
+	return a
+}
+
 // Failed delivers the error of a part that cannot go on; the CO should be stopped.
 func (c *CO) Failed() <-chan error { return c.parts.Failed() }
 
@@ -193,6 +209,9 @@ func (c *CO) HTTPAddr() string { return c.listener.Addr().String() }
 // MQTTAddr returns where LOs connect: an address of this CO's, or the URLs of the
 // external broker.
 func (c *CO) MQTTAddr() string { return c.mqttAddr() }
+
+// EnrolAddr returns where LOs enrol, or "" where identity.enrol is not set.
+func (c *CO) EnrolAddr() string { return c.enrolAddr }
 
 // Stop ends all parts, the last started first, each within ctx, and joins their errors.
 func (c *CO) Stop(ctx context.Context) error { return c.parts.Stop(ctx) }

@@ -43,6 +43,8 @@ type Options struct {
 	// Broker names an external MQTT 5 broker that the sites connect to. The CO then does
 	// not listen on MQTT, and any number of COs may share the work.
 	Broker BrokerOptions `yaml:"broker,omitempty"`
+	// Identity says how machines prove who they are.
+	Identity IdentityOptions `yaml:"identity,omitempty"`
 	// Git is the deployments repo.
 	Git GitOptions `yaml:"git"`
 	// Import says where application packages may be imported from.
@@ -65,9 +67,14 @@ type Options struct {
 	// recorded as online; it records those that did not report by then as offline.
 	PresenceGrace time.Duration `yaml:"presenceGrace"`
 
-	Version    string               `yaml:"-"`
-	Logger     *slog.Logger         `yaml:"-"`
-	Registerer *prometheus.Registry `yaml:"-"`
+	Process `yaml:"-"`
+}
+
+// A Process is what the program that runs the CO gives it. Each has a default.
+type Process struct {
+	Version    string
+	Logger     *slog.Logger
+	Registerer *prometheus.Registry
 }
 
 // BrokerOptions name an external broker. The zero value means: the CO is the broker.
@@ -82,6 +89,23 @@ type BrokerOptions struct {
 	PasswordFile string `yaml:"passwordFile,omitempty"`
 	// Group is the name of the replicas' shared subscription. Default colony.
 	Group string `yaml:"group,omitempty"`
+}
+
+// IdentityOptions say how machines prove who they are. The zero value means: they do not, and
+// whoever reaches the broker and names itself is believed.
+type IdentityOptions struct {
+	// Enrol is the address where LOs get and renew their certificates, by HTTPS.
+	Enrol string `yaml:"enrol,omitempty"`
+}
+
+func (o IdentityOptions) validate() error {
+	if o.Enrol == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(o.Enrol); err != nil {
+		return fmt.Errorf("identity.enrol %q: want host:port", o.Enrol)
+	}
+	return nil
 }
 
 func (o BrokerOptions) clientID() string {
@@ -180,7 +204,7 @@ func (o ImportOptions) sources(own string) catalog.Sources {
 func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony/co", HTTP: "127.0.0.1:8080", MQTT: "127.0.0.1:1884", RegistryHost: "registry.colony",
-		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Version: "dev",
+		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Process: Process{Version: "dev"},
 		Retention: RetentionOptions(upkeepdb.DefaultRetention),
 		Removals:  RemovalOptions(proposal.DefaultLimits),
 	}
@@ -232,7 +256,7 @@ func (o Options) Validate() error {
 	if err := o.Import.sources("registry.colony").Check(); err != nil {
 		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
-	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate())
+	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate(), o.Identity.validate())
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}

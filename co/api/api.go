@@ -19,6 +19,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
+	"github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -88,6 +89,14 @@ type Repo interface {
 	At(ctx context.Context, commit, path string) ([]byte, error)
 }
 
+// SiteActions are what the API has done for sites beside their deployments.
+type SiteActions struct {
+	// AcceptPosition goes on above the position that a site holds, however far it is.
+	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
+	// NewToken makes join tokens of sites. Nil: the CO enrols no machines.
+	NewToken machines.NewToken
+}
+
 // Options are what the API needs. All are required but for Logger and Metrics.
 type Options struct {
 	Apps        AppStore
@@ -100,6 +109,7 @@ type Options struct {
 	Proposals   ProposalStore
 	Requests    RequestStore
 	Data        sitedata.DataStore
+	Sites       SiteActions
 	// Ask makes a site report the state of its streams now. It does not wait for the answer.
 	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Watch begins to collect what this CO delivers of a site's machine data and want
@@ -107,8 +117,6 @@ type Options struct {
 	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch
 	// Import imports packages of a source into the catalog.
 	Import func(ctx context.Context, source string) ([]ImportResult, error)
-	// AcceptPosition goes on above the position that a site holds, however far it is.
-	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
 	// Check says why a deployment that is about to be committed as path cannot work, by an
 	// error of kind Invalid. Of other errors nothing follows: what it needs is away, and
 	// the commit will wait for it. It returns the digest of the specification. Nil: nothing
@@ -210,6 +218,7 @@ func (a *API) routes(h huma.API) {
 		Fleet: a.opts.Fleet, Repo: a.opts.Repo, Rules: a.opts.Rules, Data: a.opts.Data,
 		Ask: a.opts.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
 	})
+	machines.Register(h, a.opts.Sites.NewToken, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,

@@ -112,7 +112,7 @@ func (a *API) acceptPosition(ctx context.Context, in *form.SitePath) (*form.Repl
 	if _, err := a.opts.Fleet.Site(ctx, site); err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	at, err := a.opts.AcceptPosition(ctx, site)
+	at, err := a.opts.Sites.AcceptPosition(ctx, site)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

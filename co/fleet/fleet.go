@@ -210,6 +210,10 @@ const (
 	JournalGap     = "journal_gap" // events that will never arrive, with their number
 	GitUnreachable = "git_unreachable"
 	GitReachable   = "git_reachable"
+	// MachineEnrolled and MachineRefused are about certificates of machines; Message says with
+	// which join token, or why not.
+	MachineEnrolled = "machine_enrolled"
+	MachineRefused  = "machine_refused"
 	// CountersRepaired is a difference between what lists count and the rows that they
 	// count; Message says what differed.
 	CountersRepaired = "counters_repaired"
@@ -231,7 +235,7 @@ var EventKinds = []string{
 	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
 	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
 	AppImported, AppRemoved, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
-	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired,
+	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused,
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,

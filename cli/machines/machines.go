@@ -1,0 +1,143 @@
+// Package machines has the commands about the identity of machines: the root of the fleet, and
+// the join tokens with which machines enrol.
+package machines
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/api/machines"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/internal/disk"
+)
+
+// SiteAdd returns "colony site add".
+func SiteAdd(env *command.Env) *cobra.Command {
+	var ttl time.Duration
+	var replace bool
+	cmd := &cobra.Command{
+		Use: "add SITE", Short: "Make the join token of a site's LO, and the site where there is none", Args: cobra.ExactArgs(1),
+		Long: `Make a join token for the LO of a site, and the site where there is none of that name.
+Write it to the file that identity.tokenFile names in the configuration of the LO: the LO
+enrols itself with it, once. The token is printed here and kept nowhere; whoever has it
+before the LO does can be the LO.
+
+Where another machine is enrolled as the site's LO already, the token is refused unless it
+was made with --replace; that machine is then refused when it renews its certificate.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"seconds": int(ttl / time.Second), "replace": replace}
+			var out machines.Token
+			if err := env.Call(cmd.Context(), http.MethodPost, "/sites/"+url.PathEscape(args[0])+"/join-tokens", body, &out); err != nil {
+				return err
+			}
+			if done, err := env.Machine(out); done {
+				return err
+			}
+			env.Printf("%s", out.Token)
+			fmt.Fprintf(env.Err, "join token of the LO of site %s, until %s, for one machine\n", out.Site, out.Expires.Format(time.RFC3339))
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the token holds")
+	cmd.Flags().BoolVar(&replace, "replace", false, "the LO takes the place of one that is enrolled")
+	return cmd
+}
+
+// CA returns "colony ca".
+func CA(env *command.Env) *cobra.Command {
+	var config string
+	cmd := &cobra.Command{
+		Use: "ca", Short: "Make, save and bring the root certificate of the fleet",
+		Long: `Make, save and bring the root certificate of the fleet, with its key. It lies in
+identity in the state directory of the CO. These commands work on the files; the CO reads
+them when it starts. Whoever has the key can be every machine of the fleet.`,
+	}
+	cmd.PersistentFlags().StringVar(&config, "config", "", "configuration file of the CO (required)")
+	_ = cmd.MarkPersistentFlagRequired("config")
+	files := func() (*store.Store, error) {
+		o := co.DefaultOptions()
+		if err := configfile.Load(config, &o); err != nil {
+			return nil, command.Usage(err)
+		}
+		return store.Open(nil, co.IdentityDir(o.StateDir))
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: "init", Short: "Make the root of the fleet, where there is none", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := files()
+			if err != nil {
+				return err
+			}
+			a, made, err := s.InitRoot(time.Now())
+			if err != nil {
+				return err
+			}
+			if !made {
+				return show(env, a, "the fleet has this root already")
+			}
+			return show(env, a, "the root of the fleet is made: save it with colony ca export")
+		},
+	}, &cobra.Command{
+		Use: "export FILE", Short: "Save the root with its key to a file", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := files()
+			if err != nil {
+				return err
+			}
+			raw, err := s.ExportRoot()
+			if errors.Is(err, fs.ErrNotExist) {
+				return errors.New("there is no root to save: colony ca init makes one")
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := os.Lstat(args[0]); err == nil {
+				return command.Usage(fmt.Errorf("%s exists: name a new file", args[0]))
+			}
+			return atomicfile.Write(disk.OS, args[0], raw, 0o600)
+		},
+	}, &cobra.Command{
+		Use: "import FILE", Short: "Bring the root of a fleet that was saved", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := files()
+			if err != nil {
+				return err
+			}
+			raw, err := os.ReadFile(args[0])
+			if err != nil {
+				return command.Usage(err)
+			}
+			a, err := s.ImportRoot(raw)
+			if errors.Is(err, store.ErrHasRoot) {
+				return fmt.Errorf("%w: the machines of that one would be locked out; remove the files root.key and root.crt first if that is wanted", err)
+			}
+			if err != nil {
+				return err
+			}
+			return show(env, a, "the fleet has this root now")
+		},
+	})
+	return cmd
+}
+
+// show says which root the fleet has.
+func show(env *command.Env, a *identity.Authority, what string) error {
+	out := map[string]string{"fingerprint": fmt.Sprintf("%x", identity.KeySum(a.Root().PublicKey)), "until": a.Root().NotAfter.Format(time.RFC3339)}
+	if done, err := env.Machine(out); done {
+		return err
+	}
+	env.Printf("%s", what)
+	return env.Fields("Fingerprint", out["fingerprint"], "Until", out["until"])
+}

@@ -1,0 +1,75 @@
+// Package machines has the routes of the API about machines that enrol.
+package machines
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/colonyfleet/colony/co/api/form"
+	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// NewToken makes a join token of a site and returns its text.
+type NewToken func(ctx context.Context, t fleet.JoinToken, life time.Duration) (text string, expires time.Time, err error)
+
+// A Token is a join token that was made. Its text is in no other answer.
+type Token struct {
+	Site    protocol.SiteID `json:"site"`
+	Token   string          `json:"token" doc:"id.secret.fingerprint, for the file that identity.tokenFile names; it is kept nowhere"`
+	Expires time.Time       `json:"expires"`
+	Uses    int             `json:"uses" doc:"how many machines may enrol with it"`
+}
+
+type tokenInput struct {
+	form.SitePath
+	Body struct {
+		Seconds int  `json:"seconds,omitempty" doc:"how long it holds; default one day"`
+		Replace bool `json:"replace,omitempty" doc:"the machine may take a name over from another one, which is then refused"`
+	}
+}
+
+// oneDay is the life of a token whose maker names none.
+const oneDay = 24 * time.Hour
+
+type routes struct {
+	make NewToken
+	log  *slog.Logger
+}
+
+// Register adds the routes to h. newToken is nil where the CO enrols no machines.
+func Register(h huma.API, newToken NewToken, log *slog.Logger) {
+	r := &routes{newToken, log}
+	huma.Post(h, "/api/v1/sites/{site}/join-tokens", r.siteToken, form.Describe("fleet", "Make the join token of a site's LO, and the site where there is none"),
+		func(o *huma.Operation) {
+			o.Errors = append(o.Errors, http.StatusConflict)
+			o.DefaultStatus = http.StatusCreated
+			o.Description = "The token is used once. Conflict: the CO enrols no machines, as identity.enrol is not set in its configuration."
+		})
+}
+
+func (r *routes) siteToken(ctx context.Context, in *tokenInput) (*form.Reply[Token], error) {
+	site, err := in.Parse()
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	if r.make == nil {
+		return nil, problem.Answer(ctx, r.log, protocol.Errorf(protocol.Conflict, "this CO enrols no machines: set identity.enrol in its configuration"))
+	}
+	life := oneDay
+	if in.Body.Seconds != 0 {
+		life = time.Duration(in.Body.Seconds) * time.Second
+	}
+	t := fleet.JoinToken{Site: site, Tier: identity.LO, Uses: 1, Replace: in.Body.Replace}
+	text, expires, err := r.make(ctx, t, life)
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
+	}
+	return &form.Reply[Token]{Body: Token{Site: site, Token: text, Expires: expires, Uses: t.Uses}}, nil
+}

@@ -1,0 +1,145 @@
+// Package machinedb is the CO's record of join tokens and of the machines that were enrolled
+// with them. Errors are of the protocol's kinds, or refusals of package identity.
+package machinedb
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/colonyfleet/colony/co/db"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Store is the record. Its methods may be called concurrently.
+type Store struct{ db *db.DB }
+
+// New returns the record in a database, which stays the caller's to close.
+func New(pool *db.DB) *Store { return &Store{pool} }
+
+// kinds are the tiers that a token can be for.
+var kinds = map[identity.Tier]string{identity.LO: "lo", identity.EN: "en"}
+
+// keepTokens is how long a token is kept after its end, so that who uses it reads why it is
+// refused.
+const keepTokens = `30 days`
+
+// AddToken records a token, and its site where there is none of that name. Tokens that ended
+// long ago are removed.
+func (s *Store) AddToken(ctx context.Context, t fleet.JoinToken) error {
+	return s.db.Tx(ctx, "add join token", func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(`delete from join_tokens where expires_at < now() - interval '` + keepTokens + `'`)
+		b.Queue(`insert into sites (id) values ($1) on conflict do nothing`, t.Site)
+		b.Queue(`insert into join_tokens (id, site, kind, secret, uses, replace, expires_at) values ($1, $2, $3, $4, $5, $6, $7)`,
+			t.ID, t.Site, kinds[t.Tier], t.Secret, t.Uses, t.Replace, t.Expires)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// A token is a row of join_tokens with what the database knows of its time.
+type token struct {
+	site          protocol.SiteID
+	kind          string
+	secret        []byte
+	uses, used    int
+	replace, late bool
+}
+
+// Admit implements identity's rules for a claim at time now: the token's secret, site, kind,
+// time and uses, and that no machine with another key has the name. It records the machine and
+// the use of the token. A claim that was admitted before, by token and key, is admitted again
+// and uses nothing.
+func (s *Store) Admit(ctx context.Context, c identity.Claim) error {
+	var refusal *identity.Refusal // is recorded, too, and so must not end the transaction
+	err := s.db.Tx(ctx, "enrol a machine", func(tx pgx.Tx) error {
+		var err error
+		if refusal, err = admit(ctx, tx, c); err != nil || refusal != nil && !worthAnEvent(refusal.Code) {
+			return err
+		}
+		e := fleet.Event{Kind: fleet.MachineEnrolled, Site: c.Name.Site, Node: c.Name.Node, Message: fmt.Sprintf("%s with join token %s, from %s", c.Name.DNS(), c.Token, c.Remote)}
+		if refusal != nil {
+			e.Kind, e.Message = fleet.MachineRefused, fmt.Sprintf("%s, from %s: %v", c.Name.DNS(), c.Remote, refusal)
+		}
+		return db.WriteEvents(ctx, tx, []fleet.Event{e})
+	})
+	if err == nil && refusal != nil {
+		return refusal
+	}
+	return err
+}
+
+// worthAnEvent reports whether a refusal is of somebody who has proved something: others could
+// fill the feed of events.
+func worthAnEvent(c identity.Code) bool {
+	return c != identity.TokenUnknown && c != identity.Invalid
+}
+
+func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal, error) {
+	var t token
+	err := tx.QueryRow(ctx, `select site, kind, secret, uses, used, replace, expires_at <= now() from join_tokens where id = $1 for update`, c.Token).
+		Scan(&t.site, &t.kind, &t.secret, &t.uses, &t.used, &t.replace, &t.late)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && !identity.SecretMatches(t.secret, c.Secret):
+		return identity.Refuse(identity.TokenUnknown, "there is no such join token: make one with colony site add"), nil
+	case err != nil:
+		return nil, err
+	case t.site != c.Name.Site || t.kind != kinds[c.Name.Tier]:
+		return identity.Refuse(identity.WrongSite, "join token %s is not for %s, but for site %s (%s)", c.Token, c.Name, t.site, t.kind), nil
+	}
+	// Two machines with one name take turns: each has a row to lock.
+	var key, by string
+	err = tx.QueryRow(ctx, `insert into machines (name, site, key, token) values ($1, $2, '', '')
+		on conflict (name) do update set name = excluded.name returning key, token`, c.Name.DNS(), c.Name.Site).Scan(&key, &by)
+	if err != nil {
+		return nil, err
+	}
+	refuse := func(code identity.Code, format string, args ...any) (*identity.Refusal, error) {
+		if key == "" {
+			if _, err := tx.Exec(ctx, `delete from machines where name = $1`, c.Name.DNS()); err != nil {
+				return nil, err
+			}
+		}
+		return identity.Refuse(code, format, args...), nil
+	}
+	switch {
+	case key == c.Key && by == c.Token:
+		return nil, nil
+	case t.late:
+		return refuse(identity.TokenExpired, "the time of join token %s is over: make a new one", c.Token)
+	case t.used >= t.uses:
+		return refuse(identity.TokenExhausted, "join token %s was used %d times: make a new one", c.Token, t.used)
+	case key != "" && key != c.Key && !t.replace:
+		return refuse(identity.NameTaken, "another machine is enrolled as %s: give this one another name, or make a token with --replace if it takes the place of that one", c.Name)
+	}
+	b := &pgx.Batch{}
+	b.Queue(`update join_tokens set used = used + 1 where id = $1`, c.Token)
+	b.Queue(`update machines set key = $2, token = $3, enrolled_at = now(), serial = '', not_after = null where name = $1`, c.Name.DNS(), c.Key, c.Token)
+	return nil, tx.SendBatch(ctx, b).Close()
+}
+
+// Renewed decides whether a machine that proved its key may have a new certificate: it is
+// enrolled, with this key.
+func (s *Store) Renewed(ctx context.Context, p identity.Peer) error {
+	var key string
+	err := s.db.QueryRow(ctx, `select key from machines where name = $1`, p.Name.DNS()).Scan(&key)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && key != p.Key {
+		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key: it was removed, or another machine has taken its place; enrol it with a new join token", p.Name)
+	}
+	return pgdb.Classify("renew a certificate", err)
+}
+
+// Issued records the last certificate of a machine.
+func (s *Store) Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error {
+	if c.IsCA {
+		return nil // the machine's own is the one to know
+	}
+	_, err := s.db.Exec(ctx, `update machines set serial = $2, not_after = $3 where name = $1`, n.DNS(), identity.SerialOf(c), c.NotAfter)
+	return pgdb.Classify("record a certificate", err)
+}

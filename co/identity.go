@@ -1,0 +1,46 @@
+package co
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	machinedb "github.com/colonyfleet/colony/co/db/machines"
+	"github.com/colonyfleet/colony/co/machines"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/httpserver"
+)
+
+// IdentityDir is the directory of a CO's keys and certificates in its state directory; the
+// root's are among them.
+func IdentityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
+
+// startIdentity enrols the LOs of sites, where the options ask for it.
+func (c *CO) startIdentity(s *stores) error {
+	if c.opts.Identity.Enrol == "" {
+		c.log.Warn("development mode: no machine proves who it is, and whoever reaches the broker and names itself is believed; set identity.enrol in the configuration")
+		return nil
+	}
+	files, err := store.Open(nil, IdentityDir(c.opts.StateDir))
+	if err != nil {
+		return err
+	}
+	if s.machines, err = machines.Open(machines.Options{Record: machinedb.New(s.db), Store: files, Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", c.opts.Identity.Enrol)
+	if err != nil {
+		return fmt.Errorf("listen for machines that enrol on %s (key identity.enrol): %w", c.opts.Identity.Enrol, err)
+	}
+	c.enrolAddr = l.Addr().String()
+	handler := enrol.NewServer(enrol.ServerOptions{
+		Holder: s.machines.Holder(), Registrar: s.machines, Tier: identity.LO, Authority: s.machines.Authority, Logger: c.log,
+	})
+	server := httpserver.New(handler, httpserver.Limits{}, c.log)
+	c.parts.OnStop("enrolment", httpserver.Start(tls.NewListener(l, s.machines.Holder().EnrolTLS()), server, c.parts.Fail).Stop)
+	c.parts.Go("certificate of the co", s.machines.Run)
+	return nil
+}

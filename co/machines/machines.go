@@ -1,0 +1,149 @@
+// Package machines is the CO's side of the identity of machines: its own certificate, which
+// its root issues, the join tokens that it makes, and what it decides on a machine that enrols.
+package machines
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Record has the tokens and the machines; machinedb is one.
+type Record interface {
+	AddToken(ctx context.Context, t fleet.JoinToken) error
+	Admit(ctx context.Context, c identity.Claim) error
+	Renewed(ctx context.Context, p identity.Peer) error
+	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
+}
+
+// Options are what Machines need. All are required, but for Registerer.
+type Options struct {
+	Record     Record
+	Store      *store.Store
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Machines are the machines of the fleet, as the CO sees them. Methods may be called
+// concurrently. It is the enrol.Registrar of the CO.
+type Machines struct {
+	Record
+	root   *identity.Authority
+	holder *identity.Holder
+	store  *store.Store
+	log    *slog.Logger
+
+	refused *prometheus.CounterVec
+	issued  prometheus.Counter
+}
+
+// Open reads the root, and certifies the CO itself where its certificate is missing or due.
+func Open(o Options) (*Machines, error) {
+	root, err := o.Store.OpenRoot()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("the fleet has no root certificate yet, and this CO is to enrol machines (identity.enrol): make one with colony ca init, or bring that of a former CO with colony ca import")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the root of the fleet: %w", err)
+	}
+	m := &Machines{
+		Record: o.Record, root: root, store: o.Store, log: o.Logger, holder: identity.NewHolder(o.Store.Clock(time.Now)),
+		issued: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
+			Name: "colony_co_certificates_issued_total", Help: "Certificates of machines that this CO has issued.",
+		}),
+		refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+			Name: "colony_co_enrolments_refused_total", Help: "Machines that got no certificate, by the code of the refusal.",
+		}, []string{"code"}),
+	}
+	return m, m.certify()
+}
+
+// Holder has the CO's certificate.
+func (m *Machines) Holder() *identity.Holder { return m.holder }
+
+// Authority issues the certificates of LOs.
+func (m *Machines) Authority() (*identity.Authority, error) { return m.root, nil }
+
+// lookAgain is the time between two looks whether the CO's own certificate is due.
+const lookAgain = time.Hour
+
+// Run renews the CO's own certificate until ctx ends.
+func (m *Machines) Run(ctx context.Context) {
+	for retry.Sleep(ctx, lookAgain) == nil {
+		if err := m.certify(); err != nil {
+			m.log.ErrorContext(ctx, "certificate of the co not renewed", "err", err)
+		}
+	}
+}
+
+// certify issues the CO's own certificate where the stored one does not last another third of
+// a life, or is of another root.
+func (m *Machines) certify() error {
+	now := m.holder.Clock().Now()
+	c, err := m.store.Load(store.Machine)
+	if err == nil && c.Root.Equal(m.root.Root()) && now.Before(c.Chain[0].NotAfter.Add(-identity.LeafLife/3)) {
+		m.holder.Set(c)
+		return nil
+	}
+	key, err := m.store.Key(store.Machine)
+	if err != nil {
+		return err
+	}
+	chain, err := m.root.Issue(identity.OfCO(), key.Public(), now)
+	if err != nil {
+		return err
+	}
+	c = &identity.Credential{Key: key, Chain: chain, Root: m.root.Root()}
+	if err := m.store.Save(store.Machine, c); err != nil {
+		return err
+	}
+	m.holder.Set(c)
+	return nil
+}
+
+// Issued records a certificate.
+func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error {
+	m.issued.Inc()
+	return m.Record.Issued(ctx, n, c)
+}
+
+// Refused counts a refusal.
+func (m *Machines) Refused(_ context.Context, _ identity.Name, _ string, r *identity.Refusal) {
+	m.refused.WithLabelValues(string(r.Code)).Inc()
+}
+
+// The bounds of a token.
+const (
+	MaxUses = 10_000
+	MaxLife = 365 * 24 * time.Hour
+)
+
+// NewToken makes and records a token for machines of a tier of a site, and returns its text,
+// which nothing keeps. The error is of kind Invalid where the bounds are not met.
+func (m *Machines) NewToken(ctx context.Context, t fleet.JoinToken, life time.Duration) (text string, expires time.Time, err error) {
+	if t.Uses < 1 || t.Uses > MaxUses {
+		return "", time.Time{}, protocol.Errorf(protocol.Invalid, "%d uses: want 1 to %d", t.Uses, MaxUses)
+	}
+	if life < time.Minute || life > MaxLife {
+		return "", time.Time{}, protocol.Errorf(protocol.Invalid, "a life of %s: want one minute to %s", life, MaxLife)
+	}
+	token := identity.NewToken(m.root.Root())
+	t.ID, t.Secret, t.Expires = token.ID, token.Hash(), time.Now().Add(life).UTC().Truncate(time.Second)
+	if err := m.AddToken(ctx, t); err != nil {
+		return "", time.Time{}, err
+	}
+	return token.String(), t.Expires, nil
+}
