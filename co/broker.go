@@ -10,6 +10,8 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/external"
+	"github.com/colonyfleet/colony/co/machines"
+	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -31,22 +33,32 @@ func (c *CO) external() bool { return len(c.opts.Broker.URLs) > 0 }
 // mqttListener is the name of the listener that the key mqtt configures.
 const mqttListener = "mqtt"
 
-// newBroker makes the broker that the options ask for. accept is called with each
+// machineListener is the name of the listener that the key identity.mqtt configures.
+const machineListener = "machines"
+
+// newBroker makes the broker that the options ask for; m is nil where no machine proves who it is. accept is called with each
 // message before it is acknowledged, onUp whenever an external broker is connected: it
 // may have lost what it retained.
 func (c *CO) newBroker(
-	accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
+	m *machines.Machines, accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
 ) (centralBroker, error) {
 	if !c.external() {
+		listeners := append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...)
+		var control broker.Access = access.CO{}
+		if m != nil {
+			listeners = append(listeners, broker.Listener{Name: machineListener, Network: broker.TLS, Address: c.opts.Identity.MQTT, TLS: m.Holder().ServerTLS()})
+			control = access.Certified{Control: access.CO{}, Listener: machineListener, Tier: identity.LO, Peer: m.Holder().Client}
+		}
 		own, err := broker.New(broker.Options{
-			Name: "co", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...),
+			Name: "co", Listeners: listeners,
 			Limits: c.opts.Limits, Sessions: broker.Sessions{Dir: filepath.Join(c.opts.StateDir, "sessions"), Limits: c.opts.Sessions},
-			Access: access.CO{}, Accept: accept, Logger: c.log, Registerer: c.opts.Registerer,
+			Access: control, Accept: accept, Logger: c.log, Registerer: c.opts.Registerer,
 		})
 		if err != nil {
 			return nil, err
 		}
 		c.mqttAddr = func() string { return own.Addr(mqttListener) }
+		c.machineAddr = func() string { return own.Addr(machineListener) }
 		return own, nil
 	}
 	o := c.opts.Broker

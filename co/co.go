@@ -42,8 +42,10 @@ type CO struct {
 
 	listener net.Listener  // of HTTP; set by Start
 	mqttAddr func() string // set by Start
-	// enrolAddr is where LOs enrol; set by Start, "" where they do not.
-	enrolAddr string
+	// machineAddr and enrolAddr are where LOs connect with certificates, and where they get
+	// them; set by Start, nil and "" where they do not.
+	machineAddr func() string
+	enrolAddr   string
 }
 
 // New returns a CO that is not started. The error lists every fault of o.
@@ -209,6 +211,9 @@ func (c *CO) HTTPAddr() string { return c.listener.Addr().String() }
 // MQTTAddr returns where LOs connect: an address of this CO's, or the URLs of the
 // external broker.
 func (c *CO) MQTTAddr() string { return c.mqttAddr() }
+
+// MachineAddr returns where LOs connect with their certificates, where identity.mqtt is set.
+func (c *CO) MachineAddr() string { return c.machineAddr() }
 
 // EnrolAddr returns where LOs enrol, or "" where identity.enrol is not set.
 func (c *CO) EnrolAddr() string { return c.enrolAddr }

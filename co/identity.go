@@ -21,7 +21,7 @@ func IdentityDir(stateDir string) string { return filepath.Join(stateDir, "ident
 // startIdentity enrols the LOs of sites, where the options ask for it.
 func (c *CO) startIdentity(s *stores) error {
 	if c.opts.Identity.Enrol == "" {
-		c.log.Warn("development mode: no machine proves who it is, and whoever reaches the broker and names itself is believed; set identity.enrol in the configuration")
+		c.log.Warn("development mode: no machine proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
 		return nil
 	}
 	files, err := store.Open(nil, IdentityDir(c.opts.StateDir))

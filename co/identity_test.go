@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/identity"
@@ -19,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
 )
 
 // identified returns the options of a CO that enrols machines.
@@ -27,7 +29,7 @@ func identified(t *testing.T) co.Options {
 	dir := t.TempDir()
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", filepath.Join(dir, "remote.git")
-	o.Identity.Enrol = "127.0.0.1:0"
+	o.Identity = co.IdentityOptions{Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0"}
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if err := git.InitBare(t.Context(), o.Git.Remote, "main"); err != nil {
 		t.Fatal(err)
@@ -126,6 +128,9 @@ func TestEnrolment(t *testing.T) {
 	}
 	h := identity.NewHolder(m.Clock)
 	h.Set(got.Machine)
+	connects(t, c, h, "plant1", true)
+	connects(t, c, h, "plant2", false)
+	connects(t, c, nil, "plant1", false)
 	if _, err := enrol.Renew(t.Context(), m, h); err != nil {
 		t.Errorf("renewal: %v", err)
 	}
@@ -149,6 +154,57 @@ func TestEnrolment(t *testing.T) {
 			t.Errorf("metrics have no %s", line)
 		}
 	}
+}
+
+// connects checks whether a client gets in as a site: by TLS with a certificate, or by the
+// plain listener without one.
+func connects(t *testing.T, c *co.CO, h *identity.Holder, site protocol.SiteID, want bool) {
+	t.Helper()
+	ended := make(chan error, 100)
+	o := client.Options{
+		URLs: []string{"tcp://" + c.MQTTAddr()}, ClientID: string(site), Username: string(site), Logger: slog.New(refusals{ended}),
+		Subscriptions: []client.Subscription{{Filter: topic.ForSite(topic.SiteDesired, site), QoS: 1}},
+		OnUp:          func(context.Context, string) { ended <- nil }, Handle: func(context.Context, client.Message) error { return nil },
+	}
+	if h != nil {
+		o.URLs, o.TLS = []string{"tls://" + c.MachineAddr()}, h.ClientTLS(identity.OfCO())
+	}
+	m, err := client.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case err := <-ended:
+		if (err == nil) != want {
+			t.Errorf("as site %s: %v, want it to connect: %v", site, err, want)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("as site %s: no answer after a minute", site)
+	}
+}
+
+// refusals is a log that reports connections that failed.
+type refusals struct{ to chan error }
+
+func (refusals) Enabled(context.Context, slog.Level) bool { return true }
+func (r refusals) WithAttrs([]slog.Attr) slog.Handler     { return r }
+func (r refusals) WithGroup(string) slog.Handler          { return r }
+func (r refusals) Handle(_ context.Context, rec slog.Record) error {
+	rec.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && a.Key == "err" {
+			r.to <- err
+		}
+		return true
+	})
+	return nil
 }
 
 // TestNoRoot checks that a CO that is to enrol machines does not make a root by itself: the

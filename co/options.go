@@ -96,16 +96,25 @@ type BrokerOptions struct {
 type IdentityOptions struct {
 	// Enrol is the address where LOs get and renew their certificates, by HTTPS.
 	Enrol string `yaml:"enrol,omitempty"`
+	// MQTT is the address where LOs connect with their certificates, by mutual TLS. They
+	// connect nowhere else then.
+	MQTT string `yaml:"mqtt,omitempty"`
 }
 
-func (o IdentityOptions) validate() error {
-	if o.Enrol == "" {
+func (o IdentityOptions) validate(external bool) error {
+	if o == (IdentityOptions{}) {
 		return nil
 	}
-	if _, _, err := net.SplitHostPort(o.Enrol); err != nil {
-		return fmt.Errorf("identity.enrol %q: want host:port", o.Enrol)
+	if external {
+		return errors.New("identity with broker.urls: certificates are the other broker's to check")
 	}
-	return nil
+	var errs []error
+	for key, addr := range map[string]string{"enrol": o.Enrol, "mqtt": o.MQTT} {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("identity.%s %q: want host:port; identity.enrol and identity.mqtt go together", key, addr))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (o BrokerOptions) clientID() string {
@@ -239,7 +248,7 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %q: want host:port", key, addr))
 		}
 	}
-	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener))
+	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener, machineListener))
 	for key, err := range map[string]error{"limits": o.Limits.Validate(), "sessions": o.Sessions.Validate()} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
@@ -256,7 +265,7 @@ func (o Options) Validate() error {
 	if err := o.Import.sources("registry.colony").Check(); err != nil {
 		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
-	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate(), o.Identity.validate())
+	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate(), o.Identity.validate(len(o.Broker.URLs) > 0))
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}

@@ -38,6 +38,7 @@ type sites struct {
 func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	var parts *sites // complete before the broker is started
 	b, err := c.newBroker(
+		s.machines,
 		func(ctx context.Context, from access.Identity, m broker.Message) error {
 			return parts.accept(ctx, from, m)
 		},

@@ -78,6 +78,9 @@ var errNone = protocol.Errorf(protocol.Unavailable, "this machine has no certifi
 // Peer returns who is at the other end of a connection, as its certificates say now.
 func (h *Holder) Peer(s tls.ConnectionState, as Role) (Peer, error) { return h.peer(s, as, Verify) }
 
+// Client is Peer for the client of a connection.
+func (h *Holder) Client(s tls.ConnectionState) (Peer, error) { return h.Peer(s, Client) }
+
 // Former is Peer for a client that may be expired, and is here to renew its certificate.
 func (h *Holder) Former(s tls.ConnectionState) (Peer, error) { return h.peer(s, Client, VerifyEver) }
 

@@ -42,6 +42,8 @@ type Options struct {
 	RootKeyFile string `yaml:"rootKeyFile,omitempty"`
 	// CO says where the Central Orchestrator is.
 	CO COOptions `yaml:"co"`
+	// Identity says how the LO and its nodes prove who they are.
+	Identity IdentityOptions `yaml:"identity,omitempty"`
 
 	// NodeLostAfter is how long a node may be offline before an install or an
 	// update on it counts as failed.
@@ -88,6 +90,9 @@ type Options struct {
 type COOptions struct {
 	// MQTT are the URLs of the CO's broker, tried in turn, such as tcp://co:1884.
 	MQTT []string `yaml:"mqtt"`
+	// Enrol are the addresses, host:port, where the LO gets and renews its certificate, tried in
+	// turn. With them it connects to the CO by mutual TLS alone. Empty: it proves nothing.
+	Enrol []string `yaml:"enrol,omitempty"`
 	// HTTP is the base URL of the CO's API and OCI registry. Empty: no image cache,
 	// and no desired state that does not come whole by MQTT.
 	HTTP string `yaml:"http,omitempty"`
@@ -96,6 +101,32 @@ type COOptions struct {
 	KeepAlive time.Duration `yaml:"keepAlive"`
 	// MaxBackoff caps the wait, drawn at random, between two attempts to connect.
 	MaxBackoff time.Duration `yaml:"maxBackoff"`
+}
+
+// IdentityOptions say how the LO and its nodes prove who they are.
+type IdentityOptions struct {
+	// TokenFile has the join token of the LO, which it needs once. Default: token in identity
+	// of the state directory.
+	TokenFile string `yaml:"tokenFile,omitempty"`
+}
+
+// validateIdentity returns the faults of what the LO proves to the CO.
+func (o Options) validateIdentity() error {
+	if len(o.CO.Enrol) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, addr := range o.CO.Enrol {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("co.enrol %q: want host:port", addr))
+		}
+	}
+	for _, raw := range o.CO.MQTT {
+		if u, err := url.Parse(raw); err != nil || u.Scheme != "tls" && u.Scheme != "mqtts" {
+			errs = append(errs, fmt.Errorf("co.mqtt %q: want a URL such as tls://co.example:8884, as co.enrol is set", raw))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // DefaultOptions returns the options that a configuration file changes.
@@ -120,7 +151,7 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.MQTT); err != nil {
 		errs = append(errs, fmt.Errorf("mqtt %q: want host:port", o.MQTT))
 	}
-	errs = append(errs, listen.ValidateAll(o.Listeners, mqttListener))
+	errs = append(errs, o.validateIdentity(), listen.ValidateAll(o.Listeners, mqttListener))
 	for key, err := range map[string]error{"limits": o.Limits.Validate(), "sessions": o.Sessions.Validate()} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))

@@ -18,6 +18,8 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/broker/devices"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -65,6 +67,9 @@ type parts struct {
 	down     *downlink.Downlink
 	uplink   *uplink.Uplink
 	cache    *cache.Cache // nil where there is no HTTP, or no registry
+
+	holder *identity.Holder // of the LO's certificate; nil where it proves nothing
+	keeper *enrol.Keeper    // likewise
 }
 
 func (p *parts) start(ctx context.Context) error {
@@ -74,7 +79,7 @@ func (p *parts) start(ctx context.Context) error {
 	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
-		p.listen, p.openJournal, p.openSite, p.makeLink, p.openData, p.startBroker, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
+		p.listen, p.openJournal, p.openSite, p.openIdentity, p.makeLink, p.openData, p.startBroker, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -188,7 +193,7 @@ func (p *parts) makeLink(context.Context) error {
 	p.link, err = link.New(link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
 		Problem: p.disk.Problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
-		Dial: p.opts.Dial, Random: p.opts.Random,
+		Dial: p.opts.Dial, Random: p.opts.Random, TLS: p.upwardTLS(),
 	})
 	return err
 }

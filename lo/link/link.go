@@ -4,6 +4,7 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,7 @@ type Receiver interface {
 	Down(payload []byte)
 }
 
-// Options of a Link. All must be given, but for Dial and Random.
+// Options of a Link. All must be given, but for TLS, Dial and Random.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's.
@@ -59,6 +60,8 @@ type Options struct {
 	URLs                  []string
 	KeepAlive, MaxBackoff time.Duration
 	Logger                *slog.Logger
+	// TLS is that of the client.
+	TLS *tls.Config
 	// Dial and Random are those of the client.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Random *random.Source
@@ -94,7 +97,7 @@ func New(o Options) (*Link, error) {
 			l.receiver.Connected(false)
 			l.log.Warn("link to the co is down", "err", err)
 		},
-		Logger: l.log, Dial: o.Dial, Random: o.Random,
+		Logger: l.log, TLS: o.TLS, Dial: o.Dial, Random: o.Random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make link to the co: %w", err)

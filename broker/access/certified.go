@@ -1,0 +1,68 @@
+package access
+
+import (
+	"crypto/tls"
+	"fmt"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Control is access control that Certified can stand before, as Site and CO are.
+type Control interface {
+	Connect(info ConnectInfo) (Identity, error)
+	MayPublish(id Identity, name string) bool
+	MaySubscribe(id Identity, filter string) bool
+	Refusal(id Identity, filter string) string
+}
+
+// Certified is access control in front of another one: who is a part of Colony is said by the
+// certificate of the connection, and by nothing else. Client id and user name can only repeat
+// it. Clients that are no part of Colony are the other one's to decide on, and come by other
+// listeners.
+type Certified struct {
+	Control
+	// Listener is the name of the one listener for machines: each connection there has a
+	// certificate that was verified in its handshake.
+	Listener string
+	// Tier is the kind of machine that this broker serves.
+	Tier identity.Tier
+	// Peer says who is at the other end of a connection; it checks the certificate anew.
+	Peer func(tls.ConnectionState) (identity.Peer, error)
+}
+
+// Connect implements broker.Access.
+func (c Certified) Connect(info ConnectInfo) (Identity, error) {
+	if info.Listener != c.Listener {
+		id, err := c.Control.Connect(info)
+		if err == nil && id.Client == "" {
+			return Identity{}, protocol.Errorf(protocol.Denied, "%s is a part of Colony: it connects with its certificate, by TLS, to the listener %s", id.Name, c.Listener)
+		}
+		return id, err
+	}
+	if info.TLS == nil {
+		return Identity{}, protocol.Errorf(protocol.Denied, "no TLS on listener %s", c.Listener)
+	}
+	p, err := c.Peer(*info.TLS)
+	if err != nil {
+		return Identity{}, err
+	}
+	name := p.Name.String()
+	switch {
+	case p.Name.Tier != c.Tier:
+		return Identity{}, protocol.Errorf(protocol.Denied, "the certificate is that of %s, which is no client of this broker", p.Name.DNS())
+	case info.Username != name || info.ClientID != name:
+		return Identity{}, protocol.Errorf(protocol.Denied, "the certificate is that of %s: want its user name and client id to be %s, and not %.80q and %.80q", p.Name.DNS(), name, info.Username, info.ClientID)
+	}
+	return c.Control.Connect(info)
+}
+
+// PublishRefusal says why a topic was refused.
+func (c Certified) PublishRefusal(id Identity, name string) string {
+	if a, ok := c.Control.(interface {
+		PublishRefusal(id Identity, topic string) string
+	}); ok {
+		return a.PublishRefusal(id, name)
+	}
+	return fmt.Sprintf("%s may not publish to %.200s", id.Name, name)
+}
