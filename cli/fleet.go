@@ -57,7 +57,7 @@ func (a *app) siteCommand() *cobra.Command {
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Show and remove gateways"}
+	cmd := &cobra.Command{Use: "node", Short: "Show and remove gateways, and make join tokens for them"}
 	var f *filters
 	ls := &cobra.Command{
 		Use: "list", Short: "List the nodes", Args: cobra.NoArgs,
@@ -88,7 +88,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		},
 	}
 	f = nodeFilters(ls)
-	cmd.AddCommand(ls, removals.Node(&a.Env), &cobra.Command{
+	cmd.AddCommand(ls, machines.NodeToken(&a.Env), removals.Node(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, err := pair(args[0], "SITE/NODE")

@@ -41,6 +41,5 @@ func (c *CO) startIdentity(s *stores) error {
 	})
 	server := httpserver.New(handler, httpserver.Limits{}, c.log)
 	c.parts.OnStop("enrolment", httpserver.Start(tls.NewListener(l, s.machines.Holder().EnrolTLS()), server, c.parts.Fail).Stop)
-	c.parts.Go("certificate of the co", s.machines.Run)
 	return nil
 }

@@ -68,6 +68,9 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 		return nil, err
 	}
 	c.parts.OnStop("broker", b.Stop)
+	if s.machines != nil {
+		c.parts.Go("certificates and join tokens", func(ctx context.Context) { s.machines.Run(ctx, publisher(b, topic.SiteTokens, true)) })
+	}
 	c.parts.Go("stored machine data", s.data.KeepData)
 	c.parts.Go("counters", s.fleet.KeepCounters)
 	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, upkeepdb.Retention(c.opts.Retention)) })
@@ -82,11 +85,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 
 func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	to := func(kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
-		return func(ctx context.Context, site protocol.SiteID, payload []byte) error {
-			return b.Publish(ctx, broker.Message{
-				Topic: topic.ForSite(kind, site), Payload: payload, QoS: 1, Retain: retain, ContentType: protocol.ContentType,
-			})
-		}
+		return publisher(b, kind, retain)
 	}
 	p := &sites{live: &live.Hub{}}
 	p.down = downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
@@ -126,6 +125,15 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	}
 	p.loop, err = c.newLoop(s, p.down, to(topic.SiteDesired, true))
 	return p, err
+}
+
+// publisher returns what publishes encoded messages of a kind to a site.
+func publisher(b centralBroker, kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
+	return func(ctx context.Context, site protocol.SiteID, payload []byte) error {
+		return b.Publish(ctx, broker.Message{
+			Topic: topic.ForSite(kind, site), Payload: payload, QoS: 1, Retain: retain, ContentType: protocol.ContentType,
+		})
+	}
 }
 
 // newLoop makes the loop of the desired state.

@@ -69,6 +69,7 @@ func messages() map[string]any {
 			}}, Digest: DigestOf(nil), Size: 4096, Content: DigestOf(nil), Decommissions: []Decommission{{"gw-9", Position{1, 5}}},
 			Devices: []DeviceAccount{{"plc-7", []string{"PLC7-*"}, []string{"line1/plc7/#"}, []string{"line1/orders/+"}, []byte{1}, "$2b$10$"}}, Head: []byte{1}, KeySet: []byte{1},
 		},
+		"site-tokens": SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true}}},
 		"node-desired": NodeDesired{
 			1, "gw-1",
 			Position{2, 4},
@@ -183,7 +184,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{SiteDesired{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Loss{}, Snapshot{}, DataMessage{}} {
+	for _, m := range []any{SiteDesired{}, SiteTokens{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Loss{}, Snapshot{}, DataMessage{}} {
 		cddl(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range messages() {

@@ -200,7 +200,7 @@ func (CO) MaySubscribe(id Identity, want string) bool {
 		return filter.Covers(dataOf(id), want)
 	}
 	switch want {
-	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site):
+	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.SiteTokens, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site):
 		return id.Site != ""
 	}
 	return false

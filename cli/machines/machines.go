@@ -38,21 +38,51 @@ Where another machine is enrolled as the site's LO already, the token is refused
 was made with --replace; that machine is then refused when it renews its certificate.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"seconds": int(ttl / time.Second), "replace": replace}
-			var out machines.Token
-			if err := env.Call(cmd.Context(), http.MethodPost, "/sites/"+url.PathEscape(args[0])+"/join-tokens", body, &out); err != nil {
-				return err
-			}
-			if done, err := env.Machine(out); done {
-				return err
-			}
-			env.Printf("%s", out.Token)
-			fmt.Fprintf(env.Err, "join token of the LO of site %s, until %s, for one machine\n", out.Site, out.Expires.Format(time.RFC3339))
-			return nil
+			return token(cmd, env, args[0], "join-tokens", body)
 		},
 	}
 	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the token holds")
 	cmd.Flags().BoolVar(&replace, "replace", false, "the LO takes the place of one that is enrolled")
 	return cmd
+}
+
+// NodeToken returns "colony node token".
+func NodeToken(env *command.Env) *cobra.Command {
+	var ttl time.Duration
+	var uses int
+	var replace bool
+	cmd := &cobra.Command{
+		Use: "token SITE", Short: "Make a join token of nodes of a site", Args: cobra.ExactArgs(1),
+		Long: `Make a join token with which nodes enrol at the LO of a site. Write it to the file that
+identity.tokenFile names in the configuration of the agent. The LO needs no CO when the node
+comes; it has the token once it has been connected to the CO. The token is printed here and
+kept nowhere.
+
+Where another gateway is enrolled by the name of a node, the token is refused unless it was
+made with --replace; that gateway is then refused when it renews its certificate.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"seconds": int(ttl / time.Second), "uses": uses, "replace": replace}
+			return token(cmd, env, args[0], "node-tokens", body)
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the token holds")
+	cmd.Flags().IntVar(&uses, "uses", 1, "how many nodes may enrol with it")
+	cmd.Flags().BoolVar(&replace, "replace", false, "a node may take the place of one that is enrolled by its name")
+	return cmd
+}
+
+// token asks for a join token and prints it: the token alone on the output.
+func token(cmd *cobra.Command, env *command.Env, site, kind string, body any) error {
+	var out machines.Token
+	if err := env.Call(cmd.Context(), http.MethodPost, "/sites/"+url.PathEscape(site)+"/"+kind, body, &out); err != nil {
+		return err
+	}
+	if done, err := env.Machine(out); done {
+		return err
+	}
+	env.Printf("%s", out.Token)
+	fmt.Fprintf(env.Err, "join token of site %s, until %s, for %d machines\n", out.Site, out.Expires.Format(time.RFC3339), out.Uses)
+	return nil
 }
 
 // CA returns "colony ca".

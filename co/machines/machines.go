@@ -17,13 +17,14 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
-	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // A Record has the tokens and the machines; machinedb is one.
 type Record interface {
 	AddToken(ctx context.Context, t fleet.JoinToken) error
+	NodeTokens(ctx context.Context) (map[protocol.SiteID][]protocol.NodeToken, error)
 	Admit(ctx context.Context, c identity.Claim) error
 	Renewed(ctx context.Context, p identity.Peer) error
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
@@ -46,6 +47,7 @@ type Machines struct {
 	store  *store.Store
 	log    *slog.Logger
 
+	changed notify.Signal // there is another token
 	refused *prometheus.CounterVec
 	issued  prometheus.Counter
 }
@@ -60,7 +62,7 @@ func Open(o Options) (*Machines, error) {
 		return nil, fmt.Errorf("open the root of the fleet: %w", err)
 	}
 	m := &Machines{
-		Record: o.Record, root: root, store: o.Store, log: o.Logger, holder: identity.NewHolder(o.Store.Clock(time.Now)),
+		Record: o.Record, root: root, store: o.Store, log: o.Logger, changed: notify.New(), holder: identity.NewHolder(o.Store.Clock(time.Now)),
 		issued: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
 			Name: "colony_co_certificates_issued_total", Help: "Certificates of machines that this CO has issued.",
 		}),
@@ -77,16 +79,61 @@ func (m *Machines) Holder() *identity.Holder { return m.holder }
 // Authority issues the certificates of LOs.
 func (m *Machines) Authority() (*identity.Authority, error) { return m.root, nil }
 
-// lookAgain is the time between two looks whether the CO's own certificate is due.
+// lookAgain is the time between two looks whether the CO's own certificate is due, and whether
+// join tokens have ended.
 const lookAgain = time.Hour
 
-// Run renews the CO's own certificate until ctx ends.
-func (m *Machines) Run(ctx context.Context) {
-	for retry.Sleep(ctx, lookAgain) == nil {
+// publishAgain is the wait after tokens that could not be published.
+const publishAgain = 5 * time.Second
+
+// Run renews the CO's own certificate, and publishes the tokens of nodes to their sites, until
+// ctx ends.
+func (m *Machines) Run(ctx context.Context, publish Publish) {
+	sent := map[protocol.SiteID]string{}
+	for ctx.Err() == nil {
+		wait := lookAgain
+		if err := m.publishTokens(ctx, publish, sent); err != nil && ctx.Err() == nil {
+			m.log.WarnContext(ctx, "join tokens not published yet", "retry_in", publishAgain.String(), "err", err)
+			wait = publishAgain
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.changed.C():
+			continue
+		case <-time.After(wait):
+		}
 		if err := m.certify(); err != nil {
 			m.log.ErrorContext(ctx, "certificate of the co not renewed", "err", err)
 		}
 	}
+}
+
+// Publish publishes an encoded protocol.SiteTokens to a site, retained.
+type Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
+
+// publishTokens publishes the tokens of each site where they are not those that were sent.
+func (m *Machines) publishTokens(ctx context.Context, publish Publish, sent map[protocol.SiteID]string) error {
+	all, err := m.NodeTokens(ctx)
+	if err != nil {
+		return err
+	}
+	for site := range sent {
+		if _, ok := all[site]; !ok {
+			all[site] = nil // its last token is gone
+		}
+	}
+	for site, list := range all {
+		payload := protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: site, Tokens: list})
+		if sent[site] == string(payload) {
+			continue
+		}
+		if err := publish(ctx, site, payload); err != nil {
+			return err
+		}
+		sent[site] = string(payload)
+	}
+	return nil
 }
 
 // certify issues the CO's own certificate where the stored one does not last another third of
@@ -145,5 +192,6 @@ func (m *Machines) NewToken(ctx context.Context, t fleet.JoinToken, life time.Du
 	if err := m.AddToken(ctx, t); err != nil {
 		return "", time.Time{}, err
 	}
+	m.changed.Notify()
 	return token.String(), t.Expires, nil
 }

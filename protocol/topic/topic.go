@@ -25,6 +25,7 @@ type Kind string
 // The kinds. The comment names the direction, the QoS and whether it is retained.
 const (
 	SiteDesired Kind = "site-desired" // CO → LO, 1, retained
+	SiteTokens  Kind = "site-tokens"  // CO → LO, 1, retained
 	SiteOnline  Kind = "site-online"  // LO → CO, 1, retained, will
 	Up          Kind = "up"           // LO → CO, 1
 	Ack         Kind = "ack"          // CO → LO, 1
@@ -49,7 +50,7 @@ type Topic struct {
 	Tail string
 }
 
-var siteKinds = map[Kind]string{SiteDesired: "desired", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack"}
+var siteKinds = map[Kind]string{SiteDesired: "desired", SiteTokens: "tokens", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack"}
 
 // tailKinds are those whose topics go on as the user says.
 var tailKinds = map[Kind]string{Data: "data", In: "in"}

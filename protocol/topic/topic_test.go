@@ -13,6 +13,7 @@ func TestRoundTrip(t *testing.T) {
 		want Topic
 	}{
 		{ForSite(SiteDesired, "plant"), Topic{Kind: SiteDesired, Site: "plant"}},
+		{ForSite(SiteTokens, "plant"), Topic{Kind: SiteTokens, Site: "plant"}},
 		{ForSite(SiteOnline, "plant"), Topic{Kind: SiteOnline, Site: "plant"}},
 		{ForSite(Up, "plant"), Topic{Kind: Up, Site: "plant"}},
 		{ForSite(Ack, "plant"), Topic{Kind: Ack, Site: "plant"}},

@@ -2,6 +2,7 @@
 package machines
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -46,30 +47,47 @@ type routes struct {
 // Register adds the routes to h. newToken is nil where the CO enrols no machines.
 func Register(h huma.API, newToken NewToken, log *slog.Logger) {
 	r := &routes{newToken, log}
-	huma.Post(h, "/api/v1/sites/{site}/join-tokens", r.siteToken, form.Describe("fleet", "Make the join token of a site's LO, and the site where there is none"),
-		func(o *huma.Operation) {
-			o.Errors = append(o.Errors, http.StatusConflict)
-			o.DefaultStatus = http.StatusCreated
-			o.Description = "The token is used once. Conflict: the CO enrols no machines, as identity.enrol is not set in its configuration."
-		})
+	made := func(o *huma.Operation) {
+		o.Errors = append(o.Errors, http.StatusConflict)
+		o.DefaultStatus = http.StatusCreated
+		o.Description = "Conflict: the CO enrols no machines, as identity is not set in its configuration."
+	}
+	huma.Post(h, "/api/v1/sites/{site}/node-tokens", r.nodeToken, form.Describe("fleet", "Make a join token of nodes of a site"), made)
+	huma.Post(h, "/api/v1/sites/{site}/join-tokens", r.siteToken, form.Describe("fleet", "Make the join token of a site's LO, and the site where there is none"), made)
 }
 
 func (r *routes) siteToken(ctx context.Context, in *tokenInput) (*form.Reply[Token], error) {
-	site, err := in.Parse()
-	if err != nil {
+	return r.token(ctx, in.SitePath, in.Body.Seconds, fleet.JoinToken{Tier: identity.LO, Uses: 1, Replace: in.Body.Replace})
+}
+
+type nodeTokenInput struct {
+	form.SitePath
+	Body struct {
+		Seconds int  `json:"seconds,omitempty" doc:"how long it holds; default one day"`
+		Uses    int  `json:"uses,omitempty" doc:"how many nodes may enrol with it; default 1"`
+		Replace bool `json:"replace,omitempty" doc:"a node may take a name over from another one, which is then refused"`
+	}
+}
+
+func (r *routes) nodeToken(ctx context.Context, in *nodeTokenInput) (*form.Reply[Token], error) {
+	return r.token(ctx, in.SitePath, in.Body.Seconds, fleet.JoinToken{Tier: identity.EN, Uses: cmp.Or(in.Body.Uses, 1), Replace: in.Body.Replace})
+}
+
+func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fleet.JoinToken) (*form.Reply[Token], error) {
+	var err error
+	if t.Site, err = at.Parse(); err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
 	if r.make == nil {
-		return nil, problem.Answer(ctx, r.log, protocol.Errorf(protocol.Conflict, "this CO enrols no machines: set identity.enrol in its configuration"))
+		return nil, problem.Answer(ctx, r.log, protocol.Errorf(protocol.Conflict, "this CO enrols no machines: set identity in its configuration"))
 	}
 	life := oneDay
-	if in.Body.Seconds != 0 {
-		life = time.Duration(in.Body.Seconds) * time.Second
+	if seconds != 0 {
+		life = time.Duration(seconds) * time.Second
 	}
-	t := fleet.JoinToken{Site: site, Tier: identity.LO, Uses: 1, Replace: in.Body.Replace}
 	text, expires, err := r.make(ctx, t, life)
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}
-	return &form.Reply[Token]{Body: Token{Site: site, Token: text, Expires: expires, Uses: t.Uses}}, nil
+	return &form.Reply[Token]{Body: Token{Site: t.Site, Token: text, Expires: expires, Uses: t.Uses}}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -41,6 +42,31 @@ func (s *Store) AddToken(ctx context.Context, t fleet.JoinToken) error {
 			t.ID, t.Site, kinds[t.Tier], t.Secret, t.Uses, t.Replace, t.Expires)
 		return tx.SendBatch(ctx, b).Close()
 	})
+}
+
+// NodeTokens returns the tokens of nodes that have not ended, by site; all sites that have any
+// token are in it.
+func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID][]protocol.NodeToken, error) {
+	rows, err := s.db.Query(ctx, `select site, id, secret, uses, expires_at, replace, kind = 'en' and expires_at > now() from join_tokens order by id`)
+	if err != nil {
+		return nil, pgdb.Classify("read join tokens", err)
+	}
+	defer rows.Close()
+	out := map[protocol.SiteID][]protocol.NodeToken{}
+	for rows.Next() {
+		var site protocol.SiteID
+		var t protocol.NodeToken
+		var expires time.Time
+		var counts bool
+		if err := rows.Scan(&site, &t.ID, &t.Secret, &t.Uses, &expires, &t.Replace, &counts); err != nil {
+			return nil, pgdb.Classify("read join tokens", err)
+		}
+		t.ExpiresMillis = expires.UnixMilli()
+		if out[site] = append(out[site], t); !counts {
+			out[site] = out[site][:len(out[site])-1]
+		}
+	}
+	return out, pgdb.Classify("read join tokens", rows.Err())
 }
 
 // A token is a row of join_tokens with what the database knows of its time.

@@ -1,0 +1,28 @@
+package protocol
+
+// SiteTokens are the join tokens with which nodes of a site may enrol at its LO, without the
+// CO: whole state, retained on the site's topic.
+type SiteTokens struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Site is the site that it is for. It came in 0.3.0, with the message.
+	Site SiteID `cbor:"1,keyasint"`
+	// Tokens are sorted by id. Absent: no node may enrol. It came in 0.3.0.
+	Tokens []NodeToken `cbor:"2,keyasint,omitempty"`
+}
+
+func (m *SiteTokens) version() uint16 { return m.V }
+
+// A NodeToken is what an LO needs of a join token to enrol nodes with it.
+type NodeToken struct {
+	// ID names the token: 16 hex digits. It came in 0.3.0.
+	ID string `cbor:"1,keyasint"`
+	// Secret is the SHA-256 of its secret. It came in 0.3.0.
+	Secret []byte `cbor:"2,keyasint"`
+	// Uses is how many nodes may enrol with it. It came in 0.3.0.
+	Uses uint32 `cbor:"3,keyasint"`
+	// ExpiresMillis is when it ends, in milliseconds since 1970. It came in 0.3.0.
+	ExpiresMillis int64 `cbor:"4,keyasint"`
+	// Replace lets a node take a name over from another one. Absent: it does not. It came in
+	// 0.3.0.
+	Replace bool `cbor:"5,keyasint,omitempty"`
+}
