@@ -5,6 +5,7 @@ package en
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,7 +79,11 @@ func (e *EN) start(ctx context.Context) error {
 		return err
 	}
 	boot := bootID()
-	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
+	proof, err := e.openIdentity(ctx)
+	if err != nil {
+		return err
+	}
+	if e.link, err = link.New(e.linkOptions(held, boot, proof)); err != nil {
 		return err
 	}
 	check, err := e.checker(ctx, held.Trust)
@@ -147,11 +152,11 @@ func (e *EN) problem() string {
 }
 
 // linkOptions say who the node is, which found held in its state directory.
-func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
+func (e *EN) linkOptions(held *state.Contents, boot string, proof *tls.Config) link.Options {
 	o := link.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
-		Problem: e.problem, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+		Problem: e.problem, TLS: proof, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
 	}
 	for _, d := range held.Damaged {
 		o.Damaged = append(o.Damaged, d.String())

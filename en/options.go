@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"path/filepath"
 	"time"
 
@@ -33,6 +34,8 @@ type Options struct {
 	RootKeyFile string `yaml:"rootKeyFile,omitempty"`
 	// LO says where the Local Orchestrator is.
 	LO LOOptions `yaml:"lo"`
+	// Identity says how the node proves who it is.
+	Identity IdentityOptions `yaml:"identity,omitempty"`
 	// Engine says which container engine runs the containers, and how.
 	Engine engines.Options `yaml:"engine"`
 
@@ -52,21 +55,26 @@ type Options struct {
 	// it to the environment's GOMEMLIMIT.
 	MemoryLimit int64 `yaml:"memoryLimit,omitempty"`
 
-	Version string       `yaml:"-"`
-	Logger  *slog.Logger `yaml:"-"`
+	Process `yaml:"-"`
+}
+
+// A Process is what the program that runs the agent gives it, or a simulation in its place.
+type Process struct {
+	Version string
+	Logger  *slog.Logger
 	// Runtime replaces the engine that Engine names, in simulations and tests.
-	Runtime Runtime `yaml:"-"`
+	Runtime Runtime
 	// Dial opens the connection to the LO. Nil: that of the system.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Disk is where the agent keeps its state; the engine has its own. Nil: the file system
 	// of the machine.
-	Disk disk.FS `yaml:"-"`
+	Disk disk.FS
 	// Clock is what the node takes for the time of day. Where nothing of it is given, Unsynced is
 	// as the kernel says.
-	agent.Clock `yaml:"-"`
+	agent.Clock
 	// Random names what the agent names, and spreads its attempts to connect. Nil: the
 	// machine's.
-	Random *random.Source `yaml:"-"`
+	Random *random.Source
 }
 
 // A Runtime is a container engine with its host.
@@ -79,9 +87,38 @@ type Runtime interface {
 type LOOptions struct {
 	// MQTT are the URLs of the LO's broker, tried in turn, such as tcp://lo:1883.
 	MQTT []string `yaml:"mqtt"`
+	// Enrol are the addresses, host:port, where the node gets and renews its certificate, tried
+	// in turn. With them it connects to the LO by mutual TLS alone. Empty: it proves nothing.
+	Enrol []string `yaml:"enrol,omitempty"`
 	// KeepAlive is the longest silence on the link before a ping. A broken link is
 	// found within 1.5 times that.
 	KeepAlive time.Duration `yaml:"keepAlive"`
+}
+
+// IdentityOptions say how the node proves who it is.
+type IdentityOptions struct {
+	// TokenFile has the join token, which the node needs once. Default: token in identity of
+	// the state directory.
+	TokenFile string `yaml:"tokenFile,omitempty"`
+}
+
+// validate returns the faults of how the LO is reached.
+func (o LOOptions) validate() error {
+	var errs []error
+	if len(o.MQTT) == 0 {
+		errs = append(errs, errors.New("lo.mqtt: missing; want a list of URLs such as tcp://lo.example:1883"))
+	}
+	for _, addr := range o.Enrol {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("lo.enrol %q: want host:port", addr))
+		}
+	}
+	for _, raw := range o.MQTT {
+		if u, err := url.Parse(raw); len(o.Enrol) > 0 && (err != nil || u.Scheme != "tls" && u.Scheme != "mqtts") {
+			errs = append(errs, fmt.Errorf("lo.mqtt %q: want a URL such as tls://lo.example:8883, as lo.enrol is set", raw))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // DefaultOptions returns the options that a configuration file changes.
@@ -93,7 +130,7 @@ func DefaultOptions() Options {
 		LO:        LOOptions{KeepAlive: 30 * time.Second},
 		Engine:    e,
 		Heartbeat: 30 * time.Second, Inventory: 10 * time.Minute, MinHealthy: plan.DefaultLimits().MinHealthy,
-		VolumeRetention: 720 * time.Hour, Version: "dev",
+		VolumeRetention: 720 * time.Hour, Process: Process{Version: "dev"},
 	}
 }
 
@@ -112,9 +149,7 @@ func (o Options) Validate() error {
 	if o.RootKeyFile != "" && !filepath.IsAbs(o.RootKeyFile) {
 		errs = append(errs, fmt.Errorf("rootKeyFile %q: want an absolute path", o.RootKeyFile))
 	}
-	if len(o.LO.MQTT) == 0 {
-		errs = append(errs, errors.New("lo.mqtt: missing; want a list of URLs such as tcp://lo.example:1883"))
-	}
+	errs = append(errs, o.LO.validate())
 	for _, d := range []struct {
 		key   string
 		value time.Duration

@@ -56,6 +56,12 @@ func (l *LO) Failed() <-chan error { return l.group.Failed() }
 // MQTTAddr returns where nodes connect.
 func (l *LO) MQTTAddr() string { return l.broker.Addr(mqttListener) }
 
+// MachineAddr returns where nodes connect with their certificates, "" where they have none.
+func (l *LO) MachineAddr() string { return l.broker.Addr(machineListener) }
+
+// EnrolAddr returns where nodes enrol, or "".
+func (l *LO) EnrolAddr() string { return l.enrolAddr }
+
 // HTTPAddr returns where the image cache, the metrics and the status are, or "".
 func (l *LO) HTTPAddr() string {
 	if l.listener == nil {

@@ -108,14 +108,29 @@ type IdentityOptions struct {
 	// TokenFile has the join token of the LO, which it needs once. Default: token in identity
 	// of the state directory.
 	TokenFile string `yaml:"tokenFile,omitempty"`
+	// Enrol is the address where nodes get and renew their certificates, by HTTPS.
+	Enrol string `yaml:"enrol,omitempty"`
+	// MQTT is the address where nodes connect with their certificates, by mutual TLS. They
+	// connect nowhere else then. Empty: they prove nothing.
+	MQTT string `yaml:"mqtt,omitempty"`
 }
 
-// validateIdentity returns the faults of what the LO proves to the CO.
+// validateIdentity returns the faults of what the LO proves, and its nodes.
 func (o Options) validateIdentity() error {
-	if len(o.CO.Enrol) == 0 {
-		return nil
-	}
 	var errs []error
+	if o.Identity.Enrol != "" || o.Identity.MQTT != "" {
+		for key, addr := range map[string]string{"enrol": o.Identity.Enrol, "mqtt": o.Identity.MQTT} {
+			if _, _, err := net.SplitHostPort(addr); err != nil {
+				errs = append(errs, fmt.Errorf("identity.%s %q: want host:port; identity.enrol and identity.mqtt go together", key, addr))
+			}
+		}
+		if len(o.CO.Enrol) == 0 {
+			errs = append(errs, errors.New("identity.enrol and identity.mqtt without co.enrol: the LO certifies nodes with an authority that it gets there"))
+		}
+	}
+	if len(o.CO.Enrol) == 0 {
+		return errors.Join(errs...)
+	}
 	for _, addr := range o.CO.Enrol {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("co.enrol %q: want host:port", addr))
@@ -151,7 +166,7 @@ func (o Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.MQTT); err != nil {
 		errs = append(errs, fmt.Errorf("mqtt %q: want host:port", o.MQTT))
 	}
-	errs = append(errs, o.validateIdentity(), listen.ValidateAll(o.Listeners, mqttListener))
+	errs = append(errs, o.validateIdentity(), listen.ValidateAll(o.Listeners, mqttListener, machineListener))
 	for key, err := range map[string]error{"limits": o.Limits.Validate(), "sessions": o.Sessions.Validate()} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))

@@ -33,6 +33,7 @@ import (
 	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/link"
+	"github.com/colonyfleet/colony/lo/machines"
 	"github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
@@ -43,6 +44,8 @@ const (
 	dirPerm = 0o700
 	// mqttListener is the name of the listener for nodes.
 	mqttListener = "mqtt"
+	// machineListener is that for nodes with certificates.
+	machineListener = "machines"
 	// specsPath is where the CO's API serves specs by digest.
 	specsPath = "/api/v1/specs/"
 )
@@ -70,6 +73,9 @@ type parts struct {
 
 	holder *identity.Holder // of the LO's certificate; nil where it proves nothing
 	keeper *enrol.Keeper    // likewise
+	// machines are the nodes that have certificates; nil where they prove nothing.
+	machines  *machines.Machines
+	enrolAddr string // where nodes enrol
 }
 
 func (p *parts) start(ctx context.Context) error {
@@ -79,7 +85,7 @@ func (p *parts) start(ctx context.Context) error {
 	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
-		p.listen, p.openJournal, p.openSite, p.openIdentity, p.makeLink, p.openData, p.startBroker, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
+		p.listen, p.openJournal, p.openSite, p.openIdentity, p.makeLink, p.openData, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -193,7 +199,7 @@ func (p *parts) makeLink(context.Context) error {
 	p.link, err = link.New(link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
 		Problem: p.disk.Problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
-		Dial: p.opts.Dial, Random: p.opts.Random, TLS: p.upwardTLS(),
+		Dial: p.opts.Dial, Random: p.opts.Random, TLS: p.upwardTLS(), Tokens: p.tokens(),
 	})
 	return err
 }
@@ -223,10 +229,11 @@ func (p *parts) startBroker(ctx context.Context) error {
 		p.setDevices(ctx, m)
 	}
 	route := router{p.site, p.data}
+	listeners, permissions := p.machineAccess()
 	p.broker, err = broker.New(broker.Options{
-		Name: "lo", Listeners: append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: p.opts.MQTT}}, p.opts.Listeners...),
+		Name: "lo", Listeners: listeners,
 		Listen: p.opts.Listen, Limits: p.opts.brokerLimits(), Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions},
-		Access: p.access, Accept: route.accept, Admit: route.admit, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Access: permissions, Accept: route.accept, Admit: route.admit, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"sync"
@@ -63,6 +64,8 @@ type Options struct {
 	// KeepAlive is the longest silence before a ping, Heartbeat the time between two
 	// heartbeats, Inventory that between two looks at the machine.
 	KeepAlive, Heartbeat, Inventory time.Duration
+	// TLS is the node's end of mutual TLS. Nil: that of the system's roots, without a certificate.
+	TLS *tls.Config
 	// Dial opens the connection. Nil: that of the system.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Random spreads the attempts to connect. Nil: the machine's.
@@ -104,7 +107,7 @@ func New(o Options) (*Link, error) {
 			l.runner.Connected(false)
 			l.log.Warn("link to the lo lost, work goes on", "err", err)
 		},
-		Logger: o.Logger, Dial: o.Dial, Random: o.Random,
+		Logger: o.Logger, TLS: o.TLS, Dial: o.Dial, Random: o.Random,
 	})
 	if err != nil {
 		return nil, err

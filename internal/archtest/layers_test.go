@@ -174,6 +174,7 @@ var packages = map[string]layer{
 
 	"lo/nodes":          domain,
 	"lo/control":        adapter,
+	"lo/machines":       adapter,
 	"lo/api":            adapter,
 	"lo/reconciler":     logic,
 	"lo/rivals":         logic,
@@ -229,7 +230,7 @@ var packages = map[string]layer{
 	"e2e":             program,
 	"bench/link/wire": kernel, "bench/link/process": kernel, "bench/machine": kernel, "bench/shortrun": kernel,
 	"bench/link": program, "bench/broker": program, "bench/co": program, "bench/mosquitto": program,
-	"e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program,
+	"e2e/identity": program, "e2e/link": program, "e2e/semantics": program, "e2e/down": program, "e2e/campaign": program,
 	"examples/images/hello": program, "examples/images/faulty": program,
 	"internal/archtest": program,
 }
@@ -242,7 +243,7 @@ var confined = map[string][]string{
 	"github.com/mochi-mqtt/server/v2":         {"broker", "broker/answer", "broker/message", "broker/packet", "broker/reason", "broker/routing"},
 	"github.com/eclipse/paho.golang":          {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":            {"broker", "broker/client", "broker/websocket"},
-	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "co/machines", "lo", "lo/control", "lo/data", "lo/uplink"},
+	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "co/machines", "lo", "lo/control", "lo/data", "lo/machines", "lo/uplink"},
 	"github.com/jackc/pgx/v5":                 {"bench/co", "co/backup", "co/db", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "co/db/fleet/upkeep", "co/db/fleet/versions", "co/db/machines", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":        {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":                {"migrations"},

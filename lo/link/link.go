@@ -43,7 +43,7 @@ type Receiver interface {
 	Down(payload []byte)
 }
 
-// Options of a Link. All must be given, but for TLS, Dial and Random.
+// Options of a Link. All must be given, but for TLS, Tokens, Dial and Random.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's.
@@ -60,6 +60,9 @@ type Options struct {
 	URLs                  []string
 	KeepAlive, MaxBackoff time.Duration
 	Logger                *slog.Logger
+	// Tokens takes an encoded SiteTokens. Nil: they are not subscribed to, as a CO of an
+	// earlier release refuses that.
+	Tokens func(payload []byte) error
 	// TLS is that of the client.
 	TLS *tls.Config
 	// Dial and Random are those of the client.
@@ -79,6 +82,14 @@ type Link struct {
 // New returns a Link that is not connected.
 func New(o Options) (*Link, error) {
 	l := &Link{opts: o, log: o.Logger.With("component", "link")}
+	subscriptions := []client.Subscription{
+		{Filter: topic.ForSite(topic.SiteDesired, o.Site), QoS: 1},
+		{Filter: topic.ForSite(topic.Ack, o.Site), QoS: 1},
+		{Filter: topic.ForSite(topic.Down, o.Site), QoS: 1},
+	}
+	if o.Tokens != nil {
+		subscriptions = append(subscriptions, client.Subscription{Filter: topic.ForSite(topic.SiteTokens, o.Site), QoS: 1})
+	}
 	var err error
 	l.client, err = client.New(client.Options{
 		URLs: o.URLs, ClientID: string(o.Site), Username: string(o.Site), KeepAlive: o.KeepAlive, MaxBackoff: o.MaxBackoff,
@@ -86,13 +97,9 @@ func New(o Options) (*Link, error) {
 			m := l.presence(false, session)
 			return &m
 		},
-		Subscriptions: []client.Subscription{
-			{Filter: topic.ForSite(topic.SiteDesired, o.Site), QoS: 1},
-			{Filter: topic.ForSite(topic.Ack, o.Site), QoS: 1},
-			{Filter: topic.ForSite(topic.Down, o.Site), QoS: 1},
-		},
-		Handle: l.handle,
-		OnUp:   l.connected,
+		Subscriptions: subscriptions,
+		Handle:        l.handle,
+		OnUp:          l.connected,
 		OnDown: func(err error) {
 			l.receiver.Connected(false)
 			l.log.Warn("link to the co is down", "err", err)
@@ -183,6 +190,8 @@ func (l *Link) handle(_ context.Context, m client.Message) error {
 	case topic.Down:
 		l.receiver.Down(m.Payload)
 		return nil
+	case topic.SiteTokens:
+		return l.opts.Tokens(m.Payload)
 	default:
 		return protocol.Errorf(protocol.Invalid, "unexpected topic %s", m.Topic)
 	}

@@ -1,0 +1,344 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/en/engine/memory"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/lo"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// patience is how long a test waits for what must come.
+const patience = 2 * time.Minute
+
+// A tier is a CO, an LO or an EN.
+type tier interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// run starts a tier; stop, or the end of the test, stops it.
+func run(t *testing.T, p tier, err error) (stop func()) {
+	t.Helper()
+	if err == nil {
+		err = p.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func logger(t *testing.T, name string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), nil)).With("tier", name)
+}
+
+// A fleet is a CO and an LO, which serve machines with certificates alone.
+type fleet struct {
+	t       *testing.T
+	dir     string
+	co      *co.CO
+	lo      *lo.LO
+	stopCO  func()
+	apiBase string
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dir: t.TempDir()}
+	o := co.DefaultOptions()
+	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(f.dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", filepath.Join(f.dir, "remote.git")
+	o.Identity, o.Logger = co.IdentityOptions{Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0"}, logger(t, "co")
+	if err := git.InitBare(t.Context(), o.Git.Remote, "main"); err != nil {
+		t.Fatal(err)
+	}
+	files, err := store.Open(nil, co.IdentityDir(o.StateDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := files.InitRoot(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	f.co, err = co.New(o)
+	f.stopCO = run(t, f.co, err)
+	f.apiBase = "http://" + f.co.HTTPAddr() + "/api/v1"
+
+	l := lo.DefaultOptions()
+	l.Site, l.StateDir, l.MQTT, l.HTTP, l.Logger = "plant1", filepath.Join(f.dir, "lo"), "127.0.0.1:0", "127.0.0.1:0", logger(t, "lo")
+	l.CO.MQTT, l.CO.Enrol = []string{"tls://" + f.co.MachineAddr()}, []string{f.co.EnrolAddr()}
+	l.Identity = lo.IdentityOptions{TokenFile: filepath.Join(f.dir, "lo.token"), Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0"}
+	f.lo, err = lo.New(l)
+	run(t, f.lo, err)
+	f.write(l.Identity.TokenFile, f.token("join-tokens", map[string]any{}))
+	return f
+}
+
+func (f *fleet) write(path, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// token makes a join token of the site by the API.
+func (f *fleet) token(kind string, body map[string]any) string {
+	f.t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	resp, err := http.Post(f.apiBase+"/sites/plant1/"+kind, "application/json", bytes.NewReader(raw))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	var out struct{ Token string }
+	if err != nil || resp.StatusCode != http.StatusCreated || json.Unmarshal(answer, &out) != nil {
+		f.t.Fatalf("make a token: %s %s %v", resp.Status, answer, err)
+	}
+	return out.Token
+}
+
+// node starts the agent of a node with a token, and returns what stops it.
+func (f *fleet) node(name, token string) (stop func()) {
+	f.t.Helper()
+	o := en.DefaultOptions()
+	o.Site, o.Node, o.StateDir, o.Logger, o.Runtime = "plant1", protocol.NodeID(name), f.t.TempDir(), logger(f.t, name), memory.New(memory.Options{})
+	o.LO.MQTT, o.LO.Enrol = []string{"tls://" + f.lo.MachineAddr()}, []string{f.lo.EnrolAddr()}
+	o.Identity.TokenFile = filepath.Join(f.t.TempDir(), "token")
+	f.write(o.Identity.TokenFile, token)
+	e, err := en.New(o)
+	return run(f.t, e, err)
+}
+
+// eventually waits until check returns nil.
+func (f *fleet) eventually(what string, check func() error) {
+	f.t.Helper()
+	tick, late := time.NewTicker(50*time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-late:
+			f.t.Fatalf("%s: not within %s: %v", what, patience, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// nodes returns the nodes that are online, as the LO says.
+func (f *fleet) nodes() (map[string]bool, error) {
+	var out struct {
+		Nodes []struct {
+			Node   string
+			Online bool
+		}
+	}
+	if err := get("http://"+f.lo.HTTPAddr()+"/status", &out); err != nil {
+		return nil, err
+	}
+	online := map[string]bool{}
+	for _, n := range out.Nodes {
+		online[n.Node] = n.Online
+	}
+	return online, nil
+}
+
+func (f *fleet) online(name string) func() error {
+	return func() error {
+		all, err := f.nodes()
+		if err == nil && !all[name] {
+			err = fmt.Errorf("nodes %v", all)
+		}
+		return err
+	}
+}
+
+func get(url string, out any) error {
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	if out == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// metric returns the lines of the LO's metrics that begin with a text.
+func (f *fleet) metric(begin string) (lines []string) {
+	f.t.Helper()
+	resp, err := http.Get("http://" + f.lo.HTTPAddr() + "/metrics")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if strings.HasPrefix(line, begin) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// TestFleet enrols an LO at the CO and nodes at the LO, by tokens of the API, and sees them
+// online at the CO. Then the CO is away: another node enrols, a second box with its name does
+// not, and neither does a client without a certificate get in.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.node("g1", f.token("node-tokens", map[string]any{}))
+	shared := f.token("node-tokens", map[string]any{"uses": 3})
+	f.eventually("g1 is online at the CO", func() error {
+		var n struct{ Online bool }
+		if err := get(f.apiBase+"/nodes/plant1/g1", &n); err != nil || !n.Online {
+			return fmt.Errorf("online %v: %w", n.Online, err)
+		}
+		return nil
+	})
+	f.node("g2", shared) // so that the LO has the token by now
+	f.eventually("g2 is online", f.online("g2"))
+
+	f.stopCO()
+	f.node("g3", shared)
+	f.eventually("g3 is online without the CO", f.online("g3"))
+	f.node("g1", shared)
+	f.eventually("a second box g1 is refused", func() error {
+		if got := f.metric(`colony_lo_enrolments_refused_total{code="name_taken"}`); len(got) == 0 {
+			return fmt.Errorf("refused: %v", f.metric("colony_lo_enrolments_refused"))
+		}
+		return nil
+	})
+	if err := f.attempt(f.lo.MQTTAddr(), nil, "g1.plant1"); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a client without a certificate as g1: %v", err)
+	}
+	if err := f.attempt(f.lo.MQTTAddr(), nil, "plc@plant1"); err != nil {
+		t.Errorf("a client that is no part of Colony: %v", err)
+	}
+	h := f.certified("g4", shared)
+	if err := f.attempt(f.lo.MachineAddr(), h, "g4.plant1"); err != nil {
+		t.Errorf("g4: %v", err)
+	}
+	if err := f.attempt(f.lo.MachineAddr(), h, "g1.plant1"); err == nil {
+		t.Error("g4 got in as g1")
+	}
+}
+
+// certified enrols a machine that the test plays.
+func (f *fleet) certified(node, token string) *identity.Holder {
+	f.t.Helper()
+	key, err := identity.NewKey()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	parsed, err := identity.ParseToken(token)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	h := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
+	got, err := enrol.Join(f.t.Context(), enrol.Machine{
+		Name: identity.OfNode("plant1", protocol.NodeID(node)), Server: identity.OfLO("plant1"), Addresses: []string{f.lo.EnrolAddr()}, Key: key, Clock: h.Clock(),
+	}, parsed)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	h.Set(got.Machine)
+	return h
+}
+
+// attempt connects once by a user name, by TLS where there is a certificate, and returns why
+// it is refused.
+func (f *fleet) attempt(addr string, h *identity.Holder, user string) error {
+	f.t.Helper()
+	ended := make(chan error, 100)
+	o := client.Options{
+		URLs: []string{"tcp://" + addr}, ClientID: user, Username: user, Logger: slog.New(failures{ended}), OnUp: func(context.Context, string) { ended <- nil },
+		Subscriptions: []client.Subscription{{Filter: topic.ForTail(topic.Data, "plant1", "#"), QoS: 1}}, Handle: func(context.Context, client.Message) error { return nil },
+	}
+	if h != nil {
+		o.URLs, o.TLS = []string{"tls://" + addr}, h.ClientTLS(identity.OfLO("plant1"))
+	}
+	c, err := client.New(o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := c.Start(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Stop(context.WithoutCancel(f.t.Context())); err != nil {
+			f.t.Error(err)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(patience):
+		f.t.Fatalf("as %s: no answer within %s", user, patience)
+		return nil
+	}
+}
+
+// failures is a log that hands on the errors in it.
+type failures struct{ to chan error }
+
+func (failures) Enabled(context.Context, slog.Level) bool { return true }
+func (f failures) WithAttrs([]slog.Attr) slog.Handler     { return f }
+func (f failures) WithGroup(string) slog.Handler          { return f }
+func (f failures) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && a.Key == "err" {
+			f.to <- err
+		}
+		return true
+	})
+	return nil
+}

@@ -1,0 +1,151 @@
+package machines_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/lo/machines"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+var (
+	now    = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	secret = []byte("0123456789abcdef")
+)
+
+func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) *machines.Machines {
+	t.Helper()
+	m, err := machines.Open(machines.Options{
+		Site: "plant1", Dir: dir, Disk: d, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(), Damaged: damaged,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// set gives the site the tokens of these tests, as the CO does.
+func set(t *testing.T, m *machines.Machines) {
+	t.Helper()
+	hash, end := identity.HashSecret(secret), now.Add(time.Hour).UnixMilli()
+	err := m.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1", Tokens: []protocol.NodeToken{
+		{ID: "instead", Secret: hash, Uses: 1, ExpiresMillis: end, Replace: true},
+		{ID: "late", Secret: hash, Uses: 9, ExpiresMillis: now.UnixMilli()},
+		{ID: "one", Secret: hash, Uses: 1, ExpiresMillis: end},
+		{ID: "two", Secret: hash, Uses: 2, ExpiresMillis: end},
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func claim(token, node, key string) identity.Claim {
+	return identity.Claim{Token: token, Secret: secret, Name: identity.OfNode("plant1", protocol.NodeID(node)), Key: key, Remote: "192.0.2.1:5"}
+}
+
+// TestAdmit goes through all that can be wrong with a claim, with a restart of the LO before
+// each, and the CO's tokens sent again.
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	none := func(d *statefile.Damage) { t.Errorf("damaged: %v", d) }
+	if err := open(t, disk.OS, dir, none).Admit(t.Context(), claim("one", "g1", "k1")); identity.CodeOf(err) != identity.TokenUnknown {
+		t.Errorf("before the CO has sent tokens: %v", err)
+	}
+	wrong, foreign := claim("one", "g1", "k1"), claim("one", "g1", "k1")
+	wrong.Secret, foreign.Name.Site = []byte("another 16 bytes"), "plant2"
+	for _, c := range []struct {
+		what  string
+		claim identity.Claim
+		want  identity.Code // "": admitted
+	}{
+		{"no such token", claim("x", "g1", "k1"), identity.TokenUnknown},
+		{"a wrong secret", wrong, identity.TokenUnknown},
+		{"another site", foreign, identity.WrongSite},
+		{"too late", claim("late", "g1", "k1"), identity.TokenExpired},
+		{"the first", claim("one", "g1", "k1"), ""},
+		{"the same, as its answer was lost", claim("one", "g1", "k1"), ""},
+		{"replayed by another gateway", claim("one", "g2", "k2"), identity.TokenExhausted},
+		{"two boxes, one name", claim("two", "g1", "k2"), identity.NameTaken},
+		{"a second name", claim("two", "g2", "k2"), ""},
+		{"the gateway itself, with another token", claim("two", "g1", "k1"), ""},
+		{"one use too many", claim("two", "g3", "k3"), identity.TokenExhausted},
+		{"a gateway that takes the place of another", claim("instead", "g1", "k4"), ""},
+	} {
+		m := open(t, disk.OS, dir, none)
+		set(t, m)
+		if err := m.Admit(t.Context(), c.claim); (err == nil) != (c.want == "") || err != nil && identity.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %q", c.what, err, c.want)
+		}
+	}
+	m := open(t, disk.OS, dir, none)
+	for key, want := range map[string]bool{"k1": false, "k4": true} {
+		if err := m.Renewed(t.Context(), identity.Peer{Name: identity.OfNode("plant1", "g1"), Key: key}); (err == nil) != want {
+			t.Errorf("renewal of g1 with %s: %v, want it: %v", key, err, want)
+		}
+	}
+	if err := m.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant2"})); err == nil {
+		t.Error("tokens of another site were taken")
+	}
+}
+
+// TestFullDisk checks that a use that cannot be stored is no use: the node tries again.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	d := &failing{FS: disk.OS}
+	m := open(t, d, t.TempDir(), nil)
+	set(t, m)
+	d.full = true
+	if err := m.Admit(t.Context(), claim("one", "g1", "k1")); !errors.Is(err, errFull) || identity.CodeOf(err) != identity.Unavailable {
+		t.Errorf("on a full disk: %v", err)
+	}
+	d.full = false
+	if err := m.Admit(t.Context(), claim("one", "g2", "k2")); err != nil {
+		t.Errorf("the token was used up by a node that was not admitted: %v", err)
+	}
+}
+
+// TestDamage checks that a damaged file is reported, and that the LO goes on with the tokens
+// that the CO sends.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	set(t, open(t, disk.OS, dir, nil))
+	if err := os.WriteFile(filepath.Join(dir, "nodes"), []byte("COLONYS1 and then nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	m := open(t, disk.OS, dir, func(*statefile.Damage) { found++ })
+	if found != 1 {
+		t.Errorf("damage reported %d times", found)
+	}
+	set(t, m)
+	if err := m.Admit(t.Context(), claim("one", "g1", "k1")); err != nil {
+		t.Error(err)
+	}
+}
+
+var errFull = errors.New("no room")
+
+// failing is a disk that is full on demand.
+type failing struct {
+	disk.FS
+	full bool
+}
+
+func (d *failing) Rename(from, to string) error {
+	if d.full {
+		return errFull
+	}
+	return d.FS.Rename(from, to)
+}
