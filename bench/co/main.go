@@ -1,6 +1,6 @@
 // Command co measures the CO's record on a real PostgreSQL, with a fleet in it: what
 // each read of the API costs in time and in pages, how that grows with the fleet, how long
-// desired states take, and how many events a second are committed at which price in processor time. It prints
+// desired states and writes of the deployments repo take, and how many events a second are committed at which price in processor time. It prints
 // tables in Markdown, and never fails on a number.
 package main
 
@@ -28,22 +28,23 @@ type load struct {
 	ingest  time.Duration // of each case
 	sites   []int         // that send at the same time
 	watch   int           // streams of server-sent events
+	commits int           // of the deployments repo that is written to
 }
 
 var full = load{
 	fleet: dbtest.Size{Sites: 10_000, Nodes: 100, Deployments: 5, Events: 2_000_000}, repeats: 50,
-	ingest: 8 * time.Second, sites: []int{1, 64, 1000, 8000}, watch: 1000,
+	ingest: 8 * time.Second, sites: []int{1, 64, 1000, 8000}, watch: 1000, commits: 100_000,
 }
 
 var short = load{
 	fleet: dbtest.Size{Sites: 100, Nodes: 20, Deployments: 5, Events: 2000}, repeats: 3,
-	ingest: 200 * time.Millisecond, sites: []int{1, 64}, watch: 10,
+	ingest: 200 * time.Millisecond, sites: []int{1, 64}, watch: 10, commits: 200,
 }
 
 func main() {
 	quick := flag.Bool("short", false, "a few seconds with a small fleet, to see that it runs")
 	scale := flag.Float64("scale", 1, "the part of the fleet of 10,000 sites that is seeded")
-	only := flag.String("only", "", "reads, ingest or desired; empty: all")
+	only := flag.String("only", "", "reads, ingest, desired or writes; empty: all")
 	dir := flag.String("dir", "", "where the database lies; empty: a temporary directory")
 	flag.Parse()
 	l := full
@@ -75,6 +76,11 @@ func run(ctx context.Context, l load, only, dir string, out io.Writer) (err erro
 	tenth.fleet = l.fleet.Scale(0.1)
 	if only == "" || only == "desired" {
 		if err := desiredOnly(ctx, filepath.Join(dir, "desired"), l, out); err != nil || only == "desired" {
+			return err
+		}
+	}
+	if only == "" || only == "writes" {
+		if err := measureWrites(ctx, l, filepath.Join(dir, "writes"), out); err != nil || only == "writes" {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestShortRun(t *testing.T) {
 	t.Parallel()
 	out := shortrun.Output(t)
-	reads, commits, states := 0, 0, 0
+	reads, commits, states, writes := 0, 0, 0, 0
 	for line := range bytes.Lines(out) {
 		cells := strings.Split(string(line), "|")
 		switch {
@@ -25,6 +25,8 @@ func TestShortRun(t *testing.T) {
 			}
 		case len(cells) == 7 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "what":
 			states++
+		case len(cells) == 5 && strings.Contains(joined(cells), "a write then"):
+			writes++
 		case len(cells) == 13 && !strings.Contains(joined(cells), "---") && strings.TrimSpace(cells[1]) != "sites":
 			commits++
 			if strings.TrimSpace(cells[9]) != "0" && !strings.Contains(joined(cells), "left out") {
@@ -32,9 +34,9 @@ func TestShortRun(t *testing.T) {
 			}
 		}
 	}
-	if reads < 40 || commits < 10 || states != 5 {
+	if reads < 40 || commits < 10 || states != 5 || writes != 4 {
 		_, _ = os.Stderr.Write(out)
-		t.Errorf("%d reads, %d cases of commits and %d of desired states in the tables", reads, commits, states)
+		t.Errorf("%d reads, %d cases of commits, %d of desired states and %d of writes in the tables", reads, commits, states, writes)
 	}
 }
 
