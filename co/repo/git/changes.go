@@ -7,20 +7,15 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/colonyfleet/colony/co/repo/git/lastchange"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// changes says for each path of a commit which commit changed it last. It is never changed.
-type changes struct {
-	Head    string            `json:"head"`
-	Commits map[string]string `json:"commits"`
-}
-
-// saveAbove is after how many commits that were read at once the changes are saved.
+// saveAbove is after how many commits the changes are saved: a process that is killed leaves so many
+// to read to the next one.
 const saveAbove = 1000
 
 // lastChanges returns which commit changed each path of head last. It reads the commits since
@@ -48,39 +43,41 @@ func (r *Repo) lastChanges(ctx context.Context, head string) (map[string]string,
 	if err != nil {
 		return nil, err
 	}
-	next := &changes{Head: head, Commits: maps.Clone(known)}
-	commits := next.apply(string(out))
-	r.changes = next
-	if commits >= saveAbove {
-		r.save(ctx, next)
-	}
+	next := &lastchange.Index{Head: head, Commits: maps.Clone(known)}
+	commits := next.Apply(string(out))
+	r.setChanges(ctx, next, commits)
 	return next.Commits, nil
 }
 
-// apply adds a log, the newest commit first, and returns how many commits it has.
-func (c *changes) apply(log string) (commits int) {
-	seen := map[string]bool{}
-	current, status := "", ""
-	for item := range strings.SplitSeq(log, "\x00") {
-		item = strings.TrimPrefix(item, "\n")
-		switch commit, ok := strings.CutPrefix(item, "\x01"); {
-		case ok:
-			current, status = strings.Clone(commit), ""
-			commits++
-		case item == "":
-		case status == "":
-			status = item
-		default:
-			if !seen[item] {
-				seen[item] = true
-				if delete(c.Commits, item); status != "D" {
-					c.Commits[strings.Clone(item)] = current
-				}
-			}
-			status = ""
-		}
+// setChanges takes what follows from so many more commits. r.changesMu is held.
+func (r *Repo) setChanges(ctx context.Context, next *lastchange.Index, commits int) {
+	r.changes = next
+	if r.unsaved += commits; r.unsaved >= saveAbove {
+		r.save(ctx, next)
+		r.unsaved = 0
 	}
-	return commits
+}
+
+// pushed notes commits that were put on head, where it is known without git what they changed.
+// Others are read when they are needed.
+func (r *Repo) pushed(ctx context.Context, head string, list []*write) {
+	r.changesMu.Lock()
+	defer r.changesMu.Unlock()
+	if head == "" || r.changes == nil || r.changes.Head != head {
+		return
+	}
+	next := &lastchange.Index{Head: head, Commits: maps.Clone(r.changes.Commits)}
+	commits := 0
+	for _, w := range list {
+		if w.commit == head {
+			continue // it made no difference
+		}
+		if !next.Put(w.change.Files, w.commit) {
+			return
+		}
+		commits++
+	}
+	r.setChanges(ctx, next, commits)
 }
 
 func (r *Repo) changesPath() string { return filepath.Join(r.opts.Dir, "changes.json") }
@@ -96,7 +93,7 @@ func (r *Repo) saveChanges(ctx context.Context) {
 }
 
 // save writes changes into a file of the cache, behind their digest.
-func (r *Repo) save(ctx context.Context, c *changes) {
+func (r *Repo) save(ctx context.Context, c *lastchange.Index) {
 	b, err := json.Marshal(c)
 	if err == nil {
 		err = atomicfile.Write(disk.OS, r.changesPath(), append([]byte(protocol.DigestOf(b)+"\n"), b...), 0o600)
@@ -107,12 +104,12 @@ func (r *Repo) save(ctx context.Context, c *changes) {
 }
 
 // savedChanges returns what an earlier process saved, or nothing where that is not whole.
-func (r *Repo) savedChanges() *changes {
+func (r *Repo) savedChanges() *lastchange.Index {
 	b, err := os.ReadFile(r.changesPath())
 	digest, b, _ := bytes.Cut(b, []byte("\n"))
-	c := &changes{}
+	c := &lastchange.Index{}
 	if err != nil || protocol.Digest(digest) != protocol.DigestOf(b) || json.Unmarshal(b, c) != nil || checkCommit(c.Head) != nil {
-		return &changes{}
+		return &lastchange.Index{}
 	}
 	return c
 }

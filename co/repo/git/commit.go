@@ -193,6 +193,7 @@ func (r *Repo) attempt(ctx context.Context, head string, list []*write) error {
 	for _, w := range ready {
 		w.pushed = w.commit != head
 	}
+	r.pushed(ctx, head, ready)
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/co/repo/git/lastchange"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/protocol"
@@ -84,7 +85,8 @@ type Repo struct {
 
 	// changes says which commit changed each path last. Guarded by changesMu.
 	changesMu sync.Mutex
-	changes   *changes
+	changes   *lastchange.Index
+	unsaved   int // commits that are in it and not in its file
 }
 
 // Open prepares the cache in o.Dir. It does not need the remote: a Repo whose
