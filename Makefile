@@ -120,6 +120,10 @@ SUITE   ?=
 mosquitto-suite: ## the tests of Mosquitto's source package against our broker: broker/DESIGN.md says which fail, and why
 	@scripts/mosquitto-suite $(SUITE)
 
+.PHONY: compose-peer
+compose-peer: ## the scenarios of Compose keys under Podman and podman-compose, beside Colony: docs/compose.md says what differs
+	@go vet -tags peer ./e2e/semantics && go test -tags peer -count=1 -timeout 90m ./e2e/semantics -run TestPeer -v
+
 # Settings of `make bench-co`: make bench-co CO='-scale 0.1 -only reads'
 CO      ?=
 
