@@ -23,11 +23,13 @@ func cornerScenarios() []scenario {
 		{"HOSTNAME of another", nil, a("network_mode: service:b") + entry("b", "hostname: teller"), nil, says("HOSTNAME=teller", "env", "HOSTNAME")},
 		{"no time to stop", nil, a("stop_grace_period: 0s", "command: [linger, '3600']"), nil, all(logged("ready"), stopped(137))},
 		{
-			"line ends of Windows", nil, windows(a("env_file: a.env", "environment: {SHAPE: '${SHAPE}'}")), map[string]string{"a.env": windows("COLOUR=green\n"), ".env": windows("SHAPE=round\n")},
+			"line ends of Windows", nil, windows(a("env_file: a.env", "environment: {SHAPE: '${SHAPE}'}")),
+			map[string]string{"a.env": windows("COLOUR=green\n"), ".env": windows("SHAPE=round\n")},
 			all(exactly("SHAPE=round", "env", "SHAPE"), exactly("COLOUR=green", "env", "COLOUR")),
 		},
 		{
-			"values of variables", nil, a("environment: {A: '${A:-x}', B: '${B-x}', C: '${C:+x}', D: $$D, E: '${N:-${M:-deep}}'}"), map[string]string{".env": "A=\nB=\nC=1\n"},
+			"values of variables", nil, a("environment: {A: '${A:-x}', B: '${B-x}', C: '${C:+x}', D: $$D, E: '${N:-${M:-deep}}'}"),
+			map[string]string{".env": "A=\nB=\nC=1\n"},
 			all(exactly("A=x", "env", "A"), exactly("B=", "env", "B"), exactly("C=x", "env", "C"), exactly("D=$D", "env", "D"), exactly("E=deep", "env", "E")),
 		},
 		{"empty and missing values", nil, a("environment: [COLOUR=, SHAPE]"), nil, all(exactly("COLOUR=", "env", "COLOUR"), exactly("SHAPE=", "env", "SHAPE"))},
