@@ -165,6 +165,11 @@ func TestClocks(t *testing.T) {
 	clocks := wrong()
 	past := clocks[0]
 	c.boot(past, past)
+	for _, p := range []*tier{c.lo, c.en} {
+		if said := tail(p.log()); !strings.Contains(said, "1970-01-01T") {
+			t.Fatalf("the clock of %s is not at 1970: its log says\n%s", p.role, said)
+		}
+	}
 	c.fails("both at 1970")
 	c.set(c.lo, right) // NTP answers, first at the LO
 	c.works("the LO's clock was set from 1970 while it ran")
