@@ -108,14 +108,14 @@ func (c *clocked) set(p *tier, to clock) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		c.t.Fatal(err)
 	}
-	p.env = []string{"COLONY_TEST_CLOCK=" + path}
+	p.SetEnv("COLONY_TEST_CLOCK=" + path)
 }
 
 // boot starts LO and agent with wrong clocks, as after a power cut.
 func (c *clocked) boot(lo, en clock) {
 	c.t.Helper()
-	c.lo.kill()
-	c.en.kill()
+	c.lo.Kill()
+	c.en.Kill()
 	c.set(c.lo, lo)
 	c.set(c.en, en)
 	c.lo.start()
@@ -133,7 +133,7 @@ func (c *clocked) works(what string) {
 	text := fmt.Sprintf("Clock%d", c.greeting)
 	c.must("deploy", "hello@1.1.0", "--site", site, "--set", "addressee="+text)
 	c.eventually(what+": the change is there", func() error {
-		return errors.Join(c.lo.running(), c.en.running(), c.greets(text), c.runs("hello", "1.1.0"))
+		return errors.Join(c.lo.Running(), c.en.Running(), c.greets(text), c.runs("hello", "1.1.0"))
 	})
 	c.t.Logf("%s: whole after %s", what, time.Since(began).Round(time.Millisecond))
 }
@@ -166,7 +166,7 @@ func TestClocks(t *testing.T) {
 	past := clocks[0]
 	c.boot(past, past)
 	for _, p := range []*tier{c.lo, c.en} {
-		if said := tail(p.log()); !strings.Contains(said, "1970-01-01T") {
+		if said := string(p.Tail()); !strings.Contains(said, "1970-01-01T") {
 			t.Fatalf("the clock of %s is not at 1970: its log says\n%s", p.role, said)
 		}
 	}

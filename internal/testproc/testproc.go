@@ -22,6 +22,7 @@ type Process struct {
 	t    testing.TB
 	name string
 	log  string
+	env  []string // beside that of the test
 
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the program has ended
@@ -37,6 +38,10 @@ func (p *Process) Name() string { return p.name }
 
 // Log returns the path of the log file.
 func (p *Process) Log() string { return p.log }
+
+// SetEnv gives the program variables, as name=value, beside those of the test, from its
+// next start on.
+func (p *Process) SetEnv(env ...string) { p.env = env }
 
 // PID returns the process id; 0 where the program does not run.
 func (p *Process) PID() int {
@@ -55,7 +60,7 @@ func (p *Process) Start(args ...string) {
 	}
 	defer out.Close() // the program has its own copy
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout, cmd.Stderr, cmd.Env = out, out, append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
