@@ -339,16 +339,16 @@ func (b *Broker) untrack(c *conn) {
 // keepHouse forgets retained messages whose time is up, and publishes the $SYS
 // topics. What it does each second costs nothing where nothing is due.
 func (b *Broker) keepHouse() {
-	expire, tell := time.NewTicker(time.Second), time.NewTicker(b.o.SysInterval)
+	expire, publish := time.NewTicker(time.Second), time.NewTicker(b.o.SysInterval)
 	defer expire.Stop()
-	defer tell.Stop()
+	defer publish.Stop()
 	b.routes.PublishSys(b.atOnce)
 	for {
 		select {
 		case now := <-expire.C:
 			b.routes.Retained.Expire(now)
 			b.expireSessions()
-		case <-tell.C:
+		case <-publish.C:
 			b.routes.PublishSys(b.atOnce)
 		case <-b.ctx.Done():
 			return

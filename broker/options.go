@@ -25,7 +25,7 @@ type Property = client.Property
 
 // Options configure a Broker. Access and Logger are required.
 type Options struct {
-	// Name tells brokers of one process apart, in logs and metrics.
+	// Name distinguishes brokers of one process, in logs and metrics.
 	Name      string
 	Listeners []Listener
 	// Listen opens the sockets of the Listeners, of the network tcp or unix. Nil: those

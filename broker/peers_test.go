@@ -70,7 +70,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	r.ping()
 }
 
-// An address that connects too often is told so, before its password is looked at.
+// An address that connects too often gets that reason, before its password is looked at.
 func TestConnectRatePerAddress(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, noStrangers{}, limited(limits.Limits{ConnectLimits: limits.ConnectLimits{ConnectRatePerAddress: 0.001}}))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A CI tells by the exit code, and a person by the lines.
+// A CI reads the exit code, and a person the lines.
 func TestLint(t *testing.T) {
 	t.Parallel()
 	good, bad := t.TempDir(), t.TempDir()

@@ -272,7 +272,7 @@ func TestTriesStateAgain(t *testing.T) {
 	}
 }
 
-// After the broker was killed the program is connected again, is told so, and its
+// After the broker was killed the program is connected again, is called for it, and its
 // subscriptions are there.
 func TestComesBack(t *testing.T) {
 	t.Parallel()

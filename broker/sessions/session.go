@@ -258,7 +258,7 @@ func (s *Session) push(t state.Target, m *state.Message) (near, ok bool) {
 	return s.link != nil && s.state.Queue.Unsent() <= nearby, true
 }
 
-// wakeUp tells the connection that there is something to send.
+// wakeUp wakes the connection: there is something to send.
 func (s *Session) wakeUp() {
 	s.mu.Lock()
 	l := s.link

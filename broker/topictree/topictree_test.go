@@ -128,7 +128,7 @@ func actual(found Found[string]) map[string]share {
 	return byMembers(got)
 }
 
-// byMembers names groups by their members, as the tree does not tell their names.
+// byMembers names groups by their members, as the tree does not return their names.
 func byMembers(in map[string]share) map[string]share {
 	out := map[string]share{}
 	for key, sh := range in {

@@ -44,7 +44,7 @@ func newHub(t *testing.T, writeBuffer int) *hub {
 	return h
 }
 
-// A watched connection tells when it is closed.
+// A watched connection reports when it is closed.
 type watched struct {
 	net.Conn
 	closed chan struct{}

@@ -11,7 +11,7 @@ import (
 var ErrDrained = errors.New("the connection is about to be ended, and all that had arrived is read")
 
 // Drain makes the reader of c go on until it has read what has arrived, and then end with
-// ErrDrained. It returns at once; false where the transport cannot tell what has arrived, such as TLS,
+// ErrDrained. It returns at once; false where the transport does not say what has arrived, such as TLS,
 // or where c has ended: then nothing changes. The caller closes c where the peer sends on and on.
 func (c *Conn) Drain() bool {
 	if _, ok := c.raw.(syscall.Conn); !ok {

@@ -159,7 +159,7 @@ func (w *webConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite tells the peer that no more comes.
+// CloseWrite says to the peer that no more comes.
 func (w *webConn) CloseWrite() error {
 	bye := ws.FormatCloseMessage(ws.CloseNormalClosure, "")
 	return w.WriteControl(ws.CloseMessage, bye, time.Now().Add(linger))

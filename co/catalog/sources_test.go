@@ -38,7 +38,7 @@ func TestNothingIsAllowedByDefault(t *testing.T) {
 	}
 }
 
-// TestSameAnswerOutsideOfRoots checks that an answer does not tell what there is on the
+// TestSameAnswerOutsideOfRoots checks that an answer does not show what there is on the
 // machine.
 func TestSameAnswerOutsideOfRoots(t *testing.T) {
 	t.Parallel()

@@ -138,7 +138,7 @@ func TestEveryBit(t *testing.T) {
 }
 
 // TestLostCounter loses the counter again and again: each time it goes on above all
-// that was given, also without a record that would tell.
+// that was given, also without a record of it.
 func TestLostCounter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

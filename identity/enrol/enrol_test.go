@@ -18,7 +18,7 @@ import (
 	"github.com/colonyfleet/colony/identity/store"
 )
 
-// A registrar admits every claim of its token, and records what it is told.
+// A registrar admits every claim of its token, and records what it is asked.
 type registrar struct {
 	mu      sync.Mutex // protects what follows
 	token   identity.Token

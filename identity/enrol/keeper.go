@@ -36,7 +36,7 @@ type KeeperOptions struct {
 	Vault     Vault
 	Holder    *identity.Holder
 	Dial      Dial
-	// Changed is called after each new certificate. It must not wait. Nil: nobody is told.
+	// Changed is called after each new certificate. It must not wait. Nil: nothing is called.
 	Changed func(Issued)
 	Logger  *slog.Logger
 }

@@ -26,7 +26,7 @@ type Registrar interface {
 	Renewed(ctx context.Context, p identity.Peer) error
 	// Issued records a certificate before the machine has it.
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
-	// Refused is told of each refusal. n is whom the machine said to be, and may be nobody's
+	// Refused is called for each refusal. n is whom the machine said to be, and may be nobody's
 	// name.
 	Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal)
 }

@@ -27,7 +27,7 @@ func (n *Networks) subnets() (map[string]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !found { // what is attached tells
+	if !found { // what is attached says
 		return n.subnetsOfAttached()
 	}
 	return out, nil

@@ -1,5 +1,5 @@
 // Package freeport finds TCP ports for programs that tests and benchmarks start
-// and that are told theirs before they listen.
+// and that get theirs before they listen.
 package freeport
 
 import (

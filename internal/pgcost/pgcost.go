@@ -1,4 +1,4 @@
-// Package pgcost tells what queries cost PostgreSQL in pages: a number that a busy
+// Package pgcost measures what queries cost PostgreSQL in pages: a number that a busy
 // machine does not change. It records the queries of a program and asks the server for
 // the plan of each, for tests and benchmarks.
 package pgcost

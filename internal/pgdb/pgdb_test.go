@@ -147,19 +147,19 @@ func TestListen(t *testing.T) {
 			t.Fatalf("not heard: %q", payload)
 		}
 	}
-	tell := func(payload string) {
+	notify := func(payload string) {
 		t.Helper()
 		if _, err := d.Exec(ctx, `select pg_notify('news_of_' || current_schema(), $1)`, payload); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want("")
-	tell("one")
+	notify("one")
 	want("one")
-	tell("break")
+	notify("break")
 	want("break")
 	want("")
-	tell("two")
+	notify("two")
 	want("two")
 	cancel()
 	<-done

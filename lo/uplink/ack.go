@@ -130,7 +130,7 @@ func (l *link) settle(now time.Time) {
 		l.sync.declaring = false
 	}
 	if l.sync.resynced > 0 && l.acked >= l.sync.resynced {
-		l.sync.cause = "" // the CO has been told
+		l.sync.cause = "" // the CO has it
 	}
 	if l.phase == probing {
 		l.send(now)

@@ -84,7 +84,7 @@ type syncState struct {
 	declared  uint64 // the sequence up to which it is
 	resynced  uint64 // the end of the newest resync in the journal
 	stale     bool   // events overtook it, so that it may be older than its position
-	cause     string // why this process began the journal's epoch, until the CO has been told
+	cause     string // why this process began the journal's epoch, until the CO has it
 
 	refusal stream.Refusal
 	gaps    uint64

@@ -13,7 +13,7 @@ const (
 	// of it; before a fast one it is a tenth of a second.
 	smallQueue = 8 << 10
 
-	// minRateBytes is what must be delivered for a rate to be told from the time of the way.
+	// minRateBytes is what must be delivered for a rate to differ from the time of the way.
 	minRateBytes = 1 << 10
 
 	// rateMemory is how long the best rate is believed.

@@ -40,7 +40,7 @@ type Missed struct {
 	// Events is how many it will never see, as far as that is known.
 	Events uint64
 	// Cause says, for people, why this process began the journal's epoch; empty: it did
-	// not, or the CO has been told.
+	// not, or the CO has it.
 	Cause string
 }
 

@@ -18,7 +18,7 @@ import (
 func (e *Engine) Events(ctx context.Context) (<-chan engine.Event, error) {
 	ctx = e.in(ctx)
 	// The subscription itself reports nothing until the first event, so this call
-	// tells whether the daemon is there.
+	// says whether the daemon is there.
 	if _, err := e.client.Version(ctx); err != nil {
 		return nil, e.fault(err, protocol.InternalError, "subscribe to events")
 	}

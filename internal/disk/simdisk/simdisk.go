@@ -1,6 +1,6 @@
 // Package simdisk is a disk in memory that forgets: when its power is cut, what was not
 // synced is lost, torn or kept, as a seeded generator decides. It fills up, and fails
-// operations, where it is told to.
+// operations, where it is asked to.
 package simdisk
 
 import (
