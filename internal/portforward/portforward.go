@@ -23,6 +23,8 @@ const (
 	// maxConnections bounds the connections, or the clients of UDP, of one port: each takes two
 	// descriptors of the process.
 	maxConnections = 1024
+	// maxInAll bounds those of all ports of a Forwarder.
+	maxInAll = 4096
 	// dialTimeout bounds the connection to a container, in which nothing is lost on the way.
 	dialTimeout = 10 * time.Second
 	// idleTimeout is how long the replies to a client of UDP find their way back after its last
@@ -41,6 +43,7 @@ type Options struct {
 // A Forwarder serves the ports of several containers. Its methods may be called concurrently.
 type Forwarder struct {
 	opts Options
+	all  chan struct{} // one for each connection
 
 	mu     sync.Mutex // protects what follows
 	served map[string]*service
@@ -56,7 +59,7 @@ type service struct {
 
 // New returns a Forwarder that serves nothing.
 func New(opts Options) *Forwarder {
-	return &Forwarder{opts: opts, served: map[string]*service{}}
+	return &Forwarder{opts: opts, all: make(chan struct{}, maxInAll), served: map[string]*service{}}
 }
 
 // Set serves, for the container of a key, those of its ports that are published on IPv6
@@ -137,6 +140,18 @@ func (f *Forwarder) Close() {
 		f.remove(key)
 	}
 }
+
+// enter takes room for one connection, and reports whether there was some; leave gives it back.
+func (f *Forwarder) enter() bool {
+	select {
+	case f.all <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *Forwarder) leave() { <-f.all }
 
 // refused reports whether what arrives from an address is refused.
 func (f *Forwarder) refused(from netip.AddrPort) bool {

@@ -109,6 +109,29 @@ func TestTCP(t *testing.T) {
 	}
 }
 
+// TestBound has connections of one port take the room of all: another port takes none until
+// there is some.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	f := forwarder(t, nil)
+	to, held, other := reverse(t), free(t), free(t)
+	if err := f.Set("a", "127.0.0.1", []protocol.Port{{Container: to, Host: held}, {Container: to, Host: other}}); err != nil {
+		t.Fatal(err)
+	}
+	for range maxInAll {
+		if !f.enter() {
+			t.Fatal("there is no room at first")
+		}
+	}
+	if got, err := ask("tcp6", fmt.Sprintf("[::1]:%d", other)); got != "" {
+		t.Errorf("a port answers %q (%v) where there is no room", got, err)
+	}
+	f.leave()
+	if got, err := ask("tcp6", fmt.Sprintf("[::1]:%d", other)); err != nil || got != "cba" {
+		t.Errorf("a port answers %q (%v) where there is room", got, err)
+	}
+}
+
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	f := forwarder(t, nil)

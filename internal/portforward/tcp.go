@@ -37,6 +37,11 @@ func (o *port) serveTCP(address string) error {
 			case slots <- struct{}{}:
 				o.running.Go(func() {
 					defer func() { <-slots }()
+					if !o.forwarder.enter() {
+						_ = conn.Close() // see below
+						return
+					}
+					defer o.forwarder.leave()
 					o.connect(conn.(*net.TCPConn))
 				})
 			default:

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/ipv6"
@@ -84,15 +85,17 @@ func (u *udpPort) socket(c client, link int) *net.UDPConn {
 	if to := u.clients[c]; to != nil {
 		return to
 	}
-	if len(u.clients) >= maxConnections {
+	if len(u.clients) >= maxConnections || !u.forwarder.enter() {
 		return nil
 	}
 	conn, err := net.Dial("udp4", u.to)
 	if err != nil {
+		u.forwarder.leave()
 		return nil
 	}
 	to := conn.(*net.UDPConn)
 	if !u.hold(to) {
+		u.forwarder.leave()
 		return nil
 	}
 	u.clients[c] = to
@@ -107,17 +110,43 @@ func (u *udpPort) reply(c client, from *net.UDPConn, link int) {
 		delete(u.clients, c)
 		u.mu.Unlock()
 		u.drop(from)
+		u.forwarder.leave()
 	}()
 	control := &ipv6.ControlMessage{Src: c.at.AsSlice()}
 	if c.at.IsLinkLocalUnicast() {
 		control.IfIndex = link
 	}
-	b := make([]byte, maxPacket)
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return
+	}
 	for {
-		n, err := from.Read(b)
+		b, n, err := readPacket(raw)
 		if err != nil {
 			return // idle, refused or closed: the next packet of the client begins anew
 		}
 		_, _ = u.conn.WriteTo(b[:n], control, net.UDPAddrFromAddrPort(c.from)) // see receive
+		packets.Put(b)
 	}
+}
+
+// packets are buffers for replies: clients that wait for one have none.
+var packets = sync.Pool{New: func() any { return new([maxPacket]byte) }}
+
+// readPacket reads one packet into a buffer of packets, which is the caller's then.
+func readPacket(conn syscall.RawConn) (b *[maxPacket]byte, n int, err error) {
+	var failed error
+	err = conn.Read(func(fd uintptr) (done bool) {
+		b = packets.Get().(*[maxPacket]byte)
+		for {
+			if n, failed = syscall.Read(int(fd), b[:]); failed != syscall.EINTR {
+				break
+			}
+		}
+		if failed != nil {
+			packets.Put(b)
+		}
+		return failed != syscall.EAGAIN
+	})
+	return b, n, errors.Join(err, failed)
 }
