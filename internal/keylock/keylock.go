@@ -42,24 +42,6 @@ func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error
 	}
 }
 
-// TryLock returns nil at once if the lock is held or waited for.
-func (l *Locks) TryLock(name string) (unlock func()) {
-	l.mu.Lock()
-	busy := l.held[name] != nil
-	if !busy {
-		if l.held == nil {
-			l.held = map[string]*lock{}
-		}
-		l.held[name] = &lock{token: make(chan struct{}, 1), users: 1}
-	}
-	k := l.held[name]
-	l.mu.Unlock()
-	if busy {
-		return nil
-	}
-	return func() { k.token <- struct{}{}; l.leave(name, k) }
-}
-
 func (l *Locks) leave(name string, k *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/types/task"
@@ -78,11 +79,17 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 	return st
 }
 
-// noteExit reaps a task that ended by itself, unless somebody works on the
-// container: then that work, or the next List, does it.
+// reapWait bounds how long a List waits for whoever works on a container whose task has ended.
+const reapWait = 2 * time.Second
+
+// noteExit reaps a task that ended by itself. What the container wrote last is in its log only
+// then: so a List waits while another one reaps it. Where somebody works longer on the
+// container, that work, or the next List, does it.
 func (e *Engine) noteExit(ctx context.Context, k string) {
-	unlock := e.locks.TryLock(k)
-	if unlock == nil {
+	wait, cancel := context.WithTimeout(ctx, reapWait)
+	defer cancel()
+	unlock, err := e.locks.Lock(wait, k)
+	if err != nil {
 		return
 	}
 	defer unlock()
