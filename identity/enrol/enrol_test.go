@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
@@ -352,4 +353,47 @@ func TestKeeperOfAnotherName(t *testing.T) {
 	if h.Credential() != nil {
 		t.Error("plant2 uses the certificate of plant1")
 	}
+}
+
+// TestKeeperOfClockAhead checks that a machine whose clock is so far ahead of the server's that
+// each certificate is due at once renews once a minute and not without end.
+func TestKeeperOfClockAhead(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, identity.OfCO(), identity.LO)
+	vault, err := store.Open(nil, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := vault.Key(store.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := f.root.Issue(identity.OfLO("plant1"), key.Public(), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := vault.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: f.root.Root()}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) { // the server is outside: no time passes while it is asked
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		renewals, done := 0, make(chan struct{})
+		k := enrol.NewKeeper(enrol.KeeperOptions{
+			Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.address}, Vault: vault, Logger: slog.New(slog.DiscardHandler),
+			Holder: identity.NewHolder(vault.Clock(func() time.Time { return begin.Add(25 * 24 * time.Hour) })),
+			Changed: func(enrol.Issued) {
+				if renewals++; renewals > 50 {
+					cancel()
+				}
+			},
+		})
+		go func() { defer close(done); k.Run(ctx) }()
+		time.Sleep(10*time.Minute + time.Second)
+		cancel()
+		<-done
+		if renewals != 11 {
+			t.Errorf("%d renewals in 10 minutes, want one at once and one each minute", renewals)
+		}
+	})
 }

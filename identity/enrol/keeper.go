@@ -81,6 +81,10 @@ func (k *Keeper) Authority() (*identity.Authority, error) {
 // The waits after a failure: those of a machine that may be one of thousands.
 var tryAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second, Jitter: 0.5}
 
+// afterSuccess is the least time from a new certificate to the next renewal: one that is due
+// at once, by a clock that is ahead of the server's, is not asked for without end.
+const afterSuccess = time.Minute
+
 // Run joins and renews until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	tries := retry.Backoff{Policy: tryAgain}
@@ -98,6 +102,12 @@ func (k *Keeper) Run(ctx context.Context) {
 		err := k.once(ctx, c)
 		if err == nil {
 			tries.Reset()
+			if now := k.o.Holder.Clock().Now(); untilRenewal(k.o.Holder.Credential(), now) <= 0 {
+				k.o.Logger.WarnContext(ctx, "the new certificate is due for renewal at once: the clocks of this machine and of the server differ by weeks, set the one that is wrong", "machine", k.o.Name.String(), "now", now)
+			}
+			if retry.Sleep(ctx, afterSuccess) != nil {
+				return
+			}
 			continue
 		}
 		wait := tries.Next()
