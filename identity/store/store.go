@@ -69,7 +69,8 @@ func (s *Store) Key(name string) (crypto.Signer, error) {
 	return k, s.writeKey(name, k)
 }
 
-// Load returns the credential of that name; fs.ErrNotExist where there is none.
+// Load returns the credential of that name; fs.ErrNotExist where there is none. A certificate
+// whose key is missing is an error of its own: nothing may take its place unasked.
 func (s *Store) Load(name string) (*identity.Credential, error) {
 	path := s.path(name + ".crt")
 	raw, err := s.read(path)
@@ -81,7 +82,12 @@ func (s *Store) Load(name string) (*identity.Credential, error) {
 		return nil, fmt.Errorf("certificates of %s: %w: remove the file and enrol the machine again", path, errors.Join(err, errDamaged))
 	}
 	key, err := s.readKey(name)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && name == Root:
+		return nil, fmt.Errorf("%s is there and its key %s is not: bring the key back with colony ca import", path, s.path(name+".key"))
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s is there and its key %s is not: bring the key back, or remove the certificate and enrol the machine again", path, s.path(name+".key"))
+	case err != nil:
 		return nil, fmt.Errorf("%w: the certificate beside it is of no use without", err)
 	}
 	last := len(chain) - 1
@@ -141,7 +147,8 @@ func (s *Store) ExportRoot() ([]byte, error) {
 // ErrHasRoot says that there is another root, which is not replaced.
 var ErrHasRoot = errors.New("there is a root of a fleet already")
 
-// ImportRoot stores what ExportRoot returned. It fails with ErrHasRoot where there is another one.
+// ImportRoot stores what ExportRoot returned. It fails with ErrHasRoot where there is another
+// one; a root that lost its key gets that back.
 func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
 	var certs, key *pem.Block
 	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
@@ -167,13 +174,15 @@ func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch old, err := s.OpenRoot(); {
-	case err == nil && old.Root().Equal(cert):
-		return a, nil
-	case err == nil:
-		return nil, ErrHasRoot
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
+	old, err := s.read(s.path(Root + ".crt"))
+	if err == nil {
+		var certs []*x509.Certificate
+		if certs, err = ParseCertificates(old); err == nil && !certs[0].Equal(cert) {
+			return nil, ErrHasRoot
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("root of the fleet %s: %w: remove the file if it is damaged", s.path(Root+".crt"), err)
 	}
 	if err := s.writeKey(Root, signer); err != nil {
 		return nil, err

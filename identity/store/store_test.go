@@ -92,6 +92,48 @@ func TestDamagedKeyStays(t *testing.T) {
 	}
 }
 
+// TestMissingKey checks that a root whose key is gone is not taken for no root: a new one would
+// lock out all machines. Its key can be brought back, that of another root cannot.
+func TestMissingKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	root, _, err := s.InitRoot(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := s.ExportRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "root.key")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.OpenRoot(); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a root without its key: %v", err)
+	}
+	if _, made, err := s.InitRoot(now); err == nil || made {
+		t.Fatalf("a root without its key was replaced: made %v, %v", made, err)
+	}
+	other := open(t, t.TempDir())
+	if _, _, err := other.InitRoot(now); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := other.ExportRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ImportRoot(foreign); !errors.Is(err, store.ErrHasRoot) {
+		t.Errorf("another root over one without its key: %v", err)
+	}
+	if _, err := s.ImportRoot(saved); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.OpenRoot(); err != nil || !again.Root().Equal(root.Root()) {
+		t.Errorf("brought back: %v", err)
+	}
+}
+
 func TestExportImport(t *testing.T) {
 	t.Parallel()
 	from := open(t, t.TempDir())
