@@ -176,16 +176,20 @@ func Request(key crypto.Signer) ([]byte, error) {
 	return der, nil
 }
 
-// KeyOf returns the key of a certificate request, after its proof was checked.
+// KeyOf returns the key of a certificate request, after its proof was checked. The kind of the
+// key is checked before: the proof of a huge key of another kind would take long.
 func KeyOf(request []byte) (crypto.PublicKey, error) {
 	r, err := x509.ParseCertificateRequest(request)
-	if err == nil {
-		err = r.CheckSignature()
-	}
 	if err != nil {
 		return nil, protocol.Errorf(protocol.Invalid, "certificate request: %w", err)
 	}
-	return r.PublicKey, checkKey(r.PublicKey)
+	if err := checkKey(r.PublicKey); err != nil {
+		return nil, err
+	}
+	if err := r.CheckSignature(); err != nil {
+		return nil, protocol.Errorf(protocol.Invalid, "certificate request: %w", err)
+	}
+	return r.PublicKey, nil
 }
 
 func checkKey(pub crypto.PublicKey) error {

@@ -139,6 +139,14 @@ func TestKeys(t *testing.T) {
 	if _, err := identity.KeyOf(request); err == nil {
 		t.Error("a request with a wrong signature was taken")
 	}
+	// Of another kind of key the kind is what is wrong, whatever its proof is.
+	if request, err = identity.Request(p384); err != nil {
+		t.Fatal(err)
+	}
+	request[len(request)-1] ^= 1
+	if _, err := identity.KeyOf(request); err == nil || !strings.Contains(err.Error(), "P-256") {
+		t.Errorf("the proof of a P-384 key was looked at: %v", err)
+	}
 	if _, err := identity.OpenRoot(root.Root(), key); err == nil {
 		t.Error("a root was opened with another key")
 	}

@@ -60,6 +60,12 @@ func SecretMatches(hash, secret []byte) bool {
 	return len(hash) == sha256.Size && subtle.ConstantTimeCompare(hash, HashSecret(secret)) == 1
 }
 
+// WellFormed reports whether there can be a token with this id and this secret.
+func WellFormed(id string, secret []byte) bool {
+	raw, err := hex.DecodeString(id)
+	return err == nil && len(raw) == tokenIDSize && id == hex.EncodeToString(raw) && len(secret) == tokenSecretSize
+}
+
 // ParseToken reads a token. The error does not repeat it.
 func ParseToken(text string) (Token, error) {
 	bad := protocol.Errorf(protocol.Invalid, "join token: want id.secret.fingerprint, as colony site add and colony node token print it")
@@ -67,14 +73,11 @@ func ParseToken(text string) (Token, error) {
 	if len(parts) != 3 {
 		return Token{}, bad
 	}
-	id, err := hex.DecodeString(parts[0])
-	if err != nil || len(id) != tokenIDSize || parts[0] != hex.EncodeToString(id) {
+	secret, err := tokenText.DecodeString(parts[1])
+	if err != nil || !WellFormed(parts[0], secret) {
 		return Token{}, bad
 	}
-	t := Token{ID: parts[0]}
-	if t.Secret, err = tokenText.DecodeString(parts[1]); err != nil || len(t.Secret) != tokenSecretSize {
-		return Token{}, bad
-	}
+	t := Token{ID: parts[0], Secret: secret}
 	sum, err := tokenText.DecodeString(parts[2])
 	if err != nil || len(sum) != sha256.Size {
 		return Token{}, bad

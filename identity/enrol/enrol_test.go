@@ -234,6 +234,20 @@ func TestJoinRefused(t *testing.T) {
 	if _, err := enrol.Join(t.Context(), m, wrong); identity.CodeOf(err) != identity.TokenUnknown || f.last() != identity.TokenUnknown {
 		t.Errorf("a wrong secret: %v", err)
 	}
+	f.set(errors.New("the database does not take this"))
+	for _, id := range []string{"", "0123456789abcde\x00", "0123456789ABCDEF", f.token.ID + "00"} {
+		wrong = f.token
+		wrong.ID = id
+		if _, err := enrol.Join(t.Context(), m, wrong); identity.CodeOf(err) != identity.TokenUnknown {
+			t.Errorf("the id %q: %v", id, err)
+		}
+	}
+	wrong = f.token
+	wrong.Secret = make([]byte, 17)
+	if _, err := enrol.Join(t.Context(), m, wrong); identity.CodeOf(err) != identity.TokenUnknown {
+		t.Errorf("a secret of 17 bytes: %v", err)
+	}
+	f.set(nil)
 	asNode := f.machine(t, identity.OfNode("plant1", "g1"), identity.OfCO())
 	if _, err := enrol.Join(t.Context(), asNode, f.token); identity.CodeOf(err) != identity.Invalid {
 		t.Errorf("a node at the CO: %v", err)

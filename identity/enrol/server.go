@@ -173,6 +173,9 @@ func (s *Server) nameOf(q question) (identity.Name, error) {
 }
 
 func (s *Server) join(ctx context.Context, from caller, q question, n identity.Name, key string) error {
+	if !identity.WellFormed(q.Token, q.Secret) {
+		return identity.Refuse(identity.TokenUnknown, "there is no such join token: make a new one")
+	}
 	return s.o.Registrar.Admit(ctx, identity.Claim{Token: q.Token, Secret: q.Secret, Name: n, Key: key, Remote: from.remote})
 }
 
