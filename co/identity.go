@@ -1,7 +1,6 @@
 package co
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/store"
-	"github.com/colonyfleet/colony/internal/httpserver"
 )
 
 // IdentityDir is the directory of a CO's keys and certificates in its state directory; the
@@ -36,10 +34,9 @@ func (c *CO) startIdentity(s *stores) error {
 		return fmt.Errorf("listen for machines that enrol on %s (key identity.enrol): %w", c.opts.Identity.Enrol, err)
 	}
 	c.enrolAddr = l.Addr().String()
-	handler := enrol.NewServer(enrol.ServerOptions{
+	server := enrol.Start(l, enrol.ServerOptions{
 		Holder: s.machines.Holder(), Registrar: s.machines, Tier: identity.LO, Authority: s.machines.Authority, Logger: c.log,
-	})
-	server := httpserver.New(handler, httpserver.Limits{}, c.log)
-	c.parts.OnStop("enrolment", httpserver.Start(tls.NewListener(l, s.machines.Holder().EnrolTLS()), server, c.parts.Fail).Stop)
+	}, c.parts.Fail)
+	c.parts.OnStop("enrolment", server.Stop)
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/store"
-	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/machines"
 )
@@ -70,11 +69,10 @@ func (p *parts) startEnrolment(ctx context.Context) error {
 		return fmt.Errorf("listen for nodes that enrol on %s (key identity.enrol): %w", p.opts.Identity.Enrol, err)
 	}
 	p.enrolAddr = l.Addr().String()
-	handler := enrol.NewServer(enrol.ServerOptions{
+	server := enrol.Start(l, enrol.ServerOptions{
 		Holder: p.holder, Registrar: p.machines, Tier: identity.EN, Authority: p.keeper.Authority, Logger: p.opts.Logger,
-	})
-	server := httpserver.New(handler, httpserver.Limits{}, p.opts.Logger)
-	p.group.OnStop("enrolment", httpserver.Start(tls.NewListener(l, p.holder.EnrolTLS()), server, p.group.Fail).Stop)
+	}, p.group.Fail)
+	p.group.OnStop("enrolment", server.Stop)
 	return nil
 }
 

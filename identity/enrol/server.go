@@ -8,9 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -42,7 +47,23 @@ type ServerOptions struct {
 	Logger    *slog.Logger
 }
 
-// A Server answers machines. Its listener has the TLS configuration of identity.Holder.EnrolTLS.
+// What whoever reaches the port can take up, as nobody has to prove anything for it.
+const (
+	maxConns = 256              // open at a time; others wait in the system's queue
+	bodyWait = 10 * time.Second // for the whole of a question, from its header on
+	idleWait = 5 * time.Second  // for another question
+)
+
+// Start answers machines at l, by TLS, until the result is stopped, which closes l. It has a
+// bounded number of connections, and of each a bounded wait. fail is called, on another
+// goroutine, if it ends by itself.
+func Start(l net.Listener, o ServerOptions, fail func(error)) *httpserver.Server {
+	server := httpserver.New(NewServer(o), httpserver.Limits{Idle: idleWait}, o.Logger)
+	return httpserver.Start(tls.NewListener(netutil.LimitListener(l, maxConns), o.Holder.EnrolTLS()), server, fail)
+}
+
+// A Server answers machines. Its listener has the TLS configuration of identity.Holder.EnrolTLS;
+// see Start.
 type Server struct {
 	o   ServerOptions
 	mux *http.ServeMux
@@ -75,7 +96,11 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 		}
 		var q question
 		a, n, err := answer{}, identity.Name{}, error(nil)
-		if json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&q) != nil {
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(bodyWait)) // fails where the connection is closed, as the read does then
+		err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&q)
+		_ = control.SetReadDeadline(time.Time{}) // or the decision would end with it
+		if err != nil {
 			err = identity.Refuse(identity.Invalid, "the body is no question of this exchange")
 		} else {
 			a, n, err = s.answer(r.Context(), from, q, decide)

@@ -257,7 +257,7 @@ var confined = map[string][]string{
 	"github.com/sirupsen/logrus":              {"cmd/colony", "en/engine/containerd"},
 	"google.golang.org/grpc":                  {"en/engine/containerd", "internal/grpcdeadline"},
 	"golang.org/x/crypto":                     {"broker/devices", "cli/devices"},
-	"golang.org/x/net":                        {"internal/nameserver", "internal/portforward"},
+	"golang.org/x/net":                        {"identity/enrol", "internal/nameserver", "internal/portforward"},
 	"golang.org/x/sys":                        {"internal/atomicfile", "internal/doctor/host", "internal/hostclock", "internal/hostkernel", "internal/netns"},
 	"github.com/google/go-cmp":                {"en/engine/enginetest"},
 	"github.com/google/go-containerregistry":  {"co/registry", "co/registry/image"},
