@@ -100,7 +100,6 @@ func (m *Machines) Run(ctx context.Context, publish Publish) {
 		case <-ctx.Done():
 			return
 		case <-m.changed.C():
-			continue
 		case <-time.After(wait):
 		}
 		if err := m.certify(); err != nil {
@@ -137,11 +136,11 @@ func (m *Machines) publishTokens(ctx context.Context, publish Publish, sent map[
 }
 
 // certify issues the CO's own certificate where the stored one does not last another third of
-// a life, or is of another root.
+// a life, has not begun, or is of another root.
 func (m *Machines) certify() error {
 	now := m.holder.Clock().Now()
 	c, err := m.store.Load(store.Machine)
-	if err == nil && c.Root.Equal(m.root.Root()) && now.Before(c.Chain[0].NotAfter.Add(-identity.LeafLife/3)) {
+	if err == nil && c.Root.Equal(m.root.Root()) && !now.Before(c.Chain[0].NotBefore) && now.Before(c.Chain[0].NotAfter.Add(-identity.LeafLife/3)) {
 		m.holder.Set(c)
 		return nil
 	}
