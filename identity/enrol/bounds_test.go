@@ -38,28 +38,30 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// TestSlowBody checks that the whole body of a question has one deadline, which the decision
-// does not have.
+// TestSlowBody checks that a question has one deadline as a whole, which the decision does not
+// have, and that a body that is too long keeps it.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	s := enrol.NewServer(enrol.ServerOptions{Registrar: &registrar{}, Tier: identity.LO, Logger: slog.New(slog.DiscardHandler)})
-	w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
-	b := &body{Reader: strings.NewReader(`{"site":`), w: w}
-	before := time.Now()
-	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/enrol/v1/join", b))
-	if len(b.seen) == 0 || !b.seen[0].After(before) || b.seen[0].After(time.Now().Add(10*time.Second)) {
-		t.Fatalf("deadlines %v: want one, at most 10 s away", b.seen)
-	}
-	for _, at := range b.seen {
-		if !at.Equal(b.seen[0]) {
-			t.Errorf("the deadline moved from %s to %s", b.seen[0], at)
+	for text, whole := range map[string]bool{`{"site":`: true, `{}` + strings.Repeat(" ", 1<<20): false} {
+		s := enrol.NewServer(enrol.ServerOptions{Registrar: &registrar{}, Tier: identity.LO, Logger: slog.New(slog.DiscardHandler)})
+		w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+		b := &body{Reader: strings.NewReader(text), w: w}
+		before := time.Now()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/enrol/v1/join", b))
+		if len(b.seen) == 0 || !b.seen[0].After(before) || b.seen[0].After(time.Now().Add(10*time.Second)) {
+			t.Fatalf("deadlines %v: want one, at most 10 s away", b.seen)
 		}
-	}
-	if !w.until.IsZero() {
-		t.Error("the decision has the deadline of the body")
-	}
-	if w.Code != http.StatusUnprocessableEntity {
-		t.Errorf("half a question: %d", w.Code)
+		for _, at := range b.seen {
+			if !at.Equal(b.seen[0]) {
+				t.Errorf("the deadline moved from %s to %s", b.seen[0], at)
+			}
+		}
+		if w.until.IsZero() != whole {
+			t.Errorf("a body of %d bytes: after it the deadline is %s", len(text), w.until)
+		}
+		if w.Code != http.StatusUnprocessableEntity {
+			t.Errorf("a body of %d bytes: %d", len(text), w.Code)
+		}
 	}
 }
 

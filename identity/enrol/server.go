@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -95,12 +96,9 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 			from.tls = *r.TLS
 		}
 		var q question
-		a, n, err := answer{}, identity.Name{}, error(nil)
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(bodyWait)) // fails where the connection is closed, as the read does then
-		err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&q)
-		_ = control.SetReadDeadline(time.Time{}) // or the decision would end with it
-		if err != nil {
+		a, n := answer{}, identity.Name{}
+		raw, err := readBody(w, r)
+		if err != nil || json.Unmarshal(raw, &q) != nil {
 			err = identity.Refuse(identity.Invalid, "the body is no question of this exchange")
 		} else {
 			a, n, err = s.answer(r.Context(), from, q, decide)
@@ -121,6 +119,18 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(a) // the machine is gone, and asks again
 	}
+}
+
+// readBody reads a question, all of it, by one deadline. Of a body that is not read to its end
+// the deadline stays, as the server throws away the rest.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyWait)) // fails where the connection is closed, as the read does then
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		_ = control.SetReadDeadline(time.Time{}) // or the decision would end with it
+	}
+	return raw, err
 }
 
 func statusOf(c identity.Code) int {
