@@ -4,6 +4,7 @@
 package machines
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,8 +62,9 @@ type Machines struct {
 	file    statefile.File
 	refused *prometheus.CounterVec
 
-	mu sync.Mutex // protects s
-	s  state
+	mu      sync.Mutex // protects what follows
+	s       state
+	unsaved bool // the file is older than s
 }
 
 // Open reads what an earlier run knew.
@@ -90,11 +93,12 @@ func (m *Machines) save(next state) error {
 	if err := m.file.Save(raw); err != nil {
 		return fmt.Errorf("store the nodes that are enrolled: %w", err)
 	}
-	m.s = next
+	m.s, m.unsaved = next, false
 	return nil
 }
 
-// SetTokens takes an encoded protocol.SiteTokens of the CO.
+// SetTokens takes an encoded protocol.SiteTokens of the CO. Tokens that cannot be stored count
+// until the LO ends, and are sent again when it connects; their uses are stored by Admit.
 func (m *Machines) SetTokens(payload []byte) error {
 	var t protocol.SiteTokens
 	if err := protocol.Unmarshal(payload, &t); err != nil {
@@ -111,7 +115,18 @@ func (m *Machines) SetTokens(payload []byte) error {
 			next.Used[one.ID] = n
 		}
 	}
-	return m.save(next)
+	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) {
+		return nil
+	}
+	if err := m.save(next); err != nil {
+		m.o.Logger.Warn("join tokens of the site not stored: they count until the LO ends", "err", err)
+		m.s, m.unsaved = next, true
+	}
+	return nil
+}
+
+func sameToken(a, b protocol.NodeToken) bool {
+	return a.ID == b.ID && bytes.Equal(a.Secret, b.Secret) && a.Uses == b.Uses && a.ExpiresMillis == b.ExpiresMillis && a.Replace == b.Replace
 }
 
 // Admit decides on a claim: the token's secret, time and uses, and that no node with another

@@ -115,6 +115,34 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestTokensOnFullDisk checks that tokens that cannot be stored count, as an error would end the
+// link to the CO, that they are stored later, and that those that are known are not stored again.
+func TestTokensOnFullDisk(t *testing.T) {
+	t.Parallel()
+	d, dir := &failing{FS: disk.OS, full: true}, t.TempDir()
+	m := open(t, d, dir, nil)
+	set(t, m)
+	d.full = false
+	if err := m.Admit(t.Context(), claim("one", "g1", "k1")); err != nil {
+		t.Errorf("with a token that was not stored: %v", err)
+	}
+	d.full = true
+	if err := m.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1"})); err != nil {
+		t.Error(err)
+	}
+	set(t, m)
+	d.full, d.renames = false, 0
+	for range 3 {
+		set(t, m)
+	}
+	if d.renames != 1 {
+		t.Errorf("the same tokens were stored %d times, want once", d.renames)
+	}
+	if err := open(t, disk.OS, dir, nil).Admit(t.Context(), claim("two", "g2", "k2")); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
 // TestDamage checks that a damaged file is reported, and that the LO goes on with the tokens
 // that the CO sends.
 func TestDamage(t *testing.T) {
@@ -140,12 +168,14 @@ var errFull = errors.New("no room")
 // failing is a disk that is full on demand.
 type failing struct {
 	disk.FS
-	full bool
+	full    bool
+	renames int
 }
 
 func (d *failing) Rename(from, to string) error {
 	if d.full {
 		return errFull
 	}
+	d.renames++
 	return d.FS.Rename(from, to)
 }
