@@ -90,8 +90,9 @@ func (h *Holder) peer(s tls.ConnectionState, as Role, check verifier) (Peer, err
 		return Peer{}, errNone
 	}
 	now := h.clock.Now()
-	if as == Server && len(s.PeerCertificates) > 0 {
-		// Servers are named by the root alone: that they have begun is what time it is at least.
+	if len(s.PeerCertificates) > 0 {
+		// A certificate that has not begun means a clock that is late: who holds the certificate
+		// has it from an issuer of the fleet, to which it is verified.
 		now = latest(now, s.PeerCertificates[0].NotBefore)
 	}
 	p, err := check(c.Root, s.PeerCertificates, as, now)

@@ -93,6 +93,9 @@ func TestMutualTLS(t *testing.T) {
 		}
 	}
 	client := holder(t, site, identity.OfNode("a", "n"), now)
+	if _, serverErr, clientErr := handshake(t, holder(t, root, identity.OfLO("a"), time.Unix(0, 0)).ServerTLS(), client.ClientTLS(identity.OfLO("a"))); serverErr != nil || clientErr != nil {
+		t.Errorf("an lo whose clock is in 1970: server %v, client %v", serverErr, clientErr)
+	}
 	expired := identity.NewHolder(identity.NewClock(func() time.Time { return late }, time.Time{}, nil))
 	expired.Set(lo.Credential())
 	if _, _, err := handshake(t, expired.ServerTLS(), client.ClientTLS(identity.OfLO("a"))); err == nil {
