@@ -35,10 +35,19 @@ type state struct {
 	Nodes map[protocol.NodeID]node `json:"nodes"`
 }
 
+// clone returns a state whose maps may be changed.
+func (s state) clone() state {
+	next := state{Tokens: s.Tokens, Used: maps.Clone(s.Used), Nodes: maps.Clone(s.Nodes)}
+	if next.Nodes == nil {
+		next.Nodes = map[protocol.NodeID]node{}
+	}
+	return next
+}
+
 // A node is one that is enrolled.
 type node struct {
 	Key      string    `json:"key"`   // SHA-256 of its public key, in hex
-	Token    string    `json:"token"` // id of the join token that was used
+	Token    string    `json:"token"` // id of the join token that was used; empty: known by its certificate
 	Enrolled time.Time `json:"enrolled"`
 }
 
@@ -50,8 +59,8 @@ type Options struct {
 	Clock      *identity.Clock
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
-	// Damaged is called where the file was damaged: then every name is free, and tokens count
-	// from the next that the CO sends.
+	// Damaged is called where the file was damaged: then every name is free until a node renews
+	// its certificate, and tokens count from the next that the CO sends.
 	Damaged func(*statefile.Damage)
 }
 
@@ -156,10 +165,7 @@ func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 	case old.Key != "" && old.Key != c.Key && !t.Replace:
 		return identity.Refuse(identity.NameTaken, "another gateway is enrolled as %s: give this one another name, or make a token with --replace if it takes the place of that one", c.Name)
 	}
-	next := state{Tokens: m.s.Tokens, Used: maps.Clone(m.s.Used), Nodes: maps.Clone(m.s.Nodes)}
-	if next.Nodes == nil {
-		next.Nodes = map[protocol.NodeID]node{}
-	}
+	next := m.s.clone()
 	next.Used[c.Token]++ // there is a token, and so a map
 	next.Nodes[c.Name.Node] = node{Key: c.Key, Token: c.Token, Enrolled: now}
 	if err := m.save(next); err != nil {
@@ -169,14 +175,29 @@ func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 	return nil
 }
 
-// Renewed decides whether a node that proved its key may have a new certificate: it is
-// enrolled, with this key.
-func (m *Machines) Renewed(_ context.Context, p identity.Peer) error {
+// Renewed decides whether a node of this site that proved its key may have a new certificate:
+// it is enrolled with this key, or nothing is known of its name and its certificate has not
+// ended. The latter is recorded: an LO that lost its file knows its nodes by their certificates.
+func (m *Machines) Renewed(ctx context.Context, p identity.Peer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.s.Nodes[p.Name.Node]; n.Key == "" || n.Key != p.Key {
+	n, known := m.s.Nodes[p.Name.Node]
+	switch {
+	case p.Name.Tier != identity.EN || p.Name.Site != m.o.Site:
+		return identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", p.Name, p.Name.Site, m.o.Site)
+	case known && n.Key == p.Key:
+		return nil
+	case known:
 		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key: another gateway has taken its place; enrol it with a new join token", p.Name)
+	case p.Expired:
+		return identity.Refuse(identity.NotEnrolled, "this LO knows no node %s, and the certificate has ended: enrol it with a new join token", p.Name)
 	}
+	next := m.s.clone()
+	next.Nodes[p.Name.Node] = node{Key: p.Key, Enrolled: m.o.Clock.Now()}
+	if err := m.save(next); err != nil {
+		return err
+	}
+	m.o.Logger.WarnContext(ctx, "node was not known and has a certificate that counts: taken as enrolled", "node_id", string(p.Name.Node), "serial", p.Serial)
 	return nil
 }
 

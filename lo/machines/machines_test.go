@@ -163,6 +163,39 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestLostNodes checks that an LO that lost what it knew renews its nodes by the certificates
+// that they have, and is not taken in by others.
+func TestLostNodes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	peer := func(node, key string) identity.Peer {
+		return identity.Peer{Name: identity.OfNode("plant1", protocol.NodeID(node)), Key: key}
+	}
+	foreign, expired := peer("g1", "k1"), peer("g2", "k2")
+	foreign.Name.Site, expired.Expired = "plant2", true
+	for _, c := range []struct {
+		what string
+		peer identity.Peer
+		want identity.Code // "": renewed
+	}{
+		{"a node of another site", foreign, identity.WrongSite},
+		{"one whose certificate has ended", expired, identity.NotEnrolled},
+		{"one whose certificate counts", peer("g1", "k1"), ""},
+		{"the same again", peer("g1", "k1"), ""},
+		{"another one of its name", peer("g1", "k2"), identity.NotEnrolled},
+	} {
+		m := open(t, disk.OS, dir, nil)
+		if err := m.Renewed(t.Context(), c.peer); (err == nil) != (c.want == "") || err != nil && identity.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %q", c.what, err, c.want)
+		}
+	}
+	m := open(t, disk.OS, dir, nil)
+	set(t, m)
+	if err := m.Admit(t.Context(), claim("two", "g1", "k2")); identity.CodeOf(err) != identity.NameTaken {
+		t.Errorf("a name that was taken by a renewal: %v", err)
+	}
+}
+
 var errFull = errors.New("no room")
 
 // failing is a disk that is full on demand.
