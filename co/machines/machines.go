@@ -162,8 +162,11 @@ func (m *Machines) certify() error {
 
 // Issued records a certificate.
 func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error {
-	m.issued.Inc()
-	return m.Record.Issued(ctx, n, c)
+	err := m.Record.Issued(ctx, n, c)
+	if err == nil {
+		m.issued.Inc()
+	}
+	return err
 }
 
 // Refused counts a refusal.

@@ -234,6 +234,11 @@ func TestJoinRefused(t *testing.T) {
 	if _, err := enrol.Join(t.Context(), m, wrong); identity.CodeOf(err) != identity.TokenUnknown || f.last() != identity.TokenUnknown {
 		t.Errorf("a wrong secret: %v", err)
 	}
+	half := m
+	half.Authority = nil
+	if _, err := enrol.Join(t.Context(), half, f.token); identity.CodeOf(err) != identity.Invalid || len(f.claims) > 0 {
+		t.Errorf("an lo without a key for its authority: %v, claims %v", err, f.claims)
+	}
 	f.set(errors.New("the database does not take this"))
 	for _, id := range []string{"", "0123456789abcde\x00", "0123456789ABCDEF", f.token.ID + "00"} {
 		wrong = f.token

@@ -2,6 +2,7 @@ package enrol
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
@@ -30,7 +31,8 @@ type Registrar interface {
 	Admit(ctx context.Context, c identity.Claim) error
 	// Renewed decides whether a machine that proved its key may have a new certificate.
 	Renewed(ctx context.Context, p identity.Peer) error
-	// Issued records a certificate before the machine has it.
+	// Issued records a certificate before the machine has it. A machine that is not enrolled with
+	// the certificate's key any more is refused, and gets nothing.
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
 	// Refused is called for each refusal. n is whom the machine said to be, and may be nobody's
 	// name.
@@ -155,6 +157,12 @@ func (s *Server) answer(ctx context.Context, from caller, q question, decide dec
 	if err != nil {
 		return a, n, identity.Refuse(identity.Invalid, "%v", err)
 	}
+	var below crypto.PublicKey
+	if n.Tier == identity.LO { // before the token is used up
+		if below, err = identity.KeyOf(q.Authority); err != nil {
+			return a, n, identity.Refuse(identity.Invalid, "the site's authority: %v", err)
+		}
+	}
 	authority, err := s.o.Authority()
 	if err != nil {
 		return a, n, err
@@ -174,10 +182,6 @@ func (s *Server) answer(ctx context.Context, from caller, q question, decide dec
 	}
 	if err := s.o.Registrar.Issued(ctx, n, chain[0]); err != nil || n.Tier != identity.LO {
 		return a, n, err
-	}
-	below, err := identity.KeyOf(q.Authority)
-	if err != nil {
-		return a, n, identity.Refuse(identity.Invalid, "the site's authority: %v", err)
 	}
 	cert, err := authority.IssueSite(n.Site, below, now)
 	if err != nil {

@@ -5,6 +5,7 @@ package machinedb
 import (
 	"context"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -161,11 +162,16 @@ func (s *Store) Renewed(ctx context.Context, p identity.Peer) error {
 	return pgdb.Classify("renew a certificate", err)
 }
 
-// Issued records the last certificate of a machine.
+// Issued records the last certificate of a machine, or refuses it where the machine was removed
+// or replaced meanwhile.
 func (s *Store) Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error {
 	if c.IsCA {
 		return nil // the machine's own is the one to know
 	}
-	_, err := s.db.Exec(ctx, `update machines set serial = $2, not_after = $3 where name = $1`, n.DNS(), identity.SerialOf(c), c.NotAfter)
+	sum := identity.KeySum(c.PublicKey)
+	done, err := s.db.Exec(ctx, `update machines set serial = $2, not_after = $3 where name = $1 and key = $4`, n.DNS(), identity.SerialOf(c), c.NotAfter, hex.EncodeToString(sum[:]))
+	if err == nil && done.RowsAffected() == 0 {
+		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key any more: it was removed, or another machine has just taken its place; enrol it with a new join token", n)
+	}
 	return pgdb.Classify("record a certificate", err)
 }

@@ -2,6 +2,8 @@ package machinedb_test
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"strings"
@@ -151,6 +153,51 @@ func TestAdmitAtOnce(t *testing.T) {
 		if admitted != 1 {
 			t.Errorf("token %s: %d machines admitted, want 1", token.id, admitted)
 		}
+	}
+}
+
+// TestIssued checks that a certificate is recorded for the machine with its key alone: one that
+// was replaced between the decision and the certificate gets none.
+func TestIssued(t *testing.T) {
+	t.Parallel()
+	s, pool := open(t)
+	var certs []*x509.Certificate
+	var keys []string
+	for range 2 {
+		key, err := identity.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		root, err := identity.NewRoot(key, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain, err := root.Issue(identity.OfLO("plant1"), key.Public(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := identity.KeySum(key.Public())
+		certs, keys = append(certs, chain[0]), append(keys, hex.EncodeToString(sum[:]))
+	}
+	add(t, s, fleet.JoinToken{ID: "a", Site: "plant1"})
+	add(t, s, fleet.JoinToken{ID: "instead", Site: "plant1", Replace: true})
+	for i, token := range []string{"a", "instead"} {
+		if err := s.Admit(t.Context(), claim(token, "plant1", keys[i])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Issued(t.Context(), identity.OfLO("plant1"), certs[1]); err != nil {
+		t.Error(err)
+	}
+	if err := s.Issued(t.Context(), identity.OfLO("plant1"), certs[0]); identity.CodeOf(err) != identity.NotEnrolled {
+		t.Errorf("for a machine that was replaced: %v", err)
+	}
+	if err := s.Issued(t.Context(), identity.OfLO("plant2"), certs[0]); identity.CodeOf(err) != identity.NotEnrolled {
+		t.Errorf("for a machine that is not enrolled: %v", err)
+	}
+	var serial string
+	if err := pool.QueryRow(t.Context(), `select serial from machines`).Scan(&serial); err != nil || serial != identity.SerialOf(certs[1]) {
+		t.Errorf("recorded %q, %v, want %q", serial, err, identity.SerialOf(certs[1]))
 	}
 }
 
