@@ -348,10 +348,9 @@ func TestKeeper(t *testing.T) {
 	stop()
 }
 
-// TestKeeperOfAnotherName checks that the certificate of another machine is not used.
-func TestKeeperOfAnotherName(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, identity.OfCO(), identity.LO)
+// enrolled returns the vault of the LO of plant1, which has a certificate of begin.
+func enrolled(t *testing.T, f *fleet) *store.Store {
+	t.Helper()
 	vault, err := store.Open(nil, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -367,6 +366,14 @@ func TestKeeperOfAnotherName(t *testing.T) {
 	if err := vault.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: f.root.Root()}); err != nil {
 		t.Fatal(err)
 	}
+	return vault
+}
+
+// TestKeeperOfAnotherName checks that the certificate of another machine is not used.
+func TestKeeperOfAnotherName(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, identity.OfCO(), identity.LO)
+	vault := enrolled(t, f)
 	h := identity.NewHolder(vault.Clock(f.now.now))
 	enrol.NewKeeper(enrol.KeeperOptions{Name: identity.OfLO("plant2"), Vault: vault, Holder: h, Logger: slog.New(slog.DiscardHandler)})
 	if h.Credential() != nil {
@@ -379,21 +386,7 @@ func TestKeeperOfAnotherName(t *testing.T) {
 func TestKeeperOfClockAhead(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, identity.OfCO(), identity.LO)
-	vault, err := store.Open(nil, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := vault.Key(store.Machine)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, err := f.root.Issue(identity.OfLO("plant1"), key.Public(), begin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := vault.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: f.root.Root()}); err != nil {
-		t.Fatal(err)
-	}
+	vault := enrolled(t, f)
 	synctest.Test(t, func(t *testing.T) { // the server is outside: no time passes while it is asked
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -413,6 +406,33 @@ func TestKeeperOfClockAhead(t *testing.T) {
 		<-done
 		if renewals != 11 {
 			t.Errorf("%d renewals in 10 minutes, want one at once and one each minute", renewals)
+		}
+	})
+}
+
+// TestKeeperSaysBoth checks that a machine that can neither renew nor join anew says why of both.
+func TestKeeperSaysBoth(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, identity.OfCO(), identity.LO)
+	vault := enrolled(t, f)
+	f.set(identity.Refuse(identity.NotEnrolled, "it was removed"))
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		k := enrol.NewKeeper(enrol.KeeperOptions{
+			Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.address}, Vault: vault, TokenFile: tokenFile,
+			Holder: identity.NewHolder(vault.Clock(func() time.Time { return begin.Add(25 * 24 * time.Hour) })), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); k.Run(ctx) }()
+		time.Sleep(time.Nanosecond) // until the keeper waits for its next attempt
+		cancel()
+		<-done
+		for _, want := range []string{"it was removed", tokenFile} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log has no %q: %s", want, log.String())
+			}
 		}
 	})
 }

@@ -153,8 +153,11 @@ func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	if c != nil {
 		// A machine that was removed may have a new token.
 		if got, err = Renew(ctx, m, k.o.Holder); err != nil && identity.CodeOf(err) != identity.Unavailable {
-			if anew, joinErr := k.join(ctx, m); joinErr == nil {
+			anew, joinErr := k.join(ctx, m)
+			if joinErr == nil {
 				got, err = anew, nil
+			} else {
+				err = errors.Join(err, fmt.Errorf("to join anew failed, too: %w", joinErr))
 			}
 		}
 	} else {
