@@ -58,7 +58,8 @@ func (h *Holder) Set(c *Credential) { h.current.Store(c) }
 // Credential is the one in use, or nil.
 func (h *Holder) Credential() *Credential { return h.current.Load() }
 
-// SetRevoked says which certificates no longer count, by their serial numbers.
+// SetRevoked says which certificates no longer count, by their serial numbers. No part of Colony
+// calls it yet: there is no list of certificates that were revoked.
 func (h *Holder) SetRevoked(serials []string) {
 	m := make(map[string]bool, len(serials))
 	for _, s := range serials {

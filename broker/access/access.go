@@ -45,7 +45,8 @@ type Identity struct {
 const allSites = "*"
 
 // identify reads who a client is from its user name: <node>.<site>, <site>,
-// <name>@<site> or <name>@*. Until clients have certificates nothing proves it.
+// <name>@<site> or <name>@*. Nothing proves it but on a listener where
+// clients have certificates; see Certified.
 // The client id of a node or a site must be the same; that of another client
 // may also be empty, or go on after its user name with a slash. As only those
 // other names have an @, and none has a slash, nobody's client id can be that of

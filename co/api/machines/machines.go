@@ -32,7 +32,7 @@ type tokenInput struct {
 	form.SitePath
 	Body struct {
 		Seconds int  `json:"seconds,omitempty" doc:"how long it holds; default one day"`
-		Replace bool `json:"replace,omitempty" doc:"the machine may take a name over from another one, which is then refused"`
+		Replace bool `json:"replace,omitempty" doc:"the machine may take a name over from another one, which gets no further certificate, and connects until the one that it has ends"`
 	}
 }
 
@@ -65,7 +65,7 @@ type nodeTokenInput struct {
 	Body struct {
 		Seconds int  `json:"seconds,omitempty" doc:"how long it holds; default one day"`
 		Uses    int  `json:"uses,omitempty" doc:"how many nodes may enrol with it; default 1"`
-		Replace bool `json:"replace,omitempty" doc:"a node may take a name over from another one, which is then refused"`
+		Replace bool `json:"replace,omitempty" doc:"a node may take a name over from another one, which gets no further certificate, and connects until the one that it has ends"`
 	}
 }
 
