@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -156,6 +157,49 @@ func TestSignaturesComeLater(t *testing.T) {
 		again.Attempt++
 		n.assign(again)
 		n.eventually("app", lifecycle.Installed)
+		n.wantContainers(running("web", v1))
+	})
+}
+
+// TestKeySetAtTheSamePosition gives a node a key set without the key that was stolen, at the
+// position that it holds: what that key signs is refused from then on, also after a restart. Bytes
+// of which more is refused take nobody's place.
+func TestKeySetAtTheSamePosition(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		n.start()
+		v1, stolen := n.signed(version("1", 1, web()), 1), n.signed(version("2", 1, web()), 2)
+		n.assign(v1)
+		n.eventually("app", lifecycle.Installed)
+		former := n.co.KeySet
+		n.co.Use(2, signtest.Signer(t, 5))
+		renewed := n.signed(version("1", 1, web()), 1)
+		n.gen--
+		n.assign(renewed)
+		good := n.runner.raw
+
+		n.gen--
+		garbage := renewed
+		garbage.Signature = []byte("garbage")
+		keys := n.co.KeySet
+		n.co.KeySet = []byte("garbage")
+		n.assign(garbage)
+		n.co.KeySet = keys
+		if !bytes.Equal(n.runner.raw, good) || n.runner.Problem() != "" {
+			t.Errorf("garbage took the place of the desired state; the problem is %q", n.runner.Problem())
+		}
+		n.stop()
+		n.start()
+		defer n.stop()
+		if p := n.runner.Problem(); p != "" {
+			t.Errorf("after a restart the problem is %q", p)
+		}
+		n.co.KeySet = former // as whoever has the stolen key sends it
+		n.assign(stolen)
+		if rec := n.eventually("app", lifecycle.Failed); !strings.HasPrefix(rec.Message, string(sign.UnknownKey)+": ") {
+			t.Errorf("signed with the retired key: %s %q", rec.State, rec.Message)
+		}
 		n.wantContainers(running("web", v1))
 	})
 }

@@ -249,7 +249,7 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := r.desired != nil && d.Held() == r.desired.Held()
-	if bytes.Equal(r.raw, payload) || same && len(r.refused) == 0 {
+	if bytes.Equal(r.raw, payload) || same && len(r.refused) == 0 && bytes.Equal(d.KeySet, r.desired.KeySet) {
 		return nil
 	}
 	if !same && !plan.Supersedes(r.desired, &d) { // the same may come with signatures that count
@@ -266,6 +266,10 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 		return err
 	}
 	v := r.judge(&d)
+	if same && len(v.Refused) > len(r.refused) {
+		r.log.WarnContext(ctx, "desired state ignored: more of it is refused than of the same one that is in force", "position", d.Position.String(), "refused", len(v.Refused))
+		return nil
+	}
 	if err := r.keep(raw, v); err != nil {
 		return protocol.Errorf(protocol.Unavailable, "keep desired state: %w", err)
 	}

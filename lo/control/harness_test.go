@@ -55,7 +55,7 @@ func (d *desiredState) Current() (protocol.SiteDesired, bool) { return d.m, d.m.
 func (d *desiredState) Spec(digest protocol.Digest) (reconciler.Spec, bool) {
 	for _, e := range d.m.Deployments {
 		if e.Digest == digest {
-			return reconciler.Spec{Bytes: e.Spec, App: "hello", AppVersion: "1"}, true
+			return reconciler.Spec{Bytes: e.Spec, Signature: e.Signature, App: "hello", AppVersion: "1"}, true
 		}
 	}
 	return reconciler.Spec{}, false

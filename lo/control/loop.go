@@ -248,7 +248,8 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 	}
 	// Before the commit: where only the store fails, the record counts all the same, and the
 	// next Step sees nothing reassigned.
-	n.unpublished = n.unpublished || out.Reassigned
+	signed := statements(&out.Desired)
+	n.unpublished = n.unpublished || out.Reassigned || signed != n.statements
 	if out.Changed || n.unsaved {
 		if err := l.site.commit(ctx, n, rec, out.Facts, true); err != nil {
 			l.site.log.ErrorContext(ctx, "decision could not be recorded", "node_id", n.id, "err", err)
@@ -263,7 +264,7 @@ func (l *Loop) reconcileNode(ctx context.Context, n *node, w *work, now time.Tim
 			l.site.log.ErrorContext(ctx, "desired state of the node could not be published", "node_id", n.id, "err", err)
 			return earliest(now.Add(retryDelay), out.NextAt)
 		}
-		n.unpublished = false
+		n.unpublished, n.statements = false, signed
 	}
 	return out.NextAt
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/sign/signtest"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
@@ -94,6 +96,51 @@ func TestUnpublishedIsRetried(t *testing.T) {
 	l.Reconcile(t.Context(), next)
 	if published != 1 {
 		t.Errorf("%d messages published though nothing changed, want 1", published)
+	}
+}
+
+// TestNewSignaturesArePublished signs a desired state for the first time, with another key, and
+// with a key set that lacks the former key: each reaches the node at the position that it
+// has, once.
+func TestNewSignaturesArePublished(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, openJournal(t), openStore(t), &desiredState{m: desired(1, "web")})
+	announce(t, s, "n1")
+	var published []protocol.NodeDesired
+	l := NewLoop(s, func(_ context.Context, _ string, payload []byte) error {
+		var m protocol.NodeDesired
+		published = append(published, m)
+		return protocol.Unmarshal(bytes.Clone(payload), &published[len(published)-1])
+	})
+	l.Reconcile(t.Context(), time.Now())
+	if len(published) != 1 {
+		t.Fatalf("%d messages published of the first state, want 1", len(published))
+	}
+	first := published[0].Held()
+	co, adopter := signtest.New(t, 1), NewAdopter(s, func(protocol.SiteDesired) {})
+	for i, step := range []struct {
+		what string
+		do   func()
+	}{
+		{"signed", func() {}},
+		{"with a new key", func() { co.Use(2, signtest.Signer(t, 5), signtest.Signer(t, 2)) }},
+		{"without the former key", func() { co.Use(3, signtest.Signer(t, 5)) }},
+	} {
+		step.do()
+		m := co.Attached(desired(1, "web"))
+		for range 2 {
+			if err := adopter.Offer(t.Context(), protocol.Marshal(m)); err != nil {
+				t.Fatal(err)
+			}
+			l.Reconcile(t.Context(), time.Now())
+		}
+		if len(published) != i+2 {
+			t.Fatalf("%s: %d messages published, want %d", step.what, len(published), i+2)
+		}
+		got := published[i+1]
+		if got.Held() != first || !bytes.Equal(got.KeySet, co.KeySet) || !bytes.Equal(got.Assignments[0].Signature, m.Deployments[0].Signature) {
+			t.Errorf("%s: published is %+v", step.what, got)
+		}
 	}
 }
 

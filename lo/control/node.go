@@ -26,6 +26,9 @@ type node struct {
 	// it until the record is stored. 0: the stored record has everything.
 	firstUnsaved uint64
 	unpublished  bool // the broker, or the node, does not have its NodeDesired
+	// statements is the digest of the key set and the signatures that were published last in this
+	// run: they change without the position, as a key does.
+	statements protocol.Digest
 	// reported says that the node has reported everything that it holds since the start of
 	// this LO: only then it gets a NodeDesired.
 	reported bool
@@ -75,4 +78,19 @@ func (n *node) lacks(through uint64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.unsaved || n.firstUnsaved != 0 && n.firstUnsaved <= through
+}
+
+// statements is the digest of what the CO signed of m: of the key set and the signatures.
+func statements(m *protocol.NodeDesired) protocol.Digest {
+	all := [][]byte{m.KeySet}
+	for _, a := range m.Assignments {
+		all = append(all, a.Signature)
+	}
+	for _, r := range m.Removals {
+		all = append(all, r.Signature)
+	}
+	for _, p := range m.Purges {
+		all = append(all, p.Signature)
+	}
+	return protocol.DigestOf(protocol.Marshal(all))
 }
