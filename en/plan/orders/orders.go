@@ -247,7 +247,7 @@ func (k *check) removed(r protocol.NodeRemoval) (protocol.Position, error) {
 	case err != nil:
 	case e.Deployment != r.Deployment || r.Volumes:
 		err = sign.Refuse(sign.Mismatch, "asked for is that %s leaves this node, with volumes %t, signed is an entry of %s", r.Deployment, r.Volumes, e.Deployment)
-	case k.matches(e.Placement) && (e.Placement.Replicas == 0 || e.Placement.Node != ""):
+	case k.matches(e.Placement) && len(e.Placement.Constraints) == 0 && (e.Placement.Replicas == 0 || e.Placement.Node != ""):
 		err = sign.Refuse(sign.WrongNode, "deployment %s is signed for %s, and node %s is among them: only a tombstone removes it", r.Deployment, whom(e.Placement), k.node.Node)
 	}
 	return e.Position, err

@@ -154,6 +154,10 @@ func TestHonest(t *testing.T) {
 		{"removed with its volumes", remove(w.tombstone("web", 5, true, "s1"))},
 		{"a volume purged", protocol.NodeDesired{Purges: []protocol.NodePurge{w.purge(protocol.Purge{Node: "n1", Deployment: "old", Volume: "v", Position: at(6)})}}},
 		{"deployed once more", assign(w.entry("web", "1", 7))},
+		{"leaves the node, which does not meet the constraints any more", remove(protocol.NodeRemoval{
+			Deployment: "web", Signature: w.entry("web", "1", 8, place(protocol.Placement{Constraints: []byte(`{"cpu":{"cores":8}}`)})).Signature,
+		})},
+		{"meets them again", assign(w.entry("web", "1", 8, place(protocol.Placement{Constraints: []byte(`{"cpu":{"cores":8}}`)})))},
 		{"leaves the node, whose labels do not match any more", remove(protocol.NodeRemoval{
 			Deployment: "web", Signature: w.entry("web", "1", 8, place(protocol.Placement{Selector: map[string]string{"line": "4"}})).Signature,
 		})},
