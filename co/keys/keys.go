@@ -94,7 +94,8 @@ func openTrust(dir string) (sign.Trust, error) {
 }
 
 // Init makes a directory of keys, each file of which it makes once: where it was
-// interrupted it goes on, and where all is there it changes nothing and returns false.
+// interrupted it goes on, and where all is there it changes nothing and returns false. It fails
+// where the public root key is there without a key set and its private half: it makes no other one.
 func Init(dir string) (made bool, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("make directory of keys: %w", err)
@@ -104,13 +105,21 @@ func Init(dir string) (made bool, err error) {
 		return false, err
 	}
 	defer unlock()
-	if exists(dir, KeySet) {
+	switch complete, err := exists(dir, KeySet); {
+	case err != nil:
+		return false, err
+	case complete:
 		_, err := Open(dir)
 		return false, err
 	}
-	// Without a key set nothing was ever signed.
+	if err := checkRoot(dir); err != nil {
+		return false, err
+	}
 	for _, name := range []string{RootKey, SigningKey} {
-		if exists(dir, name) {
+		switch there, err := exists(dir, name); {
+		case err != nil:
+			return false, err
+		case there:
 			continue
 		}
 		_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -228,7 +237,43 @@ func claim(dir string) (unlock func(), err error) {
 	return func() { _ = lock.Close() }, nil // the process holds nothing else of it
 }
 
-func exists(dir, name string) bool {
+// checkRoot refuses to go on in a directory without a key set whose public root key is not that of
+// its root key: sites may have it already, and would not believe what another one signs.
+func checkRoot(dir string) error {
+	public, private := filepath.Join(dir, RootPublic), filepath.Join(dir, RootKey)
+	if there, err := exists(dir, RootPublic); err != nil || !there {
+		return err
+	}
+	want, err := keyfile.Public(public)
+	if err != nil {
+		return err
+	}
+	there, err := exists(dir, RootKey)
+	if err != nil {
+		return err
+	}
+	if there {
+		key, err := keyfile.Private(private)
+		if err != nil {
+			return err
+		}
+		there = want.Equal(key.Public())
+	}
+	if !there {
+		return fmt.Errorf("the directory of keys %s has %s, and neither a key set nor the private half of it: bring back %s and %s from a backup, or %s alone where the key set is lost; with another root key no site would believe this CO",
+			dir, RootPublic, filepath.Join(dir, KeySet), filepath.Join(dir, SigningKey), private)
+	}
+	return nil
+}
+
+// exists reports whether a file is in a directory.
+func exists(dir, name string) (bool, error) {
 	_, err := os.Stat(filepath.Join(dir, name))
-	return err == nil
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for a file of the keys: %w", err)
+	}
+	return true, nil
 }

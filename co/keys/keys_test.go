@@ -1,8 +1,11 @@
 package keys
 
 import (
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -153,5 +156,81 @@ func TestInterrupted(t *testing.T) {
 	}
 	if _, err := Open(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRootKeyIsNotReplaced has the key set lost while the root key is elsewhere, or is another one:
+// what the sites were given as the root key stays, and comes into use once more when the files do.
+func TestRootKeyIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	other := filepath.Join(t.TempDir(), "keys")
+	if _, err := Init(other); err != nil {
+		t.Fatal(err)
+	}
+	for name, lose := range map[string]func(t *testing.T, root string){
+		"elsewhere": func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.Remove(root); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"another one": func(t *testing.T, root string) {
+			t.Helper()
+			b, err := os.ReadFile(filepath.Join(other, RootKey))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(root, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "keys")
+			if _, err := Init(dir); err != nil {
+				t.Fatal(err)
+			}
+			before := map[string][]byte{}
+			for _, name := range Files() {
+				b, err := os.ReadFile(filepath.Join(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				before[name] = b
+			}
+			if err := os.Remove(filepath.Join(dir, KeySet)); err != nil {
+				t.Fatal(err)
+			}
+			lose(t, filepath.Join(dir, RootKey))
+			_, err := Init(dir)
+			if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, RootKey)) || !strings.Contains(err.Error(), filepath.Join(dir, KeySet)) {
+				t.Errorf("made anew: %v", err)
+			}
+			if b, err := os.ReadFile(filepath.Join(dir, RootPublic)); err != nil || !bytes.Equal(b, before[RootPublic]) {
+				t.Errorf("the public root key was replaced (%v)", err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, RootKey), before[RootKey], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if made, err := Init(dir); err != nil || !made {
+				t.Errorf("with the root key: %t, %v", made, err)
+			}
+		})
+	}
+}
+
+// TestUnreadableIsNotAbsent checks that a file that cannot be looked for does not count as absent.
+func TestUnreadableIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Symlink(KeySet, filepath.Join(dir, KeySet)); err != nil { // to itself
+		t.Fatal(err)
+	}
+	if _, err := Init(dir); err == nil {
+		t.Error("keys were made beside a key set that cannot be read")
+	}
+	if _, err := os.Stat(filepath.Join(dir, RootKey)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a root key was made: %v", err)
 	}
 }
