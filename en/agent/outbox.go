@@ -189,7 +189,7 @@ func (r *Runner) acknowledged(m *protocol.DeploymentStatus) error {
 	if err := r.save(rec); err != nil {
 		return err
 	}
-	if rec.State == lifecycle.Deleted && len(rec.Reports) == 0 {
+	if (rec.State == lifecycle.Deleted || rec.Stranger()) && len(rec.Reports) == 0 {
 		r.work(rec.Deployment).interrupt() // nobody needs the record any more
 	}
 	return nil

@@ -21,8 +21,8 @@ const (
 	// Note writes new facts into the record; the work goes on. The state is
 	// reported once more.
 	Note
-	// Forget ends a record that has done its work: the deployment is DELETED, the LO knows
-	// it, and the desired state does not remove it any more.
+	// Forget ends a record that has done its work: the deployment is DELETED, or is on
+	// record only because it was refused; the LO knows it, and the desired state names it no more.
 	Forget
 	// Sweep removes what the engine holds of deployments that are DELETED.
 	Sweep
@@ -128,7 +128,7 @@ func Next(rec *Record, o Assignment) (Action, bool) {
 	a := o.Assignment
 	switch {
 	case a == nil && o.Removal == nil:
-		if rec != nil && rec.State == lifecycle.Deleted && len(rec.Reports) == 0 {
+		if rec != nil && (rec.State == lifecycle.Deleted || rec.Stranger()) && len(rec.Reports) == 0 {
 			return Action{Kind: Forget, Record: *rec, From: rec.State}, true
 		}
 		return Action{}, false
@@ -226,6 +226,9 @@ func begin(rec Record, o Assignment) Action {
 		f = Verify(*a)
 	} else {
 		next.Site = rec.Site // nobody vouches for what it says
+		if rec.State == lifecycle.Deleted {
+			next.Site = protocol.Position{}
+		}
 	}
 	if f != nil {
 		from = next.State

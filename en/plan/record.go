@@ -131,6 +131,13 @@ func (r Record) Failed(f Failure) Record {
 	return r
 }
 
+// Stranger reports whether the record is only of a refusal: the node never held the deployment, or
+// not since it was removed, and was assigned a version of it that the CO did not sign.
+func (r *Record) Stranger() bool {
+	return r.State == lifecycle.Failed && r.Code == protocol.SignatureInvalid && r.Site.IsZero() &&
+		len(r.Spec) == 0 && r.Active == "" && r.Healthy == ""
+}
+
 // StaysUp returns what is to run in FAILED: the active version, or what a failed
 // update has in common with the version before it. The result
 // may have no components.

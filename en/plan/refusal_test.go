@@ -27,3 +27,40 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("what was active is not left as it was: %+v", r)
 	}
 }
+
+// TestRefusedIsForgotten checks that a record goes which is only of a refusal, once the LO knows of
+// it and assigns it no more, and that one of a deployment that was here stays.
+func TestRefusedIsForgotten(t *testing.T) {
+	t.Parallel()
+	a := protocol.Assignment{Deployment: "web", Digest: protocol.DigestOf([]byte("2")), Spec: []byte("2"), Attempt: 1, Site: protocol.Position{Epoch: 9}}
+	refused := Assignment{Deployment: "web", Assignment: &a, Refusal: &Failure{protocol.SignatureInvalid, "stale: x"}}
+	at := protocol.Position{Epoch: 1, Generation: 2}
+	for name, tt := range map[string]struct {
+		before *Record
+		want   bool
+	}{
+		"never here":      {nil, true},
+		"removed":         {&Record{Deployment: "web", State: lifecycle.Deleted, Digest: "1", Site: at}, true},
+		"installing":      {&Record{Deployment: "web", State: lifecycle.Installing, Digest: "1", Spec: []byte("1"), Site: at}, false},
+		"installed":       {&Record{Deployment: "web", State: lifecycle.Installed, Digest: "1", Spec: []byte("1"), Active: "1", Healthy: "1", Site: at}, false},
+		"being removed":   {&Record{Deployment: "web", State: lifecycle.Deleting, Digest: "1", Spec: []byte("1"), Site: at}, false},
+		"adopted earlier": {&Record{Deployment: "web", State: lifecycle.Installed, Digest: "1", Spec: []byte("1"), Active: "1", Healthy: "1"}, false},
+	} {
+		begun, ok := Next(tt.before, refused)
+		if !ok || begun.Record.State != lifecycle.Failed {
+			t.Fatalf("%s: %t, %+v", name, ok, begun)
+		}
+		rec := begun.Record
+		got, ok := Next(&rec, Assignment{Deployment: "web"})
+		if ok != tt.want || ok && got.Kind != Forget {
+			t.Errorf("%s: forgotten %t, want %t", name, ok, tt.want)
+		}
+		rec.Reports = []protocol.DeploymentStatus{{}}
+		if _, ok := Next(&rec, Assignment{Deployment: "web"}); ok {
+			t.Errorf("%s: forgotten before the LO knows", name)
+		}
+		if _, ok := Next(&rec, refused); ok {
+			t.Errorf("%s: refused once more", name)
+		}
+	}
+}

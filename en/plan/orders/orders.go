@@ -27,6 +27,9 @@ import (
 const (
 	// maxFloors bounds the deployments that a node remembers. Past it the lowest floors go.
 	maxFloors = 4096
+	// maxStrangers bounds the records of deployments that a node never held and whose assignments
+	// are refused. Past it a refusal is counted and logged, and makes no record.
+	maxStrangers = 64
 	// maxEarlier is how many versions that it had running a node remembers of a deployment.
 	maxEarlier = 4
 )
@@ -79,7 +82,8 @@ type Verdict struct {
 	// the policy are those that the CO signed.
 	Obeyed *protocol.NodeDesired
 	// Failed are assignments in Obeyed that are refused: the node reports that the version failed.
-	// An assignment that is refused of a version that the node runs is not in Obeyed.
+	// An assignment that is refused of a version that the node runs is not in Obeyed, nor is one
+	// of a deployment that the node does not hold where too many such are on record.
 	Failed map[protocol.DeploymentName]plan.Failure
 	// Refused are all parts that are refused.
 	Refused []Refused
@@ -116,6 +120,11 @@ func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.Deployment
 	k := &check{Checker: c, records: records, floors: map[protocol.DeploymentName]Floor{}, v: Verdict{Failed: map[protocol.DeploymentName]plan.Failure{}}}
 	for name, f := range c.floors {
 		k.floors[name] = f
+	}
+	for _, rec := range records {
+		if rec.Stranger() {
+			k.strangers++
+		}
 	}
 	var err error
 	if k.trust, err = c.trust.Follow(d.KeySet); err != nil {
@@ -157,7 +166,9 @@ type check struct {
 	trust   sign.Trust
 	records map[protocol.DeploymentName]plan.Record
 	floors  map[protocol.DeploymentName]Floor
-	v       Verdict
+	// strangers is how many records of strangers there are, with those that v makes.
+	strangers int
+	v         Verdict
 }
 
 func (k *check) refuse(what string, name protocol.DeploymentName, err error) {
@@ -184,6 +195,12 @@ func (k *check) assignment(obeyed *protocol.NodeDesired, a protocol.Assignment) 
 		k.refuse("assignment", a.Deployment, err)
 		if held && rec.Digest == a.Digest && len(rec.Spec) > 0 {
 			return
+		}
+		if !held {
+			if k.strangers >= maxStrangers {
+				return
+			}
+			k.strangers++
 		}
 		k.v.Failed[a.Deployment] = plan.Failure{Code: protocol.SignatureInvalid, Message: err.Error()}
 	}

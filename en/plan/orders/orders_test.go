@@ -2,6 +2,7 @@ package orders
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -336,4 +337,60 @@ func TestRemovalEndsTheReturn(t *testing.T) {
 	w.expect("removed", w.obey(remove(w.tombstone("web", 3, false, "s1"))))
 	w.expect("v3", w.obey(assign(w.entry("web", "3", 4))))
 	w.expect("a return to v1", w.check(assign(rollback(v1))), sign.Stale)
+}
+
+// TestStrangersAreBounded assigns very many deployments that nobody signed, at once and with ever
+// new names: few are on record, what is signed is obeyed, and a record that is not assigned any
+// more makes room.
+func TestStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	signed := w.entry("web", "1", 1)
+	strangers := func(from, n int) (d protocol.NodeDesired, reasons []sign.Reason) {
+		for i := range n {
+			a := w.entry(protocol.DeploymentName(fmt.Sprintf("s-%03d", from+i)), "1", 1)
+			a.Signature = nil
+			d.Assignments, reasons = append(d.Assignments, a), append(reasons, sign.Unsigned)
+		}
+		d.Assignments = append(d.Assignments, signed)
+		return d, reasons
+	}
+	// act does with an order what the agent does.
+	act := func(v Verdict) {
+		for _, name := range slices.Sorted(maps.Keys(w.records)) {
+			rec := w.records[name]
+			if a, ok := plan.Next(&rec, plan.AssignmentFor(v.Obeyed, name)); ok && a.Kind == plan.Forget {
+				delete(w.records, name)
+			}
+		}
+		for _, a := range v.Obeyed.Assignments {
+			if f, failed := v.Failed[a.Deployment]; failed {
+				o := plan.AssignmentFor(v.Obeyed, a.Deployment)
+				o.Refusal = &f
+				next, _ := plan.Next(nil, o)
+				w.records[a.Deployment] = next.Record
+			}
+		}
+	}
+	for round := range 3 {
+		d, want := strangers(round*100, 100)
+		for _, when := range []string{"first", "again"} {
+			v := w.obey(d)
+			w.expect(fmt.Sprintf("round %d, %s", round, when), v, want...)
+			act(v)
+			if got := len(w.records); got > maxStrangers+1 || w.records["web"].State != lifecycle.Installed {
+				t.Errorf("round %d, %s: %d records, web is %q", round, when, got, w.records["web"].State)
+			}
+			if round == 0 && len(v.Failed) != maxStrangers {
+				t.Errorf("%s: %d refusals are reported, want %d", when, len(v.Failed), maxStrangers)
+			}
+		}
+		if _, ok := w.records[protocol.DeploymentName(fmt.Sprintf("s-%03d", round*100))]; !ok {
+			t.Errorf("round %d: none of its refusals is on record", round)
+		}
+	}
+	act(w.obey(assign(signed)))
+	if len(w.records) != 1 {
+		t.Errorf("%d records, once no stranger is assigned", len(w.records))
+	}
 }
