@@ -143,6 +143,9 @@ func (c *Checker) Check(d *protocol.NodeDesired, records map[protocol.Deployment
 			k.refuse("purge", p.Deployment, err)
 			continue
 		}
+		if k.floors[p.Deployment].Position.After(p.Site) {
+			continue // it was about what was there before: the deployment has had new data since
+		}
 		obeyed.Purges = append(obeyed.Purges, p)
 	}
 	k.v.Obeyed, k.v.State = &obeyed, k.state()

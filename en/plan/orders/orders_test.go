@@ -311,6 +311,32 @@ func TestPolicyIsTheSigned(t *testing.T) {
 	}
 }
 
+// TestPurgeOfBefore holds a purge back until the deployment was deployed and removed once more: what
+// it has written since is kept, and the purge is no refusal, as an honest LO hands it on as well.
+func TestPurgeOfBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	held := w.purge(protocol.Purge{Node: "n1", Deployment: "web", Position: at(3)})
+	w.expect("deployed", w.obey(assign(w.entry("web", "1", 1))))
+	w.expect("removed", w.obey(remove(w.tombstone("web", 2, false, "s1"))))
+	purge := protocol.NodeDesired{Purges: []protocol.NodePurge{held}}
+	if v := w.check(purge); len(v.Refused) > 0 || len(v.Obeyed.Purges) != 1 {
+		t.Fatalf("in its time: %+v", v)
+	}
+	again := assign(w.entry("web", "1", 4))
+	again.Purges = purge.Purges
+	v := w.obey(again)
+	if w.expect("deployed once more", v); len(v.Obeyed.Purges) > 0 {
+		t.Errorf("with the deployment: %+v", v.Obeyed)
+	}
+	w.expect("removed once more", w.obey(remove(w.tombstone("web", 5, false, "s1"))))
+	w.restart()
+	v = w.check(purge)
+	if w.expect("late", v); len(v.Obeyed.Purges) > 0 {
+		t.Errorf("late: %+v", v.Obeyed)
+	}
+}
+
 // TestFloorsAreBounded checks that a node forgets the lowest floors of very many deployments.
 func TestFloorsAreBounded(t *testing.T) {
 	t.Parallel()
