@@ -194,6 +194,7 @@ func (k *check) assignment(obeyed *protocol.NodeDesired, a protocol.Assignment) 
 		if floor := k.floors[a.Deployment].Position; a.Site.After(floor) {
 			a.Site = floor
 		}
+		a.MinHealthyMillis = rec.MinHealthyMillis
 	default:
 		k.refuse("assignment", a.Deployment, err)
 		if held && rec.Digest == a.Digest && len(rec.Spec) > 0 {

@@ -100,7 +100,9 @@ func (w *world) obey(d protocol.NodeDesired) Verdict {
 	w.state = v.State
 	for _, a := range v.Obeyed.Assignments {
 		if _, failed := v.Failed[a.Deployment]; !failed {
-			rec := plan.Record{Deployment: a.Deployment, State: lifecycle.Installing, Digest: a.Digest, Spec: a.Spec, Site: a.Site}
+			rec := plan.Record{
+				Deployment: a.Deployment, State: lifecycle.Installing, Digest: a.Digest, Spec: a.Spec, Site: a.Site, MinHealthyMillis: a.MinHealthyMillis,
+			}
 			w.records[a.Deployment] = rec.Installed()
 		}
 	}
@@ -308,6 +310,19 @@ func TestPolicyIsTheSigned(t *testing.T) {
 	v := w.obey(assign(a))
 	if got := v.Obeyed.Assignments[0]; got.MinHealthyMillis != 7 || got.Site != at(1) {
 		t.Errorf("obeyed is %+v", got)
+	}
+	unsigned := a
+	unsigned.Signature = nil
+	v = w.obey(assign(unsigned))
+	w.expect("what runs goes on", v)
+	if got := v.Obeyed.Assignments[0]; got.MinHealthyMillis != 7 || got.Site != at(1) {
+		t.Errorf("what runs goes on as %+v", got)
+	}
+	w.obey(assign(w.entry("web", "2", 2)))
+	v = w.obey(assign(rollback(a)))
+	w.expect("a return", v)
+	if got := v.Obeyed.Assignments[0]; got.MinHealthyMillis != 7 || got.Site != at(2) {
+		t.Errorf("the return is %+v", got)
 	}
 }
 
