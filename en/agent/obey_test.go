@@ -268,3 +268,28 @@ func TestForgedPurge(t *testing.T) {
 		n.wantVolumes("purged", nil, nil)
 	})
 }
+
+// TestFollowedIsReported checks that the LO learns of the position of a deployment that is gone: an
+// LO and CO that were restored from before it are raised above it.
+func TestFollowedIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSignedNode(t)
+		n.start()
+		n.assign(n.signed(version("1", 1, web()), 40))
+		n.eventually("app", lifecycle.Installed)
+		n.order(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(41, false)}})
+		n.removed()
+		n.order(protocol.NodeDesired{})
+		n.stop()
+		n.start()
+		defer n.stop()
+		n.runner.ReportAgain()
+		synctest.Wait()
+		n.lo.mu.Lock()
+		defer n.lo.mu.Unlock()
+		if last := n.lo.whole[len(n.lo.whole)-1]; last.Held.Site != (protocol.Position{Epoch: 1, Generation: 41}) {
+			t.Errorf("reported is that %+v is held", last.Held)
+		}
+	})
+}

@@ -47,6 +47,8 @@ type State struct {
 	KeySet []byte `cbor:"1,keyasint,omitempty"`
 	// Floors are sorted by deployment.
 	Floors []Floor `cbor:"2,keyasint,omitempty"`
+	// Site is the site whose positions the floors have. Absent: the node's.
+	Site protocol.SiteID `cbor:"3,keyasint,omitempty"`
 }
 
 // A Floor is what a node remembers of a deployment, also once that is removed.
@@ -108,10 +110,25 @@ func New(node Node, root ed25519.PublicKey, s State) (*Checker, error) {
 		trust = next
 	}
 	c := &Checker{node: node, trust: trust, floors: map[protocol.DeploymentName]Floor{}}
+	if s.Site != "" && s.Site != node.Site {
+		return c, nil // the positions of another site say nothing about those of this one
+	}
 	for _, f := range s.Floors {
 		c.floors[f.Deployment] = f
 	}
 	return c, nil
+}
+
+// Followed is the greatest position of what was followed, also of deployments that were removed
+// since; zero: nothing was.
+func (c *Checker) Followed() protocol.Position {
+	var last protocol.Position
+	for _, f := range c.floors {
+		if f.Position.After(last) {
+			last = f.Position
+		}
+	}
+	return last
 }
 
 // Check decides about a NodeDesired. records are those of the node. It changes nothing;
@@ -335,7 +352,7 @@ func (k *check) raise(name protocol.DeploymentName, at protocol.Position, rec pl
 
 // state returns what must survive.
 func (k *check) state() State {
-	s := State{KeySet: k.trust.KeySet()}
+	s := State{KeySet: k.trust.KeySet(), Site: k.node.Site}
 	for _, f := range k.floors {
 		s.Floors = append(s.Floors, f)
 	}

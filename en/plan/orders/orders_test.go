@@ -435,3 +435,27 @@ func TestStrangersAreBounded(t *testing.T) {
 		t.Errorf("%d records, once no stranger is assigned", len(w.records))
 	}
 }
+
+// TestFloorsAreOfOneSite gives a node to another site, whose positions are its own.
+func TestFloorsAreOfOneSite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.expect("at the first site", w.obey(assign(w.entry("web", "1", 50))))
+	w.expect("removed", w.obey(remove(w.tombstone("web", 51, false, "s1"))))
+	if got := w.checker.Followed(); got != at(51) {
+		t.Errorf("followed is %s, want 1.51", got)
+	}
+	var err error
+	if w.checker, err = New(Node{Site: "s2", Node: "n1"}, w.co.Root(), w.state); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.checker.Followed(); !got.IsZero() {
+		t.Errorf("of the second site %s is followed", got)
+	}
+	delete(w.records, "web")
+	second := func(m *protocol.SiteDesired) { m.Site = "s2" }
+	w.expect("at the second site", w.obey(assign(w.entry("web", "1", 3, second))))
+	if w.state.Site != "s2" || w.checker.Followed() != at(3) {
+		t.Errorf("remembered is %+v", w.state)
+	}
+}
