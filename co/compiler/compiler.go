@@ -20,6 +20,10 @@ import (
 // carries the specs of all its deployments in one message.
 const MaxSpec = 512 << 10
 
+// maxConstraints bounds the encoded device constraints of a deployment, in bytes: they are in the
+// statement that each node of its site gets, which is bounded as well (sign.MaxStatement).
+const maxConstraints = 16 << 10
+
 // A Resolver fetches what a deployment names. Its errors should carry a
 // protocol.Kind, which Compile keeps.
 type Resolver interface {
@@ -111,6 +115,9 @@ func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 	if c := d.Spec.Profile.Constraints; c != nil {
 		if entry.Placement.Constraints, err = json.Marshal(c); err != nil {
 			return entry, fmt.Errorf("encode constraints: %w", err)
+		}
+		if n := len(entry.Placement.Constraints); n > maxConstraints {
+			return entry, protocol.Errorf(protocol.Invalid, "the device constraints take %d bytes, the limit is %d: name fewer, or choose the nodes by their labels", n, maxConstraints)
 		}
 	}
 	c := d.Spec.Colony

@@ -217,6 +217,9 @@ func TestCompileRefuses(t *testing.T) {
 		"image away": {func(_ *v1rc3.Deployment, s *shelf) {
 			s.archives["oci://r/web"] = composeArchive(t, "services: {web: {image: absent}}", nil)
 		}, protocol.Unavailable, "component web: resolve image absent: the registry is away"},
+		"constraints": {func(d *v1rc3.Deployment, _ *shelf) {
+			d.Spec.Profile.Constraints = &v1rc3.Constraints{Capacity: &v1rc3.Capacity{Memory: strings.Repeat("6", maxConstraints)}}
+		}, protocol.Invalid, "the device constraints take 16"},
 		"too large": {func(_ *v1rc3.Deployment, s *shelf) {
 			s.archives["oci://r/web"] = composeArchive(t, "services: {web: {image: i, configs: [c]}}\nconfigs: {c: {file: ./c}}", map[string]string{"c": strings.Repeat("x", MaxSpec)})
 		}, protocol.Invalid, "move large configs into an image"},

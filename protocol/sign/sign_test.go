@@ -415,3 +415,19 @@ func FuzzSite(f *testing.F) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// TestTooLargeIsNamed checks that an entry which nobody would take is not signed, and that the error
+// says of which deployment it is: it holds up its whole site.
+func TestTooLargeIsNamed(t *testing.T) {
+	t.Parallel()
+	m := protocol.SiteDesired{V: 1, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 1}, Deployments: []protocol.SiteEntry{
+		{Deployment: "small"}, {Deployment: "large", Placement: protocol.Placement{Constraints: make([]byte, MaxStatement)}},
+	}}
+	s, err := NewSigner(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Site(&m); err == nil || !strings.Contains(err.Error(), "deployment large: ") || ReasonOf(err) != Malformed {
+		t.Errorf("signed: %v", err)
+	}
+}

@@ -1,6 +1,8 @@
 package sign
 
 import (
+	"fmt"
+
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -70,7 +72,7 @@ func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
 		unsigned := e
 		unsigned.Spec, unsigned.Signature = nil, nil
 		if e.Signature, err = s.detached(Entry, protocol.Marshal(EntryStatement{m.Site, unsigned})); err != nil {
-			return err
+			return fmt.Errorf("sign deployment %s: %w", e.Deployment, err)
 		}
 		deployments[i] = e
 	}
@@ -78,7 +80,7 @@ func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
 	for i, r := range m.Removals {
 		r.Signature = nil
 		if r.Signature, err = s.detached(Tombstone, protocol.Marshal(TombstoneStatement{m.Site, r})); err != nil {
-			return err
+			return fmt.Errorf("sign the removal of deployment %s: %w", r.Deployment, err)
 		}
 		removals[i] = r
 	}
@@ -86,7 +88,7 @@ func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
 	for i, p := range m.Purges {
 		p.Signature = nil
 		if p.Signature, err = s.detached(Purge, protocol.Marshal(PurgeStatement{m.Site, p})); err != nil {
-			return err
+			return fmt.Errorf("sign the purge of deployment %s: %w", p.Deployment, err)
 		}
 		purges[i] = p
 	}
