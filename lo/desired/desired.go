@@ -339,14 +339,20 @@ func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.Sit
 	return w, b, nil
 }
 
-// strip returns m without its inline specs and what is stored with them, the statements about
-// the entries, and without the head, which nobody asks for any more.
+// strip returns m without its inline specs, which are stored by digest, and without the head, which
+// nobody asks for any more. The statements about the entries stay, unless m were too large with them:
+// those that are stored with the specs may be of a later state that could not be stored.
 func strip(m protocol.SiteDesired) protocol.SiteDesired {
 	m.Deployments = slices.Clone(m.Deployments)
 	for i := range m.Deployments {
-		m.Deployments[i].Spec, m.Deployments[i].Signature = nil, nil
+		m.Deployments[i].Spec = nil
 	}
 	m.Head = nil
+	if len(protocol.Marshal(m)) > protocol.MaxMessage { // it could not be read back
+		for i := range m.Deployments {
+			m.Deployments[i].Signature = nil
+		}
+	}
 	return m
 }
 

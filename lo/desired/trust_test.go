@@ -1,11 +1,16 @@
 package desired
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
+	"errors"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/sign/signtest"
@@ -239,5 +244,63 @@ func TestKeysComeLaterToLarge(t *testing.T) {
 	s := openChecking(t, dir, co.Root(), fetch)
 	if _, err := offer(t, s, pointer); err != nil || !s.Checked() {
 		t.Errorf("%v, checked %t", err, s.Checked())
+	}
+}
+
+// TestStatementsOfTheStateInForce has the disk take the statements of a later state and not that
+// state: what is in force keeps its own, over a restart as well.
+func TestStatementsOfTheStateInForce(t *testing.T) {
+	t.Parallel()
+	sim, co := simdisk.New(1), signtest.New(t, 1)
+	open := func() *Store {
+		t.Helper()
+		s, err := Open(Options{Disk: sim, Dir: "/lo", Site: "s1", Fetch: none, Root: co.Root(), Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	if adopted, err := offer(t, s, co.Sign(rich(5))); !adopted || err != nil {
+		t.Fatal(adopted, err)
+	}
+	sim.Fail(func(_, path string) error {
+		if strings.Contains(path, "desired.cbor") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	later := rich(6)
+	for i := range later.Deployments {
+		later.Deployments[i].Position = later.Position
+	}
+	if _, err := offer(t, s, co.Sign(later)); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("on a full disk: %v", err)
+	}
+	sim.Fail(nil)
+	want := co.Attached(rich(5)).Deployments
+	for _, s := range []*Store{s, open()} {
+		m, ok := s.Current()
+		if !ok || m.Position.Generation != 5 {
+			t.Fatalf("in force is %s", m.Position)
+		}
+		for i, e := range m.Deployments {
+			if !bytes.Equal(e.Signature, want[i].Signature) {
+				t.Errorf("deployment %s has the statement of another state", e.Deployment)
+			}
+		}
+	}
+}
+
+// TestLargeStateCanBeReadBack checks that statements do not make a state too large to be read.
+func TestLargeStateCanBeReadBack(t *testing.T) {
+	t.Parallel()
+	m := state(5, entry("a", "1"), entry("b", "1"))
+	for i := range m.Deployments {
+		m.Deployments[i].Signature = make([]byte, protocol.MaxMessage/2)
+	}
+	var back protocol.SiteDesired
+	if err := protocol.Unmarshal(protocol.Marshal(strip(m)), &back); err != nil || len(back.Deployments) != 2 {
+		t.Errorf("%d deployments, %v", len(back.Deployments), err)
 	}
 }

@@ -50,3 +50,26 @@ func TestCitations(t *testing.T) {
 		t.Errorf("not removed: %v", want)
 	}
 }
+
+// TestStatementInForce checks that a version cites the entry in force, and not what was stored with
+// its spec for a state that did not come into force.
+func TestStatementInForce(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_700_000_000_000)
+	rec := nodes.New("n1")
+	rec.ApplyPresence(protocol.Presence{V: 1, Online: true, Agent: "a", Session: "s"}, now)
+	rec.Inventory, rec.Complete = &protocol.Inventory{}, true
+	entry := protocol.SiteEntry{Deployment: "web", Digest: digest("1"), Position: protocol.Position{Epoch: 1, Generation: 1}, Signature: []byte("in force")}
+	all := map[protocol.DeploymentName]protocol.SiteEntry{"web": entry}
+	in := Input{
+		Now: now, Desired: all, Entries: all, LostAfter: time.Minute, Jitter: rand.New(rand.NewPCG(1, 1)),
+		Specs: func(d protocol.Digest) (Spec, bool) { return Spec{Bytes: []byte(d), Signature: []byte("later")}, true },
+	}
+	if got := Step(rec, in).Desired.Assignments; len(got) != 1 || string(got[0].Signature) != "in force" {
+		t.Errorf("assigned: %+v", got)
+	}
+	in.Desired, in.Moved = nil, map[protocol.DeploymentName]bool{"web": true}
+	if got := Step(rec, in).Desired.Removals; len(got) != 1 || string(got[0].Signature) != "in force" {
+		t.Errorf("removed: %+v", got)
+	}
+}

@@ -441,7 +441,7 @@ func (s *step) finish() {
 			continue
 		}
 		desired.Assignments = append(desired.Assignments, protocol.Assignment{
-			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: spec.Signature, Attempt: a.Attempt, Rollback: a.Rollback, Site: a.Site,
+			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: s.statement(entry, a.Digest), Attempt: a.Attempt, Rollback: a.Rollback, Site: a.Site,
 			MinHealthyMillis: entry.Policy.MinHealthyMillis,
 		})
 	}

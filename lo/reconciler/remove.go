@@ -54,10 +54,19 @@ func (s *step) removal(name protocol.DeploymentName, d *nodes.Deployment) protoc
 	if tombstone, ok := s.Removals[name]; ok && tombstone.Position == d.Tombstone {
 		r.Signature = tombstone.Signature
 	} else if entry, ok := s.Entries[name]; ok && d.Tombstone.IsZero() {
-		spec, _ := s.Specs(entry.Digest)
-		r.Signature = spec.Signature
+		r.Signature = s.statement(entry, entry.Digest)
 	}
 	return r
+}
+
+// statement returns what the CO signed of a version: that of the entry in force, or where the version
+// is an earlier one, what was stored with it.
+func (s *step) statement(e protocol.SiteEntry, version protocol.Digest) []byte {
+	if e.Digest == version && len(e.Signature) > 0 {
+		return e.Signature
+	}
+	spec, _ := s.Specs(version)
+	return spec.Signature
 }
 
 // removeRest adds the tombstones of what the LO has no record of and the node has parts
