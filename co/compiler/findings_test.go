@@ -97,6 +97,22 @@ line 22: networks.n.ipam.config: 3: want a list
 line 24: volumes.v: 3: want a mapping or nothing
 line 25: volumes.w: conflicting parameters "external" and "driver" specified
 line 26: secrets.s: one of file|environment must be set`},
+	{"names", `services:
+  a:
+    image: i
+    container_name: foo bar
+    networks: {default: {aliases: ["x\n1.2.3.4 evil", ok_1.x]}}
+    links: ["b:y z", "b:y"]
+    extra_hosts: {"e f": 10.0.0.1, g: "fe80::1%x\n1.2.3.4 evil", fine.example: 10.0.0.1}
+    dns: ["fe80::1%x\nsearch evil"]
+  b: {image: i}
+`, `
+line 4: services.a.container_name: "foo bar": want a name of letters, digits, dots, _ and -, 253 bytes at most
+line 5: services.a.networks.default.aliases: "x\n1.2.3.4 evil": want a name of letters, digits, dots, _ and -, 253 bytes at most
+line 6: services.a.links: "y z": want a name of letters, digits, dots, _ and -, 253 bytes at most
+line 7: services.a.extra_hosts: "e f": want a name of letters, digits, dots, _ and -, 253 bytes at most
+line 7: services.a.extra_hosts: "g=fe80::1%x\n1.2.3.4 evil": want name=address with an IP address, without a zone, or host-gateway
+line 8: services.a.dns: "fe80::1%x\nsearch evil": want an IP address, without a zone`},
 	{"what does not go together", `services:
   a:
     command: x

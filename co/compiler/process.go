@@ -151,8 +151,8 @@ func (t *translation) seccomp(service, value string) string {
 // resolver reads dns, dns_search and dns_opt.
 func (t *translation) resolver(service string, s types.ServiceConfig, c *protocol.Container) {
 	for _, server := range s.DNS {
-		if _, err := netip.ParseAddr(server); err != nil {
-			t.problem(service, "dns", "%q: want an IP address", server)
+		if a, err := netip.ParseAddr(server); err != nil || a.Zone() != "" {
+			t.problem(service, "dns", "%q: want an IP address, without a zone", server)
 		}
 	}
 	for _, domain := range slices.Concat(s.DNSSearch, s.DNSOpts) {

@@ -334,8 +334,8 @@ func (t *translation) hosts(service string, s types.ServiceConfig) []string {
 	slices.Sort(lines)
 	for _, line := range lines {
 		_, address, _ := strings.Cut(line, "=")
-		if _, err := netip.ParseAddr(address); err != nil && address != hostGateway {
-			t.problem(service, "extra_hosts", "%q: want name=address with an IP address or %s", line, hostGateway)
+		if a, err := netip.ParseAddr(address); (err != nil || a.Zone() != "") && address != hostGateway {
+			t.problem(service, "extra_hosts", "%q: want name=address with an IP address, without a zone, or %s", line, hostGateway)
 		}
 	}
 	return lines

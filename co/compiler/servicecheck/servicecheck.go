@@ -31,6 +31,7 @@ func Judge(s types.ServiceConfig, say Say) {
 	modes(s, say)
 	sysctls(s, say)
 	identity(s, say)
+	names(s, say)
 	limits(s, say)
 	if s.WorkingDir != "" && !strings.HasPrefix(s.WorkingDir, "/") {
 		say("working_dir", "%q: want an absolute path, such as /%s", s.WorkingDir, strings.TrimPrefix(s.WorkingDir, "./"))
@@ -121,6 +122,39 @@ func identity(s types.ServiceConfig, say Say) {
 		if !named(group) {
 			say("group_add", "%q: %s", group, want)
 		}
+	}
+}
+
+// maxName is how many bytes a name in the DNS has at most (RFC 1035, section 2.3.4).
+const maxName = 253
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// names judges the names that stand in the hosts files of containers, where a space ends a
+// name and the end of a line an entry.
+func names(s types.ServiceConfig, say Say) {
+	judge := func(key, name string) {
+		if len(name) > maxName || !hostName.MatchString(name) {
+			say(key, "%q: want a name of letters, digits, dots, _ and -, %d bytes at most", name, maxName)
+		}
+	}
+	if s.ContainerName != "" {
+		judge("container_name", s.ContainerName)
+	}
+	for _, network := range slices.Sorted(maps.Keys(s.Networks)) {
+		if n := s.Networks[network]; n != nil {
+			for _, alias := range n.Aliases {
+				judge("networks."+network+".aliases", alias)
+			}
+		}
+	}
+	for _, link := range s.Links {
+		if _, alias, given := strings.Cut(link, ":"); given {
+			judge("links", alias)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.ExtraHosts)) {
+		judge("extra_hosts", name)
 	}
 }
 

@@ -5,15 +5,49 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/nameserver"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 const localHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+// word is what may stand in the files of a container as one name.
+var word = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
+// check refuses names and addresses of a container of which one would be several in its
+// files or in those of others. The CO does not let them through; this holds whoever sent them.
+func check(c engine.Container) error {
+	names := append([]string{Hostname(c), c.ID.Name}, c.Spec.Aliases...)
+	texts := slices.Clone(c.Spec.DNS)
+	for _, line := range c.Spec.ExtraHosts {
+		name, address, _ := strings.Cut(line, "=")
+		if names = append(names, name); address != "host-gateway" {
+			texts = append(texts, address)
+		}
+	}
+	for _, name := range names {
+		if !word.MatchString(name) {
+			return engine.Errorf(protocol.CreateFailed, "container %s: the name %q: want letters, digits, dots, _ and -", c.ID, name)
+		}
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
+			return engine.Errorf(protocol.CreateFailed, "container %s: %q: want an IP address without a zone", c.ID, text)
+		}
+	}
+	for _, text := range slices.Concat(c.Spec.DNSSearch, c.Spec.DNSOptions) {
+		if strings.ContainsAny(text, " \t\r\n\x00") {
+			return engine.Errorf(protocol.CreateFailed, "container %s: %q: want one domain or option for each entry", c.ID, text)
+		}
+	}
+	return nil
+}
 
 // extraHosts turns "name=address" into lines. The address host-gateway means
 // the node.

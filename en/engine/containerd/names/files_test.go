@@ -2,11 +2,15 @@ package names
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/bridgenet"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // Several containers of a component may have one name, of which DNS gives all addresses; on
@@ -42,5 +46,33 @@ func TestView(t *testing.T) {
 		if diff := cmp.Diff(want, zoneOf(view(key, list), settings{}).Names, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("names of %s (-want +got):\n%s", key, diff)
 		}
+	}
+}
+
+// Nothing is written for a container with a name or an address that would be several.
+func TestWriteRefusesNamesThatAreSeveral(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []protocol.Container{
+		{Hostname: "a b"},
+		{Aliases: []string{"ok", "x\n1.2.3.4 evil"}},
+		{ExtraHosts: []string{"x y=10.0.0.1"}},
+		{ExtraHosts: []string{"x=10.0.0.1\n1.2.3.4 evil"}},
+		{ExtraHosts: []string{"x=fe80::1%x\n1.2.3.4 evil"}},
+		{DNS: []string{"fe80::1%x\nsearch evil"}},
+		{DNSSearch: []string{"a\nnameserver 1.2.3.4"}},
+		{DNSOptions: []string{"a b"}},
+	} {
+		n := &Names{o: Options{Dir: t.TempDir()}}
+		err := n.Write("web", engine.Container{ID: engine.ID{Name: "web"}, Spec: spec})
+		if engine.CodeOf(err) != protocol.CreateFailed {
+			t.Errorf("%+v: %v, want it refused", spec, err)
+		}
+		if _, err := os.Stat(filepath.Join(n.o.Dir, "web")); err == nil {
+			t.Errorf("%+v: files were written", spec)
+		}
+	}
+	good := protocol.Container{Hostname: "a.b", Aliases: []string{"x_1"}, ExtraHosts: []string{"h=host-gateway", "six=::1"}, DNS: []string{"10.0.0.1"}, DNSSearch: []string{"."}}
+	if err := check(engine.Container{ID: engine.ID{Name: "web"}, Spec: good}); err != nil {
+		t.Error(err)
 	}
 }

@@ -156,8 +156,12 @@ func (n *Names) load(key string, s *settings) error {
 func (n *Names) path(key, file string) string { return filepath.Join(n.o.Dir, key, file) }
 
 // Write makes the files of a container before it starts. Those that are mounted already
-// keep their inode.
+// keep their inode. It refuses a name or an address that would write more into a file than
+// itself, with protocol.CreateFailed.
 func (n *Names) Write(key string, c engine.Container) error {
+	if err := check(c); err != nil {
+		return err
+	}
 	s := settings{Network: c.Spec.Network, Servers: c.Spec.DNS, Search: c.Spec.DNSSearch, Options: c.Spec.DNSOptions}
 	b, err := json.Marshal(s)
 	if err != nil {
