@@ -113,6 +113,34 @@ line 6: services.a.links: "y z": want a name of letters, digits, dots, _ and -, 
 line 7: services.a.extra_hosts: "e f": want a name of letters, digits, dots, _ and -, 253 bytes at most
 line 7: services.a.extra_hosts: "g=fe80::1%x\n1.2.3.4 evil": want name=address with an IP address, without a zone, or host-gateway
 line 8: services.a.dns: "fe80::1%x\nsearch evil": want an IP address, without a zone`},
+	{"targets", `services:
+  a:
+    image: i
+    volumes:
+      - /srv/r:/
+      - /srv/p:/proc
+      - /srv/q:/proc/q
+      - /srv/c:/proc/cpuinfo
+      - /srv/g:/sys/class/gpio
+      - /sys/class/leds:/sys/class/leds
+      - /sys:/sys:ro
+      - /proc:/host/proc:ro
+    tmpfs: [/sys/firmware]
+    devices: ["/dev/null:/proc/null"]
+    configs: [{source: c, target: /sys/c}]
+    secrets: [{source: s, target: /proc/meminf}]
+volumes: {v: }
+configs: {c: {content: x}}
+secrets: {s: {environment: COMPOSE_PROJECT_NAME}}
+`, `
+line 4: services.a.volumes: target /: it is the root of the container, which the image fills: mount at a directory below it
+line 4: services.a.volumes: target /proc/q: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/proc/q, and set parameters of the kernel with sysctls
+line 4: services.a.volumes: target /proc: it shows the processes of the container: mount elsewhere, such as /host/proc, and tell the program so
+line 4: services.a.volumes: target /sys/class/gpio: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/class/gpio, and set parameters of the kernel with sysctls
+line 13: services.a.tmpfs: target /sys/firmware: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/firmware, and set parameters of the kernel with sysctls
+line 14: services.a.devices: target /proc/null: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/proc/null, and set parameters of the kernel with sysctls
+line 15: services.a.configs: target /sys/c: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/c, and set parameters of the kernel with sysctls
+line 16: services.a.secrets: target /proc/meminf: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/proc/meminf, and set parameters of the kernel with sysctls`},
 	{"what does not go together", `services:
   a:
     command: x

@@ -23,6 +23,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 		if m, err := t.volume(service, v); err != nil {
 			t.problem(service, "volumes", "%s: %v", v.Target, err)
 		} else {
+			t.checkTarget(service, "volumes", m[0])
 			all, files = append(all, m[0]), append(files, m[1:]...)
 		}
 	}
@@ -30,6 +31,7 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 		if m, err := mountspec.Tmpfs(line); err != nil {
 			t.problem(service, "tmpfs", "%q: %v", line, err)
 		} else {
+			t.checkTarget(service, "tmpfs", m)
 			all = append(all, m)
 		}
 	}
@@ -37,7 +39,13 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 		if m, err := t.config(c); err != nil {
 			t.problem(service, "configs", "%s: %v", c.Source, err)
 		} else {
+			t.checkTarget(service, "configs", m)
 			all = append(all, m)
+		}
+	}
+	for _, d := range s.Devices {
+		if path.IsAbs(d.Target) {
+			t.checkTarget(service, "devices", protocol.Mount{Target: d.Target})
 		}
 	}
 	all = append(all, t.secrets(service, s)...)
@@ -56,6 +64,13 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	all = append(all, slices.DeleteFunc(files, func(m protocol.Mount) bool { return targets[m.Target] })...)
 	slices.SortFunc(all, func(a, b protocol.Mount) int { return strings.Compare(a.Target, b.Target) })
 	return all
+}
+
+// checkTarget refuses a mount, or a device, where no container can have one.
+func (t *translation) checkTarget(service, key string, m protocol.Mount) {
+	if err := mountspec.CheckTarget(m); err != nil {
+		t.problem(service, key, "%v", err)
+	}
 }
 
 // volumesFrom returns the volumes of other services that a service takes over, but for
@@ -187,6 +202,7 @@ func (t *translation) secrets(service string, s types.ServiceConfig) []protocol.
 			t.problem(service, "secrets", "%s: %v", c.Source, err)
 			continue
 		}
+		t.checkTarget(service, "secrets", m)
 		t.warn("services."+service+".secrets", "%s: it stands readable in the deployment: who may read that may read the secret", c.Source)
 		all = append(all, m)
 	}

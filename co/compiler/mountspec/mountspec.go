@@ -21,6 +21,26 @@ import (
 // not. They change nothing.
 var Short = []string{"ro", "rw", "nocopy", "rro", "rslave", "z", "Z", "cached", "delegated", "consistent"}
 
+// inProc are the files of /proc that runc lets be hidden by others, as LXCFS does.
+var inProc = strings.Fields("cpuinfo diskstats loadavg meminfo net/dev slabinfo stat swaps uptime")
+
+// CheckTarget refuses a mount at a path that no container can have one at: its root, /proc,
+// and what Linux makes below it and below /sys, where no directory can be made for a mount.
+func CheckTarget(m protocol.Mount) error {
+	target := path.Clean(m.Target)
+	inside, proc := strings.CutPrefix(target, "/proc/")
+	held := m.Kind == protocol.MountBind || m.Kind == protocol.MountFile
+	switch {
+	case target == "/":
+		return fmt.Errorf("target /: it is the root of the container, which the image fills: mount at a directory below it")
+	case target == "/proc":
+		return fmt.Errorf("target /proc: it shows the processes of the container: mount elsewhere, such as /host%s, and tell the program so", target)
+	case proc && !(held && slices.Contains(inProc, inside)), strings.HasPrefix(target, "/sys/") && (m.Kind != protocol.MountBind || !strings.HasPrefix(path.Clean(m.Source)+"/", "/sys/")):
+		return fmt.Errorf("target %s: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host%s, and set parameters of the kernel with sysctls", m.Target, target)
+	}
+	return nil
+}
+
 // maxMode is the largest mode: permissions, sticky, setuid and setgid.
 const maxMode = 0o7777
 
