@@ -1,7 +1,6 @@
 package compiler
 
 import (
-	"encoding/json"
 	"maps"
 	"math"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/servicecheck"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -114,19 +114,30 @@ func (t *translation) security(service string, options []string, c *protocol.Con
 		case "seccomp":
 			c.Seccomp = t.seccomp(service, value)
 		case "apparmor":
-			switch value {
-			case "":
-				t.problem(service, "security_opt", "%q: want the name of a profile, or unconfined", option)
-			case "unconfined", "docker-default": // none is what a container has here
-			default:
-				c.AppArmor = value
-			}
+			c.AppArmor = t.appArmor(service, option, value)
 		case "label":
 			t.warn("services."+service+".security_opt", "%q changes nothing: containers get no SELinux label", option)
 		default:
 			t.problem(service, "security_opt", "%q is not supported; no-new-privileges, seccomp, apparmor and label are", option)
 		}
 	}
+}
+
+// appArmor returns the name of a profile, "" for none, which is what a container has here.
+func (t *translation) appArmor(service, option, value string) string {
+	_, file := t.archive.Files[value]
+	switch {
+	case value == "":
+		t.problem(service, "security_opt", "%q: want the name of a profile, or unconfined", option)
+	case file, strings.HasPrefix(value, "./"), strings.HasPrefix(value, "../"):
+		t.problem(service, "security_opt", "%q: it names a file, and profiles are loaded on the node: load it there with apparmor_parser, and write the name that it has in it", option)
+	case value == "docker-default":
+		t.warn("services."+service+".security_opt", "%q: nodes do not have Docker's profile: the container runs unconfined by AppArmor", option)
+		return ""
+	case value == "unconfined":
+		return ""
+	}
+	return value
 }
 
 // seccomp returns the content of a profile of the archive.
@@ -139,11 +150,8 @@ func (t *translation) seccomp(service, value string) string {
 		t.problem(service, "security_opt", "seccomp: %v", err)
 		return ""
 	}
-	var profile struct {
-		DefaultAction string `json:"defaultAction"`
-	}
-	if err := json.Unmarshal(b, &profile); err != nil || profile.DefaultAction == "" {
-		t.problem(service, "security_opt", "seccomp: %s is no profile: want JSON with a defaultAction", value)
+	if err := servicecheck.Seccomp(b); err != nil {
+		t.problem(service, "security_opt", "seccomp: %s is no profile: %v", value, err)
 	}
 	return string(b)
 }
