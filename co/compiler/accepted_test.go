@@ -83,7 +83,8 @@ volumes:
 	for _, want := range []string{
 		"networks.front.ipam: the node chooses the subnet", "networks.back: it is external",
 		"services.web.networks.front: the node chooses the address", "volumes.outside: it is external",
-		`services.db.logging: the driver "syslog" is not used`,
+		`services.db.logging: the driver "syslog" is not used`, "services.web.logging.options: max-size is not used",
+		"services.web.volumes: /a: the node must have the path /srv/a", "services.web.volumes: /b: the node must have the path /srv/b",
 	} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("the warnings do not say %q:\n%s", want, warnings)
@@ -99,6 +100,29 @@ func imported(t *testing.T, compose string, files map[string]string, variables .
 		t.Fatal(err)
 	}
 	return c.Containers, strings.Join(warnings, "\n")
+}
+
+// Only rslave is taken for the propagation of a bind, in both forms, and a read-only bind does
+// not have it.
+func TestPropagation(t *testing.T) {
+	t.Parallel()
+	for volume, want := range map[string]string{
+		"'/srv:/a:ro,rslave'": "rslave is not used",
+		"{type: bind, source: /srv, target: /a, read_only: true, bind: {propagation: rslave}}": "rslave is not used",
+		"'/srv:/a:rslave'": "",
+		"{type: bind, source: /srv, target: /a, bind: {propagation: rslave}}":  "",
+		"{type: bind, source: /srv, target: /a, bind: {propagation: rshared}}": "want rslave",
+	} {
+		_, warnings, err := CheckArchive("web", composeArchive(t, "services:\n  a:\n    image: i\n    volumes: ["+volume+"]\n", nil), nil)
+		said := strings.Join(warnings, "\n")
+		if want == "want rslave" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", volume, err)
+			}
+		} else if err != nil || strings.Contains(said, "rslave is not used") != (want != "") {
+			t.Errorf("%s: %v, warnings %q", volume, err, said)
+		}
+	}
 }
 
 // COMPOSE_PROFILES chooses the services, as in Compose.

@@ -167,7 +167,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"x-colony-heath: {port: 1}":    "services.web.x-colony-heath: Colony has no such extension",
 		"extends: {file: /etc/passwd}": "services.web.extends: want the name of a service",
 		"deploy: {resources: {limits: {gpus: 1}}}":                                     "services.web.deploy.resources.limits.gpus: Colony does not support this key; supported here: cpus, memory, pids",
-		"volumes: [{type: bind, source: /a, target: /b, bind: {propagation: shared}}]": "services.web.volumes[0].bind.propagation: a bind sees what the node mounts below it",
+		"volumes: [{type: bind, source: /a, target: /b, bind: {propagation: shared}}]": "services.web.volumes: /b: propagation \"shared\": want rslave",
 		"scale: 0":                          "services.web.scale: 0: want 1 to 100",
 		"{scale: 2, ports: ['80:80']}":      "services.web.ports: the service has 2 replicas, which cannot all have one port",
 		"pull_policy: build":                `services.web.pull_policy: "build": images come from a registry`,

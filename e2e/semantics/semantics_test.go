@@ -172,7 +172,7 @@ services:
     userns_mode: host
     gpus: [{capabilities: [gpu]}]
     volumes:
-      - {type: bind, source: /srv, target: /srv, consistency: cached, bind: {create_host_path: true, selinux: z}}
+      - {type: bind, source: /srv, target: /srv, consistency: cached, bind: {create_host_path: true, selinux: z, propagation: rslave}}
       - {type: volume, source: v, target: /v, volume: {labels: {x: y}}}
     networks: {default: {ipv4_address: 10.0.0.1, ipv6_address: "fd00::1"}, n: {priority: 1, gw_priority: 1}}
     ports: [{target: 1, published: "1", mode: host, name: p, app_protocol: http}]
@@ -187,7 +187,7 @@ secrets: {s: {file: x, name: y, labels: {x: y}}}
 var idleKeys = []string{
 	"name", "version", "services.a.expose", "services.a.attach", "services.a.pull_policy", "services.a.logging", "services.a.logging.driver",
 	"services.a.logging.options", "services.a.deploy.mode", "services.a.userns_mode", "services.a.gpus[0].capabilities",
-	"services.a.volumes[0].consistency", "services.a.volumes[0].bind", "services.a.volumes[0].bind.create_host_path", "services.a.volumes[0].bind.selinux",
+	"services.a.volumes[0].consistency", "services.a.volumes[0].bind", "services.a.volumes[0].bind.create_host_path", "services.a.volumes[0].bind.selinux", "services.a.volumes[0].bind.propagation",
 	"services.a.networks", "services.a.networks.n", "services.a.networks.default.ipv4_address", "services.a.networks.default.ipv6_address", "services.a.ports[0].mode",
 	"services.a.deploy.labels", "services.a.deploy.restart_policy.delay", "services.a.deploy.restart_policy.window", "services.a.develop", "services.a.pull_refresh_after",
 	"services.a.volumes[1].volume.labels", "services.a.networks.n.priority", "services.a.networks.n.gw_priority", "services.a.ports[0].name", "services.a.ports[0].app_protocol",

@@ -42,6 +42,7 @@ services.*.volumes[].read_only
 services.*.volumes[].consistency
 services.*.volumes[].bind
 services.*.volumes[].bind.create_host_path
+services.*.volumes[].bind.propagation
 services.*.volumes[].bind.selinux
 services.*.volumes[].tmpfs
 services.*.volumes[].tmpfs.size
@@ -235,7 +236,6 @@ var Notes = map[string]string{
 // Reasons say why a key is refused, and what to write instead.
 var Reasons = map[string]string{
 	"services.*.build":                                           "images are not built on nodes, they come from a registry: build the image, push it to the CO's registry or another one, and name it in image",
-	"services.*.volumes[].bind.propagation":                      "a bind sees what the node mounts below it, and the node nothing of the container's mounts: leave it out; what is to be seen by both is mounted on the node",
 	"services.*.volumes[].bind.recursive":                        "a bind has what the node has mounted below it: leave it out, and bind the directory that is meant",
 	"services.*.volumes[].image":                                 "the files of an image are not mounted: copy them into a volume by a service that completes first, or put them into the image of this one",
 	"services.*.deploy.placement":                                "nodes are chosen by the deployment's selector and its deviceConstraints",
