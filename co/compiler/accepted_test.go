@@ -185,6 +185,20 @@ func TestRelativeBinds(t *testing.T) {
 	}
 }
 
+// What is missing in the archive is refused where the target is a file, and a volume elsewhere.
+func TestMissingFileOfATarget(t *testing.T) {
+	t.Parallel()
+	for target, refused := range map[string]bool{
+		"/etc/app/app.yaml": true, "/etc/caddy/Caddyfile": true, "/etc/nginx/.htpasswd": true, "/mosquitto/config/passwd": true,
+		"/data": false, "/root/.config": false, "/home/node/.n8n": false, "/etc/nginx/conf.d": false, "/srv/example.com": false,
+	} {
+		_, _, err := CheckArchive("web", composeArchive(t, "services:\n  a:\n    image: i\n    volumes: ['./data:"+target+"']\n", nil), nil)
+		if got := err != nil && strings.Contains(err.Error(), "line 4: services.a.volumes: "+target+`: bind source "./data": the archive has no such file, and the target is one`); got != refused || !refused && err != nil {
+			t.Errorf("%s: %v, want it refused: %t", target, err, refused)
+		}
+	}
+}
+
 // A file that can be executed in the archive can be in the container. Another one has no
 // mode: specifications without such files stay as they were.
 func TestExecuteBitIsKept(t *testing.T) {

@@ -49,6 +49,8 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		}
 	case mountspec.EndsLikeFile(source):
 		return nil, fmt.Errorf("bind source %q: the archive has no such file: put it in, beside %s", v.Source, composeFile)
+	case mountspec.AtFile(v.Target):
+		return nil, fmt.Errorf("bind source %q: the archive has no such file, and the target is one: put it in, beside %s; for a directory, use a named volume", v.Source, composeFile)
 	default:
 		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment", v.Target, source)
 	}

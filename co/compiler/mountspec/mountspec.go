@@ -191,6 +191,19 @@ var fileEndings = strings.Fields(`
 // EndsLikeFile reports whether a path ends like a file that an author writes.
 func EndsLikeFile(name string) bool { return slices.Contains(fileEndings, path.Ext(name)) }
 
+// fileNames are those of files without an ending, beside those such as Caddyfile.
+var fileNames = strings.Fields("passwd shadow htpasswd .htpasswd hosts .env .pgpass .netrc .npmrc")
+
+var capitalFile = regexp.MustCompile(`^[A-Z][A-Za-z]*file$`)
+
+// AtFile reports whether the target of a bind is where a program looks for a file. A name that
+// begins with a dot, or whose ending is not that of a file (conf.d, example.com), is as often
+// that of a directory.
+func AtFile(target string) bool {
+	base := path.Base(target)
+	return slices.Contains(fileNames, base) || capitalFile.MatchString(base) || base[0] != '.' && EndsLikeFile(base)
+}
+
 var notInVolumeName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // BindVolume returns the name of the volume that stands for a relative path.
