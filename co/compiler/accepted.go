@@ -2,12 +2,12 @@ package compiler
 
 import (
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/mountspec"
 	"github.com/colonyfleet/colony/co/compiler/servicecheck"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 )
@@ -28,36 +28,13 @@ func (t *translation) checkAccepted(name string, s types.ServiceConfig) {
 		}
 	}
 	for _, v := range s.Volumes {
-		t.checkBind(name, v)
+		at := "services." + name + ".volumes"
+		mountspec.JudgeBind(v, func(format string, args ...any) { t.problemAt(at, format, args...) }, func(format string, args ...any) { t.warn(at, format, args...) })
 	}
 	for _, v := range s.Volumes {
 		if v.Type == types.VolumeTypeBind && strings.HasSuffix(v.Source, "/docker.sock") {
 			t.warn("services."+name+".volumes", "%s: Colony's nodes run containerd: there is no Docker socket unless the node has Docker beside it", v.Source)
 		}
-	}
-}
-
-// everywhere are paths that every node has.
-var everywhere = strings.Fields("/ /proc /sys /dev /etc /run /var /var/run /var/log /etc/localtime")
-
-// checkBind judges what a bind says beside its paths: of mounts below it, and of a path that
-// the node does not have.
-func (t *translation) checkBind(name string, v types.ServiceVolumeConfig) {
-	if v.Type != types.VolumeTypeBind || v.Bind == nil {
-		return
-	}
-	at := "services." + name + ".volumes"
-	switch v.Bind.Propagation {
-	case "":
-	case types.PropagationRSlave:
-		if v.ReadOnly {
-			t.warn(at, "%s: a read-only bind is so with all below it, and does not see what the node mounts there later: rslave is not used", v.Target)
-		}
-	default:
-		t.problem(name, "volumes", "%s: propagation %q: want rslave, or leave it out: the node sees nothing of the mounts of a container; what both are to see is mounted on the node", v.Target, v.Bind.Propagation)
-	}
-	if path.IsAbs(v.Source) && bool(v.Bind.CreateHostPath) && !slices.Contains(everywhere, path.Clean(v.Source)) && !strings.HasSuffix(v.Source, "/docker.sock") {
-		t.warn(at, "%s: the node must have the path %s: it is not made, as Docker does; make it on the node, or use a named volume", v.Target, v.Source)
 	}
 }
 

@@ -41,6 +41,29 @@ func CheckTarget(m protocol.Mount) error {
 	return nil
 }
 
+// everywhere are paths that every node has.
+var everywhere = strings.Fields("/ /proc /sys /dev /etc /run /var /var/run /var/log /etc/localtime")
+
+// JudgeBind refuses or warns of what a bind says beside its paths: of mounts below it, and of a
+// path that the node does not have.
+func JudgeBind(v types.ServiceVolumeConfig, refuse, warn func(format string, args ...any)) {
+	if v.Type != types.VolumeTypeBind || v.Bind == nil {
+		return
+	}
+	switch v.Bind.Propagation {
+	case "":
+	case types.PropagationRSlave:
+		if v.ReadOnly {
+			warn("%s: a read-only bind is so with all below it, and does not see what the node mounts there later: rslave is not used", v.Target)
+		}
+	default:
+		refuse("%s: propagation %q: want rslave, or leave it out: the node sees nothing of the mounts of a container; what both are to see is mounted on the node", v.Target, v.Bind.Propagation)
+	}
+	if path.IsAbs(v.Source) && bool(v.Bind.CreateHostPath) && !slices.Contains(everywhere, path.Clean(v.Source)) && !strings.HasSuffix(v.Source, "/docker.sock") {
+		warn("%s: the node must have the path %s: it is not made, as Docker does; make it on the node, or use a named volume", v.Target, v.Source)
+	}
+}
+
 // maxMode is the largest mode: permissions, sticky, setuid and setgid.
 const maxMode = 0o7777
 
