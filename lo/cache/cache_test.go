@@ -29,12 +29,18 @@ type upstream struct {
 	mu       sync.Mutex        // protects blobs
 	blobs    map[string][]byte // by path below /v2/
 	requests atomic.Int64
-	// breakAfter, if positive, cuts the next answer after so many bytes.
-	breakAfter atomic.Int64
-	gate       chan struct{} // if not nil, answers wait for it
-	away       atomic.Bool   // it answers, but has trouble
-	leave      atomic.Bool   // away once it was cut
-	from       atomic.Int64  // where the last answer began
+	cut      atomic.Pointer[cut] // of an answer to come; nil: none
+	gate     chan struct{}       // if not nil, answers wait for it
+	away     atomic.Bool         // it answers, but has trouble
+	leave    atomic.Bool         // away once it was cut
+	from     atomic.Int64        // where the last answer began
+}
+
+// A cut ends the next answer about a blob after so many bytes. Another request may be on its
+// way, of a client that has given up: it is not cut.
+type cut struct {
+	blob  protocol.Digest
+	after int64
 }
 
 func newUpstream(t *testing.T) *upstream {
@@ -56,10 +62,10 @@ func newUpstream(t *testing.T) *upstream {
 			return
 		}
 		w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
-		if n := u.breakAfter.Swap(0); n > 0 {
+		if c := u.cut.Load(); c != nil && strings.HasSuffix(r.URL.Path, string(c.blob)) && u.cut.CompareAndSwap(c, nil) {
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 			u.away.Store(u.leave.Load()) // before the client can see the bytes, and go on
-			_, _ = w.Write(body[:n])
+			_, _ = w.Write(body[:c.after])
 			panic(http.ErrAbortHandler)
 		}
 		var from int64
@@ -195,7 +201,7 @@ func TestResumes(t *testing.T) {
 	u := newUpstream(t)
 	blob := noise(500_000)
 	d := u.add("app", blob)
-	u.breakAfter.Store(300_000)
+	u.cut.Store(&cut{d, 300_000})
 	_, s := open(t, t.TempDir(), u, 0)
 	if resp, got := get(t, s, "/v2/app/blobs/"+string(d)); resp.StatusCode != http.StatusOK || !bytes.Equal(got, blob) {
 		t.Errorf("%s, %d bytes", resp.Status, len(got))
@@ -236,7 +242,7 @@ func abandon(t *testing.T, dir string, u *upstream, d protocol.Digest, after, ma
 	s := httptest.NewServer(c)
 	defer s.Close()
 	u.away.Store(false)
-	u.breakAfter.Store(after)
+	u.cut.Store(&cut{d, after})
 	resp, err := s.Client().Get(s.URL + "/v2/app/blobs/" + string(d))
 	if err != nil {
 		t.Fatal(err)
