@@ -9,6 +9,14 @@ import (
 // MaxMessage is the largest encoded message that Unmarshal accepts, in bytes.
 const MaxMessage = 4 << 20
 
+// A map becomes a structure of up to a kilobyte in memory, also where it takes a single byte on the
+// wire. So a message may hold manyMaps of them, or one for each mapBytes of it where that is
+// more: what sites report of a thousand nodes takes several times as many bytes for each.
+const (
+	manyMaps = 1 << 16
+	mapBytes = 16
+)
+
 // ContentType is the MQTT 5 content type of every message.
 const ContentType = "application/cbor"
 
@@ -50,6 +58,9 @@ func Unmarshal(b []byte, message any) error {
 	if len(b) > MaxMessage {
 		return Errorf(Invalid, "message of %d bytes: the limit is %d", len(b), MaxMessage)
 	}
+	if most := max(manyMaps, len(b)/mapBytes); len(b) > most && maps(b) > most { // a map takes a byte at least
+		return Errorf(Invalid, "message of %d bytes: it holds more than %d maps", len(b), most)
+	}
 	if err := decMode.Unmarshal(b, message); err != nil {
 		return &Error{Kind: Invalid, Message: fmt.Sprintf("decode %T: %v", message, err), Err: err}
 	}
@@ -57,4 +68,37 @@ func Unmarshal(b []byte, message any) error {
 		return Errorf(Invalid, "message %T has protocol version %d, this program knows %d: upgrade it", message, v.version(), Version)
 	}
 	return nil
+}
+
+// maps counts the maps of an encoded message, as far as it is well-formed: its items follow
+// each other, whatever they are in (RFC 8949, section 3).
+func maps(b []byte) (n int) {
+	const text, array, mapping = 3, 4, 5 // major types; below text are integers and bytes
+	for len(b) > 0 {
+		major, info := b[0]>>5, b[0]&0x1f
+		b = b[1:]
+		argument := uint64(info)
+		if info >= 24 {
+			size := 1 << (info - 24)
+			if info > 27 || len(b) < size {
+				return n
+			}
+			argument = 0
+			for _, c := range b[:size] {
+				argument = argument<<8 | uint64(c)
+			}
+			b = b[size:]
+		}
+		switch {
+		case major == mapping:
+			n++
+		case major == text || major == text-1: // of so many bytes
+			if argument > uint64(len(b)) {
+				return n
+			}
+			b = b[argument:]
+		case major == array: // its elements follow
+		}
+	}
+	return n
 }

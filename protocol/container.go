@@ -100,8 +100,12 @@ type Container struct {
 	// Seccomp is a profile of system calls as JSON in Docker's form, or SeccompUnconfined;
 	// absent: the engine's.
 	Seccomp string `cbor:"40,keyasint,omitempty"`
-	// AppArmor is the name of a profile that the node has loaded; absent: none.
+	// AppArmor is the name of a profile: one that the node has loaded, or AppArmorProfile;
+	// absent: none.
 	AppArmor string `cbor:"41,keyasint,omitempty"`
+	// AppArmorProfile is the text of the profile, which the node loads; absent: the node has
+	// it. An agent before release 0.3.0 loads none, and refuses the container.
+	AppArmorProfile string `cbor:"49,keyasint,omitempty"`
 
 	// Platform is os/architecture, with /variant or without, that the node must have;
 	// absent: any.
@@ -119,6 +123,9 @@ type Container struct {
 	OOMScoreAdj int `cbor:"45,keyasint,omitempty"`
 	// Domainname is the NIS domain name that it has for itself; absent: none.
 	Domainname string `cbor:"46,keyasint,omitempty"`
+	// Addressing says which addresses the bridge that all of the deployment share has. Absent: the
+	// engine chooses. An agent before release 0.3.0 chooses, too.
+	Addressing *Addressing `cbor:"48,keyasint,omitempty"`
 	// Annotations are passed on to the runtime, in the terms of OCI. Absent: none beside Labels.
 	Annotations map[string]string `cbor:"47,keyasint,omitempty"`
 }
@@ -129,6 +136,22 @@ type Attachment struct {
 	Network string `cbor:"1,keyasint"`
 	// Internal says that the network does not lead out through the node. Absent: it does.
 	Internal bool `cbor:"2,keyasint,omitempty"`
+	// Addressing says which addresses its bridge has. Absent: the engine chooses. An agent
+	// before release 0.3.0 chooses, too.
+	Addressing *Addressing `cbor:"3,keyasint,omitempty"`
+}
+
+// An Addressing says which addresses a bridge has, where the node has them free; else the
+// engine chooses them.
+type Addressing struct {
+	// Subnet is the IPv4 prefix of the bridge, a /24 of private addresses (RFC 1918).
+	Subnet string `cbor:"1,keyasint" json:"subnet"`
+	// Address is that of the container. Absent: one from From to To.
+	Address string `cbor:"2,keyasint,omitempty" json:"address,omitempty"`
+	// From is the first of the addresses that no container has by its Address.
+	From string `cbor:"3,keyasint" json:"from"`
+	// To is the last of them.
+	To string `cbor:"4,keyasint" json:"to"`
 }
 
 // A Network is how a container is attached.
@@ -215,9 +238,10 @@ type Mount struct {
 	NoExec bool `cbor:"9,keyasint,omitempty"`
 	// NoCopy has a volume begin empty. Absent: it begins with what the image has at Target.
 	NoCopy bool `cbor:"10,keyasint,omitempty"`
-	// UID is the number of the user who owns a file. Absent: 0.
+	// UID is the number of the user who owns a file, or a tmpfs. Absent: 0. An agent before
+	// release 0.3.0 leaves it out of a tmpfs.
 	UID uint32 `cbor:"11,keyasint,omitempty"`
-	// GID is the number of the group that owns a file. Absent: 0.
+	// GID is the number of the group that owns a file, or a tmpfs, as UID. Absent: 0.
 	GID uint32 `cbor:"12,keyasint,omitempty"`
 	// Subpath is what of a volume is mounted: a path in it that exists, without "..". Absent:
 	// all of it. Since release 0.3.0: an earlier agent mounts all.

@@ -49,6 +49,10 @@ const (
 	StateDamaged       EventKind = "state_damaged"       // Loss, whose Class names the file, of the LO or of the node: it counts as not held
 	AnomalyEvent       EventKind = "anomaly"             // DeploymentStatus that broke the table, or other bytes
 	SnapshotEvent      EventKind = "snapshot"            // Snapshot
+	MachineEnrolled    EventKind = "machine_enrolled"    // Enrolment
+	MachineRefused     EventKind = "machine_refused"     // Enrolment with Code and Reason
+	RevocationsAdopted EventKind = "revocations_adopted" // RevocationsReport
+	RevocationsRefused EventKind = "revocations_refused" // RevocationsReport with Reason
 )
 
 // The kinds of all streams.
@@ -66,6 +70,41 @@ const (
 	RetainedBegin EventKind = "retained_begin" // no body
 	RetainedEnd   EventKind = "retained_end"   // no body
 )
+
+// Enrolment says that the LO has issued a certificate to a node, or refused to.
+type Enrolment struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Key is the SHA-256 of the node's public key (SubjectPublicKeyInfo). Absent: not known.
+	Key []byte `cbor:"1,keyasint,omitempty"`
+	// Serial is the serial number of the certificate, in hex. Absent: there is none.
+	Serial string `cbor:"2,keyasint,omitempty"`
+	// EndMillis is when the certificate ends, in milliseconds since 1970. Absent: there is none.
+	EndMillis int64 `cbor:"3,keyasint,omitempty"`
+	// Remote is the address that the node asked from. Absent: not known.
+	Remote string `cbor:"4,keyasint,omitempty"`
+	// Code says why it was refused, as package identity names it; absent: it was not.
+	Code string `cbor:"5,keyasint,omitempty"`
+	// Reason is Code for people; absent: it was not refused.
+	Reason string `cbor:"6,keyasint,omitempty"`
+	// Renewal says that the node had a certificate of this key before. Absent: it is newly
+	// enrolled.
+	Renewal bool `cbor:"7,keyasint,omitempty"`
+}
+
+func (m *Enrolment) version() uint16 { return m.V }
+
+// RevocationsReport says which list of revoked keys the LO goes by, or why it refused one.
+type RevocationsReport struct {
+	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
+	// Number is that of the Revocations in force. Absent: there are none.
+	Number uint64 `cbor:"1,keyasint,omitempty"`
+	// Keys is how many keys they have. Absent: none.
+	Keys uint32 `cbor:"2,keyasint,omitempty"`
+	// Reason says, for people, why a list was refused; absent: it was not.
+	Reason string `cbor:"3,keyasint,omitempty"`
+}
+
+func (m *RevocationsReport) version() uint16 { return m.V }
 
 // PlacementReport says where the LO placed a deployment, and why nowhere else.
 type PlacementReport struct {

@@ -34,8 +34,8 @@ func messages() map[string]any {
 				Labels: map[string]string{"a": "b"}, Aliases: []string{"w"}, ExtraHosts: []string{"h=10.0.0.1"}, Sysctls: map[string]string{"net.core.somaxconn": "1"}, GroupAdd: []string{"20"},
 				DNS: []string{"10.0.0.1"}, DNSSearch: []string{"plant.example"}, DNSOptions: []string{"ndots:1"}, NetworkOf: "vpn",
 				HostNamespaces: []HostNamespace{HostPID}, Init: true, TTY: true, Stdin: true, ShmBytes: 1 << 20, Ulimits: []Ulimit{{"nofile", 1024, -1}},
-				NoNewPrivileges: true, Seccomp: "{}", AppArmor: "docker-default", Platform: "linux/arm64", Reservations: Limits{1e8, 1 << 20, 0, 0, 0, ""}, Networks: []Attachment{{"back", true}},
-				OOMScoreAdj: -500, Domainname: "plant", Annotations: map[string]string{"c": "d"},
+				NoNewPrivileges: true, Seccomp: "{}", AppArmor: "docker-default", AppArmorProfile: "profile x {}", Platform: "linux/arm64", Reservations: Limits{1e8, 1 << 20, 0, 0, 0, ""}, Networks: []Attachment{{"back", true, &Addressing{"10.1.2.0/24", "10.1.2.9", "10.1.2.10", "10.1.2.254"}}},
+				Addressing: &Addressing{"10.1.3.0/24", "10.1.3.9", "10.1.3.10", "10.1.3.254"}, OOMScoreAdj: -500, Domainname: "plant", Annotations: map[string]string{"c": "d"},
 			}},
 		}},
 	}
@@ -69,7 +69,11 @@ func messages() map[string]any {
 			}}, Digest: DigestOf(nil), Size: 4096, Content: DigestOf(nil), Decommissions: []Decommission{{"gw-9", Position{1, 5}}},
 			Devices: []DeviceAccount{{"plc-7", []string{"PLC7-*"}, []string{"line1/plc7/#"}, []string{"line1/orders/+"}, []byte{1}, "$2b$10$"}}, Head: []byte{1}, KeySet: []byte{1},
 		},
-		"site-tokens": SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true}}},
+		"site-tokens":        SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true}}, []EnrolledNode{{"gw-1", []byte{1}}}},
+		"site-revocations":   SiteRevocations{1, []byte{1}, []byte{2}, []byte{3}},
+		"revocations":        Revocations{1, "plant", 7, []RevokedKey{{[]byte{1}, 1700000000000}}},
+		"enrolment":          Enrolment{1, []byte{1}, "2a", 1700000000000, "10.0.0.5:4711", "name_taken", "r", true},
+		"revocations-report": RevocationsReport{1, 7, 1, "r"},
 		"node-desired": NodeDesired{
 			1, "gw-1",
 			Position{2, 4},
@@ -184,7 +188,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{SiteDesired{}, SiteTokens{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Loss{}, Snapshot{}, DataMessage{}} {
+	for _, m := range []any{SiteDesired{}, SiteTokens{}, SiteRevocations{}, Revocations{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Enrolment{}, RevocationsReport{}, Loss{}, Snapshot{}, DataMessage{}} {
 		cddl(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range messages() {

@@ -8,6 +8,10 @@ type SiteTokens struct {
 	Site SiteID `cbor:"1,keyasint"`
 	// Tokens are sorted by id. Absent: no node may enrol. It came in 0.3.0.
 	Tokens []NodeToken `cbor:"2,keyasint,omitempty"`
+	// Nodes are the nodes that are enrolled, as the CO knows from the LO's events, sorted by node: an
+	// LO that took the place of another one knows them by their keys. Absent: the CO knows of
+	// none. It came in 0.3.0.
+	Nodes []EnrolledNode `cbor:"3,keyasint,omitempty"`
 }
 
 func (m *SiteTokens) version() uint16 { return m.V }
@@ -25,4 +29,12 @@ type NodeToken struct {
 	// Replace lets a node take a name over from another one. Absent: it does not. It came in
 	// 0.3.0.
 	Replace bool `cbor:"5,keyasint,omitempty"`
+}
+
+// An EnrolledNode is a node with the key that it is known by.
+type EnrolledNode struct {
+	// Node is its id. It came in 0.3.0.
+	Node NodeID `cbor:"1,keyasint"`
+	// Key is the SHA-256 of its public key (SubjectPublicKeyInfo). It came in 0.3.0.
+	Key []byte `cbor:"2,keyasint"`
 }

@@ -26,6 +26,7 @@ type Kind string
 const (
 	SiteDesired Kind = "site-desired" // CO → LO, 1, retained
 	SiteTokens  Kind = "site-tokens"  // CO → LO, 1, retained
+	Revocations Kind = "revocations"  // CO → LO, and LO → EN, 1, retained
 	SiteOnline  Kind = "site-online"  // LO → CO, 1, retained, will
 	Up          Kind = "up"           // LO → CO, 1
 	Ack         Kind = "ack"          // CO → LO, 1
@@ -50,7 +51,7 @@ type Topic struct {
 	Tail string
 }
 
-var siteKinds = map[Kind]string{SiteDesired: "desired", SiteTokens: "tokens", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack"}
+var siteKinds = map[Kind]string{SiteDesired: "desired", SiteTokens: "tokens", Revocations: "revocations", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack"}
 
 // tailKinds are those whose topics go on as the user says.
 var tailKinds = map[Kind]string{Data: "data", In: "in"}

@@ -14,6 +14,7 @@ func TestRoundTrip(t *testing.T) {
 	}{
 		{ForSite(SiteDesired, "plant"), Topic{Kind: SiteDesired, Site: "plant"}},
 		{ForSite(SiteTokens, "plant"), Topic{Kind: SiteTokens, Site: "plant"}},
+		{ForSite(Revocations, "plant"), Topic{Kind: Revocations, Site: "plant"}},
 		{ForSite(SiteOnline, "plant"), Topic{Kind: SiteOnline, Site: "plant"}},
 		{ForSite(Up, "plant"), Topic{Kind: Up, Site: "plant"}},
 		{ForSite(Ack, "plant"), Topic{Kind: Ack, Site: "plant"}},
