@@ -1,6 +1,7 @@
 package sign
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -30,4 +31,43 @@ func BenchmarkEntry(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkWhole measures what the signatures of a desired state cost: at the CO to sign all of it, at the
+// LO to check it, and in bytes of the message.
+func BenchmarkWhole(b *testing.B) {
+	root, key := signer(b, 1), signer(b, 2)
+	tr := trust(b, root, key)
+	for _, n := range []int{1, 20} {
+		m := protocol.SiteDesired{V: 1, Site: "plant", Position: protocol.Position{Epoch: 1, Generation: 9}}
+		for i := range n {
+			e := site().Deployments[1]
+			e.Deployment = protocol.DeploymentName(fmt.Sprint("d", i))
+			m.Deployments = append(m.Deployments, e)
+		}
+		plain := len(protocol.Marshal(&m))
+		signed := m
+		if err := key.Site(&signed, nil); err != nil {
+			b.Fatal(err)
+		}
+		signed.KeySet = keySet(b, root, 1, key)
+		message := protocol.Marshal(&signed)
+		added := float64(len(message) - plain)
+		b.Run(fmt.Sprintf("%d deployments/sign", n), func(b *testing.B) {
+			for b.Loop() {
+				one := m
+				if err := key.Site(&one, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(added, "added-B")
+		})
+		b.Run(fmt.Sprintf("%d deployments/check", n), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := tr.Site(message); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package sign
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/hex"
 	"os"
 	"path/filepath"
@@ -73,7 +74,7 @@ func site() protocol.SiteDesired {
 func signed(t testing.TB, key *Signer) protocol.SiteDesired {
 	t.Helper()
 	m := site()
-	if err := key.Site(&m); err != nil {
+	if err := key.Site(&m, nil); err != nil {
 		t.Fatal(err)
 	}
 	m.Content = "" // the tests change what it is over
@@ -106,7 +107,7 @@ func TestSite(t *testing.T) {
 	}
 	// What is signed is the same whether it was signed before or not, and by which key.
 	original, resigned := site(), signed(t, key)
-	if err := signer(t, 3).Site(&resigned); err != nil {
+	if err := signer(t, 3).Site(&resigned, nil); err != nil {
 		t.Fatal(err)
 	}
 	if original.ContentDigest() != sent.ContentDigest() || resigned.ContentDigest() != sent.ContentDigest() {
@@ -212,11 +213,16 @@ func TestRefusals(t *testing.T) {
 			m.Deployments[0].Signature = m.Deployments[1].Signature
 			rehead(t, key, m)
 		}, BadSignature},
-		"statement of a kind":   {func(m *protocol.SiteDesired) { m.Deployments[0].Signature = m.Removals[0].Signature; rehead(t, key, m) }, WrongKind},
-		"head as an entry":      {func(m *protocol.SiteDesired) { m.Deployments[0].Signature = m.Head; rehead(t, key, m) }, Malformed},
-		"no COSE":               {func(m *protocol.SiteDesired) { m.Head = []byte("x") }, Malformed},
-		"head too large":        {func(m *protocol.SiteDesired) { m.Head = make([]byte, MaxStatement+1) }, Malformed},
-		"head of another state": {func(m *protocol.SiteDesired) { o := site(); o.Position.Generation++; _ = key.Site(&o); m.Head = o.Head }, Mismatch},
+		"statement of a kind": {func(m *protocol.SiteDesired) { m.Deployments[0].Signature = m.Removals[0].Signature; rehead(t, key, m) }, WrongKind},
+		"head as an entry":    {func(m *protocol.SiteDesired) { m.Deployments[0].Signature = m.Head; rehead(t, key, m) }, Malformed},
+		"no COSE":             {func(m *protocol.SiteDesired) { m.Head = []byte("x") }, Malformed},
+		"head too large":      {func(m *protocol.SiteDesired) { m.Head = make([]byte, MaxStatement+1) }, Malformed},
+		"head of another state": {func(m *protocol.SiteDesired) {
+			o := site()
+			o.Position.Generation++
+			_ = key.Site(&o, nil)
+			m.Head = o.Head
+		}, Mismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -364,8 +370,13 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	revocations, err := key.Revocations(protocol.Revocations{V: 1, Site: "plant", Number: 7, Keys: []protocol.RevokedKey{{Key: make([]byte, 32), EndMillis: 1700000000000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, got := range map[string][]byte{
-		"signed-site-desired": protocol.Marshal(m), "statement-key-set": m.KeySet, "statement-head": m.Head, "statement-entry": attached.Deployments[0].Signature,
+		"statement-revocations": revocations,
+		"signed-site-desired":   protocol.Marshal(m), "statement-key-set": m.KeySet, "statement-head": m.Head, "statement-entry": attached.Deployments[0].Signature,
 		"statement-entry-detached": m.Deployments[0].Signature, "statement-tombstone": attached.Removals[0].Signature, "statement-purge": attached.Purges[0].Signature,
 	} {
 		path := filepath.Join("..", "testdata", name+".hex")
@@ -406,7 +417,7 @@ func FuzzSite(f *testing.F) {
 		if m, err := tr.Site(b); err == nil && !bytes.Equal(protocol.Marshal(m), want) && !bytes.Equal(m.Head, got.Head) {
 			t.Fatalf("a message was made without the key: %x", b)
 		}
-		for _, err := range []error{second(tr.Entry("plant", b)), second(tr.Tombstone("plant", b)), second(tr.Purge("plant", b))} {
+		for _, err := range []error{second(tr.Entry("plant", b)), second(tr.Tombstone("plant", b)), second(tr.Purge("plant", b)), second(tr.Revocations("plant", b))} {
 			if err != nil && protocol.KindOf(err) != protocol.Invalid {
 				t.Fatalf("an error of kind %s: %v", protocol.KindOf(err), err)
 			}
@@ -427,7 +438,64 @@ func TestTooLargeIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Site(&m); err == nil || !strings.Contains(err.Error(), "deployment large: ") || ReasonOf(err) != Malformed {
+	if err := s.Site(&m, nil); err == nil || !strings.Contains(err.Error(), "deployment large: ") || ReasonOf(err) != Malformed {
 		t.Errorf("signed: %v", err)
+	}
+}
+
+// TestRevocations checks who is believed about revoked keys, and that a full list has room.
+func TestRevocations(t *testing.T) {
+	t.Parallel()
+	root, key, other := signer(t, 1), signer(t, 2), signer(t, 3)
+	tr := trust(t, root, key)
+	m := protocol.Revocations{V: 1, Site: "plant", Number: 7}
+	for i := range protocol.MaxRevoked {
+		sum := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
+		m.Keys = append(m.Keys, protocol.RevokedKey{Key: sum[:], EndMillis: 1700000000000})
+	}
+	sign := func(s *Signer, m protocol.Revocations) []byte {
+		statement, err := s.Revocations(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return statement
+	}
+	good := sign(key, m)
+	if got, err := tr.Revocations("plant", good); err != nil || len(got.Keys) != protocol.MaxRevoked || got.Number != 7 {
+		t.Errorf("a full list: %d keys, %v", len(got.Keys), err)
+	}
+	entry, err := key.Sign(Entry, protocol.Marshal(&m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)-100] ^= 1
+	more, none, short := m, m, m
+	more.Keys, none.Number, short.Keys = append(more.Keys, more.Keys[0]), 0, []protocol.RevokedKey{{Key: []byte{1}}}
+	for _, c := range []struct {
+		what      string
+		statement []byte
+		site      protocol.SiteID
+		want      Reason
+	}{
+		{"nothing", nil, "plant", Unsigned},
+		{"another site's", good, "plant2", WrongSite},
+		{"of another key", sign(other, m), "plant", UnknownKey},
+		{"of the root key", sign(root, m), "plant", UnknownKey},
+		{"an entry", entry, "plant", WrongKind},
+		{"altered", flipped, "plant", BadSignature},
+		{"too many keys", sign(key, more), "plant", Malformed},
+		{"without a number", sign(key, none), "plant", Malformed},
+		{"of what is no key", sign(key, short), "plant", Malformed},
+	} {
+		if _, err := tr.Revocations(c.site, c.statement); ReasonOf(err) != c.want {
+			t.Errorf("%s: %v, want %s", c.what, err, c.want)
+		}
+	}
+	if got, err := UncheckedRevocations("plant", sign(other, m)); err != nil || got.Number != 7 {
+		t.Errorf("unchecked: %+v, %v", got, err)
+	}
+	if _, err := UncheckedRevocations("plant2", good); ReasonOf(err) != WrongSite {
+		t.Errorf("unchecked, another site's: %v", err)
 	}
 }

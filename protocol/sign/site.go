@@ -65,13 +65,15 @@ type part struct {
 }
 
 // Site signs a whole SiteDesired: it fills in the signature of each entry, tombstone and
-// purge, and the head.
-func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
+// purge, and the head. What it has in common with the last message that was signed with earlier is
+// not signed anew; nil: everything is. After an error earlier is as before.
+func (s *Signer) Site(m *protocol.SiteDesired, earlier *Signatures) (err error) {
+	parts := earlier.reuse(s.public)
 	deployments := make([]protocol.SiteEntry, len(m.Deployments))
 	for i, e := range m.Deployments {
 		unsigned := e
 		unsigned.Spec, unsigned.Signature = nil, nil
-		if e.Signature, err = s.detached(Entry, protocol.Marshal(EntryStatement{m.Site, unsigned})); err != nil {
+		if e.Signature, err = parts.signature(Entry, protocol.Marshal(EntryStatement{m.Site, unsigned}), s.detached); err != nil {
 			return fmt.Errorf("sign deployment %s: %w", e.Deployment, err)
 		}
 		deployments[i] = e
@@ -79,7 +81,7 @@ func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
 	removals := make([]protocol.Removal, len(m.Removals))
 	for i, r := range m.Removals {
 		r.Signature = nil
-		if r.Signature, err = s.detached(Tombstone, protocol.Marshal(TombstoneStatement{m.Site, r})); err != nil {
+		if r.Signature, err = parts.signature(Tombstone, protocol.Marshal(TombstoneStatement{m.Site, r}), s.detached); err != nil {
 			return fmt.Errorf("sign the removal of deployment %s: %w", r.Deployment, err)
 		}
 		removals[i] = r
@@ -87,7 +89,7 @@ func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
 	purges := make([]protocol.Purge, len(m.Purges))
 	for i, p := range m.Purges {
 		p.Signature = nil
-		if p.Signature, err = s.detached(Purge, protocol.Marshal(PurgeStatement{m.Site, p})); err != nil {
+		if p.Signature, err = parts.signature(Purge, protocol.Marshal(PurgeStatement{m.Site, p}), s.detached); err != nil {
 			return fmt.Errorf("sign the purge of deployment %s: %w", p.Deployment, err)
 		}
 		purges[i] = p
@@ -97,8 +99,11 @@ func (s *Signer) Site(m *protocol.SiteDesired) (err error) {
 	if err != nil {
 		return err
 	}
-	m.Head, err = s.Sign(Head, protocol.Marshal(HeadStatement{m.Site, m.Position, digest}))
-	return err
+	if m.Head, err = parts.signature(Head, protocol.Marshal(HeadStatement{m.Site, m.Position, digest}), s.Sign); err != nil {
+		return err
+	}
+	earlier.keep(s.public, parts)
+	return nil
 }
 
 // headDigest returns the digest of a whole SiteDesired that its head has.

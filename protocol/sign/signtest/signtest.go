@@ -59,7 +59,7 @@ func (c *CO) Use(number uint64, keys ...*sign.Signer) {
 func (c *CO) Sign(m protocol.SiteDesired) protocol.SiteDesired {
 	c.t.Helper()
 	m.Content, m.Head, m.KeySet = m.ContentDigest(), nil, nil
-	if err := c.Key.Site(&m); err != nil {
+	if err := c.Key.Site(&m, nil); err != nil {
 		c.t.Fatal(err)
 	}
 	m.KeySet = c.KeySet
