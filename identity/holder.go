@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,12 +39,13 @@ func (c *Credential) certificate() *tls.Certificate {
 }
 
 // A Holder has the credential of this machine, which changes when it is renewed, and makes of
-// it both ends of connections. A change does not touch connections that are open. Its methods
+// it both ends of connections. A change does not touch connections that are open: see Left and
+// Standing. Its methods
 // may be called concurrently.
 type Holder struct {
 	clock   *Clock
 	current atomic.Pointer[Credential]
-	revoked atomic.Pointer[map[string]bool] // serial numbers
+	revoked atomic.Pointer[map[string]bool] // keys, by KeyName
 }
 
 // NewHolder returns a holder without a credential.
@@ -58,20 +60,19 @@ func (h *Holder) Set(c *Credential) { h.current.Store(c) }
 // Credential is the one in use, or nil.
 func (h *Holder) Credential() *Credential { return h.current.Load() }
 
-// SetRevoked says which certificates no longer count, by their serial numbers. No part of Colony
-// calls it yet: there is no list of certificates that were revoked.
-func (h *Holder) SetRevoked(serials []string) {
-	m := make(map[string]bool, len(serials))
-	for _, s := range serials {
-		m[s] = true
+// SetRevoked says whose certificates no longer count: those of keys that were revoked, by KeyName.
+func (h *Holder) SetRevoked(keys []string) {
+	m := make(map[string]bool, len(keys))
+	for _, k := range keys {
+		m[k] = true
 	}
 	h.revoked.Store(&m)
 }
 
-// Revoked reports whether the certificate with a serial number no longer counts.
-func (h *Holder) Revoked(serial string) bool {
+// Revoked reports whether the certificates of a key, by KeyName, no longer count.
+func (h *Holder) Revoked(key string) bool {
 	m := h.revoked.Load()
-	return m != nil && (*m)[serial]
+	return m != nil && (*m)[key]
 }
 
 var errNone = protocol.Errorf(protocol.Unavailable, "this machine has no certificate yet: it must be enrolled")
@@ -82,10 +83,32 @@ func (h *Holder) Peer(s tls.ConnectionState, as Role) (Peer, error) { return h.p
 // Client is Peer for the client of a connection.
 func (h *Holder) Client(s tls.ConnectionState) (Peer, error) { return h.Peer(s, Client) }
 
-// Former is Peer for a client that may be expired, and is here to renew its certificate.
-func (h *Holder) Former(s tls.ConnectionState) (Peer, error) { return h.peer(s, Client, VerifyEver) }
+// Former is Peer for a client that is here to renew its certificate, and may be expired or withdrawn.
+func (h *Holder) Former(s tls.ConnectionState) (Peer, error) {
+	p, err := h.verified(s, Client, VerifyEver)
+	if err == nil {
+		err = h.standing(s.PeerCertificates[:1])
+	}
+	if err != nil {
+		return Peer{}, err
+	}
+	p.Withdrawn = h.standing(s.PeerCertificates) != nil
+	return p, nil
+}
 
 func (h *Holder) peer(s tls.ConnectionState, as Role, check verifier) (Peer, error) {
+	p, err := h.verified(s, as, check)
+	if err == nil {
+		err = h.standing(s.PeerCertificates)
+	}
+	if err != nil {
+		return Peer{}, err
+	}
+	return p, nil
+}
+
+// verified is peer, whatever was revoked.
+func (h *Holder) verified(s tls.ConnectionState, as Role, check verifier) (Peer, error) {
 	c := h.current.Load()
 	if c == nil {
 		return Peer{}, errNone
@@ -96,24 +119,44 @@ func (h *Holder) peer(s tls.ConnectionState, as Role, check verifier) (Peer, err
 		// has it from an issuer of the fleet, to which it is verified.
 		now = latest(now, s.PeerCertificates[0].NotBefore)
 	}
-	p, err := check(c.Root, s.PeerCertificates, as, now)
-	if err == nil {
-		err = h.standing(s.PeerCertificates)
-	}
-	if err != nil {
-		return Peer{}, err
-	}
-	return p, nil
+	return check(c.Root, s.PeerCertificates, as, now)
 }
 
 // verifier is Verify or VerifyEver.
 type verifier func(root *x509.Certificate, chain []*x509.Certificate, as Role, now time.Time) (Peer, error)
 
+// Left is for how long the certificates of the peer of a connection last, counted from now: until the
+// first of them ends. Whoever measures the time from the handshake on goes right also where the
+// clock is set meanwhile.
+func (h *Holder) Left(s tls.ConnectionState) time.Duration {
+	if len(s.PeerCertificates) == 0 {
+		return 0
+	}
+	end := s.PeerCertificates[0].NotAfter
+	for _, c := range s.PeerCertificates[1:] {
+		if c.NotAfter.Before(end) {
+			end = c.NotAfter
+		}
+	}
+	return end.Sub(latest(h.clock.Now(), s.PeerCertificates[0].NotBefore))
+}
+
+// Standing returns an error where a certificate of the peer of a connection was revoked, whatever
+// the time is.
+func (h *Holder) Standing(s tls.ConnectionState) error { return h.standing(s.PeerCertificates) }
+
 // standing checks that no certificate of a chain was revoked.
 func (h *Holder) standing(chain []*x509.Certificate) error {
+	if m := h.revoked.Load(); m == nil || len(*m) == 0 {
+		return nil
+	}
+	own := h.current.Load()
 	for _, c := range chain {
-		if serial := SerialOf(c); h.Revoked(serial) {
-			return protocol.Errorf(protocol.Denied, "certificate %s was revoked", serial)
+		if own != nil && c.Equal(own.Root) { // it comes with each chain, and nobody revokes it
+			continue
+		}
+		if h.Revoked(KeyName(c)) {
+			return protocol.Errorf(protocol.Denied, "certificate %s: its key was revoked", SerialOf(c))
 		}
 	}
 	return nil
@@ -145,11 +188,47 @@ func (h *Holder) EnrolTLS() *tls.Config {
 	}
 }
 
+// sessions are those that this machine may resume. A session goes on with the certificates with which it
+// began, so that those of another credential are forgotten; and each is used once: one that the server
+// refused would be refused again.
+type sessions struct {
+	h *Holder
+
+	mu    sync.Mutex
+	of    *Credential
+	cache tls.ClientSessionCache
+}
+
+// current is the cache of the present credential. s.mu is held.
+func (s *sessions) current() tls.ClientSessionCache {
+	if c := s.h.current.Load(); s.cache == nil || s.of != c {
+		s.of, s.cache = c, tls.NewLRUClientSessionCache(4)
+	}
+	return s.cache
+}
+
+// Get implements tls.ClientSessionCache.
+func (s *sessions) Get(key string) (*tls.ClientSessionState, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.current()
+	state, ok := c.Get(key)
+	c.Put(key, nil)
+	return state, ok
+}
+
+// Put implements tls.ClientSessionCache.
+func (s *sessions) Put(key string, state *tls.ClientSessionState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current().Put(key, state)
+}
+
 // ClientTLS is the client's end of mutual TLS 1.3 with the machine that has the name want,
 // wherever it was reached.
 func (h *Holder) ClientTLS(want Name) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, ServerName: want.DNS(), ClientSessionCache: tls.NewLRUClientSessionCache(4),
+		MinVersion: tls.VersionTLS13, ServerName: want.DNS(), ClientSessionCache: &sessions{h: h},
 		// The root is known only once the machine is enrolled, and its clock may be late:
 		// VerifyConnection checks all that package tls would, and runs for each connection.
 		InsecureSkipVerify: true,

@@ -137,11 +137,11 @@ func TestRevocationMeetsResumption(t *testing.T) {
 	if p, err := lo.Peer(state, identity.Client); err != nil || p.Name != identity.OfNode("a", "n") {
 		t.Errorf("peer of a resumed session: %+v, %v", p, err)
 	}
-	for what, serial := range map[string]string{
-		"the node's":            identity.SerialOf(node.Credential().Chain[0]),
-		"that of its authority": identity.SerialOf(site.Certificate()),
+	for what, key := range map[string]string{
+		"the node's":            identity.KeyName(node.Credential().Chain[0]),
+		"that of its authority": identity.KeyName(site.Certificate()),
 	} {
-		lo.SetRevoked([]string{serial})
+		lo.SetRevoked([]string{key})
 		_, serverErr, clientErr := handshake(t, server, client)
 		if serverErr == nil || !strings.Contains(serverErr.Error(), "revoked") || clientErr == nil {
 			t.Errorf("%s revoked: server %v, client %v", what, serverErr, clientErr)

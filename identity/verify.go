@@ -21,6 +21,10 @@ type Peer struct {
 	NotBefore, NotAfter time.Time
 	// Expired says that its certificate has ended; only VerifyEver lets that pass.
 	Expired bool
+	// Withdrawn says that the key of an authority that signed for it was revoked; only Former lets
+	// that pass. Whoever has that key can have made the certificate: it proves nothing but the
+	// peer's own key.
+	Withdrawn bool
 }
 
 // A Role is the end of a connection that a peer is at.
@@ -57,8 +61,7 @@ func verify(root *x509.Certificate, chain []*x509.Certificate, as Role, now time
 		return Peer{}, err
 	}
 	p := Peer{Name: n, Serial: SerialOf(leaf), NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter}
-	sum := KeySum(leaf.PublicKey)
-	p.Key = hex.EncodeToString(sum[:])
+	p.Key = KeyName(leaf)
 	at := now
 	if ever && now.After(leaf.NotAfter) {
 		at, p.Expired = leaf.NotAfter, true
@@ -133,6 +136,12 @@ func siteOf(c *x509.Certificate) (protocol.SiteID, error) {
 	return id, nil
 }
 
-// SerialOf is the serial number of a certificate in hex, which names it in logs and in the
-// list of those that were revoked.
+// SerialOf is the serial number of a certificate in hex, which names it in logs.
 func SerialOf(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
+
+// KeyName is the KeySum of a certificate's key in hex, which names the key in records and in the
+// list of keys that were revoked.
+func KeyName(c *x509.Certificate) string {
+	sum := KeySum(c.PublicKey)
+	return hex.EncodeToString(sum[:])
+}

@@ -39,6 +39,8 @@ type Issued struct {
 	Machine *identity.Credential
 	// Authority is that of the site, nil but for LOs.
 	Authority *identity.Credential
+	// First says that the machine had no certificate before, and so no connection by one.
+	First bool
 }
 
 // timeout bounds one question, from dialling to its answer.

@@ -5,11 +5,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,7 +207,7 @@ func TestJoinAndRenew(t *testing.T) {
 	if _, err := enrol.Renew(t.Context(), other, h); identity.CodeOf(err) != identity.NotEnrolled {
 		t.Errorf("a renewal for another name: %v", err)
 	}
-	f.holder.SetRevoked([]string{identity.SerialOf(got.Machine.Chain[0])})
+	f.holder.SetRevoked([]string{identity.KeyName(got.Machine.Chain[0])})
 	if _, err := enrol.Renew(t.Context(), m, h); identity.CodeOf(err) != identity.Revoked || f.last() != identity.Revoked {
 		t.Errorf("a revoked one: %v", err)
 	}
@@ -305,11 +307,30 @@ func TestKeeper(t *testing.T) {
 		t.Errorf("authority before the machine is enrolled: %v", err)
 	}
 	stop := run(k)
+	over, end := context.WithCancel(t.Context())
+	end()
+	none := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("dialled") }
+	if _, err := k.WhenEnrolled(none)(over, "tcp", "x"); !errors.Is(err, context.Canceled) {
+		t.Errorf("to connect without a certificate: %v", err)
+	}
+	dialled := make(chan bool, 1)
+	go func() {
+		_, _ = k.WhenEnrolled(func(context.Context, string, string) (net.Conn, error) {
+			dialled <- h.Credential() != nil
+			return nil, errors.New("that is all")
+		})(t.Context(), "tcp", "x")
+	}()
 	if err := os.WriteFile(tokenFile, []byte(f.token.String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	first := wait()
 	stop()
+	if !<-dialled {
+		t.Error("dialled before there was a certificate")
+	}
+	if !first.First {
+		t.Error("the first certificate does not say that it is")
+	}
 	if h.Credential() != first.Machine {
 		t.Error("the holder has not the new certificate")
 	}
@@ -324,7 +345,7 @@ func TestKeeper(t *testing.T) {
 	f.now.set(begin.Add(25 * 24 * time.Hour)) // past two thirds, and the jitter
 	f.certify(t, identity.OfCO())
 	stop = run(k)
-	if second := wait(); second.Machine.Chain[0].Equal(first.Machine.Chain[0]) || len(f.renewed) != 1 {
+	if second := wait(); second.First || second.Machine.Chain[0].Equal(first.Machine.Chain[0]) || len(f.renewed) != 1 {
 		t.Errorf("not renewed: %d renewals", len(f.renewed))
 	}
 	stop()
@@ -382,7 +403,7 @@ func TestKeeperOfAnotherName(t *testing.T) {
 }
 
 // TestKeeperOfClockAhead checks that a machine whose clock is so far ahead of the server's that
-// each certificate is due at once renews once a minute and not without end.
+// each certificate is due at once renews less and less often.
 func TestKeeperOfClockAhead(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, identity.OfCO(), identity.LO)
@@ -390,22 +411,62 @@ func TestKeeperOfClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the server is outside: no time passes while it is asked
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		renewals, done := 0, make(chan struct{})
+		var renewals atomic.Int64
+		done := make(chan struct{})
 		k := enrol.NewKeeper(enrol.KeeperOptions{
 			Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.address}, Vault: vault, Logger: slog.New(slog.DiscardHandler),
 			Holder: identity.NewHolder(vault.Clock(func() time.Time { return begin.Add(25 * 24 * time.Hour) })),
 			Changed: func(enrol.Issued) {
-				if renewals++; renewals > 50 {
+				if renewals.Add(1) > 50 {
 					cancel()
 				}
 			},
 		})
 		go func() { defer close(done); k.Run(ctx) }()
 		time.Sleep(10*time.Minute + time.Second)
+		first := renewals.Load()
+		time.Sleep(3 * 24 * time.Hour)
 		cancel()
 		<-done
-		if renewals != 11 {
-			t.Errorf("%d renewals in 10 minutes, want one at once and one each minute", renewals)
+		if first != 4 {
+			t.Errorf("%d renewals in 10 minutes, want one at once and after 1, 2 and 4 minutes", first)
+		}
+		if rest := renewals.Load() - first; rest < 12 || rest > 18 {
+			t.Errorf("%d renewals in the next 3 days, want one each 6 hours in the end", rest)
+		}
+	})
+}
+
+// TestKeeperIsRefused checks that a machine whose clock stands still, so that nothing is ever due, renews
+// when the upper tier does not let it in, at most once in ten minutes.
+func TestKeeperIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, identity.OfCO(), identity.LO)
+	vault := enrolled(t, f)
+	synctest.Test(t, func(t *testing.T) { // the server is outside: no time passes while it is asked
+		ctx, cancel := context.WithCancel(t.Context())
+		renewed, done := make(chan time.Time, 100), make(chan struct{})
+		k := enrol.NewKeeper(enrol.KeeperOptions{
+			Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.address}, Vault: vault, Logger: slog.New(slog.DiscardHandler),
+			Holder:  identity.NewHolder(vault.Clock(func() time.Time { return begin })),
+			Changed: func(enrol.Issued) { renewed <- time.Now() },
+		})
+		go func() { defer close(done); k.Run(ctx) }()
+		for range 60 * 60 {
+			time.Sleep(time.Second)
+			k.Refused()
+		}
+		cancel()
+		<-done
+		if n := len(renewed); n < 5 || n > 6 {
+			t.Errorf("%d renewals in an hour, want one at once and one each ten minutes", n)
+		}
+		for last := <-renewed; len(renewed) > 0; {
+			next := <-renewed
+			if wait := next.Sub(last); wait < 10*time.Minute {
+				t.Errorf("%s between two renewals", wait)
+			}
+			last = next
 		}
 	})
 }

@@ -7,17 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
-)
-
-// The names under which a Keeper stores what it gets; those of package store.
-const (
-	machineName   = "machine"
-	authorityName = "issuer"
 )
 
 // A Vault keeps keys and certificates; package store has one.
@@ -44,13 +41,17 @@ type KeeperOptions struct {
 // A Keeper sees to it that a machine has a certificate: it joins with the token where there
 // is none, and renews at two thirds of the life. It never ends for a failure: what runs on the
 // machine does not depend on it.
-type Keeper struct{ o KeeperOptions }
+type Keeper struct {
+	o       KeeperOptions
+	changed notify.Broadcast // there is another certificate
+	early   notify.Signal    // by Refused
+}
 
 // NewKeeper returns a Keeper, and puts what was stored into the holder. What cannot be read
 // counts as not there, and is logged.
 func NewKeeper(o KeeperOptions) *Keeper {
-	k := &Keeper{o}
-	c, err := o.Vault.Load(machineName)
+	k := &Keeper{o: o, early: notify.New()}
+	c, err := o.Vault.Load(store.Machine)
 	if err == nil {
 		var p identity.Peer
 		if p, err = c.Check(o.Holder.Clock()); err == nil && p.Name != o.Name {
@@ -71,53 +72,116 @@ func NewKeeper(o KeeperOptions) *Keeper {
 
 // Authority returns the stored authority of the site; fs.ErrNotExist before the LO is enrolled.
 func (k *Keeper) Authority() (*identity.Authority, error) {
-	c, err := k.o.Vault.Load(authorityName)
+	c, err := k.o.Vault.Load(store.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("authority of the site: %w", err)
 	}
 	return identity.OpenSite(c.Chain[0], c.Root, c.Key)
 }
 
+// WhenEnrolled returns a Dial that waits for the first certificate, or the end of its context,
+// before it dials: who connects with the certificate does so once there is one, and not at the
+// end of a wait between attempts that could not succeed. next nil is that of the system.
+func (k *Keeper) WhenEnrolled(next Dial) Dial {
+	if next == nil {
+		next = (&net.Dialer{KeepAlive: -1}).DialContext // whoever dials has a keep-alive of its own
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		for {
+			changed := k.changed.C()
+			if k.o.Holder.Credential() != nil {
+				return next(ctx, network, address)
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil, fmt.Errorf("this machine has no certificate yet: %w", context.Cause(ctx))
+			}
+		}
+	}
+}
+
 // The waits after a failure: those of a machine that may be one of thousands.
 var tryAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second, Jitter: 0.5}
 
-// afterSuccess is the least time from a new certificate to the next renewal: one that is due
-// at once, by a clock that is ahead of the server's, is not asked for without end.
-const afterSuccess = time.Minute
+// renewAgain are those of a renewal, from the first to the last: a certificate lasts for days when it is
+// due, and a machine that is not let in without it does not wait; see Refused.
+var renewAgain = retry.Policy{Min: time.Second, Max: 10 * time.Minute, Jitter: 0.5}
+
+// afterSuccess has the least times from a new certificate to the next renewal: one that is due at once,
+// by a clock that is ahead of the server's, is asked for less and less often.
+var afterSuccess = retry.Policy{Min: time.Minute, Max: 6 * time.Hour}
+
+// afterRefused is the least time between two renewals that Refused asks for.
+const afterRefused = 10 * time.Minute
+
+// Refused says that the upper tier does not let the machine in, maybe for its certificate: it has
+// ended by a clock that is ahead of this machine's, or that of an authority was revoked. Then a
+// renewal is tried before it is due. It does not wait.
+func (k *Keeper) Refused() { k.early.Notify() }
 
 // Run joins and renews until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	tries := retry.Backoff{Policy: tryAgain}
+	dueAtOnce := 0      // certificates in a row
+	var asked time.Time // when a renewal was tried that was not due; zero: never
 	for ctx.Err() == nil {
 		c := k.o.Holder.Credential()
+		early := false
 		if c != nil {
 			if wait := untilRenewal(c, k.o.Holder.Clock().Now()); wait > 0 {
 				tries.Reset()
-				if retry.Sleep(ctx, wait) != nil {
-					return
+				if early = k.rest(ctx, wait); !early || !asked.IsZero() && time.Since(asked) < afterRefused {
+					continue
 				}
-				continue
+				asked = time.Now()
 			}
 		}
 		err := k.once(ctx, c)
 		if err == nil {
 			tries.Reset()
-			if now := k.o.Holder.Clock().Now(); untilRenewal(k.o.Holder.Credential(), now) <= 0 {
+			if now := k.o.Holder.Clock().Now(); untilRenewal(k.o.Holder.Credential(), now) > 0 {
+				dueAtOnce = 0
+			} else {
+				dueAtOnce++
 				k.o.Logger.WarnContext(ctx, "the new certificate is due for renewal at once: the clocks of this machine and of the server differ by weeks, set the one that is wrong", "machine", k.o.Name.String(), "now", now)
 			}
-			if retry.Sleep(ctx, afterSuccess) != nil {
+			if retry.Sleep(ctx, afterSuccess.Min) != nil {
 				return
 			}
+			k.rest(ctx, afterSuccess.Delay(max(dueAtOnce-1, 0), nil)-afterSuccess.Min)
 			continue
+		}
+		if early {
+			k.o.Logger.WarnContext(ctx, "the machine is refused, and a new certificate as well", "machine", k.o.Name.String(), "err", err)
+			continue
+		}
+		if tries.Policy = tryAgain; c != nil {
+			tries.Policy = renewAgain
 		}
 		wait := tries.Next()
 		if ctx.Err() == nil {
 			k.o.Logger.WarnContext(ctx, "no certificate yet, it is tried again", "machine", k.o.Name.String(), "renewal", c != nil, "retry_in", wait.String(), "err", err)
 		}
-		if retry.Sleep(ctx, wait) != nil {
+		least := min(wait, tryAgain.Max)
+		if retry.Sleep(ctx, least) != nil {
 			return
 		}
+		k.rest(ctx, wait-least)
 	}
+}
+
+// rest waits, and reports whether it ended before its time as the machine was refused.
+func (k *Keeper) rest(ctx context.Context, wait time.Duration) (early bool) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-k.early.C():
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // untilRenewal is how long to wait before a certificate is renewed, at two thirds of its life
@@ -141,11 +205,11 @@ func untilRenewal(c *identity.Credential, now time.Time) time.Duration {
 func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	m := Machine{Name: k.o.Name, Server: k.o.Server, Addresses: k.o.Addresses, Clock: k.o.Holder.Clock(), Dial: k.o.Dial}
 	var err error
-	if m.Key, err = k.o.Vault.Key(machineName); err != nil {
+	if m.Key, err = k.o.Vault.Key(store.Machine); err != nil {
 		return err
 	}
 	if k.o.Name.Tier == identity.LO {
-		if m.Authority, err = k.o.Vault.Key(authorityName); err != nil {
+		if m.Authority, err = k.o.Vault.Key(store.Issuer); err != nil {
 			return err
 		}
 	}
@@ -168,14 +232,16 @@ func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	}
 	// The authority first: a machine that has a certificate counts as enrolled.
 	if got.Authority != nil {
-		if err := k.o.Vault.Save(authorityName, got.Authority); err != nil {
+		if err := k.o.Vault.Save(store.Issuer, got.Authority); err != nil {
 			return err
 		}
 	}
-	if err := k.o.Vault.Save(machineName, got.Machine); err != nil {
+	if err := k.o.Vault.Save(store.Machine, got.Machine); err != nil {
 		return err
 	}
+	got.First = k.o.Holder.Credential() == nil
 	k.o.Holder.Set(got.Machine)
+	k.changed.Notify()
 	k.o.Logger.InfoContext(ctx, "machine has a certificate", "machine", k.o.Name.String(), "renewal", c != nil, "serial", identity.SerialOf(got.Machine.Chain[0]), "until", got.Machine.Chain[0].NotAfter)
 	if k.o.Changed != nil {
 		k.o.Changed(got)

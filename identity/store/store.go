@@ -46,7 +46,7 @@ type Store struct {
 // Open makes the directory where it does not exist, and removes what a crash left. Nil is the
 // file system of the machine.
 func Open(d disk.FS, dir string) (*Store, error) {
-	s := &Store{disk: disk.Or(d), dir: dir}
+	s := At(d, dir)
 	if err := s.disk.MkdirAll(dir, dirPerm); err != nil {
 		return nil, fmt.Errorf("create the directory of the identity: %w", err)
 	}
@@ -55,6 +55,10 @@ func Open(d disk.FS, dir string) (*Store, error) {
 	}
 	return s, nil
 }
+
+// At returns the store of a directory without making or cleaning that: for who only looks. Nil is
+// the file system of the machine.
+func At(d disk.FS, dir string) *Store { return &Store{disk: disk.Or(d), dir: dir} }
 
 // Key returns the key of that name, which it makes where there is none. A key that cannot be
 // read is not replaced: the error names its file.
@@ -104,6 +108,14 @@ func (s *Store) Save(name string, c *identity.Credential) error {
 		all = append(all[:len(all):len(all)], c.Root)
 	}
 	return atomicfile.Write(s.disk, s.path(name+".crt"), EncodeCertificates(all), filePerm)
+}
+
+// Remove removes the certificates of that name. Its key stays.
+func (s *Store) Remove(name string) error {
+	if err := s.disk.Remove(s.path(name + ".crt")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the certificates %s: %w", name, err)
+	}
+	return nil
 }
 
 // OpenRoot returns the root of the fleet; fs.ErrNotExist where there is none.
@@ -183,6 +195,9 @@ func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("root of the fleet %s: %w: remove the file if it is damaged", s.path(Root+".crt"), err)
+	}
+	if err := s.disk.MkdirAll(s.dir, dirPerm); err != nil {
+		return nil, fmt.Errorf("create the directory of the identity: %w", err)
 	}
 	if err := s.writeKey(Root, signer); err != nil {
 		return nil, err
