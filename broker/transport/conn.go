@@ -2,7 +2,6 @@
 package transport
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -17,7 +16,6 @@ import (
 )
 
 const (
-	readBuffer = 512         // bytes; a packet that is larger is read past it
 	writeChunk = 16 << 10    // bytes that one write deadline covers
 	linger     = time.Second // how long a closed connection may take to read our last words
 )
@@ -51,11 +49,11 @@ type Events struct {
 //   - the client's Receive Maximum, and its packet ids, see package inflight;
 //   - a close that lets the last packet, which says why, reach the client.
 //
-// One goroutine reads, through R or Read; all other methods may be called concurrently.
+// One goroutine reads; all other methods may be called concurrently.
 type Conn struct {
 	raw net.Conn // TCP, TLS, WebSocket or Unix socket
 	o   *Options
-	R   *bufio.Reader // reads the Conn
+	in  incoming
 
 	ended   chan struct{} // closed by Close
 	pending atomic.Int64
@@ -107,7 +105,7 @@ func (c *Conn) Wake() {
 // New returns a Conn over a network connection, which it owns from then on.
 func New(raw net.Conn, o *Options) *Conn {
 	c := &Conn{raw: raw, o: o, ended: make(chan struct{})}
-	c.R = bufio.NewReaderSize(c, readBuffer)
+	c.prepare()
 	return c
 }
 
@@ -117,33 +115,6 @@ func (c *Conn) Raw() net.Conn { return c.raw }
 // Pending is how many bytes of memory wait for this client: to be written, or of a packet
 // that has not arrived whole.
 func (c *Conn) Pending() int64 { return c.pending.Load() }
-
-// Read reads the transport. Idle connections wait in it, so its stack frame is small.
-func (c *Conn) Read(p []byte) (int, error) {
-	n, err := c.read(p)
-	if c.Closed() {
-		return 0, net.ErrClosed
-	}
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, ErrDrained) {
-		c.mu.Lock()
-		c.breakLocked() // nothing can be said to a peer that has left
-		c.mu.Unlock()
-	}
-	return n, err
-}
-
-func (c *Conn) read(p []byte) (int, error) {
-	c.rmu.Lock()
-	defer c.rmu.Unlock()
-	if c.Closed() {
-		return 0, net.ErrClosed
-	}
-	n, err := c.raw.Read(p)
-	if n == 0 && err != nil {
-		return c.arrived(p, err)
-	}
-	return n, err
-}
 
 // Write queues p, which is one packet other than PUBLISH, and returns at once.
 func (c *Conn) Write(p []byte) (int, error) {

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -85,12 +86,66 @@ func TestEndByPeerClosesTheTransport(t *testing.T) {
 	h := newHub(t, 1<<20)
 	c, w, far := h.pair(t)
 	_ = far.Close()
-	if _, err := c.R.ReadByte(); err == nil {
+	if _, err := c.ReadByte(); err == nil {
 		t.Error("read after the end")
 	}
 	await(t, w.closed, "the close of the transport after the peer's")
 	if err := c.Publish(message(0, 1, time.Time{})); err == nil {
 		t.Error("a message is accepted for a peer that has left")
+	}
+}
+
+// A connection over TCP has a buffer from the arrival of bytes to the last of them being read, whatever sizes
+// they come in and are read in.
+func TestReadBuffer(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1<<20)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(near, &h.Options)
+	t.Cleanup(func() { _, _ = c.Close(), far.Close() })
+	want := make([]byte, 3*readBuffer)
+	for i := range want {
+		want[i] = byte(i >> 3)
+	}
+	for _, read := range []int{1, 2, readBuffer - 1, readBuffer, readBuffer + 1, 2 * readBuffer} {
+		if _, err := far.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		first, err := c.ReadByte()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []byte{first}
+		for len(got) < len(want) {
+			p := make([]byte, min(read, len(want)-len(got)))
+			n, err := io.ReadFull(c, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, p[:n]...)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("read by %d: other bytes than were sent", read)
+		}
+		if c.in.buf != nil {
+			t.Errorf("read by %d: all is read, and the connection still has a buffer", read)
+		}
+	}
+	_ = far.Close()
+	if _, err := c.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v, want %v", err, io.EOF)
 	}
 }
 

@@ -27,25 +27,25 @@ func (c *Conn) Drain() bool {
 	return true
 }
 
-// arrived reads what has arrived, without waiting, once the reader was woken by Drain; err is that of the
-// read before.
-func (c *Conn) arrived(p []byte, err error) (int, error) {
+// drained calls try, which reads what has arrived without waiting, if the reader was woken by Drain; err is
+// that of the read before.
+func (c *Conn) drained(err error, try func(fd uintptr) bool) error {
 	c.mu.Lock()
 	draining := c.draining && !c.closed
 	c.mu.Unlock()
 	if !draining || !errors.Is(err, os.ErrDeadlineExceeded) {
-		return 0, err
+		return err
 	}
 	fd, err := c.raw.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	n := 0
-	if err := fd.Control(func(fd uintptr) { n = readNow(fd, p) }); err != nil {
-		return 0, err
+	more := false
+	if err := fd.Control(func(fd uintptr) { more = try(fd) }); err != nil {
+		return err
 	}
-	if n <= 0 { // nothing more, or the end, or an error: all the same now
-		return 0, ErrDrained
+	if !more { // nothing, or the end, or an error: all the same now
+		return ErrDrained
 	}
-	return n, nil
+	return nil
 }

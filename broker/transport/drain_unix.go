@@ -4,12 +4,16 @@ package transport
 
 import "syscall"
 
-// readNow reads what is there; not positive if there is nothing. The descriptor does not block.
-func readNow(fd uintptr, p []byte) int {
+// readsNow says that readNow reads.
+const readsNow = true
+
+// readNow reads what is there. The descriptor does not block: with syscall.EAGAIN nothing is there; no bytes without an error
+// are the end.
+func readNow(fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := syscall.Read(int(fd), p)
 		if err != syscall.EINTR {
-			return n
+			return n, err
 		}
 	}
 }
