@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -43,6 +44,8 @@ type Options struct {
 	Username string
 	Password string
 	TLS      *tls.Config // for tls and wss; nil: the system's roots
+	// Proof is about the certificates of both ends, where TLS demands them.
+	Proof Proof
 	// Dial opens the connections that TLS and WebSocket go over. Nil: a net.Dialer's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Random draws the sessions' names and the waits between attempts. Nil: the machine's.
@@ -87,6 +90,19 @@ type Options struct {
 	OnDown func(err error)
 	// Logger is required.
 	Logger *slog.Logger
+}
+
+// A Proof judges certificates. Each of its fields may be nil.
+type Proof struct {
+	// Left is for how long the broker's certificate lasts from now on, as that of an identity.Holder.
+	// The link ends with it, and the next one is with the one that came after.
+	Left func(s tls.ConnectionState) time.Duration
+	// Standing returns an error where the broker's certificate was revoked; see Recheck.
+	Standing func(s tls.ConnectionState) error
+	// Refused is called when a broker that was reached by TLS does not let the client in: it may be
+	// for the client's certificate, which is judged only after the client's end of the handshake.
+	// It must not wait.
+	Refused func()
 }
 
 const (
@@ -163,8 +179,12 @@ type Client struct {
 	stop context.CancelFunc // nil before Start
 	done chan struct{}      // closed when the loop has ended
 
-	mu sync.Mutex // protects link, stop
+	mu sync.Mutex // protects link, stop, anew
 	up *link      // nil while down
+	// anew counts the calls of Reconnect: a link that was begun before one is not kept.
+	anew uint64
+
+	retryNow notify.Signal // by Reconnect: the wait for the next attempt is over
 }
 
 // New returns a client that is not started. The error lists every fault of o.
@@ -173,7 +193,7 @@ func New(o Options) (*Client, error) {
 		return nil, &protocol.Error{Kind: protocol.Invalid, Message: "mqtt client: " + err.Error(), Err: err}
 	}
 	o.defaults()
-	return &Client{o: o, log: o.Logger.With("component", "mqtt_client"), done: make(chan struct{})}, nil
+	return &Client{o: o, log: o.Logger.With("component", "mqtt_client"), done: make(chan struct{}), retryNow: notify.New()}, nil
 }
 
 // Start begins to connect, and to reconnect until Stop. It does not wait for the
@@ -249,6 +269,61 @@ func (c *Client) setUp(l *link) {
 	c.up = l
 }
 
+func (c *Client) generation() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.anew
+}
+
+// Reconnect ends the link with an orderly DISCONNECT, without its last will, and connects anew at once:
+// the next link has what has changed, such as a certificate of this client. What was published and is
+// not acknowledged yet fails with kind Unavailable, as at every end of a link. It does not wait.
+func (c *Client) Reconnect() {
+	c.mu.Lock()
+	c.anew++
+	l := c.up
+	c.mu.Unlock()
+	if l != nil {
+		go l.disconnect(errAnew) // ends within the write timeout
+	} else {
+		c.retryNow.Notify()
+	}
+}
+
+// Recheck ends the link, where the certificate of its broker was revoked, as Proof says, and
+// reports whether it did.
+func (c *Client) Recheck() (ended bool) {
+	c.mu.Lock()
+	l := c.up
+	c.mu.Unlock()
+	if l == nil || c.o.Proof.Standing == nil {
+		return false
+	}
+	s, ok := secured(l.conn)
+	if !ok {
+		return false
+	}
+	err := c.o.Proof.Standing(s)
+	if err != nil {
+		l.fail(protocol.Errorf(protocol.Denied, "the broker: %w", err))
+	}
+	return err != nil
+}
+
+// secured returns the state of TLS under a connection.
+func secured(conn net.Conn) (tls.ConnectionState, bool) {
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		if _, direct := conn.(*tls.Conn); !direct { // a WebSocket
+			conn = over.NetConn()
+		}
+	}
+	t, ok := conn.(*tls.Conn)
+	if !ok {
+		return tls.ConnectionState{}, false
+	}
+	return t.ConnectionState(), true
+}
+
 // run connects again and again until ctx ends.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
@@ -262,12 +337,28 @@ func (c *Client) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if errors.Is(err, errAnew) && time.Since(begun) >= steady {
+			c.log.InfoContext(ctx, "broker link is made anew", "url", redact(raw))
+			attempt-- // the same broker
+			continue
+		}
 		if wasUp && time.Since(begun) >= steady {
 			tries.Reset()
 		}
 		wait := tries.Next()
 		c.log.WarnContext(ctx, "broker link down", "url", redact(raw), "was_up", wasUp, "retry_in", wait, "err", err)
-		_ = retry.Sleep(ctx, wait) // its end ends the loop, too
+		c.rest(ctx, wait)
+	}
+}
+
+// rest waits for the next attempt, at most until Reconnect is called or ctx ends.
+func (c *Client) rest(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.retryNow.C():
+	case <-ctx.Done():
 	}
 }
 
@@ -278,15 +369,19 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 	if hasty {
 		o.ConnectTimeout = min(o.ConnectTimeout, hastyTimeout)
 	}
+	begun := c.generation()
 	conn, err := dial(ctx, raw, &o)
 	if err != nil {
 		return false, err
 	}
 	l := newLink(conn, &o, c.log)
-	end := context.AfterFunc(ctx, func() { l.disconnect() })
+	end := context.AfterFunc(ctx, func() { l.disconnect(errStopped) })
 	defer end()
 	if err := l.connect(); err != nil {
 		l.fail(err)
+		if _, ok := secured(conn); ok && o.Proof.Refused != nil && ctx.Err() == nil {
+			o.Proof.Refused()
+		}
 		return false, l.cause()
 	}
 	l.start(ctx)
@@ -296,6 +391,11 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 		return false, l.cause()
 	}
 	c.setUp(l)
+	l.expire()
+	c.Recheck()
+	if c.generation() != begun { // it was made with what was before
+		go l.disconnect(errAnew)
+	}
 	c.log.InfoContext(ctx, "broker link up", "url", redact(raw), "session", l.session)
 	var hooks sync.WaitGroup
 	if c.o.OnUp != nil {
@@ -303,6 +403,9 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 	}
 	<-l.ctx.Done()
 	c.setUp(nil)
+	if l.term != nil {
+		l.term.Stop()
+	}
 	l.wg.Wait()
 	hooks.Wait()
 	if c.o.OnDown != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -49,18 +50,7 @@ func serve(t *testing.T, addr string, receive func(context.Context, access.Ident
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := b.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return b, stop
+	return b, testpart.Start(t, b)
 }
 
 // A probe is a client and what happened to it.

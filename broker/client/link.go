@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,11 @@ import (
 
 const writeChunk = 16 << 10 // bytes that one write deadline covers
 
-var errStopped = errors.New("client stopped")
+var (
+	errStopped = errors.New("client stopped")
+	// errAnew ends a link that another one is to follow at once.
+	errAnew = errors.New("connects anew")
+)
 
 // A link is one connection to the broker, from CONNECT to its end. Four
 // goroutines serve it: read takes packets off the wire, work hands messages to
@@ -44,8 +49,10 @@ type link struct {
 
 	wmu sync.Mutex     // serialises packets onto conn, and keeps ids in their order
 	wg  sync.WaitGroup // the goroutines of start
-	// stopping is set by disconnect: the end that follows is ours.
-	stopping atomic.Bool
+	// why is set by disconnect: the end that follows is ours, for this reason.
+	why atomic.Pointer[error]
+	// term ends the link with the broker's certificate; nil: it has none.
+	term *time.Timer
 
 	mu      sync.Mutex // protects what follows
 	pending map[uint16]request
@@ -107,8 +114,8 @@ func newLink(conn net.Conn, o *Options, log *slog.Logger) *link {
 
 // fail ends the link for a reason; the first reason stays.
 func (l *link) fail(err error) {
-	if l.stopping.Load() {
-		err = errStopped
+	if why := l.why.Load(); why != nil {
+		err = *why
 	}
 	l.end(err)
 	_ = l.conn.Close() // the reason to close is what matters
@@ -116,19 +123,22 @@ func (l *link) fail(err error) {
 
 func (l *link) cause() error { return context.Cause(l.ctx) }
 
-// disconnect ends the link in order, so that the broker drops the last will: it
+// disconnect ends the link in order for a reason, so that the broker drops the last will: it
 // waits a moment for the broker to close, because closing first could reset the
 // connection while DISCONNECT is on its way.
-func (l *link) disconnect() {
-	l.stopping.Store(true)
-	late := time.AfterFunc(time.Second, func() { l.fail(errStopped) })
+func (l *link) disconnect(why error) {
+	if !l.why.CompareAndSwap(nil, &why) && !errors.Is(why, errStopped) {
+		return // it is being ended
+	}
+	l.why.Store(&why)
+	late := time.AfterFunc(time.Second, func() { l.fail(why) })
 	defer late.Stop()
 	err := l.send(&packets.Disconnect{Properties: &packets.Properties{}}, packets.DISCONNECT)
 	half, ok := l.conn.(interface{ CloseWrite() error })
 	if err == nil && ok && half.CloseWrite() == nil {
 		<-l.ctx.Done()
 	}
-	l.fail(errStopped)
+	l.fail(why)
 }
 
 // connect sends CONNECT and takes the broker's answer.
@@ -204,6 +214,22 @@ func (l *link) connectPacket() packets.Packet {
 		c.WillProperties = properties(*will)
 	}
 	return connect{c}
+}
+
+// expire has the link made anew before the certificate of the broker ends, in the last tenth of what is left of it:
+// those of all its clients end at one time. The time is measured from now on: a clock that is set ends no link.
+func (l *link) expire() {
+	s, ok := secured(l.conn)
+	if !ok || l.o.Proof.Left == nil {
+		return
+	}
+	left := l.o.Proof.Left(s)
+	share := rand.Float64()
+	if r := l.o.Random.Rand("anew/" + l.o.ClientID); r != nil {
+		share = r.Float64()
+	}
+	left -= time.Duration(share * float64(left) / 10)
+	l.term = time.AfterFunc(left, func() { l.disconnect(errAnew) })
 }
 
 // start begins to serve the link; wg waits for its goroutines.
