@@ -141,7 +141,7 @@ func (a Site) MaySubscribe(id Identity, want string) bool {
 	if isLocal(want) || filter.Covers(topic.ForTail(topic.Data, a.id(), "#"), want) {
 		return true
 	}
-	return id.Node != "" && want == topic.ForNode(topic.NodeDesired, a.id(), id.Node)
+	return id.Node != "" && (want == topic.ForNode(topic.NodeDesired, a.id(), id.Node) || want == topic.ForSite(topic.Revocations, a.id()))
 }
 
 // Refusal says why a filter was refused.
@@ -201,7 +201,7 @@ func (CO) MaySubscribe(id Identity, want string) bool {
 		return filter.Covers(dataOf(id), want)
 	}
 	switch want {
-	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.SiteTokens, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site):
+	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.SiteTokens, id.Site), topic.ForSite(topic.Revocations, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site):
 		return id.Site != ""
 	}
 	return false

@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/tls"
 	"fmt"
+	"time"
 
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol"
@@ -29,6 +30,27 @@ type Certified struct {
 	Tier identity.Tier
 	// Peer says who is at the other end of a connection; it checks the certificate anew.
 	Peer func(tls.ConnectionState) (identity.Peer, error)
+	// Left is for how long the certificate of a connection lasts, and Standing returns an error
+	// where it was revoked: see identity.Holder. Nil: it has no end, and none is.
+	Left     func(tls.ConnectionState) time.Duration
+	Standing func(tls.ConnectionState) error
+}
+
+// Term is how long a connection that was let in may last; bounded false: for ever. The error says
+// why it may not, such as a certificate that was revoked since.
+func (c Certified) Term(listener string, s *tls.ConnectionState) (left time.Duration, bounded bool, err error) {
+	if listener != c.Listener || s == nil {
+		return 0, false, nil
+	}
+	if c.Standing != nil {
+		if err := c.Standing(*s); err != nil {
+			return 0, false, err
+		}
+	}
+	if c.Left == nil {
+		return 0, false, nil
+	}
+	return c.Left(*s), true, nil
 }
 
 // Connect implements broker.Access.
