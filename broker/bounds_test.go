@@ -64,6 +64,26 @@ func grows(t *testing.T, most int64, do func()) {
 	}
 }
 
+// Filters of many levels count for what they take, also those of many clients at one address.
+func TestDeepFiltersOfManyClients(t *testing.T) {
+	b, _ := start(t, free{}, func(o *broker.Options) { o.Limits.StatePerAddress = 4 << 20 })
+	grows(t, 16<<20, func() { // 70 MB for all of them
+		refused := 0
+		for client := range 20 {
+			r := guest(t, b, fmt.Sprint("deep", client))
+			var filters []string
+			for i := range 50 {
+				filters = append(filters, fmt.Sprint(client, "-", i)+strings.Repeat("/", 198))
+			}
+			r.write(subscribeWire(filters...))
+			refused += bytes.Count(r.want(packets.Suback).ReasonCodes, []byte{0x97})
+		}
+		if refused < 800 || refused > 980 {
+			t.Errorf("%d of 1,000 subscriptions refused, want those above 4 MiB", refused)
+		}
+	})
+}
+
 // A client that subscribes to one filter again and again has one replay that waits, takes
 // next to no memory, and its replay ends with it.
 func TestRepeatedSubscriptions(t *testing.T) {

@@ -2,11 +2,14 @@ package broker
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/term"
+	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -35,12 +38,7 @@ type ClientInfo struct {
 
 // Clients returns all clients that have a connection or a session that is stored, by client id.
 func (b *Broker) Clients() []ClientInfo {
-	b.mu.RLock()
-	connected := make([]*session, 0, len(b.sessions))
-	for _, s := range b.sessions {
-		connected = append(connected, s)
-	}
-	b.mu.RUnlock()
+	connected := b.connected()
 	at := make(map[string]int, len(connected))
 	out := make([]ClientInfo, 0, len(connected))
 	for _, s := range connected {
@@ -102,4 +100,24 @@ func (b *Broker) Disconnect(client string, endSession bool) error {
 		}
 		return nil
 	}
+}
+
+// Recheck ends the connections that may not last any more as Access says, such as those whose
+// certificates were revoked, with the reason 0x87, not authorized. It returns how many.
+func (b *Broker) Recheck() (ended int) {
+	for _, s := range b.connected() {
+		if err := term.Check(b.o.Access, s.conn.listener.Name, transport.TLSState(s.conn.Raw())); err != nil {
+			b.log.Warn("connection ended: it may not last any more", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "err", err)
+			b.disconnect(s.conn, packets.ErrNotAuthorized)
+			ended++
+		}
+	}
+	return ended
+}
+
+// connected returns the sessions that have a connection.
+func (b *Broker) connected() []*session {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Collect(maps.Values(b.sessions))
 }

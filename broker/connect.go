@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/routing"
+	"github.com/colonyfleet/colony/broker/term"
 	"github.com/colonyfleet/colony/broker/transport"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -54,7 +55,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		}
 		b.report(c, packet.Connect, body, err)
 	}()
-	h, err := packet.ReadHeader(c.R)
+	h, err := packet.ReadHeader(c)
 	if err == nil {
 		err = b.checkHeader(h, int64(b.o.Limits.ConnectBytes))
 	}
@@ -65,7 +66,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	if body, err = packet.ReadBody(c.R, h.Length, func(int) error { return nil }); err != nil {
+	if body, err = packet.ReadBody(c, h.Length, func(int) error { return nil }); err != nil {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
@@ -170,6 +171,14 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	}
 	if err := b.settle(s); err != nil {
 		b.routes.Held.Add(s.sub.Address, -s.will.held)
+		return nil, err
+	}
+	// What was revoked before it was registered, Recheck has not seen.
+	if s.term, err = term.Begin(b.o.Access, c.listener.Name, info.TLS, func() {
+		b.log.Info("connection ended with its certificate: the client connects anew with its next one", "client", s.client, "listener", c.listener.Name, "remote", c.remote())
+		b.disconnect(c, packets.ErrMaxConnectTime)
+	}); err != nil {
+		s.clean.Store(true) // nothing is published for a client that is refused
 		return nil, err
 	}
 	return s, nil

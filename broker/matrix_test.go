@@ -20,7 +20,7 @@ import (
 
 // The names of the matrix: what is the client's own has s1 and n1.
 var (
-	siteWords = []string{"desired", "tokens", "online", "up", "ack", "down", "down-ack"}
+	siteWords = []string{"desired", "tokens", "revocations", "online", "up", "ack", "down", "down-ack"}
 	nodeWords = []string{"desired", "online", "heartbeat", "inventory", "report", "status/web"}
 )
 
@@ -141,7 +141,7 @@ func TestAccessMatrix(t *testing.T) {
 			{
 				what: "node", user: "n1.s1", holder: certified(t, root, identity.OfNode("s1", "n1")),
 				publish:   []string{own + "online", own + "heartbeat", own + "inventory", own + "report", own + "status/web", "colony/v1/s1/data/", "local"},
-				subscribe: []string{own + "desired", "colony/v1/s1/data/", "local"},
+				subscribe: []string{own + "desired", "colony/v1/s1/revocations", "colony/v1/s1/data/", "local"},
 			},
 			{what: "workload", user: "app@s1", publish: []string{"colony/v1/s1/data/", "local"}, subscribe: []string{"colony/v1/s1/data/", "local"}},
 			{
@@ -153,7 +153,7 @@ func TestAccessMatrix(t *testing.T) {
 			{
 				what: "lo", user: "s1", holder: certified(t, root, identity.OfLO("s1")),
 				publish:   []string{"colony/v1/s1/online", "colony/v1/s1/up", "colony/v1/s1/down-ack"},
-				subscribe: []string{"colony/v1/s1/desired", "colony/v1/s1/tokens", "colony/v1/s1/ack", "colony/v1/s1/down"},
+				subscribe: []string{"colony/v1/s1/desired", "colony/v1/s1/tokens", "colony/v1/s1/revocations", "colony/v1/s1/ack", "colony/v1/s1/down"},
 			},
 			{what: "application of a site", user: "app@s1", publish: []string{"colony/v1/s1/in/"}, subscribe: []string{"colony/v1/s1/data/"}},
 			{

@@ -66,7 +66,11 @@ type Options struct {
 //	Refusal(id access.Identity, filter string) string
 //	PublishRefusal(id access.Identity, topic string) string
 //
-// is asked why a filter or a topic was refused, for the client and the log.
+// is asked why a filter or a topic was refused, for the client and the log. One that also has
+//
+//	Term(listener string, s *tls.ConnectionState) (left time.Duration, bounded bool, err error)
+//
+// is asked for how long a connection may last, once, and with each Recheck whether it still may.
 type Access interface {
 	// Connect returns who the client is, or an error: of Kind Denied if it may not
 	// connect, Invalid if its client id is not its own.

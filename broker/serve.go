@@ -54,7 +54,7 @@ func (b *Broker) readAll(c *conn, s *session) (err error) {
 	}()
 	for {
 		s.grant()
-		h, err := packet.ReadHeader(c.R)
+		h, err := packet.ReadHeader(c)
 		if err == nil {
 			err = b.checkHeader(h, int64(b.o.Limits.PacketBytes))
 		}
@@ -109,9 +109,9 @@ func (b *Broker) checkHeader(h packet.Header, limit int64) error {
 func (s *session) readBody(h packet.Header) (body []byte, err error) {
 	if h.Length <= packet.Chunk {
 		body = make([]byte, h.Length)
-		_, err = io.ReadFull(s.conn.R, body)
+		_, err = io.ReadFull(s.conn, body)
 	} else {
-		body, err = packet.ReadBody(s.conn.R, h.Length, s.grown)
+		body, err = packet.ReadBody(s.conn, h.Length, s.grown)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, packets.ErrKeepAliveTimeout

@@ -81,6 +81,8 @@ type session struct {
 
 	clean atomic.Bool   // the client said good-bye, so its will is not sent
 	done  chan struct{} // closed when no trace of the connection is left
+
+	term *time.Timer // ends the connection with its certificate; nil: it has none
 }
 
 func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *session {
@@ -140,6 +142,9 @@ func (b *Broker) ended(c *conn, err error) {
 	if s == nil {
 		b.log.Debug("connection ended before its session", "listener", c.listener.Name, "remote", c.remote(), "err", err)
 		return
+	}
+	if s.term != nil {
+		s.term.Stop()
 	}
 	b.retire(s)
 	b.metrics.Clients.Down()
