@@ -45,6 +45,7 @@ var short = size{
 func main() {
 	serve := flag.String("serve", "", "be the broker under test, with its sessions in this directory: used by the program itself")
 	quick := flag.Bool("short", false, "a few seconds with little load, to see that it runs")
+	clients := flag.Int("clients", 0, "how many idle connections, plain and by TLS; default 10,000, and 500 with -short")
 	only := flag.String("only", "", "run the scenarios whose name contains this")
 	flag.Parse()
 	if *serve != "" {
@@ -57,6 +58,9 @@ func main() {
 	load := full
 	if *quick {
 		load = short
+	}
+	if *clients > 0 {
+		load.idle = *clients
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -35,6 +35,16 @@ func dialAs(addr, id, will string, flags byte) (p *peer, present bool, err error
 	if err != nil {
 		return nil, false, err
 	}
+	return connectOver(c, id, will, flags)
+}
+
+// connectOver is dialAs over a connection, which it closes where it fails.
+func connectOver(c net.Conn, id, will string, flags byte) (p *peer, present bool, err error) {
+	defer func() {
+		if err != nil {
+			_ = c.Close() // never used
+		}
+	}()
 	p = &peer{Conn: c, r: bufio.NewReaderSize(c, 2<<10)}
 	body := append([]byte("\x00\x04MQTT\x04"), flags, 0, 60)
 	body = text(body, id)

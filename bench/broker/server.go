@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/identity"
 )
 
 // A server is a broker that can be measured.
@@ -33,6 +33,8 @@ type process struct {
 	dir  string // removed at the end, or ""
 	// restart starts the broker anew with what it has stored; nil: it stores nothing that counts.
 	restart func(ctx context.Context) (*process, error)
+	secure  string           // address of its TLS listener; "": it has none
+	machine *identity.Holder // has the certificate that it lets in
 }
 
 // kill ends the broker as kill -9 does. What it has stored stays.
@@ -62,10 +64,17 @@ func (everybody) MaySubscribe(access.Identity, string) bool { return true }
 // until in ends. Sessions are stored in dir.
 func serveColony(dir string, in io.Reader, out io.Writer) error {
 	ctx := context.Background()
+	server, _, err := holders(dir)
+	if err != nil {
+		return err
+	}
 	b, err := broker.New(broker.Options{
 		Name: "bench", Access: everybody{}, Logger: slog.New(slog.DiscardHandler),
-		Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: "127.0.0.1:0"}},
-		Sessions:  broker.Sessions{Dir: dir, Limits: sessions.Limits{PerAddress: 100_000, TotalMessages: 2_000_000, TotalBytes: 1 << 30}},
+		Listeners: []broker.Listener{
+			{Name: "main", Network: broker.TCP, Address: "127.0.0.1:0"},
+			{Name: "machines", Network: broker.TLS, Address: "127.0.0.1:0", TLS: server.ServerTLS()},
+		},
+		Sessions: broker.Sessions{Dir: filepath.Join(dir, "sessions"), Limits: sessions.Limits{PerAddress: 100_000, TotalMessages: 2_000_000, TotalBytes: 1 << 30}},
 	})
 	if err != nil {
 		return err
@@ -73,7 +82,7 @@ func serveColony(dir string, in io.Reader, out io.Writer) error {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, b.Addr("main")); err != nil {
+	if _, err := fmt.Fprintln(out, b.Addr("main"), b.Addr("machines")); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, in)
@@ -90,6 +99,10 @@ func startColony(ctx context.Context) (*process, error) {
 
 // startColonyIn starts it with the sessions of a directory, which it removes at the end.
 func startColonyIn(ctx context.Context, dir string) (*process, error) {
+	_, machine, err := holders(dir)
+	if err != nil {
+		return nil, err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -106,12 +119,11 @@ func startColonyIn(ctx context.Context, dir string) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start broker: %w", err)
 	}
-	p := &process{cmd: cmd, dir: dir, restart: func(ctx context.Context) (*process, error) { return startColonyIn(ctx, dir) }}
-	if p.addr, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+	p := &process{cmd: cmd, dir: dir, machine: machine, restart: func(ctx context.Context) (*process, error) { return startColonyIn(ctx, dir) }}
+	if _, err = fmt.Fscanln(out, &p.addr, &p.secure); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("read the broker's address: %w", err)
+		return nil, fmt.Errorf("read the broker's addresses: %w", err)
 	}
-	p.addr = strings.TrimSpace(p.addr)
 	return p, nil
 }
 

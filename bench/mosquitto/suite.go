@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/freeport"
@@ -153,7 +154,11 @@ func (s *suite) runOne(ctx context.Context, e entry) outcome {
 	cmd.Dir = filepath.Join(s.source, "test", "broker")
 	cmd.Env = append(os.Environ(), "COLONY_SUITE_BROKER="+s.broker, notesDir+"="+dir)
 	cmd.WaitDelay = 10 * time.Second // a broker that outlives its test holds the output open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out.output, err = cmd.CombinedOutput()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the test has left running; mostly nothing
+	}
 	out.passed = err == nil
 	if key, err := os.ReadFile(filepath.Join(dir, noteUnsupported)); err == nil {
 		out.needs = string(key)
