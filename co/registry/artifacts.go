@@ -16,22 +16,9 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/encrypted"
+	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
-)
-
-// What Margo 1.0.0-rc.3 names an application package and a Compose archive.
-const (
-	packageType       = "application/vnd.margo.app.v1+json"
-	descriptionMedia  = "application/vnd.margo.app.description.v1+yaml"
-	packageMedia      = "application/vnd.margo.app."
-	composeType       = "application/vnd.org.margo.component.compose+json"
-	composeMedia      = "application/vnd.org.margo.component.compose.tar+gzip"
-	titleAnnotation   = "org.opencontainers.image.title"
-	typeAnnotation    = "org.margo.component.type"
-	versionAnnotation = "org.margo.component.version"
-	resourceMark      = "org.margo.app.resource"
-	descriptionFile   = "margo.yaml"
 )
 
 // Archive fetches the Compose archive of a component: the layer of the artifact that
@@ -49,7 +36,7 @@ func (c *Client) Archive(ctx context.Context, repository, revision string) ([]by
 	if err != nil {
 		return nil, "", failed(ctx, "pull Compose archive", ref, err)
 	}
-	if err := checkArchiveManifest(m, revision); err != nil {
+	if err := artifact.CheckArchive(m, revision); err != nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "Compose archive %s: %w", ref, err)
 	}
 	b, err := c.fetch(ctx, t, m.Layers[0])
@@ -59,87 +46,14 @@ func (c *Client) Archive(ctx context.Context, repository, revision string) ([]by
 	return b, protocol.DigestOf(b), nil
 }
 
-func checkArchiveManifest(m *manifestFile, revision string) error {
-	if m.ArtifactType != composeType {
-		return fmt.Errorf("artifact type %q, want %s", m.ArtifactType, composeType)
-	}
-	if len(m.Layers) != 1 {
-		return fmt.Errorf("%d layers, want exactly one", len(m.Layers))
-	}
-	if got := m.Layers[0].MediaType; got != composeMedia {
-		return fmt.Errorf("layer of type %q, want %s", got, composeMedia)
-	}
-	for key, want := range map[string]string{typeAnnotation: "compose", versionAnnotation: revision} {
-		// The specification wants them on the layer; its own example puts them on the
-		// manifest. Both are read, and a contradiction between them is not settled.
-		onLayer, onManifest := m.Layers[0].Annotations[key], m.Annotations[key]
-		if onLayer != want && onManifest != want {
-			return fmt.Errorf("annotation %s is %q, want %q", key, onLayer+onManifest, want)
-		}
-		if onLayer != "" && onManifest != "" && onLayer != onManifest {
-			return fmt.Errorf("annotation %s is %q on the layer and %q on the manifest", key, onLayer, onManifest)
-		}
-	}
-	return nil
-}
-
 // PushArchive stores a Compose archive as the artifact repository:revision and
 // returns the digest of the artifact.
 func (c *Client) PushArchive(ctx context.Context, repository, revision string, tgz []byte) (protocol.Digest, error) {
-	annotations := map[string]string{typeAnnotation: "compose", versionAnnotation: revision}
+	annotations := map[string]string{artifact.TypeAnnotation: "compose", artifact.VersionAnnotation: revision}
 	return c.pushArtifact(ctx, strings.TrimSuffix(repository, "/")+":"+revision, artifact.Artifact{
-		Kind: composeType, Annotations: annotations,
-		Layers: []artifact.Layer{{Media: composeMedia, Annotations: annotations, Content: tgz}},
+		Kind: artifact.ComposeKind, Annotations: annotations,
+		Layers: []artifact.Layer{{Media: artifact.ComposeMedia, Annotations: annotations, Content: tgz}},
 	})
-}
-
-// checkConfig checks that an artifact has the empty config, which says that nobody
-// should run it.
-func checkConfig(m *manifestFile) error {
-	if m.Config == nil {
-		return fmt.Errorf("no config: want the empty one, of type %s", artifact.EmptyMedia)
-	}
-	if want := artifact.Describe(artifact.EmptyMedia, artifact.EmptyConfig); m.Config.MediaType != want.MediaType || m.Config.Digest != want.Digest {
-		return fmt.Errorf("config of type %q and %d bytes: want the empty one, {} of type %s", m.Config.MediaType, m.Config.Size, artifact.EmptyMedia)
-	}
-	return nil
-}
-
-// kindOf returns the kind of the resource that a layer holds, such as icon.
-func kindOf(l artifact.Descriptor) string {
-	if kind := l.Annotations[resourceMark]; kind != "" {
-		return kind
-	}
-	kind, _, _ := strings.Cut(strings.TrimPrefix(l.MediaType, packageMedia), ".")
-	return kind
-}
-
-// resourceKinds are the kinds of resources, which are keys of the catalog entry.
-var resourceKinds = []string{"descriptionFile", "icon", "licenseFile", "releaseNotes"}
-
-// fileOf returns the path of the file that a layer of a package holds, "" for a resource
-// that has no path of its own.
-func fileOf(l artifact.Descriptor) (string, error) {
-	if !strings.HasPrefix(l.MediaType, packageMedia) {
-		return "", fmt.Errorf("layer of type %q, want %s…", l.MediaType, packageMedia)
-	}
-	title := strings.TrimPrefix(l.Annotations[titleAnnotation], "./")
-	if l.MediaType == descriptionMedia {
-		if title != "" && title != descriptionFile {
-			return "", fmt.Errorf("the layer of type %s is named %q, want %s", descriptionMedia, title, descriptionFile)
-		}
-		return descriptionFile, nil
-	}
-	if mark := l.Annotations[resourceMark]; mark != "" && !slices.Contains(resourceKinds, mark) {
-		return "", fmt.Errorf("layer of type %s: annotation %s is %q, want one of %s", l.MediaType, resourceMark, mark, strings.Join(resourceKinds, ", "))
-	}
-	if title == "" && slices.Contains(resourceKinds, kindOf(l)) {
-		return "", nil
-	}
-	if !fs.ValidPath(title) || title == "." || title == descriptionFile {
-		return "", fmt.Errorf("layer of type %s: annotation %s is %q, want a path inside the package", l.MediaType, titleAnnotation, title)
-	}
-	return title, nil
 }
 
 // PushPackage stores the application package in pkg, a folder with margo.yaml that lets
@@ -147,7 +61,7 @@ func fileOf(l artifact.Descriptor) (string, error) {
 // artifact ref and returns its digest. The tag of ref must be the version in
 // margo.yaml; a ref without a tag gets it.
 func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protocol.Digest, error) {
-	doc, err := fs.ReadFile(pkg, descriptionFile)
+	doc, err := fs.ReadFile(pkg, artifact.DescriptionFile)
 	if err != nil {
 		return "", protocol.Errorf(protocol.Invalid, "package for %s: %w", ref, err)
 	}
@@ -161,8 +75,8 @@ func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protoc
 	} else if !strings.HasSuffix(last, ":"+version) {
 		return "", protocol.Errorf(protocol.Invalid, "package for %s: its version is %s, and the tag must be the same", ref, version)
 	}
-	a := artifact.Artifact{Kind: packageType, Layers: []artifact.Layer{{
-		Media: descriptionMedia, Annotations: map[string]string{titleAnnotation: descriptionFile}, Content: doc,
+	a := artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{{
+		Media: artifact.DescriptionMedia, Annotations: map[string]string{artifact.TitleAnnotation: artifact.DescriptionFile}, Content: doc,
 	}}}
 	resources := app.Metadata.Catalog.Application.Files()
 	for _, key := range slices.Sorted(maps.Keys(resources)) {
@@ -172,25 +86,13 @@ func (c *Client) PushPackage(ctx context.Context, ref string, pkg fs.FS) (protoc
 			return "", protocol.Errorf(protocol.Invalid, "package for %s: %s: %w", ref, key, err)
 		}
 		a.Layers = append(a.Layers, artifact.Layer{
-			Media:       packageMedia + key + ".v1+" + artifact.Format(file),
-			Annotations: map[string]string{titleAnnotation: file, resourceMark: key},
+			Media:       artifact.PackageMedia + key + ".v1+" + artifact.Format(file),
+			Annotations: map[string]string{artifact.TitleAnnotation: file, artifact.ResourceMark: key},
 			Content:     content,
 		})
 	}
 	return c.pushArtifact(ctx, ref, a)
 }
-
-// rawManifest is a manifest as its bytes.
-type rawManifest struct {
-	media types.MediaType
-	body  []byte
-}
-
-// RawManifest returns the bytes.
-func (m rawManifest) RawManifest() ([]byte, error) { return m.body, nil }
-
-// MediaType returns the media type.
-func (m rawManifest) MediaType() (types.MediaType, error) { return m.media, nil }
 
 // pushArtifact writes the blobs and then the manifest. Equal artifacts have equal
 // bytes.
@@ -229,7 +131,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 			return digest, err
 		}
 	}
-	if err := remote.Put(t.dialled, rawManifest{types.OCIManifestSchema1, body}, options...); err != nil {
+	if err := remote.Put(t.dialled, image.Raw{Media: types.OCIManifestSchema1, Body: body}, options...); err != nil {
 		return "", failed(ctx, "push", ref, err)
 	}
 	return digest, nil

@@ -24,10 +24,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// maxBlob bounds what the client reads into memory: an archive or a file of a
-// package, in bytes.
-const maxBlob = 64 << 20
-
 // ClientOptions configure a Client.
 type ClientOptions struct {
 	// Hosts maps the host of a reference to the address, host:port, that is dialled
@@ -274,7 +270,7 @@ func pulledName(r name.Repository) string {
 }
 
 // manifest fetches an image manifest; its digest has been checked.
-func (c *Client) manifest(ctx context.Context, t target) (*manifestFile, protocol.Digest, error) {
+func (c *Client) manifest(ctx context.Context, t target) (*artifact.Manifest, protocol.Digest, error) {
 	d, err := remote.Get(t.dialled, c.options(ctx)...)
 	if err != nil {
 		return nil, "", err
@@ -286,7 +282,7 @@ func (c *Client) manifest(ctx context.Context, t target) (*manifestFile, protoco
 	if d.MediaType != types.OCIManifestSchema1 {
 		return nil, "", protocol.Errorf(protocol.Invalid, "%s: media type %s, want %s", t.written, d.MediaType, types.OCIManifestSchema1)
 	}
-	var m manifestFile
+	var m artifact.Manifest
 	if err := json.Unmarshal(d.Manifest, &m); err != nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "%s: manifest: %w", t.written, err)
 	}
@@ -299,8 +295,8 @@ func (c *Client) fetch(ctx context.Context, t target, d artifact.Descriptor) ([]
 	if err != nil {
 		return nil, err
 	}
-	if d.Size > maxBlob {
-		return nil, protocol.Errorf(protocol.Invalid, "%s: a layer has %d bytes, the limit is %d", t.written, d.Size, maxBlob)
+	if d.Size > artifact.MaxFile {
+		return nil, protocol.Errorf(protocol.Invalid, "%s: a layer has %d bytes, the limit is %d", t.written, d.Size, artifact.MaxFile)
 	}
 	layer, err := remote.Layer(t.dialled.Context().Digest(d.Digest), c.options(ctx)...)
 	if err != nil {
@@ -310,7 +306,7 @@ func (c *Client) fetch(ctx context.Context, t target, d artifact.Descriptor) ([]
 	if err != nil {
 		return nil, err
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxBlob+1))
+	b, err := io.ReadAll(io.LimitReader(r, artifact.MaxFile+1))
 	if err = errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}

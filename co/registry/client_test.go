@@ -87,31 +87,31 @@ func entries(t *testing.T, tgz []byte) []string {
 // TestArchiveManifest holds the rules of Margo 1.0.0-rc.3 for the artifact.
 func TestArchiveManifest(t *testing.T) {
 	t.Parallel()
-	good := func() *manifestFile {
-		return &manifestFile{ArtifactType: composeType, Layers: []artifact.Descriptor{{
-			MediaType: composeMedia, Annotations: map[string]string{typeAnnotation: "compose", versionAnnotation: "1.0.0"},
+	good := func() *artifact.Manifest {
+		return &artifact.Manifest{ArtifactType: artifact.ComposeKind, Layers: []artifact.Descriptor{{
+			MediaType: artifact.ComposeMedia, Annotations: map[string]string{artifact.TypeAnnotation: "compose", artifact.VersionAnnotation: "1.0.0"},
 		}}}
 	}
 	tests := map[string]struct {
-		change func(m *manifestFile)
+		change func(m *artifact.Manifest)
 		want   string
 	}{
-		"annotations on the layer": {func(*manifestFile) {}, ""},
-		"annotations on the manifest": {func(m *manifestFile) {
+		"annotations on the layer": {func(*artifact.Manifest) {}, ""},
+		"annotations on the manifest": {func(m *artifact.Manifest) {
 			m.Annotations, m.Layers[0].Annotations = m.Layers[0].Annotations, nil
 		}, ""},
-		"no annotations": {func(m *manifestFile) { m.Layers[0].Annotations = nil }, "annotation org.margo.component."},
-		"other version":  {func(m *manifestFile) { m.Layers[0].Annotations[versionAnnotation] = "2.0.0" }, `is "2.0.0", want "1.0.0"`},
-		"contradiction":  {func(m *manifestFile) { m.Annotations = map[string]string{typeAnnotation: "helm"} }, `"compose" on the layer and "helm" on the manifest`},
-		"other artifact": {func(m *manifestFile) { m.ArtifactType = "application/x" }, "artifact type"},
-		"two layers":     {func(m *manifestFile) { m.Layers = append(m.Layers, m.Layers[0]) }, "2 layers"},
-		"no layer":       {func(m *manifestFile) { m.Layers = nil }, "0 layers"},
-		"other layer":    {func(m *manifestFile) { m.Layers[0].MediaType = "text/plain" }, "layer of type"},
+		"no annotations": {func(m *artifact.Manifest) { m.Layers[0].Annotations = nil }, "annotation org.margo.component."},
+		"other version":  {func(m *artifact.Manifest) { m.Layers[0].Annotations[artifact.VersionAnnotation] = "2.0.0" }, `is "2.0.0", want "1.0.0"`},
+		"contradiction":  {func(m *artifact.Manifest) { m.Annotations = map[string]string{artifact.TypeAnnotation: "helm"} }, `"compose" on the layer and "helm" on the manifest`},
+		"other artifact": {func(m *artifact.Manifest) { m.ArtifactType = "application/x" }, "artifact type"},
+		"two layers":     {func(m *artifact.Manifest) { m.Layers = append(m.Layers, m.Layers[0]) }, "2 layers"},
+		"no layer":       {func(m *artifact.Manifest) { m.Layers = nil }, "0 layers"},
+		"other layer":    {func(m *artifact.Manifest) { m.Layers[0].MediaType = "text/plain" }, "layer of type"},
 	}
 	for name, tt := range tests {
 		m := good()
 		tt.change(m)
-		err := checkArchiveManifest(m, "1.0.0")
+		err := artifact.CheckArchive(m, "1.0.0")
 		if (tt.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
@@ -173,10 +173,10 @@ func TestPackageOfAnotherTool(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
-	a := artifact.Artifact{Kind: packageType, Layers: []artifact.Layer{
-		{Media: descriptionMedia, Content: []byte(samplePackage)},
-		{Media: packageMedia + "descriptionFile.v1+markdown", Content: []byte("# Hello\n")},
-		{Media: packageMedia + "x.v1+png", Annotations: map[string]string{resourceMark: "icon"}, Content: []byte("unused")},
+	a := artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{
+		{Media: artifact.DescriptionMedia, Content: []byte(samplePackage)},
+		{Media: artifact.PackageMedia + "descriptionFile.v1+markdown", Content: []byte("# Hello\n")},
+		{Media: artifact.PackageMedia + "x.v1+png", Annotations: map[string]string{artifact.ResourceMark: "icon"}, Content: []byte("unused")},
 	}}
 	_, err := c.pushArtifact(t.Context(), "oci://registry.colony/apps/hello:1.0.0", a)
 	must(t, err)
@@ -192,11 +192,11 @@ func TestPackageOfAnotherTool(t *testing.T) {
 		config *artifact.Descriptor
 		want   string
 	}{"empty": {&config, ""}, "none": {nil, "no config"}, "an image's": {&other, "want the empty one"}, "full": {&full, "7 bytes"}} {
-		if err := checkConfig(&manifestFile{Config: tt.config}); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if err := artifact.CheckConfig(&artifact.Manifest{Config: tt.config}); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
-	if _, err := fileOf(artifact.Descriptor{MediaType: packageMedia + "icon.v1+png", Annotations: map[string]string{resourceMark: "logo", titleAnnotation: "a"}}); err == nil {
+	if _, err := artifact.FileOf(artifact.Descriptor{MediaType: artifact.PackageMedia + "icon.v1+png", Annotations: map[string]string{artifact.ResourceMark: "logo", artifact.TitleAnnotation: "a"}}); err == nil {
 		t.Error("a kind of resource that does not exist was accepted")
 	}
 }
@@ -207,17 +207,17 @@ func TestPackageLayers(t *testing.T) {
 		media, title, want string
 		refused            bool
 	}{
-		"description":     {descriptionMedia, "margo.yaml", "margo.yaml", false},
-		"resource":        {packageMedia + "icon.v1+jpeg", "./resources/icon.jpg", "resources/icon.jpg", false},
-		"outside":         {packageMedia + "icon.v1+jpeg", "../icon.jpg", "", true},
-		"absolute":        {packageMedia + "icon.v1+jpeg", "/etc/passwd", "", true},
-		"no title":        {packageMedia + "icon.v1+jpeg", "", "", false}, // the description says its path
-		"nothing known":   {packageMedia + "logo.v1+jpeg", "", "", true},
-		"second document": {packageMedia + "icon.v1+jpeg", "margo.yaml", "", true},
+		"description":     {artifact.DescriptionMedia, "margo.yaml", "margo.yaml", false},
+		"resource":        {artifact.PackageMedia + "icon.v1+jpeg", "./resources/icon.jpg", "resources/icon.jpg", false},
+		"outside":         {artifact.PackageMedia + "icon.v1+jpeg", "../icon.jpg", "", true},
+		"absolute":        {artifact.PackageMedia + "icon.v1+jpeg", "/etc/passwd", "", true},
+		"no title":        {artifact.PackageMedia + "icon.v1+jpeg", "", "", false}, // the description says its path
+		"nothing known":   {artifact.PackageMedia + "logo.v1+jpeg", "", "", true},
+		"second document": {artifact.PackageMedia + "icon.v1+jpeg", "margo.yaml", "", true},
 		"foreign layer":   {"text/plain", "a", "", true},
 	}
 	for name, tt := range tests {
-		got, err := fileOf(artifact.Descriptor{MediaType: tt.media, Annotations: map[string]string{titleAnnotation: tt.title}})
+		got, err := artifact.FileOf(artifact.Descriptor{MediaType: tt.media, Annotations: map[string]string{artifact.TitleAnnotation: tt.title}})
 		if got != tt.want || (err != nil) != tt.refused {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}

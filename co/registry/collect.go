@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/graph"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
@@ -37,7 +39,8 @@ func (h *Handler) Run(ctx context.Context) {
 	}
 }
 
-// Clean removes the uploads that were idle for Limits.UploadLife, then the links of
+// Clean removes the uploads that were idle for Limits.UploadLife, then the manifests that
+// were removed by their names so long ago and that nothing needs, then the links of
 // blobs that no manifest of their repository names, and then the blobs without a link,
 // where they are as old. Requests go on meanwhile: what they link or name while it runs
 // stays. A crash at any moment leaves only what the next run removes. It must not run
@@ -66,7 +69,7 @@ func (h *Handler) collect(ctx context.Context, before time.Time) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := h.cleanRepository(ctx, name, before, inUse); err != nil {
+		if err := errors.Join(h.removeOld(ctx, name, before), h.cleanRepository(ctx, name, before, inUse)); err != nil {
 			errs = append(errs, fmt.Errorf("clean repository %s: %w", name, err))
 		}
 	}
@@ -79,7 +82,7 @@ func (h *Handler) collect(ctx context.Context, before time.Time) error {
 // cleanRepository removes the stale links of a repository and adds to inUse what it
 // keeps.
 func (h *Handler) cleanRepository(ctx context.Context, name string, before time.Time, inUse map[protocol.Digest]bool) error {
-	named, unread := h.contents(name)
+	_, named, unread := h.contents(name)
 	h.report(ctx, name, unread)
 	links, err := os.ReadDir(filepath.Join(h.repoDir(name), "_blobs"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -186,25 +189,32 @@ func (h *Handler) watchUse(on bool) {
 // digestForm finds the digests in the bytes of a manifest.
 var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// contents returns the digests of the manifests of a repository and of the blobs that
-// they name. unread says of each manifest that cannot be read why; of one that is damaged,
-// the digests that can still be found in it are named.
-func (h *Handler) contents(name string) (named map[protocol.Digest]bool, unread []error) {
+// contents reads what a repository holds, and returns the digests of its manifests and of
+// the blobs that they name. unread says of each manifest that cannot be read why; of one that
+// is damaged, the digests that can still be found in it are named. Of a caller who does not
+// hold links, tags may change meanwhile.
+func (h *Handler) contents(name string) (r *graph.Repository, named map[protocol.Digest]bool, unread []error) {
+	r = &graph.Repository{Name: name, Tags: map[string]protocol.Digest{}, Manifests: map[protocol.Digest]*artifact.Manifest{}}
 	named = map[protocol.Digest]bool{}
 	manifests, err := list(filepath.Join(h.repoDir(name), "_manifests"))
-	if err != nil {
-		unread = append(unread, fmt.Errorf("list manifests: %w", err))
+	tags, tagsErr := list(filepath.Join(h.repoDir(name), "_tags"))
+	if err = errors.Join(err, tagsErr); err != nil {
+		unread = append(unread, fmt.Errorf("list manifests and tags: %w", err))
+	}
+	for _, tag := range tags {
+		if d, err := h.resolve(name, tag); err == nil {
+			r.Tags[tag] = d
+		}
 	}
 	for _, hex := range manifests {
-		d := protocol.Digest("sha256:" + hex)
+		d, m := protocol.Digest("sha256:"+hex), &artifact.Manifest{}
 		named[d] = true
 		body, err := os.ReadFile(h.blobPath(d))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // deleted as a blob by a version that allowed it
 		}
-		var m manifestFile
 		if err == nil {
-			err = errors.Join(d.Verify(body), json.Unmarshal(body, &m))
+			err = errors.Join(d.Verify(body), json.Unmarshal(body, m))
 		}
 		if err != nil {
 			unread = append(unread, fmt.Errorf("manifest %s: %w", d, err))
@@ -213,13 +223,14 @@ func (h *Handler) contents(name string) (named map[protocol.Digest]bool, unread 
 			}
 			continue
 		}
-		for _, b := range m.blobs() {
+		r.Manifests[d] = m
+		for _, b := range m.Blobs() {
 			if d, err := protocol.ParseDigest(b.Digest); err == nil {
 				named[d] = true
 			}
 		}
 	}
-	return named, unread
+	return r, named, unread
 }
 
 // repositories returns the names of all repositories, sorted.
@@ -257,7 +268,7 @@ func (h *Handler) migrate() error {
 	linked := map[protocol.Digest]bool{}
 	var doubtful []string
 	for _, name := range names {
-		named, unread := h.contents(name)
+		_, named, unread := h.contents(name)
 		if h.report(context.Background(), name, unread); len(unread) > 0 {
 			doubtful = append(doubtful, name)
 		}

@@ -21,6 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -71,8 +72,8 @@ func TestInterop(t *testing.T) {
 	}
 	var manifest struct{ ArtifactType string }
 	must(t, json.Unmarshal([]byte(skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+second+"/apps/hello:1.0.0")), &manifest))
-	if manifest.ArtifactType != packageType {
-		t.Errorf("artifact type as Skopeo reads it: %q, want %s", manifest.ArtifactType, packageType)
+	if manifest.ArtifactType != artifact.PackageKind {
+		t.Errorf("artifact type as Skopeo reads it: %q, want %s", manifest.ArtifactType, artifact.PackageKind)
 	}
 
 	for repository, want := range map[string]protocol.Digest{"apps/hello": pushed, "compose/hello": component} {
@@ -93,7 +94,7 @@ func TestPackageOfORAS(t *testing.T) {
 	address, _ := serve(t, t.TempDir())
 	store := memory.New()
 	layers := packOf(t, store)
-	made, err := oras.PackManifest(ctx, store, oras.PackManifestVersion1_1, packageType, oras.PackManifestOptions{Layers: layers})
+	made, err := oras.PackManifest(ctx, store, oras.PackManifestVersion1_1, artifact.PackageKind, oras.PackManifestOptions{Layers: layers})
 	must(t, err)
 	must(t, store.Tag(ctx, made, "1.0.0"))
 	r, err := remote.NewRepository(address + "/apps/hello")
@@ -112,12 +113,12 @@ func packOf(t *testing.T, store *memory.Store) []ocispec.Descriptor {
 	t.Helper()
 	var layers []ocispec.Descriptor
 	for _, l := range []struct{ media, title, content string }{
-		{descriptionMedia, descriptionFile, samplePackage},
-		{packageMedia + "descriptionFile.v1+markdown", "resources/description.md", "# Hello\n"},
+		{artifact.DescriptionMedia, artifact.DescriptionFile, samplePackage},
+		{artifact.PackageMedia + "descriptionFile.v1+markdown", "resources/description.md", "# Hello\n"},
 	} {
 		d, err := oras.PushBytes(t.Context(), store, l.media, []byte(l.content))
 		must(t, err)
-		d.Annotations = map[string]string{titleAnnotation: l.title}
+		d.Annotations = map[string]string{artifact.TitleAnnotation: l.title}
 		layers = append(layers, d)
 	}
 	return layers

@@ -25,25 +25,6 @@ const maxManifest = 4 << 20
 // mediaOCIIndex is the media type of an OCI image index.
 const mediaOCIIndex = "application/vnd.oci.image.index.v1+json"
 
-// A manifestFile is what this package reads of an image manifest or an index.
-type manifestFile struct {
-	MediaType    string                `json:"mediaType"`
-	ArtifactType string                `json:"artifactType"`
-	Config       *artifact.Descriptor  `json:"config"`
-	Layers       []artifact.Descriptor `json:"layers"`
-	Manifests    []artifact.Descriptor `json:"manifests"`
-	Subject      *artifact.Descriptor  `json:"subject"`
-	Annotations  map[string]string     `json:"annotations"`
-}
-
-// blobs returns the descriptors of the blobs that a manifest names.
-func (m *manifestFile) blobs() []artifact.Descriptor {
-	if m.Config == nil {
-		return m.Layers
-	}
-	return append(slices.Clone(m.Layers), *m.Config)
-}
-
 func (h *Handler) manifest(w http.ResponseWriter, r *http.Request, name, ref string) error {
 	if !strings.Contains(ref, ":") && !tagForm.MatchString(ref) {
 		return refuse(http.StatusBadRequest, "TAG_INVALID", "tag %q is not valid", ref)
@@ -54,6 +35,9 @@ func (h *Handler) manifest(w http.ResponseWriter, r *http.Request, name, ref str
 	case http.MethodPut:
 		return h.putManifest(w, r, name, ref)
 	case http.MethodDelete:
+		if err := h.guardDelete(r, name, ref); err != nil {
+			return err
+		}
 		return h.deleteManifest(w, name, ref)
 	}
 	return notAllowed()
@@ -122,7 +106,7 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref 
 	if strings.Contains(ref, ":") && ref != string(d) {
 		return refuse(http.StatusBadRequest, "DIGEST_INVALID", "the manifest has digest %s, not %s", d, ref)
 	}
-	var m manifestFile
+	var m artifact.Manifest
 	if err := json.Unmarshal(body, &m); err != nil {
 		return refuse(http.StatusBadRequest, "MANIFEST_INVALID", "the manifest is not JSON: %s", err)
 	}
@@ -149,7 +133,7 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref 
 }
 
 // admit stores a manifest of which everything is here.
-func (h *Handler) admit(name, ref, mediaType string, body []byte, m *manifestFile) error {
+func (h *Handler) admit(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
 	h.links.Lock()
 	defer h.links.Unlock()
 	if err := h.complete(name, m); err != nil {
@@ -160,8 +144,8 @@ func (h *Handler) admit(name, ref, mediaType string, body []byte, m *manifestFil
 
 // complete checks that all that a manifest names is here: what can be pulled can be
 // pulled whole.
-func (h *Handler) complete(name string, m *manifestFile) error {
-	for _, b := range m.blobs() {
+func (h *Handler) complete(name string, m *artifact.Manifest) error {
+	for _, b := range m.Blobs() {
 		d, err := parseDigest(b.Digest)
 		if err != nil {
 			return err
@@ -185,7 +169,7 @@ func (h *Handler) complete(name string, m *manifestFile) error {
 
 // store writes the manifest, then what points to it; a crash between leaves bytes
 // that nobody sees.
-func (h *Handler) store(name, ref, mediaType string, body []byte, m *manifestFile) error {
+func (h *Handler) store(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
 	d := protocol.DigestOf(body)
 	h.use(d)
 	if err := write(h.blobPath(d), body); err != nil {
@@ -196,7 +180,7 @@ func (h *Handler) store(name, ref, mediaType string, body []byte, m *manifestFil
 			return err
 		}
 	}
-	if err := write(h.manifestPath(name, d), []byte(mediaType)); err != nil {
+	if err := errors.Join(remove(h.removedPath(name, d)), write(h.manifestPath(name, d), []byte(mediaType))); err != nil {
 		return err
 	}
 	if strings.Contains(ref, ":") {
@@ -205,7 +189,7 @@ func (h *Handler) store(name, ref, mediaType string, body []byte, m *manifestFil
 	return write(h.tagPath(name, ref), []byte(d))
 }
 
-func (h *Handler) storeReferrer(name, mediaType string, body []byte, m *manifestFile) error {
+func (h *Handler) storeReferrer(name, mediaType string, body []byte, m *artifact.Manifest) error {
 	subject, err := parseDigest(m.Subject.Digest)
 	if err != nil {
 		return err
@@ -260,7 +244,7 @@ func (h *Handler) dropManifest(name, ref string) error {
 			}
 		}
 		if body, err := os.ReadFile(h.blobPath(d)); err == nil {
-			var m manifestFile
+			var m artifact.Manifest
 			if json.Unmarshal(body, &m) == nil && m.Subject != nil {
 				if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
 					removed = append(removed, filepath.Join(h.referrerDir(name, subject), hexOf(d)))

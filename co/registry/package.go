@@ -18,13 +18,6 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// The bounds of an application package.
-const (
-	maxPackageFiles = 64
-	maxPackage      = 256 << 20 // bytes of all its files
-	maxDescription  = 1 << 20   // bytes of margo.yaml
-)
-
 // Package fetches an application package into the empty folder dir, each file under its
 // path in the package, as it arrives: none is held in memory. A failure leaves files
 // behind. The digest is that of the artifact.
@@ -39,7 +32,7 @@ func (c *Client) Package(ctx context.Context, ref, dir string) (protocol.Digest,
 	if err != nil {
 		return "", failed(ctx, "pull package", ref, err)
 	}
-	titled, untitled, err := filesOf(m)
+	titled, untitled, err := artifact.Files(m)
 	if err != nil {
 		return "", protocol.Errorf(protocol.Invalid, "package %s: %w", ref, err)
 	}
@@ -48,10 +41,10 @@ func (c *Client) Package(ctx context.Context, ref, dir string) (protocol.Digest,
 		return "", protocol.Errorf(protocol.Unavailable, "pull package %s: %w", ref, err)
 	}
 	defer root.Close() //nolint:errcheck // each file was closed
-	if err := c.store(ctx, t, titled[descriptionFile], root, descriptionFile); err != nil {
+	if err := c.store(ctx, t, titled[artifact.DescriptionFile], root, artifact.DescriptionFile); err != nil {
 		return "", failed(ctx, "pull package", ref, err)
 	}
-	delete(titled, descriptionFile)
+	delete(titled, artifact.DescriptionFile)
 	placeUntitled(root, titled, untitled)
 	for file, layer := range titled {
 		if err := c.store(ctx, t, layer, root, file); err != nil {
@@ -61,57 +54,13 @@ func (c *Client) Package(ctx context.Context, ref, dir string) (protocol.Digest,
 	return digest, nil
 }
 
-// filesOf checks the manifest of a package and returns its layers by their path in the
-// package, those without one by their kind.
-func filesOf(m *manifestFile) (titled, untitled map[string]artifact.Descriptor, err error) {
-	if m.ArtifactType != packageType {
-		return nil, nil, fmt.Errorf("artifact type %q, want %s", m.ArtifactType, packageType)
-	}
-	if len(m.Layers) > maxPackageFiles {
-		return nil, nil, fmt.Errorf("%d layers, the limit is %d", len(m.Layers), maxPackageFiles)
-	}
-	if err := checkConfig(m); err != nil {
-		return nil, nil, err
-	}
-	titled, untitled = map[string]artifact.Descriptor{}, map[string]artifact.Descriptor{}
-	total := int64(0)
-	for _, l := range m.Layers {
-		title, err := fileOf(l)
-		if err != nil {
-			return nil, nil, err
-		}
-		limit := int64(maxBlob)
-		if title == descriptionFile {
-			limit = maxDescription
-		}
-		if l.Size < 0 || l.Size > limit {
-			return nil, nil, fmt.Errorf("layer %s has %d bytes, the limit is %d", title, l.Size, limit)
-		}
-		if total += l.Size; total > maxPackage {
-			return nil, nil, fmt.Errorf("the layers have more than %d bytes in all: what an application runs belongs into its images", maxPackage)
-		}
-		if title == "" {
-			untitled[kindOf(l)] = l
-			continue
-		}
-		if _, twice := titled[title]; twice {
-			return nil, nil, fmt.Errorf("two layers are %s", title)
-		}
-		titled[title] = l
-	}
-	if _, ok := titled[descriptionFile]; !ok {
-		return nil, nil, fmt.Errorf("no layer of type %s", descriptionMedia)
-	}
-	return titled, untitled, nil
-}
-
 // placeUntitled adds to titled the resources that have a kind and no path, under the path
 // that the description has for their kind. It has no use for those that it does not name.
 func placeUntitled(root *os.Root, titled, untitled map[string]artifact.Descriptor) {
 	if len(untitled) == 0 {
 		return
 	}
-	doc, err := root.ReadFile(descriptionFile)
+	doc, err := root.ReadFile(artifact.DescriptionFile)
 	if err != nil {
 		return // the import says what is wrong
 	}
@@ -121,7 +70,7 @@ func placeUntitled(root *os.Root, titled, untitled map[string]artifact.Descripto
 	}
 	for key, file := range app.Metadata.Catalog.Application.Files() {
 		file = path.Clean(file)
-		if _, taken := titled[file]; !taken && untitled[key].Digest != "" && file != descriptionFile {
+		if _, taken := titled[file]; !taken && untitled[key].Digest != "" && file != artifact.DescriptionFile {
 			titled[file] = untitled[key]
 		}
 	}

@@ -39,38 +39,38 @@ func TestPackageIsBounded(t *testing.T) {
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
 	const ref = "oci://registry.colony/apps/hello:1.0.0"
-	manifest := func(layers ...artifact.Descriptor) *manifestFile {
+	manifest := func(layers ...artifact.Descriptor) *artifact.Manifest {
 		config := artifact.Describe(artifact.EmptyMedia, artifact.EmptyConfig)
-		return &manifestFile{ArtifactType: packageType, Config: &config, Layers: layers}
+		return &artifact.Manifest{ArtifactType: artifact.PackageKind, Config: &config, Layers: layers}
 	}
-	description := artifact.Describe(descriptionMedia, []byte(samplePackage))
+	description := artifact.Describe(artifact.DescriptionMedia, []byte(samplePackage))
 	resource := func(n int, size int64) artifact.Descriptor {
-		d := artifact.Describe(packageMedia+"icon.v1+png", []byte{byte(n)})
-		d.Size, d.Annotations = size, map[string]string{titleAnnotation: fmt.Sprintf("resources/%d", n)}
+		d := artifact.Describe(artifact.PackageMedia+"icon.v1+png", []byte{byte(n)})
+		d.Size, d.Annotations = size, map[string]string{artifact.TitleAnnotation: fmt.Sprintf("resources/%d", n)}
 		return d
 	}
 	large := []artifact.Descriptor{description}
 	for n := range 5 {
-		large = append(large, resource(n, maxBlob))
+		large = append(large, resource(n, artifact.MaxFile))
 	}
 	huge := description
-	huge.Size = maxDescription + 1
+	huge.Size = artifact.MaxDescription + 1
 	for name, tt := range map[string]struct {
-		m    *manifestFile
+		m    *artifact.Manifest
 		want string
 	}{
 		"in all":      {manifest(large...), "more than 268435456 bytes in all"},
-		"one":         {manifest(description, resource(1, maxBlob+1)), "resources/1 has 67108865 bytes"},
+		"one":         {manifest(description, resource(1, artifact.MaxFile+1)), "resources/1 has 67108865 bytes"},
 		"negative":    {manifest(description, resource(1, -1)), "has -1 bytes"},
 		"description": {manifest(huge), "margo.yaml has 1048577 bytes"},
 	} {
-		if _, _, err := filesOf(tt.m); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, _, err := artifact.Files(tt.m); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}
 	// A registry that sends more than it says.
 	must(t, func() error {
-		_, err := c.pushArtifact(t.Context(), ref, artifact.Artifact{Kind: packageType, Layers: []artifact.Layer{{Media: descriptionMedia, Content: []byte(samplePackage)}}})
+		_, err := c.pushArtifact(t.Context(), ref, artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{{Media: artifact.DescriptionMedia, Content: []byte(samplePackage)}}})
 		return err
 	}())
 	blob := "/blobs/" + string(protocol.DigestOf([]byte(samplePackage)))
@@ -94,9 +94,9 @@ func TestPackageWithPathsThatClash(t *testing.T) {
 	address, _ := serve(t, t.TempDir())
 	c := client(t, address)
 	const ref = "oci://registry.colony/apps/hello:1.0.0"
-	_, err := c.pushArtifact(t.Context(), ref, artifact.Artifact{Kind: packageType, Layers: []artifact.Layer{
-		{Media: descriptionMedia, Content: []byte(samplePackage)},
-		{Media: packageMedia + "icon.v1+png", Annotations: map[string]string{titleAnnotation: "margo.yaml/icon.png"}, Content: []byte("x")},
+	_, err := c.pushArtifact(t.Context(), ref, artifact.Artifact{Kind: artifact.PackageKind, Layers: []artifact.Layer{
+		{Media: artifact.DescriptionMedia, Content: []byte(samplePackage)},
+		{Media: artifact.PackageMedia + "icon.v1+png", Annotations: map[string]string{artifact.TitleAnnotation: "margo.yaml/icon.png"}, Content: []byte("x")},
 	}})
 	must(t, err)
 	if _, err := c.Package(t.Context(), ref, t.TempDir()); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), "margo.yaml/icon.png") {

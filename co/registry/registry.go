@@ -48,6 +48,7 @@ type Handler struct {
 	dir    string
 	log    *slog.Logger
 	limits Limits
+	guard  Guard // nil: nothing is kept from being removed
 
 	// links guards the small files of repositories, where several change together,
 	// and the removal of blobs.
@@ -109,6 +110,7 @@ func NewHandler(dir string, limits Limits, logger *slog.Logger) (*Handler, error
 //	repositories/<name>/_blobs/<hex>               empty: the blob is of this repository
 //	repositories/<name>/_manifests/<hex>           media type of a manifest
 //	repositories/<name>/_tags/<tag>                digest of a manifest
+//	repositories/<name>/_removed/<hex>             empty: removed by its names, to be collected
 //	repositories/<name>/_referrers/<hex>/<hex>     descriptor of a manifest whose subject is the first
 func (h *Handler) blobDir() string                   { return filepath.Join(h.dir, "blobs", "sha256") }
 func (h *Handler) uploadDir() string                 { return filepath.Join(h.dir, "uploads") }

@@ -1,5 +1,6 @@
-// Package artifact encodes OCI artifacts that are no images: a manifest with the empty
-// config and layers (OCI image specification 1.1).
+// Package artifact has the manifests of OCI registries as they are read, with what Margo
+// says of those of packages and Compose archives, and encodes artifacts that are no images:
+// a manifest with the empty config and layers (OCI image specification 1.1).
 package artifact
 
 import (
