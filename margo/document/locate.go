@@ -1,7 +1,9 @@
 package document
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -26,6 +28,17 @@ func Locate(raw []byte, problems Problems) Problems {
 // lineOf returns the line of the value with the longest path that leads to path.
 func lineOf(v Value, path string) int {
 	v = v.deref()
+	if v.node.Kind == yaml.SequenceNode {
+		for i, item := range v.node.Content {
+			at := fmt.Sprintf("%s[%d]", v.path, i)
+			if rest, ok := strings.CutPrefix(path, at); ok {
+				if rest == "" {
+					return item.Line
+				}
+				return lineOf(v.at(item, at), path)
+			}
+		}
+	}
 	if v.node.Kind != yaml.MappingNode {
 		return v.node.Line
 	}

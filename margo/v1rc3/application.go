@@ -1,7 +1,5 @@
 package v1rc3
 
-import "slices"
-
 // APIVersion is the only apiVersion of an ApplicationDescription that is read.
 const APIVersion = "v1"
 
@@ -176,20 +174,6 @@ func (a *Application) Profile(id string) (*Profile, bool) {
 		}
 	}
 	return nil, false
-}
-
-// Pointers lists where in a component parameters go, sorted: for Compose, the variables
-// that they set.
-func (a *Application) Pointers(component string) (pointers []string) {
-	for _, p := range a.Parameters {
-		for _, t := range p.Targets {
-			if slices.Contains(t.Components, component) {
-				pointers = append(pointers, t.Pointer)
-			}
-		}
-	}
-	slices.Sort(pointers)
-	return slices.Compact(pointers)
 }
 
 // Setting returns the setting that shows a parameter, and its schema. It is false

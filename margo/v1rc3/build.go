@@ -79,8 +79,7 @@ func (a *Application) resolve(p *Profile, values map[string]any, problems *Probl
 			continue
 		}
 		x := a.effective(name, values)
-		_, schema, ok := a.Setting(name)
-		if (x == nil || Text(x) == "") && ok && !schema.AllowEmpty && values[name] == nil {
+		if values[name] == nil && a.required(name) {
 			*problems = append(*problems, Problem{Path: "values." + name, Message: "required: the parameter has no default"})
 			continue
 		}

@@ -21,7 +21,10 @@ func documents(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("COLONY_MARGO_DOCUMENTS")
 	if text == "" {
-		return 1000
+		if testing.Short() {
+			return 300
+		}
+		return 10_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
