@@ -30,7 +30,7 @@ services:
     attach: false
     pull_policy: if_not_present
     deploy: {mode: replicated}
-    networks: {front: {ipv4_address: 10.1.1.1}, back: {}}
+    networks: {front: {ipv4_address: 10.9.1.9}, back: {}}
     depends_on:
       debug: {condition: service_started, required: false}
       db: {condition: service_started, restart: true}
@@ -82,7 +82,7 @@ volumes:
 	}
 	for _, want := range []string{
 		"networks.front.ipam: the node chooses the subnet", "networks.back: it is external",
-		"services.web.networks.front: the node chooses the address", "volumes.outside: it is external",
+		"services.web.networks.front.ipv4_address: it is not in the subnet 10.1.0.0/16 of the network: the node chooses the address", "volumes.outside: it is external",
 		`services.db.logging: the driver "syslog" is not used`, "services.web.logging.options: max-size is not used",
 		"services.web.volumes: /a: the node must have the path /srv/a", "services.web.volumes: /b: the node must have the path /srv/b",
 	} {
@@ -95,7 +95,7 @@ volumes:
 // imported returns what an import makes of an archive, and its warnings.
 func imported(t *testing.T, compose string, files map[string]string, variables ...string) ([]protocol.Container, string) {
 	t.Helper()
-	c, warnings, err := CheckArchive("web", composeArchive(t, compose, files), variables)
+	c, warnings, err := CheckArchive("web", composeArchive(t, compose, files), open(variables...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/compiler/addresses"
+	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -72,6 +74,7 @@ func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.Sit
 	if err := CheckShared(spec.Components); err != nil {
 		return protocol.SiteEntry{}, nil, err
 	}
+	addresses.Share(spec.Components)
 	entry.Spec = protocol.Marshal(spec)
 	if len(entry.Spec) > MaxSpec {
 		return protocol.SiteEntry{}, nil, protocol.Errorf(protocol.Invalid,
@@ -164,10 +167,6 @@ func compileComponent(ctx context.Context, d *v1rc3.Deployment, c v1rc3.Componen
 	}, nil
 }
 
-const wantVariable = "for compose it is the name of an environment variable: letters, digits and _, not beginning with a digit"
-
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 // variablesOf returns the environment variables that the parameters of a
 // deployment set for a component.
 func variablesOf(d *v1rc3.Deployment, component string) (map[string]string, error) {
@@ -178,8 +177,8 @@ func variablesOf(d *v1rc3.Deployment, component string) (map[string]string, erro
 			if !slices.Contains(t.Components, component) {
 				continue
 			}
-			if !variableName.MatchString(t.Pointer) {
-				return nil, protocol.Errorf(protocol.Invalid, "parameter %s: pointer %q: %s", name, t.Pointer, wantVariable)
+			if !packagecheck.IsVariable(t.Pointer) {
+				return nil, protocol.Errorf(protocol.Invalid, "parameter %s: pointer %q: %s", name, t.Pointer, packagecheck.WantVariable)
 			}
 			if other, dup := setBy[t.Pointer]; dup && other != name {
 				return nil, protocol.Errorf(protocol.Invalid, "parameters %s and %s both set %s of component %s", other, name, t.Pointer, component)
@@ -246,6 +245,9 @@ func (i *imageCache) complete(ctx context.Context, c *protocol.Container) error 
 func CheckShared(components []protocol.Component) error {
 	if n := len(protocol.Marshal(components)); n > MaxSpec {
 		return protocol.Errorf(protocol.Invalid, "the compiled deployment has more than %d bytes, the limit is %d: move large configs into an image", n, MaxSpec)
+	}
+	if err := addresses.Check(components); err != nil {
+		return err
 	}
 	type holder struct {
 		component string

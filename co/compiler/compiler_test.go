@@ -66,6 +66,14 @@ func composeArchive(t testing.TB, compose string, files map[string]string) []byt
 	return pack(t, entries...)
 }
 
+// open returns variables whose values a deployment must give.
+func open(names ...string) (all []v1rc3.Variable) {
+	for _, name := range names {
+		all = append(all, v1rc3.Variable{Name: name, Parameter: name, Required: true})
+	}
+	return all
+}
+
 // A shelf is a Resolver with archives by repository.
 type shelf struct {
 	archives map[string][]byte

@@ -148,7 +148,7 @@ func TestRealFiles(t *testing.T) {
 		from, compose, files := readShape(t, name)
 		repository, path, _ := strings.Cut(from, " ")
 		projects[repository] = true
-		c, warnings, err := CheckArchive("app", composeArchive(t, compose, files), unset(compose, files[".env"]))
+		c, warnings, err := CheckArchive("app", composeArchive(t, compose, files), open(unset(compose, files[".env"])...))
 		if err == nil {
 			translated++
 			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | |", repository, path, len(c.Containers), len(warnings)))

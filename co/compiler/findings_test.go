@@ -97,6 +97,100 @@ line 22: networks.n.ipam.config: 3: want a list
 line 24: volumes.v: 3: want a mapping or nothing
 line 25: volumes.w: conflicting parameters "external" and "driver" specified
 line 26: secrets.s: one of file|environment must be set`},
+	{"no content", "---\n{}\n", "\nline 2: the file is empty: want a mapping with services"},
+	{"no services", "volumes: {v: }\n", "\nline 1: services: no service runs: want one at least that has no profile, or whose profile is chosen by default"},
+	{"units", `services:
+  a:
+    image: i
+    mem_limit: 1Gi
+    healthcheck: {test: x, interval: 10, timeout: 1d}
+    stop_grace_period: 10
+    command: "a 'b"
+    tmpfs: ["/a:uid=me", "/b:size=1Gi"]
+    x-colony-health: {port: 80, timeout: 1d, interval: 10}
+`, `
+line 4: services.a.mem_limit: "gi" is no unit: want bytes, or a form such as 64m or 1g
+line 5: services.a.healthcheck.interval: 10: want a duration such as 10s
+line 6: services.a.stop_grace_period: 10: want a duration such as 10s
+line 7: services.a.command: a quote is not closed, or nothing follows a backslash: want a text as for a shell, or a list
+line 8: services.a.tmpfs: "/a:uid=me": uid "me": want a number from 0 to 2147483647: the names of users are in the image
+line 8: services.a.tmpfs: "/b:size=1Gi": size "1Gi": want bytes, or a form such as 64m
+line 9: services.a.x-colony-health: interval "10": want a duration such as 10s`},
+	{"misspelt", `services:
+  a:
+    image: i
+    depend_on: [b]
+    healthcheck: {test: [CMD, x], intervall: 5s}
+networks:
+  default: {ipam: {confg: []}}
+`, `
+line 4: services.a.depend_on: Colony does not support this key; is depends_on meant?
+line 5: services.a.healthcheck.intervall: Colony does not support this key; supported here: disable, interval, retries, start_interval, start_period, test, timeout
+line 7: networks.default.ipam.confg: Colony does not support this key; supported here: config, driver, options`},
+	{"profiles", `services:
+  a:
+    image: i
+    depends_on: [b, none]
+    links: [b]
+  c:
+    image: i
+    network_mode: service:b
+    volumes_from: [b]
+    depends_on:
+      b: {condition: service_started}
+      d: {condition: service_healthy, required: false}
+  b: {image: i, profiles: [x, y]}
+`, `
+line 4: services.a.depends_on[0]: the service "b" runs under the profile x or y alone, and COMPOSE_PROFILES does not name it: choose it there, or write required: false here
+line 4: services.a.depends_on[1]: there is no service "none"; there are a, b, c
+line 5: services.a.links[0]: the service "b" runs under the profile x or y alone, and COMPOSE_PROFILES does not name it: choose it there, or take this out
+line 8: services.c.network_mode: the service "b" runs under the profile x or y alone, and COMPOSE_PROFILES does not name it: choose it there, or take this out
+line 9: services.c.volumes_from[0]: the service "b" runs under the profile x or y alone, and COMPOSE_PROFILES does not name it: choose it there, or take this out
+line 11: services.c.depends_on.b: the service "b" runs under the profile x or y alone, and COMPOSE_PROFILES does not name it: choose it there, or write required: false here`},
+	{"reservations", `services:
+  a:
+    image: i
+    mem_limit: 10m
+    mem_reservation: 20m
+  b:
+    image: i
+    deploy:
+      resources:
+        limits: {memory: 10m}
+        reservations: {memory: 20m}
+`, `
+line 5: services.a.mem_reservation: 20971520 bytes are reserved, and the limit is 10485760: reserve less, or raise the limit
+line 11: services.b.deploy.resources.reservations.memory: 20971520 bytes are reserved, and the limit is 10485760: reserve less, or raise the limit`},
+	{"zero bytes", `services:
+  a:
+    image: i
+    command: ["a\0b", "c"]
+    environment: {A: "x\0y"}
+    working_dir: "/a\0"
+    volumes: ["/a\0:/b"]
+configs: {c: {content: "a\0b"}}
+`, `
+line 4: services.a.command[0]: the text holds a zero byte, at which Linux ends a text: take it out
+line 5: services.a.environment.A: the text holds a zero byte, at which Linux ends a text: take it out
+line 6: services.a.working_dir: the text holds a zero byte, at which Linux ends a text: take it out
+line 7: services.a.volumes[0]: the text holds a zero byte, at which Linux ends a text: take it out`},
+	{"a variable in an include", "include: ['${P}/a.yaml']\nservices: {a: {image: i}}\n", `
+line 1: include: "${P}/a.yaml": no variable is filled in in the names of files that are included or extended: write the name out`},
+	{"an empty boolean", "services:\n  a: {image: i, privileged: ''}\n", `
+line 2: services.a.privileged: "": want true or false`},
+	{"two files of an include", "include:\n  - path: [a.yaml, b.yaml]\nservices: {a: {image: i}}\n", `
+line 2: include: path: 2 files, and one can be included by each entry: write what the others change into the first, or into compose.yaml`},
+	{"addresses", `services:
+  a: {image: i, networks: {default: {ipv4_address: 172.20.0.300}}}
+  b: {image: i, networks: {default: {ipv4_address: 172.20.0.9}}}
+  c: {image: i, networks: {default: {ipv4_address: 172.20.0.9}}}
+networks:
+  default: {ipam: {config: [{subnet: 172.20.0.0/16}]}}
+  other: {ipam: {config: [{subnet: 172.21.0.0/33}]}}
+`, `
+line 2: services.a.networks.default.ipv4_address: "172.20.0.300": want an IPv4 address such as 172.20.0.10
+line 4: services.c.networks.default.ipv4_address: 172.20.0.9: services.b has it, too: choose another one
+line 7: networks.other.ipam.config[0].subnet: "172.21.0.0/33": want a network such as 172.20.0.0/24`},
 	{"names", `services:
   a:
     image: i
@@ -194,7 +288,7 @@ func TestEveryRefusalHasItsLine(t *testing.T) {
 	refused := 0
 	for seed := range uint64(300) {
 		compose := generate(rand.New(rand.NewPCG(seed, 17)))
-		_, _, err := CheckArchive("web", composeArchive(t, compose, map[string]string{"a.env": "X=1\n"}), []string{"IMG"})
+		_, _, err := CheckArchive("web", composeArchive(t, compose, map[string]string{"a.env": "X=1\n"}), open("IMG"))
 		if err == nil {
 			continue
 		}

@@ -88,7 +88,7 @@ func TestFurtherKeys(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(protocol.Container{}, "Image"), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	_, warnings, err := CheckArchive("web", composeArchive(t, further, nil), []string{"MOTD"})
+	_, warnings, err := CheckArchive("web", composeArchive(t, further, nil), open("MOTD"))
 	if err != nil || !slices.ContainsFunc(warnings, func(w string) bool {
 		return strings.Contains(w, "services.worker.volumes_from: a volume that the image of web declares")
 	}) {
@@ -153,7 +153,7 @@ func TestAliasesOfSeveralNetworks(t *testing.T) {
 		},
 		"networks of a parameter": {"  a: " + on("{default: {}, back: {aliases: [db]}}") + "  b: " + on("{default: {aliases: [db]}}") + "  web: " + on("['${V}']"), "", ""},
 	} {
-		_, warnings, err := CheckArchive("web", composeArchive(t, "services:\n"+c.services+tail, nil), []string{"V"})
+		_, warnings, err := CheckArchive("web", composeArchive(t, "services:\n"+c.services+tail, nil), open("V"))
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: error %v, want %q", name, err, c.refused)
 		}

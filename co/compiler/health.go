@@ -2,17 +2,14 @@ package compiler
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/servicecheck"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,7 +25,7 @@ func (t *translation) health(service string, s types.ServiceConfig) *protocol.He
 		if h != nil {
 			t.problem(service, healthKey, "healthcheck is given too: give one of them")
 		}
-		health, err := networkProbe(probe)
+		health, err := servicecheck.Probe(probe)
 		if err != nil {
 			t.problem(service, healthKey, "%v", err)
 		} else if s.NetworkMode == "none" {
@@ -112,61 +109,4 @@ func (t *translation) noZeros(service string, h *types.HealthCheckConfig) {
 	if h.Retries != nil && *h.Retries == 0 {
 		t.problem(service, "healthcheck.retries", want)
 	}
-}
-
-// probeTimes are the durations of x-colony-health, which mean what they mean in
-// healthcheck.
-func probeTimes(h *protocol.Health) map[string]*uint64 {
-	return map[string]*uint64{
-		"interval": &h.IntervalMillis, "timeout": &h.TimeoutMillis,
-		"start_period": &h.StartPeriodMillis, "start_interval": &h.StartIntervalMillis,
-	}
-}
-
-// networkProbe reads {http: /path, port: 8080} or {port: 1883}. Values come as
-// text where a parameter filled them in.
-func networkProbe(x any) (*protocol.Health, error) {
-	fields, ok := x.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("want a mapping such as {http: /health, port: 8080}")
-	}
-	h := new(protocol.Health)
-	times := probeTimes(h)
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		text := fmt.Sprint(fields[key])
-		switch {
-		case key == "http":
-			if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, " \r\n") {
-				return nil, fmt.Errorf("http %q: want a path such as /health", text)
-			}
-			h.HTTP = text
-		case key == "port":
-			n, err := strconv.ParseUint(text, 10, 16)
-			if err != nil || n == 0 {
-				return nil, fmt.Errorf("port %q: want 1 to 65535", text)
-			}
-			h.Port = uint16(n)
-		case key == "retries":
-			n, err := strconv.ParseUint(text, 10, 32)
-			if err != nil || n == 0 {
-				return nil, fmt.Errorf("retries %q: want a number of 1 or more", text)
-			}
-			h.Retries = uint32(n)
-		case times[key] != nil:
-			d, err := time.ParseDuration(text)
-			if err != nil || d < 0 {
-				return nil, fmt.Errorf("%s %q: want a duration such as 10s", key, text)
-			}
-			if d == 0 && key != "start_period" {
-				return nil, fmt.Errorf("%s 0: want more, or leave it out for the default", key)
-			}
-			*times[key] = toMillis(d)
-		default:
-			return nil, fmt.Errorf("unknown key %q; known: http, port, interval, timeout, retries, start_period, start_interval", key)
-		}
-	}
-	if h.Port == 0 {
-		return nil, fmt.Errorf("port is required")
-	}
-	return h, nil
 }

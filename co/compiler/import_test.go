@@ -30,7 +30,7 @@ func TestNamesOfImagesAreCheckedAtImport(t *testing.T) {
 		"web:1@sha256:" + imageDigest: "",
 	} {
 		compose := fmt.Sprintf("services:\n  web: {image: %q}\n", image)
-		_, _, err := CheckArchive("web", composeArchive(t, compose, nil), []string{"REPO", "TAG", "DIGEST"})
+		_, _, err := CheckArchive("web", composeArchive(t, compose, nil), open("REPO", "TAG", "DIGEST"))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", image, err, want)
 		}
@@ -41,7 +41,7 @@ func TestNamesOfImagesAreCheckedAtImport(t *testing.T) {
 func TestClashesBetweenComponentsAreKnownAtImport(t *testing.T) {
 	t.Parallel()
 	part := func(name, service string) protocol.Component {
-		c, _, err := CheckArchive(name, composeArchive(t, "services:\n  "+service, nil), []string{"PORT"})
+		c, _, err := CheckArchive(name, composeArchive(t, "services:\n  "+service, nil), open("PORT"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestWhatImportsCompiles(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		compose := generate(r)
 		tgz := composeArchive(t, compose, map[string]string{"a.env": "X=1\n"})
-		if _, _, err := CheckArchive("web", tgz, []string{"IMG"}); err != nil {
+		if _, _, err := CheckArchive("web", tgz, open("IMG")); err != nil {
 			if protocol.KindOf(err) != protocol.Invalid {
 				t.Fatalf("seed %d: kind %s: %v", seed, protocol.KindOf(err), err)
 			}
@@ -163,7 +163,7 @@ func TestImportOfOpenValues(t *testing.T) {
 		"disabled rest":  "healthcheck: {disable: '${V}', interval: 0s}",
 	} {
 		tgz := composeArchive(t, "services:\n  web:\n    image: i:1\n    "+service+"\n", nil)
-		if _, _, err := CheckArchive("app", tgz, []string{"V"}); err != nil {
+		if _, _, err := CheckArchive("app", tgz, open("V")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -119,7 +119,7 @@ func readByReference(t *testing.T, variables ...string) map[string][]string {
 func TestVariablesOfIncludedFilesAtImport(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"sub/.env": "EMPTY=\nIMG=i\n", "sub/a.yaml": "services:\n  a:\n    image: '${IMG}:${TAG}'\n    ports: ['${EMPTY:?is empty}']\n"}
-	_, _, err := CheckArchive("web", composeArchive(t, "include: [sub/a.yaml]\n", files), []string{"TAG"})
+	_, _, err := CheckArchive("web", composeArchive(t, "include: [sub/a.yaml]\n", files), open("TAG"))
 	if err == nil || !strings.Contains(err.Error(), "sub/a.yaml: line 4: services.a.ports[0]: required variable EMPTY is missing a value: is empty") {
 		t.Errorf("error %v, want one that names EMPTY", err)
 	}
@@ -132,7 +132,7 @@ func TestVariablesOfIncludedFilesAtImport(t *testing.T) {
 		"{path: sub/a.yaml, env_file: [sub/broken.env]}": "sub/broken.env: ",
 	} {
 		files["sub/broken.env"] = "A='x\n"
-		_, _, err := CheckArchive("web", composeArchive(t, "include: ["+item+"]\n", files), []string{"TAG"})
+		_, _, err := CheckArchive("web", composeArchive(t, "include: ["+item+"]\n", files), open("TAG"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", item, err, want)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/addresses"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -36,17 +37,8 @@ func (t *translation) checkNetworks() {
 		if n.EnableIPv6 != nil && *n.EnableIPv6 {
 			t.warn(at+".enable_ipv6", "containers have IPv4 addresses alone; a service under network_mode host has those of the node")
 		}
-		if len(n.Ipam.Config) > 0 || n.Ipam.Driver != "" {
-			t.warn(at+".ipam", "the node chooses the subnet")
-		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
-		for network, n := range t.project.Services[name].Networks {
-			if n != nil && (n.Ipv4Address != "" || n.Ipv6Address != "") {
-				t.warn("services."+name+".networks."+network, "the node chooses the address: others find the service by its name")
-			}
-		}
-	}
+	t.addresses = addresses.Of(t.project, attached, t.attached != nil, t.problemAt, t.warn)
 }
 
 // checkAliases refuses an alias that would name two services where Compose has one, and
@@ -70,7 +62,7 @@ func (t *translation) checkAliases(attached map[string]map[string]bool) {
 func (t *translation) networks(service string, s types.ServiceConfig) (on []protocol.Attachment) {
 	out := false
 	for _, name := range slices.Sorted(maps.Keys(t.attached[service])) {
-		a := protocol.Attachment{Network: name, Internal: t.project.Networks[name].Internal}
+		a := protocol.Attachment{Network: name, Internal: t.project.Networks[name].Internal, Addressing: t.addresses[service][name]}
 		on, out = append(on, a), out || !a.Internal
 	}
 	if on != nil && !out && len(s.Ports) > 0 {

@@ -21,7 +21,7 @@ func (t *translation) surroundings(name string, s types.ServiceConfig, c *protoc
 	c.OOMScoreAdj, c.Domainname, c.Annotations = int(s.OomScoreAdj), s.DomainName, nonEmpty(s.Annotations)
 	c.ShmBytes = uint64(max(s.ShmSize, 0))
 	c.Ulimits = t.ulimits(name, s.Ulimits)
-	c.Networks = t.networks(name, s)
+	c.Networks, c.Addressing = t.networks(name, s), t.addresses[name][""]
 	c.HostNamespaces = t.hostNamespaces(name, s)
 	c.Platform = s.Platform
 	c.Reservations = t.reservations(name, s, c.Limits.MemoryBytes)
@@ -80,20 +80,20 @@ func (t *translation) hostNamespaces(service string, s types.ServiceConfig) []pr
 
 // reservations reads deploy.resources.reservations, or mem_reservation.
 func (t *translation) reservations(service string, s types.ServiceConfig, limit uint64) protocol.Limits {
-	own := types.Resource{MemoryBytes: s.MemReservation}
+	own, key := types.Resource{MemoryBytes: s.MemReservation}, "mem_reservation"
 	if s.Deploy != nil && s.Deploy.Resources.Reservations != nil {
 		r := s.Deploy.Resources.Reservations
 		own.NanoCPUs = r.NanoCPUs
 		if r.MemoryBytes != 0 {
-			own.MemoryBytes = r.MemoryBytes
+			own.MemoryBytes, key = r.MemoryBytes, "deploy.resources.reservations.memory"
 		}
 	}
 	if own.NanoCPUs < 0 || own.MemoryBytes < 0 {
-		t.problem(service, "deploy.resources.reservations", "a reservation is negative")
+		t.problem(service, "deploy.resources.reservations", "a reservation is negative: want numbers from 0")
 		return protocol.Limits{}
 	}
 	if limit > 0 && uint64(own.MemoryBytes) > limit {
-		t.problem(service, "deploy.resources.reservations", "more memory is reserved than the limit allows")
+		t.problem(service, key, "%d bytes are reserved, and the limit is %d: reserve less, or raise the limit", own.MemoryBytes, limit)
 	}
 	return protocol.Limits{NanoCPUs: uint64(math.Round(float64(own.NanoCPUs)*1e4)) * 1e5, MemoryBytes: uint64(own.MemoryBytes)}
 }
@@ -114,7 +114,7 @@ func (t *translation) security(service string, options []string, c *protocol.Con
 		case "seccomp":
 			c.Seccomp = t.seccomp(service, value)
 		case "apparmor":
-			c.AppArmor = t.appArmor(service, option, value)
+			c.AppArmor, c.AppArmorProfile = t.appArmor(service, option, value)
 		case "label":
 			t.warn("services."+service+".security_opt", "%q changes nothing: containers get no SELinux label", option)
 		default:
@@ -123,21 +123,29 @@ func (t *translation) security(service string, options []string, c *protocol.Con
 	}
 }
 
-// appArmor returns the name of a profile, "" for none, which is what a container has here.
-func (t *translation) appArmor(service, option, value string) string {
+// appArmor returns the name of a profile, "" for none, which is what a container has here, and
+// the text of one of the archive.
+func (t *translation) appArmor(service, option, value string) (name, text string) {
 	_, file := t.archive.Files[value]
 	switch {
 	case value == "":
-		t.problem(service, "security_opt", "%q: want the name of a profile, or unconfined", option)
+		t.problem(service, "security_opt", "%q: want the name of a profile, a file of the archive with one, or unconfined", option)
 	case file, strings.HasPrefix(value, "./"), strings.HasPrefix(value, "../"):
-		t.problem(service, "security_opt", "%q: it names a file, and profiles are loaded on the node: load it there with apparmor_parser, and write the name that it has in it", option)
+		b, err := t.archive.File(value)
+		if err == nil {
+			name, text, err = servicecheck.AppArmor(b)
+		}
+		if err != nil {
+			t.problem(service, "security_opt", "apparmor: %s: %v", value, err)
+		}
+		return name, text
 	case value == "docker-default":
 		t.warn("services."+service+".security_opt", "%q: nodes do not have Docker's profile: the container runs unconfined by AppArmor", option)
-		return ""
+		return "", ""
 	case value == "unconfined":
-		return ""
+		return "", ""
 	}
-	return value
+	return value, ""
 }
 
 // seccomp returns the content of a profile of the archive.

@@ -16,6 +16,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/addresses"
 	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/compiler/composefile"
 	"github.com/colonyfleet/colony/co/compiler/diagnosis"
@@ -34,16 +35,26 @@ type translation struct {
 	open      map[string]bool            // variables whose value a deployment will say; nil in one
 	unknown   map[string]bool            // services whose image a deployment will say
 	attached  map[string]map[string]bool // the networks of each service, where some are apart
-	unsettled bool                       // a deployment will say which networks a service is on
+	addresses addresses.Plan
+	unsettled bool // a deployment will say which networks a service is on
 	problems  []string
 	warnings  []string
+	paths     map[string]string // the paths of problems, by their texts
+	// parameters are the variables that parameters may set, where there is no deployment yet.
+	parameters map[string]bool
+	uses       map[string][]string // the variables of each text of the document, by its path
+	optional   []string            // the profiles that services have
+}
+
+func newTranslation(component string, a *composearchive.Archive, variables map[string]string) *translation {
+	t := &translation{component: component, archive: a, paths: map[string]string{}}
+	t.readVariables(variables)
+	return t
 }
 
 // translate returns the containers of a component in start order.
 func translate(ctx context.Context, component string, a *composearchive.Archive, variables map[string]string) ([]protocol.Container, error) {
-	t := &translation{component: component, archive: a}
-	t.readVariables(variables)
-	return t.containers(ctx)
+	return newTranslation(component, a, variables).containers(ctx)
 }
 
 // containers returns the containers of the project in start order. What is wrong is reported
@@ -57,16 +68,18 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 	t.problems, t.warnings = append(t.problems, t.document.Problems...), append(t.warnings, t.document.Notes...)
 	maps.Copy(t.variables, t.document.Variables)
 	document := t.document.Values
+	t.uses, t.optional = composefile.Uses(document), composefile.Profiles(document)
 	t.resolve("", document)
 	if t.open != nil {
 		t.prune(document)
 	}
+	t.absent(document)
 	if !t.load(ctx, document) {
 		return nil, t.err()
 	}
 	volumes := t.checkShortVolumes(document)
 	if len(t.project.Services) == 0 {
-		t.problemAt("services", "empty: want at least one service")
+		t.problemAt("services", "no service runs: want one at least that has no profile, or whose profile is chosen by default")
 	}
 	t.checkTargets(volumes)
 	t.checkPorts(document)
@@ -92,6 +105,26 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 	return ordered, nil
 }
 
+// absent takes out what names services that do not run. Where a deployment will choose the
+// profiles, it will show which do.
+func (t *translation) absent(document map[string]any) {
+	fill := func(text string) string {
+		filled, err := substitute(text, t.lookup)
+		if err != nil {
+			return text // resolve has said what is wrong
+		}
+		return filled
+	}
+	for _, a := range diagnosis.Absent(document, t.profiles(), fill) {
+		switch {
+		case a.Required && !t.open[profilesVariable]:
+			t.problemAt(a.At, "%s", a)
+		case len(a.Profiles) == 0:
+			t.warn(a.At, "%s", a)
+		}
+	}
+}
+
 // problem notes a problem of a service's key.
 func (t *translation) problem(service, key, format string, args ...any) {
 	t.problemAt("services."+service+"."+key, format, args...)
@@ -99,10 +132,12 @@ func (t *translation) problem(service, key, format string, args ...any) {
 
 // problemAt notes a problem of a place in compose.yaml.
 func (t *translation) problemAt(at, format string, args ...any) {
+	where := at
 	if at != "" {
-		at = t.line(at) + at + ": "
+		where = cmp.Or(t.line(at), "line 1: ") + at + ": " // without one, it is of the file as a whole
 	}
-	t.problems = append(t.problems, at+t.plain(fmt.Sprintf(format, args...)))
+	text := where + t.plain(fmt.Sprintf(format, args...))
+	t.problems, t.paths[text] = append(t.problems, text), at
 }
 
 // plain returns a message with the variables of included files under the names that they have
@@ -128,17 +163,23 @@ func (t *translation) line(at string) string {
 	return ""
 }
 
-func (t *translation) err() error {
-	if len(t.problems) == 0 {
+func (t *translation) err() error { return refused(t.component, t.problems) }
+
+// refused is the error of a component with problems, nil where there are none.
+func refused(component string, problems []string) error {
+	if len(problems) == 0 {
 		return nil
 	}
-	return protocol.Errorf(protocol.Invalid, "component %s: %s:\n%s", t.component, composeFile, strings.Join(byLine(t.problems), "\n"))
+	return protocol.Errorf(protocol.Invalid, "component %s: %s:\n%s", component, composeFile, strings.Join(byLine(problems), "\n"))
 }
 
 var placed = regexp.MustCompile(`^(\S+: )?line (\d+): `)
 
 // byLine returns the lines of problems, each once, in the order in which they stand in the files.
 func byLine(problems []string) []string {
+	if len(problems) == 0 {
+		return nil
+	}
 	all := strings.Split(strings.Join(problems, "\n"), "\n")
 	where := func(text string) (string, int) {
 		m := placed.FindStringSubmatch(text)

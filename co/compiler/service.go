@@ -22,14 +22,15 @@ import (
 
 // container translates a service. Problems are noted; the container is then of no use.
 func (t *translation) container(name string, s types.ServiceConfig) protocol.Container {
+	say := func(key, format string, args ...any) { t.problem(name, key, format, args...) }
 	c := protocol.Container{
 		Name: name, Image: s.Image, Entrypoint: t.arguments(name, "entrypoint", s.Entrypoint),
 		Command: t.arguments(name, "command", s.Command), Env: t.environment(name, s),
 		WorkingDir: s.WorkingDir, User: s.User, Hostname: s.Hostname,
-		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: devicespec.Of(s, func(key, format string, args ...any) { t.problem(name, key, format, args...) }),
+		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: devicespec.Of(s, say),
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
-		CapAdd: t.capabilities(name, "cap_add", s.CapAdd), CapDrop: t.capabilities(name, "cap_drop", s.CapDrop), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
-		StopSignal: t.signal(name, s.StopSignal), StopTimeoutMillis: t.grace(name, s.StopGracePeriod),
+		CapAdd: servicecheck.Capabilities("cap_add", s.CapAdd, say), CapDrop: servicecheck.Capabilities("cap_drop", s.CapDrop, say), Privileged: s.Privileged, ReadOnly: s.ReadOnly,
+		StopSignal: s.StopSignal, StopTimeoutMillis: t.grace(name, s.StopGracePeriod),
 		Labels: nonEmpty(s.Labels), Aliases: t.aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
@@ -93,7 +94,7 @@ func (t *translation) environment(service string, s types.ServiceConfig) []strin
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(env[name], 0) {
-			t.problem(service, "environment", "%q cannot be an environment variable", name)
+			t.problem(service, "environment", "%q cannot be an environment variable: want a name that is not empty and without =, and a value without a zero byte", name)
 			continue
 		}
 		lines = append(lines, name+"="+env[name])
@@ -349,7 +350,7 @@ func (t *translation) millis(service, key string, d *types.Duration) uint64 {
 	if *d < 0 {
 		t.problem(service, key, "%s: want a duration of 0 or more", d)
 	}
-	return toMillis(time.Duration(*d))
+	return servicecheck.Millis(time.Duration(*d))
 }
 
 // grace returns the time that a service has to stop. The spec's 0 means its default:
@@ -359,12 +360,6 @@ func (t *translation) grace(service string, d *types.Duration) uint64 {
 		return 1
 	}
 	return t.millis(service, "stop_grace_period", d)
-}
-
-// toMillis rounds up: what is shorter than a millisecond must not become 0, which
-// means the default.
-func toMillis(d time.Duration) uint64 {
-	return uint64(max((d+time.Millisecond-1)/time.Millisecond, 0))
 }
 
 // nonEmpty returns a copy, or nil, so that an empty mapping leaves no trace.

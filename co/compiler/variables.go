@@ -98,7 +98,7 @@ func instead(err error) string {
 // warnEmpty warns of the variables of a text that are missing and have no default.
 func (t *translation) warnEmpty(at, prefix, text string, missing map[string]bool) {
 	for _, m := range plain.FindAllStringSubmatch(strings.ReplaceAll(text, "$$", ""), -1) {
-		if name := m[1] + m[2]; missing[name] {
+		if name := m[1] + m[2]; missing[name] && !t.parameters[name] {
 			t.warn(at, "%s%s is empty: no parameter of the application sets it, nor does %s; give a default as in ${%s:-value}", prefix, name, dotEnv, name)
 		}
 	}
@@ -107,7 +107,7 @@ func (t *translation) warnEmpty(at, prefix, text string, missing map[string]bool
 // passed warns of an environment variable that is named without a value, and that
 // nobody sets.
 func (t *translation) passed(at, name string) {
-	if _, ok := t.lookup(name); !ok {
+	if _, ok := t.lookup(name); !ok && !t.parameters[name] {
 		t.warn(at, "%s is left out: no parameter of the application sets it, nor does %s", name, dotEnv)
 	}
 }

@@ -44,7 +44,7 @@ func TestVariablesThatNobodySets(t *testing.T) {
     image: i
     environment: [PLAIN, "KEY=value"]
 `
-	_, warnings, err := CheckArchive("web", composeArchive(t, compose, nil), []string{"GIVEN"})
+	_, warnings, err := CheckArchive("web", composeArchive(t, compose, nil), open("GIVEN"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,15 +64,15 @@ func TestVariablesThatNobodySets(t *testing.T) {
 	}
 	const required = "services:\n  db:\n    image: i\n    environment: {A: '${SECRET:?say it}'}\n"
 	for _, variables := range [][]string{nil, {"OTHER"}} {
-		_, _, err = CheckArchive("web", composeArchive(t, required, nil), variables)
+		_, _, err = CheckArchive("web", composeArchive(t, required, nil), open(variables...))
 		if err == nil || !strings.Contains(err.Error(), "line 4: services.db.environment.A: required variable SECRET is missing a value: say it: set it by a parameter") {
 			t.Errorf("a required variable: %v", err)
 		}
 	}
-	if _, _, err = CheckArchive("web", composeArchive(t, required, nil), []string{"SECRET"}); err != nil {
+	if _, _, err = CheckArchive("web", composeArchive(t, required, nil), open("SECRET")); err != nil {
 		t.Errorf("a required variable that a parameter sets: %v", err)
 	}
-	if _, _, err = CheckArchive("web", composeArchive(t, required, nil), []string{"ENV.A"}); err == nil || !strings.Contains(err.Error(), `pointer "ENV.A": for compose it is the name`) {
+	if _, _, err = CheckArchive("web", composeArchive(t, required, nil), open("ENV.A")); err == nil || !strings.Contains(err.Error(), `pointer "ENV.A": for compose it is the name`) {
 		t.Errorf("a pointer that is no name of a variable: %v", err)
 	}
 }
@@ -115,7 +115,7 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		if _, err := compileOne(t, frame+service+"\n", files, map[string]string{"V": value}); err != nil {
 			t.Errorf("%s with %s: %v", service, value, err)
 		}
-		if _, _, err := CheckArchive("web", composeArchive(t, frame+service+"\n", files), []string{"V"}); err != nil {
+		if _, _, err := CheckArchive("web", composeArchive(t, frame+service+"\n", files), open("V")); err != nil {
 			t.Errorf("import of %s: %v", service, err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		"ports: ['80:80', '127.0.0.1:80:81']":           "port 80 of the node is published twice",
 	} {
 		compose := strings.Replace(frame, "healthcheck: {test: a}", "healthcheck: {disable: true}", 1) + "image: i\n    " + service + "\nnetworks: {other: {}}\n"
-		_, _, err := CheckArchive("web", composeArchive(t, compose, nil), []string{"V"})
+		_, _, err := CheckArchive("web", composeArchive(t, compose, nil), open("V"))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("import of %s: %v, want %q", service, err, want)
 		}

@@ -183,6 +183,13 @@ networks.*.attachable
 networks.*.enable_ipv6
 networks.*.internal
 networks.*.ipam
+networks.*.ipam.driver
+networks.*.ipam.options
+networks.*.ipam.config
+networks.*.ipam.config[].subnet
+networks.*.ipam.config[].gateway
+networks.*.ipam.config[].ip_range
+networks.*.ipam.config[].aux_addresses
 networks.*.labels
 networks.*.enable_ipv4
 networks.*.driver_opts
@@ -216,7 +223,8 @@ services.*.deploy.labels
 services.*.volumes[].volume.labels
 volumes.*.driver_opts
 volumes.*.labels
-networks.*.ipam
+networks.*.ipam.options
+networks.*.ipam.config[].aux_addresses
 networks.*.driver_opts
 networks.*.labels
 configs.*.labels

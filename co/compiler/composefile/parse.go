@@ -43,8 +43,9 @@ func parse(b []byte) (map[string]any, *keyCheck) {
 	if err := yaml.Load(b, &roots, yaml.WithUniqueKeys(false), yaml.WithAllDocuments()); err != nil {
 		return nil, &keyCheck{problems: []Problem{syntax(err)}}
 	}
+	const empty = "the file is empty: want a mapping with services"
 	if len(roots) == 0 {
-		return nil, &keyCheck{problems: []Problem{{1, "the file is empty: want a mapping with services"}}}
+		return nil, &keyCheck{problems: []Problem{{1, empty}}}
 	}
 	root, top := &roots[0], &roots[0]
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
@@ -56,6 +57,10 @@ func parse(b []byte) (map[string]any, *keyCheck) {
 	}
 	if top.Kind != yaml.MappingNode {
 		c.problems = append(c.problems, Problem{top.Line, "want a mapping with services"})
+		return nil, c
+	}
+	if len(top.Content) == 0 {
+		c.problems = append(c.problems, Problem{top.Line, empty})
 		return nil, c
 	}
 	c.walk(top, "", nil, 0)
@@ -187,6 +192,10 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
 		n.Tag = "!!str" // an environment variable with a date is what the author wrote
 	}
+	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) && pattern != "configs.*.content" {
+		c.problem(n, path, zeroByte)
+		n.Value = strings.ReplaceAll(n.Value, "\x00", "") // so that the rest of it can be judged
+	}
 	if n.Kind == yaml.SequenceNode {
 		for i, item := range n.Content {
 			below := append(slices.Clone(path), i)
@@ -207,6 +216,10 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 		switch {
 		case k.Kind != yaml.ScalarNode:
 			c.problem(k, path, "want a plain key")
+			c.fatal = true
+			continue
+		case strings.ContainsRune(k.Value, 0):
+			c.problem(k, path, zeroByte)
 			c.fatal = true
 			continue
 		case k.ShortTag() == "!!merge":
@@ -247,6 +260,8 @@ func (c *keyCheck) merge(v *yaml.Node, pattern string, path []any, depth int) bo
 	return true
 }
 
+const zeroByte = "the text holds a zero byte, at which Linux ends a text: take it out"
+
 // anything is the pattern of what is carried or ignored as a whole.
 const anything = "…"
 
@@ -274,8 +289,11 @@ func (c *keyCheck) child(k *yaml.Node, pattern string, path []any) (string, bool
 	reason := Reasons[child]
 	if reason == "" {
 		reason = "Colony does not support this key"
-		if siblings := c.siblings(pattern); len(siblings) > 0 && len(siblings) < 12 {
+		siblings := c.siblings(pattern)
+		if near := nearest(k.Value, siblings); len(siblings) > 0 && len(siblings) < 12 {
 			reason += "; supported here: " + strings.Join(siblings, ", ")
+		} else if near != "" {
+			reason += "; is " + near + " meant?"
 		}
 	}
 	c.refuse(k, path, "%s", reason)
@@ -291,4 +309,40 @@ func (c *keyCheck) siblings(pattern string) []string {
 		}
 	}
 	return all
+}
+
+// maxEdits bounds how many letters a misspelt key has too many, too few or wrong.
+const maxEdits = 2
+
+// nearest returns the key that a misspelt one was likely meant to be, "" where none is near.
+func nearest(key string, known []string) (found string) {
+	least := maxEdits + 1
+	for _, name := range known {
+		if d := edits(key, name); d < least && d <= len(name)/3 {
+			found, least = name, d
+		}
+	}
+	return found
+}
+
+// edits counts the letters to add, take out or change to make one text the other
+// (Levenshtein's distance).
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

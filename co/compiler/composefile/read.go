@@ -120,6 +120,9 @@ func (r *reader) parse(name string, s *scope) (map[string]any, map[string]string
 		return nil, nil, fmt.Errorf("%w: more than %d files are included and extended", errBound, maxFiles)
 	}
 	b, ok := r.files[name]
+	if !ok && strings.Contains(name, "$") {
+		return nil, nil, fmt.Errorf("%q: no variable is filled in in the names of files that are included or extended: write the name out", name)
+	}
 	if !ok {
 		return nil, nil, fmt.Errorf("the archive has no file %q", name)
 	}

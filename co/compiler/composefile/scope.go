@@ -149,8 +149,11 @@ func (r *reader) inclusion(dir string, item any) (inclusion, error) {
 		long = map[string]any{"path": item}
 	}
 	files, ok := oneOrMore(long["path"])
-	if !ok || len(files) != 1 {
-		return in, errors.New("want one file for each entry: services that override others belong into compose.yaml")
+	if !ok || len(files) == 0 {
+		return in, errors.New("path: want the name of a file")
+	}
+	if len(files) > 1 {
+		return in, fmt.Errorf("path: %d files, and one can be included by each entry: write what the others change into the first, or into compose.yaml", len(files))
 	}
 	var err error
 	if in.file, err = within(dir, files[0]); err != nil {

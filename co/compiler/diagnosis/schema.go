@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/compose-spec/compose-go/v2/schema"
+	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
@@ -29,8 +29,7 @@ var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 		if !ok {
 			return errors.New("no text")
 		}
-		_, err := time.ParseDuration(text)
-		return err
+		return new(types.Duration).DecodeMapstructure(text)
 	}})
 	if err := c.AddResource(name, document); err != nil {
 		return nil, fmt.Errorf("read the schema of Compose: %w", err)
@@ -119,6 +118,9 @@ func findingsOf(document any, e *jsonschema.ValidationError) []Finding {
 			want = append(want, typeNames[w])
 		}
 		slices.Sort(want)
+		if slices.Contains(durations, at[strings.LastIndexByte(at, '.')+1:]) && slices.Contains(k.Want, "string") {
+			return one("%s: want a duration%s", shown(value), examples["duration"])
+		}
 		return one("%s: want %s", shown(value), strings.Join(slices.Compact(want), " or "))
 	case *kind.Enum:
 		var want []string
@@ -144,7 +146,11 @@ func findingsOf(document any, e *jsonschema.ValidationError) []Finding {
 	case *kind.AdditionalProperties:
 		var all []Finding
 		for _, name := range k.Properties {
-			all = append(all, Finding{strings.TrimPrefix(at+"."+name, "."), "want a name of letters, digits, dots, _ and -"})
+			message := "want a name of letters, digits, dots, _ and -"
+			if names.MatchString(name) {
+				message = "Compose has no such key here: correct its name, or leave it out"
+			}
+			all = append(all, Finding{strings.TrimPrefix(at+"."+name, "."), message})
 		}
 		return all
 	}
@@ -153,6 +159,9 @@ func findingsOf(document any, e *jsonschema.ValidationError) []Finding {
 
 // containerName is the pattern of container_name.
 const containerName = "[a-zA-Z0-9][a-zA-Z0-9_.-]+"
+
+// durations are the keys whose values are durations.
+var durations = strings.Fields("interval timeout start_period start_interval stop_grace_period delay window pull_refresh_after")
 
 // examples of the formats of the schema.
 var examples = map[string]string{"duration": " such as 10s"}

@@ -91,12 +91,22 @@ func tmpfsOptions(m *protocol.Mount, options string) error {
 				return fmt.Errorf("mode %q: want an octal number from 1 to 7777", value)
 			}
 			m.Mode = uint32(mode)
+		case "uid", "gid":
+			id, err := owner(key, value)
+			if err != nil || value == "" {
+				return fmt.Errorf("%s %q: want a number from 0 to 2147483647: the names of users are in the image", key, value)
+			}
+			if key == "uid" {
+				m.UID = id
+			} else {
+				m.GID = id
+			}
 		case "ro":
 			m.ReadOnly = true
 		case "noexec":
 			m.NoExec = true
 		default:
-			return fmt.Errorf("the option %q is not supported; size, mode, ro, rw, exec, noexec, nosuid and nodev are", option)
+			return fmt.Errorf("the option %q is not supported; size, mode, uid, gid, ro, rw, exec, noexec, nosuid and nodev are", option)
 		}
 	}
 	return nil

@@ -33,6 +33,7 @@ func Judge(s types.ServiceConfig, say Say) {
 	identity(s, say)
 	names(s, say)
 	limits(s, say)
+	stopSignal(s.StopSignal, say)
 	if s.WorkingDir != "" && !strings.HasPrefix(s.WorkingDir, "/") {
 		say("working_dir", "%q: want an absolute path, such as /%s", s.WorkingDir, strings.TrimPrefix(s.WorkingDir, "./"))
 	}

@@ -1,4 +1,4 @@
-package compiler
+package servicecheck
 
 import (
 	"slices"
@@ -9,15 +9,15 @@ import (
 	"github.com/moby/sys/signal"
 )
 
-// capabilities returns the names in one form: upper case, without CAP_. One that
+// Capabilities returns the names under a key in one form: upper case, without CAP_. One that
 // Linux does not have would be neither given nor taken away.
-func (t *translation) capabilities(service, key string, names []string) []string {
+func Capabilities(key string, names []string, say Say) []string {
 	var all []string
 	for _, name := range names {
 		short := strings.TrimPrefix(strings.ToUpper(name), "CAP_")
 		known := slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool { return strings.EqualFold(c.String(), short) })
 		if !known && short != "ALL" {
-			t.problem(service, key, "%q is no capability of Linux: want a name such as NET_RAW, or ALL", name)
+			say(key, "%q is no capability of Linux: want a name such as NET_RAW, or ALL", name)
 		}
 		all = append(all, short)
 	}
@@ -28,11 +28,11 @@ func (t *translation) capabilities(service, key string, names []string) []string
 // maxSignal is the last signal of Linux, SIGRTMAX.
 const maxSignal = 64
 
-// signal returns the name or number of a signal as it is. The node would send
-// SIGTERM in the place of one that it does not know.
-func (t *translation) signal(service, name string) string {
+// stopSignal judges the name or number of a signal. The node would send SIGTERM in the place
+// of one that it does not know.
+func stopSignal(name string, say Say) {
 	if name == "" {
-		return ""
+		return
 	}
 	number, err := strconv.Atoi(name)
 	known := err == nil && number > 0 && number <= maxSignal
@@ -41,7 +41,6 @@ func (t *translation) signal(service, name string) string {
 		known = err == nil
 	}
 	if !known {
-		t.problem(service, "stop_signal", "%q is no signal of Linux: want a name such as SIGINT, or a number from 1 to %d", name, maxSignal)
+		say("stop_signal", "%q is no signal of Linux: want a name such as SIGINT, or a number from 1 to %d", name, maxSignal)
 	}
-	return name
 }
