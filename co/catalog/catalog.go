@@ -57,7 +57,7 @@ type Options struct {
 	Export func(ctx context.Context, remote Remote, ref, dir string) (commit string, err error)
 	// CheckArchive says what is wrong with the Compose archive of a component, and what
 	// is to be warned of. Variables are those that parameters may set.
-	CheckArchive func(component string, tgz []byte, variables []string) (c protocol.Component, warnings []string, err error)
+	CheckArchive func(component string, tgz []byte, variables []v1rc3.Variable) (c protocol.Component, warnings []string, err error)
 	// CheckShared says what two components of a profile claim both. Nil: nothing.
 	CheckShared func(profile []protocol.Component) error
 	// TempDir is where sources are unpacked. Default: the system's.

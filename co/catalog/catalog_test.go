@@ -13,7 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -134,12 +136,16 @@ func newCatalog(t *testing.T) *setup {
 			}
 			return nil
 		},
-		CheckArchive: func(component string, tgz []byte, variables []string) (c protocol.Component, _ []string, _ error) {
+		CheckArchive: func(component string, tgz []byte, variables []v1rc3.Variable) (c protocol.Component, _ []string, _ error) {
 			if string(tgz) == "bad" {
 				return c, nil, fmt.Errorf("component %s has no compose.yaml", component)
 			}
 			if string(tgz) == "odd" {
-				return c, []string{fmt.Sprintf("set are %q", variables)}, nil
+				var names []string
+				for _, v := range variables {
+					names = append(names, v.Name)
+				}
+				return c, []string{fmt.Sprintf("set are %q", names)}, nil
 			}
 			image, _ := strings.CutPrefix(string(tgz), "image ")
 			c.Containers = []protocol.Container{{Name: "app", Image: strings.TrimPrefix(image, "good")}}
@@ -365,7 +371,7 @@ func TestResourcesAreOfTheirKind(t *testing.T) {
 		"PDF as licence":    {"licenseFile", "%PDF-1.7\x00", ""},
 		"binary as licence": {"licenseFile", "PK\x03\x04\xff", "want text or PDF"},
 		"icon":              {"icon", "\x89PNG\x00", ""},
-		"long text":         {"releaseNotes", strings.Repeat("ä", maxStart), ""},
+		"long text":         {"releaseNotes", strings.Repeat("ä", packagecheck.MaxStart), ""},
 	} {
 		s := newCatalog(t)
 		doc := strings.Replace(description, "descriptionFile: ./resources/description.md", c.key+": ./resources/file.docx", 1)

@@ -1,19 +1,17 @@
 package catalog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -99,9 +97,7 @@ func (run *run) document(ctx context.Context, r *Result, doc []byte, find func(f
 	for _, w := range app.Warnings {
 		r.warn("%s: %s", descriptionFile, w)
 	}
-	if find != nil {
-		run.resources(r, app, doc, find)
-	}
+	described(r, app, doc, find)
 	if r.Outcome != "" {
 		return
 	}
@@ -135,66 +131,16 @@ func problemsOf(err error) []v1rc3.Problem {
 	return []v1rc3.Problem{{Message: err.Error()}}
 }
 
-// resources checks that the files named in the catalog entry are in the package, and are
-// of their kind; that the names lead nowhere else is the parser's rule already.
-func (run *run) resources(r *Result, app *v1rc3.Application, doc []byte, find func(file string) ([]byte, error)) {
-	files := app.Metadata.Catalog.Application.Files()
-	for _, key := range slices.Sorted(maps.Keys(files)) {
-		file := files[key]
-		problem := v1rc3.Problem{Path: "metadata.catalog.application." + key, Line: lineOf(doc, key)}
-		content, err := find(path.Clean(file))
-		if err != nil {
-			problem.Message = fmt.Sprintf("the package has no file %q: %s", file, cause(err))
-			r.refuse(protocol.Invalid, problem)
-		} else if want := wrongKind(key, content); want != "" {
-			problem.Message = fmt.Sprintf("the content of %q is not of its kind: want %s", file, want)
-			r.refuse(protocol.Invalid, problem)
-		}
+// described refuses what the description says wrong of the rest of the package. find returns
+// the beginning of a file of it; nil means that the files are not known.
+func described(r *Result, app *v1rc3.Application, doc []byte, find func(file string) ([]byte, error)) {
+	problems := packagecheck.Pointers(app, doc)
+	if find != nil {
+		problems = append(packagecheck.Resources(app, doc, find), problems...)
 	}
-}
-
-// wrongKind says what a file of the catalog entry should hold, where its content is
-// something else; the name says nothing about it. It gets the beginning of the content.
-func wrongKind(key string, content []byte) string {
-	if key == "icon" {
-		return "" // the standard says nothing of its form
+	if len(problems) > 0 {
+		r.refuse(protocol.Invalid, problems...)
 	}
-	pdf := bytes.HasPrefix(content, []byte("%PDF-"))
-	switch {
-	case pdf && key != "descriptionFile":
-		return ""
-	case !pdf && isText(content):
-		return ""
-	case key == "descriptionFile":
-		return "text (Markdown)"
-	default:
-		return "text or PDF"
-	}
-}
-
-// isText reports whether content, which may be cut off at maxStart, is text in UTF-8.
-func isText(content []byte) bool {
-	whole := len(content)
-	for !utf8.Valid(content) {
-		if whole < maxStart || len(content) <= whole-utf8.UTFMax {
-			return false
-		}
-		content = content[:len(content)-1]
-	}
-	return bytes.IndexByte(content, 0) < 0
-}
-
-// lineOf returns the line, from 1, on which a key of the catalog entry stands, or 0.
-// The keys of files occur nowhere else before it.
-func lineOf(doc []byte, key string) int {
-	n := 0
-	for line := range bytes.Lines(doc) {
-		n++
-		if bytes.HasPrefix(bytes.TrimSpace(line), []byte(key+":")) {
-			return n
-		}
-	}
-	return 0
 }
 
 // archives checks the Compose archives of an application, and returns those that it
@@ -210,7 +156,7 @@ func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application)
 			key := component.Name + " " + component.Properties.Repository + ":" + component.Properties.Revision
 			if _, done := checked[key]; !done {
 				at := fmt.Sprintf("deploymentProfiles[%d].components[%d]", i, j)
-				part, digest := run.archive(ctx, r, at, component, app.Pointers(component.Name))
+				part, digest := run.archive(ctx, r, at, component, app.Variables(component.Name))
 				if checked[key] = part; digest != "" {
 					pins = append(pins, pin{component.Properties.Repository, component.Properties.Revision, digest})
 				}
@@ -226,7 +172,7 @@ func (run *run) archives(ctx context.Context, r *Result, app *v1rc3.Application)
 
 // archive checks the archive of a component, and returns what is known of its containers,
 // and its digest, "" where it was not read.
-func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []string) (part protocol.Component, digest protocol.Digest) {
+func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Component, variables []v1rc3.Variable) (part protocol.Component, digest protocol.Digest) {
 	part.Name = c.Name
 	host := hostOf(c.Properties.Repository)
 	if run.away[host] {

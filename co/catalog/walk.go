@@ -11,12 +11,13 @@ import (
 	"regexp"
 	"slices"
 	"syscall"
+
+	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 )
 
 const (
 	descriptionFile = "margo.yaml"
 	maxDescription  = 1 << 20  // bytes of one
-	maxStart        = 4 << 10  // bytes of a resource that show its kind
 	maxBytes        = 64 << 20 // bytes of all descriptions of an import
 	maxPackages     = 1000
 	maxEntries      = 100_000 // names that are looked at
@@ -94,7 +95,7 @@ func readLimited(root *os.Root, name string) ([]byte, error) {
 
 // readStart reads the beginning of a regular file.
 func readStart(root *os.Root, name string) ([]byte, error) {
-	return readUpTo(root, name, maxStart)
+	return readUpTo(root, name, packagecheck.MaxStart)
 }
 
 func readUpTo(root *os.Root, name string, limit int64) ([]byte, error) {

@@ -50,6 +50,10 @@ func (v vendor) leaf(label string, from ...any) (open, closed any) {
 	return "${" + name + "}", value
 }
 
+// enough is from how many packages on each sort must be among them. With fewer (-rapid.checks) it is
+// chance.
+const enough = 500
+
 // pool has values for each key of a service, good ones and bad ones.
 var pool = map[string][]any{
 	"image": {"r.example/a:1", "r.example/b@sha256:" + strings.Repeat("a", 64), "A:1", "a b"}, "hostname": {"h", "", "a b"}, "user": {"1000", "me", "-1"},
@@ -63,7 +67,7 @@ var pool = map[string][]any{
 var lists = map[string][]any{
 	"ports":       {"8080:80", "127.0.0.1:8081:81/udp", "80", "8082-8083:82-83", "x:1", "70000:1", "[::1]:8084:84", "8080:81"},
 	"volumes":     {"data:/data", "/etc:/host:ro", "./conf:/conf:ro", "./none:/none", "../up:/up", "x:/x", "/a:relative", "none:/x", "./prometheus.yml:/p.yml"},
-	"environment": {"A=1", "B", "=x"}, "cap_add": {"NET_ADMIN", "NET_ADMINN"}, "devices": {"/dev/null:/dev/null", "/dev/null:x", "null"},
+	"environment": {"A=1", "B"}, "cap_add": {"NET_ADMIN", "NET_ADMINN"}, "devices": {"/dev/null:/dev/null", "/dev/null:x", "null"},
 	"tmpfs": {"/tmp", "/run:size=1m", "run", "/x:nope"}, "env_file": {"app.env", "none.env", "../x.env"}, "extra_hosts": {"a:10.0.0.1", "a:host-gateway", "a"},
 	"dns": {"10.0.0.1", "x"}, "expose": {"80", "x"}, "group_add": {"audio", "-1"}, "depends_on": {"s0", "s1", "none"}, "command": {"run", ""}, "profiles": {"debug"},
 }
@@ -133,15 +137,20 @@ func (v vendor) file() (open, closed string) {
 	return text(a), text(b)
 }
 
-// packed is a package with one component and a parameter for each variable.
-func packed(compose string, values map[string]any) fstest.MapFS {
+// packed is a package with one component and a parameter for each variable, with its value
+// as the default or without one.
+func packed(compose string, values map[string]any, defaults bool) fstest.MapFS {
 	doc := strings.Replace(application, "    application: {descriptionFile: ./resources/description.md}\n", "", 1)
 	doc = doc[:strings.Index(doc, "parameters:")]
 	if len(values) > 0 {
 		doc += "parameters:\n"
 	}
 	for i := range len(values) {
-		doc += fmt.Sprintf("  V%d: {targets: [{pointer: V%d, components: [web]}]}\n", i, i)
+		value := ""
+		if defaults {
+			value = fmt.Sprintf("value: %q, ", fmt.Sprint(values[fmt.Sprintf("V%d", i)]))
+		}
+		doc += fmt.Sprintf("  V%d: {%stargets: [{pointer: V%d, components: [web]}]}\n", i, value, i)
 	}
 	root := fstest.MapFS{}
 	for name, content := range map[string]string{
@@ -152,18 +161,46 @@ func packed(compose string, values map[string]any) fstest.MapFS {
 	return root
 }
 
-// judge returns what the lint refuses, which is what an import refuses.
-func judge(t *rapid.T, pkg fstest.MapFS) (refused []string) {
+// judge returns what the lint refuses, which is what an import refuses, and what it warns of.
+func judge(t *rapid.T, pkg fstest.MapFS) (refused, warned []string) {
 	result, err := lint.Folder(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range result.Findings {
-		if !f.Warning {
+		if f.Warning {
+			warned = append(warned, f.String())
+		} else {
 			refused = append(refused, f.String())
 		}
 	}
-	return refused
+	return refused, warned
+}
+
+// compiled compiles the component of a package with values of its parameters.
+func compiled(t *rapid.T, pkg fstest.MapFS, values map[string]any) error {
+	app, err := v1rc3.ParseApplication(pkg["margo.yaml"].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := pkg.Sub("components/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tgz, err := archive.Build("web", sub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := intent.Target{ID: "9f3c2d1e-0000-4000-8000-000000000001", Site: "plant", Name: "hello"}
+	d, err := intent.Create(app, target, intent.Request{Parameters: values})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, pkg["margo.yaml"].Data)
+	}
+	_, _, err = compiler.Compile(t.Context(), d, shelf(tgz))
+	if err != nil && protocol.KindOf(err) != protocol.Invalid {
+		t.Fatalf("the compiler's error is not of kind invalid: %v", err)
+	}
+	return err
 }
 
 // What the import accepts compiles, unless a value that it could not know stands against
@@ -176,33 +213,14 @@ func TestWhatIsAcceptedCompiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := vendor{t, map[string]any{}}
 		open, closed := v.file()
-		pkg := packed(open, v.values)
-		atImport, literal := judge(t, pkg), judge(t, packed(closed, nil))
-
-		app, err := v1rc3.ParseApplication(pkg["margo.yaml"].Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := pkg.Sub("components/web")
-		if err != nil {
-			t.Fatal(err)
-		}
-		tgz, err := archive.Build("web", sub)
-		if err != nil {
-			t.Fatal(err)
-		}
-		target := intent.Target{ID: "9f3c2d1e-0000-4000-8000-000000000001", Site: "plant", Name: "hello"}
-		d, err := intent.Create(app, target, intent.Request{Parameters: v.values})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, pkg["margo.yaml"].Data)
-		}
-		_, _, err = compiler.Compile(t.Context(), d, shelf(tgz))
+		pkg := packed(open, v.values, false)
+		atImport, _ := judge(t, pkg)
+		literal, _ := judge(t, packed(closed, nil, false))
+		err := compiled(t, pkg, v.values)
 		say := func(what string) {
 			t.Fatalf("%s\nimport: %v\nwith these values: %v\ncompiler: %v\nvalues: %v\n%s", what, atImport, literal, err, v.values, open)
 		}
 		switch {
-		case err != nil && protocol.KindOf(err) != protocol.Invalid:
-			say("the compiler's error is not of kind invalid")
 		case err != nil && len(literal) == 0:
 			say("the import accepts with these values what does not compile with them")
 		case err == nil && len(literal) > 0:
@@ -217,8 +235,48 @@ func TestWhatIsAcceptedCompiles(t *testing.T) {
 			refused++
 		}
 	})
-	if accepted == 0 || refused == 0 {
+	if accepted+refused >= enough && (accepted == 0 || refused == 0) {
 		t.Errorf("%d packages compile, %d do not: the test draws one kind only", accepted, refused)
+	}
+}
+
+// What the import accepts compiles with the defaults of its parameters, unless it warned that
+// a deployment must give a value; and what it refuses does not.
+func TestWhatIsAcceptedCompilesWithItsDefaults(t *testing.T) {
+	t.Parallel()
+	accepted, refused, warned := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		v := vendor{t, map[string]any{}}
+		open, _ := v.file()
+		for _, name := range slices.Sorted(maps.Keys(v.values)) {
+			if rapid.IntRange(0, 2).Draw(t, name+" is empty") == 0 {
+				v.values[name] = ""
+			}
+		}
+		pkg := packed(open, v.values, true)
+		problems, warnings := judge(t, pkg)
+		must := slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "; so it is where a deployment gives no value") })
+		err := compiled(t, pkg, nil)
+		say := func(what string) {
+			t.Fatalf("%s\nimport: %v\nwarnings: %v\ncompiler: %v\ndefaults: %v\n%s", what, problems, warnings, err, v.values, open)
+		}
+		switch {
+		case err != nil && len(problems) == 0 && !must:
+			say("the import accepts what does not compile with the defaults")
+		case err == nil && len(problems) > 0:
+			say("the import refuses what compiles with the defaults")
+		case err == nil && must:
+			say("the import warns that a value is needed, and none is")
+		case err == nil:
+			accepted++
+		case len(problems) > 0:
+			refused++
+		default:
+			warned++
+		}
+	})
+	if accepted+refused+warned >= enough && (accepted == 0 || refused == 0 || warned == 0) {
+		t.Errorf("%d packages compile, %d are refused, %d need a value: the test draws too few sorts", accepted, refused, warned)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -19,8 +19,10 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/co/repo/intent"
+	"github.com/colonyfleet/colony/margo/document"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -68,7 +70,8 @@ type linter struct {
 	root   fs.FS
 	result Result
 	apps   map[string]*v1rc3.Application // by id@version
-	owned  map[string]bool               // folders of components that an application names
+	packed packed
+	owned  map[string]judged // by their folders, the components that an application names
 	// unknown are the beginnings of paths of components whose parameters are not known,
 	// because their application cannot be read.
 	unknown []string
@@ -88,7 +91,7 @@ func Dir(folder string) (Result, error) {
 // Folder judges every margo.yaml, compose.yaml and deployment.yaml below root. Findings
 // are sorted by file and line. An error is one of reading the folder.
 func Folder(root fs.FS) (Result, error) {
-	l := &linter{root: root, apps: map[string]*v1rc3.Application{}, owned: map[string]bool{}}
+	l := &linter{root: root, apps: map[string]*v1rc3.Application{}, packed: packed{}, owned: map[string]judged{}}
 	files := map[string][]string{}
 	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -109,7 +112,7 @@ func Folder(root fs.FS) (Result, error) {
 	}
 	for _, p := range files[composeFile] {
 		dir := path.Dir(p)
-		if !l.owned[dir] && !slices.ContainsFunc(l.unknown, func(u string) bool { return strings.HasPrefix(p, u) }) {
+		if _, owned := l.owned[dir]; !owned && !slices.ContainsFunc(l.unknown, func(u string) bool { return strings.HasPrefix(p, u) }) {
 			l.component(path.Base(dir), dir, nil)
 		}
 	}
@@ -164,6 +167,23 @@ func (l *linter) lines(file, text string, warning bool) {
 // placed finds the place at the beginning of a problem: another file, and the line.
 var placed = regexp.MustCompile(`^(?:(\S+): )?line (\d+): `)
 
+// start returns the beginning of a regular file.
+func start(root fs.FS, name string) ([]byte, error) {
+	info, err := fs.Stat(root, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // a named pipe would wait for somebody who writes
+		return nil, errors.New("not a regular file")
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	return io.ReadAll(io.LimitReader(f, packagecheck.MaxStart))
+}
+
 func isFile(root fs.FS, name string) bool {
 	info, err := fs.Stat(root, name)
 	return err == nil && info.Mode().IsRegular()
@@ -195,42 +215,60 @@ func (l *linter) application(p string) {
 		l.add(p, w.Line, true, "%s: %s", w.Path, w.Message)
 	}
 	l.apps[app.ID+"@"+app.Metadata.Version] = app
-	resources := app.Metadata.Catalog.Application.Files()
-	for _, key := range slices.Sorted(maps.Keys(resources)) {
-		if info, err := fs.Stat(l.root, path.Join(dir, resources[key])); err != nil || !info.Mode().IsRegular() {
-			l.add(p, 0, false, "metadata.catalog.application.%s: the package has no file %q", key, resources[key])
-		}
-	}
+	l.problems(p, append(packagecheck.Resources(app, doc, func(file string) ([]byte, error) {
+		return start(l.root, path.Join(dir, file))
+	}), packagecheck.Pointers(app, doc)...).Err())
 	for i, profile := range app.Profiles {
+		at := func(warning bool, path, format string, args ...any) {
+			path = fmt.Sprintf("deploymentProfiles[%d]%s", i, path)
+			l.add(p, document.Locate(doc, v1rc3.Problems{{Path: path}})[0].Line, warning, path+": "+format, args...)
+		}
 		if profile.Type != v1rc3.Compose {
-			l.add(p, 0, true, "deploymentProfiles[%d]: profiles of type %s are not run by Colony's nodes", i, profile.Type)
+			at(true, ".type", "profiles of type %s are not run by Colony's nodes", profile.Type)
 			continue
 		}
 		var parts []protocol.Component
-		for _, c := range profile.Components {
+		for j, c := range profile.Components {
 			folder := path.Join(dir, componentsFolder, c.Name)
 			if _, err := fs.Stat(l.root, path.Join(folder, composeFile)); err != nil {
-				l.add(p, 0, true, "deploymentProfiles[%d]: component %s was not judged: there is no %s", i, c.Name, path.Join(folder, composeFile))
+				at(true, fmt.Sprintf(".components[%d]", j), "component %s was not judged: there is no %s", c.Name, path.Join(folder, composeFile))
 				continue
 			}
-			parts = append(parts, l.component(c.Name, folder, app.Pointers(c.Name)))
+			variables := slices.DeleteFunc(app.Variables(c.Name), func(v v1rc3.Variable) bool { return !packagecheck.IsVariable(v.Name) })
+			part := l.component(c.Name, folder, variables)
+			if parts = append(parts, part.Component); part.tgz != nil {
+				l.packed[reference(c.Properties.Repository, c.Properties.Revision)] = component{folder, part.tgz}
+			}
 		}
-		l.problems(p, compiler.CheckShared(parts))
+		if err := compiler.CheckShared(parts); err != nil {
+			at(false, "", "%v", err)
+		}
 	}
 }
 
-// component judges the folder of a Compose component.
-func (l *linter) component(name, folder string, variables []string) (c protocol.Component) {
-	if l.owned[folder] {
-		return c // in another profile already
+// A judged component is what is known of one, and packed where nothing is wrong with it.
+type judged struct {
+	protocol.Component
+	tgz []byte
+}
+
+// component judges the folder of a Compose component, once.
+func (l *linter) component(name, folder string, variables []v1rc3.Variable) judged {
+	if j, done := l.owned[folder]; done {
+		return j
 	}
-	l.owned[folder] = true
 	l.result.Files++
+	j := l.judge(name, folder, variables)
+	l.owned[folder] = j
+	return j
+}
+
+func (l *linter) judge(name, folder string, variables []v1rc3.Variable) (j judged) {
 	file := path.Join(folder, composeFile)
 	sub, err := fs.Sub(l.root, folder)
 	if err != nil {
 		l.add(file, 0, false, "%v", err)
-		return c
+		return j
 	}
 	if name == "." {
 		name = "component"
@@ -238,14 +276,17 @@ func (l *linter) component(name, folder string, variables []string) (c protocol.
 	tgz, err := archive.Build(name, sub)
 	if err != nil {
 		l.problems(file, err)
-		return c
+		return j
 	}
 	c, warnings, err := compiler.CheckArchive(name, tgz, variables)
 	l.problems(file, err)
 	for _, w := range warnings {
 		l.lines(file, w, true)
 	}
-	return c
+	if j.Component = c; err == nil {
+		j.tgz = tgz
+	}
+	return j
 }
 
 // deployment judges a file of a deployments repository: deployments/<site>/<name>/.
@@ -261,11 +302,14 @@ func (l *linter) deployment(p string) {
 	}
 	folder := path.Dir(p)
 	name, site := path.Base(folder), path.Base(path.Dir(folder))
+	at := func(path, format string, args ...any) {
+		l.add(p, document.Locate(raw, v1rc3.Problems{{Path: path}})[0].Line, false, path+": "+format, args...)
+	}
 	if d.Metadata.Name != name {
-		l.add(p, 0, false, "metadata.name: the name is %q, and the file is in the folder of %q", d.Metadata.Name, name)
+		at("metadata.name", "the name is %q, and the file is in the folder of %q", d.Metadata.Name, name)
 	}
 	if got, _, ok := d.Device(); !ok || got != site {
-		l.add(p, 0, false, "metadata.deviceId: %q: want %s/<node> or %s/*", d.Metadata.DeviceID, site, site)
+		at("metadata.deviceId", "%q: want %s/<node> or %s/*", d.Metadata.DeviceID, site, site)
 	}
 	version := ""
 	if d.Spec.Colony != nil {
@@ -276,5 +320,9 @@ func (l *linter) deployment(p string) {
 		l.add(p, 0, true, "the values were not judged: the folder has no application %s %s", d.Spec.ApplicationID, version)
 		return
 	}
-	l.problems(p, intent.Validate(app, d, nil, raw))
+	if err := intent.Validate(app, d, nil, raw); err != nil {
+		l.problems(p, err)
+		return
+	}
+	l.compile(p, d)
 }

@@ -112,9 +112,49 @@ func TestFolder(t *testing.T) {
 			map[string]string{"deployments/plant/hello/deployment.yaml": strings.Replace(deployment, "8081", "80", 1)},
 			[]string{"deployments/plant/hello/deployment.yaml:10: spec.parameters.port.value: 80 is below minValue 1024"},
 		},
+		"compiled": {
+			map[string]string{
+				"apps/hello/components/web/compose.yaml":  "services:\n  web:\n    image: r.example/web:1\n    ports: ['${PORT}:80', '9000:81']\n",
+				"deployments/plant/hello/deployment.yaml": strings.Replace(deployment, "8081", "9000", 1),
+			},
+			[]string{"apps/hello/components/web/compose.yaml:4: services.web.ports[1]: port 9000 of the node is published twice in this deployment: services.web.ports[0] has it; publish another one; so it is with the values of deployments/plant/hello/deployment.yaml"},
+		},
+		"default": {
+			map[string]string{"apps/hello/components/web/compose.yaml": "services:\n  web:\n    image: r.example/web:1\n    ports: ['${PORT}:80', '8080:81']\n"},
+			[]string{"apps/hello/components/web/compose.yaml:4: services.web.ports[1]: port 8080 of the node is published twice in this deployment: services.web.ports[0] has it; publish another one; so it is with the default \"8080\" of PORT: change it, or leave the value out, so that a deployment must give it"},
+		},
+		"files and pointers": {
+			map[string]string{
+				"apps/hello/margo.yaml":                   strings.NewReplacer("{descriptionFile: ./resources/description.md}", "\n      descriptionFile: ./resources/description.md\n      icon: ./none.png", "pointer: PORT", "pointer: ENV.PORT").Replace(application),
+				"apps/hello/resources/description.md":     "\x89PNG\x00",
+				"deployments/plant/hello/deployment.yaml": strings.Replace(deployment, "applicationId: hello", "applicationId: other", 1),
+				"apps/hello/components/web/compose.yaml":  "services:\n  web:\n    image: r.example/web:1\n",
+			},
+			[]string{
+				`apps/hello/margo.yaml:8: metadata.catalog.application.descriptionFile: the content of "./resources/description.md" is not of its kind: want text (Markdown)`,
+				`apps/hello/margo.yaml:9: metadata.catalog.application.icon: the package has no file "./none.png": file does not exist`,
+				`apps/hello/margo.yaml:20: parameters.port.targets[0].pointer: "ENV.PORT": for compose it is the name of an environment variable: letters, digits and _, not beginning with a digit`,
+				"deployments/plant/hello/deployment.yaml: warning: the values were not judged: the folder has no application other 1.0.0",
+			},
+		},
+		"two profiles": {
+			map[string]string{
+				"apps/hello/margo.yaml": strings.Replace(application, "parameters:\n", `  - type: compose
+    id: both
+    components:
+      - name: web
+        properties: {repository: oci://registry.colony/hello, revision: 1.0.0}
+      - name: more
+        properties: {repository: oci://registry.colony/more, revision: 1.0.0}
+parameters:
+`, 1),
+				"apps/hello/components/more/compose.yaml": "services:\n  web:\n    image: r.example/web:1\n",
+			},
+			[]string{`apps/hello/margo.yaml:15: deploymentProfiles[1]: service web of component web and service web of component more share the name web on the network of the deployment: rename one`},
+		},
 		"place": {
 			map[string]string{"deployments/plant/other/deployment.yaml": deployment},
-			[]string{`deployments/plant/other/deployment.yaml: metadata.name: the name is "hello", and the file is in the folder of "other"`},
+			[]string{`deployments/plant/other/deployment.yaml:2: metadata.name: the name is "hello", and the file is in the folder of "other"`},
 		},
 		"alone": {
 			map[string]string{"component/compose.yaml": "services: {web: {image: i, volumes: ['./data:/data']}}\n"},
@@ -174,8 +214,8 @@ func TestLinksOutOfTheFolder(t *testing.T) {
 		got = append(got, f.String())
 	}
 	want := []string{
-		`margo.yaml: metadata.catalog.application.descriptionFile: the package has no file "./resources/description.md"`,
-		"margo.yaml: warning: deploymentProfiles[0]: component web was not judged: there is no components/web/compose.yaml",
+		`margo.yaml:7: metadata.catalog.application.descriptionFile: the package has no file "./resources/description.md": path escapes from parent`,
+		"margo.yaml:13: warning: deploymentProfiles[0].components[0]: component web was not judged: there is no components/web/compose.yaml",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

@@ -112,6 +112,9 @@ func FromCompose(folder fs.FS, name string, o Options) (*Package, error) {
 	}
 	p.Parameters = c.parameters()
 	p.Notes = append(p.Notes, c.notes...)
+	if err := p.demand(c); err != nil {
+		return nil, err
+	}
 	p.images(s)
 	p.resources(folder, name, content, o)
 	slices.SortStableFunc(p.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })

@@ -94,7 +94,7 @@ func TestPackage(t *testing.T) {
 		"HOST_IP=0.0.0.0 required:false port:false used in services.meter.ports[0]",
 		"LEVEL=info required:false port:false used in meter.env",
 		"PORT=8081 required:false port:true used in services.meter.ports[1]",
-		"RULES= required:false port:false used in configs.rules.file",
+		"RULES=none required:true port:false used in configs.rules.file",
 		"TAG=1.2 required:false port:false used in services.meter.image",
 		"TOKEN=none required:true port:false a token of the plant",
 		"TZ=UTC required:false port:false used in services.meter.environment.TZ",
@@ -328,6 +328,50 @@ func TestPush(t *testing.T) {
 	}
 	if _, err := packaging.Push(t.Context(), r, folder(nil), "r.example/a"); protocol.KindOf(err) != protocol.Invalid {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// A default with which the file does not compile is none: each deployment must give a value.
+func TestDefaultsCompile(t *testing.T) {
+	t.Parallel()
+	p := made(t, map[string]string{
+		"docker-compose.yml": `services:
+  web:
+    image: vendor/web:${TAG}
+    restart: ${RESTART:-sometimes}
+    volumes: ["${DIR}:/data"]
+    mem_limit: ${MEMORY}
+    hostname: ${NAME:-web}
+    environment: {A: "${A}"}
+    ports: ["${PORT}:80"]
+    configs: [rules]
+  extra:
+    image: i:1
+    profiles: [extra]
+    command: ["${ARGS}"]
+    stop_grace_period: ${GRACE:-5}
+configs: {rules: {file: ./rules/$RULES.yaml}}
+`,
+	}, packaging.Options{ID: "web", Organization: "o"})
+	var required []string
+	for _, q := range p.Parameters {
+		if q.Required {
+			required = append(required, q.Name)
+		}
+	}
+	if want := []string{"DIR", "GRACE", "MEMORY", "RESTART", "RULES", "TAG"}; !slices.Equal(required, want) {
+		t.Errorf("required are %q, want %q", required, want)
+	}
+	if len(p.Notes) != 2 || p.Notes[0].Line != 4 || !strings.Contains(p.Notes[0].Message, `RESTART has no default: with "sometimes"`) {
+		t.Errorf("notes %+v", p.Notes)
+	}
+	root := fstest.MapFS{}
+	for name, f := range p.Files {
+		root[name] = &fstest.MapFile{Data: f.Content, Mode: f.Mode}
+	}
+	result, err := lint.Folder(root)
+	if err != nil || result.Failed() {
+		t.Errorf("%v, findings %v", err, result.Findings)
 	}
 }
 

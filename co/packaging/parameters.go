@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/compose-spec/compose-go/v2/dotenv"
+
+	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/margo/v1rc3"
 )
 
 // A Parameter is what became of a variable.
@@ -54,10 +59,7 @@ func (c *collect) parameters() []Parameter {
 	}
 	var all []Parameter
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
-		at := c.passed[name]
-		if uses := c.byName[name]; len(uses) > 0 {
-			at = uses[0].location
-		}
+		at := c.at(name)
 		if why, ok := reserved[name]; ok {
 			c.note(at, "%s is no parameter: %s", name, why)
 			continue
@@ -108,6 +110,48 @@ func (c *collect) parameter(name string, at location) (Parameter, bool) {
 		c.note(at, "%s has the default %q, which every installation shares that gives no other: leave the value out in margo.yaml, and each must give one", name, *p.Default)
 	}
 	return p, true
+}
+
+// demand takes the defaults away with which the component does not compile, so that each
+// deployment must give a value.
+func (p *Package) demand(c *collect) error {
+	files := map[string]archive.File{}
+	for name, f := range p.Files {
+		if inside, ok := strings.CutPrefix(name, p.folder()+"/"); ok {
+			files[path.Join(p.Component, inside)] = f
+		}
+	}
+	tgz, err := archive.Tar(files)
+	if err != nil {
+		return invalid("pack the component: %w", err)
+	}
+	for found := true; found; {
+		found = false
+		var variables []v1rc3.Variable
+		for _, q := range p.Parameters {
+			variables = append(variables, v1rc3.Variable{Name: q.Name, Parameter: q.Name, Default: q.Default, Required: q.Default == nil})
+		}
+		unfit := compiler.Unfit(p.Component, tgz, variables)
+		for i := range p.Parameters {
+			q := &p.Parameters[i]
+			if q.Default == nil || !slices.Contains(unfit, q.Name) || q.Name == profilesVariable {
+				continue
+			}
+			if *q.Default != "" {
+				p.note(c.at(q.Name), "%s has no default: with %q, which the vendor's files give, the component does not compile", q.Name, *q.Default)
+			}
+			q.Default, q.Required, found = nil, true, true
+		}
+	}
+	return nil
+}
+
+// at returns where a variable is used first.
+func (c *collect) at(name string) location {
+	if uses := c.byName[name]; len(uses) > 0 {
+		return uses[0].location
+	}
+	return c.passed[name]
 }
 
 // settle finds the default of a variable.
