@@ -255,6 +255,7 @@ func (c *dataCommit) apply(ctx context.Context, tx pgx.Tx, m *dataMessage) error
 
 // message applies one message that can be delivered.
 func (c *dataCommit) message(m *dataMessage) {
+	m.Properties = stream.MarkUnsynced(m.Properties, m.Unsynced)
 	d := fleet.Delivery{Site: c.site, Stream: c.batch.Stream, Seq: m.Seq, Time: siteTime(m.UnixMillis), Message: m.DataMessage}
 	late := false
 	if m.ExpiryMillis > 0 {
@@ -329,7 +330,7 @@ func (c *dataCommit) addEvent(kind string, m *dataMessage, message string) {
 	e := fleet.Event{Kind: kind, Time: c.row.now, Site: c.site, Message: bounded(fmt.Sprintf("rule %s: %s", c.rule, message))}
 	if m != nil {
 		if t := siteTime(m.UnixMillis); !t.IsZero() {
-			e.SiteTime = &t
+			e.SiteTime, e.Unsynced = &t, m.Unsynced
 		}
 	}
 	c.events = append(c.events, e)

@@ -589,8 +589,18 @@ func TestUnsyncedTimesAreRecorded(t *testing.T) {
 				t.Errorf("%d events are marked, want 1", marked)
 			}
 			history := must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d0", 0))
+			if site := must[fleet.Site](t)(s.Site(ctx, "home")); site.ClockUnsynced {
+				t.Error("the site's clock counts as not synchronised although its last event has a synchronised one")
+			}
 			if len(history) != 3 || !history[2].Unsynced || history[1].Unsynced || history[0].Unsynced {
 				t.Errorf("history %+v, want the first of three marked", history)
+			}
+			j.status("d0", "n1", lifecycle.Deleting, lifecycle.LO)
+			j.events[len(j.events)-1].Unsynced = true
+			must[protocol.Ack](t)(j.send(ctx, s, len(j.events), len(j.events), 0))
+			must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1}))
+			if site := must[fleet.Site](t)(s.Site(ctx, "home")); !site.ClockUnsynced {
+				t.Error("the site's clock counts as synchronised although that of its last event was not")
 			}
 		})
 	}

@@ -46,6 +46,7 @@ func (s *Store) RemoveSite(ctx context.Context, site protocol.SiteID) (removed b
 			return err
 		}
 		b := &pgx.Batch{}
+		db.QueueRevokeSite(b, site)
 		for _, table := range siteTables {
 			b.Queue(`delete from `+table+` where site = $1`, site)
 		}

@@ -108,7 +108,7 @@ func TestRemoveAppVersion(t *testing.T) {
 		t.Error("the same bytes again are not new after the removal")
 	}
 
-	// It is gone from the repo and from the node: the newest that is left is the latest.
+	// It is removed from the repo and from the node: the newest that is left is the latest.
 	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
@@ -337,4 +337,47 @@ func TestEventFilters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSpecsWith finds the specifications that hold a text by who is to run them, and by the
+// nodes that have them; what nobody has any more is not found.
+func TestSpecsWith(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t), t.Context()
+	saved := func(content string) protocol.Digest {
+		return must[protocol.Digest](t)(s.SaveSpec(ctx, []byte(content)))
+	}
+	first, second := saved("\xa1 image@sha256:1"), saved("\xa1 image@sha256:2")
+	saved("\xa1 of nobody image@sha256:1")
+	j := journal{epoch: "a"}
+	for _, node := range []string{"n1", "n2"} {
+		for _, step := range []struct {
+			to lifecycle.State
+			by lifecycle.Actor
+		}{{lifecycle.Pending, lifecycle.LO}, {lifecycle.Installing, lifecycle.LO}, {lifecycle.Installed, lifecycle.EN}} {
+			report := status("d", node, step.to, step.by)
+			report.Digest = first
+			j.add(protocol.StatusEvent, report.Node, report)
+		}
+	}
+	must[protocol.Ack](t)(j.send(ctx, s, 1, 6, 0))
+	wanted := []fleet.Desired{{Site: "home", Name: "d", App: "app", AppVersion: "2", Commit: "c", Entry: protocol.SiteEntry{Deployment: "d", Digest: second}}}
+	if _, _, err := s.SaveDesired(ctx, "home", "c", wanted, fleet.SiteData{}); err != nil {
+		t.Fatal(err)
+	}
+	check := func(text string, want ...fleet.SpecUse) {
+		t.Helper()
+		if diff := cmp.Diff(want, must[[]fleet.SpecUse](t)(s.SpecsWith(ctx, text))); diff != "" {
+			t.Errorf("specifications with %s (-want +got):\n%s", text, diff)
+		}
+	}
+	check("sha256:1", fleet.SpecUse{Site: "home", Deployment: "d", Nodes: []protocol.NodeID{"n1", "n2"}, Spec: []byte("\xa1 image@sha256:1")})
+	check("sha256:2", fleet.SpecUse{Site: "home", Deployment: "d", Desired: true, Nodes: []protocol.NodeID{}, Spec: []byte("\xa1 image@sha256:2")})
+	if got := must[[]fleet.SpecUse](t)(s.SpecsWith(ctx, "sha256:3")); len(got) != 0 {
+		t.Errorf("specifications with sha256:3: %+v", got)
+	}
+	j.status("d", "n1", lifecycle.Deleting, lifecycle.LO)
+	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN)
+	must[protocol.Ack](t)(j.send(ctx, s, 7, 8, 0))
+	check("sha256:1", fleet.SpecUse{Site: "home", Deployment: "d", Nodes: []protocol.NodeID{"n2"}, Spec: []byte("\xa1 image@sha256:1")})
 }

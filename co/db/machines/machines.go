@@ -3,9 +3,9 @@
 package machinedb
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -45,15 +45,15 @@ func (s *Store) AddToken(ctx context.Context, t fleet.JoinToken) error {
 	})
 }
 
-// NodeTokens returns the tokens of nodes that have not ended, by site; all sites that have any
-// token are in it.
-func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID][]protocol.NodeToken, error) {
+// NodeTokens returns the tokens of nodes that have not ended, and FormerNodes, by site; all sites that
+// have any token are in it.
+func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.SiteTokens, error) {
 	rows, err := s.db.Query(ctx, `select site, id, secret, uses, expires_at, replace, kind = 'en' and expires_at > now() from join_tokens order by id`)
 	if err != nil {
 		return nil, pgdb.Classify("read join tokens", err)
 	}
 	defer rows.Close()
-	out := map[protocol.SiteID][]protocol.NodeToken{}
+	out := map[protocol.SiteID]protocol.SiteTokens{}
 	for rows.Next() {
 		var site protocol.SiteID
 		var t protocol.NodeToken
@@ -63,11 +63,22 @@ func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID][]protocol.
 			return nil, pgdb.Classify("read join tokens", err)
 		}
 		t.ExpiresMillis = expires.UnixMilli()
-		if out[site] = append(out[site], t); !counts {
-			out[site] = out[site][:len(out[site])-1]
+		m := out[site]
+		if counts {
+			m.Tokens = append(m.Tokens, t)
 		}
+		out[site] = m
 	}
-	return out, pgdb.Classify("read join tokens", rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, pgdb.Classify("read join tokens", err)
+	}
+	former, err := s.FormerNodes(ctx)
+	for site, nodes := range former {
+		m := out[site]
+		m.Nodes = nodes
+		out[site] = m
+	}
+	return out, err
 }
 
 // A token is a row of join_tokens with what the database knows of its time.
@@ -135,7 +146,13 @@ func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal,
 		}
 		return identity.Refuse(code, format, args...), nil
 	}
+	revoked, err := isRevoked(ctx, tx, c.Key)
+	if err != nil {
+		return nil, err
+	}
 	switch {
+	case revoked:
+		return refuse(identity.Revoked, "the key of this machine was revoked: remove the directory identity of its state directory, so that it makes another one, and give it a new join token")
 	case key == c.Key && by == c.Token:
 		return nil, nil
 	case t.late:
@@ -147,7 +164,11 @@ func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal,
 	}
 	b := &pgx.Batch{}
 	b.Queue(`update join_tokens set used = used + 1 where id = $1`, c.Token)
-	b.Queue(`update machines set key = $2, token = $3, enrolled_at = now(), serial = '', not_after = null where name = $1`, c.Name.DNS(), c.Key, c.Token)
+	if key != "" {
+		db.QueueRevoke(b, c.Name.DNS(), c.Key)
+	}
+	b.Queue(`insert into machines (name, site, key, token) values ($1, $2, $3, $4) on conflict (name) do update
+		set key = excluded.key, token = excluded.token, authority = '', enrolled_at = now(), issued_at = now()`, c.Name.DNS(), c.Name.Site, c.Key, c.Token)
 	return nil, tx.SendBatch(ctx, b).Close()
 }
 
@@ -166,12 +187,26 @@ func (s *Store) Renewed(ctx context.Context, p identity.Peer) error {
 // or replaced meanwhile.
 func (s *Store) Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error {
 	if c.IsCA {
-		return nil // the machine's own is the one to know
+		return s.issuedAuthority(ctx, n, c)
 	}
-	sum := identity.KeySum(c.PublicKey)
-	done, err := s.db.Exec(ctx, `update machines set serial = $2, not_after = $3 where name = $1 and key = $4`, n.DNS(), identity.SerialOf(c), c.NotAfter, hex.EncodeToString(sum[:]))
+	done, err := s.db.Exec(ctx, `update machines set serial = $2, not_after = greatest(not_after, $3), issued_at = now() where name = $1 and key = $4`, n.DNS(), identity.SerialOf(c), c.NotAfter, identity.KeyName(c))
 	if err == nil && done.RowsAffected() == 0 {
 		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key any more: it was removed, or another machine has just taken its place; enrol it with a new join token", n)
 	}
 	return pgdb.Classify("record a certificate", err)
+}
+
+// issuedAuthority records the certificate of a site's authority. A key that was revoked gets none.
+func (s *Store) issuedAuthority(ctx context.Context, n identity.Name, c *x509.Certificate) error {
+	return s.db.Tx(ctx, "record the authority of a site", func(tx pgx.Tx) error {
+		if revoked, err := isRevoked(ctx, tx, identity.KeyName(c)); err != nil || revoked {
+			return cmp.Or(err, error(identity.Refuse(identity.Revoked, "the key of the authority of site %s was revoked: remove the directory identity of the state directory of this LO, so that it makes another one, and give it a new join token", n.Site)))
+		}
+		// A thief of the LO's key could have an authority of his own certified, which nobody would revoke.
+		done, err := tx.Exec(ctx, `update machines set authority = $2, authority_not_after = greatest(authority_not_after, $3) where name = $1 and authority in ('', $2)`, n.DNS(), identity.KeyName(c), c.NotAfter)
+		if err == nil && done.RowsAffected() == 0 {
+			return identity.Refuse(identity.NotEnrolled, "the authority of site %s was enrolled with another key: where that is lost, give this LO a new join token", n.Site)
+		}
+		return err
+	})
 }

@@ -83,6 +83,7 @@ func TestAdmit(t *testing.T) {
 	add(t, s, fleet.JoinToken{ID: "node", Site: "plant1", Tier: identity.EN})
 	add(t, s, fleet.JoinToken{ID: "second", Site: "plant1"})
 	add(t, s, fleet.JoinToken{ID: "instead", Site: "plant1", Replace: true})
+	add(t, s, fleet.JoinToken{ID: "back", Site: "plant1", Replace: true})
 	wrong := claim("a", "plant1", "k1")
 	wrong.Secret = []byte("another 16 bytes")
 	for _, c := range []struct {
@@ -102,8 +103,9 @@ func TestAdmit(t *testing.T) {
 		{"another machine of the name, with a token of its own", claim("second", "plant1", "k2"), identity.NameTaken, "machine_refused plant1.lo"},
 		{"the machine itself, with a new token", claim("second", "plant1", "k1"), "", "machine_enrolled plant1.lo"},
 		{"a machine that takes its place", claim("instead", "plant1", "k2"), "", "machine_enrolled plant1.lo"},
-		{"a name with two uses", claim("twice", "plant2", "k1"), "", "machine_enrolled plant2.lo"},
-		{"two boxes, one name", claim("twice", "plant2", "k2"), identity.NameTaken, "machine_refused plant2.lo"},
+		{"the machine whose place it took", claim("back", "plant1", "k1"), identity.Revoked, "machine_refused plant1.lo"},
+		{"a name with two uses", claim("twice", "plant2", "k3"), "", "machine_enrolled plant2.lo"},
+		{"two boxes, one name", claim("twice", "plant2", "k4"), identity.NameTaken, "machine_refused plant2.lo"},
 	} {
 		before := len(events(t, pool))
 		err := s.Admit(t.Context(), c.claim)
@@ -213,4 +215,39 @@ func TestSecretIsHashed(t *testing.T) {
 	if strings.Contains(text, string(secret)) || strings.Contains(text, fmt.Sprintf("%x", secret)) {
 		t.Errorf("the row of the token has its secret: %s", text)
 	}
+}
+
+// TestUnenrolled lists the sites of before, and those whose LO has not come yet.
+func TestUnenrolled(t *testing.T) {
+	t.Parallel()
+	s, pool := open(t)
+	want := func(limit, total int, sites ...protocol.SiteID) []fleet.Unenrolled {
+		t.Helper()
+		list, n, err := s.Unenrolled(t.Context(), limit)
+		var got []protocol.SiteID
+		for _, u := range list {
+			got = append(got, u.Site)
+		}
+		if err != nil || n != total || fmt.Sprint(got) != fmt.Sprint(sites) {
+			t.Fatalf("limit %d: %d, %v, %v; want %d, %v", limit, n, got, err, total, sites)
+		}
+		return list
+	}
+	want(10, 0)
+	if _, err := pool.Exec(t.Context(), `insert into sites (id, nodes) values ('old2', 0), ('old1', 3)`); err != nil {
+		t.Fatal(err)
+	}
+	add(t, s, fleet.JoinToken{ID: "t1", Site: "new"})
+	add(t, s, fleet.JoinToken{ID: "t2", Site: "plant1"})
+	add(t, s, fleet.JoinToken{ID: "t3", Site: "old2", Tier: identity.EN})
+	list := want(10, 4, "new", "old1", "old2", "plant1")
+	if list[0].Token == nil || list[1].Token != nil || list[2].Token != nil || list[1].Nodes != 3 {
+		t.Errorf("%+v: want a join token of new and of no old one, and 3 nodes of old1", list)
+	}
+	want(2, 4, "new", "old1")
+	want(0, 4)
+	if err := s.Admit(t.Context(), claim("t2", "plant1", "k1")); err != nil {
+		t.Fatal(err)
+	}
+	want(10, 3, "new", "old1", "old2")
 }

@@ -25,6 +25,20 @@ func (s *Desired) Spec(ctx context.Context, digest protocol.Digest) ([]byte, err
 	return pgdb.One("spec "+string(digest), found, err)
 }
 
+// SpecsWith returns the specifications that hold a text and that a deployment is to run, or a
+// node has, in the order of the deployments.
+func (s *Desired) SpecsWith(ctx context.Context, text string) ([]fleet.SpecUse, error) {
+	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (u fleet.SpecUse, err error) {
+		err = row.Scan(&u.Site, &u.Deployment, &u.Desired, &u.Nodes, &u.Spec)
+		return u, err
+	}, `with found as (select digest, spec from specs where position($1::bytea in spec) > 0),
+		has as (select d.site, d.name, d.digest, null as node from deployments d join found f on f.digest = d.digest where d.desired and d.archived_at is null
+			union all select n.site, n.deployment, n.digest, n.node from deployment_nodes n join found f on f.digest = n.digest where n.state <> 'DELETED')
+		select h.site, h.name, bool_or(h.node is null), coalesce(array_agg(h.node order by h.node) filter (where h.node is not null), '{}'), f.spec
+		from has h join found f using (digest) group by h.site, h.name, h.digest, f.spec order by h.site, h.name, h.digest`, []byte(text))
+	return list, pgdb.Classify("find specifications", err)
+}
+
 // SaveBodies makes each an encoded SiteDesired what its site finds under its digest, in place
 // of the previous one.
 func (s *Desired) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {

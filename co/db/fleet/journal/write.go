@@ -33,6 +33,7 @@ func (w writer) queue() error {
 		return err
 	}
 	w.adopted()
+	w.enrolments()
 	var reports []db.Report
 	for _, c := range w.list {
 		db.QueueAnomalies(w.b, c.site, c.row.Epoch, c.changes.Anomalies)

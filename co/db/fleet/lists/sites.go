@@ -101,6 +101,9 @@ func (s *Lists) sums(ctx context.Context) (sum fleet.Summary, err error) {
 func (s *Lists) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error) {
 	found, err := pgdb.Rows(ctx, s.db, scanSite, siteView, []string{string(id)})
 	v, err := pgdb.One("site", found, err)
+	if err == nil {
+		v.ClockUnsynced, err = s.clockUnsynced(ctx, id)
+	}
 	if err == nil || protocol.KindOf(err) != protocol.NotFound {
 		return v, err
 	}
@@ -114,4 +117,12 @@ func (s *Lists) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error
 	}
 	return v, protocol.Errorf(protocol.NotFound,
 		"no site %q; there is %s: a site exists once its LO has connected, or when it was created", id, orNothing(ids))
+}
+
+// clockUnsynced reports whether the last event that a site wrote has the mark of a clock that was
+// not synchronised. It looks at the last ten events of the site, some of which may be the CO's own.
+func (s *Lists) clockUnsynced(ctx context.Context, id protocol.SiteID) (bool, error) {
+	found, err := pgdb.Rows(ctx, s.db, pgx.RowTo[bool], `select site_time_unsynced from (
+		select id, site_time, site_time_unsynced from events where site = $1 order by id desc limit 10) last where site_time is not null order by id desc limit 1`, id)
+	return len(found) > 0 && found[0], pgdb.Classify("read the clock of site "+string(id), err)
 }
