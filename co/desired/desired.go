@@ -24,6 +24,7 @@ import (
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/placement"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 // A Snapshot is the content of one commit of the deployments repo.
@@ -73,8 +74,9 @@ type Options struct {
 	// Publish replaces the retained message of a site. It is called for several sites at once.
 	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
 	// Sign fills in the signatures of a message before it is published, outside of each
-	// transaction. Nil: nothing is signed.
-	Sign func(m *protocol.SiteDesired) error
+	// transaction; those of the site's last message are in earlier, and then those of this one. It is
+	// called for several sites at once. Nil: nothing is signed.
+	Sign func(m *protocol.SiteDesired, earlier *sign.Signatures) error
 	// Positions is the record of what sites report to hold.
 	Positions PositionStore
 	// Proposals is the record of what is held.
@@ -148,6 +150,7 @@ type siteState struct {
 	digest    protocol.Digest        // the ContentDigest of message; empty: not computed yet
 	running   []protocol.NodeRunning // what the next message says of a site that lost what it held; nil: nothing
 	published bool                   // in this session
+	signed    sign.Signatures        // those of the last message
 	followed  bool                   // in this session: the record has what the repo says
 	overdue   bool                   // it is to be recorded also where nothing changed
 	// unknown is what its LO holds and the record does not know, until the site was followed.

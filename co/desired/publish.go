@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -20,6 +21,8 @@ const (
 	loadAtOnce = 250
 	// publishAtOnce bounds the messages that wait for the broker's acknowledgement.
 	publishAtOnce = 16
+	// payloadsAtOnce bounds the sites whose messages are made together.
+	payloadsAtOnce = 64
 	// bodiesAtOnce bounds the encoded states that are stored together, in bytes.
 	bodiesAtOnce = 4 << 20
 )
@@ -93,7 +96,7 @@ func (l *Loop) loadSites(ctx context.Context, sites []protocol.SiteID) error {
 	for _, r := range records {
 		s := &siteState{desired: r.Desired, data: r.Data, message: r.Message}
 		if old := l.former[r.Site]; old != nil {
-			s.heldSince, s.running = old.heldSince, old.running
+			s.heldSince, s.running, s.signed = old.heldSince, old.running, old.signed
 			s.published = old.published && s.held() == old.held()
 		}
 		delete(l.former, r.Site)
@@ -113,27 +116,49 @@ func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 		first = cmp.Or(first, l.send(ctx, due, bodies))
 		due, bodies, size = nil, nil, 0
 	}
-	for _, site := range sites {
+	unsent := slices.DeleteFunc(slices.Clone(sites), func(site protocol.SiteID) bool {
 		// Of a site without a position nothing was ever desired: there is nothing to say, and
 		// its LO would take it for the message of a CO that knows no positions.
-		if s := l.sites[site]; s.published || s.message.Position.IsZero() {
-			continue
-		}
-		p, err := l.payload(site)
-		if err != nil {
-			first = cmp.Or(first, err)
-			continue
-		}
-		due = append(due, p)
-		if p.body.Body != nil {
-			bodies = append(bodies, p.body)
-		}
-		if size += len(p.body.Body); size >= bodiesAtOnce {
-			flush()
+		s := l.sites[site]
+		return s.published || s.message.Position.IsZero()
+	})
+	for some := range slices.Chunk(unsent, payloadsAtOnce) {
+		payloads, err := l.payloads(some)
+		first = cmp.Or(first, err)
+		for _, p := range payloads {
+			due = append(due, p)
+			if p.body.Body != nil {
+				bodies = append(bodies, p.body)
+			}
+			if size += len(p.body.Body); size >= bodiesAtOnce {
+				flush()
+			}
 		}
 	}
 	flush()
 	return first
+}
+
+// payloads makes the messages of some sites, on all processors. The error is of the first one of
+// which it made none.
+func (l *Loop) payloads(sites []protocol.SiteID) (made []payload, first error) {
+	all, errs := make([]payload, len(sites)), make([]error, len(sites))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, site := range sites {
+		group.Go(func() error {
+			all[i], errs[i] = l.payload(site)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	for i, p := range all {
+		if errs[i] == nil {
+			made = append(made, p)
+		}
+		first = cmp.Or(first, errs[i])
+	}
+	return made, first
 }
 
 // send stores the bodies, and then publishes the messages that name them.
@@ -180,7 +205,7 @@ func (l *Loop) payload(site protocol.SiteID) (payload, error) {
 	m := s.message
 	m.Running, m.Content = s.running, s.held().Digest
 	if l.opts.Sign != nil {
-		if err := l.opts.Sign(&m); err != nil {
+		if err := l.opts.Sign(&m, &s.signed); err != nil {
 			return payload{}, fmt.Errorf("sign desired state of %s: %w", site, err)
 		}
 	}

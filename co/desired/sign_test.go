@@ -1,13 +1,18 @@
 package desired
 
 import (
+	"crypto"
+	"crypto/ed25519"
 	"errors"
+	"fmt"
+	"io"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 // newKeys returns the keys of a new directory, and the directory.
@@ -39,7 +44,7 @@ func TestSignedStates(t *testing.T) {
 			w.commit(map[string]string{"deployments/berlin/a/deployment.yaml": deployment("berlin", "a", "1.0.0")})
 			w.start(func(o *Options) {
 				o.MessageLimit = limit
-				o.Sign = func(m *protocol.SiteDesired) error { return current.Load().Sign(m) }
+				o.Sign = func(m *protocol.SiteDesired, earlier *sign.Signatures) error { return current.Load().Sign(m, earlier) }
 			})
 			believed := func() protocol.SiteDesired {
 				t.Helper()
@@ -93,14 +98,70 @@ func TestSignerAway(t *testing.T) {
 	var tries atomic.Int32
 	w.commit(map[string]string{"deployments/berlin/a/deployment.yaml": deployment("berlin", "a", "1.0.0")})
 	w.start(func(o *Options) {
-		o.Sign = func(m *protocol.SiteDesired) error {
+		o.Sign = func(m *protocol.SiteDesired, earlier *sign.Signatures) error {
 			if tries.Add(1) < 3 {
 				return errors.New("the key is away")
 			}
-			return set.Sign(m)
+			return set.Sign(m, earlier)
 		}
 	})
 	if m := w.next("berlin"); m.Head == nil || tries.Load() < 3 {
 		t.Errorf("published without a signature, after %d tries", tries.Load())
 	}
+}
+
+// counting counts what a key signs.
+type counting struct {
+	ed25519.PrivateKey
+	n *atomic.Int32
+}
+
+func (c counting) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	c.n.Add(1)
+	return c.PrivateKey.Sign(random, digest, opts)
+}
+
+// TestSignsWhatChanged publishes a site of 100 deployments, changes one of them, and publishes
+// it once more as it is: only what is new is signed, also after the record was read anew.
+func TestSignsWhatChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var n atomic.Int32
+	key, err := sign.NewSigner(counting{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), &n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	path := func(i int) (name, file string) {
+		name = fmt.Sprintf("a%02d", i)
+		return name, "deployments/berlin/" + name + "/deployment.yaml"
+	}
+	for i := range 100 {
+		name, file := path(i)
+		files[file] = deployment("berlin", name, "1.0.0")
+	}
+	w.commit(files)
+	w.start(func(o *Options) {
+		o.MessageLimit = 1 << 20
+		o.Sign = key.Site
+	})
+	published := func(what string, signatures int32) {
+		t.Helper()
+		if m := w.next("berlin"); len(m.Deployments) != 100 || m.Head == nil {
+			t.Fatalf("%s: %d deployments, head %x", what, len(m.Deployments), m.Head)
+		}
+		if got := n.Swap(0); got != signatures {
+			t.Errorf("%s: %d signatures, want %d", what, got, signatures)
+		}
+	}
+	published("first", 101)
+	name, file := path(7)
+	w.commit(map[string]string{file: deployment("berlin", name, "2.0.0")})
+	w.loop.Notify()
+	published("one deployment changed", 2)
+	w.loop.Republish()
+	published("nothing changed", 0)
+	w.loop.Reread()
+	w.loop.Republish()
+	published("nothing changed, the record read anew", 0)
 }

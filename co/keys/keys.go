@@ -42,13 +42,20 @@ type Set struct {
 	Trust sign.Trust
 }
 
-// Sign signs a desired state, and gives it the key set.
-func (s Set) Sign(m *protocol.SiteDesired) error {
-	if err := s.Signer.Site(m); err != nil {
+// Sign signs a desired state, and gives it the key set. earlier has the signatures of the site's last
+// one, of which those that still hold are used again; nil: none.
+func (s Set) Sign(m *protocol.SiteDesired, earlier *sign.Signatures) error {
+	if err := s.Signer.Site(m, earlier); err != nil {
 		return err
 	}
 	m.KeySet = s.Trust.KeySet()
 	return nil
+}
+
+// Revocations signs a list of revoked keys, and returns its statement with the key set.
+func (s Set) Revocations(m protocol.Revocations) (statement, keySet []byte, err error) {
+	statement, err = s.Signer.Revocations(m)
+	return statement, s.Trust.KeySet(), err
 }
 
 // Open reads a directory of keys. It fails where they do not belong together: nobody

@@ -20,7 +20,7 @@ func signed(t *testing.T, dir string) (message, keySet []byte) {
 		t.Fatal(err)
 	}
 	m := protocol.SiteDesired{V: 1, Site: "s1", Position: protocol.Position{Epoch: 1, Generation: 2}, Deployments: []protocol.SiteEntry{{Deployment: "a"}}}
-	if err := s.Sign(&m); err != nil {
+	if err := s.Sign(&m, nil); err != nil {
 		t.Fatal(err)
 	}
 	return protocol.Marshal(&m), m.KeySet
