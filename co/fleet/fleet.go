@@ -60,25 +60,51 @@ type Parameter struct {
 	Schema      any    `json:"schema,omitempty" doc:"the Margo configuration schema of the value"`
 }
 
+// What needs an image of the CO's registry.
+const (
+	UsedByDeployment  = "deployment"  // one of the deployments repo
+	UsedByNode        = "node"        // it has a specification that names it
+	UsedByApplication = "application" // a version in the catalog
+)
+
+// An ImageUse is somebody who needs what the CO's registry has.
+type ImageUse struct {
+	Kind  string `json:"kind" enum:"deployment,node,application"`
+	Name  string `json:"name" doc:"SITE/DEPLOYMENT, SITE/NODE, or APP@VERSION"`
+	Needs string `json:"needs" doc:"the image or archive as it is named there"`
+}
+
+// A SpecUse is a specification of a deployment, and who has it.
+type SpecUse struct {
+	Site       protocol.SiteID
+	Deployment protocol.DeploymentName
+	Desired    bool              // the deployment is to run it
+	Nodes      []protocol.NodeID // which reported last that they have it
+	Spec       []byte            // encoded
+}
+
 // A Site is one LO and its nodes.
 type Site struct {
-	ID           protocol.SiteID `json:"id"`
-	Online       bool            `json:"online"`
-	OnlineSince  *time.Time      `json:"onlineSince,omitempty" doc:"when Online last changed"`
-	Version      string          `json:"version,omitempty" doc:"of the LO program"`
-	Problem      string          `json:"problem,omitempty" doc:"what is wrong with the machine of its LO, and what to do, such as a full disk, as the LO said last"`
-	Nodes        int             `json:"nodes"`
-	NodesOnline  int             `json:"nodesOnline" doc:"known to be online"`
-	NodesUnknown int             `json:"nodesUnknown" doc:"of which the CO does not know whether they are online: all, while the site is offline"`
-	Deployments  int             `json:"deployments"`
-	Generation   uint64          `json:"generation" doc:"of the desired state that the CO published last"`
-	Adopted      uint64          `json:"adopted" doc:"generation that the LO reported last"`
-	Commit       string          `json:"commit,omitempty" doc:"commit of the deployments repo behind Generation"`
-	JournalEpoch string          `json:"journalEpoch,omitempty"`
-	JournalSeq   uint64          `json:"journalSeq" doc:"last sequence committed here"`
-	EventsLost   uint64          `json:"eventsLost" doc:"events that the site reported as lost, ever"`
-	LastEventAt  *time.Time      `json:"lastEventAt,omitempty"`
-	ReportedAt   *time.Time      `json:"reportedAt,omitempty" doc:"when the site last reported anything: what is shown of it is as of then, or of now where it is online and has nothing queued"`
+	ID          protocol.SiteID `json:"id"`
+	Online      bool            `json:"online"`
+	OnlineSince *time.Time      `json:"onlineSince,omitempty" doc:"when Online last changed"`
+	Version     string          `json:"version,omitempty" doc:"of the LO program"`
+	Problem     string          `json:"problem,omitempty" doc:"what is wrong with the machine of its LO, and what to do, such as a full disk, as the LO said last"`
+	// ClockUnsynced stands only in the answer for one site.
+	ClockUnsynced bool `json:"clockUnsynced,omitempty" doc:"the clock of its LO was not synchronised when it wrote its last event: times that it gives may be wrong; only in the answer for one site"`
+
+	Nodes        int        `json:"nodes"`
+	NodesOnline  int        `json:"nodesOnline" doc:"known to be online"`
+	NodesUnknown int        `json:"nodesUnknown" doc:"of which the CO does not know whether they are online: all, while the site is offline"`
+	Deployments  int        `json:"deployments"`
+	Generation   uint64     `json:"generation" doc:"of the desired state that the CO published last"`
+	Adopted      uint64     `json:"adopted" doc:"generation that the LO reported last"`
+	Commit       string     `json:"commit,omitempty" doc:"commit of the deployments repo behind Generation"`
+	JournalEpoch string     `json:"journalEpoch,omitempty"`
+	JournalSeq   uint64     `json:"journalSeq" doc:"last sequence committed here"`
+	EventsLost   uint64     `json:"eventsLost" doc:"events that the site reported as lost, ever"`
+	LastEventAt  *time.Time `json:"lastEventAt,omitempty"`
+	ReportedAt   *time.Time `json:"reportedAt,omitempty" doc:"when the site last reported anything: what is shown of it is as of then, or of now where it is online and has nothing queued"`
 }
 
 // A Node is one gateway.
@@ -210,10 +236,12 @@ const (
 	JournalGap     = "journal_gap" // events that will never arrive, with their number
 	GitUnreachable = "git_unreachable"
 	GitReachable   = "git_reachable"
-	// MachineEnrolled and MachineRefused are about certificates of machines; Message says with
-	// which join token, or why not.
-	MachineEnrolled = "machine_enrolled"
-	MachineRefused  = "machine_refused"
+	// MachineEnrolled and MachineRefused are about certificates of machines, LOs' by the CO and nodes'
+	// by the LOs of their sites; Message says with which join token, or why not.
+	MachineEnrolled = string(protocol.MachineEnrolled)
+	MachineRefused  = string(protocol.MachineRefused)
+	// MachineRevoked says that the certificates of a machine no longer count.
+	MachineRevoked = "machine_revoked"
 	// CountersRepaired is a difference between what lists count and the rows that they
 	// count; Message says what differed.
 	CountersRepaired = "counters_repaired"
@@ -235,7 +263,7 @@ var EventKinds = []string{
 	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
 	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
 	AppImported, AppRemoved, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
-	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused,
+	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused, MachineRevoked, string(protocol.RevocationsAdopted), string(protocol.RevocationsRefused),
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,

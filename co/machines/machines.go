@@ -24,10 +24,12 @@ import (
 // A Record has the tokens and the machines; machinedb is one.
 type Record interface {
 	AddToken(ctx context.Context, t fleet.JoinToken) error
-	NodeTokens(ctx context.Context) (map[protocol.SiteID][]protocol.NodeToken, error)
+	NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.SiteTokens, error)
 	Admit(ctx context.Context, c identity.Claim) error
 	Renewed(ctx context.Context, p identity.Peer) error
 	Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error
+	Revoke(ctx context.Context, n identity.Name) (fleet.Revocation, error)
+	Revocations(ctx context.Context) (lists []protocol.Revocations, above []string, err error)
 }
 
 // Options are what Machines need. All are required, but for Registerer.
@@ -47,7 +49,7 @@ type Machines struct {
 	store  *store.Store
 	log    *slog.Logger
 
-	changed notify.Signal // there is another token
+	changed notify.Signal // the record may have
 	refused *prometheus.CounterVec
 	issued  prometheus.Counter
 }
@@ -83,16 +85,20 @@ func (m *Machines) Authority() (*identity.Authority, error) { return m.root, nil
 // join tokens have ended.
 const lookAgain = time.Hour
 
-// publishAgain is the wait after tokens that could not be published.
+// publishAgain is the wait after what could not be published.
 const publishAgain = 5 * time.Second
 
-// Run renews the CO's own certificate, and publishes the tokens of nodes to their sites, until
-// ctx ends.
-func (m *Machines) Run(ctx context.Context, publish Publish) {
-	sent := map[protocol.SiteID]string{}
+// Run renews the CO's own certificate, publishes the tokens of nodes and the lists of revoked keys to
+// their sites, and has the connections of revoked machines ended, until ctx ends.
+func (m *Machines) Run(ctx context.Context, to Links) {
+	sent, listed := map[protocol.SiteID]string{}, map[protocol.SiteID]uint64{}
 	for ctx.Err() == nil {
 		wait := lookAgain
-		if err := m.publishTokens(ctx, publish, sent); err != nil && ctx.Err() == nil {
+		if err := m.revoked(ctx, to, listed); err != nil && ctx.Err() == nil {
+			m.log.ErrorContext(ctx, "revoked keys not in force yet, or not published to all sites", "retry_in", publishAgain.String(), "err", err)
+			wait = publishAgain
+		}
+		if err := m.publishTokens(ctx, to.Tokens, sent); err != nil && ctx.Err() == nil {
 			m.log.WarnContext(ctx, "join tokens not published yet", "retry_in", publishAgain.String(), "err", err)
 			wait = publishAgain
 		}
@@ -108,7 +114,7 @@ func (m *Machines) Run(ctx context.Context, publish Publish) {
 	}
 }
 
-// Publish publishes an encoded protocol.SiteTokens to a site, retained.
+// Publish publishes an encoded message to a site, retained.
 type Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
 
 // publishTokens publishes the tokens of each site where they are not those that were sent.
@@ -119,11 +125,12 @@ func (m *Machines) publishTokens(ctx context.Context, publish Publish, sent map[
 	}
 	for site := range sent {
 		if _, ok := all[site]; !ok {
-			all[site] = nil // its last token is gone
+			all[site] = protocol.SiteTokens{} // it has no token any more
 		}
 	}
-	for site, list := range all {
-		payload := protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: site, Tokens: list})
+	for site, message := range all {
+		message.V, message.Site = protocol.Version, site
+		payload := protocol.Marshal(&message)
 		if sent[site] == string(payload) {
 			continue
 		}

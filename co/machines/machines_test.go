@@ -20,8 +20,12 @@ type record struct{ machines.Record }
 
 func (record) AddToken(context.Context, fleet.JoinToken) error { return nil }
 
-func (record) NodeTokens(context.Context) (map[protocol.SiteID][]protocol.NodeToken, error) {
-	return map[protocol.SiteID][]protocol.NodeToken{}, nil
+func (record) NodeTokens(context.Context) (map[protocol.SiteID]protocol.SiteTokens, error) {
+	return map[protocol.SiteID]protocol.SiteTokens{}, nil
+}
+
+func (record) Revocations(context.Context) ([]protocol.Revocations, []string, error) {
+	return nil, nil, nil
 }
 
 // open opens machines whose root was made now; prepare may change what is stored before.
@@ -56,7 +60,7 @@ func TestRenewsWhileTokensAreMade(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			m.Run(ctx, func(context.Context, protocol.SiteID, []byte) error { return nil })
+			m.Run(ctx, machines.Links{Tokens: func(context.Context, protocol.SiteID, []byte) error { return nil }, Recheck: func() {}})
 		}()
 		for end := time.Now().Add(identity.LeafLife * 3 / 4); time.Now().Before(end); time.Sleep(30 * time.Minute) {
 			if _, _, err := m.NewToken(ctx, fleet.JoinToken{Site: "plant1", Tier: identity.EN, Uses: 1}, time.Hour); err != nil {

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"strings"
@@ -65,6 +66,10 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.Decommissioned{}
 	case protocol.DataLost, protocol.StateDamaged:
 		message = &protocol.Loss{}
+	case protocol.MachineEnrolled, protocol.MachineRefused:
+		message = &protocol.Enrolment{}
+	case protocol.RevocationsAdopted, protocol.RevocationsRefused:
+		message = &protocol.RevocationsReport{}
 	case protocol.SnapshotEvent:
 		message = &protocol.Snapshot{}
 	case protocol.AnomalyEvent:
@@ -117,6 +122,10 @@ func check(message any, node protocol.NodeID) string {
 	case *protocol.Holdings:
 		if node == "" {
 			return "holdings without the node that has them"
+		}
+	case *protocol.Enrolment:
+		if m.Code == "" && (node == "" || len(m.Key) != sha256.Size) {
+			return "a certificate without its node, or without the SHA-256 of its key"
 		}
 	}
 	return ""

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -72,6 +73,10 @@ func (f *fold) apply(r *report) {
 		f.holdings(r, m)
 	case *protocol.Decommissioned:
 		f.decommissioned(r, m)
+	case *protocol.Enrolment:
+		f.enrolment(r, m)
+	case *protocol.RevocationsReport:
+		f.event(r, fleet.Event{Message: cmp.Or(clean(m.Reason), fmt.Sprintf("list %d of %d keys", m.Number, m.Keys))})
 	case *protocol.Loss:
 		if r.Kind == protocol.StateDamaged {
 			whose := "site"
@@ -190,6 +195,23 @@ func (f *fold) adopted(r *report, m *protocol.Adopted) {
 		message += ": " + clean(m.Reason)
 	}
 	f.event(r, fleet.Event{Message: message})
+}
+
+// enrolment records the certificate of a node, or that it got none. A renewal is no event.
+func (f *fold) enrolment(r *report, m *protocol.Enrolment) {
+	remote := clean(m.Remote)
+	if m.Code != "" {
+		f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("from %s: %s: %s", remote, clean(m.Code), clean(m.Reason))})
+		return
+	}
+	e := Enrolment{Node: r.Node, Key: hex.EncodeToString(m.Key), Serial: clean(m.Serial)}
+	if end := siteTime(m.EndMillis); end != nil {
+		e.NotAfter = *end
+	}
+	f.Enrolments = append(f.Enrolments, e)
+	if !m.Renewal {
+		f.event(r, fleet.Event{Node: r.Node, Message: "at the LO of its site, from " + remote})
+	}
 }
 
 // epochRaised records that a node held what its LO does not remember.

@@ -9,6 +9,8 @@
 package projection
 
 import (
+	"time"
+
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
@@ -76,8 +78,18 @@ type Changes struct {
 	// Decommissions are the answers to removals of nodes: why the site keeps it, or "".
 	Decommissions map[protocol.NodeID]string
 	Placements    map[protocol.DeploymentName]protocol.PlacementReport
+	// Enrolments are the certificates that the site's LO has issued to nodes, in their order.
+	Enrolments []Enrolment
 	// Apps has every deployment that Statuses and Placements name.
 	Apps map[protocol.DeploymentName]App
+}
+
+// An Enrolment is a certificate of a node.
+type Enrolment struct {
+	Node     protocol.NodeID
+	Key      string // SHA-256 of its public key, in hex
+	Serial   string
+	NotAfter time.Time // its end; zero: not known
 }
 
 // A Needs says what a Record must hold for a batch.
