@@ -19,6 +19,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
+	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/sitedata"
@@ -93,8 +94,20 @@ type Repo interface {
 type SiteActions struct {
 	// AcceptPosition goes on above the position that a site holds, however far it is.
 	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
+	// Revoke revokes the certificates of a machine. Nil: the CO enrols no machines.
+	Revoke machines.Revoke
 	// NewToken makes join tokens of sites. Nil: the CO enrols no machines.
 	NewToken machines.NewToken
+	// Unenrolled lists the sites that are not enrolled. Nil likewise.
+	Unenrolled machines.Unenrolled
+}
+
+// CatalogActions are what the API has done for applications.
+type CatalogActions struct {
+	// Import imports packages of a source into the catalog.
+	Import func(ctx context.Context, source string) ([]ImportResult, error)
+	// Images are those of the CO's registry.
+	Images images.Options
 }
 
 // Options are what the API needs. All are required but for Logger and Metrics.
@@ -110,13 +123,12 @@ type Options struct {
 	Requests    RequestStore
 	Data        sitedata.DataStore
 	Sites       SiteActions
+	Catalog     CatalogActions
 	// Ask makes a site report the state of its streams now. It does not wait for the answer.
 	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Watch begins to collect what this CO delivers of a site's machine data and want
 	// picks, up to limit messages.
 	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch
-	// Import imports packages of a source into the catalog.
-	Import func(ctx context.Context, source string) ([]ImportResult, error)
 	// Check says why a deployment that is about to be committed as path cannot work, by an
 	// error of kind Invalid. Of other errors nothing follows: what it needs is away, and
 	// the commit will wait for it. It returns the digest of the specification. Nil: nothing
@@ -196,7 +208,7 @@ func (a *API) routes(h huma.API) {
 	huma.Get(h, "/api/v1/apps/{id}", a.getApp, form.Describe("apps", "Show an application"))
 	huma.Get(h, "/api/v1/apps/{id}/versions/{version}", a.getAppVersion, form.Describe("apps", "Show one version of an application"))
 	huma.Delete(h, "/api/v1/apps/{id}/versions/{version}", a.removeAppVersion, form.Describe("apps", "Remove a version of an application from the catalog"), conflicts, func(o *huma.Operation) {
-		o.Description = "A version that a deployment is to run, or that a node runs, is refused. The registry keeps its images and archives. Import brings it back, if its bytes are the same."
+		o.Description = "A version that a deployment is to run, or that a node runs, is refused. The registry keeps its images and archives: remove those with DELETE /api/v1/images. Import brings it back, if its bytes are the same."
 	})
 	huma.Get(h, "/api/v1/deployments", a.listDeployments, form.Describe("deployments", "List deployments"))
 	huma.Post(h, "/api/v1/deployments", a.createDeployment, form.Describe("deployments", "Deploy an application"), conflicts, func(o *huma.Operation) {
@@ -218,7 +230,9 @@ func (a *API) routes(h huma.API) {
 		Fleet: a.opts.Fleet, Repo: a.opts.Repo, Rules: a.opts.Rules, Data: a.opts.Data,
 		Ask: a.opts.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
 	})
-	machines.Register(h, a.opts.Sites.NewToken, a.log)
+	images.Register(h, a.opts.Catalog.Images, a.log)
+	machines.Register(h, a.opts.Sites.NewToken, a.opts.Sites.Revoke, a.log)
+	machines.RegisterUnenrolled(h, a.opts.Sites.Unenrolled, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,

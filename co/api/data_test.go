@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	protocolstream "github.com/colonyfleet/colony/protocol/stream"
 )
 
 const (
@@ -149,6 +150,12 @@ func (w *world) rules() {
 // data sends messages of a rule, "topic payload", through the CO as its ingest does.
 func (w *world) data(rule string, backlog protocol.Backlog, messages ...string) {
 	w.t.Helper()
+	w.dataOf(rule, false, backlog, messages...)
+}
+
+// dataOf is data of a site whose clock is not synchronised, or is.
+func (w *world) dataOf(rule string, unsynced bool, backlog protocol.Backlog, messages ...string) {
+	w.t.Helper()
 	stream := protocol.DataStream(rule)
 	first := backlog.Last - uint64(len(messages)) + 1
 	b := protocol.Batch{V: 1, Stream: stream, Epoch: "e", First: first, Count: uint32(len(messages)), Trimmed: first - 1, Backlog: backlog}
@@ -156,7 +163,7 @@ func (w *world) data(rule string, backlog protocol.Backlog, messages ...string) 
 	for i, m := range messages {
 		topic, payload, _ := strings.Cut(m, " ")
 		events = append(events, protocol.Event{
-			Kind: protocol.DataEvent, UnixMillis: 1_700_000_000_000 + int64(first) + int64(i),
+			Kind: protocol.DataEvent, UnixMillis: 1_700_000_000_000 + int64(first) + int64(i), Unsynced: unsynced,
 			Body: protocol.Marshal(protocol.DataMessage{V: 1, Topic: topic, Payload: []byte(payload), QoS: 1, Properties: []string{"k", "v"}}),
 		})
 	}
@@ -245,6 +252,38 @@ func TestLinkRefresh(t *testing.T) {
 	w.get("/api/v1/sites/home/link?refresh=true").into(http.StatusOK, &got)
 	if *got.Refreshed {
 		t.Error("it says that the site reported anew, and nobody was asked")
+	}
+}
+
+// A message says where the clock of its time was not synchronised, as it is stored and as it is
+// delivered.
+func TestMessagesOfAWrongClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withoutLoop)
+	w.fleet()
+	w.rules()
+	watch := w.hub.Subscribe("home", 10, func(fleet.Delivery) bool { return true })
+	defer watch.Close()
+	w.dataOf("a", true, protocol.Backlog{Last: 1}, "a/1 1")
+	w.dataOf("a", false, protocol.Backlog{Last: 2}, "a/1 2")
+	var got sitedata.Messages
+	w.get(dataURL).into(http.StatusOK, &got)
+	if len(got.Items) != 2 || !got.Items[0].Unsynced || got.Items[1].Unsynced {
+		t.Fatalf("messages %+v", got.Items)
+	}
+	for _, m := range got.Items {
+		if len(m.Properties) != 1 || m.Properties[0].Name != "k" {
+			t.Errorf("properties %+v, want those of the publisher alone", m.Properties)
+		}
+	}
+	list, _ := watch.Next()
+	for i, d := range list {
+		if marked, _ := protocolstream.Unsynced(d.Message.Properties); marked != (i == 0) {
+			t.Errorf("message %d is delivered as %q", i, d.Message.Properties)
+		}
+	}
+	if len(list) != 2 {
+		t.Errorf("%d deliveries, want 2", len(list))
 	}
 }
 

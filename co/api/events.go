@@ -128,6 +128,7 @@ type Status struct {
 	Parts        map[string]string `json:"parts" doc:"ok, or what is wrong with it"`
 	Sites        int               `json:"sites"`
 	SitesOnline  int               `json:"sitesOnline"`
+	Unenrolled   int               `json:"sitesNotEnrolled,omitempty" doc:"sites whose LO has no certificate, at a CO that wants one"`
 	Nodes        int               `json:"nodes"`
 	NodesOnline  int               `json:"nodesOnline" doc:"known to be online"`
 	NodesUnknown int               `json:"nodesUnknown" doc:"of sites that are offline"`
@@ -160,6 +161,11 @@ func (a *API) count(ctx context.Context, s *Status) error {
 	}
 	if s.Proposals, s.Held, err = a.opts.Proposals.HeldRemovals(ctx); err != nil {
 		return err
+	}
+	if list := a.opts.Sites.Unenrolled; list != nil {
+		if _, s.Unenrolled, err = list(ctx, 0); err != nil {
+			return err
+		}
 	}
 	s.Sites, s.SitesOnline, s.Apps = c.Sites, c.SitesOnline, c.Apps
 	s.Nodes, s.NodesOnline, s.NodesUnknown = c.Nodes, c.NodesOnline, c.NodesUnknown

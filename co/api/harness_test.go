@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
@@ -33,6 +34,8 @@ import (
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/uses"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -59,6 +62,7 @@ type world struct {
 	repo          *git.Repo
 	server        *httptest.Server
 	loop          *desired.Loop
+	registry      *registry.Handler
 	hub           *live.Hub
 	// asked counts how often the site was asked for the state of its streams.
 	asked atomic.Int32
@@ -141,9 +145,12 @@ func (w *world) serve(c *config, changed func()) {
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return w.hub.Subscribe(site, limit, want)
 		},
-		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
-			results, err := cat.Import(ctx, source)
-			return shown(results), err
+		Catalog: api.CatalogActions{
+			Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
+				results, err := cat.Import(ctx, source)
+				return shown(results), err
+			},
+			Images: w.images(),
 		},
 		Ready: func(ctx context.Context) map[string]error {
 			_, err := w.repo.Sync(ctx)
@@ -161,6 +168,24 @@ func (w *world) serve(c *config, changed func()) {
 		w.endFeed() // streams keep the server from closing
 		w.server.Close()
 	})
+}
+
+// images returns an empty registry, at w.registry.
+func (w *world) images() images.Options {
+	w.t.Helper()
+	var err error
+	if w.registry, err = registry.NewHandler(w.t.TempDir(), registry.Limits{}, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	finder := uses.New(uses.Options{
+		Host: "registry.colony", Store: w.store, Archive: shelf{}.Archive, Check: compiler.CheckArchive,
+		Files: func(ctx context.Context) (map[string][]byte, error) {
+			s, err := w.repo.Read(ctx)
+			return s.Files, err
+		},
+	})
+	w.registry.SetGuard(finder.Guard)
+	return images.Options{Registry: w.registry, Uses: finder.Of}
 }
 
 func (w *world) startLoop() {

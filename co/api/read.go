@@ -118,7 +118,7 @@ type ImportAnswer struct {
 }
 
 func (a *API) importApps(ctx context.Context, in *importRequest) (*form.Reply[ImportAnswer], error) {
-	results, err := a.opts.Import(ctx, in.Body.Source)
+	results, err := a.opts.Catalog.Import(ctx, in.Body.Source)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

@@ -20,6 +20,9 @@ import (
 // NewToken makes a join token of a site and returns its text.
 type NewToken func(ctx context.Context, t fleet.JoinToken, life time.Duration) (text string, expires time.Time, err error)
 
+// Revoke revokes the certificates of a machine.
+type Revoke func(ctx context.Context, n identity.Name) (fleet.Revocation, error)
+
 // A Token is a join token that was made. Its text is in no other answer.
 type Token struct {
 	Site    protocol.SiteID `json:"site"`
@@ -32,7 +35,7 @@ type tokenInput struct {
 	form.SitePath
 	Body struct {
 		Seconds int  `json:"seconds,omitempty" doc:"how long it holds; default one day"`
-		Replace bool `json:"replace,omitempty" doc:"the machine may take a name over from another one, which gets no further certificate, and connects until the one that it has ends"`
+		Replace bool `json:"replace,omitempty" doc:"the machine may take a name over from another one, whose certificates are revoked"`
 	}
 }
 
@@ -40,13 +43,14 @@ type tokenInput struct {
 const oneDay = 24 * time.Hour
 
 type routes struct {
-	make NewToken
-	log  *slog.Logger
+	make   NewToken
+	revoke Revoke
+	log    *slog.Logger
 }
 
-// Register adds the routes to h. newToken is nil where the CO enrols no machines.
-func Register(h huma.API, newToken NewToken, log *slog.Logger) {
-	r := &routes{newToken, log}
+// Register adds the routes to h. newToken and revoke are nil where the CO enrols no machines.
+func Register(h huma.API, newToken NewToken, revoke Revoke, log *slog.Logger) {
+	r := &routes{newToken, revoke, log}
 	made := func(o *huma.Operation) {
 		o.Errors = append(o.Errors, http.StatusConflict)
 		o.DefaultStatus = http.StatusCreated
@@ -54,7 +58,55 @@ func Register(h huma.API, newToken NewToken, log *slog.Logger) {
 	}
 	huma.Post(h, "/api/v1/sites/{site}/node-tokens", r.nodeToken, form.Describe("fleet", "Make a join token of nodes of a site"), made)
 	huma.Post(h, "/api/v1/sites/{site}/join-tokens", r.siteToken, form.Describe("fleet", "Make the join token of a site's LO, and the site where there is none"), made)
+	ended := func(o *huma.Operation) {
+		o.Errors = append(o.Errors, http.StatusConflict)
+		o.Description = "Its connections end, here at once and at its site as soon as that hears of it; what runs goes on. It needs a new key and a new join token to come back. " +
+			"Conflict: the CO enrols no machines, as identity is not set in its configuration."
+	}
+	huma.Post(h, "/api/v1/sites/{site}/revoke", r.revokeSite, form.Describe("fleet", "Revoke the certificates of a site's LO, and of the authority with which it enrols nodes"), ended)
+	huma.Post(h, "/api/v1/nodes/{site}/{node}/revoke", r.revokeNode, form.Describe("fleet", "Revoke the certificates of a node"), ended)
 }
+
+func (r *routes) revokeSite(ctx context.Context, in *form.SitePath) (*form.Reply[fleet.Revocation], error) {
+	site, err := in.Parse()
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	return r.end(ctx, identity.OfLO(site))
+}
+
+// nodePath names a node.
+type nodePath struct {
+	form.SitePath
+	Node string `path:"node"`
+}
+
+func (r *routes) revokeNode(ctx context.Context, in *nodePath) (*form.Reply[fleet.Revocation], error) {
+	site, err := in.Parse()
+	var node protocol.NodeID
+	if err == nil {
+		if node, err = protocol.ParseNodeID(in.Node); err != nil {
+			err = problem.At("path.node", err)
+		}
+	}
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	return r.end(ctx, identity.OfNode(site, node))
+}
+
+func (r *routes) end(ctx context.Context, n identity.Name) (*form.Reply[fleet.Revocation], error) {
+	if r.revoke == nil {
+		return nil, problem.Answer(ctx, r.log, errNone)
+	}
+	out, err := r.revoke(ctx, n)
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	return &form.Reply[fleet.Revocation]{Body: out}, nil
+}
+
+var errNone = protocol.Errorf(protocol.Conflict, "this CO enrols no machines: set identity in its configuration")
 
 func (r *routes) siteToken(ctx context.Context, in *tokenInput) (*form.Reply[Token], error) {
 	return r.token(ctx, in.SitePath, in.Body.Seconds, fleet.JoinToken{Tier: identity.LO, Uses: 1, Replace: in.Body.Replace})
@@ -65,7 +117,7 @@ type nodeTokenInput struct {
 	Body struct {
 		Seconds int  `json:"seconds,omitempty" doc:"how long it holds; default one day"`
 		Uses    int  `json:"uses,omitempty" doc:"how many nodes may enrol with it; default 1"`
-		Replace bool `json:"replace,omitempty" doc:"a node may take a name over from another one, which gets no further certificate, and connects until the one that it has ends"`
+		Replace bool `json:"replace,omitempty" doc:"a node may take a name over from another one, whose certificates are revoked"`
 	}
 }
 
@@ -79,7 +131,7 @@ func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fle
 		return nil, problem.Answer(ctx, r.log, err)
 	}
 	if r.make == nil {
-		return nil, problem.Answer(ctx, r.log, protocol.Errorf(protocol.Conflict, "this CO enrols no machines: set identity in its configuration"))
+		return nil, problem.Answer(ctx, r.log, errNone)
 	}
 	life := oneDay
 	if seconds != 0 {

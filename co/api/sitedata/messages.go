@@ -10,6 +10,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // A DataMessage is one message of a site's machine data.
@@ -18,6 +19,7 @@ type DataMessage struct {
 	Rule  string `json:"rule"`
 	// Time is nil where the site's clock gave no time of a calendar.
 	Time     *time.Time `json:"time,omitempty" doc:"arrival at the site, by the site's clock"`
+	Unsynced bool       `json:"timeUnsynced,omitempty" doc:"the clock of time was not synchronised"`
 	Received *time.Time `json:"received,omitempty" doc:"when the CO stored it; absent in a stream for a message that is not stored"`
 
 	Payload       *string `json:"payload,omitempty" doc:"the payload as text; absent where it is no UTF-8"`
@@ -136,8 +138,10 @@ func showMessage(m protocol.DataMessage) DataMessage {
 	} else {
 		out.PayloadBase64 = m.Payload
 	}
-	for i := 0; i+1 < len(m.Properties); i += 2 {
-		out.Properties = append(out.Properties, UserProperty{m.Properties[i], m.Properties[i+1]})
+	var own []string
+	out.Unsynced, own = stream.Unsynced(m.Properties)
+	for i := 0; i+1 < len(own); i += 2 {
+		out.Properties = append(out.Properties, UserProperty{own[i], own[i+1]})
 	}
 	return out
 }
