@@ -1,6 +1,6 @@
 // Package backup saves what a CO cannot get back from anywhere else into a directory, and
 // restores it: the database, the deployments repo where it lies on this machine, the OCI
-// registry, and the configuration. The database is one consistent dump; what the sites know
+// registry, the configuration, its signing keys, and the root of the fleet's certificates. The database is one consistent dump; what the sites know
 // better follows by itself after a restore.
 package backup
 
@@ -42,6 +42,10 @@ type Source struct {
 	// the last one is there where they are complete.
 	Keys     string
 	KeyFiles []string
+	// Root has the root of the fleet's certificates. Nil: the CO has none.
+	Root RootStore
+	// NoRoot leaves it out of a backup.
+	NoRoot bool
 	// Version is that of this program.
 	Version string
 	// NoRegistry leaves out the OCI registry, whose content may be as large as all images.
@@ -61,6 +65,10 @@ type Manifest struct {
 	Registry bool `json:"registry"`
 	// Keys are the files of its keys that are inside.
 	Keys []string `json:"keys,omitempty"`
+	// RootFingerprint is the SHA-256 of the public key of the root of the fleet's certificates, in
+	// hex; empty: its machines have none. Root says whether it is inside, with its key.
+	RootFingerprint string `json:"rootFingerprint,omitempty"`
+	Root            bool   `json:"root,omitempty"`
 	// Sums are the SHA-256 of the files, by their names, but for those of the registry, whose
 	// names are their sums.
 	Sums map[string]string `json:"sums"`
@@ -105,12 +113,15 @@ func Create(ctx context.Context, s Source, dir string) (Manifest, error) {
 	if m.Keys, err = copyKeys(s.Keys, dir, s.KeyFiles); err != nil {
 		return m, fmt.Errorf("back up the signing keys: %w", err)
 	}
+	if err := saveRoot(s, dir, &m); err != nil {
+		return m, fmt.Errorf("back up the root of the fleet's certificates (--no-root leaves it out): %w", err)
+	}
 	return m, m.write(dir)
 }
 
 // write sums up the files and writes the manifest.
 func (m *Manifest) write(dir string) error {
-	for _, name := range append([]string{databaseFile, bundleFile, configFile}, m.Keys...) {
+	for _, name := range append([]string{databaseFile, bundleFile, configFile, rootFile}, m.Keys...) {
 		sum, err := sumOf(filepath.Join(dir, name))
 		if errors.Is(err, os.ErrNotExist) {
 			continue

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,7 @@ import (
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/repo/git"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/pgtest"
 )
@@ -109,6 +111,7 @@ func (p *place) co(url, message string) backup.Source {
 	p.t.Helper()
 	dir := p.t.TempDir()
 	s := backup.Source{DatabaseURL: url, StateDir: filepath.Join(dir, "co"), Remote: filepath.Join(dir, "deployments.git"), Config: filepath.Join(dir, "co.yaml"), Keys: filepath.Join(dir, "keys"), KeyFiles: keys.Files(), Version: "1"}
+	s.Root = store.At(nil, filepath.Join(s.StateDir, "identity"))
 	p.write(s.Config, "databaseURL: x\n")
 	if message == "" {
 		return s
@@ -229,6 +232,78 @@ func TestBackupAndRestore(t *testing.T) {
 	if n := p.query(to.DatabaseURL, `select count(*)::text from pg_namespace where nspname like '%before%'`); n != "0" {
 		t.Error("what was replaced is still there")
 	}
+}
+
+// makeRoot makes the root of the fleet of a CO.
+func makeRoot(t *testing.T, s backup.Source) *store.Store {
+	t.Helper()
+	files, err := store.Open(nil, filepath.Join(s.StateDir, "identity"))
+	if err == nil {
+		_, _, err = files.InitRoot(time.Now())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestRootOfTheFleet restores the root of the certificates with the CO, and refuses, before
+// anything is changed, each restore after which the CO would not have that root.
+func TestRootOfTheFleet(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	from := p.co(p.database("a"), "Deploy hello")
+	p.fill(from.DatabaseURL, "berlin")
+	root := makeRoot(t, from)
+	want, err := root.ExportRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, without := filepath.Join(t.TempDir(), "with"), filepath.Join(t.TempDir(), "without")
+	m, err := backup.Create(t.Context(), from, with)
+	if err != nil || !m.Root || m.RootFingerprint == "" || m.Sums["fleet-root.pem"] == "" {
+		t.Fatalf("manifest %+v, %v", m, err)
+	}
+	if info, err := os.Stat(filepath.Join(with, "fleet-root.pem")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode of the root: %v, %v", info, err)
+	}
+	from.NoRoot = true
+	if m, err = backup.Create(t.Context(), from, without); err != nil || m.Root || m.RootFingerprint == "" {
+		t.Fatalf("a backup without the root: %+v, %v", m, err)
+	}
+	if _, err := os.Stat(filepath.Join(without, "fleet-root.pem")); err == nil {
+		t.Error("the root is in a backup that should not have it")
+	}
+
+	to := p.co(p.database("b"), "")
+	p.fill(to.DatabaseURL, "munich")
+	refused := func(what, want, dir string) {
+		t.Helper()
+		before := p.content(to.DatabaseURL)
+		_, err := backup.Restore(t.Context(), to, dir, true)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want an error that says %q", what, err, want)
+		}
+		if d := cmp.Diff(before, p.content(to.DatabaseURL)); d != "" {
+			t.Errorf("%s: the database has changed:\n%s", what, d)
+		}
+	}
+	refused("without the root", "bring it first with colony ca import --config "+to.Config, without)
+	got, err := backup.Restore(t.Context(), to, with, true)
+	if err != nil || got.RootExisted {
+		t.Fatalf("restore: %v, root existed %t", err, got.RootExisted)
+	}
+	if now, err := store.At(nil, filepath.Join(to.StateDir, "identity")).ExportRoot(); err != nil || string(now) != string(want) {
+		t.Errorf("the root is not restored: %v", err)
+	}
+	if got, err = backup.Restore(t.Context(), to, without, true); err != nil || !got.RootExisted {
+		t.Errorf("restore without the root where it is: %v, existed %t", err, got.RootExisted)
+	}
+	if err := os.RemoveAll(filepath.Join(to.StateDir, "identity")); err != nil {
+		t.Fatal(err)
+	}
+	makeRoot(t, to)
+	refused("another root", "would lock out all machines", with)
 }
 
 // TestRestoreAfterOneThatWasKilled begins with what a restore leaves that is killed after it

@@ -16,13 +16,16 @@ type Restored struct {
 	RepoExisted bool
 	// KeysExisted says that signing keys were there, and were left as they are.
 	KeysExisted bool
+	// RootExisted says that the root of the fleet's certificates was there already.
+	RootExisted bool
 }
 
 // Restore puts a backup into the database and the directories of a CO, which must not run.
 // A database that holds anything is refused, unless replace is set: its content is then
 // removed once the backup is in it. A deployments repo that has commits is kept: it is the
 // truth, and the CO follows it. Files of the registry are added to those that are there; signing
-// keys that are there are kept.
+// keys that are there are kept. Where the CO would not have the root of the fleet's certificates
+// afterwards, or has another one, nothing is restored.
 func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored, error) {
 	m, err := Read(dir)
 	out := Restored{Manifest: m}
@@ -31,6 +34,9 @@ func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored,
 	}
 	if len(m.Keys) > 0 && (s.Keys == "" || len(s.KeyFiles) == 0) {
 		return out, fmt.Errorf("restore: the backup has the keys with which the CO signs, and the configuration names no directory for them: set signing.dir")
+	}
+	if out.RootExisted, err = checkRoot(s, m); err != nil {
+		return out, err
 	}
 	// The lock of a running CO's clone of the deployments repo.
 	lock, err := acquire(filepath.Join(s.StateDir, "deployments"))
@@ -64,6 +70,9 @@ func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored,
 		if err := copyRegistry(ctx, filepath.Join(dir, registryFiles), filepath.Join(s.StateDir, registryFiles)); err != nil {
 			return out, fmt.Errorf("restore the OCI registry: %w", err)
 		}
+	}
+	if err := restoreRoot(s, dir, m); err != nil {
+		return out, err
 	}
 	if len(m.Keys) == 0 {
 		return out, nil
