@@ -47,7 +47,7 @@ func (c *CO) newBroker(
 		var control broker.Access = access.CO{}
 		if m != nil {
 			listeners = append(listeners, broker.Listener{Name: machineListener, Network: broker.TLS, Address: c.opts.Identity.MQTT, TLS: m.Holder().ServerTLS()})
-			control = access.Certified{Control: access.CO{}, Listener: machineListener, Tier: identity.LO, Peer: m.Holder().Client}
+			control = access.Certified{Control: access.CO{}, Listener: machineListener, Tier: identity.LO, Peer: m.Holder().Client, Left: m.Holder().Left, Standing: m.Holder().Standing}
 		}
 		own, err := broker.New(broker.Options{
 			Name: "co", Listeners: listeners,

@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
@@ -25,9 +26,12 @@ import (
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
+	machinedb "github.com/colonyfleet/colony/co/db/machines"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/machines"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/uses"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/httpserver"
 	"github.com/colonyfleet/colony/internal/stopper"
@@ -83,6 +87,9 @@ func (c *CO) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.keys, err = c.openKeys(); err != nil {
+		return err
+	}
 	if err := c.startIdentity(&s); err != nil {
 		return err
 	}
@@ -105,7 +112,16 @@ type stores struct {
 	repo      *git.Repo
 	registry  *registry.Handler
 	images    pinnedRegistry
+	uses      *uses.Finder
 	machines  *machines.Machines // nil: no machine proves who it is
+	keys      *keys.Set          // nil: nothing is signed
+}
+
+// machinesChanged says that the record of machines may have changed.
+func (s *stores) machinesChanged() {
+	if s.machines != nil {
+		s.machines.Notify()
+	}
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -126,13 +142,21 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	if s.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), registry.Limits{}, c.log); err != nil {
 		return s, err
 	}
-	c.parts.Go("registry", s.registry.Run)
 	client := registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
 		Allow: c.opts.Import.sources(c.opts.RegistryHost).Registry,
 	})
 	c.parts.OnStop("registry client", func(context.Context) error { client.Close(); return nil })
 	s.images = pinnedRegistry{client, s.fleet}
+	s.uses = uses.New(uses.Options{
+		Host: c.opts.RegistryHost, Store: s.fleet, Archive: client.Archive, Check: compiler.CheckArchive,
+		Files: func(ctx context.Context) (map[string][]byte, error) {
+			snapshot, err := s.repo.Read(ctx)
+			return snapshot.Files, err
+		},
+	})
+	s.registry.SetGuard(s.uses.Guard)
+	c.parts.Go("registry", s.registry.Run)
 	return s, nil
 }
 
@@ -163,9 +187,12 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return sites.live.Subscribe(site, limit, want)
 		},
-		Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
-			results, err := cat.Import(ctx, source)
-			return importResults(results), err
+		Catalog: api.CatalogActions{
+			Import: func(ctx context.Context, source string) ([]api.ImportResult, error) {
+				results, err := cat.Import(ctx, source)
+				return importResults(results), err
+			},
+			Images: images.Options{Registry: s.registry, Uses: s.uses.Of},
 		},
 		Ready: func(ctx context.Context) map[string]error {
 			_, git := s.repo.Sync(ctx)
@@ -197,7 +224,8 @@ func siteActions(s stores, sites *sites) api.SiteActions {
 		return at, err
 	}}
 	if s.machines != nil {
-		a.NewToken = s.machines.NewToken
+		a.NewToken, a.Revoke = s.machines.NewToken, s.machines.Revoke
+		a.Unenrolled = machinedb.New(s.db).Unenrolled
 	}
 	return a
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/client/clienttest"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/identity"
@@ -160,51 +161,16 @@ func TestEnrolment(t *testing.T) {
 // plain listener without one.
 func connects(t *testing.T, c *co.CO, h *identity.Holder, site protocol.SiteID, want bool) {
 	t.Helper()
-	ended := make(chan error, 100)
 	o := client.Options{
-		URLs: []string{"tcp://" + c.MQTTAddr()}, ClientID: string(site), Username: string(site), Logger: slog.New(refusals{ended}),
+		URLs: []string{"tcp://" + c.MQTTAddr()}, ClientID: string(site), Username: string(site),
 		Subscriptions: []client.Subscription{{Filter: topic.ForSite(topic.SiteDesired, site), QoS: 1}},
-		OnUp:          func(context.Context, string) { ended <- nil }, Handle: func(context.Context, client.Message) error { return nil },
 	}
 	if h != nil {
 		o.URLs, o.TLS = []string{"tls://" + c.MachineAddr()}, h.ClientTLS(identity.OfCO())
 	}
-	m, err := client.New(o)
-	if err != nil {
-		t.Fatal(err)
+	if err := clienttest.Attempt(t, o); (err == nil) != want {
+		t.Errorf("as site %s: %v, want it to connect: %v", site, err, want)
 	}
-	if err := m.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := m.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	}()
-	select {
-	case err := <-ended:
-		if (err == nil) != want {
-			t.Errorf("as site %s: %v, want it to connect: %v", site, err, want)
-		}
-	case <-time.After(time.Minute):
-		t.Errorf("as site %s: no answer after a minute", site)
-	}
-}
-
-// refusals is a log that reports connections that failed.
-type refusals struct{ to chan error }
-
-func (refusals) Enabled(context.Context, slog.Level) bool { return true }
-func (r refusals) WithAttrs([]slog.Attr) slog.Handler     { return r }
-func (r refusals) WithGroup(string) slog.Handler          { return r }
-func (r refusals) Handle(_ context.Context, rec slog.Record) error {
-	rec.Attrs(func(a slog.Attr) bool {
-		if err, ok := a.Value.Any().(error); ok && a.Key == "err" {
-			r.to <- err
-		}
-		return true
-	})
-	return nil
 }
 
 // TestNoRoot checks that a CO that is to enrol machines does not make a root by itself: the

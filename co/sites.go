@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/ingest"
 	"github.com/colonyfleet/colony/co/keys"
+	"github.com/colonyfleet/colony/co/machines"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/protocol"
@@ -69,7 +70,14 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	}
 	c.parts.OnStop("broker", b.Stop)
 	if s.machines != nil {
-		c.parts.Go("certificates and join tokens", func(ctx context.Context) { s.machines.Run(ctx, publisher(b, topic.SiteTokens, true)) })
+		links := machines.Links{Tokens: publisher(b, topic.SiteTokens, true), Revocations: publisher(b, topic.Revocations, true), Recheck: func() {}}
+		if parts.broker != nil {
+			links.Recheck = func() { parts.broker.Recheck() }
+		}
+		if s.keys != nil {
+			links.Sign = s.keys.Revocations
+		}
+		c.parts.Go("certificates and join tokens", func(ctx context.Context) { s.machines.Run(ctx, links) })
 	}
 	c.parts.Go("stored machine data", s.data.KeepData)
 	c.parts.Go("counters", s.fleet.KeepCounters)
@@ -96,7 +104,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	p.exchange = exchange.New(exchange.Options{Broker: b, Downlink: p.down, Retainer: retainer, Logger: c.log})
 	publishAck := to(topic.Ack, false)
 	p.ingest = ingest.New(ingest.Options{
-		Store: events{s.fleet, func(site protocol.SiteID) { p.loop.Reported(site) }}, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
+		Store: events{s.fleet, func(site protocol.SiteID) { p.loop.Reported(site) }, s.machinesChanged}, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
 		Deliver: func(ctx context.Context, list []fleet.Delivery) error {
 			if err := p.exchange.Deliver(ctx, list); err != nil {
 				return err
@@ -141,16 +149,15 @@ func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Con
 	o := desired.Options{
 		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
 		Validate: s.validate, Limits: proposal.Limits(c.opts.Removals),
-		Positions: s.fleet, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
+		Positions: removals{s.fleet, s.machinesChanged}, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
 		Compile: s.images.compile,
 		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
 			down.RulesChanged(site)
 			return publish(ctx, site, payload)
 		},
 	}
-	var err error
-	if o.Sign, err = c.signer(); err != nil {
-		return nil, err
+	if s.keys != nil {
+		o.Sign = s.keys.Sign
 	}
 	if c.external() { // then there may be several replicas
 		o.Lock = func(ctx context.Context) (context.Context, func(), error) { return s.db.Lease(ctx, "desired state") }
@@ -158,8 +165,8 @@ func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Con
 	return desired.New(o)
 }
 
-// signer returns what signs the desired states; nil: nothing does.
-func (c *CO) signer() (func(*protocol.SiteDesired) error, error) {
+// openKeys reads the keys with which desired states are signed; nil: nothing is.
+func (c *CO) openKeys() (*keys.Set, error) {
 	if c.opts.Signing.Dir == "" {
 		c.log.Warn("desired states are not signed: whoever reaches a broker can make sites run anything; this is for development: set signing.dir")
 		return nil, nil
@@ -169,7 +176,7 @@ func (c *CO) signer() (func(*protocol.SiteDesired) error, error) {
 		return nil, fmt.Errorf("signing.dir: %w", err)
 	}
 	c.log.Info("desired states are signed", "key", fmt.Sprintf("%x", sign.KeyID(set.Signer.Public())), "key_set", set.Trust.Number())
-	return set.Sign, nil
+	return &set, nil
 }
 
 // accept hands on each message of a site, or of a client, before it is acknowledged.

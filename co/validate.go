@@ -27,12 +27,12 @@ func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Depl
 			return err
 		}
 		var failed error
-		read := map[string]*v1rc3.Application{} // by version: revisions are many, versions few
+		read := map[string]*v1rc3.Application{} // revisions are many, versions few
 		installed = intent.Installed(app, d.ID, earlier, func(d *v1rc3.Deployment) *v1rc3.Application {
-			if d.Spec.Colony == nil || failed != nil {
+			if failed != nil {
 				return nil
 			}
-			version := d.Spec.Colony.ApplicationVersion
+			version := intent.Version(d)
 			if _, known := read[version]; !known {
 				read[version], failed = s.rules(ctx, d)
 			}
@@ -66,22 +66,45 @@ func (s stores) check(ctx context.Context, file string, d *v1rc3.Deployment) (pr
 	return entry.Digest, err
 }
 
-// rules returns the application that a deployment names, nil where the catalog does not
-// have it.
+// rules returns the application whose rules hold for a deployment: the version that it names, or, where it
+// names none that the catalog has, one whose archives it runs. Nil: the catalog has neither.
 func (s stores) rules(ctx context.Context, d *v1rc3.Deployment) (*v1rc3.Application, error) {
-	if d.Spec.Colony == nil || d.Spec.Colony.ApplicationVersion == "" {
-		return nil, nil
+	if c := d.Spec.Colony; c != nil && c.ApplicationVersion != "" {
+		if app, err := s.application(ctx, d.Spec.ApplicationID, c.ApplicationVersion); err != nil || app != nil {
+			return app, err
+		}
 	}
-	version, err := s.fleet.AppVersion(ctx, d.Spec.ApplicationID, d.Spec.Colony.ApplicationVersion)
+	known, err := s.fleet.App(ctx, d.Spec.ApplicationID)
 	if protocol.KindOf(err) == protocol.NotFound {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	app, err := v1rc3.ParseApplication([]byte(version.Document))
+	for _, version := range known.Versions {
+		app, err := s.application(ctx, d.Spec.ApplicationID, version)
+		if err != nil {
+			return nil, err
+		}
+		if app != nil && intent.Runs(app, d) {
+			return app, nil
+		}
+	}
+	return nil, nil
+}
+
+// application returns a version of an application, nil where the catalog does not have it.
+func (s stores) application(ctx context.Context, id, version string) (*v1rc3.Application, error) {
+	v, err := s.fleet.AppVersion(ctx, id, version)
+	if protocol.KindOf(err) == protocol.NotFound {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, protocol.Errorf(protocol.Internal, "stored application %s %s: %w", d.Spec.ApplicationID, d.Spec.Colony.ApplicationVersion, err)
+		return nil, err
+	}
+	app, err := v1rc3.ParseApplication([]byte(v.Document))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.Internal, "stored application %s %s: %w", id, version, err)
 	}
 	return app, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,9 +40,21 @@ func (b *bench) push(edit func(dir string)) {
 }
 
 // A value that git brings and that breaks its schema is an event with file and line;
-// what runs stays.
+// what runs stays, whatever the file says of the version of the application.
 func TestInvalidValueFromGit(t *testing.T) {
 	t.Parallel()
+	for name, version := range map[string]string{"named": "$0", "of another catalog": "${1}9.9.9\n", "not named": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			invalidValueFromGit(t, version)
+		})
+	}
+}
+
+var namedVersion = regexp.MustCompile(`(?m)^( *applicationVersion: ).*\n`)
+
+// invalidValueFromGit plays it with what takes the place of the line that names the version.
+func invalidValueFromGit(t *testing.T, version string) {
 	b := start(t)
 	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
 	b.pushSample()
@@ -69,6 +82,10 @@ func TestInvalidValueFromGit(t *testing.T) {
 			if edited == string(content) {
 				t.Fatalf("%q is not in\n%s", from, content)
 			}
+			if !namedVersion.MatchString(edited) && version == "$0" {
+				t.Fatalf("no version of the application in\n%s", content)
+			}
+			edited = namedVersion.ReplaceAllString(edited, version)
 			line = 1 + strings.Count(edited[:strings.Index(edited, to)], "\n")
 			if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
 				t.Fatal(err)

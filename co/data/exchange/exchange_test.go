@@ -88,7 +88,7 @@ func TestMessagesOfASiteForClients(t *testing.T) {
 			Site: "plant", Stream: "data/temps", Seq: 7, Time: time.UnixMilli(1_700_000_000_123).UTC(), ExpiresIn: time.Minute,
 			Message: protocol.DataMessage{
 				Topic: "a/b", Payload: []byte("1"), QoS: 1, Retain: true, ContentType: "text/plain", ResponseTopic: "r", CorrelationData: []byte{1},
-				Properties: []string{"unit", "C", "colony-time", "a lie", "unit", "F"},
+				Properties: []string{"unit", "C", "colony-time", "a lie", "unit", "F", "colony-time-unsynced", "true"},
 			},
 		},
 		{Site: "plant", Stream: "data/temps", Seq: 8, Message: protocol.DataMessage{Topic: "bad"}},
@@ -102,6 +102,7 @@ func TestMessagesOfASiteForClients(t *testing.T) {
 			Topic: "colony/v1/plant/data/a/b", Payload: []byte("1"), QoS: 1, Retain: true, Expiry: time.Minute, ContentType: "text/plain",
 			ResponseTopic: "r", CorrelationData: []byte{1}, Properties: []client.Property{
 				{Key: "colony-time", Value: "2023-11-14T22:13:20.123Z"},
+				{Key: "colony-time-unsynced", Value: "true"},
 				{Key: "colony-stream", Value: "data/temps"},
 				{Key: "colony-seq", Value: "7"},
 				{Key: "unit", Value: "C"},

@@ -15,7 +15,8 @@ func forClients(d *fleet.Delivery) client.Message {
 		Topic: topic.ForTail(topic.Data, d.Site, m.Topic), Payload: m.Payload, QoS: m.QoS, Retain: m.Retain, Expiry: d.ExpiresIn,
 		ContentType: m.ContentType, ResponseTopic: m.ResponseTopic, CorrelationData: m.CorrelationData,
 	}
-	pairs := stream.Stamp{Time: d.Time, Stream: d.Stream, Seq: d.Seq}.Properties(m.Properties)
+	unsynced, own := stream.Unsynced(m.Properties)
+	pairs := stream.Stamp{Time: d.Time, Unsynced: unsynced, Stream: d.Stream, Seq: d.Seq}.Properties(own)
 	for i := 0; i < len(pairs); i += 2 {
 		out.Properties = append(out.Properties, client.Property{Key: pairs[i], Value: pairs[i+1]})
 	}

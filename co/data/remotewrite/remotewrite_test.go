@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // temperature is the sample of the rule a, so many milliseconds after start.
@@ -293,6 +294,32 @@ func TestOptions(t *testing.T) {
 	for _, url := range []string{"", "prometheus:9090", "ftp://x/y"} {
 		if _, err := New(Options{URL: url}); err == nil || !strings.Contains(err.Error(), "no store") || !strings.Contains(err.Error(), "want one such as http://") {
 			t.Errorf("url %q: %v", url, err)
+		}
+	}
+}
+
+// The time of a clock that was not synchronised counts unless it cannot be right: then that of the
+// CO does.
+func TestTimeOfAWrongClock(t *testing.T) {
+	t.Parallel()
+	received := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		site     time.Time
+		unsynced bool
+		want     time.Time
+	}{
+		"hours in the queue":                     {received.Add(-5 * time.Hour), true, received.Add(-5 * time.Hour)},
+		"a clock that began in 1970":             {time.Unix(1000, 0), true, received},
+		"a clock that is a year ahead":           {received.AddDate(1, 0, 0), true, received},
+		"a synchronised clock says what it says": {received.AddDate(1, 0, 0), false, received.AddDate(1, 0, 0)},
+		"years in the queue of a clock in step":  {received.AddDate(-2, 0, 0), false, received.AddDate(-2, 0, 0)},
+		"a clock that is a few seconds ahead":    {received.Add(5 * time.Second), true, received.Add(5 * time.Second)},
+	} {
+		m := fleet.Message{Received: received, SiteTime: &tt.site}
+		m.Message.Payload, m.Message.Properties = []byte("1"), stream.MarkUnsynced([]string{"unit", "C"}, tt.unsynced)
+		got, _ := samplesOf(fleet.MetricRule{Metric: "m"}, m)
+		if len(got) != 1 || got[0].millis != tt.want.UnixMilli() {
+			t.Errorf("%s: %+v, want the time %s", name, got, tt.want)
 		}
 	}
 }

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/snappy"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol/stream"
 )
 
 // A series is identified by its labels in Prometheus.
@@ -32,6 +34,18 @@ type sample struct {
 	value  float64
 }
 
+// longestWay is how long a message may have been under way at most, for its time to be believed
+// where the site's clock was not synchronised.
+const longestWay = 30 * 24 * time.Hour
+
+// wrong reports whether the time of a message cannot be right: the clock was not synchronised,
+// and the message is of the future, or was under way for longer than any is kept.
+func wrong(m fleet.Message) bool {
+	unsynced, _ := stream.Unsynced(m.Message.Properties)
+	way := m.Received.Sub(*m.SiteTime)
+	return unsynced && (way < -time.Minute || way > longestWay)
+}
+
 // samplesOf returns the numbers of a message, and how many values that the rule
 // names are no numbers. A deletion of a retained message has neither.
 func samplesOf(r fleet.MetricRule, m fleet.Message) (list []sample, skipped int) {
@@ -39,7 +53,7 @@ func samplesOf(r fleet.MetricRule, m fleet.Message) (list []sample, skipped int)
 		return nil, 0
 	}
 	s := sample{series: series{r.Metric, string(r.Site), r.Rule, m.Message.Topic, ""}, millis: m.Received.UnixMilli()}
-	if m.SiteTime != nil {
+	if m.SiteTime != nil && !wrong(m) {
 		s.millis = m.SiteTime.UnixMilli()
 	}
 	if len(r.Fields) == 0 {

@@ -3,6 +3,7 @@ package intent
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/colonyfleet/colony/margo/document"
@@ -55,6 +56,35 @@ func validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]
 		ID: d.ID, Name: d.Metadata.Name, DeviceID: d.Metadata.DeviceID,
 	})
 	return err
+}
+
+// Runs reports whether a deployment runs a profile of an application: each of its components is one of the
+// profile, from the same archive.
+func Runs(app *v1rc3.Application, d *v1rc3.Deployment) bool {
+	return slices.ContainsFunc(app.Profiles, func(p v1rc3.Profile) bool {
+		return p.Type == d.Spec.Profile.Type && len(p.Components) == len(d.Spec.Profile.Components) &&
+			!slices.ContainsFunc(d.Spec.Profile.Components, func(c v1rc3.Component) bool {
+				return !slices.ContainsFunc(p.Components, func(own v1rc3.Component) bool { return archive(own) == archive(c) })
+			})
+	})
+}
+
+// archive says what a component runs.
+func archive(c v1rc3.Component) string {
+	return c.Name + " " + c.Properties.Repository + " " + c.Properties.Revision
+}
+
+// Version tells by which version of an application a deployment goes: by the one that it names, and
+// by what it runs.
+func Version(d *v1rc3.Deployment) string {
+	var all []string
+	if d.Spec.Colony != nil {
+		all = append(all, d.Spec.Colony.ApplicationVersion)
+	}
+	for _, c := range d.Spec.Profile.Components {
+		all = append(all, archive(c))
+	}
+	return strings.Join(all, "\n")
 }
 
 // HasImmutable reports whether an application has parameters that may not change after
