@@ -10,8 +10,9 @@
 // no client gets a whole blob that is wrong. So is a blob that is held: one that its disk
 // has damaged is removed, reported, and downloaded again.
 //
-// A download that would leave too little room for others on the disk removes what was
-// not used for the longest, or fails.
+// A download that would leave too little room for others on the disk removes what the site
+// does not need, then what was not used for the longest, or fails. What nothing at the site
+// needs goes a week after its last use.
 package cache
 
 import (
@@ -42,7 +43,11 @@ type Options struct {
 	Default string
 	// Upstreams maps the host of an image to the base URL of its registry.
 	Upstreams map[string]string
-	// MaxBytes bounds the blobs; the least recently used are removed first. Broken
+	// Images, unless nil, returns the images that the site needs, as host/repository@digest;
+	// known is false where that is not known. It may be called concurrently.
+	Images func() (images []string, known bool)
+	// MaxBytes bounds the blobs; what the site does not need is removed first, and the least
+	// recently used before others. Broken
 	// downloads that may resume come on top, up to a quarter of it.
 	// 0 means 20 GiB.
 	MaxBytes int64
@@ -74,6 +79,9 @@ func New(o Options) (*Cache, error) {
 		o.MaxBytes = 20 << 30
 	}
 	o.Disk = disk.Or(o.Disk)
+	if o.Images == nil {
+		o.Images = func() ([]string, bool) { return nil, false }
+	}
 	if o.Spare == nil {
 		o.Spare = func() int64 { return 0 }
 	}

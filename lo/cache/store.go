@@ -121,8 +121,9 @@ func (c *Cache) added(d protocol.Digest) error {
 	return c.evict(d, func() (bool, error) { return c.size <= c.opts.MaxBytes, nil })
 }
 
-// evict removes the blobs that were not used for the longest until enough says so, but
-// for one that stays. The caller holds mu.
+// evict removes blobs until enough says so, but for one that stays: first those that nothing
+// at the site needs, and of both those that were not used for the longest. The caller holds
+// mu.
 func (c *Cache) evict(stays protocol.Digest, enough func() (bool, error)) error {
 	if done, err := enough(); done || err != nil {
 		return err
@@ -131,15 +132,18 @@ func (c *Cache) evict(stays protocol.Digest, enough func() (bool, error)) error 
 	if err != nil {
 		return err
 	}
+	needed, _ := c.needed()
+	slices.SortStableFunc(blobs, func(a, b fs.FileInfo) int {
+		rank := map[bool]int{true: 1}
+		return rank[needed[a.Name()]] - rank[needed[b.Name()]]
+	})
 	for _, b := range blobs {
 		if b.Name() == hexOf(stays) {
 			continue
 		}
-		// A request that reads it has it open and is not disturbed.
-		if err := c.opts.Disk.Remove(filepath.Join(c.opts.Dir, "blobs", b.Name())); err != nil {
+		if err := c.drop(b); err != nil {
 			return fmt.Errorf("remove old blob: %w", err)
 		}
-		c.size -= b.Size()
 		c.log.Info("image blob evicted", "digest", "sha256:"+b.Name(), "bytes", b.Size())
 		if done, err := enough(); done || err != nil {
 			return err
