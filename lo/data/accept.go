@@ -91,7 +91,7 @@ func (f *Forwarder) acceptRetained(ctx context.Context, s *stream, m retained.Me
 	var body []byte
 	if s != nil {
 		_, remote, _ := f.table.Load().Up(m.Topic)
-		body = event(s.queue.Now().UnixMilli(), m.Node, outgoing(&s.rule, remote, m.Data))
+		body = s.event(s.queue.Now().UnixMilli(), m.Node, outgoing(&s.rule, remote, m.Data))
 		if err := s.fits(body); err != nil {
 			return err
 		}

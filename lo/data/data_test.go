@@ -43,6 +43,36 @@ func newForwarder(t testing.TB, dir string, rules ...protocol.DataRule) *Forward
 	return d
 }
 
+// TestMessagesAreMarked accepts messages of all kinds by a clock that nothing keeps in step, and
+// by one that is in step again.
+func TestMessagesAreMarked(t *testing.T) {
+	t.Parallel()
+	rule := protocol.DataRule{Name: "r", Topics: []string{"#"}, QoS: 1}
+	d := newForwarder(t, t.TempDir(), rule)
+	unsynced := true
+	d.o.Unsynced = func() bool { return unsynced }
+	retained := message("b", "1")
+	retained.Retain = true
+	for range 2 {
+		acceptAll(t, d, message("a", "1"))
+		acceptAll(t, d, retained)
+		unsynced = false
+	}
+	unsynced = true
+	if _, err := d.streams["r"].appendSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []bool
+	for _, e := range queued(t, d, "r") {
+		if e.Kind == protocol.DataEvent {
+			got = append(got, e.Unsynced)
+		}
+	}
+	if want := []bool{true, true, false, false, true}; !slices.Equal(got[max(0, len(got)-5):], want) {
+		t.Errorf("marked %v, want %v at the end", got, want)
+	}
+}
+
 func message(name, payload string) client.Message {
 	return client.Message{Topic: "colony/v1/s1/data/" + name, Payload: []byte(payload), QoS: 1}
 }

@@ -143,7 +143,7 @@ func TestTooLargeHurtsNobody(t *testing.T) {
 	l := d.streams["r"]
 	l.mu.Lock() // holds up the loop that appends
 	l.sooner.Notify()
-	if err := l.put(t.Context(), "x", event(1, "", protocol.DataMessage{V: 1, Topic: "x"}), false); err != nil {
+	if err := l.put(t.Context(), "x", l.event(1, "", protocol.DataMessage{V: 1, Topic: "x"}), false); err != nil {
 		t.Error(err)
 	}
 	large := make(chan error)

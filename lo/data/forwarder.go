@@ -74,6 +74,8 @@ type Options struct {
 	Disk disk.FS
 	// Now is the machine's clock. Nil: time.Now.
 	Now func() time.Time
+	// Unsynced reports whether Now is not synchronised. Nil: it is.
+	Unsynced func() bool
 	// Random names the epochs of the streams' journals. Nil: the machine's.
 	Random     *random.Source
 	Logger     *slog.Logger
@@ -120,6 +122,9 @@ type Forwarder struct {
 func Open(o Options) (*Forwarder, error) {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Unsynced == nil {
+		o.Unsynced = func() bool { return false }
 	}
 	o.Disk = disk.Or(o.Disk)
 	wall, began := o.Now(), time.Now()

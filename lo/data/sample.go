@@ -18,7 +18,7 @@ import (
 // published, m what is to be delivered. With keep it is on disk when accept returns nil.
 func (s *stream) accept(ctx context.Context, topic string, node protocol.NodeID, m protocol.DataMessage, keep bool) error {
 	now := s.queue.Now().UnixMilli()
-	body := event(now, node, m)
+	body := s.event(now, node, m)
 	if s.held != nil && len(m.Payload) > 0 {
 		return s.hold(sample{topic: topic, body: body}, retained.Message{Topic: topic, UnixMillis: now, Node: node, Data: m}, keep)
 	}
@@ -164,7 +164,7 @@ func (s *stream) recover(store *retained.Store) error {
 		var entries []journal.Entry
 		var removed []retained.Message
 		for ; n < len(all) && n < appendRecords && bytes < s.pieceBytes(); n++ {
-			entries = append(entries, journal.Entry{Class: journal.Data, Body: event(all[n].UnixMillis, all[n].Node, all[n].Data)})
+			entries = append(entries, journal.Entry{Class: journal.Data, Body: s.event(all[n].UnixMillis, all[n].Node, all[n].Data)})
 			removed = append(removed, retained.Message{Topic: all[n].Topic})
 			bytes += len(entries[n].Body)
 		}
@@ -180,6 +180,8 @@ func (s *stream) recover(store *retained.Store) error {
 }
 
 // event is an encoded event of machine data.
-func event(unixMillis int64, node protocol.NodeID, m protocol.DataMessage) []byte {
-	return protocol.Marshal(protocol.Event{UnixMillis: unixMillis, Kind: protocol.DataEvent, Node: node, Body: protocol.Marshal(&m)})
+func (s *stream) event(unixMillis int64, node protocol.NodeID, m protocol.DataMessage) []byte {
+	return protocol.Marshal(protocol.Event{
+		UnixMillis: unixMillis, Kind: protocol.DataEvent, Node: node, Body: protocol.Marshal(&m), Unsynced: s.forwarder.o.Unsynced(),
+	})
 }

@@ -59,7 +59,7 @@ func (s *stream) snapshot() ([]protocol.Event, error) {
 		if msg.ExpiryMillis > 0 && uint64(age) >= msg.ExpiryMillis {
 			continue // it would expire in the queue, and cause another snapshot
 		}
-		e := protocol.Event{UnixMillis: queueNow - age, Kind: protocol.DataEvent, Node: m.Node, Body: protocol.Marshal(&msg)}
+		e := protocol.Event{UnixMillis: queueNow - age, Kind: protocol.DataEvent, Node: m.Node, Body: protocol.Marshal(&msg), Unsynced: s.forwarder.o.Unsynced()}
 		bytes := len(e.Body) + eventOverhead
 		if bytes > s.largest() {
 			s.forwarder.log.Error("retained message is too large for the queue of its data rule; the co does not get it", "rule", r.Name, "topic", m.Topic, "bytes", bytes)

@@ -261,6 +261,29 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestImages names the images of the versions that are stored, also of one that is not in force;
+// of a site that never had a desired state nobody knows.
+func TestImages(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir(), none)
+	if images, known := s.Images(); known || len(images) != 0 {
+		t.Errorf("without a desired state: %v, known %t", images, known)
+	}
+	for i, images := range [][]string{{"r/a@1", "r/b@1"}, {"r/b@1"}} {
+		spec := protocol.DeploymentSpec{V: 1, ID: "i", Deployment: "web", App: "app", AppVersion: images[0]}
+		for _, image := range images {
+			spec.Components = append(spec.Components, protocol.Component{Name: image, Containers: []protocol.Container{{Name: "x", Image: image}}})
+		}
+		b := protocol.Marshal(&spec)
+		if _, err := offer(t, s, state(uint64(i+1), protocol.SiteEntry{Deployment: "web", Digest: protocol.DigestOf(b), Size: uint64(len(b)), Spec: b})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if images, known := s.Images(); !known || !slices.Equal(images, []string{"r/a@1", "r/b@1"}) {
+		t.Errorf("images %v, known %t", images, known)
+	}
+}
+
 func TestMQTTOffersTheLatestUntilAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
