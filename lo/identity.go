@@ -3,19 +3,31 @@ package lo
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/lo/link"
 	"github.com/colonyfleet/colony/lo/machines"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/topic"
 )
+
+// IdentityDir is the directory of an LO's keys and certificates in its state directory.
+func IdentityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
+
+// TokenFile is where the LO looks for its join token.
+func (o Options) TokenFile() string {
+	return cmp.Or(o.Identity.TokenFile, filepath.Join(IdentityDir(o.StateDir), "token"))
+}
 
 // openIdentity reads who the LO is, where it proves that, and sees to it that it can go on to.
 func (p *parts) openIdentity(ctx context.Context) error {
@@ -23,7 +35,7 @@ func (p *parts) openIdentity(ctx context.Context) error {
 		p.opts.Logger.WarnContext(ctx, "development mode: neither this LO nor its nodes prove who they are; set co.enrol in the configuration")
 		return nil
 	}
-	dir := p.dir("identity")
+	dir := IdentityDir(p.opts.StateDir)
 	files, err := store.Open(p.opts.Disk, dir)
 	if err != nil {
 		return err
@@ -31,18 +43,75 @@ func (p *parts) openIdentity(ctx context.Context) error {
 	p.holder = identity.NewHolder(files.Clock(p.opts.Now))
 	p.keeper = enrol.NewKeeper(enrol.KeeperOptions{
 		Name: identity.OfLO(p.opts.Site), Server: identity.OfCO(), Addresses: p.opts.CO.Enrol, Vault: files, Holder: p.holder,
-		TokenFile: cmp.Or(p.opts.Identity.TokenFile, filepath.Join(dir, "token")), Dial: p.opts.Dial, Logger: p.opts.Logger,
+		TokenFile: p.opts.TokenFile(), Dial: p.opts.Dial, Logger: p.opts.Logger,
+		Changed: func(i enrol.Issued) {
+			if !i.First {
+				p.link.Reconnect()
+			}
+		},
 	})
-	p.group.Go("certificate of the lo", p.keeper.Run)
 	if p.opts.Identity.MQTT == "" {
 		p.opts.Logger.WarnContext(ctx, "development mode: no node proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
+		return p.openRevocations(ctx, dir, p.revoke)
+	}
+	if p.machines, err = machines.Open(machines.Options{
+		Site: p.opts.Site, Dir: dir, Disk: p.opts.Disk, Clock: p.holder.Clock(), Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Report: p.site.Enrolment, Changed: p.revoke,
+	}); err != nil {
+		return err
+	}
+	return p.openRevocations(ctx, dir, p.machines.SetListed)
+}
+
+// openRevocations reads which keys were revoked, and gives them to listed, now and after each change.
+func (p *parts) openRevocations(ctx context.Context, dir string, listed func(keys []string)) (err error) {
+	p.revocations, err = revocation.Open(revocation.Options{
+		Site: p.opts.Site, Root: p.rootKey, Disk: p.opts.Disk, Dir: dir, Logger: p.opts.Logger, Changed: listed,
+		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) },
+		Refused: func(err error) { p.site.Revocations(ctx, p.revocations.Number(), len(p.revocations.Keys()), err) },
+	})
+	if m, ok := p.desired.Current(); err == nil && ok {
+		p.followKeys(m)
+	}
+	return err
+}
+
+// followKeys has lists of revoked keys checked with the keys of a desired state.
+func (p *parts) followKeys(m protocol.SiteDesired) {
+	if p.revocations != nil {
+		p.revocations.Follow(m.KeySet)
+	}
+}
+
+// revoke puts it into force that keys were revoked, also on connections that are open.
+func (p *parts) revoke(keys []string) {
+	p.holder.SetRevoked(keys)
+	if p.broker != nil { // else there are no connections yet
+		p.broker.Recheck()
+	}
+	if p.link != nil {
+		p.link.Recheck()
+	}
+}
+
+// takeRevocations takes an encoded SiteRevocations of the CO, and hands it on to the nodes.
+func (p *parts) takeRevocations(payload []byte) error {
+	changed, err := p.revocations.Set(payload)
+	if !changed {
+		return err
+	}
+	p.site.Revocations(context.Background(), p.revocations.Number(), len(p.revocations.Keys()), nil)
+	return p.handOnRevocations(context.Background())
+}
+
+// handOnRevocations publishes the list of revoked keys to the nodes, where they prove who they are.
+func (p *parts) handOnRevocations(ctx context.Context) error {
+	if p.machines == nil || p.revocations.Payload() == nil {
 		return nil
 	}
-	p.machines, err = machines.Open(machines.Options{
-		Site: p.opts.Site, Dir: dir, Disk: p.opts.Disk, Clock: p.holder.Clock(), Logger: p.opts.Logger, Registerer: p.opts.Registerer,
-		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) },
+	return p.broker.Publish(ctx, broker.Message{
+		Topic: topic.ForSite(topic.Revocations, p.opts.Site), Payload: p.revocations.Payload(), QoS: 1, Retain: true, ContentType: protocol.ContentType,
 	})
-	return err
 }
 
 // machineAccess returns the listeners of the site's broker and who may use them.
@@ -52,7 +121,7 @@ func (p *parts) machineAccess() ([]broker.Listener, broker.Access) {
 		return all, p.access
 	}
 	all = append(all, broker.Listener{Name: machineListener, Network: broker.TLS, Address: p.opts.Identity.MQTT, TLS: p.holder.ServerTLS()})
-	return all, access.Certified{Control: p.access, Listener: machineListener, Tier: identity.EN, Peer: p.holder.Client}
+	return all, access.Certified{Control: p.access, Listener: machineListener, Tier: identity.EN, Peer: p.holder.Client, Left: p.holder.Left, Standing: p.holder.Standing}
 }
 
 // startEnrolment enrols nodes, where they are to prove who they are.
@@ -84,10 +153,12 @@ func (p *parts) tokens() func([]byte) error {
 	return p.machines.SetTokens
 }
 
-// upwardTLS is the LO's end of the connection to the CO, or nil where it proves nothing.
-func (p *parts) upwardTLS() *tls.Config {
+// proveUpward gives the connection to the CO the LO's end of mutual TLS, where it proves who it is.
+func (p *parts) proveUpward(o *link.Options) {
 	if p.holder == nil {
-		return nil
+		return
 	}
-	return p.holder.ClientTLS(identity.OfCO())
+	o.Dial = p.keeper.WhenEnrolled(p.opts.Dial)
+	o.Revocations = p.takeRevocations
+	o.TLS, o.Proof = p.holder.ClientTLS(identity.OfCO()), client.Proof{Left: p.holder.Left, Standing: p.holder.Standing, Refused: p.keeper.Refused}
 }

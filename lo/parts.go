@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/broker/devices"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -71,8 +72,16 @@ type parts struct {
 	uplink   *uplink.Uplink
 	cache    *cache.Cache // nil where there is no HTTP, or no registry
 
+	rootKey ed25519.PublicKey // of the fleet's key sets; nil: nothing is checked
+	proof
+}
+
+// proof are the parts that prove who is who.
+type proof struct {
 	holder *identity.Holder // of the LO's certificate; nil where it proves nothing
 	keeper *enrol.Keeper    // likewise
+	// revocations are the keys that the CO has revoked; likewise.
+	revocations *revocation.List
 	// machines are the nodes that have certificates; nil where they prove nothing.
 	machines  *machines.Machines
 	enrolAddr string // where nodes enrol
@@ -137,12 +146,11 @@ func (p *parts) openSite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	root, err := p.root(ctx)
-	if err != nil {
+	if p.rootKey, err = p.root(ctx); err != nil {
 		return err
 	}
 	if p.desired, err = desired.Open(desired.Options{
-		Disk: p.opts.Disk, Dir: p.dir("desired"), Site: p.opts.Site, Fetch: fetch, Root: root, Logger: p.opts.Logger,
+		Disk: p.opts.Disk, Dir: p.dir("desired"), Site: p.opts.Site, Fetch: fetch, Root: p.rootKey, Logger: p.opts.Logger,
 	}); err != nil {
 		return err
 	}
@@ -195,12 +203,14 @@ func (p *parts) held() protocol.Held {
 }
 
 func (p *parts) makeLink(context.Context) error {
-	var err error
-	p.link, err = link.New(link.Options{
+	o := link.Options{
 		Site: p.opts.Site, Version: p.opts.Version, Epoch: p.journal.Epoch, Held: p.held, URLs: p.opts.CO.MQTT,
 		Problem: p.disk.Problem, KeepAlive: p.opts.CO.KeepAlive, MaxBackoff: p.opts.CO.MaxBackoff, Logger: p.opts.Logger,
-		Dial: p.opts.Dial, Random: p.opts.Random, TLS: p.upwardTLS(), Tokens: p.tokens(),
-	})
+		Dial: p.opts.Dial, Random: p.opts.Random, Tokens: p.tokens(),
+	}
+	p.proveUpward(&o)
+	var err error
+	p.link, err = link.New(o)
 	return err
 }
 
@@ -212,7 +222,7 @@ func (p *parts) openData(ctx context.Context) error {
 		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
 		Send: p.link.Send, Rules: p.site.DataRules, Faulty: p.site.RulesFault,
 		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
-		Disk: p.opts.Disk, Now: p.opts.Now, Random: p.opts.Random,
+		Disk: p.opts.Disk, Now: p.opts.Now, Unsynced: p.opts.Unsynced, Random: p.opts.Random,
 	})
 	if err != nil {
 		return err
@@ -250,6 +260,9 @@ func (p *parts) startBroker(ctx context.Context) error {
 		return err
 	}
 	p.group.OnStop("broker", p.broker.Stop)
+	if err := p.handOnRevocations(ctx); err != nil {
+		return err
+	}
 	p.group.Go("data rules", p.data.Run)
 	p.group.Go("control loop", p.loop.Run)
 	return nil
@@ -319,12 +332,16 @@ func (p *parts) startLink(ctx context.Context) error {
 		p.data.Adopt()
 		delivery.SetRules(p.down, m)
 		p.setDevices(ctx, m)
+		p.followKeys(m)
 	})
 	p.run("desired state", func(ctx context.Context) error { return source.Run(ctx, adopter.Offer) })
 	if err := p.link.Start(ctx, receiver{p.uplink, p.data, source, p.down}); err != nil {
 		return err
 	}
 	p.group.OnStop("link", p.link.Stop)
+	if p.keeper != nil {
+		p.group.Go("certificate of the lo", p.keeper.Run)
+	}
 	p.group.Go("disk", func(ctx context.Context) { p.disk.Run(ctx, p.diskChanged) })
 	return nil
 }
@@ -347,12 +364,13 @@ func (p *parts) openCache(ctx context.Context) error {
 	var err error
 	p.cache, err = cache.New(cache.Options{
 		Dir: p.dir("images"), Disk: p.opts.Disk, Default: p.opts.CO.HTTP, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger,
-		Spare: p.spare, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) },
+		Spare: p.spare, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Images: p.desired.Images,
 	})
 	if err != nil {
 		return fmt.Errorf("open image cache: %w", err)
 	}
 	p.group.OnStop("image cache", func(context.Context) error { return p.cache.Close() })
+	p.group.Go("image cache", p.cache.Run)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/sign"
 )
 
 // A Status is what /status shows.
@@ -18,6 +19,9 @@ type Status struct {
 	// Problem says what is wrong with the machine and what to do, such as a full disk; "":
 	// nothing is.
 	Problem string `json:"problem,omitempty"`
+	// ClockUnsynced says that the machine's clock is not synchronised: the times that the site
+	// gives may be wrong, its durations are not.
+	ClockUnsynced bool `json:"clockUnsynced,omitempty"`
 	// Position and Commit are of the desired state in force; zero if there is none.
 	Position protocol.Position `json:"position"`
 	Commit   string            `json:"commit,omitempty"`
@@ -26,6 +30,8 @@ type Status struct {
 	Uplink  uplink.Status        `json:"uplink"`
 	Journal journal.Stats        `json:"journal"`
 	Nodes   []control.NodeStatus `json:"nodes"`
+	// NotEnrolled are the nodes that never enrolled, where the LO lets no other ones in.
+	NotEnrolled []protocol.NodeID `json:"notEnrolled,omitempty"`
 	// Data are the streams of machine data to the CO, and Retained what the site's
 	// broker retains.
 	Data     []data.StreamStatus `json:"data"`
@@ -36,9 +42,16 @@ type Status struct {
 
 func (p *parts) status() Status {
 	s := Status{
-		Site: p.opts.Site, Version: p.opts.Version, Problem: p.disk.Problem(),
+		Site: p.opts.Site, Version: p.opts.Version, Problem: p.disk.Problem(), ClockUnsynced: p.opts.Unsynced(),
 		Uplink: p.uplink.Status(), Journal: p.journal.Stats(), Nodes: p.site.Status(),
 		Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
+	}
+	if p.machines != nil {
+		for _, n := range s.Nodes {
+			if !p.machines.Enrolled(n.Node) {
+				s.NotEnrolled = append(s.NotEnrolled, n.Node)
+			}
+		}
 	}
 	if m, ok := p.desired.Current(); ok {
 		s.Position, s.Commit, s.Checked = m.Position, m.Commit, p.desired.Checked()
@@ -55,19 +68,30 @@ func gauge(name, help string) *prometheus.Desc {
 
 // described are the metrics of gauges.
 var described = struct {
-	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked *prometheus.Desc
+	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked, unsynced, list, listRefused *prometheus.Desc
 }{
-	depth:      gauge("journal_records", "Events that the CO does not have yet."),
-	bytes:      gauge("journal_bytes", "Bytes of the journal on disk."),
-	oldest:     gauge("journal_oldest_seconds", "Unix time of the oldest event that the CO does not have; 0 for none."),
-	refused:    gauge("journal_refused_total", "Writes that a full journal refused."),
-	lost:       gauge("journal_lost_total", "Events that the journal lost with damaged records, in this run."),
-	link:       gauge("link_up", "1 while the LO is connected to the CO."),
-	epoch:      gauge("desired_epoch", "Epoch of the desired state in force."),
-	generation: gauge("desired_generation", "Generation of the desired state in force."),
-	full:       gauge("disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
-	checked:    gauge("desired_checked", "1 where the signatures of the desired state in force were checked."),
-	cached:     gauge("cache_bytes", "Bytes of images that the site holds."),
+	depth:       gauge("journal_records", "Events that the CO does not have yet."),
+	bytes:       gauge("journal_bytes", "Bytes of the journal on disk."),
+	oldest:      gauge("journal_oldest_seconds", "Unix time of the oldest event that the CO does not have; 0 for none."),
+	refused:     gauge("journal_refused_total", "Writes that a full journal refused."),
+	lost:        gauge("journal_lost_total", "Events that the journal lost with damaged records, in this run."),
+	link:        gauge("link_up", "1 while the LO is connected to the CO."),
+	epoch:       gauge("desired_epoch", "Epoch of the desired state in force."),
+	generation:  gauge("desired_generation", "Generation of the desired state in force."),
+	full:        gauge("disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
+	checked:     gauge("desired_checked", "1 where the signatures of the desired state in force were checked."),
+	unsynced:    gauge("clock_unsynced", "1 while the machine's clock is not synchronised: times of the site may be wrong."),
+	list:        gauge("revocations_number", "Number of the list of revoked keys in force; 0: there is none."),
+	listRefused: prometheus.NewDesc("colony_lo_revocations_refused_total", "Lists of revoked keys that were refused, by the reason.", []string{"reason"}, nil),
+	cached:      gauge("cache_bytes", "Bytes of images that the site holds."),
+}
+
+// flag is 1 for what is true.
+func flag(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // Describe implements prometheus.Collector. It names no metric: what Collect sends
@@ -85,27 +109,23 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 	send(described.oldest, float64(j.OldestUnixMillis)/1000)
 	send(described.refused, float64(j.Refused))
 	send(described.lost, float64(j.Lost))
-	up := 0.0
-	if g.parts.link.Up() {
-		up = 1
-	}
-	send(described.link, up)
-	full := 0.0
-	if g.parts.disk.Problem() != "" {
-		full = 1
-	}
-	send(described.full, full)
+	send(described.link, flag(g.parts.link.Up()))
+	send(described.full, flag(g.parts.disk.Problem() != ""))
+	send(described.unsynced, flag(g.parts.opts.Unsynced()))
 	if m, ok := g.parts.desired.Current(); ok {
 		send(described.epoch, float64(m.Position.Epoch))
 		send(described.generation, float64(m.Position.Generation))
-		checked := 0.0
-		if g.parts.desired.Checked() {
-			checked = 1
-		}
-		send(described.checked, checked)
+		send(described.checked, flag(g.parts.desired.Checked()))
 	}
 	if g.parts.cache != nil {
 		send(described.cached, float64(g.parts.cache.Size()))
+	}
+	if list := g.parts.revocations; list != nil {
+		send(described.list, float64(list.Number()))
+		refused := list.Refused()
+		for _, reason := range sign.Reasons() {
+			out <- prometheus.MustNewConstMetric(described.listRefused, prometheus.CounterValue, float64(refused[reason]), string(reason))
+		}
 	}
 	g.parts.data.Collect(out)
 }

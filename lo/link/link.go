@@ -43,7 +43,7 @@ type Receiver interface {
 	Down(payload []byte)
 }
 
-// Options of a Link. All must be given, but for TLS, Tokens, Dial and Random.
+// Options of a Link. All must be given, but for TLS, Proof, Tokens, Revocations, Dial and Random.
 type Options struct {
 	Site protocol.SiteID
 	// Version is the LO's.
@@ -63,8 +63,11 @@ type Options struct {
 	// Tokens takes an encoded SiteTokens. Nil: they are not subscribed to, as a CO of an
 	// earlier release refuses that.
 	Tokens func(payload []byte) error
-	// TLS is that of the client.
-	TLS *tls.Config
+	// Revocations takes an encoded SiteRevocations. Nil: they are not subscribed to.
+	Revocations func(payload []byte) error
+	// TLS and Proof are those of the client.
+	TLS   *tls.Config
+	Proof client.Proof
 	// Dial and Random are those of the client.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 	Random *random.Source
@@ -90,6 +93,9 @@ func New(o Options) (*Link, error) {
 	if o.Tokens != nil {
 		subscriptions = append(subscriptions, client.Subscription{Filter: topic.ForSite(topic.SiteTokens, o.Site), QoS: 1})
 	}
+	if o.Revocations != nil {
+		subscriptions = append(subscriptions, client.Subscription{Filter: topic.ForSite(topic.Revocations, o.Site), QoS: 1})
+	}
 	var err error
 	l.client, err = client.New(client.Options{
 		URLs: o.URLs, ClientID: string(o.Site), Username: string(o.Site), KeepAlive: o.KeepAlive, MaxBackoff: o.MaxBackoff,
@@ -104,7 +110,7 @@ func New(o Options) (*Link, error) {
 			l.receiver.Connected(false)
 			l.log.Warn("link to the co is down", "err", err)
 		},
-		Logger: l.log, TLS: o.TLS, Dial: o.Dial, Random: o.Random,
+		Logger: l.log, TLS: o.TLS, Proof: o.Proof, Dial: o.Dial, Random: o.Random,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make link to the co: %w", err)
@@ -129,6 +135,12 @@ func (l *Link) Send(ctx context.Context, topic string, payload []byte) error {
 
 // Up reports whether the LO is connected to the CO.
 func (l *Link) Up() bool { return l.client.Up() }
+
+// Reconnect connects anew, so that a new certificate of the LO comes into use. It does not wait.
+func (l *Link) Reconnect() { l.client.Reconnect() }
+
+// Recheck ends the connection where the certificate of the CO was revoked.
+func (l *Link) Recheck() { l.client.Recheck() }
 
 // presence is the message that says whether the LO is connected.
 func (l *Link) presence(online bool, session string) client.Message {
@@ -192,6 +204,8 @@ func (l *Link) handle(_ context.Context, m client.Message) error {
 		return nil
 	case topic.SiteTokens:
 		return l.opts.Tokens(m.Payload)
+	case topic.Revocations:
+		return l.opts.Revocations(m.Payload)
 	default:
 		return protocol.Errorf(protocol.Invalid, "unexpected topic %s", m.Topic)
 	}

@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -33,13 +35,19 @@ type state struct {
 	Used map[string]int `json:"used"`
 	// Nodes are those that are enrolled.
 	Nodes map[protocol.NodeID]node `json:"nodes"`
+	// Replaced are the keys of nodes whose place another one took here, with the end of their last
+	// certificates in milliseconds since 1970: they are revoked at this LO until then.
+	Replaced map[string]int64 `json:"replaced,omitempty"`
 }
 
 // clone returns a state whose maps may be changed.
 func (s state) clone() state {
-	next := state{Tokens: s.Tokens, Used: maps.Clone(s.Used), Nodes: maps.Clone(s.Nodes)}
+	next := state{Tokens: s.Tokens, Used: maps.Clone(s.Used), Nodes: maps.Clone(s.Nodes), Replaced: maps.Clone(s.Replaced)}
 	if next.Nodes == nil {
 		next.Nodes = map[protocol.NodeID]node{}
+	}
+	if next.Replaced == nil {
+		next.Replaced = map[string]int64{}
 	}
 	return next
 }
@@ -49,6 +57,8 @@ type node struct {
 	Key      string    `json:"key"`   // SHA-256 of its public key, in hex
 	Token    string    `json:"token"` // id of the join token that was used; empty: known by its certificate
 	Enrolled time.Time `json:"enrolled"`
+	// Certified says that it has a certificate of this LO that was reported to the CO.
+	Certified bool `json:"certified,omitempty"`
 }
 
 // Options are what Machines need. All are required, but for Registerer.
@@ -62,6 +72,12 @@ type Options struct {
 	// Damaged is called where the file was damaged: then every name is free until a node renews
 	// its certificate, and tokens count from the next that the CO sends.
 	Damaged func(*statefile.Damage)
+	// Report records an event about a node in the journal of the site. It is called while nothing
+	// else of Machines goes on.
+	Report func(ctx context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error
+	// Changed is called with the keys that do not count at this LO after each change: those on the
+	// CO's list, and those that were replaced here. One goroutine at a time calls it.
+	Changed func(keys []string)
 }
 
 // Machines are the nodes of the site, as the LO sees them. It is the enrol.Registrar of the LO.
@@ -71,15 +87,19 @@ type Machines struct {
 	file    statefile.File
 	refused *prometheus.CounterVec
 
-	mu      sync.Mutex // protects what follows
-	s       state
-	unsaved bool // the file is older than s
+	telling sync.Mutex // held while Changed is called
+
+	mu       sync.Mutex // protects what follows
+	s        state
+	unsaved  bool                 // the file is older than s
+	listed   map[string]bool      // keys on the CO's list
+	reported map[string]time.Time // when a refusal was reported
 }
 
 // Open reads what an earlier run knew.
 func Open(o Options) (*Machines, error) {
 	file := statefile.File{Disk: o.Disk, Path: filepath.Join(o.Dir, "nodes"), Identity: statefile.Identity{Role: "lo/machines"}}
-	m := &Machines{o: o, file: file, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+	m := &Machines{o: o, file: file, reported: map[string]time.Time{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "colony_lo_enrolments_refused_total", Help: "Nodes that got no certificate, by the code of the refusal.",
 	}, []string{"code"})}
 	_, err := file.Load(func(content []byte) error { return json.Unmarshal(content, &m.s) })
@@ -118,13 +138,21 @@ func (m *Machines) SetTokens(payload []byte) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next := state{Tokens: t.Tokens, Used: map[string]int{}, Nodes: m.s.Nodes}
+	next := m.s.clone()
+	next.Tokens, next.Used = t.Tokens, map[string]int{}
+	for _, n := range t.Nodes {
+		key := hex.EncodeToString(n.Key)
+		if _, known := next.Nodes[n.Node]; !known && !m.revoked(key) {
+			next.Nodes[n.Node] = node{Key: key, Enrolled: m.o.Clock.Now()}
+			m.o.Logger.Info("node is known from the CO, by its key", "node_id", string(n.Node))
+		}
+	}
 	for _, one := range t.Tokens {
 		if n := m.s.Used[one.ID]; n > 0 {
 			next.Used[one.ID] = n
 		}
 	}
-	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) {
+	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) && len(m.s.Nodes) == len(next.Nodes) {
 		return nil
 	}
 	if err := m.save(next); err != nil {
@@ -142,6 +170,14 @@ func sameToken(a, b protocol.NodeToken) bool {
 // key has the name. It records the node and the use of the token. A claim that was admitted
 // before, by token and key, is admitted again and uses nothing.
 func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
+	replaced, err := m.admit(ctx, c)
+	if replaced {
+		m.tell()
+	}
+	return err
+}
+
+func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var t *protocol.NodeToken
@@ -153,27 +189,35 @@ func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 	now, old := m.o.Clock.Now(), m.s.Nodes[c.Name.Node]
 	switch {
 	case t == nil || !identity.SecretMatches(t.Secret, c.Secret):
-		return identity.Refuse(identity.TokenUnknown, "site %s has no such join token: make one with colony node token %s; a new one is known once the site was connected to the CO", m.o.Site, m.o.Site)
+		return false, identity.Refuse(identity.TokenUnknown, "site %s has no such join token: make one with colony node token %s; a new one is known once the site was connected to the CO", m.o.Site, m.o.Site)
 	case c.Name.Site != m.o.Site:
-		return identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", c.Name, c.Name.Site, m.o.Site)
+		return false, identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", c.Name, c.Name.Site, m.o.Site)
+	case m.revoked(c.Key):
+		return false, identity.Refuse(identity.Revoked, "the key of %s was revoked: remove the directory identity of the agent's state directory, so that it makes another one, and give it a new join token", c.Name)
 	case old.Key == c.Key && old.Token == c.Token:
-		return nil
+		return false, nil
 	case now.UnixMilli() >= t.ExpiresMillis:
-		return identity.Refuse(identity.TokenExpired, "the time of join token %s is over: make a new one", c.Token)
+		return false, identity.Refuse(identity.TokenExpired, "the time of join token %s is over: make a new one", c.Token)
 	case m.s.Used[c.Token] >= int(t.Uses):
-		return identity.Refuse(identity.TokenExhausted, "join token %s was used %d times: make a new one", c.Token, m.s.Used[c.Token])
+		return false, identity.Refuse(identity.TokenExhausted, "join token %s was used %d times: make a new one", c.Token, m.s.Used[c.Token])
 	case old.Key != "" && old.Key != c.Key && !t.Replace:
-		return identity.Refuse(identity.NameTaken, "another gateway is enrolled as %s: give this one another name, or make a token with --replace if it takes the place of that one", c.Name)
+		return false, identity.Refuse(identity.NameTaken, "another gateway is enrolled as %s: give this one another name, or make a token with --replace if it takes the place of that one", c.Name)
 	}
 	next := m.s.clone()
 	next.Used[c.Token]++ // there is a token, and so a map
 	next.Nodes[c.Name.Node] = node{Key: c.Key, Token: c.Token, Enrolled: now}
-	if err := m.save(next); err != nil {
-		return err
+	if replaced = old.Key != "" && old.Key != c.Key; replaced {
+		next.Replaced[old.Key] = now.Add(identity.LeafLife + endMargin).UnixMilli()
 	}
-	m.o.Logger.InfoContext(ctx, "node enrolled", "node_id", string(c.Name.Node), "token", c.Token, "remote", c.Remote)
-	return nil
+	if err := m.save(next); err != nil {
+		return false, err
+	}
+	m.o.Logger.InfoContext(ctx, "node enrolled", "node_id", string(c.Name.Node), "token", c.Token, "remote", c.Remote, "replaced", replaced)
+	return replaced, nil
 }
+
+// endMargin is how long after its last certificate a key that was replaced is remembered.
+const endMargin = 24 * time.Hour
 
 // Renewed decides whether a node of this site that proved its key may have a new certificate:
 // it is enrolled with this key, or nothing is known of its name and its certificate has not
@@ -185,8 +229,12 @@ func (m *Machines) Renewed(ctx context.Context, p identity.Peer) error {
 	switch {
 	case p.Name.Tier != identity.EN || p.Name.Site != m.o.Site:
 		return identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", p.Name, p.Name.Site, m.o.Site)
+	case m.revoked(p.Key):
+		return identity.Refuse(identity.Revoked, "the key of %s was revoked: remove the directory identity of the agent's state directory, so that it makes another one, and give it a new join token", p.Name)
 	case known && n.Key == p.Key:
 		return nil
+	case p.Withdrawn && !known:
+		return identity.Refuse(identity.Revoked, "the authority that certified %s was revoked, and neither this LO nor the CO knows the node by its key: enrol it with a new join token", p.Name)
 	case known:
 		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key: another gateway has taken its place; enrol it with a new join token", p.Name)
 	case p.Expired:
@@ -201,10 +249,102 @@ func (m *Machines) Renewed(ctx context.Context, p identity.Peer) error {
 	return nil
 }
 
-// Issued does nothing: the record of the node is enough.
-func (*Machines) Issued(context.Context, identity.Name, *x509.Certificate) error { return nil }
-
-// Refused counts a refusal.
-func (m *Machines) Refused(_ context.Context, _ identity.Name, _ string, r *identity.Refusal) {
-	m.refused.WithLabelValues(string(r.Code)).Inc()
+// Issued reports a certificate to the CO, which knows the node by its key from then on.
+func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certificate) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, known := m.s.Nodes[n.Node]
+	if !known || old.Key != identity.KeyName(c) {
+		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key any more: another gateway has just taken its place; enrol it with a new join token", n)
+	}
+	sum := identity.KeySum(c.PublicKey)
+	err := m.o.Report(ctx, protocol.MachineEnrolled, n.Node, protocol.Enrolment{
+		V: protocol.Version, Key: sum[:], Serial: identity.SerialOf(c), EndMillis: c.NotAfter.UnixMilli(), Renewal: old.Certified,
+	})
+	if err != nil { // the node must not be locked out for it
+		m.o.Logger.WarnContext(ctx, "certificate of a node not reported to the co: its next one is", "node_id", string(n.Node), "err", err)
+		return nil
+	}
+	if old.Certified {
+		return nil
+	}
+	next := m.s.clone()
+	old.Certified = true
+	next.Nodes[n.Node] = old
+	return m.save(next)
 }
+
+// reportAgain is how long a refusal is not reported once more, and mostReported how many are remembered.
+const (
+	reportAgain  = time.Hour
+	mostReported = 256
+)
+
+// Refused counts a refusal, and reports it unless whoever asks has proved nothing: others could fill
+// the journal. The same refusal is reported once an hour: a node tries again each half minute.
+func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal) {
+	m.refused.WithLabelValues(string(r.Code)).Inc()
+	if n.Tier != identity.EN || n.Site != m.o.Site || r.Code == identity.TokenUnknown || r.Code == identity.Invalid || r.Code == identity.Unavailable {
+		return
+	}
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, which := time.Now(), string(n.Node)+" "+string(r.Code)+" "+host
+	maps.DeleteFunc(m.reported, func(_ string, at time.Time) bool { return now.Sub(at) >= reportAgain })
+	if _, done := m.reported[which]; done || len(m.reported) >= mostReported {
+		return
+	}
+	m.reported[which] = now
+	if err := m.o.Report(ctx, protocol.MachineRefused, n.Node, protocol.Enrolment{V: protocol.Version, Remote: remote, Code: string(r.Code), Reason: r.Message}); err != nil {
+		m.o.Logger.WarnContext(ctx, "refusal of a node not reported to the co", "node_id", string(n.Node), "code", string(r.Code), "err", err)
+	}
+}
+
+// SetListed takes the keys on the CO's list. The nodes that have one are forgotten: their names are free.
+func (m *Machines) SetListed(keys []string) {
+	m.list(keys)
+	m.tell()
+}
+
+// tell calls Changed.
+func (m *Machines) tell() {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	m.mu.Lock()
+	keys := slices.Concat(slices.Collect(maps.Keys(m.listed)), slices.Collect(maps.Keys(m.s.Replaced)))
+	m.mu.Unlock()
+	m.o.Changed(keys)
+}
+
+// list is SetListed without the call of Changed.
+func (m *Machines) list(keys []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listed = make(map[string]bool, len(keys))
+	for _, k := range keys {
+		m.listed[k] = true
+	}
+	next := m.s.clone()
+	maps.DeleteFunc(next.Nodes, func(id protocol.NodeID, n node) bool {
+		if m.listed[n.Key] {
+			m.o.Logger.Warn("node is not enrolled any more: its key was revoked", "node_id", string(id))
+		}
+		return m.listed[n.Key]
+	})
+	now := m.o.Clock.Now().UnixMilli()
+	maps.DeleteFunc(next.Replaced, func(k string, end int64) bool { return m.listed[k] || end < now })
+	if len(next.Nodes) == len(m.s.Nodes) && len(next.Replaced) == len(m.s.Replaced) {
+		return
+	}
+	if err := m.save(next); err != nil {
+		m.o.Logger.Warn("nodes that were revoked are not stored as such: they are once more when the lo starts", "err", err)
+		m.s, m.unsaved = next, true
+	}
+}
+
+// revoked reports whether a key does not count here. m.mu is held.
+func (m *Machines) revoked(key string) bool { return m.listed[key] || m.s.Replaced[key] > 0 }

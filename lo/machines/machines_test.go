@@ -1,6 +1,7 @@
 package machines_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -26,7 +27,8 @@ func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) 
 	t.Helper()
 	m, err := machines.Open(machines.Options{
 		Site: "plant1", Dir: dir, Disk: d, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
-		Registerer: prometheus.NewRegistry(), Damaged: damaged,
+		Registerer: prometheus.NewRegistry(), Damaged: damaged, Changed: func([]string) {},
+		Report: func(context.Context, protocol.EventKind, protocol.NodeID, protocol.Enrolment) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,11 @@
+package machines
+
+import "github.com/colonyfleet/colony/protocol"
+
+// Enrolled reports whether a node has enrolled, or was taken as enrolled for its certificate.
+func (m *Machines) Enrolled(n protocol.NodeID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.s.Nodes[n]
+	return ok
+}

@@ -1,0 +1,195 @@
+package machines_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/lo/machines"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A site has Machines, and what they reported.
+type site struct {
+	*machines.Machines
+	reports []string
+	revoked []string
+	fail    error
+}
+
+func openSite(t *testing.T, dir string) *site {
+	t.Helper()
+	s := &site{}
+	var err error
+	s.Machines, err = machines.Open(machines.Options{
+		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(),
+		Changed:    func(keys []string) { s.revoked = slices.Sorted(slices.Values(keys)) },
+		Report: func(_ context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error {
+			if s.fail == nil {
+				s.reports = append(s.reports, fmt.Sprintf("%s %s %s renewal %v", kind, n, m.Code, m.Renewal))
+			}
+			return s.fail
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(t, s.Machines)
+	return s
+}
+
+// TestRevoked goes through what becomes of a node whose key is revoked, by the CO or by a successor,
+// with a restart in between.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openSite(t, dir)
+	for _, c := range []identity.Claim{claim("two", "g1", "k1"), claim("two", "g2", "k2")} {
+		if err := s.Admit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.revoked) != 0 {
+		t.Errorf("revoked %v", s.revoked)
+	}
+	if err := s.Admit(t.Context(), claim("instead", "g1", "k3")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"k1"}; !slices.Equal(s.revoked, want) {
+		t.Errorf("after g1 was replaced: revoked %v, want %v", s.revoked, want)
+	}
+	s = openSite(t, dir)
+	s.SetListed([]string{"k2"})
+	if want := []string{"k1", "k2"}; !slices.Equal(s.revoked, want) {
+		t.Errorf("after a restart and a list: revoked %v, want %v", s.revoked, want)
+	}
+	renew := func(node, key string, withdrawn bool) identity.Code {
+		t.Helper()
+		err := s.Renewed(t.Context(), identity.Peer{Name: identity.OfNode("plant1", protocol.NodeID(node)), Key: key, Withdrawn: withdrawn})
+		if err == nil {
+			return ""
+		}
+		return identity.CodeOf(err)
+	}
+	for _, c := range []struct {
+		node, key string
+		withdrawn bool
+		want      identity.Code
+	}{
+		{"g1", "k1", false, identity.Revoked},
+		{"g1", "k3", false, ""},
+		{"g1", "k3", true, ""}, // known by its key, whoever certified it before
+		{"g2", "k2", false, identity.Revoked},
+		{"g9", "k9", true, identity.Revoked}, // a thief of the former authority made it
+		{"g9", "k9", false, ""},
+	} {
+		if got := renew(c.node, c.key, c.withdrawn); got != c.want {
+			t.Errorf("renewal of %s with %s, withdrawn %v: %q, want %q", c.node, c.key, c.withdrawn, got, c.want)
+		}
+	}
+	if err := s.Admit(t.Context(), claim("one", "g2", "k2")); identity.CodeOf(err) != identity.Revoked {
+		t.Errorf("a revoked key with a token: %v", err)
+	}
+	if err := s.Admit(t.Context(), claim("one", "g2", "k4")); err != nil {
+		t.Errorf("the name of a node that was revoked, with another key: %v", err)
+	}
+	s.SetListed(nil)
+	if want := []string{"k1"}; !slices.Equal(s.revoked, want) {
+		t.Errorf("after the CO's list is empty: revoked %v, want what was replaced here: %v", s.revoked, want)
+	}
+}
+
+// TestKnownFromTheCO checks that an LO that took the place of another one knows the nodes by the keys that
+// the CO has sent, and none that was revoked.
+func TestKnownFromTheCO(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, t.TempDir())
+	key := func(b byte) (raw []byte, name string) {
+		raw = make([]byte, 32)
+		raw[31] = b
+		return raw, fmt.Sprintf("%x", raw)
+	}
+	raw1, k1 := key(1)
+	raw2, k2 := key(2)
+	s.SetListed([]string{k2})
+	if err := s.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1", Nodes: []protocol.EnrolledNode{{Node: "g1", Key: raw1}, {Node: "g2", Key: raw2}}})); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		node protocol.NodeID
+		key  string
+		want bool
+	}{{"g1", k1, true}, {"g1", k2, false}, {"g2", k2, false}} {
+		err := s.Renewed(t.Context(), identity.Peer{Name: identity.OfNode("plant1", c.node), Key: c.key, Withdrawn: true})
+		if (err == nil) != c.want {
+			t.Errorf("renewal of %s with %.4s: %v, want it: %v", c.node, c.key, err, c.want)
+		}
+	}
+}
+
+// TestReports checks what is reported to the CO: each certificate, which is a renewal from the second on, and each
+// refusal of somebody who has proved something, once.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openSite(t, dir)
+	k, err := identity.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := identity.NewRoot(k, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := identity.OfNode("plant1", "g1")
+	chain, err := root.Issue(n, k.Public(), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := identity.KeyName(chain[0])
+	if err := s.Issued(t.Context(), n, chain[0]); identity.CodeOf(err) != identity.NotEnrolled {
+		t.Errorf("a certificate of a node that is not enrolled: %v", err)
+	}
+	if err := s.Admit(t.Context(), claim("one", "g1", name)); err != nil {
+		t.Fatal(err)
+	}
+	s.fail = errors.New("the journal is full")
+	if err := s.Issued(t.Context(), n, chain[0]); err != nil {
+		t.Errorf("with a full journal: %v", err)
+	}
+	s.fail = nil
+	for range 2 {
+		if err := s.Issued(t.Context(), n, chain[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 2 {
+		s.Refused(t.Context(), n, "10.0.0.5:1", identity.Refuse(identity.NameTaken, "x"))
+		s.Refused(t.Context(), n, "10.0.0.5:2", identity.Refuse(identity.NameTaken, "x")) // another port
+		s.Refused(t.Context(), n, "10.0.0.6:1", identity.Refuse(identity.NameTaken, "x"))
+		s.Refused(t.Context(), n, "10.0.0.5:1", identity.Refuse(identity.TokenUnknown, "x"))
+		s.Refused(t.Context(), identity.Name{}, "10.0.0.5:1", identity.Refuse(identity.Invalid, "x"))
+	}
+	if want := []string{
+		"machine_enrolled g1  renewal false", "machine_enrolled g1  renewal true", "machine_refused g1 name_taken renewal false", "machine_refused g1 name_taken renewal false",
+	}; !slices.Equal(s.reports, want) {
+		t.Errorf("reports %q, want %q", s.reports, want)
+	}
+	s = openSite(t, dir)
+	if err := s.Issued(t.Context(), n, chain[0]); err != nil {
+		t.Error(err)
+	}
+	want := []string{"machine_enrolled g1  renewal true"}
+	if !slices.Equal(s.reports, want) {
+		t.Errorf("after a restart: %q, want %q", s.reports, want)
+	}
+}
