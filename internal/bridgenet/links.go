@@ -27,6 +27,8 @@ type Link struct {
 	Name string `json:"name"`
 	// Internal says that the bridge does not lead out through the node.
 	Internal bool `json:"internal,omitempty"`
+	// Addressing is as in an Attachment.
+	Addressing *protocol.Addressing `json:"addressing,omitempty"`
 
 	// IP and Gateway are as in an Attachment.
 	IP      string `json:"ip,omitempty"`
@@ -37,7 +39,7 @@ type Link struct {
 // all of the network share.
 func (a *Attachment) links() []Link {
 	if len(a.Links) == 0 {
-		return []Link{{IP: a.IP, Gateway: a.Gateway}}
+		return []Link{{IP: a.IP, Gateway: a.Gateway, Addressing: a.Addressing}}
 	}
 	return a.Links
 }
@@ -82,12 +84,53 @@ func (n *Networks) Attach(ctx context.Context, key string, want Attachment) erro
 	}
 	links := want.links()
 	for i, list := range lists {
-		if err := n.join(ctx, list, n.runtime(key, want, i), addressOf(before, links[i]), &links[i]); err != nil {
+		address := addressOf(before, links[i])
+		if a := links[i].Addressing; a != nil && a.Address != "" {
+			address = a.Address
+		}
+		if err := n.join(ctx, list, n.runtime(key, want, i), address, &links[i]); err != nil {
 			return fmt.Errorf("attach %s to its network: %w", want.Name, err)
 		}
 	}
 	want.IP, want.Gateway = links[0].IP, links[0].Gateway
 	return n.save(n.file(key), want)
+}
+
+// yield removes a bridge whose subnet is not the desired one, and that no other container is on.
+// The caller holds n.mu.
+func (n *Networks) yield(key, id string, desired netip.Prefix) error {
+	if !desired.IsValid() {
+		return nil
+	}
+	have, err := n.stored(id)
+	if err != nil || !have.IsValid() || have == desired {
+		return err
+	}
+	attached, err := n.All()
+	if err != nil {
+		return err
+	}
+	for k, a := range attached {
+		for _, l := range a.links() {
+			if k != key && bridgeID(a.Network, l) == id {
+				return nil
+			}
+		}
+	}
+	return n.removeBridge(context.Background(), n.Bridge(id))
+}
+
+// desiredSubnet returns the subnet that is wanted for the bridge of a link; the zero Prefix where
+// none is, or where it is no /24 of private addresses, which others could miss.
+func desiredSubnet(l Link) netip.Prefix {
+	if l.Addressing == nil {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(l.Addressing.Subnet)
+	if err != nil || p != p.Masked() || p.Bits() != 24 || !p.Addr().Is4() || !p.Addr().IsPrivate() {
+		return netip.Prefix{}
+	}
+	return p
 }
 
 // addressOf returns the address that a container had on the bridge of a link.
@@ -130,9 +173,21 @@ func (n *Networks) reserve(key string, want *Attachment, before []protocol.Port)
 	}
 	var lists []*libcni.NetworkConfigList
 	for i, l := range want.links() {
-		subnet, err := n.subnet(bridgeID(want.Network, l))
+		desired := desiredSubnet(l)
+		if err := n.yield(key, bridgeID(want.Network, l), desired); err != nil {
+			return nil, err
+		}
+		subnet, err := n.subnet(bridgeID(want.Network, l), desired)
 		if err != nil {
 			return nil, err
+		}
+		if subnet != desired {
+			l.Addressing = nil // it is for other addresses
+		}
+		if len(want.Links) > 0 {
+			want.Links[i] = l
+		} else {
+			want.Addressing = l.Addressing
 		}
 		list, err := n.config(want.Network, l, subnet, i == 0)
 		if err != nil {
@@ -240,9 +295,12 @@ func (n *Networks) config(network string, l Link, subnet netip.Prefix, first boo
 
 // configOf returns the CNI configuration of a bridge.
 func (n *Networks) configOf(bridge string, l Link, subnet netip.Prefix, first bool) (*libcni.NetworkConfigList, error) {
+	addresses := map[string]any{"subnet": subnet.String()}
+	if a := l.Addressing; a != nil && a.Address == "" {
+		addresses["rangeStart"], addresses["rangeEnd"] = a.From, a.To
+	}
 	ipam := map[string]any{
-		"type": "host-local", "dataDir": filepath.Join(n.dir, "cni", "ipam"),
-		"ranges": []any{[]any{map[string]any{"subnet": subnet.String()}}},
+		"type": "host-local", "dataDir": filepath.Join(n.dir, "cni", "ipam"), "ranges": []any{[]any{addresses}},
 	}
 	if first && !l.Internal {
 		ipam["routes"] = []any{map[string]any{"dst": "0.0.0.0/0"}}

@@ -70,6 +70,10 @@ type Attachment struct {
 	// share. By the first it reaches what is outside, and its ports are published there.
 	Links []Link `json:"links,omitempty"`
 
+	// Addressing, on the bridge that all of the network share, is what is wanted of its
+	// addresses; after Attach, what it got.
+	Addressing *protocol.Addressing `json:"addressing,omitempty"`
+
 	// IP and Gateway are the plugins' answer, for the first of Links; empty until they have
 	// given it.
 	IP      string `json:"ip,omitempty"`

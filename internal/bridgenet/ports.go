@@ -59,6 +59,36 @@ func (n *Networks) checkPorts(a *Attachment, before []protocol.Port) error {
 	return nil
 }
 
+// Vacant returns an error if a port of the node that a container of a network is to publish is in use,
+// be it by a program or by a container of another network. What the network publishes itself, and the
+// ports that nobody named, count as free.
+func (n *Networks) Vacant(network string, ports []protocol.Port) error {
+	all, err := n.All()
+	if err != nil {
+		return err
+	}
+	var own, others []*Attachment
+	for _, a := range all {
+		if a.Network == network {
+			own = append(own, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	for _, p := range ports {
+		if p.Host == 0 || portUser(p, own) != nil {
+			continue
+		}
+		if o := portUser(p, others); o != nil {
+			return fmt.Errorf("port %d/%s of the node is in use by %s of %s: publish another port", p.Host, portProtocol(p), o.Name, o.Network)
+		}
+		if err := listen(p); err != nil {
+			return fmt.Errorf("port %d/%s of the node cannot be published, stop the program that has it or choose another port: %w", p.Host, portProtocol(p), err)
+		}
+	}
+	return nil
+}
+
 // portUser returns who of others publishes a port, or nil.
 func portUser(p protocol.Port, others []*Attachment) *Attachment {
 	for _, o := range others {

@@ -56,10 +56,10 @@ func (n *Networks) stored(d string) (netip.Prefix, error) {
 	return all[d], err
 }
 
-// subnet returns the network's subnet, taking one for it if it has none. The
-// choice begins at a subnet that depends on the names only, so that a node set up
+// subnet returns the network's subnet, taking one for it if it has none: the desired one where
+// that is valid and free, else one of the pool. The choice begins at a subnet that depends on the names only, so that a node set up
 // anew, and two owners beside each other, rarely meet. The caller holds n.mu.
-func (n *Networks) subnet(d string) (netip.Prefix, error) {
+func (n *Networks) subnet(d string, desired netip.Prefix) (netip.Prefix, error) {
 	all, err := n.subnets()
 	if err != nil {
 		return netip.Prefix{}, err
@@ -71,11 +71,13 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 	overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(used, p.Overlaps) }
 	if have, ok := all[d]; ok {
 		// A bridge that is there keeps its addresses, even where another bridge has them too.
-		if _, err := net.InterfaceByName(n.Bridge(d)); err == nil || n.pool.Overlaps(have) && !overlaps(have) {
+		_, err := net.InterfaceByName(n.Bridge(d))
+		unchanged := !desired.IsValid() || have == desired || overlaps(desired)
+		if err == nil || unchanged && (n.pool.Overlaps(have) || have == desired) && !overlaps(have) {
 			return have, nil
 		}
 	}
-	if p := subnetOnBridge(n.Bridge(d)); p.IsValid() && n.pool.Overlaps(p) && !overlaps(p) {
+	if p := subnetOnBridge(n.Bridge(d)); p.IsValid() && (n.pool.Overlaps(p) || p == desired) && !overlaps(p) {
 		all[d] = p // its record was lost, and the bridge is there
 		return p, n.save(n.subnetsFile(), all)
 	}
@@ -83,6 +85,10 @@ func (n *Networks) subnet(d string) (netip.Prefix, error) {
 		if other != d {
 			used = append(used, p)
 		}
+	}
+	if desired.IsValid() && !overlaps(desired) {
+		all[d] = desired
+		return desired, n.save(n.subnetsFile(), all)
 	}
 	count := 1 << (24 - n.pool.Bits())
 	h := fnv.New32a()

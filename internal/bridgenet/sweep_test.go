@@ -156,7 +156,7 @@ func TestLostSubnets(t *testing.T) {
 	w.detach(t.Context())
 	there(true)
 	before := subnetOnBridge(bridge)
-	if p, err := w.n.subnet(w.want.Network); err != nil || p != before {
+	if p, err := w.n.subnet(w.want.Network, netip.Prefix{}); err != nil || p != before {
 		t.Errorf("the network gets %s (%v), and its bridge has %s", p, err, before)
 	}
 	lose()

@@ -3,6 +3,7 @@ package testpart
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 )
@@ -16,18 +17,20 @@ type Part interface {
 	Stop(context.Context) error
 }
 
-// Start starts a part with the test's context. The part is stopped when the test
-// ends, before what was started earlier. An error of either fails the test.
-func Start(t testing.TB, p Part) {
+// Start starts a part with the test's context. The part is stopped by stop, or when the
+// test ends, before what was started earlier. An error of either fails the test.
+func Start(t testing.TB, p Part) (stop func()) {
 	t.Helper()
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
