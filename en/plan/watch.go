@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -467,19 +466,4 @@ func orDefault(millis uint64, d time.Duration) time.Duration {
 		return d
 	}
 	return time.Duration(min(millis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
-}
-
-// StopOrder returns the given containers with the last to be started first, for
-// a spec that may be nil.
-func StopOrder(spec *protocol.DeploymentSpec, list []engine.Status) []engine.Status {
-	rank := map[[2]string]int{}
-	if spec != nil {
-		for _, c := range spec.Components {
-			for _, k := range c.Containers {
-				rank[[2]string{c.Name, k.Name}] = len(rank) + 1
-			}
-		}
-	}
-	of := func(s engine.Status) int { return rank[[2]string{s.ID.Component, s.ID.Name}] }
-	return slices.SortedStableFunc(slices.Values(list), func(a, b engine.Status) int { return cmp.Compare(of(b), of(a)) })
 }

@@ -328,10 +328,39 @@ func TestStopOrder(t *testing.T) {
 	status := func(c, k string) engine.Status {
 		return engine.Status{ID: engine.ID{Deployment: "app", Component: c, Name: k}}
 	}
-	spec := &protocol.DeploymentSpec{Components: []protocol.Component{component("b", job("1"), job("2")), component("a", job("3"))}}
-	got := fmt.Sprint(names(StopOrder(spec, []engine.Status{status("a", "3"), status("b", "1"), status("b", "2"), status("x", "old")})))
-	if want := "[app/a/3 app/b/2 app/b/1 app/x/old]"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	needs := func(k protocol.Container, others ...string) protocol.Container {
+		for _, o := range others {
+			k.DependsOn = append(k.DependsOn, protocol.Dependency{Container: o})
+		}
+		return k
+	}
+	inside := job("inside")
+	inside.NetworkOf = "db"
+	// web → app → db ← inside, web → db; another component beside them; and one that no version has.
+	spec := &protocol.DeploymentSpec{Components: []protocol.Component{
+		component("b", needs(job("web"), "app", "db"), needs(job("app"), "db"), job("db"), inside), component("a", job("web")),
+	}}
+	var list []engine.Status
+	for _, k := range [][2]string{{"a", "web"}, {"b", "app"}, {"b", "db"}, {"b", "inside"}, {"b", "web"}, {"x", "old"}} {
+		list = append(list, status(k[0], k[1]))
+	}
+	for what, tt := range map[string]struct {
+		spec *protocol.DeploymentSpec
+		list []engine.Status
+		want string
+	}{
+		"all":                {spec, list, "[[app/a/web app/b/inside app/b/web app/x/old] [app/b/app] [app/b/db]]"},
+		"without the middle": {spec, slices.Concat(list[:1], list[2:]), "[[app/a/web app/b/inside app/b/web app/x/old] [app/b/db]]"},
+		"without a version":  {nil, list, "[[app/a/web app/b/app app/b/db app/b/inside app/b/web app/x/old]]"},
+		"nothing":            {spec, nil, "[]"},
+	} {
+		var got [][]string
+		for _, group := range StopOrder(tt.spec, tt.list) {
+			got = append(got, names(group))
+		}
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("%s: %v, want %s", what, got, tt.want)
+		}
 	}
 }
 
