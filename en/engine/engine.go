@@ -63,6 +63,12 @@ type Host interface {
 	// Info returns what the engine is.
 	Info(ctx context.Context) (Info, error)
 
+	// Vacant returns an error, with the code protocol.StartFailed, where a container of a deployment
+	// could not publish one of the ports: a container of another deployment or a program of the node
+	// has it. Those that the deployment publishes itself count as free, and so do those that the
+	// node chooses.
+	Vacant(ctx context.Context, d protocol.DeploymentName, ports []protocol.Port) error
+
 	// Sweep removes what no deployment needs any more: containers and networks of the
 	// deployments that were removed, what is left of containers that do not exist, and
 	// images that are neither kept nor used by a container. Volumes stay. It goes on after

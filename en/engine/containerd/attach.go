@@ -17,7 +17,7 @@ func (e *Engine) attach(ctx context.Context, k string, c engine.Container) error
 	}
 	err := e.net.Attach(ctx, k, bridgenet.Attachment{
 		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: names.Hostname(c),
-		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports, Links: linksOf(c),
+		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports, Links: linksOf(c), Addressing: c.Spec.Addressing,
 	})
 	if err != nil {
 		return err
@@ -26,10 +26,40 @@ func (e *Engine) attach(ctx context.Context, k string, c engine.Container) error
 	if err != nil || a == nil {
 		return err
 	}
+	e.warnOfAddresses(c, a)
 	if err := e.forward.Set(k, a.IP, a.Ports); err != nil {
 		return engine.Errorf(protocol.StartFailed, "publish for %s, stop the program that has it or choose another port: %w", c.ID, err)
 	}
 	return nil
+}
+
+// Vacant returns an error where a container of a deployment could not publish one of the ports.
+func (e *Engine) Vacant(_ context.Context, d protocol.DeploymentName, ports []protocol.Port) error {
+	if err := e.net.Vacant(string(d), ports); err != nil {
+		return engine.Errorf(protocol.StartFailed, "%w", err)
+	}
+	return nil
+}
+
+// warnOfAddresses says where a container did not get the address that its file gives it.
+func (e *Engine) warnOfAddresses(c engine.Container, a *bridgenet.Attachment) {
+	warn := func(want *protocol.Addressing, got string) {
+		if want != nil && want.Address != "" && want.Address != got {
+			e.log.Warn("container has another address than its file gives it: the node uses that or its subnet otherwise, or the network was made before", "container", c.ID, "want", want.Address, "got", got)
+		}
+	}
+	warn(c.Spec.Addressing, a.IP)
+	got := map[string]string{}
+	for _, l := range a.Links {
+		got[l.Name] = l.IP
+	}
+	for _, n := range c.Spec.Networks {
+		warn(n.Addressing, got[linkName(c, n)])
+	}
+}
+
+func linkName(c engine.Container, n protocol.Attachment) string {
+	return c.ID.Component + "." + n.Network
 }
 
 // forwardAll takes up again what an earlier agent published on IPv6 addresses.
@@ -55,7 +85,7 @@ func linksOf(c engine.Container) []bridgenet.Link {
 	for _, internal := range []bool{false, true} {
 		for _, n := range c.Spec.Networks {
 			if n.Internal == internal {
-				links = append(links, bridgenet.Link{Name: c.ID.Component + "." + n.Network, Internal: internal})
+				links = append(links, bridgenet.Link{Name: linkName(c, n), Internal: internal, Addressing: n.Addressing})
 			}
 		}
 	}

@@ -80,7 +80,7 @@ func (e *Engine) status(ctx context.Context, r containers.Container, p *task.Pro
 }
 
 // reapWait bounds how long a List waits for whoever works on a container whose task has ended.
-const reapWait = 2 * time.Second
+const reapWait = 10 * time.Second
 
 // noteExit reaps a task that ended by itself. What the container wrote last is in its log only
 // then: so a List waits while another one reaps it. Where somebody works longer on the

@@ -75,6 +75,9 @@ func (e *Engine) prepare(ctx context.Context, k string, c engine.Container) erro
 	if err := e.writeFiles(k, c); err != nil {
 		return e.fault(err, protocol.CreateFailed, "write files of "+c.ID.String())
 	}
+	if err := runspec.LoadAppArmor(ctx, c); err != nil {
+		return err
+	}
 	if c.Spec.NetworkOf != "" {
 		return e.checkNetworkOf(c)
 	}

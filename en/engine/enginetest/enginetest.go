@@ -67,6 +67,7 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 		{"stop kills after grace", stopKills},
 		{"exit and restart", exitAndRestart},
 		{"chosen ports", chosenPorts},
+		{"vacant ports", vacantPorts},
 		{"remove", remove},
 		{"list is sorted", listSorted},
 		{"exec", exec},

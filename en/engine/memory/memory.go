@@ -420,6 +420,20 @@ func (e *Engine) Info(context.Context) (engine.Info, error) {
 	return engine.Info{Name: e.opts.Name, Version: e.opts.Version}, nil
 }
 
+// Vacant returns an error where a container of another deployment publishes one of the ports.
+func (e *Engine) Vacant(_ context.Context, d protocol.DeploymentName, ports []protocol.Port) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range slices.SortedFunc(maps.Keys(e.containers), engine.ID.Compare) {
+		for _, q := range e.containers[id].status.Ports {
+			if id.Deployment != d && slices.ContainsFunc(ports, func(p protocol.Port) bool { return p.Host != 0 && p.Meets(q) }) {
+				return engine.Errorf(protocol.StartFailed, "port %d of the node is in use by %s: publish another port", q.Host, id)
+			}
+		}
+	}
+	return nil
+}
+
 // Sweep removes containers of deployments that were removed, and images that are
 // neither kept nor used.
 func (e *Engine) Sweep(_ context.Context, o engine.SweepOptions) error {

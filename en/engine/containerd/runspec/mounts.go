@@ -2,6 +2,7 @@ package runspec
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,9 @@ func mounts(c engine.Container, around Surroundings) ([]specs.Mount, error) {
 			options := []string{"nosuid", "nodev", "mode=" + strconv.FormatUint(uint64(cmp.Or(m.Mode, 0o1777)), 8)}
 			if m.NoExec {
 				options = append(options, "noexec")
+			}
+			if m.UID != 0 || m.GID != 0 {
+				options = append(options, fmt.Sprintf("uid=%d", m.UID), fmt.Sprintf("gid=%d", m.GID))
 			}
 			if m.Size > 0 {
 				options = append(options, "size="+strconv.FormatUint(m.Size, 10))

@@ -6,7 +6,7 @@ package runspec
 import (
 	"context"
 	"maps"
-	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -49,7 +49,7 @@ func Options(c engine.Container, config ocispec.ImageConfig, around Surroundings
 	}
 	opts := append(process,
 		oci.WithoutRunMount, // Compose gives /run as the image has it
-		oci.WithMounts(append([]specs.Mount{cgroupMount}, mounts...)),
+		oci.WithMounts([]specs.Mount{cgroupMount}), inPlace(mounts), oci.WithMounts(mounts),
 		oci.WithCgroup(around.Cgroup),
 		oci.WithAnnotations(c.Spec.Labels), oci.WithAnnotations(c.Spec.Annotations))
 	if c.Spec.ReadOnly {
@@ -61,6 +61,17 @@ func Options(c engine.Container, config ocispec.ImageConfig, around Surroundings
 	}
 	// Rights and limits come last: the privileged option replaces whole fields.
 	return append(opts, rights...), nil
+}
+
+// inPlace leaves out what the runtime would mount where a container has a mount of its own, such as /sys/fs/cgroup: it
+// would be below that one, out of sight and as it was.
+func inPlace(own []specs.Mount) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		s.Mounts = slices.DeleteFunc(s.Mounts, func(m specs.Mount) bool {
+			return slices.ContainsFunc(own, func(o specs.Mount) bool { return filepath.Clean(o.Destination) == filepath.Clean(m.Destination) })
+		})
+		return nil
+	}
 }
 
 // rights returns what a container may do, and what bounds it.
@@ -209,24 +220,6 @@ func profileOf(c engine.Container) (oci.SpecOpts, error) {
 		s.Linux.Seccomp = p.forContainer(held)
 		return nil
 	}, nil
-}
-
-// loadedProfiles is where the kernel lists its AppArmor profiles.
-const loadedProfiles = "/sys/kernel/security/apparmor/profiles"
-
-// checkAppArmor refuses a profile that the node has not loaded: runc would say no more
-// than that a write failed.
-func checkAppArmor(c engine.Container) error {
-	b, err := os.ReadFile(loadedProfiles)
-	if err != nil {
-		return engine.Errorf(protocol.Incompatible, "container %s is to run under the AppArmor profile %s, and the node's kernel has no AppArmor: place it on another node, or drop the profile", c.ID, c.Spec.AppArmor)
-	}
-	for line := range strings.Lines(string(b)) {
-		if strings.HasPrefix(line, c.Spec.AppArmor+" (") {
-			return nil
-		}
-	}
-	return engine.Errorf(protocol.Incompatible, "container %s is to run under the AppArmor profile %s, which the node has not loaded: load it with apparmor_parser", c.ID, c.Spec.AppArmor)
 }
 
 // capabilities returns names as the kernel has them, and whether ALL is among them.
