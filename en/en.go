@@ -5,7 +5,7 @@ package en
 
 import (
 	"context"
-	"crypto/tls"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +22,9 @@ import (
 	"github.com/colonyfleet/colony/en/plan/orders"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/httpserver"
@@ -39,7 +42,13 @@ type EN struct {
 	link     *link.Link
 	disk     *disk.Watched // where the state is
 	listener net.Listener  // nil without HTTP
-	parts    *stopper.Group
+
+	holder *identity.Holder // of the node's certificate; nil where it proves nothing
+	keeper *enrol.Keeper    // likewise
+	// revocations are the keys that the CO has revoked; likewise.
+	revocations *revocation.List
+	root        ed25519.PublicKey // of the fleet's key sets; nil: nothing is checked
+	parts       *stopper.Group
 }
 
 // New checks the options. Nothing is opened before Start.
@@ -79,21 +88,24 @@ func (e *EN) start(ctx context.Context) error {
 		return err
 	}
 	boot := bootID()
-	proof, err := e.openIdentity(ctx)
-	if err != nil {
+	if e.root, err = e.readRoot(ctx); err != nil {
 		return err
 	}
-	if e.link, err = link.New(e.linkOptions(held, boot, proof)); err != nil {
+	if err := e.openIdentity(ctx); err != nil {
 		return err
 	}
-	check, err := e.checker(ctx, held.Trust)
+	e.followKeys(held.Trust.KeySet)
+	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
+		return err
+	}
+	check, err := e.checker(held.Trust)
 	if err != nil {
 		return err
 	}
 	limits := plan.DefaultLimits()
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
-		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: store, Uplink: e.link, Changed: e.link.Changed,
+		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: trustStore{store, e.followKeys}, Uplink: e.link, Changed: e.link.Changed,
 		Probe: probe.New(run).Probe, Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Check: check,
 		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
@@ -110,6 +122,9 @@ func (e *EN) start(ctx context.Context) error {
 		return fmt.Errorf("start link to the LO: %w", err)
 	}
 	e.parts.OnStop("link", e.link.Stop)
+	if e.keeper != nil {
+		e.parts.Go("certificate of the node", e.keeper.Run)
+	}
 	e.parts.Go("heartbeat", e.link.Run)
 	e.parts.Go("disk", func(ctx context.Context) { e.disk.Run(ctx, e.diskChanged) })
 	return e.startHTTP(ctx)
@@ -127,8 +142,8 @@ func (e *EN) diskChanged(ctx context.Context, problem string) error {
 	return nil
 }
 
-// checker returns what checks the orders of the LO; nil: nothing does.
-func (e *EN) checker(ctx context.Context, held orders.State) (*orders.Checker, error) {
+// readRoot returns the root key of the fleet's key sets; nil: nothing is checked.
+func (e *EN) readRoot(ctx context.Context) (ed25519.PublicKey, error) {
 	if e.opts.RootKeyFile == "" {
 		e.log.WarnContext(ctx, "orders are not checked: whoever reaches the site's broker can make this node run anything; this is for development: set rootKeyFile")
 		return nil, nil
@@ -137,7 +152,15 @@ func (e *EN) checker(ctx context.Context, held orders.State) (*orders.Checker, e
 	if err != nil {
 		return nil, fmt.Errorf("rootKeyFile: %w", err)
 	}
-	return orders.New(orders.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}, root, held)
+	return root, nil
+}
+
+// checker returns what checks the orders of the LO; nil: nothing does.
+func (e *EN) checker(held orders.State) (*orders.Checker, error) {
+	if e.root == nil {
+		return nil, nil
+	}
+	return orders.New(orders.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}, e.root, held)
 }
 
 // problem says what is wrong with the node, for people; "": nothing is.
@@ -152,15 +175,16 @@ func (e *EN) problem() string {
 }
 
 // linkOptions say who the node is, which found held in its state directory.
-func (e *EN) linkOptions(held *state.Contents, boot string, proof *tls.Config) link.Options {
+func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
-		Problem: e.problem, TLS: proof, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+		Problem: e.problem, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
 	}
 	for _, d := range held.Damaged {
 		o.Damaged = append(o.Damaged, d.String())
 	}
+	e.prove(&o)
 	return o
 }
 

@@ -33,6 +33,11 @@ func (e *EN) handler() http.Handler {
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_link_up gauge\ncolony_en_link_up %d\n", up)
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_reports_pending gauge\ncolony_en_reports_pending %d\n", pending)
 		_, _ = fmt.Fprintf(w, "# TYPE colony_en_disk_full gauge\ncolony_en_disk_full %d\n", full)
+		unsynced := 0
+		if e.opts.Unsynced() {
+			unsynced = 1
+		}
+		_, _ = fmt.Fprintf(w, "# TYPE colony_en_clock_unsynced gauge\ncolony_en_clock_unsynced %d\n", unsynced)
 		checked := 0
 		if e.opts.RootKeyFile != "" {
 			checked = 1
@@ -42,6 +47,14 @@ func (e *EN) handler() http.Handler {
 		_, _ = fmt.Fprintln(w, "# TYPE colony_en_orders_refused_total counter")
 		for _, reason := range sign.Reasons() {
 			_, _ = fmt.Fprintf(w, "colony_en_orders_refused_total{reason=%q} %d\n", reason, refused[reason])
+		}
+		if list := e.revocations; list != nil {
+			_, _ = fmt.Fprintf(w, "# TYPE colony_en_revocations_number gauge\ncolony_en_revocations_number %d\n", list.Number())
+			refused := list.Refused()
+			_, _ = fmt.Fprintln(w, "# TYPE colony_en_revocations_refused_total counter")
+			for _, reason := range sign.Reasons() {
+				_, _ = fmt.Fprintf(w, "colony_en_revocations_refused_total{reason=%q} %d\n", reason, refused[reason])
+			}
 		}
 		_, _ = fmt.Fprintln(w, "# TYPE colony_en_deployments gauge")
 		for _, state := range slices.Sorted(maps.Keys(states)) {

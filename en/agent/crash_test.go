@@ -119,6 +119,10 @@ func (g *gate) SaveTrust(s orders.State) error {
 	return g.store.SaveTrust(s)
 }
 
+func (g *gate) Vacant(ctx context.Context, d protocol.DeploymentName, ports []protocol.Port) error {
+	return g.host.Vacant(ctx, d, ports)
+}
+
 func (g *gate) Volumes(ctx context.Context) ([]engine.Volume, error) { return g.host.Volumes(ctx) }
 
 func (g *gate) VolumeBytes(ctx context.Context, v engine.Volume) (uint64, error) {

@@ -150,3 +150,40 @@ func TestRefusedReportIsNotHurriedByProgress(t *testing.T) {
 		}
 	})
 }
+
+// deaf is an engine whose containers do not heed the signal to stop: each is killed after 10 s.
+type deaf struct{ engine.Engine }
+
+func (d deaf) Stop(ctx context.Context, id engine.ID, grace time.Duration) error {
+	time.Sleep(10 * time.Second)
+	return d.Engine.Stop(ctx, id, grace)
+}
+
+// TestContainersStopAtOnce removes a deployment of five containers, of which one needs the other four: it
+// takes the time of two.
+func TestContainersStopAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		o := n.options()
+		o.Engine = deaf{n.engine}
+		n.startWith(o)
+		defer n.stop()
+		var all []protocol.Container
+		first := web()
+		for _, name := range []string{"a", "b", "c", "d"} {
+			k := web()
+			k.Name = name
+			all = append(all, k)
+			first.DependsOn = append(first.DependsOn, protocol.Dependency{Container: name})
+		}
+		n.want(version("1", 1, append(all, first)...))
+		n.eventually("app", lifecycle.Installed)
+		since := time.Now()
+		n.remove(protocol.NodeRemoval{})
+		n.eventually("app", lifecycle.Deleted)
+		if took := time.Since(since); took < 20*time.Second || took > 30*time.Second {
+			t.Errorf("removed in %s, want 20 s: ten for one, and ten for those that it needs", took)
+		}
+	})
+}

@@ -27,6 +27,11 @@ func (w *worker) install(ctx context.Context, rec plan.Record) error {
 	if err := w.pullBesideActive(ctx, rec); err != nil {
 		return w.giveUp(ctx, rec, err)
 	}
+	if rec.Active != "" && rec.Active != rec.Digest { // what runs gives way only to what can start
+		if err := w.r.o.Host.Vacant(ctx, w.name, plan.Ports(spec)); err != nil {
+			return w.giveUp(ctx, rec, err)
+		}
+	}
 	if rec, err = w.cutOver(ctx, rec, spec); err != nil {
 		return w.giveUp(ctx, rec, err)
 	}

@@ -40,6 +40,7 @@ type Store interface {
 
 // A Host is what the agent needs of the engine's node.
 type Host interface {
+	Vacant(ctx context.Context, d protocol.DeploymentName, ports []protocol.Port) error
 	Sweep(ctx context.Context, o engine.SweepOptions) error
 	Volumes(ctx context.Context) ([]engine.Volume, error)
 	VolumeBytes(ctx context.Context, v engine.Volume) (uint64, error)

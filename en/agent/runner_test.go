@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,6 +182,34 @@ func TestFailedPullLeavesTheOldVersionUp(t *testing.T) {
 		}
 		<-time.After(2 * time.Second)
 		n.wantContainers(running("web", v1))
+	})
+}
+
+// TestTakenPortLeavesTheOldVersionUp updates to a version that wants a port which another deployment has.
+func TestTakenPortLeavesTheOldVersionUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, memory.Options{})
+		other := engine.Container{ID: engine.ID{Deployment: "other", Component: "main", Name: "web"}, Spec: protocol.Container{
+			Name: "web", Image: image("other"), Ports: []protocol.Port{{Container: 80, Host: 8080}},
+		}}
+		if err := errors.Join(n.engine.Pull(t.Context(), other.Spec.Image, nil), n.engine.Start(t.Context(), other)); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		defer n.stop()
+		v1, wants := version("1", 1, web()), web()
+		wants.Ports = []protocol.Port{{Container: 80, Host: 8080}}
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		n.want(version("2", 1, wants))
+		n.eventually("app", lifecycle.Failed)
+		if m := n.lo.last(t); m.Code != protocol.StartFailed || !strings.Contains(m.Message, "port 8080 of the node is in use by other/main/web") {
+			t.Errorf("reported %s %q, want the port that is in use", m.Code, m.Message)
+		}
+		if got := n.containers(); !slices.Contains(got, running("web", v1)) {
+			t.Errorf("containers %q, want the old version up", got)
+		}
 	})
 }
 

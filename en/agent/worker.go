@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -262,22 +263,27 @@ func (w *worker) stuck(ctx context.Context, rec plan.Record, why error) error {
 }
 
 // clear stops and removes the deployment's containers but those with an identity in
-// keep, the last to be started first. Spec, which may be nil, is their version.
+// keep, each after those that need it, and otherwise at once: ten that do not heed the signal to
+// stop take the time of one. Spec, which may be nil, is their version.
 func (w *worker) clear(ctx context.Context, spec *protocol.DeploymentSpec, keep []protocol.Digest) error {
 	list, err := w.r.o.Engine.List(ctx)
 	if err != nil {
 		return err
 	}
+	list = slices.DeleteFunc(list, func(s engine.Status) bool { return s.ID.Deployment != w.name || slices.Contains(keep, s.Digest) })
 	var errs []error
-	for _, s := range plan.StopOrder(spec, list) {
-		if s.ID.Deployment != w.name || slices.Contains(keep, s.Digest) {
-			continue
+	for _, group := range plan.StopOrder(spec, list) {
+		failed := make([]error, len(group))
+		var stops sync.WaitGroup
+		for i, s := range group {
+			stops.Go(func() {
+				if failed[i] = w.r.o.Engine.Stop(ctx, s.ID, grace(spec, s.ID)); failed[i] == nil {
+					failed[i] = w.r.o.Engine.Remove(ctx, s.ID)
+				}
+			})
 		}
-		err := w.r.o.Engine.Stop(ctx, s.ID, grace(spec, s.ID))
-		if err == nil {
-			err = w.r.o.Engine.Remove(ctx, s.ID)
-		}
-		errs = append(errs, err)
+		stops.Wait()
+		errs = append(errs, failed...)
 	}
 	return errors.Join(errs...)
 }

@@ -66,6 +66,10 @@ type Options struct {
 	KeepAlive, Heartbeat, Inventory time.Duration
 	// TLS is the node's end of mutual TLS. Nil: that of the system's roots, without a certificate.
 	TLS *tls.Config
+	// Revocations takes an encoded SiteRevocations. Nil: they are not subscribed to.
+	Revocations func(payload []byte) error
+	// Proof is that of the client.
+	Proof client.Proof
 	// Dial opens the connection. Nil: that of the system.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Random spreads the attempts to connect. Nil: the machine's.
@@ -93,6 +97,10 @@ type Link struct {
 func New(o Options) (*Link, error) {
 	l := &Link{o: o, log: o.Logger, changed: notify.New()}
 	name := string(o.Node) + "." + string(o.Site)
+	subscriptions := []client.Subscription{{Filter: topic.ForNode(topic.NodeDesired, o.Site, o.Node), QoS: 1}}
+	if o.Revocations != nil {
+		subscriptions = append(subscriptions, client.Subscription{Filter: topic.ForSite(topic.Revocations, o.Site), QoS: 1})
+	}
 	var err error
 	l.client, err = client.New(client.Options{
 		URLs: o.MQTT, ClientID: name, Username: name, KeepAlive: o.KeepAlive,
@@ -100,14 +108,14 @@ func New(o Options) (*Link, error) {
 			m := l.presence(session, false)
 			return &m
 		},
-		Subscriptions: []client.Subscription{{Filter: topic.ForNode(topic.NodeDesired, o.Site, o.Node), QoS: 1}},
+		Subscriptions: subscriptions,
 		Handle:        l.handle,
 		OnUp:          l.greet,
 		OnDown: func(err error) {
 			l.runner.Connected(false)
 			l.log.Warn("link to the lo lost, work goes on", "err", err)
 		},
-		Logger: o.Logger, TLS: o.TLS, Dial: o.Dial, Random: o.Random,
+		Logger: o.Logger, TLS: o.TLS, Proof: o.Proof, Dial: o.Dial, Random: o.Random,
 	})
 	if err != nil {
 		return nil, err
@@ -124,6 +132,12 @@ func (l *Link) Start(ctx context.Context, runner Runner, machine Machine) error 
 // Up says whether the link is up.
 func (l *Link) Up() bool { return l.client.Up() }
 
+// Reconnect connects anew, so that a new certificate of the node comes into use. It does not wait.
+func (l *Link) Reconnect() { l.client.Reconnect() }
+
+// Recheck ends the connection where the certificate of the LO was revoked.
+func (l *Link) Recheck() { l.client.Recheck() }
+
 // Changed says that what the inventory says of the runner has changed.
 func (l *Link) Changed() { l.changed.Notify() }
 
@@ -132,6 +146,9 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	t, err := topic.Parse(m.Topic)
 	if err != nil {
 		return protocol.Errorf(protocol.Invalid, "%w", err)
+	}
+	if t.Kind == topic.Revocations && t.Site == l.o.Site && l.o.Revocations != nil {
+		return l.o.Revocations(m.Payload)
 	}
 	if t.Kind != topic.NodeDesired || t.Site != l.o.Site || t.Node != l.o.Node {
 		return protocol.Errorf(protocol.Invalid, "message on %s, which is not this node's", m.Topic)
