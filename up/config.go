@@ -24,6 +24,7 @@ func (s *supervisor) coConfig() co.Options {
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT = s.dir.sub("co"), s.opts.DatabaseURL, s.opts.HTTPAddr, s.opts.COMQTTAddr
 	o.Git.Remote, o.Git.Interval, o.RegistryHost, o.PresenceGrace = s.opts.GitRemote, time.Second, RegistryHost, keepAlive*3/2
+	o.Identity = co.IdentityOptions{Enrol: s.opts.COEnrolAddr, MQTT: s.opts.COTLSAddr}
 	o.Signing.Dir = s.dir.sub("keys")
 	o.Import.Roots = s.opts.ImportRoots
 	if s.opts.Samples != "" {
@@ -36,7 +37,9 @@ func (s *supervisor) loConfig() lo.Options {
 	o := lo.DefaultOptions()
 	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.opts.Site), s.dir.sub("lo"), s.opts.LOMQTTAddr, s.opts.LOHTTPAddr
 	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
-	o.CO.MQTT, o.CO.HTTP, o.CO.KeepAlive = []string{"tcp://" + dialable(s.opts.COMQTTAddr)}, "http://"+dialable(s.opts.HTTPAddr), keepAlive
+	o.CO.MQTT, o.CO.Enrol = []string{"tls://" + dialable(s.opts.COTLSAddr)}, []string{dialable(s.opts.COEnrolAddr)}
+	o.CO.HTTP, o.CO.KeepAlive = "http://"+dialable(s.opts.HTTPAddr), keepAlive
+	o.Identity.Enrol, o.Identity.MQTT = s.opts.LOEnrolAddr, s.opts.LOTLSAddr
 	o.PresenceGrace = keepAlive * 3 / 2
 	return o
 }
@@ -44,7 +47,7 @@ func (s *supervisor) loConfig() lo.Options {
 func (s *supervisor) enConfig() en.Options {
 	o := en.DefaultOptions()
 	o.Site, o.Node, o.Labels, o.StateDir = protocol.SiteID(s.opts.Site), protocol.NodeID(s.opts.Node), s.opts.Labels, s.dir.sub("en")
-	o.LO.MQTT, o.LO.KeepAlive = []string{"tcp://" + dialable(s.opts.LOMQTTAddr)}, keepAlive
+	o.LO.MQTT, o.LO.Enrol, o.LO.KeepAlive = []string{"tls://" + dialable(s.opts.LOTLSAddr)}, []string{dialable(s.opts.LOEnrolAddr)}, keepAlive
 	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
 	o.Engine = s.engineOptions()
 	o.Engine.Mirror, o.Engine.MirrorOnly = "http://"+dialable(s.opts.LOHTTPAddr), true
@@ -68,12 +71,15 @@ func (s *supervisor) writeConfig(role string, options any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := s.dir.sub("config", role+".yaml")
+	path := s.configPath(role)
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return "", fmt.Errorf("write configuration: %w", err)
 	}
 	return path, nil
 }
+
+// configPath is where the configuration file of a role is.
+func (s *supervisor) configPath(role string) string { return s.dir.sub("config", role+".yaml") }
 
 // dialable turns an address to listen on into one to connect to.
 func dialable(addr string) string {

@@ -27,10 +27,7 @@ type Options struct {
 	// Labels of the node, key=value.
 	Labels map[string]string
 
-	HTTPAddr   string // of the CO: API, OCI registry, metrics
-	COMQTTAddr string // where LOs connect
-	LOMQTTAddr string // where ENs connect
-	LOHTTPAddr string // of the LO: image cache, metrics, status
+	Addresses
 
 	// DatabaseURL names an existing PostgreSQL; empty: a private one is started.
 	DatabaseURL string
@@ -58,11 +55,28 @@ type Options struct {
 	Out      io.Writer
 }
 
+// Addresses are those that the fleet listens on, host:port.
+type Addresses struct {
+	HTTPAddr   string // of the CO: API, OCI registry, metrics
+	LOHTTPAddr string // of the LO: image cache, metrics, status
+
+	// COMQTTAddr and LOMQTTAddr are plain, for clients that are no part of Colony: applications,
+	// devices, workloads. A machine that comes there is refused.
+	COMQTTAddr, LOMQTTAddr string
+	// COTLSAddr is where LOs connect with their certificates, and LOTLSAddr where nodes do.
+	COTLSAddr, LOTLSAddr string
+	// COEnrolAddr is where LOs get their certificates, and LOEnrolAddr where nodes do.
+	COEnrolAddr, LOEnrolAddr string
+}
+
 // DefaultOptions returns the options of a fleet on loopback.
 func DefaultOptions() Options {
 	return Options{
 		StateDir: "/var/lib/colony", Site: "local", Node: "gateway-1", Labels: map[string]string{"role": "gateway"},
-		HTTPAddr: "127.0.0.1:8080", COMQTTAddr: "127.0.0.1:1884", LOMQTTAddr: "127.0.0.1:1883", LOHTTPAddr: "127.0.0.1:8081",
+		Addresses: Addresses{
+			HTTPAddr: "127.0.0.1:8080", COMQTTAddr: "127.0.0.1:1884", LOMQTTAddr: "127.0.0.1:1883", LOHTTPAddr: "127.0.0.1:8081",
+			COTLSAddr: "127.0.0.1:8884", LOTLSAddr: "127.0.0.1:8883", COEnrolAddr: "127.0.0.1:8886", LOEnrolAddr: "127.0.0.1:8885",
+		},
 		LogLevel: "info", Out: os.Stdout,
 	}
 }
@@ -123,7 +137,16 @@ func (o Options) checkSamples() error {
 type listenAddr struct{ flag, addr string }
 
 func (o Options) addresses() []listenAddr {
-	return []listenAddr{{"--http", o.HTTPAddr}, {"--co-mqtt", o.COMQTTAddr}, {"--lo-mqtt", o.LOMQTTAddr}, {"--lo-http", o.LOHTTPAddr}}
+	return []listenAddr{
+		{"--http", o.HTTPAddr},
+		{"--co-mqtt", o.COMQTTAddr},
+		{"--lo-mqtt", o.LOMQTTAddr},
+		{"--lo-http", o.LOHTTPAddr},
+		{"--co-mqtt-tls", o.COTLSAddr},
+		{"--lo-mqtt-tls", o.LOTLSAddr},
+		{"--co-enrol", o.COEnrolAddr},
+		{"--lo-enrol", o.LOEnrolAddr},
+	}
 }
 
 // checkPorts makes sure that the fleet can listen on its addresses: that no other

@@ -34,7 +34,7 @@ func fleetOf(t *testing.T, program string, out *bytes.Buffer) Options {
 	o := DefaultOptions()
 	o.StateDir, o.Program, o.Agent, o.Out = t.TempDir(), program, program, out
 	o.DatabaseURL, o.Containerd, o.GitRemote = "postgres:///x", filepath.Join(o.StateDir, "no.sock"), "/none"
-	for _, addr := range []*string{&o.HTTPAddr, &o.COMQTTAddr, &o.LOMQTTAddr, &o.LOHTTPAddr} {
+	for _, addr := range []*string{&o.HTTPAddr, &o.COMQTTAddr, &o.LOMQTTAddr, &o.LOHTTPAddr, &o.COTLSAddr, &o.LOTLSAddr, &o.COEnrolAddr, &o.LOEnrolAddr} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +181,8 @@ func TestGuideNamesAddressesAndCommands(t *testing.T) {
 	s.opts.Samples, s.opts.HTTPAddr, s.opts.GitRemote = "examples", "127.0.0.1:9000", "/state/git/deployments.git"
 	s.guide(1500 * time.Millisecond)
 	for _, want := range []string{
-		Ready + ", after 1.5 s. It runs until Ctrl-C.\n", "  API         http://127.0.0.1:9000/api/v1 ", "LO of local 127.0.0.1:1883\n", "  git         /state/git/deployments.git\n",
+		Ready + ", after 1.5 s. It runs until Ctrl-C.\n", "  API         http://127.0.0.1:9000/api/v1 ", "LO of local 127.0.0.1:1883: plain, for applications and devices\n",
+		"mutual TLS at the CO 127.0.0.1:8884 and the LO 127.0.0.1:8883; the root of the certificates is in /state/co/identity\n", "  git         /state/git/deployments.git\n",
 		"  logs        /state/logs\n", "  sample      http://127.0.0.1:8088/\n", "COLONY_URL=http://127.0.0.1:9000 ", "deployment show local/hello\n", lastSuggestion + "\n",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -197,6 +197,18 @@ func (o Options) samplePort() any {
 // defaultPort is the default of the sample's parameter port.
 const defaultPort = 8088
 
+// siteOnline returns nil once the CO knows the site as online.
+func (o Options) siteOnline(ctx context.Context) error {
+	var s fleet.Site
+	if _, err := o.call(ctx, http.MethodGet, "/api/v1/sites/"+url.PathEscape(o.Site), nil, &s); err != nil {
+		return err
+	}
+	if !s.Online {
+		return errors.New("the site is offline")
+	}
+	return nil
+}
+
 // nodeOnline returns nil once the CO knows the node as online.
 func (o Options) nodeOnline(ctx context.Context) error {
 	var n fleet.Node

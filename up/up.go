@@ -94,8 +94,10 @@ func (s *supervisor) start(ctx context.Context) error {
 		{"start containerd", s.opts.Containerd != "", s.startContainerd},
 		{"prepare the deployments repo", s.opts.GitRemote != "", s.prepareRepo},
 		{"prepare the signing keys", false, s.prepareKeys},
+		{"prepare the root of the certificates", false, s.prepareRoot},
 		{"start the Central Orchestrator", false, s.startCO},
 		{"start the Local Orchestrator of site " + s.opts.Site, false, s.startLO},
+		{"wait for the site to be online", false, s.waitSite},
 		{"start the agent of node " + s.opts.Node, false, s.startEN},
 		{"wait for the node to be online", false, s.waitNode},
 		{"build and push the sample images and components", s.opts.Samples == "", s.opts.pushSamples},
@@ -208,8 +210,9 @@ func (s *supervisor) prepareKeys(context.Context) error {
 	return err
 }
 
-// startTier writes the configuration of a tier and keeps its process running.
-func (s *supervisor) startTier(ctx context.Context, role string, config any) (*supervised, error) {
+// startTier writes the configuration of a tier and keeps its process running. Before each start
+// of it, ready is called.
+func (s *supervisor) startTier(ctx context.Context, role string, config any, ready func(context.Context) error) (*supervised, error) {
 	path, err := s.writeConfig(role, config)
 	if err != nil {
 		return nil, err
@@ -223,7 +226,12 @@ func (s *supervisor) startTier(ctx context.Context, role string, config any) (*s
 		return nil, err
 	}
 	args = append(args, "--config", path, "--log-level", s.opts.LogLevel)
-	return s.keep(ctx, role, func(context.Context) (part, error) { return startChild(s.spawn, l, program, args...) })
+	return s.keep(ctx, role, func(ctx context.Context) (part, error) {
+		if err := ready(ctx); err != nil {
+			return nil, err
+		}
+		return startChild(s.spawn, l, program, args...)
+	})
 }
 
 // command returns the program of a role. The agent is colony-en where it lies
@@ -249,7 +257,7 @@ func (o Options) command(role string) (program string, args []string, err error)
 }
 
 func (s *supervisor) startCO(ctx context.Context) error {
-	k, err := s.startTier(ctx, "co", s.coConfig())
+	k, err := s.startTier(ctx, "co", s.coConfig(), s.prepareRoot)
 	if err != nil {
 		return err
 	}
@@ -257,7 +265,7 @@ func (s *supervisor) startCO(ctx context.Context) error {
 }
 
 func (s *supervisor) startLO(ctx context.Context) error {
-	k, err := s.startTier(ctx, "lo", s.loConfig())
+	k, err := s.startTier(ctx, "lo", s.loConfig(), func(ctx context.Context) error { return s.admit(ctx, s.theLO()) })
 	if err != nil {
 		return err
 	}
@@ -265,12 +273,16 @@ func (s *supervisor) startLO(ctx context.Context) error {
 }
 
 func (s *supervisor) startEN(ctx context.Context) error {
-	_, err := s.startTier(ctx, "en", s.enConfig())
+	_, err := s.startTier(ctx, "en", s.enConfig(), func(ctx context.Context) error { return s.admit(ctx, s.theEN()) })
 	return err
 }
 
+func (s *supervisor) waitSite(ctx context.Context) error {
+	return s.wait(ctx, s.parts[len(s.parts)-1], time.Minute, s.online(s.theLO(), s.opts.siteOnline))
+}
+
 func (s *supervisor) waitNode(ctx context.Context) error {
-	return s.wait(ctx, s.parts[len(s.parts)-1], time.Minute, s.opts.nodeOnline)
+	return s.wait(ctx, s.parts[len(s.parts)-1], time.Minute, s.online(s.theEN(), s.opts.nodeOnline))
 }
 
 func (s *supervisor) importSamples(ctx context.Context) error {

@@ -180,8 +180,9 @@ func TestOptions(t *testing.T) {
 	o := DefaultOptions()
 	o.StateDir, o.Site, o.Node, o.HTTPAddr, o.Containerd = "relative", "Bad", "bad_node", "nonsense", "/x"
 	o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr, o.LogLevel, o.Samples = "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:65536", "loud", t.TempDir()
+	o.COTLSAddr, o.LOTLSAddr, o.COEnrolAddr, o.LOEnrolAddr = "a", "b", "c", "d"
 	err := o.Validate()
-	for _, want := range []string{`"relative"`, `"Bad"`, `"bad_node"`, "--http", "--co-mqtt", "--lo-mqtt", "--lo-http", "--log-level", "--samples"} {
+	for _, want := range []string{`"relative"`, `"Bad"`, `"bad_node"`, "--http", "--co-mqtt", "--lo-mqtt", "--lo-http", "--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol", "--log-level", "--samples"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not among the faults: %v", want, err)
 		}
@@ -193,6 +194,7 @@ func TestOptions(t *testing.T) {
 	defer l.Close()
 	o = DefaultOptions()
 	o.HTTPAddr, o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr = l.Addr().String(), "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	o.COTLSAddr, o.LOTLSAddr, o.COEnrolAddr, o.LOEnrolAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--http") || !strings.Contains(err.Error(), "something else listens there") {
 		t.Errorf("a port that is in use: %v", err)
 	}

@@ -1,0 +1,150 @@
+package up
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/api/machines"
+	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/lo"
+)
+
+const (
+	// tokenLife is how long a join token holds that a tier uses within a second of its start.
+	tokenLife = time.Hour
+	// overdue is how long before the end of a certificate its renewal must have failed.
+	overdue = identity.LeafLife / 6
+	// tokenTimeout bounds the request for one.
+	tokenTimeout = 10 * time.Second
+)
+
+// prepareRoot makes the root of the fleet's certificates, unless it is there: also in a state
+// directory of a release that had none. It does not replace one that was lost: machines of
+// other sites may have certificates by it.
+func (s *supervisor) prepareRoot(context.Context) error {
+	dir := co.IdentityDir(s.dir.sub("co"))
+	files, err := store.Open(nil, dir)
+	if err != nil {
+		return err
+	}
+	if _, err := files.OpenRoot(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := files.Load(store.Machine); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the root of the fleet's certificates is missing from %s, and the CO has a certificate by it: bring it back with colony ca import --config %s; or remove %s, for a new root that no machine of another site knows",
+			dir, s.configPath("co"), dir)
+	}
+	_, _, err = files.InitRoot(time.Now())
+	return err
+}
+
+// A machine is one that is enrolled as each machine of a fleet is, with a join token.
+type machine struct {
+	name           identity.Name
+	dir, tokenFile string // of its identity
+	tokens         string // last part of the path of the API that makes its join token
+}
+
+func (s *supervisor) theLO() machine {
+	o := s.loConfig()
+	return machine{identity.OfLO(o.Site), lo.IdentityDir(o.StateDir), o.TokenFile(), "join-tokens"}
+}
+
+func (s *supervisor) theEN() machine {
+	o := s.enConfig()
+	return machine{identity.OfNode(o.Site, o.Node), en.IdentityDir(o.StateDir), o.TokenFile(), "node-tokens"}
+}
+
+// enrolled returns nil where a machine has a certificate of this fleet that lasts that long.
+func (s *supervisor) enrolled(m machine, lasts time.Duration) error {
+	root, err := s.root()
+	if err != nil {
+		return err
+	}
+	files, err := store.Open(nil, m.dir)
+	if err != nil {
+		return err
+	}
+	c, err := files.Load(store.Machine)
+	if err != nil {
+		return fmt.Errorf("%s has no certificate: %w", m.name, err)
+	}
+	if !c.Root.Equal(root) {
+		return fmt.Errorf("the certificate of %s is %w", m.name, errForeign)
+	}
+	now := time.Now()
+	p, err := c.Check(identity.NewClock(func() time.Time { return now }, time.Time{}, nil))
+	switch {
+	case err != nil:
+		return err
+	case p.Name != m.name:
+		return fmt.Errorf("%s has the certificate of %s", m.name, p.Name)
+	case now.Add(lasts).After(p.NotAfter):
+		return fmt.Errorf("the certificate of %s ends at %s", m.name, p.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
+
+var errForeign = errors.New("that of another fleet")
+
+// admit writes a join token to where the machine looks for it, unless it has a certificate and
+// renews it in time. The token lets it take its own name over: its state directory may have been lost,
+// and its key with it.
+func (s *supervisor) admit(ctx context.Context, m machine) error {
+	err := s.enrolled(m, overdue)
+	if err == nil {
+		return nil
+	}
+	s.log.InfoContext(ctx, "machine gets a join token", "machine", m.name.String(), "reason", err)
+	if errors.Is(err, errForeign) { // it would go on to trust that root and no other
+		files, err := store.Open(nil, m.dir)
+		if err == nil {
+			err = files.Remove(store.Machine)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	defer cancel()
+	var answer machines.Token
+	path := "/api/v1/sites/" + url.PathEscape(s.opts.Site) + "/" + m.tokens
+	if _, err := s.opts.call(ctx, http.MethodPost, path, map[string]any{"seconds": int(tokenLife / time.Second), "replace": true}, &answer); err != nil {
+		return fmt.Errorf("make a join token of %s: %w", m.name, err)
+	}
+	return atomicfile.Write(disk.OS, m.tokenFile, []byte(answer.Token+"\n"), 0o600)
+}
+
+// online returns a check that a machine has a certificate, and that the CO knows it as online.
+func (s *supervisor) online(m machine, known func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := s.enrolled(m, 0); err != nil {
+			return err
+		}
+		return known(ctx)
+	}
+}
+
+// root returns the certificate of the fleet's root.
+func (s *supervisor) root() (*x509.Certificate, error) {
+	files, err := store.Open(nil, co.IdentityDir(s.dir.sub("co")))
+	if err != nil {
+		return nil, err
+	}
+	a, err := files.OpenRoot()
+	if err != nil {
+		return nil, fmt.Errorf("open the root of the fleet's certificates: %w", err)
+	}
+	return a.Root(), nil
+}
