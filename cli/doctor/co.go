@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,9 +11,11 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
 	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // leastServer is the oldest PostgreSQL that still gets repairs, as a version number.
@@ -85,6 +88,41 @@ func runGit(ctx context.Context, env []string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
+// unenrolled asks a running CO for the sites that it does not let in.
+func unenrolled(o co.Options, running func(context.Context) bool) func(context.Context) []doctor.Finding {
+	return func(ctx context.Context) []doctor.Finding {
+		if o.Identity.Enrol == "" {
+			return []doctor.Finding{doctor.Okf("not asked: no site needs a certificate")}
+		}
+		if !running(ctx) {
+			return []doctor.Finding{doctor.Okf("not asked: the CO does not run")}
+		}
+		var list machines.ListOfUnenrolled
+		body, err := host.Get(ctx, host.URL(o.HTTP, "/api/v1/unenrolled-sites"))
+		if err == nil {
+			err = json.Unmarshal(body, &list)
+		}
+		if err != nil {
+			return []doctor.Finding{doctor.Warnf("look at the log of the CO", "the CO does not say which sites have no certificate: %v", err)}
+		}
+		return []doctor.Finding{judgeUnenrolled(list)}
+	}
+}
+
+func judgeUnenrolled(list machines.ListOfUnenrolled) doctor.Finding {
+	if list.Total == 0 {
+		return doctor.Okf("every site is enrolled")
+	}
+	var sites []protocol.SiteID
+	for _, s := range list.Items {
+		sites = append(sites, s.Site)
+	}
+	return doctor.Warnf("give them join tokens: colony site adopt SITE; or remove those that do not exist: colony site remove SITE", "%d sites are not enrolled, and are not let in without a certificate: %s", list.Total, names(sites))
+}
+
+// checkOf is the check that says what is wrong with a part of a CO that is not ready.
+var checkOf = map[string]string{"postgres": "database", "deployments repo": "git"}
+
 // parts asks a running CO whether what it needs works.
 func parts(listener string, running func(context.Context) bool) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
@@ -97,7 +135,13 @@ func parts(listener string, running func(context.Context) bool) func(context.Con
 		}
 		var out []doctor.Finding
 		for line := range strings.Lines(string(body)) {
-			out = append(out, doctor.Failf("see docs/operations.md for the part", "the CO runs and is not ready: %s", strings.TrimSpace(line)))
+			line = strings.TrimSpace(line)
+			part, _, _ := strings.Cut(line, ":")
+			fix := "look at the log of the CO"
+			if check := checkOf[part]; check != "" {
+				fix = "see the check " + check
+			}
+			out = append(out, doctor.Failf(fix, "the CO runs and is not ready: %s", line))
 		}
 		if len(out) == 0 {
 			out = append(out, doctor.Failf("look at the log of the CO", "the CO does not answer: %v", err))

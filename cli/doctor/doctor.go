@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/cli/doctor/node"
 	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
@@ -25,16 +26,20 @@ func CO(o co.Options) []doctor.Check {
 	if len(o.Broker.URLs) > 0 {
 		mqtt = "" // it does not listen then
 	}
+	proof := node.Proof{Key: "identity", Set: o.Identity.Enrol != "", External: len(o.Broker.URLs) > 0, Dir: co.IdentityDir(o.StateDir), Name: identity.OfCO()}
+	secrets := append(append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile), proof.Secrets()...)
 	return []doctor.Check{
 		{Name: "configuration", Run: node.Configuration(o.Validate)},
 		{Name: "disk", Run: host.Disk(o.StateDir, 0)},
 		{Name: "clock", Run: host.Clock(o.StateDir)},
-		{Name: "permissions", Run: host.Permissions(o.StateDir, append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile)...)},
+		{Name: "permissions", Run: host.Permissions(o.StateDir, secrets...)},
+		{Name: "identity", Run: node.Identity(proof)},
 		{Name: "kernel", Run: host.Kernel(false)},
 		{Name: "database", Run: database(o.DatabaseURL)},
 		{Name: "git", Run: deployments(o.Git)},
 		{Name: "broker", Run: host.Broker("the external broker", "broker.urls", o.Broker.URLs)},
-		{Name: "ports", Run: host.Ports(running, addresses(o.HTTP, mqtt, o.Listeners)...)},
+		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, mqtt, o.Identity.Enrol, o.Identity.MQTT)...)...)},
+		{Name: "sites", Run: unenrolled(o, running)},
 		{Name: "parts", Run: parts(o.HTTP, running)},
 		{Name: "damage", Run: host.Damaged(o.StateDir)},
 	}
@@ -43,6 +48,10 @@ func CO(o co.Options) []doctor.Check {
 // LO returns the checks of an LO. A new one is a function and an entry here.
 func LO(o lo.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "journal", "lock"))
+	proof := node.Proof{
+		Key: "co.enrol", Set: len(o.CO.Enrol) > 0, Dir: lo.IdentityDir(o.StateDir), Name: identity.OfLO(o.Site),
+		TokenFile: o.TokenFile(), Token: "colony site add " + string(o.Site), Open: o.Identity.MQTT == "",
+	}
 	need := o.JournalBytes + o.CacheBytes + o.RetainedBytes
 	return []doctor.Check{
 		{Name: "configuration", Run: node.Configuration(o.Validate)},
@@ -50,10 +59,12 @@ func LO(o lo.Options) []doctor.Check {
 			return host.Disk(o.StateDir, need-host.Size(ctx, o.StateDir))(ctx)
 		}},
 		{Name: "clock", Run: host.Clock(o.StateDir)},
-		{Name: "permissions", Run: host.Permissions(o.StateDir, keys(o.Listeners)...)},
+		{Name: "permissions", Run: host.Permissions(o.StateDir, append(keys(o.Listeners), proof.Secrets()...)...)},
+		{Name: "identity", Run: node.Identity(proof)},
 		{Name: "kernel", Run: host.Kernel(false)},
-		{Name: "ports", Run: host.Ports(running, addresses(o.HTTP, o.MQTT, o.Listeners)...)},
+		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, o.MQTT, o.Identity.Enrol, o.Identity.MQTT)...)...)},
 		{Name: "co", Run: host.Broker("the broker of the CO", "co.mqtt", o.CO.MQTT)},
+		{Name: "enrolment", Run: host.Broker("the enrolment at the CO", "co.enrol", node.Enrolment(o.CO.Enrol))},
 		{Name: "api", Run: host.HTTP("the API of the CO", "co.http", below(o.CO.HTTP, "/healthz"))},
 		{Name: "registry", Run: host.HTTP("the registry of the CO", "co.http", below(o.CO.HTTP, "/v2/"))},
 		{Name: "backlog", Run: backlog(o, running)},
@@ -61,9 +72,13 @@ func LO(o lo.Options) []doctor.Check {
 	}
 }
 
+// own are the addresses that have keys of their own.
+func own(http, mqtt, enrol, machines string) []host.Address {
+	return []host.Address{{Key: "http", Address: http}, {Key: "mqtt", Address: mqtt}, {Key: "identity.enrol", Address: enrol}, {Key: "identity.mqtt", Address: machines}}
+}
+
 // addresses are those that a tier listens on by TCP, with their keys.
-func addresses(http, mqtt string, listeners []listen.Spec) []host.Address {
-	out := []host.Address{{Key: "http", Address: http}, {Key: "mqtt", Address: mqtt}}
+func addresses(listeners []listen.Spec, out ...host.Address) []host.Address {
 	for _, l := range listeners {
 		if l.Network != listen.Unix {
 			out = append(out, host.Address{Key: "listeners " + l.Name, Address: l.Address})

@@ -17,6 +17,8 @@ import (
 
 	"github.com/colonyfleet/colony/cli/doctor/node"
 	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/api/machines"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/doctor"
@@ -26,6 +28,7 @@ import (
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/journal"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -63,7 +66,7 @@ func TestLO(t *testing.T) {
 	o.Site, o.StateDir, o.MQTT, o.HTTP, o.Logger = "plant", filepath.Join(t.TempDir(), "lo"), "127.0.0.1:0", "127.0.0.1:0", slog.New(slog.DiscardHandler)
 	o.CO.MQTT, o.CO.HTTP, o.CO.MaxBackoff = []string{"tcp://" + co.Addr().String()}, "", time.Second
 	wantStatuses(t, "before it runs", doctor.Run(t.Context(), "lo", "1", LO(o)),
-		"configuration: ok", "permissions: ok", "ports: ok", "ports: ok", "co: ok", "backlog: ok", "damage: ok")
+		"configuration: ok", "permissions: ok", "identity: warn", "ports: ok", "ports: ok", "co: ok", "backlog: ok", "damage: ok")
 
 	l, err := lo.New(o)
 	if err != nil {
@@ -79,14 +82,14 @@ func TestLO(t *testing.T) {
 	}
 	r := doctor.Run(t.Context(), "lo", "1", LO(o))
 	wantStatuses(t, "while it runs without its CO", r,
-		"configuration: ok", "permissions: ok", "ports: ok", "ports: ok", "co: fail", "api: fail", "registry: fail", "backlog: warn", "backlog: ok", "damage: warn")
+		"configuration: ok", "permissions: ok", "identity: warn", "ports: ok", "ports: ok", "co: fail", "api: fail", "registry: fail", "backlog: warn", "backlog: ok", "damage: warn")
 	if r.Status != doctor.Fail || r.Err() == nil {
 		t.Errorf("status %s, error %v; want fail and an error", r.Status, r.Err())
 	}
 
 	o.HTTP = "" // it cannot be asked, and holds its lock
 	wantStatuses(t, "while it runs without HTTP", doctor.Run(t.Context(), "lo", "1", LO(o)),
-		"configuration: ok", "permissions: ok", "ports: ok", "co: fail", "api: fail", "registry: fail", "backlog: ok", "damage: warn")
+		"configuration: ok", "permissions: ok", "identity: warn", "ports: ok", "co: fail", "api: fail", "registry: fail", "backlog: ok", "damage: warn")
 }
 
 // TestStatusOfLO judges what a running LO says of itself.
@@ -96,7 +99,8 @@ func TestStatusOfLO(t *testing.T) {
 		Journal:   journal.Stats{Depth: 3, Bytes: 60, MaxBytes: 100, OldestUnixMillis: 1000},
 		Data:      []data.StreamStatus{{Rule: "temps", Queued: 9, Bytes: 96, MaxBytes: 100}},
 		DataFault: "two rules of one name",
-		Nodes:     []control.NodeStatus{{Node: "gw-1", Problem: "2 gateways use this name"}, {Node: "gw-2"}},
+		Site:      "plant", NotEnrolled: []protocol.NodeID{"gw-2"},
+		Nodes: []control.NodeStatus{{Node: "gw-1", Problem: "2 gateways use this name"}, {Node: "gw-2"}},
 	}
 	var got []string
 	for _, f := range judgeStatus(s, time.UnixMilli(61_000)) {
@@ -107,6 +111,7 @@ func TestStatusOfLO(t *testing.T) {
 		"warn the journal: 3 events wait for the CO, the oldest for 1m0s, 60 B of 100 B in use",
 		"fail the queue of data rule temps: 9 messages wait for the CO, 96 B of 100 B in use",
 		"fail the data rules are not wholly in force: two rules of one name",
+		"warn 1 nodes have no certificate, and are not let in: gw-2",
 		"fail node gw-1: 2 gateways use this name",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -125,13 +130,13 @@ func TestCO(t *testing.T) {
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote, o.Logger = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", remote, slog.New(slog.DiscardHandler)
 	wantStatuses(t, "before it runs", doctor.Run(t.Context(), "co", "1", CO(o)),
-		"configuration: ok", "permissions: ok", "database: ok", "git: ok", "git: warn", "ports: ok", "ports: ok", "parts: ok", "damage: ok")
+		"configuration: ok", "permissions: ok", "identity: warn", "database: ok", "git: ok", "git: warn", "ports: ok", "ports: ok", "sites: ok", "parts: ok", "damage: ok")
 
 	o.DatabaseURL, o.Git.Remote, o.Git.CredentialFile = "postgres://nobody:secret@127.0.0.1:1/x", filepath.Join(dir, "none.git"), filepath.Join(dir, "none")
 	o.Broker.URLs = []string{"tcp://127.0.0.1:1"}
 	r := doctor.Run(t.Context(), "co", "1", CO(o))
 	wantStatuses(t, "with nothing that it needs", r,
-		"configuration: ok", "permissions: ok", "permissions: fail", "database: fail", "git: ok", "git: fail", "broker: fail", "ports: ok", "parts: ok", "damage: ok")
+		"configuration: ok", "permissions: ok", "permissions: fail", "identity: ok", "database: fail", "git: ok", "git: fail", "broker: fail", "ports: ok", "sites: ok", "parts: ok", "damage: ok")
 	for _, f := range r.Findings {
 		if strings.Contains(f.Message, "secret") {
 			t.Errorf("%s shows the password: %s", f.Check, f.Message)
@@ -139,6 +144,21 @@ func TestCO(t *testing.T) {
 	}
 	if judgeServer(130_004, "13.4").Status != doctor.Warn {
 		t.Error("PostgreSQL 13 is not warned of")
+	}
+}
+
+// TestSitesThatAreNotEnrolled names the first of them.
+func TestSitesThatAreNotEnrolled(t *testing.T) {
+	t.Parallel()
+	if f := judgeUnenrolled(machines.ListOfUnenrolled{}); f.Status != doctor.OK {
+		t.Errorf("none: %+v", f)
+	}
+	list := machines.ListOfUnenrolled{Total: 12}
+	for i := range 12 {
+		list.Items = append(list.Items, fleet.Unenrolled{Site: protocol.SiteID(fmt.Sprintf("plant%02d", i))})
+	}
+	if f := judgeUnenrolled(list); f.Status != doctor.Warn || !strings.Contains(f.Message, "12 sites are not enrolled") || !strings.HasSuffix(f.Message, ": plant00, plant01, plant02, plant03, plant04, plant05, plant06, plant07, plant08, plant09, …") {
+		t.Errorf("twelve: %+v", f)
 	}
 }
 

@@ -59,12 +59,28 @@ func judgeStatus(s lo.Status, now time.Time) []doctor.Finding {
 	if s.DataFault != "" {
 		out = append(out, doctor.Failf("correct the site.yaml of the site in the deployments repo", "the data rules are not wholly in force: %s", s.DataFault))
 	}
+	if len(s.NotEnrolled) > 0 {
+		out = append(out, doctor.Warnf("give them a join token (colony site adopt "+string(s.Site)+"), and set lo.enrol and lo.mqtt in their configurations", "%d nodes have no certificate, and are not let in: %s", len(s.NotEnrolled), names(s.NotEnrolled)))
+	}
 	for _, n := range s.Nodes {
 		if n.Problem != "" {
 			out = append(out, doctor.Failf("give each gateway its own name: node in the configuration of its agent", "node %s: %s", n.Node, n.Problem))
 		}
 	}
 	return out
+}
+
+// names are the first of a list.
+func names[T ~string](list []T) string {
+	const most = 10
+	var out []string
+	for _, n := range list[:min(len(list), most)] {
+		out = append(out, string(n))
+	}
+	if len(list) > most {
+		out = append(out, "…")
+	}
+	return strings.Join(out, ", ")
 }
 
 // judgeBacklog compares the bytes of a queue with its bound; 0 is no bound.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/engines"
+	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
@@ -27,16 +28,22 @@ const manyReports = 1000
 // Checks returns the checks of an EN. A new one is a function and an entry here.
 func Checks(o en.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "lock"))
+	proof := Proof{
+		Key: "lo.enrol", Set: len(o.LO.Enrol) > 0, Dir: en.IdentityDir(o.StateDir), Name: identity.OfNode(o.Site, o.Node),
+		TokenFile: o.TokenFile(), Token: "colony node token " + string(o.Site),
+	}
 	return []doctor.Check{
 		{Name: "configuration", Run: Configuration(o.Validate)},
 		{Name: "disk", Run: host.Disk(o.StateDir, 0)},
 		{Name: "clock", Run: host.Clock(o.StateDir)},
-		{Name: "permissions", Run: host.Permissions(o.StateDir)},
+		{Name: "permissions", Run: host.Permissions(o.StateDir, proof.Secrets()...)},
+		{Name: "identity", Run: Identity(proof)},
 		{Name: "kernel", Run: host.Kernel(true)},
 		{Name: "engine", Run: engine(o.Engine)},
 		{Name: "plugins", Run: plugins(o.Engine.PluginDirs)},
 		{Name: "ports", Run: host.Ports(running, host.Address{Key: "http", Address: o.HTTP})},
 		{Name: "lo", Run: host.Broker("the broker of the LO", "lo.mqtt", o.LO.MQTT)},
+		{Name: "enrolment", Run: host.Broker("the enrolment at the LO", "lo.enrol", Enrolment(o.LO.Enrol))},
 		{Name: "images", Run: host.HTTP("the image cache of the LO", "engine.mirror", registry(o.Engine.Mirror))},
 		{Name: "backlog", Run: backlog(o.HTTP, running)},
 		{Name: "damage", Run: host.Damaged(o.StateDir)},

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/doctor"
+)
+
+// A Proof says how a tier proves who it is.
+type Proof struct {
+	// Key is the key of the configuration that asks for it, Set whether it is there.
+	Key string
+	Set bool
+	// External says that another broker is to check who connects, Open that an LO believes its
+	// nodes whom they say to be.
+	External, Open bool
+	// Dir is where the keys and certificates are.
+	Dir  string
+	Name identity.Name
+	// TokenFile is where the join token is looked for, and Token the command that makes one;
+	// empty at the CO, which certifies itself.
+	TokenFile, Token string
+}
+
+// Secrets are the private keys and the join token of a tier that are there.
+func (p Proof) Secrets() []string {
+	files, err := filepath.Glob(filepath.Join(p.Dir, "*.key"))
+	if err != nil {
+		return nil // the directory's own name is a pattern that is none
+	}
+	if _, err := os.Stat(p.TokenFile); err == nil {
+		files = append(files, p.TokenFile)
+	}
+	return files
+}
+
+// Enrolment returns addresses of enrolment as URLs.
+func Enrolment(addresses []string) (urls []string) {
+	for _, a := range addresses {
+		urls = append(urls, "tcp://"+a)
+	}
+	return urls
+}
+
+// overdue is how long before its end a certificate must have been renewed: an LO and a node
+// begin at a third of the life, the CO a little later.
+const overdue = identity.LeafLife / 5
+
+// Identity checks the certificate of a tier and what it needs to get one.
+func Identity(p Proof) func(context.Context) []doctor.Finding {
+	return func(context.Context) []doctor.Finding { return p.check(time.Now()) }
+}
+
+func (p Proof) check(now time.Time) []doctor.Finding {
+	if p.External {
+		return []doctor.Finding{doctor.Okf("who connects is the external broker's to check")}
+	}
+	if !p.Set {
+		return []doctor.Finding{doctor.Warnf("set "+p.Key+" in the configuration: docs/identity.md says how, in which order",
+			"development mode: nobody proves who it is here, and whoever reaches the broker and names itself is believed")}
+	}
+	files := store.At(nil, p.Dir)
+	var out []doctor.Finding
+	if p.Name.Tier == identity.CO {
+		out = append(out, judgeRoot(files, now))
+	}
+	out = append(out, p.certificate(files, now))
+	if p.Open {
+		out = append(out, doctor.Warnf("set identity in the configuration of the LO, and lo.enrol in those of its nodes: docs/identity.md", "development mode: no node proves who it is"))
+	}
+	if late := floor(files).Sub(now); late > time.Hour {
+		out = append(out, doctor.Warnf("set the clock; where it is right, that of the tier above was ahead: docs/identity.md says how to lower the floor",
+			"the clock says %s, and a certificate of the tier above began %s later: the tier goes by that until the clock is beyond it", now.UTC().Format(time.RFC3339), late.Round(time.Minute)))
+	}
+	return out
+}
+
+// floor is the earliest time that the tier takes for the present.
+func floor(files *store.Store) time.Time {
+	return files.Clock(func() time.Time { return time.Time{} }).Now()
+}
+
+func judgeRoot(files *store.Store, now time.Time) doctor.Finding {
+	root, err := files.OpenRoot()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return doctor.Failf("bring the root with colony ca import or colony co restore; only for a new fleet make one with colony ca init: it locks out all machines that have a certificate",
+			"the root of the fleet is missing: the CO does not start")
+	case err != nil:
+		return doctor.Failf("bring the root with colony ca import", "the root of the fleet: %v", err)
+	}
+	return judgeEnd("the root of the fleet", root.Root(), now, identity.AuthorityLife, "make a new root, and enrol all machines again: what it certifies ends with it")
+}
+
+// certificate judges the tier's own certificate, or what it has in the place of one.
+func (p Proof) certificate(files *store.Store, now time.Time) doctor.Finding {
+	c, err := files.Load(store.Machine)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && p.TokenFile == "":
+		return doctor.Okf("the CO has no certificate yet: it makes one when it starts")
+	case errors.Is(err, fs.ErrNotExist):
+		return p.joining()
+	case err != nil:
+		return doctor.Failf("as it says; a new join token comes from "+p.Token, "%v", err)
+	}
+	n, err := c.Check(identity.NewClock(func() time.Time { return now }, floor(files), nil))
+	if err != nil {
+		return doctor.Failf("remove "+filepath.Join(p.Dir, "machine.crt")+", and enrol the machine with a new join token", "the certificate is of no use: %v", err)
+	}
+	if n.Name != p.Name {
+		return doctor.Failf("correct the name in the configuration; or remove "+p.Dir+", and enrol the machine by its new name", "the certificate is that of %s: the configuration says %s", n.Name, p.Name)
+	}
+	return judgeEnd("the certificate of "+p.Name.String(), c.Chain[0], now, overdue,
+		"the tier renews it by itself: its log says why it could not (no certificate yet). Where that is not_enrolled, give it a new join token")
+}
+
+// joining judges a machine that has no certificate.
+func (p Proof) joining() doctor.Finding {
+	raw, err := os.ReadFile(p.TokenFile)
+	if err == nil {
+		_, err = identity.ParseToken(string(raw))
+	}
+	if err != nil {
+		return doctor.Failf("make a join token with "+p.Token+", and write it to "+p.TokenFile, "%s has no certificate, and no join token: %v", p.Name, err)
+	}
+	return doctor.Warnf("start the tier; if it runs, its log says why it was refused (no certificate yet), and a new token comes from "+p.Token, "%s has no certificate yet, and a join token in %s", p.Name, p.TokenFile)
+}
+
+// judgeEnd judges when a certificate ends, which should not be within a time.
+func judgeEnd(what string, c *x509.Certificate, now time.Time, within time.Duration, fix string) doctor.Finding {
+	end := c.NotAfter.UTC().Format(time.RFC3339)
+	switch left := c.NotAfter.Sub(now); {
+	case left <= 0:
+		return doctor.Failf(fix, "%s has ended at %s", what, end)
+	case left < within:
+		return doctor.Warnf(fix, "%s ends at %s", what, end)
+	}
+	return doctor.Okf("%s lasts until %s", what, end)
+}

@@ -1,0 +1,148 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
+)
+
+// A place is the directory of a machine's identity, at a time.
+type place struct {
+	t     *testing.T
+	proof Proof
+	files *store.Store
+	root  *identity.Authority
+	now   time.Time
+}
+
+func newPlace(t *testing.T, n identity.Name) *place {
+	t.Helper()
+	p := &place{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	p.proof = Proof{Key: "co.enrol", Set: true, Dir: t.TempDir(), Name: n}
+	if n.Tier != identity.CO {
+		p.proof.TokenFile, p.proof.Token = filepath.Join(p.proof.Dir, "token"), "colony site add plant"
+	}
+	p.files = store.At(nil, p.proof.Dir)
+	key, err := identity.NewKey()
+	if err == nil {
+		p.root, err = identity.NewRoot(key, p.now.Add(-time.Hour))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// certify stores a certificate of a name that begins at a time.
+func (p *place) certify(n identity.Name, at time.Time) {
+	p.t.Helper()
+	key, err := p.files.Key(store.Machine)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	chain, err := p.root.Issue(n, key.Public(), at)
+	if err == nil {
+		err = p.files.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: p.root.Root()})
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// want checks what is found: each is a status and a part of the message.
+func (p *place) want(what string, all ...string) {
+	p.t.Helper()
+	var got []string
+	for i, f := range p.proof.check(p.now) {
+		text := string(f.Status) + " " + f.Message
+		if i < len(all) && strings.HasPrefix(text, strings.SplitN(all[i], " ", 2)[0]+" ") && strings.Contains(text, strings.SplitN(all[i], " ", 2)[1]) {
+			text = all[i]
+		}
+		got = append(got, text)
+		if (f.Fix == "") != (f.Status == "ok") {
+			p.t.Errorf("%s: finding %q has the fix %q", what, text, f.Fix)
+		}
+	}
+	if diff := cmp.Diff(all, got); diff != "" {
+		p.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func (p *place) write(path, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestIdentityOfMachine judges an LO from before it is enrolled to after its certificate ended.
+func TestIdentityOfMachine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfLO("plant"))
+	p.proof.Set = false
+	p.want("development mode", "warn whoever reaches the broker")
+	p.proof.Set = true
+	p.want("neither certificate nor token", "fail no join token")
+	p.write(p.proof.TokenFile, "nonsense")
+	p.want("a token that is none", "fail no join token")
+	p.write(p.proof.TokenFile, identity.NewToken(p.root.Root()).String()+"\n")
+	p.want("a token", "warn no certificate yet")
+	p.certify(identity.OfLO("plant"), p.now)
+	p.want("a certificate", "ok the certificate of plant lasts until 2026-02-01")
+	p.proof.Open = true
+	p.want("nodes without certificates", "ok lasts until", "warn no node proves who it is")
+	p.proof.Open = false
+	p.now = p.now.Add(23 * 24 * time.Hour)
+	p.want("in its last third", "ok lasts until")
+	p.now = p.now.Add(2 * 24 * time.Hour)
+	p.want("five days before its end", "warn ends at")
+	p.now = p.now.Add(10 * 24 * time.Hour)
+	p.want("after its end", "fail has ended at")
+	p.certify(identity.OfLO("other"), p.now)
+	p.want("that of another site", "fail the certificate is that of other: the configuration says plant")
+	if got := p.proof.Secrets(); len(got) != 2 {
+		t.Errorf("secrets %q: want the key and the token", got)
+	}
+	p.write(filepath.Join(p.proof.Dir, "machine.crt"), "damaged")
+	p.want("a damaged file", "fail certificates of")
+}
+
+// TestIdentityOfLateClock finds a clock that is behind what a certificate has shown.
+func TestIdentityOfLateClock(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfNode("plant", "gw-1"))
+	p.certify(p.proof.Name, p.now)
+	if err := p.files.Clock(func() time.Time { return p.now }).Raise(p.now); err != nil {
+		t.Fatal(err)
+	}
+	p.want("a clock that is right", "ok lasts until")
+	p.now = time.Unix(0, 0)
+	p.want("1970", "ok lasts until", "warn the clock says 1970-01-01")
+}
+
+// TestIdentityOfCO judges the root of the fleet.
+func TestIdentityOfCO(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfCO())
+	p.want("no root", "fail the root of the fleet is missing", "ok no certificate yet")
+	var err error
+	if p.root, _, err = p.files.InitRoot(p.now); err != nil {
+		t.Fatal(err)
+	}
+	p.want("a root", "ok the root of the fleet lasts until 2045", "ok no certificate yet")
+	p.certify(identity.OfCO(), p.now)
+	p.want("a certificate", "ok the root of the fleet", "ok the certificate of co lasts")
+	if err := os.Remove(filepath.Join(p.proof.Dir, "root.key")); err != nil {
+		t.Fatal(err)
+	}
+	p.want("a root without its key", "fail root.key is not", "ok the certificate of co")
+	p.proof.External = true
+	p.want("an external broker", "ok external broker")
+}
