@@ -112,8 +112,9 @@ func (a *app) appRemove() *cobra.Command {
 		Use: "remove APP@VERSION", Short: "Remove a version of an application from the catalog", Args: cobra.ExactArgs(1),
 		Long: `Remove a version of an application from the catalog, and the application with its last
 version. A version that a deployment is to run, or that a node runs, is refused; the
-refusal names the deployments. The registry keeps its images and archives. A later import
-brings the version back, if its bytes are the same: a version stays immutable.`,
+refusal names the deployments. The registry keeps its images and archives, until they are
+removed with colony image remove. A later import brings the version back, if its bytes are
+the same: a version stays immutable.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, version, ok := strings.Cut(args[0], "@")
 			if !ok || id == "" || version == "" {

@@ -106,7 +106,7 @@ func (a *app) printEvent(e fleet.Event) bool {
 		fmt.Fprintln(a.Out, "---")
 		_, _ = a.Machine(e)
 	default:
-		fmt.Fprintln(a.Out, eventLine(e))
+		fmt.Fprintln(a.Out, e.Time.Local().Format("2006-01-02"), eventLine(e)) // it may be of months ago
 	}
 	return true
 }
@@ -175,7 +175,11 @@ func (a *app) showStatus(s api.Status) error {
 	if s.Held > 0 {
 		held = fmt.Sprintf("%d, by %d proposals: colony proposal list", s.Held, s.Proposals)
 	}
-	if err := a.Fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline),
+	unenrolled := ""
+	if s.Unenrolled > 0 {
+		unenrolled = fmt.Sprintf("%d sites: colony site adopt", s.Unenrolled)
+	}
+	if err := a.Fields("Version", s.Version, "Sites", fmt.Sprintf("%d, %d online", s.Sites, s.SitesOnline), "Without certificate", unenrolled,
 		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Apps", fmt.Sprint(s.Apps), "Deployments", output.Pairs(s.Deployments), "Removals held", held); err != nil {
 		return err
 	}

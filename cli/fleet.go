@@ -52,7 +52,7 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, machines.SiteAdd(&a.Env), a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
+	cmd.AddCommand(ls, machines.SiteAdd(&a.Env), machines.SiteAdopt(&a.Env), machines.SiteRevoke(&a.Env), a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 
@@ -88,7 +88,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		},
 	}
 	f = nodeFilters(ls)
-	cmd.AddCommand(ls, machines.NodeToken(&a.Env), removals.Node(&a.Env), &cobra.Command{
+	cmd.AddCommand(ls, machines.NodeToken(&a.Env), machines.NodeRevoke(&a.Env), removals.Node(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, err := pair(args[0], "SITE/NODE")

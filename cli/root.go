@@ -20,6 +20,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
+	"github.com/colonyfleet/colony/cli/images"
 	"github.com/colonyfleet/colony/cli/machines"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
@@ -132,7 +133,7 @@ with 0.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
-	root.AddCommand(proposals.Command(&a.Env), removals.Volumes(&a.Env), machines.CA(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), machines.CA(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",
@@ -151,6 +152,7 @@ with 0.`,
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	wrapArgs(root)
+	a.complete(root)
 	return root
 }
 

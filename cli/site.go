@@ -59,7 +59,7 @@ func (a *app) showSite(s siteAnswer) error {
 		"Nodes", verdict.CountNodes(s.Nodes, s.NodesOnline, s.NodesUnknown), "Deployments", strconv.Itoa(s.Deployments),
 		"Desired generation", strconv.FormatUint(s.Generation, 10), "Adopted generation", strconv.FormatUint(s.Adopted, 10),
 		"Commit", s.Commit, "Journal", fmt.Sprintf("%s at %d", s.JournalEpoch, s.JournalSeq),
-		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", output.Age(s.LastEventAt), "Last report", output.Ago(s.ReportedAt), "Problem", s.Problem)
+		"Events lost", strconv.FormatUint(s.EventsLost, 10), "Last event", output.Age(s.LastEventAt), "Last report", output.Ago(s.ReportedAt), "Clock", clock(s.ClockUnsynced), "Problem", s.Problem)
 	if err != nil {
 		return err
 	}
@@ -96,6 +96,14 @@ func howFresh(l sitedata.Link) string {
 	default:
 		return "the site did not answer for all of them within 5 s: as it last reported"
 	}
+}
+
+// clock says that times of a site may be wrong; "" where they are not known to be.
+func clock(unsynced bool) string {
+	if !unsynced {
+		return ""
+	}
+	return "not synchronised at its last event: times that the site gives may be wrong; see colony doctor lo there"
 }
 
 func streamName(q sitedata.Stream) string {

@@ -53,7 +53,8 @@ its line and what to write instead; colony lint FOLDER lists what is left. The
 folder is named after the application, unless one is given.
 
 A variable becomes a parameter with the default that .env or ${NAME:-default}
-gives it; without one it is empty, and with ${NAME:?message} it is required.`,
+gives it; without one it is empty. With ${NAME:?message}, or where the file does
+not compile with the default, a deployment must give a value.`,
 		Example: `  colony app init --from node-red/docker-compose.yml
   colony app init --from compose.yaml --id meter --version 2.1.0 --registry registry.example/plant meter/`,
 		Args: cobra.MaximumNArgs(1),

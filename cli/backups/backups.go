@@ -11,12 +11,14 @@ import (
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/backup"
 	"github.com/colonyfleet/colony/co/keys"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/configfile"
 )
 
 type flags struct {
 	config     string
 	noRegistry bool
+	noRoot     bool
 }
 
 func (f *flags) add(cmd *cobra.Command) *cobra.Command {
@@ -32,7 +34,7 @@ func (f *flags) source(env *command.Env, version string) (backup.Source, error) 
 		return backup.Source{}, command.Usage(err)
 	}
 	return backup.Source{
-		DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
+		Root: store.At(nil, co.IdentityDir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
 	}, nil
 }
 
@@ -43,14 +45,18 @@ func Commands(env *command.Env, version string) []*cobra.Command {
 
 func create(env *command.Env, version string) *cobra.Command {
 	var f flags
-	return f.add(&cobra.Command{
+	cmd := f.add(&cobra.Command{
 		Use: "backup DIRECTORY", Short: "Save the CO into a directory", Args: cobra.ExactArgs(1),
 		Long: `Save what the CO cannot get back from anywhere else into a directory, which is made
 and must be empty: one consistent dump of its database, its OCI registry, its
-configuration, its signing keys (the root key where it lies beside them), and the
-deployments repo where that is a path of this machine. The CO may run meanwhile. The
-directory holds what the configuration holds, also its passwords, and private keys:
-only its owner may read it, and whoever has it can command the fleet.
+configuration, its signing keys (the root key where it lies beside them), the root of
+the fleet's certificates with its key, and the deployments repo where that is a path of
+this machine. The CO may run meanwhile. The directory holds what the configuration holds,
+also its passwords, and private keys: only its owner may read it, and whoever has it can
+command the fleet, and be each of its machines.
+
+With --no-root the root of the certificates stays out. Keep what colony ca export saves,
+then: without it no machine of the fleet gets in again.
 
 It needs pg_dump of PostgreSQL, not older than the server.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,9 +72,12 @@ It needs pg_dump of PostgreSQL, not older than the server.`,
 				return err
 			}
 			return env.Fields("Backup", args[0], "Database schema", strconv.Itoa(m.Schema), "PostgreSQL", strconv.Itoa(m.Postgres),
-				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out"), "Signing keys", saved(len(m.Keys) > 0, "there are none"))
+				"Deployments repo", saved(m.Repo, m.Remote+" is elsewhere, or empty: back it up there"), "OCI registry", saved(m.Registry, "left out"), "Signing keys", saved(len(m.Keys) > 0, "there are none"),
+				"Root of the certificates", saved(m.Root, noRoot(m)))
 		},
 	})
+	cmd.Flags().BoolVar(&f.noRoot, "no-root", false, "leave out the root of the fleet's certificates: a restore on another machine then needs what colony ca export saved")
+	return cmd
 }
 
 func saved(inside bool, otherwise string) string {
@@ -76,6 +85,14 @@ func saved(inside bool, otherwise string) string {
 		return "saved"
 	}
 	return otherwise
+}
+
+// noRoot says why there is no root of the certificates in a backup.
+func noRoot(m backup.Manifest) string {
+	if m.RootFingerprint == "" {
+		return "there is none"
+	}
+	return "left out: keep what colony ca export saves"
 }
 
 func restore(env *command.Env, version string) *cobra.Command {
@@ -87,7 +104,9 @@ func restore(env *command.Env, version string) *cobra.Command {
 The CO must not run, and the database must be empty, or be replaced with --replace;
 where that fails it is left as it was. A deployments repo that has commits is left as
 it is: the CO follows it. Files of the OCI registry are added to those that are there, and
-signing keys are restored where signing.dir has none.
+signing keys are restored where signing.dir has none. The root of the fleet's certificates
+is restored where there is none; where there is another one, or the backup was made with
+--no-root and there is none, nothing is restored: the machines would be locked out.
 The configuration is not put back: it is co.yaml in the backup.
 
 After the start the CO goes on above what its sites hold, one event for each of them
@@ -108,8 +127,15 @@ says so (desired_epoch_raised), and what git has and the backup has not follows 
 			if r.RepoExisted || !r.Repo {
 				repo = "left as it is"
 			}
+			root := noRoot(r.Manifest)
+			switch {
+			case r.RootExisted:
+				root = "left as it is"
+			case r.Root:
+				root = "restored"
+			}
 			return env.Fields("Restored", args[0]+" of "+r.Created.Local().Format(time.DateTime), "Database schema", strconv.Itoa(r.Schema),
-				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Next", "start the CO")
+				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Root of the certificates", root, "Next", "start the CO")
 		},
 	})
 	cmd.Flags().BoolVar(&replace, "replace", false, "remove what the database holds now")

@@ -203,6 +203,9 @@ func messageLine(m sitedata.DataMessage) string {
 	at := strings.Repeat("-", len("2006-01-02 15:04:05.000"))
 	if m.Time != nil {
 		at = m.Time.Local().Format("2006-01-02 15:04:05.000")
+		if m.Unsynced {
+			at += " (not synchronised)"
+		}
 	}
 	payload := "0x" + hex.EncodeToString(m.PayloadBase64)
 	if m.Payload != nil {

@@ -1,5 +1,5 @@
-// Package machines has the commands about the identity of machines: the root of the fleet, and
-// the join tokens with which machines enrol.
+// Package machines has the commands about the identity of machines: the root of the fleet, the join
+// tokens with which machines enrol, and revocation.
 package machines
 
 import (
@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/api/machines"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/atomicfile"
@@ -35,7 +37,7 @@ enrols itself with it, once. The token is printed here and kept nowhere; whoever
 before the LO does can be the LO.
 
 Where another machine is enrolled as the site's LO already, the token is refused unless it
-was made with --replace; that machine is then refused when it renews its certificate.`,
+was made with --replace: then that machine is revoked, as by colony site revoke.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"seconds": int(ttl / time.Second), "replace": replace}
 			return token(cmd, env, args[0], "join-tokens", body)
@@ -59,7 +61,7 @@ comes; it has the token once it has been connected to the CO. The token is print
 kept nowhere.
 
 Where another gateway is enrolled by the name of a node, the token is refused unless it was
-made with --replace; that gateway is then refused when it renews its certificate.`,
+made with --replace: then that gateway is revoked, as by colony node revoke.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"seconds": int(ttl / time.Second), "uses": uses, "replace": replace}
 			return token(cmd, env, args[0], "node-tokens", body)
@@ -69,6 +71,59 @@ made with --replace; that gateway is then refused when it renews its certificate
 	cmd.Flags().IntVar(&uses, "uses", 1, "how many nodes may enrol with it")
 	cmd.Flags().BoolVar(&replace, "replace", false, "a node may take the place of one that is enrolled by its name")
 	return cmd
+}
+
+// SiteRevoke returns "colony site revoke".
+func SiteRevoke(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke SITE", Short: "Revoke the certificates of a site's LO", Args: cobra.ExactArgs(1),
+		Long: `Revoke the certificates of the LO of a site, and of the authority with which it enrols
+nodes: none of them counts any more. Its connection to the CO ends. Its nodes leave it as
+soon as they hear of it, which they do by the LO that takes its place; that one knows them by
+their keys, and gives them certificates of its own. What runs at the site goes on.
+
+The machine needs a new key to come back: remove the directory identity of its state directory,
+and give it a token of colony site add.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return revoke(cmd, env, "/sites/"+url.PathEscape(args[0])+"/revoke")
+		},
+	}
+}
+
+// NodeRevoke returns "colony node revoke".
+func NodeRevoke(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke SITE/NODE", Short: "Revoke the certificates of a node", Args: cobra.ExactArgs(1),
+		Long: `Revoke the certificates of a node: none of them counts any more. Its connection to the LO of
+its site ends as soon as that LO hears of it. What runs on the node goes on.
+
+The gateway needs a new key to come back: remove the directory identity of its state directory,
+and give it a token of colony node token.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			site, node, ok := strings.Cut(args[0], "/")
+			if !ok || site == "" || node == "" || strings.Contains(node, "/") {
+				return command.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
+			}
+			return revoke(cmd, env, "/nodes/"+url.PathEscape(site)+"/"+url.PathEscape(node)+"/revoke")
+		},
+	}
+}
+
+// revoke asks for a revocation and says what was revoked.
+func revoke(cmd *cobra.Command, env *command.Env, path string) error {
+	var out fleet.Revocation
+	if err := env.Call(cmd.Context(), http.MethodPost, path, nil, &out); err != nil {
+		return err
+	}
+	if done, err := env.Machine(out); done {
+		return err
+	}
+	what := "the LO of site " + string(out.Site)
+	if out.Node != "" {
+		what = "node " + string(out.Site) + "/" + string(out.Node)
+	}
+	env.Printf("%s is revoked: its key is on the list of its site until %s", what, out.Until.Format(time.RFC3339))
+	return nil
 }
 
 // token asks for a join token and prints it: the token alone on the output.
