@@ -2,7 +2,6 @@ package identity
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,7 +14,10 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/client/clienttest"
 	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/backup"
+	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
@@ -23,6 +25,7 @@ import (
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -32,37 +35,6 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // patience is how long a test waits for what must come.
 const patience = 2 * time.Minute
-
-// A tier is a CO, an LO or an EN.
-type tier interface {
-	Start(ctx context.Context) error
-	Stop(ctx context.Context) error
-}
-
-// run starts a tier; stop, or the end of the test, stops it.
-func run(t *testing.T, p tier, err error) (stop func()) {
-	t.Helper()
-	if err == nil {
-		err = p.Start(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := p.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(stop)
-	return stop
-}
 
 func logger(t *testing.T, name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), nil)).With("tier", name)
@@ -74,15 +46,30 @@ type fleet struct {
 	dir     string
 	co      *co.CO
 	lo      *lo.LO
+	options co.Options // of the CO
+	site    lo.Options
 	stopCO  func()
+	stopLO  func()
 	apiBase string
+	rootKey string // file of the root key of what the CO signs
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T, database string) *fleet {
+	t.Helper()
+	f, o := prepare(t, database)
+	f.startCO(o)
+	f.site = f.certifiedLO()
+	f.startLO(f.site)
+	f.write(f.site.Identity.TokenFile, f.token("join-tokens", map[string]any{}))
+	return f
+}
+
+// prepare returns a fleet of which nothing runs yet, with the options of a CO that has a root.
+func prepare(t *testing.T, database string) (*fleet, co.Options) {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir()}
 	o := co.DefaultOptions()
-	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(f.dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", filepath.Join(f.dir, "remote.git")
+	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(f.dir, "co"), database, "127.0.0.1:0", "127.0.0.1:0", filepath.Join(f.dir, "remote.git")
 	o.Identity, o.Logger = co.IdentityOptions{Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0"}, logger(t, "co")
 	if err := git.InitBare(t.Context(), o.Git.Remote, "main"); err != nil {
 		t.Fatal(err)
@@ -94,18 +81,61 @@ func newFleet(t *testing.T) *fleet {
 	if _, _, err := files.InitRoot(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	f.co, err = co.New(o)
-	f.stopCO = run(t, f.co, err)
-	f.apiBase = "http://" + f.co.HTTPAddr() + "/api/v1"
+	o.Signing.Dir = filepath.Join(f.dir, "keys")
+	if _, err := keys.Init(o.Signing.Dir); err != nil {
+		t.Fatal(err)
+	}
+	f.rootKey = filepath.Join(o.Signing.Dir, keys.RootPublic)
+	return f, o
+}
 
+// certifiedLO returns the options of an LO that enrols at the CO.
+func (f *fleet) certifiedLO() lo.Options {
 	l := lo.DefaultOptions()
-	l.Site, l.StateDir, l.MQTT, l.HTTP, l.Logger = "plant1", filepath.Join(f.dir, "lo"), "127.0.0.1:0", "127.0.0.1:0", logger(t, "lo")
+	l.RootKeyFile = f.rootKey
+	l.Site, l.StateDir, l.MQTT, l.HTTP, l.Logger = "plant1", filepath.Join(f.dir, "lo"), "127.0.0.1:0", "127.0.0.1:0", logger(f.t, "lo")
 	l.CO.MQTT, l.CO.Enrol = []string{"tls://" + f.co.MachineAddr()}, []string{f.co.EnrolAddr()}
 	l.Identity = lo.IdentityOptions{TokenFile: filepath.Join(f.dir, "lo.token"), Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0"}
-	f.lo, err = lo.New(l)
-	run(t, f.lo, err)
-	f.write(l.Identity.TokenFile, f.token("join-tokens", map[string]any{}))
-	return f
+	return l
+}
+
+// startLO starts an LO, which the nodes that are started later connect to.
+func (f *fleet) startLO(l lo.Options) {
+	f.t.Helper()
+	var err error
+	if f.lo, err = lo.New(l); err != nil {
+		f.t.Fatal(err)
+	}
+	f.stopLO = testpart.Start(f.t, f.lo)
+}
+
+// startCO starts a CO.
+func (f *fleet) startCO(o co.Options) {
+	f.t.Helper()
+	var err error
+	if f.co, err = co.New(o); err != nil {
+		f.t.Fatal(err)
+	}
+	f.options, f.stopCO = o, testpart.Start(f.t, f.co)
+	f.apiBase = "http://" + f.co.HTTPAddr() + "/api/v1"
+}
+
+// source is a CO that is backed up, or restored into.
+func (f *fleet) source(name, database string) backup.Source {
+	s := backup.Source{DatabaseURL: database, StateDir: filepath.Join(f.dir, name), Remote: f.options.Git.Remote, Version: "1"}
+	s.Root = store.At(nil, co.IdentityDir(s.StateDir))
+	return s
+}
+
+// known checks that the CO knows a node as online.
+func (f *fleet) known(name string) func() error {
+	return func() error {
+		var n struct{ Online bool }
+		if err := get(f.apiBase+"/nodes/plant1/"+name, &n); err != nil || !n.Online {
+			return fmt.Errorf("online %v: %w", n.Online, err)
+		}
+		return nil
+	}
 }
 
 func (f *fleet) write(path, text string) {
@@ -138,13 +168,28 @@ func (f *fleet) token(kind string, body map[string]any) string {
 // node starts the agent of a node with a token, and returns what stops it.
 func (f *fleet) node(name, token string) (stop func()) {
 	f.t.Helper()
+	return f.startEN(f.certifiedEN(name, token))
+}
+
+// certifiedEN returns the options of an agent that enrols at the LO with a token.
+func (f *fleet) certifiedEN(name, token string) en.Options {
+	f.t.Helper()
 	o := en.DefaultOptions()
 	o.Site, o.Node, o.StateDir, o.Logger, o.Runtime = "plant1", protocol.NodeID(name), f.t.TempDir(), logger(f.t, name), memory.New(memory.Options{})
 	o.LO.MQTT, o.LO.Enrol = []string{"tls://" + f.lo.MachineAddr()}, []string{f.lo.EnrolAddr()}
-	o.Identity.TokenFile = filepath.Join(f.t.TempDir(), "token")
+	o.Identity.TokenFile, o.RootKeyFile = filepath.Join(f.t.TempDir(), "token"), f.rootKey
 	f.write(o.Identity.TokenFile, token)
+	return o
+}
+
+// startEN starts an agent.
+func (f *fleet) startEN(o en.Options) (stop func()) {
+	f.t.Helper()
 	e, err := en.New(o)
-	return run(f.t, e, err)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return testpart.Start(f.t, e)
 }
 
 // eventually waits until check returns nil.
@@ -234,16 +279,10 @@ func (f *fleet) metric(begin string) (lines []string) {
 // not, and neither does a client without a certificate get in.
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFleet(t, pgtest.New(t))
 	f.node("g1", f.token("node-tokens", map[string]any{}))
 	shared := f.token("node-tokens", map[string]any{"uses": 3})
-	f.eventually("g1 is online at the CO", func() error {
-		var n struct{ Online bool }
-		if err := get(f.apiBase+"/nodes/plant1/g1", &n); err != nil || !n.Online {
-			return fmt.Errorf("online %v: %w", n.Online, err)
-		}
-		return nil
-	})
+	f.eventually("g1 is online at the CO", f.known("g1"))
 	f.node("g2", shared) // so that the LO has the token by now
 	f.eventually("g2 is online", f.online("g2"))
 
@@ -298,47 +337,54 @@ func (f *fleet) certified(node, token string) *identity.Holder {
 // it is refused.
 func (f *fleet) attempt(addr string, h *identity.Holder, user string) error {
 	f.t.Helper()
-	ended := make(chan error, 100)
 	o := client.Options{
-		URLs: []string{"tcp://" + addr}, ClientID: user, Username: user, Logger: slog.New(failures{ended}), OnUp: func(context.Context, string) { ended <- nil },
-		Subscriptions: []client.Subscription{{Filter: topic.ForTail(topic.Data, "plant1", "#"), QoS: 1}}, Handle: func(context.Context, client.Message) error { return nil },
+		URLs: []string{"tcp://" + addr}, ClientID: user, Username: user,
+		Subscriptions: []client.Subscription{{Filter: topic.ForTail(topic.Data, "plant1", "#"), QoS: 1}},
 	}
 	if h != nil {
 		o.URLs, o.TLS = []string{"tls://" + addr}, h.ClientTLS(identity.OfLO("plant1"))
 	}
-	c, err := client.New(o)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := c.Start(f.t.Context()); err != nil {
-		f.t.Fatal(err)
-	}
-	defer func() {
-		if err := c.Stop(context.WithoutCancel(f.t.Context())); err != nil {
-			f.t.Error(err)
-		}
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(patience):
-		f.t.Fatalf("as %s: no answer within %s", user, patience)
-		return nil
-	}
+	return clienttest.Attempt(f.t, o)
 }
 
-// failures is a log that hands on the errors in it.
-type failures struct{ to chan error }
+// TestRestoredCO restores a backup of the CO on another machine: the LO and the node, which have
+// certificates of before, are online there, and the certificate is renewed.
+func TestRestoredCO(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, pgtest.NewOwn(t).URL())
+	f.node("g1", f.token("node-tokens", map[string]any{}))
+	f.eventually("g1 is online at the CO", f.known("g1"))
+	from, to := f.source("co", f.options.DatabaseURL), f.source("co-2", pgtest.NewOwn(t).URL())
+	saved := filepath.Join(f.dir, "backup")
+	if _, err := backup.Create(t.Context(), from, saved); err != nil {
+		t.Fatal(err)
+	}
+	o := f.options
+	o.Identity = co.IdentityOptions{Enrol: f.co.EnrolAddr(), MQTT: f.co.MachineAddr()}
+	f.stopCO()
+	if _, err := backup.Restore(t.Context(), to, saved, false); err != nil {
+		t.Fatal(err)
+	}
+	o.StateDir, o.DatabaseURL = to.StateDir, to.DatabaseURL
+	f.startCO(o)
+	f.eventually("g1 is online at the CO that was restored", f.known("g1"))
 
-func (failures) Enabled(context.Context, slog.Level) bool { return true }
-func (f failures) WithAttrs([]slog.Attr) slog.Handler     { return f }
-func (f failures) WithGroup(string) slog.Handler          { return f }
-func (f failures) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(a slog.Attr) bool {
-		if err, ok := a.Value.Any().(error); ok && a.Key == "err" {
-			f.to <- err
-		}
-		return true
-	})
-	return nil
+	files, err := store.Open(nil, lo.IdentityDir(filepath.Join(f.dir, "lo")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := enrol.Machine{Name: identity.OfLO("plant1"), Server: identity.OfCO(), Addresses: []string{f.co.EnrolAddr()}, Clock: identity.NewClock(time.Now, time.Time{}, nil)}
+	h := identity.NewHolder(m.Clock)
+	c, err := files.Load(store.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Set(c)
+	m.Key = c.Key
+	if m.Authority, err = files.Key(store.Issuer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := enrol.Renew(t.Context(), m, h); err != nil {
+		t.Errorf("the LO renews at the CO that was restored: %v", err)
+	}
 }
