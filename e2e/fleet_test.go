@@ -67,12 +67,13 @@ func newColony(t testing.TB) *colony {
 		t.Fatal(err)
 	}
 	c := &colony{t: t, dir: dir}
-	ports := freeport.Ports(t, 5)
-	c.http = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	ports := freeport.Ports(t, 9)
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	c.http = at(0)
 	c.port = ports[4]
 	c.args = []string{
 		"up", "--state-dir", dir, "--site", site, "--node", node, "--http", c.http,
-		"--co-mqtt", fmt.Sprintf("127.0.0.1:%d", ports[1]), "--lo-mqtt", fmt.Sprintf("127.0.0.1:%d", ports[2]), "--lo-http", fmt.Sprintf("127.0.0.1:%d", ports[3]),
+		"--co-mqtt", at(1), "--lo-mqtt", at(2), "--lo-http", at(3), "--co-mqtt-tls", at(5), "--lo-mqtt-tls", at(6), "--co-enrol", at(7), "--lo-enrol", at(8),
 		"--samples", filepath.Join("..", "examples"), "--sample-binaries", filepath.Join("..", "bin", "samples"),
 		"--import-root", os.TempDir(), "--import-root", apps,
 		"--sample-parameter", fmt.Sprintf("port=%d", c.port),

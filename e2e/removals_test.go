@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,6 +98,57 @@ func appVersionRemoved(t *testing.T, c *colony) {
 	c.refused(4, []string{"hello 1.0.0 is in use by " + site + "/hello"}, "app", "remove", "hello@1.0.0")
 	c.must("app", "import", "testdata/apps")
 	c.must("app", "show", "keeper@1.0.0")
+}
+
+// imageRemoved is refused what a deployment, a node or the catalog needs, by Colony's API and
+// by that of the registry, and removes an archive once nothing names it any more.
+func imageRemoved(t *testing.T, c *colony) {
+	const hello, archive = "samples/hello:1.0.0", "samples/compose/keeper:1.0.0"
+	c.must("app", "import", "testdata/apps")
+	c.pushComponent("keeper", "services:\n  keeper:\n    image: registry.colony/samples/hello:1.0.0\n    volumes: ['data:/data', 'logs:/logs']\nvolumes: {data: {}, logs: {}}\n")
+	c.must("deploy", "keeper", "--site", site, "--wait", "--healthy-for", "1s")
+	users := []string{"deployment " + site + "/keeper", "node " + site + "/" + node, "application keeper@1.0.0", "application hello@1.0.0"}
+	c.refused(4, append(users, hello+" is in use by"), "image", "remove", hello)
+	c.refused(4, []string{archive + " is in use by", "deployment " + site + "/keeper"}, "image", "remove", archive)
+	uses := c.must("image", "uses", hello)
+	for _, user := range []string{site + "/keeper", site + "/" + node, "keeper@1.0.0"} {
+		if !strings.Contains(uses, user) {
+			t.Errorf("colony image uses %s does not name %s:\n%s", hello, user, uses)
+		}
+	}
+	for ref, want := range map[string]int{hello: http.StatusForbidden, archive: http.StatusForbidden, "samples/hello:9": http.StatusNotFound} {
+		repository, tag, _ := strings.Cut(ref, ":")
+		if got := c.registryAnswers(http.MethodDelete, repository, tag); got != want {
+			t.Errorf("DELETE %s of the registry: %d, want %d", ref, got, want)
+		}
+	}
+	c.must("deployment", "delete", site+"/keeper", "--volumes", "--wait")
+	c.refused(4, []string{"application keeper@1.0.0"}, "image", "remove", archive)
+	c.must("app", "remove", "keeper@1.0.0")
+	c.must("image", "remove", archive)
+	if got := c.registryAnswers(http.MethodGet, "samples/compose/keeper", "1.0.0"); got != http.StatusNotFound {
+		t.Errorf("the removed archive answers %d", got)
+	}
+	if list := c.must("image", "list", "samples/compose/keeper"); !strings.Contains(list, "removed") || strings.Contains(list, "1.0.0") {
+		t.Errorf("colony image list says:\n%s", list)
+	}
+	c.refused(3, []string{archive}, "image", "remove", archive)
+	c.must("app", "import", "testdata/apps")
+}
+
+// registryAnswers asks the CO's registry for a manifest, and returns the status of its answer.
+func (c *colony) registryAnswers(method, repository, ref string) int {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, "http://"+c.http+"/v2/"+repository+"/manifests/"+ref, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
 }
 
 // siteRemoved removes a site whose LO hangs, with its deployments. When it comes back it is a

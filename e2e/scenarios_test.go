@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,11 +39,13 @@ func TestFleet(t *testing.T) {
 		{"failing update rolls back", failingUpdate},
 		{"manual rollback", manualRollback},
 		{"deploy and remove by git", byGit},
+		{"values by every path", values},
 		{"not placeable", notPlaceable},
 		{"image that does not exist", missingImage},
 		{"port taken", portTaken},
 		{"kept volumes", keptVolumes},
 		{"application version removed", appVersionRemoved},
+		{"image removed", imageRemoved},
 		{"node dies", nodeDies},
 		{"everything killed", everythingKilled},
 		{"killed while installing", killedWhileInstalling},
@@ -93,6 +96,12 @@ func deploy(t *testing.T, c *colony) {
 			if out := c.must(append(args, "-o", format)...); len(out) < 20 {
 				t.Errorf("colony %v -o %s says only %q", args, format, out)
 			}
+		}
+	}
+	for _, tier := range []string{"co", "lo", "en"} {
+		out, _ := c.cli("doctor", tier, "--config", filepath.Join(c.dir, "config", tier+".yaml")) // the clock of the machine may be wrong
+		if lines := regexp.MustCompile(`(?m)^(\w+) +(identity|enrolment) .*$`).FindAllStringSubmatch(out, -1); len(lines) != 2 || lines[0][1]+lines[1][1] != "okok" {
+			t.Errorf("colony doctor %s says of its identity %q", tier, lines)
 		}
 	}
 	var n fleet.Node
@@ -277,13 +286,63 @@ func byGit(t *testing.T, c *colony) {
 	git("rm", "-rq", filepath.Join("deployments", site, "by-hand"), filepath.Join("deployments", site, "broken"))
 	git("commit", "-qm", "Remove both by hand")
 	git("push", "-q")
-	c.eventually(time.Minute, "the deployment by hand is gone", func() error {
+	c.eventually(time.Minute, "the deployment by hand is removed", func() error {
 		d, err := c.deployment("by-hand")
 		if err != nil || !d.Archived {
 			return fmt.Errorf("%v, archived %t, %s", err, d.Archived, d.State)
 		}
 		return nil
 	})
+}
+
+// values gives a parameter a value that looks like a template, by the API and by git, changes it
+// and goes back to it; a value that breaks its schema is named with its line, and what runs stays.
+func values(t *testing.T, c *colony) {
+	for _, value := range []string{"{{x}}", "1.10", "Plant"} {
+		c.must("deploy", "hello@1.0.0", "--site", site, "--set", "addressee="+value, "--wait", "--healthy-for", "1s")
+		c.greets("Hello, " + value + "! I am")
+	}
+	c.must("deployment", "rollback", site+"/hello", "--wait", "--healthy-for", "1s")
+	c.greets("Hello, 1.10! I am")
+	mark := c.mark()
+	dir, git := c.clone()
+	file := filepath.Join(dir, "deployments", site, "hello", "deployment.yaml")
+	push := func(change func(string) string) (line int) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := change(string(b))
+		if changed == string(b) {
+			t.Fatalf("nothing to change in\n%s", b)
+		}
+		if err := os.WriteFile(file, []byte(changed), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		git("commit", "-qam", "Change a value")
+		git("push", "-q")
+		for i, text := range strings.Split(string(b), "\n") {
+			if i < len(strings.Split(changed, "\n")) && strings.Split(changed, "\n")[i] != text {
+				return i + 1
+			}
+		}
+		return 0
+	}
+	port := fmt.Sprint(c.port)
+	line := push(func(s string) string { return strings.Replace(s, port, "80", 1) })
+	e := c.event(time.Minute, "deployment_invalid", mark)
+	for _, want := range []string{"deployments/" + site + "/hello/deployment.yaml", fmt.Sprintf("line %d:", line), "80 is below minValue"} {
+		if !strings.Contains(e.Message, want) {
+			t.Errorf("the event does not say %q: %s", want, e.Message)
+		}
+	}
+	c.greets("Hello, 1.10! I am")
+	push(func(s string) string {
+		s = regexp.MustCompile(`value: ['"]?80['"]?\n`).ReplaceAllString(s, "value: \""+port+"\"\n")
+		return regexp.MustCompile(`value: ['"]?1\.10['"]?\n`).ReplaceAllString(s, "value: \"{{by}} git\"\n")
+	})
+	c.greets("Hello, {{by}} git! I am")
+	c.must("deploy", "hello@1.0.0", "--site", site, "--set", "addressee=World", "--wait", "--healthy-for", "1s")
 }
 
 func firstLine(s string) string {
@@ -304,7 +363,7 @@ func notPlaceable(t *testing.T, c *colony) {
 		t.Fatalf("deployment hello: %v, held by %q, want a proposal", err, d.Held)
 	}
 	c.must("proposal", "confirm", d.Held)
-	c.eventually(time.Minute, "it is gone from the node", func() error {
+	c.eventually(time.Minute, "it is removed from the node", func() error {
 		got, err := c.greeting()
 		if err == nil {
 			return fmt.Errorf("it still answers: %s", got)

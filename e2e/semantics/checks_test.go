@@ -319,3 +319,12 @@ func restarted(n uint32) check {
 		return err
 	}
 }
+
+// underAppArmor holds where the kernel has AppArmor and the container is under the profile that
+// it brought, or where it has none and the node says so.
+func underAppArmor(d *deployed) error {
+	if _, err := os.Stat("/sys/kernel/security/apparmor/profiles"); err != nil {
+		return failing(protocol.Incompatible, "the node's kernel has no AppArmor")(d)
+	}
+	return says("colony-", "cat", "/proc/1/attr/current")(d)
+}

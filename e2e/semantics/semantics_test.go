@@ -174,11 +174,11 @@ services:
     volumes:
       - {type: bind, source: /srv, target: /srv, consistency: cached, bind: {create_host_path: true, selinux: z, propagation: rslave}}
       - {type: volume, source: v, target: /v, volume: {labels: {x: y}}}
-    networks: {default: {ipv4_address: 10.0.0.1, ipv6_address: "fd00::1"}, n: {priority: 1, gw_priority: 1}}
+    networks: {default: {ipv6_address: "fd00::1"}, n: {priority: 1, gw_priority: 1}}
     ports: [{target: 1, published: "1", mode: host, name: p, app_protocol: http}]
 volumes: {v: {driver: local, name: w, external: false, labels: {x: y}}}
 networks:
-  n: {driver: bridge, name: m, external: false, attachable: true, enable_ipv6: true, ipam: {config: []}, labels: {x: y}, enable_ipv4: true, driver_opts: {x: y}}
+  n: {driver: bridge, name: m, external: false, attachable: true, enable_ipv6: true, ipam: {driver: default, options: {x: y}, config: [{gateway: 10.0.0.1, ip_range: 10.0.0.0/24, aux_addresses: {h: 10.0.0.2}}]}, labels: {x: y}, enable_ipv4: true, driver_opts: {x: y}}
 configs: {c: {content: x, name: y, labels: {x: y}}}
 secrets: {s: {file: x, name: y, labels: {x: y}}}
 `
@@ -188,12 +188,13 @@ var idleKeys = []string{
 	"name", "version", "services.a.expose", "services.a.attach", "services.a.pull_policy", "services.a.logging", "services.a.logging.driver",
 	"services.a.logging.options", "services.a.deploy.mode", "services.a.userns_mode", "services.a.gpus[0].capabilities",
 	"services.a.volumes[0].consistency", "services.a.volumes[0].bind", "services.a.volumes[0].bind.create_host_path", "services.a.volumes[0].bind.selinux", "services.a.volumes[0].bind.propagation",
-	"services.a.networks", "services.a.networks.n", "services.a.networks.default.ipv4_address", "services.a.networks.default.ipv6_address", "services.a.ports[0].mode",
+	"services.a.networks", "services.a.networks.n", "services.a.networks.default.ipv6_address", "services.a.ports[0].mode",
 	"services.a.deploy.labels", "services.a.deploy.restart_policy.delay", "services.a.deploy.restart_policy.window", "services.a.develop", "services.a.pull_refresh_after",
 	"services.a.volumes[1].volume.labels", "services.a.networks.n.priority", "services.a.networks.n.gw_priority", "services.a.ports[0].name", "services.a.ports[0].app_protocol",
 	"networks.n.enable_ipv4", "networks.n.driver_opts", "configs.c.name", "configs.c.labels", "secrets.s.name", "secrets.s.labels",
 	"volumes.v.driver", "volumes.v.name", "volumes.v.external", "volumes.v.labels",
-	"networks.n.driver", "networks.n.name", "networks.n.external", "networks.n.attachable", "networks.n.enable_ipv6", "networks.n.ipam", "networks.n.labels",
+	"networks.n.driver", "networks.n.name", "networks.n.external", "networks.n.attachable", "networks.n.enable_ipv6", "networks.n.ipam", "networks.n.labels", "networks.n.ipam.driver", "networks.n.ipam.options",
+	"networks.n.ipam.config[0].gateway", "networks.n.ipam.config[0].ip_range", "networks.n.ipam.config[0].aux_addresses",
 }
 
 // updated are the keys that TestDependenciesThatRestart shows.

@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/admin"
+	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/testpart"
+)
+
+// says runs the command line, which succeeds, and wants words in its answer.
+func (c *colony) says(words string, args ...string) {
+	c.t.Helper()
+	if out := c.must(args...); !strings.Contains(out, words) {
+		c.t.Errorf("colony %s: %q is not in the answer:\n%s", strings.Join(args, " "), words, out)
+	}
+}
+
+// TestCommands runs the commands of the documentation that no other scenario has, on a fleet.
+func TestCommands(t *testing.T) {
+	c := newColony(t)
+	c.up()
+	for _, scene := range []struct {
+		name string
+		play func(*testing.T, *colony)
+	}{
+		{"doctor", doctors},
+		{"machine data", machineData},
+		{"clients of brokers", brokerClients},
+		{"proposals", proposalCommands},
+		{"keys", keyCommands},
+		{"backup", backupCommand},
+		{"machines", machineCommands},
+	} {
+		t.Run(scene.name, func(t *testing.T) {
+			c.t = t
+			t.Cleanup(func() {
+				if t.Failed() {
+					c.dump()
+				}
+			})
+			scene.play(t, c)
+		})
+	}
+	c.t = t
+}
+
+// config is the configuration file of a tier of the fleet.
+func (c *colony) config(tier string) string { return filepath.Join(c.dir, "config", tier+".yaml") }
+
+// doctors checks each tier of a fleet that runs. What fails is the machine at most, and not
+// the fleet.
+func doctors(t *testing.T, c *colony) {
+	for _, run := range []func() (string, int){
+		func() (string, int) { return c.cli("doctor", "co", "--config", c.config("co"), "-o", "json") },
+		func() (string, int) { return c.cli("doctor", "lo", "--config", c.config("lo"), "-o", "json") },
+		func() (string, int) { return c.cli("doctor", "en", "--config", c.config("en"), "-o", "json") },
+	} {
+		out, _ := run()
+		var r doctor.Report
+		if err := json.NewDecoder(strings.NewReader(out)).Decode(&r); err != nil || len(r.Findings) < 8 {
+			t.Fatalf("the doctor says: %v\n%s", err, out)
+		}
+		for _, f := range r.Findings {
+			machine := f.Check == "kernel" || f.Check == "clock" || f.Check == "disk"
+			if !machine && f.Status == doctor.Fail {
+				t.Errorf("%s: %s %s: %s", r.Tier, f.Check, f.Status, f.Message)
+			}
+		}
+	}
+}
+
+// publish has a client of the site's broker publish a message with QoS 1.
+func (c *colony) publish(topic, payload string) {
+	c.t.Helper()
+	up := make(chan struct{}, 1)
+	plc, err := client.New(client.Options{
+		URLs: []string{"tcp://" + c.address("--lo-mqtt")}, ClientID: "plc@" + site, Username: "plc@" + site, Logger: slog.New(slog.DiscardHandler),
+		OnUp: func(context.Context, string) {
+			select {
+			case up <- struct{}{}:
+			default:
+			}
+		},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	stop := testpart.Start(c.t, plc)
+	defer stop()
+	select {
+	case <-up:
+	case <-time.After(time.Minute):
+		c.t.Fatal("the site's broker accepts no client")
+	}
+	if err := plc.Publish(c.t.Context(), client.Message{Topic: topic, Payload: []byte(payload), QoS: 1}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// address is what an option of colony up says.
+func (c *colony) address(option string) string {
+	for i, a := range c.args {
+		if a == option {
+			return c.args[i+1]
+		}
+	}
+	c.t.Fatalf("no option %s", option)
+	return ""
+}
+
+// machineData puts the rules of the example in force, and follows and lists a message.
+func machineData(t *testing.T, c *colony) {
+	example, err := os.ReadFile(filepath.Join("..", "examples", "sites", "berlin", "site.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	if err := os.WriteFile(file, bytes.Replace(example, []byte("id: berlin"), []byte("id: "+site), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.must("site", "data", "set", site, "-f", file)
+	c.says("line_temperature_celsius", "site", "data", "get", site)
+	c.eventually(time.Minute, "the rules are in force", func() error {
+		c.publish("colony/v1/"+site+"/data/line/1/temperature", `{"value": 21.5}`)
+		if out := c.must("data", "history", site, "line/+/temperature"); !strings.Contains(out, "21.5") {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	args := []string{"data", "tail", site, "--since", "1h"}
+	tail := exec.CommandContext(ctx, bin("colony"), args...)
+	tail.Env = append(os.Environ(), "COLONY_URL=http://"+c.http)
+	out := &lockedWriter{w: &bytes.Buffer{}}
+	tail.Stdout, tail.Stderr = out, out
+	tail.Cancel = func() error { return tail.Process.Signal(os.Interrupt) }
+	if err := tail.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(time.Minute, "colony data tail shows the message", func() error {
+		if !strings.Contains(out.String(), "21.5") {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	cancel()
+	if err := tail.Wait(); err != nil && tail.ProcessState.ExitCode() != 0 {
+		t.Errorf("colony data tail ends with %v when it is interrupted", err)
+	}
+}
+
+// brokerClients gives a client an account, and lists the clients of the site's broker.
+func brokerClients(t *testing.T, c *colony) {
+	c.must("site", "device", "add", site, "press-1", "--publish", "press/1/#")
+	c.says("press-1", "site", "device", "list", site)
+	lo := "http://" + c.address("--lo-http")
+	c.says(node, "site", "broker", "clients", "--at", lo)
+	var clients admin.List
+	if err := json.Unmarshal([]byte(c.must("site", "broker", "clients", "--at", lo, "-o", "json")), &clients); err != nil || len(clients.Clients) == 0 {
+		t.Fatalf("clients: %v, %+v", err, clients)
+	}
+	id := clients.Clients[0].Client
+	c.says(id, "site", "broker", "client", id, "--at", lo)
+}
+
+// proposalCommands shows and withdraws a change that is held: what runs goes on.
+func proposalCommands(t *testing.T, c *colony) {
+	c.refused(6, []string{"is held"}, "deploy", "hello@1.0.0", "--site", site, "--nodes", "line=7", "--wait")
+	d, err := c.deployment("hello")
+	if err != nil || d.Held == "" {
+		t.Fatalf("deployment hello: %v, held by %q, want a proposal", err, d.Held)
+	}
+	c.says(d.Held, "proposal", "list")
+	c.says("hello", "proposal", "show", d.Held)
+	c.must("proposal", "withdraw", d.Held)
+	c.greets("Hello, World! I am version 1.0.0.")
+	c.says("KEPT-SINCE", "volume", "list", site)
+	c.refused(4, []string{site}, "site", "accept-position", site)
+}
+
+// keyCommands makes signing keys, and changes them.
+func keyCommands(t *testing.T, c *colony) {
+	dir := filepath.Join(t.TempDir(), "keys")
+	c.must("co", "keys", "init", dir)
+	c.must("co", "keys", "rotate", dir)
+	c.says("2", "co", "keys", "show", dir)
+	c.must("co", "keys", "retire", dir)
+}
+
+// backupCommand saves the CO while it runs.
+func backupCommand(t *testing.T, c *colony) {
+	dir := filepath.Join(t.TempDir(), "backup")
+	c.must("co", "backup", dir, "--config", c.config("co"))
+	for _, file := range []string{"database.dump", "deployments.bundle", "manifest.json", "co.yaml", "registry"} {
+		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+			t.Errorf("the backup lacks %s: %v", file, err)
+		}
+	}
+}
+
+// machineCommands makes a root of machines. The fleet itself enrols none, and says how it would.
+func machineCommands(t *testing.T, c *colony) {
+	c.refused(4, []string{"identity"}, "site", "add", "quay")
+	c.refused(4, []string{"identity"}, "node", "token", site)
+}
