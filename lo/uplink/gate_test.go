@@ -222,7 +222,7 @@ func alarm(seq uint64) []byte {
 	return protocol.Marshal(protocol.Event{UnixMillis: int64(seq), Kind: protocol.NodeOfflineEvent, Node: "gateway-1", Body: protocol.Marshal(protocol.Presence{V: protocol.Version})})
 }
 
-// TestUrgent has a million readings queued, and sends news all the while: they go
+// TestUrgent has two million readings queued, and sends news all the while: they go
 // first, and the link is used.
 func TestUrgent(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestUrgent(t *testing.T) {
 				events := newMemory(0, alarm)
 				w.run(NewGate(GateOptions{Rate: tt.limit}), []Options{
 					{Journal: events},
-					{Journal: newMemory(1_000_000, readings()), Stream: "data/telemetry", Priority: 2},
+					{Journal: newMemory(2_000_000, readings()), Stream: "data/telemetry", Priority: 2},
 				}, func() {
 					<-time.After(2 * tt.every)
 					began, before := time.Now(), w.bytes("data/telemetry")
