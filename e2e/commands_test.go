@@ -210,8 +210,9 @@ func backupCommand(t *testing.T, c *colony) {
 	}
 }
 
-// machineCommands makes a root of machines. The fleet itself enrols none, and says how it would.
+// machineCommands makes join tokens: of a site that is new, and of a node of one that is there.
 func machineCommands(t *testing.T, c *colony) {
-	c.refused(4, []string{"identity"}, "site", "add", "quay")
-	c.refused(4, []string{"identity"}, "node", "token", site)
+	c.says("for 1 machine\n", "site", "add", "quay")
+	c.says("for 3 machines\n", "node", "token", site, "--uses", "3")
+	c.says("for 1 machine\n", "site", "add", site, "--replace")
 }

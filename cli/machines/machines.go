@@ -136,7 +136,11 @@ func token(cmd *cobra.Command, env *command.Env, site, kind string, body any) er
 		return err
 	}
 	env.Printf("%s", out.Token)
-	fmt.Fprintf(env.Err, "join token of site %s, until %s, for %d machines\n", out.Site, out.Expires.Format(time.RFC3339), out.Uses)
+	plural := "s"
+	if out.Uses == 1 {
+		plural = ""
+	}
+	fmt.Fprintf(env.Err, "join token of site %s, until %s, for %d machine%s\n", out.Site, out.Expires.Format(time.RFC3339), out.Uses, plural)
 	return nil
 }
 
