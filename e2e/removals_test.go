@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -64,8 +68,37 @@ func keptVolumes(t *testing.T, c *colony) {
 	}
 }
 
-// nodeRemoved removes a node that hangs. When it comes back it is a node once more, and what
-// it runs goes on.
+// newKey has a part make another key and enrol with it by a join token, as the documentation says
+// for a machine whose key was revoked.
+func (c *colony) newKey(part, token string) {
+	c.t.Helper()
+	c.signal(part, syscall.SIGSTOP) // it must not write while its files go
+	dir := filepath.Join(c.dir, part, "identity")
+	err := os.RemoveAll(dir)
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.kill(part)
+}
+
+// joinToken makes a join token, and returns it without the words beside it.
+func (c *colony) joinToken(args ...string) string {
+	c.t.Helper()
+	var out machines.Token
+	if err := json.Unmarshal([]byte(c.must(append(args, "-o", "json")...)), &out); err != nil {
+		c.t.Fatal(err)
+	}
+	return out.Token
+}
+
+// nodeRemoved removes a node that hangs. When it comes back it is refused, since its key was
+// revoked, and what it runs goes on; with another key it is a node once more.
 func nodeRemoved(t *testing.T, c *colony) {
 	sample, mark := c.samplePID(), c.mark()
 	c.refused(4, []string{"is online"}, "node", "remove", site+"/"+node, "--force")
@@ -79,6 +112,9 @@ func nodeRemoved(t *testing.T, c *colony) {
 		t.Errorf("the deployment of the removed node: %+v, %v", d, err)
 	}
 	c.signal("en", syscall.SIGCONT)
+	c.event(time.Minute, fleet.MachineRefused, mark)
+	c.greets("Hello, World! I am version 1.0.0.")
+	c.newKey("en", c.joinToken("node", "token", site))
 	c.event(time.Minute, fleet.NodeReturned, mark)
 	c.installed("hello", "1.0.0")
 	if now := c.samplePID(); now != sample {
@@ -165,6 +201,20 @@ func siteRemoved(t *testing.T, c *colony) {
 	c.refused(3, []string{"site"}, "site", "show", site)
 	c.refused(3, []string{"site"}, "deployment", "show", site+"/hello")
 	c.signal("lo", syscall.SIGCONT)
+	c.eventually(time.Minute, "the LO is refused by its key", func() error {
+		resp, err := http.Get("http://" + c.http + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		metrics, err := io.ReadAll(resp.Body)
+		if err == nil && !strings.Contains(string(metrics), `colony_co_enrolments_refused_total{code="revoked"}`) {
+			err = errors.New("no refusal is counted")
+		}
+		return err
+	})
+	c.newKey("lo", c.joinToken("site", "add", site))
+	c.newKey("en", c.joinToken("node", "token", site))
 	c.eventually(2*time.Minute, "the site is back, and holds what it ran", func() error {
 		d, err := c.deployment("hello")
 		if err == nil && (len(d.Nodes) != 1 || d.Nodes[0].AppVersion != "1.0.0" || !d.SiteOnline) {

@@ -28,9 +28,10 @@ Its history stays. A node that is online is refused, and so is one that runs dep
 on which some are placed by its name; the refusal names them. With --force it is removed all
 the same: its replicas are placed on other nodes, where some match.
 
-What a gateway runs that is removed and still exists goes on there. A gateway that
-connects again under this name is a node of the site once more, with what it holds: an
-event (node_returned) and "colony node show" say so.`,
+What a gateway runs that is removed and still exists goes on there. Its key is revoked: it
+is refused when it connects again (event machine_refused) until it has another key, as "colony
+node revoke --help" says. Then, and where machines have no certificates, it is a node of the
+site once more, with what it holds: an event (node_returned) and "colony node show" say so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, ok := strings.Cut(args[0], "/")
 			if !ok || site == "" || node == "" || strings.Contains(node, "/") {

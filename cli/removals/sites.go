@@ -26,8 +26,10 @@ name can be used again. A site that is online is refused, and so is one that has
 deployments or rules of machine data; the refusal names them. With --force their files are
 removed from the deployments repo, by one commit, and the site with them.
 
-What the gateways run of a site that is removed and still exists goes on there. A site
-whose LO connects again is one of the fleet once more, and nothing is removed from it.`,
+What the gateways run of a site that is removed and still exists goes on there. The keys of
+its LO and its nodes are revoked: to come back each needs another one, as "colony site revoke
+--help" says. Then, and where machines have no certificates, it is a site of the fleet once
+more, and nothing is removed from it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "/sites/" + url.PathEscape(args[0])
 			var out api.SiteRemoval

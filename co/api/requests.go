@@ -44,13 +44,13 @@ func (a *API) requestRoutes(h huma.API) {
 	huma.Delete(h, "/api/v1/sites/{site}", a.removeSite, form.Describe("fleet", "Remove a site that does not exist any more"), conflicts, func(o *huma.Operation) {
 		o.Description = "The CO forgets the site with its nodes and deployments; its history stays for as long as all history, and the name can be used again. " +
 			"A site that is online is refused, and so is one with deployments or a file of data rules, unless force is set: their files are then removed from the " +
-			"deployments repo. What its gateways run, if they still exist, goes on there. A site whose LO connects again is one of the fleet once more."
+			"deployments repo. What its gateways run, if they still exist, goes on there. The keys of its LO and nodes are revoked; once it has others it is one of the fleet again."
 		o.DefaultStatus = http.StatusAccepted
 	})
 	huma.Delete(h, "/api/v1/nodes/{site}/{node}", a.removeNode, form.Describe("fleet", "Remove a node that does not exist any more"), conflicts, func(o *huma.Operation) {
 		o.Description = "The site forgets the node, and the CO with it; its history stays for as long as all history. A node that is online is refused, " +
 			"and so is one that runs deployments, or on which some are placed by its name, unless force is set: replicas are then placed elsewhere, and what the " +
-			"gateway runs, if it still exists, goes on there. A gateway that connects again is a node of the site once more, with what it holds."
+			"gateway runs, if it still exists, goes on there. Its key is revoked; once it has another it is a node of the site again, with what it holds."
 		o.DefaultStatus = http.StatusAccepted
 	})
 }
