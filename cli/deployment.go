@@ -30,8 +30,7 @@ func (a *app) deploymentCommand() *cobra.Command {
 
 // deploymentPath returns the API path of the deployment that a user names as SITE/NAME.
 func deploymentPath(arg string) (string, error) {
-	site, name, err := pair(arg, "SITE/DEPLOYMENT")
-	return "/deployments/" + site + "/" + name, err
+	return command.PairPath("/deployments", arg, "SITE/DEPLOYMENT")
 }
 
 func (a *app) deploymentList() *cobra.Command {
@@ -147,13 +146,13 @@ func (a *app) deploymentWatch() *cobra.Command {
 	return &cobra.Command{
 		Use: "watch SITE/DEPLOYMENT", Short: "Follow a deployment live until interrupted", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			site, name, err := pair(args[0], "SITE/DEPLOYMENT")
+			path, err := deploymentPath(args[0])
 			if err != nil {
 				return err
 			}
 			c := a.Client()
 			var d fleet.Deployment
-			if err := c.Call(cmd.Context(), http.MethodGet, "/deployments/"+site+"/"+name, nil, &d); err != nil {
+			if err := c.Call(cmd.Context(), http.MethodGet, path, nil, &d); err != nil {
 				return err
 			}
 			mark, err := lastEvent(cmd.Context(), c)

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,12 +90,12 @@ func (a *app) nodeCommand() *cobra.Command {
 	cmd.AddCommand(ls, machines.NodeToken(&a.Env), machines.NodeRevoke(&a.Env), removals.Node(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			site, node, err := pair(args[0], "SITE/NODE")
+			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")
 			if err != nil {
 				return err
 			}
 			var n fleet.Node
-			if err := a.Call(cmd.Context(), http.MethodGet, "/nodes/"+site+"/"+node, nil, &n); err != nil {
+			if err := a.Call(cmd.Context(), http.MethodGet, path, nil, &n); err != nil {
 				return err
 			}
 			if done, err := a.Machine(n); done {
@@ -159,13 +158,4 @@ func removal(d *fleet.Decommissioning) string {
 	default:
 		return "it was removed " + output.Ago(d.DoneAt) + ", and has connected again since"
 	}
-}
-
-// pair splits "left/right".
-func pair(s, form string) (left, right string, err error) {
-	left, right, ok := strings.Cut(s, "/")
-	if !ok || left == "" || right == "" || strings.Contains(right, "/") {
-		return "", "", command.Usage(fmt.Errorf("%q: want %s", s, form))
-	}
-	return url.PathEscape(left), url.PathEscape(right), nil
 }

@@ -15,7 +15,7 @@ func TestImageCommands(t *testing.T) {
 	hello := images.Image{Repository: "samples/hello", Tag: "1.0.0", Digest: d, Kind: "image", Bytes: 2048}
 	removed := images.Image{Repository: "samples/hello", Digest: d, Bytes: 1024, RemovedAt: past(2 * time.Hour)}
 	s := serve(t, map[string]any{
-		"GET /images":                                   images.Images{Items: []images.Image{hello}, Next: "c"},
+		"GET /images?":                                  images.Images{Items: []images.Image{hello}, Next: "c"},
 		"GET /images?cursor=c":                          images.Images{Items: []images.Image{removed}},
 		"GET /images?repository=a":                      images.Images{Items: []images.Image{}},
 		"GET /images/uses?image=samples%2Fhello%3A1":    images.Uses{Uses: []fleet.ImageUse{{Kind: fleet.UsedByNode, Name: "plant/gw-1", Needs: "x"}}},

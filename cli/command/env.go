@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -57,6 +58,21 @@ type UsageError struct{ error }
 
 // Usage marks an error as one of the command line or its input.
 func Usage(err error) error { return UsageError{err} }
+
+// Pair splits "left/right", as SITE/NODE. The error is a UsageError that says the form.
+func Pair(s, form string) (left, right string, err error) {
+	left, right, ok := strings.Cut(s, "/")
+	if !ok || left == "" || right == "" || strings.Contains(right, "/") {
+		return "", "", Usage(fmt.Errorf("%q: want %s", s, form))
+	}
+	return left, right, nil
+}
+
+// PairPath returns the path in the API of what a user names as "left/right" in the collection below a root, as /nodes.
+func PairPath(root, s, form string) (string, error) {
+	left, right, err := Pair(s, form)
+	return root + "/" + url.PathEscape(left) + "/" + url.PathEscape(right), err
+}
 
 // UntilInterrupted makes the interruption of a command that has no other end its
 // success.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/co/api/images"
@@ -33,27 +34,15 @@ func list(env *command.Env) *cobra.Command {
 			if len(args) > 0 {
 				query.Set("repository", args[0])
 			}
-			all := images.Images{Items: []images.Image{}}
-			for {
-				path := "/images"
-				if len(query) > 0 {
-					path += "?" + query.Encode()
-				}
-				var page images.Images
-				if err := env.Call(cmd.Context(), http.MethodGet, path, nil, &page); err != nil {
-					return err
-				}
-				all.Items = append(all.Items, page.Items...)
-				if page.Next == "" {
-					break
-				}
-				query.Set("cursor", page.Next)
+			all, err := client.List[images.Image](cmd.Context(), env.Client(), "/images", query)
+			if err != nil {
+				return err
 			}
-			if done, err := env.Machine(all.Items); done {
+			if done, err := env.Machine(all); done {
 				return err
 			}
 			var rows [][]string
-			for _, i := range all.Items {
+			for _, i := range all {
 				state := ""
 				if i.RemovedAt != nil {
 					state = "removed " + output.Age(i.RemovedAt) + " ago"

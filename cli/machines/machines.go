@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,11 +99,11 @@ its site ends as soon as that LO hears of it. What runs on the node goes on.
 The gateway needs a new key to come back: remove the directory identity of its state directory,
 and give it a token of colony node token.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			site, node, ok := strings.Cut(args[0], "/")
-			if !ok || site == "" || node == "" || strings.Contains(node, "/") {
-				return command.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
+			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")
+			if err != nil {
+				return err
 			}
-			return revoke(cmd, env, "/nodes/"+url.PathEscape(site)+"/"+url.PathEscape(node)+"/revoke")
+			return revoke(cmd, env, path+"/revoke")
 		},
 	}
 }

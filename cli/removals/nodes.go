@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -33,11 +32,10 @@ is refused when it connects again (event machine_refused) until it has another k
 node revoke --help" says. Then, and where machines have no certificates, it is a node of the
 site once more, with what it holds: an event (node_returned) and "colony node show" say so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			site, node, ok := strings.Cut(args[0], "/")
-			if !ok || site == "" || node == "" || strings.Contains(node, "/") {
-				return command.Usage(fmt.Errorf("%q: want SITE/NODE", args[0]))
+			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")
+			if err != nil {
+				return err
 			}
-			path := "/nodes/" + url.PathEscape(site) + "/" + url.PathEscape(node)
 			var out api.NodeRemoval
 			if printed, err := f.remove(cmd.Context(), env, path, &out, untilForgotten); printed || err != nil {
 				return err

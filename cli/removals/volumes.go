@@ -98,9 +98,9 @@ type purge struct {
 }
 
 func parsePurge(node, of string, all bool) (p purge, err error) {
-	site, name, ok := strings.Cut(node, "/")
-	if !ok || site == "" || name == "" || strings.Contains(name, "/") {
-		return p, fmt.Errorf("%q: want SITE/NODE", node)
+	path, err := command.PairPath("/nodes", node, "SITE/NODE")
+	if err != nil {
+		return p, err
 	}
 	deployment, volume, one := strings.Cut(of, "/")
 	switch {
@@ -112,7 +112,7 @@ func parsePurge(node, of string, all bool) (p purge, err error) {
 		return p, errors.New("--all goes with DEPLOYMENT, not with one volume")
 	}
 	p = purge{node: node, deployment: deployment, volume: volume}
-	p.path = "/nodes/" + url.PathEscape(site) + "/" + url.PathEscape(name) + "/volumes/" + url.PathEscape(deployment)
+	p.path = path + "/volumes/" + url.PathEscape(deployment)
 	if one {
 		p.path += "?volume=" + url.QueryEscape(volume)
 	}

@@ -320,24 +320,8 @@ func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*form.Reply[List[fl
 	return counted(items, next, n), nil
 }
 
-// NodePath names a node. It is exported because it is embedded, and huma reads exported
-// fields only.
-type NodePath struct {
-	Site string `path:"site"`
-	Node string `path:"node"`
-}
-
-func (p NodePath) parse() (protocol.SiteID, protocol.NodeID, error) {
-	site, err := protocol.ParseSiteID(p.Site)
-	if err != nil {
-		return "", "", problem.At("path.site", err)
-	}
-	node, err := protocol.ParseNodeID(p.Node)
-	return site, node, problem.At("path.node", err)
-}
-
-func (a *API) getNode(ctx context.Context, in *NodePath) (*form.Reply[fleet.Node], error) {
-	site, node, err := in.parse()
+func (a *API) getNode(ctx context.Context, in *form.NodePath) (*form.Reply[fleet.Node], error) {
+	site, node, err := in.Parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

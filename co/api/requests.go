@@ -187,13 +187,13 @@ func (a *API) unnamedVolumes(ctx context.Context, site protocol.SiteID, node pro
 }
 
 type purgeInput struct {
-	NodePath
+	form.NodePath
 	Deployment string `path:"deployment"`
 	Volume     string `query:"volume" doc:"only this one; default all of the deployment"`
 }
 
 func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*form.Reply[KeptVolumes], error) {
-	site, node, err := in.parse()
+	site, node, err := in.Parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -235,7 +235,7 @@ func (a *API) purgeVolumes(ctx context.Context, in *purgeInput) (*form.Reply[Kep
 }
 
 type removeNodeInput struct {
-	NodePath
+	form.NodePath
 	Force bool `query:"force" doc:"also where deployments run there, or are placed on it by its name"`
 }
 
@@ -248,7 +248,7 @@ type NodeRemoval struct {
 }
 
 func (a *API) removeNode(ctx context.Context, in *removeNodeInput) (*form.Reply[NodeRemoval], error) {
-	site, node, err := in.parse()
+	site, node, err := in.Parse()
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

@@ -22,6 +22,22 @@ func (p SitePath) Parse() (protocol.SiteID, error) {
 	return site, problem.At("path.site", err)
 }
 
+// NodePath names a node. Requests embed it.
+type NodePath struct {
+	Site string `path:"site"`
+	Node string `path:"node"`
+}
+
+// Parse returns site and node; the error of a name that none can have says where it is.
+func (p NodePath) Parse() (protocol.SiteID, protocol.NodeID, error) {
+	site, err := SitePath{p.Site}.Parse()
+	if err != nil {
+		return "", "", err
+	}
+	node, err := protocol.ParseNodeID(p.Node)
+	return site, node, problem.At("path.node", err)
+}
+
 // A Reply is an answer with a body.
 type Reply[T any] struct{ Body T }
 

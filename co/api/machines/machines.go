@@ -75,20 +75,8 @@ func (r *routes) revokeSite(ctx context.Context, in *form.SitePath) (*form.Reply
 	return r.end(ctx, identity.OfLO(site))
 }
 
-// nodePath names a node.
-type nodePath struct {
-	form.SitePath
-	Node string `path:"node"`
-}
-
-func (r *routes) revokeNode(ctx context.Context, in *nodePath) (*form.Reply[fleet.Revocation], error) {
-	site, err := in.Parse()
-	var node protocol.NodeID
-	if err == nil {
-		if node, err = protocol.ParseNodeID(in.Node); err != nil {
-			err = problem.At("path.node", err)
-		}
-	}
+func (r *routes) revokeNode(ctx context.Context, in *form.NodePath) (*form.Reply[fleet.Revocation], error) {
+	site, node, err := in.Parse()
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
