@@ -148,7 +148,7 @@ func publisher(b centralBroker, kind topic.Kind, retain bool) func(context.Conte
 func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
 	o := desired.Options{
 		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
-		Validate: s.validate, Limits: proposal.Limits(c.opts.Removals),
+		Resolve: s.resolve, Limits: proposal.Limits(c.opts.Removals),
 		Positions: removals{s.fleet, s.machinesChanged}, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
 		Compile: s.images.compile,
 		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {

@@ -12,19 +12,20 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// validate holds the file of a deployment, as a commit has it, against the rules of its
-// application, which the API holds a request to before it writes one. An application
-// that the catalog does not have has no rules that are known here.
-func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Deployment) error {
+// resolve holds the file of a deployment, as a commit has it, against the rules of its
+// application, which the API holds a request to before it writes one, and returns it with the
+// defaults of the parameters that it leaves out. An application that the catalog does not have
+// has no rules that are known here.
+func (s stores) resolve(ctx context.Context, file, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error) {
 	app, err := s.rules(ctx, d)
 	if err != nil || app == nil {
-		return err
+		return d, err
 	}
 	var installed map[string]any
 	if intent.HasImmutable(app) {
 		earlier, err := s.earlier(ctx, file, commit)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var failed error
 		read := map[string]*v1rc3.Application{} // revisions are many, versions few
@@ -39,16 +40,16 @@ func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Depl
 			return read[version]
 		})
 		if failed != nil {
-			return failed
+			return nil, failed
 		}
 	}
 	var raw []byte // of a deployment that is not committed there is none
 	if commit != "" {
 		if raw, err = s.repo.At(ctx, commit, file); err != nil && protocol.KindOf(err) != protocol.NotFound {
-			return err
+			return nil, err
 		}
 	}
-	return intent.Validate(app, d, installed, raw)
+	return intent.Resolve(app, d, installed, raw)
 }
 
 // check says why a deployment that is not committed yet would be refused once it is: by
@@ -56,10 +57,11 @@ func (s stores) validate(ctx context.Context, file, commit string, d *v1rc3.Depl
 // registry is away, is an error of another kind than Invalid. It returns the digest of the
 // specification.
 func (s stores) check(ctx context.Context, file string, d *v1rc3.Deployment) (protocol.Digest, error) {
-	if err := s.validate(ctx, file, "", d); err != nil {
+	resolved, err := s.resolve(ctx, file, "", d)
+	if err != nil {
 		return "", err
 	}
-	entry, _, err := compiler.Compile(ctx, d, s.images)
+	entry, _, err := compiler.Compile(ctx, resolved, s.images)
 	if protocol.KindOf(err) == protocol.Conflict || errors.Is(err, catalog.ErrNotNamed) {
 		return "", protocol.Errorf(protocol.Invalid, "%w", err)
 	}

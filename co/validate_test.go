@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/packaging"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -93,20 +94,7 @@ func invalidValueFromGit(t *testing.T, version string) {
 		})
 	}
 	edit("value: '8088'", "value: 80")
-	var page struct{ Items []fleet.Event }
-	deadline := time.Now().Add(time.Minute)
-	for tick := time.NewTicker(50 * time.Millisecond); len(page.Items) == 0; <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("no event deployment_invalid within a minute")
-		}
-		b.call(http.MethodGet, "/api/v1/events?kind=deployment_invalid", nil, &page)
-	}
-	body := page.Items[0].Message
-	for _, want := range []string{"deployments/plant/hello/deployment.yaml", "spec.parameters.port.value: 80 is below minValue 1024", "line " + strconv.Itoa(line) + ":"} {
-		if !strings.Contains(body, want) {
-			t.Errorf("the event does not say %q: %s", want, body)
-		}
-	}
+	b.event("deployment_invalid", "deployments/plant/hello/deployment.yaml", "spec.parameters.port.value: 80 is below minValue 1024", "line "+strconv.Itoa(line)+":")
 	edit("value: 80", "value: 8090")
 	var after protocol.SiteDesired
 	if err := protocol.Unmarshal(b.next(topic.SiteDesired).Payload, &after); err != nil {
@@ -114,6 +102,86 @@ func invalidValueFromGit(t *testing.T, version string) {
 	}
 	if after.Position.Generation != before.Position.Generation+1 || len(after.Deployments) != 1 || after.Deployments[0].Digest == before.Deployments[0].Digest {
 		t.Errorf("after the correction the site is sent %+v, before %+v", after, before)
+	}
+}
+
+// A parameter that a file leaves out runs with its default, as the import judged it; a file
+// that sends a value elsewhere than the application does is an event.
+func TestParametersFromGit(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
+	b.pushSample()
+	source, err := filepath.Abs("../examples/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": source}, nil)
+	b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": "1.0.0"}, nil)
+	digest := func() protocol.Digest {
+		var d protocol.SiteDesired
+		for len(d.Deployments) == 0 {
+			if err := protocol.Unmarshal(b.next(topic.SiteDesired).Payload, &d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.Deployments[0].Digest
+	}
+	defaults := digest()
+	edit := func(change func(*v1rc3.Deployment)) {
+		b.push(func(dir string) {
+			file := filepath.Join(dir, "deployments/plant/hello/deployment.yaml")
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := v1rc3.ParseDeployment(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(d)
+			edited, err := d.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, edited, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	edit(func(d *v1rc3.Deployment) {
+		p := d.Spec.Parameters["port"]
+		p.Value = "8090"
+		d.Spec.Parameters["port"] = p
+	})
+	if other := digest(); other == defaults {
+		t.Error("another value did not change what runs")
+	}
+	edit(func(d *v1rc3.Deployment) { clear(d.Spec.Parameters) })
+	if got := digest(); got != defaults {
+		t.Errorf("without parameters %s runs, with their defaults %s", got, defaults)
+	}
+	edit(func(d *v1rc3.Deployment) {
+		d.Spec.Parameters = map[string]v1rc3.Parameter{"port": {Value: "8090", Targets: []v1rc3.Target{{Pointer: "PROT", Components: []string{"hello"}}}}}
+	})
+	b.event("deployment_invalid", "deployments/plant/hello/deployment.yaml", "spec.parameters.port.targets[0].components[0]: the application does not have the target PROT of component hello")
+}
+
+// event waits for an event of a kind whose message holds texts.
+func (b *bench) event(kind string, texts ...string) {
+	b.t.Helper()
+	var page struct{ Items []fleet.Event }
+	deadline := time.Now().Add(time.Minute)
+	for tick := time.NewTicker(50 * time.Millisecond); len(page.Items) == 0; <-tick.C {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("no event %s within a minute", kind)
+		}
+		b.call(http.MethodGet, "/api/v1/events?kind="+kind, nil, &page)
+	}
+	for _, want := range texts {
+		if body := page.Items[0].Message; !strings.Contains(body, want) {
+			b.t.Errorf("the event does not say %q: %s", want, body)
+		}
 	}
 }
 

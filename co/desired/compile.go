@@ -129,12 +129,13 @@ func (l *Loop) compile(ctx context.Context, f file) (d fleet.Desired, err error)
 			err = protocol.Errorf(protocol.Internal, "the compiler failed: %v", p)
 		}
 	}()
-	if l.opts.Validate != nil {
-		if err := l.opts.Validate(ctx, f.path, f.commit, f.doc); err != nil {
+	doc := f.doc
+	if l.opts.Resolve != nil {
+		if doc, err = l.opts.Resolve(ctx, f.path, f.commit, doc); err != nil {
 			return d, err
 		}
 	}
-	entry, spec, err := l.opts.Compile(ctx, f.doc)
+	entry, spec, err := l.opts.Compile(ctx, doc)
 	if err != nil {
 		return d, err
 	}

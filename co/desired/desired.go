@@ -59,16 +59,16 @@ type Store interface {
 }
 
 // Options are what a Loop works with. The functions and the stores are needed, but
-// for Lock and Validate.
+// for Lock and Resolve.
 type Options struct {
 	Store Store
 	// Read returns the head of the deployments repo, as far as it is known.
 	Read func(ctx context.Context) (Snapshot, error)
 	// Watch calls changed each time that the head changes, until ctx ends.
 	Watch func(ctx context.Context, interval time.Duration, changed func(commit string)) error
-	// Validate says what is wrong with the values of a deployment, whose file is at path
-	// as commit has it. Nil: everything is right.
-	Validate func(ctx context.Context, path, commit string, d *v1rc3.Deployment) error
+	// Resolve says what is wrong with the values of a deployment, whose file is at path as
+	// commit has it, and fills in those that it leaves out. Nil: each is compiled as it is.
+	Resolve func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error)
 	// Compile turns a deployment into its entry in the desired state of the site.
 	Compile func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
 	// Publish replaces the retained message of a site. It is called for several sites at once.

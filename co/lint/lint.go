@@ -320,9 +320,10 @@ func (l *linter) deployment(p string) {
 		l.add(p, 0, true, "the values were not judged: the folder has no application %s %s", d.Spec.ApplicationID, version)
 		return
 	}
-	if err := intent.Validate(app, d, nil, raw); err != nil {
+	resolved, err := intent.Resolve(app, d, nil, raw)
+	if err != nil {
 		l.problems(p, err)
 		return
 	}
-	l.compile(p, d)
+	l.compile(p, resolved)
 }

@@ -2,6 +2,7 @@ package intent
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,16 +12,19 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Validate holds a deployment, whoever wrote its file, against the rules that Create and
+// Resolve holds a deployment, whoever wrote its file, against the rules that Create and
 // Update hold a request to: its profile and parameters exist, each value keeps its
-// schema, none that is required is missing, and an immutable one has the value of the
-// first install. installed are those values, from Installed. raw is the file, for the
-// lines; it may be nil. Wrong input is an error that holds v1rc3.Problems.
-func Validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any, raw []byte) error {
-	err := validate(app, d, installed)
+// schema, none that is required is missing, an immutable one has the value of the first
+// install, and the targets are those of the application (Margo 1.0.0-rc.3, Parameter). It
+// returns the deployment as it runs: with the defaults of the parameters that the file
+// leaves out, which is what the import judged. installed are the values of the first install,
+// from Installed. raw is the file, for the lines; it may be nil. Wrong input is an error that
+// holds v1rc3.Problems.
+func Resolve(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any, raw []byte) (*v1rc3.Deployment, error) {
+	resolved, err := resolve(app, d, installed)
 	problems, ok := errors.AsType[v1rc3.Problems](err)
 	if !ok {
-		return err
+		return resolved, err
 	}
 	for i := range problems {
 		p := &problems[i]
@@ -30,10 +34,10 @@ func Validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]
 			p.Path = "spec." + v1rc3.ExtensionKey + ".profile"
 		}
 	}
-	return protocol.Errorf(protocol.Invalid, "%w", document.Locate(raw, problems))
+	return nil, protocol.Errorf(protocol.Invalid, "%w", document.Locate(raw, problems))
 }
 
-func validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any) error {
+func resolve(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]any) (*v1rc3.Deployment, error) {
 	values := previousValues(d, app)
 	for name, p := range d.Spec.Parameters {
 		if _, known := app.Parameters[name]; !known {
@@ -47,26 +51,112 @@ func validate(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]
 		}
 	}
 	if err := app.ValidateValues(values, before); err != nil {
-		return err
+		return nil, err
 	}
-	if d.Spec.Colony == nil || d.Spec.Colony.Profile == "" {
-		return nil // which parameters it needs is not known
+	id := profileOf(app, d)
+	if id == "" {
+		return d, nil // which parameters it needs is not known
 	}
-	_, err := v1rc3.Build(app, d.Spec.Colony.Profile, values, v1rc3.Request{
+	built, err := v1rc3.Build(app, id, values, v1rc3.Request{
 		ID: d.ID, Name: d.Metadata.Name, DeviceID: d.Metadata.DeviceID,
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	if err := append(checkComponents(built, d), checkTargets(built, d)...).Err(); err != nil {
+		return nil, err
+	}
+	resolved := *d
+	resolved.Spec.Parameters = maps.Clone(built.Spec.Parameters)
+	maps.Copy(resolved.Spec.Parameters, d.Spec.Parameters)
+	return &resolved, nil
 }
+
+// profileOf returns the id of the profile of an application that a deployment runs: the one
+// that it names, else the one whose archives it has. It is empty where neither is known.
+func profileOf(app *v1rc3.Application, d *v1rc3.Deployment) string {
+	if d.Spec.Colony != nil && d.Spec.Colony.Profile != "" {
+		return d.Spec.Colony.Profile
+	}
+	for _, p := range app.Profiles {
+		if runs(p, d) {
+			return p.ID
+		}
+	}
+	return ""
+}
+
+// checkComponents finds components that the profile does not have, and the reverse: the rules
+// of another profile would be those of something else.
+func checkComponents(want, got *v1rc3.Deployment) v1rc3.Problems {
+	names := func(d *v1rc3.Deployment) (all []string) {
+		for _, c := range d.Spec.Profile.Components {
+			all = append(all, c.Name)
+		}
+		slices.Sort(all)
+		return all
+	}
+	has, wants := names(got), names(want)
+	if slices.Equal(has, wants) {
+		return nil
+	}
+	return v1rc3.Problems{{Path: "spec.deploymentProfile.components", Message: fmt.Sprintf("the profile %s of application %s %s has the components %s, not %s",
+		want.Spec.Colony.Profile, want.Spec.ApplicationID, want.Spec.Colony.ApplicationVersion, strings.Join(wants, ", "), strings.Join(has, ", "))}}
+}
+
+// checkTargets finds targets of parameters that are not those of the application: a value
+// that goes elsewhere, or not to all places, is not what the import judged.
+func checkTargets(want, got *v1rc3.Deployment) (problems v1rc3.Problems) {
+	for _, name := range slices.Sorted(maps.Keys(got.Spec.Parameters)) {
+		at, own := "spec.parameters."+name, want.Spec.Parameters[name]
+		goes := places(own)
+		if len(goes) == 0 {
+			problems = append(problems, v1rc3.Problem{Path: at, Message: fmt.Sprintf("the parameter goes to no component of profile %s: leave it out", want.Spec.Colony.Profile)})
+			continue
+		}
+		for i, t := range got.Spec.Parameters[name].Targets {
+			for j, c := range t.Components {
+				if !slices.Contains(goes, place(t.Pointer, c)) {
+					problems = append(problems, v1rc3.Problem{
+						Path:    fmt.Sprintf("%s.targets[%d].components[%d]", at, i, j),
+						Message: fmt.Sprintf("the application does not have the target %s: its parameter goes to %s", place(t.Pointer, c), strings.Join(goes, ", ")),
+					})
+				}
+			}
+		}
+		has := places(got.Spec.Parameters[name])
+		for _, p := range goes {
+			if !slices.Contains(has, p) {
+				problems = append(problems, v1rc3.Problem{Path: at + ".targets", Message: fmt.Sprintf("the target %s of the application is missing", p)})
+			}
+		}
+	}
+	return problems
+}
+
+// places lists where a parameter goes.
+func places(p v1rc3.Parameter) (all []string) {
+	for _, t := range p.Targets {
+		for _, c := range t.Components {
+			all = append(all, place(t.Pointer, c))
+		}
+	}
+	return all
+}
+
+func place(pointer, component string) string { return pointer + " of component " + component }
 
 // Runs reports whether a deployment runs a profile of an application: each of its components is one of the
 // profile, from the same archive.
 func Runs(app *v1rc3.Application, d *v1rc3.Deployment) bool {
-	return slices.ContainsFunc(app.Profiles, func(p v1rc3.Profile) bool {
-		return p.Type == d.Spec.Profile.Type && len(p.Components) == len(d.Spec.Profile.Components) &&
-			!slices.ContainsFunc(d.Spec.Profile.Components, func(c v1rc3.Component) bool {
-				return !slices.ContainsFunc(p.Components, func(own v1rc3.Component) bool { return archive(own) == archive(c) })
-			})
-	})
+	return slices.ContainsFunc(app.Profiles, func(p v1rc3.Profile) bool { return runs(p, d) })
+}
+
+func runs(p v1rc3.Profile, d *v1rc3.Deployment) bool {
+	return p.Type == d.Spec.Profile.Type && len(p.Components) == len(d.Spec.Profile.Components) &&
+		!slices.ContainsFunc(d.Spec.Profile.Components, func(c v1rc3.Component) bool {
+			return !slices.ContainsFunc(p.Components, func(own v1rc3.Component) bool { return archive(own) == archive(c) })
+		})
 }
 
 // archive says what a component runs.
@@ -110,8 +200,12 @@ func Installed(app *v1rc3.Application, id string, revisions []*v1rc3.Deployment,
 		if d == nil || d.ID != id || d.Spec.ApplicationID != app.ID {
 			continue
 		}
-		if own := rules(d); own != nil && validate(own, d, first) != nil {
-			continue
+		if own := rules(d); own != nil {
+			resolved, err := resolve(own, d, first)
+			if err != nil {
+				continue
+			}
+			d = resolved // a default that was installed counts as one that was given
 		}
 		for name, x := range previousValues(d, app) {
 			setting, _, ok := app.Setting(name)

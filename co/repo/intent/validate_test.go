@@ -1,6 +1,7 @@
 package intent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // What git brings is held to the rules of the API, and each mistake has its line.
-func TestValidateHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
+func TestResolveHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
 	t.Parallel()
 	app := application(t, meterV1)
 	good := create(t, meterV1, Request{Profile: "small", Parameters: map[string]any{"serial": "7", "buses": []any{"a", "p"}}})
@@ -18,7 +19,7 @@ func TestValidateHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Validate(app, good, Installed(app, good.ID, []*v1rc3.Deployment{good}, of(app)), raw); err != nil {
+	if _, err := Resolve(app, good, Installed(app, good.ID, []*v1rc3.Deployment{good}, of(app)), raw); err != nil {
 		t.Fatalf("the API's own file: %v", err)
 	}
 	text := string(raw)
@@ -29,6 +30,7 @@ func TestValidateHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
 		"list":      {`value: a,p`, `value: a,no`, `spec.parameters.buses.value: "no" is none of the options a,b,p,q,z`},
 		"immutable": {"value: '7'", "value: '8'", `spec.parameters.serial.value: this parameter may not change after the first install; it is "7"`},
 		"unknown":   {"    port:\n", "    prot:\n", "spec.parameters.prot.value: the application has no such parameter; it has buses, port, retention, serial"},
+		"pointer":   {"pointer: PORT", "pointer: PROT", "spec.parameters.port.targets[0].components[0]: the application does not have the target PROT of component meter: its parameter goes to PORT of component meter"},
 		"profile":   {"profile: small", "profile: tiny", `spec.x-colony-extensions.profile: application meter 1.0.0 has no profile "tiny"; it has cluster, small, large`},
 	} {
 		edited := strings.Replace(text, c.from, c.to, 1)
@@ -39,10 +41,114 @@ func TestValidateHoldsAFileToTheRulesOfTheAPI(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		err = Validate(app, d, Installed(app, good.ID, []*v1rc3.Deployment{nil, good, d}, of(app)), []byte(edited))
-		if err == nil || !strings.HasPrefix(err.Error(), "line ") || !strings.HasSuffix(err.Error(), ": "+c.want) {
+		_, err = Resolve(app, d, Installed(app, good.ID, []*v1rc3.Deployment{nil, good, d}, of(app)), []byte(edited))
+		first, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+		if err == nil || !strings.HasPrefix(first, "line ") || !strings.HasSuffix(first, ": "+c.want) {
 			t.Errorf("%s: %v, want line N: %s", name, err, c.want)
 		}
+	}
+}
+
+// with edits the file of a deployment.
+func with(t *testing.T, d *v1rc3.Deployment, edit func(*v1rc3.Deployment)) *v1rc3.Deployment {
+	t.Helper()
+	edited := stored(t, d)
+	edit(edited)
+	return stored(t, edited)
+}
+
+// A parameter that a file leaves out has its default, which the import judged; one that has
+// none is refused, whether the file names the profile or shows it by its components.
+func TestResolveFillsInDefaults(t *testing.T) {
+	t.Parallel()
+	app := application(t, meterV1)
+	required := application(t, strings.Replace(meterV1, "    value: \"0\"\n", "", 1))
+	file := create(t, meterV1, Request{Profile: "large", Parameters: map[string]any{"port": 503}})
+	without := func(names ...string) func(*v1rc3.Deployment) {
+		return func(d *v1rc3.Deployment) {
+			for _, name := range names {
+				delete(d.Spec.Parameters, name)
+			}
+		}
+	}
+	unnamed := func(d *v1rc3.Deployment) { d.Spec.Colony = nil }
+	for name, edit := range map[string]func(*v1rc3.Deployment){
+		"some": without("retention", "serial"), "all but one": without("retention", "serial", "buses"),
+		"none": without(), "no profile": func(d *v1rc3.Deployment) { unnamed(d); without("retention", "buses")(d) },
+	} {
+		edited := with(t, file, edit)
+		got, err := Resolve(app, edited, nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		diff(t, name, file.Spec.Parameters, got.Spec.Parameters)
+	}
+	for name, edit := range map[string]func(*v1rc3.Deployment){
+		"profile named": without("serial"), "not named": func(d *v1rc3.Deployment) { unnamed(d); without("serial")(d) },
+	} {
+		edited := with(t, file, edit)
+		raw, err := edited.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Resolve(required, edited, nil, raw)
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, "line ") || !strings.HasSuffix(text, "spec.parameters.serial.value: required: the parameter has no default") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The targets of a file are those of the application, all of them and no other; its components
+// are those of the profile.
+func TestResolveHoldsTargetsToTheApplication(t *testing.T) {
+	t.Parallel()
+	two := strings.Replace(meterV1, "{pointer: PORT, components: [meter]}", "{pointer: PORT, components: [meter, archive]}", 1)
+	for name, c := range map[string]struct {
+		edit func(*v1rc3.Deployment)
+		want string
+	}{
+		"another component": {
+			func(d *v1rc3.Deployment) { d.Spec.Parameters["serial"].Targets[0].Components[0] = "archive" },
+			"spec.parameters.serial.targets[0].components[0]: the application does not have the target SERIAL of component archive: its parameter goes to SERIAL of component meter",
+		},
+		"missing": {
+			func(d *v1rc3.Deployment) {
+				d.Spec.Parameters["port"].Targets[0].Components = d.Spec.Parameters["port"].Targets[0].Components[:1]
+			},
+			"spec.parameters.port.targets: the target PORT of component archive of the application is missing",
+		},
+		"of another profile": {
+			func(d *v1rc3.Deployment) {
+				d.Spec.Colony.Profile, d.Spec.Profile.Components = "small", d.Spec.Profile.Components[:1]
+				d.Spec.Parameters["port"].Targets[0].Components = []string{"meter"}
+				d.Spec.Parameters["retention"] = v1rc3.Parameter{Value: "3", Targets: []v1rc3.Target{{Pointer: "DAYS", Components: []string{"meter"}}}}
+			},
+			"spec.parameters.retention: the parameter goes to no component of profile small: leave it out",
+		},
+		"components": {
+			func(d *v1rc3.Deployment) { d.Spec.Colony.Profile = "small" },
+			"spec.deploymentProfile.components: the profile small of application meter 1.0.0 has the components meter, not archive, meter",
+		},
+	} {
+		edited := with(t, create(t, two, Request{Profile: "large"}), c.edit)
+		raw, err := edited.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Resolve(application(t, two), edited, nil, raw)
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, "line ") || !strings.Contains(text, ": "+c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	// Targets may be split or joined.
+	edited := with(t, create(t, two, Request{Profile: "large"}), func(d *v1rc3.Deployment) {
+		p := d.Spec.Parameters["port"]
+		p.Targets = []v1rc3.Target{{Pointer: "PORT", Components: []string{"archive"}}, {Pointer: "PORT", Components: []string{"meter"}}}
+		d.Spec.Parameters["port"] = p
+	})
+	if _, err := Resolve(application(t, two), edited, nil, nil); err != nil {
+		t.Errorf("split targets: %v", err)
 	}
 }
 
@@ -67,6 +173,10 @@ func TestInstalledIsWhatWasInstalledFirst(t *testing.T) {
 		d.Spec.Parameters[name] = v1rc3.Parameter{Value: value, Targets: []v1rc3.Target{{Pointer: "X", Components: []string{"meter"}}}}
 		return d
 	}
+	without := func(d *v1rc3.Deployment) *v1rc3.Deployment {
+		delete(d.Spec.Parameters, "serial")
+		return d
+	}
 	unknown := also(with(target.ID, "1"), "port", "99999") // of a version whose rules nobody has
 	rules := func(d *v1rc3.Deployment) *v1rc3.Application {
 		if d == unknown {
@@ -84,6 +194,7 @@ func TestInstalledIsWhatWasInstalledFirst(t *testing.T) {
 		"never valid":               {[]*v1rc3.Deployment{with(target.ID, strings.Repeat("9", 30)), with(target.ID, "2")}, map[string]any{"serial": "2"}},
 		"refused for another value": {[]*v1rc3.Deployment{also(with(target.ID, "1"), "port", "99999"), with(target.ID, "2")}, map[string]any{"serial": "2"}},
 		"refused for a parameter":   {[]*v1rc3.Deployment{also(with(target.ID, "1"), "prot", "1"), with(target.ID, "2")}, map[string]any{"serial": "2"}},
+		"a default left out":        {[]*v1rc3.Deployment{without(with(target.ID, "1")), with(target.ID, "2")}, map[string]any{"serial": "0"}},
 		"of another version":        {[]*v1rc3.Deployment{unknown, with(target.ID, "2")}, map[string]any{"serial": "1"}},
 	} {
 		if diff := cmp.Diff(c.want, Installed(app, target.ID, c.revisions, rules)); diff != "" {
