@@ -178,8 +178,8 @@ line 7: services.a.volumes[0]: the text holds a zero byte, at which Linux ends a
 line 1: include: "${P}/a.yaml": no variable is filled in in the names of files that are included or extended: write the name out`},
 	{"an empty boolean", "services:\n  a: {image: i, privileged: ''}\n", `
 line 2: services.a.privileged: "": want true or false`},
-	{"two files of an include", "include:\n  - path: [a.yaml, b.yaml]\nservices: {a: {image: i}}\n", `
-line 2: include: path: 2 files, and one can be included by each entry: write what the others change into the first, or into compose.yaml`},
+	{"a tag in a file that changes none", "services:\n  a:\n    image: i\n    ports: !override ['80:80']\n", `
+line 4: services.a.ports: the tag !override has no meaning in a single file: leave it out`},
 	{"addresses", `services:
   a: {image: i, networks: {default: {ipv4_address: 172.20.0.300}}}
   b: {image: i, networks: {default: {ipv4_address: 172.20.0.9}}}

@@ -1,6 +1,7 @@
 package compiler
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -68,7 +70,7 @@ func TestVariablesOfIncludedFiles(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environments (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, readByReference(t, "TAG=parameter")); diff != "" {
+	if diff := cmp.Diff(want, readByReference(t, included, "TAG=parameter")); diff != "" {
 		t.Errorf("environments as the reference implementation reads them (-want +got):\n%s", diff)
 	}
 	for _, c := range containers {
@@ -81,12 +83,27 @@ func TestVariablesOfIncludedFiles(t *testing.T) {
 	}
 }
 
-// readByReference returns the environments of included as the loader of the Compose project reads
-// them from a folder.
-func readByReference(t *testing.T, variables ...string) map[string][]string {
+// readByReference returns the environments of a project as the loader of the Compose project
+// reads them from a folder.
+func readByReference(t *testing.T, files map[string]string, variables ...string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for name, s := range projectByReference(t, files, variables...).Services {
+		for key, value := range s.Environment {
+			if value != nil {
+				all[name] = append(all[name], key+"="+*value)
+			}
+		}
+		slices.Sort(all[name])
+	}
+	return all
+}
+
+// projectByReference returns a project as the loader of the Compose project reads it.
+func projectByReference(t *testing.T, files map[string]string, variables ...string) *types.Project {
 	t.Helper()
 	dir := t.TempDir()
-	for name, content := range included {
+	for name, content := range files {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(path.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -103,16 +120,107 @@ func readByReference(t *testing.T, variables ...string) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string][]string{}
-	for name, s := range project.Services {
-		for key, value := range s.Environment {
-			if value != nil {
-				all[name] = append(all[name], key+"="+*value)
-			}
-		}
-		slices.Sort(all[name])
+	return project
+}
+
+// merged is a project of three files, each of which changes those before it.
+var merged = map[string]string{
+	"compose.yaml": "include: [{path: [base/docker-compose.yml, base/docker-compose.override.yml, prod/prod.yml]}]\n",
+	"base/.env":    "LEVEL=info\n",
+	"base/docker-compose.yml": `
+services:
+  web:
+    image: vendor/web:1
+    command: [a, b]
+    environment: {A: base, B: base, LEVEL: "${LEVEL}"}
+    ports: ["8080:80", "8443:443"]
+    volumes: ["data:/data", "./x:/x:ro"]
+    labels: [k=base]
+    healthcheck: {test: "true"}
+  db: {image: vendor/db:1, environment: [P=base], ports: ["5432:5432"]}
+volumes: {data: {}}
+`,
+	"base/docker-compose.override.yml": `
+services:
+  web:
+    image: vendor/web:2
+    command: [c]
+    environment: ["B=override", "C=override"]
+    ports: ["9090:90"]
+    labels: {k: override}
+    depends_on: [cache]
+  db: {ports: !reset []}
+  cache: {extends: {file: common.yml, service: cache}, env_file: cache.env}
+`,
+	"base/common.yml": "services: {cache: {image: vendor/cache:1, environment: {FROM: common}}}\n",
+	"base/cache.env":  "SIZE=1\n",
+	"base/x":          "x of base",
+	"prod/prod.yml": `
+services:
+  web: {environment: {A: prod}, ports: !override ["80:80"], healthcheck: !reset null}
+  db: {restart: always}
+`,
+}
+
+// Files that an include names together are merged as the reference implementation does it: the
+// paths in all of them begin in the directory of the first one.
+func TestFilesThatChangeOthers(t *testing.T) {
+	t.Parallel()
+	files := maps.Clone(merged)
+	delete(files, "compose.yaml")
+	containers, err := compileOne(t, merged["compose.yaml"], files, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all
+	got, ports := map[string][]string{}, map[string][]string{}
+	for _, c := range containers {
+		got[c.Name] = c.Env
+		for _, p := range c.Ports {
+			ports[c.Name] = append(ports[c.Name], fmt.Sprintf("%d:%d", p.Host, p.Container))
+		}
+		if c.Name == "web" && (c.Image != "vendor/web:2@sha256:"+imageDigest || !slices.Equal(c.Command, []string{"c"}) || c.Health != nil || len(c.Mounts) != 2) {
+			t.Errorf("web is %+v", c)
+		}
+	}
+	want := map[string][]string{
+		"web":   {"A=prod", "B=override", "C=override", "LEVEL=info"},
+		"db":    {"P=base"},
+		"cache": {"FROM=common", "SIZE=1"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("environments (-want +got):\n%s", diff)
+	}
+	reference := projectByReference(t, merged)
+	published := map[string][]string{}
+	for name, s := range reference.Services {
+		for _, p := range s.Ports {
+			published[name] = append(published[name], fmt.Sprintf("%s:%d", p.Published, p.Target))
+		}
+	}
+	if diff := cmp.Diff(published, ports); diff != "" {
+		t.Errorf("ports (-reference +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, readByReference(t, merged)); diff != "" {
+		t.Errorf("environments as the reference implementation reads them (-want +got):\n%s", diff)
+	}
+}
+
+// What is wrong in a file that changes another one has its place there.
+func TestPlacesInFilesThatChangeOthers(t *testing.T) {
+	t.Parallel()
+	files := maps.Clone(merged)
+	delete(files, "compose.yaml")
+	files["prod/prod.yml"] = "services:\n  web:\n    build: .\n    user: '${NONE:?say who}'\n  db:\n    ports: !other [1]\n"
+	_, err := compileOne(t, merged["compose.yaml"], files, nil)
+	for _, want := range []string{
+		"prod/prod.yml: line 3: services.web.build: images are not built on nodes",
+		"prod/prod.yml: line 4: services.web.user: required variable NONE is missing a value: say who",
+		"prod/prod.yml: line 6: services.db.ports: the tag !other has no meaning",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
 
 // What an import says of an included file names its variables as they stand there.

@@ -19,6 +19,13 @@ const (
 	maxDepth  = 40
 )
 
+// The tags with which a file that is merged over another one takes a value of that out, or
+// puts its own in its place instead of merging both (Compose, Merge).
+const (
+	resetTag    = "!reset"
+	overrideTag = "!override"
+)
+
 // A keyCheck walks a Compose file.
 type keyCheck struct {
 	values   int
@@ -27,6 +34,8 @@ type keyCheck struct {
 	lines    map[string]int // of the keys and the items of lists, by path
 	refused  [][]any        // where what is refused stands: keys, and the indices of lists
 	fatal    bool           // what is left is no document
+	change   bool           // the file is merged over another one
+	replaced [][]any        // what it takes out of that, as in refused
 }
 
 // A Problem is what is wrong in a file.
@@ -37,8 +46,9 @@ type Problem struct {
 
 // parse reads one Compose file and returns the document, aliases and merge keys resolved,
 // and what was found in it. What the table of keys does not have is a problem, and
-// is not in the document. Without a document, the problems say why.
-func parse(b []byte) (map[string]any, *keyCheck) {
+// is not in the document. Without a document, the problems say why. Change says that the file
+// is merged over another one, where the tags !reset and !override have a meaning.
+func parse(b []byte, change bool) (map[string]any, *keyCheck) {
 	var roots []yaml.Node
 	if err := yaml.Load(b, &roots, yaml.WithUniqueKeys(false), yaml.WithAllDocuments()); err != nil {
 		return nil, &keyCheck{problems: []Problem{syntax(err)}}
@@ -51,7 +61,7 @@ func parse(b []byte) (map[string]any, *keyCheck) {
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		top = root.Content[0]
 	}
-	c := &keyCheck{lines: map[string]int{}}
+	c := &keyCheck{lines: map[string]int{}, change: change}
 	if len(roots) > 1 {
 		c.problems = append(c.problems, Problem{roots[1].Line, "a second document begins, and a Compose file has one: move what is in it into the first one, or into a file that include names"})
 	}
@@ -185,9 +195,17 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 		return c.walk(n.Alias, pattern, path, depth+1)
 	}
 	if strings.HasPrefix(n.Tag, "!") && !strings.HasPrefix(n.Tag, "!!") {
-		c.refuse(n, path, "the tag %s has no meaning in a single file: leave it out", n.Tag)
-		n.Tag = ""
-		return true
+		if !c.change || n.Tag != resetTag && n.Tag != overrideTag {
+			c.refuse(n, path, "the tag %s has no meaning in a single file: leave it out", n.Tag)
+			n.Tag = ""
+			return true
+		}
+		c.replaced = append(c.replaced, slices.Clone(path))
+		tag := n.Tag
+		if n.Tag = ""; tag == resetTag {
+			c.refused = append(c.refused, slices.Clone(path))
+			return true
+		}
 	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
 		n.Tag = "!!str" // an environment variable with a date is what the author wrote

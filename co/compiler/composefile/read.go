@@ -78,18 +78,46 @@ type reader struct {
 	reported  map[string]bool // files whose problems are among them
 }
 
-// file reads one file with all that it includes and extends. Chain are the files that
-// led here.
+// file reads one file with all that it includes and extends, and merges those that change it.
+// Chain are the files that led here.
 func (r *reader) file(in inclusion, chain []string) (map[string]any, map[string]string, error) {
-	if slices.Contains(chain, in.file) {
-		return nil, nil, fmt.Errorf("%s includes itself, by %s", in.file, strings.Join(chain, " and "))
-	}
-	values, lines, err := r.parse(in.file, in.scope)
+	values, lines, _, err := r.one(in, false, chain)
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, name := range in.changes {
+		change := in
+		change.file = name
+		other, more, replaced, err := r.one(change, true, chain)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, path := range replaced {
+			drop(values, path)
+		}
+		if values, err = override.Merge(values, other); err != nil {
+			return nil, nil, fmt.Errorf("merge %s into %s: %w", name, in.file, err)
+		}
+		maps.Copy(lines, more)
+		services, _ := other["services"].(map[string]any)
+		for service := range services {
+			r.extended[service] = true
+		}
+	}
+	return values, lines, nil
+}
+
+// one reads one file with all that it includes and extends. Change says that it is merged over
+// another one; replaced is what it takes out of that by the tags !reset and !override.
+func (r *reader) one(in inclusion, change bool, chain []string) (values map[string]any, lines map[string]string, replaced [][]any, err error) {
+	if slices.Contains(chain, in.file) {
+		return nil, nil, nil, fmt.Errorf("%s includes itself, by %s", in.file, strings.Join(chain, " and "))
+	}
+	if values, lines, replaced, err = r.parse(in.file, in.scope, change); err != nil {
+		return nil, nil, nil, err
+	}
 	if err := r.include(in, values, lines, append(slices.Clone(chain), in.file)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	services, _ := values["services"].(map[string]any)
 	for _, service := range slices.Sorted(maps.Keys(services)) {
@@ -101,32 +129,32 @@ func (r *reader) file(in inclusion, chain []string) (map[string]any, map[string]
 			continue
 		}
 		if errors.Is(err, errBound) {
-			return nil, nil, fmt.Errorf("%s%s: %w", lines[at], at, err)
+			return nil, nil, nil, fmt.Errorf("%s%s: %w", lines[at], at, err)
 		}
 		r.problems = append(r.problems, fmt.Sprintf("%s%s: %v", lines[at], at, err))
 		if own, ok := services[service].(map[string]any); ok { // the rest of it can be judged
 			delete(own, "extends")
-			if own["image"] == nil {
+			if own["image"] == nil && !change {
 				own["image"] = "extended"
 			}
 		}
 	}
-	return values, lines, nil
+	return values, lines, replaced, nil
 }
 
-// parse reads one file alone.
-func (r *reader) parse(name string, s *scope) (map[string]any, map[string]string, error) {
+// parse reads one file alone: see one.
+func (r *reader) parse(name string, s *scope, change bool) (values map[string]any, lines map[string]string, replaced [][]any, err error) {
 	if r.count++; r.count > maxFiles {
-		return nil, nil, fmt.Errorf("%w: more than %d files are included and extended", errBound, maxFiles)
+		return nil, nil, nil, fmt.Errorf("%w: more than %d files are included and extended", errBound, maxFiles)
 	}
 	b, ok := r.files[name]
 	if !ok && strings.Contains(name, "$") {
-		return nil, nil, fmt.Errorf("%q: no variable is filled in in the names of files that are included or extended: write the name out", name)
+		return nil, nil, nil, fmt.Errorf("%q: no variable is filled in in the names of files that are included or extended: write the name out", name)
 	}
 	if !ok {
-		return nil, nil, fmt.Errorf("the archive has no file %q", name)
+		return nil, nil, nil, fmt.Errorf("the archive has no file %q", name)
 	}
-	values, found := parse(b)
+	values, found := parse(b, change)
 	var texts, notes []string
 	for _, p := range found.problems {
 		texts = append(texts, r.line(name, p.Line)+p.Text)
@@ -135,17 +163,17 @@ func (r *reader) parse(name string, s *scope) (map[string]any, map[string]string
 		notes = append(notes, r.line(name, n.Line)+n.Text)
 	}
 	if values == nil {
-		return nil, nil, errors.New(strings.Join(texts, "\n"))
+		return nil, nil, nil, errors.New(strings.Join(texts, "\n"))
 	}
 	if !r.reported[name] {
 		r.problems, r.notes, r.reported[name] = append(r.problems, texts...), append(r.notes, notes...), true
 	}
 	s.apply(values)
-	lines := make(map[string]string, len(found.lines))
+	lines = make(map[string]string, len(found.lines))
 	for at, n := range found.lines {
 		lines[at] = r.line(name, n)
 	}
-	return values, lines, nil
+	return values, lines, found.replaced, nil
 }
 
 // lineFirst finds the texts that say where they are about.
@@ -280,7 +308,7 @@ func (x extension) resolve(name string, chain []string) (any, error) {
 	if file != x.file {
 		from.file, from.dir = file, path.Dir(file)
 		var document map[string]any
-		if document, from.lines, err = x.reader.parse(file, x.scope); err != nil {
+		if document, from.lines, _, err = x.reader.parse(file, x.scope, false); err != nil {
 			return nil, err
 		}
 		from.services, _ = document["services"].(map[string]any)

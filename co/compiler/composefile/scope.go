@@ -136,6 +136,7 @@ func (s *scope) passOn(environment any) {
 // An inclusion is an item of include.
 type inclusion struct {
 	file     string   // in the archive
+	changes  []string // files that are merged into it, each over those before it
 	dir      string   // from which the relative paths in it are seen
 	envFiles []string // of its variables, later ones winning
 	scope    *scope
@@ -152,14 +153,18 @@ func (r *reader) inclusion(dir string, item any) (inclusion, error) {
 	if !ok || len(files) == 0 {
 		return in, errors.New("path: want the name of a file")
 	}
-	if len(files) > 1 {
-		return in, fmt.Errorf("path: %d files, and one can be included by each entry: write what the others change into the first, or into compose.yaml", len(files))
+	for i, text := range files {
+		name, err := within(dir, text)
+		if err != nil {
+			return in, err
+		}
+		if i == 0 {
+			in.file, in.dir = name, path.Dir(name)
+		} else {
+			in.changes = append(in.changes, name)
+		}
 	}
 	var err error
-	if in.file, err = within(dir, files[0]); err != nil {
-		return in, err
-	}
-	in.dir = path.Dir(in.file)
 	if given, ok := long["project_directory"].(string); ok && given != "" {
 		if in.dir, err = within(dir, given); err != nil {
 			return in, fmt.Errorf("project_directory: %w", err)
