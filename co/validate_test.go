@@ -217,7 +217,7 @@ func TestNothingIsCommittedThatWillNotCompile(t *testing.T) {
 	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
 	b.pushSample()
 	vendor := fstest.MapFS{"compose.yaml": {Data: []byte("services:\n  web:\n    image: registry.colony/samples/hello:1.0.0\n    ports: ['${LIST:?ports}']\n")}}
-	p, err := packaging.FromCompose(vendor, "compose.yaml", packaging.Options{ID: "web", Organization: "o"})
+	p, err := packaging.FromCompose(vendor, []string{"compose.yaml"}, packaging.Options{ID: "web", Organization: "o"})
 	if err != nil {
 		t.Fatal(err)
 	}

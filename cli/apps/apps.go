@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,15 +39,19 @@ type initAnswer struct {
 // Init returns the command init, which makes a package out of a Compose file. Errors are
 // of a protocol.Kind.
 func Init(env *command.Env) *cobra.Command {
-	var from string
+	var from []string
 	var o packaging.Options
 	cmd := &cobra.Command{
 		Use:   "init --from COMPOSE-FILE [FOLDER]",
 		Short: "Make a Margo package out of a vendor's Compose file",
 		Long: `Make a Margo package out of a vendor's Compose file, in a new folder: margo.yaml
 with a profile and a parameter for each variable, the Compose file with all files
-that it names by relative paths, and .env. Nothing is overwritten, and nothing of
-the Compose file is changed.
+that it names by relative paths, what those include, extend and name in their turn,
+and .env. Nothing is overwritten, and nothing of the Compose files is changed.
+
+--from given several times, as docker compose -f, or an override file beside a Compose
+file with one of the usual names (docker-compose.override.yml), makes a compose.yaml
+that includes all of them, each changing those before it.
 
 What Colony cannot run of it, and what is not taken over as it is, is listed with
 its line and what to write instead; colony lint FOLDER lists what is left. The
@@ -56,6 +61,7 @@ A variable becomes a parameter with the default that .env or ${NAME:-default}
 gives it; without one it is empty. With ${NAME:?message}, or where the file does
 not compile with the default, a deployment must give a value.`,
 		Example: `  colony app init --from node-red/docker-compose.yml
+  colony app init --from compose.yaml --from compose.prod.yaml
   colony app init --from compose.yaml --id meter --version 2.1.0 --registry registry.example/plant meter/`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -67,7 +73,7 @@ not compile with the default, a deployment must give a value.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "the Compose file; files that it names are looked for beside it")
+	f.StringArrayVar(&from, "from", nil, "the Compose file; files that it names are looked for beside it; given again, a file that changes those before it")
 	f.StringVar(&o.ID, "id", "", "id of the application (default: the name in the Compose file, or of its folder)")
 	f.StringVar(&o.Name, "name", "", "name that people read (default: the id)")
 	f.StringVar(&o.Version, "version", "1.0.0", "version of the package and its component")
@@ -78,20 +84,33 @@ not compile with the default, a deployment must give a value.`,
 	return cmd
 }
 
-func runInit(env *command.Env, from, folder string, o packaging.Options) error {
-	abs, err := filepath.Abs(from)
+func runInit(env *command.Env, from []string, folder string, o packaging.Options) error {
+	first, err := filepath.Abs(from[0])
 	if err != nil {
 		return err
 	}
-	o.Folder = filepath.Base(filepath.Dir(abs))
-	root, err := os.OpenRoot(filepath.Dir(abs)) // no link leads out of the vendor's folder
+	dir := filepath.Dir(first)
+	o.Folder = filepath.Base(dir)
+	var names []string
+	for _, file := range from {
+		abs, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, abs)
+		if err != nil || !filepath.IsLocal(name) {
+			return protocol.Errorf(protocol.Invalid, "--from %s: want a file below %s, the folder of the first one: the paths in all of them begin there", file, dir)
+		}
+		names = append(names, filepath.ToSlash(name))
+	}
+	root, err := os.OpenRoot(dir) // no link leads out of the vendor's folder
 	if err != nil {
-		return protocol.Errorf(protocol.Invalid, "read the folder of %s: %w", from, err)
+		return protocol.Errorf(protocol.Invalid, "read the folder of %s: %w", from[0], err)
 	}
 	defer root.Close() //nolint:errcheck // read only
-	p, err := packaging.FromCompose(root.FS(), filepath.Base(abs), o)
+	p, err := packaging.FromCompose(root.FS(), names, o)
 	if err != nil {
-		return fmt.Errorf("make a package of %s: %w", from, err)
+		return fmt.Errorf("make a package of %s: %w", strings.Join(from, " and "), err)
 	}
 	if folder == "" {
 		folder = p.ID
@@ -120,7 +139,7 @@ func findings(p *packaging.Package, judged lint.Result) []lint.Finding {
 	for _, n := range p.Notes {
 		f := lint.Finding{File: "margo.yaml", Message: n.Message, Warning: true}
 		if n.Line > 0 {
-			f.File, f.Line, f.Message = p.Compose(), n.Line, n.Path+": "+n.Message
+			f.File, f.Line, f.Message = path.Join(path.Dir(p.Compose()), cmp.Or(n.File, path.Base(p.Compose()))), n.Line, n.Path+": "+n.Message
 		}
 		all = append(all, f)
 	}

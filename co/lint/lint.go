@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -110,9 +111,10 @@ func Folder(root fs.FS) (Result, error) {
 	for _, p := range files[applicationFile] {
 		l.application(p)
 	}
+	inside := slices.Collect(maps.Keys(l.owned)) // of packages; what they include is judged with them
 	for _, p := range files[composeFile] {
 		dir := path.Dir(p)
-		if _, owned := l.owned[dir]; !owned && !slices.ContainsFunc(l.unknown, func(u string) bool { return strings.HasPrefix(p, u) }) {
+		if !slices.ContainsFunc(inside, func(own string) bool { return strings.HasPrefix(p, own+"/") }) && !slices.ContainsFunc(l.unknown, func(u string) bool { return strings.HasPrefix(p, u) }) {
 			l.component(path.Base(dir), dir, nil)
 		}
 	}

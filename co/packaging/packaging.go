@@ -47,6 +47,8 @@ type Options struct {
 
 // A Note is something that was not taken over as it is.
 type Note struct {
+	// File is the Compose file, in the component; "" is compose.yaml.
+	File string `json:"file,omitempty"`
 	// Path is where in the Compose file, and Line its line there; "" and 0 for a file
 	// beside it.
 	Path    string `json:"path,omitempty"`
@@ -75,29 +77,41 @@ var (
 	versionForm = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 )
 
-// FromCompose makes a package out of the Compose file name in folder. What Colony cannot
-// run of it stays in the package's compose.yaml, for the lint to show. Errors are of kind
-// protocol.Invalid for input that is wrong.
-func FromCompose(folder fs.FS, name string, o Options) (*Package, error) {
-	content, err := readFile(folder, name, maxCompose)
-	if err != nil {
-		return nil, invalid("%s: %w", name, err)
-	}
-	s, err := readCompose(content)
-	if err != nil {
-		return nil, invalid("%s: %w", name, err)
-	}
-	p, err := o.start(s)
+// FromCompose makes a package out of the Compose files names in folder, each of which changes
+// those before it, with what they include and extend. One alone that has a name which Compose
+// looks for is changed by the override file beside it. What Colony cannot run of them stays in
+// the package, for the lint to show. Errors are of kind protocol.Invalid for input that is wrong.
+func FromCompose(folder fs.FS, names []string, o Options) (*Package, error) {
+	names = overridden(folder, names)
+	s := &source{passed: map[string]location{}, contents: map[string][]byte{}}
+	as, err := held(names)
 	if err != nil {
 		return nil, err
 	}
-	p.add(composeFile, content, 0o644)
-	c := &collect{byName: map[string][]occurrence{}, passed: s.passed}
-	if err := p.environment(folder, c); err != nil {
+	for i, name := range names {
+		if s.contents[name], err = readFile(folder, name, maxCompose); err != nil {
+			return nil, invalid("%s: %w", name, err)
+		}
+		s.parts = append(s.parts, part{file: name, as: strings.TrimPrefix(as[i], composeFile), dir: "."})
+	}
+	p := &Package{Files: map[string]archive.File{}}
+	env, err := p.environment(folder, s)
+	if err != nil {
 		return nil, err
 	}
+	if err := s.read(folder, p); err != nil {
+		return nil, err
+	}
+	if err := p.start(s, o); err != nil {
+		return nil, err
+	}
+	if env != nil {
+		p.add(dotEnv, env, 0o644)
+	}
+	p.given(s, names, as)
+	c := &collect{env: s.env, byName: map[string][]occurrence{}, passed: s.passed}
 	for _, r := range s.files {
-		if r.file == composeFile || r.file == dotEnv {
+		if r.file == composeFile || r.file == dotEnv || slices.Contains(names, r.file) && len(names) > 1 {
 			continue
 		}
 		if err := p.take(folder, r, s); err != nil {
@@ -116,9 +130,10 @@ func FromCompose(folder fs.FS, name string, o Options) (*Package, error) {
 		return nil, err
 	}
 	p.images(s)
-	p.resources(folder, name, content, o)
-	slices.SortStableFunc(p.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
-	doc := p.description(name, o)
+	from := strings.Join(names, ", ")
+	p.resources(folder, from, s.contents[names[0]], o)
+	slices.SortStableFunc(p.Notes, func(a, b Note) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	doc := p.description(from, o)
 	if _, err := v1rc3.ParseApplication(doc); err != nil {
 		return nil, protocol.Errorf(protocol.Internal, "the margo.yaml that was made is wrong: %w\n%s", err, doc)
 	}
@@ -134,8 +149,8 @@ func invalid(format string, args ...any) error {
 }
 
 // start names the package.
-func (o Options) start(s *source) (*Package, error) {
-	p := &Package{ID: o.ID, Version: cmp.Or(o.Version, "1.0.0"), Files: map[string]archive.File{}}
+func (p *Package) start(s *source, o Options) error {
+	p.ID, p.Version = o.ID, cmp.Or(o.Version, "1.0.0")
 	if p.ID == "" {
 		named := s.name
 		if len(usesOf(named)) > 0 {
@@ -144,14 +159,14 @@ func (o Options) start(s *source) (*Package, error) {
 		p.ID = plain(cmp.Or(named, o.Folder))
 	}
 	if !idForm.MatchString(p.ID) {
-		return nil, invalid("the id of the application, %q: want up to 63 of a-z, 0-9 and -, beginning and ending with one of the first two (--id)", p.ID)
+		return invalid("the id of the application, %q: want up to 63 of a-z, 0-9 and -, beginning and ending with one of the first two (--id)", p.ID)
 	}
 	if !versionForm.MatchString(p.Version) {
-		return nil, invalid("the version %q: want three numbers, such as 1.0.0 or 1.0.0-rc.1 (--version)", p.Version)
+		return invalid("the version %q: want three numbers, such as 1.0.0 or 1.0.0-rc.1 (--version)", p.Version)
 	}
 	registry := strings.Trim(strings.TrimPrefix(cmp.Or(o.Registry, "registry.colony"), "oci://"), "/")
 	p.Component, p.Repository = p.ID, "oci://"+registry+"/"+p.ID
-	return p, nil
+	return nil
 }
 
 var notPlain = regexp.MustCompile(`[^a-z0-9]+`)
@@ -168,11 +183,11 @@ func (p *Package) add(file string, content []byte, mode fs.FileMode) {
 }
 
 func (p *Package) note(at location, format string, args ...any) {
-	p.Notes = append(p.Notes, Note{Path: at.path, Line: at.line, Message: fmt.Sprintf(format, args...)})
+	p.Notes = append(p.Notes, Note{File: at.file, Path: at.path, Line: at.line, Message: fmt.Sprintf(format, args...)})
 }
 
-// environment takes the .env over, and notes where there is only an example of it.
-func (p *Package) environment(folder fs.FS, c *collect) error {
+// environment reads the .env, and notes where there is only an example of it.
+func (p *Package) environment(folder fs.FS, s *source) ([]byte, error) {
 	content, err := readFile(folder, dotEnv, maxCompose)
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, example := range []string{".env.example", ".env.sample", ".env.dist", ".env.template", "example.env", "env.example", "sample.env"} {
@@ -180,16 +195,18 @@ func (p *Package) environment(folder fs.FS, c *collect) error {
 				p.note(location{}, "there is no %s, and a file %s: where the vendor says so, copy it to %s and begin again", dotEnv, example, dotEnv)
 			}
 		}
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return invalid("%s: %w", dotEnv, err)
+		return nil, invalid("%s: %w", dotEnv, err)
 	}
-	if c.env, err = readEnv(content); err != nil {
-		return invalid("%s: %w", dotEnv, err)
+	if s.env, err = readEnv(content); err != nil {
+		return nil, invalid("%s: %w", dotEnv, err)
 	}
-	p.add(dotEnv, content, 0o644)
-	return nil
+	if files := s.env["COMPOSE_FILE"]; files != "" && len(s.parts) == 1 {
+		p.note(location{}, "%s names the Compose files %q, and one was given: give each with --from, in their order", dotEnv, files)
+	}
+	return content, nil
 }
 
 // take copies what a relative path of the Compose file names.
@@ -215,7 +232,7 @@ func (p *Package) take(folder fs.FS, r reference, s *source) error {
 	p.add(r.file, content, info.Mode().Perm()&0o111|0o644)
 	if r.env {
 		for _, u := range usesOf(string(content)) {
-			s.occurrences = append(s.occurrences, occurrence{use: u, location: location{path: r.file}})
+			s.occurrences = append(s.occurrences, occurrence{use: u, location: location{file: r.location.file, path: r.file}})
 		}
 	}
 	return p.bounded()

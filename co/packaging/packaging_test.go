@@ -33,7 +33,7 @@ func folder(files map[string]string) fstest.MapFS {
 
 func made(t *testing.T, files map[string]string, o packaging.Options) *packaging.Package {
 	t.Helper()
-	p, err := packaging.FromCompose(folder(files), "docker-compose.yml", o)
+	p, err := packaging.FromCompose(folder(files), []string{"docker-compose.yml"}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestRefused(t *testing.T) {
 			"what an application writes does not belong to it",
 		},
 	} {
-		_, err := packaging.FromCompose(folder(c.files), "docker-compose.yml", c.o)
+		_, err := packaging.FromCompose(folder(c.files), []string{"docker-compose.yml"}, c.o)
 		if protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want invalid: %s", name, err, c.want)
 		}
@@ -219,7 +219,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close() //nolint:errcheck // read only
-	p, err := packaging.FromCompose(root.FS(), "docker-compose.yml", packaging.Options{ID: "a", Organization: "o"})
+	p, err := packaging.FromCompose(root.FS(), []string{"docker-compose.yml"}, packaging.Options{ID: "a", Organization: "o"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestPipeIsNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := packaging.FromCompose(os.DirFS(dir), "compose.yaml", packaging.Options{ID: "a", Organization: "o"})
+	p, err := packaging.FromCompose(os.DirFS(dir), []string{"compose.yaml"}, packaging.Options{ID: "a", Organization: "o"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +400,7 @@ func TestAnyDefault(t *testing.T) {
 			}
 		}
 		files := map[string]string{"docker-compose.yml": "services:\n  web:\n    image: i:1\n    environment:\n" + environment.String(), ".env": env.String()}
-		p, err := packaging.FromCompose(folder(files), "docker-compose.yml", packaging.Options{ID: "web"})
+		p, err := packaging.FromCompose(folder(files), []string{"docker-compose.yml"}, packaging.Options{ID: "web"})
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, files["docker-compose.yml"], files[".env"])
 		}

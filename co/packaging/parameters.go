@@ -78,6 +78,14 @@ func (c *collect) parameter(name string, at location) (Parameter, bool) {
 	defaults := map[string]location{}
 	for _, u := range uses {
 		p.Port = p.Port && u.port
+		if u.own != nil {
+			defaults[*u.own] = u.location
+			if i := slices.IndexFunc(uses, func(o occurrence) bool { return o.own == nil }); i >= 0 {
+				c.note(u.location, "%s is no parameter: an env file of include gives it the value %q, which %s does not see; give the variable another name in one of them", name, *u.own, uses[i].path)
+				return p, false
+			}
+			continue
+		}
 		switch u.operator {
 		case ":?", "?":
 			p.Required = true
@@ -162,7 +170,7 @@ func (c *collect) settle(p *Parameter, at location, defaults map[string]location
 	} else if len(defaults) > 1 {
 		var list []string
 		for _, word := range slices.Sorted(maps.Keys(defaults)) {
-			list = append(list, fmt.Sprintf("%q in line %d", word, defaults[word].line))
+			list = append(list, fmt.Sprintf("%q in %s", word, defaults[word]))
 		}
 		c.note(at, "%s is no parameter: it has the defaults %s, and a parameter has one; write the same in each place", p.Name, strings.Join(list, ", "))
 		return false
@@ -211,5 +219,5 @@ func isSecret(name string) bool {
 }
 
 func (c *collect) note(at location, format string, args ...any) {
-	c.notes = append(c.notes, Note{Path: at.path, Line: at.line, Message: fmt.Sprintf(format, args...)})
+	c.notes = append(c.notes, Note{File: at.file, Path: at.path, Line: at.line, Message: fmt.Sprintf(format, args...)})
 }

@@ -2,11 +2,11 @@ package packaging
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/compose-spec/compose-go/v2/template"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -15,20 +15,38 @@ const maxValues = 50_000
 
 // A location is where something stands in the Compose file.
 type location struct {
+	file string // in the component; "" for compose.yaml
 	path string // such as services.web.ports[0]
 	line int
+}
+
+// String returns the line, with the file where it is not compose.yaml; without one, the path.
+func (l location) String() string {
+	if l.line == 0 {
+		return l.path
+	}
+	if l.file != "" {
+		return fmt.Sprintf("line %d of %s", l.line, l.file)
+	}
+	return fmt.Sprintf("line %d", l.line)
 }
 
 // An occurrence is a use of a variable in the Compose file, or in a file that it reads.
 type occurrence struct {
 	use
 	location
-	port bool // it is the port of the node, as a whole
+	port bool    // it is the port of the node, as a whole
+	own  *string // the value that an env file gives it that others do not see
 }
 
-// A source is what is known of a vendor's Compose file.
+// A source is what is known of a vendor's Compose files.
 type source struct {
-	name        string // what it calls the project, or ""
+	env         map[string]string // of .env
+	own         map[string]string // of the env files of part
+	contents    map[string][]byte // of the files that were given
+	parts       []part            // to read
+	part        part              // that is read
+	name        string            // what it calls the project, or ""
 	occurrences []occurrence
 	passed      map[string]location // variables that environment names without a value
 	files       []reference
@@ -50,26 +68,30 @@ type reference struct {
 	env  bool // its variables are filled in
 }
 
-// readCompose reads a Compose file. What is wrong with it as Compose is not looked for.
-func readCompose(content []byte) (*source, error) {
+// compose reads a Compose file. What is wrong with it as Compose is not looked for.
+func (s *source) compose(content []byte) error {
 	var document yaml.Node
 	if err := yaml.Unmarshal(content, &document); err != nil {
-		return nil, err
+		return err
 	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("no Compose file: want a mapping with services")
+		return fmt.Errorf("no Compose file: want a mapping with services")
 	}
-	s := &source{passed: map[string]location{}}
-	if err := s.walk(document.Content[0], nil); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s.walk(document.Content[0], nil)
 }
 
 // walk visits every value below n, which stands under keys.
 func (s *source) walk(n *yaml.Node, keys []string) error {
 	if s.values++; s.values > maxValues || len(keys) > 60 {
 		return fmt.Errorf("line %d: more than %d values, or more than 60 levels", n.Line, maxValues)
+	}
+	switch {
+	case len(keys) == 2 && keys[0] == "include" && n.Kind != yaml.AliasNode:
+		s.include(n, location{s.part.as, pathOf(keys), n.Line})
+		return nil
+	case len(keys) == 3 && keys[0] == "services" && keys[2] == "extends" && n.Kind != yaml.AliasNode:
+		s.extends(n, location{s.part.as, pathOf(keys), n.Line})
+		return nil
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -89,7 +111,10 @@ func (s *source) walk(n *yaml.Node, keys []string) error {
 			if k := n.Content[i]; k.ShortTag() != "!!merge" {
 				next = append(slices.Clone(keys), k.Value)
 			}
-			if len(keys) == 0 && n.Content[i].Value == "name" {
+			if s.apart(next) {
+				continue
+			}
+			if len(keys) == 0 && n.Content[i].Value == "name" && s.part.service == "" && s.name == "" {
 				s.name = n.Content[i+1].Value
 			}
 			if err := s.walk(n.Content[i+1], next); err != nil {
@@ -100,6 +125,11 @@ func (s *source) walk(n *yaml.Node, keys []string) error {
 	return nil
 }
 
+// apart reports whether keys stand in no service that is extended, where nothing else is read.
+func (s *source) apart(keys []string) bool {
+	return s.part.service != "" && (len(keys) > 0 && keys[0] != "services" || len(keys) > 1 && keys[1] != s.part.service)
+}
+
 // pathOf joins keys as people write them: services.web.ports[0].
 func pathOf(keys []string) string {
 	return strings.ReplaceAll(strings.Join(keys, "."), ".[", "[")
@@ -107,7 +137,7 @@ func pathOf(keys []string) string {
 
 // scalar notes what a text is used for.
 func (s *source) scalar(n *yaml.Node, keys []string) {
-	p := location{pathOf(keys), n.Line}
+	p := location{s.part.as, pathOf(keys), n.Line}
 	key := func(i int) string {
 		if i < 0 || i >= len(keys) {
 			return ""
@@ -120,15 +150,15 @@ func (s *source) scalar(n *yaml.Node, keys []string) {
 	}
 	for i, u := range usesOf(n.Value) {
 		port := i == 0 && key(0) == "services" && key(2) == "ports" && isNodePort(n.Value, key(last))
-		s.occurrences = append(s.occurrences, occurrence{u, p, port})
+		s.occurrences = append(s.occurrences, occurrence{u, p, port, s.ownValue(u.name)})
 	}
 	if key(0) != "services" {
 		content := key(0) == "configs" || key(0) == "secrets"
 		if content && key(2) == "environment" {
 			s.pass(n.Value, p)
 		}
-		if content && key(2) == "file" || key(0) == "include" && (last == 0 || key(last) == "path") {
-			s.refer(n.Value, p, false)
+		if content && key(2) == "file" {
+			s.refer(n.Value, p, plainFile)
 		}
 		return
 	}
@@ -139,18 +169,14 @@ func (s *source) scalar(n *yaml.Node, keys []string) {
 		s.images = append(s.images, occurrenceOfImage{p, n.Value})
 	case "env_file":
 		if last == 2 || key(last) == "path" {
-			s.refer(n.Value, p, true)
+			s.refer(n.Value, p, envFile)
 		}
-	case "extends":
-		if key(last) == "file" {
-			s.refer(n.Value, p, false)
+	case "security_opt":
+		if option, file, ok := strings.Cut(strings.Replace(n.Value, ":", "=", 1), "="); ok && (option == "seccomp" || option == "apparmor") {
+			s.refer(file, p, ofProject)
 		}
 	case "volumes":
-		if from, _, ok := strings.Cut(n.Value, ":"); last == 2 && ok || key(last) == "source" {
-			if from[0:min(1, len(from))] == "." {
-				s.refer(from, p, false)
-			}
-		}
+		s.volume(n.Value, p, last == 2, key(last) == "source")
 	case "environment":
 		s.environment(n, p, keys)
 	}
@@ -172,19 +198,24 @@ func (s *source) environment(n *yaml.Node, p location, keys []string) {
 
 // pass notes a variable that is used without ${}.
 func (s *source) pass(name string, p location) {
+	if s.ownValue(name) != nil {
+		return // it has that, whatever a deployment says
+	}
 	if _, known := s.passed[name]; !known && name != "" && nameForm.FindString(name) == name {
 		s.passed[name] = p
 	}
 }
 
-// refer notes a path of a file that is to come along.
-func (s *source) refer(file string, p location, env bool) {
-	if file == "" || path.IsAbs(file) || strings.ContainsAny(file, "$~\\") {
+// volume notes the source of a bind: in the short form, before the first colon that is in no
+// variable.
+func (s *source) volume(text string, p location, short, source bool) {
+	filled, err := template.SubstituteWithOptions(text, s.lookup, template.WithoutLogging)
+	if err != nil {
 		return
 	}
-	r := reference{p, path.Clean(file), env}
-	if !slices.ContainsFunc(s.files, func(o reference) bool { return o.file == r.file && o.env == env }) {
-		s.files = append(s.files, r)
+	from, _, ok := strings.Cut(filled, ":")
+	if (short && ok || source) && strings.HasPrefix(from, ".") {
+		s.refer(strings.ReplaceAll(from, "$", "$$"), p, plainFile)
 	}
 }
 
