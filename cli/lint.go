@@ -13,7 +13,8 @@ import (
 )
 
 func (a *app) lintCommand() *cobra.Command {
-	return &cobra.Command{
+	var registries []string
+	cmd := &cobra.Command{
 		Use:   "lint FOLDER",
 		Short: "Judge applications, Compose components and deployment files without a CO",
 		Long: `Judge every margo.yaml, compose.yaml and deployment.yaml below a folder as the CO
@@ -23,7 +24,9 @@ network, so that it can run in a CI.
 The Compose files of an application are looked for in its folder, as
 components/<name>/compose.yaml. The values of deployments are held to the
 applications in the folder; only the CO knows whether an immutable one changed,
-and whether an image exists.
+and whether an image exists. It imports images of its own registry and of those that
+import.registries of its configuration names: of others there is a warning, unless
+--registry names them here, too.
 
 Each finding is one line: file, line, path, what is wrong and what to write
 instead. The exit code is 0 where there are none, or warnings only, and 2 else.`,
@@ -33,7 +36,7 @@ instead. The exit code is 0 where there are none, or warnings only, and 2 else.`
 			if err != nil || !info.IsDir() {
 				return command.Usage(errors.Join(fmt.Errorf("lint %s: want a folder", args[0]), err))
 			}
-			result, err := lint.Dir(args[0])
+			result, err := lint.Dir(args[0], registries...)
 			if err != nil {
 				return fmt.Errorf("lint %s: %w", args[0], err)
 			}
@@ -54,4 +57,6 @@ instead. The exit code is 0 where there are none, or warnings only, and 2 else.`
 			return failed
 		},
 	}
+	cmd.Flags().StringSliceVar(&registries, "registry", nil, "registries that the CO may read besides its own, as import.registries names them (docker.io): no warning of their images")
+	return cmd
 }

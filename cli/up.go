@@ -73,6 +73,7 @@ uses it again.`,
 	fl.StringVar(&o.Containerd, "containerd", "", "use the containerd at this socket instead of a private one")
 	fl.StringVar(&o.GitRemote, "git-remote", "", "use this deployments repo instead of one in the state directory")
 	fl.StringSliceVar(&o.ImportRoots, "import-root", nil, "directory below which app import may read, besides the samples; may be repeated")
+	fl.StringSliceVar(&o.ImportRegistries, "import-registry", nil, "registry whose packages and images may be imported besides the CO's own, as docker.io; may be repeated")
 	fl.StringVar(&o.Samples, "samples", "", "folder of the sample applications (examples)")
 	fl.StringVar(&o.SampleBinaries, "sample-binaries", "", "folder of the sample programs, as make build leaves them")
 	fl.StringArrayVar(&parameters, "sample-parameter", nil, "set a parameter of the sample that is deployed, as name=value")

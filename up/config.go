@@ -26,7 +26,7 @@ func (s *supervisor) coConfig() co.Options {
 	o.Git.Remote, o.Git.Interval, o.RegistryHost, o.PresenceGrace = s.opts.GitRemote, time.Second, RegistryHost, keepAlive*3/2
 	o.Identity = co.IdentityOptions{Enrol: s.opts.COEnrolAddr, MQTT: s.opts.COTLSAddr}
 	o.Signing.Dir = s.dir.sub("keys")
-	o.Import.Roots = s.opts.ImportRoots
+	o.Import.Roots, o.Import.Registries = s.opts.ImportRoots, s.opts.ImportRegistries
 	if s.opts.Samples != "" {
 		o.Import.Roots = append([]string{s.dir.sub("git", "apps")}, o.Import.Roots...)
 	}

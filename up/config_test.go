@@ -3,6 +3,7 @@ package up
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,5 +103,16 @@ func TestConfigurationIsReadBack(t *testing.T) {
 		if err := configfile.Load(path, pair[1]); err == nil || !strings.Contains(err.Error(), "nonsense") {
 			t.Errorf("%s: a misspelt key: %v", role, err)
 		}
+	}
+}
+
+// The CO may read the registries that are named, besides its own.
+func TestImportRegistries(t *testing.T) {
+	t.Parallel()
+	o := DefaultOptions()
+	o.ImportRegistries = []string{"docker.io", "ghcr.io"}
+	s := &supervisor{opts: o, dir: &stateDir{path: t.TempDir()}}
+	if got := s.coConfig().Import.Registries; !slices.Equal(got, o.ImportRegistries) {
+		t.Errorf("registries %q, want %q", got, o.ImportRegistries)
 	}
 }

@@ -38,6 +38,9 @@ type Options struct {
 
 	// ImportRoots are directories whose applications may be imported, absolute.
 	ImportRoots []string
+	// ImportRegistries are OCI registries, host or host:port, whose packages and images may be
+	// imported besides those of the CO's own.
+	ImportRegistries []string
 	// Samples is the folder of the sample applications, SampleBinaries that of
 	// their programs. Empty: no samples.
 	Samples        string

@@ -4,7 +4,6 @@ package images
 import (
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -98,10 +97,7 @@ the caches of sites remove by themselves what nothing uses.`,
 			if done, err := env.Machine(answer); done {
 				return err
 			}
-			repository, _, _ := strings.Cut(args[0], "@")
-			if repository == args[0] {
-				repository, _, _ = strings.Cut(args[0], ":")
-			}
+			repository, _, _ := graph.Split(args[0])
 			for _, tag := range answer.Tags {
 				env.Printf("%s: removed", graph.Reference(repository, tag))
 			}

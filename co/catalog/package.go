@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/registry/graph"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -215,21 +216,11 @@ func (run *run) images(r *Result, at string, c protocol.Component) {
 		if container.Image == "" || strings.Contains(container.Image, "@") {
 			continue
 		}
-		if err := run.opts.Sources.Registry(imageHost(container.Image)); err != nil {
+		if err := run.opts.Sources.Registry(graph.Host(container.Image)); err != nil {
 			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf(
 				"archive of component %s: services.%s.image: %s: %s, or name the image by its digest", c.Name, container.Name, container.Image, err)})
 		}
 	}
-}
-
-// imageHost returns the registry of an image: what stands before the first slash, where
-// it cannot be the name of a user of Docker Hub.
-func imageHost(image string) string {
-	host, _, ok := strings.Cut(image, "/")
-	if !ok || host != "localhost" && !strings.ContainsAny(host, ".:") && strings.ToLower(host) == host {
-		return "docker.io"
-	}
-	return host
 }
 
 func hostOf(repository string) string {

@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/registry/archive"
+	"github.com/colonyfleet/colony/co/registry/graph"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/document"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -68,7 +69,9 @@ func (r Result) Failed() bool {
 }
 
 type linter struct {
-	root   fs.FS
+	root fs.FS
+	// registries are those that the CO may read.
+	registries []string
 	result Result
 	apps   map[string]*v1rc3.Application // by id@version
 	packed packed
@@ -80,19 +83,23 @@ type linter struct {
 
 // Dir is Folder for a folder of this machine. A symbolic link that leads out of it is an
 // error of what it stands for, and is not followed.
-func Dir(folder string) (Result, error) {
+func Dir(folder string, registries ...string) (Result, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return Result{}, fmt.Errorf("open the folder: %w", err)
 	}
 	defer root.Close() //nolint:errcheck // read only
-	return Folder(root.FS())
+	return Folder(root.FS(), registries...)
 }
 
+// OwnRegistry is the registry of a CO, under the name that it has by default.
+const OwnRegistry = "registry.colony"
+
 // Folder judges every margo.yaml, compose.yaml and deployment.yaml below root. Findings
-// are sorted by file and line. An error is one of reading the folder.
-func Folder(root fs.FS) (Result, error) {
-	l := &linter{root: root, apps: map[string]*v1rc3.Application{}, packed: packed{}, owned: map[string]judged{}}
+// are sorted by file and line. It warns of images of registries that are neither the CO's own nor
+// among registries, which the CO may be configured to read. An error is one of reading the folder.
+func Folder(root fs.FS, registries ...string) (Result, error) {
+	l := &linter{root: root, registries: append(registries, OwnRegistry), apps: map[string]*v1rc3.Application{}, packed: packed{}, owned: map[string]judged{}}
 	files := map[string][]string{}
 	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -285,10 +292,30 @@ func (l *linter) judge(name, folder string, variables []v1rc3.Variable) (j judge
 	for _, w := range warnings {
 		l.lines(file, w, true)
 	}
+	l.images(file, c)
 	if j.Component = c; err == nil {
 		j.tgz = tgz
 	}
 	return j
+}
+
+// images warns of images that a CO reads only where its configuration names their registry. Those
+// named by digest are pulled by nodes alone.
+func (l *linter) images(file string, c protocol.Component) {
+	raw, err := fs.ReadFile(l.root, file)
+	if err != nil {
+		return // it was read before: what happened meanwhile is of no importance to a warning
+	}
+	for _, container := range c.Containers {
+		host := graph.Host(container.Image)
+		if container.Image == "" || strings.Contains(container.Image, "@") || slices.Contains(l.registries, host) {
+			continue
+		}
+		at := "services." + container.Name + ".image"
+		l.add(file, document.Locate(raw, v1rc3.Problems{{Path: at}})[0].Line, true,
+			"%s: %s comes from %s: a CO imports it only where import.registries of its configuration names %s; else copy the image into the CO's registry, or name it with its digest",
+			at, container.Image, host, host)
+	}
 }
 
 // deployment judges a file of a deployments repository: deployments/<site>/<name>/.

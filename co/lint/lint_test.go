@@ -1,6 +1,7 @@
 package lint_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -161,7 +162,7 @@ parameters:
 			[]string{`component/compose.yaml:1: warning: services.web.volumes: /data: the archive has no "data": it is a volume of the deployment`},
 		},
 	} {
-		result, err := lint.Folder(folder(c.change))
+		result, err := lint.Folder(folder(c.change), "r.example", "docker.io")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,5 +220,46 @@ func TestLinksOutOfTheFolder(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// An image of a registry that a CO reads only where its configuration says so is a warning, as
+// long as the lint is not told that it does.
+func TestImagesOfOtherRegistries(t *testing.T) {
+	t.Parallel()
+	const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	root := fstest.MapFS{"web/compose.yaml": {Data: []byte(`x-all: &all
+  restart: always
+services:
+  own: {image: registry.colony/web:1}
+  hub:
+    <<: *all
+    image: nginx:1
+  github: {image: ghcr.io/a/b:2}
+  pinned: {image: nginx@` + digest + `}
+  variable: {image: "${REGISTRY:-quay.io}/c:3"}
+`)}}
+	for _, c := range []struct {
+		registries []string
+		want       []string
+	}{
+		{nil, []string{"7: services.hub.image: nginx:1 comes from docker.io", "8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io", "10: services.variable.image: quay.io/c:3 comes from quay.io"}},
+		{[]string{"docker.io", "quay.io"}, []string{"8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io"}},
+	} {
+		result, err := lint.Folder(root, c.registries...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range result.Findings {
+			text, rest, _ := strings.Cut(f.Message, ": a CO imports it only where import.registries of its configuration names ")
+			if !f.Warning || rest == "" {
+				t.Errorf("finding %v", f)
+			}
+			got = append(got, fmt.Sprintf("%d: %s", f.Line, text))
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("with %q (-want +got):\n%s", c.registries, diff)
+		}
 	}
 }

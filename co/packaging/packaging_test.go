@@ -399,7 +399,7 @@ func TestAnyDefault(t *testing.T) {
 				fmt.Fprintf(&environment, "      X%s: '${%s:-%s}'\n", name, name, strings.ReplaceAll(value, "'", "''"))
 			}
 		}
-		files := map[string]string{"docker-compose.yml": "services:\n  web:\n    image: i:1\n    environment:\n" + environment.String(), ".env": env.String()}
+		files := map[string]string{"docker-compose.yml": "services:\n  web:\n    image: registry.colony/i:1\n    environment:\n" + environment.String(), ".env": env.String()}
 		p, err := packaging.FromCompose(folder(files), []string{"docker-compose.yml"}, packaging.Options{ID: "web"})
 		if err != nil {
 			t.Fatalf("%v\n%s\n%s", err, files["docker-compose.yml"], files[".env"])

@@ -132,11 +132,8 @@ type imageInput struct {
 
 // parse returns the repository and the tag or digest.
 func (in imageInput) parse() (repository, ref string, err error) {
-	repository, ref, ok := strings.Cut(in.Image, "@")
+	repository, ref, ok := graph.Split(in.Image)
 	if !ok {
-		repository, ref, ok = strings.Cut(in.Image, ":")
-	}
-	if !ok || repository == "" || ref == "" {
 		return "", "", problem.At("query.image", protocol.Errorf(protocol.Invalid, "%q: want REPOSITORY:TAG or REPOSITORY@DIGEST, without the name of the registry", in.Image))
 	}
 	return repository, ref, nil

@@ -28,14 +28,6 @@ type Removal struct {
 	Manifests []protocol.Digest
 }
 
-// Reference joins the name of a repository with a tag or a digest.
-func Reference(repository, ref string) string {
-	if _, err := protocol.ParseDigest(ref); err == nil {
-		return repository + "@" + ref
-	}
-	return repository + ":" + ref
-}
-
 // Removal returns what goes with a tag, or with a digest and all its tags. The error of what
 // is not there is of kind NotFound, that of a digest which an index names of kind Conflict.
 func (r *Repository) Removal(ref string) (Removal, error) {
