@@ -243,15 +243,7 @@ func (h *Handler) dropManifest(name, ref string) error {
 				removed = append(removed, h.tagPath(name, tag))
 			}
 		}
-		if body, err := os.ReadFile(h.blobPath(d)); err == nil {
-			var m artifact.Manifest
-			if json.Unmarshal(body, &m) == nil && m.Subject != nil {
-				if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
-					removed = append(removed, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
-				}
-			}
-		}
-		removed = append(removed, h.manifestPath(name, d))
+		removed = append(removed, h.linksOf(name, d)...)
 	} else {
 		removed = append(removed, h.tagPath(name, ref))
 	}
@@ -265,6 +257,20 @@ func (h *Handler) dropManifest(name, ref string) error {
 		}
 	}
 	return nil
+}
+
+// linksOf returns the files that make a manifest one of a repository: where it refers to another
+// one, its entry there, and last its link.
+func (h *Handler) linksOf(name string, d protocol.Digest) (files []string) {
+	if body, err := os.ReadFile(h.blobPath(d)); err == nil {
+		var m artifact.Manifest
+		if json.Unmarshal(body, &m) == nil && m.Subject != nil {
+			if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
+				files = append(files, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
+			}
+		}
+	}
+	return append(files, h.manifestPath(name, d))
 }
 
 func (h *Handler) tagsOf(name string) ([]string, error) {

@@ -118,12 +118,12 @@ func (h *Handler) removeOld(ctx context.Context, name string, before time.Time) 
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	r, unread := h.read(name)
 	for _, e := range marks {
-		d := protocol.Digest("sha256:" + e.Name())
-		r, unread := h.read(name)
 		if len(unread) > 0 {
 			return nil // an index among them may name it
 		}
+		d := protocol.Digest("sha256:" + e.Name())
 		if !older(e, before) || len(r.TagsOf(d)) > 0 {
 			continue
 		}
@@ -138,6 +138,7 @@ func (h *Handler) removeOld(ctx context.Context, name string, before time.Time) 
 		if err := h.drop(name, d); err != nil {
 			return err
 		}
+		r, unread = h.read(name) // what an index named may go now
 	}
 	return err
 }
@@ -152,7 +153,10 @@ func (h *Handler) drop(name string, d protocol.Digest) error {
 	}
 	var err error
 	for _, d := range r.Orphans(d) {
-		err = errors.Join(err, remove(h.manifestPath(name, d)), os.RemoveAll(h.referrerDir(name, d)))
+		for _, file := range h.linksOf(name, d) {
+			err = errors.Join(err, remove(file))
+		}
+		err = errors.Join(err, os.RemoveAll(h.referrerDir(name, d)))
 	}
 	return errors.Join(err, remove(h.removedPath(name, d)))
 }

@@ -2,9 +2,11 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +51,33 @@ func TestRemove(t *testing.T) {
 	}
 	if _, err := h.Remove(t.Context(), "a", "1"); protocol.KindOf(err) != protocol.NotFound {
 		t.Errorf("once more: %v, want not found", err)
+	}
+}
+
+// What refers to an image and was removed is no longer among its referrers.
+func TestRemovedReferrer(t *testing.T) {
+	t.Parallel()
+	h, address := handler(t, t.TempDir(), Limits{})
+	blob := pushBlob(t, address, "a", []byte("blob"))
+	image := pushManifest(t, address, "a", blob)
+	const mediaType = "application/vnd.oci.image.manifest.v1+json"
+	signature := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"artifactType":"text/signature","config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":4},"layers":[],"subject":{"mediaType":%q,"digest":%q,"size":1}}`,
+		mediaType, blob, mediaType, image)
+	if code, _, said := do(t, "PUT", "http://"+address+"/v2/a/manifests/signature", []byte(signature), "Content-Type", mediaType); code != http.StatusCreated {
+		t.Fatalf("push the signature: %d %s", code, said)
+	}
+	referrers := func() string {
+		_, _, body := do(t, "GET", "http://"+address+"/v2/a/referrers/"+string(image), nil)
+		return body
+	}
+	if got := referrers(); !strings.Contains(got, "text/signature") {
+		t.Fatalf("referrers %s", got)
+	}
+	_, err := h.Remove(t.Context(), "a", "signature")
+	must(t, err)
+	must(t, h.Clean(t.Context(), time.Now().Add(h.limits.UploadLife+time.Hour)))
+	if got := referrers(); strings.Contains(got, "text/signature") {
+		t.Errorf("referrers once it is collected: %s", got)
 	}
 }
 

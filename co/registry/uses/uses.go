@@ -6,7 +6,6 @@ package uses
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,8 +33,8 @@ type Options struct {
 	Store Store
 	// Archive returns the Compose archive of a component.
 	Archive func(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
-	// Check reads the archive of a component with the defaults of the parameters, variables. The image of a container is empty where a
-	// parameter, one of variables, says it.
+	// Check reads the archive of a component with the defaults of variables, which parameters
+	// set. The image of a container is empty where one of them says it.
 	Check func(component string, tgz []byte, variables []v1rc3.Variable) (protocol.Component, []string, error)
 	// Files returns the files of the deployments repo by path.
 	Files func(ctx context.Context) (map[string][]byte, error)
@@ -247,12 +246,15 @@ func (s *search) imagesOf(ctx context.Context, c v1rc3.Component, variables []v1
 	if protocol.KindOf(err) == protocol.Invalid {
 		err = nil // nothing can be deployed from it; what was read of it counts
 	}
+	if err != nil {
+		return nil, err
+	}
 	images := []string{}
 	for _, container := range part.Containers {
 		images = append(images, container.Image)
 	}
 	s.images[key] = images
-	return images, errors.Join(err, ctx.Err())
+	return images, nil
 }
 
 // goes reports whether an image, as a Compose file names it, is what goes.
