@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 
@@ -153,21 +154,30 @@ func NoRoom(what, whose string) string {
 // Forget ends a subscription.
 func (r *Router) Forget(s *Subscriber, from string) {
 	r.tree.Remove(s, from)
+	r.Held.Add(s.Address, -r.forgotten(s, from))
 	delete(s.subs.filters, from)
-	if s.replays != nil {
-		s.replays.remove(from)
-	}
 	s.subs.levels -= 1 + strings.Count(from, "/")
 	s.subs.bytes -= len(from)
-	r.Held.Add(s.Address, -heldBy(from))
-	r.o.Metrics.Subscribed(from, -1)
 }
 
 // ForgetAll ends all subscriptions of a subscriber.
 func (r *Router) ForgetAll(s *Subscriber) {
-	for filter := range s.subs.filters {
-		r.Forget(s, filter)
+	r.tree.RemoveAll(s, maps.Keys(s.subs.filters))
+	held := int64(0)
+	for from := range s.subs.filters {
+		held += r.forgotten(s, from)
 	}
+	r.Held.Add(s.Address, -held)
+	s.subs = subscriptions{}
+}
+
+// forgotten ends what goes with a subscription, and returns what was held for it.
+func (r *Router) forgotten(s *Subscriber, from string) int64 {
+	if s.replays != nil {
+		s.replays.remove(from)
+	}
+	r.o.Metrics.Subscribed(from, -1)
+	return heldBy(from)
 }
 
 // HoldWill counts the bytes of a last will that waits for its delay, and no longer those of an earlier

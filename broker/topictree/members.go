@@ -2,60 +2,78 @@ package topictree
 
 import "slices"
 
-// members are the subscribers to one filter, in an order that follows from the calls.
-type members[S comparable] struct {
-	list []Match[S]
-	at   map[S]int // where each is in list; nil while the list is short
-}
-
-// few is up to how many members a search is as good as a map, and takes less memory:
+// few is up to how many items a search is as good as a map, and takes less memory:
 // most filters have one subscriber.
 const few = 8
 
-// index returns where s is in the list, or -1.
-func (m *members[S]) index(s S) int {
-	if m.at == nil {
-		return slices.IndexFunc(m.list, func(o Match[S]) bool { return o.To == s })
+// An item of a list has a key.
+type item[K comparable] interface{ key() K }
+
+// A list holds items by key, in an order that follows from the calls. To find, to add and to remove one takes
+// the same time however many there are. The zero list is empty and takes no memory.
+type list[K comparable, V item[K]] struct {
+	items []V
+	at    map[K]int // where each is in items; nil while the list is short
+}
+
+// index returns where the item with a key is, or -1.
+func (l *list[K, V]) index(k K) int {
+	if l.at == nil {
+		return slices.IndexFunc(l.items, func(v V) bool { return v.key() == k })
 	}
-	if i, ok := m.at[s]; ok {
+	if i, ok := l.at[k]; ok {
 		return i
 	}
 	return -1
 }
 
-// put adds s, or replaces its options.
-func (m *members[S]) put(s S, o Options) {
-	if i := m.index(s); i >= 0 {
-		m.list[i].Options = o
-		return
-	}
-	m.list = append(m.list, Match[S]{To: s, Options: o})
+// add appends an item whose key is new.
+func (l *list[K, V]) add(v V) {
+	l.items = append(l.items, v)
 	switch {
-	case m.at != nil:
-		m.at[s] = len(m.list) - 1
-	case len(m.list) > few:
-		m.at = make(map[S]int, 2*few)
-		for i := range m.list {
-			m.at[m.list[i].To] = i
+	case l.at != nil:
+		l.at[v.key()] = len(l.items) - 1
+	case len(l.items) > few:
+		l.at = make(map[K]int, 2*few)
+		for i := range l.items {
+			l.at[l.items[i].key()] = i
 		}
 	}
 }
 
-// remove takes s away, if it is there. The last member takes its place.
-func (m *members[S]) remove(s S) {
-	i := m.index(s)
-	if i < 0 {
+// remove removes the item with a key, if it is there. The last one takes its place.
+func (l *list[K, V]) remove(k K) {
+	i := l.index(k)
+	switch {
+	case i < 0:
+		return
+	case len(l.items) == 1:
+		*l = list[K, V]{}
 		return
 	}
-	last := len(m.list) - 1
-	m.list[i] = m.list[last]
-	m.list[last] = Match[S]{}
-	m.list = m.list[:last]
-	if m.at == nil {
+	last := len(l.items) - 1
+	l.items[i] = l.items[last]
+	clear(l.items[last:])
+	l.items = l.items[:last]
+	if l.at == nil {
 		return
 	}
-	delete(m.at, s)
+	delete(l.at, k)
 	if i < last {
-		m.at[m.list[i].To] = i
+		l.at[l.items[i].key()] = i
 	}
+}
+
+// members are the subscribers to one filter.
+type members[S comparable] struct {
+	list[S, Match[S]]
+}
+
+// put adds s, or replaces its options.
+func (m *members[S]) put(s S, o Options) {
+	if i := m.index(s); i >= 0 {
+		m.items[i].Options = o
+		return
+	}
+	m.add(Match[S]{To: s, Options: o})
 }

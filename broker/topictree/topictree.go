@@ -3,6 +3,7 @@
 package topictree
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -18,11 +19,13 @@ type Tree[S comparable] struct {
 	root node[S]
 }
 
-// A node is one level of filters. The map is nil where it is empty.
+// A node is one level of filters.
 type node[S comparable] struct {
-	next   map[string]*node[S]
+	next   map[string]*node[S] // by literal level; nil where it is empty
+	one    *node[S]            // the level +; nil: there is none
+	all    *node[S]            // the level #; nil: there is none
 	subs   members[S]
-	groups []*group[S] // shared subscriptions, in the order of their first members
+	groups list[string, *group[S]] // shared subscriptions
 }
 
 // A group shares each message: one of its members gets it.
@@ -31,6 +34,8 @@ type group[S comparable] struct {
 	members[S]
 	turn atomic.Uint64 // counts the messages, so that each member is the first in turn
 }
+
+func (g *group[S]) key() string { return g.name }
 
 // Options are what of a subscription matters to a delivery.
 type Options struct {
@@ -48,6 +53,8 @@ type Match[S comparable] struct {
 	more []int // identifiers of further subscriptions
 }
 
+func (m Match[S]) key() S { return m.To }
+
 // Found is what a message goes to.
 type Found[S comparable] struct {
 	Plain  []Match[S]
@@ -62,60 +69,102 @@ func (t *Tree[S]) Add(s S, to string, o Options) {
 	n := &t.root
 	for level, rest, more := "", plain, true; more; {
 		level, rest, more = strings.Cut(rest, "/")
-		child := n.next[level]
-		if child == nil {
-			if n.next == nil {
-				n.next = make(map[string]*node[S], 1)
-			}
-			child = &node[S]{}
-			n.next[strings.Clone(level)] = child // the level alone: the filter is part of a larger packet
-		}
-		n = child
+		n = n.child(level)
 	}
 	if name == "" {
 		n.subs.put(s, o)
 		return
 	}
-	at := n.group(name)
+	at := n.groups.index(name)
 	if at < 0 {
-		at = len(n.groups)
-		n.groups = append(n.groups, &group[S]{name: name})
+		at = len(n.groups.items)
+		n.groups.add(&group[S]{name: name})
 	}
-	n.groups[at].put(s, o)
+	n.groups.items[at].put(s, o)
 }
 
-// group returns the index of a group, or -1.
-func (n *node[S]) group(name string) int {
-	return slices.IndexFunc(n.groups, func(g *group[S]) bool { return g.name == name })
+// child returns the node of a level below n, and makes it if there is none.
+func (n *node[S]) child(level string) *node[S] {
+	switch level {
+	case "+":
+		return made(&n.one)
+	case "#":
+		return made(&n.all)
+	}
+	child := n.next[level]
+	if child == nil {
+		if n.next == nil {
+			n.next = make(map[string]*node[S], 1)
+		}
+		child = &node[S]{}
+		n.next[strings.Clone(level)] = child // the level alone: the filter is part of a larger packet
+	}
+	return child
 }
 
-// Remove takes the subscription of s to a filter away, and with it the levels that
-// nobody uses any more.
-func (t *Tree[S]) Remove(s S, from string) {
-	group, plain := filter.Split(from)
+func made[S comparable](n **node[S]) *node[S] {
+	if *n == nil {
+		*n = &node[S]{}
+	}
+	return *n
+}
+
+// Remove ends the subscription of s to a valid filter, if it has one.
+func (t *Tree[S]) Remove(s S, from string) { t.RemoveAll(s, slices.Values([]string{from})) }
+
+// removeAtOnce is how many subscriptions RemoveAll ends while messages wait for it. Each time it has waited for all
+// that look for subscribers.
+const removeAtOnce = 512
+
+// RemoveAll ends the subscriptions of s to valid filters, where it has them. Messages are routed meanwhile.
+func (t *Tree[S]) RemoveAll(s S, from iter.Seq[string]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.root.remove(s, group, plain, true)
+	n := 0
+	for f := range from {
+		if n++; n%removeAtOnce == 0 {
+			t.mu.Unlock()
+			t.mu.Lock()
+		}
+		group, plain := filter.Split(f)
+		t.root.remove(s, group, plain, true)
+	}
 }
 
-// remove reports whether n is empty afterwards.
+// remove removes a subscription below n, and reports whether n is empty then.
 func (n *node[S]) remove(s S, group, rest string, more bool) bool {
 	switch {
 	case more:
 		level, rest, more := strings.Cut(rest, "/")
-		if child := n.next[level]; child != nil && child.remove(s, group, rest, more) {
-			delete(n.next, level)
+		switch level {
+		case "+":
+			if n.one != nil && n.one.remove(s, group, rest, more) {
+				n.one = nil
+			}
+		case "#":
+			if n.all != nil && n.all.remove(s, group, rest, more) {
+				n.all = nil
+			}
+		default:
+			if child := n.next[level]; child != nil && child.remove(s, group, rest, more) {
+				delete(n.next, level)
+			}
 		}
 	case group == "":
 		n.subs.remove(s)
 	default:
-		if at := n.group(group); at >= 0 {
-			if n.groups[at].remove(s); len(n.groups[at].list) == 0 {
-				n.groups = slices.Delete(n.groups, at, at+1)
+		if at := n.groups.index(group); at >= 0 {
+			g := n.groups.items[at]
+			if g.remove(s); len(g.items) == 0 {
+				n.groups.remove(group)
 			}
 		}
 	}
-	return len(n.next) == 0 && len(n.subs.list) == 0 && len(n.groups) == 0
+	return n.empty()
+}
+
+func (n *node[S]) empty() bool {
+	return len(n.next) == 0 && n.one == nil && n.all == nil && len(n.subs.items) == 0 && len(n.groups.items) == 0
 }
 
 // Find returns the subscriptions that match a topic. [MQTT-4.7.1-1] [MQTT-4.7.1-2]
@@ -126,22 +175,20 @@ func (t *Tree[S]) Find(topic string) Found[S] {
 	defer t.mu.RUnlock()
 	var f finder[S]
 	f.walk(&t.root, topic, true, topic[0] == '$')
-	if f.several {
-		f.found.Plain = merge(f.found.Plain)
-	}
 	return f.found
 }
 
+// A finder collects what matches a topic.
 type finder[S comparable] struct {
-	found   Found[S]
-	several bool // more than one filter matched, so a subscriber may be found twice
+	found Found[S]
+	at    map[S]int // where each subscriber is in found.Plain; nil while one filter matches
 }
 
-// walk looks below n, whose filters match what stands before topic. reserved
-// topics are not matched by a wildcard in the first level.
+// walk adds what matches below n. more says that levels of the topic are left, in topic;
+// reserved, that wildcards do not match this one. [MQTT-4.7.2-1]
 func (f *finder[S]) walk(n *node[S], topic string, more, reserved bool) {
-	if all := n.next["#"]; all != nil && !reserved {
-		f.add(all) // at the end of the topic too: a/# matches a
+	if n.all != nil && !reserved {
+		f.add(n.all) // at the end of the topic too: a/# matches a
 	}
 	if !more {
 		f.add(n)
@@ -151,36 +198,44 @@ func (f *finder[S]) walk(n *node[S], topic string, more, reserved bool) {
 	if child := n.next[level]; child != nil {
 		f.walk(child, rest, more, false)
 	}
-	if any := n.next["+"]; any != nil && !reserved {
-		f.walk(any, rest, more, false)
+	if n.one != nil && !reserved {
+		f.walk(n.one, rest, more, false)
 	}
 }
 
 func (f *finder[S]) add(n *node[S]) {
-	if len(n.subs.list) > 0 {
-		f.several = f.several || len(f.found.Plain) > 0
-		f.found.Plain = append(f.found.Plain, n.subs.list...)
+	switch {
+	case len(n.subs.items) == 0:
+	case len(f.found.Plain) == 0:
+		f.found.Plain = slices.Clone(n.subs.items)
+	default:
+		f.merge(n.subs.items)
 	}
-	for _, g := range n.groups {
-		first := int((g.turn.Add(1) - 1) % uint64(len(g.list)))
-		f.found.Shared = append(f.found.Shared, slices.Concat(g.list[first:], g.list[:first]))
+	for _, g := range n.groups.items {
+		first := int((g.turn.Add(1) - 1) % uint64(len(g.items)))
+		f.found.Shared = append(f.found.Shared, slices.Concat(g.items[first:], g.items[:first]))
 	}
 }
 
-// merge makes one match of all those of a subscriber: a message comes once, with
-// the highest QoS and all identifiers. [MQTT-3.3.4-2] [MQTT-3.3.4-3] One that asks
+// merge adds the subscriptions to a further filter. It makes one match of all those of a subscriber: a message comes
+// once, with the highest QoS and all identifiers. [MQTT-3.3.4-2] [MQTT-3.3.4-3] One that asks
 // for no local, or for retain as published, in one of them gets it for all.
-func merge[S comparable](found []Match[S]) []Match[S] {
-	at := make(map[S]int, len(found))
-	out := found[:0]
-	for _, m := range found {
-		i, again := at[m.To]
+func (f *finder[S]) merge(list []Match[S]) {
+	if f.at == nil {
+		f.at = make(map[S]int, len(f.found.Plain))
+		for i := range f.found.Plain {
+			f.at[f.found.Plain[i].To] = i
+		}
+	}
+	for i := range list {
+		m := &list[i]
+		at, again := f.at[m.To]
 		if !again {
-			at[m.To] = len(out)
-			out = append(out, m)
+			f.at[m.To] = len(f.found.Plain)
+			f.found.Plain = append(f.found.Plain, *m)
 			continue
 		}
-		o := &out[i]
+		o := &f.found.Plain[at]
 		o.QoS = max(o.QoS, m.QoS)
 		o.NoLocal = o.NoLocal || m.NoLocal
 		o.RetainAsPublished = o.RetainAsPublished || m.RetainAsPublished
@@ -188,7 +243,6 @@ func merge[S comparable](found []Match[S]) []Match[S] {
 			o.more = append(o.more, m.Identifier)
 		}
 	}
-	return out
 }
 
 // Identifiers are those to send with the message, in order, each once. [MQTT-3.3.4-4]

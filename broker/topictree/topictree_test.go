@@ -1,10 +1,14 @@
 package topictree
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,12 +71,10 @@ func TestTree(t *testing.T) {
 		t.Errorf("only %d matches: the test shows nothing", hits)
 	}
 	for s, filters := range held {
-		for from := range filters {
-			tr.Remove(s, from)
-		}
+		tr.RemoveAll(s, maps.Keys(filters))
 	}
-	if len(tr.root.next) != 0 {
-		t.Errorf("levels are left: %v", tr.root.next)
+	if !tr.root.empty() {
+		t.Errorf("levels are left: %+v", tr.root)
 	}
 }
 
@@ -188,5 +190,101 @@ func TestShareIsEven(t *testing.T) {
 		if first[i] != 4 {
 			t.Errorf("member %d was the first %d times, want 4", i, first[i])
 		}
+	}
+}
+
+// Who leaves with many subscriptions waits for a few of those that look for subscribers, and not for one for
+// each of its filters: with many filters that match, each takes long.
+func TestRemoveAllWaitsForFew(t *testing.T) {
+	t.Parallel()
+	const filters = 4 * removeAtOnce
+	var tr Tree[int]
+	var all []string
+	for i := range filters {
+		all = append(all, fmt.Sprintf("a/%d/+", i))
+		tr.Add(1, all[i], Options{})
+	}
+	done := make(chan struct{})
+	ended := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	tr.mu.RLock()
+	go func() {
+		defer close(done)
+		tr.RemoveAll(1, slices.Values(all))
+	}()
+	waits := 0
+	for ; !ended(); waits++ { // each time a reader has the tree, and RemoveAll waits for it
+		for !ended() && tr.mu.TryRLock() {
+			tr.mu.RUnlock()
+			runtime.Gosched()
+		}
+		tr.mu.RUnlock()
+		tr.mu.RLock()
+	}
+	tr.mu.RUnlock()
+	if want := filters/removeAtOnce + 3; waits > want {
+		t.Errorf("RemoveAll of %d filters waited for %d readers, want %d at most", filters, waits, want)
+	}
+	if !tr.root.empty() {
+		t.Error("subscriptions are left")
+	}
+}
+
+// One filter may have many subscribers and many shared subscriptions. Where each takes a look at all of the
+// others, this takes hours.
+func TestManyOfOneFilter(t *testing.T) {
+	t.Parallel()
+	const many = 300_000
+	late := time.NewTimer(2 * time.Minute)
+	defer late.Stop()
+	var tr Tree[int]
+	for _, change := range []func(s int, f string){
+		func(s int, f string) { tr.Add(s, f, Options{}) },
+		tr.Remove,
+	} {
+		for i := range many {
+			select {
+			case <-late.C:
+				t.Fatalf("two minutes are over after %d of %d", i, many)
+			default:
+			}
+			change(i, "a/b")
+			change(0, fmt.Sprintf("%s%d/a/b", filter.SharePrefix, i))
+		}
+	}
+	if !tr.root.empty() {
+		t.Error("subscriptions are left")
+	}
+}
+
+// BenchmarkOverlap looks for the subscribers of a topic that 30 clients match with 10,000 filters each: the same
+// filters, and each its own.
+func BenchmarkOverlap(b *testing.B) {
+	const clients, filters, levels = 30, 10_000, 19
+	topic := strings.Repeat("x/", levels-1) + "x"
+	for name, own := range map[string]int{"same": 0, "own": 1} {
+		var tr Tree[int]
+		for c := range clients {
+			for i := range filters {
+				f := make([]string, levels)
+				for l, bits := 0, i+own*c*filters; l < levels; l, bits = l+1, bits>>1 {
+					f[levels-1-l] = string("x+"[bits&1])
+				}
+				tr.Add(c, strings.Join(f, "/"), Options{Identifier: 1 + i})
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if got := tr.Find(topic); len(got.Plain) != clients {
+					b.Fatalf("%d matches, want %d", len(got.Plain), clients)
+				}
+			}
+		})
 	}
 }
