@@ -9,7 +9,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/term"
-	"github.com/colonyfleet/colony/broker/transport"
+	"github.com/colonyfleet/colony/broker/tlsstate"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -106,7 +106,7 @@ func (b *Broker) Disconnect(client string, endSession bool) error {
 // certificates were revoked, with the reason 0x87, not authorized. It returns how many.
 func (b *Broker) Recheck() (ended int) {
 	for _, s := range b.connected() {
-		if err := term.Check(b.o.Access, s.conn.listener.Name, transport.TLSState(s.conn.Raw())); err != nil {
+		if err := term.Check(b.o.Access, s.conn.listener.Name, tlsstate.Of(s.conn.Raw())); err != nil {
 			b.log.Warn("connection ended: it may not last any more", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "err", err)
 			b.disconnect(s.conn, packets.ErrNotAuthorized)
 			ended++

@@ -20,7 +20,7 @@ import (
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/term"
-	"github.com/colonyfleet/colony/broker/transport"
+	"github.com/colonyfleet/colony/broker/tlsstate"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -123,7 +123,7 @@ func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
 func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	info := access.ConnectInfo{
 		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
-		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: transport.TLSState(c.Raw()),
+		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: tlsstate.Of(c.Raw()),
 	}
 	if strings.HasPrefix(info.ClientID, "$") {
 		return nil, protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", info.ClientID)

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/broker/tlsstate"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -299,29 +300,15 @@ func (c *Client) Recheck() (ended bool) {
 	if l == nil || c.o.Proof.Standing == nil {
 		return false
 	}
-	s, ok := secured(l.conn)
-	if !ok {
+	s := tlsstate.Of(l.conn)
+	if s == nil {
 		return false
 	}
-	err := c.o.Proof.Standing(s)
+	err := c.o.Proof.Standing(*s)
 	if err != nil {
 		l.fail(protocol.Errorf(protocol.Denied, "the broker: %w", err))
 	}
 	return err != nil
-}
-
-// secured returns the state of TLS under a connection.
-func secured(conn net.Conn) (tls.ConnectionState, bool) {
-	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		if _, direct := conn.(*tls.Conn); !direct { // a WebSocket
-			conn = over.NetConn()
-		}
-	}
-	t, ok := conn.(*tls.Conn)
-	if !ok {
-		return tls.ConnectionState{}, false
-	}
-	return t.ConnectionState(), true
 }
 
 // run connects again and again until ctx ends.
@@ -347,18 +334,7 @@ func (c *Client) run(ctx context.Context) {
 		}
 		wait := tries.Next()
 		c.log.WarnContext(ctx, "broker link down", "url", redact(raw), "was_up", wasUp, "retry_in", wait, "err", err)
-		c.rest(ctx, wait)
-	}
-}
-
-// rest waits for the next attempt, at most until Reconnect is called or ctx ends.
-func (c *Client) rest(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.retryNow.C():
-	case <-ctx.Done():
+		_, _ = retry.SleepOr(ctx, wait, c.retryNow.C()) // the loop asks ctx
 	}
 }
 
@@ -379,7 +355,7 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 	defer end()
 	if err := l.connect(); err != nil {
 		l.fail(err)
-		if _, ok := secured(conn); ok && o.Proof.Refused != nil && ctx.Err() == nil {
+		if tlsstate.Of(conn) != nil && o.Proof.Refused != nil && ctx.Err() == nil {
 			o.Proof.Refused()
 		}
 		return false, l.cause()

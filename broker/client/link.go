@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
+	"github.com/colonyfleet/colony/broker/tlsstate"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -219,17 +220,13 @@ func (l *link) connectPacket() packets.Packet {
 // expire has the link made anew before the certificate of the broker ends, in the last tenth of what is left of it:
 // those of all its clients end at one time. The time is measured from now on: a clock that is set ends no link.
 func (l *link) expire() {
-	s, ok := secured(l.conn)
-	if !ok || l.o.Proof.Left == nil {
+	s := tlsstate.Of(l.conn)
+	if s == nil || l.o.Proof.Left == nil {
 		return
 	}
-	left := l.o.Proof.Left(s)
-	share := rand.Float64()
-	if r := l.o.Random.Rand("anew/" + l.o.ClientID); r != nil {
-		share = r.Float64()
-	}
-	left -= time.Duration(share * float64(left) / 10)
-	l.term = time.AfterFunc(left, func() { l.disconnect(errAnew) })
+	left := l.o.Proof.Left(*s)
+	wait := retry.Policy{Min: left, Max: left, Jitter: 0.1}.Delay(0, l.o.Random.Rand("anew/"+l.o.ClientID))
+	l.term = time.AfterFunc(wait, func() { l.disconnect(errAnew) })
 }
 
 // start begins to serve the link; wg waits for its goroutines.

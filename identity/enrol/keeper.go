@@ -131,7 +131,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		if c != nil {
 			if wait := untilRenewal(c, k.o.Holder.Clock().Now()); wait > 0 {
 				tries.Reset()
-				if early = k.rest(ctx, wait); !early || !asked.IsZero() && time.Since(asked) < afterRefused {
+				if early, _ = retry.SleepOr(ctx, wait, k.early.C()); !early || !asked.IsZero() && time.Since(asked) < afterRefused {
 					continue
 				}
 				asked = time.Now()
@@ -149,7 +149,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			if retry.Sleep(ctx, afterSuccess.Min) != nil {
 				return
 			}
-			k.rest(ctx, afterSuccess.Delay(max(dueAtOnce-1, 0), nil)-afterSuccess.Min)
+			_, _ = retry.SleepOr(ctx, afterSuccess.Delay(max(dueAtOnce-1, 0), nil)-afterSuccess.Min, k.early.C()) // the loop asks ctx
 			continue
 		}
 		if early {
@@ -167,21 +167,8 @@ func (k *Keeper) Run(ctx context.Context) {
 		if retry.Sleep(ctx, least) != nil {
 			return
 		}
-		k.rest(ctx, wait-least)
+		_, _ = retry.SleepOr(ctx, wait-least, k.early.C()) // the loop asks ctx
 	}
-}
-
-// rest waits, and reports whether it ended before its time as the machine was refused.
-func (k *Keeper) rest(ctx context.Context, wait time.Duration) (early bool) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-k.early.C():
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
 }
 
 // untilRenewal is how long to wait before a certificate is renewed, at two thirds of its life

@@ -121,6 +121,7 @@ var packages = map[string]layer{
 	"broker/sessions":            adapter,
 	"broker/topictree":           logic,
 	"broker/term":                logic,
+	"broker/tlsstate":            domain,
 	"broker/client":              adapter,
 	"broker/client/clienttest":   adapter,
 	"broker/listen":              adapter,

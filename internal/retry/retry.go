@@ -88,25 +88,31 @@ func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.Next()) 
 // WaitOr is like Wait, and also returns nil as soon as early delivers a value or is
 // closed. A nil early never does.
 func (b *Backoff) WaitOr(ctx context.Context, early <-chan struct{}) error {
-	return sleep(ctx, b.Next(), early)
+	_, err := SleepOr(ctx, b.Next(), early)
+	return err
 }
 
 // Sleep waits for d. It returns the cause of ctx where ctx has ended or ends first,
 // and nil otherwise; a d of 0 or less does not wait.
-func Sleep(ctx context.Context, d time.Duration) error { return sleep(ctx, d, nil) }
+func Sleep(ctx context.Context, d time.Duration) error {
+	_, err := SleepOr(ctx, d, nil)
+	return err
+}
 
-func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) error {
+// SleepOr is like Sleep, and also ends as soon as early delivers a value or is closed:
+// woken says that it did. A nil early never does.
+func SleepOr(ctx context.Context, d time.Duration, early <-chan struct{}) (woken bool, err error) {
 	if d <= 0 || ctx.Err() != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
+		return false, nil
 	case <-early:
-		return nil
+		return true, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 }

@@ -128,5 +128,14 @@ func TestWait(t *testing.T) {
 		if err := b.WaitOr(t.Context(), nil); err != nil || time.Since(began) != 16*time.Second {
 			t.Errorf("waited %s, %v; want 16s", time.Since(began), err)
 		}
+		once := make(chan struct{}, 1)
+		once <- struct{}{}
+		began = time.Now()
+		if woken, err := SleepOr(t.Context(), time.Hour, once); !woken || err != nil || time.Since(began) != 0 {
+			t.Errorf("SleepOr waited %s, woken %v, %v; want 0s and woken", time.Since(began), woken, err)
+		}
+		if woken, err := SleepOr(t.Context(), time.Hour, once); woken || err != nil || time.Since(began) != time.Hour {
+			t.Errorf("SleepOr waited %s, woken %v, %v; want 1h and not woken", time.Since(began), woken, err)
+		}
 	})
 }
