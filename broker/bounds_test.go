@@ -220,7 +220,8 @@ func TestUnfinishedBodies(t *testing.T) {
 	})
 }
 
-// What is retained is bounded for each identity and for all; properties count.
+// What is retained is bounded for each address, whatever names its clients use, and for all; properties
+// count.
 func TestRetainedIsBounded(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, limited(limits.Limits{RetainedPerIdentity: 100 << 10, RetainedBytes: 150 << 10}))
@@ -234,7 +235,8 @@ func TestRetainedIsBounded(t *testing.T) {
 		r.send(p)
 		return r.want(packets.Puback).ReasonCode
 	}
-	one, two := guest(t, b, "one"), guest(t, b, "two")
+	one, two, other := guest(t, b, "one"), dialFrom(t, "127.0.0.2", b.Addr("main")), guest(t, b, "other")
+	two.mustConnect("two", nil)
 	for i, c := range []struct {
 		r    *raw
 		size int
@@ -245,6 +247,7 @@ func TestRetainedIsBounded(t *testing.T) {
 		{one, 30 << 10, 0, 0},
 		{one, 20 << 10, 0, 0x97},
 		{one, 1, 200, 0x97},
+		{other, 20 << 10, 0, 0x97},
 		{two, 50 << 10, 0, 0},
 		{two, 20 << 10, 0, 0x97}, // of all
 	} {
@@ -262,8 +265,8 @@ func TestRetainedIsBounded(t *testing.T) {
 	if n := metric(t, reg, "retained_bytes"); int(n) < want {
 		t.Errorf("%v bytes retained, want %d and $SYS", n, want)
 	}
-	if n := metric(t, reg, "refused_total", "publish", "retained_bytes"); n != 3 {
-		t.Errorf("%v refusals counted, want 3", n)
+	if n := metric(t, reg, "refused_total", "publish", "retained_bytes"); n != 4 {
+		t.Errorf("%v refusals counted, want 4", n)
 	}
 	one.write(wire(0x30, text("t")+"\x8d\x27"+strings.Repeat("\x26\x00\x00\x00\x00", 1001))) // 5,005 bytes of empty ones
 	one.wantCode(packets.Disconnect, 0x97)

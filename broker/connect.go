@@ -162,8 +162,9 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		s.client = id.Name + "/" + rand.Text()[:12] // [MQTT-3.1.3-6]
 	}
 	s.sub = &routing.Subscriber{Client: s.client, ID: s.id, Address: c.address()}
+	s.account = accountOf(id, s.sub.Address, info.TLS)
 	if will != nil {
-		will.Origin, will.Owner = s.client, id.Name
+		will.Origin, will.Owner = s.client, s.account
 		if ok, whose := b.routes.Held.Take(s.sub.Address, will.Size()); !ok {
 			return nil, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: routing.NoRoom("last will", whose)}
 		}

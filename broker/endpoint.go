@@ -81,6 +81,14 @@ func (c *conn) address() string {
 	return host
 }
 
+// account is whom the connection counts for.
+func (c *conn) account() string {
+	if s := c.session.Load(); s != nil {
+		return s.account
+	}
+	return c.address()
+}
+
 // serve accepts until the endpoint is closed.
 func (e *endpoint) serve() {
 	for {

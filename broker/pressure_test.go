@@ -286,3 +286,38 @@ func TestSlowReadersAreAwaitedTogether(t *testing.T) {
 		t.Errorf("publishers were held up for %.1f s by %d readers", waited, readers)
 	}
 }
+
+// When the memory of the broker is short, the address pays that most waits for in all, and not the one connection that
+// most waits for: many small ones of one address would outlive the only one of another.
+func TestMemoryIsTakenFromTheGuilty(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, limited(limits.Limits{TotalWriteBuffer: 4 << 20}))
+	one := func(p *packets.Packet) { p.Properties.ReceiveMaximum = 1 }
+	const crowd = 60
+	for i := range crowd {
+		r := dialFrom(t, "127.0.0.2", b.Addr("main"))
+		r.mustConnect(fmt.Sprint("crowd", i), one)
+		r.subscribe("crowd", 1)
+	}
+	slow := dialRaw(t, b.Addr("main"))
+	slow.mustConnect("slow", one)
+	slow.subscribe("slow", 1)
+	for range 33 {
+		put(t, b, broker.Message{Topic: "slow", Payload: make([]byte, 16<<10), QoS: 1})
+	}
+	for range 10 { // 60 times 9 messages are twice what may wait; each is smaller than the one of slow
+		put(t, b, broker.Message{Topic: "crowd", Payload: make([]byte, 16<<10), QoS: 1})
+	}
+	until(t, "what waits is within the limit", func() bool { return metric(t, reg, "write_buffer_bytes") <= 4<<20 })
+	if metric(t, reg, "dropped_total", "memory") == 0 {
+		t.Error("nobody was disconnected: the test shows nothing")
+	}
+	for i := range 33 {
+		p := slow.want(packets.Publish)
+		slow.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, PacketID: p.PacketID})
+		if len(p.Payload) != 16<<10 {
+			t.Errorf("message %d has %d bytes", i, len(p.Payload))
+		}
+	}
+	slow.ping()
+}

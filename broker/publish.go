@@ -9,6 +9,7 @@ import (
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
+	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -39,7 +40,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	}
 	m := &message.Message{
 		Topic: topic, Payload: p.Payload, Props: p.Properties, QoS: qos, Retain: h.Retain(),
-		Origin: s.client, Owner: s.id.Name, Expires: message.ExpiryOf(p.Expiry, time.Now()),
+		Origin: s.client, Owner: s.account, Expires: message.ExpiryOf(p.Expiry, time.Now()),
 	}
 	to, code := b.receive(s, m)
 	if code.Code != 0 {
@@ -154,35 +155,34 @@ func (b *Broker) tooSlow(c *conn, reason string) {
 	b.disconnect(c, packets.ErrQuotaExceeded)
 }
 
-// relieve keeps what waits for all clients together within its limit: those that most
-// memory waits for are disconnected.
+// relieve keeps what waits for all clients together within its limit: of the account that most memory
+// waits for, the connections that most waits for are disconnected.
 func (b *Broker) relieve() {
 	if b.pending.Load() <= b.o.Limits.TotalWriteBuffer || !b.relieving.TryLock() {
 		return
 	}
 	defer b.relieving.Unlock()
 	for {
-		worst, sum := b.heaviest()
-		if worst == nil || sum <= b.o.Limits.TotalWriteBuffer {
+		open, loads := b.loads()
+		guilty := quota.Guilty(loads, b.o.Limits.TotalWriteBuffer)
+		if len(guilty) == 0 {
 			return
 		}
-		b.tooSlow(worst, "memory")
+		for _, i := range guilty {
+			b.tooSlow(open[i], "memory")
+		}
 	}
 }
 
-// heaviest returns the connection that most memory waits for, and the sum over all.
-// Those that end already are left out: what they hold is about to be free.
-func (b *Broker) heaviest() (worst *conn, sum int64) {
+// loads returns the connections, and what waits for each. Those that end already are left out: what they hold
+// is about to be free.
+func (b *Broker) loads() (open []*conn, loads []quota.Load) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for c := range b.conns {
-		if c.Closed() {
-			continue
-		}
-		sum += c.Pending()
-		if worst == nil || c.Pending() > worst.Pending() {
-			worst = c
+		if n := c.Pending(); n > 0 && !c.Closed() {
+			open, loads = append(open, c), append(loads, quota.Load{Owner: c.account(), Bytes: n})
 		}
 	}
-	return worst, sum
+	return open, loads
 }

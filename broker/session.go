@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -63,10 +64,12 @@ type session struct {
 	b      *Broker
 	client string
 	id     access.Identity
-	sub    *routing.Subscriber
-	conn   *conn
-	link   *sessions.Link // to what is stored; nil: nothing is
-	expiry uint32         // of the session, in seconds; 0 ends with the connection
+	// account is whom it counts for, see accountOf.
+	account string
+	sub     *routing.Subscriber
+	conn    *conn
+	link    *sessions.Link // to what is stored; nil: nothing is
+	expiry  uint32         // of the session, in seconds; 0 ends with the connection
 	terms
 	usage
 
@@ -108,6 +111,15 @@ func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *sess
 		s.limiter = rate.NewLimiter(rate.Limit(b.o.Limits.PublishRate), b.o.Limits.PublishBurst)
 	}
 	return s
+}
+
+// accountOf is whom a client counts for where one must not take what is for all: its identity if
+// something proves it, else its network address, as anybody may go by any number of names.
+func accountOf(id access.Identity, address string, secure *tls.ConnectionState) string {
+	if address == "" || id.Device || secure != nil && len(secure.PeerCertificates) > 0 {
+		return id.Name
+	}
+	return address
 }
 
 // Transport implements routing.Connection.

@@ -182,11 +182,13 @@ func (b *Broker) discard(stored *sessions.Session, will *sessions.Will) {
 }
 
 func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
+	owner := stored.Owner()
+	id := access.DecodeIdentity(owner.Identity)
 	m := &message.Message{
 		Topic: w.Body.Topic, Payload: w.Body.Payload, Props: w.Body.Properties, QoS: w.QoS, Retain: w.Retain,
-		Origin: stored.Client(), Owner: stored.Owner().Name,
+		Origin: stored.Client(), Owner: accountOf(id, owner.Address, nil),
 	}
-	b.sendWill(access.DecodeIdentity(stored.Owner().Identity), m, w.Expiry, b.pace.Waiting(0))
+	b.sendWill(id, m, w.Expiry, b.pace.Waiting(0))
 }
 
 // expireSessions ends sessions whose time is up, and sends last wills whose delay is over.

@@ -37,7 +37,8 @@ type Limits struct {
 	WriteBuffer int `yaml:"writeBuffer,omitempty"`
 	// TotalWriteBuffer bounds what waits in memory for all connections: to be written,
 	// and of packets that have not arrived whole. Above it the clients that most waits for
-	// are disconnected. Default 256 MiB.
+	// are disconnected: of the address that most waits for in all, or of the identity of clients
+	// that a certificate or a device's password proves. Default 256 MiB.
 	TotalWriteBuffer int64 `yaml:"totalWriteBuffer,omitempty"`
 	// UnreadPerIdentity is how many bytes of packets that have not arrived whole the
 	// connections of one identity may have under way; above it they are disconnected.
@@ -61,7 +62,8 @@ type Limits struct {
 	// topics, properties and payloads, and 256 bytes for each. Above it they are refused
 	// with 0x97. What the broker's owner publishes is never refused. Default 256 MiB.
 	RetainedBytes int64 `yaml:"retainedBytes,omitempty"`
-	// RetainedPerIdentity is the same for one identity. Default 64 MiB.
+	// RetainedPerIdentity is the same for one identity that a certificate or a device's password
+	// proves, or that connects over a Unix socket; for all others at one network address. Default 64 MiB.
 	RetainedPerIdentity int64 `yaml:"retainedPerIdentity,omitempty"`
 	// KeepAlive is the longest that a client may ask for, and what CONNACK names
 	// if it asks for none. Default 1 h.

@@ -22,7 +22,7 @@ type Message struct {
 	QoS     byte      // with which it was published
 	Retain  bool      // it was published to be retained
 	Origin  string    // client id of the publisher; "" is the broker itself
-	Owner   string    // name of the publisher's identity; "" is the broker itself
+	Owner   string    // whom the publisher counts for, an identity or an address; "" is the broker itself
 	Expires time.Time // zero: never
 }
 
