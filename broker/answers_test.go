@@ -1,13 +1,16 @@
 package broker_test
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/sessions"
 )
 
 // [MQTT-3.1.2-24]: no packet is larger than the client takes, answers included. Without room for a
@@ -186,4 +189,36 @@ func TestPropertiesOfAnswers(t *testing.T) {
 		}
 		r.wantEnd()
 	}
+}
+
+// A client that ends its own direction behind its last message gets all answers that it waits for: those that are queued,
+// and those that wait for the disk.
+func TestAnswersToHalfClosed(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, stored(t, sessions.Limits{}))
+	sub := dialStored(t, b, "sub", false, lasting(3600))
+	sub.subscribe("stored", 2)
+	leave(t, reg, sub)
+	const messages = 100
+	for round := range 20 {
+		for _, topic := range []string{"nobody", "stored"} {
+			r := guest(t, b, fmt.Sprint(topic, round))
+			var all bytes.Buffer
+			for id := range messages {
+				all.WriteString(wire(0x32+byte(id%2)<<1, text(topic)+"\x00"+string(rune(id+1))+"\x00x"))
+			}
+			r.write(all.String())
+			if err := r.conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			for id := range messages {
+				p, err := r.next()
+				if want := packets.Puback + byte(id%2); err != nil || p.FixedHeader.Type != want || int(p.PacketID) != id+1 {
+					t.Fatalf("%s, round %d: answer %d is of type %d for %d, %v; want type %d", topic, round, id+1, p.FixedHeader.Type, p.PacketID, err, want)
+				}
+			}
+			r.wantEnd()
+		}
+	}
+	until(t, "their connections are gone", func() bool { return metric(t, reg, "clients_connected") == 0 })
 }

@@ -125,15 +125,8 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
 		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: tlsstate.Of(c.Raw()),
 	}
-	if strings.HasPrefix(info.ClientID, "$") {
-		return nil, protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", info.ClientID)
-	}
-	v5 := p.ProtocolVersion == 5
-	switch {
-	case info.ClientID == "" && p.ProtocolVersion == 3: // [MQTT 3.1, 3.1]
-		return nil, protocol.Errorf(protocol.Invalid, "no client id: MQTT 3.1 wants one")
-	case info.ClientID == "" && !v5 && !p.Connect.Clean: // [MQTT-3.1.1, 3.1.3-8]
-		return nil, protocol.Errorf(protocol.Invalid, "no client id, and no clean session: want one of the two")
+	if err := access.CheckClientID(info.ClientID, p.ProtocolVersion, p.Connect.Clean); err != nil {
+		return nil, err
 	}
 	if !c.listener.AllowsUser(info.Username) {
 		return nil, protocol.Errorf(protocol.Denied, "user %q may not connect on listener %s: see its users", info.Username, c.listener.Name)
@@ -162,7 +155,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		s.client = id.Name + "/" + rand.Text()[:12] // [MQTT-3.1.3-6]
 	}
 	s.sub = &routing.Subscriber{Client: s.client, ID: s.id, Address: c.address()}
-	s.account = accountOf(id, s.sub.Address, info.TLS)
+	s.account = access.Account(id, s.sub.Address, info.TLS)
 	if will != nil {
 		will.Origin, will.Owner = s.client, s.account
 		if ok, whose := b.routes.Held.Take(s.sub.Address, will.Size()); !ok {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,10 +31,19 @@ func (b *Broker) attend(c *conn) {
 	b.leave(c, b.readAll(c, s))
 }
 
-// leave ends a connection that is no longer read.
+// owedTime is how long a client that sends nothing more waits for the answers that wait for the disk.
+const owedTime = time.Second
+
+// leave ends a connection that is no longer read. A client that has ended its own direction gets the answers to
+// what it sent before.
 //
 //go:noinline
 func (b *Broker) leave(c *conn, err error) {
+	if s := c.session.Load(); s.storing && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+		ctx, cancel := context.WithTimeout(b.ctx, owedTime)
+		_ = b.store.Flush(ctx) // answers are sent behind it; those that are refused too
+		cancel()
+	}
 	if errors.Is(err, transport.ErrDrained) {
 		err = packets.ErrSessionTakenOver
 	}

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -64,7 +63,7 @@ type session struct {
 	b      *Broker
 	client string
 	id     access.Identity
-	// account is whom it counts for, see accountOf.
+	// account is whom it counts for, see access.Account.
 	account string
 	sub     *routing.Subscriber
 	conn    *conn
@@ -79,6 +78,7 @@ type session struct {
 	unread int       // bytes of the packet being read that are counted in use
 
 	pace    *transport.Pace // at which it publishes; nil until the first message
+	storing bool            // answers of it wait for the disk, or did
 	aliases answer.Aliases
 	pending inflight.Received
 
@@ -93,7 +93,7 @@ func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *sess
 	s := &session{
 		b: b, conn: c, client: strings.Clone(p.Connect.ClientIdentifier), id: id, done: make(chan struct{}),
 		terms: terms{
-			v5: v5, terse: p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0, asked: askedExpiry(p),
+			v5: v5, terse: p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0, asked: sessions.Asked(p.ProtocolVersion, p.Connect.Clean, p.Properties.SessionExpiryInterval),
 			keepAlive: b.o.Limits.KeepAliveOf(p.Connect.Keepalive, v5), largest: int(p.Properties.MaximumPacketSize),
 		},
 		usage: usage{begun: time.Now()},
@@ -111,15 +111,6 @@ func newSession(b *Broker, c *conn, id access.Identity, p *packets.Packet) *sess
 		s.limiter = rate.NewLimiter(rate.Limit(b.o.Limits.PublishRate), b.o.Limits.PublishBurst)
 	}
 	return s
-}
-
-// accountOf is whom a client counts for where one must not take what is for all: its identity if
-// something proves it, else its network address, as anybody may go by any number of names.
-func accountOf(id access.Identity, address string, secure *tls.ConnectionState) string {
-	if address == "" || id.Device || secure != nil && len(secure.PeerCertificates) > 0 {
-		return id.Name
-	}
-	return address
 }
 
 // Transport implements routing.Connection.
@@ -233,11 +224,8 @@ func (b *Broker) acceptPublish(id access.Identity, m *message.Message) error {
 // disconnect ends a connection for a reason, which an MQTT 5 client gets.
 func (b *Broker) disconnect(c *conn, code packets.Code) {
 	if s := c.session.Load(); s != nil && s.v5 && c.End(code.Code) {
-		p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ProtocolVersion: 5, ReasonCode: code.Code}
-		if !s.terse {
-			p.Properties.ReasonString = code.Reason
-		}
-		_ = b.send(c, &p, p.DisconnectEncode) // a connection that has ended needs no reason
+		frame, err := answer.Disconnect(s.takes(), code)
+		_ = b.write(c, frame, err) // a connection that has ended needs no reason
 	}
 	_ = c.Close() // never fails
 }

@@ -41,18 +41,6 @@ func (b *Broker) closeStore() error {
 	return b.store.Close()
 }
 
-// askedExpiry is the session expiry interval that CONNECT asks for. MQTT 3.1.1 has none: a
-// session is for ever, or ends with its connection. [MQTT-3.1.1, 3.1.2.4]
-func askedExpiry(p *packets.Packet) uint32 {
-	switch {
-	case p.ProtocolVersion == 5:
-		return p.Properties.SessionExpiryInterval
-	case p.Connect.Clean:
-		return 0
-	}
-	return sessions.Never
-}
-
 // resume gives a connection the session that is stored for its client, or a new one if it asks
 // for one; present says that it was stored. s is the one connection of its client id.
 func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
@@ -186,7 +174,7 @@ func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
 	id := access.DecodeIdentity(owner.Identity)
 	m := &message.Message{
 		Topic: w.Body.Topic, Payload: w.Body.Payload, Props: w.Body.Properties, QoS: w.QoS, Retain: w.Retain,
-		Origin: stored.Client(), Owner: accountOf(id, owner.Address, nil),
+		Origin: stored.Client(), Owner: access.Account(id, owner.Address, nil),
 	}
 	b.sendWill(id, m, w.Expiry, b.pace.Waiting(0))
 }
@@ -224,6 +212,7 @@ func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message.Message,
 	if m.QoS == 2 && s.link != nil {
 		p.From, p.ID = s.sub.Stored, id
 	}
+	s.storing = true
 	begun := time.Now()
 	b.store.Publish(p, func(err error) {
 		b.metrics.StoreSeconds.Observe(time.Since(begun).Seconds())
@@ -245,6 +234,7 @@ func (b *Broker) acknowledgeRepeat(s *session, id uint16) error {
 		s.ack(packets.Pubrec, id, packets.CodeSuccess)
 		return nil
 	}
+	s.storing = true
 	b.store.Publish(&sessions.Publish{From: s.sub.Stored, ID: id}, s.onceStored(packets.Pubrec, id)) // behind the first in the log
 	return nil
 }
@@ -265,6 +255,7 @@ func (s *session) onceStored(kind byte, id uint16) func(error) {
 
 // acknowledgeStored is acknowledge for a client whose session is stored.
 func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reason byte) {
+	s.storing = true
 	switch kind {
 	case packet.Puback:
 		s.link.Acknowledged(id, sessions.Puback)

@@ -26,7 +26,7 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 		sub.Filter = strings.Clone(sub.Filter) // it outlives the packet
 		code, isNew := b.routes.Subscribe(s.sub, s.id, sub)
 		if code.Code >= packets.ErrUnspecifiedError.Code {
-			b.metrics.Refused("subscribe", subscribeReason(code.Code))
+			b.metrics.Refused("subscribe", reason.OfFilter(code.Code))
 			b.log.Warn("subscribe refused", "client", s.client, "filter", routing.Shortened(sub.Filter), "code", code.Code, "reason", code.Reason)
 			if !s.terse {
 				ack.Properties.ReasonString = code.Reason
@@ -53,14 +53,6 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 	}
 	b.routes.StartReplays(s.sub, s, list)
 	return nil
-}
-
-// subscribeReason is what a refused filter is counted under.
-func subscribeReason(code byte) string {
-	if code == packets.ErrQuotaExceeded.Code {
-		return "quota"
-	}
-	return "access"
 }
 
 // onUnsubscribe acts on an UNSUBSCRIBE packet.

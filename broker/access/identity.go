@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/tls"
 	"strings"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -25,4 +26,29 @@ func DecodeIdentity(s string) (id Identity) {
 		id = Identity{Name: parts[0], Site: protocol.SiteID(parts[1]), Node: protocol.NodeID(parts[2]), Client: parts[3], Device: device}
 	}
 	return id
+}
+
+// Account is whom a client counts for where one must not take what is for all: its identity if
+// something proves it, or if it has no network address, else its address, as anybody may go by any number of names.
+// secure is the state of TLS, or nil.
+func Account(id Identity, address string, secure *tls.ConnectionState) string {
+	if address == "" || id.Device || secure != nil && len(secure.PeerCertificates) > 0 {
+		return id.Name
+	}
+	return address
+}
+
+// CheckClientID returns why no client may have this id, or nil. version is that in CONNECT, clean its clean session.
+func CheckClientID(id string, version byte, clean bool) error {
+	switch {
+	case strings.HasPrefix(id, "$"):
+		return protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", id)
+	case id != "" || version == 5:
+		return nil
+	case version == 3: // [MQTT 3.1, 3.1]
+		return protocol.Errorf(protocol.Invalid, "no client id: MQTT 3.1 wants one")
+	case !clean: // [MQTT-3.1.1, 3.1.3-8]
+		return protocol.Errorf(protocol.Invalid, "no client id, and no clean session: want one of the two")
+	}
+	return nil
 }

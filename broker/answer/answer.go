@@ -76,6 +76,15 @@ func Refuse(c Client, code packets.Code) ([]byte, error) {
 	return Encode(&ack, c.Largest, ack.ConnackEncode)
 }
 
+// Disconnect returns the DISCONNECT that ends a connection for a reason, for a client of MQTT 5.
+func Disconnect(c Client, code packets.Code) ([]byte, error) {
+	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Disconnect}, ProtocolVersion: 5, ReasonCode: code.Code}
+	if !c.Terse {
+		p.Properties.ReasonString = code.Reason
+	}
+	return Encode(&p, c.Largest, p.DisconnectEncode)
+}
+
 // roomyConnack is how many bytes a CONNACK has at most without its strings.
 const roomyConnack = 64
 

@@ -102,3 +102,11 @@ func OfConnect(err error, v5 bool) packets.Code {
 	code.Reason = String(err)
 	return code
 }
+
+// OfFilter is what a filter that was refused with a reason code is counted under.
+func OfFilter(code byte) string {
+	if code == packets.ErrQuotaExceeded.Code {
+		return "quota"
+	}
+	return "access"
+}

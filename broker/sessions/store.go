@@ -302,6 +302,18 @@ func (s *Store) MakeRoom(o Owner) *Session {
 	}
 }
 
+// Asked is the session expiry that a CONNECT asks for, in seconds; interval is what it says of it in MQTT 5. MQTT 3.1.1 has
+// none: a session is for ever, or ends with its connection. [MQTT-3.1.1, 3.1.2.4]
+func Asked(version byte, clean bool, interval uint32) uint32 {
+	switch {
+	case version == 5:
+		return interval
+	case clean:
+		return 0
+	}
+	return Never
+}
+
 // Expiry returns the session expiry that a client gets, in seconds, where it asks for one of
 // so many.
 func (s *Store) Expiry(asked uint32) uint32 {

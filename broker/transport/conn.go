@@ -67,6 +67,7 @@ type Conn struct {
 	closed   bool                       // no more reads and writes
 	broken   bool                       // the transport is closed
 	draining bool                       // only what has arrived is read
+	left     bool                       // the peer sends nothing more; it may still read
 	progress uint64                     // grows when the client takes something
 	givenUp  bool                       // publishers waited in vain, and the client is behind since
 	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
@@ -95,7 +96,7 @@ func (c *Conn) SetSource(s Source) {
 func (c *Conn) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.broken || c.source == nil {
+	if c.closed || c.broken || c.left || c.source == nil {
 		return
 	}
 	c.due = true
@@ -139,7 +140,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 func (c *Conn) Publish(f *packet.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.broken {
+	if c.closed || c.broken || c.left {
 		return net.ErrClosed
 	}
 	if !c.fits(f.Size()) {
@@ -235,7 +236,7 @@ const (
 func (c *Conn) take(buf []byte) (batch inflight.Taken, source Source, end int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.due = c.due && !c.closed
+	c.due = c.due && !c.closed && !c.left
 	if c.broken || !c.out.Ready() && !c.due {
 		c.flushing = false
 		if c.closed {
@@ -332,6 +333,9 @@ func (c *Conn) Close() error {
 	c.Hold(-c.out.DropMessages())
 	close(c.ended)
 	c.moved() // wakes those who wait
+	if c.left && !c.flushing && c.out.Size() == 0 {
+		c.breakLocked() // nothing is owed to a peer that has left
+	}
 	if c.broken {
 		return nil
 	}

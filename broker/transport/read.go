@@ -101,6 +101,12 @@ func (c *Conn) ending(err error) error {
 		return net.ErrClosed
 	case err == nil:
 		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // it may have ended its own direction alone
+		c.mu.Lock()
+		c.left = true
+		c.Hold(-c.out.DropMessages()) // answers stay: they are owed
+		c.moved()
+		c.mu.Unlock()
 	case !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, ErrDrained):
 		c.mu.Lock()
 		c.breakLocked() // nothing can be said to a peer that has left

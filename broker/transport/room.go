@@ -128,7 +128,7 @@ func (c *Conn) unwatch(room notify.Signal) {
 
 // hasRoom reports whether the client keeps up. c.mu is held.
 func (c *Conn) hasRoom() bool {
-	return c.closed || c.broken || c.writing+c.out.Size() <= c.o.WriteBuffer/2
+	return c.closed || c.broken || c.left || c.writing+c.out.Size() <= c.o.WriteBuffer/2
 }
 
 // moved notes that the client has taken something, and wakes those who wait for room,
