@@ -3,7 +3,6 @@ package co
 import (
 	"fmt"
 	"net"
-	"path/filepath"
 
 	machinedb "github.com/colonyfleet/colony/co/db/machines"
 	"github.com/colonyfleet/colony/co/machines"
@@ -12,17 +11,13 @@ import (
 	"github.com/colonyfleet/colony/identity/store"
 )
 
-// IdentityDir is the directory of a CO's keys and certificates in its state directory; the
-// root's are among them.
-func IdentityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
-
 // startIdentity enrols the LOs of sites, where the options ask for it.
 func (c *CO) startIdentity(s *stores) error {
 	if c.opts.Identity.Enrol == "" {
 		c.log.Warn("development mode: no machine proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
 		return nil
 	}
-	files, err := store.Open(nil, IdentityDir(c.opts.StateDir))
+	files, err := store.Open(nil, store.Dir(c.opts.StateDir))
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func key(t *testing.T) *identity.Credential {
 func TestEnrolment(t *testing.T) {
 	t.Parallel()
 	o := identified(t)
-	files, err := store.Open(nil, co.IdentityDir(o.StateDir))
+	files, err := store.Open(nil, store.Dir(o.StateDir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,12 +17,9 @@ import (
 	"github.com/colonyfleet/colony/internal/statefile"
 )
 
-// IdentityDir is the directory of an agent's key and certificate in its state directory.
-func IdentityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
-
 // TokenFile is where the agent looks for its join token.
 func (o Options) TokenFile() string {
-	return cmp.Or(o.Identity.TokenFile, filepath.Join(IdentityDir(o.StateDir), "token"))
+	return cmp.Or(o.Identity.TokenFile, filepath.Join(store.Dir(o.StateDir), "token"))
 }
 
 // openIdentity reads who the node is, where it proves that, and sees to it that it can go on
@@ -32,7 +29,7 @@ func (e *EN) openIdentity(ctx context.Context) error {
 		e.log.WarnContext(ctx, "development mode: this node does not prove who it is; set lo.enrol in the configuration")
 		return nil
 	}
-	files, err := store.Open(e.disk, IdentityDir(e.opts.StateDir))
+	files, err := store.Open(e.disk, store.Dir(e.opts.StateDir))
 	if err != nil {
 		return err
 	}
@@ -51,7 +48,7 @@ func (e *EN) openIdentity(ctx context.Context) error {
 		},
 	})
 	e.revocations, err = revocation.Open(revocation.Options{
-		Site: e.opts.Site, Root: e.root, Disk: e.disk, Dir: IdentityDir(e.opts.StateDir), Logger: e.log, Changed: e.revoke,
+		Site: e.opts.Site, Root: e.root, Disk: e.disk, Dir: store.Dir(e.opts.StateDir), Logger: e.log, Changed: e.revoke,
 		Damaged: func(d *statefile.Damage) {
 			e.log.ErrorContext(ctx, "list of revoked keys is damaged; it comes again with the next connection", "err", d)
 		},

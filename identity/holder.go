@@ -132,13 +132,7 @@ func (h *Holder) Left(s tls.ConnectionState) time.Duration {
 	if len(s.PeerCertificates) == 0 {
 		return 0
 	}
-	end := s.PeerCertificates[0].NotAfter
-	for _, c := range s.PeerCertificates[1:] {
-		if c.NotAfter.Before(end) {
-			end = c.NotAfter
-		}
-	}
-	return end.Sub(latest(h.clock.Now(), s.PeerCertificates[0].NotBefore))
+	return EndOf(s.PeerCertificates).Sub(latest(h.clock.Now(), s.PeerCertificates[0].NotBefore))
 }
 
 // Standing returns an error where a certificate of the peer of a connection was revoked, whatever

@@ -21,10 +21,14 @@ const (
 	Unavailable    Code = "unavailable"     // try again later
 )
 
+// Proved reports whether a machine that was refused with the code had proved something, a token or a key.
+// Whoever proves nothing must not fill records.
+func (c Code) Proved() bool { return c != TokenUnknown && c != Invalid && c != Unavailable }
+
 // A Refusal is an error with a code.
 type Refusal struct {
-	Code    Code
-	Message string // what is wrong, and what to do
+	Code    Code   `json:"code"`
+	Message string `json:"message"` // what is wrong, and what to do
 }
 
 // Error returns code and message.

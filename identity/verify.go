@@ -87,6 +87,11 @@ func verify(root *x509.Certificate, chain []*x509.Certificate, as Role, now time
 	return Peer{}, err
 }
 
+// EndOf is when the first certificate of a chain ends. The chain must not be empty.
+func EndOf(chain []*x509.Certificate) time.Time {
+	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
+}
+
 // checkPath checks what package x509 does not demand: that there is no authority but the root
 // and one of the node's own site, and that this one is constrained.
 func checkPath(n Name, path []*x509.Certificate) error {

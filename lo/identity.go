@@ -21,12 +21,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// IdentityDir is the directory of an LO's keys and certificates in its state directory.
-func IdentityDir(stateDir string) string { return filepath.Join(stateDir, "identity") }
-
 // TokenFile is where the LO looks for its join token.
 func (o Options) TokenFile() string {
-	return cmp.Or(o.Identity.TokenFile, filepath.Join(IdentityDir(o.StateDir), "token"))
+	return cmp.Or(o.Identity.TokenFile, filepath.Join(store.Dir(o.StateDir), "token"))
 }
 
 // openIdentity reads who the LO is, where it proves that, and sees to it that it can go on to.
@@ -35,7 +32,7 @@ func (p *parts) openIdentity(ctx context.Context) error {
 		p.opts.Logger.WarnContext(ctx, "development mode: neither this LO nor its nodes prove who they are; set co.enrol in the configuration")
 		return nil
 	}
-	dir := IdentityDir(p.opts.StateDir)
+	dir := store.Dir(p.opts.StateDir)
 	files, err := store.Open(p.opts.Disk, dir)
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/identity/store"
 )
 
 // guide prints the addresses of the fleet and commands to try.
@@ -19,7 +19,7 @@ func (s *supervisor) guide(took time.Duration) {
 	s.say.say("  API         http://%s/api/v1   (OpenAPI: http://%s/openapi.json)", o.HTTPAddr, o.HTTPAddr)
 	s.say.say("  metrics     http://%s/metrics and http://%s/metrics", o.HTTPAddr, o.LOHTTPAddr)
 	s.say.say("  MQTT        CO %s, LO of %s %s: plain, for applications and devices", o.COMQTTAddr, o.Site, o.LOMQTTAddr)
-	s.say.say("  machines    mutual TLS at the CO %s and the LO %s; the root of the certificates is in %s", o.COTLSAddr, o.LOTLSAddr, co.IdentityDir(s.dir.sub("co")))
+	s.say.say("  machines    mutual TLS at the CO %s and the LO %s; the root of the certificates is in %s", o.COTLSAddr, o.LOTLSAddr, store.Dir(s.dir.sub("co")))
 	s.say.say("  git         %s", o.GitRemote)
 	s.say.say("  logs        %s", s.dir.sub("logs"))
 	if o.Samples != "" {

@@ -10,14 +10,11 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/api/machines"
-	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
-	"github.com/colonyfleet/colony/lo"
 )
 
 const (
@@ -33,7 +30,7 @@ const (
 // directory of a release that had none. It does not replace one that was lost: machines of
 // other sites may have certificates by it.
 func (s *supervisor) prepareRoot(context.Context) error {
-	dir := co.IdentityDir(s.dir.sub("co"))
+	dir := store.Dir(s.dir.sub("co"))
 	files, err := store.Open(nil, dir)
 	if err != nil {
 		return err
@@ -58,12 +55,12 @@ type machine struct {
 
 func (s *supervisor) theLO() machine {
 	o := s.loConfig()
-	return machine{identity.OfLO(o.Site), lo.IdentityDir(o.StateDir), o.TokenFile(), "join-tokens"}
+	return machine{identity.OfLO(o.Site), store.Dir(o.StateDir), o.TokenFile(), "join-tokens"}
 }
 
 func (s *supervisor) theEN() machine {
 	o := s.enConfig()
-	return machine{identity.OfNode(o.Site, o.Node), en.IdentityDir(o.StateDir), o.TokenFile(), "node-tokens"}
+	return machine{identity.OfNode(o.Site, o.Node), store.Dir(o.StateDir), o.TokenFile(), "node-tokens"}
 }
 
 // enrolled returns nil where a machine has a certificate of this fleet that lasts that long.
@@ -138,7 +135,7 @@ func (s *supervisor) online(m machine, known func(context.Context) error) func(c
 
 // root returns the certificate of the fleet's root.
 func (s *supervisor) root() (*x509.Certificate, error) {
-	files, err := store.Open(nil, co.IdentityDir(s.dir.sub("co")))
+	files, err := store.Open(nil, store.Dir(s.dir.sub("co")))
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 )
@@ -63,7 +62,7 @@ func TestRootIsMadeOnce(t *testing.T) {
 	if again, err := s.root(); err != nil || !again.Equal(first) {
 		t.Errorf("the second start has another root (%v)", err)
 	}
-	dir := co.IdentityDir(s.dir.sub("co"))
+	dir := store.Dir(s.dir.sub("co"))
 	files := openStore(t, dir)
 	a, err := files.OpenRoot()
 	if err != nil {
@@ -100,7 +99,7 @@ func TestTokenWhereItIsNeeded(t *testing.T) {
 	if err := s.prepareRoot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	root, err := openStore(t, co.IdentityDir(s.dir.sub("co"))).OpenRoot()
+	root, err := openStore(t, store.Dir(s.dir.sub("co"))).OpenRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/cli/doctor/node"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
@@ -26,7 +27,7 @@ func CO(o co.Options) []doctor.Check {
 	if len(o.Broker.URLs) > 0 {
 		mqtt = "" // it does not listen then
 	}
-	proof := node.Proof{Key: "identity", Set: o.Identity.Enrol != "", External: len(o.Broker.URLs) > 0, Dir: co.IdentityDir(o.StateDir), Name: identity.OfCO()}
+	proof := node.Proof{Key: "identity", Set: o.Identity.Enrol != "", External: len(o.Broker.URLs) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfCO()}
 	secrets := append(append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile), proof.Secrets()...)
 	return []doctor.Check{
 		{Name: "configuration", Run: node.Configuration(o.Validate)},
@@ -49,7 +50,7 @@ func CO(o co.Options) []doctor.Check {
 func LO(o lo.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "journal", "lock"))
 	proof := node.Proof{
-		Key: "co.enrol", Set: len(o.CO.Enrol) > 0, Dir: lo.IdentityDir(o.StateDir), Name: identity.OfLO(o.Site),
+		Key: "co.enrol", Set: len(o.CO.Enrol) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfLO(o.Site),
 		TokenFile: o.TokenFile(), Token: "colony site add " + string(o.Site), Open: o.Identity.MQTT == "",
 	}
 	need := o.JournalBytes + o.CacheBytes + o.RetainedBytes

@@ -234,7 +234,7 @@ func TestRepairsOfCO(t *testing.T) {
 		{"a fleet without its root", "identity", doctor.Fail, "the root of the fleet is missing", "only for a new fleet make one with colony ca init", func() {
 			o.Identity.Enrol, o.Identity.MQTT = freeport.Addr(t), freeport.Addr(t)
 		}, func() {
-			files, err := store.Open(nil, co.IdentityDir(dir))
+			files, err := store.Open(nil, store.Dir(dir))
 			must(t, err)
 			_, _, err = files.InitRoot(time.Now())
 			must(t, err)
@@ -318,7 +318,7 @@ func TestRepairsOfLO(t *testing.T) {
 	stopCO := func() { stop() }
 	startCO := func() { stop = start() }
 	play(t, func() []doctor.Check { return LO(o) }, append(shared(t, dir, "http", &o.HTTP, func() string { return o.HTTP }), []fault{
-		unproved(t, &o.CO.Enrol, center.MQTT, lo.IdentityDir(dir), "colony site add plant"),
+		unproved(t, &o.CO.Enrol, center.MQTT, store.Dir(dir), "colony site add plant"),
 		unreachable(t, &o.CO.Enrol),
 		{"a CO that is stopped", "co", doctor.Fail, "the broker of the CO cannot be reached", "check that it runs", stopCO, startCO},
 		{"a CO that is stopped", "api", doctor.Fail, "the API of the CO does not answer", "check that it runs", stopCO, startCO},
@@ -355,7 +355,7 @@ func TestRepairsOfEN(t *testing.T) {
 		halt = testpart.Start(t, e)
 	}
 	play(t, func() []doctor.Check { return node.Checks(o) }, append(shared(t, dir, "http", &o.HTTP, func() string { return o.HTTP }), []fault{
-		unproved(t, &o.LO.Enrol, above.MQTT, en.IdentityDir(dir), "colony node token plant"),
+		unproved(t, &o.LO.Enrol, above.MQTT, store.Dir(dir), "colony node token plant"),
 		unreachable(t, &o.LO.Enrol),
 		{"a containerd that died", "engine", doctor.Fail, "the container engine does not answer", "start it", func() { daemon.Kill(t) }, func() { daemon.Restart(t) }},
 		{"plugins that are missing", "plugins", doctor.Fail, "CNI plugins bridge, host-local, portmap are not in", "correct engine.pluginDirs", func() { o.Engine.PluginDirs = []string{dir} }, func() { o.Engine.PluginDirs = plugins }},

@@ -159,7 +159,7 @@ them when it starts. Whoever has the key can be every machine of the fleet.`,
 		if err := configfile.Load(config, &o); err != nil {
 			return nil, command.Usage(err)
 		}
-		return store.Open(nil, co.IdentityDir(o.StateDir))
+		return store.Open(nil, store.Dir(o.StateDir))
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use: "init", Short: "Make the root of the fleet, where there is none", Args: cobra.NoArgs,

@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,8 +34,7 @@ func fingerprintOf(s RootStore) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := identity.KeySum(a.Root().PublicKey)
-	return hex.EncodeToString(sum[:]), nil
+	return identity.KeyName(a.Root()), nil
 }
 
 // saveRoot writes the root into dir, unless it is to be left out, and says in m which it is.

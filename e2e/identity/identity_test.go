@@ -74,7 +74,7 @@ func prepare(t *testing.T, database string) (*fleet, co.Options) {
 	if err := git.InitBare(t.Context(), o.Git.Remote, "main"); err != nil {
 		t.Fatal(err)
 	}
-	files, err := store.Open(nil, co.IdentityDir(o.StateDir))
+	files, err := store.Open(nil, store.Dir(o.StateDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (f *fleet) startCO(o co.Options) {
 // source is a CO that is backed up, or restored into.
 func (f *fleet) source(name, database string) backup.Source {
 	s := backup.Source{DatabaseURL: database, StateDir: filepath.Join(f.dir, name), Remote: f.options.Git.Remote, Version: "1"}
-	s.Root = store.At(nil, co.IdentityDir(s.StateDir))
+	s.Root = store.At(nil, store.Dir(s.StateDir))
 	return s
 }
 
@@ -369,7 +369,7 @@ func TestRestoredCO(t *testing.T) {
 	f.startCO(o)
 	f.eventually("g1 is online at the CO that was restored", f.known("g1"))
 
-	files, err := store.Open(nil, lo.IdentityDir(filepath.Join(f.dir, "lo")))
+	files, err := store.Open(nil, store.Dir(filepath.Join(f.dir, "lo")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/cli"
-	"github.com/colonyfleet/colony/en"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
@@ -121,7 +121,7 @@ func TestStolenLO(t *testing.T) {
 	f.eventually("g1 is online at the new LO", f.online("g1"))
 	f.hears("revocations_adopted", "")
 	f.eventually("g1 has the list", func() error {
-		_, err := os.Stat(filepath.Join(en.IdentityDir(g1.StateDir), "revocations.cbor"))
+		_, err := os.Stat(filepath.Join(store.Dir(g1.StateDir), "revocations.cbor"))
 		return err
 	})
 

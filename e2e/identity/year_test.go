@@ -72,6 +72,9 @@ func (v *vault) Save(name string, c *identity.Credential) error {
 	return nil
 }
 
+// SaveRefusal has no reader here.
+func (v *vault) SaveRefusal(*identity.Refusal) error { return nil }
+
 func (v *vault) clock(now func() time.Time) *identity.Clock {
 	return identity.NewClock(now, v.floor, func(t time.Time) error { v.floor = t; return nil })
 }

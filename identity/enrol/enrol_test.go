@@ -357,16 +357,19 @@ func TestKeeper(t *testing.T) {
 	stop = run(k)
 	tick, late := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
 	defer tick.Stop()
-	for f.last() != identity.NotEnrolled {
+	for r, err := vault.Refusal(); err != nil || r.Code != identity.NotEnrolled; r, err = vault.Refusal() {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("no renewal was tried for a minute")
+			t.Fatalf("no refusal was stored for a minute: %v, %v", r, err)
 		}
 	}
 	f.set(nil)
 	wait()
 	stop()
+	if r, err := vault.Refusal(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after a renewal the refusal is still stored: %v, %v", r, err)
+	}
 }
 
 // enrolled returns the vault of the LO of plant1, which has a certificate of begin.

@@ -22,6 +22,8 @@ type Vault interface {
 	Key(name string) (crypto.Signer, error)
 	Load(name string) (*identity.Credential, error)
 	Save(name string, c *identity.Credential) error
+	// SaveRefusal stores why the machine was refused last, for who looks at it; nil: it was not.
+	SaveRefusal(r *identity.Refusal) error
 }
 
 // KeeperOptions are what a Keeper needs. All are required, but for Dial and Changed.
@@ -45,6 +47,8 @@ type Keeper struct {
 	o       KeeperOptions
 	changed notify.Broadcast // there is another certificate
 	early   notify.Signal    // by Refused
+
+	refusal *identity.Code // stored last, "" for none; nil: not known. Run has it
 }
 
 // NewKeeper returns a Keeper, and puts what was stored into the holder. What cannot be read
@@ -138,6 +142,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			}
 		}
 		err := k.once(ctx, c)
+		k.saveRefusal(ctx, err)
 		if err == nil {
 			tries.Reset()
 			if now := k.o.Holder.Clock().Now(); untilRenewal(k.o.Holder.Credential(), now) > 0 {
@@ -171,18 +176,30 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
+// saveRefusal stores why the machine was refused, where that is another reason than before. A server that
+// cannot be reached says nothing.
+func (k *Keeper) saveRefusal(ctx context.Context, err error) {
+	refusal, refused := errors.AsType[*identity.Refusal](err)
+	code := identity.Code("")
+	if refused {
+		code = refusal.Code
+	}
+	if err != nil && !refused || code == identity.Unavailable || k.refusal != nil && *k.refusal == code {
+		return
+	}
+	if err := k.o.Vault.SaveRefusal(refusal); err != nil {
+		k.o.Logger.WarnContext(ctx, "reason of the refusal not stored", "code", string(code), "err", err)
+		return
+	}
+	k.refusal = &code
+}
+
 // untilRenewal is how long to wait before a certificate is renewed, at two thirds of its life
 // and up to a tenth of that later, by its serial number, which is random; at most a day, as
 // the clock may be set meanwhile.
 func untilRenewal(c *identity.Credential, now time.Time) time.Duration {
 	leaf := c.Chain[0]
-	end := leaf.NotAfter
-	for _, one := range c.Chain[1:] { // of an authority that ends sooner
-		if one.NotAfter.Before(end) {
-			end = one.NotAfter
-		}
-	}
-	life := end.Sub(leaf.NotBefore)
+	life := identity.EndOf(c.Chain).Sub(leaf.NotBefore)
 	jitter := life * 2 / 30 / 256 * time.Duration(leaf.SerialNumber.Uint64()&0xff)
 	due := leaf.NotBefore.Add(life*2/3 + jitter)
 	return min(due.Sub(now), 24*time.Hour)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 
@@ -57,11 +58,33 @@ type List struct {
 	refused map[sign.Reason]uint64
 }
 
+// fileOf is the file of a site's list in a directory.
+func fileOf(d disk.FS, dir string, site protocol.SiteID) statefile.File {
+	return statefile.File{Disk: d, Path: filepath.Join(dir, "revocations.cbor"), Identity: statefile.Identity{Role: Role, Name: string(site)}}
+}
+
+// Stored returns the list that a List has stored in a directory, and changes nothing; the error is
+// fs.ErrNotExist where there is none.
+func Stored(dir string, site protocol.SiteID) (protocol.Revocations, error) {
+	f := fileOf(disk.OS, dir, site)
+	raw, err := disk.ReadFile(f.Disk, f.Path)
+	if err != nil {
+		return protocol.Revocations{}, err
+	}
+	content, _, err := f.Unseal(raw)
+	if err != nil {
+		return protocol.Revocations{}, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	_, list, err := read(site, content)
+	if err != nil {
+		return protocol.Revocations{}, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return list, nil
+}
+
 // Open reads the list that was in force.
 func Open(o Options) (*List, error) {
-	l := &List{o: o, refused: map[sign.Reason]uint64{}, file: statefile.File{
-		Disk: o.Disk, Path: filepath.Join(o.Dir, "revocations.cbor"), Identity: statefile.Identity{Role: Role, Name: string(o.Site)},
-	}}
+	l := &List{o: o, refused: map[sign.Reason]uint64{}, file: fileOf(o.Disk, o.Dir, o.Site)}
 	if o.Root != nil {
 		var err error
 		if l.trust, err = sign.NewTrust(o.Root); err != nil {
@@ -194,8 +217,13 @@ func (l *List) Number() uint64 {
 func (l *List) Keys() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]string, len(l.current.Keys))
-	for i, k := range l.current.Keys {
+	return Names(l.current)
+}
+
+// Names are the keys of a list, by identity.KeyName.
+func Names(m protocol.Revocations) []string {
+	out := make([]string, len(m.Keys))
+	for i, k := range m.Keys {
 		out[i] = hex.EncodeToString(k.Key)
 	}
 	return out
@@ -205,9 +233,5 @@ func (l *List) Keys() []string {
 func (l *List) Refused() map[sign.Reason]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make(map[sign.Reason]uint64, len(l.refused))
-	for reason, n := range l.refused {
-		out[reason] = n
-	}
-	return out
+	return maps.Clone(l.refused)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ const (
 
 	keyType, certType = "PRIVATE KEY", "CERTIFICATE"
 	floorFile         = "clock.floor"
+	refusalFile       = "refused"
 )
 
 // The names of what a Store keeps.
@@ -42,6 +44,9 @@ type Store struct {
 	disk disk.FS
 	dir  string
 }
+
+// Dir is the directory of a machine's identity in the state directory of its tier.
+func Dir(stateDir string) string { return filepath.Join(stateDir, "identity") }
 
 // Open makes the directory where it does not exist, and removes what a crash left. Nil is the
 // file system of the machine.
@@ -276,6 +281,28 @@ func (s *Store) read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return raw, nil
+}
+
+// SaveRefusal stores why the machine was refused when it asked for a certificate last; nil: it was not.
+func (s *Store) SaveRefusal(r *identity.Refusal) error {
+	if r == nil {
+		return atomicfile.Remove(s.disk, s.path(refusalFile))
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(s.disk, s.path(refusalFile), raw, filePerm)
+}
+
+// Refusal returns what SaveRefusal stored; fs.ErrNotExist where the machine was not refused.
+func (s *Store) Refusal() (*identity.Refusal, error) {
+	raw, err := s.read(s.path(refusalFile))
+	if err != nil {
+		return nil, err
+	}
+	r := &identity.Refusal{}
+	return r, json.Unmarshal(raw, r)
 }
 
 // EncodeCertificates writes certificates as PEM.

@@ -284,7 +284,7 @@ const (
 // the journal. The same refusal is reported once an hour: a node tries again each half minute.
 func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal) {
 	m.refused.WithLabelValues(string(r.Code)).Inc()
-	if n.Tier != identity.EN || n.Site != m.o.Site || r.Code == identity.TokenUnknown || r.Code == identity.Invalid || r.Code == identity.Unavailable {
+	if n.Tier != identity.EN || n.Site != m.o.Site || !r.Code.Proved() {
 		return
 	}
 	host, _, err := net.SplitHostPort(remote)

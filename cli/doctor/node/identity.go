@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/doctor"
 )
@@ -73,6 +75,7 @@ func (p Proof) check(now time.Time) []doctor.Finding {
 		out = append(out, judgeRoot(files, now))
 	}
 	out = append(out, p.certificate(files, now))
+	out = append(out, p.standing(files)...)
 	if p.Open {
 		out = append(out, doctor.Warnf("set identity in the configuration of the LO, and lo.enrol in those of its nodes: docs/identity.md", "development mode: no node proves who it is"))
 	}
@@ -120,6 +123,38 @@ func (p Proof) certificate(files *store.Store, now time.Time) doctor.Finding {
 	}
 	return judgeEnd("the certificate of "+p.Name.String(), c.Chain[0], now, overdue,
 		"the tier renews it by itself: its log says why it could not (no certificate yet). Where that is not_enrolled, give it a new join token")
+}
+
+// standing judges whether the tier above lets the machine in, and what the tier knows of revoked keys.
+func (p Proof) standing(files *store.Store) (out []doctor.Finding) {
+	if p.Name.Tier == identity.CO {
+		return nil
+	}
+	renew := "remove " + p.Dir + ", so that the machine makes another key, and enrol it with a new join token: " + p.Token
+	switch r, err := files.Refusal(); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		out = append(out, doctor.Warnf("look at the log of the tier (no certificate yet)", "why %s was refused cannot be read: %v", p.Name, err))
+	case r.Code == identity.Revoked:
+		out = append(out, doctor.Failf(renew, "%s was refused when it asked for a certificate last: %v", p.Name, r))
+	default:
+		out = append(out, doctor.Warnf("as it says; a new join token comes from "+p.Token, "%s was refused when it asked for a certificate last: %v", p.Name, r))
+	}
+	list, err := revocation.Stored(p.Dir, p.Name.Site)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return out // no key was revoked, as far as this tier has heard
+	case err != nil:
+		return append(out, doctor.Warnf("start the tier: it sets the file aside, and gets the list once more from the tier above", "the list of revoked keys: %v", err))
+	}
+	out = append(out, doctor.Okf("list %d of revoked keys is in force: %d keys, as the CO had them at %s", list.Number, len(list.Keys), time.UnixMilli(int64(list.Number)).UTC().Format(time.RFC3339)))
+	keys := revocation.Names(list)
+	for _, name := range []string{store.Machine, store.Issuer} {
+		if c, err := files.Load(name); err == nil && slices.Contains(keys, identity.KeyName(c.Chain[0])) {
+			out = append(out, doctor.Failf(renew, "the key %s of %s is on the list: no machine of the fleet lets it in", name, p.Name))
+		}
+	}
+	return out
 }
 
 // joining judges a machine that has no certificate.

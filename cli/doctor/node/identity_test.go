@@ -1,6 +1,7 @@
 package node
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // A place is the directory of a machine's identity, at a time.
@@ -112,6 +116,48 @@ func TestIdentityOfMachine(t *testing.T) {
 	}
 	p.write(filepath.Join(p.proof.Dir, "machine.crt"), "damaged")
 	p.want("a damaged file", "fail certificates of")
+}
+
+// TestRevokedMachine judges a node that was refused, and then one whose key is on the list of its site.
+func TestRevokedMachine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfNode("plant", "gw-1"))
+	p.certify(p.proof.Name, p.now)
+	save := func(r *identity.Refusal) {
+		t.Helper()
+		if err := p.files.SaveRefusal(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(identity.Refuse(identity.TokenExpired, "its time is over"))
+	p.want("refused with a token", "ok lasts until", "warn was refused when it asked for a certificate last: token_expired: its time is over")
+	save(identity.Refuse(identity.Revoked, "the key was revoked"))
+	p.want("refused as revoked", "ok lasts until", "fail revoked: the key was revoked")
+	save(nil)
+	p.want("no longer refused", "ok lasts until")
+
+	list, err := revocation.Open(revocation.Options{Site: "plant", Disk: disk.OS, Dir: p.proof.Dir, Logger: slog.New(slog.DiscardHandler), Changed: func([]string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(number uint64, keys ...protocol.RevokedKey) {
+		t.Helper()
+		m := protocol.Revocations{V: protocol.Version, Site: "plant", Number: number, Keys: keys}
+		if _, err := list.Set(protocol.Marshal(&protocol.SiteRevocations{V: protocol.Version, List: protocol.Marshal(&m)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(1_700_000_000_000)
+	p.want("an empty list", "ok lasts until", "ok list 1700000000000 of revoked keys is in force: 0 keys, as the CO had them at 2023-11-14T22:13:20Z")
+	k, err := p.files.Key(store.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := identity.KeySum(k.Public())
+	set(1_700_000_000_001, protocol.RevokedKey{Key: sum[:], EndMillis: 1_900_000_000_000})
+	p.want("its own key", "ok lasts until", "ok 1 keys", "fail the key machine of gw-1.plant is on the list")
+	p.write(filepath.Join(p.proof.Dir, "revocations.cbor"), "damaged")
+	p.want("a damaged list", "ok lasts until", "warn the list of revoked keys:")
 }
 
 // TestIdentityOfLateClock finds a clock that is behind what a certificate has shown.

@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
@@ -29,7 +30,7 @@ const manyReports = 1000
 func Checks(o en.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "lock"))
 	proof := Proof{
-		Key: "lo.enrol", Set: len(o.LO.Enrol) > 0, Dir: en.IdentityDir(o.StateDir), Name: identity.OfNode(o.Site, o.Node),
+		Key: "lo.enrol", Set: len(o.LO.Enrol) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfNode(o.Site, o.Node),
 		TokenFile: o.TokenFile(), Token: "colony node token " + string(o.Site),
 	}
 	return []doctor.Check{

@@ -98,7 +98,7 @@ func (s *Store) Admit(ctx context.Context, c identity.Claim) error {
 	var refusal *identity.Refusal // is recorded, too, and so must not end the transaction
 	err := s.db.Tx(ctx, "enrol a machine", func(tx pgx.Tx) error {
 		var err error
-		if refusal, err = admit(ctx, tx, c); err != nil || refusal != nil && !worthAnEvent(refusal.Code) {
+		if refusal, err = admit(ctx, tx, c); err != nil || refusal != nil && !refusal.Code.Proved() {
 			return err
 		}
 		e := fleet.Event{Kind: fleet.MachineEnrolled, Site: c.Name.Site, Node: c.Name.Node, Message: fmt.Sprintf("%s with join token %s, from %s", c.Name.DNS(), c.Token, c.Remote)}
@@ -111,12 +111,6 @@ func (s *Store) Admit(ctx context.Context, c identity.Claim) error {
 		return refusal
 	}
 	return err
-}
-
-// worthAnEvent reports whether a refusal is of somebody who has proved something: others could
-// fill the feed of events.
-func worthAnEvent(c identity.Code) bool {
-	return c != identity.TokenUnknown && c != identity.Invalid
 }
 
 func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal, error) {
