@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/api/images"
+	machineapi "github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
@@ -224,8 +225,11 @@ func siteActions(s stores, sites *sites) api.SiteActions {
 		return at, err
 	}}
 	if s.machines != nil {
-		a.NewToken, a.Revoke = s.machines.NewToken, s.machines.Revoke
-		a.Unenrolled = machinedb.New(s.db).Unenrolled
+		record := machinedb.New(s.db)
+		a.Machines = machineapi.Options{
+			NewToken: s.machines.NewToken, Revoke: s.machines.Revoke,
+			RevokedKey: record.RevokedKey, Unenrolled: record.Unenrolled, PendingRevocations: record.PendingRevocations,
+		}
 	}
 	return a
 }

@@ -9,9 +9,11 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/co/api/machines"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
 	"github.com/colonyfleet/colony/internal/pgdb"
@@ -88,8 +90,8 @@ func runGit(ctx context.Context, env []string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// unenrolled asks a running CO for the sites that it does not let in.
-func unenrolled(o co.Options, running func(context.Context) bool) func(context.Context) []doctor.Finding {
+// listed asks a running CO that wants certificates for a list of sites, and has it judged.
+func listed[T any](o co.Options, running func(context.Context) bool, path string, judge func(machines.Page[T]) doctor.Finding) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
 		if o.Identity.Enrol == "" {
 			return []doctor.Finding{doctor.Okf("not asked: no site needs a certificate")}
@@ -97,19 +99,36 @@ func unenrolled(o co.Options, running func(context.Context) bool) func(context.C
 		if !running(ctx) {
 			return []doctor.Finding{doctor.Okf("not asked: the CO does not run")}
 		}
-		var list machines.ListOfUnenrolled
-		body, err := host.Get(ctx, host.URL(o.HTTP, "/api/v1/unenrolled-sites"))
+		var list machines.Page[T]
+		body, err := host.Get(ctx, host.URL(o.HTTP, path))
 		if err == nil {
 			err = json.Unmarshal(body, &list)
 		}
 		if err != nil {
-			return []doctor.Finding{doctor.Warnf("look at the log of the CO", "the CO does not say which sites have no certificate: %v", err)}
+			return []doctor.Finding{doctor.Warnf("look at the log of the CO", "the CO does not answer %s: %v", path, err)}
 		}
-		return []doctor.Finding{judgeUnenrolled(list)}
+		return []doctor.Finding{judge(list)}
 	}
 }
 
-func judgeUnenrolled(list machines.ListOfUnenrolled) doctor.Finding {
+// judgePending judges the sites that do not go by their lists of revoked keys.
+func judgePending(list machines.Page[fleet.PendingRevocation]) doctor.Finding {
+	if list.Total == 0 {
+		return doctor.Okf("every site goes by its list of revoked keys")
+	}
+	var sites []string
+	for _, p := range list.Items {
+		text := fmt.Sprintf("%s (list %d, since %s", p.Site, p.Number, p.Made.UTC().Format(time.RFC3339))
+		if !p.Online {
+			text += ", offline"
+		}
+		sites = append(sites, text+")")
+	}
+	return doctor.Warnf("a revoked machine is let in at these sites until they hear of it: connect those that are offline; of the others the events say why (colony events --kind revocations_refused)",
+		"%d sites do not go by their list of revoked keys yet: %s", list.Total, names(sites))
+}
+
+func judgeUnenrolled(list machines.Page[fleet.Unenrolled]) doctor.Finding {
 	if list.Total == 0 {
 		return doctor.Okf("every site is enrolled")
 	}

@@ -40,7 +40,8 @@ func CO(o co.Options) []doctor.Check {
 		{Name: "git", Run: deployments(o.Git)},
 		{Name: "broker", Run: host.Broker("the external broker", "broker.urls", o.Broker.URLs)},
 		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, mqtt, o.Identity.Enrol, o.Identity.MQTT)...)...)},
-		{Name: "sites", Run: unenrolled(o, running)},
+		{Name: "sites", Run: listed(o, running, "/api/v1/unenrolled-sites", judgeUnenrolled)},
+		{Name: "revocations", Run: listed(o, running, "/api/v1/pending-revocations", judgePending)},
 		{Name: "parts", Run: parts(o.HTTP, running)},
 		{Name: "damage", Run: host.Damaged(o.StateDir)},
 	}

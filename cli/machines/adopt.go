@@ -47,7 +47,7 @@ colony doctor lo, on the machine of the LO, says which nodes are missing.`,
 }
 
 func listUnenrolled(cmd *cobra.Command, env *command.Env) error {
-	var list machines.ListOfUnenrolled
+	var list machines.Page[fleet.Unenrolled]
 	if err := env.Call(cmd.Context(), http.MethodGet, "/unenrolled-sites?limit=500", nil, &list); err != nil {
 		return err
 	}

@@ -94,12 +94,8 @@ type Repo interface {
 type SiteActions struct {
 	// AcceptPosition goes on above the position that a site holds, however far it is.
 	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
-	// Revoke revokes the certificates of a machine. Nil: the CO enrols no machines.
-	Revoke machines.Revoke
-	// NewToken makes join tokens of sites. Nil: the CO enrols no machines.
-	NewToken machines.NewToken
-	// Unenrolled lists the sites that are not enrolled. Nil likewise.
-	Unenrolled machines.Unenrolled
+	// Machines are about machines that enrol.
+	Machines machines.Options
 }
 
 // CatalogActions are what the API has done for applications.
@@ -231,8 +227,7 @@ func (a *API) routes(h huma.API) {
 		Ask: a.opts.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
 	})
 	images.Register(h, a.opts.Catalog.Images, a.log)
-	machines.Register(h, a.opts.Sites.NewToken, a.opts.Sites.Revoke, a.log)
-	machines.RegisterUnenrolled(h, a.opts.Sites.Unenrolled, a.log)
+	machines.Register(h, a.opts.Sites.Machines, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,

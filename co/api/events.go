@@ -162,7 +162,7 @@ func (a *API) count(ctx context.Context, s *Status) error {
 	if s.Proposals, s.Held, err = a.opts.Proposals.HeldRemovals(ctx); err != nil {
 		return err
 	}
-	if list := a.opts.Sites.Unenrolled; list != nil {
+	if list := a.opts.Sites.Machines.Unenrolled; list != nil {
 		if _, s.Unenrolled, err = list(ctx, 0); err != nil {
 			return err
 		}

@@ -25,6 +25,26 @@ type Revocation struct {
 	Until time.Time       `json:"until" doc:"when the last of its certificates has ended: then its keys are taken off the list"`
 }
 
+// A RevokedKey is a key whose certificates no longer count.
+type RevokedKey struct {
+	Key       string          `json:"key" doc:"SHA-256 of the public key, in hex"`
+	Site      protocol.SiteID `json:"site"`
+	Node      protocol.NodeID `json:"node,omitempty" doc:"absent: it was that of the site's LO"`
+	Authority bool            `json:"authority,omitempty" doc:"it is that of the authority with which the LO enrolled nodes"`
+	Removed   bool            `json:"removed,omitempty" doc:"the machine was removed, and not revoked"`
+	Revoked   time.Time       `json:"revoked" doc:"when that was"`
+	Until     time.Time       `json:"until" doc:"when it is taken off the list of the site"`
+}
+
+// A PendingRevocation is a site that does not go by its list of revoked keys yet.
+type PendingRevocation struct {
+	Site    protocol.SiteID `json:"site"`
+	Number  uint64          `json:"number" doc:"of the list"`
+	Made    time.Time       `json:"made" doc:"when the CO made the list"`
+	Adopted uint64          `json:"adopted,omitempty" doc:"the number of the list that the site goes by; absent: the site has reported none"`
+	Online  bool            `json:"online" doc:"the LO of the site is connected"`
+}
+
 // An Unenrolled is a site whose LO never got a certificate, at a CO that lets no other one in.
 type Unenrolled struct {
 	Site  protocol.SiteID `json:"site"`

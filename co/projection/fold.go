@@ -76,6 +76,7 @@ func (f *fold) apply(r *report) {
 	case *protocol.Enrolment:
 		f.enrolment(r, m)
 	case *protocol.RevocationsReport:
+		f.Revocations = bounded(m.Number)
 		f.event(r, fleet.Event{Message: cmp.Or(clean(m.Reason), fmt.Sprintf("list %d of %d keys", m.Number, m.Keys))})
 	case *protocol.Loss:
 		if r.Kind == protocol.StateDamaged {

@@ -80,6 +80,8 @@ type Changes struct {
 	Placements    map[protocol.DeploymentName]protocol.PlacementReport
 	// Enrolments are the certificates that the site's LO has issued to nodes, in their order.
 	Enrolments []Enrolment
+	// Revocations is the number of the list of revoked keys that the site goes by; 0: it has not said.
+	Revocations uint64
 	// Apps has every deployment that Statuses and Placements name.
 	Apps map[protocol.DeploymentName]App
 }

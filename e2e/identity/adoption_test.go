@@ -11,6 +11,7 @@ import (
 	"github.com/colonyfleet/colony/cli/machines"
 	"github.com/colonyfleet/colony/co"
 	api "github.com/colonyfleet/colony/co/api/machines"
+	cofleet "github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/lo"
 )
@@ -48,7 +49,7 @@ func TestAdoption(t *testing.T) {
 	f.stopCO()
 
 	f.startCO(o)
-	var list api.ListOfUnenrolled
+	var list api.Page[cofleet.Unenrolled]
 	f.adopt(&list)
 	if list.Total != 1 || len(list.Items) != 1 || list.Items[0].Site != "plant1" || list.Items[0].Nodes != 1 || list.Items[0].Token != nil {
 		t.Fatalf("not enrolled: %+v; want plant1 with one node", list)

@@ -23,6 +23,20 @@ type NewToken func(ctx context.Context, t fleet.JoinToken, life time.Duration) (
 // Revoke revokes the certificates of a machine.
 type Revoke func(ctx context.Context, n identity.Name) (fleet.Revocation, error)
 
+// RevokedKey returns a key that was revoked, by identity.KeyName; the error is of kind NotFound where it was not.
+type RevokedKey func(ctx context.Context, key string) (fleet.RevokedKey, error)
+
+// Options are what the routes need. All functions are nil where the CO enrols no machines.
+type Options struct {
+	NewToken   NewToken
+	Revoke     Revoke
+	RevokedKey RevokedKey
+	// Unenrolled lists the sites whose LO was never enrolled, PendingRevocations those that do not go by
+	// their list of revoked keys.
+	Unenrolled         List[fleet.Unenrolled]
+	PendingRevocations List[fleet.PendingRevocation]
+}
+
 // A Token is a join token that was made. Its text is in no other answer.
 type Token struct {
 	Site    protocol.SiteID `json:"site"`
@@ -43,14 +57,13 @@ type tokenInput struct {
 const oneDay = 24 * time.Hour
 
 type routes struct {
-	make   NewToken
-	revoke Revoke
-	log    *slog.Logger
+	Options
+	log *slog.Logger
 }
 
-// Register adds the routes to h. newToken and revoke are nil where the CO enrols no machines.
-func Register(h huma.API, newToken NewToken, revoke Revoke, log *slog.Logger) {
-	r := &routes{newToken, revoke, log}
+// Register adds the routes to h.
+func Register(h huma.API, o Options, log *slog.Logger) {
+	r := &routes{o, log}
 	made := func(o *huma.Operation) {
 		o.Errors = append(o.Errors, http.StatusConflict)
 		o.DefaultStatus = http.StatusCreated
@@ -65,6 +78,23 @@ func Register(h huma.API, newToken NewToken, revoke Revoke, log *slog.Logger) {
 	}
 	huma.Post(h, "/api/v1/sites/{site}/revoke", r.revokeSite, form.Describe("fleet", "Revoke the certificates of a site's LO, and of the authority with which it enrols nodes"), ended)
 	huma.Post(h, "/api/v1/nodes/{site}/{node}/revoke", r.revokeNode, form.Describe("fleet", "Revoke the certificates of a node"), ended)
+	huma.Get(h, "/api/v1/revoked-keys/{key}", r.revokedKey, form.Describe("fleet", "Show a key that was revoked"))
+	list(h, "/api/v1/unenrolled-sites", "List the sites whose LO has no certificate, at a CO that wants one", o.Unenrolled, log)
+	list(h, "/api/v1/pending-revocations", "List the sites that do not go by their list of revoked keys yet", o.PendingRevocations, log)
+}
+
+func (r *routes) revokedKey(ctx context.Context, in *struct {
+	Key string `path:"key" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the public key, in hex"`
+},
+) (*form.Reply[fleet.RevokedKey], error) {
+	if r.RevokedKey == nil {
+		return nil, problem.Answer(ctx, r.log, protocol.Errorf(protocol.NotFound, "this CO enrols no machines, and has revoked no key"))
+	}
+	out, err := r.RevokedKey(ctx, in.Key)
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	return &form.Reply[fleet.RevokedKey]{Body: out}, nil
 }
 
 func (r *routes) revokeSite(ctx context.Context, in *form.SitePath) (*form.Reply[fleet.Revocation], error) {
@@ -84,10 +114,10 @@ func (r *routes) revokeNode(ctx context.Context, in *form.NodePath) (*form.Reply
 }
 
 func (r *routes) end(ctx context.Context, n identity.Name) (*form.Reply[fleet.Revocation], error) {
-	if r.revoke == nil {
+	if r.Revoke == nil {
 		return nil, problem.Answer(ctx, r.log, errNone)
 	}
-	out, err := r.revoke(ctx, n)
+	out, err := r.Revoke(ctx, n)
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
@@ -118,14 +148,14 @@ func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fle
 	if t.Site, err = at.Parse(); err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
-	if r.make == nil {
+	if r.NewToken == nil {
 		return nil, problem.Answer(ctx, r.log, errNone)
 	}
 	life := oneDay
 	if seconds != 0 {
 		life = time.Duration(seconds) * time.Second
 	}
-	text, expires, err := r.make(ctx, t, life)
+	text, expires, err := r.NewToken(ctx, t, life)
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}

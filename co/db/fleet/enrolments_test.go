@@ -87,6 +87,17 @@ func TestEnrolments(t *testing.T) {
 	if got, want := known(), []string{"g1.home.en.colony.internal " + name("other"), "g2.home.en.colony.internal " + name("two")}; !slices.Equal(got, want) {
 		t.Errorf("machines %q, want %q", got, want)
 	}
+	var adopted int64
+	if _, _, err := machines.Revocations(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.add(protocol.RevocationsAdopted, "", &protocol.RevocationsReport{V: 1, Number: 8, Keys: 2})
+	if _, err := j.send(t.Context(), s, len(j.events), len(j.events), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.QueryRow(t.Context(), `select adopted from revocation_lists where site = 'home'`).Scan(&adopted); err != nil || adopted != 8 {
+		t.Errorf("the site goes by list %d (%v), want 8", adopted, err)
+	}
 	if got := revoked(); !slices.Equal(got, []string{name("one")}) {
 		t.Errorf("revoked %q, want the key of the first g1", got)
 	}
@@ -99,7 +110,7 @@ func TestEnrolments(t *testing.T) {
 		enrolled("g9", of, false)
 		enrolled("g9", of+" later", false)
 	}
-	if _, err := j.send(t.Context(), s, before+1, len(j.events), 1); err != nil {
+	if _, err := j.send(t.Context(), s, before+1, len(j.events), 2); err != nil {
 		t.Fatal(err)
 	}
 	if got := revoked(); slices.Contains(got, name("lo")) || slices.Contains(got, name("authority")) || slices.Contains(got, name("two")) {

@@ -39,6 +39,40 @@ func (s *Store) Revoke(ctx context.Context, n identity.Name) (fleet.Revocation, 
 	return out, err
 }
 
+// RevokedKey returns a key that was revoked, by identity.KeyName; NotFound where it was not.
+func (s *Store) RevokedKey(ctx context.Context, key string) (fleet.RevokedKey, error) {
+	out := fleet.RevokedKey{Key: key}
+	var name string
+	err := s.db.QueryRow(ctx, `select site, name, authority, removed, revoked_at, not_after from revoked_keys where key = $1`, key).
+		Scan(&out.Site, &name, &out.Authority, &out.Removed, &out.Revoked, &out.Until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return out, protocol.Errorf(protocol.NotFound, "the key %.64s was not revoked", key)
+	}
+	if err != nil {
+		return out, pgdb.Classify("read a revoked key", err)
+	}
+	n, err := identity.ParseName(name)
+	if err != nil {
+		return out, protocol.Errorf(protocol.Internal, "revoked key %s: %w", key, err)
+	}
+	out.Node = n.Node
+	return out, nil
+}
+
+const pendingRevocations = ` from revocation_lists l join sites s on s.id = l.site where l.adopted <> l.number`
+
+// PendingRevocations returns the first sites, by id, that do not go by their present lists of revoked keys, as
+// far as they have reported, and how many there are.
+func (s *Store) PendingRevocations(ctx context.Context, limit int) (list []fleet.PendingRevocation, total int, err error) {
+	if err := s.db.QueryRow(ctx, `select count(*)`+pendingRevocations).Scan(&total); err != nil {
+		return nil, 0, pgdb.Classify("count the lists of revoked keys that sites do not go by", err)
+	}
+	list, err = pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (p fleet.PendingRevocation, err error) {
+		return p, row.Scan(&p.Site, &p.Number, &p.Made, &p.Adopted, &p.Online)
+	}, `select l.site, l.number, l.made_at, l.adopted, s.online`+pendingRevocations+` order by l.site limit $1`, limit)
+	return list, total, pgdb.Classify("list the lists of revoked keys that sites do not go by", err)
+}
+
 // isRevoked reports whether a key was revoked.
 func isRevoked(ctx context.Context, tx pgx.Tx, key string) (revoked bool, err error) {
 	err = tx.QueryRow(ctx, `select exists (select from revoked_keys where key = $1)`, key).Scan(&revoked)
@@ -60,12 +94,11 @@ func (s *Store) Revocations(ctx context.Context) (lists []protocol.Revocations, 
 	return lists, above, pgdb.Classify("read the revoked keys of LOs", err)
 }
 
+// revocations reads the lists, and gives numbers to those that have changed, of which there are seldom any:
+// only then others that do so have to wait.
 func (s *Store) revocations(ctx context.Context) (lists []protocol.Revocations, err error) {
-	err = s.db.Tx(ctx, "read revoked keys", func(tx pgx.Tx) error {
-		lists = nil
-		if _, err := tx.Exec(ctx, `lock table revocation_lists in share row exclusive mode`); err != nil {
-			return err
-		}
+	changed := false
+	read := func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `delete from revoked_keys where not_after < now()`); err != nil {
 			return err
 		}
@@ -75,23 +108,69 @@ func (s *Store) revocations(ctx context.Context) (lists []protocol.Revocations, 
 		if err != nil {
 			return err
 		}
-		if lists, err = readLists(rows); err != nil {
+		lists, err = readLists(rows)
+		return err
+	}
+	err = s.db.Tx(ctx, "read revoked keys", func(tx pgx.Tx) error {
+		err := read(ctx, tx)
+		if err == nil {
+			var next *pgx.Batch
+			next, err = number(ctx, tx, lists)
+			changed = err == nil && next.Len() > 0
+		}
+		return err
+	})
+	if err != nil || !changed {
+		return lists, err
+	}
+	err = s.db.Tx(ctx, "number lists of revoked keys", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `lock table revocation_lists in share row exclusive mode`); err != nil {
 			return err
 		}
-		for i := range lists {
-			m := &lists[i]
-			digest := protocol.DigestOf(protocol.Marshal(m)) // without its number
-			err := tx.QueryRow(ctx, `insert into revocation_lists as l (site, number, digest) values ($1, (extract(epoch from now()) * 1000)::bigint, $2)
-				on conflict (site) do update set digest = excluded.digest,
-					number = case when l.digest = excluded.digest then l.number else greatest(l.number + 1, excluded.number) end
-				returning number`, m.Site, string(digest)).Scan(&m.Number)
-			if err != nil {
-				return err
-			}
+		if err := read(ctx, tx); err != nil {
+			return err
 		}
-		return nil
+		next, err := number(ctx, tx, lists)
+		if err != nil {
+			return err
+		}
+		return tx.SendBatch(ctx, next).Close()
 	})
 	return lists, err
+}
+
+// number gives lists the numbers on record. The batch makes those of the lists that are not on record as they are.
+func number(ctx context.Context, tx pgx.Tx, lists []protocol.Revocations) (*pgx.Batch, error) {
+	type record struct {
+		number uint64
+		digest string
+	}
+	known := map[protocol.SiteID]record{}
+	var site protocol.SiteID
+	var r record
+	rows, err := tx.Query(ctx, `select site, number, digest from revocation_lists`)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := pgx.ForEachRow(rows, []any{&site, &r.number, &r.digest}, func() error {
+		known[site] = r
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	for i := range lists {
+		m := &lists[i]
+		digest := string(protocol.DigestOf(protocol.Marshal(m))) // without its number
+		if old, ok := known[m.Site]; ok && old.digest == digest {
+			m.Number = old.number
+			continue
+		}
+		b.Queue(`insert into revocation_lists as l (site, number, digest) values ($1, (extract(epoch from now()) * 1000)::bigint, $2)
+			on conflict (site) do update set digest = excluded.digest, made_at = excluded.made_at, number = greatest(l.number + 1, excluded.number)
+			returning number`, m.Site, digest).QueryRow(func(row pgx.Row) error { return row.Scan(&m.Number) })
+	}
+	return b, nil
 }
 
 // readLists makes lists without numbers of rows of site, key and end, sorted by the first two; a row

@@ -8,10 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/colonyfleet/colony/co/db"
 	machinedb "github.com/colonyfleet/colony/co/db/machines"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -203,5 +206,88 @@ func TestWhoIsRevokedFirst(t *testing.T) {
 		if !slices.ContainsFunc(got[0].Keys, func(r protocol.RevokedKey) bool { return hex.EncodeToString(r.Key) == k }) {
 			t.Errorf("the list of the site is without %s", k)
 		}
+	}
+}
+
+// TestRevokedKey reads back what was revoked and what was removed.
+func TestRevokedKey(t *testing.T) {
+	t.Parallel()
+	s, pool := open(t)
+	add(t, s, fleet.JoinToken{ID: "a", Site: "plant1"})
+	if err := s.Admit(t.Context(), claim("a", "plant1", key("lo1"))); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, `insert into machines (name, site, key, token) values ($1, 'plant1', $2, '')`, identity.OfNode("plant1", "g1").DNS(), key("g1"))
+	if _, err := s.RevokedKey(t.Context(), key("lo1")); protocol.KindOf(err) != protocol.NotFound {
+		t.Errorf("a key that was not revoked: %v", err)
+	}
+	if _, err := s.Revoke(t.Context(), identity.OfLO("plant1")); err != nil {
+		t.Fatal(err)
+	}
+	err := pool.Tx(t.Context(), "remove a node", func(tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		db.QueueRevokeRemoved(b, identity.OfNode("plant1", "g1").DNS())
+		return tx.SendBatch(t.Context(), b).Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for of, want := range map[string]fleet.RevokedKey{"lo1": {Site: "plant1"}, "g1": {Site: "plant1", Node: "g1", Removed: true}} {
+		got, err := s.RevokedKey(t.Context(), key(of))
+		if err != nil || got.Revoked.IsZero() || !got.Until.After(time.Now().Add(300*24*time.Hour)) {
+			t.Errorf("%s: %+v, %v", of, got, err)
+		}
+		want.Key, want.Revoked, want.Until = key(of), got.Revoked, got.Until
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", of, got, want)
+		}
+	}
+}
+
+// TestPendingRevocations lists a site until it goes by its list, and writes no list that has not changed.
+func TestPendingRevocations(t *testing.T) {
+	t.Parallel()
+	s, pool := open(t)
+	for _, site := range []protocol.SiteID{"plant1", "plant2"} {
+		id := "t" + string(site)
+		add(t, s, fleet.JoinToken{ID: id, Site: site})
+		if err := s.Admit(t.Context(), claim(id, string(site), key(id))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Revoke(t.Context(), identity.OfLO(site)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, numbers := lists(t, s)
+	pending := func(limit int, want ...protocol.SiteID) []fleet.PendingRevocation {
+		t.Helper()
+		list, total, err := s.PendingRevocations(t.Context(), limit)
+		if err != nil || total != len(want) {
+			t.Fatalf("%d sites (%v), want %v", total, err, want)
+		}
+		for i, p := range list {
+			if p.Site != want[i] || p.Number != numbers[p.Site] || p.Adopted != 0 || p.Online || p.Made.IsZero() {
+				t.Errorf("%+v, want site %s with list %d", p, want[i], numbers[want[i]])
+			}
+		}
+		return list
+	}
+	if got := pending(1, "plant1", "plant2"); len(got) != 1 {
+		t.Errorf("limit 1: %v", got)
+	}
+	exec(t, pool, `update revocation_lists set adopted = number where site = 'plant1'`)
+	pending(10, "plant2")
+	rows := func() (list []string) {
+		t.Helper()
+		list, err := pgdb.Rows(t.Context(), pool, pgx.RowTo[string], `select site || ' ' || xmin from revocation_lists order by site`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	before := rows()
+	lists(t, s)
+	if got := rows(); !slices.Equal(got, before) {
+		t.Errorf("lists were written that have not changed: %v, before %v", got, before)
 	}
 }
