@@ -16,6 +16,9 @@ func (s *supervisor) guide(took time.Duration) {
 		until = "colony down --state-dir " + o.StateDir
 	}
 	s.say.say("\n%s, after %.1f s. It runs until %s.\n", Ready, took.Seconds(), until)
+	for _, m := range s.anew {
+		s.say.say("  %s was removed, and is back with another key\n", m)
+	}
 	s.say.say("  API         http://%s/api/v1   (OpenAPI: http://%s/openapi.json)", o.HTTPAddr, o.HTTPAddr)
 	s.say.say("  metrics     http://%s/metrics and http://%s/metrics", o.HTTPAddr, o.LOHTTPAddr)
 	s.say.say("  MQTT        CO %s, LO of %s %s: plain, for applications and devices", o.COMQTTAddr, o.Site, o.LOMQTTAddr)

@@ -3,14 +3,18 @@ package up
 import (
 	"context"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/colonyfleet/colony/co/api/machines"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/atomicfile"
@@ -63,17 +67,63 @@ func (s *supervisor) theEN() machine {
 	return machine{identity.OfNode(o.Site, o.Node), store.Dir(o.StateDir), o.TokenFile(), "node-tokens"}
 }
 
+// String names the machine for people.
+func (m machine) String() string {
+	if m.name.Tier == identity.EN {
+		return "node " + string(m.name.Site) + "/" + string(m.name.Node)
+	}
+	return "the LO of site " + string(m.name.Site)
+}
+
+// checkKeys makes sure that the CO lets the site and its node in. The keys of a machine that was removed
+// are thrown away, as who starts it here wants it back. One that was revoked was so on purpose: it stays
+// out until somebody throws its keys away.
+func (s *supervisor) checkKeys(ctx context.Context) error {
+	var errs []error
+	for _, m := range []machine{s.theLO(), s.theEN()} {
+		errs = append(errs, s.checkKey(ctx, m))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *supervisor) checkKey(ctx context.Context, m machine) error {
+	files, err := store.Open(nil, m.dir)
+	if err != nil {
+		return err
+	}
+	key, err := files.Key(store.Machine) // also of one whose certificate is lost
+	if err != nil {
+		return fmt.Errorf("%s: %w", m, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	defer cancel()
+	sum := identity.KeySum(key.Public())
+	var revoked fleet.RevokedKey
+	status, err := s.opts.call(ctx, http.MethodGet, "/api/v1/revoked-keys/"+hex.EncodeToString(sum[:]), nil, &revoked)
+	switch {
+	case status == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return fmt.Errorf("ask whether the key of %s was revoked: %w", m, err)
+	case !revoked.Removed:
+		return fmt.Errorf("the key of %s was revoked at %s, so that it is let in nowhere. If that was meant for another machine, or is over, give this one another key: rm -r %s, and start colony up again",
+			m, revoked.Revoked.Format(time.RFC3339), m.dir)
+	}
+	s.log.WarnContext(ctx, "machine was removed, it enrols anew with another key", "machine", m.name.String(), "removed", revoked.Revoked)
+	s.anew = append(s.anew, m)
+	if err := os.RemoveAll(m.dir); err != nil {
+		return fmt.Errorf("remove the revoked key of %s: %w", m, err)
+	}
+	return nil
+}
+
 // enrolled returns nil where a machine has a certificate of this fleet that lasts that long.
 func (s *supervisor) enrolled(m machine, lasts time.Duration) error {
 	root, err := s.root()
 	if err != nil {
 		return err
 	}
-	files, err := store.Open(nil, m.dir)
-	if err != nil {
-		return err
-	}
-	c, err := files.Load(store.Machine)
+	c, err := store.At(nil, m.dir).Load(store.Machine) // the machine may be writing there just now
 	if err != nil {
 		return fmt.Errorf("%s has no certificate: %w", m.name, err)
 	}
@@ -105,11 +155,7 @@ func (s *supervisor) admit(ctx context.Context, m machine) error {
 	}
 	s.log.InfoContext(ctx, "machine gets a join token", "machine", m.name.String(), "reason", err)
 	if errors.Is(err, errForeign) { // it would go on to trust that root and no other
-		files, err := store.Open(nil, m.dir)
-		if err == nil {
-			err = files.Remove(store.Machine)
-		}
-		if err != nil {
+		if err := store.At(nil, m.dir).Remove(store.Machine); err != nil {
 			return err
 		}
 	}
@@ -120,26 +166,32 @@ func (s *supervisor) admit(ctx context.Context, m machine) error {
 	if _, err := s.opts.call(ctx, http.MethodPost, path, map[string]any{"seconds": int(tokenLife / time.Second), "replace": true}, &answer); err != nil {
 		return fmt.Errorf("make a join token of %s: %w", m.name, err)
 	}
+	if err := os.MkdirAll(filepath.Dir(m.tokenFile), 0o700); err != nil {
+		return fmt.Errorf("make the directory of the join token of %s: %w", m.name, err)
+	}
 	return atomicfile.Write(disk.OS, m.tokenFile, []byte(answer.Token+"\n"), 0o600)
 }
 
 // online returns a check that a machine has a certificate, and that the CO knows it as online.
 func (s *supervisor) online(m machine, known func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := s.enrolled(m, 0); err != nil {
-			return err
+		err := s.enrolled(m, 0)
+		if err == nil {
+			err = known(ctx)
 		}
-		return known(ctx)
+		if err == nil {
+			return nil
+		}
+		if refusal, unread := store.At(nil, m.dir).Refusal(); unread == nil {
+			err = fmt.Errorf("%w; %s was refused: %w", err, m, refusal)
+		}
+		return err
 	}
 }
 
 // root returns the certificate of the fleet's root.
 func (s *supervisor) root() (*x509.Certificate, error) {
-	files, err := store.Open(nil, store.Dir(s.dir.sub("co")))
-	if err != nil {
-		return nil, err
-	}
-	a, err := files.OpenRoot()
+	a, err := store.At(nil, store.Dir(s.dir.sub("co"))).OpenRoot()
 	if err != nil {
 		return nil, fmt.Errorf("open the root of the fleet's certificates: %w", err)
 	}

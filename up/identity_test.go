@@ -2,7 +2,9 @@ package up
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 )
@@ -77,6 +80,63 @@ func TestRootIsMadeOnce(t *testing.T) {
 	wantError(t, "a root that was lost", s.prepareRoot(t.Context()), "bring it back with colony ca import --config "+s.configPath("co"))
 }
 
+// TestRevokedMachines has the CO know the keys of the site and of its node as revoked, or as removed.
+func TestRevokedMachines(t *testing.T) {
+	t.Parallel()
+	known := map[string]fleet.RevokedKey{}
+	o := against(t, func(w http.ResponseWriter, r *http.Request) {
+		k, ok := known[strings.TrimPrefix(r.URL.Path, "/api/v1/revoked-keys/")]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(k)
+	})
+	o.Site, o.Node = "plant", "gw-1"
+	s := &supervisor{opts: o, dir: &stateDir{path: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+	keyOf := func(m machine) string {
+		t.Helper()
+		k, err := openStore(t, m.dir).Key(store.Machine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := identity.KeySum(k.Public())
+		return hex.EncodeToString(sum[:])
+	}
+	if err := s.checkKeys(t.Context()); err != nil {
+		t.Errorf("keys that were not revoked: %v", err)
+	}
+	lo, node, at := keyOf(s.theLO()), keyOf(s.theEN()), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	known[lo], known[node] = fleet.RevokedKey{Revoked: at}, fleet.RevokedKey{Revoked: at}
+	err := s.checkKeys(t.Context())
+	wantError(t, "a revoked site", err, "the key of the LO of site plant was revoked at 2026-01-02T03:04:05Z", "rm -r "+s.theLO().dir)
+	wantError(t, "a revoked node", err, "the key of node plant/gw-1 was revoked", "rm -r "+s.theEN().dir)
+	if keyOf(s.theLO()) != lo || keyOf(s.theEN()) != node || len(s.anew) != 0 {
+		t.Error("a machine that was revoked has another key")
+	}
+	known[lo], known[node] = fleet.RevokedKey{Revoked: at, Removed: true}, fleet.RevokedKey{Revoked: at, Removed: true}
+	if err := s.checkKeys(t.Context()); err != nil {
+		t.Errorf("machines that were removed: %v", err)
+	}
+	if keyOf(s.theLO()) == lo || keyOf(s.theEN()) == node || len(s.anew) != 2 {
+		t.Errorf("machines that were removed have their former keys; anew: %v", s.anew)
+	}
+	refused := identity.Refuse(identity.NameTaken, "another gateway is enrolled")
+	if err := openStore(t, s.theLO().dir).SaveRefusal(refused); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.prepareRoot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	root, err := openStore(t, store.Dir(s.dir.sub("co"))).OpenRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	certify(t, openStore(t, s.theLO().dir), identity.OfLO("plant"), root, time.Now())
+	offline := func(context.Context) error { return errors.New("it is offline") }
+	wantError(t, "a machine that is refused", s.online(s.theLO(), offline)(t.Context()), "it is offline", "the LO of site plant was refused: name_taken")
+}
+
 // TestTokenWhereItIsNeeded has a join token made for a machine that has no certificate which
 // will do, and for no other.
 func TestTokenWhereItIsNeeded(t *testing.T) {
@@ -128,6 +188,16 @@ func TestTokenWhereItIsNeeded(t *testing.T) {
 		t.Error(err)
 	}
 	want("a certificate", false)
+	writing := filepath.Join(dir, ".tmp-machine.crt-a")
+	if err := os.WriteFile(writing, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.online(s.theLO(), known)(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(writing); err != nil {
+		t.Errorf("the LO writes a file, and a look at its certificate removed that: %v", err)
+	}
 	certify(t, files, lo, root, now.Add(-identity.LeafLife*3/4))
 	want("a certificate that is to be renewed", false)
 	certify(t, files, lo, root, now.Add(-identity.LeafLife*9/10))

@@ -39,10 +39,12 @@ func answer(t *testing.T, w http.ResponseWriter, status int, body any) {
 	}
 }
 
-func wantError(t *testing.T, what string, err error, want string) {
+func wantError(t *testing.T, what string, err error, want ...string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: error %v, want one with %q", what, err, want)
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: error %v, want one with %q", what, err, w)
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ type supervisor struct {
 	log   *slog.Logger
 	spawn *spawner
 	parts []*supervised // in the order of starting
+	anew  []machine     // that were removed, and have another key
 	logs  []*logFile
 }
 
@@ -96,6 +97,7 @@ func (s *supervisor) start(ctx context.Context) error {
 		{"prepare the signing keys", false, s.prepareKeys},
 		{"prepare the root of the certificates", false, s.prepareRoot},
 		{"start the Central Orchestrator", false, s.startCO},
+		{"check the keys of the site and its node", false, s.checkKeys},
 		{"start the Local Orchestrator of site " + s.opts.Site, false, s.startLO},
 		{"wait for the site to be online", false, s.waitSite},
 		{"start the agent of node " + s.opts.Node, false, s.startEN},
@@ -211,7 +213,7 @@ func (s *supervisor) prepareKeys(context.Context) error {
 }
 
 // startTier writes the configuration of a tier and keeps its process running. Before each start
-// of it, ready is called.
+// of it, ready is called, unless it is nil.
 func (s *supervisor) startTier(ctx context.Context, role string, config any, ready func(context.Context) error) (*supervised, error) {
 	path, err := s.writeConfig(role, config)
 	if err != nil {
@@ -227,8 +229,10 @@ func (s *supervisor) startTier(ctx context.Context, role string, config any, rea
 	}
 	args = append(args, "--config", path, "--log-level", s.opts.LogLevel)
 	return s.keep(ctx, role, func(ctx context.Context) (part, error) {
-		if err := ready(ctx); err != nil {
-			return nil, err
+		if ready != nil {
+			if err := ready(ctx); err != nil {
+				return nil, err
+			}
 		}
 		return startChild(s.spawn, l, program, args...)
 	})
@@ -257,7 +261,7 @@ func (o Options) command(role string) (program string, args []string, err error)
 }
 
 func (s *supervisor) startCO(ctx context.Context) error {
-	k, err := s.startTier(ctx, "co", s.coConfig(), s.prepareRoot)
+	k, err := s.startTier(ctx, "co", s.coConfig(), nil)
 	if err != nil {
 		return err
 	}
