@@ -53,6 +53,7 @@ type Gate struct {
 	levels   [priorities]level
 	inFlight int // bytes, of all streams
 	data     int // of those of priority 1 and more
+	passages int // on their way; what is granted and has not begun is none
 	tokens   float64
 	filled   time.Time // when tokens was right
 	measure  measure
@@ -180,7 +181,8 @@ func (t *ticket) begin(granted, n int, now time.Time) passage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.measure.busy(now)
-	p := passage{bytes: n, began: now, delivered: g.measure.delivered, since: g.measure.deliveredAt, alone: g.inFlight == granted}
+	p := passage{bytes: n, began: now, delivered: g.measure.delivered, since: g.measure.deliveredAt, alone: g.passages == 0}
+	g.passages++
 	t.charge(n - granted)
 	return p
 }
@@ -204,6 +206,7 @@ func (t *ticket) end(p passage, acked bool, now time.Time) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.passages--
 	if acked {
 		g.measure.sample(p, now)
 	}

@@ -68,17 +68,7 @@ func (m *measure) sample(p passage, now time.Time) {
 	took := max(now.Sub(p.began), time.Millisecond)
 	// From Ack to Ack: so what was half on its way at the start is not overvalued.
 	rate := float64(m.delivered-p.delivered) / max(now.Sub(p.since), time.Millisecond).Seconds()
-	if p.alone {
-		// The time that the bytes themselves take is no part of the way, as far as it
-		// is known.
-		way := took
-		if known := m.rate(); known > rate {
-			way -= time.Duration(float64(p.bytes) / known * float64(time.Second))
-		}
-		if m.path == 0 || way <= m.path || m.renew {
-			m.path, m.pathAt, m.renew = way, now, false
-		}
-	}
+	m.measurePath(p, took, rate, now)
 	if m.delivered-p.delivered < minRateBytes {
 		return
 	}
@@ -91,6 +81,27 @@ func (m *measure) sample(p passage, now time.Time) {
 	}
 	waited := took.Seconds() - m.path.Seconds() - float64(p.bytes)/m.rate()
 	m.filled = m.filled || waited > m.queue()/m.rate()/2
+}
+
+// measurePath learns the time of the way from p, which took took, at rate bytes per
+// second. That of what had the link to itself is the way. That of anything else is
+// longer by what waited before it, and bounds the way from above: without the
+// bound, all the time of the first Acks would count as a queue, and the link as
+// full while it is nearly empty.
+func (m *measure) measurePath(p passage, took time.Duration, rate float64, now time.Time) {
+	way, renew := took, false
+	if p.alone {
+		renew = m.renew
+		// The time that the bytes themselves take is no part of the way, where the
+		// rate is the link's. What it is before that is too low, and the time too long.
+		if known := m.rate(); m.filled && known > rate {
+			way -= time.Duration(float64(p.bytes) / known * float64(time.Second))
+		}
+	}
+	if m.path == 0 || way <= m.path || renew {
+		m.path, m.pathAt = way, now
+		m.renew = m.renew && !renew
+	}
 }
 
 func (m *measure) rate() float64 { return max(m.best, m.earlier) }
