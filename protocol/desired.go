@@ -198,6 +198,10 @@ type Assignment struct {
 
 	// MinHealthyMillis is that of the Policy, in milliseconds. Absent: the node's own.
 	MinHealthyMillis uint32 `cbor:"8,keyasint,omitempty"`
+
+	// NoRollback is that of the Policy. Absent: while an update that failed waits for its next
+	// attempt, the node runs the last healthy version. Since the release after 0.2.0.
+	NoRollback bool `cbor:"9,keyasint,omitempty"`
 }
 
 // DeploymentSpec is one version of a deployment, compiled by the CO: independent

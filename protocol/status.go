@@ -81,6 +81,17 @@ type DeploymentStatus struct {
 	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it
 	// is not known.
 	Unsynced bool `cbor:"26,keyasint,omitempty"`
+
+	// Running is the version whose containers are kept up where that is another one than
+	// Digest, or Digest is not INSTALLED: the one before an update that pulls, or that
+	// failed and waits for its next attempt. Absent: Digest in INSTALLED, else none, or it
+	// is not known. Since the release after 0.2.0.
+	Running Digest `cbor:"27,keyasint,omitempty"`
+	// RunningVersion is the AppVersion of Running. Absent where Running is.
+	RunningVersion string `cbor:"28,keyasint,omitempty"`
+	// RetryMillis is when the LO makes the next attempt, by its clock, in milliseconds since
+	// 1970. Absent: none is planned. Since the release after 0.2.0.
+	RetryMillis int64 `cbor:"29,keyasint,omitempty"`
 }
 
 func (m *DeploymentStatus) version() uint16 { return m.V }

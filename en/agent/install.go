@@ -125,7 +125,11 @@ func (w *worker) pull(ctx context.Context, rec plan.Record) error {
 // cutOver stops and removes what runs of other versions and is not as rec's version
 // wants it, and returns the record as it is then.
 func (w *worker) cutOver(ctx context.Context, rec plan.Record, spec *protocol.DeploymentSpec) (plan.Record, error) {
-	old, _ := plan.Decode(rec.ActiveSpec) // unknown: any order will do
+	gives := rec.ActiveSpec
+	if rec.Active == "" {
+		gives = rec.FormerSpec // it had begun to give way
+	}
+	old, _ := plan.Decode(gives) // unknown: any order will do
 	if rec.Active != "" && rec.Active != rec.Digest {
 		next := rec.CutOver()
 		err := w.r.retrySave(ctx, func() error { return w.r.save(w.current(next)) })

@@ -162,7 +162,7 @@ func Next(rec *Record, o Assignment) (Action, bool) {
 		next := rec.Clone()
 		next.Attempt, next.Rollback = a.Attempt, a.Rollback // both, or the same news would be due for ever
 		next.Position, next.Site = o.Position, a.Site
-		next.MinHealthyMillis = a.MinHealthyMillis
+		next.MinHealthyMillis, next.NoRollback = a.MinHealthyMillis, a.NoRollback
 		return Action{Kind: Note, Record: next, From: rec.State}, true
 	}
 	if rec.State == lifecycle.Installed && rec.Proven != rec.Digest && rec.MinHealthyMillis != a.MinHealthyMillis {
@@ -215,12 +215,13 @@ func begin(rec Record, o Assignment) Action {
 		}
 	case from == lifecycle.Deleting || from == lifecycle.Deleted || from == "":
 		next.Healthy, next.HealthyImages, next.HealthyContainers, next.Proven = "", nil, nil, ""
+		next.FormerSpec = nil
 	case from != lifecycle.Failed || rec.Healthy != "":
 		next.State = lifecycle.Updating
 	}
 	next.Digest, next.Spec, next.Attempt, next.Rollback = a.Digest, a.Spec, a.Attempt, a.Rollback
 	next.Position, next.Site = o.Position, a.Site
-	next.MinHealthyMillis = a.MinHealthyMillis
+	next.MinHealthyMillis, next.NoRollback = a.MinHealthyMillis, a.NoRollback
 	f := o.Refusal
 	if f == nil {
 		f = Verify(*a)

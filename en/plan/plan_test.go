@@ -209,6 +209,97 @@ func TestReportAfterRollbackNamesBoth(t *testing.T) {
 	}
 }
 
+// TestFormerVersionRunsBetweenAttempts follows an update that fails twice, and says at each
+// step which version is to run and which is reported to.
+func TestFormerVersionRunsBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	v1, v2, v3 := assign("1", 1), assign("2", 1), assign("3", 1)
+	names := map[protocol.Digest]string{v1.Digest: "1", v2.Digest: "2", v3.Digest: "3"}
+	failure := Failure{protocol.ProbeFailed, "no"}
+	begin := func(a protocol.Assignment) func(Record) Record {
+		return func(r Record) Record {
+			action, ok := Next(&r, AssignmentFor(desired(a), "app"))
+			if !ok {
+				t.Fatalf("nothing is due about %+v", r)
+			}
+			return action.Record
+		}
+	}
+	second := v2
+	second.Attempt = 2
+	unwilling := v2
+	unwilling.NoRollback = true
+	type step struct {
+		name string
+		do   func(Record) Record
+		want string // state, digest, what runs, what is reported to run
+	}
+	fail := func(r Record) Record { return r.Failed(failure) }
+	for name, steps := range map[string][]step{
+		"retried and rolled back": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"fail", fail, "FAILED 2 runs 1 reported 1"},
+			{"begin anew", begin(second), "UPDATING 2 runs 1 reported 1"},
+			{"fail before the cut-over", fail, "FAILED 2 runs 1 reported 1"},
+			{"another version", begin(v3), "UPDATING 3 runs 1 reported 1"},
+			{"cut over anew", Record.CutOver, "UPDATING 3 runs  reported "},
+			{"fail anew", fail, "FAILED 3 runs 1 reported 1"},
+			{"roll back", begin(back(v1)), "ROLLINGBACK 1 runs 1 reported 1"},
+			{"up", Record.Installed, "INSTALLED 1 runs 1 reported "},
+		},
+		"another version after the cut-over": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"another version", begin(v3), "UPDATING 3 runs  reported "},
+			{"fail", fail, "FAILED 3 runs 1 reported 1"},
+		},
+		"the update fails once it was up": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"up", Record.Installed, "INSTALLED 2 runs 2 reported "},
+			{"fail", fail, "FAILED 2 runs  reported "},
+		},
+		"the policy forbids to go back": {
+			{"begin", begin(unwilling), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"fail", fail, "FAILED 2 runs  reported "},
+		},
+		"the way back fails": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"roll back", begin(back(v1)), "ROLLINGBACK 1 runs  reported "},
+			{"fail", fail, "FAILED 1 runs  reported "},
+		},
+		"removed meanwhile": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"removed", Record.Deleted, "DELETED 2 runs  reported "},
+			{"another version", begin(v3), "INSTALLING 3 runs  reported "},
+			{"fail", fail, "FAILED 3 runs  reported "},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rec := at(lifecycle.Installed, v1)
+			for _, s := range steps {
+				from := rec.State
+				rec = s.do(rec)
+				m := rec.Report(from)
+				if got := fmt.Sprintf("%s %s runs %s reported %s", rec.State, names[rec.Digest], names[rec.Active], m.RunningVersion); got != s.want {
+					t.Fatalf("%s: %q, want %q", s.name, got, s.want)
+				}
+				if names[m.Running] != m.RunningVersion {
+					t.Errorf("%s: reported version %q, digest %s", s.name, m.RunningVersion, m.Running)
+				}
+				if up := rec.StaysUp(); rec.State == lifecycle.Failed && rec.Active != "" && up.AppVersion != names[rec.Active] {
+					t.Errorf("%s: %s stays up, want %s", s.name, up.AppVersion, names[rec.Active])
+				}
+			}
+		})
+	}
+}
+
 // TestTransitionsAreLegal walks through random orders and outcomes, and checks each
 // report against the lifecycle's table.
 func TestTransitionsAreLegal(t *testing.T) {

@@ -31,7 +31,7 @@ type Record struct {
 
 	// Active is the version whose containers should be running now. It is the old
 	// one until an update has pulled all it needs, and empty from then until the
-	// new one is INSTALLED.
+	// new one is INSTALLED. Where the update fails it is the old one again.
 	Active     protocol.Digest `cbor:"7,keyasint,omitempty"`
 	ActiveSpec []byte          `cbor:"8,keyasint,omitempty"`
 
@@ -67,6 +67,13 @@ type Record struct {
 
 	// MinHealthyMillis is the minimum time of the policy; 0: that of the Limits.
 	MinHealthyMillis uint32 `cbor:"22,keyasint,omitempty"`
+
+	// FormerSpec is the spec of Healthy from the moment when that gave way to an update
+	// until the update is INSTALLED or has failed: what runs again if it fails.
+	FormerSpec []byte `cbor:"23,keyasint,omitempty"`
+
+	// NoRollback is that of the policy: the former version does not run again by itself.
+	NoRollback bool `cbor:"24,keyasint,omitempty"`
 }
 
 // Clone returns a copy whose slices may be appended to. The contents of specs
@@ -94,13 +101,26 @@ func (r *Record) Report(from lifecycle.State) protocol.DeploymentStatus {
 	if spec, err := Decode(r.Spec); err == nil {
 		m.App, m.AppVersion = spec.App, spec.AppVersion
 	}
+	if active, err := Decode(r.ActiveSpec); err == nil && r.keepsUp() {
+		m.Running, m.RunningVersion = r.Active, active.AppVersion
+	}
 	return m
+}
+
+// keepsUp reports whether the Active version is kept up in a state that does not say so.
+func (r *Record) keepsUp() bool {
+	switch r.State {
+	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Failed:
+		return r.Active != ""
+	case lifecycle.Pending, lifecycle.Installed, lifecycle.Deleting, lifecycle.Deleted:
+	}
+	return false
 }
 
 // Installed returns the record after its version came up healthy.
 func (r Record) Installed() Record {
 	r.State = lifecycle.Installed
-	r.Active, r.ActiveSpec = r.Digest, r.Spec
+	r.Active, r.ActiveSpec, r.FormerSpec = r.Digest, r.Spec, nil
 	r.Healthy, r.HealthyImages, r.HealthyContainers = r.Digest, Images(r.Spec), identitiesOf(r.Spec)
 	if r.Refused == "" {
 		r.Code, r.Message = "", ""
@@ -120,13 +140,19 @@ func (r *Record) Recovers() bool {
 	return r.State == lifecycle.Failed && r.Proven != "" && r.Proven == r.Digest && len(r.Spec) > 0
 }
 
-// Failed returns the record after a failure of its version.
+// Failed returns the record after a failure of its version. Where an update fails, the
+// version before it is Active again, until the next attempt can start.
 func (r Record) Failed(f Failure) Record {
-	r.State, r.Code, r.Message = lifecycle.Failed, f.Code, f.Message
-	if r.Recovers() {
+	update := r.State == lifecycle.Updating
+	former := r.FormerSpec
+	r.State, r.Code, r.Message, r.FormerSpec = lifecycle.Failed, f.Code, f.Message, nil
+	switch {
+	case r.Recovers():
 		r.Active, r.ActiveSpec = r.Digest, r.Spec
-	} else if r.Active == r.Digest {
+	case r.Active == r.Digest:
 		r.Active, r.ActiveSpec = "", nil
+	case update && r.Active == "" && len(former) > 0 && r.Healthy != r.Digest && !r.NoRollback:
+		r.Active, r.ActiveSpec = r.Healthy, former
 	}
 	return r
 }
@@ -154,6 +180,9 @@ func (r *Record) StaysUp() *protocol.DeploymentSpec {
 
 // CutOver returns the record at the moment when the old version gives way.
 func (r Record) CutOver() Record {
+	if r.Active != "" && r.Active == r.Healthy {
+		r.FormerSpec = r.ActiveSpec
+	}
 	r.Active, r.ActiveSpec = "", nil
 	return r
 }

@@ -217,7 +217,7 @@ func check(r *plan.Record, name string) error {
 	for _, version := range []struct {
 		digest protocol.Digest
 		spec   []byte
-	}{{r.Digest, r.Spec}, {r.Active, r.ActiveSpec}} {
+	}{{r.Digest, r.Spec}, {r.Active, r.ActiveSpec}, {r.Healthy, r.FormerSpec}} {
 		if len(version.spec) == 0 { // refused unread, or there is none
 			continue
 		}

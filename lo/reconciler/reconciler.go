@@ -442,7 +442,7 @@ func (s *step) finish() {
 		}
 		desired.Assignments = append(desired.Assignments, protocol.Assignment{
 			Deployment: name, Digest: a.Digest, Spec: spec.Bytes, Signature: s.statement(entry, a.Digest), Attempt: a.Attempt, Rollback: a.Rollback, Site: a.Site,
-			MinHealthyMillis: entry.Policy.MinHealthyMillis,
+			MinHealthyMillis: entry.Policy.MinHealthyMillis, NoRollback: entry.Policy.NoRollback,
 		})
 	}
 	s.removeRest(&desired)

@@ -204,14 +204,14 @@ func (k *check) assignment(obeyed *protocol.NodeDesired, a protocol.Assignment) 
 	switch {
 	case err == nil:
 		k.raise(a.Deployment, entry.Position, rec, held)
-		a.Site, a.MinHealthyMillis = entry.Position, entry.Policy.MinHealthyMillis
+		a.Site, a.MinHealthyMillis, a.NoRollback = entry.Position, entry.Policy.MinHealthyMillis, entry.Policy.NoRollback
 	case runs, held && a.Rollback && (rec.Healthy == a.Digest || slices.Contains(k.floors[a.Deployment].Earlier, a.Digest)):
 		// The node has adopted this version before: to go on with it, to try it again, and to
 		// return to it are the LO's to choose.
 		if floor := k.floors[a.Deployment].Position; a.Site.After(floor) {
 			a.Site = floor
 		}
-		a.MinHealthyMillis = rec.MinHealthyMillis
+		a.MinHealthyMillis, a.NoRollback = rec.MinHealthyMillis, rec.NoRollback
 	default:
 		k.refuse("assignment", a.Deployment, err)
 		if held && rec.Digest == a.Digest && len(rec.Spec) > 0 {
