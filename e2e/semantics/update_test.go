@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // pids returns the process ids of the containers of a deployment, by service. It knows
@@ -170,5 +173,57 @@ func TestDataOfAnImagesVolume(t *testing.T) {
 	all, err := n.engine.List(ctx)
 	if err != nil || len(all) != 1 {
 		t.Errorf("%d containers after the power cut (%v), want one", len(all), err)
+	}
+}
+
+// Between the attempts of an update that fails, the version before it answers at its port with
+// its volume, whatever the update fails of; so it does where the port that the update asks for
+// is taken.
+func TestFormerVersionAnswersBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "10.94.0.0/16")
+	ports := freeport.Ports(t, 2)
+	file := func(version, port int, lines ...string) string {
+		return a(append([]string{
+			fmt.Sprintf("environment: {VERSION: '%d'}", version), fmt.Sprintf("ports: ['127.0.0.1:%d:80']", port), "volumes: ['data:/data']", "stop_grace_period: 1s",
+		}, lines...)...) + "volumes: {data: {}}\n"
+	}
+	serves := "command: [serve, '80', first]"
+	other, err := n.deploy("other", a(fmt.Sprintf("ports: ['127.0.0.1:%d:80']", ports[1]), serves), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, other.installed)
+	first, err := n.deploy("app", file(1, ports[0], serves), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, first.installed)
+	if err := writable("/data/written")(first); err != nil {
+		t.Fatal(err)
+	}
+	sick := "healthcheck: {test: [CMD, /toolbox, cat, /none], interval: 200ms, retries: 1, start_period: 0s}"
+	for version, c := range []struct {
+		name string
+		code protocol.Code
+		text string
+		file func(version int) string
+	}{
+		{"check", protocol.ProbeFailed, "", func(v int) string { return file(v, ports[0], "command: [serve, '80', second]", sick) }},
+		{"exit", protocol.StartFailed, "second", func(v int) string { return file(v, ports[0], "command: [exit, '1', second]") }},
+		{"taken port", protocol.StartFailed, "in use", func(v int) string { return file(v, ports[1], serves) }},
+	} {
+		for attempt := range 2 {
+			next, err := n.deploy("app", c.file(version+2), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, func() error { return next.failed(c.code, c.text) })
+			if m := next.report(); m.Running == "" || m.Running != protocol.DigestOf(protocol.Marshal(first.spec)) {
+				t.Errorf("%s, attempt %d: reported to run %q, want the first version", c.name, attempt, m.Running)
+			}
+			await(t, func() error { return fetched("127.0.0.1", ports[0], "first")(first) })
+			await(t, func() error { return says("written", "cat", "/data/written")(first) })
+		}
 	}
 }
