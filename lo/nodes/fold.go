@@ -293,8 +293,23 @@ func (r *Record) Transition(m protocol.DeploymentStatus, now time.Time) (protoco
 		r.Deployments[m.Deployment] = d
 	}
 	m.V, m.Node, m.UnixMillis = protocol.Version, r.Node, now.UnixMilli()
+	m.Running, m.RunningVersion = d.running(m.State)
 	d.record(m, now)
 	return m, nil
+}
+
+// running returns what the node keeps up once the LO has moved the deployment to a state:
+// what it reported last.
+func (d *Deployment) running(next lifecycle.State) (protocol.Digest, string) {
+	switch next {
+	case lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Failed:
+	case lifecycle.Pending, lifecycle.Installed, lifecycle.Deleting, lifecycle.Deleted:
+		return "", ""
+	}
+	if d.Status.State == lifecycle.Installed {
+		return d.Status.Digest, d.Status.AppVersion
+	}
+	return d.Status.Running, d.Status.RunningVersion
 }
 
 // record makes m the last status. m.From is the state before.
@@ -312,6 +327,9 @@ func (d *Deployment) record(m protocol.DeploymentStatus, now time.Time) {
 			*d = Deployment{Agent: d.Agent, Seq: d.Seq, Removed: d.Removed, Tried: d.Tried, Assigned: Assignment{Position: d.Assigned.Position}, SinceMillis: now.UnixMilli()}
 		case lifecycle.Pending, lifecycle.Installing, lifecycle.Updating, lifecycle.RollingBack, lifecycle.Deleting:
 		}
+	}
+	if m.State == lifecycle.Failed && m.RetryMillis != 0 {
+		d.RetryMillis = m.RetryMillis // also of a record that is restored from the journal
 	}
 	d.judge(m)
 	d.Status = m

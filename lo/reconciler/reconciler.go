@@ -301,6 +301,12 @@ func (s *step) retry(e protocol.SiteEntry, d *nodes.Deployment) {
 		d.RetryMillis = max(1, time.UnixMilli(d.SinceMillis).Add(wait).UnixMilli())
 		s.out.Changed = true
 	}
+	if m := d.Status; m.RetryMillis != d.RetryMillis { // the CO learns when it is
+		s.transition(e.Deployment, protocol.DeploymentStatus{
+			State: lifecycle.Failed, Digest: m.Digest, Attempt: m.Attempt, RetryMillis: d.RetryMillis,
+			Code: m.Code, Message: m.Message, Components: m.Components, Recovering: m.Recovering,
+		})
+	}
 	if due := time.UnixMilli(d.RetryMillis); s.Now.Before(due) {
 		s.runAt(due)
 		return
