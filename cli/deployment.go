@@ -98,6 +98,14 @@ func running(d fleet.Deployment) string {
 	return output.Pairs(d.Running)
 }
 
+// nextAttempt returns when the site tries again, by its clock; "" where it does not.
+func nextAttempt(n fleet.DeploymentNode) string {
+	if n.RetryAt == nil {
+		return ""
+	}
+	return output.Reported(*n.RetryAt, false)
+}
+
 func (a *app) showDeployment(d fleet.Deployment) error {
 	archived := ""
 	if d.Archived {
@@ -112,11 +120,11 @@ func (a *app) showDeployment(d fleet.Deployment) error {
 	var rows [][]string
 	for _, n := range d.Nodes {
 		why := strings.TrimSpace(string(n.Code) + " " + n.Message)
-		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), strconv.Itoa(int(n.Attempt)), output.Age(&n.Since), output.Age(&n.UpdatedAt), why})
+		rows = append(rows, []string{string(n.Node), string(n.State), string(n.Phase), n.AppVersion, n.Digest.Short(), n.RunningVersion, strconv.Itoa(int(n.Attempt)), nextAttempt(n), output.Age(&n.Since), output.Age(&n.UpdatedAt), why})
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(a.Out)
-		if err := a.Table("NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", rows); err != nil {
+		if err := a.Table("NODE STATE PHASE VERSION DIGEST RUNNING ATTEMPT NEXT SINCE UPDATED REASON", rows); err != nil {
 			return err
 		}
 	}

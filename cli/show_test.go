@@ -154,6 +154,7 @@ func TestShowNodes(t *testing.T) {
 
 func TestShowDeployments(t *testing.T) {
 	t.Parallel()
+	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	d := fleet.Deployment{
 		Site: "plant", Name: "hello", App: "hello", AppVersion: "1.1.0", State: lifecycle.Failed, Counts: map[lifecycle.State]int{lifecycle.Failed: 1},
 		Commit: "0123456789abcdef", Problem: "no node fits", Rejected: map[string]string{"gw2": "no role"}, UpdatedAt: *past(time.Minute), Archived: true,
@@ -162,11 +163,11 @@ func TestShowDeployments(t *testing.T) {
 			Generation: 7, ObservedGeneration: 6, Reason: "node gw1: crash_loop: it exits",
 		},
 		Nodes: []fleet.DeploymentNode{{
-			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "crash_loop", Message: "it exits", UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
+			Node: "gw1", State: lifecycle.Failed, AppVersion: "1.1.0", Attempt: 3, Code: "crash_loop", Message: "it exits",
+			RunningVersion: "1.0.0", RetryAt: &at, UpdatedAt: *past(time.Minute), Since: *past(time.Hour),
 			Components: []protocol.ComponentStatus{{Component: "web", Container: "app", State: "exited", ExitCode: 1, Restarts: 5}},
 		}},
 	}
-	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.Local)
 	s := serve(t, map[string]any{
 		"GET /deployments?": map[string]any{"items": []fleet.Deployment{d}},
 		"GET /deployments?app=hello&site=plant&state=FAILED":           map[string]any{"items": []fleet.Deployment{d}},
@@ -185,7 +186,7 @@ func TestShowDeployments(t *testing.T) {
 	wantRun(t, s.URL, "deployment list --state !installed --version 1.1.0 --text lant/h", rows, "", exitOK)
 	wantRun(t, s.URL, "deployment show plant/hello", table("Deployment: plant/hello", "App: hello 1.1.0", "State: FAILED", "Since: 1h", "Reason: node gw1: crash_loop: it exits",
 		"Nodes: 0/2 run the desired version", "Running: 1.0.0", "Generation: 7, the site has adopted 6", "Site: offline, last report 1m ago", "Commit: 0123456789abcdef", "Archived: yes", "Problem: no node fits", "",
-		"NODE STATE PHASE VERSION DIGEST ATTEMPT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 3 1h 1m crash_loop it exits", "",
+		"NODE STATE PHASE VERSION DIGEST RUNNING ATTEMPT NEXT SINCE UPDATED REASON", "gw1 FAILED - 1.1.0 - 1.0.0 3 2026-11-22 08:00:00 1h 1m crash_loop it exits", "",
 		"NODE COMPONENT CONTAINER STATE EXIT RESTARTS MESSAGE", "gw1 web app exited 1 5 -", "", "Not chosen:", "gw2: no role"), "", exitOK)
 	wantRun(t, s.URL, "deployment history plant/hello", table("COMMIT TIME VERSION AUTHOR MESSAGE", "0123456789ab 2026-11-22 08:00:00 1.1.0 Ann Deploy", "",
 		"TIME NODE FROM TO VERSION REASON", "2026-11-22 08:00:00 gw1 INSTALLING FAILED 1.1.0 crash_loop it exits"), "", exitOK)

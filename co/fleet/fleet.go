@@ -181,6 +181,11 @@ type DeploymentNode struct {
 	Attempt     uint32                     `json:"attempt,omitempty"`
 	Code        protocol.Code              `json:"code,omitempty"`
 	Message     string                     `json:"message,omitempty"`
+
+	Running        protocol.Digest `json:"running,omitempty" doc:"the version that the node keeps up; absent: none, or it is not known"`
+	RunningVersion string          `json:"runningVersion,omitempty" doc:"the application version of running"`
+	RetryAt        *time.Time      `json:"retryAt,omitempty" doc:"when the site makes the next attempt, by its clock; absent: none is planned"`
+
 	Components  []protocol.ComponentStatus `json:"components,omitempty"`
 	UpdatedAt   time.Time                  `json:"updatedAt" doc:"when the node was last reported"`
 	Since       time.Time                  `json:"since" doc:"when state or digest last changed, by the CO's clock"`
@@ -192,6 +197,15 @@ func (n *DeploymentNode) Fault() string {
 		return string(n.Code) + n.Message
 	}
 	return string(n.Code) + ": " + n.Message
+}
+
+// Runs returns the version that the node keeps up, with its application version: that of an
+// INSTALLED deployment, or the one before an update. Both are empty where there is none.
+func (n *DeploymentNode) Runs() (protocol.Digest, string) {
+	if n.State == lifecycle.Installed {
+		return n.Digest, n.AppVersion
+	}
+	return n.Running, n.RunningVersion
 }
 
 // An Event is one thing that happened, in the order in which the CO recorded it.

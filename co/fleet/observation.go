@@ -11,7 +11,7 @@ import (
 
 // An Observation says what is known of a deployment at its site, and as of when.
 type Observation struct {
-	Running      map[string]int `json:"running" doc:"versions that are INSTALLED, with the number of nodes"`
+	Running      map[string]int `json:"running" doc:"versions that nodes keep up, with the number of nodes"`
 	Installed    int            `json:"installed" doc:"nodes on which the desired version is INSTALLED"`
 	DesiredNodes int            `json:"desiredNodes" doc:"nodes that should run it; without replicas those that the site has chosen"`
 	Since        *time.Time     `json:"since,omitempty" doc:"when the state of a node, or what is desired, last changed, by the CO's clock"`

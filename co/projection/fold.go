@@ -267,6 +267,7 @@ func (f *fold) status(r *report, m *protocol.DeploymentStatus) {
 		AppVersion: clean(m.AppVersion), Attempt: m.Attempt,
 		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
 		Components: m.Components, UpdatedAt: f.now, Since: f.Statuses[k].Since,
+		Running: protocol.Digest(clean(string(m.Running))), RunningVersion: clean(m.RunningVersion), RetryAt: siteTime(m.RetryMillis),
 	}
 	if old != m.State {
 		s.Since = f.now

@@ -33,7 +33,7 @@ type Tally struct {
 	Recorded
 	// Reported counts the nodes by their states, and Shown by those that they show.
 	Reported, Shown Count
-	// Running has the versions that are INSTALLED, with the number of nodes.
+	// Running has the versions that nodes keep up, with the number of nodes.
 	Running map[string]int
 	// FaultNode is the first node that shows FAILED, with what it reported; empty: none.
 	FaultNode protocol.NodeID
@@ -112,14 +112,15 @@ func (t *Tally) Change(node protocol.NodeID, was, is *fleet.DeploymentNode) {
 func (t *Tally) count(n fleet.DeploymentNode, by int) {
 	t.Reported.add(n.State, by)
 	t.Shown.add(Shows(n, t.Desired), by)
-	if n.State != lifecycle.Installed {
+	digest, version := n.Runs()
+	if digest == "" && n.State != lifecycle.Installed {
 		return
 	}
 	if t.Running == nil {
 		t.Running = map[string]int{}
 	}
-	if t.Running[n.AppVersion] += by; t.Running[n.AppVersion] == 0 {
-		delete(t.Running, n.AppVersion)
+	if t.Running[version] += by; t.Running[version] == 0 {
+		delete(t.Running, version)
 	}
 }
 

@@ -37,6 +37,9 @@ func (r *randomSite) status() protocol.DeploymentStatus {
 	if r.IntN(3) == 0 {
 		s.Refused = r.digest(name)
 	}
+	if r.IntN(3) == 0 {
+		s.Running, s.RunningVersion = r.digest(name), fmt.Sprint(1+r.IntN(2))
+	}
 	if s.State == lifecycle.Failed {
 		s.Code, s.Message = "CrashLoop", fmt.Sprint("for the time ", r.IntN(100))
 	}

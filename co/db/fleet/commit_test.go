@@ -57,6 +57,59 @@ func (j *journal) send(ctx context.Context, s *fleetdb.Store, first, last int, t
 	return s.CommitBatch(ctx, "home", b, events)
 }
 
+// A version that a node keeps up while another one fails is what runs, and the time of the next
+// attempt is there until it is made.
+func TestWhatRunsWhileAnUpdateFails(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	ctx := t.Context()
+	former, next := protocol.DigestOf([]byte("1")), int64(1_700_000_100_000)
+	j := &journal{epoch: "a"}
+	j.life("d", "n1")
+	update := func(to lifecycle.State, actor lifecycle.Actor, change func(*protocol.DeploymentStatus)) {
+		m := status("d", "n1", to, actor)
+		m.AppVersion, m.Digest, m.Running, m.RunningVersion = "2", protocol.DigestOf([]byte("2")), former, "1"
+		change(&m)
+		j.add(protocol.StatusEvent, "n1", m)
+	}
+	update(lifecycle.Updating, lifecycle.LO, func(*protocol.DeploymentStatus) {})
+	update(lifecycle.Failed, lifecycle.EN, func(m *protocol.DeploymentStatus) { m.Attempt = 1 })
+	update(lifecycle.Failed, lifecycle.LO, func(m *protocol.DeploymentStatus) { m.Attempt, m.RetryMillis = 1, next })
+	update(lifecycle.Updating, lifecycle.LO, func(m *protocol.DeploymentStatus) { m.Attempt, m.Running, m.RunningVersion = 2, "", "" })
+	update(lifecycle.Installed, lifecycle.EN, func(m *protocol.DeploymentStatus) { m.Attempt, m.Running, m.RunningVersion = 2, "", "" })
+	type shown struct {
+		State   lifecycle.State
+		Attempt uint32
+		Running string
+		Retry   int64
+		Counts  map[string]int
+	}
+	from := 0
+	for _, step := range []struct {
+		through int
+		want    shown
+	}{
+		{3, shown{lifecycle.Installed, 0, "1", 0, map[string]int{"1": 1}}},
+		{4, shown{lifecycle.Updating, 0, "1", 0, map[string]int{"1": 1}}},
+		{5, shown{lifecycle.Failed, 1, "1", 0, map[string]int{"1": 1}}},
+		{6, shown{lifecycle.Failed, 1, "1", next, map[string]int{"1": 1}}},
+		{7, shown{lifecycle.Updating, 2, "", 0, map[string]int{}}},
+		{8, shown{lifecycle.Installed, 2, "2", 0, map[string]int{"2": 1}}},
+	} {
+		must[protocol.Ack](t)(j.send(ctx, s, from+1, step.through, 0))
+		from = step.through
+		d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+		n := d.Nodes[0]
+		got := shown{n.State, n.Attempt, n.RunningVersion, 0, d.Running}
+		if n.RetryAt != nil {
+			got.Retry = n.RetryAt.UnixMilli()
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("after event %d (-want +got):\n%s", step.through, diff)
+		}
+	}
+}
+
 // TestStreamContract plays the arrivals that every receiver of a stream must pass.
 func TestStreamContract(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func (s *Desired) SpecsWith(ctx context.Context, text string) ([]fleet.SpecUse, 
 		return u, err
 	}, `with found as (select digest, spec from specs where position($1::bytea in spec) > 0),
 		has as (select d.site, d.name, d.digest, null as node from deployments d join found f on f.digest = d.digest where d.desired and d.archived_at is null
-			union all select n.site, n.deployment, n.digest, n.node from deployment_nodes n join found f on f.digest = n.digest where n.state <> 'DELETED')
+			union all select n.site, n.deployment, f.digest, n.node from deployment_nodes n join found f on f.digest in (n.digest, n.running) where n.state <> 'DELETED')
 		select h.site, h.name, bool_or(h.node is null), coalesce(array_agg(h.node order by h.node) filter (where h.node is not null), '{}'), f.spec
 		from has h join found f using (digest) group by h.site, h.name, h.digest, f.spec order by h.site, h.name, h.digest`, []byte(text))
 	return list, pgdb.Classify("find specifications", err)

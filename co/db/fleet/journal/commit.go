@@ -292,7 +292,7 @@ func queueRead[T any](q *pgx.Batch, scan func(pgx.CollectableRow) (T, error), us
 	})
 }
 
-const stateColumns = `select site, deployment, node, state, digest, refused, app_version from deployment_nodes`
+const stateColumns = `select site, deployment, node, state, digest, refused, app_version, running, running_version from deployment_nodes`
 
 // A state is that of a deployment on a node, without what it reported besides.
 type state struct {
@@ -302,6 +302,7 @@ type state struct {
 }
 
 func scanState(row pgx.CollectableRow) (s state, err error) {
-	err = row.Scan(&s.site, &s.key.Deployment, &s.key.Node, &s.node.State, &s.node.Digest, &s.node.Refused, &s.node.AppVersion)
+	err = row.Scan(&s.site, &s.key.Deployment, &s.key.Node, &s.node.State, &s.node.Digest, &s.node.Refused, &s.node.AppVersion,
+		&s.node.Running, &s.node.RunningVersion)
 	return s, err
 }

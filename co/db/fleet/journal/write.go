@@ -225,7 +225,7 @@ func (w writer) statuses() error {
 		}
 	}
 	const source = `unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-			$10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::jsonb[], $15::boolean[])`
+			$10::text[], $11::bigint[], $12::bigint[], $13::bigint[], $14::jsonb[], $15::boolean[], $16::text[], $17::text[], $18::timestamptz[])`
 	if len(there) > 0 {
 		args, err := statusArgs(there)
 		if err != nil {
@@ -233,8 +233,9 @@ func (w writer) statuses() error {
 		}
 		w.b.Queue(`update deployment_nodes d set state = u.state, phase = u.ph, digest = u.g, refused = u.r, app_version = u.v, code = u.c,
 				message = u.m, pulled_bytes = u.pb, total_bytes = u.tb, attempt = u.a, components = u.cs, updated_at = now(),
+				running = u.run, running_version = u.rv, retry_at = u.ra,
 				since = case when u.changed or d.digest <> u.g then now() else d.since end
-			from `+source+` as u (site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, changed)
+			from `+source+` as u (site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, changed, run, rv, ra)
 			where d.site = u.site and d.deployment = u.deployment and d.node = u.node`, args...)
 	}
 	if len(fresh) > 0 {
@@ -243,9 +244,9 @@ func (w writer) statuses() error {
 			return err
 		}
 		w.b.Queue(`insert into deployment_nodes (site, deployment, node, state, phase, digest, refused, app_version, code, message,
-				pulled_bytes, total_bytes, attempt, components)
-			select site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs
-			from `+source+` as u (site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, changed)`, args...)
+				pulled_bytes, total_bytes, attempt, components, running, running_version, retry_at)
+			select site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, run, rv, ra
+			from `+source+` as u (site, deployment, node, state, ph, g, r, v, c, m, pb, tb, a, cs, changed, run, rv, ra)`, args...)
 	}
 	return nil
 }
@@ -253,22 +254,22 @@ func (w writer) statuses() error {
 // statusArgs returns the columns of rows, the key first.
 func statusArgs(rows []status) ([]any, error) {
 	n := len(rows)
-	var text [10][]string
+	var text [12][]string
 	for i := range text {
 		text[i] = make([]string, n)
 	}
 	pulled, total, attempt, components := make([]int64, n), make([]int64, n), make([]int64, n), make([]string, n)
-	changed := make([]bool, n)
+	changed, retryAt := make([]bool, n), make([]*time.Time, n)
 	for i := range rows {
 		v := &rows[i]
-		for j, s := range [10]string{
+		for j, s := range [12]string{
 			string(v.site), string(v.key.Deployment), string(v.key.Node), string(v.State), string(v.Phase), string(v.Digest), string(v.Refused),
-			v.AppVersion, string(v.Code), v.Message,
+			v.AppVersion, string(v.Code), v.Message, string(v.Running), v.RunningVersion,
 		} {
 			text[j][i] = s
 		}
 		pulled[i], total[i], attempt[i] = int64(v.PulledBytes), int64(v.TotalBytes), int64(v.Attempt)
-		components[i], changed[i] = "[]", !v.Since.IsZero()
+		components[i], changed[i], retryAt[i] = "[]", !v.Since.IsZero(), v.RetryAt
 		if len(v.Components) > 0 {
 			encoded, err := pgdb.JSON(v.Components)
 			if err != nil {
@@ -279,6 +280,7 @@ func statusArgs(rows []status) ([]any, error) {
 	}
 	return []any{
 		text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8], text[9], pulled, total, attempt, components, changed,
+		text[10], text[11], retryAt,
 	}, nil
 }
 

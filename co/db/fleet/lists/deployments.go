@@ -168,15 +168,16 @@ func (s *Lists) Deployment(ctx context.Context, site protocol.SiteID, name proto
 }
 
 const statusColumns = `node, state, phase, pulled_bytes, total_bytes, digest, refused, app_version, attempt, code, message,
-	components, updated_at, since`
+	running, running_version, retry_at, components, updated_at, since`
 
 func scanStatus(row pgx.CollectableRow) (n fleet.DeploymentNode, err error) {
 	var components []byte
 	err = row.Scan(&n.Node, &n.State, &n.Phase, &n.PulledBytes, &n.TotalBytes, &n.Digest, &n.Refused, &n.AppVersion, &n.Attempt,
-		&n.Code, &n.Message, &components, &n.UpdatedAt, &n.Since)
+		&n.Code, &n.Message, &n.Running, &n.RunningVersion, &n.RetryAt, &components, &n.UpdatedAt, &n.Since)
 	if err != nil {
 		return n, err
 	}
+	n.Running, n.RunningVersion = n.Runs()
 	return n, json.Unmarshal(components, &n.Components)
 }
 

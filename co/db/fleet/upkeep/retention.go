@@ -190,6 +190,7 @@ func (s *Upkeep) collectSpecs(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, `delete from specs s where created_at < now() - $1 * interval '1 s'
 		and not exists (select from deployments where digest = s.digest)
 		and not exists (select from deployment_nodes where digest = s.digest)
+		and not exists (select from deployment_nodes where running = s.digest)
 		and not exists (select from deployment_nodes where refused = s.digest)`, specGrace.Seconds())
 	return pgdb.Classify("delete specs that nothing names", err)
 }
