@@ -218,11 +218,11 @@ func write(path string, content []byte) error {
 // deleteManifest removes a tag, or a manifest with all tags that name it. Blobs
 // that nothing names any more go at a later garbage collection.
 func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error {
-	if err := h.dropManifest(name, ref); err != nil {
-		return err
+	err := h.dropManifest(name, ref)
+	if err == nil {
+		w.WriteHeader(http.StatusAccepted)
 	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	return err
 }
 
 func (h *Handler) dropManifest(name, ref string) error {
@@ -248,11 +248,10 @@ func (h *Handler) dropManifest(name, ref string) error {
 		removed = append(removed, h.tagPath(name, ref))
 	}
 	for i, path := range removed {
-		err := os.Remove(path)
-		if errors.Is(err, os.ErrNotExist) && i == len(removed)-1 {
+		switch err := os.Remove(path); {
+		case errors.Is(err, os.ErrNotExist) && i == len(removed)-1:
 			return unknownManifest(name, ref)
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		case err != nil && !errors.Is(err, os.ErrNotExist):
 			return fault(err)
 		}
 	}
@@ -262,12 +261,10 @@ func (h *Handler) dropManifest(name, ref string) error {
 // linksOf returns the files that make a manifest one of a repository: where it refers to another
 // one, its entry there, and last its link.
 func (h *Handler) linksOf(name string, d protocol.Digest) (files []string) {
-	if body, err := os.ReadFile(h.blobPath(d)); err == nil {
-		var m artifact.Manifest
-		if json.Unmarshal(body, &m) == nil && m.Subject != nil {
-			if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
-				files = append(files, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
-			}
+	var m artifact.Manifest
+	if body, err := os.ReadFile(h.blobPath(d)); err == nil && json.Unmarshal(body, &m) == nil && m.Subject != nil {
+		if subject, err := protocol.ParseDigest(m.Subject.Digest); err == nil {
+			files = append(files, filepath.Join(h.referrerDir(name, subject), hexOf(d)))
 		}
 	}
 	return append(files, h.manifestPath(name, d))

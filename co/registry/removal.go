@@ -124,11 +124,8 @@ func (h *Handler) removeOld(ctx context.Context, name string, before time.Time) 
 			return nil // an index among them may name it
 		}
 		d := protocol.Digest("sha256:" + e.Name())
-		if !older(e, before) || len(r.TagsOf(d)) > 0 {
-			continue
-		}
 		old := graph.Removal{Repository: name, Manifests: r.Orphans(d)}
-		if len(old.Manifests) == 0 {
+		if !older(e, before) || len(r.TagsOf(d)) > 0 || len(old.Manifests) == 0 {
 			continue
 		}
 		if err := h.allow(ctx, old); err != nil {
