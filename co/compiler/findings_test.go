@@ -40,6 +40,7 @@ line 5: services.a.secrets[0]: the secret "s" is undefined: list it under secret
 line 6: services.a.configs[0]: the config "c" is undefined: list it under configs
 line 7: services.a.volumes[0]: the volume "data" is undefined: list it under volumes
 line 7: services.a.volumes[1]: the volume "gone" is undefined: list it under volumes
+line 8: services.a.depends_on: the services a, b wait for each other in a cycle: take one of these dependencies out
 line 8: services.a.depends_on[0]: there is no service "db"; there are a, b
 line 9: services.a.environment.A: required variable A is missing a value: is needed: set it by a parameter of the application, or in .env
 line 9: services.a.environment.B: Invalid template: "${B": want a form such as ${NAME}, ${NAME:-default} or ${NAME:?message}, and $$ for a $ that is none
@@ -227,10 +228,10 @@ volumes: {v: }
 configs: {c: {content: x}}
 secrets: {s: {environment: COMPOSE_PROJECT_NAME}}
 `, `
-line 4: services.a.volumes: target /: it is the root of the container, which the image fills: mount at a directory below it
-line 4: services.a.volumes: target /proc/q: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/proc/q, and set parameters of the kernel with sysctls
 line 4: services.a.volumes: target /proc: it shows the processes of the container: mount elsewhere, such as /host/proc, and tell the program so
-line 4: services.a.volumes: target /sys/class/gpio: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/class/gpio, and set parameters of the kernel with sysctls
+line 5: services.a.volumes: target /: it is the root of the container, which the image fills: mount at a directory below it
+line 7: services.a.volumes: target /proc/q: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/proc/q, and set parameters of the kernel with sysctls
+line 9: services.a.volumes: target /sys/class/gpio: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/class/gpio, and set parameters of the kernel with sysctls
 line 13: services.a.tmpfs: target /sys/firmware: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/firmware, and set parameters of the kernel with sysctls
 line 14: services.a.devices: target /proc/null: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/proc/null, and set parameters of the kernel with sysctls
 line 15: services.a.configs: target /sys/c: Linux makes what is there, and no mount can be added: mount elsewhere, such as /host/sys/c, and set parameters of the kernel with sysctls

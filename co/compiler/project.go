@@ -44,6 +44,7 @@ type translation struct {
 	parameters map[string]bool
 	uses       map[string][]string // the variables of each text of the document, by its path
 	optional   []string            // the profiles that services have
+	left       map[string][]int    // the items that are left of lists, by their paths
 }
 
 func newTranslation(component string, a *composearchive.Archive, variables map[string]string) *translation {
@@ -132,12 +133,21 @@ func (t *translation) problem(service, key, format string, args ...any) {
 
 // problemAt notes a problem of a place in compose.yaml.
 func (t *translation) problemAt(at, format string, args ...any) {
+	message := t.plain(fmt.Sprintf(format, args...))
 	where := at
 	if at != "" {
-		where = cmp.Or(t.line(at), "line 1: ") + at + ": " // without one, it is of the file as a whole
+		path, line := t.located(at, message)
+		at, where = path, cmp.Or(line, "line 1: ")+path+": " // without one, it is of the file as a whole
 	}
-	text := where + t.plain(fmt.Sprintf(format, args...))
-	t.problems, t.paths[text] = append(t.problems, text), at
+	t.problems, t.paths[where+message] = append(t.problems, where+message), at
+}
+
+// located returns the path of what a message is about, and "line N: " for it, "" where it has none.
+func (t *translation) located(at, message string) (path, line string) {
+	if t.document == nil {
+		return at, ""
+	}
+	return t.document.Place(at, message, t.left)
 }
 
 // plain returns a message with the variables of included files under the names that they have
@@ -147,20 +157,6 @@ func (t *translation) plain(message string) string {
 		message = strings.ReplaceAll(message, unique, name)
 	}
 	return message
-}
-
-// line returns "line N: " for a place, or for the nearest around it that has a line.
-func (t *translation) line(at string) string {
-	if part := strings.Split(at, "."); len(part) > 1 && t.document != nil && t.document.Extended[part[1]] {
-		at, _, _ = strings.Cut(at, "[") // the list begins with what another service has
-	}
-	for at != "" && t.document != nil {
-		if line := t.document.Lines[at]; line != "" {
-			return line
-		}
-		at = at[:max(strings.LastIndexAny(at, ".["), 0)]
-	}
-	return ""
 }
 
 func (t *translation) err() error { return refused(t.component, t.problems) }
@@ -215,10 +211,11 @@ func (t *translation) load(ctx context.Context, document map[string]any) bool {
 	if err != nil {
 		filled = document
 	}
-	findings, whole := diagnosis.Find(document, filled, try)
+	findings, left, whole := diagnosis.Find(document, filled, try)
 	for _, f := range findings {
 		t.problemAt(f.At, "%s", f.Message)
 	}
+	t.left = left
 	if !whole && len(t.problems) == 0 {
 		t.problemAt("", "%v", try(document))
 	}

@@ -38,6 +38,7 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 	t.checkImage(name, s.Image)
 	t.checkLinks(name, s)
 	t.checkAccepted(name, s)
+	servicecheck.Sizes(c, say)
 	return c
 }
 

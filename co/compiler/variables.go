@@ -113,7 +113,9 @@ func (t *translation) passed(at, name string) {
 }
 
 func (t *translation) warn(at, format string, args ...any) {
-	t.warnings = append(t.warnings, t.line(at)+at+": "+t.plain(fmt.Sprintf(format, args...)))
+	message := t.plain(fmt.Sprintf(format, args...))
+	path, line := t.located(at, message)
+	t.warnings = append(t.warnings, line+path+": "+message)
 }
 
 // textual are the keys of a service that may hold any text, so that a placeholder

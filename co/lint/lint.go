@@ -72,10 +72,10 @@ type linter struct {
 	root fs.FS
 	// registries are those that the CO may read.
 	registries []string
-	result Result
-	apps   map[string]*v1rc3.Application // by id@version
-	packed packed
-	owned  map[string]judged // by their folders, the components that an application names
+	result     Result
+	apps       map[string]*v1rc3.Application // by id@version
+	packed     packed
+	owned      map[string]judged // by their folders, the components that an application names
 	// unknown are the beginnings of paths of components whose parameters are not known,
 	// because their application cannot be read.
 	unknown []string

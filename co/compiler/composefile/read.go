@@ -44,6 +44,8 @@ type Document struct {
 	Problems []string
 	// Notes are warnings about keys that are accepted, in the same form.
 	Notes []string
+
+	items map[string][][]string // of lists, by their paths
 }
 
 // Read reads the Compose file name of an archive, and what it includes and extends in
@@ -60,7 +62,9 @@ func Read(files map[string][]byte, name string, variables map[string]string) (*D
 	if err != nil {
 		return nil, errors.New(strings.Join(append(r.problems, err.Error()), "\n"))
 	}
-	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: r.problems, Notes: r.notes}, nil
+	items := map[string][][]string{}
+	itemsOf(items, "", values)
+	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: r.problems, Notes: r.notes, items: items}, nil
 }
 
 type reader struct {

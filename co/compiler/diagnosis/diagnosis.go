@@ -45,13 +45,17 @@ type part []string
 
 // Find returns what is wrong with a document that load refuses, and takes it out of the
 // document, so that the rest can be judged. Filled is the document with its variables filled
-// in. Whole is false where something is left that has no place, or there is too much to look at.
-func Find(document, filled map[string]any, load func(map[string]any) error) (findings []Finding, whole bool) {
+// in. Of the list of a service's key only the items that fail are taken out; rest are the indices
+// of those that are left, by the path of the list. Whole is false where something is left that has
+// no place, or there is too much to look at.
+func Find(document, filled map[string]any, load func(map[string]any) error) (findings []Finding, rest map[string][]int, whole bool) {
 	known := append(schemaFindings(filled), references(filled)...)
 	all := parts(document)
 	if len(all) > maxLoads {
-		return nil, false
+		return nil, nil, false
 	}
+	rest = map[string][]int{}
+	loads := len(all)
 	for _, p := range all {
 		err := load(alone(document, p))
 		if err == nil {
@@ -59,6 +63,19 @@ func Find(document, filled map[string]any, load func(map[string]any) error) (fin
 		}
 		at := strings.Join(p, ".")
 		reported := below(known, at)
+		list := listOf(document, p)
+		if loads += len(list); len(list) > 1 && loads <= maxLoads {
+			more, left := items(document, p, reported, load)
+			reported = append(reported, more...)
+			if len(left) > 0 && len(left) < len(list) {
+				rest[at] = left
+				keep(document, p, left)
+				if err = load(alone(document, p)); err == nil {
+					findings = append(findings, reported...)
+					continue
+				}
+			}
+		}
 		for _, f := range said(err, at) {
 			same := func(o Finding) bool { return strings.HasPrefix(o.At, f.At) }
 			if !slices.ContainsFunc(reported, same) {
@@ -71,18 +88,63 @@ func Find(document, filled map[string]any, load func(map[string]any) error) (fin
 	for range maxRounds {
 		err := load(document)
 		if err == nil {
-			return findings, true
+			return findings, rest, true
 		}
 		f, p := between(err)
 		if p == nil {
-			return append(findings, Finding{Message: plain(err.Error())}), false
+			return append(findings, Finding{Message: plain(err.Error())}), rest, false
 		}
 		findings = append(findings, f)
 		if !take(document, p) {
-			return findings, false
+			return findings, rest, false
 		}
 	}
-	return findings, false
+	return findings, rest, false
+}
+
+// listOf returns the list under the key of a service, nil where there is none.
+func listOf(document map[string]any, p part) []any {
+	if len(p) != 3 {
+		return nil
+	}
+	list, _ := dig(document, p...).([]any)
+	return list
+}
+
+// items gives each item of a list to the loader alone. It returns what is wrong with those of
+// which nothing is reported, and the indices of those with which nothing is.
+func items(document map[string]any, p part, reported []Finding, load func(map[string]any) error) (findings []Finding, left []int) {
+	at := strings.Join(p, ".")
+	for i, item := range listOf(document, p) {
+		one := alone(document, p)
+		service, _ := dig(one, p[:2]...).(map[string]any)
+		service[p[2]] = []any{item}
+		err := load(one)
+		if err == nil {
+			left = append(left, i)
+			continue
+		}
+		here := fmt.Sprintf("%s[%d]", at, i)
+		if len(below(reported, here)) > 0 {
+			continue
+		}
+		for _, f := range said(err, at) {
+			f.At = here + strings.TrimPrefix(strings.TrimPrefix(f.At, at), "[0]")
+			findings = append(findings, f)
+		}
+	}
+	return findings, left
+}
+
+// keep leaves items in a list of a document.
+func keep(document map[string]any, p part, left []int) {
+	list := listOf(document, p)
+	var some []any
+	for _, i := range left {
+		some = append(some, list[i])
+	}
+	service, _ := dig(document, p[:2]...).(map[string]any)
+	service[p[2]] = some
 }
 
 // parts returns what can be looked at alone.

@@ -33,6 +33,8 @@ func CheckTarget(m protocol.Mount) error {
 	switch {
 	case target == "/":
 		return fmt.Errorf("target /: it is the root of the container, which the image fills: mount at a directory below it")
+	case target == "/dev" && m.Kind != protocol.MountBind:
+		return fmt.Errorf("target /dev: the node puts the devices of the container there: mount at a directory below it, such as /dev/shm, or bind /dev of the node")
 	case target == "/proc":
 		return fmt.Errorf("target /proc: it shows the processes of the container: mount elsewhere, such as /host%s, and tell the program so", target)
 	case proc && !(held && slices.Contains(inProc, inside)), strings.HasPrefix(target, "/sys/") && (m.Kind != protocol.MountBind || !strings.HasPrefix(path.Clean(m.Source)+"/", "/sys/")):

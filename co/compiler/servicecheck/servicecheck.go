@@ -31,6 +31,7 @@ func Judge(s types.ServiceConfig, say Say) {
 	modes(s, say)
 	sysctls(s, say)
 	identity(s, say)
+	name(s, say)
 	names(s, say)
 	limits(s, say)
 	stopSignal(s.StopSignal, say)
@@ -76,6 +77,8 @@ func sysctls(s types.ServiceConfig, say Say) {
 			dotted = strings.NewReplacer("/", ".", ".", "/").Replace(name)
 		}
 		switch {
+		case strings.TrimSpace(s.Sysctls[name]) == "":
+			say(key, "it has no value, with which nothing is set: write one, as in %s: 1, or leave it out", name)
 		case strings.HasPrefix(dotted, "net."):
 			if s.NetworkMode == "host" {
 				say(key, "network_mode is host, whose network belongs to the node: set it there with sysctl(8), or use a network of the deployment")
@@ -137,6 +140,8 @@ func names(s types.ServiceConfig, say Say) {
 	judge := func(key, name string) {
 		if len(name) > maxName || !hostName.MatchString(name) {
 			say(key, "%q: want a name of letters, digits, dots, _ and -, %d bytes at most", name, maxName)
+		} else if slices.ContainsFunc(strings.Split(name, "."), func(l string) bool { return len(l) > maxLabel }) {
+			say(key, "%q: want %d bytes at most between two dots, which is what the DNS takes", name, maxLabel)
 		}
 	}
 	if s.ContainerName != "" {

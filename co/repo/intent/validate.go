@@ -109,22 +109,22 @@ func checkComponents(want, got *v1rc3.Deployment) v1rc3.Problems {
 func checkTargets(want, got *v1rc3.Deployment) (problems v1rc3.Problems) {
 	for _, name := range slices.Sorted(maps.Keys(got.Spec.Parameters)) {
 		at, own := "spec.parameters."+name, want.Spec.Parameters[name]
-		goes := places(own)
+		goes := destinations(own)
 		if len(goes) == 0 {
 			problems = append(problems, v1rc3.Problem{Path: at, Message: fmt.Sprintf("the parameter goes to no component of profile %s: leave it out", want.Spec.Colony.Profile)})
 			continue
 		}
 		for i, t := range got.Spec.Parameters[name].Targets {
 			for j, c := range t.Components {
-				if !slices.Contains(goes, place(t.Pointer, c)) {
+				if !slices.Contains(goes, destination(t.Pointer, c)) {
 					problems = append(problems, v1rc3.Problem{
 						Path:    fmt.Sprintf("%s.targets[%d].components[%d]", at, i, j),
-						Message: fmt.Sprintf("the application does not have the target %s: its parameter goes to %s", place(t.Pointer, c), strings.Join(goes, ", ")),
+						Message: fmt.Sprintf("the application does not have the target %s: its parameter goes to %s", destination(t.Pointer, c), strings.Join(goes, ", ")),
 					})
 				}
 			}
 		}
-		has := places(got.Spec.Parameters[name])
+		has := destinations(got.Spec.Parameters[name])
 		for _, p := range goes {
 			if !slices.Contains(has, p) {
 				problems = append(problems, v1rc3.Problem{Path: at + ".targets", Message: fmt.Sprintf("the target %s of the application is missing", p)})
@@ -134,17 +134,17 @@ func checkTargets(want, got *v1rc3.Deployment) (problems v1rc3.Problems) {
 	return problems
 }
 
-// places lists where a parameter goes.
-func places(p v1rc3.Parameter) (all []string) {
+// destinations lists where a parameter goes.
+func destinations(p v1rc3.Parameter) (all []string) {
 	for _, t := range p.Targets {
 		for _, c := range t.Components {
-			all = append(all, place(t.Pointer, c))
+			all = append(all, destination(t.Pointer, c))
 		}
 	}
 	return all
 }
 
-func place(pointer, component string) string { return pointer + " of component " + component }
+func destination(pointer, component string) string { return pointer + " of component " + component }
 
 // Runs reports whether a deployment runs a profile of an application: each of its components is one of the
 // profile, from the same archive.
