@@ -220,6 +220,44 @@ func TestUnfinishedBodies(t *testing.T) {
 	})
 }
 
+// Small bodies that never end are counted too, those of CONNECT among them, and the account that has most of them
+// under way pays for it.
+func TestUnfinishedSmallBodies(t *testing.T) {
+	t.Parallel()
+	const clients, limit = 40, 512 << 10
+	b, reg := start(t, free{}, limited(limits.Limits{TotalWriteBuffer: limit}))
+	canary := guest(t, b, "canary")
+	canary.write("\x30\x80\x80\x01", "\x00") // 16 KiB
+	for name, begin := range map[string]func(i int) *raw{
+		"CONNECT": func(int) *raw {
+			r := dialFrom(t, "127.0.0.2", b.Addr("main"))
+			r.write("\x10\x80\x80\x01", "\x00")
+			return r
+		},
+		"PUBLISH": func(i int) *raw {
+			r := dialFrom(t, "127.0.0.3", b.Addr("main"))
+			r.mustConnect(fmt.Sprint("c", i), nil)
+			r.write("\x30\x80\x80\x01", "x")
+			return r
+		},
+	} {
+		before, all := metric(t, reg, "dropped_total", "memory"), []*raw{}
+		for i := range clients {
+			all = append(all, begin(i))
+		}
+		until(t, name+": those are cut off that are too many", func() bool {
+			cut := metric(t, reg, "dropped_total", "memory") - before
+			return cut >= clients+1-limit>>14 && metric(t, reg, "write_buffer_bytes") <= limit
+		})
+		for _, r := range all {
+			_ = r.conn.Close()
+		}
+		until(t, name+": nothing of them is counted any more", func() bool { return metric(t, reg, "write_buffer_bytes") == 16<<10 })
+	}
+	canary.write(text("t")[1:] + "\x00" + strings.Repeat("x", 16<<10-4))
+	canary.ping()
+}
+
 // What is retained is bounded for each address, whatever names its clients use, and for all; properties
 // count.
 func TestRetainedIsBounded(t *testing.T) {

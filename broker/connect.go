@@ -49,10 +49,12 @@ func (b *Broker) greet(c *conn) {
 // ends this connection alone.
 func (b *Broker) connect(c *conn) (err error) {
 	var body []byte
+	held := 0
 	defer func() {
 		if r := recover(); r != nil {
 			err = b.panicked(c, packet.Connect.String(), r)
 		}
+		c.Hold(-held)
 		b.report(c, packet.Connect, body, err)
 	}()
 	h, err := packet.ReadHeader(c)
@@ -66,7 +68,14 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	if body, err = packet.ReadBody(c, h.Length, func(int) error { return nil }); err != nil {
+	grown := func(more int) error {
+		held += more
+		c.Hold(more)
+		b.relieve()
+		return nil
+	}
+	_ = grown(min(h.Length, packet.Chunk)) // never fails
+	if body, err = packet.ReadBody(c, h.Length, grown); err != nil {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}

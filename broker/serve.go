@@ -115,8 +115,13 @@ func (b *Broker) checkHeader(h packet.Header, limit int64) error {
 
 // readBody reads the rest of a packet. A large one may take longer than the keep-alive
 // on a slow link, and the client cannot ping meanwhile; so each chunk has its time.
-// What a large one takes is counted until forgetBody.
+// What one takes that has not arrived whole is counted until forgetBody.
 func (s *session) readBody(h packet.Header) (body []byte, err error) {
+	if h.Length > s.conn.Buffered() {
+		if err := s.grown(min(h.Length, packet.Chunk)); err != nil {
+			return nil, err
+		}
+	}
 	if h.Length <= packet.Chunk {
 		body = make([]byte, h.Length)
 		_, err = io.ReadFull(s.conn, body)
@@ -129,7 +134,7 @@ func (s *session) readBody(h packet.Header) (body []byte, err error) {
 	return body, err
 }
 
-// grown is called while a large body is read, with what it takes in addition.
+// grown is called while a body is read, with what it takes in addition.
 func (s *session) grown(more int) error {
 	if more == 0 {
 		s.grant()

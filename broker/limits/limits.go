@@ -42,7 +42,7 @@ type Limits struct {
 	TotalWriteBuffer int64 `yaml:"totalWriteBuffer,omitempty"`
 	// UnreadPerIdentity is how many bytes of packets that have not arrived whole the
 	// connections of one identity may have under way; above it they are disconnected.
-	// Packets of up to 16 KiB are not counted. Default 32 MiB.
+	// CONNECT is counted for all connections alone, see TotalWriteBuffer. Default 32 MiB.
 	UnreadPerIdentity int64 `yaml:"unreadPerIdentity,omitempty"`
 	// WriteTimeout is how long a client may take to accept the next 16 KiB. Default 30 s.
 	WriteTimeout time.Duration `yaml:"writeTimeout,omitempty"`

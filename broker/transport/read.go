@@ -68,6 +68,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Buffered is how many bytes have arrived that Read returns at once. The goroutine that reads c calls it.
+func (c *Conn) Buffered() int { return c.in.to - c.in.from }
+
 // took notes that n bytes were read. After the last one the buffer goes back.
 func (c *Conn) took(n int) {
 	c.in.from += n
