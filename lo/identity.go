@@ -57,6 +57,7 @@ func (p *parts) openIdentity(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	p.group.OnStop("record of enrolled nodes", func(context.Context) error { return p.machines.Close() })
 	return p.openRevocations(ctx, dir, p.machines.SetListed)
 }
 

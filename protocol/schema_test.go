@@ -70,7 +70,7 @@ func messages() map[string]any {
 			}}, Digest: DigestOf(nil), Size: 4096, Content: DigestOf(nil), Decommissions: []Decommission{{"gw-9", Position{1, 5}}},
 			Devices: []DeviceAccount{{"plc-7", []string{"PLC7-*"}, []string{"line1/plc7/#"}, []string{"line1/orders/+"}, []byte{1}, "$2b$10$"}}, Head: []byte{1}, KeySet: []byte{1},
 		},
-		"site-tokens":        SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true}}, []EnrolledNode{{"gw-1", []byte{1}}}},
+		"site-tokens":        SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true, 1690000000000}}, []EnrolledNode{{"gw-1", []byte{1}}}, []RevokedNode{{"gw-2", 1695000000000}}},
 		"site-revocations":   SiteRevocations{1, []byte{1}, []byte{2}, []byte{3}},
 		"revocations":        Revocations{1, "plant", 7, []RevokedKey{{[]byte{1}, 1700000000000}}},
 		"enrolment":          Enrolment{1, []byte{1}, "2a", 1700000000000, "10.0.0.5:4711", "name_taken", "r", true},

@@ -12,6 +12,9 @@ type SiteTokens struct {
 	// LO that took the place of another one knows them by their keys. Absent: the CO knows of
 	// none. It came in 0.3.0.
 	Nodes []EnrolledNode `cbor:"3,keyasint,omitempty"`
+	// Revoked are the nodes whose keys were revoked after one of the tokens was made, sorted by node. Absent:
+	// there are none. It came in 0.3.0.
+	Revoked []RevokedNode `cbor:"4,keyasint,omitempty"`
 }
 
 func (m *SiteTokens) version() uint16 { return m.V }
@@ -29,6 +32,18 @@ type NodeToken struct {
 	// Replace lets a node take a name over from another one. Absent: it does not. It came in
 	// 0.3.0.
 	Replace bool `cbor:"5,keyasint,omitempty"`
+	// MadeMillis is when the CO made it, in milliseconds since 1970. Absent: it is not known, and the token
+	// counts whatever was revoked. It came in 0.3.0.
+	MadeMillis int64 `cbor:"6,keyasint,omitempty"`
+}
+
+// A RevokedNode is a name of a node whose key was revoked: a token that was made before does not open it, unless
+// it is for one use and lets a node take a name over.
+type RevokedNode struct {
+	// Node is its id. It came in 0.3.0.
+	Node NodeID `cbor:"1,keyasint"`
+	// AtMillis is when the key was revoked last, in milliseconds since 1970. It came in 0.3.0.
+	AtMillis int64 `cbor:"2,keyasint"`
 }
 
 // An EnrolledNode is a node with the key that it is known by.

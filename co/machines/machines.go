@@ -94,12 +94,11 @@ func (m *Machines) Run(ctx context.Context, to Links) {
 	sent, listed := map[protocol.SiteID]string{}, map[protocol.SiteID]uint64{}
 	for ctx.Err() == nil {
 		wait := lookAgain
-		if err := m.revoked(ctx, to, listed); err != nil && ctx.Err() == nil {
-			m.log.ErrorContext(ctx, "revoked keys not in force yet, or not published to all sites", "retry_in", publishAgain.String(), "err", err)
-			wait = publishAgain
-		}
-		if err := m.publishTokens(ctx, to.Tokens, sent); err != nil && ctx.Err() == nil {
-			m.log.WarnContext(ctx, "join tokens not published yet", "retry_in", publishAgain.String(), "err", err)
+		lists, err := m.revoked(ctx, to)
+		// The tokens first: with them a site learns which names they do not open any more, and by the lists it
+		// makes those names free.
+		if err := errors.Join(err, m.publishTokens(ctx, to.Tokens, sent), m.publishLists(ctx, to, lists, listed)); err != nil && ctx.Err() == nil {
+			m.log.ErrorContext(ctx, "join tokens or revoked keys not in force yet, or not published to all sites", "retry_in", publishAgain.String(), "err", err)
 			wait = publishAgain
 		}
 		select {

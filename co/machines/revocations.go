@@ -44,15 +44,19 @@ func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 // Notify says that the record may have changed. It does not wait.
 func (m *Machines) Notify() { m.changed.Notify() }
 
-// revoked puts the lists of all sites into force here, and publishes to each site its own where it is
-// not the one that was sent.
-func (m *Machines) revoked(ctx context.Context, to Links, sent map[protocol.SiteID]uint64) error {
+// revoked puts the lists of all sites into force here, and returns them.
+func (m *Machines) revoked(ctx context.Context, to Links) ([]protocol.Revocations, error) {
 	lists, above, err := m.Revocations(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.holder.SetRevoked(above) // no more of it: what LOs report of their nodes must not reach other sites
 	to.Recheck()
+	return lists, nil
+}
+
+// publishLists publishes to each site its list where it is not the one that was sent.
+func (m *Machines) publishLists(ctx context.Context, to Links, lists []protocol.Revocations, sent map[protocol.SiteID]uint64) (err error) {
 	for _, list := range lists {
 		if sent[list.Site] == list.Number {
 			continue

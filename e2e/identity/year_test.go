@@ -230,6 +230,7 @@ func (y *year) startLO(ctx context.Context, host string, now func() time.Time) (
 	if err != nil {
 		y.t.Fatal(err)
 	}
+	y.t.Cleanup(func() { _ = list.Close() })
 	raw, err := os.ReadFile(y.token)
 	if err != nil {
 		y.t.Fatal(err)

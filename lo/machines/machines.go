@@ -1,6 +1,6 @@
 // Package machines is the LO's side of the identity of nodes: the join tokens that the CO has
 // sent, the nodes that have enrolled with them, and what the LO decides on one that comes. It
-// needs no CO for that. What it knows is in one file, replaced whole.
+// needs no CO for that. What it knows is in one file, to which each change is appended.
 package machines
 
 import (
@@ -8,13 +8,9 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -27,39 +23,6 @@ import (
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-// state is what the file holds, as JSON.
-type state struct {
-	Tokens []protocol.NodeToken `json:"tokens"`
-	// Used is how often tokens were used, by id.
-	Used map[string]int `json:"used"`
-	// Nodes are those that are enrolled.
-	Nodes map[protocol.NodeID]node `json:"nodes"`
-	// Replaced are the keys of nodes whose place another one took here, with the end of their last
-	// certificates in milliseconds since 1970: they are revoked at this LO until then.
-	Replaced map[string]int64 `json:"replaced,omitempty"`
-}
-
-// clone returns a state whose maps may be changed.
-func (s state) clone() state {
-	next := state{Tokens: s.Tokens, Used: maps.Clone(s.Used), Nodes: maps.Clone(s.Nodes), Replaced: maps.Clone(s.Replaced)}
-	if next.Nodes == nil {
-		next.Nodes = map[protocol.NodeID]node{}
-	}
-	if next.Replaced == nil {
-		next.Replaced = map[string]int64{}
-	}
-	return next
-}
-
-// A node is one that is enrolled.
-type node struct {
-	Key      string    `json:"key"`   // SHA-256 of its public key, in hex
-	Token    string    `json:"token"` // id of the join token that was used; empty: known by its certificate
-	Enrolled time.Time `json:"enrolled"`
-	// Certified says that it has a certificate of this LO that was reported to the CO.
-	Certified bool `json:"certified,omitempty"`
-}
 
 // Options are what Machines need. All are required, but for Registerer.
 type Options struct {
@@ -84,46 +47,32 @@ type Options struct {
 // Its methods may be called concurrently.
 type Machines struct {
 	o       Options
-	file    statefile.File
 	refused *prometheus.CounterVec
 
-	telling sync.Mutex // held while Changed is called
+	announcing sync.Mutex // held while Changed is called
 
-	mu       sync.Mutex // protects what follows
-	s        state
-	unsaved  bool                 // the file is older than s
+	mu sync.Mutex // protects what follows
+	*book
 	listed   map[string]bool      // keys on the CO's list
 	reported map[string]time.Time // when a refusal was reported
 }
 
-// Open reads what an earlier run knew.
+// Open reads what an earlier run knew. The caller closes what it returns.
 func Open(o Options) (*Machines, error) {
-	file := statefile.File{Disk: o.Disk, Path: filepath.Join(o.Dir, "nodes"), Identity: statefile.Identity{Role: "lo/machines"}}
-	m := &Machines{o: o, file: file, reported: map[string]time.Time{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "colony_lo_enrolments_refused_total", Help: "Nodes that got no certificate, by the code of the refusal.",
-	}, []string{"code"})}
-	_, err := file.Load(func(content []byte) error { return json.Unmarshal(content, &m.s) })
-	if damage, ok := errors.AsType[*statefile.Damage](err); ok {
-		o.Damaged(damage)
-		m.s, err = state{}, nil
-	}
+	b, err := openBook(o.Disk, o.Dir, o.Damaged)
 	if err != nil {
-		return nil, fmt.Errorf("read the nodes that are enrolled: %w", err)
+		return nil, err
 	}
-	return m, nil
+	return &Machines{o: o, book: b, reported: map[string]time.Time{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "colony_lo_enrolments_refused_total", Help: "Nodes that got no certificate, by the code of the refusal.",
+	}, []string{"code"})}, nil
 }
 
-// save stores what the next state is, and then makes it the present one.
-func (m *Machines) save(next state) error {
-	raw, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	if err := m.file.Save(raw); err != nil {
-		return fmt.Errorf("store the nodes that are enrolled: %w", err)
-	}
-	m.s, m.unsaved = next, false
-	return nil
+// Close closes the file. Nothing can be stored after that.
+func (m *Machines) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.log.Close()
 }
 
 // SetTokens takes an encoded protocol.SiteTokens of the CO. Tokens that cannot be stored count
@@ -152,10 +101,16 @@ func (m *Machines) SetTokens(payload []byte) error {
 			next.Used[one.ID] = n
 		}
 	}
-	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) && len(m.s.Nodes) == len(next.Nodes) {
+	for _, r := range t.Revoked {
+		next.Revoked[r.Node] = max(next.Revoked[r.Node], r.AtMillis)
+	}
+	maps.DeleteFunc(next.Revoked, func(_ protocol.NodeID, at int64) bool { // it bars no token that there is
+		return !slices.ContainsFunc(t.Tokens, func(one protocol.NodeToken) bool { return one.MadeMillis <= at })
+	})
+	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) && maps.Equal(m.s.Revoked, next.Revoked) && len(m.s.Nodes) == len(next.Nodes) {
 		return nil
 	}
-	if err := m.save(next); err != nil {
+	if err := m.replace(next); err != nil {
 		m.o.Logger.Warn("join tokens of the site not stored: they count until the LO ends", "err", err)
 		m.s, m.unsaved = next, true
 	}
@@ -163,7 +118,7 @@ func (m *Machines) SetTokens(payload []byte) error {
 }
 
 func sameToken(a, b protocol.NodeToken) bool {
-	return a.ID == b.ID && bytes.Equal(a.Secret, b.Secret) && a.Uses == b.Uses && a.ExpiresMillis == b.ExpiresMillis && a.Replace == b.Replace
+	return a.ID == b.ID && bytes.Equal(a.Secret, b.Secret) && a.Uses == b.Uses && a.ExpiresMillis == b.ExpiresMillis && a.Replace == b.Replace && a.MadeMillis == b.MadeMillis
 }
 
 // Admit decides on a claim: the token's secret, time and uses, and that no node with another
@@ -172,7 +127,7 @@ func sameToken(a, b protocol.NodeToken) bool {
 func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 	replaced, err := m.admit(ctx, c)
 	if replaced {
-		m.tell()
+		m.announce()
 	}
 	return err
 }
@@ -193,7 +148,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	case c.Name.Site != m.o.Site:
 		return false, identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", c.Name, c.Name.Site, m.o.Site)
 	case m.revoked(c.Key):
-		return false, identity.Refuse(identity.Revoked, "the key of %s was revoked: remove the directory identity of the agent's state directory, so that it makes another one, and give it a new join token", c.Name)
+		return false, refuseRevoked(c.Name)
 	case old.Key == c.Key && old.Token == c.Token:
 		return false, nil
 	case now.UnixMilli() >= t.ExpiresMillis:
@@ -202,18 +157,26 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 		return false, identity.Refuse(identity.TokenExhausted, "join token %s was used %d times: make a new one", c.Token, m.s.Used[c.Token])
 	case old.Key != "" && old.Key != c.Key && !t.Replace:
 		return false, identity.Refuse(identity.NameTaken, "another gateway is enrolled as %s: give this one another name, or make a token with --replace if it takes the place of that one", c.Name)
+	case t.MadeMillis > 0 && t.MadeMillis <= m.s.Revoked[c.Name.Node] && !(t.Replace && t.Uses == 1):
+		return false, identity.Refuse(identity.Revoked, "the key of %s was revoked after join token %s was made, which the machine with that key may have: make a new one with colony node token %s", c.Name, c.Token, m.o.Site)
 	}
-	next := m.s.clone()
-	next.Used[c.Token]++ // there is a token, and so a map
-	next.Nodes[c.Name.Node] = node{Key: c.Key, Token: c.Token, Enrolled: now}
+	next := change{ID: c.Name.Node, Node: node{Key: c.Key, Token: c.Token, Enrolled: now}, Used: c.Token, Uses: m.s.Used[c.Token] + 1}
 	if replaced = old.Key != "" && old.Key != c.Key; replaced {
-		next.Replaced[old.Key] = now.Add(identity.LeafLife + endMargin).UnixMilli()
+		next.Replaced, next.End = old.Key, now.Add(identity.LeafLife+endMargin).UnixMilli()
+		for _, one := range m.s.Tokens { // all that there are now were made before
+			next.Revoked = max(next.Revoked, one.MadeMillis)
+		}
 	}
-	if err := m.save(next); err != nil {
+	if err := m.save(next, true); err != nil {
 		return false, err
 	}
 	m.o.Logger.InfoContext(ctx, "node enrolled", "node_id", string(c.Name.Node), "token", c.Token, "remote", c.Remote, "replaced", replaced)
 	return replaced, nil
+}
+
+// refuseRevoked refuses a node whose key was revoked.
+func refuseRevoked(n identity.Name) *identity.Refusal {
+	return identity.Refuse(identity.Revoked, "the key of %s was revoked: remove the directory identity of the agent's state directory, so that it makes another one, and give it a new join token", n)
 }
 
 // endMargin is how long after its last certificate a key that was replaced is remembered.
@@ -230,7 +193,7 @@ func (m *Machines) Renewed(ctx context.Context, p identity.Peer) error {
 	case p.Name.Tier != identity.EN || p.Name.Site != m.o.Site:
 		return identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", p.Name, p.Name.Site, m.o.Site)
 	case m.revoked(p.Key):
-		return identity.Refuse(identity.Revoked, "the key of %s was revoked: remove the directory identity of the agent's state directory, so that it makes another one, and give it a new join token", p.Name)
+		return refuseRevoked(p.Name)
 	case known && n.Key == p.Key:
 		return nil
 	case p.Withdrawn && !known:
@@ -240,9 +203,7 @@ func (m *Machines) Renewed(ctx context.Context, p identity.Peer) error {
 	case p.Expired:
 		return identity.Refuse(identity.NotEnrolled, "this LO knows no node %s, and the certificate has ended: enrol it with a new join token", p.Name)
 	}
-	next := m.s.clone()
-	next.Nodes[p.Name.Node] = node{Key: p.Key, Enrolled: m.o.Clock.Now()}
-	if err := m.save(next); err != nil {
+	if err := m.save(change{ID: p.Name.Node, Node: node{Key: p.Key, Enrolled: m.o.Clock.Now()}}, true); err != nil {
 		return err
 	}
 	m.o.Logger.WarnContext(ctx, "node was not known and has a certificate that counts: taken as enrolled", "node_id", string(p.Name.Node), "serial", p.Serial)
@@ -268,10 +229,9 @@ func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certific
 	if old.Certified {
 		return nil
 	}
-	next := m.s.clone()
 	old.Certified = true
-	next.Nodes[n.Node] = old
-	return m.save(next)
+	// Where a crash loses it, the next certificate is reported as the first once more.
+	return m.save(change{ID: n.Node, Node: old}, false)
 }
 
 // reportAgain is how long a refusal is not reported once more, and mostReported how many are remembered.
@@ -307,13 +267,13 @@ func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, 
 // SetListed takes the keys on the CO's list. The nodes that have one are forgotten: their names are free.
 func (m *Machines) SetListed(keys []string) {
 	m.list(keys)
-	m.tell()
+	m.announce()
 }
 
-// tell calls Changed.
-func (m *Machines) tell() {
-	m.telling.Lock()
-	defer m.telling.Unlock()
+// announce calls Changed.
+func (m *Machines) announce() {
+	m.announcing.Lock()
+	defer m.announcing.Unlock()
 	m.mu.Lock()
 	keys := slices.Concat(slices.Collect(maps.Keys(m.listed)), slices.Collect(maps.Keys(m.s.Replaced)))
 	m.mu.Unlock()
@@ -340,7 +300,7 @@ func (m *Machines) list(keys []string) {
 	if len(next.Nodes) == len(m.s.Nodes) && len(next.Replaced) == len(m.s.Replaced) {
 		return
 	}
-	if err := m.save(next); err != nil {
+	if err := m.replace(next); err != nil {
 		m.o.Logger.Warn("nodes that were revoked are not stored as such: they are once more when the lo starts", "err", err)
 		m.s, m.unsaved = next, true
 	}

@@ -3,9 +3,13 @@ package machines_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +37,7 @@ func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = m.Close() }) // of a disk that fails
 	return m
 }
 
@@ -151,7 +156,7 @@ func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	set(t, open(t, disk.OS, dir, nil))
-	if err := os.WriteFile(filepath.Join(dir, "nodes"), []byte("COLONYS1 and then nonsense"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "nodes.log"), []byte("COLONYS1 and then nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	found := 0
@@ -198,7 +203,7 @@ func TestLostNodes(t *testing.T) {
 	}
 }
 
-var errFull = errors.New("no room")
+var errFull = fmt.Errorf("no room: %w", syscall.ENOSPC)
 
 // failing is a disk that is full on demand.
 type failing struct {
@@ -207,10 +212,95 @@ type failing struct {
 	renames int
 }
 
+func (d *failing) Open(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.FS.Open(path, flag, perm)
+	return file{f, d}, err
+}
+
+// A file of a disk that is full on demand.
+type file struct {
+	disk.File
+	d *failing
+}
+
+func (f file) WriteAt(b []byte, at int64) (int, error) {
+	if f.d.full {
+		return 0, errFull
+	}
+	return f.File.WriteAt(b, at)
+}
+
 func (d *failing) Rename(from, to string) error {
 	if d.full {
 		return errFull
 	}
 	d.renames++
 	return d.FS.Rename(from, to)
+}
+
+// TestManyNodes enrols many nodes: each is one record of the file, which is not replaced for it, and all are
+// known after a restart. Then a node that is enrolled over and over does not make the file grow for ever.
+func TestManyNodes(t *testing.T) {
+	t.Parallel()
+	const many = 300
+	dir, d := t.TempDir(), &failing{FS: disk.OS}
+	m := open(t, d, dir, nil)
+	tokens := []protocol.NodeToken{{ID: "all", Secret: identity.HashSecret(secret), Uses: 1 << 20, ExpiresMillis: now.Add(time.Hour).UnixMilli()}}
+	tokens = append(tokens, tokens[0])
+	tokens[1].ID = "other"
+	if err := m.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1", Tokens: tokens})); err != nil {
+		t.Fatal(err)
+	}
+	d.renames = 0
+	for i := range many {
+		if err := m.Admit(t.Context(), claim("all", fmt.Sprintf("g%d", i), fmt.Sprintf("k%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.renames != 0 {
+		t.Errorf("the file was replaced %d times", d.renames)
+	}
+	m = open(t, d, dir, func(d *statefile.Damage) { t.Errorf("damaged: %v", d) })
+	for i := range many {
+		if err := m.Renewed(t.Context(), identity.Peer{Name: identity.OfNode("plant1", protocol.NodeID(fmt.Sprintf("g%d", i))), Key: fmt.Sprintf("k%d", i), Expired: true}); err != nil {
+			t.Errorf("g%d after a restart: %v", i, err)
+		}
+	}
+	for i := range 3 * many { // one gateway with two tokens in turn, and a long key, so that few will do
+		if err := m.Admit(t.Context(), claim([]string{"all", "other"}[i%2], "one", strings.Repeat("k", 2<<10))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "nodes.log")); err != nil || info.Size() > 1<<20 {
+		t.Errorf("the file has %d bytes (%v)", info.Size(), err)
+	}
+	if d.renames == 0 {
+		t.Error("the file was never replaced")
+	}
+}
+
+// TestFormerFile reads the file of builds that replaced it whole, and removes it.
+func TestFormerFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	former := statefile.File{Disk: disk.OS, Path: filepath.Join(dir, "nodes"), Identity: statefile.Identity{Role: "lo/machines"}}
+	if err := former.Save([]byte(`{"tokens": null, "used": {"two": 2}, "nodes": {"g1": {"key": "k1", "token": "two", "certified": true}}, "replaced": {"k0": 4102444800000}}`)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		m := open(t, disk.OS, dir, func(d *statefile.Damage) { t.Errorf("damaged: %v", d) })
+		set(t, m)
+		for key, want := range map[string]identity.Code{"k1": "", "k0": identity.Revoked} {
+			err := m.Renewed(t.Context(), identity.Peer{Name: identity.OfNode("plant1", "g1"), Key: key})
+			if (err == nil) != (want == "") || err != nil && identity.CodeOf(err) != want {
+				t.Errorf("renewal with %s: %v, want %q", key, err, want)
+			}
+		}
+		if err := m.Admit(t.Context(), claim("two", "g2", "k2")); identity.CodeOf(err) != identity.TokenExhausted {
+			t.Errorf("a token that was used up: %v", err)
+		}
+		if _, err := os.Stat(former.Path); err == nil {
+			t.Error("the former file is still there")
+		}
+	}
 }

@@ -43,6 +43,11 @@ func openSite(t *testing.T, dir string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	set(t, s.Machines)
 	return s
 }
@@ -192,4 +197,50 @@ func TestReports(t *testing.T) {
 	if !slices.Equal(s.reports, want) {
 		t.Errorf("after a restart: %q, want %q", s.reports, want)
 	}
+}
+
+// TestTokenOfBefore has tokens that were made before a key was revoked, which the machine with that key may have, not
+// open its name, where the CO says when that was, and where it was replaced here.
+func TestTokenOfBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openSite(t, dir)
+	token := func(id string, uses uint32, replace bool, made int64) protocol.NodeToken {
+		return protocol.NodeToken{ID: id, Secret: identity.HashSecret(secret), Uses: uses, ExpiresMillis: now.Add(time.Hour).UnixMilli(), Replace: replace, MadeMillis: made}
+	}
+	old := []protocol.NodeToken{token("many", 9, false, 100), token("manyreplace", 9, true, 100), token("single", 1, true, 100)}
+	send := func(tokens []protocol.NodeToken, revoked ...protocol.RevokedNode) {
+		t.Helper()
+		if err := s.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1", Tokens: tokens, Revoked: revoked})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit := func(what, token, node, key string, want identity.Code) {
+		t.Helper()
+		if err := s.Admit(t.Context(), claim(token, node, key)); (err == nil) != (want == "") || err != nil && identity.CodeOf(err) != want {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	send(old)
+	admit("a name of which nothing was revoked", "many", "g1", "k1", "")
+	send(old, protocol.RevokedNode{Node: "g1", AtMillis: 200})
+	s.SetListed([]string{"k1"})
+	s = openSite(t, dir) // which has other tokens
+	send(old, protocol.RevokedNode{Node: "g1", AtMillis: 200})
+	s.SetListed([]string{"k1"})
+	admit("its token with another key", "many", "g1", "k2", identity.Revoked)
+	admit("a token of before with many uses that replaces", "manyreplace", "g1", "k2", identity.Revoked)
+	admit("another name", "many", "g3", "k3", "")
+	admit("a token of before for the successor alone", "single", "g1", "k4", "")
+	s.SetListed([]string{"k1", "k4"})
+	send(append(old, token("new", 1, false, 300)), protocol.RevokedNode{Node: "g1", AtMillis: 200})
+	admit("a token of after", "new", "g1", "k5", "")
+
+	admit("replaced here", "manyreplace", "g3", "k6", "")
+	admit("the successor once more, as its answer was lost", "manyreplace", "g3", "k6", "")
+	admit("the one that was replaced, with another key", "manyreplace", "g3", "k7", identity.Revoked)
+	send(append(old, token("later", 1, true, 400)))
+	admit("with a token of after", "later", "g3", "k8", "")
+	send([]protocol.NodeToken{token("last", 2, false, 500)})
+	admit("a name that no token of before bars", "last", "g4", "k9", "")
 }

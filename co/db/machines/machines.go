@@ -45,10 +45,10 @@ func (s *Store) AddToken(ctx context.Context, t fleet.JoinToken) error {
 	})
 }
 
-// NodeTokens returns the tokens of nodes that have not ended, and FormerNodes, by site; all sites that
+// NodeTokens returns the tokens of nodes that have not ended, the names that they do not open, and FormerNodes, by site; all sites that
 // have any token are in it.
 func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.SiteTokens, error) {
-	rows, err := s.db.Query(ctx, `select site, id, secret, uses, expires_at, replace, kind = 'en' and expires_at > now() from join_tokens order by id`)
+	rows, err := s.db.Query(ctx, `select site, id, secret, uses, expires_at, created_at, replace, kind = 'en' and expires_at > now() from join_tokens order by id`)
 	if err != nil {
 		return nil, pgdb.Classify("read join tokens", err)
 	}
@@ -57,12 +57,12 @@ func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.Si
 	for rows.Next() {
 		var site protocol.SiteID
 		var t protocol.NodeToken
-		var expires time.Time
+		var expires, made time.Time
 		var counts bool
-		if err := rows.Scan(&site, &t.ID, &t.Secret, &t.Uses, &expires, &t.Replace, &counts); err != nil {
+		if err := rows.Scan(&site, &t.ID, &t.Secret, &t.Uses, &expires, &made, &t.Replace, &counts); err != nil {
 			return nil, pgdb.Classify("read join tokens", err)
 		}
-		t.ExpiresMillis = expires.UnixMilli()
+		t.ExpiresMillis, t.MadeMillis = expires.UnixMilli(), made.UnixMilli()
 		m := out[site]
 		if counts {
 			m.Tokens = append(m.Tokens, t)
@@ -78,6 +78,15 @@ func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.Si
 		m.Nodes = nodes
 		out[site] = m
 	}
+	if err != nil {
+		return nil, err
+	}
+	revoked, err := s.revokedNodes(ctx)
+	for site, nodes := range revoked {
+		m := out[site]
+		m.Revoked = nodes
+		out[site] = m
+	}
 	return out, err
 }
 
@@ -88,6 +97,8 @@ type token struct {
 	secret        []byte
 	uses, used    int
 	replace, late bool
+	// older says that the key of the machine was revoked after the token was made.
+	older bool
 }
 
 // Admit implements identity's rules for a claim at time now: the token's secret, site, kind,
@@ -115,8 +126,9 @@ func (s *Store) Admit(ctx context.Context, c identity.Claim) error {
 
 func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal, error) {
 	var t token
-	err := tx.QueryRow(ctx, `select site, kind, secret, uses, used, replace, expires_at <= now() from join_tokens where id = $1 for update`, c.Token).
-		Scan(&t.site, &t.kind, &t.secret, &t.uses, &t.used, &t.replace, &t.late)
+	err := tx.QueryRow(ctx, `select site, kind, secret, uses, used, replace, expires_at <= now(),
+			exists (select from revoked_keys r where r.name = $2 and r.revoked_at >= t.created_at) from join_tokens t where id = $1 for update`, c.Token, c.Name.DNS()).
+		Scan(&t.site, &t.kind, &t.secret, &t.uses, &t.used, &t.replace, &t.late, &t.older)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && !identity.SecretMatches(t.secret, c.Secret):
 		return identity.Refuse(identity.TokenUnknown, "there is no such join token: make one with colony site add"), nil
@@ -155,6 +167,8 @@ func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal,
 		return refuse(identity.TokenExhausted, "join token %s was used %d times: make a new one", c.Token, t.used)
 	case key != "" && key != c.Key && !t.replace:
 		return refuse(identity.NameTaken, "another machine is enrolled as %s: give this one another name, or make a token with --replace if it takes the place of that one", c.Name)
+	case t.older && !(t.replace && t.uses == 1):
+		return refuse(identity.Revoked, "the key of %s was revoked after join token %s was made, which the machine with that key may have: make a new one with colony site add %s", c.Name, c.Token, t.site)
 	}
 	b := &pgx.Batch{}
 	b.Queue(`update join_tokens set used = used + 1 where id = $1`, c.Token)

@@ -200,6 +200,28 @@ func readLists(rows pgx.Rows) (lists []protocol.Revocations, err error) {
 	return lists, rows.Err()
 }
 
+// revokedNodes returns, by site, the nodes whose keys were revoked after one of the site's tokens was made that have not
+// ended, with when that was: those tokens do not open these names.
+func (s *Store) revokedNodes(ctx context.Context) (map[protocol.SiteID][]protocol.RevokedNode, error) {
+	rows, err := s.db.Query(ctx, `select k.site, k.name, max(k.revoked_at) from revoked_keys k
+		join (select site, min(created_at) as first from join_tokens where kind = 'en' and expires_at > now() group by site) t on t.site = k.site
+		where not k.authority and k.revoked_at >= t.first group by k.site, k.name order by k.site, k.name`)
+	if err != nil {
+		return nil, pgdb.Classify("read nodes that were revoked", err)
+	}
+	out := map[protocol.SiteID][]protocol.RevokedNode{}
+	var site protocol.SiteID
+	var name string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&site, &name, &at}, func() error {
+		if n, err := identity.ParseName(name); err == nil && n.Tier == identity.EN {
+			out[site] = append(out[site], protocol.RevokedNode{Node: n.Node, AtMillis: at.UnixMilli()})
+		}
+		return nil
+	})
+	return out, pgdb.Classify("read nodes that were revoked", err)
+}
+
 // FormerNodes returns, by site, the nodes whose last certificate may be by an authority of the site
 // that was revoked since: the present LO knows them only by what is recorded here.
 func (s *Store) FormerNodes(ctx context.Context) (map[protocol.SiteID][]protocol.EnrolledNode, error) {

@@ -291,3 +291,61 @@ func TestPendingRevocations(t *testing.T) {
 		t.Errorf("lists were written that have not changed: %v, before %v", got, before)
 	}
 }
+
+// TestTokenOfBefore has tokens that were made before a key was revoked not open its name, but for one that lets a
+// single successor take its place; and tells sites which names of nodes that are.
+func TestTokenOfBefore(t *testing.T) {
+	t.Parallel()
+	s, pool := open(t)
+	add(t, s, fleet.JoinToken{ID: "first", Site: "plant1"})
+	add(t, s, fleet.JoinToken{ID: "old", Site: "plant1", Uses: 2})
+	add(t, s, fleet.JoinToken{ID: "single", Site: "plant1", Replace: true})
+	admit := func(what, token, k string, want identity.Code) {
+		t.Helper()
+		if err := s.Admit(t.Context(), claim(token, "plant1", key(k))); (err == nil) != (want == "") || err != nil && identity.CodeOf(err) != want {
+			t.Errorf("%s: %v, want %q", what, err, want)
+		}
+	}
+	revoke := func() {
+		t.Helper()
+		if _, err := s.Revoke(t.Context(), identity.OfLO("plant1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit("the first", "first", "lo1", "")
+	revoke()
+	admit("a token of before", "old", "lo2", identity.Revoked)
+	admit("a token of before that replaces, for one use", "single", "lo3", "")
+	revoke()
+	add(t, s, fleet.JoinToken{ID: "new", Site: "plant1"})
+	admit("a token of after", "new", "lo4", "")
+
+	revoked := func() []protocol.RevokedNode {
+		t.Helper()
+		all, err := s.NodeTokens(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["plant1"].Revoked
+	}
+	exec(t, pool, `insert into machines (name, site, key, token) values ($1, 'plant1', $2, '')`, identity.OfNode("plant1", "g1").DNS(), key("g1"))
+	add(t, s, fleet.JoinToken{ID: "nodes", Site: "plant1", Tier: identity.EN, Uses: 9})
+	if got := revoked(); len(got) != 0 {
+		t.Errorf("before a node is revoked: %v", got)
+	}
+	if _, err := s.Revoke(t.Context(), identity.OfNode("plant1", "g1")); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.NodeTokens(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := all["plant1"]; len(got.Revoked) != 1 || got.Revoked[0].Node != "g1" || len(got.Tokens) != 1 || got.Tokens[0].MadeMillis > got.Revoked[0].AtMillis || got.Tokens[0].MadeMillis == 0 {
+		t.Errorf("after it was: %+v, want g1, not before the token", got)
+	}
+	exec(t, pool, `update join_tokens set expires_at = now() where id = 'nodes'`)
+	add(t, s, fleet.JoinToken{ID: "later", Site: "plant1", Tier: identity.EN})
+	if got := revoked(); len(got) != 0 {
+		t.Errorf("with tokens of after alone: %v", got)
+	}
+}
