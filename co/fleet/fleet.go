@@ -170,25 +170,25 @@ type Deployment struct {
 
 // A DeploymentNode is a deployment on one node.
 type DeploymentNode struct {
-	Node        protocol.NodeID            `json:"node"`
-	State       lifecycle.State            `json:"state"`
-	Phase       protocol.Phase             `json:"phase,omitempty"`
-	PulledBytes uint64                     `json:"pulledBytes,omitempty"`
-	TotalBytes  uint64                     `json:"totalBytes,omitempty"`
-	Digest      protocol.Digest            `json:"digest,omitempty" doc:"the version that the state is about"`
-	Refused     protocol.Digest            `json:"refused,omitempty" doc:"the version that was given up"`
-	AppVersion  string                     `json:"appVersion,omitempty"`
-	Attempt     uint32                     `json:"attempt,omitempty"`
-	Code        protocol.Code              `json:"code,omitempty"`
-	Message     string                     `json:"message,omitempty"`
+	Node        protocol.NodeID `json:"node"`
+	State       lifecycle.State `json:"state"`
+	Phase       protocol.Phase  `json:"phase,omitempty"`
+	PulledBytes uint64          `json:"pulledBytes,omitempty"`
+	TotalBytes  uint64          `json:"totalBytes,omitempty"`
+	Digest      protocol.Digest `json:"digest,omitempty" doc:"the version that the state is about"`
+	Refused     protocol.Digest `json:"refused,omitempty" doc:"the version that was given up"`
+	AppVersion  string          `json:"appVersion,omitempty"`
+	Attempt     uint32          `json:"attempt,omitempty"`
+	Code        protocol.Code   `json:"code,omitempty"`
+	Message     string          `json:"message,omitempty"`
 
 	Running        protocol.Digest `json:"running,omitempty" doc:"the version that the node keeps up; absent: none, or it is not known"`
 	RunningVersion string          `json:"runningVersion,omitempty" doc:"the application version of running"`
 	RetryAt        *time.Time      `json:"retryAt,omitempty" doc:"when the site makes the next attempt, by its clock; absent: none is planned"`
 
-	Components  []protocol.ComponentStatus `json:"components,omitempty"`
-	UpdatedAt   time.Time                  `json:"updatedAt" doc:"when the node was last reported"`
-	Since       time.Time                  `json:"since" doc:"when state or digest last changed, by the CO's clock"`
+	Components []protocol.ComponentStatus `json:"components,omitempty"`
+	UpdatedAt  time.Time                  `json:"updatedAt" doc:"when the node was last reported"`
+	Since      time.Time                  `json:"since" doc:"when state or digest last changed, by the CO's clock"`
 }
 
 // Fault is what a node reported of a failure, for people; empty where it said nothing.
