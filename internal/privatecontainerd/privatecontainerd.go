@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -146,7 +145,11 @@ func (d *Daemon) start(ctx context.Context, cmd *exec.Cmd, die bool) error {
 	if err := d.acquireLock(); err != nil {
 		return err
 	}
-	if err := endOrphan(ctx, d.dir); err != nil {
+	dir, err := filepath.EvalSymlinks(d.dir) // as the kernel names it
+	if err != nil {
+		return err
+	}
+	if err := endOrphans(ctx, dir); err != nil {
 		return err
 	}
 	if err := os.Remove(d.Socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -154,9 +157,6 @@ func (d *Daemon) start(ctx context.Context, cmd *exec.Cmd, die bool) error {
 	}
 	if err := d.spawn(cmd, die); err != nil {
 		return err
-	}
-	if err := os.WriteFile(pidFile(d.dir), []byte(strconv.Itoa(d.pid)), 0o600); err != nil {
-		return errors.Join(err, d.Kill())
 	}
 	if err := d.waitReady(ctx); err != nil {
 		return errors.Join(err, d.Kill())
@@ -224,7 +224,8 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		c, err := net.Dial("unix", d.Socket())
+		var dialer net.Dialer
+		c, err := dialer.DialContext(ctx, "unix", d.Socket())
 		if err == nil {
 			return c.Close()
 		}

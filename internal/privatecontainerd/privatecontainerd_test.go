@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,45 +88,87 @@ func TestLongDir(t *testing.T) {
 	}
 }
 
-// A daemon whose starter was killed is replaced.
+// A daemon whose starter was killed is replaced, at whatever moment that was: the successor
+// comes while the daemon is still being executed, too.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
-	opts := options(t)
-	cmd, err := Command(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	if err := os.WriteFile(pidFile(opts.Dir), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d := start(t, opts)
-	select {
-	case <-ended:
-	case <-time.After(time.Minute):
-		t.Fatal("the orphan lives on")
-	}
-	if d.PID() == cmd.Process.Pid {
-		t.Error("the orphan was treated as the new daemon")
+	for range 10 {
+		opts := options(t)
+		cmd, err := Command(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		d := start(t, opts)
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Fatal("the orphan lives on")
+		}
+		if d.PID() == cmd.Process.Pid {
+			t.Error("the orphan was treated as the new daemon")
+		}
 	}
 }
 
-// A process that merely has the number of an old daemon is left alone.
-func TestForeignPID(t *testing.T) {
+// Other processes that work in the directory of a daemon, and daemons of directories within
+// it, are left alone.
+func TestForeignProcesses(t *testing.T) {
 	t.Parallel()
 	opts := options(t)
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(pidFile(opts.Dir), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+	other := exec.Command("sleep", "600")
+	other.Dir = opts.Dir
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := other.Process.Kill(); err != nil {
+			t.Errorf("the other process has ended: %v", err)
+		}
+		_ = other.Wait() // it was killed
+	})
+	within := opts
+	within.Dir = filepath.Join(opts.Dir, "within")
+	inner := start(t, within)
 	start(t, opts)
+	select {
+	case <-inner.Done():
+		t.Error("the daemon of another directory has ended")
+	default:
+	}
+}
+
+// A process of which the program is being executed has no arguments yet, and is known all
+// the same.
+func TestKnownWhileItIsExecuted(t *testing.T) {
+	t.Parallel()
+	opts := options(t)
+	for range 200 {
+		cmd, err := Command(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		known := serves(cmd.Process.Pid, cmd.Dir)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+		if !known {
+			t.Fatal("a daemon that has just begun is not known as one")
+		}
+	}
 }
 
 func TestFaultsSayWhatToDo(t *testing.T) {

@@ -13,24 +13,27 @@ import (
 	"time"
 )
 
-func pidFile(dir string) string { return filepath.Join(dir, "containerd.pid") }
+// endOrphans stops the daemons of dir whose starters have ended. The caller holds the
+// lock, so nobody else wants them.
+func endOrphans(ctx context.Context, dir string) error {
+	orphans, err := processes(func(pid int) bool { return serves(pid, dir) })
+	for _, pid := range orphans {
+		err = errors.Join(err, end(ctx, pid, func() bool { return serves(pid, dir) }, 5*time.Second))
+	}
+	return err
+}
 
-// endOrphan stops a daemon of dir whose starter has ended. The caller holds the
-// lock, so nobody else wants it.
-func endOrphan(ctx context.Context, dir string) error {
-	b, err := os.ReadFile(pidFile(dir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+// serves reports whether a process is a daemon of dir: a containerd that works in it, which
+// no shim and no other daemon does. That is known from the moment at which the program
+// takes the place of the process that started it, when its arguments cannot be read yet.
+func serves(pid int, dir string) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+	if err != nil || cwd != dir {
+		return false
 	}
-	if err != nil {
-		return err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return nil // torn by a crash: the socket says whether somebody serves
-	}
-	serves := func() bool { return slices.Contains(commandLine(pid), filepath.Join(dir, "config.toml")) }
-	return end(ctx, pid, serves, 5*time.Second)
+	exe, err := os.Readlink(filepath.Join(proc, "exe"))
+	return err == nil && strings.HasPrefix(filepath.Base(exe), "containerd")
 }
 
 // end asks a process to stop, kills it after grace, and waits until alive says
