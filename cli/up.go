@@ -118,7 +118,7 @@ func parameterValue(text string) any {
 
 func (a *app) downCommand() *cobra.Command {
 	dir := up.DefaultOptions().StateDir
-	timeout := time.Minute
+	timeout := 3 * time.Minute
 	cmd := &cobra.Command{
 		Use: "down", Short: "Stop the fleet that colony up --detach started", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -140,9 +140,13 @@ func (s *supervisor) stop() error {
 	return err
 }
 
+// haltTime is how long the containers may take to end, and their networks to go: half of it before
+// they are killed. It is less than what colony down and systemd wait.
+const haltTime = time.Minute
+
 // stopContainers stops the containers that the agent left running. Volumes stay.
 func (s *supervisor) stopContainers() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), haltTime)
 	defer cancel()
 	e, err := engines.Open(s.engineOptions(), s.log)
 	if err != nil {

@@ -1,8 +1,10 @@
 package containerd
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/internal/containerdtest"
+	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/hostkernel"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -356,6 +359,65 @@ func TestHalt(t *testing.T) {
 	after, err := r.List(t.Context())
 	if err != nil || len(after) != 1 || after[0].State != engine.Running || after[0].Restarts != 1 {
 		t.Errorf("listed %+v %v, want it running again, as %+v", after, err, before)
+	}
+}
+
+// Halt asks all containers to stop before the first one has, kills those that take longer than
+// half of the time that it has, and leaves no network of any behind.
+func TestHaltOfSlowContainers(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	var all []engine.Container
+	for i := range 6 {
+		c := r.container("linger", "3600")
+		c.ID.Name, c.Spec.Name = fmt.Sprintf("slow%d", i), fmt.Sprintf("slow%d", i)
+		c.Spec.StopTimeoutMillis = 3_600_000
+		c.Spec.Ports = []protocol.Port{{Container: 80, Host: uint16(freeport.Everywhere(t))}}
+		r.run(t, c)
+		r.awaitReady(t, c.ID)
+		all = append(all, c)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	halted := make(chan error, 1)
+	go func() { halted <- r.Halt(ctx) }()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for _, c := range all {
+		for tick := time.NewTicker(20 * time.Millisecond); r.lastLine(key(c.ID)) != "asked to stop"; {
+			select {
+			case <-tick.C:
+			case <-deadline.C:
+				t.Fatalf("%s is not asked to stop while others have not ended", c.ID)
+			}
+		}
+	}
+	cancel()
+	if err := <-halted; err != nil {
+		t.Errorf("halt: %v", err)
+	}
+	listed, err := r.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range listed {
+		if c.State != engine.Exited {
+			t.Errorf("%s is %s", c.ID, c.State)
+		}
+	}
+	for _, pattern := range []string{"attachments/*", "netns/*", "cni/cache/results/*"} {
+		left, err := filepath.Glob(filepath.Join(r.opts.StateDir, pattern))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %q %v", left, err)
+		}
+	}
+	rules, err := exec.Command("iptables", "--wait", "-t", "nat", "-S").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if strings.Contains(string(rules), key(c.ID)) {
+			t.Errorf("iptables has rules of %s", c.ID)
+		}
 	}
 }
 

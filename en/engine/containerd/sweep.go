@@ -34,31 +34,6 @@ func (e *Engine) Sweep(ctx context.Context, o engine.SweepOptions) error {
 	return errors.Join(errs...)
 }
 
-// Halt stops all containers and takes their networks off the node, as before a
-// shutdown. Everything is kept on disk, so that Start brings it back.
-func (e *Engine) Halt(ctx context.Context) error {
-	ctx = e.in(ctx)
-	ids, err := e.known(ctx)
-	errs := []error{err}
-	for k, id := range ids {
-		if err := e.Stop(ctx, id, 0); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, e.detach(ctx, k))
-	}
-	errs = append(errs, e.net.Down())
-	errs = append(errs, removeEmpty(filepath.Join(e.runcRoot(), e.opts.Namespace)), removeEmpty(e.runcRoot()))
-	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		groups, err := filepath.Glob(pattern + e.cgroup())
-		errs = append(errs, err)
-		for _, g := range groups {
-			errs = append(errs, removeEmpty(g))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // emptyDir removes all that is in a directory.
 func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -67,25 +42,6 @@ func emptyDir(dir string) error {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
 	}
 	return errors.Join(errs...)
-}
-
-// removeEmpty removes a directory; one that is gone is no error.
-func removeEmpty(dir string) error {
-	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-func (e *Engine) detach(ctx context.Context, k string) error {
-	unlock, err := e.locks.Lock(ctx, k)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	e.names.Leave(k)
-	e.forward.Remove(k)
-	return e.net.Detach(ctx, k)
 }
 
 // known returns the containers that containerd has and those of which only our

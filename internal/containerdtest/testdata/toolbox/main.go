@@ -54,6 +54,7 @@ func run(verb string, args []string) error {
 		if err == nil {
 			err = run("wait", nil)
 		}
+		fmt.Println("asked to stop")
 		<-time.After(time.Duration(n) * time.Second)
 		return err
 	case "exit": // code [message]
