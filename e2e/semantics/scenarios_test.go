@@ -257,6 +257,13 @@ func writable(path string) check {
 	}
 }
 
+// addressIn returns an address of a /24.
+func addressIn(subnet netip.Prefix, last byte) string {
+	a := subnet.Addr().As4()
+	a[3] = last
+	return netip.AddrFrom4(a).String()
+}
+
 func networkScenarios(t *testing.T) []scenario {
 	t.Helper()
 	tcp, udp, short := freeport.Everywhere(t), freeport.Everywhere(t), freeport.Everywhere(t)
@@ -264,6 +271,11 @@ func networkScenarios(t *testing.T) []scenario {
 	web := func(lines ...string) string { return entry("web", append(lines, "command: [serve, '80', web]")...) }
 	lookup := func(name string) check { return says("10.", "lookup", name) }
 	vpn := entry("vpn", "command: [serve, '80', vpn]")
+	subnet, other := freeport.Subnet(t), freeport.Subnet(t)
+	for other == subnet {
+		other = freeport.Subnet(t)
+	}
+	first, second, apartOf := addressIn(subnet, 10), addressIn(subnet, 11), addressIn(other, 10)
 	return []scenario{
 		{
 			"ports", of("ports", "ports[0].target", "ports[0].published", "ports[0].host_ip"),
@@ -308,14 +320,14 @@ func networkScenarios(t *testing.T) []scenario {
 		{
 			"addresses",
 			[]string{"services.a.networks.default.ipv4_address", "networks.default.ipam.config", "networks.default.ipam.config[0].subnet"},
-			a("networks: {default: {ipv4_address: 172.29.77.10}}") + web("depends_on: [a]") + "networks: {default: {ipam: {config: [{subnet: 172.29.0.0/16}]}}}\n", nil,
-			all(says("172.29.77.10", "cat", "/proc/net/fib_trie"), says("0 172.29.77.10", "dig", "a", "1"), says("0 172.29.77.11", "dig", "web", "1")),
+			a("networks: {default: {ipv4_address: "+first+"}}") + web("depends_on: [a]") + "networks: {default: {ipam: {config: [{subnet: " + netip.PrefixFrom(subnet.Addr(), 16).Masked().String() + "}]}}}\n", nil,
+			all(says(first, "cat", "/proc/net/fib_trie"), says("0 "+first, "dig", "a", "1"), says("0 "+second, "dig", "web", "1")),
 		},
 		{
 			"addresses on networks apart",
 			[]string{"services.a.networks.one.ipv4_address"},
-			a("networks: {one: {ipv4_address: 172.29.78.10}}") + web("networks: [two]") + "networks: {one: {ipam: {config: [{subnet: 172.29.78.0/24}]}}, two: {}}\n", nil,
-			says("172.29.78.10", "cat", "/proc/net/fib_trie"),
+			a("networks: {one: {ipv4_address: "+apartOf+"}}") + web("networks: [two]") + "networks: {one: {ipam: {config: [{subnet: " + other.String() + "}]}}, two: {}}\n", nil,
+			says(apartOf, "cat", "/proc/net/fib_trie"),
 		},
 		{"aliases", []string{"services.web.networks.default.aliases"}, a() + web("networks: {default: {aliases: [other]}}"), nil, all(lookup("other"), says("0 10.", "dig", "other", "1"))},
 		{"links", of("links"), a("links: ['web:linked']") + web(), nil, lookup("linked")},

@@ -1,10 +1,12 @@
-// Package freeport finds TCP ports for programs that tests and benchmarks start
-// and that get theirs before they listen.
+// Package freeport finds TCP ports and subnets for programs that tests and benchmarks start
+// and that get theirs before they use them.
 package freeport
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"net/netip"
 	"testing"
 )
 
@@ -47,4 +49,29 @@ func Everywhere(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return ports[0]
+}
+
+// Subnet returns a /24 of private addresses (RFC 1918) in 172.16.0.0/12 that no interface of the
+// machine has an address in. It is one of 4,096 by chance, so that tests that run beside each other
+// hardly get the same.
+func Subnet(t testing.TB) netip.Prefix {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		n := rand.N(1 << 12)
+		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, byte(16 + n>>8), byte(n), 0}), 24)
+		free := true
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			free = free && (err != nil || !p.Overlaps(subnet))
+		}
+		if free {
+			return subnet
+		}
+	}
+	t.Fatal("no /24 of 172.16.0.0/12 is free on this machine")
+	return netip.Prefix{}
 }
