@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/disk"
@@ -90,12 +92,19 @@ func (c change) apply(s *state) {
 	}
 }
 
-// A book keeps a state in a file to which changes are appended. Its methods are called one at a time.
+// A book keeps a state in a file to which changes are appended. Its methods are called one at a time, but for
+// flush: nodes that enrol at once share one flush of the disk.
 type book struct {
 	s       state // its maps are the book's own
 	log     *recordlog.Log
 	most    int64 // size of the file, in bytes, from which on it is replaced by one without history
 	unsaved bool  // the file is older than s
+
+	appended atomic.Uint64 // number of changes in the file
+	failed   atomic.Bool   // a flush failed: nobody knows what the disk has
+
+	flushing sync.Mutex // held while the log is flushed, replaced or closed; protects flushed
+	flushed  uint64     // appended, as it was before the last flush
 }
 
 const (
@@ -168,16 +177,20 @@ func (b *book) replace(next state) error {
 	if err != nil {
 		return err
 	}
+	b.flushing.Lock()
+	defer b.flushing.Unlock()
 	if err := b.log.Replace([][]byte{raw}); err != nil {
 		return fmt.Errorf("store the nodes that are enrolled: %w", err)
 	}
+	b.flushed = b.appended.Load()
+	b.failed.Store(false)
 	b.s, b.unsaved = next.clone(), false
 	b.bound(raw)
 	return nil
 }
 
-// save stores a change of one node, and then makes it. Where durable is false it may be lost by a crash.
-func (b *book) save(c change, durable bool) error {
+// save appends a change of one node to the file, and then makes it. It is durable after a flush.
+func (b *book) save(c change) error {
 	if b.unsaved || b.log.Broken() || b.log.Size() > b.most {
 		next := b.s.clone()
 		c.apply(&next)
@@ -187,12 +200,42 @@ func (b *book) save(c change, durable bool) error {
 	if err == nil {
 		err = b.log.Append(raw)
 	}
-	if err == nil && durable {
-		err = b.log.Sync()
-	}
 	if err != nil {
 		return fmt.Errorf("store the node that is enrolled: %w", err)
 	}
+	b.appended.Add(1)
 	c.apply(&b.s)
 	return nil
+}
+
+// mend writes the whole state where a flush failed.
+func (b *book) mend() error {
+	if !b.failed.Load() {
+		return nil
+	}
+	return b.replace(b.s.clone())
+}
+
+// flush makes durable what was appended before the call. Where it fails, mend does.
+func (b *book) flush() error {
+	appended := b.appended.Load()
+	b.flushing.Lock()
+	defer b.flushing.Unlock()
+	if b.flushed >= appended {
+		return nil
+	}
+	next := b.appended.Load()
+	if err := b.log.Sync(); err != nil {
+		b.failed.Store(true)
+		return fmt.Errorf("store the nodes that are enrolled: %w", err)
+	}
+	b.flushed = next
+	return nil
+}
+
+// close flushes and closes the file.
+func (b *book) close() error {
+	b.flushing.Lock()
+	defer b.flushing.Unlock()
+	return b.log.Close()
 }

@@ -72,7 +72,7 @@ func Open(o Options) (*Machines, error) {
 func (m *Machines) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.log.Close()
+	return m.close()
 }
 
 // SetTokens takes an encoded protocol.SiteTokens of the CO. Tokens that cannot be stored count
@@ -129,7 +129,10 @@ func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 	if replaced {
 		m.announce()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return m.flush()
 }
 
 func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, err error) {
@@ -150,7 +153,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	case m.revoked(c.Key):
 		return false, refuseRevoked(c.Name)
 	case old.Key == c.Key && old.Token == c.Token:
-		return false, nil
+		return false, m.mend() // its answer may have been lost as a flush failed
 	case now.UnixMilli() >= t.ExpiresMillis:
 		return false, identity.Refuse(identity.TokenExpired, "the time of join token %s is over: make a new one", c.Token)
 	case m.s.Used[c.Token] >= int(t.Uses):
@@ -167,7 +170,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 			next.Revoked = max(next.Revoked, one.MadeMillis)
 		}
 	}
-	if err := m.save(next, true); err != nil {
+	if err := m.save(next); err != nil {
 		return false, err
 	}
 	m.o.Logger.InfoContext(ctx, "node enrolled", "node_id", string(c.Name.Node), "token", c.Token, "remote", c.Remote, "replaced", replaced)
@@ -186,28 +189,36 @@ const endMargin = 24 * time.Hour
 // it is enrolled with this key, or nothing is known of its name and its certificate has not
 // ended. The latter is recorded: an LO that lost its file knows its nodes by their certificates.
 func (m *Machines) Renewed(ctx context.Context, p identity.Peer) error {
+	adopted, err := m.renewed(ctx, p)
+	if err == nil && adopted {
+		err = m.flush()
+	}
+	return err
+}
+
+func (m *Machines) renewed(ctx context.Context, p identity.Peer) (adopted bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, known := m.s.Nodes[p.Name.Node]
 	switch {
 	case p.Name.Tier != identity.EN || p.Name.Site != m.o.Site:
-		return identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", p.Name, p.Name.Site, m.o.Site)
+		return false, identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", p.Name, p.Name.Site, m.o.Site)
 	case m.revoked(p.Key):
-		return refuseRevoked(p.Name)
+		return false, refuseRevoked(p.Name)
 	case known && n.Key == p.Key:
-		return nil
+		return false, nil
 	case p.Withdrawn && !known:
-		return identity.Refuse(identity.Revoked, "the authority that certified %s was revoked, and neither this LO nor the CO knows the node by its key: enrol it with a new join token", p.Name)
+		return false, identity.Refuse(identity.Revoked, "the authority that certified %s was revoked, and neither this LO nor the CO knows the node by its key: enrol it with a new join token", p.Name)
 	case known:
-		return identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key: another gateway has taken its place; enrol it with a new join token", p.Name)
+		return false, identity.Refuse(identity.NotEnrolled, "%s is not enrolled with this key: another gateway has taken its place; enrol it with a new join token", p.Name)
 	case p.Expired:
-		return identity.Refuse(identity.NotEnrolled, "this LO knows no node %s, and the certificate has ended: enrol it with a new join token", p.Name)
+		return false, identity.Refuse(identity.NotEnrolled, "this LO knows no node %s, and the certificate has ended: enrol it with a new join token", p.Name)
 	}
-	if err := m.save(change{ID: p.Name.Node, Node: node{Key: p.Key, Enrolled: m.o.Clock.Now()}}, true); err != nil {
-		return err
+	if err := m.save(change{ID: p.Name.Node, Node: node{Key: p.Key, Enrolled: m.o.Clock.Now()}}); err != nil {
+		return false, err
 	}
 	m.o.Logger.WarnContext(ctx, "node was not known and has a certificate that counts: taken as enrolled", "node_id", string(p.Name.Node), "serial", p.Serial)
-	return nil
+	return true, nil
 }
 
 // Issued reports a certificate to the CO, which knows the node by its key from then on.
@@ -231,7 +242,7 @@ func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certific
 	}
 	old.Certified = true
 	// Where a crash loses it, the next certificate is reported as the first once more.
-	return m.save(change{ID: n.Node, Node: old}, false)
+	return m.save(change{ID: n.Node, Node: old})
 }
 
 // reportAgain is how long a refusal is not reported once more, and mostReported how many are remembered.

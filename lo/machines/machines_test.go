@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -203,6 +204,8 @@ func TestLostNodes(t *testing.T) {
 	}
 }
 
+var errFlush = errors.New("the flush failed")
+
 var errFull = fmt.Errorf("no room: %w", syscall.ENOSPC)
 
 // failing is a disk that is full on demand.
@@ -210,17 +213,20 @@ type failing struct {
 	disk.FS
 	full    bool
 	renames int
+	// unflushed has flushes of what was written at the end of a file fail.
+	unflushed bool
 }
 
 func (d *failing) Open(path string, flag int, perm fs.FileMode) (disk.File, error) {
 	f, err := d.FS.Open(path, flag, perm)
-	return file{f, d}, err
+	return file{f, d, path}, err
 }
 
 // A file of a disk that is full on demand.
 type file struct {
 	disk.File
-	d *failing
+	d    *failing
+	path string
 }
 
 func (f file) WriteAt(b []byte, at int64) (int, error) {
@@ -228,6 +234,14 @@ func (f file) WriteAt(b []byte, at int64) (int, error) {
 		return 0, errFull
 	}
 	return f.File.WriteAt(b, at)
+}
+
+// Sync implements disk.File.
+func (f file) Sync() error {
+	if f.d.unflushed && !strings.Contains(f.path, ".tmp") {
+		return errFlush
+	}
+	return f.File.Sync()
 }
 
 func (d *failing) Rename(from, to string) error {
@@ -276,6 +290,61 @@ func TestManyNodes(t *testing.T) {
 	}
 	if d.renames == 0 {
 		t.Error("the file was never replaced")
+	}
+}
+
+// TestFailedFlush has the disk fail to make durable what was appended: the node is not admitted until it is.
+func TestFailedFlush(t *testing.T) {
+	t.Parallel()
+	d, dir := &failing{FS: disk.OS}, t.TempDir()
+	m := open(t, d, dir, nil)
+	set(t, m)
+	d.unflushed = true
+	if err := m.Admit(t.Context(), claim("one", "g1", "k1")); !errors.Is(err, errFlush) {
+		t.Errorf("a flush that failed: %v", err)
+	}
+	d.full = true
+	if err := m.Admit(t.Context(), claim("one", "g1", "k1")); !errors.Is(err, errFull) {
+		t.Errorf("the same claim, while the file cannot be replaced: %v", err)
+	}
+	if err := m.Renewed(t.Context(), identity.Peer{Name: identity.OfNode("plant1", "g1"), Key: "k1"}); err != nil {
+		t.Errorf("a renewal, which needs no room: %v", err)
+	}
+	d.full = false
+	if err := m.Admit(t.Context(), claim("one", "g1", "k1")); err != nil {
+		t.Errorf("the same claim: %v", err)
+	}
+	if err := open(t, disk.OS, dir, nil).Admit(t.Context(), claim("one", "g1", "k1")); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// TestManyAtOnce enrols nodes at once, which share flushes.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := open(t, disk.OS, dir, nil)
+	tokens := []protocol.NodeToken{{ID: "all", Secret: identity.HashSecret(secret), Uses: 100, ExpiresMillis: now.Add(time.Hour).UnixMilli()}}
+	if err := m.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1", Tokens: tokens})); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			if err := m.Admit(t.Context(), claim("all", fmt.Sprintf("g%d", i), fmt.Sprintf("k%d", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	m = open(t, disk.OS, dir, func(d *statefile.Damage) { t.Errorf("damaged: %v", d) })
+	for i := range 100 {
+		if !m.Enrolled(protocol.NodeID(fmt.Sprintf("g%d", i))) {
+			t.Errorf("g%d is not known after a restart", i)
+		}
+	}
+	if err := m.Admit(t.Context(), claim("all", "g100", "k100")); identity.CodeOf(err) != identity.TokenExhausted {
+		t.Errorf("one use too many: %v", err)
 	}
 }
 
