@@ -48,13 +48,13 @@ type Options struct {
 type Machines struct {
 	o       Options
 	refused *prometheus.CounterVec
+	tally   identity.Tally
 
 	announcing sync.Mutex // held while Changed is called
 
 	mu sync.Mutex // protects what follows
 	*book
-	listed   map[string]bool      // keys on the CO's list
-	reported map[string]time.Time // when a refusal was reported
+	listed map[string]bool // keys on the CO's list
 }
 
 // Open reads what an earlier run knew. The caller closes what it returns.
@@ -63,7 +63,7 @@ func Open(o Options) (*Machines, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machines{o: o, book: b, reported: map[string]time.Time{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+	return &Machines{o: o, book: b, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "colony_lo_enrolments_refused_total", Help: "Nodes that got no certificate, by the code of the refusal.",
 	}, []string{"code"})}, nil
 }
@@ -245,14 +245,8 @@ func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certific
 	return m.save(change{ID: n.Node, Node: old})
 }
 
-// reportAgain is how long a refusal is not reported once more, and mostReported how many are remembered.
-const (
-	reportAgain  = time.Hour
-	mostReported = 256
-)
-
 // Refused counts a refusal, and reports it unless whoever asks has proved nothing: others could fill
-// the journal. The same refusal is reported once an hour: a node tries again each half minute.
+// the journal. The same refusal, of a node from an address, is reported once an hour, see identity.Tally.
 func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal) {
 	m.refused.WithLabelValues(string(r.Code)).Inc()
 	if n.Tier != identity.EN || n.Site != m.o.Site || !r.Code.Proved() {
@@ -264,13 +258,11 @@ func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, which := time.Now(), string(n.Node)+" "+string(r.Code)+" "+host
-	maps.DeleteFunc(m.reported, func(_ string, at time.Time) bool { return now.Sub(at) >= reportAgain })
-	if _, done := m.reported[which]; done || len(m.reported) >= mostReported {
+	reason, report := m.tally.Add(string(n.Node)+" "+string(r.Code)+" "+host, r.Message, time.Now())
+	if !report {
 		return
 	}
-	m.reported[which] = now
-	if err := m.o.Report(ctx, protocol.MachineRefused, n.Node, protocol.Enrolment{V: protocol.Version, Remote: remote, Code: string(r.Code), Reason: r.Message}); err != nil {
+	if err := m.o.Report(ctx, protocol.MachineRefused, n.Node, protocol.Enrolment{V: protocol.Version, Remote: remote, Code: string(r.Code), Reason: reason}); err != nil {
 		m.o.Logger.WarnContext(ctx, "refusal of a node not reported to the co", "node_id", string(n.Node), "code", string(r.Code), "err", err)
 	}
 }

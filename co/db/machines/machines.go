@@ -20,10 +20,13 @@ import (
 )
 
 // A Store is the record. Its methods may be called concurrently.
-type Store struct{ db *db.DB }
+type Store struct {
+	db      *db.DB
+	refused identity.Tally
+}
 
 // New returns the record in a database, which stays the caller's to close.
-func New(pool *db.DB) *Store { return &Store{pool} }
+func New(pool *db.DB) *Store { return &Store{db: pool} }
 
 // kinds are the tiers that a token can be for.
 var kinds = map[identity.Tier]string{identity.LO: "lo", identity.EN: "en"}
@@ -105,23 +108,38 @@ type token struct {
 // time and uses, and that no machine with another key has the name. It records the machine and
 // the use of the token. A claim that was admitted before, by token and key, is admitted again
 // and uses nothing.
+//
+// A refusal of somebody who has proved something is an event, once an hour for each machine and code.
 func (s *Store) Admit(ctx context.Context, c identity.Claim) error {
-	var refusal *identity.Refusal // is recorded, too, and so must not end the transaction
+	var refusal *identity.Refusal
 	err := s.db.Tx(ctx, "enrol a machine", func(tx pgx.Tx) error {
 		var err error
-		if refusal, err = admit(ctx, tx, c); err != nil || refusal != nil && !refusal.Code.Proved() {
+		if refusal, err = admit(ctx, tx, c); err != nil || refusal != nil {
 			return err
 		}
-		e := fleet.Event{Kind: fleet.MachineEnrolled, Site: c.Name.Site, Node: c.Name.Node, Message: fmt.Sprintf("%s with join token %s, from %s", c.Name.DNS(), c.Token, c.Remote)}
-		if refusal != nil {
-			e.Kind, e.Message = fleet.MachineRefused, fmt.Sprintf("%s, from %s: %v", c.Name.DNS(), c.Remote, refusal)
-		}
-		return db.WriteEvents(ctx, tx, []fleet.Event{e})
+		return db.WriteEvents(ctx, tx, []fleet.Event{{
+			Kind: fleet.MachineEnrolled, Site: c.Name.Site, Node: c.Name.Node, Message: fmt.Sprintf("%s with join token %s, from %s", c.Name.DNS(), c.Token, c.Remote),
+		}})
 	})
-	if err == nil && refusal != nil {
+	if err != nil || refusal == nil {
+		return err
+	}
+	if !refusal.Code.Proved() {
 		return refusal
 	}
-	return err
+	text, report := s.refused.Add(c.Name.DNS()+" "+string(refusal.Code), refusal.Error(), time.Now())
+	if !report {
+		return refusal
+	}
+	err = s.db.Tx(ctx, "record that a machine was refused", func(tx pgx.Tx) error {
+		return db.WriteEvents(ctx, tx, []fleet.Event{{
+			Kind: fleet.MachineRefused, Site: c.Name.Site, Node: c.Name.Node, Message: fmt.Sprintf("%s, from %s: %s", c.Name.DNS(), c.Remote, text),
+		}})
+	})
+	if err != nil {
+		return err
+	}
+	return refusal
 }
 
 func admit(ctx context.Context, tx pgx.Tx, c identity.Claim) (*identity.Refusal, error) {

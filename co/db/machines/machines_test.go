@@ -117,6 +117,15 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: events %q, want %q", c.what, added, c.event)
 		}
 	}
+	before := len(events(t, pool))
+	for range 20 {
+		if err := s.Admit(t.Context(), claim("twice", "plant2", "k4")); identity.CodeOf(err) != identity.NameTaken {
+			t.Errorf("tried for ever: %v", err)
+		}
+	}
+	if got := events(t, pool)[before:]; len(got) != 0 {
+		t.Errorf("a machine that tries for ever makes the events %q", got)
+	}
 	for key, want := range map[string]identity.Code{"k1": identity.NotEnrolled, "k2": ""} {
 		err := s.Renewed(t.Context(), identity.Peer{Name: identity.OfLO("plant1"), Key: key})
 		if (err == nil) != (want == "") || err != nil && identity.CodeOf(err) != want {
