@@ -92,23 +92,20 @@ func (p *parts) revoke(keys []string) {
 	}
 }
 
-// takeRevocations takes an encoded SiteRevocations of the CO, and hands it on to the nodes.
+// takeRevocations takes an encoded SiteRevocations of the CO, which is handed on to the nodes.
 func (p *parts) takeRevocations(payload []byte) error {
 	changed, err := p.revocations.Set(payload)
 	if !changed {
 		return err
 	}
 	p.site.Revocations(context.Background(), p.revocations.Number(), len(p.revocations.Keys()), nil)
-	return p.handOnRevocations(context.Background())
+	return nil
 }
 
-// handOnRevocations publishes the list of revoked keys to the nodes, where they prove who they are.
-func (p *parts) handOnRevocations(ctx context.Context) error {
-	if p.machines == nil || p.revocations.Payload() == nil {
-		return nil
-	}
+// publishRevocations publishes the list of revoked keys to the nodes.
+func (p *parts) publishRevocations(ctx context.Context, payload []byte) error {
 	return p.broker.Publish(ctx, broker.Message{
-		Topic: topic.ForSite(topic.Revocations, p.opts.Site), Payload: p.revocations.Payload(), QoS: 1, Retain: true, ContentType: protocol.ContentType,
+		Topic: topic.ForSite(topic.Revocations, p.opts.Site), Payload: payload, QoS: 1, Retain: true, ContentType: protocol.ContentType,
 	})
 }
 

@@ -5,6 +5,7 @@ package revocation
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
@@ -13,8 +14,11 @@ import (
 	"maps"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
@@ -45,8 +49,9 @@ type Options struct {
 
 // A List is the list in force. Its methods may be called concurrently.
 type List struct {
-	o    Options
-	file statefile.File
+	o       Options
+	file    statefile.File
+	changed notify.Signal // there may be another payload
 
 	set   sync.Mutex      // held by Set, with the calls of Changed and Refused; protects wrong
 	wrong protocol.Digest // of the message that was refused last
@@ -84,7 +89,7 @@ func Stored(dir string, site protocol.SiteID) (protocol.Revocations, error) {
 
 // Open reads the list that was in force.
 func Open(o Options) (*List, error) {
-	l := &List{o: o, refused: map[sign.Reason]uint64{}, file: fileOf(o.Disk, o.Dir, o.Site)}
+	l := &List{o: o, changed: notify.New(), refused: map[sign.Reason]uint64{}, file: fileOf(o.Disk, o.Dir, o.Site)}
 	if o.Root != nil {
 		var err error
 		if l.trust, err = sign.NewTrust(o.Root); err != nil {
@@ -147,6 +152,7 @@ func (l *List) Set(payload []byte) (changed bool, err error) {
 	}
 	if changed {
 		l.o.Changed(l.Keys())
+		l.changed.Notify()
 	}
 	return changed, err
 }
@@ -199,11 +205,38 @@ func (l *List) Follow(keySet []byte) {
 	}
 }
 
-// Payload is the encoded SiteRevocations in force, to be handed on; nil: there is none.
+// Payload is the encoded SiteRevocations in force; nil: there is none.
 func (l *List) Payload() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.payload
+}
+
+// publishAgain are the waits after a list that could not be published.
+var publishAgain = retry.Policy{Min: time.Second, Max: 30 * time.Second}
+
+// HandOn publishes the encoded SiteRevocations in force, and each one that takes its place, until ctx ends; what
+// could not be published is tried again. One goroutine at a time runs it.
+func (l *List) HandOn(ctx context.Context, publish func(ctx context.Context, payload []byte) error) {
+	tries := retry.Backoff{Policy: publishAgain}
+	var last []byte
+	for ctx.Err() == nil {
+		payload := l.Payload()
+		if bytes.Equal(payload, last) {
+			_ = l.changed.Wait(ctx) // the loop ends with ctx
+			continue
+		}
+		if err := publish(ctx, payload); err != nil {
+			wait := tries.Next()
+			if ctx.Err() == nil {
+				l.o.Logger.WarnContext(ctx, "list of revoked keys not handed on, it is tried again", "retry_in", wait.String(), "err", err)
+			}
+			_ = retry.Sleep(ctx, wait)
+			continue
+		}
+		tries.Reset()
+		last = payload
+	}
 }
 
 // Number is that of the list in force; 0: there is none.

@@ -2,14 +2,18 @@ package revocation_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -17,6 +21,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/sign"
 	"github.com/colonyfleet/colony/protocol/sign/signtest"
+	"github.com/google/go-cmp/cmp"
 )
 
 // A machine has a List, and what it said had changed.
@@ -201,4 +206,48 @@ func TestDamaged(t *testing.T) {
 	if changed, err := m.Set(good); err != nil || !changed {
 		t.Errorf("once more: %v, %v", changed, err)
 	}
+}
+
+// TestHandOn hands on a list that could not be published the first time, and one that comes later, each once.
+func TestHandOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		m := open(t, dir, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var published [][]byte
+		fails := 0
+		go m.HandOn(ctx, func(_ context.Context, payload []byte) error {
+			if fails > 0 {
+				fails--
+				return errors.New("no room")
+			}
+			published = append(published, payload)
+			return nil
+		})
+		want := func(lists ...[]byte) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if diff := cmp.Diff(lists, published); diff != "" {
+				t.Errorf("handed on (-want +got):\n%s", diff)
+			}
+		}
+		want()
+		first, second := unsigned(list("plant", 7, "a")), unsigned(list("plant", 8, "a", "b"))
+		fails = 3
+		if _, err := m.Set(first); err != nil {
+			t.Fatal(err)
+		}
+		want(first)
+		if _, err := m.Set(second); err != nil {
+			t.Fatal(err)
+		}
+		want(first, second)
+		if _, err := m.Set(second); err != nil {
+			t.Fatal(err)
+		}
+		want(first, second)
+	})
 }
