@@ -83,14 +83,15 @@ func (h *Holder) Peer(s tls.ConnectionState, as Role) (Peer, error) { return h.p
 // Client is Peer for the client of a connection.
 func (h *Holder) Client(s tls.ConnectionState) (Peer, error) { return h.Peer(s, Client) }
 
-// Former is Peer for a client that is here to renew its certificate, and may be expired or withdrawn.
+// Former is Peer for a client that is here to renew its certificate, and may be expired or withdrawn. Where its key was
+// revoked the error comes with who it is; one whose certificate does not count at all is nobody.
 func (h *Holder) Former(s tls.ConnectionState) (Peer, error) {
 	p, err := h.verified(s, Client, VerifyEver)
-	if err == nil {
-		err = h.standing(s.PeerCertificates[:1])
-	}
 	if err != nil {
 		return Peer{}, err
+	}
+	if err := h.standing(s.PeerCertificates[:1]); err != nil {
+		return p, err
 	}
 	p.Withdrawn = h.standing(s.PeerCertificates) != nil
 	return p, nil

@@ -221,6 +221,8 @@ func (s *Server) join(ctx context.Context, from caller, q question, n identity.N
 func (s *Server) renew(ctx context.Context, from caller, _ question, n identity.Name, key string) error {
 	p, err := s.o.Holder.Former(from.tls)
 	switch {
+	case err != nil && p.Name == (identity.Name{}): // it has proved nothing
+		return identity.Refuse(identity.Invalid, "the certificate does not open a renewal: %v", err)
 	case err != nil:
 		return identity.Refuse(identity.Revoked, "the certificate does not open a renewal: %v", err)
 	case p.Name != n:
