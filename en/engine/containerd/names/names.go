@@ -13,11 +13,13 @@
 package names
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -145,12 +147,26 @@ func (n *Names) load(key string, s *settings) error {
 	}
 	content, plain, err := settingsIdentity(key).Unseal(b)
 	if plain {
-		content, err = b, nil
+		return decodePlain(b, s)
 	}
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(content, s)
+}
+
+// decodePlain reads settings without a header, which nothing vouches for: another file in
+// their place is no settings.
+func decodePlain(b []byte, s *settings) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more behind the settings")
+	}
+	return nil
 }
 
 func (n *Names) path(key, file string) string { return filepath.Join(n.o.Dir, key, file) }

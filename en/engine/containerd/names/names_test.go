@@ -115,4 +115,17 @@ func TestDamagedSettings(t *testing.T) {
 	if err := n.load("web", &s); err != nil || !slices.Equal(s.Servers, want) {
 		t.Errorf("without a header it is read as %+v, %v", s, err)
 	}
+	// The file beside it has no header either, and is no settings.
+	id, err := json.Marshal(engine.ID{Deployment: "web", Component: "web", Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range [][]byte{id, append(plain, plain...), []byte("web\n")} {
+		if err := os.WriteFile(path, other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.load("web", &s); err == nil {
+			t.Errorf("%q is read as %+v", other, s)
+		}
+	}
 }
