@@ -6,6 +6,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -86,7 +87,7 @@ func (c *Collector) Collect(ctx context.Context) (protocol.Inventory, error) {
 	c.system(ctx, &inv)
 	inv.Disks = c.disks(ctx)
 	inv.Interfaces = c.interfaces()
-	info, err := c.o.Host.Info(ctx)
+	info, err := c.engine(ctx)
 	if err != nil {
 		errs = append(errs, err)
 		inv.EngineFault = err.Error()
@@ -199,7 +200,7 @@ func (c *Collector) Heartbeat(ctx context.Context) (protocol.Heartbeat, error) {
 	if up, err := host.UptimeWithContext(ctx); err == nil {
 		h.UptimeSec = up
 	}
-	info, away := c.o.Host.Info(ctx)
+	info, away := c.engine(ctx)
 	if u, err := disk.UsageWithContext(ctx, c.storage(info)); err == nil {
 		h.DiskFree = u.Free
 	}
@@ -211,6 +212,21 @@ func (c *Collector) Heartbeat(ctx context.Context) (protocol.Heartbeat, error) {
 		}
 	}
 	return h, away
+}
+
+// engineAnswer is how long the engine may take to say what it is, before the node is shown
+// as one whose engine does not answer. A heartbeat waits for it.
+const engineAnswer = 10 * time.Second
+
+// engine asks the engine what it is. One that was stopped takes calls, and answers none.
+func (c *Collector) engine(ctx context.Context) (engine.Info, error) {
+	call, cancel := context.WithTimeout(ctx, engineAnswer)
+	defer cancel()
+	info, err := c.o.Host.Info(call)
+	if err != nil && call.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("no answer within %s: see that it runs, and is not stopped", engineAnswer)
+	}
+	return info, err
 }
 
 // storage is where the engine's images lie.

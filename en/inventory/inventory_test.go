@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,6 +30,38 @@ func collector(t *testing.T, root string, h Host) *Collector {
 	t.Helper()
 	return New(Options{
 		Node: "n1", Labels: map[string]string{"line": "4"}, Version: "1.2.3", Host: h, Root: root, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// stoppedHost is an engine that takes calls and answers none.
+type stoppedHost struct{}
+
+func (stoppedHost) Info(ctx context.Context) (engine.Info, error) {
+	<-ctx.Done()
+	return engine.Info{}, ctx.Err()
+}
+
+// An engine that does not answer is shown as that, and holds up a heartbeat for seconds only.
+func TestStoppedEngine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := collector(t, "", stoppedHost{})
+		began := time.Now()
+		if _, err := c.Heartbeat(t.Context()); err == nil || !strings.Contains(err.Error(), "no answer within") {
+			t.Errorf("heartbeat: %v, want that there is no answer", err)
+		}
+		if took := time.Since(began); took > engineAnswer {
+			t.Errorf("a heartbeat took %v", took)
+		}
+		inv, err := c.Collect(t.Context())
+		if err == nil || inv.EngineFault != err.Error() || inv.Kernel == "" {
+			t.Errorf("inventory of kernel %q with engine fault %q, %v", inv.Kernel, inv.EngineFault, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.Heartbeat(ctx); err == nil || strings.Contains(err.Error(), "no answer within") {
+			t.Errorf("cancelled: %v, want the cause", err)
+		}
 	})
 }
 
