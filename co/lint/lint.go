@@ -22,7 +22,6 @@ import (
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/registry/archive"
-	"github.com/colonyfleet/colony/co/registry/graph"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/document"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -292,30 +291,11 @@ func (l *linter) judge(name, folder string, variables []v1rc3.Variable) (j judge
 	for _, w := range warnings {
 		l.lines(file, w, true)
 	}
-	l.images(file, c)
+	l.images(file, sub, c)
 	if j.Component = c; err == nil {
 		j.tgz = tgz
 	}
 	return j
-}
-
-// images warns of images that a CO reads only where its configuration names their registry. Those
-// named by digest are pulled by nodes alone.
-func (l *linter) images(file string, c protocol.Component) {
-	raw, err := fs.ReadFile(l.root, file)
-	if err != nil {
-		return // it was read before: what happened meanwhile is of no importance to a warning
-	}
-	for _, container := range c.Containers {
-		host := graph.Host(container.Image)
-		if container.Image == "" || strings.Contains(container.Image, "@") || slices.Contains(l.registries, host) {
-			continue
-		}
-		at := "services." + container.Name + ".image"
-		l.add(file, document.Locate(raw, v1rc3.Problems{{Path: at}})[0].Line, true,
-			"%s: %s comes from %s: a CO imports it only where import.registries of its configuration names %s; else copy the image into the CO's registry, or name it with its digest",
-			at, container.Image, host, host)
-	}
 }
 
 // deployment judges a file of a deployments repository: deployments/<site>/<name>/.

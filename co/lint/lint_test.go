@@ -228,7 +228,7 @@ func TestLinksOutOfTheFolder(t *testing.T) {
 func TestImagesOfOtherRegistries(t *testing.T) {
 	t.Parallel()
 	const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	root := fstest.MapFS{"web/compose.yaml": {Data: []byte(`x-all: &all
+	root := fstest.MapFS{"web/more/other.yaml": {Data: []byte("services:\n  included: {image: redis:7}\n")}, "web/compose.yaml": {Data: []byte(`x-all: &all
   restart: always
 services:
   own: {image: registry.colony/web:1}
@@ -238,12 +238,13 @@ services:
   github: {image: ghcr.io/a/b:2}
   pinned: {image: nginx@` + digest + `}
   variable: {image: "${REGISTRY:-quay.io}/c:3"}
+include: [more/other.yaml]
 `)}}
 	for _, c := range []struct {
 		registries []string
 		want       []string
 	}{
-		{nil, []string{"7: services.hub.image: nginx:1 comes from docker.io", "8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io", "10: services.variable.image: quay.io/c:3 comes from quay.io"}},
+		{nil, []string{"7: services.hub.image: nginx:1 comes from docker.io", "8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io", "10: services.variable.image: quay.io/c:3 comes from quay.io", "2: services.included.image: redis:7 comes from docker.io"}},
 		{[]string{"docker.io", "quay.io"}, []string{"8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io"}},
 	} {
 		result, err := lint.Folder(root, c.registries...)
