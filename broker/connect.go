@@ -68,14 +68,10 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	grown := func(more int) error {
-		held += more
-		c.Hold(more)
-		b.relieve()
-		return nil
-	}
-	_ = grown(min(h.Length, packet.Chunk)) // never fails
-	if body, err = packet.ReadBody(c, h.Length, grown); err != nil {
+	held = h.Length // and not as it arrives: it is small
+	c.Hold(held)
+	b.relieve()
+	if body, err = packet.ReadBody(c, h.Length, func(int) error { return nil }); err != nil {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}

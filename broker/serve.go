@@ -39,7 +39,7 @@ const owedTime = time.Second
 //
 //go:noinline
 func (b *Broker) leave(c *conn, err error) {
-	if s := c.session.Load(); s.storing && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+	if c.Left() && c.session.Load().storing {
 		ctx, cancel := context.WithTimeout(b.ctx, owedTime)
 		_ = b.store.Flush(ctx) // answers are sent behind it; those that are refused too
 		cancel()
@@ -72,7 +72,7 @@ func (b *Broker) readAll(c *conn, s *session) (err error) {
 			return b.badHeader(c, h, err)
 		}
 		if h.Type == packet.Pingreq && h.Length == 0 { // in this small frame, as most packets of an idle client
-			_, _ = c.Write([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a connection that has ended needs no answer
+			_, _ = c.Answer([]byte{byte(packet.Pingresp) << 4, 0}) // [MQTT-3.12.4-1]; a connection that has ended needs no answer
 			b.metrics.Sent(2)
 			continue
 		}
@@ -94,13 +94,7 @@ func (b *Broker) badHeader(c *conn, h packet.Header, err error) error {
 }
 
 // grant gives the client 1.5 times its keep-alive for the next bytes. [MQTT-3.1.2-22]
-func (s *session) grant() {
-	var until time.Time
-	if s.keepAlive > 0 {
-		until = time.Now().Add(time.Duration(s.keepAlive) * 1500 * time.Millisecond)
-	}
-	s.conn.Expect(until)
-}
+func (s *session) grant() { s.conn.Expect(time.Duration(s.keepAlive) * 1500 * time.Millisecond) }
 
 // checkHeader counts a packet, and bounds its size.
 //

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -121,6 +122,10 @@ func (c *Conn) Pending() int64 { return c.pending.Load() }
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.write(p)
+}
+
+func (c *Conn) write(p []byte) (int, error) {
 	if c.closed || c.broken {
 		return 0, net.ErrClosed
 	}
@@ -192,6 +197,9 @@ func (c *Conn) flush() {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	for {
+		if c.gathers() {
+			runtime.Gosched() // who is ready to run first may have more to write: one write for all of it
+		}
 		batch, source, end := c.take((*buf)[:0])
 		if end == ends {
 			c.finish()
@@ -373,6 +381,13 @@ func (c *Conn) finish() {
 	}
 }
 
+// Left reports whether the peer sends nothing more. It may still read.
+func (c *Conn) Left() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
 // Closed reports whether Close was called.
 func (c *Conn) Closed() bool {
 	c.mu.Lock()
@@ -380,9 +395,13 @@ func (c *Conn) Closed() bool {
 	return c.closed
 }
 
-// Expect sets until when the next bytes must come; zero is for ever. A transport that
+// Expect sets within what time the next bytes must come; 0 is for ever. A transport that
 // is dead shows at the read.
-func (c *Conn) Expect(until time.Time) {
+func (c *Conn) Expect(within time.Duration) {
+	var until time.Time
+	if within > 0 {
+		until = time.Now().Add(within)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed && !c.draining { // they have set their own

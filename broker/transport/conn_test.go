@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -297,5 +298,75 @@ func TestAwaitAny(t *testing.T) {
 	sick[0].Room()
 	if sick[0].State() != KeepsUp || AwaitAny(sick[1:], time.Nanosecond, patience) {
 		t.Errorf("state %d, want a client that takes again to keep up", sick[0].State())
+	}
+}
+
+// tcpPair returns a Conn over TCP, and its other end.
+func (h *hub) tcpPair(t *testing.T) (*Conn, net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(near, &h.Options)
+	t.Cleanup(func() { _, _ = c.Close(), far.Close() })
+	return c, far
+}
+
+// An answer to a client that reads costs no goroutine.
+func TestAnswersAreWrittenAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1<<20)
+	var begun atomic.Int64
+	run := h.Go
+	h.Go = func(f func()) { begun.Add(1); run(f) }
+	c, far := h.tcpPair(t)
+	for i := range byte(100) {
+		if n, err := c.Answer([]byte{0xd0, i}); n != 2 || err != nil {
+			t.Fatal(n, err)
+		}
+		got := make([]byte, 2)
+		if _, err := io.ReadFull(far, got); err != nil || got[1] != i {
+			t.Fatalf("answer %d: %v, %v", i, got, err)
+		}
+	}
+	if n := begun.Load(); n != 0 {
+		t.Errorf("%d goroutines for 100 answers, want none", n)
+	}
+}
+
+// What the network does not take at once waits, in order with what comes behind it.
+func TestAnswersStayInOrder(t *testing.T) {
+	t.Parallel()
+	const packets, size = 2000, 16 << 10 // more than the system buffers
+	h := newHub(t, 2*packets*size)
+	c, far := h.tcpPair(t)
+	for i := range packets {
+		p := make([]byte, size)
+		binary.BigEndian.PutUint32(p, uint32(i))
+		if n, err := c.Answer(p); n != size || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if c.Pending() == 0 {
+		t.Error("nothing waits: the test shows nothing")
+	}
+	for i := range packets {
+		p := make([]byte, size)
+		if _, err := io.ReadFull(far, p); err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.BigEndian.Uint32(p); got != uint32(i) || !bytes.Equal(p[4:], make([]byte, size-4)) {
+			t.Fatalf("packet %d is %d, or it is damaged", i, got)
+		}
 	}
 }

@@ -17,3 +17,13 @@ func readNow(fd uintptr, p []byte) (int, error) {
 		}
 	}
 }
+
+// writeNow writes what is taken at once.
+func writeNow(fd uintptr, p []byte) (int, error) {
+	for {
+		n, err := syscall.Write(int(fd), p)
+		if err != syscall.EINTR {
+			return n, err
+		}
+	}
+}
