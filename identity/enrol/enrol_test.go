@@ -211,6 +211,19 @@ func TestJoinAndRenew(t *testing.T) {
 	if _, err := enrol.Renew(t.Context(), m, h); identity.CodeOf(err) != identity.Revoked || f.last() != identity.Revoked {
 		t.Errorf("a revoked one: %v", err)
 	}
+	// Whoever makes a certificate of the name has proved nothing, and makes no event.
+	foreign := newFleet(t, identity.OfCO(), identity.LO)
+	forged := m
+	forged.Key = newKey(t).Key
+	chain, err := foreign.root.Issue(m.Name, forged.Key.Public(), f.now.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	thief := identity.NewHolder(m.Clock)
+	thief.Set(&identity.Credential{Key: forged.Key, Chain: chain, Root: f.root.Root()})
+	if _, err := enrol.Renew(t.Context(), forged, thief); identity.CodeOf(err) != identity.Invalid || f.last() != identity.Invalid || f.last().Proved() {
+		t.Errorf("one by the root of another fleet: %v", err)
+	}
 }
 
 // TestJoinRefused checks that the secret goes to no server of another fleet or another name,
