@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -393,5 +394,26 @@ func TestStatusDigest(t *testing.T) {
 	b.State = lifecycle.Failed
 	if StatusDigest([]Record{a, b}) == one {
 		t.Error("another state, the same digest")
+	}
+}
+
+// TestRecordKeys holds what is on disk to the keys that earlier agents wrote, whatever struct
+// a field is in.
+func TestRecordKeys(t *testing.T) {
+	t.Parallel()
+	written := map[int]any{1: "app", 2: "FAILED", 3: "d", 9: "h", 10: []string{"i"}, 17: []string{"c"}, 18: "p", 23: []byte("s"), 22: 5, 24: true}
+	want := Record{
+		Deployment: "app", State: lifecycle.Failed, Digest: "d", MinHealthyMillis: 5, NoRollback: true,
+		Fallback: Fallback{Healthy: "h", HealthyImages: []string{"i"}, HealthyContainers: []protocol.Digest{"c"}, Proven: "p", FormerSpec: []byte("s")},
+	}
+	if got := protocol.Marshal(want); !bytes.Equal(got, protocol.Marshal(written)) {
+		t.Errorf("encoded as %x, want %x", got, protocol.Marshal(written))
+	}
+	var got Record
+	if err := protocol.Unmarshal(protocol.Marshal(written), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("decoded (-want +got):\n%s", diff)
 	}
 }

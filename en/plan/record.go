@@ -35,11 +35,7 @@ type Record struct {
 	Active     protocol.Digest `cbor:"7,keyasint,omitempty"`
 	ActiveSpec []byte          `cbor:"8,keyasint,omitempty"`
 
-	// Healthy is the last version that was INSTALLED, HealthyImages its images and
-	// HealthyContainers the identities of its containers. Both stay on the node, where
-	// they are there, in case it is to return.
-	Healthy       protocol.Digest `cbor:"9,keyasint,omitempty"`
-	HealthyImages []string        `cbor:"10,keyasint,omitempty"`
+	Fallback
 
 	// Refused is the version given up for the present one, with Code and Message
 	// of its failure. In FAILED, Code and Message are those of Digest.
@@ -59,21 +55,29 @@ type Record struct {
 	// Reports are the moves that the LO has not acknowledged, oldest first.
 	Reports []protocol.DeploymentStatus `cbor:"16,keyasint,omitempty"`
 
+	// MinHealthyMillis is the minimum time of the policy; 0: that of the Limits.
+	MinHealthyMillis uint32 `cbor:"22,keyasint,omitempty"`
+
+	// NoRollback is that of the policy: the former version does not run again by itself.
+	NoRollback bool `cbor:"24,keyasint,omitempty"`
+}
+
+// A Fallback is what a Record holds of the version that was healthy last.
+type Fallback struct {
+	// Healthy is the last version that was INSTALLED, HealthyImages its images and
+	// HealthyContainers the identities of its containers. Both stay on the node, where
+	// they are there, in case it is to return.
+	Healthy           protocol.Digest   `cbor:"9,keyasint,omitempty"`
+	HealthyImages     []string          `cbor:"10,keyasint,omitempty"`
 	HealthyContainers []protocol.Digest `cbor:"17,keyasint,omitempty"`
 
 	// Proven is the version that was up for the minimum time last (see
 	// Limits.MinHealthy). A later failure of it is reported, and ends nothing.
 	Proven protocol.Digest `cbor:"18,keyasint,omitempty"`
 
-	// MinHealthyMillis is the minimum time of the policy; 0: that of the Limits.
-	MinHealthyMillis uint32 `cbor:"22,keyasint,omitempty"`
-
 	// FormerSpec is the spec of Healthy from the moment when that gave way to an update
 	// until the update is INSTALLED or has failed: what runs again if it fails.
 	FormerSpec []byte `cbor:"23,keyasint,omitempty"`
-
-	// NoRollback is that of the policy: the former version does not run again by itself.
-	NoRollback bool `cbor:"24,keyasint,omitempty"`
 }
 
 // Clone returns a copy whose slices may be appended to. The contents of specs

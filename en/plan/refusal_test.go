@@ -13,7 +13,7 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	digest := protocol.DigestOf([]byte("1"))
 	rec := Record{
-		Deployment: "web", State: lifecycle.Installed, Digest: digest, Spec: []byte{1}, Active: digest, ActiveSpec: []byte{1}, Healthy: digest,
+		Deployment: "web", State: lifecycle.Installed, Digest: digest, Spec: []byte{1}, Active: digest, ActiveSpec: []byte{1}, Fallback: Fallback{Healthy: digest},
 		Site: protocol.Position{Epoch: 1, Generation: 2},
 	}
 	a := protocol.Assignment{Deployment: "web", Digest: protocol.DigestOf([]byte("2")), Spec: []byte("2"), Attempt: 1, Site: protocol.Position{Epoch: 9}}
@@ -42,9 +42,9 @@ func TestRefusedIsForgotten(t *testing.T) {
 		"never here":      {nil, true},
 		"removed":         {&Record{Deployment: "web", State: lifecycle.Deleted, Digest: "1", Site: at}, true},
 		"installing":      {&Record{Deployment: "web", State: lifecycle.Installing, Digest: "1", Spec: []byte("1"), Site: at}, false},
-		"installed":       {&Record{Deployment: "web", State: lifecycle.Installed, Digest: "1", Spec: []byte("1"), Active: "1", Healthy: "1", Site: at}, false},
+		"installed":       {&Record{Deployment: "web", State: lifecycle.Installed, Digest: "1", Spec: []byte("1"), Active: "1", Fallback: Fallback{Healthy: "1"}, Site: at}, false},
 		"being removed":   {&Record{Deployment: "web", State: lifecycle.Deleting, Digest: "1", Spec: []byte("1"), Site: at}, false},
-		"adopted earlier": {&Record{Deployment: "web", State: lifecycle.Installed, Digest: "1", Spec: []byte("1"), Active: "1", Healthy: "1"}, false},
+		"adopted earlier": {&Record{Deployment: "web", State: lifecycle.Installed, Digest: "1", Spec: []byte("1"), Active: "1", Fallback: Fallback{Healthy: "1"}}, false},
 	} {
 		begun, ok := Next(tt.before, refused)
 		if !ok || begun.Record.State != lifecycle.Failed {
