@@ -76,6 +76,25 @@ func steady(t *testing.T, check func() error) {
 	}
 }
 
+// damageAttachment flips a bit of the record of the network of the container web, and returns its name
+// in reports.
+func damageAttachment(t *testing.T, stateDir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(stateDir, "engine", "attachments", "app-web-*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("attachments %q, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 4
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "en/attachment " + strings.TrimSuffix(filepath.Base(files[0]), ".json")
+}
+
 func TestOnRealContainers(t *testing.T) {
 	t.Parallel()
 	daemon, registry, s := containerdtest.Start(t), containerdtest.NewRegistry(t), newSite(t)
@@ -104,6 +123,7 @@ func TestOnRealContainers(t *testing.T) {
 	}
 	stop(t, e)
 	daemon.Kill(t)
+	damaged := damageAttachment(t, filepath.Join(daemon.Dir, "en"))
 	daemon.Restart(t)
 	e = start(t, o)
 	steady(t, func() error {
@@ -112,6 +132,9 @@ func TestOnRealContainers(t *testing.T) {
 		}
 		return nil
 	})
+
+	// What was damaged meanwhile is reported, also where it is the engine's.
+	wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return slices.Contains(i.Damaged, damaged) })
 
 	// An update that dies at once is reported, and the way back works.
 	bad := realVersion(image, mark, "exit", "3", "no licence")

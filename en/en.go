@@ -41,7 +41,8 @@ type EN struct {
 	runner   *agent.Runner
 	link     *link.Link
 	disk     *disk.Watched // where the state is
-	listener net.Listener  // nil without HTTP
+	damaged  damagedFiles
+	listener net.Listener // nil without HTTP
 
 	holder *identity.Holder // of the node's certificate; nil where it proves nothing
 	keeper *enrol.Keeper    // likewise
@@ -98,6 +99,7 @@ func (e *EN) start(ctx context.Context) error {
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
 	}
+	e.damaged.onChange(e.link.Changed)
 	check, err := e.checker(held.Trust)
 	if err != nil {
 		return err
@@ -179,10 +181,10 @@ func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
-		Problem: e.problem, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+		Problem: e.problem, Damaged: e.damaged.list, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
 	}
 	for _, d := range held.Damaged {
-		o.Damaged = append(o.Damaged, d.String())
+		e.damaged.add(d.String())
 	}
 	e.prove(&o)
 	return o
@@ -193,7 +195,9 @@ func (e *EN) runtime() (Runtime, error) {
 	if e.opts.Runtime != nil {
 		return e.opts.Runtime, nil
 	}
-	eng, err := engines.Open(e.opts.engine(), e.log)
+	o := e.opts.engine()
+	o.Damaged = e.damaged.add
+	eng, err := engines.Open(o, e.log)
 	if err != nil {
 		return nil, err
 	}

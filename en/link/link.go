@@ -55,8 +55,9 @@ type Options struct {
 	Node protocol.NodeID
 	// Presence is what the node says of itself; Online and Session are the Link's.
 	Presence protocol.Presence
-	// Damaged are the files of state that were found damaged.
-	Damaged []string
+	// Damaged returns the files of state that were found damaged; it must not change what it
+	// returned.
+	Damaged func() []string
 	// Problem says what is wrong with the disk of the state directory; "": nothing is.
 	Problem func() string
 	// MQTT are the URLs of the LO's broker, tried in turn.
@@ -278,7 +279,7 @@ func (l *Link) sendInventory(ctx context.Context) time.Duration {
 		next = min(next, engineUnknown)
 	}
 	volumes, count := l.runner.Volumes()
-	inv.Volumes, inv.VolumeCount, inv.Unknown, inv.Damaged = volumes, uint32(count), l.runner.Unknown(), l.o.Damaged
+	inv.Volumes, inv.VolumeCount, inv.Unknown, inv.Damaged = volumes, uint32(count), l.runner.Unknown(), l.o.Damaged()
 	inv.Problem = l.o.Problem()
 	m := l.message(topic.ForNode(topic.Inventory, l.o.Site, l.o.Node), inv)
 	m.QoS, m.Retain = 1, true

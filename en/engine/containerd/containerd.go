@@ -98,6 +98,10 @@ type Options struct {
 	// Init is the path of the program colony-init. Empty: beside this program.
 	Init string
 
+	// Damaged is called with the name of each file of network state that is found damaged, and
+	// counts as not held. It must not wait. Nil: it is only logged.
+	Damaged func(file string)
+
 	answer time.Duration     // see callTimeout; 0: that
 	dial   []grpc.DialOption // of tests
 	// resolvConf are the files of the node's name servers, in order of preference. Nil: the system's.
@@ -200,6 +204,9 @@ func New(opts Options) (*Engine, error) {
 		Dir: opts.StateDir, PluginDirs: opts.PluginDirs, Pool: opts.Pool, Owner: opts.Namespace + "\x00" + opts.StateDir,
 		Damaged: func(d *statefile.Damage) {
 			opts.Logger.Error("network state of the node is damaged; it counts as not held", "err", d)
+			if opts.Damaged != nil {
+				opts.Damaged(d.String())
+			}
 		},
 	})
 	if err != nil {

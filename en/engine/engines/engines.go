@@ -51,6 +51,9 @@ type Options struct {
 	// Init is the path of the program colony-init, which containers with init or tty need.
 	// Default: colony-init in the directory of the agent's program.
 	Init string `yaml:"init,omitempty"`
+	// Damaged is called with the name of each file of the engine's state that is found damaged,
+	// and counts as not held. It must not wait. Nil: it is only logged.
+	Damaged func(file string) `yaml:"-"`
 }
 
 // An Engine is a container engine with its host, as an agent and a launcher use it.
@@ -142,6 +145,7 @@ func forContainerd(o Options) containerd.Options {
 	c := containerd.DefaultOptions()
 	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = o.Address, o.Namespace, o.Snapshotter, o.StateDir, o.PluginDirs
 	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Init, c.CDIDirs = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes, o.Init, o.CDIDirs
+	c.Damaged = o.Damaged
 	if o.Containerd != "" {
 		c.Address = o.Containerd
 	}

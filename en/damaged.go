@@ -1,0 +1,41 @@
+package en
+
+import (
+	"slices"
+	"sync"
+)
+
+// damagedFiles are the files of state that were found damaged since the start, which the LO
+// reports. The zero value has none. Its methods may be called concurrently.
+type damagedFiles struct {
+	mu      sync.Mutex // protects what follows
+	files   []string
+	changed func() // nil: nobody needs to know yet
+}
+
+// add notes a file, each once.
+func (d *damagedFiles) add(file string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if slices.Contains(d.files, file) {
+		return
+	}
+	d.files = append(slices.Clip(d.files), file)
+	if d.changed != nil {
+		d.changed()
+	}
+}
+
+// list returns the files in the order in which they were found. Nobody changes them.
+func (d *damagedFiles) list() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.files
+}
+
+// onChange has changed called from now on when a file is found. It must not wait.
+func (d *damagedFiles) onChange(changed func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = changed
+}
