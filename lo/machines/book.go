@@ -208,15 +208,15 @@ func (b *book) save(c change) error {
 	return nil
 }
 
-// mend writes the whole state where a flush failed.
-func (b *book) mend() error {
+// repair writes the whole state where a flush failed.
+func (b *book) repair() error {
 	if !b.failed.Load() {
 		return nil
 	}
 	return b.replace(b.s.clone())
 }
 
-// flush makes durable what was appended before the call. Where it fails, mend does.
+// flush makes durable what was appended before the call. Where it fails, repair does.
 func (b *book) flush() error {
 	appended := b.appended.Load()
 	b.flushing.Lock()

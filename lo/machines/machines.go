@@ -153,7 +153,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	case m.revoked(c.Key):
 		return false, refuseRevoked(c.Name)
 	case old.Key == c.Key && old.Token == c.Token:
-		return false, m.mend() // its answer may have been lost as a flush failed
+		return false, m.repair() // its answer may have been lost as a flush failed
 	case now.UnixMilli() >= t.ExpiresMillis:
 		return false, identity.Refuse(identity.TokenExpired, "the time of join token %s is over: make a new one", c.Token)
 	case m.s.Used[c.Token] >= int(t.Uses):
