@@ -31,8 +31,9 @@ func (b *Broker) attend(c *conn) {
 	b.leave(c, b.readAll(c, s))
 }
 
-// owedTime is how long a client that sends nothing more waits for the answers that wait for the disk.
-const owedTime = time.Second
+// owedTime is how long a client that sends nothing more waits for the answers that wait for the disk. A new connection
+// of its client id waits for it, for longer: see takeover.
+const owedTime = 3 * time.Second
 
 // leave ends a connection that is no longer read. A client that has ended its own direction gets the answers to
 // what it sent before.
