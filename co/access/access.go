@@ -1,0 +1,242 @@
+// Package access says who may do what by the CO's API: roles, the permissions that they have, and
+// the permission that each operation needs.
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Permission is what an operation needs, as resource:verb.
+type Permission string
+
+// The permissions. Each operation of the API needs one of them.
+const (
+	// Open needs nobody: what a load balancer asks.
+	Open Permission = ""
+	// Authenticated is what each principal has: to ask who it is.
+	Authenticated Permission = "authenticated"
+
+	ReadFleet        Permission = "fleet:read"        // sites, nodes, deployments, events, applications, metrics
+	ReadData         Permission = "data:read"         // machine data
+	ReadSpecs        Permission = "specs:read"        // with the environment of containers, which may hold passwords
+	WriteDeployments Permission = "deployments:write" // and volumes that outlived them
+	WriteApps        Permission = "apps:write"        // applications, images and archives
+	WriteRules       Permission = "rules:write"       // of machine data
+	DecideProposals  Permission = "proposals:decide"
+	WriteSites       Permission = "sites:write"    // sites and nodes, and what a site may go on from
+	WriteMachines    Permission = "machines:write" // join tokens, revocations, clients and accounts of brokers
+	WriteAccess      Permission = "access:write"   // tokens of this package
+
+	// nobody is what an operation needs that is in no table.
+	nobody Permission = "nobody"
+)
+
+// A Role is a set of permissions.
+type Role string
+
+// The roles. Each has the permissions of those before it.
+const (
+	ReadOnly Role = "read-only"
+	Operator Role = "operator"
+	Admin    Role = "admin"
+)
+
+// Roles are all roles, the one with the fewest permissions first.
+func Roles() []Role { return []Role{ReadOnly, Operator, Admin} }
+
+var permissions = map[Role][]Permission{
+	ReadOnly: {Authenticated, ReadFleet, ReadData},
+	Operator: {ReadSpecs, WriteDeployments, WriteApps, WriteRules, DecideProposals},
+	Admin:    {WriteSites, WriteMachines, WriteAccess},
+}
+
+// ParseRole returns the role of a name; the error is of kind Invalid and names the roles.
+func ParseRole(name string) (Role, error) {
+	if r := Role(name); slices.Contains(Roles(), r) {
+		return r, nil
+	}
+	var names []string
+	for _, r := range Roles() {
+		names = append(names, string(r))
+	}
+	return "", protocol.Errorf(protocol.Invalid, "role %q: want %s", name, strings.Join(names, ", "))
+}
+
+// Has reports whether a role has a permission. A role that is not one of Roles has none.
+func (r Role) Has(p Permission) bool {
+	if p == Open {
+		return true
+	}
+	for _, each := range Roles() {
+		if !slices.Contains(Roles(), r) {
+			return false
+		}
+		if slices.Contains(permissions[each], p) {
+			return true
+		}
+		if each == r {
+			return false
+		}
+	}
+	return false
+}
+
+// operations are the operations of the API, as method and pattern of their route, each with what it needs.
+var operations = map[string]Permission{
+	"GET /healthz": Open, "GET /readyz": Open,
+	"GET /metrics": ReadFleet,
+
+	"GET /api/v1/status": ReadFleet, "GET /api/v1/sites": ReadFleet, "GET /api/v1/sites/{site}": ReadFleet, "GET /api/v1/sites/{site}/link": ReadFleet,
+	"GET /api/v1/nodes": ReadFleet, "GET /api/v1/nodes/{site}/{node}": ReadFleet, "GET /api/v1/sites/{site}/volumes": ReadFleet,
+	"GET /api/v1/unenrolled-sites": ReadFleet, "GET /api/v1/pending-revocations": ReadFleet, "GET /api/v1/revoked-keys/{key}": ReadFleet,
+	"GET /api/v1/apps": ReadFleet, "GET /api/v1/apps/{id}": ReadFleet, "GET /api/v1/apps/{id}/versions/{version}": ReadFleet,
+	"GET /api/v1/deployments": ReadFleet, "GET /api/v1/deployments/{site}/{name}": ReadFleet, "GET /api/v1/deployments/{site}/{name}/history": ReadFleet,
+	"GET /api/v1/events": ReadFleet, "GET /api/v1/proposals": ReadFleet, "GET /api/v1/proposals/{id}": ReadFleet,
+	"GET /api/v1/images": ReadFleet, "GET /api/v1/images/uses": ReadFleet, "GET /api/v1/sites/{site}/data-rules": ReadFleet, "GET /api/v1/sites/{site}/devices": ReadFleet,
+	"GET /api/v1/broker/clients": ReadFleet,
+
+	"GET /api/v1/sites/{site}/data": ReadData, "GET /api/v1/sites/{site}/data/stream": ReadData,
+
+	"GET /api/v1/specs/{digest}": ReadSpecs,
+
+	"POST /api/v1/deployments": WriteDeployments, "PATCH /api/v1/deployments/{site}/{name}": WriteDeployments, "DELETE /api/v1/deployments/{site}/{name}": WriteDeployments,
+	"POST /api/v1/deployments/{site}/{name}/rollback": WriteDeployments, "POST /api/v1/deployments/{site}/{name}/retry": WriteDeployments,
+	"DELETE /api/v1/nodes/{site}/{node}/volumes/{deployment}": WriteDeployments,
+
+	"POST /api/v1/apps": WriteApps, "DELETE /api/v1/apps/{id}/versions/{version}": WriteApps, "DELETE /api/v1/images": WriteApps,
+
+	"PUT /api/v1/sites/{site}/data-rules": WriteRules, "DELETE /api/v1/sites/{site}/data-rules": WriteRules,
+
+	"POST /api/v1/proposals/{id}/confirm": DecideProposals, "POST /api/v1/proposals/{id}/withdraw": DecideProposals,
+
+	"POST /api/v1/sites": WriteSites, "DELETE /api/v1/sites/{site}": WriteSites, "DELETE /api/v1/nodes/{site}/{node}": WriteSites, "POST /api/v1/sites/{site}/accept-position": WriteSites,
+
+	"POST /api/v1/sites/{site}/join-tokens": WriteMachines, "POST /api/v1/sites/{site}/node-tokens": WriteMachines,
+	"POST /api/v1/sites/{site}/revoke": WriteMachines, "POST /api/v1/nodes/{site}/{node}/revoke": WriteMachines,
+	"PUT /api/v1/sites/{site}/devices/{user}": WriteMachines, "DELETE /api/v1/sites/{site}/devices/{user}": WriteMachines,
+	"DELETE /api/v1/broker/clients": WriteMachines,
+
+	"GET /api/v1/principal": Authenticated,
+	"GET /api/v1/tokens":    WriteAccess, "POST /api/v1/tokens": WriteAccess, "DELETE /api/v1/tokens/{id}": WriteAccess,
+}
+
+// described are the routes of the API's own description.
+var described = regexp.MustCompile(`^GET /(openapi(-3\.0)?\.(json|yaml)|schemas/\{schema\})$`)
+
+// Needs returns what an operation needs, by the method and the pattern of its route, as
+// "GET /api/v1/sites/{site}". Nobody has what an operation needs that this package does not know; "",
+// a path without a route, is told to each principal.
+func Needs(route string) Permission {
+	if route == "" {
+		return Authenticated
+	}
+	if described.MatchString(route) {
+		return ReadFleet
+	}
+	if p, ok := operations[route]; ok {
+		return p
+	}
+	return nobody
+}
+
+// Operations returns all operations, by what they need.
+func Operations() map[Permission][]string {
+	out := map[Permission][]string{}
+	for route, p := range operations {
+		out[p] = append(out[p], route)
+	}
+	for _, list := range out {
+		slices.Sort(list)
+	}
+	return out
+}
+
+// RegistryNeeds returns what a request to the registry needs. Sites pull without a token; a client that
+// asks for the version of the API is asked who it is, since it would not offer its credentials later.
+func RegistryNeeds(method, path string) Permission {
+	if read := method == "GET" || method == "HEAD"; read && path != "/v2/" {
+		return Open
+	} else if read {
+		return Authenticated
+	}
+	return WriteApps
+}
+
+// A Principal is a person or a program that has proved who it is.
+type Principal struct {
+	Name    string    `json:"name"`
+	Role    Role      `json:"role" enum:"read-only,operator,admin"`
+	Token   string    `json:"token" doc:"id of the token that it has shown"`
+	Expires time.Time `json:"expires" doc:"when that token ends"`
+}
+
+// A Token is what the CO records of a token that it made.
+type Token struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name" doc:"whom it was made for: each change that is made with it names it"`
+	Role      Role       `json:"role" enum:"read-only,operator,admin"`
+	CreatedAt time.Time  `json:"createdAt"`
+	CreatedBy string     `json:"createdBy" doc:"who made it; console: on the CO's machine"`
+	Expires   time.Time  `json:"expires"`
+	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	UsedAt    *time.Time `json:"usedAt,omitempty" doc:"when it was used last, to about a minute; absent: never"`
+}
+
+// Holds reports whether a token counts at a time.
+func (t Token) Holds(at time.Time) bool { return t.RevokedAt == nil && at.Before(t.Expires) }
+
+// The bounds of a token's life.
+const (
+	MinLife = time.Minute
+	MaxLife = 2 * 365 * 24 * time.Hour
+)
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
+
+// NewToken returns a token with a new id, after it has checked what somebody asks for. Errors are of kind Invalid and say what is wanted.
+func NewToken(name, role, by string, now time.Time, life time.Duration) (Token, error) {
+	if !nameForm.MatchString(name) {
+		return Token{}, protocol.Errorf(protocol.Invalid, "name %q: want 1 to 64 lower-case letters, digits, and . _ @ - between them", name)
+	}
+	r, err := ParseRole(role)
+	if err != nil {
+		return Token{}, err
+	}
+	if life < MinLife || life > MaxLife {
+		return Token{}, protocol.Errorf(protocol.Invalid, "a life of %s: want %s to %s", life, MinLife, MaxLife)
+	}
+	// Claims of a JWT are in whole seconds.
+	created := now.UTC().Truncate(time.Second)
+	return Token{ID: rand.Text(), Name: name, Role: r, CreatedAt: created, CreatedBy: by, Expires: created.Add(life)}, nil
+}
+
+type key struct{}
+
+// With returns a context of a request of p.
+func With(ctx context.Context, p Principal) context.Context { return context.WithValue(ctx, key{}, p) }
+
+// From returns whose request a context is of, and false where nobody was asked.
+func From(ctx context.Context) (Principal, bool) {
+	p, ok := ctx.Value(key{}).(Principal)
+	return p, ok
+}
+
+// trailer is the key under which a commit names whose request it is.
+const trailer = "Colony-Principal"
+
+// Sign adds to the message of a commit whose request it is, as a trailer (git-interpret-trailers).
+func Sign(ctx context.Context, message string) string {
+	p, ok := From(ctx)
+	if !ok {
+		return message
+	}
+	return fmt.Sprintf("%s\n\n%s: %s", strings.TrimRight(message, "\n"), trailer, p.Name)
+}

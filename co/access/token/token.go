@@ -1,0 +1,116 @@
+// Package token makes and reads the tokens of people and programs: JSON Web Tokens (RFC 7519), signed
+// with Ed25519 (RFC 8037). What a token allows is not in it, but in the CO's record of it.
+package token
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/internal/atomicfile"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/filelock"
+	"github.com/colonyfleet/colony/internal/keyfile"
+)
+
+const (
+	issuer   = "colony"
+	audience = "colony-api"
+	// leeway is by how much the clocks of two replicas may differ.
+	leeway = time.Minute
+	// dirPerm is the mode of the directory of the key.
+	dirPerm = 0o700
+)
+
+// A Signer makes tokens and reads them. It may be used concurrently.
+type Signer struct {
+	key    ed25519.PrivateKey
+	parser *jwt.Parser
+}
+
+// Open reads the key in a file, and makes one where there is none. All replicas of a CO have the same.
+func Open(path string) (*Signer, error) {
+	key, err := keyfile.Private(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = create(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key of tokens: %w", err)
+	}
+	return New(key), nil
+}
+
+func create(path string) (ed25519.PrivateKey, error) {
+	if err := os.MkdirAll(filepath.Dir(path), dirPerm); err != nil {
+		return nil, err
+	}
+	lock, err := filelock.Acquire(path + ".lock") // the CO and a command may both be the first
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if key, err := keyfile.Private(path); !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	b, err := keyfile.EncodePrivate(key)
+	if err != nil {
+		return nil, err
+	}
+	return key, atomicfile.Write(disk.OS, path, b, keyfile.PrivatePerm)
+}
+
+// New returns a signer with a key.
+func New(key ed25519.PrivateKey) *Signer {
+	return &Signer{key, jwt.NewParser(
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithIssuer(issuer), jwt.WithAudience(audience),
+		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithStrictDecoding(),
+	)}
+}
+
+// Text returns the text of a token.
+func (s *Signer) Text(t access.Token) (string, error) {
+	text, err := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.RegisteredClaims{
+		Issuer: issuer, Audience: jwt.ClaimStrings{audience}, Subject: t.Name, ID: t.ID,
+		IssuedAt: jwt.NewNumericDate(t.CreatedAt), ExpiresAt: jwt.NewNumericDate(t.Expires),
+	}).SignedString(s.key)
+	if err != nil {
+		return "", fmt.Errorf("sign token: %w", err)
+	}
+	return text, nil
+}
+
+// The reasons for which a token is refused. ErrExpired and ErrEarly are about tokens that this CO made; what
+// is wrong with others is nothing that who shows them should learn.
+var (
+	ErrExpired = errors.New("the token has ended")
+	ErrEarly   = errors.New("the token does not count yet: the clock of the machine that made it is ahead")
+	ErrForeign = errors.New("the token is not one of this Colony")
+)
+
+// Read returns the id of a token that this CO signed and that has not ended.
+func (s *Signer) Read(text string) (id string, err error) {
+	var c jwt.RegisteredClaims
+	_, err = s.parser.ParseWithClaims(text, &c, func(*jwt.Token) (any, error) { return s.key.Public(), nil })
+	switch {
+	case err == nil && c.ID != "":
+		return c.ID, nil
+	// The signature is judged before the times.
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return "", ErrExpired
+	case errors.Is(err, jwt.ErrTokenUsedBeforeIssued), errors.Is(err, jwt.ErrTokenNotValidYet):
+		return "", ErrEarly
+	}
+	return "", ErrForeign
+}
