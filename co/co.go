@@ -18,6 +18,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/api"
+	"github.com/colonyfleet/colony/co/api/gate"
 	"github.com/colonyfleet/colony/co/api/images"
 	machineapi "github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/sitedata"
@@ -91,6 +92,9 @@ func (c *CO) start(ctx context.Context) error {
 	if s.keys, err = c.openKeys(); err != nil {
 		return err
 	}
+	if err := c.openAccess(ctx, &s); err != nil {
+		return err
+	}
 	if err := c.startIdentity(&s); err != nil {
 		return err
 	}
@@ -116,6 +120,7 @@ type stores struct {
 	uses      *uses.Finder
 	machines  *machines.Machines // nil: no machine proves who it is
 	keys      *keys.Set          // nil: nothing is signed
+	gate      *gate.Gate         // nil: nobody is asked who they are
 }
 
 // machinesChanged says that the record of machines may have changed.
@@ -184,7 +189,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	a := api.New(api.Options{
 		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.check, Changed: sites.loop.Notify,
 		Sites: siteActions(s, sites),
-		Rules: s.fleet, Data: s.data, Proposals: s.proposals, Requests: s.fleet, Ask: sites.ingest.Ask,
+		Rules: s.fleet, Data: s.data, Proposals: s.proposals, Requests: s.fleet,
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return sites.live.Subscribe(site, limit, want)
 		},
@@ -199,7 +204,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 			_, git := s.repo.Sync(ctx)
 			return map[string]error{"postgres": s.db.Ready(ctx), "deployments repo": git}
 		},
-		Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
+		Tokens: s.tokens(), Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", s.registry)
@@ -209,7 +214,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	}
 	mux.Handle(admin.Path, clients)
 	mux.Handle("/", a)
-	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(mux, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(s.guarded(mux, a), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil
@@ -217,7 +222,7 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 
 // siteActions are what the API has done for sites.
 func siteActions(s stores, sites *sites) api.SiteActions {
-	a := api.SiteActions{AcceptPosition: func(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
+	a := api.SiteActions{Ask: sites.ingest.Ask, AcceptPosition: func(ctx context.Context, site protocol.SiteID) (protocol.Position, error) {
 		at, err := s.fleet.AcceptPosition(ctx, site)
 		if err == nil {
 			sites.loop.Reread()

@@ -34,16 +34,17 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // A bench is a CO with an LO that the test plays.
 type bench struct {
-	t      *testing.T
-	co     *co.CO
-	site   *client.Client
-	from   chan client.Message
-	remote string
-	ownKey string // is there once the key of the deployments repo was used
-	socket string // of a second listener
+	t       *testing.T
+	co      *co.CO
+	site    *client.Client
+	from    chan client.Message
+	remote  string
+	ownKey  string // is there once the key of the deployments repo was used
+	socket  string // of a second listener
+	options co.Options
 }
 
-func start(t *testing.T) *bench {
+func start(t *testing.T, change ...func(*co.Options)) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	b := &bench{t: t, from: make(chan client.Message, 100), remote: filepath.Join(dir, "remote.git"), socket: filepath.Join(dir, "mqtt.sock")}
@@ -62,6 +63,10 @@ func start(t *testing.T) *bench {
 	o.Import = co.ImportOptions{Roots: []string{examples}, Git: []co.ImportRemote{{URL: "ssh://127.0.0.1:1/apps"}}}
 	o.Git.SSHCommand = "touch " + filepath.Join(dir, "own-key-used") + "; false"
 	b.ownKey = filepath.Join(dir, "own-key-used")
+	for _, f := range change {
+		f(&o)
+	}
+	b.options = o
 	if b.co, err = co.New(o); err != nil {
 		t.Fatal(err)
 	}

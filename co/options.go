@@ -45,6 +45,8 @@ type Options struct {
 	Broker BrokerOptions `yaml:"broker,omitempty"`
 	// Identity says how machines prove who they are.
 	Identity IdentityOptions `yaml:"identity,omitempty"`
+	// Access says who may use the HTTP API.
+	Access AccessOptions `yaml:"access,omitempty"`
 	// Git is the deployments repo.
 	Git GitOptions `yaml:"git"`
 	// Import says where application packages may be imported from.
@@ -236,6 +238,9 @@ func (o Options) Validate() error {
 	}
 	if o.Signing.Dir != "" && !filepath.IsAbs(o.Signing.Dir) {
 		errs = append(errs, fmt.Errorf("signing.dir %q: want an absolute path", o.Signing.Dir))
+	}
+	if o.Access.KeyFile != "" && !filepath.IsAbs(o.Access.KeyFile) {
+		errs = append(errs, fmt.Errorf("access.keyFile %q: want an absolute path", o.Access.KeyFile))
 	}
 	if o.Git.Remote == "" {
 		errs = append(errs, errors.New("git.remote: missing; want the URL or path of the deployments repo"))

@@ -193,7 +193,7 @@ func newAPI(d *db.DB) *api.API {
 	return api.New(api.Options{
 		Apps: store, Fleet: store, Deployments: store, Counts: store, Events: store, Rules: store, Data: datadb.New(d), Repo: noRepo{}, Proposals: proposaldb.New(d),
 		Ready: func(context.Context) map[string]error { return nil }, Version: "bench",
-		Ask: func(context.Context, protocol.SiteID) error { return nil },
+		Sites: api.SiteActions{Ask: func(context.Context, protocol.SiteID) error { return nil }},
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return hub.Subscribe(site, limit, want)
 		},

@@ -17,12 +17,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/sitedata"
+	"github.com/colonyfleet/colony/co/api/tokens"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -94,6 +96,8 @@ type Repo interface {
 type SiteActions struct {
 	// AcceptPosition goes on above the position that a site holds, however far it is.
 	AcceptPosition func(ctx context.Context, site protocol.SiteID) (protocol.Position, error)
+	// Ask makes a site report the state of its streams now. It does not wait for the answer.
+	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Machines are about machines that enrol.
 	Machines machines.Options
 }
@@ -120,8 +124,6 @@ type Options struct {
 	Data        sitedata.DataStore
 	Sites       SiteActions
 	Catalog     CatalogActions
-	// Ask makes a site report the state of its streams now. It does not wait for the answer.
-	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Watch begins to collect what this CO delivers of a site's machine data and want
 	// picks, up to limit messages.
 	Watch func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch
@@ -134,6 +136,8 @@ type Options struct {
 	Changed func()
 	// Ready checks the parts that the CO needs: a nil error is a part that works.
 	Ready func(ctx context.Context) map[string]error
+	// Tokens are those of people and programs. Nil: nobody is asked who they are.
+	Tokens tokens.Record
 	// Metrics serves /metrics. Nil: not served.
 	Metrics http.Handler
 	Version string
@@ -166,6 +170,7 @@ func New(o Options) *API {
 	config.RejectUnknownQueryParameters = true
 	h := humago.New(a.mux, config)
 	a.routes(h)
+	describeAccess(h.OpenAPI())
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n"))
 	})
@@ -174,6 +179,22 @@ func New(o Options) *API {
 		a.mux.Handle("GET /metrics", o.Metrics)
 	}
 	return a
+}
+
+// describeAccess adds to each operation of the description what it needs where tokens are wanted.
+func describeAccess(doc *huma.OpenAPI) {
+	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "Wanted where access.required is set in the CO's configuration."},
+	}
+	for path, item := range doc.Paths {
+		for method, o := range map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete} {
+			if o == nil {
+				continue
+			}
+			o.Security = []map[string][]string{{"token": {}}}
+			o.Extensions = map[string]any{"x-colony-permission": access.Needs(method + " " + path)}
+		}
+	}
 }
 
 // Run feeds the live event streams until ctx ends, and is called once: changed delivers
@@ -194,6 +215,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = problem.ForNoRoute(w, r.URL.Path)
 	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// Route returns the method and the pattern of the route that serves a request, as "GET /api/v1/sites/{site}"; "" where there
+// is none.
+func (a *API) Route(r *http.Request) string {
+	_, pattern := a.mux.Handler(r)
+	return pattern
 }
 
 func (a *API) routes(h huma.API) {
@@ -224,10 +252,11 @@ func (a *API) routes(h huma.API) {
 	huma.Get(h, "/api/v1/sites/{site}", a.getSite, form.Describe("fleet", "Show a site"))
 	sitedata.Register(h, sitedata.Options{
 		Fleet: a.opts.Fleet, Repo: a.opts.Repo, Rules: a.opts.Rules, Data: a.opts.Data,
-		Ask: a.opts.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
+		Ask: a.opts.Sites.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
 	})
 	images.Register(h, a.opts.Catalog.Images, a.log)
 	machines.Register(h, a.opts.Sites.Machines, a.log)
+	tokens.Register(h, a.opts.Tokens, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,

@@ -140,8 +140,8 @@ func (w *world) serve(c *config, changed func()) {
 	}
 	o := api.Options{
 		Apps: w.store, Fleet: w.store, Deployments: w.store, Counts: w.store, Events: w.store, Repo: repo{w.repo}, Changed: changed, Version: "1.2.3",
-		Sites: api.SiteActions{AcceptPosition: w.store.AcceptPosition},
-		Rules: w.store, Data: w.dataStore, Proposals: w.proposalStore, Requests: w.store, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() },
+		Sites: api.SiteActions{AcceptPosition: w.store.AcceptPosition, Ask: func(context.Context, protocol.SiteID) error { w.asked.Add(1); return w.ask() }},
+		Rules: w.store, Data: w.dataStore, Proposals: w.proposalStore, Requests: w.store,
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
 			return w.hub.Subscribe(site, limit, want)
 		},

@@ -37,8 +37,8 @@ type Options struct {
 	PendingRevocations List[fleet.PendingRevocation]
 }
 
-// A Token is a join token that was made. Its text is in no other answer.
-type Token struct {
+// A JoinToken is a join token that was made. Its text is in no other answer.
+type JoinToken struct {
 	Site    protocol.SiteID `json:"site"`
 	Token   string          `json:"token" doc:"id.secret.fingerprint, for the file that identity.tokenFile names; it is kept nowhere"`
 	Expires time.Time       `json:"expires"`
@@ -126,7 +126,7 @@ func (r *routes) end(ctx context.Context, n identity.Name) (*form.Reply[fleet.Re
 
 var errNone = protocol.Errorf(protocol.Conflict, "this CO enrols no machines: set identity in its configuration")
 
-func (r *routes) siteToken(ctx context.Context, in *tokenInput) (*form.Reply[Token], error) {
+func (r *routes) siteToken(ctx context.Context, in *tokenInput) (*form.Reply[JoinToken], error) {
 	return r.token(ctx, in.SitePath, in.Body.Seconds, fleet.JoinToken{Tier: identity.LO, Uses: 1, Replace: in.Body.Replace})
 }
 
@@ -139,11 +139,11 @@ type nodeTokenInput struct {
 	}
 }
 
-func (r *routes) nodeToken(ctx context.Context, in *nodeTokenInput) (*form.Reply[Token], error) {
+func (r *routes) nodeToken(ctx context.Context, in *nodeTokenInput) (*form.Reply[JoinToken], error) {
 	return r.token(ctx, in.SitePath, in.Body.Seconds, fleet.JoinToken{Tier: identity.EN, Uses: cmp.Or(in.Body.Uses, 1), Replace: in.Body.Replace})
 }
 
-func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fleet.JoinToken) (*form.Reply[Token], error) {
+func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fleet.JoinToken) (*form.Reply[JoinToken], error) {
 	var err error
 	if t.Site, err = at.Parse(); err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
@@ -159,5 +159,5 @@ func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fle
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}
-	return &form.Reply[Token]{Body: Token{Site: t.Site, Token: text, Expires: expires, Uses: t.Uses}}, nil
+	return &form.Reply[JoinToken]{Body: JoinToken{Site: t.Site, Token: text, Expires: expires, Uses: t.Uses}}, nil
 }

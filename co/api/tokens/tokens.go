@@ -1,0 +1,121 @@
+// Package tokens has the routes of the API about the tokens of people and programs.
+package tokens
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/api/form"
+	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// A Record makes, lists and ends tokens. Errors are of the protocol's kinds.
+type Record interface {
+	Create(ctx context.Context, t access.Token) (text string, err error)
+	Tokens(ctx context.Context) ([]access.Token, error)
+	Revoke(ctx context.Context, id string) error
+}
+
+// A Made is a token that was made. Its text is in no other answer.
+type Made struct {
+	access.Token
+	Text string `json:"token" doc:"what goes into the header Authorization, after Bearer; it is kept nowhere"`
+}
+
+// Tokens are an answer with tokens.
+type Tokens struct {
+	Items []access.Token `json:"items"`
+}
+
+type createInput struct {
+	Body struct {
+		Name    string `json:"name" doc:"whom it is for; each change that is made with it names it"`
+		Role    string `json:"role" enum:"read-only,operator,admin"`
+		Seconds int64  `json:"seconds,omitempty" doc:"how long it holds; default 30 days"`
+	}
+}
+
+type idInput struct {
+	ID string `path:"id"`
+}
+
+// defaultLife is the life of a token whose maker names none.
+const defaultLife = 30 * 24 * time.Hour
+
+type routes struct {
+	record Record
+	log    *slog.Logger
+}
+
+// Register adds the routes to h; record is nil where the CO asks nobody who they are.
+func Register(h huma.API, record Record, log *slog.Logger) {
+	r := &routes{record, log}
+	errs := func(o *huma.Operation) {
+		o.Errors = append(o.Errors, http.StatusConflict)
+		o.Description = "Conflict: the CO asks nobody who they are, as access.required is not set in its configuration."
+	}
+	huma.Get(h, "/api/v1/principal", r.self, form.Describe("access", "Show whose token the request has"), errs)
+	huma.Get(h, "/api/v1/tokens", r.list, form.Describe("access", "List the tokens of people and programs"), errs)
+	huma.Post(h, "/api/v1/tokens", r.create, form.Describe("access", "Make a token"), errs, func(o *huma.Operation) { o.DefaultStatus = http.StatusCreated })
+	huma.Delete(h, "/api/v1/tokens/{id}", r.revoke, form.Describe("access", "Revoke a token"), errs)
+}
+
+var errOpen = protocol.Errorf(protocol.Conflict, "this CO asks nobody who they are: set access.required in its configuration")
+
+func (r *routes) self(ctx context.Context, _ *struct{}) (*form.Reply[access.Principal], error) {
+	p, ok := access.From(ctx)
+	if !ok {
+		return nil, problem.Answer(ctx, r.log, errOpen)
+	}
+	return &form.Reply[access.Principal]{Body: p}, nil
+}
+
+func (r *routes) list(ctx context.Context, _ *struct{}) (*form.Reply[Tokens], error) {
+	if r.record == nil {
+		return nil, problem.Answer(ctx, r.log, errOpen)
+	}
+	all, err := r.record.Tokens(ctx)
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	return &form.Reply[Tokens]{Body: Tokens{form.NotNil(all)}}, nil
+}
+
+func (r *routes) create(ctx context.Context, in *createInput) (*form.Reply[Made], error) {
+	p, ok := access.From(ctx)
+	if r.record == nil || !ok {
+		return nil, problem.Answer(ctx, r.log, errOpen)
+	}
+	life := defaultLife
+	if in.Body.Seconds != 0 {
+		life = time.Duration(min(max(in.Body.Seconds, -1), int64(access.MaxLife/time.Second)+1)) * time.Second
+	}
+	t, err := access.NewToken(in.Body.Name, in.Body.Role, p.Name, time.Now(), life)
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
+	}
+	text, err := r.record.Create(ctx, t)
+	if err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	r.log.InfoContext(ctx, "token made", "principal", p.Name, "token_id", t.ID, "name", t.Name, "role", string(t.Role), "until", t.Expires)
+	return &form.Reply[Made]{Body: Made{t, text}}, nil
+}
+
+func (r *routes) revoke(ctx context.Context, in *idInput) (*struct{}, error) {
+	p, ok := access.From(ctx)
+	if r.record == nil || !ok {
+		return nil, problem.Answer(ctx, r.log, errOpen)
+	}
+	if err := r.record.Revoke(ctx, in.ID); err != nil {
+		return nil, problem.Answer(ctx, r.log, err)
+	}
+	r.log.InfoContext(ctx, "token revoked", "principal", p.Name, "token_id", in.ID)
+	return nil, nil
+}
