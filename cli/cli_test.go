@@ -22,12 +22,18 @@ import (
 // run plays a command line against a server and returns both streams and the exit code.
 func run(t *testing.T, server string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	return runAt(t, append(args, "--url", server)...)
+}
+
+// runAt runs the command line as it is.
+func runAt(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	a := &app{command.Env{Out: &out, Err: &errs}}
 	root := a.root("test")
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.SetArgs(append(args, "--url", server))
+	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	if err != nil {
 		fmt.Fprintln(&errs, err)

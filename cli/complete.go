@@ -99,7 +99,11 @@ func (a *app) complete(cmd *cobra.Command) {
 func (a *app) offer(cmd *cobra.Command, list func(*app, context.Context, string) ([]string, error), typed string) (found []string, d cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
 	defer cancel()
-	all, err := list(a, ctx, typed)
+	var all []string
+	err := a.resolve(cmd)
+	if err == nil {
+		all, err = list(a, ctx, typed)
+	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
 	}

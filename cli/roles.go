@@ -13,6 +13,7 @@ import (
 	"github.com/colonyfleet/colony/cli/backups"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/keys"
+	"github.com/colonyfleet/colony/cli/tokens"
 	"github.com/colonyfleet/colony/co"
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/internal/configfile"
@@ -64,7 +65,7 @@ func (a *app) coCommand(version string) *cobra.Command {
 		},
 	})
 	cmd.AddCommand(backups.Commands(&a.Env, version)...)
-	cmd.AddCommand(keys.Command(&a.Env))
+	cmd.AddCommand(keys.Command(&a.Env), tokens.Local(&a.Env))
 	return cmd
 }
 

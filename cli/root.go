@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,9 +22,11 @@ import (
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
 	"github.com/colonyfleet/colony/cli/images"
+	"github.com/colonyfleet/colony/cli/login"
 	"github.com/colonyfleet/colony/cli/machines"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
+	"github.com/colonyfleet/colony/cli/tokens"
 	report "github.com/colonyfleet/colony/internal/doctor"
 )
 
@@ -94,6 +97,17 @@ func exitCode(err error) int {
 	return exitError
 }
 
+// local are the commands that call no API: a file of contexts that cannot be read does not keep them from their work.
+var local = []string{"up", "down", "co", "lo", "en", "doctor", "lint", "version", "help", "completion"}
+
+// resolve finds the CO that a command talks to, and its token.
+func (a *app) resolve(cmd *cobra.Command) error {
+	if fields := strings.Fields(cmd.CommandPath()); len(fields) > 1 && slices.Contains(local, fields[1]) {
+		return nil
+	}
+	return login.Resolve(&a.Env, cmd.Flags().Changed("url") || os.Getenv("COLONY_URL") != "")
+}
+
 func (a *app) root(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "colony",
@@ -106,18 +120,20 @@ Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
 4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed,
 was rolled back, or was not done when the time to wait was over. A command that is
 interrupted before it is done ends with 1; one that runs until it is interrupted,
-with 0.`,
+with 0.
+
+A CO that wants a token gets that of the current context (colony login), or COLONY_TOKEN.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Format != "table" && a.Format != "json" && a.Format != "yaml" {
 				return command.Usage(fmt.Errorf("--output %q: want table, json or yaml", a.Format))
 			}
 			if a.Timeout <= 0 {
 				return command.Usage(fmt.Errorf("--request-timeout %s: want more than 0", a.Timeout))
 			}
-			return nil
+			return a.resolve(cmd)
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -133,7 +149,7 @@ with 0.`,
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
-	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), machines.CA(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), machines.CA(&a.Env), tokens.Command(&a.Env), login.Command(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",

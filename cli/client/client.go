@@ -22,6 +22,8 @@ const DefaultURL = "http://127.0.0.1:8080"
 type Client struct {
 	Base string // the address of the API without a trailing slash, such as DefaultURL
 	HTTP *http.Client
+	// Token is shown with each request, unless it is empty.
+	Token string
 	// Timeout bounds the wait for the beginning of an answer, also of a stream; a whole
 	// answer may take twice as long. 0: there is no bound.
 	Timeout time.Duration
@@ -37,6 +39,9 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("--url (or COLONY_URL) %q: want a URL such as %s", e.Base, DefaultURL)
 }
 
+// SameBase reports whether two addresses are of one API.
+func SameBase(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
+
 // do sends a request. The answer has to begin within the time-out; release, which is to
 // be called, ends what is left of it.
 func (c *Client) do(req *http.Request) (resp *http.Response, release func(), err error) {
@@ -45,6 +50,9 @@ func (c *Client) do(req *http.Request) (resp *http.Response, release func(), err
 	if c.Timeout > 0 {
 		late := lateError(fmt.Sprintf("no answer within %s", c.Timeout))
 		defer time.AfterFunc(c.Timeout, func() { cancel(late) }).Stop()
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	resp, err = c.HTTP.Do(req.WithContext(ctx))
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // command runs; after that nothing changes it.
 type Env struct {
 	URL    string // of the CO's API
+	Token  string // that it is shown; empty: none
 	Format string // of answers: table, json or yaml
 	// Timeout bounds how long the API may take to answer.
 	Timeout time.Duration
@@ -29,7 +30,7 @@ type Env struct {
 
 // Client returns a client of the API.
 func (e *Env) Client() *client.Client {
-	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: &http.Client{}, Timeout: e.Timeout}
+	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: &http.Client{}, Token: e.Token, Timeout: e.Timeout}
 }
 
 // Call sends a request to the API and decodes the answer into out, which may be nil. Errors

@@ -16,9 +16,9 @@ import (
 
 // An adoption is what a site needs to get its certificates.
 type adoption struct {
-	Site  fleet.Site     `json:"site"`
-	LO    machines.Token `json:"lo"`
-	Nodes machines.Token `json:"nodes"`
+	Site  fleet.Site         `json:"site"`
+	LO    machines.JoinToken `json:"lo"`
+	Nodes machines.JoinToken `json:"nodes"`
 }
 
 // SiteAdopt returns "colony site adopt".

@@ -127,7 +127,7 @@ func revoke(cmd *cobra.Command, env *command.Env, path string) error {
 
 // token asks for a join token and prints it: the token alone on the output.
 func token(cmd *cobra.Command, env *command.Env, site, kind string, body any) error {
-	var out machines.Token
+	var out machines.JoinToken
 	if err := env.Call(cmd.Context(), http.MethodPost, "/sites/"+url.PathEscape(site)+"/"+kind, body, &out); err != nil {
 		return err
 	}

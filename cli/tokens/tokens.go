@@ -1,0 +1,143 @@
+// Package tokens has the commands about the tokens of people and programs.
+package tokens
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/colonyfleet/colony/cli/client"
+	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/output"
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/api/tokens"
+	"github.com/colonyfleet/colony/internal/configfile"
+	"github.com/colonyfleet/colony/protocol"
+)
+
+const defaultLife = 30 * 24 * time.Hour
+
+// Command returns "colony token".
+func Command(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "token", Aliases: []string{"tokens"}, Short: "Make, list and revoke the tokens of people and programs",
+		Long: `A CO with access.required wants a token with each request. A token has a name, which each change
+that is made with it carries, and a role: read-only, operator or admin.`,
+	}
+	cmd.AddCommand(create(env), list(env), revoke(env))
+	return cmd
+}
+
+// flags say what a token is to be.
+type flags struct {
+	role string
+	life time.Duration
+}
+
+func (f *flags) add(cmd *cobra.Command, role string) *cobra.Command {
+	cmd.Flags().StringVar(&f.role, "role", role, "what it allows: read-only, operator or admin")
+	cmd.Flags().DurationVar(&f.life, "ttl", defaultLife, "how long it holds")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{string(access.ReadOnly), string(access.Operator), string(access.Admin)}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// show prints the text of a token alone on the output.
+func show(env *command.Env, t tokens.Made) error {
+	if done, err := env.Machine(t); done {
+		return err
+	}
+	env.Printf("%s", t.Text)
+	fmt.Fprintf(env.Err, "token %s of %s (%s), until %s\n", t.ID, t.Name, t.Role, t.Expires.Format(time.RFC3339))
+	return nil
+}
+
+func create(env *command.Env) *cobra.Command {
+	var f flags
+	return f.add(&cobra.Command{
+		Use: "create NAME", Short: "Make a token", Args: cobra.ExactArgs(1),
+		Long: `Make a token for a person or a program. The token is printed here and kept nowhere.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var out tokens.Made
+			body := map[string]any{"name": args[0], "role": f.role, "seconds": int64(f.life / time.Second)}
+			if err := env.Call(cmd.Context(), http.MethodPost, "/tokens", body, &out); err != nil {
+				return err
+			}
+			return show(env, out)
+		},
+	}, string(access.ReadOnly))
+}
+
+func list(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the tokens, also those that ended within a month", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := client.List[access.Token](cmd.Context(), env.Client(), "/tokens", nil)
+			if err != nil {
+				return err
+			}
+			if done, err := env.Machine(all); done {
+				return err
+			}
+			var rows [][]string
+			for _, t := range all {
+				state := "until " + t.Expires.Format(time.RFC3339)
+				if t.RevokedAt != nil {
+					state = "revoked " + output.Ago(t.RevokedAt)
+				} else if !t.Holds(time.Now()) {
+					state = "ended " + output.Ago(&t.Expires)
+				}
+				rows = append(rows, []string{t.ID, t.Name, string(t.Role), output.Age(&t.CreatedAt), t.CreatedBy, output.Age(t.UsedAt), state})
+			}
+			return env.Table("ID NAME ROLE AGE MADE-BY USED STATE", rows)
+		},
+	}
+}
+
+func revoke(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID", Short: "Revoke a token", Args: cobra.ExactArgs(1),
+		Long: `Revoke a token: it does not count any more, and what it has open ends, at each replica of the CO
+within seconds.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := env.Call(cmd.Context(), http.MethodDelete, "/tokens/"+url.PathEscape(args[0]), nil, nil); err != nil {
+				return err
+			}
+			env.Printf("%s: revoked", args[0])
+			return nil
+		},
+	}
+}
+
+// Local returns "colony co token".
+func Local(env *command.Env) *cobra.Command {
+	var f flags
+	var config string
+	cmd := f.add(&cobra.Command{
+		Use: "token NAME", Short: "Make a token on the CO's own machine", Args: cobra.ExactArgs(1),
+		Long: `Make a token on the CO's own machine: the first one, or where everybody's has ended. It needs the
+CO's configuration, its database and the key of its tokens, and not the API.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := co.DefaultOptions()
+			if err := configfile.Load(config, &o); err != nil {
+				return command.Usage(err)
+			}
+			o.Logger = slog.New(slog.DiscardHandler)
+			t, text, err := co.NewAccessToken(cmd.Context(), o, args[0], f.role, f.life)
+			if protocol.KindOf(err) == protocol.Invalid {
+				return command.Usage(err)
+			}
+			if err != nil {
+				return err
+			}
+			return show(env, tokens.Made{Token: t, Text: text})
+		},
+	}, string(access.Admin))
+	cmd.Flags().StringVar(&config, "config", "", "configuration file of the CO (required)")
+	_ = cmd.MarkFlagRequired("config")
+	return cmd
+}
