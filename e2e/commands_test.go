@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -41,6 +42,7 @@ func TestCommands(t *testing.T) {
 		{"keys", keyCommands},
 		{"backup", backupCommand},
 		{"machines", machineCommands},
+		{"access", accessCommands}, // the last: the CO wants tokens afterwards
 	} {
 		t.Run(scene.name, func(t *testing.T) {
 			c.t = t
@@ -215,4 +217,51 @@ func machineCommands(t *testing.T, c *colony) {
 	c.says("for 1 machine\n", "site", "add", "quay")
 	c.says("for 3 machines\n", "node", "token", site, "--uses", "3")
 	c.says("for 1 machine\n", "site", "add", site, "--replace")
+}
+
+// accessCommands has the CO want tokens, and makes, uses and revokes some.
+func accessCommands(t *testing.T, c *colony) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	f, err := os.OpenFile(c.config("co"), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("\naccess: {required: true}\n")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.kill("co")
+	c.eventually(time.Minute, "the CO wants a token", func() error {
+		if out, code := c.cli("status"); code != 1 || !strings.Contains(out, "colony login") {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		return nil
+	})
+	text := func(args ...string) (id, file string) {
+		var out struct{ ID, Token string }
+		if err := json.Unmarshal([]byte(c.must(append(args, "-o", "json")...)), &out); err != nil {
+			t.Fatal(err)
+		}
+		file = filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(out.Token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return out.ID, file
+	}
+	_, ann := text("co", "token", "ann", "--config", c.config("co"))
+	c.must("login", "--url", "http://"+c.http, "--token-file", ann, "--context", "ann")
+	c.says("plant", "site", "list")
+	id, ci := text("token", "create", "ci", "--role", "read-only", "--ttl", "720h")
+	c.must("login", "--token-file", ci, "--context", "ci")
+	c.says("ci", "context", "list")
+	c.says(site, "site", "list")
+	c.refused(1, []string{"read-only", "access:write"}, "token", "list")
+	c.must("context", "use", "ann")
+	c.must("context", "remove", "ci")
+	c.must("context", "use", "ann")
+	c.says("ci", "token", "list")
+	c.must("token", "revoke", id)
+	c.says("revoked", "token", "list")
 }

@@ -90,7 +90,7 @@ func (c *colony) newKey(part, token string) {
 // joinToken makes a join token, and returns it without the words beside it.
 func (c *colony) joinToken(args ...string) string {
 	c.t.Helper()
-	var out machines.Token
+	var out machines.JoinToken
 	if err := json.Unmarshal([]byte(c.must(append(args, "-o", "json")...)), &out); err != nil {
 		c.t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func TestAdoption(t *testing.T) {
 	if list.Total != 1 || len(list.Items) != 1 || list.Items[0].Site != "plant1" || list.Items[0].Nodes != 1 || list.Items[0].Token != nil {
 		t.Fatalf("not enrolled: %+v; want plant1 with one node", list)
 	}
-	var tokens struct{ LO, Nodes api.Token }
+	var tokens struct{ LO, Nodes api.JoinToken }
 	f.adopt(&tokens, "plant1")
 	if tokens.LO.Uses != 1 || tokens.Nodes.Uses != 1 {
 		t.Errorf("tokens %+v: want one for the LO and one for one node", tokens)
