@@ -28,6 +28,7 @@ import (
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
+	"github.com/jackc/pgx/v5"
 )
 
 // A fault is something that really is broken, and what repairs it.
@@ -273,6 +274,12 @@ func TestRepairsOfCO(t *testing.T) {
 			call(t, http.MethodPost, "http://"+o.HTTP+"/api/v1/sites/plant/join-tokens")
 		}, func() {
 			call(t, http.MethodDelete, "http://"+o.HTTP+"/api/v1/sites/plant")
+		}},
+		fault{"a site that has not heard of a revocation", "revocations", doctor.Warn, "1 sites do not go by their list of revoked keys yet: quay (list 7,", "connect those that are offline", func() {
+			execute(t, o.DatabaseURL, `insert into sites (id) values ('quay')`)
+			execute(t, o.DatabaseURL, `insert into revocation_lists (site, number, digest) values ('quay', 7, '')`)
+		}, func() { // as the report of its LO does
+			execute(t, o.DatabaseURL, `update revocation_lists set adopted = number, adopted_at = now() where site = 'quay'`)
 		}})
 	// The branch is there once the repo has a commit.
 	at := slices.IndexFunc(faults, func(f fault) bool { return f.name == "a repo that is away" })
@@ -285,6 +292,16 @@ func TestRepairsOfCO(t *testing.T) {
 	}})
 	o.Git.Branch = "elsewhere"
 	play(t, func() []doctor.Check { return CO(o) }, faults)
+}
+
+// execute runs a statement in the database of a CO.
+func execute(t *testing.T, url, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), sql)
+	must(t, err)
 }
 
 // a CO that an LO can be connected to, at fixed addresses; start starts it.
