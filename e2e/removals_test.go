@@ -106,13 +106,24 @@ func nodeRemoved(t *testing.T, c *colony) {
 	defer c.signal("en", syscall.SIGCONT)
 	c.event(time.Minute, string(protocol.NodeOfflineEvent), mark)
 	c.refused(4, []string{"in use", "hello"}, "node", "remove", site+"/"+node)
+	log, err := os.ReadFile(filepath.Join(c.dir, "logs", "en.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(log)
 	c.must("node", "remove", site+"/"+node, "--force", "--wait")
 	c.refused(3, []string{"no node"}, "node", "show", site+"/"+node)
 	if d, err := c.deployment("hello"); err != nil || len(d.Nodes) != 0 {
 		t.Errorf("the deployment of the removed node: %+v, %v", d, err)
 	}
 	c.signal("en", syscall.SIGCONT)
-	c.event(time.Minute, fleet.MachineRefused, mark)
+	c.eventually(time.Minute, "the node is refused", func() error {
+		log, err := os.ReadFile(filepath.Join(c.dir, "logs", "en.log"))
+		if err == nil && !strings.Contains(string(log[min(before, len(log)):]), "bad certificate") {
+			err = errors.New("its log does not say so")
+		}
+		return err
+	})
 	c.greets("Hello, World! I am version 1.0.0.")
 	c.newKey("en", c.joinToken("node", "token", site))
 	c.event(time.Minute, fleet.NodeReturned, mark)

@@ -28,9 +28,9 @@ on which some are placed by its name; the refusal names them. With --force it is
 the same: its replicas are placed on other nodes, where some match.
 
 What a gateway runs that is removed and still exists goes on there. Its key is revoked: it
-is refused when it connects again (event machine_refused) until it has another key, as "colony
-node revoke --help" says. Then, and where machines have no certificates, it is a node of the
-site once more, with what it holds: an event (node_returned) and "colony node show" say so.`,
+is refused when it connects again until it has another key, as "colony node revoke --help"
+says. Then, and where machines have no certificates, it is a node of the site once more,
+with what it holds: an event (node_returned) and "colony node show" say so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")
 			if err != nil {
