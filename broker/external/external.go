@@ -94,8 +94,9 @@ type Broker struct {
 	state map[string]client.Message // by topic, what Take has not accepted yet
 }
 
-// retryWait is the time between two tries of what Take did not accept.
-const retryWait = time.Second
+// retryPolicy is the time between two tries of what Accept did not accept: all replicas
+// of a tier have failed together, and do not come back together.
+var retryPolicy = retry.Policy{Min: time.Second, Max: 5 * time.Second, Jitter: 0.5}
 
 // New returns a Broker that is not connected. The error lists every fault.
 func New(o Options) (*Broker, error) {
@@ -279,8 +280,9 @@ func (b *Broker) retry(ctx context.Context) {
 		if b.wake.Wait(ctx) != nil {
 			return
 		}
+		wait := retry.Backoff{Policy: retryPolicy}
 		for left := true; left; left = b.tryAll(ctx) {
-			if retry.Sleep(ctx, retryWait) != nil {
+			if wait.Wait(ctx) != nil {
 				return
 			}
 		}
@@ -330,13 +332,14 @@ func (b *Broker) hold(ctx context.Context, m client.Message) error {
 	if err != nil {
 		return err
 	}
+	wait := retry.Backoff{Policy: retryPolicy}
 	for {
 		err := b.o.Accept(ctx, from, m)
 		if !passes(err) {
 			return err
 		}
 		b.log.WarnContext(ctx, "message not taken yet", "topic", m.Topic, "err", err)
-		if retry.Sleep(ctx, retryWait) != nil {
+		if wait.Wait(ctx) != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -200,16 +201,14 @@ func (in *Ingest) retry(of streamKey, q *queue, j *job, wait time.Duration) *job
 type holding struct {
 	at    protocol.Ack
 	since time.Time
-	pause time.Duration
+	tries retry.Backoff
 }
 
 // next returns after what time to try again, where the stream stands at a position; 0:
 // it has stood there for too long.
 func (h *holding) next(at protocol.Ack, now time.Time) time.Duration {
 	if h.since.IsZero() || h.at != at {
-		*h = holding{at: at, since: now, pause: firstLook}
+		*h = holding{at: at, since: now, tries: retry.Backoff{Policy: retry.Policy{Min: firstLook, Max: aheadWait}}}
 	}
-	wait := min(h.pause, aheadWait-now.Sub(h.since))
-	h.pause *= 2
-	return max(wait, 0)
+	return max(min(h.tries.Next(), aheadWait-now.Sub(h.since)), 0)
 }

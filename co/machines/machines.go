@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -101,11 +102,8 @@ func (m *Machines) Run(ctx context.Context, to Links) {
 			m.log.ErrorContext(ctx, "join tokens or revoked keys not in force yet, or not published to all sites", "retry_in", publishAgain.String(), "err", err)
 			wait = publishAgain
 		}
-		select {
-		case <-ctx.Done():
+		if _, err := retry.SleepOr(ctx, wait, m.changed.C()); err != nil {
 			return
-		case <-m.changed.C():
-		case <-time.After(wait):
 		}
 		if err := m.certify(); err != nil {
 			m.log.ErrorContext(ctx, "certificate of the co not renewed", "err", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -130,13 +131,7 @@ func (r *Runner) idle(due time.Time) {
 		_ = r.outbox.Wait(r.ctx)
 		return
 	}
-	t := time.NewTimer(time.Until(due))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-r.outbox.C():
-	case <-r.ctx.Done():
-	}
+	_, _ = retry.SleepOr(r.ctx, time.Until(due), r.outbox.C())
 }
 
 // nextReport returns the oldest report, or else progress that is due. With

@@ -31,7 +31,7 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 		l.met, l.acked, l.next = true, record.Acked, record.Acked
 		l.sent.Clear()
 		l.refusal.Clear()
-		s.wait = d.opts.AckTimeout
+		s.answered()
 		return nil
 	}
 	if l.refusal.Answer(record.Epoch, a, time.Now(), 2*d.opts.AckTimeout) {
@@ -48,7 +48,7 @@ func (d *Downlink) acknowledge(s *session, a protocol.Ack) error {
 		return nil // what is missing is sent again when no Ack comes in time
 	}
 	l.acked, l.next = record.Acked, max(l.next, record.Acked)
-	s.wait = d.opts.AckTimeout
+	s.answered()
 	for _, b := range l.sent.Acknowledge(l.acked) {
 		s.adapt(b, time.Since(b.at))
 	}

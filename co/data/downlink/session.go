@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/stream"
 )
@@ -31,7 +32,9 @@ type session struct {
 	begun   bool
 	streams []*ruleStream // by priority
 	limit   int           // bytes of a batch, by what the link carries
-	wait    time.Duration
+	// tries spaces the repetitions of what no Ack came for; wait is what it gave last.
+	tries retry.Backoff
+	wait  time.Duration
 }
 
 // Bounds of a batch before compression: one should be on its way for a second or
@@ -85,12 +88,20 @@ func (d *Downlink) Online(site protocol.SiteID, name string) {
 		}
 		old.cancel()
 	}
-	s := &session{site: site, name: name, news: notify.New(), limit: firstBatch, wait: d.opts.AckTimeout}
-	s.ctx, s.cancel = context.WithCancel(d.ctx)
+	s := d.newSession(site, name)
 	d.sessions[site] = s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.stir(s)
+}
+
+// newSession returns a session that ends with the Downlink, if its cancel is not called before.
+func (d *Downlink) newSession(site protocol.SiteID, name string) *session {
+	s := &session{site: site, name: name, news: notify.New(), limit: firstBatch}
+	s.tries.Policy = retry.Policy{Min: d.opts.AckTimeout, Max: 10 * d.opts.AckTimeout}
+	s.ctx, s.cancel = context.WithCancel(d.ctx)
+	s.answered()
+	return s
 }
 
 // Offline ends the connection of a site, if it is still that one.
@@ -164,6 +175,7 @@ func (d *Downlink) start(s *session) {
 // serve sends until there is nothing left to send or to wait for, or the
 // connection ends.
 func (d *Downlink) serve(s *session) {
+	away := retry.Backoff{Policy: awayPolicy}
 	for s.ctx.Err() == nil {
 		s.mu.Lock()
 		stirred, acks := s.stirred, s.acks
@@ -178,8 +190,10 @@ func (d *Downlink) serve(s *session) {
 			s.mu.Lock()
 			s.stirred = true
 			s.mu.Unlock()
-			due = time.Now().Add(retryWait)
+			_ = away.WaitOr(s.ctx, s.news.C())
+			continue
 		}
+		away.Reset()
 		if due.IsZero() {
 			s.mu.Lock()
 			if !s.stirred && len(s.acks) == 0 {
@@ -190,18 +204,13 @@ func (d *Downlink) serve(s *session) {
 			s.mu.Unlock()
 			continue
 		}
-		timer := time.NewTimer(time.Until(due))
-		select {
-		case <-s.ctx.Done():
-		case <-s.news.C():
-		case <-timer.C:
-		}
-		timer.Stop()
+		_, _ = retry.SleepOr(s.ctx, time.Until(due), s.news.C())
 	}
 }
 
-// retryWait is the wait after PostgreSQL or the broker was away.
-const retryWait = time.Second
+// awayPolicy is the wait after PostgreSQL or the broker was away: all sites' sessions have
+// failed together, and do not come back together.
+var awayPolicy = retry.Policy{Min: time.Second, Max: 5 * time.Second, Jitter: 0.5}
 
 // step does what there is to do, and returns when something is due though nothing
 // happens; zero: nothing ever.
@@ -262,8 +271,14 @@ func (s *session) repeat(now time.Time) {
 	}
 	if late {
 		s.limit = max(leastBatch, s.limit/2)
-		s.wait *= 2
+		s.wait = s.tries.Next()
 	}
+}
+
+// answered makes the next wait for an Ack the first one again.
+func (s *session) answered() {
+	s.tries.Reset()
+	s.wait = s.tries.Next()
 }
 
 // refresh looks what streams there are, and how far they go.

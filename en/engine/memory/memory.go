@@ -290,14 +290,8 @@ func (e *Engine) Stop(ctx context.Context, id engine.ID, grace time.Duration) er
 	if takes > grace {
 		takes, code = grace, killed
 	}
-	timer := time.NewTimer(max(0, takes))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if already, err := retry.SleepOr(ctx, takes, ended); already || err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
