@@ -17,12 +17,42 @@ var signalling = exceptions{
 	"internal/notify": "it is the notification",
 }
 
+// doubling are the packages that double a duration of their own.
+var doubling = exceptions{
+	"sim/fleet": "TCP's retransmission timeout, as a simulated link has it",
+}
+
+// sleeping are the packages that wait for a new timer, the end of a context, and one channel
+// at most.
+var sleeping = exceptions{
+	"internal/retry": "it is the sleep",
+}
+
 // TestMachineryOnce checks that nobody writes again what internal has: an append log with
-// checksums, a back-off, a notification that does not block.
+// checksums, a back-off, a sleep that a context ends, a notification that does not block.
 func TestMachineryOnce(t *testing.T) {
 	t.Parallel()
 	mayChecksum, maySignal := checksummed.use(t), signalling.use(t)
-	for _, s := range sources(t) {
+	mayDouble, maySleep := doubling.use(t), sleeping.use(t)
+	all := sources(t)
+	durations := map[string]map[string]bool{} // the names of a package
+	for _, s := range all {
+		if durations[s.dir] == nil {
+			durations[s.dir] = map[string]bool{}
+		}
+		addDurations(s.file, durations[s.dir])
+	}
+	for _, s := range all {
+		for _, pos := range doubled(s.file, durations[s.dir]) {
+			if !mayDouble(s.dir) {
+				t.Errorf("%s: a duration is doubled by hand: use internal/retry", s.fset.Position(pos))
+			}
+		}
+		for _, pos := range slept(s.file) {
+			if !maySleep(s.dir) {
+				t.Errorf("%s: a sleep of its own: use retry.Sleep or retry.SleepOr", s.fset.Position(pos))
+			}
+		}
 		for _, imp := range s.file.Imports {
 			if imp.Path.Value == `"hash/crc32"` && !mayChecksum(s.dir) {
 				t.Errorf("%s imports hash/crc32: use internal/recordlog", s.path)
