@@ -254,7 +254,7 @@ func cddlType(typ reflect.Type, parts *[]reflect.Type) string {
 		return "tstr"
 	case reflect.Bool:
 		return "bool"
-	case reflect.Int32, reflect.Int64:
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return "int"
 	case reflect.Float64:
 		return "float"
