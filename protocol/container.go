@@ -103,8 +103,8 @@ type Container struct {
 	// AppArmor is the name of a profile: one that the node has loaded, or AppArmorProfile;
 	// absent: none.
 	AppArmor string `cbor:"41,keyasint,omitempty"`
-	// AppArmorProfile is the text of the profile, which the node loads; absent: the node has
-	// it. An agent before release 0.3.0 loads none, and refuses the container.
+	// AppArmorProfile is the text of the profile, which the node loads; absent: the node has it.
+	// Since 0.3.0: an earlier agent loads none, and refuses the container.
 	AppArmorProfile string `cbor:"49,keyasint,omitempty"`
 
 	// Platform is os/architecture, with /variant or without, that the node must have;
@@ -119,14 +119,15 @@ type Container struct {
 	Networks []Attachment `cbor:"44,keyasint,omitempty"`
 
 	// OOMScoreAdj is added to the score by which the kernel chooses what to end when memory is
-	// short, from -1000 to 1000; absent: 0.
+	// short, from -1000 to 1000; absent: 0. Since 0.3.0.
 	OOMScoreAdj int `cbor:"45,keyasint,omitempty"`
-	// Domainname is the NIS domain name that it has for itself; absent: none.
+	// Domainname is the NIS domain name that it has for itself; absent: none. Since 0.3.0.
 	Domainname string `cbor:"46,keyasint,omitempty"`
 	// Addressing says which addresses the bridge that all of the deployment share has. Absent: the
-	// engine chooses. An agent before release 0.3.0 chooses, too.
+	// engine chooses. Since 0.3.0: an earlier agent chooses, too.
 	Addressing *Addressing `cbor:"48,keyasint,omitempty"`
 	// Annotations are passed on to the runtime, in the terms of OCI. Absent: none beside Labels.
+	// Since 0.3.0.
 	Annotations map[string]string `cbor:"47,keyasint,omitempty"`
 }
 
@@ -136,13 +137,13 @@ type Attachment struct {
 	Network string `cbor:"1,keyasint"`
 	// Internal says that the network does not lead out through the node. Absent: it does.
 	Internal bool `cbor:"2,keyasint,omitempty"`
-	// Addressing says which addresses its bridge has. Absent: the engine chooses. An agent
-	// before release 0.3.0 chooses, too.
+	// Addressing says which addresses its bridge has. Absent: the engine chooses. Since 0.3.0: an
+	// earlier agent chooses, too.
 	Addressing *Addressing `cbor:"3,keyasint,omitempty"`
 }
 
-// An Addressing says which addresses a bridge has, where the node has them free; else the
-// engine chooses them.
+// An Addressing says which addresses a bridge has, where the node has them free; else the engine
+// chooses them. Since 0.3.0.
 type Addressing struct {
 	// Subnet is the IPv4 prefix of the bridge, a /24 of private addresses (RFC 1918).
 	Subnet string `cbor:"1,keyasint" json:"subnet"`
@@ -193,7 +194,7 @@ type Port struct {
 	// Host is the port on the node. 0: the node chooses a free one.
 	Host uint16 `cbor:"2,keyasint" json:"host"`
 	// HostIP is the address on the node, of IPv4 or IPv6; 0.0.0.0 and :: are all of one kind;
-	// absent: all. An agent before release 0.3.0 publishes on IPv4 alone, and refuses others.
+	// absent: all. An agent before 0.3.0 publishes on IPv4 alone, and refuses others.
 	HostIP string `cbor:"3,keyasint,omitempty" json:"hostIp,omitempty"`
 	// Protocol is tcp or udp; absent: tcp.
 	Protocol string `cbor:"4,keyasint,omitempty" json:"protocol,omitempty"`
@@ -238,13 +239,13 @@ type Mount struct {
 	NoExec bool `cbor:"9,keyasint,omitempty"`
 	// NoCopy has a volume begin empty. Absent: it begins with what the image has at Target.
 	NoCopy bool `cbor:"10,keyasint,omitempty"`
-	// UID is the number of the user who owns a file, or a tmpfs. Absent: 0. An agent before
-	// release 0.3.0 leaves it out of a tmpfs.
+	// UID is the number of the user who owns a file, or a tmpfs. Absent: 0. Since 0.3.0: an earlier
+	// agent leaves it out of a tmpfs.
 	UID uint32 `cbor:"11,keyasint,omitempty"`
-	// GID is the number of the group that owns a file, or a tmpfs, as UID. Absent: 0.
+	// GID is the number of the group that owns a file, or a tmpfs, as UID. Absent: 0. Since 0.3.0.
 	GID uint32 `cbor:"12,keyasint,omitempty"`
-	// Subpath is what of a volume is mounted: a path in it that exists, without "..". Absent:
-	// all of it. Since release 0.3.0: an earlier agent mounts all.
+	// Subpath is what of a volume is mounted: a path in it that exists, without "..". Absent: all
+	// of it. Since 0.3.0: an earlier agent mounts all.
 	Subpath string `cbor:"13,keyasint,omitempty"`
 }
 
@@ -296,9 +297,10 @@ type Limits struct {
 	// MemorySwapBytes bounds memory and swap together, in bytes, or is UnlimitedSwap; absent:
 	// twice MemoryBytes.
 	MemorySwapBytes uint64 `cbor:"4,keyasint,omitempty"`
-	// CPUShares is its weight where processors are short, from 2 to 262144; absent: 1024.
+	// CPUShares is its weight where processors are short, from 2 to 262144; absent: 1024. Since
+	// 0.3.0.
 	CPUShares uint64 `cbor:"5,keyasint,omitempty"`
-	// CPUSet are the processors that it may use, as 0-3,5; absent: all.
+	// CPUSet are the processors that it may use, as 0-3,5; absent: all. Since 0.3.0.
 	CPUSet string `cbor:"6,keyasint,omitempty"`
 }
 

@@ -58,10 +58,10 @@ type SiteDesired struct {
 	Content Digest `cbor:"13,keyasint,omitempty"`
 
 	// Head is the CO's signature over the whole message, and KeySet are the CO's signing keys,
-	// signed by its root key: statements of package sign. Where Digest is set both stand in
-	// what that names. Absent: the CO does not sign. Since the release after 0.2.0.
+	// signed by its root key: statements of package sign. Where Digest is set both stand in what
+	// that names. Absent: the CO does not sign. Since 0.3.0.
 	Head []byte `cbor:"16,keyasint,omitempty"`
-	// KeySet is absent where Head is.
+	// KeySet is absent where Head is. Since 0.3.0.
 	KeySet []byte `cbor:"17,keyasint,omitempty"`
 }
 
@@ -165,7 +165,7 @@ type NodeDesired struct {
 	Content Digest `cbor:"8,keyasint,omitempty"`
 
 	// KeySet is that of the SiteDesired that the LO holds. Absent: the CO does not sign. Since
-	// the release after 0.2.0.
+	// 0.3.0.
 	KeySet []byte `cbor:"9,keyasint,omitempty"`
 }
 
@@ -200,7 +200,7 @@ type Assignment struct {
 	MinHealthyMillis uint32 `cbor:"8,keyasint,omitempty"`
 
 	// NoRollback is that of the Policy. Absent: while an update that failed waits for its next
-	// attempt, the node runs the last healthy version. Since the release after 0.2.0.
+	// attempt, the node runs the last healthy version. Since 0.3.0.
 	NoRollback bool `cbor:"9,keyasint,omitempty"`
 }
 

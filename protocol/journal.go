@@ -24,8 +24,8 @@ type Event struct {
 	Node NodeID `cbor:"4,keyasint,omitempty"`
 	// Body is the encoded message that Kind names; absent where it names none.
 	Body cbor.RawMessage `cbor:"5,keyasint,omitempty"`
-	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it
-	// is not known. Machine data has no such mark.
+	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it is not
+	// known. Machine data has no such mark. Since 0.3.0.
 	Unsynced bool `cbor:"6,keyasint,omitempty"`
 }
 
@@ -71,7 +71,7 @@ const (
 	RetainedEnd   EventKind = "retained_end"   // no body
 )
 
-// Enrolment says that the LO has issued a certificate to a node, or refused to.
+// Enrolment says that the LO has issued a certificate to a node, or refused to. Since 0.3.0.
 type Enrolment struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Key is the SHA-256 of the node's public key (SubjectPublicKeyInfo). Absent: not known.
@@ -93,7 +93,8 @@ type Enrolment struct {
 
 func (m *Enrolment) version() uint16 { return m.V }
 
-// RevocationsReport says which list of revoked keys the LO goes by, or why it refused one.
+// RevocationsReport says which list of revoked keys the LO goes by, or why it refused one. Since
+// 0.3.0.
 type RevocationsReport struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Number is that of the Revocations in force. Absent: there are none.
@@ -241,6 +242,7 @@ type Snapshot struct {
 	// as far as the LO knows.
 	Lost uint64 `cbor:"3,keyasint,omitempty"`
 	// Cause says, for people, why the LO began a new journal epoch with it. Absent: it did not.
+	// Since 0.3.0.
 	Cause string `cbor:"4,keyasint,omitempty"`
 }
 
@@ -311,9 +313,9 @@ type Ack struct {
 	// Ask makes the LO report the Backlog of every stream now, each with a batch of
 	// Count 0. Epoch and Seq mean nothing then. Absent: this is an answer.
 	Ask bool `cbor:"4,keyasint,omitempty"`
-	// Retired is the epoch of the Batch, where the receiver gave it up for a later one and
-	// never follows it again: the sender begins a new one. Absent: it follows the Batch's,
-	// would follow it, or is of a release that does not say.
+	// Retired is the epoch of the Batch, where the receiver gave it up for a later one and never
+	// follows it again: the sender begins a new one. Absent: it follows the Batch's, would follow
+	// it, or is of a release that does not say. Since 0.3.0.
 	Retired string `cbor:"5,keyasint,omitempty"`
 }
 

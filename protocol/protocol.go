@@ -5,8 +5,10 @@
 // testdata hold the two together.
 //
 // A field's comment says its unit, what it means where it is absent, and, where it
-// came after release 0.2.0, since which release it is there. Whoever sends a message
-// owns its fields, unless the comment names another owner.
+// came after release 0.2.0, since which release it is there, as in "Since 0.3.0."; that of
+// a message which came later says it for all its fields. testdata has the schema of each
+// release from 0.2.0 on. Whoever sends a message owns its fields, unless the comment names
+// another owner.
 //
 // Evolution: a new field takes a new integer key and "omitempty", so that a
 // message without it keeps its bytes and its digest. A key is never used again.

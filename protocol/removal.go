@@ -13,7 +13,7 @@ type Removal struct {
 	// the deployment.
 	Volumes bool `cbor:"3,keyasint,omitempty"`
 	// Signature is the CO's over the removal without Signature: a detached statement of package
-	// sign. Absent: the CO does not sign. Since the release after 0.2.0.
+	// sign. Absent: the CO does not sign. Since 0.3.0.
 	Signature []byte `cbor:"4,keyasint,omitempty"`
 }
 
@@ -28,8 +28,8 @@ type Purge struct {
 	Volume string `cbor:"3,keyasint,omitempty"`
 	// Position is that of the SiteDesired which first had the purge.
 	Position Position `cbor:"4,keyasint"`
-	// Signature is the CO's over the purge without Signature: a detached statement of package
-	// sign. Absent: the CO does not sign. Since the release after 0.2.0.
+	// Signature is the CO's over the purge without Signature: a detached statement of package sign.
+	// Absent: the CO does not sign. Since 0.3.0.
 	Signature []byte `cbor:"5,keyasint,omitempty"`
 }
 
@@ -63,9 +63,9 @@ type NodeRemoval struct {
 	// Volumes says that the volumes are removed too, and is never set without Site. Absent:
 	// they stay on the node.
 	Volumes bool `cbor:"3,keyasint,omitempty"`
-	// Signature is the CO's statement that the removal follows from, with its payload in it:
-	// the Removal, or where Site is absent the SiteEntry of a deployment that may run on
-	// other nodes. Absent: the CO does not sign. Since the release after 0.2.0.
+	// Signature is the CO's statement that the removal follows from, with its payload in it: the
+	// Removal, or where Site is absent the SiteEntry of a deployment that may run on other nodes.
+	// Absent: the CO does not sign. Since 0.3.0.
 	Signature []byte `cbor:"4,keyasint,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type NodePurge struct {
 	// Site is the Position of the CO's Purge. The node carries each one out once: it
 	// remembers the greatest position.
 	Site Position `cbor:"3,keyasint"`
-	// Signature is the CO's statement of the Purge, with its payload in it. Absent: the CO does
-	// not sign. Since the release after 0.2.0.
+	// Signature is the CO's statement of the Purge, with its payload in it. Absent: the CO does not
+	// sign. Since 0.3.0.
 	Signature []byte `cbor:"4,keyasint,omitempty"`
 }

@@ -78,19 +78,18 @@ type DeploymentStatus struct {
 	// from. Absent: not known.
 	Site Position `cbor:"24,keyasint,omitzero"`
 
-	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it
-	// is not known.
+	// Unsynced says that the clock of UnixMillis was not synchronised. Absent: it was, or it is not
+	// known. Since 0.3.0.
 	Unsynced bool `cbor:"26,keyasint,omitempty"`
 
-	// Running is the version whose containers are kept up where that is another one than
-	// Digest, or Digest is not INSTALLED: the one before an update that pulls, or that
-	// failed and waits for its next attempt. Absent: Digest in INSTALLED, else none, or it
-	// is not known. Since the release after 0.2.0.
+	// Running is the version whose containers are kept up where that is another one than Digest, or
+	// Digest is not INSTALLED: the one before an update that pulls, or that failed and waits for
+	// its next attempt. Absent: Digest in INSTALLED, else none, or it is not known. Since 0.3.0.
 	Running Digest `cbor:"27,keyasint,omitempty"`
-	// RunningVersion is the AppVersion of Running. Absent where Running is.
+	// RunningVersion is the AppVersion of Running. Absent where Running is. Since 0.3.0.
 	RunningVersion string `cbor:"28,keyasint,omitempty"`
-	// RetryMillis is when the LO makes the next attempt, by its clock, in milliseconds since
-	// 1970. Absent: none is planned. Since the release after 0.2.0.
+	// RetryMillis is when the LO makes the next attempt, by its clock, in milliseconds since 1970.
+	// Absent: none is planned. Since 0.3.0.
 	RetryMillis int64 `cbor:"29,keyasint,omitempty"`
 }
 
@@ -221,9 +220,9 @@ type Presence struct {
 	// Held is the desired state that the LO has in force; its zero value, where Online is
 	// set: it has none. Absent in the presence of a node, whose NodeReport says it.
 	Held Held `cbor:"6,keyasint,omitzero"`
-	// Problem says, for people, what is wrong with the LO's machine and what to do, such as a
-	// full disk, of which the journal cannot report. Absent: nothing is. Absent in the presence
-	// of a node, whose Inventory says it.
+	// Problem says, for people, what is wrong with the LO's machine and what to do, such as a full
+	// disk, of which the journal cannot report. Absent: nothing is. Absent in the presence of a
+	// node, whose Inventory says it. Since 0.3.0.
 	Problem string `cbor:"7,keyasint,omitempty"`
 }
 
@@ -342,11 +341,11 @@ type Inventory struct {
 	// Damaged are the files of the agent's state that were found damaged when it started:
 	// their content counts as not held. Absent: none was.
 	Damaged []string `cbor:"24,keyasint,omitempty" json:"damaged,omitempty"`
-	// Problem says, for people, what is wrong with what the agent keeps its state on and what
-	// to do, such as a full disk. Absent: nothing is.
+	// Problem says, for people, what is wrong with what the agent keeps its state on and what to
+	// do, such as a full disk. Absent: nothing is. Since 0.3.0.
 	Problem string `cbor:"25,keyasint,omitempty" json:"problem,omitempty"`
 	// ClockUnsynced says that the node's clock is not synchronised: times that it gives may be
-	// wrong. Absent: it is, or it is not known.
+	// wrong. Absent: it is, or it is not known. Since 0.3.0.
 	ClockUnsynced bool `cbor:"26,keyasint,omitempty" json:"clockUnsynced,omitempty"`
 }
 
@@ -367,8 +366,8 @@ type Volume struct {
 	// RemovedMillis is when the deployment was removed, in milliseconds since 1970 by the
 	// node's clock, which may be wrong. Absent: not known.
 	RemovedMillis int64 `cbor:"4,keyasint,omitempty" json:"removedMillis,omitempty"`
-	// Unsynced says that the clock of RemovedMillis was not synchronised. Absent: it was, or
-	// it is not known.
+	// Unsynced says that the clock of RemovedMillis was not synchronised. Absent: it was, or it is
+	// not known. Since 0.3.0.
 	Unsynced bool `cbor:"5,keyasint,omitempty" json:"unsynced,omitempty"`
 }
 
