@@ -3,7 +3,6 @@ package broker_test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -208,9 +207,7 @@ func TestAnswersToHalfClosed(t *testing.T) {
 				all.WriteString(wire(0x32+byte(id%2)<<1, text(topic)+"\x00"+string(rune(id+1))+"\x00x"))
 			}
 			r.write(all.String())
-			if err := r.conn.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			r.endOwn()
 			for id := range messages {
 				p, err := r.next()
 				if want := packets.Puback + byte(id%2); err != nil || p.FixedHeader.Type != want || int(p.PacketID) != id+1 {

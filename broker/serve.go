@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -31,22 +30,16 @@ func (b *Broker) attend(c *conn) {
 	b.leave(c, b.readAll(c, s))
 }
 
-// owedTime is how long a client that sends nothing more waits for the answers that wait for the disk. A new connection
-// of its client id waits for it, for longer: see takeover.
-const owedTime = 3 * time.Second
-
 // leave ends a connection that is no longer read. A client that has ended its own direction gets the answers to
-// what it sent before.
+// what it sent before, unless it should have sent something meanwhile. [MQTT-3.1.2-22]
 //
 //go:noinline
 func (b *Broker) leave(c *conn, err error) {
-	if c.Left() && c.session.Load().storing {
-		ctx, cancel := context.WithTimeout(b.ctx, owedTime)
-		_ = b.store.Flush(ctx) // answers are sent behind it; those that are refused too
-		cancel()
-	}
-	if errors.Is(err, transport.ErrDrained) {
+	switch inTime := c.AwaitAnswers(b.o.Limits.KeepAlive); {
+	case errors.Is(err, transport.ErrDrained):
 		err = packets.ErrSessionTakenOver
+	case !inTime:
+		err = packets.ErrKeepAliveTimeout
 	}
 	if code, ok := reason.Of(err); ok {
 		b.disconnect(c, code) // [MQTT-4.13.1-1]

@@ -78,7 +78,6 @@ type session struct {
 	unread int       // bytes of the packet being read that are counted in use
 
 	pace    *transport.Pace // at which it publishes; nil until the first message
-	storing bool            // answers of it wait for the disk, or did
 	aliases answer.Aliases
 	pending inflight.Received
 

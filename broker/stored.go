@@ -212,9 +212,10 @@ func (b *Broker) storeFrom(s *session, to []sessions.Target, m *message.Message,
 	if m.QoS == 2 && s.link != nil {
 		p.From, p.ID = s.sub.Stored, id
 	}
-	s.storing = true
+	s.conn.BeginAnswer()
 	begun := time.Now()
 	b.store.Publish(p, func(err error) {
+		defer s.conn.EndAnswer()
 		b.metrics.StoreSeconds.Observe(time.Since(begun).Seconds())
 		if err == nil {
 			s.accept(m.QoS, id)
@@ -234,7 +235,6 @@ func (b *Broker) acknowledgeRepeat(s *session, id uint16) error {
 		s.ack(packets.Pubrec, id, packets.CodeSuccess)
 		return nil
 	}
-	s.storing = true
 	b.store.Publish(&sessions.Publish{From: s.sub.Stored, ID: id}, s.onceStored(packets.Pubrec, id)) // behind the first in the log
 	return nil
 }
@@ -242,7 +242,9 @@ func (b *Broker) acknowledgeRepeat(s *session, id uint16) error {
 // onceStored sends an acknowledgement when what it acknowledges is durable. A client that cannot get it is
 // disconnected: it asks again on its next connection.
 func (s *session) onceStored(kind byte, id uint16) func(error) {
+	s.conn.BeginAnswer()
 	return func(err error) {
+		defer s.conn.EndAnswer()
 		if err == nil {
 			s.ack(kind, id, packets.CodeSuccess)
 			return
@@ -255,7 +257,6 @@ func (s *session) onceStored(kind byte, id uint16) func(error) {
 
 // acknowledgeStored is acknowledge for a client whose session is stored.
 func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reason byte) {
-	s.storing = true
 	switch kind {
 	case packet.Puback:
 		s.link.Acknowledged(id, sessions.Puback)
@@ -267,6 +268,7 @@ func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reas
 			s.link.Acknowledged(id, sessions.Refused)
 		case !s.link.Recorded(id, s.onceStored(packets.Pubrel, id)):
 			s.ack(packets.Pubrel, id, packets.ErrPacketIdentifierNotFound)
+			s.conn.EndAnswer() // the disk has none
 		}
 	case packet.Pubrel:
 		if !s.pending.End(id) {

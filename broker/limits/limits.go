@@ -66,7 +66,8 @@ type Limits struct {
 	// proves, or that connects over a Unix socket; for all others at one network address. Default 64 MiB.
 	RetainedPerIdentity int64 `yaml:"retainedPerIdentity,omitempty"`
 	// KeepAlive is the longest that a client may ask for, and what CONNACK names
-	// if it asks for none. Default 1 h.
+	// if it asks for none. A client of MQTT 3.1.1 without one that has ended its own direction of the
+	// connection waits so long for answers that the disk delays. Default 1 h.
 	KeepAlive time.Duration `yaml:"keepAlive,omitempty"`
 }
 

@@ -68,13 +68,13 @@ type Conn struct {
 	closed   bool                       // no more reads and writes
 	broken   bool                       // the transport is closed
 	draining bool                       // only what has arrived is read
-	left     bool                       // the peer sends nothing more; it may still read
 	progress uint64                     // grows when the client takes something
 	givenUp  bool                       // publishers waited in vain, and the client is behind since
 	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
 	reason   byte                       // the reason code with which the broker ends the connection
 	source   Source                     // of further packets; nil: none
 	due      bool                       // the source may have some
+	answers
 }
 
 // A Source has packets that wait elsewhere than in the memory of a Conn, and that are made
@@ -381,13 +381,6 @@ func (c *Conn) finish() {
 	}
 }
 
-// Left reports whether the peer sends nothing more. It may still read.
-func (c *Conn) Left() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.left
-}
-
 // Closed reports whether Close was called.
 func (c *Conn) Closed() bool {
 	c.mu.Lock()
@@ -405,6 +398,7 @@ func (c *Conn) Expect(within time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed && !c.draining { // they have set their own
+		c.expected = until
 		_ = c.raw.SetReadDeadline(until)
 	}
 }

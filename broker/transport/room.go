@@ -135,6 +135,7 @@ func (c *Conn) hasRoom() bool {
 // if there is. c.mu is held.
 func (c *Conn) moved() {
 	c.progress++
+	c.waiter.Notify()
 	if !c.hasRoom() {
 		return
 	}
