@@ -19,7 +19,7 @@ import (
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/link"
 	"github.com/colonyfleet/colony/en/plan"
-	"github.com/colonyfleet/colony/en/plan/orders"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/identity"
@@ -147,7 +147,7 @@ func (e *EN) diskChanged(ctx context.Context, problem string) error {
 // readRoot returns the root key of the fleet's key sets; nil: nothing is checked.
 func (e *EN) readRoot(ctx context.Context) (ed25519.PublicKey, error) {
 	if e.opts.RootKeyFile == "" {
-		e.log.WarnContext(ctx, "orders are not checked: whoever reaches the site's broker can make this node run anything; this is for development: set rootKeyFile")
+		e.log.WarnContext(ctx, "desired state is not checked: whoever reaches the site's broker can make this node run anything; this is for development: set rootKeyFile")
 		return nil, nil
 	}
 	root, err := keyfile.Public(e.opts.RootKeyFile)
@@ -157,12 +157,12 @@ func (e *EN) readRoot(ctx context.Context) (ed25519.PublicKey, error) {
 	return root, nil
 }
 
-// checker returns what checks the orders of the LO; nil: nothing does.
-func (e *EN) checker(held orders.State) (*orders.Checker, error) {
+// checker returns what checks the desired state that the LO sends; nil: nothing does.
+func (e *EN) checker(held trust.State) (*trust.Checker, error) {
 	if e.root == nil {
 		return nil, nil
 	}
-	return orders.New(orders.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}, e.root, held)
+	return trust.New(trust.Node{Site: e.opts.Site, Node: e.opts.Node, Labels: e.opts.Labels}, e.root, held)
 }
 
 // problem says what is wrong with the node, for people; "": nothing is.

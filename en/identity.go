@@ -8,7 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/en/link"
-	"github.com/colonyfleet/colony/en/plan/orders"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
@@ -91,7 +91,7 @@ type trustStore struct {
 }
 
 // SaveTrust stores what the node remembers of what the CO signed.
-func (s trustStore) SaveTrust(t orders.State) error {
+func (s trustStore) SaveTrust(t trust.State) error {
 	err := s.Store.SaveTrust(t)
 	if err == nil {
 		s.followed(t.KeySet)

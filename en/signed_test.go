@@ -19,8 +19,8 @@ import (
 	"github.com/colonyfleet/colony/protocol/topic"
 )
 
-// order publishes a desired state of the node, retained, as whoever has the LO's place can.
-func (s *site) order(t *testing.T, d protocol.NodeDesired) {
+// publishDesired publishes a desired state of the node, retained, as whoever has the LO's place can.
+func (s *site) publishDesired(t *testing.T, d protocol.NodeDesired) {
 	t.Helper()
 	d.V, d.Node = 1, "n1"
 	m := broker.Message{Topic: topic.ForNode(topic.NodeDesired, "plant", "n1"), Payload: protocol.Marshal(d), QoS: 1, Retain: true}
@@ -71,7 +71,7 @@ func TestMaliciousBroker(t *testing.T) {
 	send := func(d protocol.NodeDesired) {
 		generation++
 		d.Position, d.KeySet = protocol.Position{Epoch: 1, Generation: generation}, co.KeySet
-		s.order(t, d)
+		s.publishDesired(t, d)
 	}
 	send(protocol.NodeDesired{Assignments: []protocol.Assignment{signed("plant", "n1", 5)}})
 	e := start(t, o)
@@ -132,12 +132,12 @@ func TestMaliciousBroker(t *testing.T) {
 	}
 	m := metrics(t, e.HTTPAddr())
 	for reason, n := range map[sign.Reason]int{sign.Unsigned: 3, sign.Mismatch: 1, sign.WrongNode: 2, sign.WrongSite: 1} {
-		if line := fmt.Sprintf("colony_en_orders_refused_total{reason=%q} %d\n", reason, n); !strings.Contains(m, line) {
+		if line := fmt.Sprintf("colony_en_desired_refused_total{reason=%q} %d\n", reason, n); !strings.Contains(m, line) {
 			t.Errorf("no %q in:\n%s", line, m)
 		}
 	}
-	if !strings.Contains(m, "colony_en_orders_checked 1\n") {
-		t.Error("the metrics do not say that orders are checked")
+	if !strings.Contains(m, "colony_en_desired_checked 1\n") {
+		t.Error("the metrics do not say that the desired state is checked")
 	}
 	send(protocol.NodeDesired{Assignments: []protocol.Assignment{signed("plant", "n1", 5)}}) // as an honest LO does
 	wait(t, s, topic.Inventory, func(i protocol.Inventory) bool { return i.Problem == "" })

@@ -42,11 +42,11 @@ func (e *EN) handler() http.Handler {
 		if e.opts.RootKeyFile != "" {
 			checked = 1
 		}
-		_, _ = fmt.Fprintf(w, "# TYPE colony_en_orders_checked gauge\ncolony_en_orders_checked %d\n", checked)
+		_, _ = fmt.Fprintf(w, "# TYPE colony_en_desired_checked gauge\ncolony_en_desired_checked %d\n", checked)
 		refused := e.runner.Refused()
-		_, _ = fmt.Fprintln(w, "# TYPE colony_en_orders_refused_total counter")
+		_, _ = fmt.Fprintln(w, "# TYPE colony_en_desired_refused_total counter")
 		for _, reason := range sign.Reasons() {
-			_, _ = fmt.Fprintf(w, "colony_en_orders_refused_total{reason=%q} %d\n", reason, refused[reason])
+			_, _ = fmt.Fprintf(w, "colony_en_desired_refused_total{reason=%q} %d\n", reason, refused[reason])
 		}
 		if list := e.revocations; list != nil {
 			_, _ = fmt.Fprintf(w, "# TYPE colony_en_revocations_number gauge\ncolony_en_revocations_number %d\n", list.Number())

@@ -256,7 +256,7 @@ func (n *node) handle(_ context.Context, m client.Message) error {
 		return err
 	}
 	if want.Node != n.id {
-		return protocol.Errorf(protocol.Invalid, "an order for node %s came to node %s", want.Node, n.id)
+		return protocol.Errorf(protocol.Invalid, "a desired state for node %s came to node %s", want.Node, n.id)
 	}
 	return n.obey(want)
 }

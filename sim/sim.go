@@ -46,7 +46,7 @@ type Options struct {
 	// removes it if that does not name it.
 	Deployments []protocol.DeploymentName
 	// SelfHeal makes a deployment that failed begin again with the next churn, as the
-	// Deployments do, and not only at the LO's order: more moves than agents make.
+	// Deployments do, and not only where the LO assigns: more transitions than agents make.
 	SelfHeal bool
 	// Acknowledged is called after the LO has acknowledged a report, in the order of
 	// the node's reports. It may be called for different nodes at once. May be nil.

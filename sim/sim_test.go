@@ -128,7 +128,7 @@ func TestThousandNodes(t *testing.T) {
 	}
 }
 
-// TestObeys gives the nodes an order and sees them carry it out.
+// TestObeys gives the nodes a desired state and sees them carry it out.
 func TestObeys(t *testing.T) {
 	t.Parallel()
 	spec := protocol.Marshal(&protocol.DeploymentSpec{V: protocol.Version, ID: "1", Deployment: "web", App: "web", AppVersion: "2.0.0", Components: []protocol.Component{

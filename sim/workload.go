@@ -21,14 +21,14 @@ type workloads struct {
 // workload is one deployment on one node.
 type workload struct {
 	last     protocol.DeploymentStatus
-	own      bool // nobody ordered it
+	own      bool // nobody assigned it
 	digest   protocol.Digest
 	attempt  uint32
 	restarts uint32
 	failures int
 }
 
-// begin installs a deployment that nobody ordered.
+// begin installs a deployment that nobody assigned.
 func (n *node) begin(name protocol.DeploymentName) {
 	w := &workload{own: true, digest: protocol.DigestOf([]byte("sim " + name))}
 	n.state[name] = w
@@ -72,7 +72,7 @@ func (n *node) disturb(roll uint64) {
 	}
 	names := slices.Sorted(maps.Keys(n.state))
 	w := n.state[names[roll%uint64(len(names))]]
-	switch w.last.State { //nolint:exhaustive // the others pass by themselves, or at the LO's order
+	switch w.last.State { //nolint:exhaustive // the others pass by themselves, or where the LO assigns
 	case lifecycle.Installed:
 		if roll>>32&1 == 0 {
 			w.restarts++
@@ -82,7 +82,7 @@ func (n *node) disturb(roll uint64) {
 		w.failures++
 		n.transition(w, lifecycle.Failed, fmt.Sprintf("failure %d", w.failures))
 	case lifecycle.Failed:
-		if w.own || n.f.opts.SelfHeal { // else the LO orders it
+		if w.own || n.f.opts.SelfHeal { // else the LO assigns it
 			n.transition(w, lifecycle.Installing, "")
 		}
 	case lifecycle.Installing:
@@ -91,7 +91,7 @@ func (n *node) disturb(roll uint64) {
 	n.news.Notify()
 }
 
-// obey does what the LO orders, and reports each step.
+// obey does what the LO desires, and reports each step.
 func (n *node) obey(want protocol.NodeDesired) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

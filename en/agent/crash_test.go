@@ -15,7 +15,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/en/plan"
-	"github.com/colonyfleet/colony/en/plan/orders"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -112,7 +112,7 @@ func (g *gate) SaveVolumes(v plan.Volumes) error {
 	return g.store.SaveVolumes(v)
 }
 
-func (g *gate) SaveTrust(s orders.State) error {
+func (g *gate) SaveTrust(s trust.State) error {
 	if !g.alive() {
 		return errDead
 	}

@@ -44,8 +44,8 @@ func (n *signedNode) tombstone(generation uint64, volumes bool) protocol.NodeRem
 	return protocol.NodeRemoval{Deployment: "app", Site: at, Volumes: volumes, Signature: m.Removals[0].Signature}
 }
 
-// order sends a desired state with the key set.
-func (n *signedNode) order(d protocol.NodeDesired) {
+// desire sends a desired state with the key set.
+func (n *signedNode) desire(d protocol.NodeDesired) {
 	n.t.Helper()
 	n.gen++
 	d.V, d.Node, d.Position, d.KeySet = 1, "n1", protocol.Position{Epoch: 1, Generation: n.gen}, n.co.KeySet
@@ -55,13 +55,13 @@ func (n *signedNode) order(d protocol.NodeDesired) {
 }
 
 func (n *signedNode) assign(list ...protocol.Assignment) {
-	n.order(protocol.NodeDesired{Assignments: list})
+	n.desire(protocol.NodeDesired{Assignments: list})
 }
 
-// TestForgedOrders gives a running agent what the CO did not sign: the version that runs goes on
+// TestForgedDesiredState gives a running agent what the CO did not sign: the version that runs goes on
 // in its container, the refusal is reported with its code, over restarts as well, and what the CO
 // signs next is obeyed.
-func TestForgedOrders(t *testing.T) {
+func TestForgedDesiredState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newSignedNode(t)
@@ -74,7 +74,7 @@ func TestForgedOrders(t *testing.T) {
 		evil.Spec = version("evil", 1, web()).Spec
 		evil.Digest = protocol.DigestOf(evil.Spec)
 		unsigned := version("own", 1, web())
-		for name, order := range map[string]struct {
+		for name, forged := range map[string]struct {
 			d      protocol.NodeDesired
 			reason sign.Reason
 			failed protocol.Digest
@@ -87,22 +87,22 @@ func TestForgedOrders(t *testing.T) {
 			"move of all":      {protocol.NodeDesired{Removals: []protocol.NodeRemoval{{Deployment: "app", Signature: v1.Signature}}}, sign.WrongNode, ""},
 			"removal once had": {protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(1, true)}}, sign.Stale, ""},
 		} {
-			before := n.runner.Refused()[order.reason]
-			n.order(order.d)
+			before := n.runner.Refused()[forged.reason]
+			n.desire(forged.d)
 			state := lifecycle.Installed
-			if order.failed != "" {
+			if forged.failed != "" {
 				state = lifecycle.Failed
 			}
 			for _, when := range []string{"at once", "after a restart"} {
 				rec := n.eventually("app", state)
-				if order.failed != "" && (rec.Code != protocol.SignatureInvalid || !strings.HasPrefix(rec.Message, string(order.reason)+": ") || rec.Digest != order.failed) {
+				if forged.failed != "" && (rec.Code != protocol.SignatureInvalid || !strings.HasPrefix(rec.Message, string(forged.reason)+": ") || rec.Digest != forged.failed) {
 					t.Errorf("%s, %s: record %s %s %q", name, when, rec.Digest.Short(), rec.Code, rec.Message)
 				}
 				n.wantContainers(running("web", v1))
-				if got := n.runner.Refused()[order.reason]; got != before+1 {
+				if got := n.runner.Refused()[forged.reason]; got != before+1 {
 					t.Errorf("%s, %s: %d refusals counted, want %d", name, when, got, before+1)
 				}
-				if p := n.runner.Problem(); !strings.Contains(p, string(order.reason)+": ") {
+				if p := n.runner.Problem(); !strings.Contains(p, string(forged.reason)+": ") {
 					t.Errorf("%s, %s: the problem of the node is %q", name, when, p)
 				}
 				n.stop()
@@ -122,7 +122,7 @@ func TestForgedOrders(t *testing.T) {
 		n.assign(v2)
 		n.eventually("app", lifecycle.Installed)
 		n.wantContainers(running("web", v2))
-		n.order(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(6, false)}})
+		n.desire(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(6, false)}})
 		n.eventually("app", lifecycle.Deleted)
 		n.wantContainers()
 		n.assign(v2)
@@ -248,7 +248,7 @@ func TestForgedPurge(t *testing.T) {
 		defer n.stop()
 		n.assign(n.signed(version("1", 1, withVolumes("a")), 1))
 		n.eventually("app", lifecycle.Installed)
-		n.order(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(2, false)}})
+		n.desire(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(2, false)}})
 		n.removed()
 		n.wantVolumes("removed", []string{"a"}, []string{"a"})
 		withVolumes := n.tombstone(2, false)
@@ -257,13 +257,13 @@ func TestForgedPurge(t *testing.T) {
 			{Purges: []protocol.NodePurge{{Deployment: "app", Site: protocol.Position{Epoch: 1, Generation: 9}}}},
 			{Removals: []protocol.NodeRemoval{withVolumes}},
 		} {
-			n.order(forged)
+			n.desire(forged)
 			<-time.After(time.Hour)
 			n.wantVolumes("forged", []string{"a"}, []string{"a"})
 		}
 		at := protocol.Position{Epoch: 1, Generation: 3}
 		m := n.co.Attached(protocol.SiteDesired{V: 1, Site: "s1", Position: at, Purges: []protocol.Purge{{Node: "n1", Deployment: "app", Position: at}}})
-		n.order(protocol.NodeDesired{Purges: []protocol.NodePurge{{Deployment: "app", Site: at, Signature: m.Purges[0].Signature}}})
+		n.desire(protocol.NodeDesired{Purges: []protocol.NodePurge{{Deployment: "app", Site: at, Signature: m.Purges[0].Signature}}})
 		<-time.After(time.Hour)
 		n.wantVolumes("purged", nil, nil)
 	})
@@ -278,9 +278,9 @@ func TestFollowedIsReported(t *testing.T) {
 		n.start()
 		n.assign(n.signed(version("1", 1, web()), 40))
 		n.eventually("app", lifecycle.Installed)
-		n.order(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(41, false)}})
+		n.desire(protocol.NodeDesired{Removals: []protocol.NodeRemoval{n.tombstone(41, false)}})
 		n.removed()
-		n.order(protocol.NodeDesired{})
+		n.desire(protocol.NodeDesired{})
 		n.stop()
 		n.start()
 		defer n.stop()

@@ -20,7 +20,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/plan"
-	"github.com/colonyfleet/colony/en/plan/orders"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
@@ -35,7 +35,7 @@ type Store interface {
 	SaveDesired(b []byte) error
 	SaveCounter(n uint64) error
 	SaveVolumes(v plan.Volumes) error
-	SaveTrust(s orders.State) error
+	SaveTrust(s trust.State) error
 }
 
 // A Host is what the agent needs of the engine's node.
@@ -88,7 +88,7 @@ type Options struct {
 	Counter uint64
 	Volumes plan.Volumes
 	// Check says what of a desired state is obeyed, with what the Store held. Nil: everything.
-	Check *orders.Checker
+	Check *trust.Checker
 	// Incomplete says that some of what the Store had held is lost. Until a desired state
 	// is adopted no image is removed then: it may be needed.
 	Incomplete bool
@@ -135,22 +135,22 @@ type Runner struct {
 	incomplete bool
 	wholeState
 	volumeState
-	orderState
+	desiredState
 }
 
 // signals are what wakes the loops of a Runner.
 type signals struct {
-	ordered notify.Signal // there is a new desired state
-	look    notify.Signal // the engine may have changed unseen
-	sweep   notify.Signal // there may be something unused
-	outbox  notify.Signal // something to send, or the link is up
-	linked  notify.Signal // the link came up or went down
-	retain  notify.Signal // a deployment was removed, or a volume is to be
+	newDesired notify.Signal // there is a new desired state
+	look       notify.Signal // the engine may have changed unseen
+	sweep      notify.Signal // there may be something unused
+	outbox     notify.Signal // something to send, or the link is up
+	linked     notify.Signal // the link came up or went down
+	retain     notify.Signal // a deployment was removed, or a volume is to be
 }
 
 func newSignals() signals {
 	return signals{
-		ordered: notify.New(), look: notify.New(), sweep: notify.New(), outbox: notify.New(), linked: notify.New(), retain: notify.New(),
+		newDesired: notify.New(), look: notify.New(), sweep: notify.New(), outbox: notify.New(), linked: notify.New(), retain: notify.New(),
 	}
 }
 
@@ -281,7 +281,7 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 	r.obey(ctx, v)
 	r.log.InfoContext(ctx, "desired state adopted", "position", d.Position.String(), "assignments", len(d.Assignments),
 		"removals", len(d.Removals))
-	r.ordered.Notify()
+	r.newDesired.Notify()
 	r.retain.Notify()
 	return nil
 }
@@ -348,7 +348,7 @@ func (r *Runner) reconcileLoop() {
 		select {
 		case <-r.ctx.Done():
 			return
-		case <-r.ordered.C():
+		case <-r.newDesired.C():
 			r.reconcile(nil)
 			continue
 		case <-r.look.C():

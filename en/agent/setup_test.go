@@ -18,7 +18,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/en/plan"
-	"github.com/colonyfleet/colony/en/plan/orders"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/state"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
@@ -135,9 +135,9 @@ func (n *node) options() Options {
 		n.t.Fatal(err)
 	}
 	n.store = store
-	var check *orders.Checker
+	var check *trust.Checker
 	if n.root != nil {
-		if check, err = orders.New(orders.Node{Site: "s1", Node: "n1"}, n.root, c.Trust); err != nil {
+		if check, err = trust.New(trust.Node{Site: "s1", Node: "n1"}, n.root, c.Trust); err != nil {
 			n.t.Fatal(err)
 		}
 	}

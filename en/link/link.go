@@ -155,7 +155,7 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 		return protocol.Errorf(protocol.Invalid, "message on %s, which is not this node's", m.Topic)
 	}
 	if len(m.Payload) == 0 {
-		return nil // the LO cleared the topic: that is no order
+		return nil // the LO cleared the topic: that is no desired state
 	}
 	err = l.runner.Accept(ctx, m.Payload)
 	if disk.IsFull(err) {

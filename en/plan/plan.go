@@ -245,7 +245,7 @@ const maxSpec = protocol.MaxMessage * 3 / 8
 
 // Verify checks that an assignment holds the spec that its digest names, and
 // that this program understands it. It returns nil where all is well. Whether the CO
-// signed for it is for package orders.
+// signed for it is for package trust.
 func Verify(a protocol.Assignment) *Failure {
 	if err := a.Digest.Verify(a.Spec); err != nil {
 		return &Failure{protocol.DigestMismatch, fmt.Sprintf("spec of %s: %v: the desired state was damaged on its way", a.Deployment, err)}

@@ -127,7 +127,7 @@ func TestPlan(t *testing.T) {
 		{"spec of another deployment", desired(foreign), nil, nil, "begin INSTALLING>FAILED 1 incompatible"},
 		{"empty spec", desired(empty), nil, nil, "begin INSTALLING>FAILED  incompatible"},
 		{"unknown containers stay", desired(v1), ref(at(lifecycle.Installed, v1)), stranger, ""},
-		{"containers of an order to come", desired(v1), nil, known, "begin >INSTALLING 1"},
+		{"containers of an assignment to come", desired(v1), nil, known, "begin >INSTALLING 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -301,7 +301,7 @@ func TestFormerVersionRunsBetweenAttempts(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreLegal walks through random orders and outcomes, and checks each
+// TestTransitionsAreLegal walks through random desired states and outcomes, and checks each
 // report against the lifecycle's table.
 func TestTransitionsAreLegal(t *testing.T) {
 	t.Parallel()
@@ -310,7 +310,7 @@ func TestTransitionsAreLegal(t *testing.T) {
 		var rec *Record
 		for range 40 {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
-			case 0: // an order
+			case 0: // a desired state
 				d := desired()
 				switch rapid.IntRange(0, 3).Draw(t, "list") {
 				case 0:
@@ -333,10 +333,10 @@ func TestTransitionsAreLegal(t *testing.T) {
 					continue
 				}
 				if again, ok := Next(&a.Record, AssignmentFor(d, "app")); ok {
-					t.Fatalf("the order %+v is due again after %+v: %+v", d.Assignments, a.Record, again)
+					t.Fatalf("the desired state %+v is due again after %+v: %+v", d.Assignments, a.Record, again)
 				}
 				if a.Kind == Begin && a.Record.State == lifecycle.Installed {
-					t.Fatalf("%s is INSTALLED by order", a.Record.Digest)
+					t.Fatalf("%s is INSTALLED by an assignment", a.Record.Digest)
 				}
 				rec = ref(a.Record)
 			case 1, 2: // an outcome

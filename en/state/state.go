@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/en/plan"
-	"github.com/colonyfleet/colony/en/plan/orders"
+	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/filelock"
@@ -60,7 +60,7 @@ type Contents struct {
 	// Volumes are those that outlived their deployments.
 	Volumes plan.Volumes
 	// Trust is what the node remembers of what the CO signed.
-	Trust orders.State
+	Trust trust.State
 	// Damaged are the files that do not hold what was stored in them: what they held is
 	// in none of the other fields.
 	Damaged []*statefile.Damage
@@ -174,7 +174,7 @@ func (l loading) volumes() error {
 // trust reads the key set and the floors. Where they are lost the key set comes with the next
 // desired state, and what is signed counts once more, however old it is.
 func (l loading) trust() error {
-	var s orders.State
+	var s trust.State
 	found, err := l.file(l.store.trustFile(), func(b []byte) error { return protocol.Unmarshal(b, &s) })
 	if found {
 		l.c.Trust = s
@@ -261,7 +261,7 @@ func (s *Store) SaveVolumes(v plan.Volumes) error {
 }
 
 // SaveTrust writes what the node remembers of what the CO signed.
-func (s *Store) SaveTrust(t orders.State) error {
+func (s *Store) SaveTrust(t trust.State) error {
 	if err := s.trustFile().Save(protocol.Marshal(t)); err != nil {
 		return fmt.Errorf("save key set and floors: %w", err)
 	}

@@ -1,4 +1,4 @@
-package orders
+package trust
 
 import (
 	"fmt"
@@ -396,7 +396,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		d.Assignments = append(d.Assignments, signed)
 		return d, reasons
 	}
-	// act does with an order what the agent does.
+	// act does with a verdict what the agent does.
 	act := func(v Verdict) {
 		for _, name := range slices.Sorted(maps.Keys(w.records)) {
 			rec := w.records[name]

@@ -1,6 +1,6 @@
-// Package orders decides which parts of a NodeDesired a node obeys: those that follow from
+// Package trust decides which parts of a NodeDesired a node obeys: those that follow from
 // what the CO signed for the site and the node. The LO only hands statements on and chooses
-// within them; whoever has its place can hold orders back, and not make the node run, or remove,
+// within them; whoever has its place can hold statements back, and not make the node run, or remove,
 // what the CO did not sign. docs/security.md lists what is checked and what the LO may
 // choose.
 //
@@ -10,7 +10,7 @@
 // becomes of keys and floors.
 //
 // The package is pure: records and state come in, what is obeyed and the new state go out.
-package orders
+package trust
 
 import (
 	"crypto/ed25519"
@@ -34,7 +34,7 @@ const (
 	maxEarlier = 4
 )
 
-// A Node is who is ordered.
+// A Node is the one that a NodeDesired is for.
 type Node struct {
 	Site protocol.SiteID
 	Node protocol.NodeID
@@ -93,7 +93,7 @@ type Verdict struct {
 	State State
 }
 
-// A Checker checks what one node is ordered. It is for one goroutine at a time.
+// A Checker checks the desired state of one node. It is for one goroutine at a time.
 type Checker struct {
 	node   Node
 	trust  sign.Trust
