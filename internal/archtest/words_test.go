@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -46,6 +47,8 @@ var privateNames = map[string]string{
 	"moves":   "transitions",
 	"order":   "assignment, desired",
 	"Order":   "Assignment, Desired",
+	"orders":  "assignments, desired",
+	"Orders":  "Assignments, Desired",
 	"Move":    "Transition",
 	"Moves":   "Transitions",
 	"Pass":    "Reconcile",
@@ -69,6 +72,12 @@ var sparedNames = exceptions{
 	"en/plan.again":              "whether an assignment was tried before",
 	"broker/topictree.again":     "whether a session stood in the list before",
 	"en/engine/enginetest.again": "a second look at a container, or a second engine",
+}
+
+// sparedSigns are the packages, metrics and log keys with a private word that mean
+// something else.
+var sparedSigns = exceptions{
+	"lo/journal.kept_as": "where a damaged file was kept",
 }
 
 // privatePhrases are what a comment does not say, and no test in its name or failure
@@ -106,6 +115,74 @@ func TestWordsOfNames(t *testing.T) {
 			}
 		}
 	}
+}
+
+// metricName is the name of a metric in a text.
+var metricName = regexp.MustCompile(`colony_(?:co|lo|en|broker)_(\w+)`)
+
+// TestWordsOfSigns refuses private words in what people and programs see by its name: the
+// packages, the metrics and the keys of log lines.
+func TestWordsOfSigns(t *testing.T) {
+	t.Parallel()
+	spared := sparedSigns.use(t)
+	metrics, keys := 0, 0
+	refuse := func(s source, pos token.Pos, kind, name string) {
+		for part := range strings.SplitSeq(name, "_") {
+			if better, bad := privateWord(part); bad && !spared(s.dir+"."+name) {
+				t.Errorf("%s: the %s %s has a private word: write %s", s.fset.Position(pos), kind, name, better)
+			}
+		}
+	}
+	for _, s := range sources(t) {
+		refuse(s, s.file.Name.Pos(), "package", s.file.Name.Name)
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				for _, m := range metricName.FindAllStringSubmatch(n.Value, -1) {
+					metrics++
+					refuse(s, n.Pos(), "metric", m[1])
+				}
+			case *ast.CallExpr:
+				for _, key := range logKeys(n) {
+					keys++
+					refuse(s, n.Pos(), "log key", key)
+				}
+			}
+			return true
+		})
+	}
+	if metrics < 30 || keys < 200 {
+		t.Errorf("%d metrics and %d log keys found: the test looks in the wrong place", metrics, keys)
+	}
+}
+
+// logKeys returns the keys of the line that a call logs, as far as they are texts.
+func logKeys(call *ast.CallExpr) (keys []string) {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return nil
+	}
+	first := 1 // after the message
+	name, context := strings.CutSuffix(sel.Sel.Name, "Context")
+	if context {
+		first = 2
+	}
+	switch name {
+	case "Debug", "Info", "Warn", "Error":
+	case "With":
+		first = 0
+	default:
+		return nil
+	}
+	for i := first; i+1 < len(call.Args); i += 2 {
+		lit, ok := call.Args[i].(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return keys // an attribute, or no log line
+		}
+		key, _ := strconv.Unquote(lit.Value)
+		keys = append(keys, key)
+	}
+	return keys
 }
 
 // privateWord reports whether a name is or has a private word, and what stands for it.
