@@ -72,3 +72,22 @@ given up, ` + "`colony deployment retry`" + ` has the nodes try it again.
 }
 
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// TestCodesOfVersions wants a decision about each code: whether it says how the containers of
+// a version behaved, so that no rollback goes to the version.
+func TestCodesOfVersions(t *testing.T) {
+	t.Parallel()
+	ofVersion := map[Code]bool{
+		ImageNotFound: false, ImageUnauthorized: false, DigestMismatch: false, NoSpace: false, CreateFailed: false,
+		StartFailed: true, ProbeFailed: true, CrashLoop: true, Timeout: true,
+		NodeLost: false, Incompatible: false, SignatureInvalid: false, EngineUnavailable: false, InternalError: false,
+	}
+	for _, code := range Codes {
+		want, ok := ofVersion[code]
+		if !ok {
+			t.Errorf("%s: decide whether OfVersion is true of it, and add it here", code)
+		} else if got := code.OfVersion(); got != want {
+			t.Errorf("%s: OfVersion is %t, want %t", code, got, want)
+		}
+	}
+}
