@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"testing"
 
@@ -191,17 +192,30 @@ func TestPropertiesOfAnswers(t *testing.T) {
 }
 
 // A client that ends its own direction behind its last message gets all answers that it waits for: those that are queued,
-// and those that wait for the disk.
+// and those that wait for the disk; over TLS as well.
 func TestAnswersToHalfClosed(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, stored(t, sessions.Limits{}))
+	server, client := testTLS(t)
+	b, reg := start(t, free{}, func(o *broker.Options) {
+		stored(t, sessions.Limits{})(o)
+		o.Listeners = append(o.Listeners, broker.Listener{Name: "secure", Network: broker.TLS, Address: "127.0.0.1:0", TLS: server})
+	})
 	sub := dialStored(t, b, "sub", false, lasting(3600))
 	sub.subscribe("stored", 2)
 	leave(t, reg, sub)
 	const messages = 100
 	for round := range 20 {
 		for _, topic := range []string{"nobody", "stored"} {
-			r := guest(t, b, fmt.Sprint(topic, round))
+			r := dialRaw(t, b.Addr("main"))
+			if round%2 == 1 {
+				c, err := tls.Dial("tcp", b.Addr("secure"), client)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				r = rawOver(t, c)
+			}
+			r.mustConnect(fmt.Sprint(topic, round), nil)
 			var all bytes.Buffer
 			for id := range messages {
 				all.WriteString(wire(0x32+byte(id%2)<<1, text(topic)+"\x00"+string(rune(id+1))+"\x00x"))
