@@ -3,7 +3,9 @@ package archtest
 import (
 	"go/ast"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,7 +14,7 @@ import (
 var carried = regexp.MustCompile("`(\\w+)\\.(\\w+)`")
 
 // TestGlossary checks that each word of the glossary stands there once, and that the
-// types that carry it exist.
+// types that carry it exist, and that the flows use these words.
 func TestGlossary(t *testing.T) {
 	t.Parallel()
 	types := map[string]bool{}
@@ -57,5 +59,46 @@ func TestGlossary(t *testing.T) {
 	}
 	if len(words) < 50 {
 		t.Errorf("%d words found: the test does not read the glossary", len(words))
+	}
+	flowWords(t, words)
+}
+
+// flowWords checks that the flows call each thing by a word of the glossary, in the column
+// that is for it.
+func flowWords(t *testing.T, words map[string]bool) {
+	t.Helper()
+	docs, err := filepath.Glob(root + "/docs/flows/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, doc := range docs {
+		b, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		column := -1 // of the words, in the table that the line is in
+		for i, line := range strings.Split(string(b), "\n") {
+			cells := strings.Split(line, "|")
+			for j := range cells {
+				cells[j] = strings.TrimSpace(cells[j])
+			}
+			switch {
+			case len(cells) < 3:
+				column = -1
+			case cells[1] == "#":
+				column = slices.Index(cells, "word")
+			case column >= 0 && !strings.HasPrefix(line, "|---"):
+				for word := range strings.SplitSeq(cells[column], ",") {
+					found++
+					if word = strings.TrimSpace(word); !words[word] {
+						t.Errorf("%s:%d: the glossary does not have the word %q", filepath.Base(doc), i+1, word)
+					}
+				}
+			}
+		}
+	}
+	if found < 25 {
+		t.Errorf("%d words found in the flows: the test does not read them", found)
 	}
 }
