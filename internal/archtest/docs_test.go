@@ -86,6 +86,31 @@ func TestDocLinks(t *testing.T) {
 	}
 }
 
+// TestLayoutNamesRooms checks that the layout in architecture.md names each room of a tier.
+func TestLayoutNamesRooms(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(root + "/docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tier := range []string{"co", "lo", "en"} {
+		line := regexp.MustCompile(`(?m)^` + tier + `/ .*$`).FindString(string(b))
+		rooms, err := filepath.Glob(root + "/" + tier + "/*/*.go")
+		if err != nil || len(rooms) == 0 || line == "" {
+			t.Errorf("%s: %d files found, the line of the layout is %q: %v", tier, len(rooms), line, err)
+		}
+		missing := map[string]bool{}
+		for _, file := range rooms {
+			if room := filepath.Base(filepath.Dir(file)); !regexp.MustCompile(`\b` + room + `\b`).MatchString(line) {
+				missing[room] = true
+			}
+		}
+		for room := range missing {
+			t.Errorf("the layout in architecture.md does not name %s/%s", tier, room)
+		}
+	}
+}
+
 func declares(file, name string) bool {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	if err != nil {
