@@ -79,6 +79,12 @@ func TestContexts(t *testing.T) { // not parallel: it sets variables of the proc
 	asked("three ") // a token goes to its own CO alone
 	t.Setenv("COLONY_URL", "")
 	colony(exitOK, "removed", "context", "remove", "first")
+	to := httptest.NewServer(http.RedirectHandler(two.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(to.Close)
+	t.Setenv("COLONY_TOKEN", "t4")
+	colony(exitError, "the API is at "+two.URL, "site", "list", "--url", to.URL)
+	asked("") // not where it leads
+	t.Setenv("COLONY_TOKEN", "")
 	colony(exitUnavailable, "does not answer", "site", "list", "--url", "http://127.0.0.1:1")
 	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "colony", "contexts.yaml")
 	if err := os.Chmod(file, 0o644); err != nil {

@@ -82,7 +82,7 @@ func (s *stores) tokens() tokens.Record {
 // NewAccessToken makes a token on the CO's own machine, whether the CO runs or not, and records it. Errors of the
 // arguments are of kind Invalid.
 func NewAccessToken(ctx context.Context, o Options, name, role string, life time.Duration) (t access.Token, text string, err error) {
-	if t, err = access.NewToken(name, role, "console", time.Now(), life); err != nil {
+	if t, err = access.NewToken(name, role, access.Console, time.Now(), life); err != nil {
 		return t, "", err
 	}
 	if !o.Access.Required {

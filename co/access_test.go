@@ -105,6 +105,40 @@ func TestAccess(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
+// TestDeviceAccountsNeedAnAdmin has an operator write the whole file of a site: the rules in it, and not the accounts.
+func TestDeviceAccountsNeedAnAdmin(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) { o.Access.Required = true })
+	_, admin := b.tokenOf("ann", access.Admin, time.Hour)
+	_, operator := b.tokenOf("op", access.Operator, time.Hour)
+	if status, said := b.ask(http.MethodPost, "/api/v1/sites", admin, `{"id":"plant"}`); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, said)
+	}
+	document := func(spec string) string {
+		body, err := json.Marshal(map[string]string{"document": "apiVersion: colony/v1\nkind: Site\nmetadata: {id: plant}\nspec: " + spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	const rule = `data: {rules: [{name: a, direction: up, topics: ['a/#']}]}`
+	const device = `broker: {devices: [{user: plc, publish: ['#'], password: {sha256: ` + "'9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08'" + `}}]}`
+	for _, tt := range []struct {
+		who, spec string
+		want      int
+	}{
+		{operator, "{" + rule + "}", http.StatusOK},
+		{operator, "{" + rule + ", " + device + "}", http.StatusForbidden},
+		{admin, "{" + rule + ", " + device + "}", http.StatusOK},
+		{operator, "{" + device + "}", http.StatusOK},
+		{operator, "{" + rule + "}", http.StatusForbidden},
+	} {
+		if status, said := b.ask(http.MethodPut, "/api/v1/sites/plant/data-rules", tt.who, document(tt.spec)); status != tt.want {
+			t.Errorf("%s: %d %s, want %d", tt.spec, status, said, tt.want)
+		}
+	}
+}
+
 // TestTokenEndsStream has an event stream open whose token is revoked: it ends, and other streams do not.
 func TestTokenEndsStream(t *testing.T) {
 	t.Parallel()

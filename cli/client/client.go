@@ -229,6 +229,10 @@ func (c *Client) away(ctx context.Context, err error) error {
 
 func asProblem(resp *http.Response, body []byte) error {
 	p := &Problem{Status: resp.StatusCode}
+	if to, err := resp.Location(); err == nil {
+		p.Title = fmt.Sprintf("%s: the API is at %s; name its address with --url or COLONY_URL", resp.Status, to)
+		return p
+	}
 	if json.Unmarshal(body, p) != nil || p.Title == "" {
 		p.Title = strings.TrimSpace(resp.Status + " " + string(body[:min(len(body), 300)]))
 	}

@@ -30,8 +30,11 @@ type Env struct {
 
 // Client returns a client of the API.
 func (e *Env) Client() *client.Client {
-	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: &http.Client{}, Token: e.Token, Timeout: e.Timeout}
+	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: &http.Client{CheckRedirect: stay}, Token: e.Token, Timeout: e.Timeout}
 }
+
+// stay keeps a client from following a redirection: the token is for the CO of its address alone.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Call sends a request to the API and decodes the answer into out, which may be nil. Errors
 // are those of Call of the client.

@@ -62,6 +62,9 @@ func create(env *command.Env) *cobra.Command {
 		Use: "create NAME", Short: "Make a token", Args: cobra.ExactArgs(1),
 		Long: `Make a token for a person or a program. The token is printed here and kept nowhere.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.life < access.MinLife || f.life > access.MaxLife {
+				return command.Usage(fmt.Errorf("--ttl %s: want %s to %s", f.life, access.MinLife, access.MaxLife))
+			}
 			var out tokens.Made
 			body := map[string]any{"name": args[0], "role": f.role, "seconds": int64(f.life / time.Second)}
 			if err := env.Call(cmd.Context(), http.MethodPost, "/tokens", body, &out); err != nil {

@@ -26,7 +26,6 @@ const (
 
 	ReadFleet        Permission = "fleet:read"        // sites, nodes, deployments, events, applications, metrics
 	ReadData         Permission = "data:read"         // machine data
-	ReadSpecs        Permission = "specs:read"        // with the environment of containers, which may hold passwords
 	WriteDeployments Permission = "deployments:write" // and volumes that outlived them
 	WriteApps        Permission = "apps:write"        // applications, images and archives
 	WriteRules       Permission = "rules:write"       // of machine data
@@ -54,7 +53,7 @@ func Roles() []Role { return []Role{ReadOnly, Operator, Admin} }
 
 var permissions = map[Role][]Permission{
 	ReadOnly: {Authenticated, ReadFleet, ReadData},
-	Operator: {ReadSpecs, WriteDeployments, WriteApps, WriteRules, DecideProposals},
+	Operator: {WriteDeployments, WriteApps, WriteRules, DecideProposals},
 	Admin:    {WriteSites, WriteMachines, WriteAccess},
 }
 
@@ -105,7 +104,8 @@ var operations = map[string]Permission{
 
 	"GET /api/v1/sites/{site}/data": ReadData, "GET /api/v1/sites/{site}/data/stream": ReadData,
 
-	"GET /api/v1/specs/{digest}": ReadSpecs,
+	// A site fetches by its digest what it is to run.
+	"GET /api/v1/specs/{digest}": Open,
 
 	"POST /api/v1/deployments": WriteDeployments, "PATCH /api/v1/deployments/{site}/{name}": WriteDeployments, "DELETE /api/v1/deployments/{site}/{name}": WriteDeployments,
 	"POST /api/v1/deployments/{site}/{name}/rollback": WriteDeployments, "POST /api/v1/deployments/{site}/{name}/retry": WriteDeployments,
@@ -199,10 +199,16 @@ const (
 	MaxLife = 2 * 365 * 24 * time.Hour
 )
 
+// Console is who makes tokens on the CO's own machine.
+const Console = "console"
+
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
 
 // NewToken returns a token with a new id, after it has checked what somebody asks for. Errors are of kind Invalid and say what is wanted.
 func NewToken(name, role, by string, now time.Time, life time.Duration) (Token, error) {
+	if name == Console {
+		return Token{}, protocol.Errorf(protocol.Invalid, "name %q: it stands for the CO's own machine; want another one", name)
+	}
 	if !nameForm.MatchString(name) {
 		return Token{}, protocol.Errorf(protocol.Invalid, "name %q: want 1 to 64 lower-case letters, digits, and . _ @ - between them", name)
 	}

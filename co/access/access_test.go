@@ -46,8 +46,8 @@ func TestRoles(t *testing.T) {
 		has  []Permission
 		not  []Permission
 	}{
-		{ReadOnly, []Permission{Open, Authenticated, ReadFleet, ReadData}, []Permission{ReadSpecs, WriteDeployments, WriteAccess, nobody}},
-		{Operator, []Permission{Open, Authenticated, ReadFleet, ReadSpecs, WriteDeployments, DecideProposals}, []Permission{WriteSites, WriteMachines, WriteAccess, nobody}},
+		{ReadOnly, []Permission{Open, Authenticated, ReadFleet, ReadData}, []Permission{WriteDeployments, WriteAccess, nobody}},
+		{Operator, []Permission{Open, Authenticated, ReadFleet, WriteDeployments, DecideProposals}, []Permission{WriteSites, WriteMachines, WriteAccess, nobody}},
 		{Admin, []Permission{Open, Authenticated, ReadData, WriteApps, WriteMachines, WriteAccess}, []Permission{nobody}},
 		{"", []Permission{Open}, []Permission{Authenticated, ReadFleet}},
 		{"root", []Permission{Open}, []Permission{Authenticated, ReadFleet}},
@@ -107,6 +107,7 @@ func TestNewToken(t *testing.T) {
 		words      string
 	}{
 		{"", "admin", time.Hour, "name"},
+		{"console", "admin", time.Hour, "own machine"},
 		{"-a", "admin", time.Hour, "name"},
 		{strings.Repeat("a", 65), "admin", time.Hour, "name"},
 		{"a\n", "admin", time.Hour, "name"},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
@@ -62,7 +63,7 @@ func (a *API) getProposal(ctx context.Context, in *ProposalPath) (*form.Reply[pr
 
 // A Decision says who decides on a proposal.
 type Decision struct {
-	By string `json:"by,omitempty" maxLength:"200" doc:"who decides, for the record; it is not verified"`
+	By string `json:"by,omitempty" maxLength:"200" doc:"who decides, for the record; it is not verified, and not used where the CO wants tokens: there it is the name of the token"`
 }
 
 type decisionInput struct {
@@ -70,7 +71,11 @@ type decisionInput struct {
 	Body *Decision
 }
 
-func (in *decisionInput) by() string {
+// by returns who decides: whose token it is, or where none is wanted, who the body says.
+func (in *decisionInput) by(ctx context.Context) string {
+	if p, ok := access.From(ctx); ok {
+		return p.Name
+	}
 	if in.Body == nil {
 		return ""
 	}
@@ -78,7 +83,7 @@ func (in *decisionInput) by() string {
 }
 
 func (a *API) confirmProposal(ctx context.Context, in *decisionInput) (*form.Reply[proposal.Proposal], error) {
-	p, err := a.opts.Proposals.Confirm(ctx, in.ID, in.by())
+	p, err := a.opts.Proposals.Confirm(ctx, in.ID, in.by(ctx))
 	if err == nil {
 		a.opts.Changed()
 	}
@@ -86,7 +91,7 @@ func (a *API) confirmProposal(ctx context.Context, in *decisionInput) (*form.Rep
 }
 
 func (a *API) withdrawProposal(ctx context.Context, in *decisionInput) (*form.Reply[proposal.Proposal], error) {
-	p, err := a.opts.Proposals.Withdraw(ctx, in.ID, in.by())
+	p, err := a.opts.Proposals.Withdraw(ctx, in.ID, in.by(ctx))
 	return a.proposal(ctx, p, err)
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -107,6 +109,9 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 		if _, err := sitefile.Parse(site, content); err != nil {
 			return problem.OfSiteFile(err, in.Body.Rules == nil)
 		}
+		if p, asked := access.From(ctx); asked && !p.Role.Has(access.WriteMachines) && otherDevices(devicesIn(site, was), devicesIn(site, content)) {
+			return protocol.Errorf(protocol.Denied, "the document changes the device accounts of site %s, which needs %s; %s has the role %s", site, access.WriteMachines, p.Name, p.Role)
+		}
 		commit := expect
 		if string(was) != string(content) {
 			if commit, err = a.opts.Repo.Put(ctx, sitefile.Path(site), content, expect, "Set the data rules of "+string(site)); err != nil {
@@ -158,6 +163,11 @@ func devicesIn(site protocol.SiteID, content []byte) []sitefile.Device {
 		return nil
 	}
 	return sitefile.Devices(file.Devices)
+}
+
+// otherDevices reports whether two files have different device accounts.
+func otherDevices(was, now []sitefile.Device) bool {
+	return len(was)+len(now) > 0 && !reflect.DeepEqual(was, now)
 }
 
 // onSiteFile reads a site's file and lets write commit on top of it, as onTop does
