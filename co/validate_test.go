@@ -54,8 +54,9 @@ func TestInvalidValueFromGit(t *testing.T) {
 
 var namedVersion = regexp.MustCompile(`(?m)^( *applicationVersion: ).*\n`)
 
-// invalidValueFromGit plays it with what takes the place of the line that names the version.
-func invalidValueFromGit(t *testing.T, version string) {
+// startWithHello starts a CO whose site is online and has a deployment of hello.
+func startWithHello(t *testing.T) *bench {
+	t.Helper()
 	b := start(t)
 	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
 	b.pushSample()
@@ -65,6 +66,12 @@ func invalidValueFromGit(t *testing.T, version string) {
 	}
 	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": source}, nil)
 	b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": "1.0.0"}, nil)
+	return b
+}
+
+// invalidValueFromGit plays it with what takes the place of the line that names the version.
+func invalidValueFromGit(t *testing.T, version string) {
+	b := startWithHello(t)
 	var before protocol.SiteDesired
 	for len(before.Deployments) == 0 {
 		if err := protocol.Unmarshal(b.next(topic.SiteDesired).Payload, &before); err != nil {
@@ -109,15 +116,7 @@ func invalidValueFromGit(t *testing.T, version string) {
 // that sends a value elsewhere than the application does is an event.
 func TestParametersFromGit(t *testing.T) {
 	t.Parallel()
-	b := start(t)
-	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
-	b.pushSample()
-	source, err := filepath.Abs("../examples/registry")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": source}, nil)
-	b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "hello", "version": "1.0.0"}, nil)
+	b := startWithHello(t)
 	digest := func() protocol.Digest {
 		var d protocol.SiteDesired
 		for len(d.Deployments) == 0 {

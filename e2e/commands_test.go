@@ -31,10 +31,7 @@ func (c *colony) says(words string, args ...string) {
 func TestCommands(t *testing.T) {
 	c := newColony(t)
 	c.up()
-	for _, scene := range []struct {
-		name string
-		play func(*testing.T, *colony)
-	}{
+	c.play(t, []scene{
 		{"doctor", doctors},
 		{"machine data", machineData},
 		{"clients of brokers", brokerClients},
@@ -43,18 +40,7 @@ func TestCommands(t *testing.T) {
 		{"backup", backupCommand},
 		{"machines", machineCommands},
 		{"access", accessCommands}, // the last: the CO wants tokens afterwards
-	} {
-		t.Run(scene.name, func(t *testing.T) {
-			c.t = t
-			t.Cleanup(func() {
-				if t.Failed() {
-					c.dump()
-				}
-			})
-			scene.play(t, c)
-		})
-	}
-	c.t = t
+	})
 }
 
 // config is the configuration file of a tier of the fleet.

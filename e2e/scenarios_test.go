@@ -25,14 +25,33 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
+// A scene is a part of the life of a fleet, which goes on from where the one before ended.
+type scene struct {
+	name string
+	play func(*testing.T, *colony)
+}
+
+// play plays scenes, each as a test of its own that shows the logs of the fleet where it fails.
+func (c *colony) play(whole *testing.T, scenes []scene) {
+	for _, s := range scenes {
+		whole.Run(s.name, func(t *testing.T) {
+			c.t = t
+			t.Cleanup(func() {
+				if t.Failed() {
+					c.dump()
+				}
+			})
+			s.play(t, c)
+		})
+	}
+	c.t = whole
+}
+
 // TestFleet plays the life of one fleet, scene after scene.
 func TestFleet(t *testing.T) {
 	c := newColony(t)
 	c.up()
-	for _, scene := range []struct {
-		name string
-		play func(*testing.T, *colony)
-	}{
+	c.play(t, []scene{
 		{"deploy", deploy},
 		{"bad input is refused with a reason", badInput},
 		{"update", update},
@@ -58,18 +77,7 @@ func TestFleet(t *testing.T) {
 		{"uninstall", uninstall},
 		{"site removed", siteRemoved},
 		{"stop and start again", stopAndStart},
-	} {
-		t.Run(scene.name, func(t *testing.T) {
-			c.t = t
-			t.Cleanup(func() {
-				if t.Failed() {
-					c.dump()
-				}
-			})
-			scene.play(t, c)
-		})
-	}
-	c.t = t
+	})
 }
 
 func deploy(t *testing.T, c *colony) {

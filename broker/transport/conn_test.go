@@ -108,21 +108,7 @@ func TestEndByPeerClosesTheTransport(t *testing.T) {
 func TestReadBuffer(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 1<<20)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	far, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	near, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := New(near, &h.Options)
-	t.Cleanup(func() { _, _ = c.Close(), far.Close() })
+	c, far := h.tcpPair(t)
 	want := make([]byte, 3*readBuffer)
 	for i := range want {
 		want[i] = byte(i >> 3)
