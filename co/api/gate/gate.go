@@ -227,12 +227,15 @@ func (g *Gate) Guard(next http.Handler, needs func(*http.Request) access.Permiss
 			next.ServeHTTP(w, r)
 			return
 		}
-		p, err := g.Authenticate(r.Context(), shown(r, basic(r)))
-		if text := shown(r, basic(r)); text == "" {
-			err = protocol.Errorf(protocol.Denied, "this CO wants a token: log in with colony login, or send it as Authorization: Bearer TOKEN")
+		asPassword := basic(r)
+		text := shown(r, asPassword)
+		if text == "" {
+			g.refuse(w, r, asPassword, protocol.Errorf(protocol.Denied, "this CO wants a token: log in with colony login, or send it as Authorization: Bearer TOKEN"))
+			return
 		}
+		p, err := g.Authenticate(r.Context(), text)
 		if err != nil {
-			g.refuse(w, r, basic(r), err)
+			g.refuse(w, r, asPassword, err)
 			return
 		}
 		if !p.Role.Has(need) {
