@@ -46,8 +46,8 @@ func (f heldFile) Sync() error {
 }
 
 // A client that has ended its own direction gets its answers however long the disk takes, within the time in which it
-// should send something: 1.5 times its keep-alive, or limits.keepAlive where it has none. Later it is told
-// so, where its version has a way to.
+// should send something: 1.5 times its keep-alive, or limits.keepAlive where it has none. Later it gets
+// the reason, where its version has one.
 func TestAnswersToHalfClosedOnSlowDisk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -132,8 +132,8 @@ var operations = map[string]Permission{
 var described = regexp.MustCompile(`^GET /(openapi(-3\.0)?\.(json|yaml)|schemas/\{schema\})$`)
 
 // Needs returns what an operation needs, by the method and the pattern of its route, as
-// "GET /api/v1/sites/{site}". Nobody has what an operation needs that this package does not know; "",
-// a path without a route, is told to each principal.
+// "GET /api/v1/sites/{site}". Nobody has what an operation needs that this package does not know.
+// Each principal may learn that a path has no route, which is "".
 func Needs(route string) Permission {
 	if route == "" {
 		return Authenticated

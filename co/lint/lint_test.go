@@ -223,8 +223,8 @@ func TestLinksOutOfTheFolder(t *testing.T) {
 	}
 }
 
-// An image of a registry that a CO reads only where its configuration says so is a warning, as
-// long as the lint is not told that it does.
+// An image of a registry that a CO reads only where its configuration says so is a warning, unless
+// an option of the lint names the registry.
 func TestImagesOfOtherRegistries(t *testing.T) {
 	t.Parallel()
 	const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -85,7 +85,7 @@ var index = regexp.MustCompile(`^(.*)\[(\d+)\]$`)
 
 // Place returns the path of a place in the files, and "line N: " for it, or for the nearest around
 // it that has a line. Of a list it is the line of the item that the message is about, where that
-// can be told. Left are the items that are left of lists from which some were taken out.
+// is known. left has, by list, the indices in the file of the items that remain where some were taken out.
 func (d *Document) Place(at, message string, left map[string][]int) (path, line string) {
 	if m := index.FindStringSubmatch(at); m != nil {
 		if i, err := strconv.Atoi(m[2]); err == nil && i < len(left[m[1]]) {

@@ -74,7 +74,7 @@ func (e *Engine) halt(ctx, polite context.Context, k string, id engine.ID, turn 
 	return errors.Join(err, e.detach(down, k))
 }
 
-// removeEmpty removes a directory; one that is gone is no error.
+// removeEmpty removes a directory; one that does not exist is no error.
 func removeEmpty(dir string) error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
