@@ -5,87 +5,39 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync"
 	"syscall"
+
+	"github.com/colonyfleet/colony/internal/childproc"
 )
 
-// A spawner starts child processes from one operating system thread that lives
-// as long as the spawner. The kernel sends a child its parent-death signal when
-// the *thread* that started it ends, so that the children of a pooled thread would die with that thread.
-type spawner struct {
-	work chan func()
-	done chan struct{}
-}
-
-func newSpawner() *spawner {
-	s := &spawner{work: make(chan func()), done: make(chan struct{})}
-	go func() {
-		runtime.LockOSThread()
-		for f := range s.work {
-			f()
-		}
-		close(s.done)
-	}()
-	return s
-}
-
-// do calls f on the spawner's thread.
-func (s *spawner) do(f func() error) error {
-	err := make(chan error)
-	s.work <- func() { err <- f() }
-	return <-err
-}
-
-func (s *spawner) close() {
-	close(s.work)
-	<-s.done
-}
-
 // A child is a process that this one started.
-type child struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-	err  error // valid after done
-}
+type child struct{ *childproc.Child }
 
 // startChild starts a program with its output appended to log. It dies with this
 // process, even if this process is killed, and has a process group of its own,
 // so that a Ctrl-C in the terminal reaches only the supervisor, which stops the
 // children in order.
-func startChild(s *spawner, log *logFile, path string, args ...string) (*child, error) {
+func startChild(log *logFile, path string, args ...string) (*child, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.do(cmd.Start); err != nil {
-		return nil, fmt.Errorf("run %s: %w", path, err)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c, err := childproc.Start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return nil, err
 	}
-	c := &child{cmd: cmd, done: make(chan struct{})}
-	go func() {
-		c.err = cmd.Wait()
-		close(c.done)
-	}()
-	return c, nil
+	return &child{c}, nil
 }
-
-// PID returns the process id.
-func (c *child) PID() int { return c.cmd.Process.Pid }
-
-// Done is closed when the process ended.
-func (c *child) Done() <-chan struct{} { return c.done }
-
-// Err returns how the process ended; it is valid once Done is closed.
-func (c *child) Err() error { return c.err }
 
 // Stop sends SIGTERM and waits; when ctx ends first it kills the process.
 func (c *child) Stop(ctx context.Context) error {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	c.Signal(syscall.SIGTERM)
 	select {
-	case <-c.done:
+	case <-c.Done():
 		return nil
 	case <-ctx.Done():
-		_ = c.cmd.Process.Kill()
-		<-c.done
+		c.Signal(syscall.SIGKILL)
+		<-c.Done()
 		return fmt.Errorf("killed after it did not stop: %w", ctx.Err())
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/filelock"
 )
 
@@ -51,12 +51,10 @@ type Options struct {
 
 // A Daemon is a running containerd. Its methods may be called concurrently.
 type Daemon struct {
-	dir  string
-	log  *slog.Logger
-	lock *filelock.Lock
-	pid  int
-	done chan struct{} // closed when the daemon has ended
-	err  error         // how it ended; read after done
+	dir   string
+	log   *slog.Logger
+	lock  *filelock.Lock
+	child *childproc.Child
 }
 
 // Socket returns the socket of the daemon in dir. The same dir always has the
@@ -130,14 +128,14 @@ func Start(ctx context.Context, opts Options) (*Daemon, error) {
 	if opts.StartTimeout <= 0 {
 		opts.StartTimeout = 30 * time.Second
 	}
-	d := &Daemon{dir: cmd.Dir, log: opts.Logger.With("component", "containerd"), done: make(chan struct{})}
+	d := &Daemon{dir: cmd.Dir, log: opts.Logger.With("component", "containerd")}
 	ctx, cancel := context.WithTimeoutCause(ctx, opts.StartTimeout,
 		fmt.Errorf("not ready after %s: see %s", opts.StartTimeout, d.LogPath()))
 	defer cancel()
 	if err := d.start(ctx, cmd, opts.DieWithParent); err != nil {
 		return nil, fmt.Errorf("private containerd in %s: %w", d.dir, errors.Join(err, d.lock.Close()))
 	}
-	d.log.Info("containerd ready", "dir", d.dir, "pid", d.pid)
+	d.log.Info("containerd ready", "dir", d.dir, "pid", d.PID())
 	return d, nil
 }
 
@@ -174,40 +172,22 @@ func (d *Daemon) acquireLock() error {
 }
 
 func (d *Daemon) spawn(cmd *exec.Cmd, die bool) error {
-	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
-	if info, err := os.Stat(d.LogPath()); err == nil && info.Size() > logLimit {
-		flags |= os.O_TRUNC
-	}
-	out, err := os.OpenFile(d.LogPath(), flags, 0o600)
+	out, _, err := childproc.OpenLog(d.LogPath(), logLimit)
 	if err != nil {
-		return fmt.Errorf("open log: %w", err)
+		return err
 	}
 	defer out.Close() // the daemon has its own copy
 	cmd.Stdout, cmd.Stderr = out, out
 	// Its own process group: Ctrl-C in the terminal is for the program that stops
 	// the daemon last.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	with := syscall.Signal(0)
 	if die {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		with = syscall.SIGKILL
 	}
-	started := make(chan error, 1)
-	go func() {
-		defer close(d.done)
-		// The kernel sends Pdeathsig when the thread that started the child ends, so
-		// this goroutine keeps it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			err = cmd.Wait()
-		}
-		d.err = err
-	}()
-	if err := <-started; err != nil {
+	if d.child, err = childproc.Start(cmd, with); err != nil {
 		return fmt.Errorf("start containerd: %w", err)
 	}
-	d.pid = cmd.Process.Pid
 	return nil
 }
 
@@ -218,8 +198,8 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		select {
-		case <-d.done:
-			return fmt.Errorf("containerd ended while starting (%w): see %s", orEnded(d.err), d.LogPath())
+		case <-d.child.Done():
+			return fmt.Errorf("containerd ended while starting (%w): see %s", orEnded(d.child.Err()), d.LogPath())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
@@ -246,35 +226,26 @@ func (d *Daemon) Socket() string { return Socket(d.dir) }
 func (d *Daemon) LogPath() string { return filepath.Join(d.dir, "containerd.log") }
 
 // PID returns the process id of the daemon.
-func (d *Daemon) PID() int { return d.pid }
+func (d *Daemon) PID() int { return d.child.PID() }
 
 // Done is closed when the daemon has ended.
-func (d *Daemon) Done() <-chan struct{} { return d.done }
+func (d *Daemon) Done() <-chan struct{} { return d.child.Done() }
 
 // Stop ends the daemon, and kills it if it has not ended when ctx does.
 // Containers go on.
 func (d *Daemon) Stop(ctx context.Context) error {
-	d.signal(syscall.SIGTERM)
+	d.child.Signal(syscall.SIGTERM)
 	select {
-	case <-d.done:
+	case <-d.child.Done():
 	case <-ctx.Done():
-		d.log.WarnContext(ctx, "containerd killed because it did not stop", "pid", d.pid)
+		d.log.WarnContext(ctx, "containerd killed because it did not stop", "pid", d.PID())
 	}
 	return d.Kill()
 }
 
 // Kill kills the daemon if it still runs. Containers go on.
 func (d *Daemon) Kill() error {
-	d.signal(syscall.SIGKILL)
-	<-d.done
+	d.child.Signal(syscall.SIGKILL)
+	<-d.child.Done()
 	return d.lock.Close()
-}
-
-// signal sends a signal unless the process has been waited for.
-func (d *Daemon) signal(sig syscall.Signal) {
-	select {
-	case <-d.done:
-	default:
-		_ = syscall.Kill(d.pid, sig) // it may end meanwhile
-	}
 }

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/filelock"
 )
 
@@ -64,9 +65,7 @@ type Cluster struct {
 	lock   *filelock.Lock
 	log    *slog.Logger
 
-	pid  int
-	done chan struct{} // closed when the server has ended
-	err  error         // how it ended; read after done
+	child *childproc.Child
 }
 
 // Start brings the cluster in opts.Dir up, creating it first where there is
@@ -107,7 +106,7 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	c.log.Info("postgres ready", "dir", c.opts.Dir, "pid", c.pid)
+	c.log.Info("postgres ready", "dir", c.opts.Dir, "pid", c.PID())
 	return nil
 }
 
@@ -118,17 +117,17 @@ func (c *Cluster) URL(database string) string {
 }
 
 // PID returns the process id of the server.
-func (c *Cluster) PID() int { return c.pid }
+func (c *Cluster) PID() int { return c.child.PID() }
 
 // Done is closed when the server has ended, by Stop or by itself.
-func (c *Cluster) Done() <-chan struct{} { return c.done }
+func (c *Cluster) Done() <-chan struct{} { return c.child.Done() }
 
 // Err says how the server ended. It is nil before Done is closed, and after a
 // shutdown without fault.
 func (c *Cluster) Err() error {
 	select {
-	case <-c.done:
-		return c.err
+	case <-c.child.Done():
+		return c.child.Err()
 	default:
 		return nil
 	}
@@ -139,21 +138,13 @@ func (c *Cluster) Err() error {
 // recovers. Stopping twice is allowed.
 func (c *Cluster) Stop(ctx context.Context) error {
 	defer c.unlock()
-	c.signal(syscall.SIGINT)
+	c.child.Signal(syscall.SIGINT)
 	select {
-	case <-c.done:
-		return c.err
+	case <-c.child.Done():
+		return c.child.Err()
 	case <-ctx.Done():
 	}
-	c.signal(syscall.SIGQUIT) // immediate shutdown: its children end too
-	kill := time.NewTimer(2 * time.Second)
-	defer kill.Stop()
-	select {
-	case <-c.done:
-	case <-kill.C:
-		c.signal(syscall.SIGKILL)
-		<-c.done
-	}
+	c.child.End(syscall.SIGQUIT, 2*time.Second) // immediate shutdown: its children end too
 	return fmt.Errorf("stop private postgres in %s: killed: %w", c.opts.Dir, context.Cause(ctx))
 }
 
@@ -161,14 +152,6 @@ func (c *Cluster) Stop(ctx context.Context) error {
 func (c *Cluster) unlock() {
 	if err := c.lock.Close(); err != nil {
 		c.log.Warn("lock not given back", "dir", c.opts.Dir, "err", err)
-	}
-}
-
-func (c *Cluster) signal(sig syscall.Signal) {
-	select {
-	case <-c.done: // the number may belong to another process by now
-	default:
-		_ = syscall.Kill(c.pid, sig) // it may end meanwhile, which is what is wanted
 	}
 }
 

@@ -1,11 +1,9 @@
 package privatepg_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/internal/privatepg"
+	"github.com/colonyfleet/colony/internal/testproc"
 )
 
 // ownerDir, set in the environment, makes the test binary the owner of a cluster
@@ -157,27 +156,7 @@ func TestStaleFilesOfAKilledServer(t *testing.T) {
 func TestServerThatLostItsOwner(t *testing.T) {
 	t.Parallel()
 	dir := openDir(t)
-	owner := exec.CommandContext(t.Context(), os.Args[0])
-	owner.Env = append(os.Environ(), ownerDir+"="+dir)
-	out, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	orphan, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatalf("owner said %q", line)
-	}
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = owner.Wait() // killed
+	orphan := testproc.Orphan(t, nil, ownerDir+"="+dir)
 	if err := syscall.Kill(orphan, 0); err != nil {
 		t.Fatalf("the server did not outlive its owner: %v", err)
 	}

@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/retry"
 )
 
@@ -104,8 +104,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 		}
 		last = fmt.Errorf("%w: %s", err, c.logSince(mark))
 		if ctx.Err() != nil {
-			c.signal(syscall.SIGQUIT)
-			<-c.done
+			c.child.Signal(syscall.SIGQUIT)
+			<-c.child.Done()
 			return last
 		}
 	}
@@ -142,18 +142,11 @@ func (c *Cluster) arguments() []string {
 // spawn starts the server process and the goroutine that waits for its end. It
 // returns the length of the log before.
 func (c *Cluster) spawn() (mark int64, err error) {
-	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
-	if info, err := os.Stat(c.logPath()); err == nil && info.Size() > logLimit {
-		flags |= os.O_TRUNC
-	}
-	out, err := os.OpenFile(c.logPath(), flags, 0o600)
+	out, mark, err := childproc.OpenLog(c.logPath(), logLimit)
 	if err != nil {
-		return 0, fmt.Errorf("open log: %w", err)
+		return 0, err
 	}
 	defer out.Close() // the server has its own copy
-	if info, err := out.Stat(); err == nil {
-		mark = info.Size()
-	}
 	cmd := exec.Command(filepath.Join(c.bin, "postgres"), c.arguments()...)
 	cmd.Dir = c.opts.Dir
 	cmd.Env = environment()
@@ -161,28 +154,15 @@ func (c *Cluster) spawn() (mark int64, err error) {
 	// Its own process group: Ctrl-C in the terminal is for the program that stops
 	// the server last.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner, Setpgid: true}
+	with := syscall.Signal(0)
 	if c.opts.DieWithParent {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
+		with = syscall.SIGQUIT
 	}
-	started := make(chan error, 1)
-	c.done = make(chan struct{})
-	go func(done chan struct{}) {
-		defer close(done)
-		// The kernel sends Pdeathsig when the thread that started the child ends, so
-		// this goroutine keeps it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			err = cmd.Wait()
-		}
-		c.err = err
-	}(c.done)
-	if err := <-started; err != nil {
+	child, err := childproc.Start(cmd, with)
+	if err != nil {
 		return mark, fmt.Errorf("start postgres: %w", err)
 	}
-	c.pid = cmd.Process.Pid
+	c.child = child
 	return mark, nil
 }
 
@@ -193,15 +173,15 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.done:
-			return fmt.Errorf("the server ended while starting (%w)", orElse(c.err, errors.New("exit status 0")))
+		case <-c.child.Done():
+			return fmt.Errorf("the server ended while starting (%w)", orElse(c.child.Err(), errors.New("exit status 0")))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
 		b, err := os.ReadFile(filepath.Join(c.data, "postmaster.pid"))
 		lines := strings.Split(string(b), "\n")
-		if err == nil && len(lines) > 7 && lines[0] == strconv.Itoa(c.pid) && strings.TrimSpace(lines[7]) == "ready" {
+		if err == nil && len(lines) > 7 && lines[0] == strconv.Itoa(c.PID()) && strings.TrimSpace(lines[7]) == "ready" {
 			return nil
 		}
 	}

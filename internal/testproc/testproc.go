@@ -3,14 +3,18 @@
 package testproc
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/childproc"
 )
 
 // stopTimeout bounds how long a program may take to end in order.
@@ -24,9 +28,7 @@ type Process struct {
 	log  string
 	env  []string // beside that of the test
 
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the program has ended
-	err   error         // how it ended, once that is closed
+	child *childproc.Child // nil: it does not run
 }
 
 // New returns a process that does not run yet. The name is for messages; log is
@@ -45,50 +47,37 @@ func (p *Process) SetEnv(env ...string) { p.env = env }
 
 // PID returns the process id; 0 where the program does not run.
 func (p *Process) PID() int {
-	if p.cmd == nil {
+	if p.child == nil {
 		return 0
 	}
-	return p.cmd.Process.Pid
+	return p.child.PID()
 }
 
 // Start runs a program with its arguments. It fails the test where that cannot be.
 func (p *Process) Start(args ...string) {
 	p.t.Helper()
-	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, _, err := childproc.OpenLog(p.log, 0)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	defer out.Close() // the program has its own copy
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = out, out, append(os.Environ(), p.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		// The kernel sends Pdeathsig when the thread that started the child ends, so
-		// this goroutine keeps it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
+	child, err := childproc.Start(cmd, syscall.SIGKILL)
+	if err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)
 	}
-	p.cmd, p.ended = cmd, ended
+	p.child = child
 }
 
 // Running returns an error, with the end of the log, where the program does not run.
 func (p *Process) Running() error {
-	if p.cmd == nil {
+	if p.child == nil {
 		return fmt.Errorf("%s does not run", p.name)
 	}
 	select {
-	case <-p.ended:
-		return fmt.Errorf("%s ended by itself: %v\n%s", p.name, p.err, p.Tail())
+	case <-p.child.Done():
+		return fmt.Errorf("%s ended by itself: %v\n%s", p.name, p.child.Err(), p.Tail())
 	default:
 		return nil
 	}
@@ -98,7 +87,7 @@ func (p *Process) Running() error {
 // fails if it had ended by itself; one that was never started is left alone.
 func (p *Process) Kill() {
 	p.t.Helper()
-	if p.cmd == nil {
+	if p.child == nil {
 		return
 	}
 	if err := p.Running(); err != nil {
@@ -114,7 +103,7 @@ func (p *Process) Stop() {
 	if p.t.Failed() {
 		p.t.Logf("%s wrote:\n%s", p.name, p.Tail())
 	}
-	if p.cmd == nil {
+	if p.child == nil {
 		return
 	}
 	p.end(syscall.SIGTERM)
@@ -122,17 +111,10 @@ func (p *Process) Stop() {
 
 func (p *Process) end(sig syscall.Signal) {
 	p.t.Helper()
-	_ = p.cmd.Process.Signal(sig) // it may have ended
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-	case <-timer.C:
+	if !p.child.End(sig, stopTimeout) {
 		p.t.Errorf("%s did not end within %s of a %s", p.name, stopTimeout, sig)
-		_ = p.cmd.Process.Kill()
-		<-p.ended
 	}
-	p.cmd = nil
+	p.child = nil
 }
 
 // Tail returns the last lines of the log.
@@ -143,4 +125,34 @@ func (p *Process) Tail() []byte {
 		return []byte(err.Error())
 	}
 	return bytes.TrimSpace(b[max(0, len(b)-most):])
+}
+
+// Orphan runs this test program, with in as its standard input and variables, as name=value,
+// beside those of the test, until it has written the id of a process that it started as its first
+// line. Then it kills the test program, so that nobody but the kernel ends that process, and
+// returns the id.
+func Orphan(t testing.TB, in *os.File, env ...string) (pid int) {
+	t.Helper()
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), env...)
+	if in != nil {
+		parent.Stdin = in
+	}
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	_ = parent.Process.Kill()
+	_ = parent.Wait() // it was killed
+	if err != nil {
+		t.Fatalf("the parent ended without a process id: %v", err)
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+		t.Fatalf("the parent wrote %q, want a process id", line)
+	}
+	return pid
 }
