@@ -266,10 +266,13 @@ func (n *Networks) leave(ctx context.Context, key string, a Attachment, l Link, 
 	return nil
 }
 
+// device is the name of the i-th interface in a container.
+func device(i int) string { return "eth" + strconv.Itoa(i) }
+
 // runtime returns what the plugins must know of the i-th interface of a container. Ports
 // are published on the first.
 func (n *Networks) runtime(key string, a Attachment, i int) *libcni.RuntimeConf {
-	rt := &libcni.RuntimeConf{ContainerID: key, NetNS: n.NetNS(key), IfName: "eth" + strconv.Itoa(i)}
+	rt := &libcni.RuntimeConf{ContainerID: key, NetNS: n.NetNS(key), IfName: device(i)}
 	if len(a.Ports) > 0 && i == 0 {
 		var maps []map[string]any
 		for _, p := range a.Ports {

@@ -4,6 +4,7 @@ package registryhosts
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,8 @@ type Options struct {
 	// other.
 	Mirror     string
 	MirrorOnly bool
+	// MirrorTLS proves to the mirror who asks; nil: nothing does.
+	MirrorTLS *tls.Config
 	// PlainHTTP lists registries (host or host:port) spoken to without TLS. Those on
 	// a loopback address always are.
 	PlainHTTP []string
@@ -35,36 +38,60 @@ type Options struct {
 
 // A Client speaks to registries. Its methods may be called concurrently.
 type Client struct {
-	o         Options
-	http      *http.Client
-	transport *http.Transport
+	o            Options
+	http, mirror *http.Client
+	transports   []*http.Transport
 }
 
 // New returns a client.
 func New(o Options) *Client {
-	t := &http.Transport{
+	c := &Client{o: o}
+	c.http = c.client(&http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: 30 * time.Second,
 		IdleConnTimeout:       30 * time.Second,
+	})
+	c.mirror = c.http
+	if o.MirrorTLS != nil {
+		t := c.transports[0].Clone()
+		t.TLSClientConfig, t.Proxy = o.MirrorTLS, nil
+		c.mirror = c.client(t)
 	}
-	return &Client{o: o, http: &http.Client{Transport: stalling{t, o.Stall}}, transport: t}
+	return c
+}
+
+func (c *Client) client(t *http.Transport) *http.Client {
+	c.transports = append(c.transports, t)
+	return &http.Client{Transport: stalling{t, c.o.Stall}}
 }
 
 // Close closes the connections that nobody uses.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+func (c *Client) Close() {
+	for _, t := range c.transports {
+		t.CloseIdleConnections()
+	}
+}
+
+// Only returns the mirror where no other registry is asked; "": others are.
+func (c *Client) Only() string {
+	if c.o.MirrorOnly {
+		return c.o.Mirror
+	}
+	return ""
+}
 
 // Hosts lists where images of a registry host are fetched, in order.
 func (c *Client) Hosts(host string) ([]docker.RegistryHost, error) {
 	var out []docker.RegistryHost
-	add := func(scheme, address, path string) {
-		auth := []docker.AuthorizerOpt{docker.WithAuthClient(c.http)}
+	add := func(client *http.Client, scheme, address, path string) {
+		auth := []docker.AuthorizerOpt{docker.WithAuthClient(client)}
 		if c.o.Credentials != nil {
 			auth = append(auth, docker.WithAuthCreds(c.o.Credentials))
 		}
 		out = append(out, docker.RegistryHost{
-			Client: c.http, Authorizer: docker.NewDockerAuthorizer(auth...),
+			Client: client, Authorizer: docker.NewDockerAuthorizer(auth...),
 			Host: address, Scheme: scheme, Path: path + "/v2",
 			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
 		})
@@ -74,7 +101,7 @@ func (c *Client) Hosts(host string) ([]docker.RegistryHost, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parse the URL of the mirror: %w", err)
 		}
-		add(u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/"))
+		add(c.mirror, u.Scheme, u.Host, strings.TrimSuffix(u.Path, "/"))
 	}
 	if c.o.MirrorOnly || len(out) > 0 && out[0].Host == host {
 		return out, nil
@@ -91,7 +118,7 @@ func (c *Client) Hosts(host string) ([]docker.RegistryHost, error) {
 	if local || slices.Contains(c.o.PlainHTTP, host) {
 		scheme = "http"
 	}
-	add(scheme, address, "")
+	add(c.http, scheme, address, "")
 	return out, nil
 }
 

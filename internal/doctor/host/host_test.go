@@ -173,12 +173,17 @@ func TestBroker(t *testing.T) {
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" {
+		switch r.URL.Path {
+		case "/healthz":
+		case "/v2/":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
 	defer s.Close()
 	want(t, "answers", HTTP("the API", "co.http", s.URL+"/healthz")(t.Context()), doctor.OK)
+	want(t, "wants a token", HTTP("the registry", "co.http", s.URL+"/v2/")(t.Context()), doctor.OK)
 	want(t, "is not ready", HTTP("the API", "co.http", s.URL+"/readyz")(t.Context()), doctor.Fail)
 	want(t, "not configured", HTTP("the API", "co.http", "")(t.Context()))
 	listener := s.Listener.Addr().String()

@@ -1,13 +1,17 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -106,29 +110,73 @@ func redact(raw string) string {
 	return "unreadable URL"
 }
 
-// HTTP checks that a URL answers with a status of success; an empty one is left out.
+// HTTP checks that a URL answers with a status of success, or asks for credentials; an empty one is left out.
 func HTTP(what, key, target string) func(context.Context) []doctor.Finding {
+	return HTTPBy(http.DefaultClient, what, key, target)
+}
+
+// HTTPBy is HTTP with a client of one's own.
+func HTTPBy(client *http.Client, what, key, target string) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
 		if target == "" {
 			return nil
 		}
-		if _, err := Get(ctx, target); err != nil {
+		defer client.CloseIdleConnections()
+		if _, err := get(ctx, client, target); err != nil && !errors.Is(err, ErrUnauthorized) {
 			return []doctor.Finding{doctor.Failf("check that it runs, "+key+" in the configuration, the name server, the route, the firewall and a proxy between", "%s does not answer: %v", what, err)}
 		}
 		return []doctor.Finding{doctor.Okf("%s answers at %s", what, redact(target))}
 	}
 }
 
+// ErrUnauthorized is the error of Get where who asks has to prove who it is.
+var ErrUnauthorized = errors.New("it wants to know who asks")
+
 // Get fetches a small document. It fails where the status is not one of success; the body
 // is returned then, too.
 func Get(ctx context.Context, target string) ([]byte, error) {
+	return get(ctx, http.DefaultClient, target)
+}
+
+// Pinned returns a client that takes the certificate in a PEM file and no other, by whatever name: it is for a listener of
+// this machine.
+func Pinned(certificate string) (*http.Client, error) {
+	b, err := os.ReadFile(certificate)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, fmt.Errorf("%s: want a certificate in PEM", certificate)
+	}
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			InsecureSkipVerify: true, // in favour of what follows
+			VerifyConnection: func(s tls.ConnectionState) error {
+				if !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
+					return fmt.Errorf("it shows another certificate than that of %s", certificate)
+				}
+				return nil
+			},
+		},
+	}}, nil
+}
+
+// GetBy is Get with a client.
+func GetBy(ctx context.Context, client *http.Client, target string) ([]byte, error) {
+	return get(ctx, client, target)
+}
+
+func get(ctx context.Context, client *http.Client, target string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +184,9 @@ func Get(ctx context.Context, target string) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
 	if err != nil {
 		return nil, err
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return b, fmt.Errorf("%s answers %s: %w", redact(target), resp.Status, ErrUnauthorized)
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return b, fmt.Errorf("%s answers %s", redact(target), resp.Status)

@@ -132,6 +132,12 @@ func run(verb string, args []string) error {
 		return os.MkdirAll(args[0], 0o755)
 	case "chmod":
 		return os.Chmod(args[0], 0o700)
+	case "stat": // path: its mode as chmod(1) has it, its owner and group
+		var st syscall.Stat_t
+		if err := syscall.Stat(args[0], &st); err != nil {
+			return err
+		}
+		fmt.Printf("%o %d %d\n", st.Mode&0o7777, st.Uid, st.Gid)
 	case "udp": // port: answers each packet with itself
 		c, err := net.ListenPacket("udp", ":"+args[0])
 		if err != nil {
