@@ -40,6 +40,15 @@ func Latest() int {
 	return len(steps)
 }
 
+// Version returns the number of the last step that was applied to a database, 0 where it holds no CO.
+func Version(ctx context.Context, conn *pgx.Conn) (n int, err error) {
+	var there bool
+	if err := conn.QueryRow(ctx, "select to_regclass($1) is not null", Table).Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	return n, conn.QueryRow(ctx, "select version from "+Table).Scan(&n)
+}
+
 // Apply brings the schema of conn's database to the last step, under an advisory
 // lock, so that any number of programs may call it at once. A database with a
 // later step than this program knows is refused: an older program must not write
