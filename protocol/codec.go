@@ -9,12 +9,15 @@ import (
 // MaxMessage is the largest encoded message that Unmarshal accepts, in bytes.
 const MaxMessage = 4 << 20
 
-// A map becomes a structure of up to a kilobyte in memory, also where it takes a single byte on the
-// wire. So a message may hold manyMaps of them, or one for each mapBytes of it where that is
-// more: what sites report of a thousand nodes takes several times as many bytes for each.
+// A map, and whatever stands in an array, becomes a structure of up to a kilobyte in memory, also
+// where it takes a single byte on the wire. So a message may hold manyParts of them, or one for each
+// partBytes of it where that is more: what sites report of a thousand nodes takes several times as
+// many bytes for each.
 const (
-	manyMaps = 1 << 16
-	mapBytes = 16
+	manyParts = 1 << 16
+	partBytes = 16
+	// maxLevels is how deep the parts of a message may be nested.
+	maxLevels = 16
 )
 
 // ContentType is the MQTT 5 content type of every message.
@@ -30,7 +33,7 @@ var (
 		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
 		IndefLength:      cbor.IndefLengthForbidden,
 		TagsMd:           cbor.TagsForbidden,
-		MaxNestedLevels:  16,
+		MaxNestedLevels:  maxLevels,
 		MaxArrayElements: 1 << 16,
 		MaxMapPairs:      1 << 12,
 		UTF8:             cbor.UTF8RejectInvalid,
@@ -58,8 +61,8 @@ func Unmarshal(b []byte, message any) error {
 	if len(b) > MaxMessage {
 		return Errorf(Invalid, "message of %d bytes: the limit is %d", len(b), MaxMessage)
 	}
-	if most := max(manyMaps, len(b)/mapBytes); len(b) > most && maps(b) > most { // a map takes a byte at least
-		return Errorf(Invalid, "message of %d bytes: it holds more than %d maps", len(b), most)
+	if most := max(manyParts, len(b)/partBytes); len(b) > most && parts(b) > most { // a part takes a byte at least
+		return Errorf(Invalid, "message of %d bytes: it holds more than %d maps and elements of arrays", len(b), most)
 	}
 	if err := decMode.Unmarshal(b, message); err != nil {
 		return &Error{Kind: Invalid, Message: fmt.Sprintf("decode %T: %v", message, err), Err: err}
@@ -70,10 +73,16 @@ func Unmarshal(b []byte, message any) error {
 	return nil
 }
 
-// maps counts the maps of an encoded message, as far as it is well-formed: its items follow
-// each other, whatever they are in (RFC 8949, section 3).
-func maps(b []byte) (n int) {
-	const text, array, mapping = 3, 4, 5 // major types; below text are integers and bytes
+// parts counts the maps and the elements of arrays of an encoded message, each once, as far as
+// it is well-formed and no deeper than a message may be: its items follow each other, whatever they
+// are in (RFC 8949, section 3). A null counts too: in the place of a structure it becomes an empty one.
+func parts(b []byte) (n int) {
+	const text, array, mapping, tag = 3, 4, 5, 6 // major types; below text are integers and bytes
+	type level struct {
+		left  uint64 // items that are still to come
+		array bool
+	}
+	var levels []level
 	for len(b) > 0 {
 		major, info := b[0]>>5, b[0]&0x1f
 		b = b[1:]
@@ -89,15 +98,36 @@ func maps(b []byte) (n int) {
 			}
 			b = b[size:]
 		}
-		switch {
-		case major == mapping:
+		if major == tag {
+			continue // its content stands in its place
+		}
+		element := false
+		if at := len(levels) - 1; at >= 0 {
+			element = levels[at].array
+			levels[at].left--
+		}
+		if element || major == mapping {
 			n++
-		case major == text || major == text-1: // of so many bytes
-			if argument > uint64(len(b)) {
+		}
+		switch major {
+		case text - 1, text, array, mapping:
+			if argument > uint64(len(b)) { // an item takes a byte at least
 				return n
 			}
+		}
+		switch major {
+		case text - 1, text:
 			b = b[argument:]
-		case major == array: // its elements follow
+		case array:
+			levels = append(levels, level{argument, true})
+		case mapping:
+			levels = append(levels, level{2 * argument, false})
+		}
+		for len(levels) > 0 && levels[len(levels)-1].left == 0 {
+			levels = levels[:len(levels)-1]
+		}
+		if len(levels) > maxLevels {
+			return n
 		}
 	}
 	return n

@@ -129,6 +129,9 @@ type Container struct {
 	// Annotations are passed on to the runtime, in the terms of OCI. Absent: none beside Labels.
 	// Since 0.3.0.
 	Annotations map[string]string `cbor:"47,keyasint,omitempty"`
+	// NoCommand leaves the image's command out, where Command is absent. Absent: it runs. Since
+	// 0.3.0: an earlier agent runs it.
+	NoCommand bool `cbor:"50,keyasint,omitempty"`
 }
 
 // An Attachment puts a container on a network of its component, which reaches no other.

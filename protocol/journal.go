@@ -51,8 +51,12 @@ const (
 	SnapshotEvent      EventKind = "snapshot"            // Snapshot
 	MachineEnrolled    EventKind = "machine_enrolled"    // Enrolment
 	MachineRefused     EventKind = "machine_refused"     // Enrolment with Code and Reason
+	MachinePending     EventKind = "machine_pending"     // Enrolment with Device: a node without a join token waits to be approved
 	RevocationsAdopted EventKind = "revocations_adopted" // RevocationsReport
 	RevocationsRefused EventKind = "revocations_refused" // RevocationsReport with Reason
+	ClientConnected    EventKind = "client_connected"    // ClientReport: a client of the site's broker that is no part of Colony
+	ClientDisconnected EventKind = "client_disconnected" // ClientReport, mostly with Reason
+	ClientsChanged     EventKind = "clients_changed"     // ClientReport of many at once, without their names
 )
 
 // The kinds of all streams.
@@ -71,24 +75,22 @@ const (
 	RetainedEnd   EventKind = "retained_end"   // no body
 )
 
-// Enrolment says that the LO has issued a certificate to a node, or refused to. Since 0.3.0.
+// Enrolment says that the LO has issued a certificate to a node, refused to, or has it wait. Since 0.3.0.
 type Enrolment struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Key is the SHA-256 of the node's public key (SubjectPublicKeyInfo). Absent: not known.
 	Key []byte `cbor:"1,keyasint,omitempty"`
-	// Serial is the serial number of the certificate, in hex. Absent: there is none.
-	Serial string `cbor:"2,keyasint,omitempty"`
-	// EndMillis is when the certificate ends, in milliseconds since 1970. Absent: there is none.
-	EndMillis int64 `cbor:"3,keyasint,omitempty"`
-	// Remote is the address that the node asked from. Absent: not known.
-	Remote string `cbor:"4,keyasint,omitempty"`
-	// Code says why it was refused, as package identity names it; absent: it was not.
-	Code string `cbor:"5,keyasint,omitempty"`
-	// Reason is Code for people; absent: it was not refused.
-	Reason string `cbor:"6,keyasint,omitempty"`
-	// Renewal says that the node had a certificate of this key before. Absent: it is newly
-	// enrolled.
+
+	Serial    string `cbor:"2,keyasint,omitempty"` // serial number of the certificate, in hex; absent: there is none
+	EndMillis int64  `cbor:"3,keyasint,omitempty"` // when the certificate ends, in milliseconds since 1970; absent: there is none
+	Remote    string `cbor:"4,keyasint,omitempty"` // the address that the node asked from; absent: not known
+	Code      string `cbor:"5,keyasint,omitempty"` // why it was refused, as package identity names it; absent: it was not
+	Reason    string `cbor:"6,keyasint,omitempty"` // Code for people; absent: it was not refused
+	// Renewal says that the node had a certificate of this key before, or that one that waits was reported
+	// before. Absent: it is newly enrolled, or waits since now.
 	Renewal bool `cbor:"7,keyasint,omitempty"`
+
+	Device string `cbor:"8,keyasint,omitempty"` // serial number of the machine that waits, as it says; absent: it said none, or does not wait
 }
 
 func (m *Enrolment) version() uint16 { return m.V }
@@ -97,15 +99,27 @@ func (m *Enrolment) version() uint16 { return m.V }
 // 0.3.0.
 type RevocationsReport struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
-	// Number is that of the Revocations in force. Absent: there are none.
-	Number uint64 `cbor:"1,keyasint,omitempty"`
-	// Keys is how many keys they have. Absent: none.
-	Keys uint32 `cbor:"2,keyasint,omitempty"`
-	// Reason says, for people, why a list was refused; absent: it was not.
-	Reason string `cbor:"3,keyasint,omitempty"`
+
+	Number uint64 `cbor:"1,keyasint,omitempty"` // that of the Revocations in force; absent: there are none
+	Keys   uint32 `cbor:"2,keyasint,omitempty"` // how many keys they have; absent: none
+	Reason string `cbor:"3,keyasint,omitempty"` // why a list was refused, for people; absent: it was not
 }
 
 func (m *RevocationsReport) version() uint16 { return m.V }
+
+// ClientReport says what a client of the site's broker did, or how many did something within some seconds. Since 0.3.0.
+type ClientReport struct {
+	V       uint16 `cbor:"0,keyasint"`           // protocol version, see Version
+	Client  string `cbor:"1,keyasint,omitempty"` // MQTT client id; absent: the report is of many
+	User    string `cbor:"2,keyasint,omitempty"` // name of its account, or of what proves who it is; absent: the report is of many
+	From    string `cbor:"3,keyasint,omitempty"` // its network address, and the name of the listener; absent: the report is of many
+	Reason  string `cbor:"4,keyasint,omitempty"` // why its connection ended, for people; absent: it disconnected in order, or is connected
+	Changes uint32 `cbor:"5,keyasint,omitempty"` // connects and disconnects since its last report; absent: one
+	Came    uint32 `cbor:"6,keyasint,omitempty"` // clients that connected and were not there at the last report; absent: none, or the report is of one
+	Left    uint32 `cbor:"7,keyasint,omitempty"` // clients that were there and are no more; absent: none, or the report is of one
+}
+
+func (m *ClientReport) version() uint16 { return m.V }
 
 // PlacementReport says where the LO placed a deployment, and why nowhere else.
 type PlacementReport struct {
@@ -127,8 +141,7 @@ func (m *PlacementReport) version() uint16 { return m.V }
 // NodeGateways says which gateways use the name of a node.
 type NodeGateways struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
-	// Gateways are those that used it lately, the one that has it now first. Absent: a
-	// single one does.
+	// Gateways are those that used it lately, the one that has it now first. Absent: a single one does.
 	Gateways []Gateway `cbor:"1,keyasint,omitempty"`
 }
 
@@ -139,21 +152,25 @@ func (m *NodeGateways) Problem() string {
 	if len(m.Gateways) == 0 {
 		return ""
 	}
-	who := make([]string, len(m.Gateways))
-	for i, g := range m.Gateways {
-		who[i] = fmt.Sprintf("agent %s at %s", g.Agent, cmp.Or(g.Address, "an unknown address"))
+	who, agents, cure := []string{}, map[string]bool{}, "give each its own name (node in the configuration of its agent)"
+	for _, g := range m.Gateways {
+		who = append(who, fmt.Sprintf("agent %s at %s (boot %s)", g.Agent, cmp.Or(g.Address, "an unknown address"), cmp.Or(g.Boot, "unknown")))
+		agents[g.Agent] = true
 	}
-	return fmt.Sprintf("%d gateways use this name: %s; the first has it, the others are refused: give each its own name (node in the configuration of its agent)",
-		len(who), strings.Join(who, ", "))
+	if len(agents) < len(who) {
+		cure = "those with the same agent run with copies of one disk: decide which one is the original, and give every other one its own identity: remove its state directory, and enrol it anew with a name of its own"
+	}
+	return fmt.Sprintf("%d gateways use this name: %s; the first has it, the others are refused: %s", len(who), strings.Join(who, ", "), cure)
 }
 
 // A Gateway is a machine whose agent uses the name of a node.
 type Gateway struct {
 	// Agent names the agent's state directory, as in DeploymentStatus.
 	Agent string `cbor:"1,keyasint"`
-	// Address is where it connects from, as the LO's broker sees it, without the port. Absent:
-	// not known.
+	// Address is where it connects from, as the LO's broker sees it, without the port. Absent: not known.
 	Address string `cbor:"2,keyasint,omitempty"`
+	// Boot is as in DeploymentStatus; copies of one disk differ in it. Absent: not known. Since 0.3.0.
+	Boot string `cbor:"3,keyasint,omitempty"`
 }
 
 // Adopted says which desired state the LO has adopted, or refused. Key 1 was Generation.
@@ -298,9 +315,8 @@ type Batch struct {
 
 func (m *Batch) version() uint16 { return m.V }
 
-// Ack is the receiver's answer to a Batch: everything up to Seq is durable with it.
-// Only then may the sender forget. An Ack of another epoch, or lower than an earlier
-// one, shows the sender that one of the two lost state.
+// Ack is the receiver's answer to a Batch: everything up to Seq is durable with it. Only then may the sender
+// forget. An Ack of another epoch, or lower than an earlier one, shows the sender that one of the two lost state.
 type Ack struct {
 	V uint16 `cbor:"0,keyasint"` // protocol version, see Version
 	// Epoch is that of the receiver's position; empty where nothing has arrived.
@@ -310,13 +326,13 @@ type Ack struct {
 
 	// Stream is that of the Batch. Absent: the stream of events.
 	Stream string `cbor:"3,keyasint,omitempty"`
-	// Ask makes the LO report the Backlog of every stream now, each with a batch of
-	// Count 0. Epoch and Seq mean nothing then. Absent: this is an answer.
+	// Ask makes the LO report the Backlog of every stream now, each with a batch of Count 0. Epoch and Seq mean nothing then. Absent: this is an answer.
 	Ask bool `cbor:"4,keyasint,omitempty"`
-	// Retired is the epoch of the Batch, where the receiver gave it up for a later one and never
-	// follows it again: the sender begins a new one. Absent: it follows the Batch's, would follow
-	// it, or is of a release that does not say. Since 0.3.0.
+	// Retired is the epoch of the Batch, where the receiver gave it up for a later one and never follows it again: the
+	// sender begins a new one. Absent: it follows the Batch's, would follow it, or is of a release that does not say. Since 0.3.0.
 	Retired string `cbor:"5,keyasint,omitempty"`
+	// Resync asks for a Snapshot: the receiver's record lacks something. Absent: it does not ask. Since 0.3.0.
+	Resync bool `cbor:"6,keyasint,omitempty"`
 }
 
 func (m *Ack) version() uint16 { return m.V }

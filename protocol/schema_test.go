@@ -24,7 +24,7 @@ func messages() map[string]any {
 			Name: "hello", Revision: "1.0.0", TimeoutMillis: 60000, NoWait: true,
 			Containers: []Container{{
 				Name: "web", Image: "registry.colony/hello@sha256:" + strings.Repeat("ab", 32),
-				Entrypoint: []string{"/app"}, Command: []string{"serve"}, Env: []string{"A=1"}, WorkingDir: "/", User: "1000:1000", Hostname: "web",
+				Entrypoint: []string{"/app"}, Command: []string{"serve"}, NoCommand: true, Env: []string{"A=1"}, WorkingDir: "/", User: "1000:1000", Hostname: "web",
 				Network: NetworkHost, Ports: []Port{{8080, 80, "127.0.0.1", "udp"}},
 				Mounts:  []Mount{{MountFile, "/etc/x", "s", true, 1, []byte("x"), 0o444, []File{{"a/b", []byte("x"), true}}, true, true, 1000, 1001, "sub"}},
 				Devices: []Device{{"/dev/ttyS0", "/dev/ttyS0", "rw"}}, Limits: Limits{5e8, 64 << 20, 100, 128 << 20, 512, "0-1"},
@@ -70,11 +70,12 @@ func messages() map[string]any {
 			}}, Digest: DigestOf(nil), Size: 4096, Content: DigestOf(nil), Decommissions: []Decommission{{"gw-9", Position{1, 5}}},
 			Devices: []DeviceAccount{{"plc-7", []string{"PLC7-*"}, []string{"line1/plc7/#"}, []string{"line1/orders/+"}, []byte{1}, "$2b$10$"}}, Head: []byte{1}, KeySet: []byte{1},
 		},
-		"site-tokens":        SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true, 1690000000000}}, []EnrolledNode{{"gw-1", []byte{1}}}, []RevokedNode{{"gw-2", 1695000000000}}},
+		"site-tokens":        SiteTokens{1, "plant", []NodeToken{{"0123456789abcdef", []byte{1}, 10, 1700000000000, true, 1690000000000}}, []EnrolledNode{{"gw-1", []byte{1}}}, []RevokedNode{{"gw-2", 1695000000000}}, []DecidedKey{{[]byte{1}, "gw-3", true, true, 1700000000000}}},
 		"site-revocations":   SiteRevocations{1, []byte{1}, []byte{2}, []byte{3}},
 		"revocations":        Revocations{1, "plant", 7, []RevokedKey{{[]byte{1}, 1700000000000}}},
-		"enrolment":          Enrolment{1, []byte{1}, "2a", 1700000000000, "10.0.0.5:4711", "name_taken", "r", true},
+		"enrolment":          Enrolment{1, []byte{1}, "2a", 1700000000000, "10.0.0.5:4711", "name_taken", "r", true, "S-0815"},
 		"revocations-report": RevocationsReport{1, 7, 1, "r"},
+		"client-report":      ClientReport{1, "plc", "plc", "10.0.0.7:4711, mqtt", "r", 2, 3, 4},
 		"node-desired": NodeDesired{
 			1, "gw-1",
 			Position{2, 4},
@@ -94,14 +95,14 @@ func messages() map[string]any {
 		"heartbeat":         Heartbeat{1, 25, 1 << 30, 1 << 33, 45000, 86400, 1700000000000, 1 << 60},
 		"inventory":         inventory,
 		"event":             event,
-		"node-gateways":     NodeGateways{1, []Gateway{{"a", "10.0.0.5"}, {"b", "10.0.0.6"}}},
+		"node-gateways":     NodeGateways{1, []Gateway{{"a", "10.0.0.5", "b1"}, {"b", "10.0.0.6", "b2"}}},
 		"placement-report":  PlacementReport{1, "hello", []NodeID{"gw-1"}, map[NodeID]string{"gw-2": "label"}, "p"},
 		"adopted":           Adopted{1, Position{1, 9}, "c0ffee", "r", held},
 		"loss":              Loss{1, "data", 5, 100},
-		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5"}}, true}}, []DeploymentStatus{status}, 4, "c"},
+		"snapshot":          Snapshot{1, []NodeSnapshot{{"gw-1", presence, inventory, []Gateway{{"a", "10.0.0.5", "b1"}}, true}}, []DeploymentStatus{status}, 4, "c"},
 		"batch":             Batch{1, "e", 1, 1, Marshal(event), "zstd", 1, DataStream("temps"), 1700000000000, Backlog{9, 4096, 1500, 3, 2, 40000, 8000}},
 		"data-message":      DataMessage{1, "line/1/temp", []byte("21.5"), 1, true, 60000, "text/plain", "r", []byte{1}, []string{"k", "v"}},
-		"ack":               Ack{1, "e", 42, DataStream("temps"), true, "r"},
+		"ack":               Ack{1, "e", 42, DataStream("temps"), true, "r", true},
 	}
 }
 
@@ -189,7 +190,7 @@ func TestSchema(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
-	for _, m := range []any{SiteDesired{}, SiteTokens{}, SiteRevocations{}, Revocations{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Enrolment{}, RevocationsReport{}, Loss{}, Snapshot{}, DataMessage{}} {
+	for _, m := range []any{SiteDesired{}, SiteTokens{}, SiteRevocations{}, Revocations{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Enrolment{}, RevocationsReport{}, ClientReport{}, Loss{}, Snapshot{}, DataMessage{}} {
 		cddl(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range messages() {

@@ -82,9 +82,8 @@ type DeploymentStatus struct {
 	// known. Since 0.3.0.
 	Unsynced bool `cbor:"26,keyasint,omitempty"`
 
-	// Running is the version whose containers are kept up where that is another one than Digest, or
-	// Digest is not INSTALLED: the one before an update that pulls, or that failed and waits for
-	// its next attempt. Absent: Digest in INSTALLED, else none, or it is not known. Since 0.3.0.
+	// Running is the version whose containers are kept up where that is another one than Digest, or Digest is not INSTALLED: the one before an
+	// update that pulls, or that failed and waits for its next attempt. Absent: Digest in INSTALLED, else none, or it is not known. Since 0.3.0.
 	Running Digest `cbor:"27,keyasint,omitempty"`
 	// RunningVersion is the AppVersion of Running. Absent where Running is. Since 0.3.0.
 	RunningVersion string `cbor:"28,keyasint,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -116,6 +117,15 @@ func MayUse(d *protocol.DeviceAccount, site protocol.SiteID, clientID string) bo
 		}
 	}
 	return false
+}
+
+// Names reports whether the account names a client id itself, not by a pattern: such an id another account's patterns do
+// not cover.
+func Names(d *protocol.DeviceAccount, clientID string) bool {
+	if len(d.ClientIDs) == 0 {
+		return clientID == d.User || strings.HasPrefix(clientID, d.User+"/")
+	}
+	return !strings.Contains(clientID, "*") && slices.Contains(d.ClientIDs, clientID)
 }
 
 // matches reports whether s is pattern, where each * of that stands for any characters.

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/colonyfleet/colony/protocol/topic/topictest"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -63,7 +65,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Matches is held against bySpec on random filters and names, empty levels and
+// Matches is held against topictest.Matches on random filters and names, empty levels and
 // topics with $ among them. [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.2-1] [MQTT-4.7.3-4]
 func TestMatches(t *testing.T) {
 	t.Parallel()
@@ -86,7 +88,7 @@ func TestMatches(t *testing.T) {
 		if f == "" || n == "" {
 			continue
 		}
-		want := bySpec(f, n) && !(n[0] == '$' && strings.ContainsAny(f[:1], "+#"))
+		want := topictest.Matches(f, n) && !(n[0] == '$' && strings.ContainsAny(f[:1], "+#"))
 		if got := Matches(f, n); got != want {
 			t.Fatalf("%q matches %q: got %v, want %v", f, n, got, want)
 		}
@@ -97,20 +99,6 @@ func TestMatches(t *testing.T) {
 	if hits < 1000 {
 		t.Errorf("only %d of the pairs match: the test shows nothing", hits)
 	}
-}
-
-// bySpec is MQTT's own rule, written down apart from Matches.
-func bySpec(filter, topic string) bool {
-	f, n := strings.Split(filter, "/"), strings.Split(topic, "/")
-	for i, w := range f {
-		if w == "#" {
-			return true
-		}
-		if i >= len(n) || w != "+" && w != n[i] {
-			return false
-		}
-	}
-	return len(f) == len(n)
 }
 
 func TestReserved(t *testing.T) {
