@@ -73,7 +73,7 @@ func Read(raw []byte, open func(path string, depth int, key string) bool) (Value
 	var root yaml.Node
 	// Duplicate keys are found below, each with its path. Aliases are counted below.
 	limits := loaderlimits.New(loaderlimits.DepthValue(2*maxDepth), loaderlimits.AliasNone())
-	if err := yaml.Load(raw, &root, yaml.WithUniqueKeys(false), yaml.WithPlugin(limits)); err != nil {
+	if err := yaml.Load(rawyaml.AnyMinor(raw), &root, yaml.WithUniqueKeys(false), yaml.WithPlugin(limits)); err != nil {
 		return Value{}, nil, syntaxProblem(err)
 	}
 	top := Value{doc: doc, node: &root}

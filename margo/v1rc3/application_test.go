@@ -152,7 +152,7 @@ func TestParseApplicationNamesEachMistake(t *testing.T) {
 		"type":                 {"type: compose", "type: helm.v3", `line 10: deploymentProfiles[0].type: "helm.v3": want one of helm, compose, custom`},
 		"no components":        {"      - name: web\n        properties:\n          repository: oci://registry.example/web\n          revision: 1.0.0\nparameters", "      []\nparameters", "line 13: deploymentProfiles[0].components: want at least one"},
 		"component name":       {"- name: web", "- name: Web", `line 13: deploymentProfiles[0].components[0].name: "Web": want lower-case letters, digits and -`},
-		"repository":           {"oci://registry", "https://registry", `line 15: deploymentProfiles[0].components[0].properties.repository: "https://registry.example/web": want oci://host/path`},
+		"repository":           {"oci://registry", "https://registry", `line 15: deploymentProfiles[0].components[0].properties.repository: "https://registry.example/web": want oci://host/path, with a path of lower-case`},
 		"revision with v":      {"revision: 1.0.0", "revision: v1.0.0", `line 16: deploymentProfiles[0].components[0].properties.revision: "v1.0.0": want a semantic version without a leading v, such as 1.2.3, with _ in the place of +`},
 		"endless timeout":      {"revision: 1.0.0", "revision: 1.0.0\n          timeout: 99999999999m0s", `line 17: deploymentProfiles[0].components[0].properties.timeout: "99999999999m0s": want at most 168h0m0s`},
 		"uncountable timeout":  {"revision: 1.0.0", "revision: 1.0.0\n          timeout: 99999999999999999999m0s", "properties.timeout"},

@@ -2,6 +2,7 @@ package v1rc3
 
 import (
 	"encoding/json"
+	"fmt"
 	"path"
 	"regexp"
 	"strings"
@@ -13,12 +14,21 @@ import (
 var (
 	appID         = regexp.MustCompile(`^[a-z0-9-]{1,200}$`)
 	componentName = regexp.MustCompile(`^[a-z0-9-]+$`)
-	repository    = regexp.MustCompile(`^oci://.+`)
+	repository    = regexp.MustCompile(`^oci://` + registryHost + `(:[1-9][0-9]*)?/` + repositoryPart + `(/` + repositoryPart + `)*$`)
 	timeout       = regexp.MustCompile(`^\d+m\d+s$`)
 	email         = regexp.MustCompile(`.*@[a-z0-9.-]*`)
 	revision      = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 		`(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?` +
 		`(?:_([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$`)
+)
+
+// registryHost is a name or an address, and repositoryPart a part of the name of a repository (OCI
+// Distribution Specification 1.1, "Pulling manifests"). A repository then has one spelling: a
+// client or a registry takes others, as with "./" in them, for the same one.
+const (
+	registryHost   = `([a-z0-9]+(-+[a-z0-9]+)*(\.[a-z0-9]+(-+[a-z0-9]+)*)*|\[[0-9a-f:.]+\])`
+	repositoryPart = `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
+	wantRepository = "oci://host/path, with a path of lower-case letters and digits, between them ., _, __ or -, and one / between its parts"
 )
 
 // Problem and Problems are what is wrong with a document.
@@ -156,6 +166,14 @@ func readProfiles(v value) []Profile {
 	return all
 }
 
+// CheckRepository says what is wrong with the name of a repository, oci://host/path.
+func CheckRepository(name string) error {
+	if !repository.MatchString(name) {
+		return fmt.Errorf("%q: want %s", name, wantRepository)
+	}
+	return nil
+}
+
 func readComponents(v value) []Component {
 	var all []Component
 	names := map[string]bool{}
@@ -171,7 +189,7 @@ func readComponents(v value) []Component {
 		names[c.Name] = true
 		p := o.Need("properties").Object("repository", "revision", "wait", "timeout")
 		c.Properties = Properties{
-			Repository: p.Need("repository").Match(repository, "oci://host/path"),
+			Repository: p.Need("repository").Match(repository, wantRepository),
 			Revision:   p.Need("revision").Match(revision, "a semantic version without a leading v, such as 1.2.3, with _ in the place of +"),
 			Wait:       p.Get("wait").Bool(),
 			Timeout:    p.Get("timeout").Match(timeout, "minutes and seconds, such as 5m0s"),

@@ -250,6 +250,10 @@ func badConstraints(doc object) bool {
 // common are the differences of both kinds of document.
 var common = []difference{
 	{row: "`name` of a component", applies: some(func(x any) bool { s, ok := x.(string); return ok && !matches(`^[a-z0-9-]+$`)(s) }, below(components, ".name")...)},
+	{row: "`repository` of a component", applies: some(func(x any) bool {
+		s, ok := x.(string)
+		return ok && !matches(`^oci://[a-z0-9.:\[\]-]+(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+$`)(s)
+	}, below(components, ".properties.repository")...)},
 	{row: "an empty list", applies: some(empty, join([]string{"deploymentProfiles", "metadata.catalog.organization", "configuration.sections[].settings", "configuration.schema[].options"},
 		below(profiles, ".components"), below(parameters, ".targets"), below(parameters, ".targets[].components"),
 		below(selectors, ".matchExpressions"), below(expressions, ".itemSelector.matchExpressions"), below(expressions, ".values"))...)},

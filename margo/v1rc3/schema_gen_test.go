@@ -248,7 +248,7 @@ func (g *gen) damage(doc object) {
 // likely are mistakes that a key invites.
 var likely = map[string]list{
 	"apiVersion": {"v2", "margo.org/v1-alpha1"}, "id": {"A", "a_b", "9F3C2D1E-0000-4000-8000-000000000001"}, "timeout": {"200000m0s", "5m", "1h"},
-	"revision": {"v1.0.0", "1.0", "1.0.0+b", "01.0.0"}, "repository": {"https://x", "oci://"}, "name": {"Web", "a_b", ""}, "type": {"custom", "helm.v3"},
+	"revision": {"v1.0.0", "1.0", "1.0.0+b", "01.0.0"}, "repository": {"https://x", "oci://", "oci://r.example/./web", "oci://r.example/web/"}, "name": {"Web", "a_b", ""}, "type": {"custom", "helm.v3"},
 	"regexMatch": {"[", "(?=x)", `(a)\1`}, "minLength": {-1, 30, 1.5}, "minValue": {0.5, 80000}, "maxPrecision": {-1, 0.5}, "dataType": {"text", "array[string", "double", "integer"},
 	"options": {list{1, 2}, list{true}, list{"x", "x"}, list{}}, "multiselect": {"yes", nil}, "value": {"\x00", list{nil}, object{"a": 1}, nil, list{"\x00"}},
 	"pointer": {"a.b", ""}, "components": {list{"unknown"}, list{}}, "cores": {-1, "1"}, "memory": {"1Ti", "512", "99999999999Gi"}, "operator": {"in", "Exists", "ContainsAny", "Gt"},
