@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 )
 
 // holder returns a holder of a certificate by a, at a clock that says at.
 func holder(t *testing.T, a *identity.Authority, n identity.Name, at time.Time) *identity.Holder {
 	t.Helper()
-	key := newKey(t)
+	key := identitytest.Key(t)
 	chain, err := a.Issue(n, key.Public(), now)
 	if err != nil {
 		t.Fatal(err)
@@ -67,10 +68,10 @@ func handshake(t *testing.T, server, client *tls.Config) (state tls.ConnectionSt
 
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	site, _ := newSite(t, root, "a")
-	foreign, _ := newSite(t, root, "b")
-	other := newRoot(t)
+	root := identitytest.Root(t, now)
+	site, _ := identitytest.Site(t, root, "a", now)
+	foreign, _ := identitytest.Site(t, root, "b", now)
+	other := identitytest.Root(t, now)
 	lo := holder(t, root, identity.OfLO("a"), now)
 	late := now.Add(identity.LeafLife + time.Hour)
 	for _, c := range []struct {
@@ -121,8 +122,8 @@ func TestMutualTLS(t *testing.T) {
 // TestRevocationMeetsResumption checks that a session that is resumed is verified again.
 func TestRevocationMeetsResumption(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	site, _ := newSite(t, root, "a")
+	root := identitytest.Root(t, now)
+	site, _ := identitytest.Site(t, root, "a", now)
 	lo, node := holder(t, root, identity.OfLO("a"), now), holder(t, site, identity.OfNode("a", "n"), now)
 	server, client := lo.ServerTLS(), node.ClientTLS(identity.OfLO("a"))
 	// The tickets carry times of the machine's clock.

@@ -15,42 +15,10 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
-	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/identity/identitytest"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-func newKey(t *testing.T) crypto.Signer {
-	t.Helper()
-	k, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
-func newRoot(t *testing.T) *identity.Authority {
-	t.Helper()
-	a, err := identity.NewRoot(newKey(t), now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func newSite(t *testing.T, root *identity.Authority, site protocol.SiteID) (*identity.Authority, crypto.Signer) {
-	t.Helper()
-	key := newKey(t)
-	cert, err := root.IssueSite(site, key.Public(), now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := identity.OpenSite(cert, root.Root(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a, key
-}
 
 func TestNames(t *testing.T) {
 	t.Parallel()
@@ -79,8 +47,8 @@ func TestNames(t *testing.T) {
 // TestIssued checks what each authority issues, at both ends of a connection.
 func TestIssued(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	site, _ := newSite(t, root, "plant1")
+	root := identitytest.Root(t, now)
+	site, _ := identitytest.Site(t, root, "plant1", now)
 	for _, c := range []struct {
 		by     *identity.Authority
 		name   identity.Name
@@ -91,7 +59,7 @@ func TestIssued(t *testing.T) {
 		{root, identity.OfNode("plant1", "g1"), false},
 		{site, identity.OfNode("plant1", "g1"), false},
 	} {
-		chain, err := c.by.Issue(c.name, newKey(t).Public(), now)
+		chain, err := c.by.Issue(c.name, identitytest.Key(t).Public(), now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,16 +70,16 @@ func TestIssued(t *testing.T) {
 		if _, err := identity.Verify(root.Root(), chain, identity.Server, now); (err == nil) != c.server {
 			t.Errorf("%s as server: %v, want one: %v", c.name, err, c.server)
 		}
-		if _, err := identity.Verify(newRoot(t).Root(), chain, identity.Client, now); err == nil {
+		if _, err := identity.Verify(identitytest.Root(t, now).Root(), chain, identity.Client, now); err == nil {
 			t.Errorf("%s: another fleet's root took it", c.name)
 		}
 	}
 	for _, n := range []identity.Name{identity.OfCO(), identity.OfLO("plant1"), identity.OfNode("plant2", "g1"), {}, identity.OfNode("plant1", "a.b")} {
-		if _, err := site.Issue(n, newKey(t).Public(), now); err == nil {
+		if _, err := site.Issue(n, identitytest.Key(t).Public(), now); err == nil {
 			t.Errorf("the authority of plant1 issued %+v", n)
 		}
 	}
-	if _, err := site.IssueSite("plant1", newKey(t).Public(), now); err == nil {
+	if _, err := site.IssueSite("plant1", identitytest.Key(t).Public(), now); err == nil {
 		t.Error("the authority of a site issued an authority")
 	}
 }
@@ -119,7 +87,7 @@ func TestIssued(t *testing.T) {
 // TestKeys checks that only ECDSA P-256 is certified, and that a request proves its key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
+	root := identitytest.Root(t, now)
 	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +95,7 @@ func TestKeys(t *testing.T) {
 	if _, err := root.Issue(identity.OfLO("a"), p384.Public(), now); err == nil {
 		t.Error("a P-384 key was certified")
 	}
-	key := newKey(t)
+	key := identitytest.Key(t)
 	request, err := identity.Request(key)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +129,7 @@ func forged(t *testing.T, parent *x509.Certificate, key crypto.Signer, edit func
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	edit(c)
-	pub := newKey(t).Public()
+	pub := identitytest.Key(t).Public()
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, pub, key)
 	if err != nil {
 		t.Fatal(err)
@@ -177,8 +145,8 @@ func forged(t *testing.T, parent *x509.Certificate, key crypto.Signer, edit func
 // and nobody else, whatever it signs.
 func TestStolenSite(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	site, key := newSite(t, root, "plant1")
+	root := identitytest.Root(t, now)
+	site, key := identitytest.Site(t, root, "plant1", now)
 	chain := func(c *x509.Certificate) []*x509.Certificate {
 		return []*x509.Certificate{c, site.Certificate(), root.Root()}
 	}
@@ -218,7 +186,7 @@ func TestStolenSite(t *testing.T) {
 	if _, err := identity.Verify(root.Root(), chain(node), identity.Server, now); err == nil {
 		t.Error("a node was taken for a server")
 	}
-	sub := newKey(t)
+	sub := identitytest.Key(t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(8), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, IsCA: true,
 		KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -240,7 +208,7 @@ func TestStolenSite(t *testing.T) {
 // authority that package x509 would take.
 func TestUnconstrainedAuthority(t *testing.T) {
 	t.Parallel()
-	rootKey := newKey(t)
+	rootKey := identitytest.Key(t)
 	root, err := identity.NewRoot(rootKey, now)
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +222,7 @@ func TestUnconstrainedAuthority(t *testing.T) {
 		"for servers":        func(c *x509.Certificate) { c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) },
 		"with a longer path": func(c *x509.Certificate) { c.MaxPathLenZero, c.MaxPathLen = false, 1 },
 	} {
-		key := newKey(t)
+		key := identitytest.Key(t)
 		c := &x509.Certificate{
 			SerialNumber: big.NewInt(9), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour), BasicConstraintsValid: true, IsCA: true,
 			MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -279,9 +247,9 @@ func TestUnconstrainedAuthority(t *testing.T) {
 // TestTimes checks when certificates count, and that one that has ended opens VerifyEver only.
 func TestTimes(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	site, _ := newSite(t, root, "a")
-	chain, err := site.Issue(identity.OfNode("a", "n"), newKey(t).Public(), now)
+	root := identitytest.Root(t, now)
+	site, _ := identitytest.Site(t, root, "a", now)
+	chain, err := site.Issue(identity.OfNode("a", "n"), identitytest.Key(t).Public(), now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,13 +273,13 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	late := now.Add(identity.AuthorityLife - time.Hour)
-	if chain, err = site.Issue(identity.OfNode("a", "n"), newKey(t).Public(), late); err != nil {
+	if chain, err = site.Issue(identity.OfNode("a", "n"), identitytest.Key(t).Public(), late); err != nil {
 		t.Fatal(err)
 	}
 	if !chain[0].NotAfter.Equal(site.Certificate().NotAfter) {
 		t.Errorf("a node's certificate ends at %s, its authority's at %s", chain[0].NotAfter, site.Certificate().NotAfter)
 	}
-	if _, err := site.Issue(identity.OfNode("a", "n"), newKey(t).Public(), year); err == nil {
+	if _, err := site.Issue(identity.OfNode("a", "n"), identitytest.Key(t).Public(), year); err == nil {
 		t.Error("an authority that has ended issued a certificate")
 	}
 }
@@ -320,8 +288,8 @@ func TestTimes(t *testing.T) {
 // and only if that is the name of a node of the site.
 func TestNameProperty(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
-	site, key := newSite(t, root, "s")
+	root := identitytest.Root(t, now)
+	site, key := identitytest.Site(t, root, "s", now)
 	r := mathrand.New(mathrand.NewPCG(1, 2))
 	labels := []string{"s", "t", "ss", "co", "lo", "en", "n", "colony", "internal", "*", "s.en", ""}
 	for range 1500 {
@@ -342,7 +310,7 @@ func TestNameProperty(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	t.Parallel()
-	root := newRoot(t)
+	root := identitytest.Root(t, now)
 	token := identity.NewToken(root.Root())
 	again, err := identity.ParseToken(token.String() + "\n")
 	if err != nil || again.ID != token.ID || !bytes.Equal(again.Secret, token.Secret) || again.Root != token.Root {
@@ -351,11 +319,11 @@ func TestToken(t *testing.T) {
 	if !identity.SecretMatches(token.Hash(), again.Secret) || identity.SecretMatches(token.Hash(), identity.NewToken(root.Root()).Secret) || identity.SecretMatches(nil, nil) {
 		t.Error("the hash of the secret does not tell secrets apart")
 	}
-	if pinned, err := token.Pin([]*x509.Certificate{newRoot(t).Root(), root.Root()}); err != nil || !pinned.Equal(root.Root()) {
+	if pinned, err := token.Pin([]*x509.Certificate{identitytest.Root(t, now).Root(), root.Root()}); err != nil || !pinned.Equal(root.Root()) {
 		t.Errorf("pin: %v", err)
 	}
-	other := newRoot(t)
-	chain, err := other.Issue(identity.OfCO(), newKey(t).Public(), now)
+	other := identitytest.Root(t, now)
+	chain, err := other.Issue(identity.OfCO(), identitytest.Key(t).Public(), now)
 	if err != nil {
 		t.Fatal(err)
 	}

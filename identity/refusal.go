@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A Code says why a machine gets no certificate.
@@ -17,18 +18,26 @@ const (
 	NameTaken      Code = "name_taken"      // a machine with another key has the name
 	NotEnrolled    Code = "not_enrolled"    // a renewal for a machine that was removed, or never enrolled
 	Revoked        Code = "revoked"         // its certificate was revoked
+	Pending        Code = "pending"         // it has no token, and waits until its key is approved
+	PendingFull    Code = "pending_full"    // it has no token, and as many wait as may
+	Rejected       Code = "rejected"        // it has no token, and its key was rejected
 	Invalid        Code = "invalid"         // the question itself is wrong
 	Unavailable    Code = "unavailable"     // try again later
 )
 
 // Proved reports whether a machine that was refused with the code had proved something, a token or a key.
 // Whoever proves nothing must not fill records.
-func (c Code) Proved() bool { return c != TokenUnknown && c != Invalid && c != Unavailable }
+func (c Code) Proved() bool {
+	return !slices.Contains([]Code{TokenUnknown, Pending, PendingFull, Rejected, Invalid, Unavailable}, c)
+}
 
 // A Refusal is an error with a code.
 type Refusal struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"` // what is wrong, and what to do
+	// Key is what alone the machine has proved, as in Claim, so that refusals are counted by it: a name of its
+	// choice could be anybody's. Empty: by the name.
+	Key string `json:"-"`
 }
 
 // Error returns code and message.
@@ -36,7 +45,7 @@ func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
 
 // Refuse makes a refusal.
 func Refuse(code Code, format string, args ...any) *Refusal {
-	return &Refusal{code, fmt.Sprintf(format, args...)}
+	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // CodeOf is the code of an error: Unavailable where it is no refusal.
@@ -47,11 +56,12 @@ func CodeOf(err error) Code {
 	return Unavailable
 }
 
-// A Claim is what a machine with a token asks for.
+// A Claim is what a machine that has no certificate asks for.
 type Claim struct {
-	Token  string // id
+	Token  string // id; empty: it has no token
 	Secret []byte
 	Name   Name   // whom it says to be
 	Key    string // SHA-256 of its public key in hex, see KeySum
+	Device string // its own serial number, as it says, where it has no token; it proves nothing
 	Remote string // its address
 }

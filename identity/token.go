@@ -89,10 +89,27 @@ func ParseToken(text string) (Token, error) {
 // Pin returns the root in a chain that a server presents: the certificate whose key has the
 // fingerprint of the token.
 func (t Token) Pin(chain []*x509.Certificate) (*x509.Certificate, error) {
+	return Fingerprint(t.Root).Pin(chain)
+}
+
+// A Fingerprint is the SHA-256 of the public key of a fleet's root, see KeySum. It is no secret.
+type Fingerprint [sha256.Size]byte
+
+// ParseFingerprint reads a fingerprint: 64 hex digits.
+func ParseFingerprint(text string) (f Fingerprint, err error) {
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != len(f) {
+		return f, protocol.Errorf(protocol.Invalid, "fingerprint %.80q: want the 64 hex digits that colony ca init prints", text)
+	}
+	return Fingerprint(raw), nil
+}
+
+// Pin returns the root in a chain that a server presents: the certificate whose key has the fingerprint.
+func (f Fingerprint) Pin(chain []*x509.Certificate) (*x509.Certificate, error) {
 	for _, c := range chain {
-		if KeySum(c.PublicKey) == t.Root && checkRoot(c) == nil {
+		if KeySum(c.PublicKey) == f && checkRoot(c) == nil {
 			return c, nil
 		}
 	}
-	return nil, protocol.Errorf(protocol.Denied, "the server is not of the fleet of the join token: no certificate that it presents has the token's fingerprint; it may be another fleet's, or somebody between")
+	return nil, protocol.Errorf(protocol.Denied, "the server is not of the fleet of this machine: no certificate that it presents has the fingerprint of the join token, or of identity.root; it may be another fleet's, or somebody between")
 }

@@ -48,6 +48,18 @@ const timeout = 30 * time.Second
 
 // Join asks for a certificate with a token. The error is an *identity.Refusal where the server said no.
 func Join(ctx context.Context, m Machine, token identity.Token) (Issued, error) {
+	return m.pinned(ctx, identity.Fingerprint(token.Root), joinPath, question{Token: token.ID, Secret: token.Secret})
+}
+
+// Apply asks for a certificate without a token: the server must be of the fleet with this fingerprint, and
+// the key of the machine approved there. device is the serial number of the machine, for who approves it. The
+// error is an *identity.Refusal where the server said no, as it does while nobody has approved.
+func Apply(ctx context.Context, m Machine, fleet identity.Fingerprint, device string) (Issued, error) {
+	return m.pinned(ctx, fleet, applyPath, question{Device: device})
+}
+
+// pinned asks a server that must be of the fleet with this fingerprint.
+func (m Machine) pinned(ctx context.Context, fleet identity.Fingerprint, path string, q question) (Issued, error) {
 	var root *x509.Certificate
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, ServerName: m.Server.DNS(),
@@ -55,7 +67,7 @@ func Join(ctx context.Context, m Machine, token identity.Token) (Issued, error) 
 		// package tls would.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
-			pinned, err := token.Pin(s.PeerCertificates)
+			pinned, err := fleet.Pin(s.PeerCertificates)
 			if err != nil {
 				return err
 			}
@@ -72,7 +84,7 @@ func Join(ctx context.Context, m Machine, token identity.Token) (Issued, error) 
 			return err
 		},
 	}
-	return m.ask(ctx, config, joinPath, question{Token: token.ID, Secret: token.Secret}, func() *x509.Certificate { return root })
+	return m.ask(ctx, config, path, q, func() *x509.Certificate { return root })
 }
 
 // Renew asks for a new certificate with the one that h has, which may have ended.

@@ -3,7 +3,8 @@
 //
 // A machine that joins has a token. It compares the fingerprint in it with the root that the
 // server presents, and proves the secret only then. One that renews proves its key by TLS, and
-// may do so after its certificate has ended. Whether a machine may have a certificate, and by
+// may do so after its certificate has ended. One that has neither applies: it knows the fingerprint
+// of the root, and asks until its key is approved. Whether a machine may have a certificate, and by
 // what name, a Registrar decides; package enrol issues it.
 package enrol
 
@@ -13,6 +14,7 @@ import "github.com/colonyfleet/colony/identity"
 const (
 	joinPath  = "/enrol/v1/join"
 	renewPath = "/enrol/v1/renew"
+	applyPath = "/enrol/v1/apply"
 )
 
 // maxBody bounds a question and an answer, in bytes.
@@ -22,6 +24,7 @@ const maxBody = 32 << 10
 type question struct {
 	Token   string `json:"token,omitempty"`  // id of the join token
 	Secret  []byte `json:"secret,omitempty"` // of the join token
+	Device  string `json:"device,omitempty"` // serial number of the machine that applies; absent: it knows none
 	Site    string `json:"site"`
 	Node    string `json:"node,omitempty"` // absent: it is the LO of the site
 	Request []byte `json:"request"`        // for the machine's certificate (RFC 2986)

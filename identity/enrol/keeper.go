@@ -26,15 +26,20 @@ type Vault interface {
 	SaveRefusal(r *identity.Refusal) error
 }
 
-// KeeperOptions are what a Keeper needs. All are required, but for Dial and Changed.
+// KeeperOptions are what a Keeper needs. All are required, but for Fleet, Device, Dial and Changed.
 type KeeperOptions struct {
 	Name, Server identity.Name
 	Addresses    []string
 	// TokenFile has the join token. It is read when there is no certificate.
 	TokenFile string
-	Vault     Vault
-	Holder    *identity.Holder
-	Dial      Dial
+	// Fleet is the fingerprint of the fleet's root, with which a machine that has no token applies. Nil: it
+	// waits for a token.
+	Fleet *identity.Fingerprint
+	// Device is the serial number of the machine, for who approves it. Empty: it is not known.
+	Device string
+	Vault  Vault
+	Holder *identity.Holder
+	Dial   Dial
 	// Changed is called after each new certificate. It must not wait. Nil: nothing is called.
 	Changed func(Issued)
 	Logger  *slog.Logger
@@ -253,9 +258,12 @@ func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	return nil
 }
 
-// join asks for a certificate with the token.
+// join asks for a certificate with the token, or without one where there is none and the fleet is known.
 func (k *Keeper) join(ctx context.Context, m Machine) (Issued, error) {
 	raw, err := os.ReadFile(k.o.TokenFile)
+	if errors.Is(err, fs.ErrNotExist) && k.o.Fleet != nil {
+		return Apply(ctx, m, *k.o.Fleet, k.o.Device)
+	}
 	if err != nil {
 		return Issued{}, fmt.Errorf("this machine is not enrolled, and its join token is missing: make one with colony site add or colony node token, and write it to the file that identity.tokenFile names: %w", err)
 	}

@@ -12,7 +12,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/net/netutil"
 
@@ -39,7 +41,7 @@ type Registrar interface {
 	Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal)
 }
 
-// ServerOptions are what a Server needs. All are required.
+// ServerOptions are what a Server needs. All are required, but for Apply.
 type ServerOptions struct {
 	Holder    *identity.Holder
 	Registrar Registrar
@@ -47,7 +49,10 @@ type ServerOptions struct {
 	Tier identity.Tier
 	// Authority returns what issues the certificates, or an error while there is none.
 	Authority func() (*identity.Authority, error)
-	Logger    *slog.Logger
+	// Apply decides on a machine without a token, as Registrar.Admit does on one with a token. Nil: it is
+	// refused.
+	Apply  func(ctx context.Context, c identity.Claim) error
+	Logger *slog.Logger
 }
 
 // What whoever reaches the port can take up, as nobody has to prove anything for it.
@@ -77,6 +82,7 @@ func NewServer(o ServerOptions) *Server {
 	s := &Server{o: o, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST "+joinPath, s.serve(s.join))
 	s.mux.HandleFunc("POST "+renewPath, s.serve(s.renew))
+	s.mux.HandleFunc("POST "+applyPath, s.serve(s.apply))
 	return s
 }
 
@@ -111,7 +117,7 @@ func (s *Server) serve(decide decide) http.HandlerFunc {
 			if !ok {
 				s.o.Logger.ErrorContext(r.Context(), "machine not enrolled, it will try again", "machine", n.String(), "remote", from.remote, "err", err)
 				refusal = identity.Refuse(identity.Unavailable, "try again later; the log of the server says why")
-			} else {
+			} else if refusal.Code != identity.Pending { // it asks again and again, until somebody decides
 				s.o.Logger.WarnContext(r.Context(), "machine refused", "machine", n.String(), "remote", from.remote, "code", string(refusal.Code), "err", refusal.Message)
 			}
 			s.o.Registrar.Refused(r.Context(), n, from.remote, refusal)
@@ -143,7 +149,7 @@ func statusOf(c identity.Code) int {
 		return http.StatusServiceUnavailable
 	case identity.NameTaken:
 		return http.StatusConflict
-	case identity.TokenUnknown, identity.TokenExpired, identity.TokenExhausted, identity.WrongSite, identity.NotEnrolled, identity.Revoked:
+	case identity.TokenUnknown, identity.TokenExpired, identity.TokenExhausted, identity.WrongSite, identity.NotEnrolled, identity.Revoked, identity.Pending, identity.PendingFull, identity.Rejected:
 	}
 	return http.StatusForbidden
 }
@@ -216,6 +222,21 @@ func (s *Server) join(ctx context.Context, from caller, q question, n identity.N
 		return identity.Refuse(identity.TokenUnknown, "there is no such join token: make a new one")
 	}
 	return s.o.Registrar.Admit(ctx, identity.Claim{Token: q.Token, Secret: q.Secret, Name: n, Key: key, Remote: from.remote})
+}
+
+// maxDevice bounds the serial number of a machine, in bytes.
+const maxDevice = 128
+
+func (s *Server) apply(ctx context.Context, from caller, q question, n identity.Name, key string) error {
+	switch {
+	case s.o.Apply == nil && n.Tier == identity.EN:
+		return identity.Refuse(identity.TokenUnknown, "nodes enrol at this LO with join tokens alone: make one with colony node token %s; identity.pending in the configuration of the LO lets nodes without one wait to be approved", n.Site)
+	case s.o.Apply == nil:
+		return identity.Refuse(identity.TokenUnknown, "an LO enrols with a join token alone: make one with colony site add %s", n.Site)
+	case len(q.Device) > maxDevice || strings.ContainsFunc(q.Device, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return identity.Refuse(identity.Invalid, "the serial number of the machine: want up to %d printable bytes", maxDevice)
+	}
+	return s.o.Apply(ctx, identity.Claim{Name: n, Key: key, Device: q.Device, Remote: from.remote})
 }
 
 func (s *Server) renew(ctx context.Context, from caller, _ question, n identity.Name, key string) error {

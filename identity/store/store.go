@@ -7,6 +7,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -104,6 +105,16 @@ func (s *Store) Load(name string) (*identity.Credential, error) {
 }
 
 var errDamaged = errors.New("want PEM certificates, the root's last")
+
+// KeyName returns the KeySum of a key that is there, in hex; fs.ErrNotExist where it is not.
+func (s *Store) KeyName(name string) (string, error) {
+	key, err := s.readKey(name)
+	if err != nil {
+		return "", err
+	}
+	sum := identity.KeySum(key.Public())
+	return hex.EncodeToString(sum[:]), nil
+}
 
 // Save stores the certificates of that name in the place of the former ones. Its key is the
 // one of Key.
