@@ -8,20 +8,24 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/turns"
+	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/device"
 )
 
 // bcrypt takes a tenth of a second of a core: this many are verified at a time, and so many more
-// may wait. Whoever comes then is to try again: a storm of reconnects must not stop a gateway.
+// may wait. Where more come, some are to try again: a storm of reconnects must not stop a gateway.
 const (
 	verifyAtOnce  = 2
 	waitForVerify = 32
@@ -30,10 +34,34 @@ const (
 // Access is the access control of a site's broker. Its methods may be called concurrently.
 type Access struct {
 	access.Site
-	accounts atomic.Pointer[map[string]*account] // by user name
+	now atomic.Pointer[table]
 
-	verify  chan struct{} // one for each verification under way
-	waiting atomic.Int32  // for one, those under way included
+	verify *turns.Turns
+}
+
+// A table is the accounts of a site. It does not change.
+type table struct {
+	accounts map[string]*account // by user name
+	named    map[string]bool     // client ids that an account lists without a pattern
+	faulty   map[string]bool     // users whose account is not in force
+}
+
+// taken reports whether an account other than d names a client id.
+func (t *table) taken(d *account, clientID string) bool {
+	if device.Names(&d.DeviceAccount, clientID) {
+		return false
+	}
+	if t.named[clientID] {
+		return true
+	}
+	user, _, _ := strings.Cut(clientID, "/")
+	other := t.accounts[user]
+	return other != nil && device.Names(&other.DeviceAccount, clientID)
+}
+
+// may reports whether an account may have a client id.
+func (t *table) may(d *account, site protocol.SiteID, clientID string) bool {
+	return device.MayUse(&d.DeviceAccount, site, clientID) && !t.taken(d, clientID)
 }
 
 // An account is one device.
@@ -47,24 +75,36 @@ type account struct {
 
 // New returns the access control of a site without accounts.
 func New(site protocol.SiteID) *Access {
-	a := &Access{Site: access.Site(site), verify: make(chan struct{}, verifyAtOnce)}
-	a.accounts.Store(&map[string]*account{})
+	a := &Access{Site: access.Site(site), verify: turns.New(verifyAtOnce, waitForVerify, time.Now)}
+	a.now.Store(&table{})
 	return a
 }
 
-// Set puts accounts into force. It returns the users whose clients are to be disconnected, as their account
-// was removed or asks for something else of a client that connects, and what is wrong with accounts that are
-// left out.
-func (a *Access) Set(list []protocol.DeviceAccount) (outdated []string, faults []device.Fault) {
+// A Change is what new accounts mean for the clients that are there.
+type Change struct {
+	// Outdated are the users whose clients are to be disconnected, as their account was removed or asks for
+	// something else of a client that connects.
+	Outdated []string
+	// Ids says that accounts have other client ids than before: MayHold may have changed for any session.
+	Ids bool
+}
+
+// Set puts accounts into force. It returns what that changes, and what is wrong with accounts that are left out.
+func (a *Access) Set(list []protocol.DeviceAccount) (change Change, faults []device.Fault) {
 	faults = device.Validate(list)
 	bad := make(map[int]bool)
 	for _, f := range faults {
 		bad[f.Index] = true
 	}
-	old, next := *a.accounts.Load(), make(map[string]*account, len(list))
+	old, next := a.now.Load().accounts, make(map[string]*account, len(list))
+	t := &table{accounts: next, named: make(map[string]bool), faulty: make(map[string]bool)}
 	for i, d := range list {
 		if i >= device.MaxDevices || bad[i] {
+			t.faulty[d.User] = true
 			continue
+		}
+		for _, id := range d.ClientIDs {
+			t.named[id] = true
 		}
 		next[d.User] = &account{DeviceAccount: d}
 		if was := old[d.User]; was != nil && was.Bcrypt == d.Bcrypt {
@@ -73,17 +113,30 @@ func (a *Access) Set(list []protocol.DeviceAccount) (outdated []string, faults [
 			was.mu.Unlock()
 		}
 	}
-	a.accounts.Store(&next)
+	a.now.Store(t)
+	change.Ids = len(old) != len(next)
 	for user, was := range old {
 		is := next[user]
-		if is == nil || is.Bcrypt != was.Bcrypt || string(is.SHA256) != string(was.SHA256) || strings.Join(is.ClientIDs, "\x00") != strings.Join(was.ClientIDs, "\x00") {
-			outdated = append(outdated, user)
+		ids := is == nil || !slices.Equal(is.ClientIDs, was.ClientIDs)
+		change.Ids = change.Ids || ids
+		if ids || is.Bcrypt != was.Bcrypt || string(is.SHA256) != string(was.SHA256) {
+			change.Outdated = append(change.Outdated, user)
 		}
 	}
-	return outdated, faults
+	return change, faults
 }
 
-func (a *Access) account(user string) *account { return (*a.accounts.Load())[user] }
+func (a *Access) account(user string) *account { return a.now.Load().accounts[user] }
+
+// MayHold reports whether the session of a client id may stay that of a user: not where that had a device account which
+// was removed, or which may not use the client id any more. Other users keep theirs, as do those whose account is faulty.
+func (a *Access) MayHold(user, clientID string) bool {
+	t := a.now.Load()
+	if d := t.accounts[user]; d != nil {
+		return t.may(d, a.site(), clientID)
+	}
+	return strings.ContainsAny(user, "@.") || t.faulty[user]
+}
 
 func (a *Access) site() protocol.SiteID { return protocol.SiteID(a.Site) }
 
@@ -102,7 +155,10 @@ func (a *Access) Connect(info access.ConnectInfo) (access.Identity, error) {
 		return access.Identity{}, protocol.Errorf(protocol.Invalid, "client id %q of the device account %s: want %s: set it in the device, or allow it with colony site device add --client-id",
 			info.ClientID, d.User, clientIDs(&d.DeviceAccount))
 	}
-	if err := a.check(d, info.Password); err != nil {
+	if a.now.Load().taken(d, info.ClientID) {
+		return access.Identity{}, protocol.Errorf(protocol.Invalid, "client id %q of the device account %s: another account has it, and a pattern does not cover that: use another one", info.ClientID, d.User)
+	}
+	if err := a.check(d, info); err != nil {
 		return access.Identity{}, err
 	}
 	return access.Identity{Name: d.User, Site: a.site(), Client: d.User, Device: true}, nil
@@ -115,9 +171,10 @@ func clientIDs(d *protocol.DeviceAccount) string {
 	return strings.Join(d.ClientIDs, " or ")
 }
 
-// check returns why a password is not that of an account, or nil.
-func (a *Access) check(d *account, password []byte) error {
-	sum := sha256.Sum256(password)
+// check returns why a password is not that of an account, or nil. Where many are to be verified, those of a user at an address
+// that has sent wrong ones come last, and those of one that has sent the right one before come first.
+func (a *Access) check(d *account, info access.ConnectInfo) error {
+	sum := sha256.Sum256(info.Password)
 	wrong := protocol.Errorf(protocol.Denied, "wrong password of the device account %s: colony site device add makes a new one", d.User)
 	if d.Bcrypt == "" {
 		if subtle.ConstantTimeCompare(sum[:], d.SHA256) != 1 {
@@ -125,19 +182,19 @@ func (a *Access) check(d *account, password []byte) error {
 		}
 		return nil
 	}
+	source := turns.Source{Address: identity.Network(info.Remote), User: d.User}
 	if d.has(sum) {
+		a.verify.Succeeded(source)
 		return nil
 	}
-	defer a.waiting.Add(-1)
-	if a.waiting.Add(1) > verifyAtOnce+waitForVerify {
+	end := a.verify.Take(source)
+	if end == nil {
 		return protocol.Errorf(protocol.Unavailable, "too many passwords are being verified: try again")
 	}
-	a.verify <- struct{}{}
-	defer func() { <-a.verify }()
-	if d.has(sum) { // another connection of the device came first
-		return nil
-	}
-	if bcrypt.CompareHashAndPassword([]byte(d.Bcrypt), password) != nil {
+	proved := d.has(sum) || // another connection of the device came first
+		bcrypt.CompareHashAndPassword([]byte(d.Bcrypt), info.Password) == nil
+	end(!proved)
+	if !proved {
 		return wrong
 	}
 	d.mu.Lock()

@@ -2,6 +2,7 @@ package devices
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/turns"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -36,8 +38,8 @@ func TestConnect(t *testing.T) {
 	a := New("home")
 	scada := chosen(t, "scada", "in the vault")
 	scada.ClientIDs = []string{"WinCC_*"}
-	if outdated, faults := a.Set([]protocol.DeviceAccount{generated("plc", "secret"), scada, {User: "no password"}}); len(outdated) != 0 || len(faults) != 2 {
-		t.Errorf("outdated %v, faults %v", outdated, faults)
+	if change, faults := a.Set([]protocol.DeviceAccount{generated("plc", "secret"), scada, {User: "no password"}}); len(change.Outdated) != 0 || !change.Ids || len(faults) != 2 {
+		t.Errorf("%+v, faults %v", change, faults)
 	}
 	for _, tt := range []struct {
 		user, client, password, want string // "" is success
@@ -124,10 +126,13 @@ func TestChanges(t *testing.T) {
 	next := slices.Clone(list[:3])
 	next[0].Publish = []string{"other/#"}
 	next[1] = generated("hmi", "new")
-	outdated, _ := a.Set(next)
-	slices.Sort(outdated)
-	if !slices.Equal(outdated, []string{"hmi", "old"}) {
-		t.Errorf("outdated are %v, want hmi and old", outdated)
+	change, _ := a.Set(next)
+	slices.Sort(change.Outdated)
+	if !slices.Equal(change.Outdated, []string{"hmi", "old"}) || !change.Ids {
+		t.Errorf("%+v, want hmi and old outdated, and other client ids", change)
+	}
+	if change, _ := a.Set(next); len(change.Outdated) > 0 || change.Ids {
+		t.Errorf("the same accounts again: %+v", change)
 	}
 	if a.MayPublish(id, "line1/plc") || !a.MayPublish(id, "other/x") {
 		t.Error("what a connected device may publish has not changed")
@@ -141,33 +146,93 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestClientIDs gives a client id that an account names itself to nobody by a pattern, and says whose sessions may stay: those of
+// accounts that were removed, or that may not have the client id any more, may not.
+func TestClientIDs(t *testing.T) {
+	t.Parallel()
+	a := New("home")
+	all, fixed, plc := generated("all", "1"), generated("fixed", "2"), generated("plc", "3")
+	all.ClientIDs, fixed.ClientIDs = []string{"*"}, []string{"PLC_1", "PLC_2*"}
+	a.Set([]protocol.DeviceAccount{all})
+	for _, id := range []string{"PLC_1", "plc", "plc/1", "other"} {
+		if _, err := connect(a, "all", id, "1"); err != nil || !a.MayHold("all", id) {
+			t.Errorf("%s, which no account names: %v", id, err)
+		}
+	}
+	if change, _ := a.Set([]protocol.DeviceAccount{all, fixed, plc, {User: "faulty"}}); !change.Ids || len(change.Outdated) > 0 {
+		t.Errorf("%+v, want other client ids alone", change)
+	}
+	for _, tt := range []struct {
+		user, id, password string
+		want               bool
+	}{
+		{"all", "PLC_1", "1", false},
+		{"all", "plc", "1", false},
+		{"all", "plc/1", "1", false},
+		{"all", "PLC_2x", "1", true}, // two patterns
+		{"all", "other", "1", true},
+		{"all", "", "1", true},
+		{"fixed", "PLC_1", "2", true},
+		{"plc", "plc", "3", true},
+		{"plc", "plc/1", "3", true},
+	} {
+		if _, err := connect(a, tt.user, tt.id, tt.password); (err == nil) != tt.want || protocol.KindOf(err) != protocol.Invalid && !tt.want {
+			t.Errorf("%s with the client id %q: %v, want it to connect: %v", tt.user, tt.id, err, tt.want)
+		}
+		if got := a.MayHold(tt.user, tt.id); got != tt.want {
+			t.Errorf("%s has a session of %q: %v, want %v", tt.user, tt.id, got, tt.want)
+		}
+	}
+	for user, want := range map[string]bool{"removed": false, "faulty": true, "mes@home": true, "gw-1.home": true} {
+		if got := a.MayHold(user, user); got != want {
+			t.Errorf("a session of %s stays: %v, want %v", user, got, want)
+		}
+	}
+}
+
 // TestStorm has many devices connect at once: two passwords are verified at a time, those beyond the queue are
-// to try again, and who was verified once is not verified again.
+// to try again, and who was verified once is not verified again. One that guesses passwords is refused before the others.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	a := New("home")
 	a.Set([]protocol.DeviceAccount{chosen(t, "scada", "chosen one")})
+	from := func(address, password string) error {
+		_, err := a.Connect(access.ConnectInfo{Username: "scada", ClientID: "scada", Password: []byte(password), Remote: address + ":1"})
+		return err
+	}
+	if err := from("192.0.2.9", "guess"); protocol.KindOf(err) != protocol.Denied {
+		t.Fatal(err)
+	}
+	var ends []func(bool)
 	for range verifyAtOnce { // as if passwords were being verified
-		a.waiting.Add(1)
-		a.verify <- struct{}{}
+		ends = append(ends, a.verify.Take(turns.Source{}))
 	}
 	const clients = waitForVerify + 10
-	results := make(chan error, clients)
 	var all sync.WaitGroup
+	guesses, results := make(chan error, clients), make(chan error, clients)
 	for range clients {
-		all.Go(func() {
-			_, err := connect(a, "scada", "scada", "chosen one")
-			results <- err
-		})
+		all.Go(func() { guesses <- from("192.0.2.9", "guess") })
 	}
 	for range clients - waitForVerify { // the others wait
+		if err := <-guesses; protocol.KindOf(err) != protocol.Unavailable {
+			t.Errorf("a client too many: %v, want one to try again", err)
+		}
+	}
+	for range clients {
+		all.Go(func() { results <- from("192.0.2.1", "chosen one") })
+	}
+	for range waitForVerify {
+		if err := <-guesses; protocol.KindOf(err) != protocol.Unavailable {
+			t.Errorf("a client that guesses: %v, want it to make room", err)
+		}
+	}
+	for range clients - waitForVerify {
 		if err := <-results; protocol.KindOf(err) != protocol.Unavailable {
 			t.Errorf("a client too many: %v, want one to try again", err)
 		}
 	}
-	for range verifyAtOnce {
-		<-a.verify
-		a.waiting.Add(-1)
+	for _, end := range ends {
+		end(false)
 	}
 	all.Wait()
 	for range waitForVerify {
@@ -175,7 +240,54 @@ func TestStorm(t *testing.T) {
 			t.Errorf("a client that waited: %v", err)
 		}
 	}
-	if n := a.waiting.Load(); n != 0 {
-		t.Errorf("%d clients count as waiting", n)
+}
+
+// TestStormOfStrangers has as many clients wait as may, each from another address, and then two devices whose passwords were right before:
+// they are let in, the other one from another address of its IPv6 network.
+func TestStormOfStrangers(t *testing.T) {
+	t.Parallel()
+	a := New("home")
+	connect := func(remote, password string) error {
+		_, err := a.Connect(access.ConnectInfo{Username: "scada", ClientID: "scada", Password: []byte(password), Remote: remote})
+		return err
+	}
+	a.Set([]protocol.DeviceAccount{chosen(t, "scada", "the old one")})
+	for _, remote := range []string{"192.0.2.1:1", "[2001:db8::1]:1"} { // the second is not verified, but remembered
+		if err := connect(remote, "the old one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Set([]protocol.DeviceAccount{chosen(t, "scada", "the new one")}) // which nobody has sent yet
+	var ends []func(bool)
+	for range verifyAtOnce { // as if passwords were being verified
+		ends = append(ends, a.verify.Take(turns.Source{}))
+	}
+	var all sync.WaitGroup
+	strangers, devices := make(chan error, waitForVerify+1), make(chan error, 2)
+	for i := range waitForVerify + 1 {
+		all.Go(func() { strangers <- connect(fmt.Sprintf("198.51.100.%d:1", i), "guess") })
+	}
+	<-strangers // the others wait
+	all.Go(func() { devices <- connect("192.0.2.1:2", "the new one") })
+	all.Go(func() { devices <- connect("[2001:db8::2]:1", "the new one") })
+	for range 2 {
+		select {
+		case err := <-strangers:
+			if protocol.KindOf(err) != protocol.Unavailable {
+				t.Errorf("a stranger: %v, want it to make room", err)
+			}
+		case err := <-devices:
+			t.Errorf("a device whose password was right before: %v, want it to wait", err)
+		}
+	}
+	for _, end := range ends {
+		end(false)
+	}
+	all.Wait()
+	close(devices)
+	for err := range devices {
+		if err != nil {
+			t.Errorf("a device whose password was right before: %v", err)
+		}
 	}
 }

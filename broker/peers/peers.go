@@ -1,9 +1,10 @@
-// Package peers bounds how many connections one network address has, and how many it
-// begins per second.
+// Package peers bounds how many connections there are, how many one network address has, and how
+// many it begins per second.
 package peers
 
 import (
 	"math"
+	"net"
 	"sync"
 	"time"
 
@@ -14,8 +15,9 @@ import (
 // at once. Further ones are closed without one, so that refusing costs a bounded memory.
 const answered = 64
 
-// Limits are for one address. Zero: none.
+// Limits are for one address, but for All. Zero: none.
 type Limits struct {
+	All       int     // connections of all addresses at once
 	Open      int     // connections at once
 	PerSecond float64 // connections begun per second; the burst is as many, and one at least
 }
@@ -23,19 +25,42 @@ type Limits struct {
 // A Verdict says what becomes of a new connection.
 type Verdict int
 
-// The verdicts. For each of them but Closed there is a Leave when the connection has ended.
+// The verdicts. For each of them but Closed and Full there is a Leave when the connection has ended.
 const (
 	Welcome Verdict = iota
 	TooMany         // refuse its CONNECT: the address has as many as it may
 	TooFast         // refuse its CONNECT: the address begins more than it may
 	Closed          // close it at once: so many of the address are being refused already
+	Full            // close it at once: there are as many as there may be in all
 )
+
+// Refusal is why a connection is to be closed at once, by the name under which it is counted; "" if it is not.
+func (v Verdict) Refusal() string {
+	switch v {
+	case Closed:
+		return "address_limit"
+	case Full:
+		return "connections"
+	}
+	return ""
+}
+
+// Address is the network address of a peer without its port; "" where it has none, as on a Unix
+// socket.
+func Address(peer net.Addr) string {
+	host, _, err := net.SplitHostPort(peer.String())
+	if err != nil {
+		return ""
+	}
+	return host
+}
 
 // A Table counts the connections of each address. Its methods may be called concurrently.
 type Table struct {
 	limits Limits
 
 	mu        sync.Mutex // protects what follows
+	all       int        // connections that have entered and not left
 	addresses map[string]*peer
 	sweepAt   int // from so many addresses on those without need are forgotten
 }
@@ -59,13 +84,25 @@ func New(l Limits) *Table {
 	return &Table{limits: l, addresses: make(map[string]*peer), sweepAt: minSweep}
 }
 
-// Enter counts a connection of an address, which has begun at a time. The address "" has no limits.
+// Enter counts a connection of an address, which has begun at a time. The address "" has no limits of its own.
 func (t *Table) Enter(address string, now time.Time) Verdict {
-	if address == "" || t.limits == (Limits{}) {
-		return Welcome
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.limits.All > 0 && t.all >= t.limits.All {
+		return Full
+	}
+	verdict := t.enter(address, now)
+	if verdict != Closed {
+		t.all++
+	}
+	return verdict
+}
+
+// enter counts a connection for its address. t.mu is held.
+func (t *Table) enter(address string, now time.Time) Verdict {
+	if address == "" || t.limits.Open == 0 && t.limits.PerSecond == 0 {
+		return Welcome
+	}
 	p := t.peer(address, now)
 	verdict := Welcome
 	switch {
@@ -117,10 +154,11 @@ func (t *Table) Replace(address string) {
 	}
 }
 
-// Leave ends a connection for which Enter gave a verdict other than Closed.
+// Leave ends a connection for which Enter gave a verdict other than Closed and Full.
 func (t *Table) Leave(address string, v Verdict, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.all--
 	p := t.addresses[address]
 	if p == nil {
 		return // no limits

@@ -81,3 +81,20 @@ func TestAddressesAreForgotten(t *testing.T) {
 		t.Errorf("%d addresses are remembered", n)
 	}
 }
+
+func TestAll(t *testing.T) {
+	t.Parallel()
+	table, now := New(Limits{All: 2, PerSecond: 2}), time.Unix(1_000_000, 0)
+	for i, address := range []string{"a", ""} {
+		if got := table.Enter(address, now); got != Welcome {
+			t.Errorf("connection %d: verdict %d, want %d", i, got, Welcome)
+		}
+	}
+	if got := table.Enter("a", now); got != Full || got.Refusal() != "connections" {
+		t.Errorf("above the limit: verdict %d, refusal %q, want %d", got, got.Refusal(), Full)
+	}
+	table.Leave("", Welcome, now)
+	if got := table.Enter("a", now); got != Welcome {
+		t.Errorf("after one has ended: verdict %d, want %d: what finds no room is none that was begun", got, Welcome)
+	}
+}
