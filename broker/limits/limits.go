@@ -21,7 +21,8 @@ type Limits struct {
 	ConnectBytes int `yaml:"connectBytes,omitempty"`
 	// PacketBytes is the largest packet after that. Default 4 MiB + 64 KiB.
 	PacketBytes uint32 `yaml:"packetBytes,omitempty"`
-	// Connections is the highest number of open connections of all listeners.
+	// Connections is the highest number of open connections of all listeners, those among them
+	// whose TLS or WebSocket has not begun.
 	Connections int `yaml:"connections,omitempty"`
 	// ConnectionsPerIdentity is the highest number of sessions of one identity.
 	ConnectionsPerIdentity int `yaml:"connectionsPerIdentity,omitempty"`

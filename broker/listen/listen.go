@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/internal/retry"
 )
 
@@ -29,6 +31,19 @@ type Options struct {
 	Refused func(peer net.Addr)
 	// Listen opens the socket. Nil: that of the system.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+
+	// Of Serve alone: how long the beginning of a WebSocket may take, how many bytes one of its
+	// messages may have, what gets at debug why one ended before, and what is called for files of
+	// a certificate that are not read.
+	Upgrade  time.Duration
+	MaxBytes int64
+	Logger   *slog.Logger
+	Unread   func(err error)
+	// Enter and Leave are required for a WebSocket. Enter counts a connection before its beginning, and
+	// says whether there is room for it; if not, it is closed. Leave is called when it has ended before
+	// Accept has returned it, see Entered.
+	Enter func(peer net.Addr) (peers.Verdict, bool)
+	Leave func(peer net.Addr, v peers.Verdict)
 }
 
 // A Listener is a net.Listener that outlives a lack of file descriptors: it waits

@@ -13,12 +13,11 @@ import (
 
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/packet"
-	"github.com/colonyfleet/colony/internal/notify"
 )
 
 const (
-	writeChunk = 16 << 10    // bytes that one write deadline covers
-	linger     = time.Second // how long a closed connection may take to read our last words
+	chunk  = 16 << 10    // bytes that one write deadline covers
+	linger = time.Second // how long a closed connection may take to read our last words
 )
 
 // ErrSlow says that there is no room for a message: the client lags behind by more than
@@ -63,18 +62,18 @@ type Conn struct {
 
 	mu       sync.Mutex // protects what follows
 	out      inflight.Queue
-	writing  int                        // bytes that flush has taken and not yet written
-	flushing bool                       // flush runs
-	closed   bool                       // no more reads and writes
-	broken   bool                       // the transport is closed
-	draining bool                       // only what has arrived is read
-	progress uint64                     // grows when the client takes something
-	givenUp  bool                       // publishers waited in vain, and the client is behind since
-	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
-	reason   byte                       // the reason code with which the broker ends the connection
-	source   Source                     // of further packets; nil: none
-	due      bool                       // the source may have some
+	writing  int    // bytes that flush has taken and not yet written
+	flushing bool   // flush runs
+	closed   bool   // no more reads and writes
+	broken   bool   // the transport is closed
+	draining bool   // only what has arrived is read
+	slow     bool   // it is ended because it has not taken what waits
+	reason   byte   // the reason code with which the broker ends the connection
+	source   Source // of further packets; nil: none
+	due      bool   // the source may have some
 	answers
+	lag
+	alarm alarm
 }
 
 // A Source has packets that wait elsewhere than in the memory of a Conn, and that are made
@@ -131,7 +130,7 @@ func (c *Conn) write(p []byte) (int, error) {
 	}
 	if !c.fits(len(p)) { // it asks and does not read the answers
 		c.o.Events.Dropped("slow_client")
-		c.breakLocked()
+		c.resetLocked()
 		return 0, ErrSlow
 	}
 	before := c.out.Size()
@@ -189,7 +188,7 @@ func (c *Conn) startFlush() {
 }
 
 // buffers are those that flush collects packets in.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*writeChunk); return &b }}
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2*chunk); return &b }}
 
 // flush writes what is ready until nothing is, and ends the transport if the
 // connection has been closed.
@@ -217,7 +216,7 @@ func (c *Conn) flush() {
 		if err == nil {
 			err = c.writeOut(batch.Payload)
 		}
-		if cap(batch.Head) > cap(*buf) && cap(batch.Head) <= 8*writeChunk {
+		if cap(batch.Head) > cap(*buf) && cap(batch.Head) <= 8*chunk {
 			*buf = batch.Head
 		}
 		c.mu.Lock()
@@ -226,7 +225,7 @@ func (c *Conn) flush() {
 			if errors.Is(err, os.ErrDeadlineExceeded) && !c.closed {
 				c.o.Events.Dropped("write_timeout")
 			}
-			c.breakLocked()
+			c.resetLocked()
 		}
 		c.mu.Unlock()
 	}
@@ -286,12 +285,7 @@ func (c *Conn) pull(source Source, batch *inflight.Taken) {
 // writeOut writes a part of what flush has taken.
 func (c *Conn) writeOut(part []byte) error {
 	for len(part) > 0 {
-		c.mu.Lock()
-		if !c.closed { // Close has set the last deadline
-			_ = c.raw.SetWriteDeadline(time.Now().Add(c.o.WriteTimeout)) // Write reports a dead transport
-		}
-		c.mu.Unlock()
-		n, err := c.raw.Write(part[:min(len(part), writeChunk)])
+		n, err := c.writeChunk(part[:min(len(part), chunk)])
 		if err != nil {
 			return err
 		}
@@ -302,6 +296,21 @@ func (c *Conn) writeOut(part []byte) error {
 		}
 	}
 	return nil
+}
+
+// writeChunk writes a part, or the beginning of it. What the network takes at once needs no deadline.
+func (c *Conn) writeChunk(part []byte) (int, error) {
+	if c.in.raw != nil {
+		if n := c.tryWrite(part); n > 0 {
+			return n, nil
+		}
+	}
+	c.mu.Lock()
+	if !c.closed { // Close has set the last deadline
+		_ = c.raw.SetWriteDeadline(time.Now().Add(c.o.WriteTimeout)) // Write reports a dead transport
+	}
+	c.mu.Unlock()
+	return c.raw.Write(part)
 }
 
 // written notes that the client took n bytes. c.mu is held.
@@ -326,7 +335,7 @@ func (c *Conn) Abort(reason string) {
 	if !c.broken {
 		c.o.Events.Dropped(reason)
 	}
-	c.breakLocked()
+	c.resetLocked()
 }
 
 // Close ends reads and writes at once. What is queued is still sent within a second, but for
@@ -348,7 +357,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	now := time.Now()
-	_ = c.raw.SetReadDeadline(now) // a transport that refuses deadlines is as good as closed
+	c.wakeAt(now)
 	_ = c.raw.SetWriteDeadline(now.Add(linger))
 	c.startFlush()
 	return nil
@@ -359,7 +368,17 @@ func (c *Conn) Close() error {
 func (c *Conn) DropMessages() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.slow = true
 	c.Hold(-c.out.DropMessages())
+}
+
+// Drop forgets all that waits, answers that are owed among it: the client is about to be disconnected because of the
+// memory that it takes.
+func (c *Conn) Drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slow = true
+	c.Hold(-c.out.Drop())
 }
 
 // finish closes the transport after the client has had its time to read: a TCP
@@ -368,6 +387,9 @@ func (c *Conn) finish() {
 	defer func() { _ = c.raw.Close() }() // nothing more is expected of it
 	c.mu.Lock()
 	broken := c.broken
+	if c.slow && !broken {
+		defer func() { reset(c.raw) }()
+	}
 	c.Hold(-c.out.Drop()) // messages for which the client has no room
 	c.mu.Unlock()
 	half, ok := c.raw.(interface{ CloseWrite() error })
@@ -381,46 +403,13 @@ func (c *Conn) finish() {
 	}
 }
 
-// Closed reports whether Close was called.
+// Closed reports whether Close was called. It takes no lock: the reader asks before and after each read.
 func (c *Conn) Closed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
-
-// Expect sets within what time the next bytes must come; 0 is for ever. A transport that
-// is dead shows at the read.
-func (c *Conn) Expect(within time.Duration) {
-	var until time.Time
-	if within > 0 {
-		until = time.Now().Add(within)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed && !c.draining { // they have set their own
-		c.expected = until
-		_ = c.raw.SetReadDeadline(until)
-	}
-}
-
-// How TCP finds a peer that has vanished: after four minutes, about.
-var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Minute, Interval: 30 * time.Second, Count: 4}
-
-// KeepAlive makes TCP find out when the peer has vanished, for a client that MQTT does not
-// make say anything. A transport without TCP, a Unix socket, needs none.
-func (c *Conn) KeepAlive() {
-	raw := c.raw
-	for {
-		over, wraps := raw.(interface{ NetConn() net.Conn }) // TLS, or a WebSocket
-		if !wraps {
-			break
-		}
-		raw = over.NetConn()
-	}
-	if tcp, ok := raw.(interface {
-		SetKeepAliveConfig(net.KeepAliveConfig) error
-	}); ok {
-		_ = tcp.SetKeepAliveConfig(tcpKeepAlive) // a transport that is dead shows at the read
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
 	}
 }
 

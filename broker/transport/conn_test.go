@@ -287,24 +287,31 @@ func TestAwaitAny(t *testing.T) {
 	}
 }
 
-// tcpPair returns a Conn over TCP, and its other end.
-func (h *hub) tcpPair(t *testing.T) (*Conn, net.Conn) {
+// sockets returns both ends of a connection of TCP.
+func sockets(t *testing.T) (near *net.TCPConn, far net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	far, err := net.Dial("tcp", l.Addr().String())
+	if far, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	accepted, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	return accepted.(*net.TCPConn), far
+}
+
+// tcpPair returns a Conn over TCP, and its other end.
+func (h *hub) tcpPair(t *testing.T) (*Conn, net.Conn) {
+	t.Helper()
+	near, far := sockets(t)
 	c := New(near, &h.Options)
-	t.Cleanup(func() { _, _ = c.Close(), far.Close() })
+	t.Cleanup(func() { _ = c.Close() })
 	return c, far
 }
 

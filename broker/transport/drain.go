@@ -23,7 +23,7 @@ func (c *Conn) Drain() bool {
 		return false
 	}
 	c.draining = true
-	_ = c.raw.SetReadDeadline(time.Now()) // wakes the reader; a transport that is dead shows at the read
+	c.wakeAt(time.Now())
 	return true
 }
 

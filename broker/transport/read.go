@@ -125,11 +125,15 @@ func (c *Conn) readReady() error {
 	if c.Closed() {
 		return net.ErrClosed
 	}
-	err := c.in.raw.Read(c.in.try)
-	if err != nil {
-		return c.drained(err, c.fillNow)
+	for {
+		err := c.in.raw.Read(c.in.try)
+		switch {
+		case err == nil:
+			return c.in.err
+		case !c.tooEarly(err):
+			return c.drained(err, c.fillNow)
+		}
 	}
-	return c.in.err
 }
 
 // fillNow reports whether something has arrived, and reads it.
@@ -161,11 +165,15 @@ func (c *Conn) read(p []byte) (int, error) {
 	if c.Closed() {
 		return 0, net.ErrClosed
 	}
-	n, err := c.raw.Read(p)
-	if n > 0 || err == nil {
-		return n, nil
+	for {
+		n, err := c.raw.Read(p)
+		switch {
+		case n > 0 || err == nil:
+			return n, nil
+		case !c.tooEarly(err):
+			return c.readLast(p, err)
+		}
 	}
-	return c.readLast(p, err)
 }
 
 // readLast reads into p what has arrived before Drain; err is that of the read before.

@@ -19,6 +19,13 @@ const (
 	GivenUp
 )
 
+// A lag is how far behind a client is, and who waits for it. Conn.mu protects it.
+type lag struct {
+	progress uint64                     // grows when the client takes something
+	givenUp  bool                       // publishers waited in vain, and the client is behind since
+	watchers map[notify.Signal]struct{} // are notified when there is room; nil if nobody waits
+}
+
 // stall is how long publishers wait for clients that take nothing.
 const stall = time.Second
 

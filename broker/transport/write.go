@@ -35,7 +35,7 @@ func (c *Conn) Answer(p []byte) (int, error) {
 	return sent + rest, err
 }
 
-// tryWrite writes what of p the network takes at once. c.mu is held.
+// tryWrite writes what of p the network takes at once. Either c.mu is held and flush does not run, or flush calls it.
 func (c *Conn) tryWrite(p []byte) int {
 	w := writes.Get().(*write)
 	defer writes.Put(w)

@@ -3,8 +3,10 @@
 package websocket
 
 import (
+	"cmp"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -38,6 +40,9 @@ type Options struct {
 	// Origins are the pages of other hosts that may connect, such as https://hmi.example,
 	// or * for all. Those of the listener's own host, and what is not a browser, always may.
 	Origins []string
+	// Logger gets at debug why connections end before their upgrade; nil: nobody does. Whoever
+	// reaches the port can cause it.
+	Logger *slog.Logger
 }
 
 // Listen serves the requests that come in on l. Close ends both listeners.
@@ -57,7 +62,9 @@ func Listen(l net.Listener, o Options) *Listener {
 	}
 	w.server = &http.Server{
 		Handler: w, ReadHeaderTimeout: o.Timeout, IdleTimeout: o.Timeout, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).Handler(), slog.LevelDebug),
 	}
+	w.server.SetKeepAlivesEnabled(false) // who asks for anything else is not counted among the clients, and leaves
 	w.wg.Go(func() {
 		_ = w.server.Serve(l) // ends with Close, or with an error of Accept, which only Close makes
 		w.shut()

@@ -141,3 +141,30 @@ func TestDeadlineEndsAWrite(t *testing.T) {
 		t.Error("the write goes on")
 	}
 }
+
+// What is no WebSocket is answered once, and its connection ends: by one request after the other it would else be held
+// without being counted among the clients.
+func TestOtherRequestsEnd(t *testing.T) {
+	t.Parallel()
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(raw, Options{Timeout: patience, MaxBytes: 1 << 20})
+	t.Cleanup(func() { _ = l.Close() })
+	c, err := net.Dial("tcp", raw.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Write([]byte("GET /mqtt HTTP/1.1\r\nHost: broker\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience / 2)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(c)
+	if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 400 ")) {
+		t.Errorf("answer %q, %v: want status 400 and the end", answer, err)
+	}
+}

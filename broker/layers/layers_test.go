@@ -1,4 +1,4 @@
-package tlsstate
+package layers
 
 import (
 	"crypto/tls"
@@ -11,7 +11,7 @@ type wrapped struct{ net.Conn }
 
 func (w wrapped) NetConn() net.Conn { return w.Conn }
 
-func TestOf(t *testing.T) {
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	plain, peer := net.Pipe()
 	t.Cleanup(func() { _, _ = plain.Close(), peer.Close() })
@@ -26,8 +26,14 @@ func TestOf(t *testing.T) {
 		"WebSocket over TLS":        {wrapped{secure}, true},
 		"over a WebSocket over TLS": {wrapped{wrapped{secure}}, true},
 	} {
-		if got := Of(c.conn) != nil; got != c.want {
+		if got := TLS(c.conn) != nil; got != c.want {
 			t.Errorf("%s: a state of TLS %v, want %v", name, got, c.want)
 		}
+		if got := Socket(c.conn); got != plain {
+			t.Errorf("%s: stands on a %T, want the socket", name, got)
+		}
+	}
+	if _, ok := Find[*net.TCPConn](wrapped{secure}); ok {
+		t.Error("a TCP connection is found under a pipe")
 	}
 }
