@@ -3,6 +3,8 @@ package filter
 import (
 	"strings"
 	"testing"
+
+	"github.com/colonyfleet/colony/protocol/topic/topictest"
 )
 
 func TestPlain(t *testing.T) {
@@ -49,24 +51,10 @@ func TestCovers(t *testing.T) {
 				continue
 			}
 			for _, topic := range topics {
-				if bySpec(filter, topic) && !bySpec(allowed, topic) {
+				if topictest.Matches(filter, topic) && !topictest.Matches(allowed, topic) {
 					t.Errorf("%q covers %q, but does not match %q", allowed, filter, topic)
 				}
 			}
 		}
 	}
-}
-
-// bySpec is MQTT's own rule, written down apart from Covers.
-func bySpec(filter, topic string) bool {
-	f, n := strings.Split(filter, "/"), strings.Split(topic, "/")
-	for i, w := range f {
-		if w == "#" {
-			return true
-		}
-		if i >= len(n) || w != "+" && w != n[i] {
-			return false
-		}
-	}
-	return len(f) == len(n)
 }

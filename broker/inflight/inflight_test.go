@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -70,7 +71,7 @@ func TestQueue(t *testing.T) {
 	}
 	q.AddPacket(ping)
 	q.AddPacket(long)
-	if before := q.Size(); q.DropMessages() != before-len(ping)-len(long)-itemBytes {
+	if before := q.Size(); q.DropMessages() != before-len(long)-2*itemBytes-ownBytes {
 		t.Errorf("%d bytes of %d left after the messages were dropped", q.Size(), before)
 	}
 	want("without messages", &q, ping, long)
@@ -126,6 +127,26 @@ func TestTakeIsBounded(t *testing.T) {
 }
 
 // Packet ids are never 0 and never used twice at once. [MQTT-2.2.1-3] [MQTT-2.2.1-4]
+// What waits counts with the memory that it takes: answers of two bytes, asked for without end, would else take eight
+// times their bound.
+func TestShortPacketsCount(t *testing.T) {
+	t.Parallel()
+	var q Queue
+	const n = 1000
+	for range n {
+		q.AddPacket([]byte{0xd0, 0})
+	}
+	if want := n * int(unsafe.Sizeof(item{})); q.Size() < want {
+		t.Errorf("%d packets count for %d bytes: they take %d", n, q.Size(), want)
+	}
+	for q.Ready() {
+		q.Take(nil, time.Time{})
+	}
+	if q.Size() != 0 {
+		t.Errorf("size %d, want 0", q.Size())
+	}
+}
+
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	var f ids

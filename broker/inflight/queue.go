@@ -10,8 +10,10 @@ import (
 const (
 	chunk = 16 << 10 // about how many bytes Take returns at once
 	large = 8 << 10  // a payload from here on is not copied
-	// itemBytes is what a queued packet takes beside its own bytes.
+	// itemBytes is what a queued packet takes beside its own bytes; those of a short one are among them.
 	itemBytes = 16
+	// ownBytes is what a packet takes besides that is longer than a short one and no message: nothing of it is shared.
+	ownBytes = 112
 )
 
 // A Queue holds what is to be written to one client, in order, and the packet ids of
@@ -32,7 +34,7 @@ type Queue struct {
 	size  int
 }
 
-// An item is a message, or a short packet.
+// An item is a message, another packet, or a short one.
 type item struct {
 	frame *packet.Frame // nil: the packet is short
 	n     byte
@@ -40,10 +42,13 @@ type item struct {
 }
 
 func (i *item) size() int {
-	if i.frame != nil {
-		return i.frame.Size() + itemBytes
+	switch {
+	case i.frame == nil:
+		return itemBytes
+	case i.frame.QoS() == packet.NoMessage:
+		return i.frame.Size() + itemBytes + ownBytes
 	}
-	return int(i.n)
+	return i.frame.Size() + itemBytes
 }
 
 // Limit sets how many messages of QoS 1 and 2 may be unacknowledged at once, 1 to

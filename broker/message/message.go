@@ -28,11 +28,11 @@ type Message struct {
 
 // ExpiryOf is when a message ends that lives so many seconds from now on; the zero time for 0,
 // which is never.
-func ExpiryOf(seconds uint32, now time.Time) time.Time {
+func ExpiryOf(seconds uint32) time.Time {
 	if seconds == 0 {
 		return time.Time{}
 	}
-	return now.Add(time.Duration(seconds) * time.Second)
+	return time.Now().Add(time.Duration(seconds) * time.Second)
 }
 
 // Size is what the message counts for if it is retained.
@@ -48,7 +48,7 @@ func Own(m client.Message) *Message {
 	}
 	return &Message{
 		Topic: m.Topic, Payload: m.Payload, QoS: m.QoS, Retain: m.Retain,
-		Expires: ExpiryOf(m.ExpirySeconds(), time.Now()), Props: p.Encode(),
+		Expires: ExpiryOf(m.ExpirySeconds()), Props: p.Encode(),
 	}
 }
 

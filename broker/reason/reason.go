@@ -2,6 +2,7 @@
 package reason
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -66,17 +67,19 @@ func OfPublish(err error) packets.Code {
 type Refusal struct {
 	Code    packets.Code
 	Message string // for the client and the log
+	Log     string // for the log in its place, where the client is not to read all; "": Message
 }
 
-// Error says why.
-func (e *Refusal) Error() string { return e.Message }
+// Error says why, for the log.
+func (e *Refusal) Error() string { return cmp.Or(e.Log, e.Message) }
 
 // OfConnect is the reason code of CONNACK with which a connection is refused: a return code for
 // versions before MQTT 5.
 func OfConnect(err error, v5 bool) packets.Code {
 	var code packets.Code
-	if refused, ok := errors.AsType[*Refusal](err); ok {
-		code = refused.Code
+	refused, ok := errors.AsType[*Refusal](err)
+	if ok {
+		code, err = refused.Code, errors.New(refused.Message)
 	} else {
 		switch protocol.KindOf(err) {
 		case protocol.Invalid, protocol.Conflict:
@@ -101,6 +104,17 @@ func OfConnect(err error, v5 bool) packets.Code {
 	}
 	code.Reason = String(err)
 	return code
+}
+
+// Held refuses a client id that another identity has: with a connection, or else with a session that is stored.
+func Held(client, holder string, connected bool) *Refusal {
+	r := &Refusal{Code: packets.ErrClientIdentifierNotValid, Message: fmt.Sprintf("client id %s belongs to another identity: use another one, or ask the operator of the broker, whose log says whose it is", client)}
+	if connected {
+		r.Log = fmt.Sprintf("client id %s is in use by %s: kick that client, or let one of the two use another client id", client, holder)
+	} else {
+		r.Log = fmt.Sprintf("client id %s has a session of %s, which is away: colony site broker kick --session ends it; or let one of the two use another client id", client, holder)
+	}
+	return r
 }
 
 // OfFilter is what a filter that was refused with a reason code is counted under.

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/access"
@@ -21,20 +22,22 @@ func (r *Router) Distribute(m *message.Message, w *transport.Waiting) []sessions
 	if m.Retain {
 		r.Retain(m)
 	}
-	to := r.tree.Find(m.Topic)
-	stored := r.separate(m, &to)
-	d := distribution{r: r, f: message.Frames{Message: m}}
-	for i := range to.Plain {
-		if !local(m, &to.Plain[i]) {
-			d.offer(to.Plain[i : i+1])
+	d := distributions.Get().(*distribution)
+	d.r, d.f.Message = r, m
+	r.tree.FindInto(&d.to, m.Topic)
+	stored := r.separate(m, &d.to)
+	for i := range d.to.Plain {
+		if !local(m, &d.to.Plain[i]) {
+			d.offer(d.to.Plain[i : i+1])
 		}
 	}
-	for _, members := range to.Shared {
+	for _, members := range d.to.Shared {
 		d.offer(members)
 	}
 	if len(d.late) > 0 {
 		d.await(w)
 	}
+	d.release()
 	return stored
 }
 
@@ -47,8 +50,27 @@ func local(m *message.Message, sub *topictree.Match[*Subscriber]) bool {
 type distribution struct {
 	r     *Router
 	f     message.Frames
+	to    topictree.Found[*Subscriber]
 	quick bool    // a subscriber that keeps up got it
 	late  []group // have not got it, as they lag behind
+}
+
+// distributions are those of earlier messages: what one takes would else be allocated for each.
+var distributions = sync.Pool{New: func() any { return new(distribution) }}
+
+// keptMatches is for how many subscribers a distribution keeps its memory.
+const keptMatches = 64
+
+// release gives the memory back, with nothing of the message in it.
+func (d *distribution) release() {
+	to, late := d.to, d.late
+	to.Clear()
+	clear(late[:cap(late)])
+	*d = distribution{late: late[:0]}
+	if cap(to.Plain)+cap(to.Shared)+cap(late) <= keptMatches {
+		d.to = to
+		distributions.Put(d)
+	}
 }
 
 // offer delivers to a group, unless it lags behind.

@@ -23,7 +23,7 @@ func (r *Router) Open(store *sessions.Store) map[*sessions.Session]*Subscriber {
 			r.HoldWill(sub, retained.Size(len(body.Topic)+len(body.Properties)+len(body.Payload)))
 		}
 		for filter, s := range stored.Subscriptions() {
-			sub.subs.filters[filter] = struct{}{}
+			sub.subs.add(filter)
 			sub.subs.levels += 1 + strings.Count(filter, "/")
 			sub.subs.bytes += len(filter)
 			r.Held.Add(sub.Address, heldBy(filter))

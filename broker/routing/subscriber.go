@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -18,6 +19,13 @@ type subscriptions struct {
 	filters map[string]struct{} // nil until the first
 	levels  int                 // of all filters together
 	bytes   int                 // the same
+}
+
+func (s *subscriptions) add(filter string) {
+	if s.filters == nil {
+		s.filters = make(map[string]struct{})
+	}
+	s.filters[filter] = struct{}{}
 }
 
 // A Subscriber is who subscriptions belong to. It has one connection at a time, whose goroutine
@@ -39,7 +47,6 @@ type Subscriber struct {
 func NewSubscriber(stored *sessions.Session) *Subscriber {
 	return &Subscriber{
 		Client: stored.Client(), ID: access.DecodeIdentity(stored.Owner().Identity), Address: stored.Owner().Address, Stored: stored,
-		subs: subscriptions{filters: make(map[string]struct{})},
 	}
 }
 
@@ -69,7 +76,7 @@ func (r *Router) Subscribe(s *Subscriber, id access.Identity, sub packets.Subscr
 	plain, ok := filter.Plain(sub.Filter)
 	if !ok {
 		code = packets.ErrTopicFilterInvalid
-		code.Reason = "filter " + Shortened(sub.Filter) + ": not a topic filter"
+		code.Reason = "filter " + refusals.Shortened(sub.Filter) + ": not a topic filter"
 		return code, false
 	}
 	known := s.Subscribed(sub.Filter)
@@ -93,10 +100,7 @@ func (r *Router) Subscribe(s *Subscriber, id access.Identity, sub packets.Subscr
 			return code, false
 		}
 	}
-	if s.subs.filters == nil {
-		s.subs.filters = make(map[string]struct{})
-	}
-	s.subs.filters[sub.Filter] = struct{}{}
+	s.subs.add(sub.Filter)
 	if s.Stored != nil {
 		s.Stored.Subscribe(sub.Filter, sessions.Subscription{
 			Identifier: sub.Identifier, QoS: sub.Qos, NoLocal: sub.NoLocal, RetainAsPublished: sub.RetainAsPublished,
@@ -184,13 +188,4 @@ func (r *Router) forgotten(s *Subscriber, from string) int64 {
 // one; 0 where none waits any more.
 func (r *Router) HoldWill(sub *Subscriber, bytes int64) {
 	r.Held.Add(sub.Address, bytes-sub.will.Swap(bytes))
-}
-
-// Shortened is a filter as the log and reason strings show it.
-func Shortened(filter string) string {
-	const most = 200
-	if len(filter) <= most {
-		return filter
-	}
-	return fmt.Sprintf("%s... (%d bytes)", filter[:most], len(filter))
 }

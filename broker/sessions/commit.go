@@ -141,7 +141,7 @@ func (s *Store) write(b *batch) (err error) {
 		flush = flush || c.flush
 		if err := c.tooLarge(); err != nil {
 			if c.made() {
-				s.log.Error("a last will is too large for the log: it and the end of its connection are not stored", "err", err)
+				s.log.Error("a last will is too large for the log: it is not stored, nor that its connection has begun or ended", "err", err)
 			}
 			c.refuse(err)
 		}
@@ -221,13 +221,18 @@ const mostBytes = sessionlog.MaxRecord - 1<<20
 
 // tooLarge returns why the log has no room for a change in one record, or nil.
 func (one *change) tooLarge() error {
-	n := 0
-	if p := one.publish; p != nil {
-		n = len(p.Body.Topic) + len(p.Body.Properties) + len(p.Body.Payload)
-	} else if r, ok := one.record.(state.Away); ok {
-		n = len(r.Will.Topic) + len(r.Will.Properties) + len(r.Will.Payload)
+	if one.publish != nil {
+		return storable(one.publish.Body.Length())
 	}
-	return storable(n)
+	switch r := one.record.(type) {
+	case state.Away:
+		return storable(r.Will.Length())
+	case state.Connected:
+		if r.Will != nil {
+			return storable(r.Will.Body.Length())
+		}
+	}
+	return nil
 }
 
 // storable returns why a message of so many bytes cannot be stored, or nil.

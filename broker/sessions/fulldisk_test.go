@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -265,7 +266,9 @@ func TestExpiredResend(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Limits{})
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	r.now = func() time.Time { return at }
+	var now atomic.Pointer[time.Time]
+	now.Store(&at)
+	r.now = func() time.Time { return *now.Load() }
 	r.reopen()
 	a := r.session("a", 3600)
 	for _, payload := range []string{"sent", "not sent"} {
@@ -278,13 +281,14 @@ func TestExpiredResend(t *testing.T) {
 		t.Fatalf("at first %v, %v", s, ok)
 	}
 	l.Detach(3600, nil)
-	at = at.Add(time.Minute)
+	late := at.Add(time.Minute)
+	now.Store(&late)
 	l = a.Attach(to(10), 3600)
-	s, ok := l.next(at)
+	s, ok := l.next(late)
 	if !ok || show(s) != "1:sent dup" {
 		t.Errorf("after its time was up: %v, %v", s, ok)
 	}
-	if s, ok := l.next(at); ok || r.dropped[DroppedExpired] != 1 {
+	if s, ok := l.next(late); ok || r.dropped[DroppedExpired] != 1 {
 		t.Errorf("%v came, %v dropped: want one that was not sent", s, r.dropped)
 	}
 }

@@ -20,6 +20,8 @@ type Receiver struct {
 	Cut  func()
 	May  func(topic string) bool
 	Sent func(qos byte, bytes int)
+	// Will is sent after the delay in it if the process ends before Detach; nil: none, or one without a delay.
+	Will *Will
 }
 
 // The reasons for which a connection does not get a message that its session has.
@@ -105,7 +107,7 @@ func (l *Link) next(now time.Time) (outgoing, bool) {
 			s.mu.Unlock()
 			return outgoing{}, false
 		}
-		if s.waiters != nil && s.state.Queue.Unsent() < nearby {
+		if s.few != nil && s.state.Queue.Unsent() < nearby {
 			s.wakeWaiters()
 		}
 		m, out := next.Message, outgoing{Delivery: next.Delivery, ID: next.ID, Dup: next.Dup, Release: next.Release, seq: next.Seq}

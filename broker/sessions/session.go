@@ -15,11 +15,11 @@ type Session struct {
 	store   *Store
 	nextSeq uint64 // number of the next message; the committer's, 0: as the queue says
 
-	mu      sync.Mutex // protects what follows
-	state   state.Session
-	ended   bool
-	link    *Link           // the connection; nil while the client is away
-	waiters []chan struct{} // closed when few messages are still to be sent
+	mu    sync.Mutex // protects what follows
+	state state.Session
+	ended bool
+	link  *Link         // the connection; nil while the client is away
+	few   chan struct{} // closed when few messages are still to be sent; nil: nobody waits for that
 }
 
 // A Link is the connection that a session has. What an earlier Link asks for does nothing.
@@ -40,6 +40,14 @@ func (s *Session) Owner() Owner {
 
 // addressMark stands in the stored identity of a session before the address that it was made from.
 const addressMark = "\x00address "
+
+// shared is name in the memory of an identity that begins with it, as there are many.
+func shared(name, identity string) string {
+	if strings.HasPrefix(identity, name) {
+		return identity[:len(name)]
+	}
+	return name
+}
 
 func withAddress(o Owner) string {
 	if o.Address == "" {
@@ -91,9 +99,9 @@ func (s *Session) Attach(to Receiver, expiry uint32) *Link {
 	}
 	to.Window = min(to.Window, state.MaxWindow)
 	l := &Link{session: s, to: to}
-	s.link, s.state.Away, s.state.Expiry, s.state.Will = l, 0, expiry, nil
+	s.link = l
 	s.state.Queue.Rewind()
-	s.store.changes.add(change{record: state.Connected{Session: s.state.ID, Expiry: expiry}, flush: true})
+	s.store.changes.add(change{record: s.state.Connect(expiry, to.Will), flush: true})
 	return l
 }
 
@@ -176,16 +184,17 @@ func (s *Session) end(may func() bool) (will *Will, ended bool) {
 	if s.ended || !may() {
 		return nil, false
 	}
+	if s.link == nil { // else it is the caller's whether the will of the connection is sent
+		will = s.state.Will
+	}
 	s.ended, s.link = true, nil
 	s.wakeWaiters()
-	delete(store.sessions, s.state.ID)
 	delete(store.clients, s.state.Client)
 	store.count(s.Owner(), -1)
 	for item := range s.state.Queue.All {
 		store.messages.Add(-1)
 		store.release(item.Message)
 	}
-	will = s.state.Will
 	s.state.Queue, s.state.Will = state.Queue{}, nil
 	store.changes.add(change{record: state.End{Session: s.state.ID}, flush: true})
 	return will, true
@@ -336,16 +345,16 @@ func (s *Session) done(m *state.Message, seq uint64) {
 	s.store.messages.Add(-1)
 	s.store.release(m)
 	s.store.changes.remove(state.Position{Session: s.state.ID, Seq: seq})
-	if s.waiters != nil && s.state.Queue.Unsent() < nearby {
+	if s.few != nil && s.state.Queue.Unsent() < nearby {
 		s.wakeWaiters()
 	}
 }
 
 func (s *Session) wakeWaiters() {
-	for _, c := range s.waiters {
-		close(c)
+	if s.few != nil {
+		close(s.few)
+		s.few = nil
 	}
-	s.waiters = nil
 }
 
 // FewUnsent returns a channel that is closed when few messages are still to be sent, or the client
@@ -356,9 +365,10 @@ func (s *Session) FewUnsent() <-chan struct{} {
 	if s.link == nil || s.state.Queue.Unsent() < nearby {
 		return nil
 	}
-	c := make(chan struct{})
-	s.waiters = append(s.waiters, c)
-	return c
+	if s.few == nil {
+		s.few = make(chan struct{})
+	}
+	return s.few
 }
 
 // An Info is how a session is now.

@@ -33,11 +33,10 @@ type Store struct {
 	live     liveBytes
 	earliest atomic.Int64 // no session expires and no will is due before
 
-	mu       sync.RWMutex // protects what follows
-	sessions map[state.SessionID]*Session
-	clients  map[string]*Session
-	counts   map[counted]int // sessions by owner, and by address
-	lastID   state.SessionID
+	mu      sync.RWMutex        // protects what follows
+	clients map[string]*Session // all, by client id
+	counts  map[counted]int     // sessions by owner, and by address
+	lastID  state.SessionID
 
 	changes changes
 	committer
@@ -123,7 +122,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		o: o, log: o.Logger, clients: make(map[string]*Session), counts: make(map[counted]int),
-		sessions: make(map[state.SessionID]*Session), live: liveBytes{bytes: make(map[uint32]int64)}, stop: make(chan struct{}),
+		live: liveBytes{bytes: make(map[uint32]int64)}, stop: make(chan struct{}),
 	}
 	s.changes.init()
 	begun, st := o.Now(), state.New()
@@ -158,7 +157,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.clock = state.Resume(st.Time, begun)
 	s.adopt(ctx, st)
 	s.work.Go(s.commitAll)
-	s.log.InfoContext(ctx, "sessions opened", "sessions", len(s.sessions), "messages", s.messages.Load(), "bytes", s.bytes.Load(),
+	s.log.InfoContext(ctx, "sessions opened", "sessions", len(s.clients), "messages", s.messages.Load(), "bytes", s.bytes.Load(),
 		"unflushed_bytes", found.Torn, "took", o.Now().Sub(begun))
 	return s, nil
 }
@@ -180,7 +179,8 @@ func (s *Store) adopt(ctx context.Context, st *state.State) {
 			continue
 		}
 		one := &Session{store: s, state: *stored}
-		s.sessions[id], s.clients[stored.Client] = one, one
+		one.state.Owner = shared(stored.Owner, stored.Identity)
+		s.clients[stored.Client] = one
 		s.count(one.Owner(), 1)
 		for item := range one.state.Queue.All {
 			s.messages.Add(1)
@@ -206,8 +206,8 @@ func (s *Store) Close() error {
 func (s *Store) All() []*Session {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make([]*Session, 0, len(s.sessions))
-	for _, one := range s.sessions {
+	out := make([]*Session, 0, len(s.clients))
+	for _, one := range s.clients {
 		out = append(out, one)
 	}
 	return out
@@ -251,8 +251,9 @@ func (s *Store) Create(client string, owner Owner, expiry uint32) (*Session, err
 		return nil, err
 	}
 	s.lastID++
-	one := &Session{store: s, state: state.Session{ID: s.lastID, Client: client, Owner: owner.Name, Identity: withAddress(owner), Expiry: expiry}}
-	s.sessions[s.lastID], s.clients[client] = one, one
+	one := &Session{store: s, state: state.Session{ID: s.lastID, Client: client, Identity: withAddress(owner), Expiry: expiry}}
+	one.state.Owner = shared(owner.Name, one.state.Identity)
+	s.clients[client] = one
 	s.count(owner, 1)
 	s.changes.add(change{record: state.Begin{Session: s.lastID, Client: client, Owner: owner.Name, Identity: one.state.Identity, Expiry: expiry}, flush: true})
 	return one, nil
@@ -268,9 +269,9 @@ func (s *Store) full(o Owner) (rival func(Owner) bool, err error) {
 	case o.Address != "" && s.counts[counted{address: o.Address}] >= l.PerAddress:
 		return func(other Owner) bool { return other.Address == o.Address },
 			protocol.Errorf(protocol.Unavailable, "the clients at %s have %d sessions: that is the limit of one address; connect without a session, or raise sessions.perAddress", o.Address, l.PerAddress)
-	case len(s.sessions) >= l.Sessions:
+	case len(s.clients) >= l.Sessions:
 		return func(Owner) bool { return true },
-			protocol.Errorf(protocol.Unavailable, "there are %d sessions: that is the limit; connect without a session, or raise sessions.sessions", len(s.sessions))
+			protocol.Errorf(protocol.Unavailable, "there are %d sessions: that is the limit; connect without a session, or raise sessions.clients", len(s.clients))
 	}
 	return nil, nil
 }
@@ -380,7 +381,7 @@ type Stats struct {
 // Stats returns how much the store holds.
 func (s *Store) Stats() Stats {
 	s.mu.RLock()
-	n := int64(len(s.sessions))
+	n := int64(len(s.clients))
 	s.mu.RUnlock()
 	out := Stats{Sessions: n, Messages: s.messages.Load(), Bytes: s.bytes.Load(), Damaged: s.lost.Load()}
 	for _, size := range s.records.Sizes() {

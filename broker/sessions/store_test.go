@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker/sessions/state"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -566,25 +567,13 @@ func TestCheckpointsAndCompaction(t *testing.T) {
 	if err != nil || len(names) != 2 {
 		t.Fatalf("checkpoints %v, %v: want two", names, err)
 	}
-	damage(t, names[1])
+	testpart.Damage(t, names[1])
 	r.open()
 	if n := r.Stats().Damaged; n != 1 {
 		t.Errorf("%d damaged, want the checkpoint", n)
 	}
 	r.lost.Store(0)
 	check("with the older checkpoint")
-}
-
-func damage(t *testing.T, path string) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/2] ^= 1
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestDamagedRecords damages the log: the store starts, counts what is lost, and loses no more.
@@ -597,7 +586,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 	r.close()
 	path := filepath.Join(r.dir, "segment-00000001")
-	damage(t, path)
+	testpart.Damage(t, path)
 	r.open()
 	if n := r.Stats().Damaged; n != 1 {
 		t.Errorf("%d records are damaged, want 1", n)

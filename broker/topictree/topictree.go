@@ -171,16 +171,29 @@ func (n *node[S]) empty() bool {
 // [MQTT-4.7.2-1] Their order follows from that of the calls of Add, Remove and Find,
 // and from nothing else.
 func (t *Tree[S]) Find(topic string) Found[S] {
+	var found Found[S]
+	t.FindInto(&found, topic)
+	return found
+}
+
+// FindInto is Find with the memory of an answer that was cleared.
+func (t *Tree[S]) FindInto(found *Found[S], topic string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	var f finder[S]
+	f := finder[S]{found: found}
 	f.walk(&t.root, topic, true, topic[0] == '$')
-	return f.found
+}
+
+// Clear empties an answer, and keeps its memory.
+func (f *Found[S]) Clear() {
+	clear(f.Plain[:cap(f.Plain)])
+	clear(f.Shared[:cap(f.Shared)])
+	f.Plain, f.Shared = f.Plain[:0], f.Shared[:0]
 }
 
 // A finder collects what matches a topic.
 type finder[S comparable] struct {
-	found Found[S]
+	found *Found[S]
 	at    map[S]int // where each subscriber is in found.Plain; nil while one filter matches
 }
 
@@ -207,7 +220,7 @@ func (f *finder[S]) add(n *node[S]) {
 	switch {
 	case len(n.subs.items) == 0:
 	case len(f.found.Plain) == 0:
-		f.found.Plain = slices.Clone(n.subs.items)
+		f.found.Plain = append(f.found.Plain, n.subs.items...)
 	default:
 		f.merge(n.subs.items)
 	}

@@ -236,6 +236,36 @@ func TestRemoveAllWaitsForFew(t *testing.T) {
 	}
 }
 
+// An answer in the memory of an earlier one is as a new one, and needs no other where the subscribers are no more.
+func TestFindInto(t *testing.T) { // not parallel: allocations are counted
+	var tr Tree[int]
+	for s := range 5 {
+		tr.Add(s, "a/b", Options{Identifier: 1 + s, QoS: 1})
+		tr.Add(s, "a/#", Options{Identifier: 10 + s})
+		tr.Add(s, "c/+", Options{QoS: 2})
+	}
+	var found Found[int]
+	for _, topic := range []string{"a/b", "c/d", "nobody", "a/b", "a/c", "a/b"} {
+		tr.FindInto(&found, topic)
+		want := tr.Find(topic)
+		if len(found.Plain) != len(want.Plain) || len(found.Shared) != 0 {
+			t.Fatalf("%s: %d matches, want %d", topic, len(found.Plain), len(want.Plain))
+		}
+		for i, m := range want.Plain {
+			if got := found.Plain[i]; got.To != m.To || got.Options != m.Options || !slices.Equal(got.Identifiers(), m.Identifiers()) {
+				t.Errorf("%s: match %d is %v, want %v", topic, i, got, m)
+			}
+		}
+		found.Clear()
+		if len(found.Plain) != 0 {
+			t.Fatal("the answer is not empty")
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { tr.FindInto(&found, "c/d"); found.Clear() }); n > 0 {
+		t.Errorf("%v allocations for an answer that has room", n)
+	}
+}
+
 // One filter may have many subscribers and many shared subscriptions. Where each takes a look at all of the
 // others, this takes hours.
 func TestManyOfOneFilter(t *testing.T) {

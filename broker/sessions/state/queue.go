@@ -64,8 +64,11 @@ type Body struct {
 	Payload    []byte
 }
 
+// Length is how many bytes the content has.
+func (b *Body) Length() int { return len(b.Topic) + len(b.Properties) + len(b.Payload) }
+
 // Size is about the memory that a Body takes, in bytes.
-func (b *Body) Size() int64 { return int64(len(b.Topic)+len(b.Properties)+len(b.Payload)) + 128 }
+func (b *Body) Size() int64 { return int64(b.Length()) + 128 }
 
 // Ids is how many packet ids there are. [MQTT-2.2.1-3]
 const Ids = 65535

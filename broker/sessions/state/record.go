@@ -52,6 +52,9 @@ type End struct{ Session SessionID }
 type Connected struct {
 	Session SessionID
 	Expiry  uint32
+	// Will is sent unless the client comes back after this connection, see Will.At; nil: none, or one
+	// without a delay. Records of 0.2.0 have none, and 0.2.0 does not read it.
+	Will *Will
 }
 
 // Away says that the connection has ended.
@@ -151,7 +154,11 @@ func (r End) Append(b []byte) []byte { return number(append(b, kindEnd), r.Sessi
 
 // Append implements Record.
 func (r Connected) Append(b []byte) []byte {
-	return number(number(append(b, kindConnected), r.Session), r.Expiry)
+	b = number(number(append(b, kindConnected), r.Session), r.Expiry)
+	if r.Will == nil {
+		return b
+	}
+	return r.Will.append(b)
 }
 
 // Append implements Record.
@@ -365,7 +372,7 @@ func (d *decoder) record() Record {
 	case kindEnd:
 		return End{id}
 	case kindConnected:
-		return Connected{id, uint32(d.number())}
+		return d.connected(id)
 	case kindAway:
 		return d.away(id)
 	case kindSubscribe:
@@ -383,6 +390,14 @@ func (d *decoder) record() Record {
 
 func (d *decoder) ref() Ref {
 	return Ref{Segment: uint32(d.number()), At: uint32(d.number()), Size: uint32(d.number())}
+}
+
+func (d *decoder) connected(id SessionID) Connected {
+	r := Connected{Session: id, Expiry: uint32(d.number())}
+	if len(d.b) > 0 {
+		r.Will = d.will()
+	}
+	return r
 }
 
 func (d *decoder) away(id SessionID) Away {

@@ -12,16 +12,16 @@ type Session struct {
 	Owner, Identity string // as in Begin
 	Expiry          uint32 // seconds, or Never
 	Away            int64  // since when it has no connection, by the clock of the log; 0: it has one
-	Will            *Will  // that is to be sent unless the client comes back; nil: none
+	Will            *Will  // that is to be sent unless the client comes back; nil: none, or one without a delay
 	Subscriptions   map[string]Subscription
 	Received        map[uint16]struct{} // packet ids of the client's messages of QoS 2 before PUBREL
 	Queue           Queue
 	sentBelow       uint64
 }
 
-// A Will is a last will that waits for its delay.
+// A Will is a last will with a delay.
 type Will struct {
-	At     int64 // by the clock of the log
+	At     int64 // by the clock of the log; while there is a connection: nanoseconds after its end
 	Body   Body
 	QoS    byte
 	Retain bool
@@ -34,6 +34,13 @@ func (s *Session) Due() int64 {
 		return 0
 	}
 	return s.Away + int64(s.Expiry)*1e9
+}
+
+// Connect notes that the client has a connection, with a last will of this connection, and returns the
+// record of it.
+func (s *Session) Connect(expiry uint32, w *Will) Connected {
+	s.Away, s.Expiry, s.Will = 0, expiry, w
+	return Connected{Session: s.ID, Expiry: expiry, Will: w}
 }
 
 // Left notes that the connection has ended, and returns the record of it.
@@ -98,7 +105,7 @@ func (st *State) Apply(r Record, ref Ref) {
 		st.end(r.Session)
 	case Connected:
 		if s := st.Sessions[r.Session]; s != nil {
-			s.Away, s.Expiry, s.Will = 0, r.Expiry, nil
+			s.Connect(r.Expiry, r.Will)
 		}
 	case Away:
 		if s := st.Sessions[r.Session]; s != nil {
@@ -214,12 +221,15 @@ func (st *State) Prune(has func(segment uint32) bool) (n int) {
 }
 
 // Finish ends the reading of the log. A session that has a connection by the log lost it at a
-// time of the clock; what was in its queue may have been sent.
+// time of the clock; what was in its queue may have been sent, and its last will waits from then on.
 func (st *State) Finish(at int64) {
 	st.messages = nil
 	for _, s := range st.Sessions {
 		if s.Away == 0 {
 			s.Away, s.sentBelow = max(1, at), s.Queue.NextSeq()
+			if s.Will != nil {
+				s.Will.At += s.Away
+			}
 			n := 0
 			for item := range s.Queue.All {
 				if n++; n > MaxWindow {

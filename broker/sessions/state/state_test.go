@@ -18,7 +18,8 @@ func every() []Record {
 		Subscribe{1, "f/#", Subscription{Identifier: 1 << 20, QoS: 2, NoLocal: true, RetainAsPublished: true}},
 		Subscribe{2, "g", Subscription{}},
 		Unsubscribe{2, "g"},
-		Connected{2, 60},
+		Connected{Session: 2, Expiry: 60},
+		Connected{2, 60, &Will{At: 7e9, Body: body, QoS: 1, Retain: true, Expiry: 8}},
 		&Publish{Body: body, Expires: 99, To: []Target{{1, 0, Delivery{QoS: 2, Retain: true, Identifiers: []int{1, 300}}}, {2, 5, Delivery{QoS: 1}}}},
 		&Publish{Body: Body{Topic: "u", Payload: []byte{}}, To: []Target{{1, 1, Delivery{QoS: 1}}, {77, 1, Delivery{QoS: 1}}}, From: 2, ID: 65535},
 		Recorded{1, 0},
@@ -74,6 +75,42 @@ func checkpoint(st *State) []byte {
 		b = st.Sessions[id].Append(b)
 	}
 	return b
+}
+
+// TestWillOfConnection is kept over a crash, with its delay from then on, and not over the connection's end, also by way of
+// a checkpoint. A release that does not know it reads the rest of the record.
+func TestWillOfConnection(t *testing.T) {
+	t.Parallel()
+	will := func(delay int64) *Will { return &Will{At: delay, Body: Body{Topic: "t", Payload: []byte("p")}, QoS: 1} }
+	st := New()
+	fold(st, []Record{
+		Begin{Session: 1, Client: "crash"},
+		Connected{1, 60, will(5)},
+		Begin{Session: 2, Client: "left"},
+		Connected{2, 60, will(5)},
+		Away{Session: 2, At: 50, Expiry: 60},
+		Begin{Session: 3, Client: "again"},
+		Connected{3, 60, will(5)},
+		Connected{3, 60, will(6)},
+		Begin{Session: 4, Client: "none"},
+		Connected{4, 60, will(5)},
+		Connected{Session: 4, Expiry: 60},
+	})
+	st, err := Load(checkpoint(st))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Finish(100)
+	for id, want := range map[SessionID]int64{1: 105, 2: 0, 3: 106, 4: 0} {
+		s := st.Sessions[id]
+		if got := s.Will; (got == nil) != (want == 0) || got != nil && (got.At != want || string(got.Body.Payload) != "p") {
+			t.Errorf("%s: will %+v, want one that is due at %d", s.Client, got, want)
+		}
+	}
+	with, without := Connected{1, 60, will(5)}.Append(nil), Connected{Session: 1, Expiry: 60}.Append(nil)
+	if !bytes.HasPrefix(with, without) {
+		t.Errorf("% x does not begin with % x", with, without)
+	}
 }
 
 // TestCheckpointAndReplay gets to the same state by all records, and by a checkpoint in between and the rest; also where

@@ -1,0 +1,119 @@
+// Package lasting joins the sessions that outlive their connection to the routing of messages: as long as one is
+// stored it has a subscriber, with or without a connection.
+package lasting
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/colonyfleet/colony/broker/metrics"
+	"github.com/colonyfleet/colony/broker/routing"
+	"github.com/colonyfleet/colony/broker/sessions"
+)
+
+// Options configure Sessions.
+type Options struct {
+	Store   sessions.Options
+	Routes  *routing.Router
+	Metrics *metrics.Metrics
+	// Will sends a last will whose delay is over, or whose session has ended.
+	Will func(*sessions.Session, *sessions.Will)
+}
+
+// Sessions are all that outlive their connection, in their store. The methods may be called concurrently.
+type Sessions struct {
+	*sessions.Store
+	o   Options
+	log *slog.Logger
+
+	mu          sync.RWMutex // protects subscribers
+	subscribers map[*sessions.Session]*routing.Subscriber
+}
+
+// Open opens what is stored, and subscribes for it. It is called once for o.Routes, before any message.
+func Open(ctx context.Context, o Options) (*Sessions, error) {
+	store, err := sessions.Open(ctx, o.Store)
+	if err != nil {
+		return nil, err
+	}
+	return &Sessions{Store: store, o: o, log: o.Store.Logger, subscribers: o.Routes.Open(store)}, nil
+}
+
+// Create makes a session, for which one that holds nothing ends where there are too many.
+func (s *Sessions) Create(client string, owner sessions.Owner, expiry uint32) (*sessions.Session, error) {
+	stored, err := s.create(client, owner, expiry)
+	if err == nil {
+		return stored, nil
+	}
+	idle := s.MakeRoom(owner)
+	if idle == nil {
+		return nil, err
+	}
+	s.discard(idle, nil)
+	s.o.Metrics.EvictedSessions.Inc()
+	s.log.Info("session ended that held nothing: another client needs its place", "client", idle.Client(), "for", client, "limit", err)
+	return s.create(client, owner, expiry)
+}
+
+func (s *Sessions) create(client string, owner sessions.Owner, expiry uint32) (*sessions.Session, error) {
+	s.mu.Lock() // so that who ends it finds its subscriber
+	defer s.mu.Unlock()
+	stored, err := s.Store.Create(client, owner, expiry)
+	if err == nil {
+		s.subscribers[stored] = routing.NewSubscriber(stored)
+	}
+	return stored, err
+}
+
+// Subscriber is that of a session; nil if the session has ended.
+func (s *Sessions) Subscriber(stored *sessions.Session) *routing.Subscriber {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.subscribers[stored]
+}
+
+// End ends a session, and sends the last will that waited for it.
+func (s *Sessions) End(stored *sessions.Session) { s.discard(stored, stored.End()) }
+
+// EndIfAway is End for a session that has no connection; false if it has one.
+func (s *Sessions) EndIfAway(stored *sessions.Session) bool {
+	will, ended := stored.EndIfAway()
+	if ended {
+		s.discard(stored, will)
+	}
+	return ended
+}
+
+// Expire ends sessions whose time is up, and sends last wills whose delay is over. It costs nothing while there are none.
+func (s *Sessions) Expire() {
+	expired, wills := s.Due()
+	for stored, w := range wills {
+		if sub := s.Subscriber(stored); sub != nil {
+			s.o.Routes.HoldWill(sub, 0)
+		}
+		s.o.Will(stored, w)
+	}
+	for _, stored := range expired {
+		if will, ok := stored.EndIfExpired(); ok {
+			s.o.Metrics.ExpiredSessions.Inc()
+			s.log.Info("session expired", "client", stored.Client())
+			s.discard(stored, will)
+		}
+	}
+}
+
+// discard forgets the subscriptions of a session that has ended.
+func (s *Sessions) discard(stored *sessions.Session, will *sessions.Will) {
+	s.mu.Lock()
+	sub := s.subscribers[stored]
+	delete(s.subscribers, stored)
+	s.mu.Unlock()
+	if sub != nil {
+		s.o.Routes.HoldWill(sub, 0)
+		s.o.Routes.ForgetAll(sub)
+	}
+	if will != nil {
+		s.o.Will(stored, will)
+	}
+}
