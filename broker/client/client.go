@@ -28,7 +28,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/colonyfleet/colony/broker/tlsstate"
+	"github.com/colonyfleet/colony/broker/layers"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -255,13 +255,30 @@ func (c *Client) Session() string {
 //
 // Messages published one after the other arrive in that order.
 func (c *Client) Publish(ctx context.Context, m Message) error {
+	outcome, err := c.Begin(ctx, m)
+	if err != nil {
+		return err
+	}
+	return outcome(ctx)
+}
+
+// Begin is the first half of Publish: it returns when m is handed to the network, which
+// waits while as many messages are under way as the broker allows. The second half,
+// outcome, waits for the acknowledgement; it may be left out. So whoever begins one
+// message after the other has them arrive in that order, and need not wait for the
+// acknowledgement of one before the next. The errors of both are those of Publish.
+func (c *Client) Begin(ctx context.Context, m Message) (outcome func(context.Context) error, err error) {
 	c.mu.Lock()
 	l := c.up
 	c.mu.Unlock()
 	if l == nil {
-		return protocol.Errorf(protocol.Unavailable, "publish %s: no link to the broker", m.Topic)
+		return nil, protocol.Errorf(protocol.Unavailable, "publish %s: no link to the broker", m.Topic)
 	}
-	return l.publish(ctx, &m)
+	answer, err := l.begin(ctx, &m)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return l.outcome(ctx, &m, answer) }, nil
 }
 
 func (c *Client) setUp(l *link) {
@@ -300,7 +317,7 @@ func (c *Client) Recheck() (ended bool) {
 	if l == nil || c.o.Proof.Standing == nil {
 		return false
 	}
-	s := tlsstate.Of(l.conn)
+	s := layers.TLS(l.conn)
 	if s == nil {
 		return false
 	}
@@ -355,7 +372,7 @@ func (c *Client) runOnce(ctx context.Context, raw string, hasty bool) (wasUp boo
 	defer end()
 	if err := l.connect(); err != nil {
 		l.fail(err)
-		if tlsstate.Of(conn) != nil && o.Proof.Refused != nil && ctx.Err() == nil {
+		if layers.TLS(conn) != nil && o.Proof.Refused != nil && ctx.Err() == nil {
 			o.Proof.Refused()
 		}
 		return false, l.cause()

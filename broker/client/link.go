@@ -15,7 +15,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"github.com/colonyfleet/colony/broker/tlsstate"
+	"github.com/colonyfleet/colony/broker/layers"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -220,7 +220,7 @@ func (l *link) connectPacket() packets.Packet {
 // expire has the link made anew before the certificate of the broker ends, in the last tenth of what is left of it:
 // those of all its clients end at one time. The time is measured from now on: a clock that is set ends no link.
 func (l *link) expire() {
-	s := tlsstate.Of(l.conn)
+	s := layers.TLS(l.conn)
 	if s == nil || l.o.Proof.Left == nil {
 		return
 	}

@@ -67,14 +67,6 @@ func (l *link) publishAll(ctx context.Context, list []Message, refused func(i in
 	return nil
 }
 
-func (l *link) publish(ctx context.Context, m *Message) error {
-	answer, err := l.begin(ctx, m)
-	if err != nil {
-		return err
-	}
-	return l.outcome(ctx, m, answer)
-}
-
 // begin sends m. What it returns is for outcome.
 func (l *link) begin(ctx context.Context, m *Message) (<-chan reply, error) {
 	if m.QoS > min(1, l.terms.maxQoS) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/client/clienttest"
 	"github.com/colonyfleet/colony/broker/external"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/testpart"
@@ -57,29 +58,8 @@ func (b *box) next(t *testing.T) client.Message {
 // join connects a client of ours and waits until it is up.
 func join(t *testing.T, o client.Options) *client.Client {
 	t.Helper()
-	up := make(chan struct{}, 16)
 	o.Logger = testLog(t)
-	if o.ClientID == "" {
-		o.ClientID = o.Username
-	}
-	then := o.OnUp
-	o.OnUp = func(ctx context.Context, s string) {
-		up <- struct{}{}
-		if then != nil {
-			then(ctx, s)
-		}
-	}
-	c, err := client.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testpart.Start(t, c)
-	select {
-	case <-up:
-	case <-time.After(patience):
-		t.Fatal("the client does not get a link")
-	}
-	return c
+	return clienttest.Join(t, o)
 }
 
 // A mosquitto is a real broker of somebody else's, which keeps its sessions.
@@ -124,18 +104,7 @@ func (m *mosquitto) start(t testing.TB) {
 }
 
 // until waits for a condition.
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.After(patience); !holds(); {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("still not: %s", what)
-		}
-	}
-}
+var until = testpart.Eventually
 
 var coSources = []external.Source{
 	{Filter: "colony/v1/+/up", Delivery: external.Stream},

@@ -114,29 +114,29 @@ func (t *traffic) Subscribed(to string, n int64) {
 func New(broker string, held Held) *Metrics {
 	own := prometheus.Labels{"broker": broker}
 	counter := func(n, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_broker_" + n, Help: help, ConstLabels: own})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: n, Help: help, ConstLabels: own})
 	}
 	counters := func(n, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "colony_broker_" + n, Help: help, ConstLabels: own}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: n, Help: help, ConstLabels: own}, labels)
 	}
 	m := &Metrics{
-		refusals: counters("refused_total", "Connects, publishes and subscribes refused.", "op", "reason"),
-		drops:    counters("dropped_total", "Clients cut off, and messages not delivered to them, by reason.", "reason"),
-		ends:     counters("disconnects_total", "Sessions ended, by MQTT reason code, or client, network or other.", "reason"),
+		refusals: counters("colony_broker_refused_total", "Connects, publishes and subscribes refused.", "op", "reason"),
+		drops:    counters("colony_broker_dropped_total", "Clients cut off, and messages not delivered to them, by reason.", "reason"),
+		ends:     counters("colony_broker_disconnects_total", "Sessions ended, by MQTT reason code, or client, network or other.", "reason"),
 		AcceptSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "colony_broker_accept_seconds", Help: "Time to store a message before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
-		AcceptErrors: counter("accept_errors_total", "Failed accepts, such as for want of file descriptors."),
-		Connects:     counter("connects_total", "Accepted connects."),
-		Takeovers:    counter("takeovers_total", "Connections whose place a new one of the same client took."),
-		Waits:        counter("publish_waits_total", "Times that a publisher waited in vain for a subscriber that lags behind."),
-		Waited:       counters("publish_wait_seconds_total", "Time that publishers waited for subscribers that lag behind: for the fastest of a message, or for others.", "for"),
-		NotKept:      counter("sessions_not_kept_total", "Accepted connects that asked for a session that outlives its connection, which there is not."),
-		Wills:        counter("wills_total", "Last wills sent."),
+		AcceptErrors: counter("colony_broker_accept_errors_total", "Failed accepts, such as for want of file descriptors."),
+		Connects:     counter("colony_broker_connects_total", "Accepted connects."),
+		Takeovers:    counter("colony_broker_takeovers_total", "Connections whose place a new one of the same client took."),
+		Waits:        counter("colony_broker_publish_waits_total", "Times that a publisher waited in vain for a subscriber that lags behind."),
+		Waited:       counters("colony_broker_publish_wait_seconds_total", "Time that publishers waited for subscribers that lag behind: for the fastest of a message, or for others.", "for"),
+		NotKept:      counter("colony_broker_sessions_not_stored_total", "Accepted connects that asked for a session that outlives its connection, which there is not."),
+		Wills:        counter("colony_broker_wills_total", "Last wills sent."),
 
-		ExpiredSessions: counter("sessions_expired_total", "Sessions that ended as their clients stayed away."),
-		EvictedSessions: counter("sessions_evicted_total", "Sessions that held nothing and ended as another client needed their place."),
+		ExpiredSessions: counter("colony_broker_sessions_expired_total", "Sessions that ended as their clients stayed away."),
+		EvictedSessions: counter("colony_broker_sessions_evicted_total", "Sessions that held nothing and ended as another client needed their place."),
 		StoreSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "colony_broker_store_seconds", Help: "Time to store a message for sessions before its acknowledgement.", ConstLabels: own,
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
@@ -154,25 +154,24 @@ func (m *Metrics) addTraffic(own prometheus.Labels) {
 		name, help string
 		value      func() int64
 	}{
-		{"clients_connected", "Clients connected now.", m.Clients.now.Load},
-		{"clients_maximum", "The most clients connected at once.", m.Clients.most.Load},
-		{"retained_messages", "Retained messages, without those of $SYS.", m.held.Retained},
-		{"retained_bytes", "Memory of the retained messages, about: topics, properties, payloads, and 256 bytes for each.", m.held.RetainedBytes},
-		{"subscriptions", "Subscriptions.", m.subscriptions.Load},
-		{"shared_subscriptions", "Shared subscriptions.", m.shared.Load},
-		{"inflight_messages", "Messages that await an acknowledgement.", m.Inflight.Load},
-		{"write_buffer_bytes", "Bytes that wait in memory for clients to read them, or for the rest of their packets.", m.held.Waiting},
-		{"sessions", "Sessions that outlive their connection, with one or without.", func() int64 { return m.held.Sessions().Sessions }},
-		{"session_messages", "Messages in the queues of those sessions.", func() int64 { return m.held.Sessions().Messages }},
-		{"session_bytes", "Bytes of those messages, each once.", func() int64 { return m.held.Sessions().Bytes }},
-		{"session_log_bytes", "Bytes of the log of sessions on disk.", func() int64 { return m.held.Sessions().LogBytes }},
-		{"session_records_damaged", "Records and files of sessions that could not be read since the start.", func() int64 { return m.held.Sessions().Damaged }},
-		{"start_time_seconds", "When the broker was made, in Unix time.", m.begun.Unix},
+		{"colony_broker_clients_connected", "Clients connected now.", m.Clients.now.Load},
+		{"colony_broker_clients_maximum", "The most clients connected at once.", m.Clients.most.Load},
+		{"colony_broker_retained_messages", "Retained messages, without those of $SYS.", m.held.Retained},
+		{"colony_broker_retained_bytes", "Memory of the retained messages, about: topics, properties, payloads, and 256 bytes for each.", m.held.RetainedBytes},
+		{"colony_broker_subscriptions", "Subscriptions.", m.subscriptions.Load},
+		{"colony_broker_shared_subscriptions", "Shared subscriptions.", m.shared.Load},
+		{"colony_broker_inflight_messages", "Messages that await an acknowledgement.", m.Inflight.Load},
+		{"colony_broker_write_buffer_bytes", "Bytes that wait in memory for clients to read them, or for the rest of their packets.", m.held.Waiting},
+		{"colony_broker_sessions", "Sessions that outlive their connection, with one or without.", func() int64 { return m.held.Sessions().Sessions }},
+		{"colony_broker_session_messages", "Messages in the queues of those sessions.", func() int64 { return m.held.Sessions().Messages }},
+		{"colony_broker_session_bytes", "Bytes of those messages, each once.", func() int64 { return m.held.Sessions().Bytes }},
+		{"colony_broker_session_log_bytes", "Bytes of the log of sessions on disk.", func() int64 { return m.held.Sessions().LogBytes }},
+		{"colony_broker_start_time_seconds", "When the broker was made, in Unix time.", m.begun.Unix},
 	} {
-		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "colony_broker_" + g.name, Help: g.help, ConstLabels: own},
+		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: own},
 			func() float64 { return float64(g.value()) }))
 	}
-	count := func(name, help string, labels prometheus.Labels, v *atomic.Int64) {
+	count := func(name, help string, labels prometheus.Labels, value func() int64) {
 		all := prometheus.Labels{}
 		for k, v := range own {
 			all[k] = v
@@ -180,18 +179,19 @@ func (m *Metrics) addTraffic(own prometheus.Labels) {
 		for k, v := range labels {
 			all[k] = v
 		}
-		m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "colony_broker_" + name, Help: help, ConstLabels: all},
-			func() float64 { return float64(v.Load()) }))
+		m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: all},
+			func() float64 { return float64(value()) }))
 	}
 	for qos := range m.in {
 		l := prometheus.Labels{"qos": fmt.Sprint(qos)}
-		count("messages_received_total", "Messages published to the broker.", l, &m.in[qos])
-		count("messages_sent_total", "Messages sent to clients.", l, &m.out[qos])
+		count("colony_broker_messages_received_total", "Messages published to the broker.", l, m.in[qos].Load)
+		count("colony_broker_messages_sent_total", "Messages sent to clients.", l, m.out[qos].Load)
 	}
-	count("bytes_received_total", "Bytes received.", nil, &m.bytesIn)
-	count("bytes_sent_total", "Bytes sent.", nil, &m.bytesOut)
-	count("packets_received_total", "MQTT packets received.", nil, &m.packetsIn)
-	count("packets_sent_total", "MQTT packets sent.", nil, &m.packetsOut)
+	count("colony_broker_session_records_damaged_total", "Records and files of sessions that could not be read since the start.", nil, func() int64 { return m.held.Sessions().Damaged })
+	count("colony_broker_bytes_received_total", "Bytes received.", nil, m.bytesIn.Load)
+	count("colony_broker_bytes_sent_total", "Bytes sent.", nil, m.bytesOut.Load)
+	count("colony_broker_packets_received_total", "MQTT packets received.", nil, m.packetsIn.Load)
+	count("colony_broker_packets_sent_total", "MQTT packets sent.", nil, m.packetsOut.Load)
 }
 
 // Register adds all metrics to r, or none.

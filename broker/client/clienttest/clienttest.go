@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // patience bounds the wait for an answer: far more than any needs, on a busy machine too.
@@ -41,6 +43,34 @@ func Attempt(t testing.TB, o client.Options) error {
 		t.Fatalf("client %s: no answer within %s", o.ClientID, patience)
 		return nil
 	}
+}
+
+// Join connects a client and waits until it is connected and subscribed. It is stopped when the
+// test ends. Without a ClientID it has its user name.
+func Join(t testing.TB, o client.Options) *client.Client {
+	t.Helper()
+	up := notify.New()
+	if o.ClientID == "" {
+		o.ClientID = o.Username
+	}
+	then := o.OnUp
+	o.OnUp = func(ctx context.Context, s string) {
+		up.Notify()
+		if then != nil {
+			then(ctx, s)
+		}
+	}
+	c, err := client.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testpart.Start(t, c)
+	select {
+	case <-up.C():
+	case <-time.After(patience):
+		t.Fatalf("client %s: not connected within %s", o.ClientID, patience)
+	}
+	return c
 }
 
 // failures is a log that hands on the errors in it: a client reports there why it cannot connect.
