@@ -400,9 +400,9 @@ func TestNotKeptIsSaid(t *testing.T) {
 	} {
 		r := dialRaw(t, b.Addr("main"))
 		r.version = c.version
-		before := metric(t, reg, "sessions_not_kept_total")
+		before := metric(t, reg, "sessions_not_stored_total")
 		ack := r.mustConnect(fmt.Sprint("c", i), c.edit)
-		counted := metric(t, reg, "sessions_not_kept_total") > before
+		counted := metric(t, reg, "sessions_not_stored_total") > before
 		if logged := log.has("level=WARN", "sessions are off: turn them on", fmt.Sprint("client=c", i)); logged != c.notified || counted != c.notified {
 			t.Errorf("connect %d: logged %v, counted %v, want %v", i, logged, counted, c.notified)
 		}

@@ -18,16 +18,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/lasting"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -36,9 +39,8 @@ import (
 
 // A Broker serves MQTT on its listeners. Its methods may be called concurrently.
 type Broker struct {
-	o       Options
-	log     *slog.Logger
-	metrics *metrics.Metrics
+	o Options
+	reports
 
 	routes *routing.Router
 	peers  *peers.Table   // connections, by the address of the client
@@ -59,15 +61,16 @@ type Broker struct {
 	endpoints map[string]*endpoint
 	conns     map[*conn]struct{}
 	sessions  map[string]*session // by client id
-	durable
+	store     *lasting.Sessions   // that outlive their connection; nil: none do; set by Start
 	// identities holds what each name of identity uses, while it has sessions.
 	identities map[string]*identity
 }
 
-// durable is what outlives connections.
-type durable struct {
-	store *sessions.Store                           // nil: nothing does; set by Start
-	away  map[*sessions.Session]*routing.Subscriber // all that are stored; protected by Broker.mu
+// reports are where a broker says what happens.
+type reports struct {
+	log     *slog.Logger
+	metrics *metrics.Metrics
+	refused *refusals.Log // which refusals the log shows
 }
 
 type state int
@@ -87,16 +90,16 @@ func New(o Options) (*Broker, error) {
 	o.SysInterval = cmp.Or(o.SysInterval, 30*time.Second)
 	b := &Broker{
 		o:         o,
-		log:       o.Logger.With("component", "broker", "broker", o.Name),
+		reports:   reports{log: o.Logger.With("component", "broker", "broker", o.Name)},
 		endpoints: make(map[string]*endpoint),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
-		durable:   durable{away: make(map[*sessions.Session]*routing.Subscriber)},
-		peers:     peers.New(peers.Limits{Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
+		peers:     peers.New(peers.Limits{All: o.Limits.Connections, Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
 		bounds:    packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
 
 		identities: make(map[string]*identity),
 	}
+	b.refused = refusals.New(b.log)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.metrics = metrics.New(o.Name, metrics.Held{
 		Retained: func() int64 { return int64(b.routes.Retained.Count()) }, RetainedBytes: func() int64 { return b.routes.Retained.Bytes() },
@@ -196,6 +199,7 @@ func (b *Broker) Stop(ctx context.Context) error {
 			return fmt.Errorf("%w; an Accept function has not returned", err)
 		}
 	}
+	b.refused.Summarise(time.Now(), true)
 	b.metrics.Unregister(b.o.Registerer)
 	return errors.Join(err, b.closeStore())
 }
@@ -316,11 +320,21 @@ func (b *Broker) stats() (s sessions.Stats) {
 	return s
 }
 
-// track notes a new connection; false if there is no room for it, or the broker stops.
+// enter counts a connection; false if there is no room for it.
+func (b *Broker) enter(peer net.Addr) (peers.Verdict, bool) {
+	v := b.peers.Enter(peers.Address(peer), time.Now())
+	why := v.Refusal()
+	if why != "" {
+		b.metrics.Refused("connect", why)
+	}
+	return v, why == ""
+}
+
+// track notes a new connection; false if the broker stops.
 func (b *Broker) track(c *conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.state == stopped || len(b.conns) >= b.o.Limits.Connections {
+	if b.state == stopped {
 		return false
 	}
 	b.conns[c] = struct{}{}
@@ -346,8 +360,11 @@ func (b *Broker) keepHouse() {
 	for {
 		select {
 		case now := <-expire.C:
+			b.refused.Summarise(now, false)
 			b.routes.Retained.Expire(now)
-			b.expireSessions()
+			if b.store != nil {
+				b.store.Expire()
+			}
 		case <-publish.C:
 			b.routes.PublishSys(b.atOnce)
 		case <-b.ctx.Done():

@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/client/clienttest"
 	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
@@ -89,45 +90,13 @@ func (b *box) next(t *testing.T) broker.Message {
 }
 
 // until waits for a condition.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.After(patience); !holds(); {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("still not: %s", what)
-		}
-	}
-}
+var until = testpart.Eventually
 
 // join connects a client of ours and waits until it is up.
 func join(t *testing.T, o client.Options) *client.Client {
 	t.Helper()
-	up := make(chan struct{}, 16)
 	o.Logger = testLog(t)
-	if o.ClientID == "" {
-		o.ClientID = o.Username
-	}
-	then := o.OnUp
-	o.OnUp = func(ctx context.Context, s string) {
-		up <- struct{}{}
-		if then != nil {
-			then(ctx, s)
-		}
-	}
-	c, err := client.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testpart.Start(t, c)
-	select {
-	case <-up:
-	case <-time.After(patience):
-		t.Fatal("the client does not get a link")
-	}
-	return c
+	return clienttest.Join(t, o)
 }
 
 func tcpURL(b *broker.Broker) []string { return []string{"tcp://" + b.Addr("main")} }

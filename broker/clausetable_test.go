@@ -44,7 +44,7 @@ func numbered(t *testing.T, list string) map[string]bool {
 // clauseRow is a row of a table of clauses: 3.1.2-4 to -6, -9; what they say; the tests.
 var (
 	clauseRow = regexp.MustCompile(`(?m)^\| (\d+\.\d+\.\d+-[^|]+) \| [^|]+ \| ([^|]+) \|$`)
-	oneTest   = regexp.MustCompile(`\bTest\w+`)
+	oneTest   = regexp.MustCompile(`\bTest[A-Z]\w+`)
 	clause    = regexp.MustCompile(`(?:(\d+\.\d+\.\d+))?-(\d+)(?: to -(\d+))?`)
 )
 
@@ -110,6 +110,21 @@ func TestClauseTable(t *testing.T) {
 			if !defined[name] {
 				t.Errorf("MQTT %s: there is no test %s", version, name)
 			}
+		}
+	}
+}
+
+// Every test that DESIGN.md names exists, in the other tables too.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("DESIGN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined := testsBelow(t)
+	for _, name := range oneTest.FindAllString(string(doc), -1) {
+		if !defined[name] {
+			t.Errorf("there is no test %s", name)
 		}
 	}
 }

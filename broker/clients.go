@@ -8,33 +8,15 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/layers"
+	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/term"
-	"github.com/colonyfleet/colony/broker/tlsstate"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A ClientInfo is what the broker knows of one client: of its connection, its session, or
-// both.
-type ClientInfo struct {
-	Client   string // client id
-	Identity string // name of its identity
-
-	// Of the connection; zero while there is none.
-	Connected        time.Time
-	Listener, Remote string
-	MQTT             byte  // 5, or 4 for MQTT 3.1.1
-	KeepAlive        int   // seconds; 0: none
-	Received, Sent   int64 // messages on this connection
-	Waiting          int64 // bytes that wait in memory for the client
-
-	// Of the session.
-	Subscriptions int
-	Stored        bool      // it outlives its connection
-	Expiry        uint32    // seconds after the end of the connection; 1<<32-1: never
-	Away          time.Time // since when there is no connection; zero: there is one
-	Queued        int       // messages that wait in it, the unacknowledged ones among them
-	QueuedBytes   int64
-}
+// A ClientInfo is what the broker knows of one client.
+type ClientInfo = access.ClientInfo
 
 // Clients returns all clients that have a connection or a session that is stored, by client id.
 func (b *Broker) Clients() []ClientInfo {
@@ -68,15 +50,26 @@ func (b *Broker) Clients() []ClientInfo {
 
 // Disconnect ends the connection of a client with the reason 0x98, administrative action, and
 // where endSession says so its session too. A client may connect again at once. It returns an
-// error of kind NotFound if there is neither.
+// error of kind NotFound if there is none, or a session alone that is not to end.
 func (b *Broker) Disconnect(client string, endSession bool) error {
+	return b.release(client, endSession, func(string) bool { return true })
+}
+
+// DisconnectOf is Disconnect for a client of an identity: the connection and the session that another identity has
+// with its client id by now stay, and are as if there were none.
+func (b *Broker) DisconnectOf(identity, client string, endSession bool) error {
+	return b.release(client, endSession, func(owner string) bool { return owner == identity })
+}
+
+// release ends what a client has, of the owners that are meant.
+func (b *Broker) release(client string, endSession bool, meant func(owner string) bool) error {
 	late := time.NewTimer(takeover)
 	defer late.Stop()
 	for found := false; ; found = true {
 		b.mu.RLock()
 		s := b.sessions[client]
 		b.mu.RUnlock()
-		if s != nil && (endSession || !found) {
+		if s != nil && meant(s.id.Name) && (endSession || !found) {
 			b.disconnect(s.conn, packets.ErrAdministrativeAction)
 			select {
 			case <-s.done:
@@ -85,17 +78,20 @@ func (b *Broker) Disconnect(client string, endSession bool) error {
 				return protocol.Errorf(protocol.Unavailable, "client %s: its connection has not ended within %s: try again", client, takeover)
 			}
 		}
-		if b.store != nil && endSession {
-			if stored := b.store.Get(client); stored != nil {
-				will, ended := stored.EndIfAway()
-				if !ended { // it has a connection again
-					continue
-				}
-				b.discard(stored, will)
-				return nil
+		var stored *sessions.Session
+		if b.store != nil {
+			if stored = b.store.Get(client); stored != nil && !meant(stored.Owner().Name) {
+				stored = nil
 			}
 		}
-		if !found {
+		switch {
+		case stored != nil && endSession:
+			if !b.store.EndIfAway(stored) { // it has a connection again
+				continue
+			}
+		case stored != nil && !found:
+			return protocol.Errorf(protocol.NotFound, "client %s: it has no connection, but a session of %s: colony site broker kick --session (session=true in the API) ends that", client, stored.Owner().Name)
+		case !found:
 			return protocol.Errorf(protocol.NotFound, "client %s: it has neither a connection nor a session: see the list of clients", client)
 		}
 		return nil
@@ -106,7 +102,7 @@ func (b *Broker) Disconnect(client string, endSession bool) error {
 // certificates were revoked, with the reason 0x87, not authorized. It returns how many.
 func (b *Broker) Recheck() (ended int) {
 	for _, s := range b.connected() {
-		if err := term.Check(b.o.Access, s.conn.listener.Name, tlsstate.Of(s.conn.Raw())); err != nil {
+		if err := term.Check(b.o.Access, s.conn.listener.Name, layers.TLS(s.conn.Raw())); err != nil {
 			b.log.Warn("connection ended: it may not last any more", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "err", err)
 			b.disconnect(s.conn, packets.ErrNotAuthorized)
 			ended++

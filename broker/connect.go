@@ -14,13 +14,14 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/layers"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/reason"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/term"
-	"github.com/colonyfleet/colony/broker/tlsstate"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -128,7 +129,7 @@ func (b *Broker) refuseMalformed(c *conn, version byte, err error) error {
 func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	info := access.ConnectInfo{
 		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
-		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: tlsstate.Of(c.Raw()),
+		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: layers.TLS(c.Raw()),
 	}
 	if err := access.CheckClientID(info.ClientID, p.ProtocolVersion, p.Connect.Clean); err != nil {
 		return nil, err
@@ -259,7 +260,7 @@ func (b *Broker) admit(s *session) (old *session, err error) {
 	}
 	if old := b.sessions[s.client]; old != nil {
 		if old.id.Name != s.id.Name {
-			return nil, protocol.Errorf(protocol.Invalid, "client id %s is in use by %s", s.client, old.id.Name)
+			return nil, reason.Held(s.client, old.id.Name, true)
 		}
 		return old, nil
 	}
@@ -285,7 +286,7 @@ func (b *Broker) vetWill(id access.Identity, w *message.Message) error {
 		return &reason.Refusal{Code: packets.ErrTopicNameInvalid, Message: fmt.Sprintf("last will on %.200q: want a topic without wildcards, not below $SYS or $share, of up to %d levels", w.Topic, b.o.Limits.Levels)}
 	}
 	if !b.o.Access.MayPublish(id, w.Topic) {
-		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", w.Topic, id.Name)
+		return protocol.Errorf(protocol.Denied, "last will on %s: %s may not publish there", refusals.Shortened(w.Topic), id.Name)
 	}
 	return nil
 }
@@ -319,6 +320,7 @@ func (b *Broker) welcome(s *session, p *packets.Packet, present bool) error {
 		s.conn.Wake()
 	}
 	b.metrics.Connects.Inc()
+	b.changed(s, true, nil)
 	b.log.Debug("client connected", "client", s.client, "listener", s.conn.listener.Name, "remote", s.conn.remote(), "mqtt", s.version(),
 		"session_expiry_s", s.expiry, "session_present", present)
 	return nil
@@ -332,8 +334,10 @@ func (b *Broker) noteNotKept(s *session) string {
 		return ""
 	}
 	b.metrics.NotKept.Inc()
-	b.log.Warn("client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
-		"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
+	if b.refused.Show("session", s.account, s.client) {
+		b.log.Warn("client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
+			"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
+	}
 	return "sessions are off at this broker and end with their connection: subscribe after each connect"
 }
 
@@ -342,8 +346,10 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	v5 := p.ProtocolVersion == 5
 	code := reason.OfConnect(err, v5)
 	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
-	b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
-		"remote", c.remote(), "code", code.Code, "err", err)
+	if b.refused.Show("connect", c.address(), err.Error()) {
+		b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
+			"remote", c.remote(), "code", code.Code, "err", err)
+	}
 	frame, err := answer.Refuse(answer.Client{V5: v5, Largest: int(p.Properties.MaximumPacketSize)}, code)
 	_ = b.write(c, frame, err) // the connection ends now in any case
 }

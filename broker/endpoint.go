@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"crypto/tls"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/transport"
-	"github.com/colonyfleet/colony/broker/websocket"
 )
 
 // An endpoint is one open listener.
@@ -24,33 +22,23 @@ type endpoint struct {
 // open listens on l's address.
 func (b *Broker) open(l Listener) (*endpoint, error) {
 	log := b.log.With("listener", l.Name)
-	secure := l.TLS
-	if l.Certificate != "" {
-		var err error
-		if secure, err = listen.Certificate(l.Certificate, l.Key, func(err error) { log.Error("certificate not read", "err", err) }); err != nil {
-			return nil, err
-		}
-	}
-	raw, err := listen.Open(b.ctx, &l, listen.Options{
-		PerSecond: b.o.Limits.ConnectRate, Listen: b.o.Listen,
+	ln, err := listen.Serve(b.ctx, &l, listen.Options{
+		PerSecond: b.o.Limits.ConnectRate, Listen: b.o.Listen, Upgrade: b.o.Limits.ConnectTimeout, MaxBytes: int64(b.o.Limits.PacketBytes), Logger: log,
 		Failed: func(err error, retry time.Duration) {
 			b.metrics.AcceptErrors.Inc()
 			log.Warn("accept failed", "retry_in", retry, "err", err)
 		},
 		Refused: func(peer net.Addr) {
 			b.metrics.Refused("connect", "address")
-			log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
+			if b.refused.Show("address", peers.Address(peer), l.Name) {
+				log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
+			}
 		},
+		Enter: b.enter, Leave: func(peer net.Addr, v peers.Verdict) { b.peers.Leave(peers.Address(peer), v, time.Now()) },
+		Unread: func(err error) { log.Error("certificate not read", "err", err) },
 	})
 	if err != nil {
 		return nil, err
-	}
-	var ln net.Listener = raw
-	if secure != nil && l.Network != Unix {
-		ln = tls.NewListener(ln, secure)
-	}
-	if l.Network == WS {
-		ln = websocket.Listen(ln, websocket.Options{Timeout: b.o.Limits.ConnectTimeout, MaxBytes: int64(b.o.Limits.PacketBytes), Origins: l.Origins})
 	}
 	return &endpoint{b: b, l: l, accept: ln, stop: sync.OnceFunc(func() { _ = ln.Close() })}, nil
 }
@@ -73,13 +61,7 @@ func (c *conn) remote() string { return c.Raw().RemoteAddr().String() }
 
 // address is the network address of the peer without its port; "" where it has none, as on a Unix
 // socket.
-func (c *conn) address() string {
-	host, _, err := net.SplitHostPort(c.remote())
-	if err != nil {
-		return ""
-	}
-	return host
-}
+func (c *conn) address() string { return peers.Address(c.Raw().RemoteAddr()) }
 
 // account is whom the connection counts for.
 func (c *conn) account() string {
@@ -96,15 +78,17 @@ func (e *endpoint) serve() {
 		if err != nil {
 			return
 		}
-		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l}
-		if c.verdict = e.b.peers.Enter(c.address(), time.Now()); c.verdict == peers.Closed {
-			e.b.metrics.Refused("connect", "address_limit")
+		verdict, ok := listen.Entered(raw)
+		if !ok {
+			verdict, ok = e.b.enter(raw.RemoteAddr())
+		}
+		if !ok {
 			_ = raw.Close() // never used
 			continue
 		}
+		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l, verdict: verdict}
 		if !e.b.track(c) {
 			e.b.peers.Leave(c.address(), c.verdict, time.Now())
-			e.b.metrics.Refused("connect", "connections")
 			_ = raw.Close() // never used
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // Each test here is an attack: what a client that means harm, or is broken, can send.
@@ -43,6 +44,23 @@ func (l *lines) has(words ...string) bool {
 		}
 	}
 	return false
+}
+
+// longest is the length of the longest line.
+func (l *lines) longest() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.SplitSeq(l.buf.String(), "\n") {
+		n = max(n, len(line))
+	}
+	return n
+}
+
+// count is how many lines contain a text.
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
 }
 
 // logged makes a broker log everything to l.
@@ -119,5 +137,83 @@ func TestBadConnectIsLoggedWithoutPassword(t *testing.T) {
 	until(t, "the packet is in the log", func() bool { return log.has("level=DEBUG", "CONNECT", "body=00044d51545404c2003c") })
 	if log.has("736563726574") || log.has("secret") {
 		t.Error("the password is in the log")
+	}
+}
+
+// Refusals without end are all counted, and the log has a few of them and how many there were more.
+func TestRefusalsInTheLog(t *testing.T) {
+	t.Parallel()
+	const refused = 200
+	var log lines
+	b, reg := start(t, access.Site("plant1"), log.logged)
+	r := dialRaw(t, b.Addr("main"))
+	r.mustConnect("n1.plant1", nil)
+	for i := range refused {
+		r.publish("colony/denied", "x", 1, uint16(i+1))
+		r.wantCode(packets.Puback, 0x87)
+		if r.subscribe("#", 1) != 0x87 {
+			t.Error("a forbidden filter is accepted")
+		}
+		if ack := dialRaw(t, b.Addr("main")).connect("stranger", nil); ack.ReasonCode != 0x87 {
+			t.Errorf("CONNACK 0x%02x", ack.ReasonCode)
+		}
+	}
+	ops := map[string]string{"publish": "publish refused", "subscribe": "subscribe refused", "connect": "connect refused"}
+	for op := range ops {
+		if n := metric(t, reg, "refused_total", op); n != refused {
+			t.Errorf("%s: %v counted, want %d", op, n, refused)
+		}
+	}
+	if err := b.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for op, line := range ops {
+		n := log.count(line)
+		if n > 100 || n == 0 {
+			t.Errorf("%d lines %q", n, line)
+		}
+		if !log.has("more was refused", "what="+op, "of=127.0.0.1") {
+			t.Errorf("the log does not say how many more were refused: %s", op)
+		}
+	}
+}
+
+// TestLongTopicsAreShortened has the log and its summaries show the begin of a topic, whatever its length and why it was refused.
+func TestLongTopicsAreShortened(t *testing.T) {
+	t.Parallel()
+	const length, refused = 60_000, 12 // more than the log shows of a kind
+	var log lines
+	b, _ := start(t, revocable{denied: func(topic string) bool { return strings.HasPrefix(topic, "denied") }}, func(o *broker.Options) {
+		log.logged(o)
+		o.Accept = func(_ context.Context, _ access.Identity, m broker.Message) error {
+			return protocol.Errorf(protocol.Invalid, "not accepted: %s", m.Topic[:10])
+		}
+	})
+	denied, unwanted := "denied"+strings.Repeat("x", length-6), "unwanted"+strings.Repeat("x", length-8)
+	r := guest(t, b, "a")
+	for i := range uint16(refused) {
+		r.publish(denied, "", 1, 2*i+1)
+		r.wantCode(packets.Puback, packets.ErrNotAuthorized.Code)
+		r.publish(unwanted, "", 1, 2*i+2)
+		r.want(packets.Puback)
+	}
+	if ack := dialRaw(t, b.Addr("main")).connect("b", withWill(denied, "")); ack.ReasonCode != packets.ErrNotAuthorized.Code {
+		t.Errorf("a last will: CONNACK 0x%02x, want 0x87", ack.ReasonCode)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := b.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"publish refused", "message refused", "connect refused"} {
+		if !log.has(what, "(60000 bytes)") {
+			t.Errorf("%s: the log does not say how long the topic is", what)
+		}
+	}
+	if !log.has("more was refused", "what=publish", "(60000 bytes)") {
+		t.Error("the log does not say how much more was refused")
+	}
+	if n := log.longest(); n > 2000 {
+		t.Errorf("a line of the log has %d bytes", n)
 	}
 }

@@ -169,3 +169,20 @@ func TestListenerRules(t *testing.T) {
 	}
 	join(t, client.Options{URLs: []string{"unix://" + socket}, Username: "c"})
 }
+
+// Why a WebSocket ended before its upgrade is said at debug, in the log of the broker: whoever reaches the port can cause
+// it, as often as it likes.
+func TestFailedUpgradeIsLogged(t *testing.T) {
+	t.Parallel()
+	var log lines
+	server, _ := testTLS(t)
+	b, _ := start(t, free{}, func(o *broker.Options) {
+		log.logged(o)
+		o.Listeners = append(o.Listeners, broker.Listener{Name: "wss", Network: broker.WS, Address: "127.0.0.1:0", TLS: server})
+	})
+	r := dialRaw(t, b.Addr("wss"))
+	if _, err := r.conn.Write([]byte("no TLS at all")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is logged", func() bool { return log.has("level=DEBUG", "listener=wss", "TLS handshake error") })
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/devices"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -92,35 +93,12 @@ func may(list []string, name string) bool {
 	return false
 }
 
-// certified returns a holder of a certificate by a root.
-func certified(t *testing.T, root *identity.Authority, n identity.Name) *identity.Holder {
-	t.Helper()
-	key, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, err := root.Issue(n, key.Public(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := identity.NewHolder(identity.NewClock(time.Now, time.Time{}, nil))
-	h.Set(&identity.Credential{Key: key, Chain: chain, Root: root.Root()})
-	return h
-}
-
 // TestAccessMatrix tries every topic with every kind of client that can connect, at a running
 // broker of a site and one of the CO, with certificates where clients are parts of Colony: to
 // publish, to publish retained, to subscribe, to share a subscription, and as a last will.
 func TestAccessMatrix(t *testing.T) {
 	t.Parallel()
-	key, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := identity.NewRoot(key, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := identitytest.Root(t, time.Now())
 	site := devices.New("s1")
 	_, faults := site.Set([]protocol.DeviceAccount{{
 		User: "press", Publish: []string{"line/#", "colony/v1/s1/data/line/#"}, Subscribe: []string{"line/1", "colony/v1/s1/data/line/1"},
@@ -139,7 +117,7 @@ func TestAccessMatrix(t *testing.T) {
 	}{
 		{"site", identity.OfLO("s1"), identity.EN, site, []matrixClient{
 			{
-				what: "node", user: "n1.s1", holder: certified(t, root, identity.OfNode("s1", "n1")),
+				what: "node", user: "n1.s1", holder: identitytest.Holder(t, root, root, identity.OfNode("s1", "n1")),
 				publish:   []string{own + "online", own + "heartbeat", own + "inventory", own + "report", own + "status/web", "colony/v1/s1/data/", "local"},
 				subscribe: []string{own + "desired", "colony/v1/s1/revocations", "colony/v1/s1/data/", "local"},
 			},
@@ -151,7 +129,7 @@ func TestAccessMatrix(t *testing.T) {
 		}},
 		{"co", identity.OfCO(), identity.LO, access.CO{}, []matrixClient{
 			{
-				what: "lo", user: "s1", holder: certified(t, root, identity.OfLO("s1")),
+				what: "lo", user: "s1", holder: identitytest.Holder(t, root, root, identity.OfLO("s1")),
 				publish:   []string{"colony/v1/s1/online", "colony/v1/s1/up", "colony/v1/s1/down-ack"},
 				subscribe: []string{"colony/v1/s1/desired", "colony/v1/s1/tokens", "colony/v1/s1/revocations", "colony/v1/s1/ack", "colony/v1/s1/down"},
 			},
@@ -164,7 +142,7 @@ func TestAccessMatrix(t *testing.T) {
 	} {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			h := certified(t, root, b.server)
+			h := identitytest.Holder(t, root, root, b.server)
 			br, _ := start(t, access.Certified{Control: b.control, Listener: "machines", Tier: b.tier, Peer: h.Client}, func(o *broker.Options) {
 				o.Logger = slog.New(slog.DiscardHandler) // a line for each refusal
 				o.Listeners = append(o.Listeners, broker.Listener{Name: "machines", Network: broker.TLS, Address: "127.0.0.1:0", TLS: h.ServerTLS()})

@@ -47,8 +47,10 @@ type Options struct {
 	// takes the place of an earlier connection of its client id. will is its last will,
 	// nil without one. An error refuses the client: CONNACK 0x85 for Invalid and
 	// Conflict, 0x87 for Denied and NotFound, 0x89 for others. It is called concurrently.
-	Admit  func(ctx context.Context, id access.Identity, info access.ConnectInfo, will *Message) error
-	Limits limits.Limits
+	Admit func(ctx context.Context, id access.Identity, info access.ConnectInfo, will *Message) error
+	// Changed, unless nil, is called after a client has connected or left, in order for each. It must not wait.
+	Changed func(access.Change)
+	Limits  limits.Limits
 	// Sessions says where sessions that outlive their connection are stored. The zero value:
 	// nowhere, they end with their connection.
 	Sessions Sessions

@@ -11,6 +11,7 @@ import (
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/reason"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
 )
@@ -40,7 +41,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	}
 	m := &message.Message{
 		Topic: topic, Payload: p.Payload, Props: p.Properties, QoS: qos, Retain: h.Retain(),
-		Origin: s.client, Owner: s.account, Expires: message.ExpiryOf(p.Expiry, time.Now()),
+		Origin: s.client, Owner: s.account, Expires: message.ExpiryOf(p.Expiry),
 	}
 	to, code := b.receive(s, m)
 	if code.Code != 0 {
@@ -50,11 +51,16 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		b.storeFrom(s, to, m, p.ID) // and acknowledge then
 		return nil
 	}
-	s.accept(qos, p.ID)
+	switch qos {
+	case 1:
+		s.confirm(packets.Puback, p.ID) // [MQTT-4.3.2-4]
+	case 2:
+		s.confirm(packets.Pubrec, p.ID) // [MQTT-4.3.3-8]
+	}
 	return nil
 }
 
-// accept acknowledges a message.
+// accept acknowledges a message that was stored.
 func (s *session) accept(qos byte, id uint16) {
 	switch qos {
 	case 1:
@@ -75,13 +81,16 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 			code.Reason = a.PublishRefusal(s.id, m.Topic)
 		}
 		b.metrics.Refused("publish", "access")
-		b.log.Warn("publish refused", "client", s.client, "topic", m.Topic, "reason", code.Reason)
+		if shown := refusals.Shortened(m.Topic); b.refused.Show("publish", s.account, shown) {
+			b.log.Warn("publish refused", "client", s.client, "topic", shown, "reason", code.Reason)
+		}
 		return nil, code
 	}
-	var to []sessions.Target
-	err := b.accepted(s.id, m, func() { to = b.routes.Distribute(m, s.waiting(forever)) })
+	to, err := b.accepted(s.id, m, s.waiting(forever))
 	if err != nil {
-		b.log.Warn("message refused", "client", s.client, "topic", m.Topic, "qos", m.QoS, "err", err)
+		if b.refused.Show("message", s.account, err.Error()) {
+			b.log.Warn("message refused", "client", s.client, "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
+		}
 		return nil, reason.OfPublish(err)
 	}
 	return to, packets.Code{}
@@ -148,10 +157,14 @@ func (s *session) countSent(qos byte, bytes int) {
 // tooSlow disconnects a client that has missed a message, or is about to.
 func (b *Broker) tooSlow(c *conn, reason string) {
 	b.metrics.Dropped(reason)
-	if s := c.session.Load(); s != nil && !c.Closed() {
+	if s := c.session.Load(); s != nil && !c.Closed() && b.refused.Show("slow client", s.account, s.client) {
 		b.log.Warn("slow client disconnected", "client", s.client, "reason", reason, "bytes", c.Pending())
 	}
-	c.DropMessages()
+	if reason == "memory" {
+		c.Drop()
+	} else {
+		c.DropMessages()
+	}
 	b.disconnect(c, packets.ErrQuotaExceeded)
 }
 

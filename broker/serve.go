@@ -90,7 +90,7 @@ func (b *Broker) badHeader(c *conn, h packet.Header, err error) error {
 // grant gives the client 1.5 times its keep-alive for the next bytes. [MQTT-3.1.2-22]
 func (s *session) grant() { s.conn.Expect(time.Duration(s.keepAlive) * 1500 * time.Millisecond) }
 
-// checkHeader counts a packet, and bounds its size.
+// checkHeader counts a packet, and bounds its size and what waits for all clients.
 //
 //go:noinline
 func (b *Broker) checkHeader(h packet.Header, limit int64) error {
@@ -98,6 +98,7 @@ func (b *Broker) checkHeader(h packet.Header, limit int64) error {
 		return &packet.Error{Code: packet.PacketTooLarge, Reason: fmt.Sprintf("%s of %d bytes: the limit is %d", h.Type, h.Total(), limit)}
 	}
 	b.metrics.Received(h.Total())
+	b.relieve() // of answers that nobody reads
 	return nil
 }
 
@@ -223,6 +224,9 @@ const (
 
 // report counts a packet that breaks the protocol, and shows its first bytes at debug.
 func (b *Broker) report(c *conn, kind packet.Type, body []byte, err error) {
+	if err == nil {
+		return
+	}
 	code, bad := reason.Of(err)
 	if !bad {
 		return
@@ -259,16 +263,16 @@ func (b *Broker) acknowledge(s *session, kind packet.Type, body []byte) error {
 		case reason >= packets.ErrUnspecifiedError.Code: // [MQTT-4.3.3-4]
 			s.conn.Acknowledged(id, inflight.Pubrec)
 		case s.conn.Recorded(id):
-			s.ack(packets.Pubrel, id, packets.CodeSuccess)
+			s.confirm(packets.Pubrel, id)
 		default:
 			s.ack(packets.Pubrel, id, packets.ErrPacketIdentifierNotFound)
 		}
 	case packet.Pubrel:
-		code := packets.ErrPacketIdentifierNotFound
 		if s.pending.End(id) {
-			code = packets.CodeSuccess
+			s.confirm(packets.Pubcomp, id) // [MQTT-4.3.3-11]
+		} else {
+			s.ack(packets.Pubcomp, id, packets.ErrPacketIdentifierNotFound)
 		}
-		s.ack(packets.Pubcomp, id, code) // [MQTT-4.3.3-11]
 	}
 	return nil
 }
@@ -285,6 +289,13 @@ func (s *session) odd(kind packet.Type, id uint16) bool {
 		return stored && s.link.Odd(id, sessions.Pubcomp) || !stored && s.conn.Odd(id, inflight.Pubcomp)
 	}
 	return false
+}
+
+// confirm is ack of success for the goroutine that reads s: it writes at once where nothing else is to be written.
+func (s *session) confirm(kind byte, id uint16) {
+	frame := answer.Plain(kind, id)
+	_, _ = s.conn.Answer(frame[:]) // a connection that has ended needs no answer
+	s.b.metrics.Sent(len(frame))
 }
 
 // ack sends PUBACK, PUBREC, PUBREL or PUBCOMP.

@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/inflight"
 	"github.com/colonyfleet/colony/broker/message"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -157,45 +158,53 @@ func (b *Broker) ended(c *conn, err error) {
 		delete(b.identities, s.id.Name)
 	}
 	b.mu.Unlock()
+	b.changed(s, false, err)
 	close(s.done)
 	b.metrics.Disconnected(s.conn.Ending(), errors.Is(err, errBye))
 	b.log.Debug("client disconnected", "client", s.client, "listener", c.listener.Name, "clean", s.clean.Load(), "err", err)
 }
 
+func (b *Broker) changed(s *session, connected bool, ended error) {
+	if b.o.Changed != nil {
+		info := access.ConnectInfo{Listener: s.conn.listener.Name, Remote: s.conn.remote(), ClientID: s.client}
+		b.o.Changed(access.Change{ConnectInfo: info, Identity: s.id, Connected: connected, Ended: ended, Clean: errors.Is(ended, errBye)})
+	}
+}
+
 // sendWill sends a last will.
 func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32, wait *transport.Waiting) {
-	w.Expires = message.ExpiryOf(expiry, time.Now())
-	var to []sessions.Target
-	err := b.accepted(id, w, func() { to = b.routes.Distribute(w, wait) })
+	w.Expires = message.ExpiryOf(expiry)
+	to, err := b.accepted(id, w, wait)
 	if err != nil {
-		b.log.Warn("last will refused", "client", w.Origin, "topic", w.Topic, "err", err)
+		if b.refused.Show("last will", w.Owner, err.Error()) {
+			b.log.Warn("last will refused", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
+		}
 		return
 	}
 	b.routes.StoreFor(to, w, func(err error) {
 		if err != nil {
-			b.log.Warn("last will not stored for those who are away", "client", w.Origin, "topic", w.Topic, "err", err)
+			b.log.Warn("last will not stored for those who are away", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
 		}
 	})
 	b.metrics.Wills.Inc()
 }
 
-// accepted hands a message to the owner of the broker, and if that accepts it, does
-// what is to be done with it. If it is to be retained, there is room for it; if it is to be stored
+// accepted hands a message to the owner of the broker, and if that accepts it, distributes it; it returns the
+// sessions that it is to be stored for. If it is to be retained, there is room for it; if it is to be stored
 // for sessions, that is possible: the owner gets nothing that its publisher is to send again.
-func (b *Broker) accepted(id access.Identity, m *message.Message, do func()) error {
+func (b *Broker) accepted(id access.Identity, m *message.Message, wait *transport.Waiting) ([]sessions.Target, error) {
 	if err := b.routes.Storable(m); err != nil {
-		return err
+		return nil, err
 	}
 	release, err := b.routes.Reserve(m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
 	if err := b.acceptPublish(id, m); err != nil {
-		return err
+		return nil, err
 	}
-	do()
-	return nil
+	return b.routes.Distribute(m, wait), nil
 }
 
 // waiting is how long messages of the client may wait for their subscribers, in all.

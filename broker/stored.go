@@ -8,12 +8,12 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/lasting"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
-	"github.com/colonyfleet/colony/protocol"
 )
 
 // storeTimeout is how long a client waits for its subscription to be on disk.
@@ -24,13 +24,15 @@ func (b *Broker) openStore(ctx context.Context) (err error) {
 	if b.o.Sessions.Dir == "" || b.o.Sessions.Limits.Off {
 		return nil
 	}
-	b.store, err = sessions.Open(ctx, sessions.Options{
-		Dir: b.o.Sessions.Dir, Disk: b.o.Sessions.Disk, Limits: b.o.Sessions.Limits, Logger: b.log, Dropped: b.metrics.DroppedStored,
+	b.store, err = lasting.Open(ctx, lasting.Options{
+		Store: sessions.Options{
+			Dir: b.o.Sessions.Dir, Disk: b.o.Sessions.Disk, Limits: b.o.Sessions.Limits, Logger: b.log, Dropped: b.metrics.DroppedStored,
+		},
+		Routes: b.routes, Metrics: b.metrics, Will: b.sendStoredWill,
 	})
 	if err != nil {
 		return fmt.Errorf("broker %s: %w", b.o.Name, err)
 	}
-	b.away = b.routes.Open(b.store)
 	return nil
 }
 
@@ -50,10 +52,10 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 	s.expiry = b.store.Expiry(s.asked)
 	stored := b.store.Get(s.client)
 	if stored != nil && stored.Owner().Name != s.id.Name {
-		return false, protocol.Errorf(protocol.Invalid, "client id %s has a session of %s", s.client, stored.Owner().Name)
+		return false, reason.Held(s.client, stored.Owner().Name, false)
 	}
 	if stored != nil && clean { // [MQTT-3.1.2-4]
-		b.endStored(stored)
+		b.store.End(stored)
 		if err := b.flush(); err != nil {
 			b.log.Warn("the end of a session is not stored", "client", s.client, "err", err)
 		}
@@ -65,38 +67,17 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 	if s.expiry == 0 {
 		return false, nil
 	}
-	if stored, err = b.createStored(s); err != nil {
+	owner := sessions.Owner{Name: s.id.Name, Identity: s.id.Encode(), Address: s.conn.address()}
+	if stored, err = b.store.Create(s.client, owner, s.expiry); err != nil {
 		return false, &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: err.Error()}
 	}
-	b.mu.Lock()
-	b.away[stored] = routing.NewSubscriber(stored)
-	b.mu.Unlock()
 	b.attach(s, stored)
 	return false, nil
 }
 
-// createStored makes a session, for which one that holds nothing ends where there are too many.
-func (b *Broker) createStored(s *session) (*sessions.Session, error) {
-	owner := sessions.Owner{Name: s.id.Name, Identity: s.id.Encode(), Address: s.conn.address()}
-	stored, err := b.store.Create(s.client, owner, s.expiry)
-	if err == nil {
-		return stored, nil
-	}
-	idle := b.store.MakeRoom(owner)
-	if idle == nil {
-		return nil, err
-	}
-	b.discard(idle, nil)
-	b.metrics.EvictedSessions.Inc()
-	b.log.Info("session ended that held nothing: another client needs its place", "client", idle.Client(), "for", s.client, "limit", err)
-	return b.store.Create(s.client, owner, s.expiry)
-}
-
 // attach connects s to a stored session; false if that has ended.
 func (b *Broker) attach(s *session, stored *sessions.Session) bool {
-	b.mu.RLock()
-	sub := b.away[stored]
-	b.mu.RUnlock()
+	sub := b.store.Subscriber(stored)
 	if sub == nil {
 		return false
 	}
@@ -105,6 +86,7 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 		May:  func(topic string) bool { return b.o.Access.MaySubscribe(s.id, topic) },
 		Sent: s.countSent,
 		Cut:  func() { b.tooSlow(s.conn, "unacknowledged") },
+		Will: s.delayedWill(),
 	}, s.expiry)
 	if link == nil {
 		return false
@@ -116,6 +98,19 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 	}
 	s.pending.Add(stored.Received()...)
 	return true
+}
+
+// delayedWill is the last will of s as its session has it, for the case that the broker ends first; nil where there is
+// none, or none with a delay: what has none is not sent when the broker ends, see Stop.
+func (s *session) delayedWill() *sessions.Will {
+	w, delay := s.will.m, min(s.will.delay, s.expiry)
+	if w == nil || delay == 0 {
+		return nil
+	}
+	return &sessions.Will{
+		At: int64(time.Duration(delay) * time.Second), QoS: w.QoS, Retain: w.Retain, Expiry: s.will.expiry,
+		Body: sessions.Body{Topic: w.Topic, Properties: w.Props, Payload: w.Payload},
+	}
 }
 
 // retire is what becomes of the session when its connection has ended: its last will is sent or
@@ -131,10 +126,8 @@ func (b *Broker) retire(s *session) {
 		switch delay := min(s.will.delay, s.expiry); {
 		case s.link != nil && delay > 0: // [MQTT-3.1.3-9]
 			b.routes.HoldWill(s.sub, s.will.held)
-			later = &sessions.Will{
-				At: b.store.WillAt(delay), QoS: w.QoS, Retain: w.Retain, Expiry: s.will.expiry,
-				Body: sessions.Body{Topic: w.Topic, Properties: w.Props, Payload: w.Payload},
-			}
+			later = s.delayedWill()
+			later.At = b.store.WillAt(delay)
 		case !stopping:
 			b.sendWill(s.id, w, s.will.expiry, s.waiting(routing.Patience))
 		}
@@ -142,65 +135,25 @@ func (b *Broker) retire(s *session) {
 	switch {
 	case s.link == nil:
 	case s.expiry == 0:
-		b.endStored(s.sub.Stored)
+		b.store.End(s.sub.Stored)
 	default:
 		s.sub.Leave()
 		s.link.Detach(s.expiry, later)
 	}
 }
 
-// endStored ends a session that is stored, and sends the last will that waited for it.
-func (b *Broker) endStored(stored *sessions.Session) {
-	b.discard(stored, stored.End())
-}
-
-// discard forgets the subscriptions of a session that has ended.
-func (b *Broker) discard(stored *sessions.Session, will *sessions.Will) {
-	b.mu.Lock()
-	sub := b.away[stored]
-	delete(b.away, stored)
-	b.mu.Unlock()
-	if sub != nil {
-		b.routes.HoldWill(sub, 0)
-		b.routes.ForgetAll(sub)
-	}
-	if will != nil {
-		b.sendStoredWill(stored, will)
-	}
-}
-
 func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
 	owner := stored.Owner()
 	id := access.DecodeIdentity(owner.Identity)
+	if !b.o.Access.MayPublish(id, w.Body.Topic) {
+		b.log.Warn("last will not sent: its client may not publish there any more", "client", stored.Client(), "user", owner.Name, "topic", w.Body.Topic)
+		return
+	}
 	m := &message.Message{
 		Topic: w.Body.Topic, Payload: w.Body.Payload, Props: w.Body.Properties, QoS: w.QoS, Retain: w.Retain,
 		Origin: stored.Client(), Owner: access.Account(id, owner.Address, nil),
 	}
 	b.sendWill(id, m, w.Expiry, b.pace.Waiting(0))
-}
-
-// expireSessions ends sessions whose time is up, and sends last wills whose delay is over.
-func (b *Broker) expireSessions() {
-	if b.store == nil {
-		return
-	}
-	expired, wills := b.store.Due()
-	for stored, w := range wills {
-		b.mu.RLock()
-		sub := b.away[stored]
-		b.mu.RUnlock()
-		if sub != nil {
-			b.routes.HoldWill(sub, 0)
-		}
-		b.sendStoredWill(stored, w)
-	}
-	for _, stored := range expired {
-		if will, ok := stored.EndIfExpired(); ok {
-			b.metrics.ExpiredSessions.Inc()
-			b.log.Info("session expired", "client", stored.Client())
-			b.discard(stored, will)
-		}
-	}
 }
 
 // storeFrom stores a message of a client, and acknowledges or refuses it then.

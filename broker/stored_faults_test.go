@@ -287,3 +287,42 @@ func TestMosquittoWithSession(t *testing.T) {
 		}
 	}
 }
+
+// A last will with a delay is part of the session: when the broker is killed beside its client, it is sent after the delay
+// that follows the restart, unless the client is back, or had connected without one. [MQTT-3.1.2-8] [MQTT-3.1.3-9]
+func TestWillOverKill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := startChild(t, dir)
+	connect := func(id string, delay uint32, present bool) *raw {
+		r := dialRaw(t, c.addr)
+		if ack := r.mustConnect(id, func(p *packets.Packet) {
+			lasting(3600)(p)
+			if delay > 0 {
+				p.Connect.WillFlag, p.Connect.WillTopic, p.Connect.WillPayload, p.Connect.WillQos = true, "will/"+id, []byte(id), 1
+				p.Connect.WillProperties = packets.Properties{WillDelayInterval: delay, ContentType: "text/plain"}
+			}
+		}); ack.SessionPresent != present {
+			t.Fatalf("%s: session present %v, want %v", id, ack.SessionPresent, present)
+		}
+		return r
+	}
+	connect("watch", 0, false).subscribe("will/#", 1)
+	connect("gone", 1, false)
+	for _, id := range []string{"back", "without", "patient"} {
+		connect(id, 3600, false)
+	}
+	connect("without", 0, true)
+	c.kill()
+	c = startChild(t, dir)
+	connect("back", 0, true)
+	w := connect("watch", 0, true)
+	if p := w.wantMessage("gone", false); p.Properties.ContentType != "text/plain" {
+		t.Errorf("will with content type %q", p.Properties.ContentType)
+	}
+	for _, id := range []string{"back", "without", "patient"} { // the end of a session sends the will that waits
+		dialRaw(t, c.addr).mustConnect(id, func(p *packets.Packet) { p.Connect.Clean = true })
+	}
+	w.wantMessage("patient", false)
+	w.ping() // and no other one
+}

@@ -453,6 +453,93 @@ type revocable struct {
 
 func (r revocable) MaySubscribe(_ access.Identity, topic string) bool { return !r.denied(topic) }
 
+func (r revocable) MayPublish(_ access.Identity, topic string) bool { return !r.denied(topic) }
+
+// A last will that waits is not sent where its client may not publish any more.
+func TestRevokedWill(t *testing.T) {
+	t.Parallel()
+	var denied syncString
+	var log lines
+	edit := stored(t, sessions.Limits{})
+	b, reg := start(t, revocable{denied: denied.is}, func(o *broker.Options) { edit(o); log.logged(o) })
+	watch := guest(t, b, "watch")
+	watch.subscribe("will/#", 0)
+	for _, id := range []string{"a", "b"} {
+		leave(t, reg, dialStored(t, b, id, false, func(p *packets.Packet) {
+			lasting(3600)(p)
+			p.Connect.WillFlag, p.Connect.WillTopic, p.Connect.WillPayload = true, "will/"+id, []byte(id)
+			p.Connect.WillProperties = packets.Properties{WillDelayInterval: 3600}
+		}))
+	}
+	denied.set("will/a")
+	for _, id := range []string{"a", "b"} { // the end of a session sends the will that waits
+		if err := b.Disconnect(id, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p := watch.want(packets.Publish); p.TopicName != "will/b" {
+		t.Errorf("got %s", p.TopicName)
+	}
+	if !log.has("last will not sent", "client=a", "topic=will/a") {
+		t.Error("the log says nothing of the will that was not sent")
+	}
+}
+
+// A client id that another identity has, with a connection or a session, is refused. The log says whose it is and what to
+// do, the client does not read it. The operator ends the session, and the client id is free.
+func TestHeldClientID(t *testing.T) {
+	t.Parallel()
+	var log lines
+	edit := stored(t, sessions.Limits{})
+	b, reg := start(t, free{}, func(o *broker.Options) { edit(o); log.logged(o) })
+	as := func(user string) func(*packets.Packet) {
+		return func(p *packets.Packet) {
+			lasting(3600)(p)
+			p.Connect.UsernameFlag, p.Connect.Username = true, []byte(user)
+		}
+	}
+	refused := func(what ...string) {
+		t.Helper()
+		ack := dialRaw(t, b.Addr("main")).connect("c", as("claimant"))
+		if ack.ReasonCode != 0x85 || strings.Contains(ack.Properties.ReasonString, "holder") || !strings.Contains(ack.Properties.ReasonString, "another identity") {
+			t.Errorf("CONNACK 0x%02x %q, want 0x85 without the name of who has it", ack.ReasonCode, ack.Properties.ReasonString)
+		}
+		if !log.has(append(what, "connect refused", "holder")...) {
+			t.Errorf("the log does not say %q", what)
+		}
+	}
+	r := dialStored(t, b, "c", false, as("holder"))
+	refused("in use by holder")
+	leave(t, reg, r)
+	refused("a session of holder", "kick --session")
+	if err := b.Disconnect("c", false); protocol.KindOf(err) != protocol.NotFound || !strings.Contains(err.Error(), "session of holder") || !strings.Contains(err.Error(), "--session") {
+		t.Errorf("a client that is away: %v", err)
+	}
+	if err := b.Disconnect("c", true); err != nil {
+		t.Fatal(err)
+	}
+	r = dialStored(t, b, "c", false, as("claimant"))
+	for _, away := range []bool{false, true} {
+		for _, endSession := range []bool{false, true} {
+			if err := b.DisconnectOf("holder", "c", endSession); protocol.KindOf(err) != protocol.NotFound {
+				t.Errorf("a client that another identity has, away %v: %v", away, err)
+			}
+		}
+		if !away {
+			r.ping()
+			leave(t, reg, r)
+		}
+	}
+	r = dialStored(t, b, "c", true, as("claimant"))
+	if err := b.DisconnectOf("claimant", "c", true); err != nil {
+		t.Error(err)
+	}
+	r.wantCode(packets.Disconnect, packets.ErrAdministrativeAction.Code)
+	if left := b.Clients(); len(left) > 0 {
+		t.Errorf("%+v is left", left)
+	}
+}
+
 // What a client may not subscribe to any more it does not get, though it is in its session.
 func TestRevokedWhileAway(t *testing.T) {
 	t.Parallel()
@@ -659,6 +746,9 @@ func TestSlowSubscriberWithSession(t *testing.T) {
 
 // The broker's memory of a session without subscriptions and messages is a few hundred bytes.
 func TestIdleSessionMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 clients one after the other: the race detector makes them five times slower, and says nothing about memory")
+	}
 	t.Parallel()
 	c := startChild(t, t.TempDir())
 	const clients, limit = 2000, raceFactor * 2 << 10

@@ -8,6 +8,7 @@ import (
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 )
 
@@ -27,7 +28,9 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 		code, isNew := b.routes.Subscribe(s.sub, s.id, sub)
 		if code.Code >= packets.ErrUnspecifiedError.Code {
 			b.metrics.Refused("subscribe", reason.OfFilter(code.Code))
-			b.log.Warn("subscribe refused", "client", s.client, "filter", routing.Shortened(sub.Filter), "code", code.Code, "reason", code.Reason)
+			if shown := refusals.Shortened(sub.Filter); b.refused.Show("subscribe", s.account, shown) {
+				b.log.Warn("subscribe refused", "client", s.client, "filter", shown, "code", code.Code, "reason", code.Reason)
+			}
 			if !s.terse {
 				ack.Properties.ReasonString = code.Reason
 			}

@@ -155,7 +155,7 @@ func TestNothingIsLostAtTheEnd(t *testing.T) {
 			awaitUp(t, ups, "the first link")
 			c.next(p, node)
 			sent := 0
-			for again := false; !again; {
+			for again := false; !again || sent == 0; { // on a busy machine the first link may end before anything is sent
 				body := fmt.Sprint(sent)
 				err := node.Publish(t.Context(), client.Message{Topic: "line/1", QoS: 1, Payload: []byte(body)})
 				switch {
@@ -169,9 +169,6 @@ func TestNothingIsLostAtTheEnd(t *testing.T) {
 					again = true
 				default:
 				}
-			}
-			if sent == 0 {
-				t.Error("nothing was sent")
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -86,6 +86,9 @@ func TestOperator(t *testing.T) {
 	if one := got.Clients[0]; one.Connection != nil || one.Session == nil || one.Session.Away == nil || one.Subscriptions != 1 {
 		t.Errorf("disconnected: %+v", one)
 	}
+	if text := do(http.MethodDelete, "?client=mes@home/1", http.StatusNotFound, nil); !strings.Contains(text, "--session") {
+		t.Error(text)
+	}
 	do(http.MethodDelete, "?client=mes@home/1&session=true", http.StatusNoContent, nil)
 	do(http.MethodGet, "?client=mes@home/1", http.StatusNotFound, nil)
 	from = "192.0.2.1:5"

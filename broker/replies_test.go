@@ -1,0 +1,64 @@
+package broker_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/broker/limits"
+)
+
+// TestUnreadAnswersAreBounded has many clients ask without end and read nothing: what waits for them stays within the
+// limit for all, the guilty pay, and another client is served.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	const clients, limit = 12, 2 << 20
+	for name, question := range map[string]string{"PUBREL of an unknown id": "\x62\x02\x12\x34", "PINGREQ": "\xc0\x00"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, reg := start(t, free{}, limited(limits.Limits{TotalWriteBuffer: limit}))
+			canary := dialFrom(t, "127.0.0.9", b.Addr("main"))
+			canary.mustConnect("canary", nil)
+			flood := bytes.Repeat([]byte(question), 16<<10/len(question))
+			var all sync.WaitGroup
+			for i := range clients {
+				r := dialFrom(t, "127.0.0.2", b.Addr("main"))
+				r.mustConnect(fmt.Sprint("c", i), nil)
+				if err := r.conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+					t.Fatal(err)
+				}
+				all.Go(func() {
+					end := time.Now().Add(time.Minute)
+					_ = r.conn.SetWriteDeadline(end)
+					for range 6 << 20 / len(flood) {
+						if _, err := r.conn.Write(flood); err != nil {
+							return
+						}
+					}
+				})
+			}
+			done := make(chan struct{})
+			go func() { all.Wait(); close(done) }()
+			var most float64
+			for over := false; !over; {
+				select {
+				case <-done:
+					over = true
+				default:
+					most = max(most, metric(t, reg, "write_buffer_bytes"))
+					canary.ping()
+				}
+			}
+			if most > 8*limit { // while somebody is disconnected the others go on
+				t.Errorf("%.0f bytes waited, the limit is %d", most, limit)
+			}
+			if metric(t, reg, "dropped_total", "memory") == 0 {
+				t.Error("nobody was disconnected for the memory of all: the test shows nothing")
+			}
+			until(t, "what waits is within the limit", func() bool { return metric(t, reg, "write_buffer_bytes") <= limit })
+		})
+	}
+}
