@@ -30,16 +30,17 @@ type size struct {
 	retained   []int
 	sessions   int // that are away
 	queued     int // messages that wait in them, all together
+	faulty     int // messages of each fault
 }
 
 var full = size{
 	idle: 10_000, watch: 30 * time.Second, publishers: 1000, rate: 10_000, steady: 10 * time.Second, burst: 200,
-	fanOut: 8000, rounds: 5, wills: 8000, retained: []int{10_000, 100_000}, sessions: 10_000, queued: 1_000_000,
+	fanOut: 8000, rounds: 5, wills: 8000, retained: []int{10_000, 100_000}, sessions: 10_000, queued: 1_000_000, faulty: 20_000,
 }
 
 var short = size{
 	idle: 500, watch: 3 * time.Second, publishers: 50, rate: 1000, steady: 2 * time.Second, burst: 100,
-	fanOut: 200, rounds: 2, wills: 200, retained: []int{2000}, sessions: 200, queued: 2000,
+	fanOut: 200, rounds: 2, wills: 200, retained: []int{2000}, sessions: 200, queued: 2000, faulty: 400,
 }
 
 func main() {
@@ -47,6 +48,9 @@ func main() {
 	quick := flag.Bool("short", false, "a few seconds with little load, to see that it runs")
 	clients := flag.Int("clients", 0, "how many idle connections, plain and by TLS; default 10,000, and 500 with -short")
 	only := flag.String("only", "", "run the scenarios whose name contains this")
+	rounds := flag.Int("rounds", 1, "measure so often, the brokers in turn, and show the median")
+	brokers := flag.String("brokers", "Colony,Mosquitto,Mosquitto tuned", "which brokers, by name")
+	before := flag.String("before", "", "another build of this program, whose broker is measured beside")
 	flag.Parse()
 	if *serve != "" {
 		if err := serveColony(*serve, os.Stdin, os.Stdout); err != nil {
@@ -64,28 +68,54 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, load, *only, os.Stdout, os.Stderr); err != nil {
+	c := choice{only: *only, rounds: *rounds, brokers: strings.Split(*brokers, ","), before: *before}
+	if err := run(ctx, load, c, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// run measures every broker and writes the table.
-func run(ctx context.Context, load size, only string, table, progress io.Writer) error {
+// A choice says what is measured.
+type choice struct {
+	only    string // the scenarios whose name contains this
+	rounds  int
+	brokers []string
+	before  string // path of another build; "": none
+}
+
+// servers are the chosen ones.
+func (c choice) servers() []server {
+	list := []server{{"Colony", startColony("")}, {"Mosquitto", startMosquitto(false)}, {"Mosquitto tuned", startMosquitto(true)}}
+	list = slices.DeleteFunc(list, func(s server) bool { return !slices.Contains(c.brokers, s.name) })
+	if c.before != "" {
+		list = append(list, server{"Colony before", startColony(c.before)})
+	}
+	return list
+}
+
+// run measures the brokers, one after the other in each scenario, so that what else the machine does meets them alike, and
+// writes the table.
+func run(ctx context.Context, load size, c choice, table, progress io.Writer) error {
 	t := &results{}
-	for _, s := range []server{{"Colony", startColony}, {"Mosquitto", startMosquitto(false)}, {"Mosquitto, tuned", startMosquitto(true)}} {
-		for _, sc := range scenarios(load) {
-			if err := ctx.Err(); err != nil {
-				return err
+	chosen := c.servers()
+	if len(chosen) == 0 {
+		return fmt.Errorf("no broker of these names: %q", c.brokers)
+	}
+	for _, sc := range scenarios(load) {
+		if !strings.Contains(sc.name, c.only) {
+			continue
+		}
+		for range c.rounds {
+			for _, s := range chosen {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				begun := time.Now()
+				if err := measure(ctx, s, sc, t); err != nil {
+					return fmt.Errorf("%s, %s: %w", s.name, sc.name, err)
+				}
+				fmt.Fprintf(progress, "%s: %s (%s)\n", s.name, sc.name, time.Since(begun).Round(time.Millisecond))
 			}
-			if !strings.Contains(sc.name, only) {
-				continue
-			}
-			begun := time.Now()
-			if err := measure(ctx, s, sc, t); err != nil {
-				return fmt.Errorf("%s, %s: %w", s.name, sc.name, err)
-			}
-			fmt.Fprintf(progress, "%s: %s (%s)\n", s.name, sc.name, time.Since(begun).Round(time.Millisecond))
 		}
 	}
 	fmt.Fprintf(table, "%d cores, %s, %s.\n\n%s", runtime.NumCPU(), runtime.Version(), mosquittoVersion(ctx), t.markdown())
@@ -108,13 +138,13 @@ func measure(ctx context.Context, s server, sc scenario, t *results) error {
 type results struct {
 	brokers []string
 	rows    []string
-	cells   map[[2]string]string
-	values  map[[2]string]float64
+	units   map[string]string       // by row
+	values  map[[2]string][]float64 // by broker and row, of each round
 }
 
 func (r *results) add(broker, what string, value float64, unit string) {
-	if r.cells == nil {
-		r.cells, r.values = map[[2]string]string{}, map[[2]string]float64{}
+	if r.values == nil {
+		r.units, r.values = map[string]string{}, map[[2]string][]float64{}
 	}
 	if !slices.Contains(r.brokers, broker) {
 		r.brokers = append(r.brokers, broker)
@@ -123,12 +153,37 @@ func (r *results) add(broker, what string, value float64, unit string) {
 		r.rows = append(r.rows, what)
 	}
 	key := [2]string{broker, what}
-	r.values[key] = value
-	format := "%.3g %s"
-	if value >= 100 || value == float64(int(value)) {
-		format = "%.0f %s"
+	r.values[key] = append(r.values[key], value)
+	r.units[what] = unit
+}
+
+// median is that of a row; false if the broker has none.
+func (r *results) median(broker, row string) (float64, bool) {
+	all := slices.Sorted(slices.Values(r.values[[2]string{broker, row}]))
+	if len(all) == 0 {
+		return 0, false
 	}
-	r.cells[key] = strings.TrimSpace(fmt.Sprintf(format, value, unit))
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2, true
+}
+
+// cell is the median of a row, with the lowest and the highest of several rounds.
+func (r *results) cell(broker, row string) string {
+	v, ok := r.median(broker, row)
+	if !ok {
+		return ""
+	}
+	out := strings.TrimSpace(number(v) + " " + r.units[row])
+	if all := r.values[[2]string{broker, row}]; slices.Min(all) < slices.Max(all) {
+		out += fmt.Sprintf(" (%s to %s)", number(slices.Min(all)), number(slices.Max(all)))
+	}
+	return out
+}
+
+func number(v float64) string {
+	if v >= 100 || v == float64(int(v)) {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }
 
 // markdown is a table with a column for each broker, and of the first one's
@@ -146,11 +201,11 @@ func (r *results) markdown() string {
 	for _, row := range r.rows {
 		b.WriteString("| " + row + " |")
 		for _, name := range r.brokers {
-			b.WriteString(" " + r.cells[[2]string{name, row}] + " |")
+			b.WriteString(" " + r.cell(name, row) + " |")
 		}
-		first := r.values[[2]string{r.brokers[0], row}]
+		first, _ := r.median(r.brokers[0], row)
 		for _, name := range r.brokers[1:] {
-			if v := r.values[[2]string{name, row}]; v > 0 && first > 0 {
+			if v, _ := r.median(name, row); v > 0 && first > 0 {
 				fmt.Fprintf(&b, " %.2f |", first/v)
 			} else {
 				b.WriteString(" – |")

@@ -31,6 +31,26 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
+// Links that are cut, clients that are away and kill -9 lose nothing that Colony's broker acknowledged, and keep the order.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	out := shortrun.Output(t, "-only", "faults", "-brokers", "Colony")
+	rows := 0
+	for line := range bytes.Lines(out) {
+		cells := strings.Split(string(line), "|")
+		if len(cells) < 3 || !strings.Contains(cells[1], ": lost") && !strings.Contains(cells[1], "out of order") {
+			continue
+		}
+		rows++
+		if strings.TrimSpace(cells[2]) != "0" {
+			t.Errorf("want 0: %s", line)
+		}
+	}
+	if rows != 4 {
+		t.Errorf("%d rows report losses and order, want 4:\n%s", rows, out)
+	}
+}
+
 func TestPackets(t *testing.T) {
 	t.Parallel()
 	long := message("t", make([]byte, 200), 1, 0x1234, true)
@@ -49,7 +69,9 @@ func TestMarkdown(t *testing.T) {
 	r.add("B", "speed", 200, "/s")
 	r.add("A", "lost", 0, "%")
 	r.add("B", "lost", 0.25, "%")
-	want := "| what | A | B | A : B |\n|---|---|---|---|\n| speed | 300 /s | 200 /s | 1.50 |\n| lost | 0 % | 0.25 % | – |\n"
+	r.add("B", "speed", 400, "/s")
+	r.add("B", "speed", 150, "/s")
+	want := "| what | A | B | A : B |\n|---|---|---|---|\n| speed | 300 /s | 200 /s (150 to 400) | 1.50 |\n| lost | 0 % | 0.25 % | – |\n"
 	if diff := cmp.Diff(want, r.markdown()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

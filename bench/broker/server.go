@@ -28,10 +28,11 @@ type server struct {
 
 // A process is a running broker.
 type process struct {
-	addr string
-	cmd  *exec.Cmd
-	dir  string // removed at the end, or ""
-	// restart starts the broker anew with what it has stored; nil: it stores nothing that counts.
+	addr    string
+	cmd     *exec.Cmd
+	dir     string // removed at the end, or ""
+	flushes bool   // a message is on disk before its PUBACK
+	// restart starts the broker anew with what it has stored.
 	restart func(ctx context.Context) (*process, error)
 	secure  string           // address of its TLS listener; "": it has none
 	machine *identity.Holder // has the certificate that it lets in
@@ -89,23 +90,28 @@ func serveColony(dir string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, b.Stop(ctx))
 }
 
-func startColony(ctx context.Context) (*process, error) {
-	dir, err := os.MkdirTemp("", "bench-broker")
-	if err != nil {
-		return nil, err
+// startColony starts a build of this program, "" for this one, as the broker under test.
+func startColony(build string) func(ctx context.Context) (*process, error) {
+	return func(ctx context.Context) (*process, error) {
+		dir, err := os.MkdirTemp("", "bench-broker")
+		if err != nil {
+			return nil, err
+		}
+		return startColonyIn(ctx, build, dir)
 	}
-	return startColonyIn(ctx, dir)
 }
 
 // startColonyIn starts it with the sessions of a directory, which it removes at the end.
-func startColonyIn(ctx context.Context, dir string) (*process, error) {
+func startColonyIn(ctx context.Context, build, dir string) (*process, error) {
 	_, machine, err := holders(dir)
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+	self := build
+	if self == "" {
+		if self, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
 	}
 	cmd := exec.CommandContext(ctx, self, "-serve", dir)
 	cmd.Stderr = os.Stderr
@@ -119,7 +125,7 @@ func startColonyIn(ctx context.Context, dir string) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start broker: %w", err)
 	}
-	p := &process{cmd: cmd, dir: dir, machine: machine, restart: func(ctx context.Context) (*process, error) { return startColonyIn(ctx, dir) }}
+	p := &process{cmd: cmd, dir: dir, machine: machine, flushes: true, restart: func(ctx context.Context) (*process, error) { return startColonyIn(ctx, build, dir) }}
 	if _, err = fmt.Fscanln(out, &p.addr, &p.secure); err != nil {
 		p.stop()
 		return nil, fmt.Errorf("read the broker's addresses: %w", err)
@@ -150,7 +156,7 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 		if p.dir, err = os.MkdirTemp("", "bench-broker"); err != nil {
 			return nil, err
 		}
-		conf := "listener " + port + " 127.0.0.1\nallow_anonymous true\npersistence false\nlog_dest none\nuser root\n"
+		conf := "listener " + port + " 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location " + p.dir + "/\nlog_dest none\nuser root\n"
 		if tuned {
 			conf += "max_queued_messages 0\nmax_queued_bytes 0\nset_tcp_nodelay true\n"
 		}
@@ -158,15 +164,25 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			return nil, err
 		}
-		p.cmd = exec.CommandContext(ctx, path, "-c", file)
-		p.cmd.Stderr = os.Stderr
-		if err := p.cmd.Start(); err != nil {
-			return nil, fmt.Errorf("start mosquitto: %w", err)
+		p.restart = func(ctx context.Context) (*process, error) {
+			restarted := &process{addr: p.addr, dir: p.dir}
+			restarted.cmd = exec.CommandContext(ctx, path, "-c", file)
+			restarted.cmd.Stderr = os.Stderr
+			if err := restarted.cmd.Start(); err != nil {
+				return nil, fmt.Errorf("start mosquitto: %w", err)
+			}
+			if err := reachable(ctx, restarted.addr); err != nil {
+				restarted.kill()
+				return nil, err
+			}
+			return restarted, nil
 		}
-		if err := reachable(ctx, p.addr); err != nil {
-			p.stop()
+		first, err := p.restart(ctx)
+		if err != nil {
+			_ = os.RemoveAll(p.dir) // a temporary directory
 			return nil, err
 		}
+		p.cmd = first.cmd
 		return p, nil
 	}
 }

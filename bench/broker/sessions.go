@@ -12,7 +12,7 @@ import (
 // storedSessions stores messages for many clients that are away, kills the broker, and measures
 // its way back.
 func (s size) storedSessions(ctx context.Context, p *process, report reporter) error {
-	if p.restart == nil {
+	if !p.flushes {
 		return nil
 	}
 	empty, err := p.resident()

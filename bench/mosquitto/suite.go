@@ -168,8 +168,11 @@ func (s *suite) runOne(ctx context.Context, e entry) outcome {
 	return out
 }
 
-// sometimes begins the reason of a test that may pass, too.
-const sometimes = "Sometimes: "
+// How a reason begins of a test that may pass, too, and of one that needs a key of Mosquitto's configuration.
+const (
+	sometimes = "Sometimes: "
+	unrun     = "Not run: "
+)
 
 // reason is a row of the table: a test, or several, and why they fail.
 var reason = regexp.MustCompile("(?m)^\\| ((?:`\\d\\d-[\\w.*-]+`(?:, )?)+) \\| (.+) \\|$")
@@ -185,47 +188,70 @@ func reasonsIn(doc string) map[string]string {
 	return why
 }
 
-// judge compares the outcomes with what the table says, and prints them.
+// judge compares the outcomes with what the table says, and prints them. Every test that is not run, or fails, has its
+// row, and where all tests were run every row has its test.
 func (s *suite) judge(results []outcome, reasons map[string]string) error {
-	var passed, excused int
+	var passed, excused, notRun int
 	var wrong []string
-	needs := map[string][]string{}
+	used := map[string]bool{}
 	slices.SortFunc(results, func(a, b outcome) int { return strings.Compare(a.name, b.name) })
 	for _, r := range results {
-		why := ""
-		for pattern, w := range reasons {
-			if ok, err := filepath.Match(pattern, r.name); ok && err == nil {
-				why = w
-			}
-		}
+		why := r.reason(reasons, used)
+		fault := r.fault(why)
 		switch {
+		case fault != "":
+			wrong = append(wrong, r.name+" "+fault)
 		case r.needs != "":
-			needs[r.needs] = append(needs[r.needs], r.name)
-		case r.passed && !r.served:
-			wrong = append(wrong, r.name+" passes without this broker")
-		case r.passed && (why == "" || strings.HasPrefix(why, sometimes)):
+			notRun++
+			fmt.Printf("none  %s (%s): %s\n", r.name, r.needs, strings.TrimPrefix(why, unrun))
+		case r.passed:
 			passed++
 			fmt.Println("pass ", r.name)
-		case r.passed:
-			wrong = append(wrong, r.name+" passes, and the table says why it fails: take it out")
-		case why != "":
+		default:
 			excused++
 			fmt.Println("table", r.name+":", why)
-		default:
-			wrong = append(wrong, r.name+" fails")
 		}
 		if s.verbose && !r.passed && r.needs == "" {
 			fmt.Printf("----- %s\n%s\n", r.name, bytes.TrimSpace(r.output))
 		}
 	}
-	notRun := 0
-	for _, key := range slices.Sorted(maps.Keys(needs)) {
-		notRun += len(needs[key])
-		fmt.Printf("not run, for want of %s: %s\n", key, strings.Join(needs[key], " "))
+	for _, pattern := range slices.Sorted(maps.Keys(reasons)) {
+		if s.only.String() == "" && !used[pattern] {
+			wrong = append(wrong, pattern+" is in the table, and no test")
+		}
 	}
 	fmt.Printf("%d passed; %d fail for the reason in the table; %d need what only Mosquitto is configured with\n", passed, excused, notRun)
 	if len(wrong) > 0 {
 		return fmt.Errorf("%d tests end other than expected:\n%s", len(wrong), strings.Join(wrong, "\n"))
 	}
 	return nil
+}
+
+// reason is what the table says of a test; "": nothing. It notes the row as used.
+func (r *outcome) reason(reasons map[string]string, used map[string]bool) (why string) {
+	for pattern, w := range reasons {
+		if ok, err := filepath.Match(pattern, r.name); ok && err == nil {
+			why, used[pattern] = w, true
+		}
+	}
+	return why
+}
+
+// fault is what is wrong with an outcome, by what the table says of the test; "": nothing.
+func (r *outcome) fault(why string) string {
+	switch {
+	case r.needs != "" && !strings.HasPrefix(why, unrun):
+		return "is not run, for want of " + r.needs + ", and the table does not say why"
+	case r.needs != "":
+		return ""
+	case strings.HasPrefix(why, unrun):
+		return "is run, and the table says why it is not: say what becomes of it"
+	case r.passed && !r.served:
+		return "passes without this broker"
+	case r.passed && why != "" && !strings.HasPrefix(why, sometimes):
+		return "passes, and the table says why it fails: take it out"
+	case !r.passed && why == "":
+		return "fails"
+	}
+	return ""
 }
