@@ -1,4 +1,4 @@
-package machines_test
+package identity_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
-	"github.com/colonyfleet/colony/lo/machines"
+	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,9 +28,9 @@ var (
 	secret = []byte("0123456789abcdef")
 )
 
-func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) *machines.Machines {
+func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) *loidentity.Machines {
 	t.Helper()
-	m, err := machines.Open(machines.Options{
+	m, err := loidentity.Open(loidentity.Options{
 		Site: "plant1", Dir: dir, Disk: d, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(), Damaged: damaged, Changed: func([]string) {},
 		Report: func(context.Context, protocol.EventKind, protocol.NodeID, protocol.Enrolment) error { return nil },
@@ -43,7 +43,7 @@ func open(t *testing.T, d disk.FS, dir string, damaged func(*statefile.Damage)) 
 }
 
 // set gives the site the tokens of these tests, as the CO does.
-func set(t *testing.T, m *machines.Machines) {
+func set(t *testing.T, m *loidentity.Machines) {
 	t.Helper()
 	hash, end := identity.HashSecret(secret), now.Add(time.Hour).UnixMilli()
 	err := m.SetTokens(protocol.Marshal(&protocol.SiteTokens{V: protocol.Version, Site: "plant1", Tokens: []protocol.NodeToken{

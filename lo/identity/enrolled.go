@@ -1,4 +1,4 @@
-package machines
+package identity
 
 import "github.com/colonyfleet/colony/protocol"
 

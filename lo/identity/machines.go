@@ -1,7 +1,7 @@
-// Package machines is the LO's side of the identity of nodes: the join tokens that the CO has
+// Package identity is the LO's side of the identity of nodes: the join tokens that the CO has
 // sent, the nodes that have enrolled with them, and what the LO decides on one that comes. It
 // needs no CO for that. What it knows is in one file, to which each change is appended.
-package machines
+package identity
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Options are what Machines need. All are required, but for Registerer.
+// Options are what Machines need. All are required, but for Registerer and Pending.
 type Options struct {
 	Site       protocol.SiteID
 	Dir        string
@@ -32,11 +32,13 @@ type Options struct {
 	Clock      *identity.Clock
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// Pending bounds the nodes that wait without a join token. The zero value: none do.
+	Pending Pending
 	// Damaged is called where the file was damaged: then every name is free until a node renews
 	// its certificate, and tokens count from the next that the CO sends.
 	Damaged func(*statefile.Damage)
-	// Report records an event about a node in the journal of the site. It is called while nothing
-	// else of Machines goes on.
+	// Report records an event about a node in the journal of the site. It may be called concurrently. While it
+	// records a certificate nothing else of Machines goes on, so that the CO learns the keys of a name in order.
 	Report func(ctx context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error
 	// Changed is called with the keys that do not count at this LO after each change: those on the
 	// CO's list, and those that were replaced here. One goroutine at a time calls it.
@@ -54,7 +56,8 @@ type Machines struct {
 
 	mu sync.Mutex // protects what follows
 	*book
-	listed map[string]bool // keys on the CO's list
+	listed  map[string]bool      // keys on the CO's list
+	pending map[string]applicant // the nodes that wait, by the key in hex
 }
 
 // Open reads what an earlier run knew. The caller closes what it returns.
@@ -63,9 +66,13 @@ func Open(o Options) (*Machines, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machines{o: o, book: b, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+	m := &Machines{o: o, book: b, pending: map[string]applicant{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "colony_lo_enrolments_refused_total", Help: "Nodes that got no certificate, by the code of the refusal.",
-	}, []string{"code"})}, nil
+	}, []string{"code"})}
+	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "colony_lo_pending_nodes", Help: "Nodes without a join token that wait to be approved, by their names.",
+	}, func() float64 { return float64(len(m.PendingNodes())) })
+	return m, nil
 }
 
 // Close closes the file. Nothing can be stored after that.
@@ -88,7 +95,7 @@ func (m *Machines) SetTokens(payload []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	next := m.s.clone()
-	next.Tokens, next.Used = t.Tokens, map[string]int{}
+	next.Tokens, next.Used, next.Decided = t.Tokens, map[string]int{}, decisions(t.Decided)
 	for _, n := range t.Nodes {
 		key := hex.EncodeToString(n.Key)
 		if _, known := next.Nodes[n.Node]; !known && !m.revoked(key) {
@@ -107,7 +114,7 @@ func (m *Machines) SetTokens(payload []byte) error {
 	maps.DeleteFunc(next.Revoked, func(_ protocol.NodeID, at int64) bool { // it bars no token that there is
 		return !slices.ContainsFunc(t.Tokens, func(one protocol.NodeToken) bool { return one.MadeMillis <= at })
 	})
-	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) && maps.Equal(m.s.Revoked, next.Revoked) && len(m.s.Nodes) == len(next.Nodes) {
+	if !m.unsaved && slices.EqualFunc(m.s.Tokens, next.Tokens, sameToken) && maps.Equal(m.s.Used, next.Used) && maps.Equal(m.s.Revoked, next.Revoked) && maps.Equal(m.s.Decided, next.Decided) && len(m.s.Nodes) == len(next.Nodes) {
 		return nil
 	}
 	if err := m.replace(next); err != nil {
@@ -151,7 +158,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	case c.Name.Site != m.o.Site:
 		return false, identity.Refuse(identity.WrongSite, "%s belongs to site %s: this is the LO of site %s", c.Name, c.Name.Site, m.o.Site)
 	case m.revoked(c.Key):
-		return false, refuseRevoked(c.Name)
+		return false, refuseClaimed(c)
 	case old.Key == c.Key && old.Token == c.Token:
 		return false, m.repair() // its answer may have been lost as a flush failed
 	case now.UnixMilli() >= t.ExpiresMillis:
@@ -163,9 +170,13 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	case t.MadeMillis > 0 && t.MadeMillis <= m.s.Revoked[c.Name.Node] && !(t.Replace && t.Uses == 1):
 		return false, identity.Refuse(identity.Revoked, "the key of %s was revoked after join token %s was made, which the machine with that key may have: make a new one with colony node token %s", c.Name, c.Token, m.o.Site)
 	}
-	next := change{ID: c.Name.Node, Node: node{Key: c.Key, Token: c.Token, Enrolled: now}, Used: c.Token, Uses: m.s.Used[c.Token] + 1}
+	return m.enrol(ctx, c, change{ID: c.Name.Node, Node: node{Key: c.Key, Token: c.Token, Enrolled: now}, Used: c.Token, Uses: m.s.Used[c.Token] + 1}, old)
+}
+
+// enrol records a node that is admitted, old being who had its name before. m.mu is held.
+func (m *Machines) enrol(ctx context.Context, c identity.Claim, next change, old node) (replaced bool, err error) {
 	if replaced = old.Key != "" && old.Key != c.Key; replaced {
-		next.Replaced, next.End = old.Key, now.Add(identity.LeafLife+endMargin).UnixMilli()
+		next.Replaced, next.End = old.Key, next.Node.Enrolled.Add(identity.LeafLife+endMargin).UnixMilli()
 		for _, one := range m.s.Tokens { // all that there are now were made before
 			next.Revoked = max(next.Revoked, one.MadeMillis)
 		}
@@ -173,13 +184,21 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	if err := m.save(next); err != nil {
 		return false, err
 	}
-	m.o.Logger.InfoContext(ctx, "node enrolled", "node_id", string(c.Name.Node), "token", c.Token, "remote", c.Remote, "replaced", replaced)
+	delete(m.pending, c.Key)
+	m.o.Logger.InfoContext(ctx, "node enrolled", "node_id", string(c.Name.Node), "token", next.Node.Token, "remote", c.Remote, "replaced", replaced)
 	return replaced, nil
 }
 
 // refuseRevoked refuses a node whose key was revoked.
 func refuseRevoked(n identity.Name) *identity.Refusal {
 	return identity.Refuse(identity.Revoked, "the key of %s was revoked: remove the directory identity of the agent's state directory, so that it makes another one, and give it a new join token", n)
+}
+
+// refuseClaimed refuses a machine whose key was revoked, and which may be another one than it says to be.
+func refuseClaimed(c identity.Claim) *identity.Refusal {
+	r := identity.Refuse(identity.Revoked, "the key %.16s of the gateway that enrols as %s was revoked: remove the directory identity of its agent's state directory, so that it makes another one, and give it a new join token", c.Key, c.Name)
+	r.Key = c.Key
+	return r
 }
 
 // endMargin is how long after its last certificate a key that was replaced is remembered.
@@ -246,7 +265,8 @@ func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certific
 }
 
 // Refused counts a refusal, and reports it unless whoever asks has proved nothing: others could fill
-// the journal. The same refusal, of a node from an address, is reported once an hour, see identity.Tally.
+// the journal. The same refusal, of a node from an address or of a key that alone is proved, is reported once an hour, see
+// identity.Tally.
 func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, r *identity.Refusal) {
 	m.refused.WithLabelValues(string(r.Code)).Inc()
 	if n.Tier != identity.EN || n.Site != m.o.Site || !r.Code.Proved() {
@@ -256,9 +276,11 @@ func (m *Machines) Refused(ctx context.Context, n identity.Name, remote string, 
 	if err != nil {
 		host = remote
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	reason, report := m.tally.Add(string(n.Node)+" "+string(r.Code)+" "+host, r.Message, time.Now())
+	who := string(n.Node) + " " + host
+	if r.Key != "" {
+		who = r.Key
+	}
+	reason, report := m.tally.Add(string(r.Code)+" "+who, r.Message, time.Now())
 	if !report {
 		return
 	}

@@ -1,4 +1,4 @@
-package machines
+package identity
 
 import (
 	"encoding/json"
@@ -29,12 +29,14 @@ type state struct {
 	// Revoked are the names whose keys were revoked, with the time, in milliseconds since 1970 by the CO's
 	// clock: a token of before does not open them.
 	Revoked map[protocol.NodeID]int64 `json:"revoked,omitempty"`
+	// Decided is what the CO decided about nodes without a token, by the key in hex.
+	Decided map[string]decision `json:"decided,omitempty"`
 }
 
 // A node is one that is enrolled.
 type node struct {
 	Key      string    `json:"key"`   // SHA-256 of its public key, in hex
-	Token    string    `json:"token"` // id of the join token that was used; empty: known by its certificate
+	Token    string    `json:"token"` // id of the join token that was used, or approved; empty: known by its certificate
 	Enrolled time.Time `json:"enrolled"`
 	// Certified says that it has a certificate of this LO that was reported to the CO.
 	Certified bool `json:"certified,omitempty"`
@@ -42,7 +44,7 @@ type node struct {
 
 // clone returns a state whose maps may be changed.
 func (s state) clone() state {
-	next := state{Tokens: s.Tokens, Used: maps.Clone(s.Used), Nodes: maps.Clone(s.Nodes), Replaced: maps.Clone(s.Replaced), Revoked: maps.Clone(s.Revoked)}
+	next := state{Tokens: s.Tokens, Used: maps.Clone(s.Used), Nodes: maps.Clone(s.Nodes), Replaced: maps.Clone(s.Replaced), Revoked: maps.Clone(s.Revoked), Decided: s.Decided}
 	if next.Used == nil {
 		next.Used = map[string]int{}
 	}
@@ -116,7 +118,7 @@ const (
 // openBook reads what an earlier run knew, also from the file of builds that replaced it whole. After damage, which
 // it reports, nothing is known: of a history with gaps a node would count by a key that was replaced.
 func openBook(d disk.FS, dir string, damaged func(*statefile.Damage)) (*book, error) {
-	id := statefile.Identity{Role: "lo/machines"}
+	id := statefile.Identity{Role: "lo/machines"} // the package's name when the files were first written: another would make them count as damaged
 	b := &book{s: state{}.clone()}
 	log, found, err := recordlog.Open(recordlog.Options{Identity: id, Disk: d, Path: filepath.Join(dir, "nodes.log"), MaxRecord: maxRecord}, func(body []byte, _ uint64) error {
 		var c change

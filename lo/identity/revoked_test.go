@@ -1,4 +1,4 @@
-package machines_test
+package identity_test
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/disk"
-	"github.com/colonyfleet/colony/lo/machines"
+	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // A site has Machines, and what they reported.
 type site struct {
-	*machines.Machines
+	*loidentity.Machines
 	reports []string
 	revoked []string
 	fail    error
@@ -29,7 +29,7 @@ func openSite(t *testing.T, dir string) *site {
 	t.Helper()
 	s := &site{}
 	var err error
-	s.Machines, err = machines.Open(machines.Options{
+	s.Machines, err = loidentity.Open(loidentity.Options{
 		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: identity.NewClock(func() time.Time { return now }, time.Time{}, nil), Logger: slog.New(slog.DiscardHandler),
 		Registerer: prometheus.NewRegistry(),
 		Changed:    func(keys []string) { s.revoked = slices.Sorted(slices.Values(keys)) },
@@ -196,6 +196,34 @@ func TestReports(t *testing.T) {
 	want := []string{"machine_enrolled g1  renewal true"}
 	if !slices.Equal(s.reports, want) {
 		t.Errorf("after a restart: %q, want %q", s.reports, want)
+	}
+}
+
+// TestRevokedAsks has a machine whose key was revoked ask by one name after the other, from several addresses, without
+// a token and with one that it has: that is reported once, and the refusal of another one is.
+func TestRevokedAsks(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, t.TempDir())
+	s.SetListed([]string{"k1"})
+	refused := func(want identity.Code, n identity.Name, remote string, err error) {
+		t.Helper()
+		r, ok := errors.AsType[*identity.Refusal](err)
+		if !ok || r.Code != want {
+			t.Fatalf("%s: %v, want %s", n, err, want)
+		}
+		s.Refused(t.Context(), n, remote, r)
+	}
+	for i := range 400 {
+		c := claim("two", fmt.Sprintf("g%d", i), "k1")
+		c.Remote = fmt.Sprintf("192.0.2.%d:5", i%200)
+		refused(identity.Revoked, c.Name, c.Remote, s.Admit(t.Context(), c))
+		c.Token, c.Secret = "", nil
+		refused(identity.Revoked, c.Name, c.Remote, s.Apply(t.Context(), c))
+	}
+	n := identity.OfNode("plant1", "honest")
+	refused(identity.NotEnrolled, n, "192.0.2.1:5", s.Renewed(t.Context(), identity.Peer{Name: n, Key: "k2", Expired: true}))
+	if want := []string{"machine_refused g0 revoked renewal false", "machine_refused honest not_enrolled renewal false"}; !slices.Equal(s.reports, want) {
+		t.Errorf("%d reports %.200q, want %q", len(s.reports), s.reports, want)
 	}
 }
 
