@@ -130,7 +130,16 @@ func (l *Link) Start(ctx context.Context, r Receiver) error {
 // Send publishes an encoded message to the CO, at QoS 1. It fails with kind
 // Unavailable while there is no connection.
 func (l *Link) Send(ctx context.Context, topic string, payload []byte) error {
-	return l.client.Publish(ctx, client.Message{Topic: topic, Payload: payload, QoS: 1, ContentType: protocol.ContentType})
+	outcome, err := l.Begin(ctx, topic, payload)
+	if err != nil {
+		return err
+	}
+	return outcome(ctx)
+}
+
+// Begin is the first half of Send, as client.Client.Begin is of Publish.
+func (l *Link) Begin(ctx context.Context, topic string, payload []byte) (outcome func(context.Context) error, err error) {
+	return l.client.Begin(ctx, client.Message{Topic: topic, Payload: payload, QoS: 1, ContentType: protocol.ContentType})
 }
 
 // Up reports whether the LO is connected to the CO.

@@ -195,9 +195,24 @@ func (r *Record) ApplyReport(m protocol.DeploymentStatus, now time.Time) Outcome
 	// LO's own FAILED (node_lost), it alone says that the node waits for an assignment.
 	out.Changed = out.Changed || from != m.State || d.Status.Digest != m.Digest || m.State == lifecycle.Failed
 	out.Reported = reported
+	news := !repeats(m, d.Status)
 	d.record(m, now)
-	out.Facts = append(out.Facts, StatusFact(m, now))
+	if news {
+		out.Facts = append(out.Facts, StatusFact(m, now))
+	}
 	return out
+}
+
+// repeats reports whether m says of an INSTALLED version what the last status said: a node that
+// connects anew reports its containers once more.
+func repeats(m, last protocol.DeploymentStatus) bool {
+	if m.State != lifecycle.Installed || last.State != m.State {
+		return false
+	}
+	for _, s := range []*protocol.DeploymentStatus{&m, &last} {
+		s.V, s.Boot, s.Agent, s.Seq, s.From, s.Position, s.UnixMillis, s.Unsynced = 0, "", "", 0, "", protocol.Position{}, 0, false
+	}
+	return string(protocol.Marshal(&m)) == string(protocol.Marshal(&last))
 }
 
 // replaced reports whether m is about an assignment that the LO replaced meanwhile.

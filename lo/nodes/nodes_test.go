@@ -261,3 +261,32 @@ func TestReplayCountsTries(t *testing.T) {
 	desired("d", lifecycle.Updating, 3, 3)
 	desired("e", lifecycle.RollingBack, 1, 1)
 }
+
+// TestRepeatedContainersAreNoNews has a node report an INSTALLED version's containers once more,
+// as after a loss of its link: only what changed is an event.
+func TestRepeatedContainersAreNoNews(t *testing.T) {
+	t.Parallel()
+	r := New("n1")
+	r.ApplyReport(report(1, lifecycle.Installed), noon)
+	shown := func(seq uint64, restarts uint32) protocol.DeploymentStatus {
+		m := report(seq, lifecycle.Installed)
+		m.UnixMillis, m.Boot = int64(seq), fmt.Sprint(seq)
+		m.Components = []protocol.ComponentStatus{{Component: "c", Container: "k", State: "running", Restarts: restarts}}
+		return m
+	}
+	for i, want := range []int{1, 0, 1, 0} {
+		out := r.ApplyReport(shown(uint64(i+2), uint32(i/2)), noon)
+		if len(out.Facts) != want {
+			t.Errorf("report %d: %d events, want %d", i, len(out.Facts), want)
+		}
+		if got := r.Deployments["web"].Status.Components[0].Restarts; got != uint32(i/2) {
+			t.Errorf("report %d: %d restarts on record, want %d", i, got, i/2)
+		}
+	}
+	failed := report(6, lifecycle.Failed)
+	r.ApplyReport(failed, noon)
+	failed.Seq = 7
+	if out := r.ApplyReport(failed, noon); len(out.Facts) != 1 {
+		t.Errorf("a repeated failure is %d events, want 1", len(out.Facts))
+	}
+}

@@ -2,15 +2,22 @@
 // of them may connect.
 //
 // The identity of a gateway is the id of its agent, which is new where the agent was
-// installed anew. An id that returns after another one had the name is the sign: both
+// installed anew, and the boot of its kernel, which tells a machine from one that runs from a
+// copy of its disk. An identity that returns after another one had the name is the sign: both
 // gateways exist. From then on the one that returned, which had the name first, keeps it
 // while it is connected and for HoldFor after; the others are refused, so that they try
 // again by their back-off and do not take the name from each other.
+//
+// A boot of the holder's agent that was not seen before is the holder, started anew, once the
+// holder is away: it keeps the name, unless one more boot of that agent uses it. Which of two
+// machines is the copy of the other one cannot be known here.
 package rivals
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +31,9 @@ const (
 	// QuietAfter is how long none but one gateway must have tried to use a name until it
 	// is not contested any more: longer than the longest back-off of an agent.
 	QuietAfter = 10 * time.Minute
+	// cutAfter is how long a holder that was started anew may be refused until its earlier
+	// connection, which was cut, ends: longer than 1.5 times the keep-alive of an agent.
+	cutAfter = time.Minute
 	// most bounds the gateways that are remembered of a name: the latest.
 	most = 4
 )
@@ -36,7 +46,7 @@ type Names struct {
 }
 
 type name struct {
-	holder    string // agent that may use the name
+	holder    protocol.Gateway // that may use the name, without its address
 	heldAt    time.Time
 	contested bool
 	claims    []claim
@@ -45,39 +55,43 @@ type name struct {
 // A claim is one gateway that connected, or tried to, with the name.
 type claim struct {
 	protocol.Gateway
+	since    time.Time // the first try
 	at       time.Time // the last try
 	replaced bool      // it had the name, and then another one
+	ended    bool      // it had the name, and then a later boot of the same machine
 }
 
 // New returns Names that know no gateway.
 func New() *Names { return &Names{nodes: map[protocol.NodeID]*name{}} }
 
-// Admit decides about a gateway that connects with the name of a node. holder is the agent
-// that the record of the node names, "" for none, and online whether it is connected. It
+// Admit decides about a gateway that connects with the name of a node. holder is the one
+// that the record of the node names, zero for none, and online whether it is connected. It
 // fails with kind Unavailable where another gateway has the name. contested are the
 // gateways that use the name, the holder first; none: a single one does.
-func (n *Names) Admit(id protocol.NodeID, g protocol.Gateway, holder string, online bool, now time.Time) (contested []protocol.Gateway, err error) {
+func (n *Names) Admit(id protocol.NodeID, g, holder protocol.Gateway, online bool, now time.Time) (contested []protocol.Gateway, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.nodes[id]
 	if m == nil {
-		m = &name{holder: cmp.Or(holder, g.Agent), heldAt: now}
+		if holder.Agent == "" {
+			holder = g
+		}
+		m = &name{holder: holder, heldAt: now}
 		n.nodes[id] = m
 	}
-	if online && holder == m.holder {
+	if online && same(holder, m.holder) {
 		m.heldAt = now
 	}
 	c := m.claim(g, now)
+	rebooted := !online && m.rebooted(c, now)
 	switch {
-	case g.Agent == m.holder:
-	case m.contested && now.Sub(m.heldAt) < HoldFor:
-		return m.gateways(), protocol.Errorf(protocol.Unavailable,
-			"the node name %s is in use by another gateway, at %s (agent %s): give one of the two another name (node in its configuration, or --node)",
-			id, cmp.Or(m.address(m.holder), "an unknown address"), m.holder)
+	case same(g, m.holder):
+	case m.contested && !rebooted && now.Sub(m.heldAt) < HoldFor:
+		return m.gateways(), m.refusal(id, g)
 	default:
 		m.contested = m.contested || c.replaced
-		m.replace()
-		m.holder = g.Agent
+		m.replace(rebooted)
+		m.holder = g
 	}
 	m.heldAt = now
 	if !m.contested {
@@ -98,7 +112,7 @@ func (n *Names) Settled(now time.Time) (ids []protocol.NodeID, next time.Time) {
 		last := m.lastRival()
 		if now.Sub(last) >= QuietAfter {
 			m.contested = false
-			m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return c.Agent != m.holder })
+			m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return !same(c.Gateway, m.holder) })
 			ids = append(ids, id)
 			continue
 		}
@@ -134,17 +148,53 @@ func (n *Names) Contests() map[protocol.NodeID][]protocol.Gateway {
 	return out
 }
 
+// same reports whether two gateways are one machine, wherever it connects from.
+func same(a, b protocol.Gateway) bool { return a.Agent == b.Agent && a.Boot == b.Boot }
+
+// refusal says who has the name, and what to do.
+func (m *name) refusal(id protocol.NodeID, g protocol.Gateway) error {
+	at := func(g protocol.Gateway) string { return cmp.Or(g.Address, "an unknown address") }
+	all := m.gateways()
+	if g.Agent != m.holder.Agent {
+		return protocol.Errorf(protocol.Unavailable,
+			"the node name %s is in use by another gateway, at %s (agent %s): give one of the two another name (node in its configuration, or --node)",
+			id, at(all[0]), m.holder.Agent)
+	}
+	var copies []string
+	for _, one := range all {
+		if one.Agent == g.Agent {
+			copies = append(copies, fmt.Sprintf("at %s (boot %s)", at(one), cmp.Or(one.Boot, "unknown")))
+		}
+	}
+	return protocol.Errorf(protocol.Unavailable,
+		"the node name %s is in use by another boot, of the same agent %s; unless this gateway was just started anew, and is admitted when its earlier connection ends, gateways run with copies of one disk: %s; "+
+			"decide which one is the original, and give every other one its own identity: remove its state directory, and enrol it anew with a name of its own (node in its configuration, or --node)",
+		id, g.Agent, strings.Join(copies, ", "))
+}
+
+// rebooted reports whether a gateway that is not the holder is its machine, started anew, where the holder
+// is away: no other boot of its agent uses the name, and it was not seen while the holder went on.
+func (m *name) rebooted(c claim, now time.Time) bool {
+	if c.Agent != m.holder.Agent || c.Boot == m.holder.Boot || c.replaced || m.heldAt.Sub(c.since) >= cutAfter {
+		return false
+	}
+	return !slices.ContainsFunc(m.claims, func(other claim) bool {
+		return other.Agent == c.Agent && other.Boot != c.Boot && other.Boot != m.holder.Boot && !other.ended && now.Sub(other.at) < QuietAfter
+	})
+}
+
 // claim returns the claim of a gateway, renewed.
 func (m *name) claim(g protocol.Gateway, now time.Time) claim {
-	c := claim{Gateway: g, at: now}
-	if i := slices.IndexFunc(m.claims, func(c claim) bool { return c.Agent == g.Agent }); i >= 0 {
+	c := claim{Gateway: g, since: now, at: now}
+	if i := slices.IndexFunc(m.claims, func(c claim) bool { return same(c.Gateway, g) }); i >= 0 {
+		c.since = m.claims[i].since
 		c.replaced = m.claims[i].replaced && now.Sub(m.claims[i].at) < QuietAfter
 		m.claims = slices.Delete(m.claims, i, i+1)
 	}
 	m.claims = append(m.claims, c)
 	if len(m.claims) > most {
 		i := 0
-		if m.claims[0].Agent == m.holder {
+		if same(m.claims[0].Gateway, m.holder) {
 			i = 1
 		}
 		m.claims = slices.Delete(m.claims, i, i+1)
@@ -152,41 +202,43 @@ func (m *name) claim(g protocol.Gateway, now time.Time) claim {
 	return c
 }
 
-// replace notes that the holder loses the name now.
-func (m *name) replace() {
-	i := slices.IndexFunc(m.claims, func(c claim) bool { return c.Agent == m.holder })
+// replace notes that the holder loses the name now, to a later boot of its machine where that was started anew.
+func (m *name) replace(rebooted bool) {
+	i := slices.IndexFunc(m.claims, func(c claim) bool { return same(c.Gateway, m.holder) })
 	if i < 0 { // it is known from the record of the node only
-		m.claims = slices.Insert(m.claims, 0, claim{Gateway: protocol.Gateway{Agent: m.holder}})
+		m.claims = slices.Insert(m.claims, 0, claim{Gateway: m.holder})
 		i = 0
 	}
-	m.claims[i].replaced, m.claims[i].at = true, m.heldAt
+	m.claims[i].replaced, m.claims[i].ended, m.claims[i].at = true, rebooted, m.heldAt
 }
 
-func (m *name) address(agent string) string {
+func (m *name) address(g protocol.Gateway) string {
 	for _, c := range m.claims {
-		if c.Agent == agent {
+		if same(c.Gateway, g) {
 			return c.Address
 		}
 	}
 	return ""
 }
 
-// gateways returns those of the claims, the holder first and the others by their agents.
+// gateways returns those of the claims that have not ended, the holder first and the others by their agents.
 func (m *name) gateways() []protocol.Gateway {
-	out := []protocol.Gateway{{Agent: m.holder, Address: m.address(m.holder)}}
+	out := []protocol.Gateway{{Agent: m.holder.Agent, Boot: m.holder.Boot, Address: m.address(m.holder)}}
 	for _, c := range m.claims {
-		if c.Agent != m.holder {
+		if !same(c.Gateway, m.holder) && !c.ended {
 			out = append(out, c.Gateway)
 		}
 	}
-	slices.SortFunc(out[1:], func(a, b protocol.Gateway) int { return cmp.Compare(a.Agent, b.Agent) })
+	slices.SortFunc(out[1:], func(a, b protocol.Gateway) int {
+		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Boot, b.Boot))
+	})
 	return out
 }
 
 // lastRival is the last try of a gateway that does not have the name.
 func (m *name) lastRival() (last time.Time) {
 	for _, c := range m.claims {
-		if c.Agent != m.holder && c.at.After(last) {
+		if !same(c.Gateway, m.holder) && !c.ended && c.at.After(last) {
 			last = c.at
 		}
 	}
