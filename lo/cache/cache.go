@@ -55,8 +55,11 @@ type Options struct {
 	Spare func() int64
 	// Damaged, unless nil, is called for what the disk did not keep.
 	Damaged func(*statefile.Damage)
-	// Client makes the requests. Nil: one with sane limits.
+	// Client makes the requests to registries. Nil: one with bounds, over the system's network.
 	Client *http.Client
+	// Now is what the time of day is taken for, which may be wrong: it dates the last use of a
+	// blob. Nil: time.Now.
+	Now    func() time.Time
 	Logger *slog.Logger
 }
 
@@ -94,6 +97,9 @@ func New(o Options) (*Cache, error) {
 		t.DialContext = (&net.Dialer{Timeout: longestPause}).DialContext
 		t.DisableCompression = true // a digest is that of the bytes as sent
 		o.Client = &http.Client{Transport: t}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/disk/simdisk"
 	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -57,19 +58,6 @@ func serve(t *testing.T, u *upstream, o Options) (*Cache, *httptest.Server) {
 	return c, s
 }
 
-// flip flips the lowest bit of the byte in the middle of a file.
-func flip(t *testing.T, path string) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/2] ^= 1
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestDamagedBlob damages what the cache holds: nobody gets it whole, it is reported once,
 // and got again from the registry.
 func TestDamagedBlob(t *testing.T) {
@@ -92,7 +80,7 @@ func TestDamagedBlob(t *testing.T) {
 			c, s := serve(t, u, Options{Dir: t.TempDir(), Damaged: said.add})
 			path := "/v2/app/" + one.what + "/" + string(d)
 			get(t, s, path)
-			flip(t, c.blobPath(d))
+			testpart.Damage(t, c.blobPath(d))
 			want := one.body
 			if one.header != nil {
 				want = want[10:20]
@@ -148,7 +136,7 @@ func TestDamagedNames(t *testing.T) {
 	c, s := serve(t, u, Options{Dir: dir, Damaged: said.add})
 	get(t, s, "/v2/app/manifests/1.0")
 	d := protocol.DigestOf(body)
-	flip(t, c.typeFile(d).Path)
+	testpart.Damage(t, c.typeFile(d).Path)
 	resp, got := get(t, s, "/v2/app/manifests/1.0")
 	if media := resp.Header.Get("Content-Type"); media != "application/vnd.docker.distribution.manifest.v2+json" || !bytes.Equal(got, body) {
 		t.Errorf("a manifest with a damaged type: %s %s", resp.Status, media)
@@ -156,7 +144,7 @@ func TestDamagedNames(t *testing.T) {
 	if roles := said.roles(); len(roles) != 1 || roles[0] != "lo/image/type" {
 		t.Errorf("reported %q", roles)
 	}
-	flip(t, c.tagFile("", "app/manifests/1.0").Path)
+	testpart.Damage(t, c.tagFile("", "app/manifests/1.0").Path)
 	u.away.Store(true)
 	if resp, _ := get(t, s, "/v2/app/manifests/1.0"); resp.StatusCode != http.StatusBadGateway {
 		t.Errorf("a damaged tag without a registry: %s", resp.Status)

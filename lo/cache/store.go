@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/statefile"
@@ -106,7 +105,7 @@ func (c *Cache) list(sub string) ([]fs.FileInfo, error) {
 
 // has reports whether the blob is there, and marks it as used.
 func (c *Cache) has(d protocol.Digest) bool {
-	return c.opts.Disk.Chtimes(c.blobPath(d), time.Now()) == nil
+	return c.opts.Disk.Chtimes(c.blobPath(d), c.opts.Now()) == nil
 }
 
 // added counts a new blob and removes old ones past the limit.

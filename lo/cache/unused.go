@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,7 @@ func (c *Cache) Run(ctx context.Context) {
 	tick := time.NewTicker(reclaimEvery)
 	defer tick.Stop()
 	for {
-		if err := c.reclaim(time.Now()); err != nil {
+		if err := c.reclaim(c.opts.Now()); err != nil {
 			c.log.WarnContext(ctx, "image cache not cleaned, trying again", "err", err)
 		}
 		select {
@@ -51,7 +52,16 @@ func (c *Cache) reclaim(now time.Time) error {
 		return err
 	}
 	for _, b := range blobs {
-		if needed[b.Name()] || now.Sub(b.ModTime()) < keepUnused {
+		if needed[b.Name()] {
+			continue
+		}
+		if b.ModTime().After(now) { // the clock was set back: its last use counts from now on
+			if err := c.opts.Disk.Chtimes(filepath.Join(c.opts.Dir, "blobs", b.Name()), now); err != nil {
+				return fmt.Errorf("date the last use of a blob: %w", err)
+			}
+			continue
+		}
+		if now.Sub(b.ModTime()) < keepUnused {
 			continue
 		}
 		if err := c.drop(b); err != nil {

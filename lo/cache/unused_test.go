@@ -85,6 +85,27 @@ func TestReclaims(t *testing.T) {
 	}
 }
 
+// TestClockThatWasSetBack dates the last use of blobs by a clock that is ten years ahead: after it
+// is set back they count as used from then on, and are removed in time.
+func TestClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	c, old, recent, _ := pulled(t, 0, func() ([]string, bool) { return nil, true })
+	ahead := time.Now().AddDate(10, 0, 0)
+	c.opts.Now = func() time.Time { return ahead }
+	for _, d := range append(old, recent...) {
+		c.has(d)
+	}
+	now := time.Now()
+	must(t, c.reclaim(now))
+	if got := held(t, c, old) + held(t, c, recent); got != 8 {
+		t.Errorf("%d of 8 blobs are left when the clock is set back", got)
+	}
+	must(t, c.reclaim(now.Add(keepUnused+time.Minute)))
+	if got := held(t, c, old) + held(t, c, recent); got != 0 {
+		t.Errorf("%d blobs are left after nobody used them for %s", got, keepUnused)
+	}
+}
+
 // TestEvictsWhatNothingNeeds removes what the site does not need before what it needs and did
 // not use for longer.
 func TestEvictsWhatNothingNeeds(t *testing.T) {

@@ -28,7 +28,9 @@ func newForwarder(t testing.TB, dir string, rules ...protocol.DataRule) *Forward
 	failed := make(chan error, 8)
 	d, err := Open(Options{
 		Site: "s1", Dir: dir, Gate: uplink.NewGate(uplink.GateOptions{}), Logger: slog.New(slog.DiscardHandler),
-		Send:  func(context.Context, string, []byte) error { return protocol.Errorf(protocol.Unavailable, "no link") },
+		Begin: func(context.Context, string, []byte) (func(context.Context) error, error) {
+			return nil, protocol.Errorf(protocol.Unavailable, "no link")
+		},
 		Rules: func() ([]protocol.DataRule, bool) { return rules, true },
 		Fail:  func(err error) { failed <- err },
 	})

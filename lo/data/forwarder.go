@@ -53,8 +53,8 @@ type Options struct {
 	Dir string
 	// Gate is shared with the other streams of the link.
 	Gate *uplink.Gate
-	// Send publishes a batch to the CO, as uplink.Options.Publish does.
-	Send func(ctx context.Context, topic string, payload []byte) error
+	// Begin sends a batch to the CO, as uplink.Options.Publish does.
+	Begin func(ctx context.Context, topic string, payload []byte) (outcome func(context.Context) error, err error)
 	// Rules returns the desired rules; ok is false while there is no desired state:
 	// those of the last run stay in force.
 	Rules func() (rules []protocol.DataRule, ok bool)

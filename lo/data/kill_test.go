@@ -45,7 +45,9 @@ func killRules() []protocol.DataRule {
 func runChild(dir string) error {
 	d, err := Open(Options{
 		Site: "s1", Dir: dir, Gate: uplink.NewGate(uplink.GateOptions{}), Logger: slog.New(slog.DiscardHandler),
-		Send:  func(context.Context, string, []byte) error { return protocol.Errorf(protocol.Unavailable, "no link") },
+		Begin: func(context.Context, string, []byte) (func(context.Context) error, error) {
+			return nil, protocol.Errorf(protocol.Unavailable, "no link")
+		},
 		Rules: func() ([]protocol.DataRule, bool) { return killRules(), true },
 		Fail:  func(err error) { fmt.Fprintln(os.Stderr, err) },
 	})

@@ -26,7 +26,9 @@ func TestRefusedIsNotRestored(t *testing.T) {
 			dir := t.TempDir()
 			options := Options{
 				Site: "s1", Dir: dir, Gate: uplink.NewGate(uplink.GateOptions{}), Logger: slog.New(slog.DiscardHandler),
-				Send:  func(context.Context, string, []byte) error { return protocol.Errorf(protocol.Unavailable, "no link") },
+				Begin: func(context.Context, string, []byte) (func(context.Context) error, error) {
+					return nil, protocol.Errorf(protocol.Unavailable, "no link")
+				},
 				Rules: func() ([]protocol.DataRule, bool) { return rules, true }, Fail: func(error) {}, // the uplink of a closed queue
 				RetainedBytes: 400,
 			}

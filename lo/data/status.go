@@ -94,20 +94,20 @@ var dataMetrics = []struct {
 	kind  prometheus.ValueType
 	value func(StreamStatus) float64
 }{
-	{perRule("accepted_total", "Messages that a data rule accepted."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Accepted) }},
-	{perRule("accepted_bytes_total", "Bytes of payload that a data rule accepted."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.AcceptedBytes) }},
-	{perRule("sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.SampledOut) }},
-	{perRule("not_stored_total", "Messages of QoS 0 that arrived while the link was down."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.NotStored) }},
-	{perRule("refused_total", "Messages that a queue could not store."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Refused) }},
-	{perRule("dropped_total", "Messages dropped under the bounds of a queue, or lost with damaged records of it."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Dropped) }},
-	{perRule("expired_total", "Messages that expired before they could be sent."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Expired) }},
-	{perRule("queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Queued) }},
-	{perRule("queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Bytes) }},
-	{perRule("oldest_seconds", "Age of the oldest message that the CO does not have; 0 for none."), prometheus.GaugeValue, func(s StreamStatus) float64 { return s.OldestSeconds }},
+	{perRule("colony_lo_data_accepted_total", "Messages that a data rule accepted."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Accepted) }},
+	{perRule("colony_lo_data_accepted_bytes_total", "Bytes of payload that a data rule accepted."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.AcceptedBytes) }},
+	{perRule("colony_lo_data_sampled_out_total", "Messages that the sampling of a data rule left out."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.SampledOut) }},
+	{perRule("colony_lo_data_not_stored_total", "Messages of QoS 0 that arrived while the link was down."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.NotStored) }},
+	{perRule("colony_lo_data_refused_total", "Messages that a queue could not store."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Refused) }},
+	{perRule("colony_lo_data_dropped_total", "Messages dropped under the bounds of a queue, or lost with damaged records of it."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Dropped) }},
+	{perRule("colony_lo_data_expired_total", "Messages that expired before they could be sent."), prometheus.CounterValue, func(s StreamStatus) float64 { return float64(s.Expired) }},
+	{perRule("colony_lo_data_queued", "Messages that the CO does not have yet."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Queued) }},
+	{perRule("colony_lo_data_queue_bytes", "Bytes of a queue on disk."), prometheus.GaugeValue, func(s StreamStatus) float64 { return float64(s.Bytes) }},
+	{perRule("colony_lo_data_oldest_seconds", "Age of the oldest message that the CO does not have; 0 for none."), prometheus.GaugeValue, func(s StreamStatus) float64 { return s.OldestSeconds }},
 }
 
 func perRule(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("colony_lo_data_"+name, help, []string{"rule"}, nil)
+	return prometheus.NewDesc(name, help, []string{"rule"}, nil)
 }
 
 // Collect sends the metrics of all streams.

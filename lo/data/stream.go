@@ -95,7 +95,7 @@ func openStream(f *Forwarder, rule protocol.DataRule, counts *streamCounts) (_ *
 	}
 	s.uplink = uplink.New(uplink.Options{
 		Journal: s.queue, Site: f.o.Site, Stream: protocol.DataStream(rule.Name), Priority: streamPriority(rule.Priority), Gate: f.o.Gate,
-		Publish:       f.o.Send,
+		Publish:       f.o.Begin,
 		Resync:        func(ctx context.Context, _ uplink.Missed) (uint64, error) { return s.appendSnapshot(ctx) },
 		MaxBatchBytes: int(rule.BatchBytes), Linger: time.Duration(rule.BatchMillis) * time.Millisecond, Uncompressed: rule.Uncompressed,
 		MaxAge: time.Duration(rule.MaxAgeMillis) * time.Millisecond, // to the message; the queue drops whole segments

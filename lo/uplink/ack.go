@@ -30,6 +30,23 @@ func (l *link) ack(a protocol.Ack, now time.Time) {
 	case l.phase == sending:
 		l.stood(a, now)
 	}
+	if a.Resync && ours && l.phase == sending {
+		l.repeat(a, now)
+	}
+}
+
+// repeat brings a CO up to date whose record lacks something, unless what does so is on its way,
+// or was sent a moment ago.
+func (l *link) repeat(a protocol.Ack, now time.Time) {
+	if a.Seq < l.sync.resynced || !l.sync.repeatedAt.IsZero() && now.Sub(l.sync.repeatedAt) < repeatEvery {
+		return
+	}
+	l.sync.repeatedAt = now
+	if err := l.resync(0); err != nil {
+		l.u.log.Error("bring the CO up to date, whose record of the site lacks something", "err", err)
+		return
+	}
+	l.u.log.Warn("the CO's record of the site lacks something, bringing it up to date", "resync", l.sync.resynced)
 }
 
 // here reports whether an Ack is at the position from which the journal goes on: also that of a CO

@@ -145,30 +145,57 @@ func (l *link) empty() *flight {
 	})}
 }
 
-// launch publishes f on a goroutine of its own, which ends with the round.
+// handover is the moment at which a message is with the network, or has failed to be.
+type handover struct {
+	round context.Context //nolint:containedctx // of the message; compared only
+	done  chan struct{}
+	err   error // set before done is closed
+}
+
+// publish sends one message, when the one before it is with the network. Where that failed in
+// the same round, this one fails, too: the CO would leave it out.
+func (u *Uplink) publish(before, h *handover, payload []byte) error {
+	if before != nil {
+		<-before.done
+	}
+	if before != nil && before.round == h.round && before.err != nil {
+		h.err = before.err
+		close(h.done)
+		return h.err
+	}
+	ctx, cancel := context.WithTimeout(h.round, publishTimeout+time.Duration(len(payload)/slowest)*time.Second)
+	defer cancel()
+	outcome, err := u.opts.Publish(ctx, topic.ForSite(topic.Up, u.opts.Site), payload)
+	if err != nil {
+		err = fmt.Errorf("publish batch: %w", err)
+	}
+	h.err = err
+	close(h.done)
+	if err != nil {
+		return err
+	}
+	if err := outcome(ctx); err != nil {
+		return fmt.Errorf("publish batch: %w", err)
+	}
+	return nil
+}
+
+// launch publishes f on a goroutine of its own, which ends with the round. Messages are handed to
+// the network in the order of the calls, so that the CO receives batches in that of their numbers.
 func (l *link) launch(f *flight) {
 	u := l.u
-	ctx := l.round
-	f.round = ctx
+	f.round = l.round
 	l.owed++
-	entered := make(chan struct{})
+	before := l.handed
+	l.handed = &handover{round: l.round, done: make(chan struct{})}
+	h := l.handed
 	l.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, publishTimeout+time.Duration(len(f.payload)/slowest)*time.Second)
-		defer cancel()
-		close(entered)
-		err := u.opts.Publish(ctx, topic.ForSite(topic.Up, u.opts.Site), f.payload)
-		if err != nil {
-			err = fmt.Errorf("publish batch: %w", err)
-		}
+		err := u.publish(before, h, f.payload)
 		select {
 		case l.results <- result{f, err}:
 		case <-l.ctx.Done():
 		}
 	})
-	// Publish sends messages in the order of its calls; so the next call comes
-	// after this one. Where two swap all the same, the CO leaves the later one
-	// out, and its Ack makes the link send it again.
-	<-entered
 	u.metrics.batches.Inc()
 	u.metrics.wireBytes.Add(float64(len(f.payload)))
 	u.metrics.rawBytes.Add(float64(f.raw))

@@ -35,17 +35,17 @@ func benchDrain(b *testing.B, o Options, depth int, fill func(b *testing.B, j *j
 	o.Journal, o.Site = j, "plant"
 	o.Resync = Snapshots(j, func() protocol.Snapshot { return protocol.Snapshot{} }, time.Now, never)
 	o.Window = 1 // Publish is a call here and not a link
-	o.Publish = func(_ context.Context, _ string, payload []byte) error {
+	o.Publish = func(_ context.Context, _ string, payload []byte) (func(context.Context) error, error) {
 		bytes += len(payload)
 		var batch protocol.Batch
 		if err := protocol.Unmarshal(payload, &batch); err != nil {
-			return err
+			return answer(err)
 		}
 		if batch.Count > 0 {
 			at = batch.First + uint64(batch.Count) - 1
 		}
 		u.Ack(protocol.Ack{V: protocol.Version, Epoch: batch.Epoch, Seq: at})
-		return nil
+		return answer(nil)
 	}
 	u = New(o)
 	ctx, cancel := context.WithCancel(context.Background())

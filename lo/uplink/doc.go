@@ -29,6 +29,9 @@
 //     from a copy. The journal gets a new epoch, and the CO a snapshot that says why. The
 //     same where a CO of an earlier release, whose Acks do not say it, is still in
 //     another epoch 2 × ResendAfter after Trimmed declared this one.
+//   - where this link is, and its record of the site lacks something (Resync of the Ack): the link
+//     has Resync append a Snapshot event, once a minute at most. Nothing was lost on the way, so
+//     that no gap is declared.
 //   - past everything that this journal ever held: the site was put back from a
 //     copy and would give sequences twice. The journal gets a new epoch, and the
 //     CO a snapshot.

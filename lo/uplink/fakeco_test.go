@@ -26,6 +26,8 @@ type fakeCO struct {
 
 	applied int  // events stored, ever; not undone by a restore
 	silent  bool // as an earlier release: no Ack says that an epoch is retired
+	behind  bool // its record lacks something, until a snapshot comes
+	never   bool // no snapshot helps
 	downErr error
 }
 
@@ -79,7 +81,10 @@ func (c *fakeCO) accept(payload []byte) (protocol.Ack, error) {
 		return protocol.Ack{}, err
 	}
 	c.commit(b, events)
-	ack := protocol.Ack{V: protocol.Version, Epoch: c.db.epoch, Seq: c.db.seq}
+	for _, e := range events {
+		c.behind = c.behind && (c.never || e.Kind != protocol.SnapshotEvent)
+	}
+	ack := protocol.Ack{V: protocol.Version, Epoch: c.db.epoch, Seq: c.db.seq, Resync: c.behind}
 	if c.db.retired[b.Epoch] && !c.silent {
 		ack.Retired = b.Epoch
 	}
@@ -204,7 +209,7 @@ func (n *network) perfect() {
 	n.faults = faults{}
 }
 
-func (n *network) publish(ctx context.Context, _ string, payload []byte) error {
+func (n *network) publish(_ context.Context, _ string, payload []byte) (func(context.Context) error, error) {
 	n.mu.Lock()
 	n.n++
 	n.out += len(payload)
@@ -212,24 +217,34 @@ func (n *network) publish(ctx context.Context, _ string, payload []byte) error {
 	n.mu.Unlock()
 	switch {
 	case n.chance(f.refuse):
-		return errRefused
+		return answer(errRefused)
 	case n.chance(f.hang):
-		<-ctx.Done()
-		return ctx.Err()
+		return func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, nil
 	case n.chance(f.lose):
-		return nil // the broker acknowledged it, the CO never received it
+		return answer(nil) // the broker acknowledged it, the CO never received it
 	}
 	if n.chance(f.double) {
 		n.later(func() { _ = n.deliver(payload) })
 	}
-	if n.chance(f.late) {
+	if !n.chance(f.late) {
+		return answer(n.deliver(payload))
+	}
+	return func(ctx context.Context) error {
 		select {
 		case <-time.After(n.delay()):
+			return n.deliver(payload)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-	return n.deliver(payload)
+	}, nil
+}
+
+// answer is what Publish returns for a message that is answered at once.
+func answer(err error) (outcome func(context.Context) error, _ error) {
+	return func(context.Context) error { return err }, nil
 }
 
 func (n *network) deliver(payload []byte) error {

@@ -86,7 +86,7 @@ func (m *memory) Backlog() (protocol.Backlog, time.Time) {
 }
 
 // wire is a link that carries rate bytes per second, one message after the other,
-// each of which arrives after a delay.
+// each of which arrives after a delay and none before the one before it.
 type wire struct {
 	t     *testing.T
 	rate  float64
@@ -95,6 +95,7 @@ type wire struct {
 
 	mu      sync.Mutex
 	free    time.Time // when it has sent what it was given
+	arrives time.Time // when the last of it arrives
 	streams map[string]*streamEnd
 }
 
@@ -109,23 +110,26 @@ type streamEnd struct {
 	arrived map[uint64]time.Time
 }
 
-func (w *wire) publish(ctx context.Context, _ string, payload []byte) error {
+func (w *wire) publish(_ context.Context, _ string, payload []byte) (func(context.Context) error, error) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.free = later(w.free, time.Now()).Add(time.Duration(float64(len(payload)+60) / w.rate * float64(time.Second)))
-	free := w.free
-	w.mu.Unlock()
-	select {
-	case <-time.After(time.Until(free)):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	w.arrives = later(w.arrives.Add(1), w.free.Add(w.delay))
+	free, arrives := w.free, w.arrives
 	w.wg.Go(func() {
-		<-time.After(w.oneWay())
+		<-time.After(time.Until(arrives))
 		up, ack := w.receive(payload)
 		<-time.After(w.oneWay())
 		up.Ack(ack)
 	})
-	return nil
+	return func(ctx context.Context) error {
+		select {
+		case <-time.After(time.Until(free)):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil
 }
 
 func (w *wire) oneWay() time.Duration {

@@ -25,14 +25,15 @@ const (
 	forever     = time.Hour
 	// reportEvery is how often the backlog is reported on request, at most.
 	reportEvery = time.Second
+	// repeatEvery is how often the state is sent because the CO's record lacks something, at most.
+	repeatEvery = time.Minute
 )
 
 // link is the state of sending. Only Run's goroutine touches it.
 type link struct {
-	u       *Uplink
-	ctx     context.Context
-	wg      *sync.WaitGroup
-	results chan result
+	u   *Uplink
+	ctx context.Context
+	publishing
 
 	phase   phase
 	round   context.Context // of what was sent since the last restart
@@ -52,6 +53,13 @@ type link struct {
 	sync syncState
 	reporting
 	expired map[uint64]struct{} // sequences sent as expired, without an Ack
+}
+
+// publishing is what the goroutines of batches on their way share with the loop.
+type publishing struct {
+	wg      *sync.WaitGroup
+	results chan result
+	handed  *handover // of what was launched last; nil: nothing was
 }
 
 // reporting is about the batches without events that report the backlog, and about
@@ -84,14 +92,16 @@ type syncState struct {
 	declared  uint64 // the sequence up to which it is
 	resynced  uint64 // the end of the newest resync in the journal
 	stale     bool   // events overtook it, so that it may be older than its position
-	cause     string // why this process began the journal's epoch, until the CO has it
+	// repeatedAt is when the CO was brought up to date last because its record lacked something.
+	repeatedAt time.Time
+	cause      string // why this process began the journal's epoch, until the CO has it
 
 	refusal stream.Refusal
 	gaps    uint64
 }
 
 func newLink(ctx context.Context, u *Uplink, wg *sync.WaitGroup) *link {
-	l := &link{u: u, ctx: ctx, wg: wg, results: make(chan result), expired: map[uint64]struct{}{}}
+	l := &link{u: u, ctx: ctx, publishing: publishing{wg: wg, results: make(chan result)}, expired: map[uint64]struct{}{}}
 	l.pacing = pacing{budget: startBudget, ticket: u.gate.join(u.opts.Priority, u.turn), sizes: sizes{raw: 200, wire: 100}}
 	// With full jitter, sites that failed together do not come back together.
 	l.tries.Policy = retry.Policy{Min: 250 * time.Millisecond, Max: 30 * time.Second, Jitter: 1}

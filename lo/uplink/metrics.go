@@ -25,23 +25,23 @@ func newMetrics(reg prometheus.Registerer, stream string, backlog func() float64
 	}
 	labels := prometheus.Labels{"stream": stream}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "colony_lo_uplink_" + name, Help: help, ConstLabels: labels})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "colony_lo_uplink_" + name, Help: help, ConstLabels: labels})
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
 	}
 	m := &metrics{
 		reg:       reg,
-		connected: gauge("connected", "1 while the link to the CO's broker is up."),
-		inFlight:  gauge("in_flight_bytes", "Bytes of batches without an Ack."),
-		batches:   counter("batches_sent_total", "Batches sent, repeated ones and probes included."),
-		events:    counter("events_sent_total", "Events sent, repeated ones included."),
-		rawBytes:  counter("event_bytes_total", "Bytes of events sent, before compression."),
-		wireBytes: counter("sent_bytes_total", "Bytes of payload sent."),
-		acked:     counter("events_acked_total", "Events that the CO has in its database."),
-		gaps:      counter("gaps_total", "Times that the CO had missed something, and was brought up to date."),
-		lost:      counter("events_lost_total", "Events that the CO will never see, as far as they can be counted."),
-		expired:   counter("events_expired_total", "Events that the CO has as expired: their time was up before they could be sent."),
+		connected: gauge("colony_lo_uplink_connected", "1 while the link to the CO's broker is up."),
+		inFlight:  gauge("colony_lo_uplink_in_flight_bytes", "Bytes of batches without an Ack."),
+		batches:   counter("colony_lo_uplink_batches_sent_total", "Batches sent, repeated ones and probes included."),
+		events:    counter("colony_lo_uplink_events_sent_total", "Events sent, repeated ones included."),
+		rawBytes:  counter("colony_lo_uplink_event_bytes_total", "Bytes of events sent, before compression."),
+		wireBytes: counter("colony_lo_uplink_sent_bytes_total", "Bytes of payload sent."),
+		acked:     counter("colony_lo_uplink_events_acked_total", "Events that the CO has in its database."),
+		gaps:      counter("colony_lo_uplink_gaps_total", "Times that the CO had missed something, and was brought up to date."),
+		lost:      counter("colony_lo_uplink_events_lost_total", "Events that the CO will never see, as far as they can be counted."),
+		expired:   counter("colony_lo_uplink_events_expired_total", "Events that the CO has as expired: their time was up before they could be sent."),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "colony_lo_uplink_restarts_total",
 			Help: "Times that sending began again at the CO's position, by reason.", ConstLabels: labels,

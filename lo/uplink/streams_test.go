@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -260,7 +261,7 @@ func TestAsk(t *testing.T) {
 		var mu sync.Mutex
 		var batches []protocol.Batch
 		s := newStream(t, Options{})
-		s.publish = func(ctx context.Context, topic string, payload []byte) error {
+		s.publish = func(ctx context.Context, topic string, payload []byte) (func(context.Context) error, error) {
 			var b protocol.Batch
 			if err := protocol.Unmarshal(payload, &b); err != nil {
 				t.Error(err)
@@ -269,10 +270,14 @@ func TestAsk(t *testing.T) {
 			batches = append(batches, b)
 			n := len(batches)
 			mu.Unlock()
-			if n > 1 && b.Count > 0 {
-				<-time.After(8 * time.Second) // the CO is slow
+			if n == 1 || b.Count == 0 {
+				return s.net.publish(ctx, topic, payload)
 			}
-			return s.net.publish(ctx, topic, payload)
+			return func(ctx context.Context) error {
+				<-time.After(8 * time.Second) // the CO is slow
+				outcome, err := s.net.publish(ctx, topic, payload)
+				return errors.Join(err, outcome(ctx))
+			}, nil
 		}
 		s.start()
 		s.message("first", 0)
@@ -353,7 +358,7 @@ func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the me
 		up := New(Options{
 			Journal: j, Site: "plant", Stream: protocol.DataStream(fmt.Sprintf("rule-%d", i)), Priority: 2, Gate: gate, Registerer: registry,
 			Resync:  func(context.Context, Missed) (uint64, error) { return 0, nil },
-			Publish: func(context.Context, string, []byte) error { return nil },
+			Publish: func(context.Context, string, []byte) (func(context.Context) error, error) { return answer(nil) },
 		})
 		ups[i] = up
 		wg.Go(func() {
@@ -364,7 +369,7 @@ func TestManyStreams(t *testing.T) { //nolint:paralleltest // it measures the me
 	}
 	again := New(Options{
 		Journal: journals[0], Site: "plant", Stream: protocol.DataStream("rule-0"), Priority: 2, Gate: gate, Registerer: registry,
-		Resync: func(context.Context, Missed) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) error { return nil },
+		Resync: func(context.Context, Missed) (uint64, error) { return 0, nil }, Publish: func(context.Context, string, []byte) (func(context.Context) error, error) { return answer(nil) },
 	})
 	again.Close() // it was not in the registry, and removes nothing
 	cost := inUse() - before

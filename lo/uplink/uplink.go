@@ -58,11 +58,11 @@ type Options struct {
 	// Gate is shared by the streams of one link. Nil: the stream has the link alone.
 	Gate *Gate
 
-	// Publish sends one message to the CO. It may return when the broker has
-	// acknowledged it (QoS 1) or when it is written (QoS 0); it is called
-	// concurrently, Window times at most, and must publish messages in the order of
-	// the calls. It ends with ctx.
-	Publish func(ctx context.Context, topic string, payload []byte) error
+	// Publish hands one message for the CO to the network. One call ends before the next
+	// begins, and messages must arrive in that order. The outcome that it returns waits
+	// until the broker has acknowledged the message (QoS 1), or returns at once (QoS 0);
+	// those of up to Window messages are waited for at once. Both end with ctx.
+	Publish func(ctx context.Context, topic string, payload []byte) (outcome func(context.Context) error, err error)
 
 	// Resync appends to the journal what brings a CO up to date that has missed
 	// something, and returns the sequence of its last record. With an error of

@@ -34,7 +34,7 @@ type site struct {
 	opts    Options
 	journal journal.Options
 	// publish is the network's, unless something lies before it.
-	publish func(ctx context.Context, topic string, payload []byte) error
+	publish func(ctx context.Context, topic string, payload []byte) (func(context.Context) error, error)
 
 	stop context.CancelFunc
 	done chan error
@@ -429,6 +429,47 @@ func TestRetiredEpoch(t *testing.T) {
 	}
 }
 
+// TestCOLacksRows has the CO lose rows of what it recorded, but not its position: it says so in
+// its Acks, and gets one snapshot, without a gap. Where that does not help it gets few.
+func TestCOLacksRows(t *testing.T) {
+	t.Parallel()
+	for name, helps := range map[string]bool{"a snapshot helps": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, 1)
+				s.net.perfect()
+				s.start()
+				s.produce(20)
+				s.drain()
+				s.c.mu.Lock()
+				s.c.behind, s.c.never = true, !helps
+				s.c.mu.Unlock()
+				s.u.Ack(protocol.Ack{V: protocol.Version, Ask: true}) // as the CO does for a quiet site
+				<-time.After(time.Minute)
+				for range 60 {
+					s.produce(1)
+					<-time.After(time.Second)
+				}
+				s.drain()
+				s.shut()
+				snapshots, d := 0, s.c.seen()
+				for _, e := range d.log {
+					if e.event.Kind == protocol.SnapshotEvent {
+						snapshots++
+					}
+				}
+				if helps && snapshots != 1 || !helps && (snapshots < 2 || snapshots > 3) {
+					t.Errorf("%d snapshots in two minutes, want 1, or one a minute where it does not help", snapshots)
+				}
+				if len(d.gaps) > 0 {
+					t.Errorf("gaps %v were declared, want none", d.gaps)
+				}
+			})
+		})
+	}
+}
+
 // TestDamagedJournal breaks a sealed segment that is not sent yet.
 func TestDamagedJournal(t *testing.T) {
 	t.Parallel()
@@ -518,8 +559,7 @@ func TestSlowLink(t *testing.T) {
 		s.u.Connected(false)
 		synctest.Wait()
 		s.produceRandom(3000) // about 400 kB
-		slow := &slowLink{net: s.net, rate: 8000, turn: make(chan struct{}, 1)}
-		slow.turn <- struct{}{}
+		slow := &slowLink{net: s.net, rate: 8000}
 		s.shut()
 		s.publish = slow.publish
 		s.start()
@@ -547,16 +587,9 @@ func TestSlowLink(t *testing.T) {
 type slowLink struct {
 	net  *network
 	rate int
-	turn chan struct{}
 }
 
-func (l *slowLink) publish(ctx context.Context, topic string, payload []byte) error {
-	select {
-	case <-l.turn:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { l.turn <- struct{}{} }()
+func (l *slowLink) publish(ctx context.Context, topic string, payload []byte) (func(context.Context) error, error) {
 	<-time.After(time.Duration(len(payload)) * time.Second / time.Duration(l.rate))
 	return l.net.publish(ctx, topic, payload)
 }
