@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/metricstest"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/retained"
@@ -292,6 +293,7 @@ func TestStatusShowsStreams(t *testing.T) {
 		t.Errorf("stream (-want +got):\n%s", diff)
 	}
 	metrics := body("/metrics")
+	metricstest.Check(t, []byte(metrics), "colony_lo_", "colony_broker_")
 	for _, line := range []string{
 		`colony_lo_data_accepted_total{rule="r"} 2`, `colony_lo_data_queued{rule="r"} 1`, `colony_lo_data_dropped_total{rule="r"} 0`,
 		`colony_lo_data_expired_total{rule="r"} 0`, `colony_lo_data_sampled_out_total{rule="r"} 0`, `colony_lo_data_oldest_seconds{rule="r"} `,

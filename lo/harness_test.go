@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -35,21 +36,8 @@ func logger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-// eventually waits until what holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not in time: %s", what)
-		case <-tick.C:
-		}
-	}
-}
+// eventually waits for a condition.
+var eventually = testpart.Eventually
 
 // A fakeCO is the CO's side: a real broker, and the position that a database
 // would hold.
@@ -216,7 +204,7 @@ func stopLO(t *testing.T, l *LO) {
 type agent struct {
 	t       *testing.T
 	node    protocol.NodeID
-	id      string // of the agent
+	machine protocol.Gateway
 	c       *client.Client
 	desired chan protocol.NodeDesired
 	up      chan string // sessions that were announced
@@ -229,13 +217,13 @@ type agent struct {
 
 func startAgent(t *testing.T, node protocol.NodeID, addr string) *agent {
 	t.Helper()
-	return startGateway(t, node, "agent-1", addr)
+	return startGateway(t, node, protocol.Gateway{Agent: "agent-1", Boot: "b1"}, addr)
 }
 
 // startGateway plays an agent with an id.
-func startGateway(t *testing.T, node protocol.NodeID, id, addr string) *agent {
+func startGateway(t *testing.T, node protocol.NodeID, machine protocol.Gateway, addr string) *agent {
 	t.Helper()
-	a := &agent{t: t, node: node, id: id, desired: make(chan protocol.NodeDesired, 64), up: make(chan string, 16), statuses: map[protocol.DeploymentName]protocol.DeploymentStatus{}}
+	a := &agent{t: t, node: node, machine: machine, desired: make(chan protocol.NodeDesired, 64), up: make(chan string, 16), statuses: map[protocol.DeploymentName]protocol.DeploymentStatus{}}
 	var err error
 	a.c, err = client.New(client.Options{
 		URLs: []string{"tcp://" + addr}, ClientID: string(node) + ".s1", Username: string(node) + ".s1", MaxBackoff: 50 * time.Millisecond,
@@ -291,7 +279,7 @@ func (a *agent) stop() {
 func (a *agent) presence(online bool, session string) client.Message {
 	return client.Message{
 		Topic: topic.ForNode(topic.NodeOnline, "s1", a.node), QoS: 1, Retain: true,
-		Payload: protocol.Marshal(&protocol.Presence{V: protocol.Version, Online: online, Agent: a.id, Boot: "b1", Version: "v1", Session: session}),
+		Payload: protocol.Marshal(&protocol.Presence{V: protocol.Version, Online: online, Agent: a.machine.Agent, Boot: a.machine.Boot, Version: "v1", Session: session}),
 	}
 }
 
@@ -299,7 +287,7 @@ func (a *agent) presence(online bool, session string) client.Message {
 func (a *agent) whole() client.Message {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m := protocol.NodeReport{V: protocol.Version, Node: a.node, Agent: "agent-1", Boot: "b1", Held: a.held}
+	m := protocol.NodeReport{V: protocol.Version, Node: a.node, Agent: a.machine.Agent, Boot: a.machine.Boot, Held: a.held}
 	for _, name := range slices.Sorted(maps.Keys(a.statuses)) {
 		s := a.statuses[name]
 		m.Seq = max(m.Seq, s.Seq)
@@ -330,7 +318,7 @@ func (a *agent) report(d protocol.NodeDesired, state lifecycle.State, code proto
 	a.t.Helper()
 	a.seq++
 	m := protocol.DeploymentStatus{
-		V: protocol.Version, Node: a.node, Deployment: "web", Agent: a.id, Boot: "b1", Seq: a.seq, Position: d.Position,
+		V: protocol.Version, Node: a.node, Deployment: "web", Agent: a.machine.Agent, Boot: a.machine.Boot, Seq: a.seq, Position: d.Position,
 		State: state, Actor: lifecycle.EN, Code: code, UnixMillis: time.Now().UnixMilli(),
 	}
 	if len(d.Assignments) > 0 {

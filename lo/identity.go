@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 
 	"github.com/colonyfleet/colony/broker"
@@ -12,11 +11,12 @@ import (
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/https"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/statefile"
+	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/lo/link"
-	"github.com/colonyfleet/colony/lo/machines"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -27,19 +27,14 @@ func (o Options) TokenFile() string {
 }
 
 // openIdentity reads who the LO is, where it proves that, and sees to it that it can go on to.
-func (p *parts) openIdentity(ctx context.Context) error {
-	if len(p.opts.CO.Enrol) == 0 {
+func (p *parts) openIdentity(ctx context.Context) (err error) {
+	if p.holder == nil {
 		p.opts.Logger.WarnContext(ctx, "development mode: neither this LO nor its nodes prove who they are; set co.enrol in the configuration")
 		return nil
 	}
 	dir := store.Dir(p.opts.StateDir)
-	files, err := store.Open(p.opts.Disk, dir)
-	if err != nil {
-		return err
-	}
-	p.holder = identity.NewHolder(files.Clock(p.opts.Now))
 	p.keeper = enrol.NewKeeper(enrol.KeeperOptions{
-		Name: identity.OfLO(p.opts.Site), Server: identity.OfCO(), Addresses: p.opts.CO.Enrol, Vault: files, Holder: p.holder,
+		Name: identity.OfLO(p.opts.Site), Server: identity.OfCO(), Addresses: p.opts.CO.Enrol, Vault: p.vault, Holder: p.holder,
 		TokenFile: p.opts.TokenFile(), Dial: p.opts.Dial, Logger: p.opts.Logger,
 		Changed: func(i enrol.Issued) {
 			if !i.First {
@@ -51,8 +46,9 @@ func (p *parts) openIdentity(ctx context.Context) error {
 		p.opts.Logger.WarnContext(ctx, "development mode: no node proves who it is, and whoever reaches the broker and names itself is believed; set identity in the configuration")
 		return p.openRevocations(ctx, dir, p.revoke)
 	}
-	if p.machines, err = machines.Open(machines.Options{
+	if p.machines, err = loidentity.Open(loidentity.Options{
 		Site: p.opts.Site, Dir: dir, Disk: p.opts.Disk, Clock: p.holder.Clock(), Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Pending: loidentity.Pending{Most: p.opts.Identity.Pending.Most, Devices: p.opts.Identity.Pending.Serials},
 		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Report: p.site.Enrolment, Changed: p.revoke,
 	}); err != nil {
 		return err
@@ -124,19 +120,47 @@ func (p *parts) startEnrolment(ctx context.Context) error {
 	if p.machines == nil {
 		return nil
 	}
-	listen := p.opts.Listen
-	if listen == nil {
-		listen = new(net.ListenConfig).Listen
-	}
-	l, err := listen(ctx, "tcp", p.opts.Identity.Enrol)
+	l, err := p.listenOn(ctx, p.opts.Identity.Enrol)
 	if err != nil {
 		return fmt.Errorf("listen for nodes that enrol on %s (key identity.enrol): %w", p.opts.Identity.Enrol, err)
 	}
 	p.enrolAddr = l.Addr().String()
 	server := enrol.Start(l, enrol.ServerOptions{
-		Holder: p.holder, Registrar: p.machines, Tier: identity.EN, Authority: p.keeper.Authority, Logger: p.opts.Logger,
+		Holder: p.holder, Registrar: p.machines, Tier: identity.EN, Authority: p.keeper.Authority, Apply: p.machines.Apply, Logger: p.opts.Logger,
 	}, p.group.Fail)
 	p.group.OnStop("enrolment", server.Stop)
+	return nil
+}
+
+// startImages serves the image cache to nodes by mutual TLS, where the options ask for it.
+func (p *parts) startImages(ctx context.Context) error {
+	if p.machines == nil || p.opts.Identity.HTTP == "" {
+		return nil
+	}
+	l, err := p.listenOn(ctx, p.opts.Identity.HTTP)
+	if err != nil {
+		return fmt.Errorf("listen for nodes that fetch images on %s (key identity.http): %w", p.opts.Identity.HTTP, err)
+	}
+	p.imagesAddr = l.Addr().String()
+	server := https.Start(l, https.ServerOptions{
+		Holder: p.holder, Handler: p.cache, Tier: identity.EN, Site: p.opts.Site, Logger: p.opts.Logger,
+	}, p.group.Fail)
+	p.group.OnStop("images for nodes", server.Stop)
+	return nil
+}
+
+// openHolder makes what has the LO's certificate, where it proves who it is.
+func (p *parts) openHolder(context.Context) (err error) {
+	if len(p.opts.CO.Enrol) > 0 {
+		if p.vault, err = store.Open(p.opts.Disk, store.Dir(p.opts.StateDir)); err != nil {
+			return err
+		}
+		p.holder = identity.NewHolder(p.vault.Clock(p.opts.Now))
+	}
+	p.fromCO = https.NewClient(https.ClientOptions{
+		Base: p.opts.CO.HTTP, Key: "co.http", Holder: p.holder, Server: identity.OfCO(), Dial: p.opts.Dial, Logger: p.opts.Logger,
+	})
+	p.group.OnStop("connections to the CO's HTTP", func(context.Context) error { p.fromCO.CloseIdleConnections(); return nil })
 	return nil
 }
 

@@ -160,4 +160,24 @@ func TestProvenOptions(t *testing.T) {
 	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "host:port") {
 		t.Errorf("an address that is none: %v", err)
 	}
+	o.CO.Enrol = []string{"co.example:8443"}
+	o.Identity = IdentityOptions{Enrol: "127.0.0.1:0", MQTT: "127.0.0.1:0", Pending: PendingOptions{Most: 64, Serials: []string{"S1"}}}
+	if err := o.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		pending PendingOptions
+		enrol   string
+		says    string
+	}{
+		{PendingOptions{Most: -1}, "127.0.0.1:0", "want 0 to 1000"},
+		{PendingOptions{Most: 1001}, "127.0.0.1:0", "want 0 to 1000"},
+		{PendingOptions{Serials: []string{"S1"}}, "127.0.0.1:0", "without identity.pending.most"},
+		{PendingOptions{Most: 1}, "", "identity.pending.most without identity.enrol"},
+	} {
+		o.Identity.Pending, o.Identity.Enrol = c.pending, c.enrol
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v at %q: %v, want %q", c.pending, c.enrol, err, c.says)
+		}
+	}
 }

@@ -62,6 +62,9 @@ func (l *LO) MachineAddr() string { return l.broker.Addr(machineListener) }
 // EnrolAddr returns where nodes enrol, or "".
 func (l *LO) EnrolAddr() string { return l.enrolAddr }
 
+// ImagesAddr returns where nodes fetch images by mutual TLS, or "".
+func (l *LO) ImagesAddr() string { return l.imagesAddr }
+
 // HTTPAddr returns where the image cache, the metrics and the status are, or "".
 func (l *LO) HTTPAddr() string {
 	if l.listener == nil {

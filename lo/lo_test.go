@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/internal/metricstest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -372,6 +373,7 @@ func TestStatusPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	metricstest.Check(t, text, "colony_lo_", "colony_broker_")
 	for _, want := range []string{`colony_lo_nodes{online="true"} 1`, `colony_lo_deployments{state="INSTALLED"} 1`, `colony_lo_reports_total{outcome="accepted"} 2`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("metrics lack %s", want)

@@ -34,6 +34,9 @@ type Options struct {
 	MQTT string `yaml:"mqtt"`
 	// Listeners are further addresses of the site's broker: TLS, WebSocket, Unix sockets.
 	Listeners []listen.Spec `yaml:"listeners,omitempty"`
+	// ClientEvents reports to the CO which devices, workloads and applications connect and leave. A CO of release 0.2.0
+	// records each report as an anomaly: it is to be upgraded first.
+	ClientEvents bool `yaml:"clientEvents,omitempty"`
 	// HTTP is the address of the image cache, the metrics and the status. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
 	// RootKeyFile holds the public root key of the CO's key sets: a desired state counts only
@@ -70,8 +73,8 @@ type Options struct {
 	Version    string               `yaml:"-"`
 	Logger     *slog.Logger         `yaml:"-"`
 	Registerer *prometheus.Registry `yaml:"-"`
-	// Dial opens the connection to the CO's broker, and Listen that to the nodes. Nil:
-	// those of the system. HTTP is always the system's.
+	// Dial opens each connection to the CO, by MQTT and by HTTP, and to registries. Listen opens
+	// each listener of the LO: for nodes, for enrolment and for HTTP. Nil: those of the system.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)     `yaml:"-"`
 	Listen func(ctx context.Context, network, address string) (net.Listener, error) `yaml:"-"`
 	// Disk is where the LO keeps its state. Nil: the file system of the machine.
@@ -110,9 +113,40 @@ type IdentityOptions struct {
 	TokenFile string `yaml:"tokenFile,omitempty"`
 	// Enrol is the address where nodes get and renew their certificates, by HTTPS.
 	Enrol string `yaml:"enrol,omitempty"`
+	// HTTP is the address of the image cache, for nodes with their certificates, by mutual TLS. They
+	// are served nowhere else then. Empty: it is at the options' HTTP, for whoever reaches that.
+	HTTP string `yaml:"http,omitempty"`
 	// MQTT is the address where nodes connect with their certificates, by mutual TLS. They
 	// connect nowhere else then. Empty: they prove nothing.
 	MQTT string `yaml:"mqtt,omitempty"`
+	// Pending says which nodes without a join token wait until their keys are approved.
+	Pending PendingOptions `yaml:"pending,omitempty"`
+}
+
+// PendingOptions say which nodes without a join token wait until their keys are approved.
+type PendingOptions struct {
+	// Most is how many wait at a time, of one network address, or one /64 of IPv6, a quarter of them. 0: none;
+	// nodes enrol with tokens alone.
+	Most int `yaml:"most,omitempty"`
+	// Serials are the serial numbers of the machines that may wait. They say them themselves, which
+	// proves nothing. Empty: all may.
+	Serials []string `yaml:"serials,omitempty"`
+}
+
+// maxPending bounds PendingOptions.Most.
+const maxPending = 1000
+
+// validate returns the faults of the options at an LO that enrols nodes at an address.
+func (p PendingOptions) validate(enrol string) error {
+	switch {
+	case p.Most < 0 || p.Most > maxPending:
+		return fmt.Errorf("identity.pending.most %d: want 0 to %d", p.Most, maxPending)
+	case p.Most > 0 && enrol == "":
+		return errors.New("identity.pending.most without identity.enrol: nodes ask there")
+	case p.Most == 0 && len(p.Serials) > 0:
+		return errors.New("identity.pending.serials without identity.pending.most: no node waits")
+	}
+	return nil
 }
 
 // validateIdentity returns the faults of what the LO proves, and its nodes.
@@ -126,6 +160,15 @@ func (o Options) validateIdentity() error {
 		}
 		if len(o.CO.Enrol) == 0 {
 			errs = append(errs, errors.New("identity.enrol and identity.mqtt without co.enrol: the LO certifies nodes with an authority that it gets there"))
+		}
+	}
+	errs = append(errs, o.Identity.Pending.validate(o.Identity.Enrol))
+	if addr := o.Identity.HTTP; addr != "" {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("identity.http %q: want host:port", addr))
+		}
+		if o.Identity.Enrol == "" || o.CO.HTTP == "" {
+			errs = append(errs, errors.New("identity.http without identity.enrol and co.http: nodes get there, with certificates of this LO, the images that it fetches from the CO"))
 		}
 	}
 	if len(o.CO.Enrol) == 0 {

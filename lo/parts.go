@@ -16,26 +16,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/broker/devices"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/revocation"
+	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/stopper"
 	"github.com/colonyfleet/colony/lo/api"
 	"github.com/colonyfleet/colony/lo/cache"
+	"github.com/colonyfleet/colony/lo/clients"
 	"github.com/colonyfleet/colony/lo/control"
 	"github.com/colonyfleet/colony/lo/data"
 	"github.com/colonyfleet/colony/lo/data/delivery"
 	"github.com/colonyfleet/colony/lo/data/downlink"
 	"github.com/colonyfleet/colony/lo/desired"
+	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/lo/journal"
 	"github.com/colonyfleet/colony/lo/link"
-	"github.com/colonyfleet/colony/lo/machines"
-	"github.com/colonyfleet/colony/lo/nodes/store"
+	nodestore "github.com/colonyfleet/colony/lo/nodes/store"
 	"github.com/colonyfleet/colony/lo/uplink"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -79,12 +82,15 @@ type parts struct {
 // proof are the parts that prove who is who.
 type proof struct {
 	holder *identity.Holder // of the LO's certificate; nil where it proves nothing
+	vault  *store.Store     // of the certificate and its key; likewise
+	fromCO *http.Client     // of what the CO serves by HTTP
 	keeper *enrol.Keeper    // likewise
 	// revocations are the keys that the CO has revoked; likewise.
 	revocations *revocation.List
 	// machines are the nodes that have certificates; nil where they prove nothing.
-	machines  *machines.Machines
-	enrolAddr string // where nodes enrol
+	machines *loidentity.Machines
+	// Where nodes enrol, and fetch images; "" where they do not.
+	enrolAddr, imagesAddr string
 }
 
 func (p *parts) start(ctx context.Context) error {
@@ -94,7 +100,7 @@ func (p *parts) start(ctx context.Context) error {
 	p.disk.Look()
 	for _, step := range []func(context.Context) error{
 		// The HTTP address first: a second LO on it fails before it changes anything.
-		p.listen, p.openJournal, p.openSite, p.openIdentity, p.makeLink, p.openData, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startHTTP,
+		p.listen, p.openJournal, p.openHolder, p.openSite, p.openIdentity, p.makeLink, p.openData, p.startBroker, p.startEnrolment, p.startDownlink, p.startUplink, p.startLink, p.openCache, p.startImages, p.startHTTP,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -105,7 +111,7 @@ func (p *parts) start(ctx context.Context) error {
 
 func (p *parts) dir(name string) string { return filepath.Join(p.opts.StateDir, name) }
 
-func (p *parts) listen(context.Context) error {
+func (p *parts) listen(ctx context.Context) error {
 	if err := p.register(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return err
 	}
@@ -113,7 +119,7 @@ func (p *parts) listen(context.Context) error {
 		return nil
 	}
 	var err error
-	if p.listener, err = net.Listen("tcp", p.opts.HTTP); err != nil {
+	if p.listener, err = p.listenOn(ctx, p.opts.HTTP); err != nil {
 		return fmt.Errorf("listen for http on %s: %w", p.opts.HTTP, err)
 	}
 	p.group.OnStop("http listener", func(context.Context) error {
@@ -123,6 +129,14 @@ func (p *parts) listen(context.Context) error {
 		return nil
 	})
 	return nil
+}
+
+// listenOn opens a listener of TCP. The broker opens its own.
+func (p *parts) listenOn(ctx context.Context, address string) (net.Listener, error) {
+	if p.opts.Listen != nil {
+		return p.opts.Listen(ctx, "tcp", address)
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
 }
 
 func (p *parts) openJournal(context.Context) error {
@@ -138,7 +152,7 @@ func (p *parts) openJournal(context.Context) error {
 
 // openSite loads what an earlier run knew.
 func (p *parts) openSite(ctx context.Context) error {
-	records, err := store.Open(p.opts.Disk, p.dir("state"))
+	records, err := nodestore.Open(p.opts.Disk, p.dir("state"))
 	if err != nil {
 		return err
 	}
@@ -190,7 +204,7 @@ func (p *parts) fetch() (desired.Fetch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse co.http: %w", err)
 	}
-	return desired.HTTP(&http.Client{}, base.JoinPath(specsPath), p.opts.Disk, desired.PartialDir(p.dir("desired"))), nil
+	return desired.HTTP(p.fromCO, base.JoinPath(specsPath), p.opts.Disk, desired.PartialDir(p.dir("desired"))), nil
 }
 
 // held returns the desired state in force.
@@ -220,7 +234,7 @@ func (p *parts) openData(ctx context.Context) error {
 	var err error
 	p.data, err = data.Open(data.Options{
 		Site: p.opts.Site, Dir: p.opts.StateDir, Gate: p.gate, RetainedTopics: p.opts.RetainedTopics, RetainedBytes: p.opts.RetainedBytes,
-		Send: p.link.Send, Rules: p.site.DataRules, Faulty: p.site.RulesFault,
+		Begin: p.link.Begin, Rules: p.site.DataRules, Faulty: p.site.RulesFault,
 		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Fail: p.group.Fail, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 		Disk: p.opts.Disk, Now: p.opts.Now, Unsynced: p.opts.Unsynced, Random: p.opts.Random,
 	})
@@ -235,15 +249,22 @@ func (p *parts) openData(ctx context.Context) error {
 func (p *parts) startBroker(ctx context.Context) error {
 	var err error
 	p.access = devices.New(p.opts.Site)
-	if m, ok := p.desired.Current(); ok {
+	m, known := p.desired.Current()
+	if known {
 		p.setDevices(ctx, m)
 	}
 	route := router{p.site, p.data}
 	listeners, permissions := p.machineAccess()
+	var changed func(access.Change)
+	var watch *clients.Watch // nil: changes of clients are not reported
+	if p.opts.ClientEvents {
+		watch = clients.New(p.site.Client, p.opts.Logger)
+		changed = watch.Note
+	}
 	p.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: listeners,
 		Listen: p.opts.Listen, Limits: p.opts.brokerLimits(), Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions},
-		Access: permissions, Accept: route.accept, Admit: route.admit, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Access: permissions, Accept: route.accept, Admit: route.admit, Changed: changed, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {
 		return err
@@ -260,6 +281,12 @@ func (p *parts) startBroker(ctx context.Context) error {
 		return err
 	}
 	p.group.OnStop("broker", p.broker.Stop)
+	if known {
+		p.releaseClients(ctx, nil)
+	}
+	if watch != nil {
+		p.group.Go("changes of clients", watch.Run)
+	}
 	if p.machines != nil { // else the nodes prove nothing
 		p.group.Go("list of revoked keys", func(ctx context.Context) { p.revocations.HandOn(ctx, p.publishRevocations) })
 	}
@@ -271,19 +298,30 @@ func (p *parts) startBroker(ctx context.Context) error {
 // setDevices puts the accounts of the site's devices into force, and disconnects the clients that would
 // not be let in as they were.
 func (p *parts) setDevices(ctx context.Context, m protocol.SiteDesired) {
-	outdated, faults := p.access.Set(m.Devices)
+	change, faults := p.access.Set(m.Devices)
 	for _, f := range faults {
 		p.opts.Logger.ErrorContext(ctx, "a device account is not in force: correct the site's file", "err", f)
 	}
-	if len(outdated) == 0 {
-		return
+	if p.broker != nil && (change.Ids || len(change.Outdated) > 0) { // startBroker releases what was stored before
+		p.releaseClients(ctx, change.Outdated)
 	}
+}
+
+// releaseClients disconnects the clients of users, and ends the sessions that their users may not have any more, so that
+// nothing waits for an account that was removed, and its client ids are free.
+func (p *parts) releaseClients(ctx context.Context, users []string) {
 	for _, c := range p.broker.Clients() {
-		if !slices.Contains(outdated, c.Identity) {
+		release := c.Stored && !p.access.MayHold(c.Identity, c.Client)
+		if !release && !slices.Contains(users, c.Identity) {
 			continue
 		}
-		if err := p.broker.Disconnect(c.Client, false); err != nil && protocol.KindOf(err) != protocol.NotFound {
-			p.opts.Logger.WarnContext(ctx, "a client whose device account was changed is still connected", "client", c.Client, "err", err)
+		// Another user may have the client id by now.
+		switch err := p.broker.DisconnectOf(c.Identity, c.Client, release); {
+		case protocol.KindOf(err) == protocol.NotFound:
+		case err != nil:
+			p.opts.Logger.WarnContext(ctx, "a client whose device account was changed is still connected, or has its session", "client", c.Client, "err", err)
+		case release:
+			p.opts.Logger.InfoContext(ctx, "session ended: its device account was removed, or may not have its client id any more", "client", c.Client, "user", c.Identity, "messages", c.Queued)
 		}
 	}
 }
@@ -315,7 +353,7 @@ func (p *parts) startUplink(context.Context) error {
 	trimmer := control.NewTrimmer(p.journal, p.site)
 	options := uplink.Options{
 		Journal: trimmer, Site: p.opts.Site, Resync: uplink.Snapshots(p.journal, p.site.Snapshot, p.opts.Now, p.opts.Unsynced), Gate: p.gate,
-		Publish: p.link.Send, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Publish: p.link.Begin, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	}
 	if err := options.Validate(); err != nil {
 		return fmt.Errorf("options of the uplink: %w", err)
@@ -358,12 +396,12 @@ func (p *parts) diskChanged(ctx context.Context, problem string) error {
 }
 
 func (p *parts) openCache(ctx context.Context) error {
-	if p.listener == nil || p.opts.CO.HTTP == "" {
+	if p.listener == nil && p.opts.Identity.HTTP == "" || p.opts.CO.HTTP == "" {
 		return nil
 	}
 	var err error
 	p.cache, err = cache.New(cache.Options{
-		Dir: p.dir("images"), Disk: p.opts.Disk, Default: p.opts.CO.HTTP, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger,
+		Dir: p.dir("images"), Disk: p.opts.Disk, Default: p.opts.CO.HTTP, Client: p.fromCO, Now: p.opts.Now, MaxBytes: p.opts.CacheBytes, Logger: p.opts.Logger,
 		Spare: p.spare, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }, Images: p.desired.Images,
 	})
 	if err != nil {
@@ -385,7 +423,7 @@ func (p *parts) spare() int64 {
 }
 
 func (p *parts) startHTTP(context.Context) error {
-	if err := p.register(p.site, gauges{p}); err != nil {
+	if err := p.register(p.site, partMetrics{p}); err != nil {
 		return err
 	}
 	if p.listener == nil {
@@ -395,7 +433,7 @@ func (p *parts) startHTTP(context.Context) error {
 		Listener: p.listener, Metrics: promhttp.HandlerFor(p.opts.Registerer, promhttp.HandlerOpts{}),
 		Status: func() any { return p.status() }, Problem: p.disk.Problem, Broker: admin.Handler(p.broker, p.opts.Logger), Logger: p.opts.Logger,
 	}
-	if p.cache != nil {
+	if p.cache != nil && p.imagesAddr == "" {
 		options.Images = p.cache
 	}
 	server := api.New(options)

@@ -32,6 +32,8 @@ type Status struct {
 	Nodes   []control.NodeStatus `json:"nodes"`
 	// NotEnrolled are the nodes that never enrolled, where the LO lets no other ones in.
 	NotEnrolled []protocol.NodeID `json:"notEnrolled,omitempty"`
+	// Pending are the nodes without a join token that wait until their keys are approved.
+	Pending []protocol.NodeID `json:"pending,omitempty"`
 	// Data are the streams of machine data to the CO, and Retained what the site's
 	// broker retains.
 	Data     []data.StreamStatus `json:"data"`
@@ -47,6 +49,7 @@ func (p *parts) status() Status {
 		Data: p.data.Status(), Retained: p.data.Retained().Stats(), DataFault: p.data.Fault(),
 	}
 	if p.machines != nil {
+		s.Pending = p.machines.PendingNodes()
 		for _, n := range s.Nodes {
 			if !p.machines.Enrolled(n.Node) {
 				s.NotEnrolled = append(s.NotEnrolled, n.Node)
@@ -59,31 +62,33 @@ func (p *parts) status() Status {
 	return s
 }
 
-// gauges show the state of the parts that have no collector of their own.
-type gauges struct{ parts *parts }
+// partMetrics show the state of the parts that have no collector of their own, and what they
+// count.
+type partMetrics struct{ parts *parts }
 
-func gauge(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("colony_lo_"+name, help, nil, nil)
+// desc describes a metric without labels; its name is that which is scraped.
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, nil, nil)
 }
 
-// described are the metrics of gauges.
+// described are the metrics of partMetrics.
 var described = struct {
 	depth, bytes, oldest, refused, lost, link, epoch, generation, cached, full, checked, unsynced, list, listRefused *prometheus.Desc
 }{
-	depth:       gauge("journal_records", "Events that the CO does not have yet."),
-	bytes:       gauge("journal_bytes", "Bytes of the journal on disk."),
-	oldest:      gauge("journal_oldest_seconds", "Unix time of the oldest event that the CO does not have; 0 for none."),
-	refused:     gauge("journal_refused_total", "Writes that a full journal refused."),
-	lost:        gauge("journal_lost_total", "Events that the journal lost with damaged records, in this run."),
-	link:        gauge("link_up", "1 while the LO is connected to the CO."),
-	epoch:       gauge("desired_epoch", "Epoch of the desired state in force."),
-	generation:  gauge("desired_generation", "Generation of the desired state in force."),
-	full:        gauge("disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
-	checked:     gauge("desired_checked", "1 where the signatures of the desired state in force were checked."),
-	unsynced:    gauge("clock_unsynced", "1 while the machine's clock is not synchronised: times of the site may be wrong."),
-	list:        gauge("revocations_number", "Number of the list of revoked keys in force; 0: there is none."),
+	depth:       desc("colony_lo_journal_records", "Events that the CO does not have yet."),
+	bytes:       desc("colony_lo_journal_bytes", "Bytes of the journal on disk."),
+	oldest:      desc("colony_lo_journal_oldest_seconds", "Unix time of the oldest event that the CO does not have; 0 for none."),
+	refused:     desc("colony_lo_journal_refused_total", "Writes that a full journal refused."),
+	lost:        desc("colony_lo_journal_lost_total", "Events that the journal lost with damaged records, in this run."),
+	link:        desc("colony_lo_link_up", "1 while the LO is connected to the CO."),
+	epoch:       desc("colony_lo_desired_epoch", "Epoch of the desired state in force."),
+	generation:  desc("colony_lo_desired_generation", "Generation of the desired state in force."),
+	full:        desc("colony_lo_disk_full", "1 while the disk of the state directory has no room: nothing that changes is accepted."),
+	checked:     desc("colony_lo_desired_checked", "1 where the signatures of the desired state in force were checked."),
+	unsynced:    desc("colony_lo_clock_unsynced", "1 while the machine's clock is not synchronised: times of the site may be wrong."),
+	list:        desc("colony_lo_revocations_number", "Number of the list of revoked keys in force; 0: there is none."),
 	listRefused: prometheus.NewDesc("colony_lo_revocations_refused_total", "Lists of revoked keys that were refused, by the reason.", []string{"reason"}, nil),
-	cached:      gauge("cache_bytes", "Bytes of images that the site holds."),
+	cached:      desc("colony_lo_cache_bytes", "Bytes of images that the site holds."),
 }
 
 // flag is 1 for what is true.
@@ -96,19 +101,22 @@ func flag(is bool) float64 {
 
 // Describe implements prometheus.Collector. It names no metric: what Collect sends
 // differs from time to time.
-func (g gauges) Describe(chan<- *prometheus.Desc) {}
+func (g partMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (g gauges) Collect(out chan<- prometheus.Metric) {
+func (g partMetrics) Collect(out chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	count := func(d *prometheus.Desc, n uint64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
 	}
 	j := g.parts.journal.Stats()
 	send(described.depth, float64(j.Depth))
 	send(described.bytes, float64(j.Bytes))
 	send(described.oldest, float64(j.OldestUnixMillis)/1000)
-	send(described.refused, float64(j.Refused))
-	send(described.lost, float64(j.Lost))
+	count(described.refused, j.Refused)
+	count(described.lost, j.Lost)
 	send(described.link, flag(g.parts.link.Up()))
 	send(described.full, flag(g.parts.disk.Problem() != ""))
 	send(described.unsynced, flag(g.parts.opts.Unsynced()))

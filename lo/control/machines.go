@@ -2,21 +2,36 @@ package control
 
 import (
 	"context"
+	"encoding/hex"
 
 	"github.com/colonyfleet/colony/lo/nodes"
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// Enrolment reports to the CO that a node got a certificate, or was refused one. Of renewals that
-// were not sent yet the last one is enough.
+// Enrolment reports to the CO that a node got a certificate, was refused one, or waits to be approved. Of
+// renewals that were not sent yet, and of reports of one key that waits, the first ones and the later ones by
+// themselves, the last one is enough.
 func (s *Site) Enrolment(ctx context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error {
 	key := ""
 	if m.Renewal {
 		key = "certificate/" + string(n)
 	}
+	if kind == protocol.MachinePending {
+		key = "pending/" + hex.EncodeToString(m.Key)
+		if m.Renewal { // it is no event at the CO, and must not take the place of a report that is
+			key = "pending-again/" + hex.EncodeToString(m.Key)
+		}
+	}
 	f := siteFact(kind, key, &m, s.opts.Now())
 	f.Event.Node = n
 	_, err := s.append(ctx, []nodes.Fact{f})
+	return err
+}
+
+// Client reports to the CO what clients of the broker did. Of the reports of one client that were not sent yet, and of
+// those of many, the last one is enough.
+func (s *Site) Client(ctx context.Context, kind protocol.EventKind, m protocol.ClientReport) error {
+	_, err := s.append(ctx, []nodes.Fact{siteFact(kind, "client/"+m.Client, &m, s.opts.Now())})
 	return err
 }
 

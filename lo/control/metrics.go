@@ -16,7 +16,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	gauge := func(name, help, label string) *prometheus.Desc {
-		return prometheus.NewDesc("colony_lo_"+name, help, []string{label}, nil)
+		return prometheus.NewDesc(name, help, []string{label}, nil)
 	}
 	return &metrics{
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -28,13 +28,13 @@ func newMetrics() *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "colony_lo_desired_refused_total", Help: "Desired states that were refused, by the reason why a signature does not count, or the kind of the error.",
 		}, []string{"reason"}),
-		nodes:       gauge("nodes", "Nodes of the site.", "online"),
-		deployments: gauge("deployments", "Deployments on nodes, by state.", "state"),
-		load:        gauge("node_load1", "1-minute load of a node.", "node"),
-		memory:      gauge("node_memory_available_bytes", "Memory of a node that is available.", "node"),
-		disk:        gauge("node_disk_free_bytes", "Disk of a node that is free, where its images are.", "node"),
-		celsius:     gauge("node_temperature_celsius", "Hottest sensor of a node.", "node"),
-		uptime:      gauge("node_uptime_seconds", "Uptime of a node.", "node"),
+		nodes:       gauge("colony_lo_nodes", "Nodes of the site.", "online"),
+		deployments: gauge("colony_lo_deployments", "Deployments on nodes, by state.", "state"),
+		load:        gauge("colony_lo_node_load1", "1-minute load of a node.", "node"),
+		memory:      gauge("colony_lo_node_memory_available_bytes", "Memory of a node that is available.", "node"),
+		disk:        gauge("colony_lo_node_disk_free_bytes", "Disk of a node that is free, where its images are.", "node"),
+		celsius:     gauge("colony_lo_node_temperature_celsius", "Hottest sensor of a node.", "node"),
+		uptime:      gauge("colony_lo_node_uptime_seconds", "Uptime of a node.", "node"),
 	}
 }
 

@@ -21,15 +21,15 @@ func (s *Site) Admit(ctx context.Context, id protocol.NodeID, will []byte, addre
 		return nil // nothing says which gateway it is
 	}
 	n := s.known(id)
-	holder, online := "", false
+	holder, online := protocol.Gateway{}, false
 	if n != nil {
 		rec := n.shown.Load()
-		holder, online = rec.Agent, rec.Online()
+		holder, online = protocol.Gateway{Agent: rec.Agent, Boot: rec.Presence.Boot}, rec.Online()
 	}
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host // the port is another one at each try
 	}
-	contested, err := s.names.Admit(id, protocol.Gateway{Agent: p.Agent, Address: address}, holder, online, s.opts.Now())
+	contested, err := s.names.Admit(id, protocol.Gateway{Agent: p.Agent, Boot: p.Boot, Address: address}, holder, online, s.opts.Now())
 	if len(contested) > 0 {
 		s.log.WarnContext(ctx, "several gateways use the name of one node: give each its own", "node_id", id, "gateways", contested, "admitted", err == nil, "agent", p.Agent)
 		s.due.Notify()
