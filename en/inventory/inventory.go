@@ -70,12 +70,17 @@ func New(o Options) *Collector {
 	return &Collector{o: o, log: o.Logger.With("component", "inventory")}
 }
 
+// Serial returns the serial number of the machine, or "" where it says none.
+func (c *Collector) Serial() string {
+	return strings.ToValidUTF8(c.first("sys/class/dmi/id/product_serial", "proc/device-tree/serial-number"), "\uFFFD")
+}
+
 // Collect returns the inventory. Two calls on an unchanged node return the same.
 // An error says that the engine could not be asked; the rest is filled in then.
 func (c *Collector) Collect(ctx context.Context) (protocol.Inventory, error) {
 	inv := protocol.Inventory{
 		V: protocol.Version, Node: c.o.Node, Labels: maps.Clone(c.o.Labels), AgentVersion: c.o.Version,
-		Architecture: runtime.GOARCH, OS: c.osName(), Serial: c.first("sys/class/dmi/id/product_serial", "proc/device-tree/serial-number"),
+		Architecture: runtime.GOARCH, OS: c.osName(), Serial: c.Serial(),
 		Vendor:      c.first("sys/class/dmi/id/sys_vendor"),
 		Model:       c.first("sys/class/dmi/id/product_name", "proc/device-tree/model"),
 		Peripherals: c.peripherals(), ClockUnsynced: c.o.Unsynced(),

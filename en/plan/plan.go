@@ -192,7 +192,7 @@ func remove(rec Record, o Assignment) (Action, bool) {
 	if r.Site.After(next.Site) {
 		next.Site = r.Site
 	}
-	next.Refused, next.Code, next.Message = "", "", ""
+	next.Refused, next.Code, next.Message, next.EarlierSpec = "", "", "", nil
 	return Action{Kind: Begin, Record: next, From: rec.State}, true
 }
 
@@ -202,7 +202,7 @@ func begin(rec Record, o Assignment) Action {
 	a, from := o.Assignment, rec.State
 	next := rec.Clone()
 	next.Refused, next.Code, next.Message = "", "", ""
-	next.State, next.Volumes = lifecycle.Installing, false
+	next.State, next.Volumes, next.EarlierSpec = lifecycle.Installing, false, nil
 	switch {
 	case a.Rollback:
 		next.State = lifecycle.RollingBack
@@ -239,7 +239,7 @@ func begin(rec Record, o Assignment) Action {
 	return Action{Kind: Begin, Record: next, From: from}
 }
 
-// maxSpec bounds a spec, in bytes: a record holds up to two, and must be readable
+// maxSpec bounds a spec, in bytes: a record on disk holds up to two, and must be readable
 // as one message.
 const maxSpec = protocol.MaxMessage * 3 / 8
 

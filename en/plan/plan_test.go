@@ -259,7 +259,45 @@ func TestFormerVersionRunsBetweenAttempts(t *testing.T) {
 			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
 			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
 			{"up", Record.Installed, "INSTALLED 2 runs 2 reported "},
+			{"fail", fail, "FAILED 2 runs 1 reported 1"},
+			{"begin anew", begin(second), "UPDATING 2 runs 1 reported 1"},
+			{"cut over anew", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"up anew", Record.Installed, "INSTALLED 2 runs 2 reported "},
+			{"fail anew", fail, "FAILED 2 runs 1 reported 1"},
+			{"roll back", begin(back(v1)), "ROLLINGBACK 1 runs 1 reported 1"},
+			{"up again", Record.Installed, "INSTALLED 1 runs 1 reported "},
+			{"the way back fails", fail, "FAILED 1 runs  reported "},
+		},
+		"the update fails once it was up, by a policy that forbids to go back": {
+			{"begin", begin(unwilling), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"up", Record.Installed, "INSTALLED 2 runs 2 reported "},
 			{"fail", fail, "FAILED 2 runs  reported "},
+		},
+		"the update fails once it was proven": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"up", Record.Installed, "INSTALLED 2 runs 2 reported "},
+			{"proven", Record.HasProven, "INSTALLED 2 runs 2 reported "},
+			{"fail", fail, "FAILED 2 runs 2 reported 2"},
+		},
+		"another version follows one that is not proven": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"up", Record.Installed, "INSTALLED 2 runs 2 reported "},
+			{"another version", begin(v3), "UPDATING 3 runs 2 reported 2"},
+			{"cut over anew", Record.CutOver, "UPDATING 3 runs  reported "},
+			{"up anew", Record.Installed, "INSTALLED 3 runs 3 reported "},
+			{"fail", fail, "FAILED 3 runs 2 reported 2"},
+		},
+		"rolled back by hand from one that is not proven": {
+			{"begin", begin(v2), "UPDATING 2 runs 1 reported 1"},
+			{"cut over", Record.CutOver, "UPDATING 2 runs  reported "},
+			{"up", Record.Installed, "INSTALLED 2 runs 2 reported "},
+			{"roll back", begin(back(v1)), "ROLLINGBACK 1 runs 2 reported 2"},
+			{"cut over anew", Record.CutOver, "ROLLINGBACK 1 runs  reported "},
+			{"up again", Record.Installed, "INSTALLED 1 runs 1 reported "},
+			{"fail", fail, "FAILED 1 runs  reported "},
 		},
 		"the policy forbids to go back": {
 			{"begin", begin(unwilling), "UPDATING 2 runs 1 reported 1"},
@@ -354,6 +392,9 @@ func TestTransitionsAreLegal(t *testing.T) {
 				if next.State == lifecycle.Installed && (next.Active != next.Digest || next.Healthy != next.Digest) {
 					t.Fatalf("INSTALLED with active %s, healthy %s", next.Active, next.Healthy)
 				}
+				if len(next.EarlierSpec) > 0 && next.State != lifecycle.Installed {
+					t.Fatalf("%s holds the version before the one that was INSTALLED", next.State)
+				}
 				if next.State == lifecycle.Failed && next.Active == next.Digest {
 					t.Fatal("a failed version is to be kept running")
 				}
@@ -401,10 +442,10 @@ func TestStatusDigest(t *testing.T) {
 // a field is in.
 func TestRecordKeys(t *testing.T) {
 	t.Parallel()
-	written := map[int]any{1: "app", 2: "FAILED", 3: "d", 9: "h", 10: []string{"i"}, 17: []string{"c"}, 18: "p", 23: []byte("s"), 22: 5, 24: true}
+	written := map[int]any{1: "app", 2: "FAILED", 3: "d", 9: "h", 10: []string{"i"}, 17: []string{"c"}, 18: "p", 23: []byte("s"), 22: 5, 24: true, 25: []byte("e")}
 	want := Record{
 		Deployment: "app", State: lifecycle.Failed, Digest: "d", MinHealthyMillis: 5, NoRollback: true,
-		Fallback: Fallback{Healthy: "h", HealthyImages: []string{"i"}, HealthyContainers: []protocol.Digest{"c"}, Proven: "p", FormerSpec: []byte("s")},
+		Fallback: Fallback{Healthy: "h", HealthyImages: []string{"i"}, HealthyContainers: []protocol.Digest{"c"}, Proven: "p", FormerSpec: []byte("s"), EarlierSpec: []byte("e")},
 	}
 	if got := protocol.Marshal(want); !bytes.Equal(got, protocol.Marshal(written)) {
 		t.Errorf("encoded as %x, want %x", got, protocol.Marshal(written))

@@ -78,6 +78,11 @@ type Fallback struct {
 	// FormerSpec is the spec of Healthy from the moment when that gave way to an update
 	// until the update is INSTALLED or has failed: what runs again if it fails.
 	FormerSpec []byte `cbor:"23,keyasint,omitempty"`
+
+	// EarlierSpec is what FormerSpec was, from the moment when the update is INSTALLED
+	// until it is proven or has failed: what runs again if it fails. Healthy is the update
+	// then.
+	EarlierSpec []byte `cbor:"25,keyasint,omitempty"`
 }
 
 // Clone returns a copy whose slices may be appended to. The contents of specs
@@ -121,14 +126,32 @@ func (r *Record) keepsUp() bool {
 	return false
 }
 
-// Installed returns the record after its version came up healthy.
+// Installed returns the record after its version came up healthy. The version before it may
+// return until it is proven, unless it is itself the way back.
 func (r Record) Installed() Record {
+	former := r.FormerSpec
+	r.FormerSpec, r.EarlierSpec = nil, nil
+	if r.State == lifecycle.Updating && r.Proven != r.Digest && r.Healthy != r.Digest {
+		r.EarlierSpec = former
+	}
 	r.State = lifecycle.Installed
-	r.Active, r.ActiveSpec, r.FormerSpec = r.Digest, r.Spec, nil
-	r.Healthy, r.HealthyImages, r.HealthyContainers = r.Digest, Images(r.Spec), identitiesOf(r.Spec)
+	r.Active, r.ActiveSpec = r.Digest, r.Spec
+	r = r.healthy(r.Digest, r.Spec)
 	if r.Refused == "" {
 		r.Code, r.Message = "", ""
 	}
+	return r
+}
+
+// healthy makes a version the one that was healthy last.
+func (r Record) healthy(d protocol.Digest, spec []byte) Record {
+	r.Healthy, r.HealthyImages, r.HealthyContainers = d, Images(spec), identitiesOf(spec)
+	return r
+}
+
+// HasProven returns the record after its version was up for the minimum time.
+func (r Record) HasProven() Record {
+	r.Proven, r.EarlierSpec = r.Digest, nil
 	return r
 }
 
@@ -144,15 +167,19 @@ func (r *Record) Recovers() bool {
 	return r.State == lifecycle.Failed && r.Proven != "" && r.Proven == r.Digest && len(r.Spec) > 0
 }
 
-// Failed returns the record after a failure of its version. Where an update fails, the
-// version before it is Active again, until the next attempt can start.
+// Failed returns the record after a failure of its version. Where an update fails, before
+// it is INSTALLED or before it is proven, the version before it is Active again, until the
+// next attempt can start.
 func (r Record) Failed(f Failure) Record {
 	update := r.State == lifecycle.Updating
-	former := r.FormerSpec
-	r.State, r.Code, r.Message, r.FormerSpec = lifecycle.Failed, f.Code, f.Message, nil
+	former, earlier := r.FormerSpec, r.EarlierSpec
+	r.State, r.Code, r.Message, r.FormerSpec, r.EarlierSpec = lifecycle.Failed, f.Code, f.Message, nil, nil
 	switch {
 	case r.Recovers():
 		r.Active, r.ActiveSpec = r.Digest, r.Spec
+	case r.Active == r.Digest && len(earlier) > 0 && !r.NoRollback:
+		r.Active, r.ActiveSpec = protocol.DigestOf(earlier), earlier
+		r = r.healthy(r.Active, earlier)
 	case r.Active == r.Digest:
 		r.Active, r.ActiveSpec = "", nil
 	case update && r.Active == "" && len(former) > 0 && r.Healthy != r.Digest && !r.NoRollback:
@@ -204,7 +231,7 @@ func (r *Record) ImagesInUse() []string {
 	if r.State == lifecycle.Deleted || r.State == lifecycle.Deleting {
 		return nil
 	}
-	return slices.Concat(r.HealthyImages, Images(r.Spec), Images(r.ActiveSpec))
+	return slices.Concat(r.HealthyImages, Images(r.Spec), Images(r.ActiveSpec), Images(r.EarlierSpec))
 }
 
 // A Failure says why a deployment failed.

@@ -82,6 +82,26 @@ func TestLateContainersAreProbedSlowly(t *testing.T) {
 	s.after(time.Minute).wants("probe a/k").probed("a/k", false).next(10 * time.Second)
 }
 
+// While the record of the network of a container is lost, nobody knows where to ask for its health: it is
+// made anew, at once and then once a minute, and the container stays as healthy as it was.
+func TestLostNetworkIsRecovered(t *testing.T) {
+	t.Parallel()
+	guest := always("guest")
+	guest.NetworkOf = "k"
+	s := newStage(t, Supervise, component("a", probed("k"), guest)).run("a/k", "a/guest").wants("probe a/k").probed("a/k", true)
+	lost := func(is bool) *stage {
+		for name, st := range s.list {
+			st.NetworkLost = is
+			s.list[name] = st
+		}
+		return s.look()
+	}
+	s.after(11 * time.Second)
+	lost(true).wants("recover a/k; ready").wants("ready").next(time.Minute)
+	s.after(time.Minute).wants("recover a/k; ready")
+	lost(false).wants("probe a/k; ready").probed("a/k", true).wants("ready").next(10 * time.Second)
+}
+
 func TestOnlyAProvenVersionRecovers(t *testing.T) {
 	t.Parallel()
 	up := Record{Deployment: "app", State: lifecycle.Installing, Digest: "d1", Spec: []byte("s1")}.Installed()

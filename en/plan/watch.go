@@ -14,11 +14,11 @@ import (
 type Limits struct {
 	// RestartBase is the wait before the first restart of a container that exited;
 	// it doubles with each further one up to RestartMax. A container that ran for
-	// RestartReset begins again at RestartBase.
+	// RestartReset, and for MinHealthy where its version is not proven, begins again at RestartBase.
 	RestartBase, RestartMax, RestartReset time.Duration
-	// StartRestarts is how often a container is restarted while its version is
-	// being installed, CrashRestarts how often in a row afterwards, before the
-	// deployment counts as failed.
+	// StartRestarts is how often in a row a container is restarted while its version is
+	// being installed and until that is proven, CrashRestarts how often afterwards,
+	// before the deployment counts as failed.
 	StartRestarts, CrashRestarts uint32
 	// Settle is how long a container without a health probe must run before it
 	// counts as healthy for the first time.
@@ -89,6 +89,8 @@ type unit struct {
 	notBefore time.Time
 	trouble   *Failure // why it could not be started last
 	broken    bool     // it exited and its policy forbids a restart
+
+	recoverAt time.Time // when the record of its network may be made anew once more
 }
 
 type dependency struct {
@@ -169,7 +171,8 @@ func (u *unit) exited(w *Watch, first bool, now time.Time) {
 	if first {
 		return
 	}
-	if u.status.ExitedAt.Sub(u.status.StartedAt) >= w.limits.RestartReset {
+	// What was up for less than would prove its version is not steady, however long that is.
+	if u.status.ExitedAt.Sub(u.status.StartedAt) >= max(w.limits.RestartReset, w.limits.MinHealthy) {
 		u.failures = 0
 	}
 	u.fail(w, now)
@@ -252,6 +255,9 @@ func (w *Watch) ready(u *unit, now time.Time) bool {
 type Decision struct {
 	// Start lists the containers to start, in order.
 	Start []engine.Container
+	// Recover lists the containers that run and of whose network the record was lost: the
+	// engine's Start makes it anew.
+	Recover []engine.Container
 	// Probe lists the containers to probe; Probed or Unprobed must follow for each.
 	Probe []Target
 	// Ready says that all containers work.
@@ -308,6 +314,10 @@ func (w *Watch) decidePart(p int, now time.Time, d *Decision) (ready, started bo
 		}
 		switch {
 		case u.completed():
+		case u.running() && u.status.NetworkLost:
+			w.decideNetwork(u, now, d) // where it is to be asked for its health is not known
+		case u.running() && w.mode == Install && u.spec.Health != nil && !u.health.healthy && !w.dependenciesMet(u, now):
+			u.since = now // it stays from the version before, and what it needs is being replaced
 		case u.running():
 			w.decideHealth(u, now, d)
 		default:
@@ -336,6 +346,18 @@ func (w *Watch) decideStart(u *unit, now time.Time, d *Decision) {
 		return
 	}
 	d.Start = append(d.Start, engine.Container{ID: u.id, Digest: u.digest, Spec: u.spec})
+}
+
+// decideNetwork has the record of the network of a container made anew, at the slowest pace.
+func (w *Watch) decideNetwork(u *unit, now time.Time, d *Decision) {
+	if u.spec.NetworkOf != "" {
+		return // that of the other container is looked after
+	}
+	if !now.Before(u.recoverAt) {
+		u.recoverAt = now.Add(w.limits.RestartMax)
+		d.Recover = append(d.Recover, engine.Container{ID: u.id, Digest: u.digest, Spec: u.spec})
+	}
+	d.wake(u.recoverAt)
 }
 
 func (w *Watch) decideHealth(u *unit, now time.Time, d *Decision) {
@@ -375,7 +397,7 @@ func (w *Watch) dependenciesMet(u *unit, now time.Time) bool {
 // failure says why a container makes its version fail, or nil.
 func (w *Watch) failure(u *unit, now time.Time) *Failure {
 	limit := w.limits.CrashRestarts
-	if w.mode == Install {
+	if w.mode == Install || w.limits.MinHealthy > 0 {
 		limit = w.limits.StartRestarts
 	}
 	name := u.id.Component + "/" + u.id.Name
@@ -414,45 +436,6 @@ func (d *Decision) wake(at time.Time) {
 	if d.Next.IsZero() || at.Before(d.Next) {
 		d.Next = at
 	}
-}
-
-// Statuses describes the containers for a report.
-func (w *Watch) Statuses() []protocol.ComponentStatus {
-	out := make([]protocol.ComponentStatus, 0, len(w.units))
-	for i := range w.units {
-		u := &w.units[i]
-		s := protocol.ComponentStatus{
-			Component: u.id.Component, Container: u.id.Name, State: "created",
-			Restarts: u.status.Restarts, Message: u.status.Message, Ports: u.chosenPorts(),
-		}
-		switch {
-		case u.completed():
-			s.State = "completed"
-		case u.running() && u.spec.Health == nil:
-			s.State = "running"
-		case u.running():
-			s.State, s.Message = u.health.String(), u.health.message
-		case u.present && u.status.State == engine.Exited:
-			s.State, s.ExitCode = "exited", u.status.ExitCode
-			if u.status.OutOfMemory {
-				s.Message = "out of memory" + said(s.Message)
-			}
-		case u.trouble != nil:
-			s.Message = u.trouble.Message
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// chosenPorts returns the published ports for which the node chose a port.
-func (u *unit) chosenPorts() (ports []protocol.Port) {
-	for i, p := range u.spec.Ports {
-		if p.Host == 0 && i < len(u.status.Ports) {
-			ports = append(ports, u.status.Ports[i])
-		}
-	}
-	return ports
 }
 
 // AllStarted reports whether nothing is left to start, so that only health is

@@ -30,6 +30,12 @@ func newStage(t *testing.T, mode Mode, components ...protocol.Component) *stage 
 	}
 }
 
+// proven has the version be proven.
+func (s *stage) proven() *stage {
+	s.watch.limits.MinHealthy = 0
+	return s
+}
+
 func component(name string, containers ...protocol.Container) protocol.Component {
 	return protocol.Component{Name: name, TimeoutMillis: 60_000, Containers: containers}
 }
@@ -89,6 +95,9 @@ func (s *stage) wants(want string) *stage {
 	for _, c := range d.Start {
 		got = append(got, "start "+c.ID.Component+"/"+c.ID.Name)
 	}
+	for _, c := range d.Recover {
+		got = append(got, "recover "+c.ID.Component+"/"+c.ID.Name)
+	}
 	for _, p := range d.Probe {
 		got = append(got, "probe "+p.ID.Component+"/"+p.ID.Name)
 	}
@@ -126,6 +135,18 @@ func probed(name string) protocol.Container {
 }
 
 const settle = 400 * time.Millisecond
+
+// What an update leaves running is not asked for its health while what it depends on is being
+// replaced: its time to become healthy begins once that is up.
+func TestKeptContainerWaitsForItsDependency(t *testing.T) {
+	t.Parallel()
+	side := probed("side")
+	side.DependsOn = []protocol.Dependency{{Container: "web", Condition: protocol.ServiceHealthy}}
+	s := newStage(t, Install, component("a", probed("web"), side)).run("a/side").wants("start a/web")
+	s.after(30*time.Second).run("a/web").wants("probe a/web").probed("a/web", true).wants("probe a/side")
+	s.after(20*time.Second).probed("a/side", false).wants("probe a/web").probed("a/web", true)
+	s.after(5 * time.Second).wants("failed probe_failed")
+}
 
 func TestInstallInOrder(t *testing.T) {
 	t.Parallel()
@@ -258,7 +279,7 @@ func TestSupervise(t *testing.T) {
 	})
 	t.Run("backs off and begins again after a good while", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, Supervise, component("a", always("k"))).look()
+		s := newStage(t, Supervise, component("a", always("k"))).proven().look()
 		for _, wait := range []time.Duration{1, 2, 4, 8} {
 			s.run("a/k").exit("a/k", 1).next(wait * time.Second).after(wait * time.Second)
 		}
@@ -266,11 +287,29 @@ func TestSupervise(t *testing.T) {
 	})
 	t.Run("gives up in the end", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, Supervise, component("a", always("k"))).look()
+		s := newStage(t, Supervise, component("a", always("k"))).proven().look()
 		for range 6 {
 			s.run("a/k").exit("a/k", 1).wants("").after(time.Minute).wants("start a/k")
 		}
 		s.run("a/k").exit("a/k", 1).wants("failed crash_loop")
+	})
+	t.Run("counts exits as in a row that are shorter than what proves", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, Supervise, component("a", always("k")))
+		s.watch.limits.MinHealthy = 10 * time.Minute
+		s.look()
+		for _, wait := range []time.Duration{1, 2, 4} {
+			s.run("a/k").after(122*time.Second).exit("a/k", 1).wants("").after(wait * time.Second).wants("start a/k")
+		}
+		s.run("a/k").after(122*time.Second).exit("a/k", 1).wants("failed crash_loop")
+	})
+	t.Run("gives up sooner before it is proven", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, Supervise, component("a", always("k"))).look()
+		for _, wait := range []time.Duration{1, 2, 4} {
+			s.run("a/k").after(3*time.Second).exit("a/k", 1).wants("").after(wait * time.Second).wants("start a/k")
+		}
+		s.run("a/k").after(3*time.Second).exit("a/k", 1).wants("failed crash_loop")
 	})
 	t.Run("counts an exit once", func(t *testing.T) {
 		t.Parallel()
@@ -282,7 +321,7 @@ func TestSupervise(t *testing.T) {
 	})
 	t.Run("reports why it cannot be started", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t, Supervise, component("a", always("k"))).look()
+		s := newStage(t, Supervise, component("a", always("k"))).proven().look()
 		for i := range 7 {
 			s.wants("start a/k")
 			s.watch.NotStarted(s.watch.units[0].id, Failure{protocol.NoSpace, "full"}, s.now)

@@ -197,6 +197,9 @@ func (l loading) records() error {
 			if err := protocol.Unmarshal(b, &r); err != nil {
 				return err
 			}
+			if r.Active == r.Digest && len(r.EarlierSpec) > 0 { // SaveRecord left it out
+				r.ActiveSpec = r.Spec
+			}
 			return check(&r, name)
 		})
 		if err != nil {
@@ -228,8 +231,12 @@ func check(r *plan.Record, name string) error {
 	return nil
 }
 
-// SaveRecord writes the record of one deployment.
+// SaveRecord writes the record of one deployment. No record holds three specs: as one
+// message it could be too long to be read again.
 func (s *Store) SaveRecord(r plan.Record) error {
+	if r.Active == r.Digest && len(r.EarlierSpec) > 0 {
+		r.ActiveSpec = nil
+	}
 	if err := s.recordFile(r.Deployment).Save(protocol.Marshal(r)); err != nil {
 		return fmt.Errorf("save record of %s: %w", r.Deployment, err)
 	}

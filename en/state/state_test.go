@@ -61,6 +61,27 @@ func TestStateSurvives(t *testing.T) {
 	}
 }
 
+// TestLargestRecord keeps a version that may give way again to the one before it, both as long
+// as a spec may be.
+func TestLargestRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	spec, earlier := make([]byte, protocol.MaxMessage*3/8), make([]byte, protocol.MaxMessage*3/8)
+	earlier[0] = 1
+	want := plan.Record{
+		Deployment: "a", State: lifecycle.Installed, Digest: protocol.DigestOf(spec), Spec: spec, Active: protocol.DigestOf(spec), ActiveSpec: spec,
+		Fallback: plan.Fallback{Healthy: protocol.DigestOf(spec), EarlierSpec: earlier},
+	}
+	if err := errors.Join(s.SaveRecord(want), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, c := open(t, dir)
+	if diff := cmp.Diff([]plan.Record{want}, c.Records); diff != "" || len(c.Damaged) > 0 {
+		t.Errorf("damaged %v; %s", c.Damaged, diff[:min(len(diff), 500)])
+	}
+}
+
 // contentsOf makes a state directory and returns its files and what is in them.
 func contentsOf(t *testing.T, dir string) (files map[string][]byte, want *Contents) {
 	t.Helper()
