@@ -28,7 +28,8 @@ type Engine interface {
 
 	// Start makes c run: it creates the container if it is not there, and starts
 	// it if it does not run; a start after an exit counts as a restart. It returns
-	// at once with nil if the container runs already with the same Digest. A
+	// at once with nil if the container runs already with the same Digest, but for a
+	// record of its network that was lost, which is made anew. A
 	// container of another Digest is an error of kind protocol.Conflict: Remove
 	// it first. The image must have been pulled.
 	Start(ctx context.Context, c Container) error
@@ -182,6 +183,10 @@ type Status struct {
 	// IP is the container's address on its deployment's bridge, empty without one.
 	// A container on the host's network is reached on 127.0.0.1.
 	IP string
+
+	// NetworkLost says that the record of its network was damaged or lost: IP and Ports are
+	// not known until Start has made it anew. Only set in Running.
+	NetworkLost bool
 
 	// Ports are the published ports in the order of its spec, with the ports of the node
 	// where the engine chose them. Empty where the container has no network now.

@@ -15,11 +15,7 @@ func (e *Engine) attach(ctx context.Context, k string, c engine.Container) error
 	if !netns.Live(e.net.NetNS(k)) {
 		e.forward.Remove(k) // what it had before would keep its ports from it
 	}
-	err := e.net.Attach(ctx, k, bridgenet.Attachment{
-		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: names.Hostname(c),
-		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports, Links: linksOf(c), Addressing: c.Spec.Addressing,
-	})
-	if err != nil {
+	if err := e.net.Attach(ctx, k, attachmentOf(c)); err != nil {
 		return err
 	}
 	a, err := e.net.Get(k)
@@ -29,6 +25,48 @@ func (e *Engine) attach(ctx context.Context, k string, c engine.Container) error
 	e.warnOfAddresses(c, a)
 	if err := e.forward.Set(k, a.IP, a.Ports); err != nil {
 		return engine.Errorf(protocol.StartFailed, "publish for %s, stop the program that has it or choose another port: %w", c.ID, err)
+	}
+	return nil
+}
+
+// attachmentOf returns what is wanted of the network of a container.
+func attachmentOf(c engine.Container) bridgenet.Attachment {
+	return bridgenet.Attachment{
+		Network: string(c.ID.Deployment), Group: c.ID.Component, Name: c.ID.Name, Hostname: names.Hostname(c),
+		Aliases: c.Spec.Aliases, ExtraHosts: c.Spec.ExtraHosts, Ports: c.Spec.Ports, Links: linksOf(c), Addressing: c.Spec.Addressing,
+	}
+}
+
+// networkLost reports whether a container that runs is on a bridge, by its own or by another
+// container's network, of which there is no record any more.
+func (e *Engine) networkLost(networkKey string, attached map[string]*bridgenet.Attachment) bool {
+	a := attached[networkKey]
+	return (a == nil || a.IP == "") && netns.Live(e.net.NetNS(networkKey))
+}
+
+// recoverNetwork makes the record of the network of a container that runs anew where that was
+// lost, from what the container has, and publishes its names and ports by it. The caller holds
+// the lock.
+func (e *Engine) recoverNetwork(ctx context.Context, k string, c engine.Container) error {
+	if c.Spec.NetworkOf != "" || c.Spec.Network != protocol.NetworkBridge {
+		return nil
+	}
+	if a, err := e.net.Get(k); err != nil || a != nil && a.IP != "" {
+		return err
+	}
+	a, err := e.net.Recover(ctx, k, attachmentOf(c))
+	if err != nil {
+		return e.fault(err, protocol.InternalError, "network of "+c.ID.String())
+	}
+	e.log.WarnContext(ctx, "record of the network of a container was lost: it was made anew from what the container has", "container", c.ID.String(), "address", a.IP)
+	if err := e.forward.Set(k, a.IP, a.Ports); err != nil {
+		e.log.WarnContext(ctx, "ports not published yet on IPv6 addresses", "container", c.ID.String(), "err", err)
+	}
+	if err := e.names.Write(k, c); err != nil {
+		return e.fault(err, protocol.InternalError, "names of "+c.ID.String())
+	}
+	if err := e.names.Join(ctx, k, string(c.ID.Deployment)); err != nil {
+		return e.fault(err, protocol.InternalError, "names of "+c.ID.String())
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ package containerd
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -76,6 +77,8 @@ type Options struct {
 	// Mirror is the base URL of the registry that is asked first for every image,
 	// with the image's own host as the parameter ns. Empty: none.
 	Mirror string
+	// MirrorTLS proves to the mirror who asks; nil: nothing does.
+	MirrorTLS *tls.Config
 	// MirrorOnly asks no other registry.
 	MirrorOnly bool
 	// PlainHTTP lists registries (host or host:port) spoken to without TLS.
@@ -241,7 +244,7 @@ func New(opts Options) (*Engine, error) {
 		Logger: opts.Logger,
 	})
 	e.registries = registryhosts.New(registryhosts.Options{
-		Mirror: opts.Mirror, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
+		Mirror: opts.Mirror, MirrorTLS: opts.MirrorTLS, MirrorOnly: opts.MirrorOnly, PlainHTTP: opts.PlainHTTP, Credentials: opts.Credentials, Stall: opts.Stall,
 	})
 	e.images = images.New(images.Options{
 		Client: c, Registries: e.registries, Snapshotter: e.snapshots, Lease: e.lease, Fault: e.fault, Away: away,

@@ -25,6 +25,9 @@ func TestLeasesAreSweptByRun(t *testing.T) {
 	if err != nil || len(made) != 1 {
 		t.Fatalf("leases %v (%v), want one", made, err)
 	}
+	if until, ends := made[0].Labels["containerd.io/gc.expire"]; ends {
+		t.Errorf("the lease ends at %s by this process's clock, which need not be the daemon's", until)
+	}
 	// The clock was set forward by a year since; and the earlier agent's was ahead.
 	for id, opts := range map[string][]containerdleases.Opt{
 		"earlier": {containerdleases.WithID("earlier"), containerdleases.WithLabel(leases.Label, "earlier"), containerdleases.WithExpiration(24 * 365 * time.Hour)},

@@ -39,9 +39,11 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	out := make([]engine.Status, 0, len(records))
 	for _, r := range records {
 		st := e.status(ctx, r, processes[r.ID])
-		if a := attached[cmp.Or(r.Labels[labelNetworkOf], r.ID)]; a != nil {
+		network := cmp.Or(r.Labels[labelNetworkOf], r.ID)
+		if a := attached[network]; a != nil {
 			st.IP = a.IP
 		}
+		st.NetworkLost = st.State == engine.Running && e.networkLost(network, attached)
 		if a := attached[r.ID]; a != nil {
 			st.Ports = a.Ports
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -55,8 +56,11 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 			c.ID, protocol.Digest(d).Short(), c.Digest.Short())
 	}
 	running, err := e.clearTask(ctx, have)
-	if err != nil || running {
+	if err != nil {
 		return err
+	}
+	if running {
+		return e.recoverNetwork(ctx, k, c)
 	}
 	if labels[labelStarted] != "" && foundAnew(c) {
 		if err := e.findAnew(ctx, have, k, c); err != nil {
@@ -187,16 +191,41 @@ func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Contai
 	// leaves its folder behind for a while, and no start gets past that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskTimeout)
 	defer cancel()
+	for try := 1; ; try++ {
+		err := e.runOnce(ctx, c, spec, restarts)
+		if err == nil {
+			return nil
+		}
+		// The daemon may still be clearing away the shim of an earlier task, and takes the new
+		// task of the same container with it.
+		if try == vanishTries || !errdefs.IsNotFound(err) {
+			return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
+		}
+		e.log.WarnContext(ctx, "task of a container not found while it was started, trying again", "container", id.String(), "err", err)
+		if err := e.clearLeftovers(ctx, c.ID()); err != nil {
+			return err
+		}
+	}
+}
+
+// vanishTries is how often a start is tried whose task vanishes.
+const vanishTries = 3
+
+// runOnce makes a task and starts it; what it made of one that does not start is removed.
+func (e *Engine) runOnce(ctx context.Context, c client.Container, spec engine.Container, restarts int) error {
 	t, err := e.newTask(ctx, c, spec)
 	if err != nil {
-		return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
+		return err
 	}
 	started := map[string]string{
 		labelStarted: strconv.FormatInt(time.Now().UnixNano(), 10), labelRestarts: strconv.Itoa(restarts), labelExit: "", labelOOM: "",
 	}
-	err = runspec.CheckReadOnly(ctx, c, t, id)
+	err = runspec.CheckReadOnly(ctx, c, t, spec.ID)
 	if err == nil {
-		err = runspec.CheckSubpaths(spec, t, func(name string) string { return e.volumes.Dir(id.Deployment, name) })
+		err = runspec.CheckSubpaths(spec, t, func(name string) string { return e.volumes.Dir(spec.ID.Deployment, name) })
+	}
+	if err == nil {
+		err = runspec.SetModes(spec, t)
 	}
 	if err == nil {
 		_, err = c.SetLabels(ctx, started)
@@ -212,12 +241,13 @@ func (e *Engine) run(ctx context.Context, c client.Container, spec engine.Contai
 	if _, e := t.Delete(clean, client.WithProcessKill); e != nil && !errdefs.IsNotFound(e) {
 		err = errors.Join(err, e)
 	}
-	return e.fault(tidy(err), protocol.StartFailed, "start "+id.String())
+	return err
 }
 
 // newTask makes the task. Where the daemon is still clearing away an earlier one,
 // of an agent that was killed in the middle of this, it waits for that; what the daemon
-// does not clear away, because it was itself killed, is removed.
+// does not clear away, because it was itself killed, is removed: at once, where no daemon is left
+// that may be at work on it.
 func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Container) (client.Task, error) {
 	streams, err := e.taskIO(c.ID(), spec)
 	if err != nil {
@@ -229,7 +259,7 @@ func (e *Engine) newTask(ctx context.Context, c client.Container, spec engine.Co
 		if err == nil || !strings.Contains(err.Error(), "file exists") {
 			return t, err
 		}
-		if time.Now().After(deadline) {
+		if left := shims.FolderOf(err, e.opts.Namespace, c.ID()); left != "" && left.Outlived(e.opts.Address) || time.Now().After(deadline) {
 			if rerr := e.removeBundle(ctx, c.ID(), err); rerr != nil {
 				return nil, errors.Join(err, rerr)
 			}

@@ -2,12 +2,8 @@ package containerd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 	"time"
 
@@ -142,38 +138,25 @@ func (e *Engine) endShims(ctx context.Context, k string) error {
 	}
 }
 
-// bundle is the folder that a start did not get past, in what containerd says of it.
-var bundle = regexp.MustCompile(`mkdir (/\S+/io\.containerd\.runtime\.v2\.task/([^/\s]+)/([^/\s]+)): file exists`)
-
 // removeBundle removes the folder of a task that containerd was killed in the middle of
 // making or removing: it is in no table of the daemon after that, nothing ever removes it,
 // and each later start fails with why, which names the folder. It does nothing while
 // containerd knows a task of the container, or a shim of it runs. The caller holds the lock.
 func (e *Engine) removeBundle(ctx context.Context, k string, why error) error {
-	m := bundle.FindStringSubmatch(why.Error())
-	if m == nil || m[2] != e.opts.Namespace || m[3] != k {
+	left := shims.FolderOf(why, e.opts.Namespace, k)
+	if left == "" {
 		return nil
 	}
-	path := m[1]
 	if _, err := e.client.TaskService().Get(ctx, &tasks.GetRequest{ContainerID: k}); !errdefs.IsNotFound(errgrpc.ToNative(err)) {
 		return err
 	}
 	if err := e.endShims(ctx, k); err != nil {
 		return err
 	}
-	e.log.WarnContext(ctx, "folder of a task that containerd has forgotten removed", "container", k, "path", path)
-	if err := mount.UnmountAll(filepath.Join(path, "rootfs"), syscall.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount what containerd left in %s: %w", path, err)
+	e.log.WarnContext(ctx, "folder of a task that containerd has forgotten removed", "container", k, "path", left)
+	rootFS := filepath.Join(string(left), "rootfs")
+	if err := mount.UnmountAll(rootFS, syscall.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount what containerd left in %s: %w", rootFS, err)
 	}
-	work, err := os.Readlink(filepath.Join(path, "work"))
-	if err == nil && filepath.Base(work) == k && filepath.IsAbs(work) {
-		err = os.RemoveAll(work)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove what containerd left of a task: %w", err)
-	}
-	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("remove what containerd left of a task: %w", err)
-	}
-	return nil
+	return left.Remove()
 }

@@ -6,10 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/colonyfleet/colony/en/engine"
 )
 
 // containerd keeps a task whose removal was cancelled in its table and shows it no
@@ -87,6 +93,90 @@ func TestLeftPipesAreCleared(t *testing.T) {
 	r.open(t)
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("still there: %v", err)
+	}
+}
+
+// The folder of a task that an earlier daemon left is removed by the first start that does not
+// get past it.
+func TestFolderOfAnEarlierDaemon(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	var made atomic.Int32
+	e := r.open(t, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if method == "/containerd.services.tasks.v1.Tasks/Create" {
+			made.Add(1)
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}))
+	c := r.container("wait")
+	folder := filepath.Join(r.daemon.Dir, "c", "state", "io.containerd.runtime.v2.task", r.opts.Namespace, key(c.ID))
+	if err := os.MkdirAll(filepath.Join(folder, "rootfs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := os.Stat(r.daemon.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := socket.ModTime().Add(-time.Second)
+	if err := os.Chtimes(folder, before, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Pull(t.Context(), r.image, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if n := made.Load(); n != 2 {
+		t.Errorf("the daemon was asked %d times to make the task, want twice", n)
+	}
+
+	// It was killed in the middle of the removal of a folder: no later one succeeds.
+	half := filepath.Join(filepath.Dir(folder), "."+key(c.ID))
+	if err := os.MkdirAll(filepath.Join(half, "rest"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(half, before, before); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int32{2, 1} {
+		if err := e.Stop(t.Context(), c.ID, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		made.Store(0)
+		if err := e.Start(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if n := made.Load(); n != want {
+			t.Errorf("start %d: the daemon was asked %d times to make the task, want %d", i, n, want)
+		}
+	}
+}
+
+// A task that the daemon takes away before it is started is made once more.
+func TestTaskThatVanishes(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	var starts atomic.Int32
+	e := r.open(t, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if method == "/containerd.services.tasks.v1.Tasks/Start" && starts.Add(1)%3 != 0 {
+			return status.Error(codes.NotFound, "task not found")
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}))
+	c := r.container("wait")
+	if err := e.Pull(t.Context(), r.image, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Start(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	all, err := e.List(t.Context())
+	if err != nil || len(all) != 1 || all[0].State != engine.Running || all[0].Restarts != 0 {
+		t.Errorf("listed %+v (%v), want it to run for the first time", all, err)
+	}
+	if n := starts.Load(); n != 3 {
+		t.Errorf("%d starts, want 3", n)
 	}
 }
 

@@ -5,6 +5,7 @@ package engines
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -51,6 +52,8 @@ type Options struct {
 	// Init is the path of the program colony-init, which containers with init or tty need.
 	// Default: colony-init in the directory of the agent's program.
 	Init string `yaml:"init,omitempty"`
+	// MirrorTLS proves to the mirror who asks. Nil: nothing does.
+	MirrorTLS *tls.Config `yaml:"-"`
 	// Damaged is called with the name of each file of the engine's state that is found damaged,
 	// and counts as not held. It must not wait. Nil: it is only logged.
 	Damaged func(file string) `yaml:"-"`
@@ -145,7 +148,7 @@ func forContainerd(o Options) containerd.Options {
 	c := containerd.DefaultOptions()
 	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = o.Address, o.Namespace, o.Snapshotter, o.StateDir, o.PluginDirs
 	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Init, c.CDIDirs = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes, o.Init, o.CDIDirs
-	c.Damaged = o.Damaged
+	c.Damaged, c.MirrorTLS = o.Damaged, o.MirrorTLS
 	if o.Containerd != "" {
 		c.Address = o.Containerd
 	}

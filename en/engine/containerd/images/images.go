@@ -3,6 +3,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -222,13 +223,17 @@ func (s *Store) pullFault(err error, ref string) error {
 		errors.Is(err, docker.ErrInvalidAuthorization):
 		return engine.Errorf(protocol.ImageUnauthorized, "%s: the registry refuses access, check the credentials of the node: %w", what, err)
 	case errors.As(err, &unexpected) && unexpected.StatusCode == http.StatusInsufficientStorage:
-		return engine.Errorf(protocol.NoSpace, "%s: the disk of the registry, or of the site's image cache, has no room for it, free some space there%s: %w", what, saidBy(unexpected), err)
+		return engine.Errorf(protocol.NoSpace, "%s: the disk of the registry, or of the site's image cache, has no room for it%s: %w", what, cmp.Or(saidBy(unexpected), ", free some space there"), err)
 	case strings.Contains(text, "no match for platform"):
 		return engine.Errorf(protocol.Incompatible, "%s: the image is not made for this node's platform: %w", what, err)
 	case strings.Contains(text, "unexpected commit digest"), strings.Contains(text, "unexpected commit size"),
 		strings.Contains(text, "failed size validation"), strings.Contains(text, "wrong diff id"):
 		return engine.Errorf(protocol.DigestMismatch, "%s: the registry served other bytes than the digest names: %w", what, err)
 	case errdefs.IsNotFound(err):
+		if mirror := s.Registries.Only(); mirror != "" {
+			return engine.Errorf(protocol.ImageNotFound, "%s: the mirror %s does not have it, and this node asks no other registry (engine.mirrorOnly): "+
+				"push the image to the registry of the mirror, that of the CO where it is an LO, or let the node ask others: %w", what, mirror, err)
+		}
 		return engine.Errorf(protocol.ImageNotFound, "%s: the registry does not have it: %w", what, err)
 	case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(text, "unexpected EOF"):
 		return engine.Errorf(protocol.Timeout, "%s: the connection to the registry broke: %w", what, err)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
@@ -19,9 +18,6 @@ import (
 // Label marks the leases of one run of an agent, with its name. The time of their making does
 // not: the node's clock may be set while they are held.
 const Label = "colony.run"
-
-// expiry is when containerd drops a lease by itself: a download over a slow line takes less.
-const expiry = 24 * time.Hour
 
 // Leases are the leases of one run of an agent. Their methods may be called concurrently.
 type Leases struct {
@@ -40,13 +36,15 @@ func New(c *client.Client) *Leases {
 
 // Hold returns ctx, which has the namespace, with a lease of this run, which keeps what is
 // made until done is called. One that containerd does not drop then, because it is away, is
-// dropped later.
+// dropped later. Containerd never drops it by itself: the end of a lease is a time of day, which
+// would be this process's, and the daemon's clock may be years ahead of it, or be set there
+// while the lease is held. A lease whose agent was killed is dropped by the next run's [Leases.Sweep].
 func (l *Leases) Hold(ctx context.Context) (held context.Context, done func(), err error) {
 	id := rand.Text()
 	l.mu.Lock()
 	l.held[id] = true // before it is made, so that no sweep meanwhile drops it
 	l.mu.Unlock()
-	ctx, end, err := l.client.WithLease(ctx, leases.WithID(id), leases.WithExpiration(expiry), leases.WithLabel(Label, l.run))
+	ctx, end, err := l.client.WithLease(ctx, leases.WithID(id), leases.WithLabel(Label, l.run))
 	if err != nil {
 		l.drop(id, err)
 		return nil, nil, fmt.Errorf("make a lease: %w", err)

@@ -1,12 +1,9 @@
 package runspec
 
 import (
-	"cmp"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -47,21 +44,8 @@ func mounts(c engine.Container, around Surroundings) ([]specs.Mount, error) {
 			}
 			bind(m.Source, m.Target, m.ReadOnly, "rslave")
 		case protocol.MountTmpfs:
-			options := []string{"nosuid", "nodev", "mode=" + strconv.FormatUint(uint64(cmp.Or(m.Mode, 0o1777)), 8)}
-			if m.NoExec {
-				options = append(options, "noexec")
-			}
-			if m.UID != 0 || m.GID != 0 {
-				options = append(options, fmt.Sprintf("uid=%d", m.UID), fmt.Sprintf("gid=%d", m.GID))
-			}
-			if m.Size > 0 {
-				options = append(options, "size="+strconv.FormatUint(m.Size, 10))
-			}
-			if m.ReadOnly {
-				options = append(options, "ro")
-			}
 			taken[filepath.Clean(m.Target)] = true
-			out = append(out, specs.Mount{Type: "tmpfs", Source: "tmpfs", Destination: m.Target, Options: options})
+			out = append(out, specs.Mount{Type: "tmpfs", Source: "tmpfs", Destination: m.Target, Options: tmpfsOptions(m)})
 		case protocol.MountFile:
 			bind(around.File(i), m.Target, true)
 		default:

@@ -46,13 +46,13 @@ func process(c engine.Container, config ocispec.ImageConfig, around Surroundings
 }
 
 // arguments follows Compose: an entrypoint of the spec replaces the image's
-// entrypoint and command both, a command of the spec the image's command.
+// entrypoint and command both, a command of the spec, or none, the image's command.
 func arguments(spec protocol.Container, config ocispec.ImageConfig) []string {
 	entrypoint, command := config.Entrypoint, config.Cmd
 	if len(spec.Entrypoint) > 0 {
 		entrypoint, command = spec.Entrypoint, nil
 	}
-	if len(spec.Command) > 0 {
+	if len(spec.Command) > 0 || spec.NoCommand {
 		command = spec.Command
 	}
 	return slices.Concat(entrypoint, command)
