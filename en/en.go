@@ -16,15 +16,13 @@ import (
 
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine/engines"
+	enidentity "github.com/colonyfleet/colony/en/identity"
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/link"
 	"github.com/colonyfleet/colony/en/plan"
 	"github.com/colonyfleet/colony/en/plan/trust"
 	"github.com/colonyfleet/colony/en/probe"
 	"github.com/colonyfleet/colony/en/state"
-	"github.com/colonyfleet/colony/identity"
-	"github.com/colonyfleet/colony/identity/enrol"
-	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/hostclock"
 	"github.com/colonyfleet/colony/internal/httpserver"
@@ -44,12 +42,9 @@ type EN struct {
 	damaged  damagedFiles
 	listener net.Listener // nil without HTTP
 
-	holder *identity.Holder // of the node's certificate; nil where it proves nothing
-	keeper *enrol.Keeper    // likewise
-	// revocations are the keys that the CO has revoked; likewise.
-	revocations *revocation.List
-	root        ed25519.PublicKey // of the fleet's key sets; nil: nothing is checked
-	parts       *stopper.Group
+	identity *enidentity.Identity // nil: the node proves nothing
+	root     ed25519.PublicKey    // of the fleet's key sets; nil: nothing is checked
+	parts    *stopper.Group
 }
 
 // New checks the options. Nothing is opened before Start.
@@ -84,10 +79,6 @@ func (e *EN) start(ctx context.Context) error {
 	e.parts.OnStop("state", func(context.Context) error { return store.Close() })
 	e.disk.Look()
 
-	run, err := e.runtime()
-	if err != nil {
-		return err
-	}
 	boot := bootID()
 	if e.root, err = e.readRoot(ctx); err != nil {
 		return err
@@ -95,7 +86,11 @@ func (e *EN) start(ctx context.Context) error {
 	if err := e.openIdentity(ctx); err != nil {
 		return err
 	}
-	e.followKeys(held.Trust.KeySet)
+	e.identity.Follow(held.Trust.KeySet)
+	run, err := e.runtime() // which proves to the image cache who the node is
+	if err != nil {
+		return err
+	}
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
 	}
@@ -107,7 +102,7 @@ func (e *EN) start(ctx context.Context) error {
 	limits := plan.DefaultLimits()
 	limits.MinHealthy = e.opts.MinHealthy
 	if e.runner, err = agent.New(agent.Options{
-		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: trustStore{store, e.followKeys}, Uplink: e.link, Changed: e.link.Changed,
+		Node: e.opts.Node, Boot: boot, Engine: run, Host: run, Store: agentStore{store, e.identity.Following(store.SaveTrust)}, Uplink: e.link, Changed: e.link.Changed,
 		Probe: probe.New(run).Probe, Clock: agent.Clock{Now: e.opts.Now, Unsynced: e.opts.Unsynced}, Logger: e.log, Limits: limits,
 		Agent: held.Agent, Desired: held.Desired, Records: held.Records, Counter: held.Counter, Check: check,
 		Volumes: held.Volumes, VolumeRetention: e.opts.VolumeRetention, Incomplete: len(held.Damaged) > 0 || held.Renewed,
@@ -124,8 +119,8 @@ func (e *EN) start(ctx context.Context) error {
 		return fmt.Errorf("start link to the LO: %w", err)
 	}
 	e.parts.OnStop("link", e.link.Stop)
-	if e.keeper != nil {
-		e.parts.Go("certificate of the node", e.keeper.Run)
+	if e.identity != nil {
+		e.parts.Go("certificate of the node", func(ctx context.Context) { e.identity.Run(ctx, e.link) })
 	}
 	e.parts.Go("heartbeat", e.link.Run)
 	e.parts.Go("disk", func(ctx context.Context) { e.disk.Run(ctx, e.diskChanged) })
@@ -197,6 +192,9 @@ func (e *EN) runtime() (Runtime, error) {
 	}
 	o := e.opts.engine()
 	o.Damaged = e.damaged.add
+	if e.identity != nil {
+		o.MirrorTLS = e.identity.TLS()
+	}
 	eng, err := engines.Open(o, e.log)
 	if err != nil {
 		return nil, err
@@ -209,8 +207,11 @@ func (e *EN) startHTTP(ctx context.Context) error {
 	if e.opts.HTTP == "" {
 		return nil
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", e.opts.HTTP)
+	listen := e.opts.Listen
+	if listen == nil {
+		listen = new(net.ListenConfig).Listen
+	}
+	l, err := listen(ctx, "tcp", e.opts.HTTP)
 	if err != nil {
 		return fmt.Errorf("open the status listener (key http): %w", err)
 	}

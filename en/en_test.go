@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/en"
 	"github.com/colonyfleet/colony/en/engine/memory"
 	"github.com/colonyfleet/colony/internal/disk/simdisk"
+	"github.com/colonyfleet/colony/internal/metricstest"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
@@ -189,6 +190,7 @@ func TestNodeReportsAndFollowsDesiredState(t *testing.T) {
 	if err != nil || !strings.Contains(string(body), `colony_en_deployments{state="INSTALLED"} 1`) || !strings.Contains(string(body), "colony_en_link_up 1") {
 		t.Errorf("metrics %s, %v", body, err)
 	}
+	metricstest.Check(t, body, "colony_en_")
 	if err := resp.Body.Close(); err != nil {
 		t.Error(err)
 	}

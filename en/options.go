@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/en/plan"
+	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/random"
 	"github.com/colonyfleet/colony/protocol"
@@ -64,8 +65,9 @@ type Process struct {
 	Logger  *slog.Logger
 	// Runtime replaces the engine that Engine names, in simulations and tests.
 	Runtime Runtime
-	// Dial opens the connection to the LO. Nil: that of the system.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial opens the connection to the LO, Listen the listener for HTTP. Nil: those of the system.
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	// Disk is where the agent keeps its state; the engine has its own. Nil: the file system
 	// of the machine.
 	Disk disk.FS
@@ -100,6 +102,23 @@ type IdentityOptions struct {
 	// TokenFile has the join token, which the node needs once. Default: token in identity of
 	// the state directory.
 	TokenFile string `yaml:"tokenFile,omitempty"`
+	// Root is the fingerprint of the fleet's root, as colony ca init prints it. With it a node that has no
+	// join token asks the LO for its certificate, and waits until its key is approved.
+	Root string `yaml:"root,omitempty"`
+}
+
+// validate returns the faults of the options of a node that enrols at addresses.
+func (o IdentityOptions) validate(enrol []string) error {
+	if o.Root == "" {
+		return nil
+	}
+	if len(enrol) == 0 {
+		return errors.New("identity.root without lo.enrol: the node asks for its certificate there")
+	}
+	if _, err := identity.ParseFingerprint(o.Root); err != nil {
+		return fmt.Errorf("identity.root: %w", err)
+	}
+	return nil
 }
 
 // validate returns the faults of how the LO is reached.
@@ -149,7 +168,7 @@ func (o Options) Validate() error {
 	if o.RootKeyFile != "" && !filepath.IsAbs(o.RootKeyFile) {
 		errs = append(errs, fmt.Errorf("rootKeyFile %q: want an absolute path", o.RootKeyFile))
 	}
-	errs = append(errs, o.LO.validate())
+	errs = append(errs, o.LO.validate(), o.Identity.validate(o.LO.Enrol))
 	for _, d := range []struct {
 		key   string
 		value time.Duration

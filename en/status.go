@@ -2,6 +2,7 @@ package en
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,50 +17,52 @@ func (e *EN) handler() http.Handler {
 		_, _ = fmt.Fprintln(w, "ok") // a reader that is disconnected needs no answer
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		up, states := 0, map[string]int{}
-		if e.link.Up() {
-			up = 1
-		}
-		full := 0
-		if e.disk.Problem() != "" {
-			full = 1
-		}
-		pending := 0
-		for _, r := range e.runner.Records() {
-			states[string(r.State)]++
-			pending += len(r.Reports)
-		}
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		_, _ = fmt.Fprintf(w, "# TYPE colony_en_link_up gauge\ncolony_en_link_up %d\n", up)
-		_, _ = fmt.Fprintf(w, "# TYPE colony_en_reports_pending gauge\ncolony_en_reports_pending %d\n", pending)
-		_, _ = fmt.Fprintf(w, "# TYPE colony_en_disk_full gauge\ncolony_en_disk_full %d\n", full)
-		unsynced := 0
-		if e.opts.Unsynced() {
-			unsynced = 1
-		}
-		_, _ = fmt.Fprintf(w, "# TYPE colony_en_clock_unsynced gauge\ncolony_en_clock_unsynced %d\n", unsynced)
-		checked := 0
-		if e.opts.RootKeyFile != "" {
-			checked = 1
-		}
-		_, _ = fmt.Fprintf(w, "# TYPE colony_en_desired_checked gauge\ncolony_en_desired_checked %d\n", checked)
-		refused := e.runner.Refused()
-		_, _ = fmt.Fprintln(w, "# TYPE colony_en_desired_refused_total counter")
-		for _, reason := range sign.Reasons() {
-			_, _ = fmt.Fprintf(w, "colony_en_desired_refused_total{reason=%q} %d\n", reason, refused[reason])
-		}
-		if list := e.revocations; list != nil {
-			_, _ = fmt.Fprintf(w, "# TYPE colony_en_revocations_number gauge\ncolony_en_revocations_number %d\n", list.Number())
-			refused := list.Refused()
-			_, _ = fmt.Fprintln(w, "# TYPE colony_en_revocations_refused_total counter")
-			for _, reason := range sign.Reasons() {
-				_, _ = fmt.Fprintf(w, "colony_en_revocations_refused_total{reason=%q} %d\n", reason, refused[reason])
-			}
-		}
-		_, _ = fmt.Fprintln(w, "# TYPE colony_en_deployments gauge")
-		for _, state := range slices.Sorted(maps.Keys(states)) {
-			_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])
-		}
+		e.writeMetrics(w)
 	})
 	return mux
+}
+
+// writeMetrics writes the agent's metrics in the text format of Prometheus.
+func (e *EN) writeMetrics(w io.Writer) {
+	begin := func(name, kind, help string) {
+		_, _ = fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+	}
+	gauge := func(name, help string, value uint64) {
+		begin(name, "gauge", help)
+		_, _ = fmt.Fprintf(w, "%s %d\n", name, value)
+	}
+	byReason := func(name, help string, refused map[sign.Reason]uint64) {
+		begin(name, "counter", help)
+		for _, reason := range sign.Reasons() {
+			_, _ = fmt.Fprintf(w, "%s{reason=%q} %d\n", name, reason, refused[reason])
+		}
+	}
+	pending, states := uint64(0), map[string]int{}
+	for _, r := range e.runner.Records() {
+		states[string(r.State)]++
+		pending += uint64(len(r.Reports))
+	}
+	gauge("colony_en_link_up", "1 while the agent is connected to the LO.", flag(e.link.Up()))
+	gauge("colony_en_reports_pending", "Reports that the LO has not acknowledged.", pending)
+	gauge("colony_en_disk_full", "1 while the disk of the state directory has no room.", flag(e.disk.Problem() != ""))
+	gauge("colony_en_clock_unsynced", "1 while the machine's clock is not synchronised: times of the node may be wrong.", flag(e.opts.Unsynced()))
+	gauge("colony_en_desired_checked", "1 where the signatures of desired states are checked.", flag(e.opts.RootKeyFile != ""))
+	byReason("colony_en_desired_refused_total", "Desired states that were refused, by the reason.", e.runner.Refused())
+	if number, ok := e.identity.Listed(); ok {
+		gauge("colony_en_revocations_number", "Number of the list of revoked keys in force; 0: there is none.", number)
+		byReason("colony_en_revocations_refused_total", "Lists of revoked keys that were refused, by the reason.", e.identity.Refused())
+	}
+	begin("colony_en_deployments", "gauge", "Deployments on the node, by state.")
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		_, _ = fmt.Fprintf(w, "colony_en_deployments{state=%q} %d\n", state, states[state])
+	}
+}
+
+// flag is 1 for what is true.
+func flag(is bool) uint64 {
+	if is {
+		return 1
+	}
+	return 0
 }

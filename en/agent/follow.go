@@ -91,12 +91,25 @@ func (f *follower) turn(ctx context.Context) (plan.Decision, *plan.Failure) {
 		f.probes.Go(func() { f.probe(ctx, t) })
 	}
 	f.report()
+	for _, c := range d.Recover {
+		f.recoverNetwork(ctx, c)
+	}
 	for _, c := range d.Start {
 		if failure := f.start(ctx, c); failure != nil || ctx.Err() != nil || f.look && !f.away.IsZero() {
 			return d, failure
 		}
 	}
 	return d, nil
+}
+
+// recoverNetwork has the engine make the record of the network of a container that runs anew.
+// The container goes on where that does not succeed.
+func (f *follower) recoverNetwork(ctx context.Context, c engine.Container) {
+	if err := f.w.r.o.Engine.Start(ctx, c); err != nil {
+		f.w.log.WarnContext(ctx, "record of the network of a container not made anew, trying again", "container", c.ID.String(), "err", err)
+		return
+	}
+	f.look = true
 }
 
 func (f *follower) report() {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,60 @@ func TestFormerVersionRunsBetweenAttempts(t *testing.T) {
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("the rollback replaced what ran:\n%s", diff)
 		}
+	})
+}
+
+// TestFormerVersionReturnsBeforeTheUpdateIsProven updates to a version that is INSTALLED and fails
+// a minute later, in two attempts: after each of them, and once the LO returns to the old version,
+// that one runs, and its image has stayed on the node. Once an update is proven, it is removed.
+func TestFormerVersionReturnsBeforeTheUpdateIsProven(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v1, v2, v3 := version("1", 1, web()), version("2", 1, probed(web())), version("3", 1, web())
+		n := newNode(t, memory.Options{})
+		var sick time.Time
+		n.probe = func(plan.Target) bool { return time.Now().Before(sick) }
+		n.start()
+		defer func() { n.stop() }()
+		n.want(v1)
+		n.eventually("app", lifecycle.Installed)
+		<-time.After(3 * time.Minute)
+		for attempt := range uint32(2) {
+			v2.Attempt = attempt + 1
+			sick = time.Now().Add(time.Minute)
+			n.want(v2)
+			n.eventually("app", lifecycle.Installed)
+			n.wantContainers(running("web", v2))
+			n.stop() // the agent knows it after a restart
+			n.start()
+			n.eventually("app", lifecycle.Failed)
+			if m := n.lo.last(t); m.Digest != v2.Digest || m.Running != v1.Digest || m.RunningVersion != "1" || m.Recovering {
+				t.Errorf("attempt %d: reported %s running %q, want the old version running", m.Attempt, m.Digest.Short(), m.RunningVersion)
+			}
+			<-time.After(time.Minute)
+			n.wantContainers(running("web", v1))
+		}
+		if got := n.engine.Calls(memory.Pull); got != 3 {
+			t.Errorf("%d pulls, want one for the old version and one for each attempt", got)
+		}
+		v1.Rollback, v1.Attempt = true, 2
+		n.want(v1)
+		if rec := n.eventually("app", lifecycle.Installed); rec.Proven != v1.Digest {
+			t.Errorf("proven %s, want the old version", rec.Proven.Short())
+		}
+		n.wantContainers(running("web", v1))
+
+		n.want(v3)
+		n.eventually("app", lifecycle.Installed)
+		images := func(want ...string) {
+			t.Helper()
+			if got := n.engine.Images(); !slices.Equal(got, want) {
+				t.Errorf("images %q, want %q", got, want)
+			}
+		}
+		images(image("1"), image("3"))
+		<-time.After(3 * time.Minute)
+		images(image("3"))
 	})
 }
 

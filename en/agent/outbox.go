@@ -13,8 +13,14 @@ import (
 )
 
 const (
-	seqBlock      = 1024                   // report numbers reserved by one write to disk
-	progressEvery = 500 * time.Millisecond // at most one progress report of a deployment
+	seqBlock = 1024 // report numbers reserved by one write to disk
+
+	// At most one progress report of a deployment in this time: while it is brought up; while it
+	// is INSTALLED and not proven; once it is proven; and while it has failed and recovers.
+	progressEvery = 500 * time.Millisecond
+	unprovenEvery = 2 * time.Second
+	provenEvery   = time.Minute
+	recoverEvery  = 10 * time.Minute
 )
 
 // nextSeq returns a number above that of every report before, over crashes as
@@ -46,6 +52,9 @@ func (r *Runner) report(rec plan.Record, m protocol.DeploymentStatus) error {
 		return err
 	}
 	delete(r.progress, rec.Deployment)
+	if m.Components != nil {
+		r.shown[rec.Deployment] = m
+	}
 	r.outbox.Notify()
 	return nil
 }
@@ -78,6 +87,49 @@ func (r *Runner) reportProgress(m protocol.DeploymentStatus) {
 	}
 }
 
+// reportContainers has the containers of a version reported that is INSTALLED, or recovers,
+// where they are not as they were reported last: one was restarted, say.
+func (r *Runner) reportContainers(rec plan.Record, watch *plan.Watch) {
+	statuses := watch.Statuses()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.records[rec.Deployment]
+	if now.State != rec.State || now.Digest != rec.Digest || !watch.Telling(statuses, r.shown[rec.Deployment].Components) {
+		return
+	}
+	m := now.Report(now.State)
+	m.Components = statuses
+	r.progress[rec.Deployment], r.shown[rec.Deployment] = m, m
+	r.outbox.Notify()
+}
+
+// showAgain has the containers of all deployments reported once more, as the last report of
+// them may have been lost with the link. The caller holds r.mu.
+func (r *Runner) showAgain() {
+	for name, m := range r.shown {
+		if rec := r.records[name]; rec.State == m.State && rec.Digest == m.Digest && (m.State == lifecycle.Installed || m.Recovering) {
+			repeated := rec.Report(rec.State)
+			repeated.Components = m.Components
+			r.progress[name] = repeated
+		}
+	}
+}
+
+// spacing is the least time between two progress reports of a deployment. The caller holds r.mu.
+func (r *Runner) spacing(m protocol.DeploymentStatus) time.Duration {
+	rec := r.records[m.Deployment]
+	switch {
+	case m.State == lifecycle.Failed:
+		return recoverEvery
+	case m.State == lifecycle.Installed && rec.Proven == rec.Digest:
+		return provenEvery
+	case m.State == lifecycle.Installed:
+		return unprovenEvery
+	default:
+		return progressEvery
+	}
+}
+
 // outboxLoop sends the reports one after another, in order, each until it is
 // acknowledged; when none is left, the progress there is.
 func (r *Runner) outboxLoop() {
@@ -94,6 +146,7 @@ func (r *Runner) outboxLoop() {
 			}
 			if done {
 				wait.Reset()
+				continue // what comes next has a later number
 			}
 		}
 		if m == nil {
@@ -106,7 +159,7 @@ func (r *Runner) outboxLoop() {
 			return
 		case err != nil && durable && protocol.KindOf(err) == protocol.Invalid:
 			// It would hold up all that follow for ever.
-			r.log.ErrorContext(r.ctx, "report refused for good and dropped", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
+			r.log.ErrorContext(r.ctx, "report refused permanently and dropped", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
 		case err != nil && durable:
 			r.log.WarnContext(r.ctx, "report not acknowledged, trying again", "deployment_id", m.Deployment, "seq", m.Seq, "err", err)
 			_ = wait.WaitOr(r.ctx, r.linked.C()) // progress is no reason to hurry
@@ -148,12 +201,12 @@ func (r *Runner) nextReport(sent map[protocol.DeploymentName]time.Time) (m *prot
 			m = &first
 		}
 	}
-	if m != nil {
-		return m, true, time.Time{}
+	if m != nil || r.wholeDue {
+		return m, m != nil, time.Time{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.progress)) {
 		p := r.progress[name]
-		at := sent[name].Add(progressEvery)
+		at := sent[name].Add(r.spacing(p))
 		if time.Now().Before(at) {
 			if due.IsZero() || at.Before(due) {
 				due = at

@@ -123,14 +123,14 @@ type Runner struct {
 	ctx      context.Context // of the agent; set by Start, ends with Stop
 	stop     context.CancelCauseFunc
 
-	mu       sync.Mutex // protects what follows, and orders the writes to the store
-	records  map[protocol.DeploymentName]plan.Record
-	workers  map[protocol.DeploymentName]*worker
-	progress map[protocol.DeploymentName]protocol.DeploymentStatus
-	seq      uint64 // of the last report
-	reserved uint64 // the highest seq that needs no new reservation on disk
-	up       bool
-	unknown  []protocol.DeploymentName // deployments with containers and without a record
+	mu              sync.Mutex // protects what follows, and orders the writes to the store
+	records         map[protocol.DeploymentName]plan.Record
+	workers         map[protocol.DeploymentName]*worker
+	progress, shown map[protocol.DeploymentName]protocol.DeploymentStatus // to be sent; the last that has containers
+	seq             uint64                                                // of the last report
+	reserved        uint64                                                // the highest seq that needs no new reservation on disk
+	up              bool
+	unknown         []protocol.DeploymentName // deployments with containers and without a record
 	// incomplete is that of the Options, until a desired state is adopted.
 	incomplete bool
 	wholeState
@@ -176,8 +176,8 @@ func New(o Options) (*Runner, error) {
 		signals: newSignals(), volumeState: volumeState{volumes: o.Volumes}, incomplete: o.Incomplete,
 		sweeping: make(chan struct{}, 1),
 		records:  map[protocol.DeploymentName]plan.Record{}, workers: map[protocol.DeploymentName]*worker{},
-		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{},
-		seq:      o.Counter, reserved: o.Counter,
+		progress: map[protocol.DeploymentName]protocol.DeploymentStatus{}, shown: map[protocol.DeploymentName]protocol.DeploymentStatus{},
+		seq: o.Counter, reserved: o.Counter,
 	}
 	for _, rec := range o.Records {
 		r.records[rec.Deployment] = rec
@@ -290,6 +290,9 @@ func (r *Runner) Accept(ctx context.Context, payload []byte) error {
 func (r *Runner) Connected(up bool) {
 	r.mu.Lock()
 	r.up, r.wholeDue = up, up
+	if up {
+		r.showAgain()
+	}
 	r.mu.Unlock()
 	r.linked.Notify()
 	r.outbox.Notify()
@@ -354,7 +357,7 @@ func (r *Runner) reconcileLoop() {
 		case <-r.look.C():
 		case <-tick.C:
 		}
-		r.wakeAll()
+		r.notifyAll()
 		observed, err := r.o.Engine.List(r.ctx)
 		if err != nil {
 			r.log.DebugContext(r.ctx, "containers not listed", "err", err)
@@ -454,7 +457,7 @@ func (r *Runner) afterSweep(ctx context.Context) error {
 	}
 }
 
-func (r *Runner) wakeAll() {
+func (r *Runner) notifyAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(r.workers)) {

@@ -48,6 +48,7 @@ func TestInstallUpdateDelete(t *testing.T) {
 		n.wantContainers(running("web", v1))
 		n.eventually("app", lifecycle.Installed)
 		n.wantContainers(running("web", v2))
+		<-time.After(3 * time.Minute) // until it is proven, the old version may return
 		if got := n.engine.Images(); !slices.Equal(got, []string{image("2")}) {
 			t.Errorf("images %q, want only the new one", got)
 		}
@@ -222,7 +223,7 @@ func TestSuperviseRestartsAndGivesUp(t *testing.T) {
 		v1 := version("1", 1, web())
 		n.want(v1)
 		n.eventually("app", lifecycle.Installed)
-		for _, pause := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
+		for _, pause := range []time.Duration{0, time.Second, 2 * time.Second} {
 			<-time.After(pause + 100*time.Millisecond)
 			if err := n.engine.Exit(webID, 1); err != nil {
 				t.Fatalf("not restarted within %s: %v", pause, err)
@@ -231,11 +232,9 @@ func TestSuperviseRestartsAndGivesUp(t *testing.T) {
 		if got := n.lo.transitions(); len(got) != 1 {
 			t.Fatalf("reports %q, want it INSTALLED still", got)
 		}
-		for _, pause := range []time.Duration{8, 16, 32} {
-			<-time.After(pause*time.Second + 100*time.Millisecond)
-			if err := n.engine.Exit(webID, 1); err != nil {
-				t.Fatal(err)
-			}
+		<-time.After(4*time.Second + 100*time.Millisecond)
+		if err := n.engine.Exit(webID, 1); err != nil {
+			t.Fatal(err)
 		}
 		rec := n.eventually("app", lifecycle.Failed)
 		if rec.Code != protocol.CrashLoop {

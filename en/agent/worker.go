@@ -104,6 +104,7 @@ func (w *worker) forget() error {
 	}
 	delete(w.r.records, w.name)
 	delete(w.r.workers, w.name)
+	delete(w.r.shown, w.name)
 	return nil
 }
 
@@ -153,7 +154,7 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 		limits.MinHealthy = 0 // it is known already
 	}
 	watch := plan.NewWatch(spec, plan.Supervise, limits)
-	failure, err := w.follow(ctx, watch, nil)
+	failure, err := w.follow(ctx, watch, func(protocol.Phase) { w.r.reportContainers(rec, watch) })
 	if err != nil {
 		return err
 	}
@@ -164,15 +165,18 @@ func (w *worker) supervise(ctx context.Context, rec plan.Record) error {
 	return w.fail(ctx, rec, *failure, watch)
 }
 
-// proven notes that the version was up for the minimum time.
+// proven notes that the version was up for the minimum time: the one before it is not
+// needed any more.
 func (w *worker) proven(ctx context.Context, rec plan.Record) error {
 	return w.r.retrySave(ctx, func() error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		next := w.current(rec)
-		next.Proven = rec.Digest
-		return w.r.save(next)
+		if err := w.r.save(w.current(rec).HasProven()); err != nil {
+			return err
+		}
+		w.r.sweep.Notify() // the images of the version before
+		return nil
 	})
 }
 
@@ -192,7 +196,7 @@ func (w *worker) recover(ctx context.Context, rec plan.Record) error {
 	if err := w.persist(ctx, func() error { return w.clear(ctx, spec, slices.Concat(plan.Identities(spec)...)) }); err != nil {
 		return err
 	}
-	if _, err := w.follow(ctx, watch, nil); err != nil {
+	if _, err := w.follow(ctx, watch, func(protocol.Phase) { w.r.reportContainers(rec, watch) }); err != nil {
 		return err
 	}
 	return w.installed(ctx, rec, plan.Record.Recovered, watch)

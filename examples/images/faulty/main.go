@@ -1,5 +1,5 @@
 // Command faulty is a sample application that fails in the way that its argument names:
-// "exit" ends at once with status 3, "sick" runs and is never healthy.
+// "exit" ends at once with status 3, "late" after 3 s, "sick" runs and is never healthy.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -22,6 +23,10 @@ func main() {
 		done := make(chan os.Signal, 1)
 		signal.Notify(done, syscall.SIGTERM, os.Interrupt)
 		<-done
+	case "late":
+		<-time.After(3 * time.Second)
+		fmt.Println("the sample exits after a while, on purpose")
+		os.Exit(3)
 	default:
 		fmt.Println("the sample exits at once, on purpose")
 		os.Exit(3)
