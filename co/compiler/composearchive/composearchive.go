@@ -38,7 +38,7 @@ type Archive struct {
 func Read(tgz []byte) (*Archive, error) {
 	fail := func(format string, args ...any) error { return fmt.Errorf("archive: "+format, args...) }
 	if len(tgz) > MaxBytes {
-		return nil, fail("%d bytes, the limit is %d", len(tgz), MaxBytes)
+		return nil, fail("%d bytes packed, the limit is %d%s", len(tgz), MaxBytes, largest(tgz))
 	}
 	zr, err := gzip.NewReader(bytes.NewReader(tgz))
 	if err != nil {
@@ -51,6 +51,9 @@ func Read(tgz []byte) (*Archive, error) {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if errors.Is(err, errUnpacked) {
+			return nil, fail("%w%s", err, largest(tgz))
 		}
 		if err != nil {
 			return nil, fail("not a tar file: %w", err)
@@ -76,7 +79,10 @@ func Read(tgz []byte) (*Archive, error) {
 		if inside == "" {
 			return nil, fail("the file %q lies beside the top directory: put everything into one directory", name)
 		}
-		if a.Files[inside], err = io.ReadAll(tr); err != nil {
+		if a.Files[inside], err = io.ReadAll(tr); errors.Is(err, errUnpacked) {
+			return nil, fail("%w%s", err, largest(tgz))
+		}
+		if err != nil {
 			return nil, fail("entry %q: %w", h.Name, err)
 		}
 		a.Exec[inside] = h.Mode&0o111 != 0
@@ -161,6 +167,31 @@ func (a *Archive) Below(dir string) map[string][]byte {
 	return files
 }
 
+// errUnpacked says that an archive has too many bytes unpacked.
+var errUnpacked = fmt.Errorf("more than %d bytes unpacked", MaxUnpacked)
+
+// scanned bounds how much of an archive that is too large is looked through, in bytes unpacked.
+const scanned = 16 * MaxUnpacked
+
+// largest names the largest file of an archive that is too large, as far as it can be read, and
+// where such files belong.
+func largest(tgz []byte) string {
+	zr, err := gzip.NewReader(bytes.NewReader(tgz))
+	if err != nil {
+		return ""
+	}
+	tr, name, size := tar.NewReader(&boundedReader{r: zr, left: scanned}), "", int64(0)
+	for h, err := tr.Next(); err == nil; h, err = tr.Next() {
+		if h.Typeflag == tar.TypeReg && h.Size > size {
+			name, size = h.Name, h.Size
+		}
+	}
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the largest file is %q with %d bytes: put it into an image, or into a directory of the node that an absolute path names", name, size)
+}
+
 // A boundedReader fails, instead of ending, past its bound: a bomb must not look
 // like a short file.
 type boundedReader struct {
@@ -170,7 +201,7 @@ type boundedReader struct {
 
 func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("more than %d bytes unpacked", MaxUnpacked)
+		return 0, errUnpacked
 	}
 	n, err := b.r.Read(p[:min(len(p), b.left)])
 	b.left -= n

@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/colonyfleet/colony/margo/rawyaml"
 )
 
 // The bounds of a compose.yaml, with every alias expanded.
@@ -19,8 +22,9 @@ const (
 	maxDepth  = 40
 )
 
-// The tags with which a file that is merged over another one takes a value of that out, or
-// puts its own in its place instead of merging both (Compose, Merge).
+// The tags with which a file that is merged over another one, or a service that extends another
+// one, takes a value of that out, or puts its own in its place instead of merging both (Compose,
+// Merge). Where nothing lies below, the first leaves the value out, and the second has no effect.
 const (
 	resetTag    = "!reset"
 	overrideTag = "!override"
@@ -30,12 +34,13 @@ const (
 type keyCheck struct {
 	values   int
 	problems []Problem
-	notes    []Problem      // about keys that are accepted
+	found    []finding      // about keys
 	lines    map[string]int // of the keys and the items of lists, by path
 	refused  [][]any        // where what is refused stands: keys, and the indices of lists
 	fatal    bool           // what is left is no document
-	change   bool           // the file is merged over another one
-	replaced [][]any        // what it takes out of that, as in refused
+	tags     map[*yaml.Node]string
+	replaced [][]any // what is taken out of what lies below, as in refused
+	reset    map[string]bool
 }
 
 // A Problem is what is wrong in a file.
@@ -46,11 +51,10 @@ type Problem struct {
 
 // parse reads one Compose file and returns the document, aliases and merge keys resolved,
 // and what was found in it. What the table of keys does not have is a problem, and
-// is not in the document. Without a document, the problems say why. Change says that the file
-// is merged over another one, where the tags !reset and !override have a meaning.
-func parse(b []byte, change bool) (map[string]any, *keyCheck) {
+// is not in the document. Without a document, the problems say why.
+func parse(b []byte) (map[string]any, *keyCheck) {
 	var roots []yaml.Node
-	if err := yaml.Load(b, &roots, yaml.WithUniqueKeys(false), yaml.WithAllDocuments()); err != nil {
+	if err := yaml.Load(rawyaml.AnyMinor(b), &roots, yaml.WithUniqueKeys(false), yaml.WithAllDocuments()); err != nil {
 		return nil, &keyCheck{problems: []Problem{syntax(err)}}
 	}
 	const empty = "the file is empty: want a mapping with services"
@@ -61,7 +65,7 @@ func parse(b []byte, change bool) (map[string]any, *keyCheck) {
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		top = root.Content[0]
 	}
-	c := &keyCheck{lines: map[string]int{}, change: change}
+	c := &keyCheck{lines: map[string]int{}, tags: map[*yaml.Node]string{}, reset: map[string]bool{}}
 	if len(roots) > 1 {
 		c.problems = append(c.problems, Problem{roots[1].Line, "a second document begins, and a Compose file has one: move what is in it into the first one, or into a file that include names"})
 	}
@@ -74,6 +78,8 @@ func parse(b []byte, change bool) (map[string]any, *keyCheck) {
 		return nil, c
 	}
 	c.walk(top, "", nil, 0)
+	// What a merge key brings in, a key beside it takes out.
+	c.found = slices.DeleteFunc(c.found, func(f finding) bool { return around(f.path, c.reset) })
 	if c.fatal {
 		return nil, c
 	}
@@ -102,6 +108,7 @@ var hints = map[string]string{
 	"did not find expected node content":                     "close the brackets, and quote a text that begins with a special character",
 	"did not find expected <document start>":                 "indent the line as its neighbours",
 	"could not find expected ':'":                            "put a colon and a space behind the key",
+	"found incompatible YAML document":                       "want %YAML 1.1 or 1.2, or leave the line out",
 	"found undefined tag handle":                             "quote a text that begins with !",
 	"did not find URI escape":                                "quote a text that begins with !",
 	"block sequence entries are not allowed in this context": "begin the list on a line of its own",
@@ -125,8 +132,7 @@ func syntax(err error) Problem {
 	return p
 }
 
-// drop takes a value out of a document. A service whose build is refused keeps the name of
-// an image, so that the rest of it can be judged.
+// drop takes a value out of a document.
 func drop(document any, path []any) {
 	for i, step := range path {
 		switch at := document.(type) {
@@ -136,9 +142,7 @@ func drop(document any, path []any) {
 				document = at[key]
 				continue
 			}
-			if delete(at, key); key == "build" && at["image"] == nil && i == 2 {
-				at["image"] = "built"
-			}
+			delete(at, key)
 		case []any:
 			n, ok := step.(int)
 			if !ok || n >= len(at) {
@@ -177,9 +181,21 @@ func (c *keyCheck) problem(n *yaml.Node, path []any, format string, args ...any)
 	c.problems = append(c.problems, Problem{n.Line, text})
 }
 
-// refuse notes a problem of what is not to be in the document.
-func (c *keyCheck) refuse(n *yaml.Node, path []any, format string, args ...any) {
-	c.problem(n, path, format, args...)
+// refuse notes that a key is not to be in the document.
+func (c *keyCheck) refuse(k *yaml.Node, path []any, reason string) {
+	c.found = append(c.found, finding{path: pathOf(path...), line: k.Line, text: at(path) + ": " + reason})
+	c.refused = append(c.refused, slices.Clone(path))
+}
+
+// takeOut notes that what stands at a path is taken out, here and of what lies below.
+func (c *keyCheck) takeOut(path []any) {
+	c.refused, c.replaced = append(c.refused, slices.Clone(path)), append(c.replaced, slices.Clone(path))
+	c.reset[pathOf(path...)] = true
+}
+
+// unknown notes that a value with a tag of another program is not to be in the document.
+func (c *keyCheck) unknown(n *yaml.Node, path []any, tag string) {
+	c.problem(n, path, "the tag %s has no meaning in Compose: leave it out; it has %s and %s", tag, resetTag, overrideTag)
 	c.refused = append(c.refused, slices.Clone(path))
 }
 
@@ -195,20 +211,21 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 		return c.walk(n.Alias, pattern, path, depth+1)
 	}
 	if strings.HasPrefix(n.Tag, "!") && !strings.HasPrefix(n.Tag, "!!") {
-		if !c.change || n.Tag != resetTag && n.Tag != overrideTag {
-			c.refuse(n, path, "the tag %s has no meaning in a single file: leave it out", n.Tag)
-			n.Tag = ""
-			return true
-		}
-		c.replaced = append(c.replaced, slices.Clone(path))
-		tag := n.Tag
-		if n.Tag = ""; tag == resetTag {
-			c.refused = append(c.refused, slices.Clone(path))
-			return true
-		}
+		c.tags[n], n.Tag = n.Tag, ""
 	}
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
-		n.Tag = "!!str" // an environment variable with a date is what the author wrote
+	switch tag := c.tags[n]; tag { // an alias comes here again
+	case "":
+	case resetTag:
+		c.takeOut(path)
+		return true
+	case overrideTag:
+		c.replaced = append(c.replaced, slices.Clone(path))
+	default:
+		c.unknown(n, path, tag)
+		return true
+	}
+	if n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!timestamp" || unbounded(n)) {
+		n.Tag = "!!str" // an environment variable with a date, or with .inf, is what the author wrote
 	}
 	if n.Kind == yaml.ScalarNode && strings.ContainsRune(n.Value, 0) && pattern != "configs.*.content" {
 		c.problem(n, path, zeroByte)
@@ -253,7 +270,7 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 		}
 		seen[k.Value] = k
 		c.lines[at(below)] = k.Line
-		if child, ok := c.child(k, pattern, below); ok && !c.walk(v, child, below, depth+1) {
+		if child, ok := c.child(k, v, pattern, below); ok && !c.walk(v, child, below, depth+1) {
 			return false
 		}
 	}
@@ -263,6 +280,16 @@ func (c *keyCheck) walk(n *yaml.Node, pattern string, path []any, depth int) boo
 		}
 	}
 	return true
+}
+
+// unbounded reports whether a node is a number that is not finite: no key of Compose takes one,
+// and JSON, by whose schema the loader judges, has none.
+func unbounded(n *yaml.Node) bool {
+	if n.ShortTag() != "!!float" {
+		return false
+	}
+	var number float64
+	return n.Decode(&number) == nil && (math.IsInf(number, 0) || math.IsNaN(number))
 }
 
 // merge checks the mappings that a merge key brings in as if they stood here.
@@ -283,15 +310,16 @@ const zeroByte = "the text holds a zero byte, at which Linux ends a text: take i
 // anything is the pattern of what is carried or ignored as a whole.
 const anything = "…"
 
-// child returns the pattern of a key, and false where it is refused.
-func (c *keyCheck) child(k *yaml.Node, pattern string, path []any) (string, bool) {
-	if Open[pattern] || strings.HasPrefix(pattern, anything) {
+// child returns the pattern of a key with the value v, and false where it is refused. One that is
+// taken out may be any: it is in another file, or in a service that is extended.
+func (c *keyCheck) child(k, v *yaml.Node, pattern string, path []any) (string, bool) {
+	if c.tag(v) == resetTag || Open[pattern] || strings.HasPrefix(pattern, anything) {
 		return anything, true
 	}
 	for _, name := range []string{k.Value, "*"} {
 		if child := strings.TrimPrefix(pattern+"."+name, "."); Keys[child] {
 			if note := Notes[child]; note != "" {
-				c.notes = append(c.notes, Problem{k.Line, at(path) + ": " + note})
+				c.found = append(c.found, finding{path: pathOf(path...), line: k.Line, text: at(path) + ": " + note, note: true})
 			}
 			return child, true
 		}
@@ -314,8 +342,19 @@ func (c *keyCheck) child(k *yaml.Node, pattern string, path []any) (string, bool
 			reason += "; is " + near + " meant?"
 		}
 	}
-	c.refuse(k, path, "%s", reason)
+	c.refuse(k, path, reason)
 	return "", false
+}
+
+// tag returns the tag of a node, or of what an alias stands for.
+func (c *keyCheck) tag(n *yaml.Node) string {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if tag := c.tags[n]; tag != "" {
+		return tag
+	}
+	return n.Tag
 }
 
 // siblings returns the keys that the table has below a pattern.

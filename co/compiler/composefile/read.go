@@ -58,13 +58,16 @@ func Read(files map[string][]byte, name string, variables map[string]string) (*D
 		files: files, main: name, project: variables, extended: map[string]bool{},
 		scopes: map[string]*scope{}, variables: map[string]string{}, names: map[string]string{}, reported: map[string]bool{},
 	}
-	values, lines, err := r.file(inclusion{file: name, dir: path.Dir(name), scope: &scope{values: variables, renamed: map[string]string{}}}, nil)
+	p, err := r.file(inclusion{file: name, dir: path.Dir(name), scope: &scope{values: variables, renamed: map[string]string{}}}, nil)
+	problems, notes := p.findings.texts()
+	problems = append(r.problems, problems...)
 	if err != nil {
-		return nil, errors.New(strings.Join(append(r.problems, err.Error()), "\n"))
+		return nil, errors.New(strings.Join(append(problems, err.Error()), "\n"))
 	}
+	p.findings.standIn(p.values)
 	items := map[string][][]string{}
-	itemsOf(items, "", values)
-	return &Document{Values: values, Lines: lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: r.problems, Notes: r.notes, items: items}, nil
+	itemsOf(items, "", p.values)
+	return &Document{Values: p.values, Lines: p.lines, Extended: r.extended, Variables: r.variables, Names: r.names, Problems: problems, Notes: notes, items: items}, nil
 }
 
 type reader struct {
@@ -77,65 +80,75 @@ type reader struct {
 	scopes    map[string]*scope // by id
 	variables map[string]string // see Document
 	names     map[string]string
-	problems  []string
-	notes     []string
+	problems  []string        // of what is read of a file, whatever becomes of it
 	reported  map[string]bool // files whose problems are among them
 }
 
+// A part is what one file says, or several in one piece.
+type part struct {
+	values   map[string]any
+	lines    map[string]string
+	findings findings
+	replaced [][]any         // what it takes out of others by the tags !reset and !override
+	taken    map[string]bool // the paths of replaced
+}
+
 // file reads one file with all that it includes and extends, and merges those that change it.
-// Chain are the files that led here.
-func (r *reader) file(in inclusion, chain []string) (map[string]any, map[string]string, error) {
-	values, lines, _, err := r.one(in, false, chain)
+// Chain are the files that led here. Behind an error, the part has the findings until then.
+func (r *reader) file(in inclusion, chain []string) (part, error) {
+	p, err := r.one(in, false, chain)
 	if err != nil {
-		return nil, nil, err
+		return p, err
 	}
 	for _, name := range in.changes {
 		change := in
 		change.file = name
-		other, more, replaced, err := r.one(change, true, chain)
+		other, err := r.one(change, true, chain)
 		if err != nil {
-			return nil, nil, err
+			return part{}, err // what it takes out is not known
 		}
-		for _, path := range replaced {
-			drop(values, path)
+		for _, path := range other.replaced {
+			drop(p.values, path)
 		}
-		if values, err = override.Merge(values, other); err != nil {
-			return nil, nil, fmt.Errorf("merge %s into %s: %w", name, in.file, err)
+		if p.values, err = override.Merge(p.values, other.values); err != nil {
+			return part{}, fmt.Errorf("merge %s into %s: %w", name, in.file, err)
 		}
-		maps.Copy(lines, more)
-		services, _ := other["services"].(map[string]any)
+		p.findings.merge(other.findings, other.taken)
+		maps.Copy(p.lines, other.lines)
+		services, _ := other.values["services"].(map[string]any)
 		for service := range services {
 			r.extended[service] = true
 		}
 	}
-	return values, lines, nil
+	return p, nil
 }
 
 // one reads one file with all that it includes and extends. Change says that it is merged over
-// another one; replaced is what it takes out of that by the tags !reset and !override.
-func (r *reader) one(in inclusion, change bool, chain []string) (values map[string]any, lines map[string]string, replaced [][]any, err error) {
+// another one.
+func (r *reader) one(in inclusion, change bool, chain []string) (part, error) {
 	if slices.Contains(chain, in.file) {
-		return nil, nil, nil, fmt.Errorf("%s includes itself, by %s", in.file, strings.Join(chain, " and "))
+		return part{}, fmt.Errorf("%s includes itself, by %s", in.file, strings.Join(chain, " and "))
 	}
-	if values, lines, replaced, err = r.parse(in.file, in.scope, change); err != nil {
-		return nil, nil, nil, err
+	p, err := r.parse(in.file, in.scope)
+	if err != nil {
+		return p, err
 	}
-	if err := r.include(in, values, lines, append(slices.Clone(chain), in.file)); err != nil {
-		return nil, nil, nil, err
+	if err := r.include(in, p, append(slices.Clone(chain), in.file)); err != nil {
+		return p, err
 	}
-	services, _ := values["services"].(map[string]any)
+	services, _ := p.values["services"].(map[string]any)
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		at := "services." + service + ".extends"
-		x := extension{reader: r, scope: in.scope, file: in.file, dir: in.dir, services: services, lines: lines}
-		resolved, err := x.resolve(service, nil)
+		x := extension{reader: r, scope: in.scope, file: in.file, dir: in.dir, services: services, part: p}
+		resolved, found, err := x.resolve(service, nil)
 		if err == nil {
-			services[service] = resolved
+			services[service], p.findings[pathOf("services", service)] = resolved, found
 			continue
 		}
 		if errors.Is(err, errBound) {
-			return nil, nil, nil, fmt.Errorf("%s%s: %w", lines[at], at, err)
+			return p, fmt.Errorf("%s%s: %w", p.lines[at], at, err)
 		}
-		r.problems = append(r.problems, fmt.Sprintf("%s%s: %v", lines[at], at, err))
+		r.problems = append(r.problems, fmt.Sprintf("%s%s: %v", p.lines[at], at, err))
 		if own, ok := services[service].(map[string]any); ok { // the rest of it can be judged
 			delete(own, "extends")
 			if own["image"] == nil && !change {
@@ -143,41 +156,43 @@ func (r *reader) one(in inclusion, change bool, chain []string) (values map[stri
 			}
 		}
 	}
-	return values, lines, replaced, nil
+	return p, nil
 }
 
-// parse reads one file alone: see one.
-func (r *reader) parse(name string, s *scope, change bool) (values map[string]any, lines map[string]string, replaced [][]any, err error) {
+// parse reads one file alone.
+func (r *reader) parse(name string, s *scope) (part, error) {
 	if r.count++; r.count > maxFiles {
-		return nil, nil, nil, fmt.Errorf("%w: more than %d files are included and extended", errBound, maxFiles)
+		return part{}, fmt.Errorf("%w: more than %d files are included and extended", errBound, maxFiles)
 	}
 	b, ok := r.files[name]
 	if !ok && strings.Contains(name, "$") {
-		return nil, nil, nil, fmt.Errorf("%q: no variable is filled in in the names of files that are included or extended: write the name out", name)
+		return part{}, fmt.Errorf("%q: no variable is filled in in the names of files that are included or extended: write the name out", name)
 	}
 	if !ok {
-		return nil, nil, nil, fmt.Errorf("the archive has no file %q", name)
+		return part{}, fmt.Errorf("the archive has no file %q", name)
 	}
-	values, found := parse(b, change)
-	var texts, notes []string
-	for _, p := range found.problems {
-		texts = append(texts, r.line(name, p.Line)+p.Text)
+	values, found := parse(b)
+	p := part{values: values, lines: make(map[string]string, len(found.lines)), findings: findings{}, replaced: found.replaced, taken: pathsOf(found.replaced)}
+	for _, f := range found.found {
+		f.text = r.line(name, f.line) + f.text
+		p.findings.add(f)
 	}
-	for _, n := range found.notes {
-		notes = append(notes, r.line(name, n.Line)+n.Text)
+	var texts []string
+	for _, problem := range found.problems {
+		texts = append(texts, r.line(name, problem.Line)+problem.Text)
 	}
 	if values == nil {
-		return nil, nil, nil, errors.New(strings.Join(texts, "\n"))
+		refused, _ := p.findings.texts()
+		return part{}, errors.New(strings.Join(append(texts, refused...), "\n"))
 	}
 	if !r.reported[name] {
-		r.problems, r.notes, r.reported[name] = append(r.problems, texts...), append(r.notes, notes...), true
+		r.problems, r.reported[name] = append(r.problems, texts...), true
 	}
 	s.apply(values)
-	lines = make(map[string]string, len(found.lines))
 	for at, n := range found.lines {
-		lines[at] = r.line(name, n)
+		p.lines[at] = r.line(name, n)
 	}
-	return values, lines, found.replaced, nil
+	return p, nil
 }
 
 // lineFirst finds the texts that say where they are about.
@@ -198,27 +213,27 @@ func (r *reader) line(name string, n int) string {
 // sections are those that an included file brings in.
 var sections = []string{"services", "volumes", "networks", "configs", "secrets"}
 
-// include brings in what values includes, and takes the key out.
-func (r *reader) include(in inclusion, values map[string]any, lines map[string]string, chain []string) error {
-	list, ok := values["include"].([]any)
-	if !ok && values["include"] != nil {
-		return fmt.Errorf("%sinclude: want a list of files", lines["include"])
+// include brings in what a part includes, and takes the key out.
+func (r *reader) include(in inclusion, p part, chain []string) error {
+	list, ok := p.values["include"].([]any)
+	if !ok && p.values["include"] != nil {
+		return fmt.Errorf("%sinclude: want a list of files", p.lines["include"])
 	}
-	delete(values, "include")
+	delete(p.values, "include")
 	for i, item := range list {
-		if err := r.includeOne(in, item, values, lines, chain); err != nil {
+		if err := r.includeOne(in, item, p, chain); err != nil {
 			at := fmt.Sprintf("include[%d]", i)
 			if strings.Contains(err.Error(), "\n") || lineFirst.MatchString(err.Error()) {
 				return err // it has its place
 			}
-			return fmt.Errorf("%sinclude: %w", lines[at], err)
+			return fmt.Errorf("%sinclude: %w", p.lines[at], err)
 		}
 	}
 	return nil
 }
 
 // includeOne brings in what an item of include in a file names.
-func (r *reader) includeOne(in inclusion, item any, values map[string]any, lines map[string]string, chain []string) error {
+func (r *reader) includeOne(in inclusion, item any, p part, chain []string) error {
 	included, err := r.inclusion(in.dir, item)
 	if err != nil {
 		return err
@@ -226,14 +241,15 @@ func (r *reader) includeOne(in inclusion, item any, values map[string]any, lines
 	if included.scope, err = r.inner(in.scope, included.envFiles); err != nil {
 		return err
 	}
-	other, more, err := r.file(included, chain)
+	other, err := r.file(included, chain)
+	p.findings.bring(other.findings)
 	if err != nil {
 		return err
 	}
-	addLines(lines, more, "", "")
-	r.relocate(other, included.dir, in.dir)
+	addLines(p.lines, other.lines, "", "")
+	r.relocate(other.values, included.dir, in.dir)
 	for _, section := range sections {
-		if err := bring(values, other, section); err != nil {
+		if err := bring(p.values, other.values, section); err != nil {
 			return fmt.Errorf("%s: %w", included.file, err)
 		}
 	}
@@ -287,60 +303,63 @@ type extension struct {
 	file     string
 	dir      string // from which the paths in file are seen
 	services map[string]any
-	lines    map[string]string
+	part     part // which the services are of
 }
 
-// resolve returns a service with what it extends filled in. Chain are the services that
-// led here.
-func (x extension) resolve(name string, chain []string) (any, error) {
+// resolve returns a service with what it extends filled in, and what is found in that. Chain are
+// the services that led here.
+func (x extension) resolve(name string, chain []string) (any, []finding, error) {
+	found := x.part.findings[pathOf("services", name)]
 	service, ok := x.services[name].(map[string]any)
 	if !ok {
-		return x.services[name], nil // the loader says what is wrong
+		return x.services[name], found, nil // the loader says what is wrong
 	}
 	file, ref, err := extends(x.file, x.dir, service["extends"])
 	if err != nil || ref == "" {
-		return service, err
+		return service, found, err
 	}
 	at := x.file + "#" + name
 	if slices.Contains(chain, at) {
-		return nil, fmt.Errorf("the service %s extends itself", name)
+		return nil, nil, fmt.Errorf("the service %s extends itself", name)
 	}
 	if len(chain) == maxChain {
-		return nil, fmt.Errorf("%w: more than %d services extend one another in a row", errBound, maxChain)
+		return nil, nil, fmt.Errorf("%w: more than %d services extend one another in a row", errBound, maxChain)
 	}
 	from := x
 	if file != x.file {
 		from.file, from.dir = file, path.Dir(file)
-		var document map[string]any
-		if document, from.lines, _, err = x.reader.parse(file, x.scope, false); err != nil {
-			return nil, err
+		if from.part, err = x.reader.parse(file, x.scope); err != nil {
+			return nil, nil, err
 		}
-		from.services, _ = document["services"].(map[string]any)
+		from.services, _ = from.part.values["services"].(map[string]any)
 	}
 	if _, ok := from.services[ref]; !ok {
-		return nil, fmt.Errorf("%s has no service %s", file, ref)
+		return nil, nil, fmt.Errorf("%s has no service %s", file, ref)
 	}
-	base, err := from.resolve(ref, append(slices.Clone(chain), at))
+	base, inherited, err := from.resolve(ref, append(slices.Clone(chain), at))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if x.reader.values += count(base); x.reader.values > maxExtended {
-		return nil, fmt.Errorf("%w: the services take over more than %d values from others", errBound, maxExtended)
+	if x.reader.values += count(base) + len(inherited); x.reader.values > maxExtended {
+		return nil, nil, fmt.Errorf("%w: the services take over more than %d values from others", errBound, maxExtended)
 	}
 	source, ok := clone(base).(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("the service %s of %s is no mapping", ref, file)
+		return nil, nil, fmt.Errorf("the service %s of %s is no mapping", ref, file)
 	}
 	x.reader.relocate(map[string]any{"services": map[string]any{ref: source}}, from.dir, x.dir)
+	for _, path := range x.part.replaced {
+		drop(map[string]any{"services": map[string]any{name: source}}, path)
+	}
 	own := maps.Clone(service)
 	delete(own, "extends")
 	merged, err := override.ExtendService(source, own)
 	if err != nil {
-		return nil, fmt.Errorf("merge %s into %s: %w", ref, name, err)
+		return nil, nil, fmt.Errorf("merge %s into %s: %w", ref, name, err)
 	}
-	addLines(x.lines, from.lines, "services."+ref+".", "services."+name+".")
+	addLines(x.part.lines, from.part.lines, "services."+ref+".", "services."+name+".")
 	x.reader.extended[name] = true
-	return merged, nil
+	return merged, over(renamed(inherited, ref, name), found, x.part.taken), nil
 }
 
 // extends reads the key extends: the file, and the service in it. No service means that

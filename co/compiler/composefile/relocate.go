@@ -43,12 +43,16 @@ func (r *reader) relocate(values map[string]any, from, to string) {
 	}
 }
 
-// lookup returns the value of a variable as a document names it.
+// lookup returns the value of a variable as a document names it. PWD is the folder of the main
+// file, wherever it is named, so that what begins with it is no relative path here.
 func (r *reader) lookup(name string) (string, bool) {
 	if v, ok := r.variables[name]; ok {
 		return v, true
 	}
 	v, ok := r.project[name]
+	if name == "PWD" && v == "." {
+		v = "/"
+	}
 	return v, ok
 }
 

@@ -244,6 +244,7 @@ var (
 	prefixes = regexp.MustCompile(`(?m)^(validating [^:]+: |error while interpolating \S+: |failed to cast to expected type: |decoding failed due to the following error\(s\):\s*|'[^' ]+' )`)
 	suffixes = regexp.MustCompile(`: (invalid compose project|invalid value|not found)$`)
 	parsing  = regexp.MustCompile(`strconv\.(\w+): parsing ("[^"]*"): .*`)
+	infinite = regexp.MustCompile(`json: unsupported value: (\S+)`)
 	boolean  = regexp.MustCompile(`invalid boolean: ?(.*)`)
 	size     = regexp.MustCompile(`invalid size: '([^']*)'`)
 	unit     = regexp.MustCompile(`invalid suffix: '([^']*)'`)
@@ -292,6 +293,7 @@ func plain(text string) string {
 		}
 		return m[2] + ": want a whole number"
 	})
+	text = infinite.ReplaceAllString(text, `$1 is not finite: want a number`)
 	text = boolean.ReplaceAllString(text, `"$1": want true or false`)
 	text = size.ReplaceAllString(text, `"$1": want bytes, or a form such as 64m`)
 	text = unit.ReplaceAllString(text, `"$1" is no unit: want bytes, or a form such as 64m or 1g`)

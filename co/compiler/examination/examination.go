@@ -42,7 +42,7 @@ type Outcome struct {
 // A Result is what is known of a component before there is a deployment.
 type Result struct {
 	// Containers are those with the defaults, as far as these are right. The image of one is
-	// empty where a deployment may name another.
+	// empty where a deployment must say a part of it.
 	Containers []protocol.Container
 	// Problems say why no deployment compiles, or none with the defaults.
 	Problems []string
@@ -71,9 +71,13 @@ func Run(variables []v1rc3.Variable, translate func(Input) Outcome) Result {
 	if len(fixed.Problems) == 0 && len(e.Problems) == 0 {
 		e.Containers = fixed.Containers
 	}
+	unknown := fixed.Open
+	if len(fixed.Problems) > 0 || len(e.Problems) > 0 {
+		unknown = open.Open
+	}
 	for i := range e.Containers {
-		if c := &e.Containers[i]; open.Open[c.Name] {
-			c.Image = "" // a deployment will say it
+		if c := &e.Containers[i]; unknown[c.Name] {
+			c.Image = "" // a deployment must say it
 		}
 	}
 	if len(e.Problems) > 0 {

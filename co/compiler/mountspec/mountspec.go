@@ -178,7 +178,7 @@ func fstab(fstype string, options []string, device string) string {
 	return strings.Join([]string{device, "/mnt/share", fstype, strings.Join(append(shown, "_netdev"), ","), "0 0"}, " ")
 }
 
-var drive = regexp.MustCompile(`^[A-Za-z]:[/\\]`)
+var drive = regexp.MustCompile(`^[A-Za-z]:([/\\]|$)`)
 
 // Drive reports whether a path begins with a drive of Windows, as the loader takes the name of
 // a volume that has one letter.
