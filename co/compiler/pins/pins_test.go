@@ -1,10 +1,12 @@
-package co
+package pins_test
 
 import (
 	"context"
+	"os"
 	"testing"
 	"testing/fstest"
 
+	"github.com/colonyfleet/colony/co/compiler/pins"
 	"github.com/colonyfleet/colony/co/db"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/registry/archive"
@@ -13,9 +15,11 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
 // tags is a registry that serves one archive under each tag.
 type tags struct {
-	imageRegistry
+	pins.Source
 	archives map[string]string
 }
 
@@ -29,14 +33,14 @@ func (tags) Image(_ context.Context, ref string) (string, error) {
 	return "registry.colony/app@" + string(protocol.DigestOf([]byte(ref))), nil
 }
 
-func pinned(t *testing.T, remote tags) pinnedRegistry {
+func pinned(t *testing.T, remote tags) pins.Registry {
 	t.Helper()
 	pool, err := db.Open(t.Context(), pgtest.New(t), db.Options{MaxConns: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return pinnedRegistry{remote, fleetdb.New(pool)}
+	return pins.New(remote, fleetdb.New(pool))
 }
 
 // TestArchiveOfARevisionIsImmutable pushes another archive under a tag that was accepted,
@@ -93,15 +97,15 @@ func TestOnlyWhatCompilesIsPinned(t *testing.T) {
 	d.Spec.Profile = v1rc3.DeploymentProfile{Type: v1rc3.Compose, Components: []v1rc3.Component{
 		{Name: "hello", Properties: v1rc3.Properties{Repository: repository, Revision: "1.0.0"}},
 	}}
-	if _, _, err := r.compile(t.Context(), d); protocol.KindOf(err) != protocol.Invalid {
+	if _, _, err := r.Compile(t.Context(), d); protocol.KindOf(err) != protocol.Invalid {
 		t.Fatalf("a broken archive: %v, want invalid", err)
 	}
 	remote.archives[ref] = archive("services: {web: {image: web}}")
-	if _, _, err := r.compile(t.Context(), d); err != nil {
+	if _, _, err := r.Compile(t.Context(), d); err != nil {
 		t.Fatalf("the corrected archive: %v", err)
 	}
 	remote.archives[ref] = archive("services: {web: {image: other}}")
-	if _, _, err := r.compile(t.Context(), d); protocol.KindOf(err) != protocol.Conflict {
+	if _, _, err := r.Compile(t.Context(), d); protocol.KindOf(err) != protocol.Conflict {
 		t.Errorf("another archive: %v, want a conflict", err)
 	}
 }

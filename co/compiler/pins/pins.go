@@ -1,4 +1,6 @@
-package co
+// Package pins has the archives of components never change: the first one of a revision that an
+// import or a deployment accepted is the only one.
+package pins
 
 import (
 	"context"
@@ -8,53 +10,54 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// imageRegistry is what the catalog and the compiler read.
-type imageRegistry interface {
+// A Source is what the catalog and the compiler read.
+type Source interface {
 	Package(ctx context.Context, ref, dir string) (protocol.Digest, error)
 	Tags(ctx context.Context, ref string) ([]string, error)
-	Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
-	Image(ctx context.Context, ref string) (string, error)
-	Health(ctx context.Context, ref string) (*protocol.Health, error)
+	compiler.Resolver
 }
 
-// pins are the archives that are the only ones of their revisions; fleetdb.Store has them.
-type pins interface {
+// A Store has the archives that are the only ones of their revisions; fleetdb.Store is one.
+type Store interface {
 	ArchivePin(ctx context.Context, repository, revision string) (protocol.Digest, error)
 	PinArchive(ctx context.Context, repository, revision string, digest protocol.Digest) error
 }
 
-// pinnedRegistry is a registry whose Compose archives never change: the first archive of
+// A Registry is a source whose Compose archives never change: the first archive of
 // a revision that an import or a deployment accepted is the only one. Another one is an
 // error of kind Conflict. One that was refused is not pinned: it may be corrected.
-type pinnedRegistry struct {
-	imageRegistry
-	pins pins
+type Registry struct {
+	Source
+	store Store
 }
 
+// New returns a Registry that reads from a source.
+func New(s Source, pinned Store) Registry { return Registry{s, pinned} }
+
 // Archive returns the Compose archive of a component.
-func (r pinnedRegistry) Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
-	tgz, digest, err := r.imageRegistry.Archive(ctx, repository, revision)
+func (r Registry) Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
+	tgz, digest, err := r.Source.Archive(ctx, repository, revision)
 	if err != nil {
 		return nil, "", err
 	}
-	pinned, err := r.pins.ArchivePin(ctx, repository, revision)
+	pinned, err := r.store.ArchivePin(ctx, repository, revision)
 	if err != nil {
 		return nil, "", err
 	}
 	if pinned != "" && pinned != digest { // it says how they differ
-		return nil, "", r.pins.PinArchive(ctx, repository, revision, digest)
+		return nil, "", r.store.PinArchive(ctx, repository, revision, digest)
 	}
 	return tgz, digest, nil
 }
 
 // Pin makes an archive the only one of its revision.
-func (r pinnedRegistry) Pin(ctx context.Context, repository, revision string, digest protocol.Digest) error {
-	return r.pins.PinArchive(ctx, repository, revision, digest)
+func (r Registry) Pin(ctx context.Context, repository, revision string, digest protocol.Digest) error {
+	return r.store.PinArchive(ctx, repository, revision, digest)
 }
 
-// compile compiles a deployment, and pins its archives once it has.
-func (r pinnedRegistry) compile(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
-	read := &readArchives{pinnedRegistry: r}
+// Compile compiles a deployment, and pins its archives once it has.
+func (r Registry) Compile(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+	read := &readArchives{Registry: r}
 	entry, spec, err := compiler.Compile(ctx, d, read)
 	if err != nil {
 		return entry, nil, err
@@ -69,13 +72,13 @@ func (r pinnedRegistry) compile(ctx context.Context, d *v1rc3.Deployment) (proto
 
 // readArchives remembers the digests of the archives that it read, in their order.
 type readArchives struct {
-	pinnedRegistry
+	Registry
 	digests []protocol.Digest
 }
 
 // Archive returns the Compose archive of a component.
 func (r *readArchives) Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
-	tgz, digest, err := r.pinnedRegistry.Archive(ctx, repository, revision)
+	tgz, digest, err := r.Registry.Archive(ctx, repository, revision)
 	r.digests = append(r.digests, digest)
 	return tgz, digest, err
 }
