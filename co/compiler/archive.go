@@ -2,9 +2,12 @@ package compiler
 
 import (
 	"context"
+	"maps"
 
 	"github.com/colonyfleet/colony/co/compiler/composearchive"
+	"github.com/colonyfleet/colony/co/compiler/composefile"
 	"github.com/colonyfleet/colony/co/compiler/examination"
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -19,7 +22,7 @@ const composeFile = composearchive.ComposeFile
 // those that parameters set. Warnings name what runs and is probably not meant, and what
 // does not compile unless a deployment gives a value. The component that is returned holds
 // what is known by now, for CheckShared, with the defaults; the image of a container is
-// empty where a deployment may name another one. Errors are of kind protocol.Invalid.
+// empty where a deployment must say a part of it. Errors are of kind protocol.Invalid.
 func CheckArchive(name string, tgz []byte, variables []v1rc3.Variable) (component protocol.Component, warnings []string, err error) {
 	e, err := examine(name, tgz, variables)
 	if err != nil {
@@ -30,6 +33,33 @@ func CheckArchive(name string, tgz []byte, variables []v1rc3.Variable) (componen
 		return component, warnings, err
 	}
 	return component, warnings, CheckShared([]protocol.Component{component})
+}
+
+// Images returns the images of the services of an archive that CheckArchive has read, as far as
+// they are known before there is a deployment. Variables are those that parameters set.
+func Images(name string, tgz []byte, variables []v1rc3.Variable) []packagecheck.Image {
+	a, err := readArchive(name, tgz)
+	if err != nil {
+		return nil
+	}
+	t := newTranslation(name, a, nil)
+	if t.document, err = composefile.Read(a.Files, composeFile, t.variables); err != nil {
+		return nil
+	}
+	maps.Copy(t.variables, t.document.Variables)
+	all := packagecheck.Images(t.document.Values, variables, func(text string, values map[string]string) (string, error) {
+		return interpolate.Text(text, func(name string) (string, bool) {
+			if v, ok := values[name]; ok {
+				return v, true
+			}
+			return t.lookup(name)
+		})
+	})
+	for i := range all {
+		path, line := t.located("services."+all[i].Service+".image", "")
+		all[i].At = line + path
+	}
+	return all
 }
 
 // Unfit lists those variables whose defaults keep an archive from compiling, so that a

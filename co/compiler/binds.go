@@ -9,6 +9,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/compiler/mountspec"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -52,7 +53,12 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 	case mountspec.AtFile(v.Target):
 		return nil, fmt.Errorf("bind source %q: the archive has no such file, and the target is one: put it in, beside %s; for a directory, use a named volume", v.Source, composeFile)
 	default:
-		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment", v.Target, source)
+		empty := ""
+		if v.ReadOnly && !t.written(source) {
+			empty = fmt.Sprintf(", which stays empty, as nothing writes there: put the files in (an archive has at most %d bytes, and %d unpacked), or larger ones into an image, "+
+				"or into a directory of the node that an absolute path names", composearchive.MaxBytes, composearchive.MaxUnpacked)
+		}
+		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment%s", v.Target, source, empty)
 	}
 	return []protocol.Mount{volume}, nil
 }

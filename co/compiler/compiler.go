@@ -5,13 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/co/compiler/addresses"
+	"github.com/colonyfleet/colony/co/compiler/fault"
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
+	"github.com/colonyfleet/colony/co/compiler/pinning"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -32,11 +34,7 @@ type Resolver interface {
 	// Archive returns the Compose archive of a component, a .tar.gz, and its
 	// digest. repository is oci://host/path.
 	Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error)
-	// Image returns the reference with the digest of the image: host/repo@sha256:….
-	Image(ctx context.Context, ref string) (string, error)
-	// Health returns the check that an image declares with HEALTHCHECK, nil where it has
-	// none. The reference is one that Image returned.
-	Health(ctx context.Context, ref string) (*protocol.Health, error)
+	pinning.Resolver
 }
 
 // Compile returns the spec of a deployment and the entry for its site's desired
@@ -60,14 +58,11 @@ func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.Sit
 			spec.AppVersion = c.ApplicationVersion
 		}
 	}
-	images := &imageCache{resolver: r, known: map[string]string{}}
+	images := &pinning.Pins{Resolver: r, HealthKey: healthKey}
 	for _, component := range d.Spec.Profile.Components {
-		c, err := compileComponent(ctx, d, component, r)
+		c, err := compileComponent(ctx, d, component, r, images)
 		if err != nil {
 			return protocol.SiteEntry{}, nil, err
-		}
-		if err := images.pin(ctx, c); err != nil {
-			return protocol.SiteEntry{}, nil, fmt.Errorf("component %s: %w", component.Name, err)
 		}
 		spec.Components = append(spec.Components, *c)
 	}
@@ -78,7 +73,7 @@ func Compile(ctx context.Context, d *v1rc3.Deployment, r Resolver) (protocol.Sit
 	entry.Spec = protocol.Marshal(spec)
 	if len(entry.Spec) > MaxSpec {
 		return protocol.SiteEntry{}, nil, protocol.Errorf(protocol.Invalid,
-			"the compiled deployment has %d bytes, the limit is %d: move large configs into an image", len(entry.Spec), MaxSpec)
+			"the compiled deployment has %d bytes, the limit is %d%s", len(entry.Spec), MaxSpec, largest(spec.Components))
 	}
 	entry.Size, entry.Digest = uint64(len(entry.Spec)), protocol.DigestOf(entry.Spec)
 	return entry, spec, nil
@@ -140,31 +135,68 @@ func placement(d *v1rc3.Deployment) (protocol.SiteEntry, error) {
 	return entry, nil
 }
 
-// compileComponent fetches and translates one component; images are not pinned yet.
-func compileComponent(ctx context.Context, d *v1rc3.Deployment, c v1rc3.Component, r Resolver) (*protocol.Component, error) {
+// compileComponent fetches and translates one component, and pins its images. Errors are faults.
+func compileComponent(ctx context.Context, d *v1rc3.Deployment, c v1rc3.Component, r Resolver, images *pinning.Pins) (*protocol.Component, error) {
+	failed := func(err error, variables ...string) (*protocol.Component, error) {
+		return nil, &fault.Fault{Component: c.Name, Variables: variables, Err: err}
+	}
 	variables, err := variablesOf(d, c.Name)
 	if err != nil {
-		return nil, err
+		return failed(err)
 	}
 	tgz, digest, err := r.Archive(ctx, c.Properties.Repository, c.Properties.Revision)
 	if err != nil {
-		return nil, fmt.Errorf("fetch component %s: %w", c.Name, err)
+		return failed(fmt.Errorf("fetch component %s: %w", c.Name, err))
 	}
 	if err := digest.Verify(tgz); err != nil {
-		return nil, protocol.Errorf(protocol.Invalid, "component %s: archive %s:%s: %w", c.Name, c.Properties.Repository, c.Properties.Revision, err)
+		return failed(protocol.Errorf(protocol.Invalid, "component %s: archive %s:%s: %w", c.Name, c.Properties.Repository, c.Properties.Revision, err))
 	}
 	a, err := readArchive(c.Name, tgz)
 	if err != nil {
-		return nil, err
+		return failed(err)
 	}
-	containers, err := translate(ctx, c.Name, a, variables)
+	t := newTranslation(c.Name, a, variables)
+	containers, err := t.containers(ctx)
 	if err != nil {
-		return nil, err
+		return failed(err, t.variablesAt(slices.Collect(maps.Values(t.paths))...)...)
 	}
-	return &protocol.Component{
+	compiled := &protocol.Component{
 		Name: c.Name, Revision: c.Properties.Revision, NoWait: !c.Properties.Waits(),
 		TimeoutMillis: uint64(c.Properties.TimeoutDuration().Milliseconds()), Containers: containers,
-	}, nil
+	}
+	var missing []string // the paths of images that no registry has
+	err = images.Pin(ctx, compiled, func(image string) string {
+		path, line := t.imagePlace(image)
+		missing = append(missing, path)
+		return line + path
+	})
+	if err != nil {
+		return failed(fmt.Errorf("component %s: %w", c.Name, err), t.variablesAt(missing...)...)
+	}
+	return compiled, nil
+}
+
+// imagePlace returns where the file has an image first, with "line N: ".
+func (t *translation) imagePlace(image string) (path, line string) {
+	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
+		if t.project.Services[name].Image == image {
+			return t.located("services."+name+".image", "")
+		}
+	}
+	return "services", ""
+}
+
+// variablesAt returns the variables of the texts at places of the document, and below them.
+func (t *translation) variablesAt(paths ...string) (all []string) {
+	for place, names := range t.uses {
+		for _, at := range paths {
+			if at != "" && (place == at || strings.HasPrefix(place, at+".") || strings.HasPrefix(place, at+"[")) {
+				all = append(all, names...)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // variablesOf returns the environment variables that the parameters of a
@@ -193,50 +225,28 @@ func variablesOf(d *v1rc3.Deployment, component string) (map[string]string, erro
 	return variables, nil
 }
 
-// An imageCache resolves each reference once, so that two containers with one
-// tag never run two images.
-type imageCache struct {
-	resolver Resolver
-	known    map[string]string
-}
-
-var pinned = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
-
-func (i *imageCache) pin(ctx context.Context, c *protocol.Component) error {
-	for n := range c.Containers {
-		ref := c.Containers[n].Image
-		if i.known[ref] == "" {
-			got, err := i.resolver.Image(ctx, ref)
-			if err != nil {
-				return fmt.Errorf("resolve image %s: %w", ref, err)
-			}
-			if !pinned.MatchString(got) {
-				return protocol.Errorf(protocol.Internal, "image %s was resolved to %q, which is not pinned by digest", ref, got)
-			}
-			i.known[ref] = got
-		}
-		c.Containers[n].Image = i.known[ref]
-		if h := c.Containers[n].Health; h != nil && ofImage(h) {
-			if err := i.complete(ctx, &c.Containers[n]); err != nil {
-				return fmt.Errorf("services.%s.healthcheck: %w", c.Containers[n].Name, err)
+// largest names the largest file that a deployment carries, and where it belongs instead.
+func largest(components []protocol.Component) string {
+	name, size := "", 0
+	for _, c := range components {
+		for _, container := range c.Containers {
+			for _, m := range container.Mounts {
+				at := func(target string, n int) {
+					if n > size {
+						name, size = fmt.Sprintf("%s of service %s of component %s", target, container.Name, c.Name), n
+					}
+				}
+				at(m.Target, len(m.Content))
+				for _, f := range m.Files {
+					at(path.Join(m.Target, f.Path), len(f.Content))
+				}
 			}
 		}
 	}
-	return nil
-}
-
-// complete fills in the health check of a container whose image has it.
-func (i *imageCache) complete(ctx context.Context, c *protocol.Container) error {
-	h, err := i.resolver.Health(ctx, c.Image)
-	if err != nil {
-		return fmt.Errorf("read the check of image %s: %w", c.Image, err)
+	if name == "" {
+		return ": move what is large into images"
 	}
-	if h == nil {
-		return protocol.Errorf(protocol.Invalid, "its image %s has none: give it a healthcheck, or %s", c.Image, healthKey)
-	}
-	merge(h, c.Health)
-	c.Health = h
-	return nil
+	return fmt.Sprintf("; the largest file is that at %s with %d bytes: put it into an image, or into a directory of the node that an absolute path names", name, size)
 }
 
 // CheckShared finds what two components of a deployment claim both: the names on
@@ -244,7 +254,7 @@ func (i *imageCache) complete(ctx context.Context, c *protocol.Container) error 
 // are of kind protocol.Invalid.
 func CheckShared(components []protocol.Component) error {
 	if n := len(protocol.Marshal(components)); n > MaxSpec {
-		return protocol.Errorf(protocol.Invalid, "the compiled deployment has more than %d bytes, the limit is %d: move large configs into an image", n, MaxSpec)
+		return protocol.Errorf(protocol.Invalid, "the compiled deployment has more than %d bytes, the limit is %d%s", n, MaxSpec, largest(components))
 	}
 	if err := addresses.Check(components); err != nil {
 		return err

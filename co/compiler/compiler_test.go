@@ -230,7 +230,7 @@ func TestCompileRefuses(t *testing.T) {
 		}, protocol.Invalid, "the device constraints take 16"},
 		"too large": {func(_ *v1rc3.Deployment, s *shelf) {
 			s.archives["oci://r/web"] = composeArchive(t, "services: {web: {image: i, configs: [c]}}\nconfigs: {c: {file: ./c}}", map[string]string{"c": strings.Repeat("x", MaxSpec)})
-		}, protocol.Invalid, "move large configs into an image"},
+		}, protocol.Invalid, "put it into an image, or into a directory of the node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

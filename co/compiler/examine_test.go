@@ -120,7 +120,7 @@ func TestDefaultsMayClash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Containers[0]; len(got.Ports) != 1 || got.Ports[0].Host != 8080 || got.Image != "" {
-		t.Errorf("ports %v, image %q; want 8080, and no image: a deployment may name another one", got.Ports, got.Image)
+	if got := c.Containers[0]; len(got.Ports) != 1 || got.Ports[0].Host != 8080 || got.Image != "i:1" {
+		t.Errorf("ports %v, image %q; want 8080, and that of the default", got.Ports, got.Image)
 	}
 }

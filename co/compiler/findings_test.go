@@ -179,8 +179,8 @@ line 7: services.a.volumes[0]: the text holds a zero byte, at which Linux ends a
 line 1: include: "${P}/a.yaml": no variable is filled in in the names of files that are included or extended: write the name out`},
 	{"an empty boolean", "services:\n  a: {image: i, privileged: ''}\n", `
 line 2: services.a.privileged: "": want true or false`},
-	{"a tag in a file that changes none", "services:\n  a:\n    image: i\n    ports: !override ['80:80']\n", `
-line 4: services.a.ports: the tag !override has no meaning in a single file: leave it out`},
+	{"an unknown tag", "services:\n  a:\n    image: i\n    ports: !overide ['80:80']\n", `
+line 4: services.a.ports: the tag !overide has no meaning in Compose: leave it out; it has !reset and !override`},
 	{"addresses", `services:
   a: {image: i, networks: {default: {ipv4_address: 172.20.0.300}}}
   b: {image: i, networks: {default: {ipv4_address: 172.20.0.9}}}

@@ -27,7 +27,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Add([]byte("services: {a: {image: i, env_file: [{path: a.env}], deploy: {resources: {limits: {cpus: '1'}}}}}\nx-a: &a [1]\nvolumes: {v: }"))
 	f.Fuzz(func(t *testing.T, compose []byte) {
 		a := &composearchive.Archive{Files: map[string][]byte{composeFile: compose, "a.env": []byte("A=${B}\n")}}
-		containers, err := translate(t.Context(), "web", a, map[string]string{"PORT": "8088", "B": "b"})
+		containers, err := newTranslation("web", a, map[string]string{"PORT": "8088", "B": "b"}).containers(t.Context())
 		if err != nil {
 			if protocol.KindOf(err) != protocol.Invalid {
 				t.Fatalf("kind %s: %v", protocol.KindOf(err), err)

@@ -1,7 +1,6 @@
 package compiler
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"reflect"
@@ -60,18 +59,6 @@ func (t *translation) health(service string, s types.ServiceConfig) *protocol.He
 		t.problem(service, "healthcheck.test", "want a text, [CMD, program, …], [CMD-SHELL, line] or [NONE]; without one, that of the image is taken")
 	}
 	return health
-}
-
-// ofImage reports whether a check has no test: the image has it.
-func ofImage(h *protocol.Health) bool { return h.Command == nil && h.HTTP == "" && h.Port == 0 }
-
-// merge gives the check of an image the times that the file says.
-func merge(image, file *protocol.Health) {
-	image.IntervalMillis = cmp.Or(file.IntervalMillis, image.IntervalMillis)
-	image.TimeoutMillis = cmp.Or(file.TimeoutMillis, image.TimeoutMillis)
-	image.StartPeriodMillis = cmp.Or(file.StartPeriodMillis, image.StartPeriodMillis)
-	image.StartIntervalMillis = cmp.Or(file.StartIntervalMillis, image.StartIntervalMillis)
-	image.Retries = cmp.Or(file.Retries, image.Retries)
 }
 
 // waitedFor has the check of its image read for each service that another one waits for to

@@ -158,9 +158,13 @@ func TestWhatImportsCompiles(t *testing.T) {
 func TestImportOfOpenValues(t *testing.T) {
 	t.Parallel()
 	for name, service := range map[string]string{
-		"container_name": "container_name: '${V}'",
-		"disable":        "healthcheck: {disable: '${V}'}",
-		"disabled rest":  "healthcheck: {disable: '${V}', interval: 0s}",
+		"container_name":                    "container_name: '${V}'",
+		"disable":                           "healthcheck: {disable: '${V}'}",
+		"limits that a value settles":       "deploy: {resources: {limits: {cpus: 0.5, memory: '${V}'}}}\n    mem_limit: 64m",
+		"reservation that a value settles":  "deploy: {resources: {reservations: {cpus: '0.5', memory: '${V}'}}}\n    mem_reservation: 64m",
+		"limit of processes, and of cores":  "deploy: {resources: {limits: {memory: 64m, pids: '${V}', cpus: '${V}'}}}\n    pids_limit: 4\n    cpus: 1",
+		"number of containers of a service": "deploy: {replicas: '${V}'}\n    scale: 2",
+		"disabled rest":                     "healthcheck: {disable: '${V}', interval: 0s}",
 	} {
 		tgz := composeArchive(t, "services:\n  web:\n    image: i:1\n    "+service+"\n", nil)
 		if _, _, err := CheckArchive("app", tgz, open("V")); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -202,6 +203,153 @@ func TestFilesThatChangeOthers(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, readByReference(t, merged)); diff != "" {
 		t.Errorf("environments as the reference implementation reads them (-want +got):\n%s", diff)
+	}
+}
+
+// A path that begins with PWD, as vendors write it, is one beside compose.yaml, also in a file of
+// another folder; one that begins with HOME is a volume, as one that begins with ~.
+func TestFoldersOfTheCaller(t *testing.T) {
+	t.Parallel()
+	const compose = `
+include: [sub/a.yaml]
+services:
+  web:
+    image: i
+    env_file: $PWD/web.env
+    environment: {WHERE: "${PWD}/x", HOME: }
+    volumes:
+      - ${PWD}/conf:/conf:ro
+      - $PWD/a.conf:/a.conf:ro
+      - ${PWD:-/nowhere}/data:/data
+      - ${BASE}/b.conf:/b.conf:ro
+      - {type: bind, source: "${PWD}/c.conf", target: /c.conf, read_only: true}
+      - ${HOME}/.web:/home
+    configs: [rules]
+configs: {rules: {file: "${PWD}/a.conf"}}
+`
+	files := map[string]string{
+		".env": "BASE=${PWD}/sub\n", "web.env": "A=1\nCONF=${PWD}/conf\nHOME\n# $HOME\n", "sub/sub.env": "CACHE='$HOME'\nREST=$HOME/x\n", "conf/x": "x", "a.conf": "a", "c.conf": "c", "sub/b.conf": "b",
+		"sub/a.yaml": "services: {sub: {image: i, env_file: sub.env, volumes: ['${PWD}/a.conf:/a.conf:ro', './b.conf:/b.conf:ro']}}\n",
+	}
+	containers, err := compileOne(t, compose, files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range containers {
+		got = append(got, fmt.Sprint(c.Name, " ", c.Env))
+		for _, m := range c.Mounts {
+			got = append(got, fmt.Sprintf("%s %s %s%s", c.Name, m.Target, m.Source, m.Content))
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{
+		"sub /a.conf a", "sub /b.conf b", "sub [CACHE=$HOME REST=~/x]", "web /a.conf a", "web /b.conf b", "web /c.conf c", "web /conf ", "web /conf/x x", "web /data web_bind_data", "web /home web_bind_.web", "web /rules a",
+		"web [A=1 CONF=./conf WHERE=./x]",
+	}, got); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+	_, warnings, err := CheckArchive("web", composeArchive(t, compose, files), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`line 7: services.web.environment.WHERE: PWD is ".": a node has no such folder`, "line 7: services.web.environment.HOME: HOME is left out",
+		`line 6: services.web.env_file: ./web.env: PWD is ".": a node has no such folder`, `sub/a.yaml: line 1: services.sub.env_file: ./sub/sub.env: HOME is "~": a node has no such folder`,
+	} {
+		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, want) }) {
+			t.Errorf("warnings %q, want %q", warnings, want)
+		}
+	}
+}
+
+// What .env makes of PWD or HOME is warned of where it is no path, also as the default of a
+// parameter; a value that a deployment must give is not.
+func TestFoldersOfTheCallerByDotEnv(t *testing.T) {
+	t.Parallel()
+	const compose = `services:
+  web:
+    image: i
+    env_file: web.env
+    environment: {DATA: "${DATA_DIR}", ROOT: , OTHER: "${OTHER}"}
+    labels: {root: "${ROOT}"}
+    command: [run, "${BELOW}"]
+    volumes: ["${DATA_DIR}/conf:/conf:ro", "${ROOT}/.web:/home"]
+`
+	files := map[string]string{
+		".env":    "DATA_DIR=${PWD}/data\nROOT=$HOME\nBELOW=${DATA_DIR}/below\nPLAIN='$HOME'\nOTHER=${PWD}/other\n",
+		"web.env": "STACK=${DATA_DIR}/stack\nPLAIN=${PLAIN}\n", "data/conf": "c",
+	}
+	value := "./data"
+	_, warnings, err := CheckArchive("web", composeArchive(t, compose, files), []v1rc3.Variable{
+		{Name: "DATA_DIR", Parameter: "DATA_DIR", Default: &value}, {Name: "OTHER", Parameter: "OTHER", Required: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rest = "a node has no such folder; write what the container is to get"
+	if diff := cmp.Diff([]string{
+		`line 4: services.web.env_file: web.env: DATA_DIR is "./data", which .env makes of PWD: ` + rest,
+		`line 5: services.web.environment.DATA: DATA_DIR is "./data", which .env makes of PWD: ` + rest,
+		`line 5: services.web.environment.ROOT: ROOT is "~", which .env makes of HOME: ` + rest,
+		`line 6: services.web.labels.root: ROOT is "~", which .env makes of HOME: ` + rest,
+		`line 7: services.web.command[1]: BELOW is "./data/below", which .env makes of PWD: ` + rest,
+		`line 8: services.web.volumes: /home: the archive has no "~/.web": it is a volume of the deployment`,
+	}, warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// A service takes out what it does not want of the one that it extends, in one file and in
+// another one, as the reference implementation does it. Where nothing is extended, the tags say
+// what is in the file alone.
+func TestTagsInOneFile(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"compose.yaml": `
+services:
+  base: {image: vendor/base:1, command: [a], environment: {A: a, B: b}, ports: ["8080:80"], labels: {k: base}}
+  web: {extends: base, command: !reset null, environment: !override {C: c}, ports: !override ["81:80"]}
+  last: {extends: web, ports: !reset [], environment: {A: last}, labels: {k: !reset null}}
+  far: {extends: {file: sub/common.yml, service: near}, environment: {B: !reset null, D: d}, ports: !override ["84:80"]}
+  alone: {image: vendor/alone:1, command: !override [x], environment: !reset {A: a}, user: !reset "1"}
+`,
+		"sub/common.yml": `
+services:
+  root: {image: vendor/root:1, environment: {A: root, B: root}, ports: ["82:80"], user: "7"}
+  near: {extends: root, environment: {A: !override near}, ports: !override ["83:80"], user: !reset null}
+`,
+	}
+	beside := maps.Clone(files)
+	delete(beside, "compose.yaml")
+	containers, err := compileOne(t, files["compose.yaml"], beside, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(command, env, ports []string, labels map[string]string, user string) string {
+		slices.Sort(env)
+		return fmt.Sprint(command, env, ports, labels, user)
+	}
+	got, want := map[string]string{}, map[string]string{}
+	for _, c := range containers {
+		var ports []string
+		for _, p := range c.Ports {
+			ports = append(ports, fmt.Sprintf("%d:%d", p.Host, p.Container))
+		}
+		got[c.Name] = said(c.Command, c.Env, ports, c.Labels, c.User)
+	}
+	for name, s := range projectByReference(t, files).Services {
+		var env, ports []string
+		for key, value := range s.Environment {
+			env = append(env, key+"="+*value)
+		}
+		for _, p := range s.Ports {
+			ports = append(ports, fmt.Sprintf("%s:%d", p.Published, p.Target))
+		}
+		want[name] = said(s.Command, env, ports, s.Labels, s.User)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("services (-reference +got):\n%s", diff)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/compiler/mountspec"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -21,7 +22,11 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	var files []protocol.Mount // of directories of the archive
 	for _, v := range append(slices.Clone(s.Volumes), t.volumesFrom(service, s)...) {
 		if m, err := t.volume(service, v); err != nil {
-			t.problem(service, "volumes", "%s: %v", v.Target, err)
+			shown := v.Target
+			if mountspec.Drive(v.Source) { // the target is what is behind the next colon
+				shown = v.Source
+			}
+			t.problem(service, "volumes", "%s: %v", shown, err)
 		} else {
 			t.checkTarget(service, "volumes", m[0])
 			all, files = append(all, m[0]), append(files, m[1:]...)
@@ -184,7 +189,7 @@ func (t *translation) fileObject(c types.FileReferenceConfig, source types.FileO
 	case source.Environment != "":
 		value, ok := t.lookup(source.Environment)
 		if !ok {
-			return m, fmt.Errorf("no parameter sets the variable %s, nor does %s", source.Environment, dotEnv)
+			return m, fmt.Errorf("no parameter sets the variable %s, nor does %s", source.Environment, interpolate.DotEnv)
 		}
 		m.Content = []byte(value)
 	default:
@@ -253,7 +258,7 @@ func (t *translation) checkShortVolumes(document map[string]any) map[string]int 
 			if !ok {
 				continue
 			}
-			text, err := substitute(text, t.lookup)
+			text, err := interpolate.Text(text, t.lookup)
 			parts := strings.Split(text, ":")
 			if err != nil || len(parts) != 3 {
 				continue // the loader says what is wrong

@@ -12,6 +12,17 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
+// ownAddress is what takes the place of a network in which a service has an address of its own.
+const ownAddress = "; a service that needs an address in the network of the plant has those of the node with network_mode: host, or publishes its ports on one of them, as in ports: ['192.168.1.10:80:80']"
+
+// insteadOfDriver says what to write in the place of drivers of networks that others have.
+var insteadOfDriver = map[string]string{
+	"macvlan": ownAddress, "ipvlan": ownAddress,
+	"host":    "; network_mode: host of a service gives it the network of the node",
+	"none":    "; network_mode: none of a service gives it no network",
+	"overlay": "; the network of a deployment does not reach other nodes: publish ports, and let services of other nodes use the address of the node",
+}
+
 // checkNetworks finds which services the file keeps apart, refuses what a bridge cannot
 // give, and warns of what it does in another way.
 func (t *translation) checkNetworks() {
@@ -30,7 +41,7 @@ func (t *translation) checkNetworks() {
 		n, at := t.project.Networks[name], "networks."+name
 		switch {
 		case n.Driver != "" && n.Driver != "bridge":
-			t.problemAt(at+".driver", "%q: want bridge", n.Driver)
+			t.problemAt(at+".driver", "%q: want bridge%s", n.Driver, insteadOfDriver[n.Driver])
 		case bool(n.External):
 			t.warn(at, "it is external: the deployment has a network of its own, and reaches no container outside of it by name")
 		}

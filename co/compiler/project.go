@@ -13,13 +13,13 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/interpolation"
 	"github.com/compose-spec/compose-go/v2/loader"
-	"github.com/compose-spec/compose-go/v2/template"
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/colonyfleet/colony/co/compiler/addresses"
 	"github.com/colonyfleet/colony/co/compiler/composearchive"
 	"github.com/colonyfleet/colony/co/compiler/composefile"
 	"github.com/colonyfleet/colony/co/compiler/diagnosis"
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/compiler/topology"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -31,7 +31,7 @@ type translation struct {
 	archive   *composearchive.Archive
 	project   *types.Project
 	document  *composefile.Document
-	variables map[string]string          // by name: see readVariables
+	variables map[string]string          // by name: those of parameters, and of .env
 	open      map[string]bool            // variables whose value a deployment will say; nil in one
 	unknown   map[string]bool            // services whose image a deployment will say
 	attached  map[string]map[string]bool // the networks of each service, where some are apart
@@ -42,6 +42,7 @@ type translation struct {
 	paths     map[string]string // the paths of problems, by their texts
 	// parameters are the variables that parameters may set, where there is no deployment yet.
 	parameters map[string]bool
+	folders    map[string]string   // the variables that .env gives a value from PWD or HOME, and which of these
 	uses       map[string][]string // the variables of each text of the document, by its path
 	optional   []string            // the profiles that services have
 	left       map[string][]int    // the items that are left of lists, by their paths
@@ -49,13 +50,12 @@ type translation struct {
 
 func newTranslation(component string, a *composearchive.Archive, variables map[string]string) *translation {
 	t := &translation{component: component, archive: a, paths: map[string]string{}}
-	t.readVariables(variables)
+	var err error
+	if t.variables, err = interpolate.Variables(component, a.Files, variables); err != nil {
+		t.problems = append(t.problems, err.Error())
+	}
+	t.folders = interpolate.FromFolders(a.Files, t.variables, variables)
 	return t
-}
-
-// translate returns the containers of a component in start order.
-func translate(ctx context.Context, component string, a *composearchive.Archive, variables map[string]string) ([]protocol.Container, error) {
-	return newTranslation(component, a, variables).containers(ctx)
 }
 
 // containers returns the containers of the project in start order. What is wrong is reported
@@ -110,7 +110,7 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 // profiles, it will show which do.
 func (t *translation) absent(document map[string]any) {
 	fill := func(text string) string {
-		filled, err := substitute(text, t.lookup)
+		filled, err := interpolate.Text(text, t.lookup)
 		if err != nil {
 			return text // resolve has said what is wrong
 		}
@@ -207,7 +207,7 @@ func (t *translation) load(ctx context.Context, document map[string]any) bool {
 		return true
 	}
 	// What is wrong with a text, resolve has said.
-	filled, err := interpolation.Interpolate(document, interpolation.Options{LookupValue: t.lookup, Substitute: substitute})
+	filled, err := interpolation.Interpolate(document, interpolation.Options{LookupValue: t.lookup, Substitute: interpolate.Text})
 	if err != nil {
 		filled = document
 	}
@@ -237,8 +237,9 @@ func load(ctx context.Context, component string, document map[string]any, variab
 		// A directory that is not there: nothing may be read from this machine.
 		WorkingDir:  "/nonexistent",
 		ConfigFiles: []types.ConfigFile{{Filename: composeFile, Config: document}},
-		Environment: maps.Clone(variables),
+		Environment: maps.Clone(variables), // of what a service passes on
 	}
+	maps.DeleteFunc(details.Environment, interpolate.IsFolder)
 	return loader.LoadWithContext(ctx, details, func(o *loader.Options) {
 		o.SetProjectName(component, true)
 		o.ResolvePaths = false
@@ -246,7 +247,7 @@ func load(ctx context.Context, component string, document map[string]any, variab
 		o.SkipInclude = true
 		o.SkipResolveEnvironment = true
 		o.SkipResolveLabels = true
-		o.Interpolate.Substitute = substitute
+		o.Interpolate.Substitute, o.Interpolate.LookupValue = interpolate.Text, interpolation.LookupValue(interpolate.In(variables))
 	})
 }
 
@@ -265,12 +266,6 @@ func (t *translation) profiles() (chosen []string) {
 		}
 	}
 	return chosen
-}
-
-// substitute is the loader's own, without its warnings to the process's error
-// output: like Compose, a variable that is not set is empty.
-func substitute(text string, mapping template.Mapping) (string, error) {
-	return template.SubstituteWithOptions(text, mapping, template.WithoutLogging)
 }
 
 // order returns the containers so that each comes after those it depends on; of

@@ -1,7 +1,6 @@
 package compiler
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"math"
@@ -11,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/distribution/reference"
 
 	"github.com/colonyfleet/colony/co/compiler/devicespec"
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/compiler/servicecheck"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -24,8 +23,7 @@ import (
 func (t *translation) container(name string, s types.ServiceConfig) protocol.Container {
 	say := func(key, format string, args ...any) { t.problem(name, key, format, args...) }
 	c := protocol.Container{
-		Name: name, Image: s.Image, Entrypoint: t.arguments(name, "entrypoint", s.Entrypoint),
-		Command: t.arguments(name, "command", s.Command), Env: t.environment(name, s),
+		Name: name, Image: s.Image, Env: t.environment(name, s),
 		WorkingDir: s.WorkingDir, User: s.User, Hostname: s.Hostname,
 		Network: t.network(name, s), Ports: t.ports(name, s), Mounts: t.mounts(name, s), Devices: devicespec.Of(s, say),
 		Limits: t.limits(name, s), Restart: t.restart(name, s), Health: t.health(name, s), DependsOn: t.dependencies(name, s),
@@ -34,6 +32,7 @@ func (t *translation) container(name string, s types.ServiceConfig) protocol.Con
 		Labels: nonEmpty(s.Labels), Aliases: t.aliases(name, s), ExtraHosts: t.hosts(name, s),
 		Sysctls: nonEmpty(s.Sysctls), GroupAdd: slices.Clone(s.GroupAdd),
 	}
+	t.arguments(name, s, &c)
 	t.surroundings(name, s, &c)
 	t.checkImage(name, s.Image)
 	t.checkLinks(name, s)
@@ -51,19 +50,33 @@ func (t *translation) checkImage(service, image string) {
 	}
 }
 
-// arguments returns a command line. Compose can clear the image's with an empty
-// list, which the spec cannot say.
-func (t *translation) arguments(service, key string, args types.ShellCommand) []string {
-	if args != nil && len(args) == 0 {
-		t.problem(service, key, "empty: clearing what the image says is not supported, name the command")
+// arguments reads entrypoint and command. An entrypoint of its own leaves the image's command out,
+// too. One that is empty leaves the command to be all that is run, and an empty command
+// leaves the image's out.
+func (t *translation) arguments(service string, s types.ServiceConfig, c *protocol.Container) {
+	c.Entrypoint, c.Command = slices.Clone([]string(s.Entrypoint)), slices.Clone([]string(s.Command))
+	switch {
+	case s.Entrypoint != nil && len(s.Entrypoint) == 0:
+		if len(s.Command) == 0 {
+			t.problem(service, "entrypoint", "empty: nothing is run, as what the image runs is left out; name the command, or leave entrypoint out")
+		}
+		c.Entrypoint, c.Command = c.Command, nil
+	case s.Entrypoint == nil && s.Command != nil && len(s.Command) == 0:
+		c.Command, c.NoCommand = nil, true
+		t.warn("services."+service+".command", "empty: the image's command is left out, as the Compose specification has it; Docker runs it: leave the key out for that")
 	}
-	return slices.Clone([]string(args))
 }
 
 // environment joins env_file and environment, the later winning, in sorted lines.
 func (t *translation) environment(service string, s types.ServiceConfig) []string {
-	env := map[string]string{}
+	warn := func(string, string) {}
+	e := interpolate.NewEnvironment(s.Environment, func(name string) (string, bool) {
+		value, ok := t.lookup(name)
+		warn(name, value)
+		return value, ok
+	})
 	for _, f := range s.EnvFiles {
+		at, prefix := "services."+service+".env_file", f.Path+": "
 		b, err := t.archive.File(f.Path)
 		if err != nil {
 			if bool(f.Required) || strings.Contains(err.Error(), "leads out") {
@@ -71,27 +84,16 @@ func (t *translation) environment(service string, s types.ServiceConfig) []strin
 			}
 			continue
 		}
-		missing := map[string]bool{}
-		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), func(name string) (string, bool) {
-			v, ok := t.lookup(name)
-			missing[name] = !ok
-			return v, ok
-		})
+		warn = func(name, value string) { t.warnFolder(at, prefix, name, value) }
+		missing, err := e.File(f.Path, b)
 		if err != nil {
 			t.problem(service, "env_file", "%s: %v", f.Path, err)
 			continue
 		}
-		maps.DeleteFunc(missing, func(name string, _ bool) bool { _, own := read[name]; return own })
-		t.warnEmpty("services."+service+".env_file", f.Path+": ", string(b), missing)
-		maps.Copy(env, read)
+		t.warnEmpty(at, prefix, string(b), missing)
 	}
-	for name, value := range s.Environment {
-		if value != nil {
-			env[name] = *value
-		} else if v, ok := t.variables[name]; ok {
-			env[name] = v
-		}
-	}
+	t.warnFixed(service, s)
+	env := e.Values()
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(env[name], 0) {

@@ -1,6 +1,7 @@
 package compiler
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,7 +181,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"volumes: ['./a b:/a', './a_b:/b']": "has its name",
 		"extends: {service: none}":          "none",
 		"hostname: a\n    hostname: b":      "line 5: services.web.hostname: the key stands twice",
-		"environment: !reset null":          "services.web.environment: the tag !reset has no meaning",
+		"environment: !other null":          "services.web.environment: the tag !other has no meaning",
 		// Values.
 		"ports: ['8000-8010:80']":                   `services.web.ports: port "8000-8010" of the node: want one number`,
 		"ports: [{target: 80, published: '80-90'}]": `services.web.ports: port "80-90" of the node: want one number`,
@@ -278,7 +279,7 @@ func TestTranslateRefuses(t *testing.T) {
 		"x-colony-health: {port: 80, timeout: 0s}":               "services.web.x-colony-health: timeout 0: want more",
 		"depends_on: {off: {condition: service_healthy}}":        "services.web.depends_on.off: service_healthy, but the healthcheck of off is disabled",
 		"ports: ['[::1]:8080:80', '[::]:8080:80']":               "services.web.ports[1]: port 8080 of the node is published twice",
-		"entrypoint: []":                                         "services.web.entrypoint: empty: clearing what the image says is not supported",
+		"entrypoint: []":                                         "services.web.entrypoint: empty: nothing is run, as what the image runs is left out; name the command",
 		"sysctls: {vm.max_map_count: 262144}":                    "line 4: services.web.sysctls.vm.max_map_count: the container has no such parameter of its own",
 		"sysctls: [kernel.pid_max=1]":                            "line 4: services.web.sysctls.kernel.pid_max: the container has no such parameter",
 		"sysctls: {kernel.hostname: a}":                          "services.web.sysctls.kernel.hostname: the name of the container is not set by a sysctl: write it as hostname",
@@ -423,6 +424,30 @@ func TestTranslateTakesWhatLinuxTakes(t *testing.T) {
 		compose := "services:\n  web: {image: i, " + keys + "}\n  db: {image: i}\n  once: {image: i}\n  tries: {image: i, restart: 'on-failure:3'}\n"
 		if _, err := compileOne(t, compose, nil, nil); err != nil {
 			t.Errorf("%s: %v", keys, err)
+		}
+	}
+}
+
+// An empty entrypoint or command leaves out what the image says, and one that is null does not.
+func TestEmptyArguments(t *testing.T) {
+	t.Parallel()
+	for lines, want := range map[string]string{
+		"entrypoint: []\n    command: [a, b]":    "[a b] [] false",
+		"entrypoint: ''\n    command: a b":       "[a b] [] false",
+		"entrypoint: null\n    command: [a]":     "[] [a] false",
+		"entrypoint: [e]\n    command: [a]":      "[e] [a] false",
+		"entrypoint: [e]\n    command: []":       "[e] [] false",
+		"command: []":                            "[] [] true",
+		"command: ''":                            "[] [] true",
+		"command: null":                          "[] [] false",
+		"entrypoint:\n    command:":              "[] [] false",
+		"entrypoint: \"${E}\"\n    command: [a]": "[a] [] false",
+	} {
+		got, err := compileOne(t, "services:\n  web:\n    image: i\n    "+lines+"\n", nil, map[string]string{"E": ""})
+		if err != nil {
+			t.Errorf("%s: %v", lines, err)
+		} else if text := fmt.Sprint(got[0].Entrypoint, got[0].Command, got[0].NoCommand); text != want {
+			t.Errorf("%s: %s, want %s", lines, text, want)
 		}
 	}
 }

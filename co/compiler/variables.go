@@ -1,7 +1,6 @@
 package compiler
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,31 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/dotenv"
 	"github.com/compose-spec/compose-go/v2/template"
-)
 
-// dotEnv is the file of the archive with the defaults of variables.
-const dotEnv = ".env"
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
+	"github.com/colonyfleet/colony/co/compiler/pruning"
+)
 
 // placeholder is the value of a variable that is not known before a deployment.
 const placeholder = "1"
-
-// readVariables joins .env and what parameters set, the latter winning.
-func (t *translation) readVariables(parameters map[string]string) {
-	t.variables = map[string]string{"COMPOSE_PROJECT_NAME": t.component}
-	if b, ok := t.archive.Files[dotEnv]; ok {
-		read, err := dotenv.ParseWithLookup(bytes.NewReader(b), func(name string) (string, bool) {
-			v, ok := parameters[name]
-			return v, ok
-		})
-		if err != nil {
-			t.problems = append(t.problems, fmt.Sprintf("%s: %v", dotEnv, err))
-		}
-		maps.Copy(t.variables, read)
-	}
-	maps.Copy(t.variables, parameters)
-}
 
 func (t *translation) lookup(name string) (string, bool) {
 	v, ok := t.variables[name]
@@ -73,9 +55,12 @@ func (t *translation) resolve(at string, v any) bool {
 		return ok
 	case string:
 		missing := map[string]bool{}
-		_, err := substitute(v, func(name string) (string, bool) {
+		_, err := interpolate.Text(v, func(name string) (string, bool) {
 			value, ok := t.lookup(name)
 			missing[name] = missing[name] || !ok
+			if !interpolate.IsPath(at) {
+				t.warnFolder(at, "", name, value)
+			}
 			return value, ok
 		})
 		if err != nil {
@@ -92,23 +77,35 @@ func instead(err error) string {
 	if _, ok := errors.AsType[*template.InvalidTemplateError](err); ok {
 		return "want a form such as ${NAME}, ${NAME:-default} or ${NAME:?message}, and $$ for a $ that is none"
 	}
-	return "set it by a parameter of the application, or in " + dotEnv
+	return "set it by a parameter of the application, or in " + interpolate.DotEnv
 }
 
 // warnEmpty warns of the variables of a text that are missing and have no default.
 func (t *translation) warnEmpty(at, prefix, text string, missing map[string]bool) {
 	for _, m := range plain.FindAllStringSubmatch(strings.ReplaceAll(text, "$$", ""), -1) {
 		if name := m[1] + m[2]; missing[name] && !t.parameters[name] {
-			t.warn(at, "%s%s is empty: no parameter of the application sets it, nor does %s; give a default as in ${%s:-value}", prefix, name, dotEnv, name)
+			t.warn(at, "%s%s is empty: no parameter of the application sets it, nor does %s; give a default as in ${%s:-value}", prefix, name, interpolate.DotEnv, name)
 		}
+	}
+}
+
+// warnFolder warns of a variable that names a folder of whoever calls Compose, or that .env makes
+// of such a one, in a text that is no path.
+func (t *translation) warnFolder(at, prefix, name, value string) {
+	if interpolate.IsFolder(name, value) {
+		t.warn(at, "%s%s is %q: a node has no such folder; write what the container is to get", prefix, name, value)
+	} else if from, ok := t.folders[name]; ok {
+		t.warn(at, "%s%s is %q, which %s makes of %s: a node has no such folder; write what the container is to get", prefix, name, value, interpolate.DotEnv, from)
 	}
 }
 
 // passed warns of an environment variable that is named without a value, and that
 // nobody sets.
 func (t *translation) passed(at, name string) {
-	if _, ok := t.lookup(name); !ok && !t.parameters[name] {
-		t.warn(at, "%s is left out: no parameter of the application sets it, nor does %s", name, dotEnv)
+	if value, ok := t.lookup(name); (!ok || interpolate.IsFolder(name, value)) && !t.parameters[name] {
+		t.warn(at, "%s is left out: no parameter of the application sets it, nor does %s", name, interpolate.DotEnv)
+	} else if ok && !interpolate.IsFolder(name, value) {
+		t.warnFolder(at, "", name, value)
 	}
 }
 
@@ -118,114 +115,18 @@ func (t *translation) warn(at, format string, args ...any) {
 	t.warnings = append(t.warnings, line+path+": "+message)
 }
 
-// textual are the keys of a service that may hold any text, so that a placeholder
-// in the place of a variable does no harm.
-var textual = map[string]bool{
-	"image": true, "command": true, "entrypoint": true, "environment": true, "labels": true,
-}
-
 // prune takes out of a document what depends on variables whose values are not known
 // yet, so that what is left can be judged before there is a deployment.
 func (t *translation) prune(document map[string]any) {
-	for section, v := range document {
-		entries, _ := v.(map[string]any)
-		switch {
-		case strings.HasPrefix(section, "x-"):
-		case section == "services":
-			for name, v := range entries {
-				if service, ok := v.(map[string]any); ok {
-					t.unknown[name] = t.isOpen(service["image"])
-					t.pruneService(service)
-				}
-			}
-		case section == "configs":
-			for name, v := range entries {
-				config, _ := v.(map[string]any)
-				if file, ok := config["file"].(string); ok && t.isOpen(file) {
-					entries[name] = map[string]any{"content": ""}
-				}
-			}
-		default:
-			if left, ok := t.known(v); ok {
-				document[section] = left
-			} else {
-				delete(document, section)
-			}
-		}
-	}
+	p := pruning.Pruner{Open: t.isOpen, HealthKey: healthKey, Placeholder: placeholder, SetVariable: interpolate.ProjectName}
+	t.unknown, t.unsettled = p.Prune(document)
 }
 
-func (t *translation) pruneService(service map[string]any) {
-	for key, v := range service {
-		if textual[key] {
-			continue
-		}
-		if key == healthKey && t.isOpen(v) {
-			service[key] = map[string]any{"port": placeholder}
-			continue
-		}
-		mapping, _ := v.(map[string]any)
-		test := mapping["test"]
-		if key == "healthcheck" {
-			if t.isOpen(mapping["disable"]) { // a deployment says whether what it holds counts
-				service[key] = map[string]any{"test": placeholder}
-				continue
-			}
-			delete(mapping, "test")
-		}
-		if policy, ok := mapping["restart_policy"].(map[string]any); ok && key == "deploy" && t.isOpen(policy["condition"]) {
-			delete(mapping, "restart_policy") // without the condition it would be another policy
-		}
-		if key == "depends_on" {
-			maps.DeleteFunc(mapping, func(_ string, v any) bool { return t.isOpen(v) })
-		}
-		t.unsettled = t.unsettled || strings.HasPrefix(key, "network") && t.isOpen(v)
-		left, ok := t.known(v)
-		if !ok {
-			delete(service, key)
-			continue
-		}
-		if key == "healthcheck" && test != nil {
-			left.(map[string]any)["test"] = test
-		}
-		service[key] = left
-	}
-}
-
-// known returns v without the values that are open, and false where nothing is left
-// of it. An item of a list is taken out as a whole.
-func (t *translation) known(v any) (any, bool) {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, value := range v {
-			if left, ok := t.known(value); ok {
-				v[key] = left
-			} else {
-				delete(v, key)
-			}
-		}
-		return v, true
-	case []any:
-		return slices.DeleteFunc(v, t.isOpen), true
-	default:
-		return v, !t.isOpen(v)
-	}
-}
-
-// isOpen reports whether a value, or one in it, needs a variable that is not known yet.
-func (t *translation) isOpen(v any) (open bool) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, value := range v {
-			open = open || t.isOpen(value)
-		}
-	case []any:
-		open = slices.ContainsFunc(v, t.isOpen)
-	case string:
-		_, _ = substitute(v, func(name string) (string, bool) { // what is wrong with it, resolve has said
-			open = open || t.open[name]
-			return t.lookup(name)
-		})
-	}
+// isOpen reports whether a text needs a variable that is not known yet.
+func (t *translation) isOpen(text string) (open bool) {
+	_, _ = interpolate.Text(text, func(name string) (string, bool) { // what is wrong with it, resolve has said
+		open = open || t.open[name]
+		return t.lookup(name)
+	})
 	return open
 }

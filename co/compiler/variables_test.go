@@ -105,6 +105,7 @@ func TestImportJudgesWhatNoParameterSets(t *testing.T) {
 		"image: i\n    x-colony-health: {port: '${V}', http: /}":                             "8080",
 		"image: i\n    healthcheck: {test: [CMD, x, '${V}'], interval: '${V}'}":              "5s",
 		"image: i\n    depends_on: {b: {condition: '${V}'}}":                                 "service_healthy",
+		"image: i\n    secrets: [s]\nsecrets: {s: {file: '${V}'}}":                           "a.env",
 		"image: i\n    env_file: ['${V}']":                                                   "a.env",
 		"image: i\n    working_dir: '${V}'":                                                  "/srv",
 		"image: i\n    hostname: '${V}-a'":                                                   "h",
