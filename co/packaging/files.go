@@ -10,17 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/dotenv"
-	"github.com/compose-spec/compose-go/v2/template"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 )
 
 // maxParts bounds how many Compose files are read, one counted for each service that is extended.
 const maxParts = 200
-
-// baseFile is the name that a vendor's compose.yaml has in a component whose compose.yaml
-// names it together with others.
-const baseFile = "compose.base.yaml"
 
 // A part is a Compose file that is read, or one service of it.
 type part struct {
@@ -56,32 +52,19 @@ func joined(names []string) []byte {
 	return b.Bytes()
 }
 
-// held returns the names that Compose files have in the component: one alone is compose.yaml.
-func held(names []string) ([]string, error) {
+// given puts the Compose files that were given into the component: one alone is compose.yaml.
+func (p *Package) given(s *source, names []string) error {
 	if len(names) == 1 {
-		return []string{composeFile}, nil
+		return p.add(composeFile, s.renamed(names[0], s.contents[names[0]]), 0o644)
 	}
 	var all []string
 	for _, name := range names {
-		if name == composeFile {
-			name = baseFile
+		all = append(all, s.held(name))
+		if err := p.add(s.held(name), s.renamed(name, s.contents[name]), 0o644); err != nil {
+			return err
 		}
-		if slices.Contains(all, name) {
-			return nil, invalid("%s is given twice, or stands for %s in the package: leave it out, or rename it", name, composeFile)
-		}
-		all = append(all, name)
 	}
-	return all, nil
-}
-
-// given puts the Compose files that were given into the component.
-func (p *Package) given(s *source, names, as []string) {
-	for i, name := range names {
-		p.add(as[i], s.contents[name], 0o644)
-	}
-	if len(names) > 1 {
-		p.add(composeFile, joined(as), 0o644)
-	}
+	return p.add(composeFile, joined(all), 0o644)
 }
 
 // read reads the parts in their order, and those that they include and extend.
@@ -109,6 +92,7 @@ func (s *source) read(folder fs.FS, p *Package) error {
 			}
 		}
 		s.ownEnvironment(folder, p)
+		s.content = content
 		if err := s.compose(content); err != nil {
 			if i < given {
 				return invalid("%s: %w", s.part.file, err)
@@ -117,22 +101,23 @@ func (s *source) read(folder fs.FS, p *Package) error {
 		}
 	}
 	s.part = part{}
-	return nil
+	return s.unfit
 }
 
 // ownEnvironment reads the variables that the part has of its own.
 func (s *source) ownEnvironment(folder fs.FS, p *Package) {
-	s.own = map[string]string{}
+	s.own, s.refers = map[string]string{}, map[string][]string{}
 	for _, name := range s.part.envFiles {
 		content, err := readFile(folder, name, maxCompose)
 		if err != nil {
 			continue // where it is named, the lint says what is wrong
 		}
-		read, err := dotenv.ParseWithLookup(bytes.NewReader(content), s.lookup)
+		read, err := readEnv(content, s.lookup)
 		if err != nil {
 			p.note(s.part.location, "%s was not read: %v", name, err)
 		}
 		maps.Copy(s.own, read)
+		maps.Copy(s.refers, referring(content))
 	}
 }
 
@@ -141,8 +126,27 @@ func (s *source) lookup(name string) (string, bool) {
 	if v, ok := s.env[name]; ok {
 		return v, true
 	}
-	v, ok := s.own[name]
-	return v, ok
+	if v, ok := s.own[name]; ok {
+		return v, true
+	}
+	return interpolate.Folder(name)
+}
+
+// fill fills in the variables of a path. One that begins with PWD begins in the folder of
+// compose.yaml, wherever it is named.
+func (s *source) fill(text string) (value string, kind referenceKind, err error) {
+	const here = "/\x00"
+	value, err = interpolate.Text(text, func(name string) (string, bool) {
+		v, ok := s.lookup(name)
+		if name == "PWD" && interpolate.IsFolder(name, v) {
+			v = here
+		}
+		return v, ok
+	})
+	if strings.HasPrefix(value, here) {
+		kind = ofProject
+	}
+	return strings.ReplaceAll(value, here, "."), kind, err
 }
 
 // ownValue returns the value of a variable that only the part's own env files give.
@@ -156,19 +160,24 @@ func (s *source) ownValue(name string) *string {
 	return nil
 }
 
-// refer notes a path of a file that is to come along, as the part has it, and returns the path in
-// the vendor's folder; it is empty where the path is none of a file there.
-func (s *source) refer(text string, at location, kind referenceKind) string {
-	file, err := template.SubstituteWithOptions(text, s.lookup, template.WithoutLogging)
+// refer notes a path of a file that is to come along, which stands in n as the part has it, and
+// returns the path in the vendor's folder; it is empty where the path is none of a file there.
+func (s *source) refer(n *yaml.Node, text string, at location, kind referenceKind) string {
+	file, begins, err := s.fill(text)
 	if err != nil || file == "" || path.IsAbs(file) || strings.HasPrefix(file, "~") || strings.ContainsAny(file, "$\\") || strings.Contains(file, "://") {
 		return ""
 	}
 	dir := s.part.dir
-	if kind == ofProject {
+	if kind == ofProject || begins == ofProject {
 		dir = "."
 	}
-	r := reference{at, path.Join(dir, file), kind == envFile}
-	if !slices.ContainsFunc(s.files, func(o reference) bool { return o.file == r.file && o.env == r.env }) {
+	r := reference{at, path.Join(dir, file), kind == envFile, kind == composePart}
+	s.paths++
+	s.means(n, r.file == composeFile)
+	if r.file == composeFile && s.stand != "" {
+		s.rename(n)
+	}
+	if !slices.ContainsFunc(s.files, func(o reference) bool { return o.file == r.file && o.env == r.env && o.compose == r.compose }) {
 		s.files = append(s.files, r)
 	}
 	return r.file
@@ -178,22 +187,21 @@ func (s *source) refer(text string, at location, kind referenceKind) string {
 type referenceKind int
 
 const (
-	plainFile referenceKind = iota
-	envFile                 // its variables are filled in
-	ofProject               // its path begins in the folder of compose.yaml, wherever it is named
+	plainFile   referenceKind = iota
+	envFile                   // its variables are filled in
+	composePart               // it is read as Compose
+	ofProject                 // its path begins in the folder of compose.yaml, wherever it is named
 )
 
 // include notes what an entry of include names: Compose files, each merged over those before it,
 // and the files with the variables that they have of their own.
 func (s *source) include(n *yaml.Node, at location) {
-	entry := map[string][]string{}
+	entry := map[string][]*yaml.Node{}
 	add := func(key string, v *yaml.Node) {
 		if v.Kind == yaml.SequenceNode {
-			for _, item := range v.Content {
-				entry[key] = append(entry[key], item.Value)
-			}
+			entry[key] = append(entry[key], v.Content...)
 		} else {
-			entry[key] = append(entry[key], v.Value)
+			entry[key] = append(entry[key], v)
 		}
 	}
 	if n.Kind != yaml.MappingNode {
@@ -203,8 +211,8 @@ func (s *source) include(n *yaml.Node, at location) {
 		add(n.Content[i].Value, n.Content[i+1])
 	}
 	var files []string
-	for _, text := range entry["path"] {
-		if file := s.refer(text, at, plainFile); file != "" {
+	for _, item := range entry["path"] {
+		if file := s.refer(item, item.Value, at, composePart); file != "" {
 			files = append(files, file)
 		}
 	}
@@ -213,20 +221,20 @@ func (s *source) include(n *yaml.Node, at location) {
 	}
 	dir := path.Dir(files[0])
 	if given := entry["project_directory"]; len(given) == 1 {
-		dir = path.Join(s.part.dir, given[0])
+		dir = path.Join(s.part.dir, given[0].Value)
 	}
 	var envFiles []string
-	for _, text := range entry["env_file"] {
-		if file := s.refer(text, at, plainFile); file != "" {
+	for _, item := range entry["env_file"] {
+		if file := s.refer(item, item.Value, at, plainFile); file != "" {
 			envFiles = append(envFiles, file)
 		}
 	}
 	if len(entry["env_file"]) == 0 {
 		envFiles = []string{path.Join(dir, dotEnv)}
-		s.files = append(s.files, reference{at, envFiles[0], false})
+		s.files = append(s.files, reference{location: at, file: envFiles[0]})
 	}
 	for _, file := range files {
-		s.parts = append(s.parts, part{location: at, file: file, as: file, dir: dir, envFiles: append(slices.Clone(s.part.envFiles), envFiles...)})
+		s.parts = append(s.parts, part{location: at, file: file, as: s.held(file), dir: dir, envFiles: append(slices.Clone(s.part.envFiles), envFiles...)})
 	}
 }
 
@@ -238,8 +246,8 @@ func (s *source) extends(n *yaml.Node, at location) {
 		case "service":
 			from.service = v
 		case "file":
-			from.file = s.refer(v, at, plainFile)
-			from.as, from.dir = from.file, path.Dir(from.file)
+			from.file = s.refer(n.Content[i+1], v, at, composePart)
+			from.as, from.dir = s.held(from.file), path.Dir(from.file)
 		}
 	}
 	if from.file == "" || from.service == "" || from.file == s.part.file && s.part.service == "" {

@@ -145,6 +145,33 @@ func TestSeveralFiles(t *testing.T) {
 	}
 }
 
+// A key that Colony refuses is none of the project where another file takes it out; what remains is
+// shown in the file where it stands.
+func TestKeysThatAnotherFileTakesOut(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"compose.yaml":          "services:\n  web: {image: 'i:1', build: ., runtime: nvidia, volumes: ['./a:/a:ro']}\n  dev: {image: 'i:1', build: .}\n",
+		"compose.override.yaml": "services:\n  web: {build: !reset null, runtime: !reset null}\n  dev: !reset null\n  far: {extends: {file: far.yaml, service: far}, mac_address: !reset null}\n",
+		"far.yaml":              "services:\n  far: {image: 'i:1', mac_address: '02:00:00:00:00:01'}\n",
+		"a":                     "a",
+	}
+	if _, result := packed(t, files, "compose.yaml"); result.Failed() {
+		t.Errorf("the package is refused: %v", result.Findings)
+	}
+	files["compose.override.yaml"] = "services:\n  web:\n    build: !reset null\n    runtime: runsc\n  dev: !reset null\n"
+	_, result := packed(t, files, "compose.yaml")
+	var got []string
+	for _, f := range result.Findings {
+		if !f.Warning {
+			message, _, _ := strings.Cut(f.Message, ": ")
+			got = append(got, fmt.Sprintf("%s:%d: %s", f.File, f.Line, message))
+		}
+	}
+	if diff := cmp.Diff([]string{"components/web/compose.override.yaml:4: services.web.runtime"}, got); diff != "" {
+		t.Errorf("what is refused (-want +got):\n%s", diff)
+	}
+}
+
 // What cannot come along is listed with its place, by the notes or by the lint.
 func TestWhatIsNotTakenOver(t *testing.T) {
 	t.Parallel()
@@ -152,15 +179,13 @@ func TestWhatIsNotTakenOver(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"include outside":   {map[string]string{"docker-compose.yml": "include: [../a.yml]\nservices: {a: {image: 'i:1'}}\n"}, `components/web/compose.yaml:1: include: "../a.yml" leads out of the archive`},
-		"remote include":    {map[string]string{"docker-compose.yml": "include: ['https://r.example/a.git']\nservices: {a: {image: 'i:1'}}\n"}, "components/web/compose.yaml:1: include: "},
-		"include away":      {map[string]string{"docker-compose.yml": "include: [a.yml]\nservices: {a: {image: 'i:1'}}\n"}, `components/web/compose.yaml:1: include: the archive has no file "a.yml"`},
-		"no YAML":           {map[string]string{"docker-compose.yml": "include: [a.yml]\nservices: {a: {image: 'i:1'}}\n", "a.yml": "a: b: c"}, "components/web/a.yml:1: "},
-		"extends outside":   {map[string]string{"docker-compose.yml": "services:\n  a: {extends: {file: ../a.yml, service: b}}\n"}, `components/web/compose.yaml:2: services.a.extends: "../a.yml" leads out of the archive`},
-		"env_file outside":  {map[string]string{"docker-compose.yml": "include: [in/a.yml]\nservices: {a: {image: 'i:1'}}\n", "in/a.yml": "services:\n  b:\n    image: i:1\n    env_file: ../../x.env\n"}, "components/web/in/a.yml:4: services.b.env_file: "},
-		"COMPOSE_FILE":      {map[string]string{"docker-compose.yml": "services: {a: {image: 'i:1'}}\n", ".env": "COMPOSE_FILE=docker-compose.yml:x.yml\n"}, `:0: .env names the Compose files "docker-compose.yml:x.yml"`},
-		"shared variable":   {map[string]string{"docker-compose.yml": "include: [in/a.yml]\nservices: {a: {image: 'i:1', hostname: 'a${T}'}}\n", "in/a.yml": "services: {b: {image: 'i:${T}'}}\n", "in/.env": "T=1\n"}, "in/a.yml:1: T is no parameter: an env file of include gives it the value \"1\", which services.a.hostname does not see"},
-		"two included ones": {map[string]string{"docker-compose.yml": "include: [in/a.yml, in2/a.yml]\nservices: {a: {image: 'i:1'}}\n", "in/a.yml": "services: {b: {image: 'i:${T}'}}\n", "in/.env": "T=1\n", "in2/a.yml": "services: {c: {image: 'i:${T}'}}\n", "in2/.env": "T=2\n"}, `in/a.yml:1: T is no parameter: it has the defaults "1" in line 1 of in/a.yml, "2" in line 1 of in2/a.yml`},
+		"include outside":  {map[string]string{"docker-compose.yml": "include: [../a.yml]\nservices: {a: {image: 'i:1'}}\n"}, `components/web/compose.yaml:1: include: "../a.yml" leads out of the archive`},
+		"remote include":   {map[string]string{"docker-compose.yml": "include: ['https://r.example/a.git']\nservices: {a: {image: 'i:1'}}\n"}, "components/web/compose.yaml:1: include: "},
+		"include away":     {map[string]string{"docker-compose.yml": "include: [a.yml]\nservices: {a: {image: 'i:1'}}\n"}, `components/web/compose.yaml:1: include: the archive has no file "a.yml"`},
+		"no YAML":          {map[string]string{"docker-compose.yml": "include: [a.yml]\nservices: {a: {image: 'i:1'}}\n", "a.yml": "a: b: c"}, "components/web/a.yml:1: "},
+		"extends outside":  {map[string]string{"docker-compose.yml": "services:\n  a: {extends: {file: ../a.yml, service: b}}\n"}, `components/web/compose.yaml:2: services.a.extends: "../a.yml" leads out of the archive`},
+		"env_file outside": {map[string]string{"docker-compose.yml": "include: [in/a.yml]\nservices: {a: {image: 'i:1'}}\n", "in/a.yml": "services:\n  b:\n    image: i:1\n    env_file: ../../x.env\n"}, "components/web/in/a.yml:4: services.b.env_file: "},
+		"COMPOSE_FILE":     {map[string]string{"docker-compose.yml": "services: {a: {image: 'i:1'}}\n", ".env": "COMPOSE_FILE=docker-compose.yml:x.yml\n"}, `:0: .env names the Compose files "docker-compose.yml:x.yml"`},
 	} {
 		p, result := packed(t, c.files, "docker-compose.yml")
 		var all []string
@@ -172,6 +197,48 @@ func TestWhatIsNotTakenOver(t *testing.T) {
 		}
 		if !slices.ContainsFunc(all, func(text string) bool { return strings.HasPrefix(text, c.want) }) {
 			t.Errorf("%s: %q, want %q", name, all, c.want)
+		}
+	}
+}
+
+// What an env file gives a variable holds until a deployment gives it a value.
+func TestVariablesOfEnvFiles(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"seen by others": {map[string]string{
+			"docker-compose.yml": "include: [in/a.yml]\nservices: {a: {image: 'i:1', hostname: 'a${T}'}}\n", "in/a.yml": "services: {b: {image: 'i:1', hostname: 'b${T}'}}\n", "in/.env": "T=1\n",
+		}, "T unset"},
+		"two values": {map[string]string{
+			"docker-compose.yml": "include: [in/a.yml, in2/a.yml]\nservices: {a: {image: 'i:1'}}\n", "in/a.yml": "services: {b: {image: 'i:1', hostname: 'b${T}'}}\n", "in/.env": "T=1\n",
+			"in2/a.yml": "services: {c: {image: 'i:1', hostname: 'c${T}'}}\n", "in2/.env": "T=2\n",
+		}, "T unset"},
+		"of another one": {map[string]string{
+			"docker-compose.yml": "include: [in/a.yml]\nservices: {a: {image: 'i:1'}}\n", "in/a.yml": "services: {b: {image: 'i:1', hostname: 'b${T}'}}\n", "in/.env": "U=1\nT=${U}2\n",
+		}, "T unset U=1"},
+		"in the file itself": {map[string]string{
+			"docker-compose.yml": "services: {a: {image: 'i:1', env_file: a.env}}\n", "a.env": "X=y\nURL=http://$X # $NEVER\nRAW='$RAW'\nLEVEL=${LEVEL:-info}\nZ=${Z:-$X}\n",
+		}, "LEVEL=info X unset Z unset"},
+		"by .env": {map[string]string{
+			"docker-compose.yml": "services: {a: {image: 'i:1', env_file: a.env}}\n", "a.env": "X=y\nURL=http://$X\n", ".env": "X=z",
+		}, "X=z"},
+	} {
+		p, _ := packed(t, c.files, "docker-compose.yml")
+		var got []string
+		for _, q := range p.Parameters {
+			if q.Default == nil {
+				got = append(got, q.Name+" unset")
+			} else {
+				got = append(got, q.Name+"="+*q.Default)
+			}
+		}
+		if text := strings.Join(got, " "); text != c.want || len(p.Notes) > 0 {
+			t.Errorf("%s: %q, want %q; notes %v", name, text, c.want, p.Notes)
+		}
+		if diff, err := compared(t, c.files); diff != "" || err != nil {
+			t.Errorf("%s: %v (-vendor +package):\n%s", name, err, diff)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -83,16 +85,23 @@ var (
 // the package, for the lint to show. Errors are of kind protocol.Invalid for input that is wrong.
 func FromCompose(folder fs.FS, names []string, o Options) (*Package, error) {
 	names = overridden(folder, names)
-	s := &source{passed: map[string]location{}, contents: map[string][]byte{}}
-	as, err := held(names)
-	if err != nil {
+	s := &source{passed: map[string]location{}, given: map[string]bool{}, contents: map[string][]byte{}, renames: map[string]map[int]bool{}}
+	var err error
+	if s.stand, err = stand(folder, names); err != nil {
 		return nil, err
 	}
 	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return nil, invalid("%s is given twice: leave it out", name)
+		}
 		if s.contents[name], err = readFile(folder, name, maxCompose); err != nil {
 			return nil, invalid("%s: %w", name, err)
 		}
-		s.parts = append(s.parts, part{file: name, as: strings.TrimPrefix(as[i], composeFile), dir: "."})
+		as := s.held(name)
+		if len(names) == 1 {
+			as = ""
+		}
+		s.parts = append(s.parts, part{file: name, as: as, dir: "."})
 	}
 	p := &Package{Files: map[string]archive.File{}}
 	env, err := p.environment(folder, s)
@@ -106,17 +115,24 @@ func FromCompose(folder fs.FS, names []string, o Options) (*Package, error) {
 		return nil, err
 	}
 	if env != nil {
-		p.add(dotEnv, env, 0o644)
+		if err := p.add(dotEnv, env, 0o644); err != nil {
+			return nil, err
+		}
 	}
-	p.given(s, names, as)
-	c := &collect{env: s.env, byName: map[string][]occurrence{}, passed: s.passed}
+	if err := p.given(s, names); err != nil {
+		return nil, err
+	}
+	c := &collect{env: s.env, byName: map[string][]occurrence{}, passed: s.passed, given: s.given, effect: p.effect}
 	for _, r := range s.files {
-		if r.file == composeFile || r.file == dotEnv || slices.Contains(names, r.file) && len(names) > 1 {
+		if r.file == dotEnv || r.file == composeFile && s.stand == "" {
 			continue
 		}
 		if err := p.take(folder, r, s); err != nil {
 			return nil, err
 		}
+	}
+	if err := p.apart(s); err != nil {
+		return nil, err
 	}
 	for _, occurrence := range s.occurrences {
 		c.byName[occurrence.name] = append(c.byName[occurrence.name], occurrence)
@@ -124,6 +140,7 @@ func FromCompose(folder fs.FS, names []string, o Options) (*Package, error) {
 	if s.profiles && c.byName[profilesVariable] == nil {
 		c.byName[profilesVariable] = []occurrence{{use: use{name: profilesVariable}, location: location{path: "services.*.profiles"}}}
 	}
+	c.follow(env)
 	p.Parameters = c.parameters()
 	p.Notes = append(p.Notes, c.notes...)
 	if err := p.demand(c); err != nil {
@@ -166,6 +183,9 @@ func (p *Package) start(s *source, o Options) error {
 	}
 	registry := strings.Trim(strings.TrimPrefix(cmp.Or(o.Registry, "registry.colony"), "oci://"), "/")
 	p.Component, p.Repository = p.ID, "oci://"+registry+"/"+p.ID
+	if err := v1rc3.CheckRepository(p.Repository); err != nil {
+		return invalid("where the component will be, %w (--registry)", err)
+	}
 	return nil
 }
 
@@ -177,9 +197,17 @@ func plain(name string) string {
 	return strings.Trim(name[:min(len(name), 63)], "-")
 }
 
-// add puts a file into the component.
-func (p *Package) add(file string, content []byte, mode fs.FileMode) {
-	p.Files[path.Join(p.folder(), file)] = archive.File{Mode: mode, Content: content}
+// add puts a file into the component, which has no other one of the name.
+func (p *Package) add(file string, content []byte, mode fs.FileMode) error {
+	name := path.Join(p.folder(), file)
+	if has, ok := p.Files[name]; ok {
+		if !bytes.Equal(has.Content, content) {
+			return invalid("%s would be two files of the package: give the file that is named %s another name, and write that where it is named", file, composeFile)
+		}
+		mode |= has.Mode
+	}
+	p.Files[name] = archive.File{Mode: mode, Content: content}
+	return nil
 }
 
 func (p *Package) note(at location, format string, args ...any) {
@@ -200,7 +228,7 @@ func (p *Package) environment(folder fs.FS, s *source) ([]byte, error) {
 	if err != nil {
 		return nil, invalid("%s: %w", dotEnv, err)
 	}
-	if s.env, err = readEnv(content); err != nil {
+	if s.env, err = readEnv(content, interpolate.Folder); err != nil {
 		return nil, invalid("%s: %w", dotEnv, err)
 	}
 	if files := s.env["COMPOSE_FILE"]; files != "" && len(s.parts) == 1 {
@@ -229,10 +257,25 @@ func (p *Package) take(folder fs.FS, r reference, s *source) error {
 		p.note(r.location, "%s was not copied: %v", r.file, cause(err))
 		return nil
 	}
-	p.add(r.file, content, info.Mode().Perm()&0o111|0o644)
+	as := s.held(r.file)
+	held := content
+	if r.compose {
+		held = s.renamed(r.file, content)
+	}
+	if err := p.add(as, held, info.Mode().Perm()&0o111|0o644); err != nil {
+		return err
+	}
 	if r.env {
-		for _, u := range usesOf(string(content)) {
-			s.occurrences = append(s.occurrences, occurrence{use: u, location: location{file: r.location.file, path: r.file}})
+		at := location{file: r.location.file, path: as}
+		for _, u := range usesOfEnv(content) {
+			s.occurrences = append(s.occurrences, occurrence{use: u, location: at})
+		}
+		set, _ := readEnv(content, func(string) (string, bool) { return "", true })
+		for name := range set {
+			s.given[name] = true
+		}
+		for _, name := range inherited(content, set) {
+			s.pass(name, at)
 		}
 	}
 	return p.bounded()
@@ -265,7 +308,9 @@ func (p *Package) takeFolder(folder fs.FS, r reference) error {
 			p.note(r.location, "%s was not copied: %v", file, cause(err))
 			return nil
 		}
-		p.add(file, content, info.Mode().Perm()&0o111|0o644)
+		if err := p.add(file, content, info.Mode().Perm()&0o111|0o644); err != nil {
+			return err
+		}
 		return p.bounded()
 	})
 }

@@ -127,15 +127,20 @@ func TestNotes(t *testing.T) {
 		want         string // "line: note"
 		parameters   string
 	}{
-		"two defaults": {service("user: ${U:-a}", "hostname: ${U:-b}"), "", `4: U is no parameter: it has the defaults "a" in line 4, "b" in line 5`, ""},
+		"two defaults": {service("user: ${U:-a}", "hostname: ${U:-b}"), "", "", "U unset"},
+		"braces":       {service("user: '${U:-{}}'"), "", "", "U={}"},
+		"dollars":      {service("user: ${U:-a$$b}"), "", "", "U=a$b"},
+		"default once": {service("user: ${U:-a}", "hostname: b${U}"), "", "", "U unset"},
+		"of another":   {service("user: ${U}"), "V=1\nU=${V}2", "", "U unset V=1"},
+		"folder":       {service("volumes: ['${PWD}/a:/a', '${HOME}/b:/b']"), "", "", ""},
 		"settled":      {service("user: ${U:-a}", "hostname: ${U:-b}"), "U=c", "", "U=c"},
-		"nested":       {service("user: ${U:-${V:-x}y}"), "", `4: U is no parameter: its default "${V:-x}y" holds another variable`, "V=x"},
-		"set or not":   {service("user: ${U+x}"), "", "4: U is no parameter: ${U+…} asks whether it is set", ""},
+		"nested":       {service("user: ${U:-${V:-x}y}"), "", "", "U unset V=x"},
+		"set or not":   {service("user: ${U+x}"), "", "", "U unset"},
 		"empty or not": {service("user: ${U:+x}"), "", "", "U="},
 		"reserved":     {service("user: $HOME"), "", "4: HOME is no parameter: there is no such folder on a node", ""},
-		"passed":       {service("environment: [A]"), "", "4: A is empty where no deployment gives it a value", "A="},
-		"passed too":   {service("environment: {A: }"), "", "4: A is empty where no deployment gives it a value", "A="},
-		"content":      {service("secrets: [s]") + "secrets: {s: {environment: A}}\n", "", "5: A is empty where no deployment gives it a value", "A="},
+		"passed":       {service("environment: [A]"), "", "", "A unset"},
+		"passed too":   {service("environment: {A: }"), "", "", "A unset"},
+		"content":      {service("secrets: [s]") + "secrets: {s: {environment: A}}\n", "", "", ""},
 		"passed, set":  {service("environment: [A]"), "A=1", "", "A=1"},
 		"secret":       {service("environment: {X: '${DB_PASSWORD:-postgres}'}"), "", `4: DB_PASSWORD has the default "postgres"`, "DB_PASSWORD=postgres"},
 		"untagged":     {strings.Replace(service("user: x"), "i:1", "r:5000/i", 1), "", "3: r:5000/i names no version", ""},
@@ -157,6 +162,8 @@ func TestNotes(t *testing.T) {
 		for _, q := range p.Parameters {
 			if q.Default != nil {
 				parameters = append(parameters, q.Name+"="+*q.Default)
+			} else if !q.Required {
+				parameters = append(parameters, q.Name+" unset")
 			}
 		}
 		if all := strings.Join(notes, "\n"); len(notes) > 1 || (c.want == "") != (all == "") || !strings.HasPrefix(all, c.want) {
@@ -188,6 +195,7 @@ func TestRefused(t *testing.T) {
 		"id":      {map[string]string{"docker-compose.yml": "services: {}"}, packaging.Options{ID: "A_b"}, `"A_b"`},
 		"no id":   {map[string]string{"docker-compose.yml": "services: {}"}, packaging.Options{Folder: "/"}, "--id"},
 		"version": {map[string]string{"docker-compose.yml": "services: {}"}, packaging.Options{ID: "a", Version: "v1"}, "--version"},
+		"host":    {map[string]string{"docker-compose.yml": "services: {}"}, packaging.Options{ID: "a", Registry: "r.example/./b"}, "\"oci://r.example/./b/a\": want oci://host/path"},
 		"env":     {map[string]string{"docker-compose.yml": "services: {}", ".env": "A='"}, packaging.Options{ID: "a"}, ".env: "},
 		"data": {
 			map[string]string{"docker-compose.yml": "services: {a: {volumes: [./d:/d]}}", "d/x": strings.Repeat("x", 9<<20), "d/y": strings.Repeat("x", 9<<20)},

@@ -1,7 +1,7 @@
 package packaging
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/dotenv"
-
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/compiler/interpolate"
 	"github.com/colonyfleet/colony/co/registry/archive"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 )
@@ -19,7 +18,8 @@ import (
 // A Parameter is what became of a variable.
 type Parameter struct {
 	Name string `json:"name"`
-	// Default is the value that the vendor's files give it; nil where they give none.
+	// Default is the value that the vendor's files give it everywhere. Without one, and not
+	// Required, it is not set where no deployment gives it a value: then the files say what holds.
 	Default *string `json:"default,omitempty"`
 	// Required says that the application does not start without a value, by ${NAME:?…}.
 	Required bool `json:"required,omitempty"`
@@ -31,10 +31,10 @@ type Parameter struct {
 
 // reserved are variables with a meaning of their own, which no parameter replaces.
 var reserved = map[string]string{
-	"COMPOSE_PROJECT_NAME": "Colony sets it to the name of the component",
-	"COMPOSE_FILE":         "a component has one compose.yaml",
-	"PWD":                  "there is no such folder on a node: write a relative path",
-	"HOME":                 "there is no such folder on a node: write a relative path",
+	interpolate.ProjectName: "Colony sets it to the name of the component",
+	"COMPOSE_FILE":          "a component has one compose.yaml",
+	"PWD":                   "there is no such folder on a node: write a relative path",
+	"HOME":                  "there is no such folder on a node: write a relative path",
 }
 
 // collect sorts the occurrences of variables by name.
@@ -42,12 +42,15 @@ type collect struct {
 	env    map[string]string // of .env
 	byName map[string][]occurrence
 	passed map[string]location
-	notes  []Note
-}
-
-// readEnv reads the .env beside the Compose file.
-func readEnv(content []byte) (map[string]string, error) {
-	return dotenv.ParseWithLookup(bytes.NewReader(content), func(string) (string, bool) { return "", false })
+	given  map[string]bool // variables of containers, which env files refer to as well
+	// references are the variables that the values of .env refer to, by those that have them.
+	references map[string][]string
+	// effect fills in the component; vendors is what it is without parameters, where those that
+	// are required have any value, and chosen the values of parameters until now.
+	effect  func(map[string]string) effect
+	vendors effect
+	chosen  map[string]string
+	notes   []Note
 }
 
 // parameters decides what becomes of each variable.
@@ -57,67 +60,103 @@ func (c *collect) parameters() []Parameter {
 			c.byName[name] = nil
 		}
 	}
+	c.chosen = map[string]string{}
+	for name := range c.byName {
+		if c.required(name) {
+			c.chosen[name] = "1"
+		} else if c.emptyAsUnset(name) {
+			c.chosen[name] = "" // the library writes a warning of each that is not set
+		}
+	}
+	c.vendors = c.effect(c.chosen)
 	var all []Parameter
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
 		at := c.at(name)
 		if why, ok := reserved[name]; ok {
-			c.note(at, "%s is no parameter: %s", name, why)
+			if i := slices.IndexFunc(c.byName[name], func(o occurrence) bool { return !interpolate.IsPath(o.path) }); i >= 0 {
+				c.note(c.byName[name][i].location, "%s is no parameter: %s", name, why)
+			}
 			continue
 		}
-		if p, ok := c.parameter(name, at); ok {
-			all = append(all, p)
-		}
+		all = append(all, c.parameter(name, at))
 	}
 	return all
 }
 
-// parameter makes one variable a parameter, if its value can be one.
-func (c *collect) parameter(name string, at location) (Parameter, bool) {
-	uses := c.byName[name]
-	p := Parameter{Name: name, Port: len(uses) > 0}
-	defaults := map[string]location{}
-	for _, u := range uses {
+// required reports whether the files do not compile without a value of a variable.
+func (c *collect) required(name string) bool {
+	value, set := c.env[name]
+	return reserved[name] == "" && slices.ContainsFunc(c.byName[name], func(o occurrence) bool {
+		return o.own == nil && (o.operator == ":?" && value == "" || o.operator == "?" && !set)
+	})
+}
+
+// emptyAsUnset reports whether it makes no difference to the files if a variable is empty or is not
+// set.
+func (c *collect) emptyAsUnset(name string) bool {
+	_, set := c.env[name]
+	_, passed := c.passed[name]
+	return !set && !passed && !c.given[name] && reserved[name] == "" && !slices.ContainsFunc(c.byName[name], func(o occurrence) bool {
+		return o.own != nil || o.operator != "" && !strings.HasPrefix(o.operator, ":")
+	})
+}
+
+// parameter makes one variable a parameter.
+func (c *collect) parameter(name string, at location) Parameter {
+	p := Parameter{Name: name, Port: len(c.byName[name]) > 0, Required: c.required(name)}
+	var defaults []string
+	for _, u := range c.byName[name] {
 		p.Port = p.Port && u.port
-		if u.own != nil {
-			defaults[*u.own] = u.location
-			if i := slices.IndexFunc(uses, func(o occurrence) bool { return o.own == nil }); i >= 0 {
-				c.note(u.location, "%s is no parameter: an env file of include gives it the value %q, which %s does not see; give the variable another name in one of them", name, *u.own, uses[i].path)
-				return p, false
-			}
-			continue
-		}
-		switch u.operator {
-		case ":?", "?":
-			p.Required = true
-			p.Description = u.word
-		case ":-", "-":
-			defaults[u.word] = u.location
-			if len(usesOf(u.word)) > 0 {
-				c.note(u.location, "%s is no parameter: its default %q holds another variable, and the value of a parameter is fixed; that variable is one", name, u.word)
-				return p, false
+		switch {
+		case u.own != nil:
+			defaults = append(defaults, *u.own)
+		case u.operator == ":?" || u.operator == "?":
+			p.Description = cmp.Or(p.Description, u.word)
+		case u.operator == ":-" || u.operator == "-":
+			if word, err := interpolate.Text(u.word, interpolate.In(c.env)); err == nil {
+				defaults = append(defaults, word)
 			}
 		}
 	}
-	for _, u := range uses {
-		if _, set := c.env[name]; u.operator == "+" && !set && len(defaults) == 0 && !p.Required {
-			c.note(u.location, "%s is no parameter: ${%s+…} asks whether it is set, and a parameter always is; write ${%s:+…}, which asks whether it is empty", name, name, name)
-			return p, false
-		}
+	if value, ok := c.env[name]; ok {
+		defaults = []string{value}
 	}
-	if !c.settle(&p, at, defaults) {
-		return p, false
+	if len(defaults) == 0 {
+		defaults = []string{""}
+	}
+	if !p.Required && !c.refers(name) {
+		c.settle(&p, defaults)
 	}
 	if p.Description == "" {
 		p.Description = "used in " + c.where(name)
 	}
-	if p.Port && p.Default != nil {
-		n, err := strconv.ParseUint(*p.Default, 10, 16)
+	if p.Default == nil && !p.Required {
+		p.Description += "; without a value, the files of the component say what holds"
+	}
+	if p.Port && !p.Required {
+		n, err := strconv.ParseUint(value(p.Default), 10, 16)
 		p.Port = err == nil && n > 0 && strconv.FormatUint(n, 10) == *p.Default
 	}
-	if p.Default != nil && *p.Default != "" && isSecret(name) {
-		c.note(at, "%s has the default %q, which every installation shares that gives no other: leave the value out in margo.yaml, and each must give one", name, *p.Default)
+	if i := slices.IndexFunc(defaults, func(word string) bool { return word != "" }); i >= 0 && !p.Required && isSecret(name) {
+		c.note(at, "%s has the default %q, which every installation shares that gives no other: leave the value out in margo.yaml, and each must give one", name, defaults[i])
 	}
-	return p, true
+	return p
+}
+
+// value returns a text, "" for none.
+func value(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// refers reports whether the value of a variable follows another one, which a default would not.
+func (c *collect) refers(name string) bool {
+	_, set := c.env[name]
+	return set && len(c.references[name]) > 0 || slices.ContainsFunc(c.byName[name], func(o occurrence) bool {
+		return o.own != nil && len(o.refers) > 0 || !set && strings.HasSuffix(o.operator, "-") && len(usesOf(o.word)) > 0
+	})
 }
 
 // demand takes the defaults away with which the component does not compile, so that each
@@ -137,15 +176,15 @@ func (p *Package) demand(c *collect) error {
 		found = false
 		var variables []v1rc3.Variable
 		for _, q := range p.Parameters {
-			variables = append(variables, v1rc3.Variable{Name: q.Name, Parameter: q.Name, Default: q.Default, Required: q.Default == nil})
+			variables = append(variables, v1rc3.Variable{Name: q.Name, Parameter: q.Name, Default: q.Default, Required: q.Required})
 		}
 		unfit := compiler.Unfit(p.Component, tgz, variables)
 		for i := range p.Parameters {
 			q := &p.Parameters[i]
-			if q.Default == nil || !slices.Contains(unfit, q.Name) || q.Name == profilesVariable {
+			if q.Required || !slices.Contains(unfit, q.Name) || q.Name == profilesVariable {
 				continue
 			}
-			if *q.Default != "" {
+			if value(q.Default) != "" {
 				p.note(c.at(q.Name), "%s has no default: with %q, which the vendor's files give, the component does not compile", q.Name, *q.Default)
 			}
 			q.Default, q.Required, found = nil, true, true
@@ -162,33 +201,40 @@ func (c *collect) at(name string) location {
 	return c.passed[name]
 }
 
-// settle finds the default of a variable.
-func (c *collect) settle(p *Parameter, at location, defaults map[string]location) bool {
-	if value, ok := c.env[p.Name]; ok {
-		p.Default = &value
-		p.Required = p.Required && value == ""
-	} else if len(defaults) > 1 {
-		var list []string
-		for _, word := range slices.Sorted(maps.Keys(defaults)) {
-			list = append(list, fmt.Sprintf("%q in %s", word, defaults[word]))
+// settle finds the default of a parameter: one with which the component says what it says without
+// parameters, in each place. Where there is none, the parameter has no value by default, so that
+// each place keeps what the vendor has there.
+func (c *collect) settle(p *Parameter, candidates []string) {
+	for _, value := range candidates {
+		parameters := maps.Clone(c.chosen)
+		parameters[p.Name] = value
+		if c.vendors == nil || c.effect(parameters).differs(c.vendors) {
+			continue
 		}
-		c.note(at, "%s is no parameter: it has the defaults %s, and a parameter has one; write the same in each place", p.Name, strings.Join(list, ", "))
-		return false
-	} else if len(defaults) == 1 && !p.Required {
-		for word := range defaults {
-			p.Default = &word
-		}
-	} else if !p.Required {
-		empty := ""
-		p.Default = &empty
-		if len(c.byName[p.Name]) == 0 {
-			c.note(at, "%s is empty where no deployment gives it a value; with Compose it is then missing", p.Name)
+		p.Default, c.chosen = &value, parameters
+		return
+	}
+}
+
+// follow adds the uses of variables by the values in .env of those that are used.
+func (c *collect) follow(content []byte) {
+	uses := usesOf(string(content))
+	c.references = referring(content)
+	done := map[string]bool{}
+	for more := true; more; {
+		more = false
+		for _, name := range slices.Concat(slices.Collect(maps.Keys(c.byName)), slices.Collect(maps.Keys(c.passed))) {
+			if _, set := c.env[name]; !set || done[name] {
+				continue
+			}
+			done[name], more = true, true
+			for _, u := range uses {
+				if slices.Contains(c.references[name], u.name) {
+					c.byName[u.name] = append(c.byName[u.name], occurrence{use: u, location: location{path: dotEnv}})
+				}
+			}
 		}
 	}
-	if p.Required {
-		p.Default = nil
-	}
-	return true
 }
 
 // where lists some locations of a variable.

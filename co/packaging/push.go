@@ -45,7 +45,7 @@ func Push(ctx context.Context, r Registry, folder fs.FS, ref string) (pushed []P
 	done := map[string]bool{}
 	for _, profile := range app.Profiles {
 		for _, c := range profile.Components {
-			p := Pushed{Kind: "component", Name: c.Name, Reference: strings.TrimSuffix(c.Properties.Repository, "/") + ":" + c.Properties.Revision}
+			p := Pushed{Kind: "component", Name: c.Name, Reference: c.Properties.Repository + ":" + c.Properties.Revision}
 			if done[p.Reference] {
 				continue
 			}

@@ -6,8 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compose-spec/compose-go/v2/template"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/colonyfleet/colony/margo/rawyaml"
 )
 
 // maxValues bounds the values of a Compose file, aliases expanded.
@@ -20,39 +21,38 @@ type location struct {
 	line int
 }
 
-// String returns the line, with the file where it is not compose.yaml; without one, the path.
-func (l location) String() string {
-	if l.line == 0 {
-		return l.path
-	}
-	if l.file != "" {
-		return fmt.Sprintf("line %d of %s", l.line, l.file)
-	}
-	return fmt.Sprintf("line %d", l.line)
-}
-
 // An occurrence is a use of a variable in the Compose file, or in a file that it reads.
 type occurrence struct {
 	use
 	location
 	port bool    // it is the port of the node, as a whole
 	own  *string // the value that an env file gives it that others do not see
+	// refers are the variables that this value refers to.
+	refers []string
 }
 
 // A source is what is known of a vendor's Compose files.
 type source struct {
-	env         map[string]string // of .env
-	own         map[string]string // of the env files of part
-	contents    map[string][]byte // of the files that were given
-	parts       []part            // to read
-	part        part              // that is read
-	name        string            // what it calls the project, or ""
+	env         map[string]string   // of .env
+	own         map[string]string   // of the env files of part
+	refers      map[string][]string // what the values of own refer to
+	contents    map[string][]byte   // of the files that were given
+	parts       []part              // to read
+	part        part                // that is read
+	name        string              // what it calls the project, or ""
 	occurrences []occurrence
 	passed      map[string]location // variables that environment names without a value
+	given       map[string]bool     // variables of containers
 	files       []reference
 	images      []occurrenceOfImage
 	profiles    bool // there are services with profiles
 	values      int
+	content     []byte                  // of the file that is read
+	stand       string                  // the name that the vendor's compose.yaml has in the component, if another one
+	renames     map[string]map[int]bool // where files have the name compose.yaml for it
+	paths       int                     // how many were noted
+	meant       map[position]bool       // whether what stands there is a path of the vendor's compose.yaml
+	unfit       error                   // of a place that cannot have another name
 }
 
 // An occurrenceOfImage is an image that a service runs.
@@ -66,12 +66,14 @@ type reference struct {
 	location
 	file string
 	env  bool // its variables are filled in
+	// compose says that it is read as Compose.
+	compose bool
 }
 
 // compose reads a Compose file. What is wrong with it as Compose is not looked for.
 func (s *source) compose(content []byte) error {
 	var document yaml.Node
-	if err := yaml.Unmarshal(content, &document); err != nil {
+	if err := yaml.Unmarshal(rawyaml.AnyMinor(content), &document); err != nil {
 		return err
 	}
 	if len(document.Content) != 1 || document.Content[0].Kind != yaml.MappingNode {
@@ -97,7 +99,11 @@ func (s *source) walk(n *yaml.Node, keys []string) error {
 	case yaml.AliasNode:
 		return s.walk(n.Alias, keys)
 	case yaml.ScalarNode:
+		before := s.paths
 		s.scalar(n, keys)
+		if s.paths == before && (len(keys) == 0 || !strings.HasPrefix(keys[0], "x-")) {
+			s.means(n, false)
+		}
 	case yaml.SequenceNode:
 		for i, item := range n.Content {
 			next := append(slices.Clone(keys), "["+strconv.Itoa(i)+"]")
@@ -150,7 +156,7 @@ func (s *source) scalar(n *yaml.Node, keys []string) {
 	}
 	for i, u := range usesOf(n.Value) {
 		port := i == 0 && key(0) == "services" && key(2) == "ports" && isNodePort(n.Value, key(last))
-		s.occurrences = append(s.occurrences, occurrence{u, p, port, s.ownValue(u.name)})
+		s.used(occurrence{use: u, location: p, port: port}, nil)
 	}
 	if key(0) != "services" {
 		content := key(0) == "configs" || key(0) == "secrets"
@@ -158,7 +164,7 @@ func (s *source) scalar(n *yaml.Node, keys []string) {
 			s.pass(n.Value, p)
 		}
 		if content && key(2) == "file" {
-			s.refer(n.Value, p, plainFile)
+			s.refer(n, n.Value, p, plainFile)
 		}
 		return
 	}
@@ -169,16 +175,30 @@ func (s *source) scalar(n *yaml.Node, keys []string) {
 		s.images = append(s.images, occurrenceOfImage{p, n.Value})
 	case "env_file":
 		if last == 2 || key(last) == "path" {
-			s.refer(n.Value, p, envFile)
+			s.refer(n, n.Value, p, envFile)
 		}
 	case "security_opt":
 		if option, file, ok := strings.Cut(strings.Replace(n.Value, ":", "=", 1), "="); ok && (option == "seccomp" || option == "apparmor") {
-			s.refer(file, p, ofProject)
+			s.refer(n, file, p, ofProject)
 		}
 	case "volumes":
-		s.volume(n.Value, p, last == 2, key(last) == "source")
+		s.volume(n, p, last == 2, key(last) == "source")
 	case "environment":
 		s.environment(n, p, keys)
+	}
+}
+
+// used notes a use of a variable, and of those that the value which env files of the part give it
+// refers to. Chain are those that led here.
+func (s *source) used(o occurrence, chain []string) {
+	if o.own = s.ownValue(o.name); o.own != nil {
+		o.refers = s.refers[o.name]
+	}
+	s.occurrences = append(s.occurrences, o)
+	for _, name := range o.refers {
+		if !slices.Contains(chain, name) {
+			s.used(occurrence{use: use{name: name}, location: o.location}, append(slices.Clone(chain), name))
+		}
 	}
 }
 
@@ -189,8 +209,12 @@ func (s *source) environment(n *yaml.Node, p location, keys []string) {
 	}
 	name := keys[3]
 	if strings.HasPrefix(name, "[") {
+		before, _, valued := strings.Cut(n.Value, "=")
+		if s.given[before] = true; valued {
+			return
+		}
 		name = n.Value
-	} else if n.ShortTag() != "!!null" { // NAME: with nothing after it
+	} else if s.given[name] = true; n.ShortTag() != "!!null" { // NAME: with nothing after it
 		return
 	}
 	s.pass(name, p)
@@ -208,26 +232,23 @@ func (s *source) pass(name string, p location) {
 
 // volume notes the source of a bind: in the short form, before the first colon that is in no
 // variable.
-func (s *source) volume(text string, p location, short, source bool) {
-	filled, err := template.SubstituteWithOptions(text, s.lookup, template.WithoutLogging)
+func (s *source) volume(n *yaml.Node, p location, short, source bool) {
+	filled, kind, err := s.fill(n.Value)
 	if err != nil {
 		return
 	}
 	from, _, ok := strings.Cut(filled, ":")
 	if (short && ok || source) && strings.HasPrefix(from, ".") {
-		s.refer(strings.ReplaceAll(from, "$", "$$"), p, plainFile)
+		s.refer(n, strings.ReplaceAll(from, "$", "$$"), p, kind)
 	}
 }
 
 // isNodePort reports whether a port of the node is a variable as a whole: in the short
 // form before the last colon, in the long form under published.
 func isNodePort(text, key string) bool {
+	inner, rest := leading(text)
 	if key == "published" {
-		return strings.HasPrefix(text, "$") && closing(text[1:]) == len(text)-2
+		return inner != "" && rest == ""
 	}
-	if key != "ports" || !strings.HasPrefix(text, "${") {
-		return false
-	}
-	end := closing(text[1:])
-	return end > 0 && strings.HasPrefix(text[end+2:], ":")
+	return key == "ports" && inner != "" && strings.HasPrefix(rest, ":")
 }

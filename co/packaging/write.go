@@ -87,6 +87,8 @@ func (p *Package) description(from string, o Options) []byte {
 			line("    value: %s", *q.Default)
 		} else if q.Default != nil {
 			line("    value: %s", quoted(*q.Default))
+		} else if !q.Required {
+			line("    # no value: where a deployment gives none, the files of the component say what holds")
 		} else {
 			line("    # no value: every deployment must give one")
 		}
@@ -126,9 +128,9 @@ var schemas = map[string]string{
 // schema returns the name of the rules that the values of a parameter keep.
 func (p Parameter) schema() string {
 	switch {
-	case p.Port && (p.Default == nil || *p.Default != ""):
+	case p.Port:
 		return "port"
-	case p.Default != nil && *p.Default == "":
+	case !p.Required && value(p.Default) == "":
 		return "text-or-empty"
 	default:
 		return "text"
