@@ -155,8 +155,10 @@ func showInit(env *command.Env, a initAnswer, p *packaging.Package) error {
 	if len(a.Parameters) > 0 {
 		var rows [][]string
 		for _, q := range a.Parameters {
-			value := "(required)"
-			if q.Default != nil {
+			value := "(not set)"
+			if q.Required {
+				value = "(required)"
+			} else if q.Default != nil {
 				value = *q.Default
 			}
 			rows = append(rows, []string{q.Name, value, q.Description})
@@ -255,7 +257,7 @@ func runPush(ctx context.Context, env *command.Env, ref, folder string, o pushOp
 		}
 		return protocol.Errorf(protocol.Invalid, "push %s: nothing was pushed, because a CO would refuse it:\n%s", folder, strings.Join(lines, "\n"))
 	}
-	client, err := o.client(env.URL)
+	client, err := o.client(env)
 	if err != nil {
 		return err
 	}
@@ -280,11 +282,11 @@ func runPush(ctx context.Context, env *command.Env, ref, folder string, o pushOp
 	return err
 }
 
-// client returns a client of registries; address is the URL of the CO's API.
-func (o pushOptions) client(address string) (*registry.Client, error) {
-	u, err := url.Parse(address)
+// client returns a client of registries, of which the CO's own is where its API is.
+func (o pushOptions) client(env *command.Env) (*registry.Client, error) {
+	u, err := url.Parse(env.URL)
 	if err != nil || u.Host == "" {
-		return nil, protocol.Errorf(protocol.Invalid, "--url %q: want the URL of the CO", address)
+		return nil, protocol.Errorf(protocol.Invalid, "--url %q: want the URL of the CO", env.URL)
 	}
 	own := u.Host
 	if u.Scheme == "https" {
@@ -302,5 +304,6 @@ func (o pushOptions) client(address string) (*registry.Client, error) {
 	}
 	return registry.NewClient(registry.ClientOptions{
 		Hosts: map[string]string{o.registryHost: own}, Insecure: o.plainHTTP, Credentials: auth.Credentials, KeepTags: !o.replace,
+		Roots: env.Roots(),
 	}), nil
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/compiler/packagecheck"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -43,6 +44,8 @@ type Registry interface {
 	// Pin makes an archive the only one of its revision. Where there is another one
 	// already, the error is of kind Conflict.
 	Pin(ctx context.Context, repository, revision string, digest protocol.Digest) error
+	// Image returns the reference of an image with its digest, or an error of kind NotFound.
+	Image(ctx context.Context, ref string) (string, error)
 }
 
 // Options are what a Catalog works with. All but Logger and TempDir are needed.
@@ -58,6 +61,11 @@ type Options struct {
 	// CheckArchive says what is wrong with the Compose archive of a component, and what
 	// is to be warned of. Variables are those that parameters may set.
 	CheckArchive func(component string, tgz []byte, variables []v1rc3.Variable) (c protocol.Component, warnings []string, err error)
+	// Images returns the images of an archive that CheckArchive read, as far as they are known.
+	// Nil: none is looked at.
+	Images func(component string, tgz []byte, variables []v1rc3.Variable) []packagecheck.Image
+	// Host is the CO's own registry, as references name it. Empty: it has none.
+	Host string
 	// CheckShared says what two components of a profile claim both. Nil: nothing.
 	CheckShared func(profile []protocol.Component) error
 	// TempDir is where sources are unpacked. Default: the system's.

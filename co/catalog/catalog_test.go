@@ -92,6 +92,13 @@ func (s *shelf) Tags(_ context.Context, ref string) ([]string, error) {
 	return tags, nil
 }
 
+func (s *shelf) Image(_ context.Context, ref string) (string, error) {
+	if strings.Contains(ref, "absent") {
+		return "", protocol.Errorf(protocol.NotFound, "find image %s: the registry does not have it", ref)
+	}
+	return ref, nil
+}
+
 func (s *shelf) Archive(_ context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
 	ref := repository + ":" + revision
 	s.asked = append(s.asked, ref)
@@ -151,6 +158,15 @@ func newCatalog(t *testing.T) *setup {
 			c.Containers = []protocol.Container{{Name: "app", Image: strings.TrimPrefix(image, "good")}}
 			return c, nil, nil
 		},
+		Images: func(_ string, tgz []byte, _ []v1rc3.Variable) []packagecheck.Image {
+			image, _ := strings.CutPrefix(string(tgz), "image ")
+			image, open := strings.CutPrefix(image, "of a parameter ")
+			if image = strings.TrimPrefix(image, "good"); image == "" {
+				return nil
+			}
+			return []packagecheck.Image{{Service: "app", At: "line 3: services.app.image", Reference: image, Known: image, Settled: !open}}
+		},
+		Host: "registry.colony",
 		Export: func(_ context.Context, remote Remote, ref, dir string) (string, error) {
 			s.exported = append(s.exported, remote.URL+" "+ref)
 			if strings.Contains(remote.URL, "away") {

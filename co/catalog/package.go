@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/co/compiler/packagecheck"
@@ -197,7 +196,10 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 		for _, w := range warnings {
 			r.warn("component %s: %s: %s", c.Name, "compose.yaml", w)
 		}
-		run.images(r, at, known)
+		if run.opts.Images != nil {
+			known.Name = c.Name
+			run.images(ctx, r, at, known, run.opts.Images(c.Name, tgz, variables))
+		}
 	case limited.Err() != nil, kind == protocol.Unavailable:
 		run.away[host] = true
 		r.warn("component %s was not checked: %s", c.Name, err)
@@ -209,16 +211,24 @@ func (run *run) archive(ctx context.Context, r *Result, at string, c v1rc3.Compo
 	return part, digest
 }
 
-// images checks that the images of a component can be had when it is deployed: a tag is
-// looked up then. An image that a parameter names is not known yet.
-func (run *run) images(r *Result, at string, c protocol.Component) {
-	for _, container := range c.Containers {
-		if container.Image == "" || strings.Contains(container.Image, "@") {
-			continue
-		}
-		if err := run.opts.Sources.Registry(graph.Host(container.Image)); err != nil {
-			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf(
-				"archive of component %s: services.%s.image: %s: %s, or name the image by its digest", c.Name, container.Name, container.Image, err)})
+// images checks that the images of the services that run can be had when they are deployed: a
+// tag is looked up then. Where a parameter says the registry, a deployment may name another one.
+func (run *run) images(ctx context.Context, r *Result, at string, known protocol.Component, images []packagecheck.Image) {
+	for _, i := range packagecheck.Lookups(known, images) {
+		host := graph.Host(i.Known)
+		err := run.opts.Sources.Registry(host)
+		switch {
+		case err != nil && i.Pinned(): // nodes alone pull it
+		case err != nil && i.Settled:
+			r.refuse(protocol.Invalid, v1rc3.Problem{Path: at, Message: fmt.Sprintf("archive of component %s: %s: %s: %s, or name the image by its digest", known.Name, i.At, i.Known, err)})
+		case err != nil:
+			r.warn("component %s: compose.yaml: %s: %s: %s; so it is with the defaults of the parameters: a deployment must name an image of another registry", known.Name, i.At, i.Known, err)
+		case host == run.opts.Host && i.Reference != "":
+			limited, cancel := context.WithTimeout(ctx, run.opts.ArchiveTimeout)
+			if _, err := run.opts.Registry.Image(limited, i.Reference); protocol.KindOf(err) == protocol.NotFound {
+				r.warn("component %s: compose.yaml: %s: %s: it must be there before the application is deployed", known.Name, i.At, err)
+			}
+			cancel()
 		}
 	}
 }

@@ -183,6 +183,18 @@ func TestRegistriesOfComponents(t *testing.T) {
 			t.Errorf("image %q: problems %q, want host %q", image, got, host)
 		}
 	}
+	for image, want := range map[string]string{
+		"of a parameter registry.colony/web:1": "", "of a parameter ghcr.io/web:1": "line 3: services.app.image: ghcr.io/web:1: registry ghcr.io may not be read: name it in import.registries of the CO's configuration, or use one that is named there; so it is with the defaults",
+		"registry.colony/absent:1": "line 3: services.app.image: find image registry.colony/absent:1: the registry does not have it: it must be there before the application is deployed", "registry.colony/absent" + digest: "find image registry.colony/absent@",
+		"northstarida.azurecr.io/absent:1": "",
+	} {
+		s := newCatalog(t)
+		s.registry.archives["oci://registry.colony/hello:1.0.0"] = []byte("image " + image)
+		r := s.do(t, write(t, map[string]string{"margo.yaml": description, "resources/description.md": "x"}))[0]
+		if got := strings.Join(r.Warnings, "\n"); r.Outcome != Imported || (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("image %q: %s, problems %q, warnings %q, want %q", image, r.Outcome, problems(r), got, want)
+		}
+	}
 	s.opts.Sources.Registries = []string{"docker.io"}
 	if err := s.opts.Sources.Registry("index.docker.io"); err != nil {
 		t.Errorf("Docker Hub by its other name: %v", err)

@@ -21,7 +21,7 @@ type component struct {
 type packed map[string]component
 
 func reference(repository, revision string) string {
-	return strings.TrimSuffix(repository, "/") + ":" + revision
+	return repository + ":" + revision
 }
 
 // Archive returns a component of the folder, or an error of kind NotFound.

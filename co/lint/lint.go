@@ -291,7 +291,7 @@ func (l *linter) judge(name, folder string, variables []v1rc3.Variable) (j judge
 	for _, w := range warnings {
 		l.lines(file, w, true)
 	}
-	l.images(file, sub, c)
+	l.images(file, c, compiler.Images(name, tgz, variables))
 	if j.Component = c; err == nil {
 		j.tgz = tgz
 	}

@@ -102,6 +102,13 @@ func TestFolder(t *testing.T) {
 				"apps/hello/components/web/compose.yaml:3: warning: services.web.image: TAG is empty: no parameter of the application sets it, nor does .env; give a default as in ${TAG:-value}",
 			},
 		},
+		"env file that no parameter changes": {
+			map[string]string{
+				"apps/hello/components/web/compose.yaml": "services:\n  web:\n    image: r.example/web:1\n    ports: ['${PORT}:80']\n    env_file: .env\n",
+				"apps/hello/components/web/.env":         "# web\nPORT=8080\n",
+			},
+			[]string{"apps/hello/components/web/.env:2: warning: services.web.env_file: .env sets PORT for service web, whatever value a deployment gives its parameter: write PORT=${PORT} there, which is filled in from the parameter, or PORT=${PORT:-value} with what holds without one"},
+		},
 		"application": {
 			map[string]string{"apps/hello/margo.yaml": strings.Replace(application, "id: hello", "id: Hello", 1)},
 			[]string{
@@ -238,14 +245,15 @@ services:
   github: {image: ghcr.io/a/b:2}
   pinned: {image: nginx@` + digest + `}
   variable: {image: "${REGISTRY:-quay.io}/c:3"}
+  tagged: {image: "ghcr.io/a/c:${TAG}"}
 include: [more/other.yaml]
-`)}}
+`)}, "web/.env": {Data: []byte("TAG=4\n")}}
 	for _, c := range []struct {
 		registries []string
 		want       []string
 	}{
-		{nil, []string{"7: services.hub.image: nginx:1 comes from docker.io", "8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io", "10: services.variable.image: quay.io/c:3 comes from quay.io", "2: services.included.image: redis:7 comes from docker.io"}},
-		{[]string{"docker.io", "quay.io"}, []string{"8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io"}},
+		{nil, []string{"7: services.hub.image: nginx:1 comes from docker.io", "8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io", "10: services.variable.image: quay.io/c:3 comes from quay.io", "11: services.tagged.image: ghcr.io/a/c:4 comes from ghcr.io", "2: services.included.image: redis:7 comes from docker.io"}},
+		{[]string{"docker.io", "quay.io"}, []string{"8: services.github.image: ghcr.io/a/b:2 comes from ghcr.io", "11: services.tagged.image: ghcr.io/a/c:4 comes from ghcr.io"}},
 	} {
 		result, err := lint.Folder(root, c.registries...)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/encrypted"
+	"github.com/colonyfleet/colony/co/registry/failure"
 	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -25,7 +26,7 @@ import (
 // revision names in repository, which is oci://host/path. The digest, of the archive,
 // has been checked, before anybody unpacks it.
 func (c *Client) Archive(ctx context.Context, repository, revision string) ([]byte, protocol.Digest, error) {
-	ref := strings.TrimSuffix(repository, "/") + ":" + revision
+	ref := repository + ":" + revision
 	t, err := c.reach(ref)
 	if err != nil {
 		return nil, "", err
@@ -34,14 +35,14 @@ func (c *Client) Archive(ctx context.Context, repository, revision string) ([]by
 	defer cancel()
 	m, _, err := c.manifest(ctx, t)
 	if err != nil {
-		return nil, "", failed(ctx, "pull Compose archive", ref, err)
+		return nil, "", failure.Lacks(failure.Of(ctx, "pull Compose archive", ref, err), "as colony app push does with a package")
 	}
 	if err := artifact.CheckArchive(m, revision); err != nil {
 		return nil, "", protocol.Errorf(protocol.Invalid, "Compose archive %s: %w", ref, err)
 	}
 	b, err := c.fetch(ctx, t, m.Layers[0])
 	if err != nil {
-		return nil, "", failed(ctx, "pull Compose archive", ref, err)
+		return nil, "", failure.Of(ctx, "pull Compose archive", ref, err)
 	}
 	return b, protocol.DigestOf(b), nil
 }
@@ -50,7 +51,7 @@ func (c *Client) Archive(ctx context.Context, repository, revision string) ([]by
 // returns the digest of the artifact.
 func (c *Client) PushArchive(ctx context.Context, repository, revision string, tgz []byte) (protocol.Digest, error) {
 	annotations := map[string]string{artifact.TypeAnnotation: "compose", artifact.VersionAnnotation: revision}
-	return c.pushArtifact(ctx, strings.TrimSuffix(repository, "/")+":"+revision, artifact.Artifact{
+	return c.pushArtifact(ctx, repository+":"+revision, artifact.Artifact{
 		Kind: artifact.ComposeKind, Annotations: annotations,
 		Layers: []artifact.Layer{{Media: artifact.ComposeMedia, Annotations: annotations, Content: tgz}},
 	})
@@ -119,7 +120,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 	options := c.options(ctx)
 	for _, l := range a.Blobs() {
 		if err := remote.WriteLayer(t.dialled.Context(), static.NewLayer(l.Content, types.MediaType(l.Media)), options...); err != nil {
-			return "", failed(ctx, "push", ref, err)
+			return "", failure.Of(ctx, "push", ref, err)
 		}
 	}
 	if !known {
@@ -132,7 +133,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 		}
 	}
 	if err := remote.Put(t.dialled, image.Raw{Media: types.OCIManifestSchema1, Body: body}, options...); err != nil {
-		return "", failed(ctx, "push", ref, err)
+		return "", failure.Of(ctx, "push", ref, err)
 	}
 	return digest, nil
 }
@@ -141,7 +142,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 // error is of kind Conflict.
 func (c *Client) keeps(ctx context.Context, t target, ref string, digest protocol.Digest) (bool, error) {
 	have, err := c.tagged(ctx, t)
-	err = failed(ctx, "push", ref, err)
+	err = failure.Of(ctx, "push", ref, err)
 	switch {
 	case err == nil && have == digest:
 		return true, nil

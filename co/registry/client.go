@@ -2,9 +2,10 @@ package registry
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,11 +16,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/encrypted"
+	"github.com/colonyfleet/colony/co/registry/failure"
 	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -48,7 +49,9 @@ type ClientOptions struct {
 	KeepTags bool
 	// Timeout bounds one operation. Default 1 minute.
 	Timeout time.Duration
-	// Transport replaces the default one.
+	// Roots are the certificates that those of registries may come from. Nil: those that the system trusts.
+	Roots *x509.CertPool
+	// Transport replaces the default one, with its roots.
 	Transport http.RoundTripper
 }
 
@@ -70,6 +73,7 @@ func NewClient(o ClientOptions) *Client {
 	}
 	if o.Transport == nil {
 		o.Transport = &http.Transport{
+			TLSClientConfig:       &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 			TLSHandshakeTimeout:   10 * time.Second,
@@ -178,36 +182,10 @@ func (c *Client) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.opts.Timeout)
 }
 
-// failed gives an error of a registry its kind.
-func failed(ctx context.Context, verb, ref string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
-		return fmt.Errorf("%s %s: %w", verb, ref, cause)
-	}
-	if _, ok := errors.AsType[*protocol.Error](err); ok {
-		return err
-	}
-	kind := protocol.Unavailable
-	if te, ok := errors.AsType[*transport.Error](err); ok {
-		switch {
-		case te.StatusCode == http.StatusNotFound:
-			return protocol.Errorf(protocol.NotFound, "%s %s: the registry does not have it", verb, ref)
-		case te.StatusCode == http.StatusUnauthorized, te.StatusCode == http.StatusForbidden:
-			return protocol.Errorf(protocol.Denied, "%s %s: the registry wants other credentials: %w", verb, ref, err)
-		case te.StatusCode == http.StatusTooManyRequests, te.StatusCode == http.StatusRequestTimeout:
-		case te.StatusCode < 500:
-			kind = protocol.Invalid
-		}
-	}
-	return protocol.Errorf(kind, "%s %s: %w", verb, ref, err)
-}
-
 // Image resolves an image reference to its pinned form, host/repository@sha256:….
 // A tag that names an image for several platforms keeps the digest of the whole
 // index, so that one reference serves every node. A reference that holds a digest is
-// not looked up.
+// looked up in the fleet's own registry alone.
 func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 	t, err := c.parse(ref)
 	if err != nil {
@@ -216,6 +194,9 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 	repository := pulledName(t.written.Context())
 	if d, ok := t.written.(name.Digest); ok {
 		digest, err := protocol.ParseDigest(d.DigestStr())
+		if err == nil && c.own(t) {
+			err = c.there(ctx, t, ref)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -233,7 +214,7 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 		// Some registries answer HEAD without a digest, or not at all; GET says why.
 		d, err := remote.Get(t.dialled, c.options(ctx)...)
 		if err != nil {
-			return "", failed(ctx, "find image", ref, err)
+			return "", c.lacks(t, failure.Of(ctx, "find image", ref, err))
 		}
 		h = d.Digest
 	}
@@ -242,6 +223,25 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 		return "", err
 	}
 	return repository + "@" + string(digest), nil
+}
+
+// own reports whether a reference is one of the fleet's own registry.
+func (c *Client) own(t target) bool { return c.opts.Hosts[t.written.Context().RegistryStr()] != "" }
+
+// there says why an image that is named by its digest cannot be had.
+func (c *Client) there(ctx context.Context, t target, ref string) error {
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	_, err := remote.Head(t.dialled, c.options(ctx)...)
+	return c.lacks(t, failure.Of(ctx, "find image", ref, err))
+}
+
+// lacks says how an image comes into the fleet's own registry, where it does not have it.
+func (c *Client) lacks(t target, err error) error {
+	if !c.own(t) {
+		return err
+	}
+	return failure.Lacks(err, "as with skopeo copy docker://SOURCE docker://ADDRESS-OF-THE-CO"+strings.TrimPrefix(t.written.Name(), t.written.Context().RegistryStr()))
 }
 
 // Health returns the check that an image declares, nil where it has none. Of an image for
@@ -255,10 +255,10 @@ func (c *Client) Health(ctx context.Context, ref string) (*protocol.Health, erro
 	defer cancel()
 	d, err := remote.Get(t.dialled, c.options(ctx)...)
 	if err != nil {
-		return nil, failed(ctx, "read image", ref, err)
+		return nil, failure.Of(ctx, "read image", ref, err)
 	}
 	h, err := image.Health(d)
-	return h, failed(ctx, "read image", ref, err)
+	return h, failure.Of(ctx, "read image", ref, err)
 }
 
 // pulledName is the repository as container engines name it.
@@ -325,5 +325,5 @@ func (c *Client) Tags(ctx context.Context, ref string) ([]string, error) {
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	tags, err := remote.List(t.dialled.Context(), c.options(ctx)...)
-	return tags, failed(ctx, "list tags of", ref, err)
+	return tags, failure.Of(ctx, "list tags of", ref, err)
 }

@@ -6,6 +6,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/colonyfleet/colony/co/registry/failure"
 	"github.com/colonyfleet/colony/co/registry/image"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -38,7 +39,7 @@ func (c *Client) PushImage(ctx context.Context, ref string, images ...image.Imag
 		return "", protocol.Errorf(protocol.Invalid, "build image %s: %w", ref, err)
 	}
 	if err := push(); err != nil {
-		return "", failed(ctx, "push image", ref, err)
+		return "", failure.Of(ctx, "push image", ref, err)
 	}
 	digest, err := built.Digest()
 	return protocol.Digest(digest.String()), err

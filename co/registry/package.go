@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/failure"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -30,7 +31,7 @@ func (c *Client) Package(ctx context.Context, ref, dir string) (protocol.Digest,
 	defer cancel()
 	m, digest, err := c.manifest(ctx, t)
 	if err != nil {
-		return "", failed(ctx, "pull package", ref, err)
+		return "", failure.Of(ctx, "pull package", ref, err)
 	}
 	titled, untitled, err := artifact.Files(m)
 	if err != nil {
@@ -42,13 +43,13 @@ func (c *Client) Package(ctx context.Context, ref, dir string) (protocol.Digest,
 	}
 	defer root.Close() //nolint:errcheck // each file was closed
 	if err := c.store(ctx, t, titled[artifact.DescriptionFile], root, artifact.DescriptionFile); err != nil {
-		return "", failed(ctx, "pull package", ref, err)
+		return "", failure.Of(ctx, "pull package", ref, err)
 	}
 	delete(titled, artifact.DescriptionFile)
 	placeUntitled(root, titled, untitled)
 	for file, layer := range titled {
 		if err := c.store(ctx, t, layer, root, file); err != nil {
-			return "", failed(ctx, "pull package", ref, err)
+			return "", failure.Of(ctx, "pull package", ref, err)
 		}
 	}
 	return digest, nil

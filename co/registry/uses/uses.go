@@ -150,7 +150,7 @@ func (f *Finder) files(ctx context.Context, r graph.Removal) (found []fleet.Imag
 
 // names reports whether the archive of a component is what goes.
 func (f *Finder) names(r graph.Removal, repository, revision string) bool {
-	return strings.TrimSuffix(repository, "/") == "oci://"+f.o.Host+"/"+r.Repository && slices.Contains(r.Tags, revision)
+	return repository == "oci://"+f.o.Host+"/"+r.Repository && slices.Contains(r.Tags, revision)
 }
 
 // apps returns the versions in the catalog that name an archive or an image.
