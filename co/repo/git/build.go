@@ -104,7 +104,7 @@ func (r *Repo) fastImport(ctx context.Context, head string, list []*write) ([]st
 // enterFiles enters the files of a change: removals first, so that a file may replace a
 // directory.
 func enterFiles(in *bytes.Buffer, files map[string][]byte) {
-	quote := func(p string) string { return `"` + strings.ReplaceAll(p, `"`, `\"`) + `"` } // checkPath refuses what else is special
+	quote := func(p string) string { return `"` + strings.ReplaceAll(p, `"`, `\"`) + `"` } // names.Path refuses what else is special
 	paths := slices.Sorted(maps.Keys(files))
 	for _, p := range paths {
 		if files[p] == nil {

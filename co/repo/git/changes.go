@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/colonyfleet/colony/co/repo/git/names"
+
 	"github.com/colonyfleet/colony/co/repo/git/lastchange"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -108,7 +110,7 @@ func (r *Repo) savedChanges() *lastchange.Index {
 	b, err := os.ReadFile(r.changesPath())
 	digest, b, _ := bytes.Cut(b, []byte("\n"))
 	c := &lastchange.Index{}
-	if err != nil || protocol.Digest(digest) != protocol.DigestOf(b) || json.Unmarshal(b, c) != nil || checkCommit(c.Head) != nil {
+	if err != nil || protocol.Digest(digest) != protocol.DigestOf(b) || json.Unmarshal(b, c) != nil || names.Commit(c.Head) != nil {
 		return &lastchange.Index{}
 	}
 	return c

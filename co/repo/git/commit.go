@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/git/names"
+
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -50,6 +52,18 @@ func (r *Repo) Commit(ctx context.Context, c Change) (string, error) {
 	if err := c.check(); err != nil {
 		return "", err
 	}
+	if r.opts.Stamp != nil {
+		c.Message = r.opts.Stamp(ctx, c.Message)
+	}
+	commit, err := r.commitInTurn(ctx, c)
+	if err == nil && r.opts.OnCommit != nil {
+		r.opts.OnCommit(ctx, commit)
+	}
+	return commit, err
+}
+
+// commitInTurn commits a change together with those that wait for the remote meanwhile.
+func (r *Repo) commitInTurn(ctx context.Context, c Change) (string, error) {
 	w := &write{change: c, done: make(chan struct{})}
 	r.writers.add(w)
 	for {
@@ -96,15 +110,15 @@ func (c *Change) check() error {
 	}
 	errs = append(errs, c.Author.check())
 	for p, content := range c.Files {
-		errs = append(errs, checkPath(p))
+		errs = append(errs, names.Path(p))
 		if len(content) > maxFile {
 			errs = append(errs, protocol.Errorf(protocol.Invalid, "file %s: %d bytes, the limit is %d", p, len(content), maxFile))
 		}
 	}
 	for p, commit := range c.Expect {
-		errs = append(errs, checkPath(p))
+		errs = append(errs, names.Path(p))
 		if commit != "" {
-			errs = append(errs, checkCommit(commit))
+			errs = append(errs, names.Commit(commit))
 		}
 	}
 	return invalid(errors.Join(errs...))

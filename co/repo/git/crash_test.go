@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/colonyfleet/colony/co/repo/git/names"
+
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -114,13 +116,13 @@ func TestDirectoryIsLockedOnce(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, p := range []string{"", ".", "..", "../a", "/a", "a/../b", "a//b", "a/", "-a", ".git/config", "a/.GIT/b", "a\x00b", `a\b`, "a\nb"} {
-		if err := checkPath(p); protocol.KindOf(err) != protocol.Invalid {
-			t.Errorf("checkPath(%q) = %v, want invalid", p, err)
+		if err := names.Path(p); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("names.Path(%q) = %v, want invalid", p, err)
 		}
 	}
 	for _, ref := range []string{"", "-x", "a..b", "a@{1}", "a b", "a^", "a~1", "a:b", "x.lock", "a/", "+a", "a/.b"} {
-		if err := checkRef(ref); protocol.KindOf(err) != protocol.Invalid {
-			t.Errorf("checkRef(%q) = %v, want invalid", ref, err)
+		if err := names.Ref(ref); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("names.Ref(%q) = %v, want invalid", ref, err)
 		}
 	}
 	for _, a := range []Author{{}, {"a", ""}, {"a>", "b"}, {"a", "b\nc"}} {

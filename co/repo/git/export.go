@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/git/names"
+
 	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -38,7 +40,7 @@ func Export(ctx context.Context, o Options, remote, ref, dir string) (string, er
 	if ref == "" {
 		ref = "HEAD"
 	}
-	if err := checkRef(ref); err != nil {
+	if err := names.Ref(ref); err != nil {
 		return "", err
 	}
 	home, err := os.MkdirTemp("", "colony-git-")
@@ -99,7 +101,7 @@ func (r *Repo) exportable(ctx context.Context, commit string) (*snapshotState, e
 	s := &snapshotState{objects: objects, Snapshot: Snapshot{Commit: commit, Files: map[string][]byte{}}}
 	var paths []string
 	for p, o := range objects {
-		if o.skip == "" && checkPath(p) == nil {
+		if o.skip == "" && names.Path(p) == nil {
 			paths = append(paths, p)
 		}
 	}

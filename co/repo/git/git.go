@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/repo/address"
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -187,10 +188,10 @@ func (g git) run(ctx context.Context, c call) ([]byte, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A process group, so that the helpers of git end with it; and the kernel ends
 	// it with this process, so that no git works in a cache that another process has acquired.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	err := cmd.Run()
+	err := childproc.Run(cmd, syscall.SIGKILL)
 	switch {
 	case err == nil:
 		return stdout.b, nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/git/names"
+
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -179,7 +181,7 @@ func (r *Repo) contents(ctx context.Context, paths []string, s *snapshotState) e
 // FileCommit returns the last commit that changed a path, "" where the head has no
 // such path. It is what Change.Expect compares.
 func (r *Repo) FileCommit(ctx context.Context, p string) (string, error) {
-	if err := checkPath(p); err != nil {
+	if err := names.Path(p); err != nil {
 		return "", err
 	}
 	head, err := r.Head(ctx)
@@ -214,7 +216,7 @@ func (r *Repo) lastChange(ctx context.Context, head, p string) (string, error) {
 // History returns the commits that changed a file or folder, newest first, at most
 // 1000. It is empty where there never was one.
 func (r *Repo) History(ctx context.Context, p string) ([]Revision, error) {
-	if err := checkPath(p); err != nil {
+	if err := names.Path(p); err != nil {
 		return nil, err
 	}
 	list, err := r.logOfHead(ctx, 5, []string{"--first-parent", "-n", strconv.Itoa(maxHistory), "--format=%H%x1f%an%x1f%ae%x1f%cI%x1f%B"}, p)
@@ -259,10 +261,10 @@ func (r *Repo) logOfHead(ctx context.Context, fields int, options []string, path
 // At returns a file as a commit has it. Errors are of kind NotFound where the
 // branch has no such commit, or the commit no such file.
 func (r *Repo) At(ctx context.Context, commit, p string) ([]byte, error) {
-	if err := checkCommit(commit); err != nil {
+	if err := names.Commit(commit); err != nil {
 		return nil, err
 	}
-	if err := checkPath(p); err != nil {
+	if err := names.Path(p); err != nil {
 		return nil, err
 	}
 	if _, err := r.Head(ctx); err != nil {

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/colonyfleet/colony/co/repo/git/names"
+
 	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/co/repo/git/lastchange"
 	"github.com/colonyfleet/colony/internal/filelock"
@@ -56,6 +58,10 @@ type Options struct {
 	// remote becomes unreachable (with the reason) or reachable again (with nil),
 	// and never twice in a row for the same. It is reachable at first.
 	OnReach func(ctx context.Context, remote string, err error)
+	// Stamp, if given, returns the message of a commit with what is to be known of whose request ctx is of.
+	Stamp func(ctx context.Context, message string) string
+	// OnCommit, if given, is called with each commit that was made for a request.
+	OnCommit func(ctx context.Context, commit string)
 	// Logger defaults to one that discards.
 	Logger *slog.Logger
 }
@@ -145,7 +151,7 @@ func (o *Options) validate() error {
 	if o.Dir == "" {
 		errs = append(errs, protocol.Errorf(protocol.Invalid, "git cache directory is empty"))
 	}
-	errs = append(errs, address.Check(o.Remote), checkBranch(o.Branch), o.Author.check())
+	errs = append(errs, address.Check(o.Remote), names.Branch(o.Branch), o.Author.check())
 	return invalid(errors.Join(errs...))
 }
 
@@ -200,7 +206,7 @@ func (r *Repo) initBare(ctx context.Context, dir string) error {
 // InitBare creates an empty bare repository in dir, to serve as a remote, unless
 // there is one already. Its writes are flushed to disk before a push is confirmed.
 func InitBare(ctx context.Context, dir, branch string) error {
-	if err := checkBranch(branch); err != nil {
+	if err := names.Branch(branch); err != nil {
 		return err
 	}
 	if err := address.Check(dir); err != nil {

@@ -3,6 +3,8 @@ package git
 import (
 	"context"
 	"strings"
+
+	"github.com/colonyfleet/colony/co/repo/git/names"
 )
 
 // A Removal is the commit that removed a file.
@@ -27,7 +29,7 @@ func (r *Repo) Removals(ctx context.Context, since string) (map[string]Removal, 
 		return nil, err
 	}
 	span := head
-	if since != "" && checkCommit(since) == nil {
+	if since != "" && names.Commit(since) == nil {
 		if _, err := r.local(ctx, "merge-base", "--is-ancestor", since, head); err == nil {
 			span = since + ".." + head
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -36,18 +36,8 @@ func together(t *testing.T, r *Repo, list []Change) (commits []string, errs []er
 	return commits, errs
 }
 
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(time.Minute); !holds(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
+// until waits for a condition.
+var until = testpart.Eventually
 
 func hook(t *testing.T, remote, name, script string) {
 	t.Helper()

@@ -55,7 +55,7 @@ func resolve(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]a
 	}
 	id := profileOf(app, d)
 	if id == "" {
-		return d, nil // which parameters it needs is not known
+		return nil, ofNoProfile(app, d)
 	}
 	built, err := v1rc3.Build(app, id, values, v1rc3.Request{
 		ID: d.ID, Name: d.Metadata.Name, DeviceID: d.Metadata.DeviceID,
@@ -63,7 +63,7 @@ func resolve(app *v1rc3.Application, d *v1rc3.Deployment, installed map[string]a
 	if err != nil {
 		return nil, err
 	}
-	if err := append(checkComponents(built, d), checkTargets(built, d)...).Err(); err != nil {
+	if err := slices.Concat(checkComponents(built, d), checkArchives(built, d), checkTargets(built, d)).Err(); err != nil {
 		return nil, err
 	}
 	resolved := *d
@@ -102,6 +102,66 @@ func checkComponents(want, got *v1rc3.Deployment) v1rc3.Problems {
 	}
 	return v1rc3.Problems{{Path: "spec.deploymentProfile.components", Message: fmt.Sprintf("the profile %s of application %s %s has the components %s, not %s",
 		want.Spec.Colony.Profile, want.Spec.ApplicationID, want.Spec.Colony.ApplicationVersion, strings.Join(wants, ", "), strings.Join(has, ", "))}}
+}
+
+// checkArchives finds components that come from elsewhere than those of the application: what
+// runs would be another one under its name.
+func checkArchives(want, got *v1rc3.Deployment) (problems v1rc3.Problems) {
+	for i, c := range got.Spec.Profile.Components {
+		for _, own := range want.Spec.Profile.Components {
+			if own.Name != c.Name || archive(own) == archive(c) {
+				continue
+			}
+			key := "repository"
+			if own.Properties.Repository == c.Properties.Repository {
+				key = "revision"
+			}
+			problems = append(problems, v1rc3.Problem{
+				Path: fmt.Sprintf("spec.deploymentProfile.components[%d].properties.%s", i, key),
+				Message: fmt.Sprintf("component %s of application %s %s is %s, not %s: name that, or the application whose component this is",
+					c.Name, want.Spec.ApplicationID, want.Spec.Colony.ApplicationVersion, source(own), source(c)),
+			})
+		}
+	}
+	return problems
+}
+
+// CheckOwners refuses a deployment whose application has no rules that are known where a
+// component of it is one of other applications. Owners are, for each component, the
+// applications of the catalog that have its archive. raw is the file, for the lines; it may be
+// nil. Wrong input is an error that holds v1rc3.Problems.
+func CheckOwners(d *v1rc3.Deployment, owners [][]string, raw []byte) error {
+	var problems v1rc3.Problems
+	for i, c := range d.Spec.Profile.Components {
+		if len(owners[i]) > 0 && !slices.Contains(owners[i], d.Spec.ApplicationID) {
+			problems = append(problems, v1rc3.Problem{
+				Path: fmt.Sprintf("spec.deploymentProfile.components[%d].properties.repository", i),
+				Message: fmt.Sprintf("%s is a component of application %s, not of %s: name that as applicationId, or the component of this one",
+					source(c), strings.Join(owners[i], " and "), d.Spec.ApplicationID),
+			})
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return protocol.Errorf(protocol.Invalid, "%w", document.Locate(raw, problems))
+}
+
+// ofNoProfile is the error of a deployment that runs no profile of its application and names none.
+func ofNoProfile(app *v1rc3.Application, d *v1rc3.Deployment) error {
+	var have []string
+	for _, p := range app.Profiles {
+		var parts []string
+		for _, c := range p.Components {
+			parts = append(parts, c.Name+" from "+source(c))
+		}
+		have = append(have, fmt.Sprintf("%s (%s) with %s", p.ID, p.Type, strings.Join(parts, ", ")))
+	}
+	return protocol.Errorf(protocol.Invalid, "%w", v1rc3.Problems{{
+		Path: "spec.deploymentProfile.components",
+		Message: fmt.Sprintf("application %s %s has no profile of type %s with these components; it has %s",
+			app.ID, app.Metadata.Version, d.Spec.Profile.Type, strings.Join(have, "; ")),
+	}})
 }
 
 // checkTargets finds targets of parameters that are not those of the application: a value
@@ -160,9 +220,10 @@ func runs(p v1rc3.Profile, d *v1rc3.Deployment) bool {
 }
 
 // archive says what a component runs.
-func archive(c v1rc3.Component) string {
-	return c.Name + " " + c.Properties.Repository + " " + c.Properties.Revision
-}
+func archive(c v1rc3.Component) string { return c.Name + " " + source(c) }
+
+// source says where the archive of a component is.
+func source(c v1rc3.Component) string { return c.Properties.Repository + ":" + c.Properties.Revision }
 
 // Version tells by which version of an application a deployment goes: by the one that it names, and
 // by what it runs.

@@ -126,6 +126,23 @@ func TestResolveHoldsTargetsToTheApplication(t *testing.T) {
 			},
 			"spec.parameters.retention: the parameter goes to no component of profile small: leave it out",
 		},
+		"repository of another application": {
+			func(d *v1rc3.Deployment) {
+				d.Spec.Profile.Components[1].Properties.Repository = "oci://r.example/compose/pump"
+			},
+			"spec.deploymentProfile.components[1].properties.repository: component archive of application meter 1.0.0 is oci://r.example/compose/archive:1.0.0, not oci://r.example/compose/pump:1.0.0: name that, or the application whose component this is",
+		},
+		"revision of another version": {
+			func(d *v1rc3.Deployment) { d.Spec.Profile.Components[0].Properties.Revision = "2.0.0" },
+			"spec.deploymentProfile.components[0].properties.revision: component meter of application meter 1.0.0 is oci://r.example/compose/meter-large:1.0.0, not oci://r.example/compose/meter-large:2.0.0",
+		},
+		"another application, and no profile": {
+			func(d *v1rc3.Deployment) {
+				d.Spec.Colony.Profile = ""
+				d.Spec.Profile.Components[0].Properties.Repository = "oci://r.example/compose/pump"
+			},
+			"spec.deploymentProfile.components: application meter 1.0.0 has no profile of type compose with these components; it has cluster (helm) with chart from oci://r.example/charts/meter:1.0.0; small (compose) with meter from",
+		},
 		"components": {
 			func(d *v1rc3.Deployment) { d.Spec.Colony.Profile = "small" },
 			"spec.deploymentProfile.components: the profile small of application meter 1.0.0 has the components meter, not archive, meter",

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/colonyfleet/colony/margo/rawyaml"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/device"
 )
@@ -129,7 +130,7 @@ func editDevices(site protocol.SiteID, raw []byte, edit func(list *yaml.Node) er
 		return nil, fmt.Errorf("the file of the site is to be corrected first: %w", err)
 	}
 	var root yaml.Node
-	if err := yaml.Unmarshal(raw, &root); err != nil {
+	if err := yaml.Unmarshal(rawyaml.AnyMinor(raw), &root); err != nil {
 		return nil, fmt.Errorf("read site file: %w", err)
 	}
 	spec := entry(root.Content[0], "spec", yaml.MappingNode)

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
+	"github.com/colonyfleet/colony/margo/rawyaml"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 )
 
@@ -51,7 +52,7 @@ func (r *reader) document(raw []byte) (*yaml.Node, error) {
 	}
 	var root yaml.Node
 	limits := loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone()) // an alias is refused where it stands
-	if err := yaml.Load(raw, &root, yaml.WithUniqueKeys(false), yaml.WithPlugin(limits)); err != nil {
+	if err := yaml.Load(rawyaml.AnyMinor(raw), &root, yaml.WithUniqueKeys(false), yaml.WithPlugin(limits)); err != nil {
 		if e, ok := errors.AsType[*yaml.LoadError](err); ok {
 			return nil, v1rc3.Problems{{Line: e.Mark.Line, Message: "not valid YAML: " + e.Message}}
 		}
