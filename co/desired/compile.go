@@ -135,7 +135,7 @@ func (l *Loop) compile(ctx context.Context, f file) (d fleet.Desired, err error)
 			return d, err
 		}
 	}
-	entry, spec, err := l.opts.Compile(ctx, doc)
+	entry, spec, err := l.opts.Compile(ctx, f.path, f.commit, doc)
 	if err != nil {
 		return d, err
 	}

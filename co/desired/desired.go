@@ -69,10 +69,10 @@ type Options struct {
 	// Resolve says what is wrong with the values of a deployment, whose file is at path as
 	// commit has it, and fills in those that it leaves out. Nil: each is compiled as it is.
 	Resolve func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error)
-	// Compile turns a deployment into its entry in the desired state of the site.
-	Compile func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
-	// Publish replaces the retained message of a site. It is called for several sites at once.
-	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
+	// Compile turns a deployment, whose file is at path as commit has it, into its entry in the
+	// desired state of the site.
+	Compile func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error)
+	Outcomes
 	// Sign fills in the signatures of a message before it is published, outside of each
 	// transaction; those of the site's last message are in earlier, and then those of this one. It is
 	// called for several sites at once. Nil: nothing is signed.
@@ -110,6 +110,25 @@ type Options struct {
 	// Retry bounds the wait after a part was away: by default 1 s, 1 min.
 	Retry  retry.Policy
 	Logger *slog.Logger
+}
+
+// Outcomes are called by a Loop about a site, for several sites at once. Those but Publish may be
+// nil, and must not wait.
+type Outcomes struct {
+	// Publish replaces the retained message of a site; payload nil: there is none any more.
+	Publish func(ctx context.Context, site protocol.SiteID, payload []byte) error
+	// RulesChanged is called before each Publish: the data rules may be other ones.
+	RulesChanged func(site protocol.SiteID)
+	// Removed is called once the record has forgotten a site.
+	Removed func(site protocol.SiteID)
+}
+
+// publish replaces the retained message of a site.
+func (o Outcomes) publish(ctx context.Context, site protocol.SiteID, payload []byte) error {
+	if o.RulesChanged != nil {
+		o.RulesChanged(site)
+	}
+	return o.Publish(ctx, site, payload)
 }
 
 // A Loop is the one owner of the desired states. Create it with New, then call Run.

@@ -408,11 +408,11 @@ func TestCompilerThatPanics(t *testing.T) {
 	w := newWorld(t)
 	w.start(func(o *Options) {
 		compile := o.Compile
-		o.Compile = func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+		o.Compile = func(ctx context.Context, path, commit string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			if d.Metadata.Name == "odd" {
 				panic("at the disco")
 			}
-			return compile(ctx, d)
+			return compile(ctx, path, commit, d)
 		}
 	})
 	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0"), path("berlin", "odd"): deployment("berlin", "odd", "1.0.0")})

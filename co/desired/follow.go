@@ -152,7 +152,10 @@ func (l *Loop) removeSite(ctx context.Context, site protocol.SiteID) (removed bo
 	}
 	l.log.InfoContext(ctx, "site removed", "site_id", site)
 	delete(l.sites, site)
-	if err := l.opts.Publish(ctx, site, nil); err != nil {
+	if l.opts.Removed != nil {
+		l.opts.Removed(site)
+	}
+	if err := l.opts.publish(ctx, site, nil); err != nil {
 		return true, fmt.Errorf("take back the desired state of %s: %w", site, err)
 	}
 	return true, nil

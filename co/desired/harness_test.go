@@ -305,7 +305,9 @@ type world struct {
 	brokers  error
 
 	published chan message
-	early     []message // of sites that next was not asked for
+	changing  []protocol.SiteID // sites whose data rules may have changed
+	forgotten []protocol.SiteID // sites that were removed
+	early     []message         // of sites that next was not asked for
 	changed   chan string
 	stop      func()
 }
@@ -339,8 +341,8 @@ func (w *world) start(change ...func(*Options)) {
 			defer w.mu.Unlock()
 			return slices.Clone(w.nodes[site]), nil
 		},
-		Store: w.store, Read: w.read, Publish: w.publish, Retry: retry.Policy{Min: time.Millisecond, Max: 20 * time.Millisecond},
-		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+		Store: w.store, Read: w.read, Outcomes: w.outcomes(), Retry: retry.Policy{Min: time.Millisecond, Max: 20 * time.Millisecond},
+		Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			w.mu.Lock()
 			w.compiled[d.Metadata.Name]++
 			w.mu.Unlock()
@@ -438,11 +440,26 @@ func (w *world) read(context.Context) (Snapshot, error) {
 	}, w.gitAway
 }
 
+// outcomes are what the Loop calls about sites.
+func (w *world) outcomes() Outcomes {
+	note := func(list *[]protocol.SiteID) func(protocol.SiteID) {
+		return func(site protocol.SiteID) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			*list = append(*list, site)
+		}
+	}
+	return Outcomes{Publish: w.publish, RulesChanged: note(&w.changing), Removed: note(&w.forgotten)}
+}
+
 func (w *world) publish(_ context.Context, site protocol.SiteID, payload []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.brokers != nil {
 		return w.brokers
+	}
+	if len(payload) == 0 {
+		return nil // the site was removed
 	}
 	m := message{site: site, bytes: len(payload)}
 	if err := protocol.Unmarshal(payload, &m.SiteDesired); err != nil {

@@ -40,6 +40,14 @@ func (l *Loop) Reported(site protocol.SiteID) {
 	l.asked.Notify()
 }
 
+// Committed asks the loop to look at a site where events of it, which are committed, say that it
+// did not adopt a desired state: they say what it holds instead. It never blocks.
+func (l *Loop) Committed(site protocol.SiteID, events []protocol.Event) {
+	if slices.ContainsFunc(events, func(e protocol.Event) bool { return e.Kind == protocol.DesiredRefused }) {
+		l.Reported(site)
+	}
+}
+
 // compareReported looks at the sites that have reported since the last time. Those that are
 // not known here yet are looked at by the next reconcile.
 func (l *Loop) compareReported(ctx context.Context) outcome {

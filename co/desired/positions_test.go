@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -160,5 +161,48 @@ func TestCrashAfterTheRaise(t *testing.T) {
 		if w.store.reports["berlin"].Unfollowed {
 			t.Error("the site is unfollowed although the repo was read")
 		}
+	})
+}
+
+// TestCommittedRefusal checks that an event which says that a desired state was refused has the
+// loop compare what its site holds, and that others do not.
+func TestCommittedRefusal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0")})
+	w.next("berlin")
+	w.store.set(func() {
+		w.store.reports["berlin"] = fleet.SiteHeld{Site: "berlin", Held: protocol.Held{Position: protocol.Position{Epoch: 1, Generation: 7}, Digest: "sha256:a"}}
+	})
+	w.loop.Committed("berlin", []protocol.Event{{Kind: protocol.DesiredAdopted}})
+	if len(w.loop.asked.C()) != 0 {
+		t.Error("the loop is to look at the site after an event of another kind")
+	}
+	w.loop.Committed("berlin", []protocol.Event{{Kind: protocol.DesiredAdopted}, {Kind: protocol.DesiredRefused}})
+	if m, want := w.next("berlin"), (protocol.Position{Epoch: 2, Generation: 8}); m.Position != want {
+		t.Errorf("published %s, want %s, after what the site holds", m.Position, want)
+	}
+}
+
+// TestOutcomes removes a site: its rules may have changed with each message, and its removal is
+// reported once the record has forgotten it.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.commit(map[string]string{path("berlin", "a"): deployment("berlin", "a", "1.0.0")})
+	w.next("berlin")
+	w.set(func() {
+		if !slices.Equal(w.changing, []protocol.SiteID{"berlin"}) || len(w.forgotten) != 0 {
+			t.Errorf("rules of %q may have changed, and %q were removed; want those of berlin, and none", w.changing, w.forgotten)
+		}
+	})
+	w.store.set(func() { w.store.requested, w.store.unwanted = []protocol.SiteID{"berlin"}, []protocol.SiteID{"berlin"} })
+	w.commit(map[string]string{path("berlin", "a"): ""})
+	w.until("the site is removed", func() bool {
+		removed := false
+		w.set(func() { removed = slices.Equal(w.forgotten, []protocol.SiteID{"berlin"}) })
+		return removed
 	})
 }

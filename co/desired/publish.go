@@ -173,7 +173,7 @@ func (l *Loop) send(ctx context.Context, due []payload, bodies []fleet.SiteBody)
 	group.SetLimit(publishAtOnce)
 	for i, p := range due {
 		group.Go(func() error {
-			errs[i] = l.opts.Publish(ctx, p.site, p.message)
+			errs[i] = l.opts.publish(ctx, p.site, p.message)
 			return nil
 		})
 	}

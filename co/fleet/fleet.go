@@ -245,8 +245,12 @@ const (
 	SiteOffline       = "site_offline"
 	// SiteProblem and NodeProblem say what is wrong with the machine of an LO or a node, or
 	// that it is over.
-	SiteProblem    = "site_problem"
-	NodeProblem    = "node_problem"
+	SiteProblem = "site_problem"
+	NodeProblem = "node_problem"
+	// RetryPlanned and GivenUp say what an LO makes of a deployment that is FAILED on a node:
+	// when it tries again, or that it does not; Message says it.
+	RetryPlanned   = "retry_planned"
+	GivenUp        = "given_up"
 	JournalGap     = "journal_gap" // events that will never arrive, with their number
 	GitUnreachable = "git_unreachable"
 	GitReachable   = "git_reachable"
@@ -254,6 +258,11 @@ const (
 	// by the LOs of their sites; Message says with which join token, or why not.
 	MachineEnrolled = string(protocol.MachineEnrolled)
 	MachineRefused  = string(protocol.MachineRefused)
+	// MachinePending says that a node without a join token waits; Message has its key. MachineApproved and
+	// MachineRejected are what was decided about it, and by whom.
+	MachinePending  = string(protocol.MachinePending)
+	MachineApproved = "machine_approved"
+	MachineRejected = "machine_rejected"
 	// MachineRevoked says that the certificates of a machine no longer count.
 	MachineRevoked = "machine_revoked"
 	// CountersRepaired is a difference between what lists count and the rows that they
@@ -277,7 +286,8 @@ var EventKinds = []string{
 	string(protocol.StatusEvent), string(protocol.PlacementEvent), string(protocol.DesiredAdopted), string(protocol.DesiredRefused),
 	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
 	AppImported, AppRemoved, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
-	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused, MachineRevoked, string(protocol.RevocationsAdopted), string(protocol.RevocationsRefused),
+	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, RetryPlanned, GivenUp, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused, MachinePending, MachineApproved, MachineRejected, MachineRevoked, string(protocol.RevocationsAdopted), string(protocol.RevocationsRefused),
+	string(protocol.ClientConnected), string(protocol.ClientDisconnected), string(protocol.ClientsChanged),
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,

@@ -51,3 +51,41 @@ type Unenrolled struct {
 	Nodes int             `json:"nodes" doc:"that the CO knows of the site"`
 	Token *time.Time      `json:"tokenUntil,omitempty" doc:"when the last join token ends that its LO can enrol with; absent: there is none"`
 }
+
+// A PendingNode is a node without a join token that waits until its key is approved.
+type PendingNode struct {
+	Site   protocol.SiteID `json:"site"`
+	Node   protocol.NodeID `json:"node" doc:"the name that it asks by"`
+	Key    string          `json:"key" doc:"SHA-256 of its public key, in hex: what is approved"`
+	Device string          `json:"device,omitempty" doc:"serial number of the machine, as it says; it proves nothing"`
+	Remote string          `json:"remote,omitempty" doc:"the address that it asks from"`
+	First  time.Time       `json:"first" doc:"when its LO reported it first"`
+	Last   time.Time       `json:"last" doc:"when its LO reported it last, which is once an hour"`
+	Taken  bool            `json:"taken,omitempty" doc:"another key is enrolled by this name"`
+}
+
+// A PendingFilter picks nodes that wait. What is empty picks all.
+type PendingFilter struct {
+	Site protocol.SiteID
+	Key  string // what the key begins with, in hex
+}
+
+// A Decision is what is decided about the key of a node that has no join token.
+type Decision struct {
+	Site     protocol.SiteID
+	Node     protocol.NodeID
+	Key      string // SHA-256 of the public key, in hex
+	Approved bool   // else it is rejected
+	Replace  bool   // it may take the name over from another key, which is revoked
+	By       string // who decides; empty: nobody was asked who they are
+	Expires  time.Time
+}
+
+// A Decided is what was decided about a node that has no join token.
+type Decided struct {
+	Site     protocol.SiteID `json:"site"`
+	Node     protocol.NodeID `json:"node"`
+	Key      string          `json:"key" doc:"SHA-256 of its public key, in hex"`
+	Approved bool            `json:"approved"`
+	Until    time.Time       `json:"until" doc:"when the decision ends: then the key waits anew where it is not enrolled"`
+}

@@ -1,7 +1,10 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -19,6 +22,33 @@ const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
 )
+
+// TimeCursor is the cursor of a page that goes on after an item, in a list that is ordered by time and id.
+func TimeCursor(at time.Time, id string) string { return fmt.Sprintf("%d.%s", at.UnixMicro(), id) }
+
+// ParseTimeCursor reads a cursor of TimeCursor.
+func ParseTimeCursor(cursor string) (at time.Time, id string, err error) {
+	micros, id, ok := strings.Cut(cursor, ".")
+	n, err := strconv.ParseInt(micros, 10, 64)
+	if at = time.UnixMicro(n).UTC(); !ok || err != nil || at.Year() < 1 || at.Year() > 9999 {
+		return at, "", NotACursor(cursor)
+	}
+	return at, id, nil
+}
+
+// Cut cuts a list, of which one more than n items were read, to a page of n, and returns with it the cursor of the
+// next page, which cursor makes of the last item; "" where there is none.
+func Cut[T any](list []T, n int, cursor func(last T) string) (page []T, next string) {
+	if len(list) <= n {
+		return list, ""
+	}
+	return list[:n], cursor(list[n-1])
+}
+
+// NotACursor returns the error of a page whose cursor no page of its list gave as next.
+func NotACursor(cursor string) error {
+	return protocol.Errorf(protocol.Invalid, "cursor %q is not one of this list's: take it from the page before", cursor)
+}
 
 // Size returns how many items a limit asks for, within the bounds.
 func Size(limit int) int {

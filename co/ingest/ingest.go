@@ -58,6 +58,9 @@ type Options struct {
 	// Deliver hands messages of a site to the CO's broker, in order. An error means
 	// that the site sends them again.
 	Deliver func(ctx context.Context, list []fleet.Delivery) error
+	// Committed is called with the events of a site after they are committed, those that were
+	// committed before included. It must not wait. Nil: nothing is called.
+	Committed func(site protocol.SiteID, events []protocol.Event)
 	// Shared says that Accept gets the batches of all sites one after the other, and that
 	// other programs may receive any of a stream's, as from a shared subscription (MQTT 5,
 	// section 4.8.2). Then Accept waits for no commit, and a batch that is ahead of its
@@ -197,7 +200,11 @@ func (in *Ingest) answer(site protocol.SiteID, ack protocol.Ack) {
 
 func (in *Ingest) commit(ctx context.Context, site protocol.SiteID, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
 	if b.Stream == "" {
-		return in.opts.Store.CommitBatch(ctx, site, b, events)
+		ack, err := in.opts.Store.CommitBatch(ctx, site, b, events)
+		if err == nil && in.opts.Committed != nil {
+			in.opts.Committed(site, events)
+		}
+		return ack, err
 	}
 	select {
 	case in.data <- struct{}{}:

@@ -66,10 +66,12 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.Decommissioned{}
 	case protocol.DataLost, protocol.StateDamaged:
 		message = &protocol.Loss{}
-	case protocol.MachineEnrolled, protocol.MachineRefused:
+	case protocol.MachineEnrolled, protocol.MachineRefused, protocol.MachinePending:
 		message = &protocol.Enrolment{}
 	case protocol.RevocationsAdopted, protocol.RevocationsRefused:
 		message = &protocol.RevocationsReport{}
+	case protocol.ClientConnected, protocol.ClientDisconnected, protocol.ClientsChanged:
+		message = &protocol.ClientReport{}
 	case protocol.SnapshotEvent:
 		message = &protocol.Snapshot{}
 	case protocol.AnomalyEvent:

@@ -78,6 +78,8 @@ func (f *fold) apply(r *report) {
 	case *protocol.RevocationsReport:
 		f.Revocations = bounded(m.Number)
 		f.event(r, fleet.Event{Message: cmp.Or(clean(m.Reason), fmt.Sprintf("list %d of %d keys", m.Number, m.Keys))})
+	case *protocol.ClientReport:
+		f.event(r, fleet.Event{Message: clientMessage(r.Kind, m)})
 	case *protocol.Loss:
 		if r.Kind == protocol.StateDamaged {
 			whose := "site"
@@ -198,11 +200,20 @@ func (f *fold) adopted(r *report, m *protocol.Adopted) {
 	f.event(r, fleet.Event{Message: message})
 }
 
-// enrolment records the certificate of a node, or that it got none. A renewal is no event.
+// enrolment records the certificate of a node, that it got none, or that it waits. A renewal is no event, nor
+// is that a node goes on waiting.
 func (f *fold) enrolment(r *report, m *protocol.Enrolment) {
 	remote := clean(m.Remote)
 	if m.Code != "" {
 		f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("from %s: %s: %s", remote, clean(m.Code), clean(m.Reason))})
+		return
+	}
+	if r.Kind == protocol.MachinePending {
+		p := Pending{Node: r.Node, Key: hex.EncodeToString(m.Key), Device: clean(m.Device), Remote: remote}
+		f.Pending = append(f.Pending, p)
+		if !m.Renewal {
+			f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("its key %.16s waits to be approved, from %s, serial number %q", p.Key, remote, p.Device)})
+		}
 		return
 	}
 	e := Enrolment{Node: r.Node, Key: hex.EncodeToString(m.Key), Serial: clean(m.Serial)}
@@ -245,15 +256,57 @@ func (f *fold) report(r *report, m *protocol.DeploymentStatus) {
 	k := Key{m.Deployment, m.Node}
 	old := f.record.States[k]
 	if err := lifecycle.Check(old, m.State, m.Actor); err != nil && !f.record.Site.Gap {
+		f.record.Site.Behind = f.record.Site.Behind || old == "" // the site knows more of it
 		f.anomaly(r, clean(err.Error()))
 		return
 	}
 	f.status(r, m)
+	if kind, message := decision(old, m); kind != "" {
+		f.event(r, fleet.Event{Node: m.Node, Deployment: m.Deployment, AppVersion: clean(m.AppVersion), Message: message})
+		f.Events[len(f.Events)-1].Kind = kind
+		return
+	}
 	f.event(r, fleet.Event{
 		Node: m.Node, Deployment: m.Deployment, From: old, To: m.State, Phase: protocol.Phase(clean(string(m.Phase))),
 		Pulled: bounded(m.PulledBytes), Total: bounded(m.TotalBytes), AppVersion: clean(m.AppVersion),
-		Code: protocol.Code(clean(string(m.Code))), Message: clean(m.Message),
+		Code: protocol.Code(clean(string(m.Code))), Message: cmp.Or(clean(m.Message), containerMessage(old, m)),
 	})
+}
+
+// containerMessage says what became of the containers of a version that stays INSTALLED: "" where
+// the report has other news.
+func containerMessage(old lifecycle.State, m *protocol.DeploymentStatus) string {
+	if old != lifecycle.Installed || m.State != old {
+		return ""
+	}
+	message := ""
+	for _, c := range m.Components {
+		name := clean(c.Component) + "/" + clean(c.Container)
+		switch {
+		case c.State == "exited":
+			return fmt.Sprintf("container %s exited with %d, restarts so far: %d", name, c.ExitCode, c.Restarts)
+		case c.State == "unhealthy":
+			return fmt.Sprintf("container %s is unhealthy: %s", name, clean(c.Message))
+		case c.Restarts > 0 && message == "":
+			message = fmt.Sprintf("all containers are up, restarts of %s so far: %d", name, c.Restarts)
+		}
+	}
+	return message
+}
+
+// decision returns the event of what an LO makes of a failure that is recorded: its report
+// repeats the failure, which is no news. The kind is empty where it is another report.
+func decision(old lifecycle.State, m *protocol.DeploymentStatus) (kind, message string) {
+	if m.Actor != lifecycle.LO || old != lifecycle.Failed || m.State != lifecycle.Failed {
+		return "", ""
+	}
+	if at := siteTime(m.RetryMillis); at != nil {
+		return fleet.RetryPlanned, fmt.Sprintf("attempt %d failed; the next one follows at %s by the site's clock", m.Attempt, at.UTC().Format(time.RFC3339))
+	}
+	if m.Refused != "" {
+		return fleet.GivenUp, "no further attempt is made until another version is desired or a person asks for a retry"
+	}
+	return "", ""
 }
 
 // status records a state, and the transition to it where the state is new.
@@ -318,7 +371,7 @@ func (f *fold) snapshot(r *report, m *protocol.Snapshot) {
 			})
 		}
 	}
-	f.record.Site.Gap = false
+	f.record.Site.Gap, f.record.Site.Behind = false, false
 	message := fmt.Sprintf("%d nodes, %d deployment states", len(m.Nodes), len(m.Statuses))
 	if m.Lost > 0 {
 		message += fmt.Sprintf(", after %d events that were lost", m.Lost)

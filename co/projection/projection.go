@@ -28,6 +28,7 @@ type Site struct {
 	Adopted protocol.Position
 	Lost    uint64 // events that will never arrive
 	Gap     bool   // events are missing, and no snapshot has come yet
+	Behind  bool   // something that was recorded is missing, and no snapshot has come yet
 	// Held is what the site reported to hold; nil: the batch says nothing about it.
 	Held *protocol.Held
 }
@@ -80,6 +81,8 @@ type Changes struct {
 	Placements    map[protocol.DeploymentName]protocol.PlacementReport
 	// Enrolments are the certificates that the site's LO has issued to nodes, in their order.
 	Enrolments []Enrolment
+	// Pending are the nodes without a join token that wait at the site, in the order of the reports.
+	Pending []Pending
 	// Revocations is the number of the list of revoked keys that the site goes by; 0: it has not said.
 	Revocations uint64
 	// Apps has every deployment that Statuses and Placements name.
@@ -92,6 +95,14 @@ type Enrolment struct {
 	Key      string // SHA-256 of its public key, in hex
 	Serial   string
 	NotAfter time.Time // its end; zero: not known
+}
+
+// A Pending is a node without a join token that waits until its key is approved.
+type Pending struct {
+	Node   protocol.NodeID
+	Key    string // SHA-256 of its public key, in hex
+	Device string // serial number of the machine, as it says
+	Remote string // the address that it asks from
 }
 
 // A Needs says what a Record must hold for a batch.

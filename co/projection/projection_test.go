@@ -211,6 +211,50 @@ func TestNodeProblem(t *testing.T) {
 	}
 }
 
+// TestOneEventOfAFailure follows a version that fails twice and is given up: each failure is one
+// event, and what the LO makes of it another.
+func TestOneEventOfAFailure(t *testing.T) {
+	t.Parallel()
+	var events []protocol.Event
+	add := func(m protocol.DeploymentStatus) {
+		m.V, m.Node, m.Deployment, m.Digest = 1, "gw-1", "hello", "sha256:aa"
+		events = append(events, protocol.Event{Seq: uint64(len(events) + 1), Kind: protocol.StatusEvent, Node: "gw-1", Body: protocol.Marshal(&m)})
+	}
+	add(protocol.DeploymentStatus{State: lifecycle.Pending, Actor: lifecycle.LO})
+	for attempt := range uint32(2) {
+		add(protocol.DeploymentStatus{State: lifecycle.Installing, Actor: lifecycle.LO, Attempt: attempt + 1})
+		failed := protocol.DeploymentStatus{State: lifecycle.Failed, Actor: lifecycle.EN, Attempt: attempt + 1, Code: protocol.CrashLoop, Message: "no licence"}
+		add(failed)
+		failed.Actor = lifecycle.LO
+		if attempt == 0 {
+			failed.RetryMillis = now.Add(time.Minute).UnixMilli()
+		} else {
+			failed.Refused = "sha256:aa"
+		}
+		add(failed)
+	}
+	changes := projection.Decode(events).Fold(empty(), now)
+	var got []string
+	for _, e := range changes.Events {
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.To, e.Message)))
+	}
+	want := []string{
+		"deployment_status PENDING", "deployment_status INSTALLING", "deployment_status FAILED no licence",
+		"retry_planned  attempt 1 failed; the next one follows at 2026-01-02T03:05:05Z by the site's clock",
+		"deployment_status INSTALLING", "deployment_status FAILED no licence",
+		"given_up  no further attempt is made until another version is desired or a person asks for a retry",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if n := len(changes.Transitions); n != 5 {
+		t.Errorf("%d transitions, want 5: what the LO makes of a failure is none", n)
+	}
+	if s := changes.Statuses[projection.Key{Deployment: "hello", Node: "gw-1"}]; s.Refused == "" || s.Code != protocol.CrashLoop {
+		t.Errorf("recorded %+v, want the version refused, with its failure", s)
+	}
+}
+
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
 	long := make([]byte, 100_000)
@@ -263,5 +307,34 @@ func TestTimesAreMarked(t *testing.T) {
 		if got := c.Transitions[0].Unsynced; got != tt.transition {
 			t.Errorf("%s: the transition is marked: %t", name, got)
 		}
+	}
+}
+
+// TestRestartsAreEvents has the containers of an INSTALLED version exit and run again: the record
+// has the restarts, and the events say what happened.
+func TestRestartsAreEvents(t *testing.T) {
+	t.Parallel()
+	report := func(seq uint64, from lifecycle.State, state string, restarts uint32) protocol.Event {
+		return protocol.Event{Seq: seq, Kind: protocol.StatusEvent, Node: "gw-1", Body: protocol.Marshal(&protocol.DeploymentStatus{
+			V: 1, Node: "gw-1", Deployment: "web", From: from, State: lifecycle.Installed, Actor: lifecycle.EN,
+			Components: []protocol.ComponentStatus{{Component: "c", Container: "k", State: state, ExitCode: 3, Restarts: restarts, Message: "no route"}},
+		})}
+	}
+	record := empty()
+	record.States = map[projection.Key]lifecycle.State{{Deployment: "web", Node: "gw-1"}: lifecycle.Installing}
+	changes := projection.Decode([]protocol.Event{
+		report(1, lifecycle.Installing, "running", 0), report(2, lifecycle.Installed, "exited", 1),
+		report(3, lifecycle.Installed, "running", 2), report(4, lifecycle.Installed, "unhealthy", 2),
+	}).Fold(record, now)
+	var got []string
+	for _, e := range changes.Events {
+		got = append(got, e.Message)
+	}
+	want := []string{"", "container c/k exited with 3, restarts so far: 1", "all containers are up, restarts of c/k so far: 2", "container c/k is unhealthy: no route"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if c := changes.Statuses[projection.Key{Deployment: "web", Node: "gw-1"}].Components; len(c) != 1 || c[0].Restarts != 2 {
+		t.Errorf("containers on record: %+v, want one with 2 restarts", c)
 	}
 }
