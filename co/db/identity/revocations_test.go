@@ -1,4 +1,4 @@
-package machinedb_test
+package identitydb_test
 
 import (
 	"crypto/sha256"
@@ -11,9 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/colonyfleet/colony/co/db"
-	machinedb "github.com/colonyfleet/colony/co/db/machines"
+	identitydb "github.com/colonyfleet/colony/co/db/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -24,7 +25,7 @@ func key(of string) string {
 }
 
 // lists returns the keys of each list in hex, and its number, by site.
-func lists(t *testing.T, s *machinedb.Store) (keys map[protocol.SiteID][]string, numbers map[protocol.SiteID]uint64) {
+func lists(t *testing.T, s *identitydb.Store) (keys map[protocol.SiteID][]string, numbers map[protocol.SiteID]uint64) {
 	t.Helper()
 	all, _, err := s.Revocations(t.Context())
 	if err != nil {
@@ -50,18 +51,7 @@ func exec(t *testing.T, pool *db.DB, sql string, args ...any) {
 // authority returns the certificate of a site's authority.
 func authority(t *testing.T, site protocol.SiteID) *x509.Certificate {
 	t.Helper()
-	k, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := identity.NewRoot(k, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if k, err = identity.NewKey(); err != nil {
-		t.Fatal(err)
-	}
-	cert, err := root.IssueSite(site, k.Public(), time.Now())
+	cert, err := identitytest.Root(t, time.Now()).IssueSite(site, identitytest.Key(t).Public(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

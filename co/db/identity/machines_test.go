@@ -1,4 +1,4 @@
-package machinedb_test
+package identitydb_test
 
 import (
 	"context"
@@ -12,29 +12,30 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/db"
-	machinedb "github.com/colonyfleet/colony/co/db/machines"
+	identitydb "github.com/colonyfleet/colony/co/db/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-func open(t *testing.T) (*machinedb.Store, *db.DB) {
+func open(t *testing.T) (*identitydb.Store, *db.DB) {
 	t.Helper()
 	pool, err := db.Open(t.Context(), pgtest.New(t), db.Options{MaxConns: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return machinedb.New(pool), pool
+	return identitydb.New(pool), pool
 }
 
 // secret is that of all tokens of these tests.
 var secret = []byte("0123456789abcdef")
 
-func add(t *testing.T, s *machinedb.Store, j fleet.JoinToken) {
+func add(t *testing.T, s *identitydb.Store, j fleet.JoinToken) {
 	t.Helper()
 	j.Secret = identity.HashSecret(secret)
 	if j.Tier == 0 {
@@ -175,20 +176,10 @@ func TestIssued(t *testing.T) {
 	var certs []*x509.Certificate
 	var keys []string
 	for range 2 {
-		key, err := identity.NewKey()
-		if err != nil {
-			t.Fatal(err)
-		}
-		root, err := identity.NewRoot(key, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		chain, err := root.Issue(identity.OfLO("plant1"), key.Public(), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum := identity.KeySum(key.Public())
-		certs, keys = append(certs, chain[0]), append(keys, hex.EncodeToString(sum[:]))
+		root := identitytest.Root(t, time.Now())
+		c := identitytest.Issue(t, root, root, identity.OfLO("plant1"), time.Now())
+		sum := identity.KeySum(c.Key.Public())
+		certs, keys = append(certs, c.Chain[0]), append(keys, hex.EncodeToString(sum[:]))
 	}
 	add(t, s, fleet.JoinToken{ID: "a", Site: "plant1"})
 	add(t, s, fleet.JoinToken{ID: "instead", Site: "plant1", Replace: true})

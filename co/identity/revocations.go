@@ -1,7 +1,8 @@
-package machines
+package identity
 
 import (
 	"context"
+	"slices"
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
@@ -41,8 +42,22 @@ func (m *Machines) Admit(ctx context.Context, c identity.Claim) error {
 	return err
 }
 
-// Notify says that the record may have changed. It does not wait.
-func (m *Machines) Notify() { m.changed.Notify() }
+// Notify says that the record may have changed. It does not wait. Of a nil Machines, it does nothing.
+func (m *Machines) Notify() {
+	if m != nil {
+		m.changed.Notify()
+	}
+}
+
+// Committed is called with events of a site that are committed: certificates that its LO issued, and
+// nodes that were removed, are in the record then. It does not wait. Of a nil Machines, it does nothing.
+func (m *Machines) Committed(events []protocol.Event) {
+	if slices.ContainsFunc(events, func(e protocol.Event) bool {
+		return e.Kind == protocol.MachineEnrolled || e.Kind == protocol.NodeDecommissioned
+	}) {
+		m.Notify()
+	}
+}
 
 // revoked puts the lists of all sites into force here, and returns them.
 func (m *Machines) revoked(ctx context.Context, to Links) ([]protocol.Revocations, error) {

@@ -1,4 +1,4 @@
-package machines_test
+package identity_test
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // serve answers with the routes for o.
-func serve(t *testing.T, o machines.Options) func(method, path string) (status int, body string) {
+func serve(t *testing.T, o identityapi.Options) func(method, path string) (status int, body string) {
 	t.Helper()
 	mux := http.NewServeMux()
-	machines.Register(humago.New(mux, huma.DefaultConfig("test", "1")), o, slog.New(slog.DiscardHandler))
+	identityapi.Register(humago.New(mux, huma.DefaultConfig("test", "1")), o, slog.New(slog.DiscardHandler))
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return func(method, path string) (int, string) {
@@ -51,7 +51,7 @@ func TestRevoke(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	var revoked []identity.Name
-	call := serve(t, machines.Options{Revoke: func(_ context.Context, n identity.Name) (fleet.Revocation, error) {
+	call := serve(t, identityapi.Options{Revoke: func(_ context.Context, n identity.Name) (fleet.Revocation, error) {
 		if n.Node == "unknown" {
 			return fleet.Revocation{}, protocol.Errorf(protocol.NotFound, "no machine is known to be enrolled as %s", n)
 		}
@@ -84,7 +84,7 @@ func TestRevoke(t *testing.T) {
 // TestNoIdentity asks a CO that enrols no machines.
 func TestNoIdentity(t *testing.T) {
 	t.Parallel()
-	call := serve(t, machines.Options{})
+	call := serve(t, identityapi.Options{})
 	for _, path := range []string{"/api/v1/sites/plant1/revoke", "/api/v1/nodes/plant1/g1/revoke"} {
 		if status, body := call(http.MethodPost, path); status != http.StatusConflict || !strings.Contains(body, "set identity in its configuration") {
 			t.Errorf("%s: %d %s", path, status, body)
@@ -93,7 +93,7 @@ func TestNoIdentity(t *testing.T) {
 	if status, body := call(http.MethodGet, "/api/v1/revoked-keys/"+strings.Repeat("0", 64)); status != http.StatusNotFound {
 		t.Errorf("a revoked key: %d %s", status, body)
 	}
-	for _, path := range []string{"/api/v1/unenrolled-sites", "/api/v1/pending-revocations"} {
+	for _, path := range []string{"/api/v1/unenrolled-sites", "/api/v1/pending-revocations", "/api/v1/pending-nodes"} {
 		if status, body := call(http.MethodGet, path); status != http.StatusOK || !strings.Contains(body, `"items":[]`) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -105,7 +105,7 @@ func TestRevocations(t *testing.T) {
 	t.Parallel()
 	known := strings.Repeat("a1", 32)
 	asked := 0
-	call := serve(t, machines.Options{
+	call := serve(t, identityapi.Options{
 		RevokedKey: func(_ context.Context, key string) (fleet.RevokedKey, error) {
 			if key != known {
 				return fleet.RevokedKey{}, protocol.Errorf(protocol.NotFound, "the key was not revoked")
@@ -127,7 +127,7 @@ func TestRevocations(t *testing.T) {
 			t.Errorf("key %s: %d %s, want %d", key, status, body, want)
 		}
 	}
-	var page machines.Page[fleet.PendingRevocation]
+	var page identityapi.Page[fleet.PendingRevocation]
 	status, body = call(http.MethodGet, "/api/v1/pending-revocations?limit=2")
 	if err := json.Unmarshal([]byte(body), &page); err != nil || status != http.StatusOK || asked != 2 || page.Total != 3 || len(page.Items) != 1 || page.Items[0].Number != 7 {
 		t.Errorf("pending: %d %s, %v, limit %d", status, body, err, asked)

@@ -1,4 +1,4 @@
-package machinedb
+package identitydb
 
 import (
 	"context"
@@ -81,6 +81,9 @@ func isRevoked(ctx context.Context, tx pgx.Tx, key string) (revoked bool, err er
 
 // ofLO ends the name of an LO, after its site.
 var ofLO = strings.TrimPrefix(identity.OfLO("s").DNS(), "s")
+
+// ofEN ends the name of a node, after its site.
+var ofEN = strings.TrimPrefix(identity.OfNode("s", "n").DNS(), "n.s")
 
 // Revocations returns the list of each site that ever had one, in the order of the sites, after those
 // keys were removed whose certificates have ended. A list that is not the one of before has a greater

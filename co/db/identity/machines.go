@@ -1,6 +1,6 @@
-// Package machinedb is the CO's record of join tokens and of the machines that were enrolled
+// Package identitydb is the CO's record of join tokens and of the machines that were enrolled
 // with them. Errors are of the protocol's kinds, or refusals of package identity.
-package machinedb
+package identitydb
 
 import (
 	"cmp"
@@ -48,7 +48,7 @@ func (s *Store) AddToken(ctx context.Context, t fleet.JoinToken) error {
 	})
 }
 
-// NodeTokens returns the tokens of nodes that have not ended, the names that they do not open, and FormerNodes, by site; all sites that
+// NodeTokens returns the tokens of nodes that have not ended, the names that they do not open, FormerNodes, and what was decided about keys, by site; all sites that
 // have any token are in it.
 func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.SiteTokens, error) {
 	rows, err := s.db.Query(ctx, `select site, id, secret, uses, expires_at, created_at, replace, kind = 'en' and expires_at > now() from join_tokens order by id`)
@@ -88,6 +88,15 @@ func (s *Store) NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.Si
 	for site, nodes := range revoked {
 		m := out[site]
 		m.Revoked = nodes
+		out[site] = m
+	}
+	if err != nil {
+		return nil, err
+	}
+	decided, err := s.decided(ctx)
+	for site, keys := range decided {
+		m := out[site]
+		m.Decided = keys
 		out[site] = m
 	}
 	return out, err

@@ -1,4 +1,4 @@
-package machines
+package identity
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/problem"
 )
 
-// A List returns the first limit sites of a kind, by id, and how many there are.
+// A List returns the first limit sites or nodes of a kind, by id, and how many there are.
 type List[T any] func(ctx context.Context, limit int) (list []T, total int, err error)
 
 // A Page is an answer with the first items of a List.
@@ -19,20 +19,27 @@ type Page[T any] struct {
 	Total int `json:"total" doc:"of which items has the first"`
 }
 
-type pageInput struct {
+// LimitQuery asks for the first items of a List. It is exported because it is embedded, and huma reads exported
+// fields only.
+type LimitQuery struct {
 	Limit int `query:"limit" default:"100" minimum:"1" maximum:"500"`
 }
 
 // list adds the route of a List to h. Where the CO enrols no machines, which read nil says, it is empty.
 func list[T any](h huma.API, path, summary string, read List[T], log *slog.Logger) {
-	huma.Get(h, path, func(ctx context.Context, in *pageInput) (*form.Reply[Page[T]], error) {
+	huma.Get(h, path, func(ctx context.Context, in *LimitQuery) (*form.Reply[Page[T]], error) {
 		if read == nil {
-			return &form.Reply[Page[T]]{Body: Page[T]{Items: []T{}}}, nil
+			return page[T](ctx, nil, 0, nil, log)
 		}
 		items, total, err := read(ctx, in.Limit)
-		if err != nil {
-			return nil, problem.Answer(ctx, log, err)
-		}
-		return &form.Reply[Page[T]]{Body: Page[T]{Items: form.NotNil(items), Total: total}}, nil
+		return page(ctx, items, total, err, log)
 	}, form.Describe("fleet", summary))
+}
+
+// page answers with what was read, or why it was not.
+func page[T any](ctx context.Context, items []T, total int, err error, log *slog.Logger) (*form.Reply[Page[T]], error) {
+	if err != nil {
+		return nil, problem.Answer(ctx, log, err)
+	}
+	return &form.Reply[Page[T]]{Body: Page[T]{Items: form.NotNil(items), Total: total}}, nil
 }

@@ -1,17 +1,20 @@
-// Package machines has the routes of the API about machines that enrol.
-package machines
+// Package identity has the routes of the API about machines that enrol.
+package identity
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol"
@@ -31,6 +34,8 @@ type Options struct {
 	NewToken   NewToken
 	Revoke     Revoke
 	RevokedKey RevokedKey
+	Decide     Decide
+	Pending    Pending
 	// Unenrolled lists the sites whose LO was never enrolled, PendingRevocations those that do not go by
 	// their list of revoked keys.
 	Unenrolled         List[fleet.Unenrolled]
@@ -79,6 +84,7 @@ func Register(h huma.API, o Options, log *slog.Logger) {
 	huma.Post(h, "/api/v1/sites/{site}/revoke", r.revokeSite, form.Describe("fleet", "Revoke the certificates of a site's LO, and of the authority with which it enrols nodes"), ended)
 	huma.Post(h, "/api/v1/nodes/{site}/{node}/revoke", r.revokeNode, form.Describe("fleet", "Revoke the certificates of a node"), ended)
 	huma.Get(h, "/api/v1/revoked-keys/{key}", r.revokedKey, form.Describe("fleet", "Show a key that was revoked"))
+	registerPending(h, r)
 	list(h, "/api/v1/unenrolled-sites", "List the sites whose LO has no certificate, at a CO that wants one", o.Unenrolled, log)
 	list(h, "/api/v1/pending-revocations", "List the sites that do not go by their list of revoked keys yet", o.PendingRevocations, log)
 }
@@ -159,5 +165,7 @@ func (r *routes) token(ctx context.Context, at form.SitePath, seconds int, t fle
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}
+	id, _, _ := strings.Cut(text, ".") // the rest is secret
+	audit.Note(ctx, fmt.Sprintf("join token %s of %s, %d uses, until %s", id, t.Site, t.Uses, expires.Format(time.RFC3339)))
 	return &form.Reply[JoinToken]{Body: JoinToken{Site: t.Site, Token: text, Expires: expires, Uses: t.Uses}}, nil
 }

@@ -1,6 +1,6 @@
-// Package machines is the CO's side of the identity of machines: its own certificate, which
+// Package identity is the CO's side of the identity of machines: its own certificate, which
 // its root issues, the join tokens that it makes, and what it decides on a machine that enrols.
-package machines
+package identity
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-// A Record has the tokens and the machines; machinedb is one.
+// A Record has the tokens and the machines; identitydb is one.
 type Record interface {
 	AddToken(ctx context.Context, t fleet.JoinToken) error
 	NodeTokens(ctx context.Context) (map[protocol.SiteID]protocol.SiteTokens, error)
@@ -35,7 +35,9 @@ type Record interface {
 
 // Options are what Machines need. All are required, but for Registerer.
 type Options struct {
-	Record     Record
+	Record Record
+	// Decide records what is decided about a node that has no join token.
+	Decide     func(ctx context.Context, d fleet.Decision) error
 	Store      *store.Store
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -48,6 +50,7 @@ type Machines struct {
 	root   *identity.Authority
 	holder *identity.Holder
 	store  *store.Store
+	decide func(ctx context.Context, d fleet.Decision) error
 	log    *slog.Logger
 
 	changed notify.Signal // the record may have
@@ -65,7 +68,7 @@ func Open(o Options) (*Machines, error) {
 		return nil, fmt.Errorf("open the root of the fleet: %w", err)
 	}
 	m := &Machines{
-		Record: o.Record, root: root, store: o.Store, log: o.Logger, changed: notify.New(), holder: identity.NewHolder(o.Store.Clock(time.Now)),
+		Record: o.Record, decide: o.Decide, root: root, store: o.Store, log: o.Logger, changed: notify.New(), holder: identity.NewHolder(o.Store.Clock(time.Now)),
 		issued: promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
 			Name: "colony_co_certificates_issued_total", Help: "Certificates of machines that this CO has issued.",
 		}),
@@ -190,14 +193,37 @@ func (m *Machines) NewToken(ctx context.Context, t fleet.JoinToken, life time.Du
 	if t.Uses < 1 || t.Uses > MaxUses {
 		return "", time.Time{}, protocol.Errorf(protocol.Invalid, "%d uses: want 1 to %d", t.Uses, MaxUses)
 	}
-	if life < time.Minute || life > MaxLife {
-		return "", time.Time{}, protocol.Errorf(protocol.Invalid, "a life of %s: want one minute to %s", life, MaxLife)
+	if err := checkLife(life); err != nil {
+		return "", time.Time{}, err
 	}
 	token := identity.NewToken(m.root.Root())
-	t.ID, t.Secret, t.Expires = token.ID, token.Hash(), time.Now().Add(life).UTC().Truncate(time.Second)
+	t.ID, t.Secret, t.Expires = token.ID, token.Hash(), endOf(life)
 	if err := m.AddToken(ctx, t); err != nil {
 		return "", time.Time{}, err
 	}
 	m.changed.Notify()
 	return token.String(), t.Expires, nil
 }
+
+// Decide records what is decided about the key of a node that has no join token, for a life, and returns it. The
+// error is of kind Invalid where the bounds of a token are not met. Its site learns of it in Run.
+func (m *Machines) Decide(ctx context.Context, d fleet.Decision, life time.Duration) (fleet.Decided, error) {
+	if err := checkLife(life); err != nil {
+		return fleet.Decided{}, err
+	}
+	d.Expires = endOf(life)
+	if err := m.decide(ctx, d); err != nil {
+		return fleet.Decided{}, err
+	}
+	m.changed.Notify()
+	return fleet.Decided{Site: d.Site, Node: d.Node, Key: d.Key, Approved: d.Approved, Until: d.Expires}, nil
+}
+
+func checkLife(life time.Duration) error {
+	if life < time.Minute || life > MaxLife {
+		return protocol.Errorf(protocol.Invalid, "a life of %s: want one minute to %s", life, MaxLife)
+	}
+	return nil
+}
+
+func endOf(life time.Duration) time.Time { return time.Now().Add(life).UTC().Truncate(time.Second) }

@@ -1,4 +1,4 @@
-package machinedb
+package identitydb
 
 import (
 	"context"
