@@ -1,0 +1,190 @@
+// Package auditapi writes into the CO's record who does what by the API, and has the routes that show it.
+package auditapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/audit"
+	"github.com/colonyfleet/colony/internal/allowance"
+)
+
+// RecorderOptions are what a recorder needs. All are required but for Must.
+type RecorderOptions struct {
+	// Add writes a row. Errors are of the protocol's kinds.
+	Add func(ctx context.Context, r audit.Row) error
+	// Changes says whether a request, of a method that may change something, is to be recorded.
+	Changes func(r *http.Request) bool
+	// Operation names what a request asks for, by its method and route.
+	Operation func(r *http.Request) string
+	// Must says that an operation that cannot be recorded is not carried out.
+	Must   bool
+	Logger *slog.Logger
+}
+
+const (
+	// writeWait bounds the writing of a row.
+	writeWait = 3 * time.Second
+	// refusalEvery and refusalBurst bound the rows about requests of one principal that are refused, strangersEvery and
+	// strangersBurst those of all who show no token that counts: anybody can make them, and rows are never removed.
+	refusalEvery, refusalBurst     = 10 * time.Second, 50
+	strangersEvery, strangersBurst = 10 * time.Minute, 20
+	// mostPrincipals is how many have an allowance of their own at a time.
+	mostPrincipals = 1000
+	// mostSaid is how much of an answer is looked at for its reason, in bytes.
+	mostSaid = 4096
+)
+
+// A Recorder records the operations that it lets pass. Its methods may be called concurrently.
+type Recorder struct {
+	o         RecorderOptions
+	strangers *allowance.Allowance
+
+	mu       sync.Mutex                      // protects what follows
+	refusals map[string]*allowance.Allowance // by principal
+}
+
+// NewRecorder returns a recorder.
+func NewRecorder(o RecorderOptions) *Recorder {
+	return &Recorder{o: o, strangers: allowance.New(strangersEvery, strangersBurst), refusals: map[string]*allowance.Allowance{}}
+}
+
+// allowed is how many refusals of a principal have rows, of the name "" those of strangers.
+func (rec *Recorder) allowed(principal string) *allowance.Allowance {
+	if principal == "" {
+		return rec.strangers
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	a, ok := rec.refusals[principal]
+	if !ok {
+		if len(rec.refusals) >= mostPrincipals {
+			clear(rec.refusals)
+		}
+		a = allowance.New(refusalEvery, refusalBurst)
+		rec.refusals[principal] = a
+	}
+	return a
+}
+
+// row is one of a request.
+func (rec *Recorder) row(r *http.Request, p access.Principal, row audit.Row) audit.Row {
+	row.Principal, row.Role, row.Token = p.Name, string(p.Role), p.Token
+	row.Remote, row.Target = r.RemoteAddr, r.URL.RequestURI()
+	row.Operation = rec.o.Operation(r)
+	return audit.NewRow(time.Now(), row)
+}
+
+func (rec *Recorder) add(ctx context.Context, row audit.Row) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeWait)
+	defer cancel()
+	err := rec.o.Add(ctx, row)
+	if err != nil {
+		rec.o.Logger.WarnContext(ctx, "the audit is not written", "err", err, "kind", string(row.Kind), "of", row.Of, "principal", row.Principal, "operation", row.Operation, "target", row.Target, "status", row.Status)
+	}
+	return err
+}
+
+// Handler returns a handler that records an operation before next carries it out, and what became of it afterwards.
+func (rec *Recorder) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if safe(r.Method) || !rec.o.Changes(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		p, _ := access.From(r.Context()) // nobody where nobody is asked
+		intent := rec.row(r, p, audit.Row{Kind: audit.Intent})
+		if rec.add(r.Context(), intent) != nil && rec.o.Must {
+			problem.Write(w, http.StatusServiceUnavailable, "the audit cannot be written: nothing was changed; try again")
+			return
+		}
+		o := &audit.Operation{Intent: intent.ID}
+		a := &answer{ResponseWriter: w}
+		// Also where next panics, as one does that cuts its connection.
+		defer func() { _ = rec.add(r.Context(), o.Outcome(time.Now(), a.status, a.reason())) }() // it is logged, and the answer is on its way
+		next.ServeHTTP(a, r.WithContext(audit.With(r.Context(), o)))
+	})
+}
+
+// safe reports whether requests of a method change nothing (RFC 9110, section 9.2.1).
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
+// Refused records a request that was refused; p is nobody where it is not known who asked. Refusals without end have
+// fewer rows than there are refusals: the next row counts the others.
+func (rec *Recorder) Refused(r *http.Request, p access.Principal, status int, why string) {
+	ok, leftOut := rec.allowed(p.Name).Take()
+	if !ok {
+		return
+	}
+	if leftOut > 0 {
+		why += fmt.Sprintf(" (and %d refused requests before this one have no row)", leftOut)
+	}
+	_ = rec.add(r.Context(), rec.row(r, p, audit.Row{Kind: audit.Refused, Status: status, Detail: why})) // it is logged
+}
+
+// answer notes the status of an answer, and the beginning of one that says why something failed.
+type answer struct {
+	http.ResponseWriter
+	status int
+	said   bytes.Buffer
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader notes the status.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes why something failed.
+func (a *answer) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	if room := mostSaid - a.said.Len(); a.status >= http.StatusBadRequest && room > 0 {
+		a.said.Write(b[:min(room, len(b))])
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// reason is what a problem (RFC 9457) or an error of a registry (OCI Distribution, "Error Codes") says.
+func (a *answer) reason() string {
+	var said struct {
+		Detail string `json:"detail"`
+		Errors []struct {
+			Message  string `json:"message"`
+			Location string `json:"location"`
+		} `json:"errors"`
+	}
+	if a.said.Len() == 0 || json.Unmarshal(a.said.Bytes(), &said) != nil {
+		return ""
+	}
+	out := said.Detail
+	if len(said.Errors) > 0 {
+		first := said.Errors[0]
+		for _, part := range []string{first.Location, first.Message} {
+			if part == "" {
+				continue
+			}
+			if out != "" {
+				out += ": "
+			}
+			out += part
+		}
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package keeper_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/co/audit"
+	"github.com/colonyfleet/colony/co/audit/keeper"
+	"github.com/colonyfleet/colony/co/db"
+	auditdb "github.com/colonyfleet/colony/co/db/audit"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// TestKeep has a keeper seal, settle and write a checkpoint, after its lock was refused once and behind a torn line.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	pool, err := db.Open(t.Context(), pgtest.New(t), db.Options{MaxConns: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := auditdb.New(pool)
+	var ids []string
+	for _, age := range []time.Duration{2 * time.Hour, 2 * time.Hour, time.Minute} {
+		row := audit.NewRow(time.Now().Add(-age), audit.Row{Kind: audit.Intent, Operation: "POST /x"})
+		if err := s.Add(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, row.ID)
+	}
+	file := filepath.Join(t.TempDir(), "audit", "checkpoints.jsonl")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(`{"position":1,"ha`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	k := keeper.New(keeper.Options{
+		Store: s, Key: key, File: file, Disk: disk.OS, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Lock: func(ctx context.Context) (context.Context, func(), error) {
+			if asked.Add(1) == 1 {
+				return nil, nil, errors.New("somebody else has it")
+			}
+			return pool.Lease(ctx, "audit")
+		},
+		Commits: func(context.Context) (map[string][]string, error) {
+			return map[string][]string{ids[0]: {"c0ffee"}, "other": {"bad"}}, nil
+		},
+	})
+	go func() { defer close(done); k.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+
+	testpart.Within(t, time.Minute, "what a CO left without an outcome has one", func() error {
+		list, _, err := s.Entries(t.Context(), audit.Filter{}, fleet.Page{})
+		if err != nil {
+			return err
+		}
+		byID := map[string]audit.Entry{}
+		for _, e := range list {
+			byID[e.ID] = e
+		}
+		committed, lost, young := byID[ids[0]], byID[ids[1]], byID[ids[2]]
+		if len(committed.Commits) != 1 || committed.Commits[0] != "c0ffee" || lost.DoneAt == nil || len(lost.Commits) != 0 || young.DoneAt != nil {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
+	testpart.Within(t, time.Minute, "all is sealed", func() error {
+		rows, err := s.Chain(t.Context(), 0, 10)
+		if err != nil || len(rows) != 5 {
+			return fmt.Errorf("%d rows (%w)", len(rows), err)
+		}
+		return nil
+	})
+	list, bad, err := keeper.NewReader(file, key).Checkpoints()
+	if err != nil || len(list) != 1 || bad != 0 || list[0].Position != 3 {
+		t.Errorf("checkpoints %+v, %d lines that are none (%v); want one of position 3, in the place of the torn line", list, bad, err)
+	}
+	if list, bad, err := keeper.NewReader(file+".none", key).Checkpoints(); err != nil || len(list)+bad != 0 {
+		t.Errorf("without a file: %v %d %v", list, bad, err)
+	}
+}
+
+// TestKey damages the key, and lets others read it: it is put aside with what it signed, and the CO goes on.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	for name, harm := range map[string]func(path string) error{
+		"damaged": func(path string) error { return os.Truncate(path, 0) },
+		"open":    func(path string) error { return os.Chmod(path, 0o644) }, //nolint:gosec // that is the fault
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path, file := filepath.Join(dir, "checkpoint.key"), filepath.Join(dir, "checkpoints.jsonl")
+			first, err := keeper.Key(path, file, log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := keeper.Key(path, file, log); err != nil || !again.Equal(first) {
+				t.Errorf("read again: another key (%v)", err)
+			}
+			if err := errors.Join(os.WriteFile(file, []byte("{}\n"), 0o600), harm(path)); err != nil {
+				t.Fatal(err)
+			}
+			second, err := keeper.Key(path, file, log)
+			if err != nil || second.Equal(first) {
+				t.Errorf("the key is the same, or none (%v)", err)
+			}
+			for _, what := range []string{path, file} {
+				if aside, err := filepath.Glob(what + ".unusable-key-*"); err != nil || len(aside) != 1 {
+					t.Errorf("put aside: %v (%v)", aside, err)
+				}
+			}
+		})
+	}
+}
