@@ -6,11 +6,13 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/trailer"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -31,8 +33,9 @@ const (
 	WriteRules       Permission = "rules:write"       // of machine data
 	DecideProposals  Permission = "proposals:decide"
 	WriteSites       Permission = "sites:write"    // sites and nodes, and what a site may go on from
-	WriteMachines    Permission = "machines:write" // join tokens, revocations, clients and accounts of brokers
+	WriteMachines    Permission = "machines:write" // join tokens, approvals, revocations, clients and accounts of brokers
 	WriteAccess      Permission = "access:write"   // tokens of this package
+	ReadAudit        Permission = "audit:read"     // who did what
 
 	// nobody is what an operation needs that is in no table.
 	nobody Permission = "nobody"
@@ -54,7 +57,7 @@ func Roles() []Role { return []Role{ReadOnly, Operator, Admin} }
 var permissions = map[Role][]Permission{
 	ReadOnly: {Authenticated, ReadFleet, ReadData},
 	Operator: {WriteDeployments, WriteApps, WriteRules, DecideProposals},
-	Admin:    {WriteSites, WriteMachines, WriteAccess},
+	Admin:    {WriteSites, WriteMachines, WriteAccess, ReadAudit},
 }
 
 // ParseRole returns the role of a name; the error is of kind Invalid and names the roles.
@@ -95,7 +98,7 @@ var operations = map[string]Permission{
 
 	"GET /api/v1/status": ReadFleet, "GET /api/v1/sites": ReadFleet, "GET /api/v1/sites/{site}": ReadFleet, "GET /api/v1/sites/{site}/link": ReadFleet,
 	"GET /api/v1/nodes": ReadFleet, "GET /api/v1/nodes/{site}/{node}": ReadFleet, "GET /api/v1/sites/{site}/volumes": ReadFleet,
-	"GET /api/v1/unenrolled-sites": ReadFleet, "GET /api/v1/pending-revocations": ReadFleet, "GET /api/v1/revoked-keys/{key}": ReadFleet,
+	"GET /api/v1/unenrolled-sites": ReadFleet, "GET /api/v1/pending-nodes": ReadFleet, "GET /api/v1/pending-revocations": ReadFleet, "GET /api/v1/revoked-keys/{key}": ReadFleet,
 	"GET /api/v1/apps": ReadFleet, "GET /api/v1/apps/{id}": ReadFleet, "GET /api/v1/apps/{id}/versions/{version}": ReadFleet,
 	"GET /api/v1/deployments": ReadFleet, "GET /api/v1/deployments/{site}/{name}": ReadFleet, "GET /api/v1/deployments/{site}/{name}/history": ReadFleet,
 	"GET /api/v1/events": ReadFleet, "GET /api/v1/proposals": ReadFleet, "GET /api/v1/proposals/{id}": ReadFleet,
@@ -104,8 +107,7 @@ var operations = map[string]Permission{
 
 	"GET /api/v1/sites/{site}/data": ReadData, "GET /api/v1/sites/{site}/data/stream": ReadData,
 
-	// A site fetches by its digest what it is to run.
-	"GET /api/v1/specs/{digest}": Open,
+	specs: ReadFleet,
 
 	"POST /api/v1/deployments": WriteDeployments, "PATCH /api/v1/deployments/{site}/{name}": WriteDeployments, "DELETE /api/v1/deployments/{site}/{name}": WriteDeployments,
 	"POST /api/v1/deployments/{site}/{name}/rollback": WriteDeployments, "POST /api/v1/deployments/{site}/{name}/retry": WriteDeployments,
@@ -121,8 +123,11 @@ var operations = map[string]Permission{
 
 	"POST /api/v1/sites/{site}/join-tokens": WriteMachines, "POST /api/v1/sites/{site}/node-tokens": WriteMachines,
 	"POST /api/v1/sites/{site}/revoke": WriteMachines, "POST /api/v1/nodes/{site}/{node}/revoke": WriteMachines,
+	"POST /api/v1/nodes/{site}/{node}/approve": WriteMachines, "POST /api/v1/nodes/{site}/{node}/reject": WriteMachines,
 	"PUT /api/v1/sites/{site}/devices/{user}": WriteMachines, "DELETE /api/v1/sites/{site}/devices/{user}": WriteMachines,
 	"DELETE /api/v1/broker/clients": WriteMachines,
+
+	"GET /api/v1/audit": ReadAudit, "GET /api/v1/audit/verification": ReadAudit,
 
 	"GET /api/v1/principal": Authenticated,
 	"GET /api/v1/tokens":    WriteAccess, "POST /api/v1/tokens": WriteAccess, "DELETE /api/v1/tokens/{id}": WriteAccess,
@@ -130,6 +135,9 @@ var operations = map[string]Permission{
 
 // described are the routes of the API's own description.
 var described = regexp.MustCompile(`^GET /(openapi(-3\.0)?\.(json|yaml)|schemas/\{schema\})$`)
+
+// specs is the operation by which a site fetches, by its digest, what it is to run.
+const specs = "GET /api/v1/specs/{digest}"
 
 // Needs returns what an operation needs, by the method and the pattern of its route, as
 // "GET /api/v1/sites/{site}". Nobody has what an operation needs that this package does not know.
@@ -147,6 +155,18 @@ func Needs(route string) Permission {
 	return nobody
 }
 
+// NeedsAt returns what a request to a path needs that one handler serves with all its methods. HEAD is as
+// GET (RFC 9110, section 9.3.2); each principal may learn that a method is not allowed there.
+func NeedsAt(method, path string) Permission {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if p, ok := operations[method+" "+path]; ok {
+		return p
+	}
+	return Authenticated
+}
+
 // Operations returns all operations, by what they need.
 func Operations() map[Permission][]string {
 	out := map[Permission][]string{}
@@ -159,15 +179,32 @@ func Operations() map[Permission][]string {
 	return out
 }
 
-// RegistryNeeds returns what a request to the registry needs. Sites pull without a token; a client that
-// asks for the version of the API is asked who it is, since it would not offer its credentials later.
-func RegistryNeeds(method, path string) Permission {
-	if read := method == "GET" || method == "HEAD"; read && path != "/v2/" {
+// Sites says how sites fetch what they run.
+type Sites struct {
+	// Prove: elsewhere, with their certificates. Otherwise they fetch it here, and have no token.
+	Prove bool
+}
+
+// Needs is the function Needs, where sites fetch as s says.
+func (s Sites) Needs(route string) Permission {
+	if route == specs && !s.Prove {
 		return Open
-	} else if read {
-		return Authenticated
 	}
-	return WriteApps
+	return Needs(route)
+}
+
+// RegistryNeeds returns what a request to the registry needs. A client that asks for the version of the API is asked
+// who it is, since it would not offer its credentials later.
+func (s Sites) RegistryNeeds(method, path string) Permission {
+	switch read := method == http.MethodGet || method == http.MethodHead; {
+	case !read:
+		return WriteApps
+	case path == "/v2/":
+		return Authenticated
+	case s.Prove:
+		return ReadFleet
+	}
+	return Open
 }
 
 // A Principal is a person or a program that has proved who it is.
@@ -188,7 +225,11 @@ type Token struct {
 	Expires   time.Time  `json:"expires"`
 	RevokedAt *time.Time `json:"revokedAt,omitempty"`
 	UsedAt    *time.Time `json:"usedAt,omitempty" doc:"when it was used last, to about a minute; absent: never"`
+	Key       string     `json:"key,omitempty" doc:"thumbprint of the key that signed it; absent: not known"`
 }
+
+// String names a token to people.
+func (t Token) String() string { return fmt.Sprintf("token %s of %s (%s)", t.ID, t.Name, t.Role) }
 
 // Holds reports whether a token counts at a time.
 func (t Token) Holds(at time.Time) bool { return t.RevokedAt == nil && at.Before(t.Expires) }
@@ -235,14 +276,14 @@ func From(ctx context.Context) (Principal, bool) {
 	return p, ok
 }
 
-// trailer is the key under which a commit names whose request it is.
-const trailer = "Colony-Principal"
+// principalTrailer is the key under which a commit names whose request it is.
+const principalTrailer = "Colony-Principal"
 
-// Sign adds to the message of a commit whose request it is, as a trailer (git-interpret-trailers).
-func Sign(ctx context.Context, message string) string {
+// Stamp adds to the message of a commit whose request it is, as a trailer (git-interpret-trailers).
+func Stamp(ctx context.Context, message string) string {
 	p, ok := From(ctx)
 	if !ok {
 		return message
 	}
-	return fmt.Sprintf("%s\n\n%s: %s", strings.TrimRight(message, "\n"), trailer, p.Name)
+	return trailer.Add(message, principalTrailer, p.Name)
 }

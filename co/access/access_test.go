@@ -78,14 +78,23 @@ func TestNeeds(t *testing.T) {
 			t.Errorf("%q needs %q, want %q", route, got, want)
 		}
 	}
+	if open, apart := (Sites{}).Needs(specs), (Sites{Prove: true}).Needs(specs); open != Open || apart != ReadFleet {
+		t.Errorf("specifications need %q, and %q where sites prove who they are", open, apart)
+	}
 	for _, tt := range []struct {
 		method, path string
-		want         Permission
+		want, prove  Permission
 	}{
-		{"GET", "/v2/", Authenticated}, {"GET", "/v2/a/manifests/1", Open}, {"HEAD", "/v2/a/blobs/x", Open}, {"POST", "/v2/a/blobs/uploads/", WriteApps}, {"DELETE", "/v2/a/manifests/1", WriteApps}, {"BREW", "/v2/", WriteApps},
+		{"GET", "/v2/", Authenticated, Authenticated}, {"GET", "/v2/a/manifests/1", Open, ReadFleet}, {"HEAD", "/v2/a/blobs/x", Open, ReadFleet}, {"POST", "/v2/a/blobs/uploads/", WriteApps, WriteApps}, {"DELETE", "/v2/a/manifests/1", WriteApps, WriteApps}, {"BREW", "/v2/", WriteApps, WriteApps},
 	} {
-		if got := RegistryNeeds(tt.method, tt.path); got != tt.want {
-			t.Errorf("%s %s needs %q, want %q", tt.method, tt.path, got, tt.want)
+		for _, sites := range []Sites{{}, {Prove: true}} {
+			want := tt.want
+			if sites.Prove {
+				want = tt.prove
+			}
+			if got := sites.RegistryNeeds(tt.method, tt.path); got != want {
+				t.Errorf("%s %s needs %q, want %q; sites prove who they are: %v", tt.method, tt.path, got, want, sites.Prove)
+			}
 		}
 	}
 }
@@ -121,12 +130,12 @@ func TestNewToken(t *testing.T) {
 	}
 }
 
-func TestSign(t *testing.T) {
+func TestStamp(t *testing.T) {
 	t.Parallel()
-	if got := Sign(context.Background(), "Deploy x"); got != "Deploy x" {
+	if got := Stamp(context.Background(), "Deploy x"); got != "Deploy x" {
 		t.Errorf("%q", got)
 	}
-	if got := Sign(With(context.Background(), Principal{Name: "ann"}), "Deploy x\n"); got != "Deploy x\n\nColony-Principal: ann" {
+	if got := Stamp(With(context.Background(), Principal{Name: "ann"}), "Deploy x\n"); got != "Deploy x\n\nColony-Principal: ann" {
 		t.Errorf("%q", got)
 	}
 }

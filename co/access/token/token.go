@@ -4,20 +4,15 @@ package token
 
 import (
 	"crypto/ed25519"
-	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/colonyfleet/colony/co/access"
-	"github.com/colonyfleet/colony/internal/atomicfile"
-	"github.com/colonyfleet/colony/internal/disk"
-	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/keyfile"
 )
 
@@ -26,65 +21,50 @@ const (
 	audience = "colony-api"
 	// leeway is by how much the clocks of two replicas may differ.
 	leeway = time.Minute
-	// dirPerm is the mode of the directory of the key.
-	dirPerm = 0o700
 )
 
 // A Signer makes tokens and reads them. It may be used concurrently.
 type Signer struct {
 	key    ed25519.PrivateKey
+	id     string
 	parser *jwt.Parser
 }
 
 // Open reads the key in a file, and makes one where there is none. All replicas of a CO have the same.
 func Open(path string) (*Signer, error) {
-	key, err := keyfile.Private(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err = create(path)
-	}
+	key, err := keyfile.Ensure(path)
 	if err != nil {
 		return nil, fmt.Errorf("key of tokens: %w", err)
 	}
 	return New(key), nil
 }
 
-func create(path string) (ed25519.PrivateKey, error) {
-	if err := os.MkdirAll(filepath.Dir(path), dirPerm); err != nil {
-		return nil, err
-	}
-	lock, err := filelock.Acquire(path + ".lock") // the CO and a command may both be the first
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()
-	if key, err := keyfile.Private(path); !errors.Is(err, fs.ErrNotExist) {
-		return key, err
-	}
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	b, err := keyfile.EncodePrivate(key)
-	if err != nil {
-		return nil, err
-	}
-	return key, atomicfile.Write(disk.OS, path, b, keyfile.PrivatePerm)
-}
-
 // New returns a signer with a key.
 func New(key ed25519.PrivateKey) *Signer {
-	return &Signer{key, jwt.NewParser(
+	return &Signer{key, thumbprint(key), jwt.NewParser(
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithIssuer(issuer), jwt.WithAudience(audience),
 		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(leeway), jwt.WithStrictDecoding(),
 	)}
 }
 
+// thumbprint names the public half of a key (RFC 7638, with the members of RFC 8037, section 2).
+func thumbprint(key ed25519.PrivateKey) string {
+	public := base64.RawURLEncoding.EncodeToString(key.Public().(ed25519.PublicKey)) //nolint:forcetypeassert // by its documentation
+	sum := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + public + `"}`))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// KeyID is the thumbprint of the key (RFC 7638).
+func (s *Signer) KeyID() string { return s.id }
+
 // Text returns the text of a token.
 func (s *Signer) Text(t access.Token) (string, error) {
-	text, err := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.RegisteredClaims{
+	unsigned := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.RegisteredClaims{
 		Issuer: issuer, Audience: jwt.ClaimStrings{audience}, Subject: t.Name, ID: t.ID,
 		IssuedAt: jwt.NewNumericDate(t.CreatedAt), ExpiresAt: jwt.NewNumericDate(t.Expires),
-	}).SignedString(s.key)
+	})
+	unsigned.Header["kid"] = s.id
+	text, err := unsigned.SignedString(s.key)
 	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
 	}

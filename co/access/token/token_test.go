@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,6 +96,32 @@ func TestTokens(t *testing.T) {
 	} {
 		if id, err := s.Read(tt.text); !errors.Is(err, tt.want) || id != "" {
 			t.Errorf("%s: %q, %v; want %v", name, id, err, tt.want)
+		}
+	}
+}
+
+// TestOwner has root make the key below the state directory of a CO that runs as another user.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("the tests run as root")
+	}
+	const user = 65534
+	state := t.TempDir()
+	if err := os.Chown(state, user, user); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(state, "access", "token.key")
+	if _, err := Open(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{filepath.Dir(path), path, path + ".lock"} {
+		info, err := os.Stat(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t).Uid; owner != user {
+			t.Errorf("%s belongs to %d, want %d", p, owner, user)
 		}
 	}
 }

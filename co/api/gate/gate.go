@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,13 +18,19 @@ import (
 
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/allowance"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // A Store is the CO's record of tokens. Errors are of the protocol's kinds.
 type Store interface {
-	// Tokens returns the tokens that have not ended, and those that ended within a month.
-	Tokens(ctx context.Context) ([]access.Token, error)
+	// Tokens returns a page of the tokens that have not ended, and of those that ended within a month.
+	Tokens(ctx context.Context, p fleet.Page) (list []access.Token, next string, err error)
+	// TokensByID returns those of the tokens that are in the record.
+	TokensByID(ctx context.Context, ids []string) ([]access.Token, error)
+	// TokensOfOtherKeys returns how many tokens count that another key signed.
+	TokensOfOtherKeys(ctx context.Context, key string) (int, error)
 	AddToken(ctx context.Context, t access.Token) error
 	// RevokeToken ends a token; NotFound where there is none.
 	RevokeToken(ctx context.Context, id string) error
@@ -32,6 +40,8 @@ type Store interface {
 
 // A Signer makes the texts of tokens and reads them.
 type Signer interface {
+	// KeyID names the key.
+	KeyID() string
 	Text(t access.Token) (string, error)
 	// Read returns the id of a token that was signed here and has not ended. The error may be shown to whoever sent it.
 	Read(text string) (id string, err error)
@@ -46,27 +56,41 @@ type Options struct {
 }
 
 const (
-	// readAgain is how often the record is read: a token that another replica revokes counts as long.
+	// readAgain is how often the tokens that are shown are read again: one that another replica revokes counts as long.
 	readAgain = 2 * time.Second
 	// writeUses is how often the record learns which tokens were used.
 	writeUses = time.Minute
 	// storeWait bounds one access to the record.
-	storeWait = 10 * time.Second
-	// mostKnown bounds the texts whose signatures were checked.
+	storeWait = 5 * time.Second
+	// forgetAfter is how long a token stays in memory that nobody shows.
+	forgetAfter = 10 * time.Minute
+	// mostKnown bounds the tokens in memory that are not in use, and the texts whose signatures were checked.
 	mostKnown = 4096
+	// cutAfter is how long the answer to a request may still be written whose token does not count any more.
+	cutAfter = 2 * time.Second
+	// logEvery and logBurst bound the lines about requests that are refused.
+	logEvery, logBurst = time.Second, 20
 )
 
-// A Gate knows the tokens that count. Its methods may be called concurrently.
+// A Gate knows the tokens that are shown. Its methods may be called concurrently.
 type Gate struct {
 	o       Options
 	refused *prometheus.CounterVec
+	lines   *allowance.Allowance // of refused requests of somebody unknown
 
-	reading sync.Mutex // one reads the record at a time
+	reading sync.Mutex // one reads the record again at a time
 	mu      sync.Mutex // guards what follows
-	tokens  map[string]access.Token
+	tokens  map[string]*held
+	most    int                          // tokens in memory before some are forgotten, where more than mostKnown are in use
 	known   map[[sha256.Size]byte]string // ids of texts whose signatures were checked
-	used    map[string]time.Time
-	open    map[*request]bool
+}
+
+// held is a token in memory.
+type held struct {
+	access.Token           // its ID is empty where the record has none
+	shown        time.Time // last
+	unwritten    bool      // the record does not know of the last use
+	open         map[*request]bool
 }
 
 // A request that is answered.
@@ -75,16 +99,22 @@ type request struct {
 	end context.CancelCauseFunc
 }
 
-// New reads the record. Call Run afterwards.
+// New asks the record for tokens of other keys. Call Run afterwards.
 func New(ctx context.Context, o Options) (*Gate, error) {
 	g := &Gate{
-		o: o, known: map[[sha256.Size]byte]string{}, used: map[string]time.Time{}, open: map[*request]bool{},
+		o: o, lines: allowance.New(logEvery, logBurst), tokens: map[string]*held{}, known: map[[sha256.Size]byte]string{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "colony_co_requests_refused_total", Help: "Requests to the HTTP API of somebody who may not make them, by status: 401 who does not say who it is, 403 who may not.",
 		}, []string{"status"}),
 	}
 	o.Registerer.MustRegister(g.refused)
-	return g, g.read(ctx)
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	n, err := o.Store.TokensOfOtherKeys(ctx, o.Signer.KeyID())
+	if n > 0 {
+		o.Logger.WarnContext(ctx, "another key signed tokens that count in the record, and they are refused here: all replicas need the same access.keyFile; after a new key, revoke them", "tokens", n, "key", o.Signer.KeyID())
+	}
+	return g, err
 }
 
 // Run follows the record until ctx ends. While the record cannot be read, what is known counts.
@@ -95,6 +125,9 @@ func (g *Gate) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			if err := g.writeUses(context.WithoutCancel(ctx)); err != nil {
+				g.o.Logger.WarnContext(ctx, "the last uses of tokens are not recorded", "err", err)
+			}
 			return
 		case <-tick.C:
 		}
@@ -110,13 +143,24 @@ func (g *Gate) Run(ctx context.Context) {
 	}
 }
 
-// read reads the record, and ends the requests whose token does not count any more, or not as it did.
+// read reads the tokens in memory again, and ends the requests whose token does not count any more, or not as it did.
 func (g *Gate) read(ctx context.Context) error {
 	g.reading.Lock()
 	defer g.reading.Unlock()
+	g.mu.Lock()
+	for id, h := range g.tokens {
+		if len(h.open) == 0 && !h.unwritten && time.Since(h.shown) > forgetAfter {
+			delete(g.tokens, id)
+		}
+	}
+	ids := slices.Collect(maps.Keys(g.tokens))
+	g.mu.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
-	list, err := g.o.Store.Tokens(ctx)
+	list, err := g.o.Store.TokensByID(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -126,19 +170,29 @@ func (g *Gate) read(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.tokens = tokens
-	for r := range g.open {
-		if t, ok := tokens[r.of.Token]; !ok || !t.Holds(time.Now()) || t.Role != r.of.Role {
-			r.end(errEnded)
+	for _, id := range ids {
+		h, ok := g.tokens[id]
+		if !ok {
+			continue
+		}
+		h.Token = tokens[id]
+		for r := range h.open {
+			if !h.Holds(time.Now()) || h.Role != r.of.Role {
+				r.end(errEnded)
+			}
 		}
 	}
 	return nil
 }
 
 func (g *Gate) writeUses(ctx context.Context) error {
+	used := map[string]time.Time{}
 	g.mu.Lock()
-	used := g.used
-	g.used = map[string]time.Time{}
+	for id, h := range g.tokens {
+		if h.unwritten {
+			used[id], h.unwritten = h.shown, false
+		}
+	}
 	g.mu.Unlock()
 	if len(used) == 0 {
 		return nil
@@ -148,15 +202,13 @@ func (g *Gate) writeUses(ctx context.Context) error {
 	return g.o.Store.TokensUsed(ctx, used)
 }
 
-// Create makes a token, records it, and returns its text, which is kept nowhere.
-func (g *Gate) Create(ctx context.Context, t access.Token) (text string, err error) {
+// Create makes a token, records it, and returns it with its text, which is kept nowhere.
+func (g *Gate) Create(ctx context.Context, t access.Token) (made access.Token, text string, err error) {
+	t.Key = g.o.Signer.KeyID()
 	if text, err = g.o.Signer.Text(t); err != nil {
-		return "", err
+		return t, "", err
 	}
-	if err = g.o.Store.AddToken(ctx, t); err != nil {
-		return "", err
-	}
-	return text, g.read(ctx)
+	return t, text, g.o.Store.AddToken(ctx, t)
 }
 
 // Revoke ends a token, here at once.
@@ -164,11 +216,16 @@ func (g *Gate) Revoke(ctx context.Context, id string) error {
 	if err := g.o.Store.RevokeToken(ctx, id); err != nil {
 		return err
 	}
+	g.mu.Lock()
+	g.keep(id, access.Token{}) // so that it is read again, and who reads it just now does not keep what it was
+	g.mu.Unlock()
 	return g.read(ctx)
 }
 
-// Tokens returns the record.
-func (g *Gate) Tokens(ctx context.Context) ([]access.Token, error) { return g.o.Store.Tokens(ctx) }
+// Tokens returns a page of the record, and the cursor of the next.
+func (g *Gate) Tokens(ctx context.Context, p fleet.Page) ([]access.Token, string, error) {
+	return g.o.Store.Tokens(ctx, p)
+}
 
 // errEnded is why a request ends whose token was revoked or has ended.
 var errEnded = errors.New("the token was revoked, has ended, or has another role")
@@ -186,17 +243,14 @@ func (g *Gate) Authenticate(ctx context.Context, text string) (access.Principal,
 			return access.Principal{}, protocol.Errorf(protocol.Denied, "%v: get another one with colony token create, or on the CO's machine with colony co token", err)
 		}
 	}
-	t, ok := g.token(id)
-	if !ok { // made by another replica just now
-		if err := g.read(ctx); err != nil {
-			return access.Principal{}, protocol.Errorf(protocol.Unavailable, "the record of tokens cannot be read: %w", err)
-		}
-		if t, ok = g.token(id); !ok {
-			return access.Principal{}, protocol.Errorf(protocol.Denied, "the token is not in the CO's record any more: get another one")
-		}
+	t, err := g.token(ctx, id)
+	if err != nil {
+		return access.Principal{}, protocol.Errorf(protocol.Unavailable, "the record of tokens cannot be read: %w", err)
 	}
 	now := time.Now()
 	switch {
+	case t.ID == "":
+		return access.Principal{}, protocol.Errorf(protocol.Denied, "the token is not in the CO's record: get another one")
 	case t.RevokedAt != nil:
 		return access.Principal{}, protocol.Errorf(protocol.Denied, "the token of %s was revoked: get another one", t.Name)
 	case !t.Holds(now):
@@ -207,62 +261,133 @@ func (g *Gate) Authenticate(ctx context.Context, text string) (access.Principal,
 	if len(g.known) >= mostKnown {
 		clear(g.known)
 	}
-	g.known[sum], g.used[id] = id, now
+	g.known[sum] = id
+	if h, ok := g.tokens[id]; ok {
+		h.unwritten = true
+	}
 	return access.Principal{Name: t.Name, Role: t.Role, Token: t.ID, Expires: t.Expires}, nil
 }
 
-func (g *Gate) token(id string) (access.Token, bool) {
+// token returns a token, whose ID is empty where the record has none.
+func (g *Gate) token(ctx context.Context, id string) (access.Token, error) {
+	g.mu.Lock()
+	if h, ok := g.tokens[id]; ok {
+		defer g.mu.Unlock()
+		h.shown = time.Now()
+		return h.Token, nil
+	}
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	list, err := g.o.Store.TokensByID(ctx, []string{id})
+	if err != nil {
+		return access.Token{}, err
+	}
+	var t access.Token
+	if len(list) > 0 {
+		t = list[0]
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, ok := g.tokens[id]
-	return t, ok
+	return g.keep(id, t).Token, nil
 }
 
-// Guard returns a handler that lets to next pass what needs says is allowed to whom asks. The context of a request
-// ends with its token; basic says whether a request may show the token as a password (RFC 7617), as clients of registries do.
-func (g *Gate) Guard(next http.Handler, needs func(*http.Request) access.Permission, basic func(*http.Request) bool) http.Handler {
+// keep keeps a token in memory; one that is there stays as it is. Its caller holds the lock.
+func (g *Gate) keep(id string, t access.Token) *held {
+	h, ok := g.tokens[id]
+	if !ok {
+		if len(g.tokens) >= max(g.most, mostKnown) {
+			maps.DeleteFunc(g.tokens, func(_ string, h *held) bool { return len(h.open) == 0 && !h.unwritten })
+			g.most = 2 * len(g.tokens)
+		}
+		h = &held{Token: t, open: map[*request]bool{}}
+		g.tokens[id] = h
+	}
+	h.shown = time.Now()
+	return h
+}
+
+// Rules say what a guard lets pass. All are required.
+type Rules struct {
+	// Needs returns what a request needs.
+	Needs func(r *http.Request) access.Permission
+	// Basic says whether a request may show the token as a password (RFC 7617), as clients of registries do.
+	Basic func(r *http.Request) bool
+	// Refused is called with each request that is refused, and why; p is nobody where it is not known who asked.
+	Refused func(r *http.Request, p access.Principal, status int, why string)
+}
+
+// Guard returns a handler that lets to next pass what the rules allow to whom asks. The context of a request
+// ends with its token.
+func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		need := needs(r)
+		need := rules.Needs(r)
 		if need == access.Open {
 			next.ServeHTTP(w, r)
 			return
 		}
-		asPassword := basic(r)
+		asPassword := rules.Basic(r)
+		refuse := func(err error) {
+			if why := g.refuse(w, r, asPassword, err); why != "" {
+				rules.Refused(r, access.Principal{}, http.StatusUnauthorized, why)
+			}
+		}
 		text := shown(r, asPassword)
 		if text == "" {
-			g.refuse(w, r, asPassword, protocol.Errorf(protocol.Denied, "this CO wants a token: log in with colony login, or send it as Authorization: Bearer TOKEN"))
+			refuse(protocol.Errorf(protocol.Denied, "this CO wants a token: log in with colony login, or send it as Authorization: Bearer TOKEN"))
 			return
 		}
 		p, err := g.Authenticate(r.Context(), text)
 		if err != nil {
-			g.refuse(w, r, asPassword, err)
+			refuse(err)
 			return
 		}
 		if !p.Role.Has(need) {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()
 			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "role", string(p.Role), "needs", string(need), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
-			problem.Write(w, http.StatusForbidden, fmt.Sprintf("%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, need))
+			why := fmt.Sprintf("%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, need)
+			rules.Refused(r, p, http.StatusForbidden, why)
+			problem.Write(w, http.StatusForbidden, why)
 			return
 		}
 		ctx, release := g.hold(access.With(r.Context(), p), p)
 		defer release()
+		// A handler that waits for the client's bytes, or for the client to take its own, does not see its context.
+		c := http.NewResponseController(w)
+		defer context.AfterFunc(ctx, func() {
+			now := time.Now()
+			_ = c.SetReadDeadline(now)
+			_ = c.SetWriteDeadline(now.Add(cutAfter))
+		})()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, basic bool, err error) {
+// refuse answers a request whose principal is not known, and returns why; "" where that cannot be said, as the record is away.
+func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, basic bool, err error) (why string) {
 	if protocol.KindOf(err) != protocol.Denied {
 		g.o.Logger.WarnContext(r.Context(), "request refused", "err", err)
 		problem.Write(w, http.StatusServiceUnavailable, "the record of tokens cannot be read")
-		return
+		return ""
 	}
 	g.refused.WithLabelValues(fmt.Sprint(http.StatusUnauthorized)).Inc()
+	g.logStranger(r, err)
 	challenge := `Bearer realm="colony"`
 	if basic {
 		challenge = `Basic realm="colony"`
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
 	problem.Write(w, http.StatusUnauthorized, err.Error())
+	return err.Error()
+}
+
+// logStranger logs a request of somebody unknown. Strangers cannot fill the log: what it leaves out, a later line counts.
+func (g *Gate) logStranger(r *http.Request, err error) {
+	ok, leftOut := g.lines.Take()
+	if !ok {
+		return
+	}
+	g.o.Logger.WarnContext(r.Context(), "request refused", "err", err, "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "left_out_before", leftOut)
 }
 
 // shown returns the token that a request shows, "" where it shows none.
@@ -283,15 +408,16 @@ func (g *Gate) hold(ctx context.Context, p access.Principal) (context.Context, f
 	ctx, end := context.WithCancelCause(ctx)
 	r := &request{p, end}
 	g.mu.Lock()
-	g.open[r] = true
-	t := g.tokens[p.Token]
+	h := g.keep(p.Token, access.Token{ID: p.Token, Name: p.Name, Role: p.Role, Expires: p.Expires})
+	h.open[r] = true
+	counts := h.Holds(time.Now()) && h.Role == p.Role
 	g.mu.Unlock()
-	if !t.Holds(time.Now()) || t.Role != p.Role { // since it was authenticated
+	if !counts { // since it was authenticated
 		end(errEnded)
 	}
 	return ctx, func() {
 		g.mu.Lock()
-		delete(g.open, r)
+		delete(h.open, r)
 		g.mu.Unlock()
 		end(nil)
 		cancel()

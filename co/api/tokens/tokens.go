@@ -12,13 +12,15 @@ import (
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/audit"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 // A Record makes, lists and ends tokens. Errors are of the protocol's kinds.
 type Record interface {
-	Create(ctx context.Context, t access.Token) (text string, err error)
-	Tokens(ctx context.Context) ([]access.Token, error)
+	Create(ctx context.Context, t access.Token) (made access.Token, text string, err error)
+	Tokens(ctx context.Context, p fleet.Page) (list []access.Token, next string, err error)
 	Revoke(ctx context.Context, id string) error
 }
 
@@ -28,9 +30,10 @@ type Made struct {
 	Text string `json:"token" doc:"what goes into the header Authorization, after Bearer; it is kept nowhere"`
 }
 
-// Tokens are an answer with tokens.
+// Tokens are a page of tokens.
 type Tokens struct {
 	Items []access.Token `json:"items"`
+	Next  string         `json:"next,omitempty" doc:"cursor of the next page; absent on the last"`
 }
 
 type createInput struct {
@@ -76,15 +79,15 @@ func (r *routes) self(ctx context.Context, _ *struct{}) (*form.Reply[access.Prin
 	return &form.Reply[access.Principal]{Body: p}, nil
 }
 
-func (r *routes) list(ctx context.Context, _ *struct{}) (*form.Reply[Tokens], error) {
+func (r *routes) list(ctx context.Context, in *form.PageQuery) (*form.Reply[Tokens], error) {
 	if r.record == nil {
 		return nil, problem.Answer(ctx, r.log, errOpen)
 	}
-	all, err := r.record.Tokens(ctx)
+	all, next, err := r.record.Tokens(ctx, in.Page())
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
-	return &form.Reply[Tokens]{Body: Tokens{form.NotNil(all)}}, nil
+	return &form.Reply[Tokens]{Body: Tokens{form.NotNil(all), next}}, nil
 }
 
 func (r *routes) create(ctx context.Context, in *createInput) (*form.Reply[Made], error) {
@@ -100,10 +103,11 @@ func (r *routes) create(ctx context.Context, in *createInput) (*form.Reply[Made]
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}
-	text, err := r.record.Create(ctx, t)
+	t, text, err := r.record.Create(ctx, t)
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, err)
 	}
+	audit.Note(ctx, t.String())
 	r.log.InfoContext(ctx, "token made", "principal", p.Name, "token_id", t.ID, "name", t.Name, "role", string(t.Role), "until", t.Expires)
 	return &form.Reply[Made]{Body: Made{t, text}}, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/db"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -27,23 +28,48 @@ func (s *Store) AddToken(ctx context.Context, t access.Token) error {
 	return s.db.Tx(ctx, "add token", func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`delete from access_tokens where expires_at < now() - ` + keepTokens)
-		b.Queue(`insert into access_tokens (id, name, role, created_at, created_by, expires_at) values ($1, $2, $3, $4, $5, $6)`,
-			t.ID, t.Name, t.Role, t.CreatedAt, t.CreatedBy, t.Expires)
+		b.Queue(`insert into access_tokens (id, name, role, created_at, created_by, expires_at, key_id) values ($1, $2, $3, $4, $5, $6, $7)`,
+			t.ID, t.Name, t.Role, t.CreatedAt, t.CreatedBy, t.Expires, t.Key)
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
 
-// Tokens returns the tokens that have not ended, and those that ended within a month, in the order of their making.
-func (s *Store) Tokens(ctx context.Context) ([]access.Token, error) {
-	rows, err := s.db.Query(ctx, `select id, name, role, created_at, created_by, expires_at, revoked_at, used_at from access_tokens
-		where expires_at >= now() - `+keepTokens+` order by created_at, id`)
-	if err != nil {
-		return nil, pgdb.Classify("read tokens", err)
+const columns = `select id, name, role, created_at, created_by, expires_at, revoked_at, used_at, key_id from access_tokens `
+
+func scan(row pgx.CollectableRow) (t access.Token, err error) {
+	return t, row.Scan(&t.ID, &t.Name, &t.Role, &t.CreatedAt, &t.CreatedBy, &t.Expires, &t.RevokedAt, &t.UsedAt, &t.Key)
+}
+
+// Tokens returns a page of the tokens that have not ended, and of those that ended within a month, in the order of
+// their making, and the cursor of the next page. A cursor that is none is of kind Invalid.
+func (s *Store) Tokens(ctx context.Context, p fleet.Page) (list []access.Token, next string, err error) {
+	var at time.Time
+	var id string
+	if p.Cursor != "" {
+		if at, id, err = fleet.ParseTimeCursor(p.Cursor); err != nil {
+			return nil, "", err
+		}
 	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t access.Token, err error) {
-		return t, row.Scan(&t.ID, &t.Name, &t.Role, &t.CreatedAt, &t.CreatedBy, &t.Expires, &t.RevokedAt, &t.UsedAt)
-	})
-	return out, pgdb.Classify("read tokens", err)
+	n := fleet.Size(p.Limit)
+	list, err = pgdb.Rows(ctx, s.db, scan, columns+`where expires_at >= now() - `+keepTokens+`
+		and (created_at, id) > ($1, $2) order by created_at, id limit $3`, at, id, n+1)
+	if err != nil {
+		return nil, "", pgdb.Classify("list tokens", err)
+	}
+	list, next = fleet.Cut(list, n, func(last access.Token) string { return fleet.TimeCursor(last.CreatedAt, last.ID) })
+	return list, next, nil
+}
+
+// TokensByID returns those of the tokens that are in the record.
+func (s *Store) TokensByID(ctx context.Context, ids []string) ([]access.Token, error) {
+	list, err := pgdb.Rows(ctx, s.db, scan, columns+`where id = any($1)`, ids)
+	return list, pgdb.Classify("read tokens", err)
+}
+
+// TokensOfOtherKeys returns how many tokens count that another key signed.
+func (s *Store) TokensOfOtherKeys(ctx context.Context, key string) (n int, err error) {
+	err = s.db.QueryRow(ctx, `select count(*) from access_tokens where key_id not in ('', $1) and revoked_at is null and expires_at > now()`, key).Scan(&n)
+	return n, pgdb.Classify("count tokens of other keys", err)
 }
 
 // RevokeToken ends a token; one that was revoked before stays so. The error is of kind NotFound where there is none.
