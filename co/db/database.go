@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/migrations"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // feedConns bounds the connections of the feed: one for the sequencer, one for the
@@ -28,6 +29,9 @@ type Options struct {
 	MaxConns int32
 	// Tracer sees every query but those of the feed. It may be nil.
 	Tracer pgx.QueryTracer
+	// NoMigration refuses a database whose schema is not this program's, as another program may use it; one that holds
+	// no CO is prepared.
+	NoMigration bool
 	// Logger and Registerer may be nil.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -57,9 +61,9 @@ type Counts struct {
 	Duplicates, Anomalies, Lost prometheus.Counter
 }
 
-// Counter registers a counter of the CO, whose name is colony_co_ and name; r may be nil.
+// Counter registers a counter of the CO by the name that is scraped; r may be nil.
 func Counter(r prometheus.Registerer, name, help string) prometheus.Counter {
-	return promauto.With(r).NewCounter(prometheus.CounterOpts{Name: "colony_co_" + name, Help: help})
+	return promauto.With(r).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 // Open connects to the database at a PostgreSQL URL and brings its schema up to
@@ -73,13 +77,13 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	d := &DB{
 		Log: o.Logger.With("component", "store"), Metrics: o.Registerer, written: notify.New(),
 		Counts: Counts{
-			Duplicates: Counter(o.Registerer, "site_events_duplicate_total", "Events and messages of sites' journals that were received before and ignored."),
-			Anomalies:  Counter(o.Registerer, "site_anomalies_total", "Reports that broke the lifecycle table, and reports and messages that could not be read."),
-			Lost:       Counter(o.Registerer, "site_events_lost_total", "Events and messages of sites' journals that will never arrive."),
+			Duplicates: Counter(o.Registerer, "colony_co_site_events_duplicate_total", "Events and messages of sites' journals that were received before and ignored."),
+			Anomalies:  Counter(o.Registerer, "colony_co_site_anomalies_total", "Reports that broke the lifecycle table, and reports and messages that could not be read."),
+			Lost:       Counter(o.Registerer, "colony_co_site_events_lost_total", "Events and messages of sites' journals that will never arrive."),
 		},
 	}
 	var err error
-	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare, Tracer: o.Tracer, Logger: d.Log})
+	d.DB, err = pgdb.Open(ctx, url, pgdb.Options{MaxConns: o.MaxConns, Prepare: d.prepare(o), Tracer: o.Tracer, Logger: d.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +101,22 @@ func (d *DB) Close() {
 	d.Feed.Close()
 }
 
-func (d *DB) prepare(ctx context.Context, conn *pgx.Conn) error {
-	if err := migrations.Apply(ctx, conn); err != nil {
-		return pgdb.Classify("prepare database", err)
+func (d *DB) prepare(o Options) func(ctx context.Context, conn *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		if o.NoMigration {
+			n, err := migrations.Version(ctx, conn)
+			if err != nil {
+				return pgdb.Classify("read the schema of the database", err)
+			}
+			if last := migrations.Latest(); n != 0 && n != last {
+				return protocol.Errorf(protocol.Conflict, "the database has the schema %d, and this program's is %d: use the program of the CO that runs, or start the CO of this one first", n, last)
+			}
+		}
+		if err := migrations.Apply(ctx, conn); err != nil {
+			return pgdb.Classify("prepare database", err)
+		}
+		return pgdb.Classify("read epoch", conn.QueryRow(ctx, "select epoch from colony").Scan(&d.epoch))
 	}
-	return pgdb.Classify("read epoch", conn.QueryRow(ctx, "select epoch from colony").Scan(&d.epoch))
 }
 
 // Epoch names this database: the sequences of its streams count within it.

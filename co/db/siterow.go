@@ -22,9 +22,10 @@ type SiteRow struct {
 	Adopted protocol.Position // of the desired state that the site follows, as it reported
 	// Position is that of the site's journal.
 	stream.Position
-	Gap  bool      // the journal had a gap
-	Lost uint64    // events that the site declared as lost, since it is known
-	Now  time.Time // the transaction began
+	Gap    bool      // the journal had a gap
+	Behind bool      // rows of what it reported are missing: it is asked for a snapshot
+	Lost   uint64    // events that the site declared as lost, since it is known
+	Now    time.Time // the transaction began
 }
 
 // LockSite locks the row of a site until the transaction ends, making it where
@@ -43,10 +44,10 @@ func LockSites(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) (map[pro
 	for range 2 {
 		_, err := pgdb.Rows(ctx, tx, func(row pgx.CollectableRow) (r SiteRow, err error) {
 			var id protocol.SiteID
-			err = row.Scan(&id, &r.Version, &r.Desired.Epoch, &r.Desired.Generation, &r.Commit, &r.Adopted.Epoch, &r.Adopted.Generation, &r.Epoch, &r.Seq, &r.Retired, &r.Gap, &r.Lost, &r.Now)
+			err = row.Scan(&id, &r.Version, &r.Desired.Epoch, &r.Desired.Generation, &r.Commit, &r.Adopted.Epoch, &r.Adopted.Generation, &r.Epoch, &r.Seq, &r.Retired, &r.Gap, &r.Behind, &r.Lost, &r.Now)
 			rows[id] = r
 			return r, err
-		}, `select id, version, epoch, generation, desired_commit, adopted_epoch, adopted, journal_epoch, journal_seq, retired_epochs, gap,
+		}, `select id, version, epoch, generation, desired_commit, adopted_epoch, adopted, journal_epoch, journal_seq, retired_epochs, gap, behind,
 				events_lost, now()
 			from sites where id = any($1) order by id for no key update`, ids)
 		if err != nil || len(rows) == len(ids) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/stream/streamtest"
 )
@@ -83,7 +84,7 @@ func (l *streamHelper) batch(first int, events []protocol.Event) protocol.Batch 
 // send commits events from the sequence first on.
 func (l *streamHelper) send(first int, events ...protocol.Event) protocol.Ack {
 	l.t.Helper()
-	return must[protocol.Ack](l.t)(l.commit(l.t.Context(), l.batch(first, events), events))
+	return testpart.Must[protocol.Ack](l.t)(l.commit(l.t.Context(), l.batch(first, events), events))
 }
 
 func (l *streamHelper) commit(ctx context.Context, b protocol.Batch, events []protocol.Event) (protocol.Ack, error) {
@@ -115,7 +116,7 @@ func (l *streamHelper) stored() string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return strings.Join(must[[]string](l.t)(pgx.CollectRows(rows, pgx.RowTo[string])), " ")
+	return strings.Join(testpart.Must[[]string](l.t)(pgx.CollectRows(rows, pgx.RowTo[string])), " ")
 }
 
 // retained returns what the store would publish anew, as said does.
@@ -132,7 +133,7 @@ func (l *streamHelper) retained() string {
 func (l *streamHelper) feed() []string {
 	l.t.Helper()
 	var out []string
-	for _, e := range must[[]fleet.Event](l.t)(l.s.sites.Events(l.t.Context(), fleet.EventFilter{Site: "home"})) {
+	for _, e := range testpart.Must[[]fleet.Event](l.t)(l.s.sites.Events(l.t.Context(), fleet.EventFilter{Site: "home"})) {
 		if e.Kind != fleet.DataRulesChanged {
 			out = append(out, e.Kind+": "+e.Message)
 		}
@@ -189,7 +190,7 @@ func TestStreamContract(t *testing.T) {
 					events = append(events, msg("x=1"))
 				}
 				b.Stream, b.SentMillis = protocol.DataStream(l.rule), arrival+1000
-				ack := must[protocol.Ack](t)(l.commit(t.Context(), b, events))
+				ack := testpart.Must[protocol.Ack](t)(l.commit(t.Context(), b, events))
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				var got []uint64
@@ -235,7 +236,7 @@ func TestContractOfAStream(t *testing.T) {
 		events := msgs(strings.Fields(step.texts)...)
 		b := l.batch(step.first, events)
 		b.Trimmed = step.trimmed
-		ack := must[protocol.Ack](t)(l.commit(t.Context(), b, events))
+		ack := testpart.Must[protocol.Ack](t)(l.commit(t.Context(), b, events))
 		l.want(step.name+": position", fmt.Sprintf("%s %d", ack.Epoch, ack.Seq), step.want)
 		l.want(step.name+": stream", ack.Stream, "data/temps")
 		l.want(step.name+": delivered", l.said(), step.said)
@@ -359,7 +360,7 @@ func TestRetainedIsSwept(t *testing.T) {
 	l.send(15, end, begin, msg("a=1!"))
 	b := l.batch(20, []protocol.Event{end})
 	b.Trimmed = 19
-	must[protocol.Ack](t)(l.commit(t.Context(), b, []protocol.Event{end}))
+	testpart.Must[protocol.Ack](t)(l.commit(t.Context(), b, []protocol.Event{end}))
 	l.send(21, begin, event(protocol.DataLost, protocol.Loss{V: 1, Class: "bytes", Records: 3, Bytes: 70}), end)
 	l.want("nothing is swept where something was lost", l.retained(), "a=1! c=3! f=1! o=1!")
 

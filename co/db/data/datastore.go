@@ -25,8 +25,8 @@ type metrics struct {
 // close. It is made once for a database and its metrics.
 func New(pool *db.DB) *Store {
 	return &Store{db: pool, metrics: metrics{
-		messages: db.Counter(pool.Metrics, "data_messages_total", "Messages of machine data from sites that were committed."),
-		stored:   db.Counter(pool.Metrics, "data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
-		late:     db.Counter(pool.Metrics, "data_messages_expired_total", "Messages of machine data that expired before they could be delivered."),
+		messages: db.Counter(pool.Metrics, "colony_co_data_messages_total", "Messages of machine data from sites that were committed."),
+		stored:   db.Counter(pool.Metrics, "colony_co_data_messages_stored_total", "Messages of machine data that were written to PostgreSQL."),
+		late:     db.Counter(pool.Metrics, "colony_co_data_messages_expired_total", "Messages of machine data that expired before they could be delivered."),
 	}}
 }

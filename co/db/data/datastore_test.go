@@ -41,16 +41,6 @@ func openURL(t testing.TB, url string) *record {
 	return &record{datadb.New(pool), fleetdb.New(pool), pool}
 }
 
-func must[T any](t testing.TB) func(v T, err error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
 func wantKind(t *testing.T, err error, kind protocol.Kind, text string) {
 	t.Helper()
 	if err == nil || protocol.KindOf(err) != kind || !strings.Contains(err.Error(), text) {

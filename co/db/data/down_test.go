@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -28,7 +29,7 @@ func newDownBench(t *testing.T) *downBench {
 	t.Helper()
 	b := &downBench{t: t, url: pgtest.New(t), rule: protocol.DataRule{Name: "set", Down: true, Topics: []string{"#"}, QoS: 1}}
 	b.s = openURL(t, b.url)
-	must[fleet.Site](t)(b.s.sites.CreateSite(t.Context(), "plant"))
+	testpart.Must[fleet.Site](t)(b.s.sites.CreateSite(t.Context(), "plant"))
 	return b
 }
 
@@ -45,17 +46,17 @@ func (b *downBench) put(list ...fleet.DownMessage) {
 
 func (b *downBench) read(after uint64) fleet.DownBatch {
 	b.t.Helper()
-	return must[fleet.DownBatch](b.t)(b.s.DownBatch(b.t.Context(), fleet.DownRead{Site: "plant", Rule: "set", After: after, MaxBytes: 1 << 20}))
+	return testpart.Must[fleet.DownBatch](b.t)(b.s.DownBatch(b.t.Context(), fleet.DownRead{Site: "plant", Rule: "set", After: after, MaxBytes: 1 << 20}))
 }
 
 func (b *downBench) ack(epoch string, seq uint64, first bool) fleet.DownStream {
 	b.t.Helper()
-	return must[fleet.DownStream](b.t)(b.s.AckDown(b.t.Context(), "plant", "set", protocol.Ack{V: 1, Epoch: epoch, Seq: seq}, first))
+	return testpart.Must[fleet.DownStream](b.t)(b.s.AckDown(b.t.Context(), "plant", "set", protocol.Ack{V: 1, Epoch: epoch, Seq: seq}, first))
 }
 
 func (b *downBench) exec(sql string, args ...any) {
 	b.t.Helper()
-	conn := must[*pgx.Conn](b.t)(pgx.Connect(b.t.Context(), b.url))
+	conn := testpart.Must[*pgx.Conn](b.t)(pgx.Connect(b.t.Context(), b.url))
 	defer conn.Close(b.t.Context())
 	if _, err := conn.Exec(b.t.Context(), sql, args...); err != nil {
 		b.t.Fatal(err)
@@ -100,7 +101,7 @@ func TestDownQueue(t *testing.T) {
 	b.put(b.message("a", "3"))
 	b.want(0, "1:a=1 2:b=2 3:a=3", 0)
 	b.want(2, "3:a=3", 0)
-	if got := must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1})); len(got.Events) != 1 {
+	if got := testpart.Must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1})); len(got.Events) != 1 {
 		t.Errorf("a batch of the least size has %d events", len(got.Events))
 	}
 	b.ack(b.s.db.Epoch(), 2, true)
@@ -164,7 +165,7 @@ func TestDownBounds(t *testing.T) {
 	for i := range 100 {
 		b.put(b.message("t", fmt.Sprintf("%03d%s", i, strings.Repeat("x", 400))))
 	}
-	streams := must[[]fleet.DownStream](t)(b.s.DownStreams(t.Context(), "plant"))
+	streams := testpart.Must[[]fleet.DownStream](t)(b.s.DownStreams(t.Context(), "plant"))
 	got := b.read(0)
 	l := streams[0]
 	if l.Bytes > b.rule.MaxBytes || l.Dropped == 0 || l.Dropped+uint64(len(got.Events)) != 100 || got.Trimmed != l.Dropped || l.Stale {
@@ -173,14 +174,14 @@ func TestDownBounds(t *testing.T) {
 	if last := got.Events[len(got.Events)-1].Seq; last != 100 {
 		t.Errorf("the newest message is %d, want 100", last)
 	}
-	events := must[[]fleet.Event](t)(b.s.sites.Events(t.Context(), fleet.EventFilter{Kinds: []string{fleet.DataDropped}}))
+	events := testpart.Must[[]fleet.Event](t)(b.s.sites.Events(t.Context(), fleet.EventFilter{Kinds: []string{fleet.DataDropped}}))
 	if len(events) != 1 || !strings.Contains(events[0].Message, "the data rule set") {
 		t.Errorf("events of drops: %+v, want one that names the rule", events)
 	}
 
 	// By age.
 	b.exec(`update down_queue set queued_at = now() - interval '2 hours' where seq < 99`)
-	aged := must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{
+	aged := testpart.Must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{
 		Site: "plant", Rule: "set", MaxBytes: 1 << 20, MaxAge: time.Hour,
 	}))
 	if len(aged.Events) != 2 || aged.Trimmed != 98 {
@@ -190,7 +191,7 @@ func TestDownBounds(t *testing.T) {
 	// What is retained is dropped from the queue alone: the site gets it once it is there.
 	b.put(retained(b.message("state", "on")))
 	b.exec(`update down_queue set queued_at = now() - interval '2 hours'`)
-	must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1, MaxAge: time.Hour}))
+	testpart.Must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1, MaxAge: time.Hour}))
 	if l := b.ack(b.s.db.Epoch(), 40, true); l.Stale {
 		t.Errorf("the first ack after the drop left %+v", l)
 	}
@@ -341,7 +342,7 @@ func TestDownResyncOfWhatIsOld(t *testing.T) {
 	b := newDownBench(t)
 	read := func(after uint64) string {
 		t.Helper()
-		return show(t, must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", After: after, MaxBytes: 1 << 20, MaxAge: time.Hour})))
+		return show(t, testpart.Must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", After: after, MaxBytes: 1 << 20, MaxAge: time.Hour})))
 	}
 	b.put(retained(b.message("x", "1")), retained(b.message("y", "1")))
 	b.exec(`update down_retained set accepted_at = now() - interval '2 hours' where topic = 'x'`)
@@ -409,7 +410,7 @@ func TestDownSender(t *testing.T) {
 	b := newDownBench(t)
 	b.put(b.message("a", "1"))
 	read := func(sender string) (busy bool, events int) {
-		got := must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1 << 20, Sender: sender}))
+		got := testpart.Must[fleet.DownBatch](t)(b.s.DownBatch(t.Context(), fleet.DownRead{Site: "plant", Rule: "set", MaxBytes: 1 << 20, Sender: sender}))
 		return got.Busy > 0, len(got.Events)
 	}
 	want := func(sender string, busy bool) {

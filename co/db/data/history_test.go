@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -71,7 +72,7 @@ func TestMessages(t *testing.T) {
 	w.write("a", says("a/1/x", "four"), says("a.1", "five"))
 	w.write("b", says("b/1", "six"))
 
-	all := must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home"}))
+	all := testpart.Must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home"}))
 	desired := []string{"a a/1 \x00\xff", "a a/2 two", "b b three", "a a/1/x four", "a a.1 five", "b b/1 six"}
 	if d := cmp.Diff(desired, texts(all)); d != "" || all.More {
 		t.Errorf("more %t; %s", all.More, d)
@@ -85,7 +86,7 @@ func TestMessages(t *testing.T) {
 	if d := cmp.Diff(fleet.Positions{"a": {Seq: 4}, "b": {Seq: 2}}, all.Read); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(all.Read, must[fleet.Positions](t)(s.LastMessages(ctx, "home"))); d != "" {
+	if d := cmp.Diff(all.Read, testpart.Must[fleet.Positions](t)(s.LastMessages(ctx, "home"))); d != "" {
 		t.Error(d)
 	}
 	for name, tt := range map[string]struct {
@@ -110,7 +111,7 @@ func TestMessages(t *testing.T) {
 		if tt.filter.Site == "" {
 			tt.filter.Site = "home"
 		}
-		if d := cmp.Diff(tt.want, texts(must[fleet.MessagePage](t)(s.Messages(ctx, tt.filter)))); d != "" {
+		if d := cmp.Diff(tt.want, texts(testpart.Must[fleet.MessagePage](t)(s.Messages(ctx, tt.filter)))); d != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, d)
 		}
 	}
@@ -135,11 +136,11 @@ func TestMessagesByPages(t *testing.T) {
 	got := map[string][]string{}
 	var at fleet.Positions
 	read := func() (more bool) {
-		page := must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home", After: at, Limit: 3}))
+		page := testpart.Must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home", After: at, Limit: 3}))
 		for _, m := range page.Messages {
 			got[m.Rule] = append(got[m.Rule], string(m.Message.Payload))
 		}
-		at = must[fleet.Positions](t)(fleet.ParsePositions(page.Read.String()))
+		at = testpart.Must[fleet.Positions](t)(fleet.ParsePositions(page.Read.String()))
 		return page.More
 	}
 	add("a", 5)
@@ -168,7 +169,7 @@ func TestMessagesByPages(t *testing.T) {
 	}
 	w.write("a", says("a", "end"))
 	for _, desired := range []int{10, 3} {
-		page := must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home", After: at}))
+		page := testpart.Must[fleet.MessagePage](t)(s.Messages(ctx, fleet.MessageFilter{Site: "home", After: at}))
 		if at = page.Read; len(page.Messages) != desired {
 			t.Errorf("a page of %d messages, want %d", len(page.Messages), desired)
 		}
@@ -180,7 +181,7 @@ func TestReaders(t *testing.T) {
 	s, ctx := open(t), t.Context()
 	metric := rule("a", func(r *fleet.DataRule) { r.Metric, r.Fields = "m", []string{"/x"} })
 	w := newDataWriter(t, s, metric, rule("b"))
-	rules := func() []fleet.MetricRule { return must[[]fleet.MetricRule](t)(s.MetricRules(ctx, "r")) }
+	rules := func() []fleet.MetricRule { return testpart.Must[[]fleet.MetricRule](t)(s.MetricRules(ctx, "r")) }
 	if got := rules(); len(got) != 0 {
 		t.Errorf("nothing is stored yet, got %+v", got)
 	}
@@ -211,7 +212,7 @@ func TestReaders(t *testing.T) {
 	if got := rules(); len(got) != 1 || got[0].After != nil {
 		t.Errorf("a stream that began anew: %+v", got)
 	}
-	if got := must[[]fleet.MetricRule](t)(s.MetricRules(ctx, "another")); len(got) != 1 || got[0].After != nil {
+	if got := testpart.Must[[]fleet.MetricRule](t)(s.MetricRules(ctx, "another")); len(got) != 1 || got[0].After != nil {
 		t.Errorf("another reader: %+v", got)
 	}
 }

@@ -12,12 +12,13 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
 func wantStreams(t *testing.T, s *record, what string, want ...fleet.Stream) {
 	t.Helper()
-	got := must[[]fleet.Stream](t)(s.Streams(t.Context(), "home"))
+	got := testpart.Must[[]fleet.Stream](t)(s.Streams(t.Context(), "home"))
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(fleet.Stream{}, "Reported")); diff != "" {
 		t.Errorf("%s: %s", what, diff)
 	}
@@ -30,7 +31,7 @@ func TestStreamReport(t *testing.T) {
 	s, streams := newStreamHelper(t, "temps")
 	l, ctx := streams[0], t.Context()
 	wantStreams(t, s, "a site that never reported", fleet.Stream{})
-	if got := must[[]fleet.Stream](t)(s.Streams(ctx, "nowhere")); len(got) != 0 {
+	if got := testpart.Must[[]fleet.Stream](t)(s.Streams(ctx, "nowhere")); len(got) != 0 {
 		t.Errorf("a site that does not exist has %v", got)
 	}
 	reported := protocol.Backlog{Last: 9, Bytes: 900, OldestMillis: 1500, Dropped: 2, Expired: 3, RTTMicros: 40_000, BytesPerSecond: 5000}
@@ -40,7 +41,7 @@ func TestStreamReport(t *testing.T) {
 	}
 	probe := l.batch(1, nil)
 	probe.Backlog = reported
-	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Stream != "data/temps" {
+	if ack := testpart.Must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "" || ack.Seq != 0 || ack.Stream != "data/temps" {
 		t.Errorf("ack of a probe %+v", ack)
 	}
 	wantStreams(t, s, "probe of a new stream", fleet.Stream{}, seen)
@@ -49,7 +50,7 @@ func TestStreamReport(t *testing.T) {
 	b := l.batch(1, events)
 	b.Backlog = reported
 	b.Backlog.Last = 10
-	must[protocol.Ack](t)(l.commit(ctx, b, events))
+	testpart.Must[protocol.Ack](t)(l.commit(ctx, b, events))
 	seen.Committed, seen.Last = 2, 10
 	wantStreams(t, s, "batch", fleet.Stream{}, seen)
 	if seen.Queued() != 8 {
@@ -57,27 +58,27 @@ func TestStreamReport(t *testing.T) {
 	}
 	late := b
 	late.Backlog.Last = 4
-	must[protocol.Ack](t)(l.commit(ctx, late, events))
+	testpart.Must[protocol.Ack](t)(l.commit(ctx, late, events))
 	wantStreams(t, s, "a batch that came again says nothing", fleet.Stream{}, seen)
 
-	before := must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported
+	before := testpart.Must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported
 	probe.Backlog.Last = 10
-	if ack := must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "a" || ack.Seq != 2 {
+	if ack := testpart.Must[protocol.Ack](t)(l.commit(ctx, probe, nil)); ack.Epoch != "a" || ack.Seq != 2 {
 		t.Errorf("ack of a probe %+v", ack)
 	}
-	if after := must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported; !after.After(before) {
+	if after := testpart.Must[[]fleet.Stream](t)(s.Streams(ctx, "home"))[1].Reported; !after.After(before) {
 		t.Errorf("reported at %v, and after a probe at %v", before, after)
 	}
 	// Of a new epoch nothing is committed yet, whatever was of the old one.
 	probe.Epoch, probe.Backlog = "b", protocol.Backlog{Last: 5}
-	must[protocol.Ack](t)(l.commit(ctx, probe, nil))
+	testpart.Must[protocol.Ack](t)(l.commit(ctx, probe, nil))
 	wantStreams(t, s, "probe of a new epoch", fleet.Stream{}, fleet.Stream{Name: "data/temps", Epoch: "b", Last: 5})
 	l.epoch = "b"
 	b = l.batch(1, events)
 	b.Backlog.Last = 5
-	must[protocol.Ack](t)(l.commit(ctx, b, events))
+	testpart.Must[protocol.Ack](t)(l.commit(ctx, b, events))
 	probe.Epoch, probe.Backlog.Last = "a", 99
-	must[protocol.Ack](t)(l.commit(ctx, probe, nil))
+	testpart.Must[protocol.Ack](t)(l.commit(ctx, probe, nil))
 	wantStreams(t, s, "a late probe of the old epoch", fleet.Stream{}, fleet.Stream{Name: "data/temps", Epoch: "b", Committed: 2, Last: 5})
 }
 
@@ -87,7 +88,7 @@ func TestEventStreamReport(t *testing.T) {
 	event := protocol.Event{Kind: protocol.NodeOnlineEvent, Node: "n", Body: protocol.Marshal(protocol.Presence{V: 1, Online: true})}
 	send := func(epoch string, first, last uint64, events ...protocol.Event) protocol.Ack {
 		t.Helper()
-		return must[protocol.Ack](t)(s.sites.CommitBatch(ctx, "home", protocol.Batch{
+		return testpart.Must[protocol.Ack](t)(s.sites.CommitBatch(ctx, "home", protocol.Batch{
 			V: 1, Epoch: epoch, First: first, Count: uint32(len(events)), Backlog: protocol.Backlog{Last: last},
 		}, events))
 	}
@@ -156,18 +157,8 @@ func keep(t *testing.T, s *record) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(time.Minute); !ok(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
-}
+// until waits for a condition.
+var until = testpart.Eventually
 
 func exec(t *testing.T, pool *pgx.Conn, sql string, args ...any) {
 	t.Helper()
@@ -243,7 +234,7 @@ func TestStoringMakesItsDay(t *testing.T) {
 	_, streams := newStreamHelper(t, "temps")
 	l := streams[0]
 	l.send(1, msg("x=1"))
-	for _, name := range must[[]string](t)(pgx.CollectRows(must[pgx.Rows](t)(l.db.Query(t.Context(),
+	for _, name := range testpart.Must[[]string](t)(pgx.CollectRows(testpart.Must[pgx.Rows](t)(l.db.Query(t.Context(),
 		`select relname::text from pg_inherits join pg_class on oid = inhrelid where inhparent = 'data_messages'::regclass and relkind = 'r'`)),
 		pgx.RowTo[string])) {
 		exec(t, l.db, `drop table `+name)
@@ -259,12 +250,12 @@ func TestAWaitForADropHoldsUpNobody(t *testing.T) {
 	url := pgtest.New(t)
 	s := openURL(t, url)
 	setRules(t, s, fleet.SiteData{Rules: []fleet.DataRule{{DataRule: protocol.DataRule{Name: "temps", Topics: []string{"#"}}, Store: true, Keep: time.Hour}}})
-	pool := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
+	pool := testpart.Must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
 	t.Cleanup(func() { _ = pool.Close(context.Background()) })
 	l := &streamHelper{t: t, s: s, db: pool, rule: "temps", epoch: "a"}
 	l.send(1, msg("x=1"))
 	exec(t, pool, `create table data_messages_20200101 partition of data_messages for values from ('2020-01-01') to ('2020-01-02')`)
-	reader := must[pgx.Tx](t)(pool.Begin(t.Context()))
+	reader := testpart.Must[pgx.Tx](t)(pool.Begin(t.Context()))
 	if _, err := reader.Exec(t.Context(), `select count(*) from data_messages`); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -143,7 +144,7 @@ func TestCountersFollow(t *testing.T) {
 			continue
 		}
 		if n, err := s.CheckCounters(ctx, 0); err != nil || n > 0 {
-			events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.CountersRepaired}}))
+			events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.CountersRepaired}}))
 			t.Fatalf("step %d: %d counters differ, %v: %+v", step, n, err, events)
 		}
 	}
@@ -174,14 +175,14 @@ func TestCheckRepairs(t *testing.T) {
 		`update sites set states = '{0,0,0,0,0,0,0,9}'`:                "the numbers of nodes and deployments",
 		`delete from node_labels`:                                      "a label of node n1",
 	} {
-		last := must[int64](t)(s.LastEvent(ctx))
+		last := testpart.Must[int64](t)(s.LastEvent(ctx))
 		if _, err := pool.Exec(ctx, damage); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := s.CheckCounters(ctx, 0); err != nil || n == 0 {
 			t.Errorf("%s: %d repaired, %v", damage, n, err)
 		}
-		events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last, Kinds: []string{fleet.CountersRepaired}}))
+		events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last, Kinds: []string{fleet.CountersRepaired}}))
 		if len(events) != 1 || events[0].Site != "home" || !strings.Contains(events[0].Message, says) {
 			t.Errorf("%s: events %+v, want one with %q", damage, events, says)
 		}

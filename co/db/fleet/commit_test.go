@@ -14,6 +14,7 @@ import (
 
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 	"github.com/colonyfleet/colony/protocol/stream/streamtest"
@@ -96,9 +97,9 @@ func TestWhatRunsWhileAnUpdateFails(t *testing.T) {
 		{7, shown{lifecycle.Updating, 2, "", 0, map[string]int{}}},
 		{8, shown{lifecycle.Installed, 2, "2", 0, map[string]int{"2": 1}}},
 	} {
-		must[protocol.Ack](t)(j.send(ctx, s, from+1, step.through, 0))
+		testpart.Must[protocol.Ack](t)(j.send(ctx, s, from+1, step.through, 0))
 		from = step.through
-		d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+		d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 		n := d.Nodes[0]
 		got := shown{n.State, n.Attempt, n.RunningVersion, 0, d.Running}
 		if n.RetryAt != nil {
@@ -125,12 +126,12 @@ func TestStreamContract(t *testing.T) {
 						UnixMillis: 1_700_000_000_000, Kind: protocol.NodeOnlineEvent, Node: node, Body: protocol.Marshal(protocol.Presence{V: 1, Online: true}),
 					}
 				}
-				last := must[int64](t)(s.LastEvent(t.Context()))
-				ack := must[protocol.Ack](t)(s.CommitBatch(t.Context(), "home", b, events))
+				last := testpart.Must[int64](t)(s.LastEvent(t.Context()))
+				ack := testpart.Must[protocol.Ack](t)(s.CommitBatch(t.Context(), "home", b, events))
 				var got []uint64
-				for _, e := range must[[]fleet.Event](t)(s.Events(t.Context(), fleet.EventFilter{After: last})) {
+				for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(t.Context(), fleet.EventFilter{After: last})) {
 					if name, ok := strings.CutPrefix(string(e.Node), "n"); ok {
-						got = append(got, must[uint64](t)(strconv.ParseUint(name, 10, 64)))
+						got = append(got, testpart.Must[uint64](t)(strconv.ParseUint(name, 10, 64)))
 					}
 				}
 				return ack, got
@@ -196,7 +197,7 @@ func TestContractOfTheUplink(t *testing.T) {
 				for i := range 9 {
 					j.add(protocol.NodeOnlineEvent, protocol.NodeID(fmt.Sprintf("n%d", i)), protocol.Presence{V: 1, Online: true})
 				}
-				last := must[int64](t)(s.LastEvent(ctx))
+				last := testpart.Must[int64](t)(s.LastEvent(ctx))
 				before, _ := s.Site(ctx, "home")
 				ack, err := j.send(ctx, s, step.first, max(step.last, step.first-1), step.trimmed)
 				if err != nil {
@@ -206,7 +207,7 @@ func TestContractOfTheUplink(t *testing.T) {
 					t.Errorf("%s: position %s %d, want %s %d", step.name, ack.Epoch, ack.Seq, step.wantEpoch, step.wantSeq)
 				}
 				gap, nodes := "", uint64(0)
-				for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})) {
+				for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})) {
 					if e.Kind == fleet.JournalGap {
 						gap = e.Message
 					} else {
@@ -237,12 +238,14 @@ func TestLifeOfADeployment(t *testing.T) {
 	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("d", "1", "c1")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
-	state := func() lifecycle.State { return must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")).State }
+	state := func() lifecycle.State {
+		return testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")).State
+	}
 	j := &journal{epoch: "e"}
 	sent := 0
 	flush := func() {
 		t.Helper()
-		ack := must[protocol.Ack](t)(j.send(ctx, s, sent+1, len(j.events), 0))
+		ack := testpart.Must[protocol.Ack](t)(j.send(ctx, s, sent+1, len(j.events), 0))
 		if sent = len(j.events); ack.Seq != uint64(sent) {
 			t.Fatalf("ack %d, want %d", ack.Seq, sent)
 		}
@@ -259,7 +262,7 @@ func TestLifeOfADeployment(t *testing.T) {
 	progress.Phase, progress.PulledBytes, progress.TotalBytes = protocol.Pulling, 5, 10
 	j.add(protocol.StatusEvent, "n2", progress)
 	flush()
-	d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 	if n := d.Nodes[1]; d.State != lifecycle.Installing || n.Phase != protocol.Pulling || n.PulledBytes != 5 || n.TotalBytes != 10 {
 		t.Errorf("progress: %+v", d)
 	}
@@ -270,12 +273,12 @@ func TestLifeOfADeployment(t *testing.T) {
 	failed.Code, failed.Message = protocol.ProbeFailed, "GET / \x00 500"
 	j.add(protocol.StatusEvent, "n2", failed)
 	flush()
-	d = must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	d = testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 	if d.Nodes[0].State != lifecycle.Installed || d.Nodes[1].Message != "GET / \uFFFD 500" || d.State != lifecycle.Failed ||
 		d.Counts[lifecycle.Installed] != 1 || d.Counts[lifecycle.Failed] != 1 {
 		t.Errorf("after an anomaly: %+v", d)
 	}
-	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
+	events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
 	if diff := cmp.Diff([]string{"anomaly d@n1 >DELETED"}, kinds(events)); diff != "" {
 		t.Error(diff)
 	}
@@ -285,14 +288,14 @@ func TestLifeOfADeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"n1", "n2"} {
-		if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.Archived {
+		if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.Archived {
 			t.Errorf("archived before %s was done", n)
 		}
 		j.status("d", n, lifecycle.Deleting, lifecycle.LO)
 		j.status("d", n, lifecycle.Deleted, lifecycle.EN)
 		flush()
 	}
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived || d.State != lifecycle.Deleted {
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived || d.State != lifecycle.Deleted {
 		t.Errorf("not archived: %+v", d)
 	}
 	deleted, _, err := s.Deployments(ctx, fleet.DeploymentFilter{State: fleet.Only(string(lifecycle.Deleted))}, fleet.Page{})
@@ -300,7 +303,7 @@ func TestLifeOfADeployment(t *testing.T) {
 		t.Errorf("deployments in state DELETED: %v, %v; want one", deleted, err)
 	}
 	var transitions []string
-	for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0)) {
+	for _, m := range testpart.Must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0)) {
 		transitions = append(transitions, fmt.Sprintf("%s %s>%s %s", m.Node, m.From, m.To, m.Actor))
 	}
 	wantTransitions := []string{
@@ -347,22 +350,22 @@ func TestSiteEvents(t *testing.T) {
 	j.add(protocol.NodeOnlineEvent, "Not a label", protocol.Presence{V: 1})
 	j.add(protocol.StatusEvent, "n1", protocol.DeploymentStatus{V: 1, Node: "n1", Deployment: "d", State: "NOVEL"})
 	j.add(protocol.AnomalyEvent, "n1", status("d", "n1", lifecycle.Deleted, lifecycle.EN))
-	ack := must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	ack := testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
 	if ack.Seq != uint64(len(j.events)) {
 		t.Errorf("ack %+v, want %d", ack, len(j.events))
 	}
 	if err := s.SetSitePresence(ctx, "home", protocol.Presence{V: 1, Online: true}); err != nil {
 		t.Fatal(err)
 	}
-	site := must[fleet.Site](t)(s.Site(ctx, "home"))
+	site := testpart.Must[fleet.Site](t)(s.Site(ctx, "home"))
 	if site.Version != "lo-1" || site.Adopted != 7 || site.EventsLost != 4 || site.Nodes != 2 || site.NodesOnline != 1 ||
 		site.Deployments != 1 || site.JournalSeq != ack.Seq || site.LastEventAt == nil {
 		t.Errorf("%+v", site)
 	}
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n2")); !strings.Contains(n.Problem, "agent a at 10.0.0.5") {
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n2")); !strings.Contains(n.Problem, "agent a at 10.0.0.5") {
 		t.Errorf("the problem of n2 is %q, want one that names agent a", n.Problem)
 	}
-	n := must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
+	n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
 	if n.Problem != "" {
 		t.Errorf("the problem of n1 is %q, want none", n.Problem)
 	}
@@ -373,11 +376,11 @@ func TestSiteEvents(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].ID != "n1" {
 		t.Errorf("by label: %v, %v", list, err)
 	}
-	d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+	d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 	if d.Problem != "no node" || d.Rejected["n1"] != "arch" {
 		t.Errorf("%+v", d)
 	}
-	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
+	events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{"anomaly"}}))
 	if diff := cmp.Diff([]string{"anomaly", "anomaly@n1", "anomaly d@n1 >PENDING", "anomaly", "anomaly@n1", "anomaly d@n1 >DELETED"}, kinds(events)); diff != "" {
 		t.Error(diff)
 	}
@@ -395,8 +398,8 @@ func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 	}
 	j.life("d", "n1")
 	j.life("old", "n2")
-	must[protocol.Ack](t)(j.send(ctx, s, 1, 8, 0))
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); d.Archived || d.App != "app" || d.State != lifecycle.Installed {
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, 8, 0))
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); d.Archived || d.App != "app" || d.State != lifecycle.Installed {
 		t.Errorf("a deployment that the CO did not know: %+v", d)
 	}
 	// 9 to 19 are lost. 20 does not follow from what is recorded: no anomaly.
@@ -404,8 +407,8 @@ func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 		j.add(protocol.Superseded, "", nil)
 	}
 	j.status("d", "n1", lifecycle.RollingBack, lifecycle.EN)
-	must[protocol.Ack](t)(j.send(ctx, s, 20, 20, 19))
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.State != lifecycle.RollingBack {
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 20, 20, 19))
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); d.State != lifecycle.RollingBack {
 		t.Errorf("in a gap, reports are applied as they come: %+v", d)
 	}
 	j.add(protocol.SnapshotEvent, "", protocol.Snapshot{
@@ -419,21 +422,21 @@ func TestSnapshotReplacesAndClosesAGap(t *testing.T) {
 		},
 	})
 	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN) // breaks the table again
-	must[protocol.Ack](t)(j.send(ctx, s, 21, 22, 19))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 21, 22, 19))
 
-	site := must[fleet.Site](t)(s.Site(ctx, "home"))
+	site := testpart.Must[fleet.Site](t)(s.Site(ctx, "home"))
 	if site.EventsLost != 11 || site.Nodes != 2 || site.NodesOnline != 0 {
 		t.Errorf("%+v", site)
 	}
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); !d.Archived || len(d.Nodes) != 0 {
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "old")); !d.Archived || len(d.Nodes) != 0 {
 		t.Errorf("not in the snapshot, nor desired: %+v", d)
 	}
 	for name, state := range map[protocol.DeploymentName]lifecycle.State{"d": lifecycle.Failed, "e": lifecycle.Installed} {
-		if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", name)); d.State != state {
+		if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", name)); d.State != state {
 			t.Errorf("%s is %s, want %s", name, d.State, state)
 		}
 	}
-	got := kinds(must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: must[int64](t)(s.LastEvent(ctx)) - 6})))
+	got := kinds(testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: testpart.Must[int64](t)(s.LastEvent(ctx)) - 6})))
 	if diff := cmp.Diff([]string{
 		"journal_gap", "deployment_status d@n1 INSTALLED>ROLLINGBACK", "deployment_status d@n1 ROLLINGBACK>FAILED",
 		"deployment_status e@n1 >INSTALLED", "snapshot", "anomaly d@n1 >DELETED",
@@ -471,7 +474,7 @@ func TestAnyDeliveryGivesOneRecord(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000}))
+	events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000}))
 	if len(events) != n {
 		t.Fatalf("%d events recorded, want %d", len(events), n)
 	}
@@ -483,7 +486,7 @@ func TestAnyDeliveryGivesOneRecord(t *testing.T) {
 	}
 	for i := range 10 {
 		var transitions []string
-		for _, m := range must[[]fleet.Transition](t)(s.Transitions(ctx, "home", protocol.DeploymentName(fmt.Sprintf("d%d", i)), 100)) {
+		for _, m := range testpart.Must[[]fleet.Transition](t)(s.Transitions(ctx, "home", protocol.DeploymentName(fmt.Sprintf("d%d", i)), 100)) {
 			transitions = append(transitions, fmt.Sprintf("%s %s>%s %s %s", m.Node, m.From, m.To, m.Actor, m.AppVersion))
 		}
 		var want []string
@@ -512,10 +515,10 @@ func TestManyAndFewAreRecordedAlike(t *testing.T) {
 	record := func(size int) (events []fleet.Event, transitions []fleet.Transition, d fleet.Deployment) {
 		s, ctx := open(t), t.Context()
 		for first := 1; first <= len(j.events); first += size {
-			must[protocol.Ack](t)(j.send(ctx, s, first, min(len(j.events), first+size-1), 0))
+			testpart.Must[protocol.Ack](t)(j.send(ctx, s, first, min(len(j.events), first+size-1), 0))
 		}
-		return must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000})), must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 1000)),
-			must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
+		return testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1000})), testpart.Must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 1000)),
+			testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))
 	}
 	events, transitions, d := record(10)
 	manyEvents, manyTransitions, many := record(1000)
@@ -588,7 +591,7 @@ func TestNodesAway(t *testing.T) {
 		j.add(protocol.NodeOnlineEvent, protocol.NodeID(n), protocol.Presence{V: 1, Online: true})
 		j.life("d", n)
 	}
-	must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
 	first := len(j.events) + 1
 	check := func(what, away, reason string) {
 		t.Helper()
@@ -596,7 +599,7 @@ func TestNodesAway(t *testing.T) {
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%s: %d deployments, %v", what, len(list), err)
 		}
-		for _, d := range []fleet.Deployment{list[0], must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))} {
+		for _, d := range []fleet.Deployment{list[0], testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d"))} {
 			if string(d.AwayNode) != away || (d.AwaySince != nil) != (away != "") || (d.NodesAway == 1) != (away != "") {
 				t.Errorf("%s: %d nodes are away, node %q since %v, want %q", what, d.NodesAway, d.AwayNode, d.AwaySince, away)
 			}
@@ -607,7 +610,7 @@ func TestNodesAway(t *testing.T) {
 	}
 	check("both online", "", "")
 	j.add(protocol.NodeOfflineEvent, "n1", protocol.Presence{V: 1})
-	must[protocol.Ack](t)(j.send(ctx, s, first, len(j.events), 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, first, len(j.events), 0))
 	check("one offline", "n1", "node n1 is offline since ")
 	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
@@ -628,9 +631,9 @@ func TestUnsyncedTimesAreRecorded(t *testing.T) {
 				j.life(fmt.Sprintf("d%d", i), "n1")
 			}
 			j.events[0].Unsynced = true
-			must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+			testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
 			marked := 0
-			for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: len(j.events)})) {
+			for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: len(j.events)})) {
 				if e.Unsynced {
 					marked++
 					if e.Deployment != "d0" || e.To != lifecycle.Pending || e.SiteTime == nil {
@@ -641,8 +644,8 @@ func TestUnsyncedTimesAreRecorded(t *testing.T) {
 			if marked != 1 {
 				t.Errorf("%d events are marked, want 1", marked)
 			}
-			history := must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d0", 0))
-			if site := must[fleet.Site](t)(s.Site(ctx, "home")); site.ClockUnsynced {
+			history := testpart.Must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d0", 0))
+			if site := testpart.Must[fleet.Site](t)(s.Site(ctx, "home")); site.ClockUnsynced {
 				t.Error("the site's clock counts as not synchronised although its last event has a synchronised one")
 			}
 			if len(history) != 3 || !history[2].Unsynced || history[1].Unsynced || history[0].Unsynced {
@@ -650,9 +653,9 @@ func TestUnsyncedTimesAreRecorded(t *testing.T) {
 			}
 			j.status("d0", "n1", lifecycle.Deleting, lifecycle.LO)
 			j.events[len(j.events)-1].Unsynced = true
-			must[protocol.Ack](t)(j.send(ctx, s, len(j.events), len(j.events), 0))
-			must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1}))
-			if site := must[fleet.Site](t)(s.Site(ctx, "home")); !site.ClockUnsynced {
+			testpart.Must[protocol.Ack](t)(j.send(ctx, s, len(j.events), len(j.events), 0))
+			testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 1}))
+			if site := testpart.Must[fleet.Site](t)(s.Site(ctx, "home")); !site.ClockUnsynced {
 				t.Error("the site's clock counts as synchronised although that of its last event was not")
 			}
 		})

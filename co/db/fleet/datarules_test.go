@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -48,18 +49,18 @@ func TestSaveDataRules(t *testing.T) {
 		{"the same with a bad file", fleet.SiteData{Commit: "c8", Rules: []fleet.DataRule{rule("b")}, Devices: devices, Problem: "no"}, 5, []string{fleet.DataRulesInvalid + " no"}},
 		{"removed", fleet.SiteData{}, 6, []string{fleet.DataRulesChanged + " no rules", fleet.DevicesChanged + " device accounts: 0"}},
 	} {
-		last := must[int64](t)(s.LastEvent(ctx))
+		last := testpart.Must[int64](t)(s.LastEvent(ctx))
 		out, _, err := s.SaveDesired(ctx, "home", "c", list, step.data)
 		if err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		if d := cmp.Diff(out, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); d != "" || out.Position.Generation != step.generation {
+		if d := cmp.Diff(out, testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); d != "" || out.Position.Generation != step.generation {
 			t.Errorf("%s: generation %d, want %d; (-saved +read)\n%s", step.name, out.Position.Generation, step.generation, d)
 		}
-		if d := cmp.Diff(step.data, must[fleet.SiteData](t)(s.SiteData(ctx, "home"))); d != "" {
+		if d := cmp.Diff(step.data, testpart.Must[fleet.SiteData](t)(s.SiteData(ctx, "home"))); d != "" {
 			t.Errorf("%s: (-saved +read)\n%s", step.name, d)
 		}
-		if d := cmp.Diff(step.data.Rules, must[[]fleet.DataRule](t)(s.DataRules(ctx, "home"))); d != "" {
+		if d := cmp.Diff(step.data.Rules, testpart.Must[[]fleet.DataRule](t)(s.DataRules(ctx, "home"))); d != "" {
 			t.Errorf("%s: rules (-saved +read)\n%s", step.name, d)
 		}
 		var reported []protocol.DataRule
@@ -73,14 +74,14 @@ func TestSaveDataRules(t *testing.T) {
 			t.Errorf("%s: message (-want +got)\n%s", step.name, d)
 		}
 		var events []string
-		for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})) {
+		for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})) {
 			events = append(events, e.Kind+" "+e.Message)
 		}
 		if d := cmp.Diff(step.events, events); d != "" {
 			t.Errorf("%s: events (-want +got)\n%s", step.name, d)
 		}
 	}
-	if rules := must[[]fleet.DataRule](t)(s.DataRules(ctx, "unknown")); len(rules) != 0 {
+	if rules := testpart.Must[[]fleet.DataRule](t)(s.DataRules(ctx, "unknown")); len(rules) != 0 {
 		t.Errorf("a site that is not known has %v", rules)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -25,7 +26,7 @@ func TestSaveDesired(t *testing.T) {
 	t.Parallel()
 	pool, ctx := openDB(t), t.Context()
 	s := fleetdb.New(pool)
-	if v := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); !v.Position.IsZero() || len(v.Deployments) != 0 {
+	if v := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); !v.Position.IsZero() || len(v.Deployments) != 0 {
 		t.Errorf("unknown site: %+v", v)
 	}
 	broken := want("b", "1", "c1")
@@ -65,8 +66,8 @@ func TestSaveDesired(t *testing.T) {
 		{"again, but bad", "c7", []fleet.Desired{retried, broken}, 5, []string{"a 2 at 1.3"}, []string{"deployment_created b", "deployment_invalid b"}},
 		{"nothing", "c8", nil, 6, []string{"remove a at 1.6"}, []string{"deployment_removed a", "deployment_removed b"}},
 	} {
-		last := must[int64](t)(s.LastEvent(ctx))
-		before := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
+		last := testpart.Must[int64](t)(s.LastEvent(ctx))
+		before := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
 		out, changed, err := s.SaveDesired(ctx, "home", step.commit, step.list, fleet.SiteData{})
 		if err != nil {
 			t.Fatalf("%s: %v", step.name, err)
@@ -91,10 +92,10 @@ func TestSaveDesired(t *testing.T) {
 		if diff := cmp.Diff(step.versions, versions); diff != "" {
 			t.Errorf("%s: published: %s", step.name, diff)
 		}
-		if diff := cmp.Diff(out, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); diff != "" {
+		if diff := cmp.Diff(out, testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); diff != "" {
 			t.Errorf("%s: LastDesired: %s", step.name, diff)
 		}
-		got := kinds(must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})))
+		got := kinds(testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})))
 		if diff := cmp.Diff(step.events, got); diff != "" {
 			t.Errorf("%s: events: %s", step.name, diff)
 		}
@@ -102,11 +103,11 @@ func TestSaveDesired(t *testing.T) {
 	if _, _, err := s.SaveDesired(ctx, "home", "c9", []fleet.Desired{retried, broken}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]fleet.Desired{retried, broken}, must[[]fleet.SiteRecord](t)(s.Recorded(ctx, []protocol.SiteID{"home"}))[0].Desired); diff != "" {
+	if diff := cmp.Diff([]fleet.Desired{retried, broken}, testpart.Must[[]fleet.SiteRecord](t)(s.Recorded(ctx, []protocol.SiteID{"home"}))[0].Desired); diff != "" {
 		t.Error(diff)
 	}
 	spec := want("a", "1", "").Entry
-	if b := must[[]byte](t)(s.Spec(ctx, spec.Digest)); string(b) != string(spec.Spec) {
+	if b := testpart.Must[[]byte](t)(s.Spec(ctx, spec.Digest)); string(b) != string(spec.Spec) {
 		t.Errorf("spec of an old version: %q", b)
 	}
 	_, err := s.Spec(ctx, protocol.DigestOf(nil))
@@ -136,7 +137,7 @@ func TestSaveAll(t *testing.T) {
 			if saved[i].Err != nil || saved[i].Changed != changed || saved[i].Message.Site != w.Site {
 				t.Errorf("site %s: %+v", w.Site, saved[i])
 			}
-			r := must[[]fleet.SiteRecord](t)(s.Recorded(ctx, []protocol.SiteID{"none", w.Site}))
+			r := testpart.Must[[]fleet.SiteRecord](t)(s.Recorded(ctx, []protocol.SiteID{"none", w.Site}))
 			for j := range w.Desired {
 				w.Desired[j].Site = w.Site
 			}
@@ -150,7 +151,7 @@ func TestSaveAll(t *testing.T) {
 	}
 	check("c1", wants, true)
 	check("c2", append(wants[:1:1], wants[2]), false)
-	if got := must[map[protocol.SiteID]bool](t)(s.Connected(ctx)); len(got) != 2 || got["mill"] || got["home"] {
+	if got := testpart.Must[map[protocol.SiteID]bool](t)(s.Connected(ctx)); len(got) != 2 || got["mill"] || got["home"] {
 		t.Errorf("sites and whether they were online: %v", got)
 	}
 }
@@ -175,7 +176,7 @@ func TestSaveOfFormerHolder(t *testing.T) {
 	list[0].Desired = nil
 	saved := s.SaveAll(context.WithoutCancel(held), "c2", list)
 	wantKind(t, saved[0].Err, protocol.Unavailable, "was given to another replica")
-	if last := must[protocol.SiteDesired](t)(s.LastDesired(t.Context(), "home")); last.Commit != "c1" || len(last.Deployments) != 1 {
+	if last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(t.Context(), "home")); last.Commit != "c1" || len(last.Deployments) != 1 {
 		t.Errorf("recorded after that: %+v", last)
 	}
 }
@@ -208,7 +209,7 @@ func TestTombstones(t *testing.T) {
 		if diff := cmp.Diff(want, removals(m)); diff != "" {
 			t.Errorf("%s: removals (-want +got):\n%s", what, diff)
 		}
-		if diff := cmp.Diff(m, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); diff != "" {
+		if diff := cmp.Diff(m, testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); diff != "" {
 			t.Errorf("%s: what is recorded differs from what was published:\n%s", what, diff)
 		}
 	}
@@ -233,7 +234,7 @@ func TestTombstones(t *testing.T) {
 	check("the node removes it", save(x), "a 1.2", "y 1.4")
 	j.status("a", "n1", lifecycle.Deleted, lifecycle.EN)
 	commit()
-	last := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
+	last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
 	check("nothing changed since the node reported DELETED", last, "a 1.2", "y 1.4")
 	if again := save(x); again.Position != last.Position {
 		t.Errorf("the position is %s after nothing changed, want %s", again.Position, last.Position)
@@ -264,7 +265,7 @@ func TestTombstoneEndsWhereTheNameIsBack(t *testing.T) {
 	if len(out.Removals) > 0 || out.Position != (protocol.Position{Epoch: 1, Generation: 3}) {
 		t.Errorf("published %s with removals %+v, want 1.3 without", out.Position, out.Removals)
 	}
-	if diff := cmp.Diff(out, must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); diff != "" {
+	if diff := cmp.Diff(out, testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))); diff != "" {
 		t.Errorf("what is recorded differs from what was published:\n%s", diff)
 	}
 }
@@ -277,17 +278,17 @@ func TestDeploymentBeforeAnyNode(t *testing.T) {
 	if _, _, err := s.SaveDesired(ctx, "home", "c1", []fleet.Desired{want("a", "1", "c1"), bad}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
-	a := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a"))
+	a := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a"))
 	if a.State != lifecycle.Pending || a.Archived || a.Commit != "c1" || a.AppVersion != "1" || a.ID != "id-a" {
 		t.Errorf("%+v", a)
 	}
-	if b := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "b")); b.Problem != "no such profile" || b.Digest != "" {
+	if b := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "b")); b.Problem != "no such profile" || b.Digest != "" {
 		t.Errorf("%+v", b)
 	}
 	if _, _, err := s.SaveDesired(ctx, "home", "c2", nil, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
-	if a := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); !a.Archived || a.State != lifecycle.Deleted {
+	if a := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); !a.Archived || a.State != lifecycle.Deleted {
 		t.Errorf("removed before any node had it: %+v", a)
 	}
 	if list, _, err := s.Deployments(ctx, fleet.DeploymentFilter{}, fleet.Page{}); err != nil || len(list) != 0 {
@@ -296,7 +297,7 @@ func TestDeploymentBeforeAnyNode(t *testing.T) {
 	if _, _, err := s.SaveDesired(ctx, "home", "c3", []fleet.Desired{want("a", "1", "c3")}, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
-	if a := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); a.Archived || a.State != lifecycle.Pending {
+	if a := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); a.Archived || a.State != lifecycle.Pending {
 		t.Errorf("deployed again: %+v", a)
 	}
 	_, err := s.Deployment(ctx, "home", "c")

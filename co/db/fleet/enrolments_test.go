@@ -10,27 +10,29 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
-	machinedb "github.com/colonyfleet/colony/co/db/machines"
+	identitydb "github.com/colonyfleet/colony/co/db/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 )
 
+// keyOf is a name of a key for each text.
+func keyOf(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
 // TestEnrolments has an LO report the certificates of its nodes, refusals and lists: the CO knows the keys,
 // revokes that of a node whose name another one took, and never takes a revoked one back.
 func TestEnrolments(t *testing.T) {
 	t.Parallel()
 	pool := openDB(t)
-	s, machines := fleetdb.New(pool), machinedb.New(pool)
-	key := func(of string) []byte {
-		sum := sha256.Sum256([]byte(of))
-		return sum[:]
-	}
+	s, machines := fleetdb.New(pool), identitydb.New(pool)
 	end := time.Now().Add(identity.LeafLife)
 	j := &journal{epoch: "e"}
 	enrolled := func(node protocol.NodeID, of string, renewal bool) {
-		j.add(protocol.MachineEnrolled, node, &protocol.Enrolment{V: 1, Key: key(of), Serial: of, EndMillis: end.UnixMilli(), Remote: "10.0.0.5:1", Renewal: renewal})
+		j.add(protocol.MachineEnrolled, node, &protocol.Enrolment{V: 1, Key: keyOf(of), Serial: of, EndMillis: end.UnixMilli(), Remote: "10.0.0.5:1", Renewal: renewal})
 	}
 	enrolled("g1", "one", false)
 	enrolled("g1", "one", true)
@@ -40,7 +42,7 @@ func TestEnrolments(t *testing.T) {
 	enrolled("g1", "one", true)    // reported late
 	j.add(protocol.RevocationsAdopted, "", &protocol.RevocationsReport{V: 1, Number: 7, Keys: 2})
 	j.add(protocol.RevocationsRefused, "", &protocol.RevocationsReport{V: 1, Number: 7, Keys: 2, Reason: "stale: it is"})
-	j.add(protocol.MachineEnrolled, "", &protocol.Enrolment{V: 1, Key: key("x")})
+	j.add(protocol.MachineEnrolled, "", &protocol.Enrolment{V: 1, Key: keyOf("x")})
 	if _, err := j.send(t.Context(), s, 1, len(j.events), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestEnrolments(t *testing.T) {
 		}
 		return keys
 	}
-	name := func(of string) string { return hex.EncodeToString(key(of)) }
+	name := func(of string) string { return hex.EncodeToString(keyOf(of)) }
 	if got, want := known(), []string{"g1.home.en.colony.internal " + name("other"), "g2.home.en.colony.internal " + name("two")}; !slices.Equal(got, want) {
 		t.Errorf("machines %q, want %q", got, want)
 	}

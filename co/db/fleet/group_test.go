@@ -14,6 +14,7 @@ import (
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -101,13 +102,13 @@ func TestSitesShareTransactions(t *testing.T) {
 	}
 	for i := range sites {
 		site := protocol.SiteID(fmt.Sprintf("s%d", i))
-		v := must[fleet.Site](t)(s.Site(t.Context(), site))
-		d := must[fleet.Deployment](t)(s.Deployment(t.Context(), site, "d"))
+		v := testpart.Must[fleet.Site](t)(s.Site(t.Context(), site))
+		d := testpart.Must[fleet.Deployment](t)(s.Deployment(t.Context(), site, "d"))
 		if v.JournalSeq != 4 || v.NodesUnknown != 1 || d.State != lifecycle.Installed || len(d.Nodes) != 1 || d.Nodes[0].Node != protocol.NodeID(fmt.Sprintf("n%d", i)) {
 			t.Errorf("site %s: %+v, %+v", site, v, d)
 		}
-		events := must[[]fleet.Event](t)(s.Events(t.Context(), fleet.EventFilter{Site: site}))
-		history := must[[]fleet.Transition](t)(s.Transitions(t.Context(), site, "d", 0))
+		events := testpart.Must[[]fleet.Event](t)(s.Events(t.Context(), fleet.EventFilter{Site: site}))
+		history := testpart.Must[[]fleet.Transition](t)(s.Transitions(t.Context(), site, "d", 0))
 		if len(events) != 4 || len(history) != 3 || history[0].To != lifecycle.Installed {
 			t.Errorf("site %s: events %v, history %+v", site, kinds(events), history)
 		}
@@ -211,12 +212,12 @@ func TestCommitsReadWhatTheyChange(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must[protocol.Ack](t)(j.send(t.Context(), s, 1, seeded, 0))
+		testpart.Must[protocol.Ack](t)(j.send(t.Context(), s, 1, seeded, 0))
 	})
 	before := rowsRead(t, url, deployments*nodes)
 	withStore(func(s *fleetdb.Store, _ *db.DB) {
 		for i := range batches {
-			must[protocol.Ack](t)(j.send(t.Context(), s, seeded+i*each+1, seeded+(i+1)*each, 0))
+			testpart.Must[protocol.Ack](t)(j.send(t.Context(), s, seeded+i*each+1, seeded+(i+1)*each, 0))
 		}
 	})
 	after := rowsRead(t, url, deployments*nodes+batches*each)

@@ -9,6 +9,7 @@ import (
 
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -32,7 +33,7 @@ func TestRaise(t *testing.T) {
 		if err := s.SetSitePresence(ctx, "home", protocol.Presence{V: 1, Online: true, Session: session, Held: h}); err != nil {
 			t.Fatal(err)
 		}
-		return must[[]fleet.SiteHeld](t)(s.Held(ctx, "home"))
+		return testpart.Must[[]fleet.SiteHeld](t)(s.Held(ctx, "home"))
 	}
 	if got := online("1", protocol.Held{Position: protocol.Position{Epoch: 1, Generation: 1}, Digest: "sha256:x"}); len(got) != 0 {
 		t.Errorf("an earlier position counts as unknown: %+v", got)
@@ -40,7 +41,7 @@ func TestRaise(t *testing.T) {
 	if got := online("2", last.Held()); len(got) != 1 || got[0].Held.Unknown(last.Held()) {
 		t.Errorf("what is recorded counts as unknown: %+v", got)
 	}
-	if out := must[protocol.SiteDesired](t)(s.Raise(ctx, "home", last.Held(), fleet.Raise{})); out.Position != last.Position {
+	if out := testpart.Must[protocol.SiteDesired](t)(s.Raise(ctx, "home", last.Held(), fleet.Raise{})); out.Position != last.Position {
 		t.Errorf("raised to %s although the site holds what is recorded", out.Position)
 	}
 
@@ -48,7 +49,7 @@ func TestRaise(t *testing.T) {
 	if got := online("3", held); len(got) != 1 || got[0].Held != held || got[0].Lost {
 		t.Errorf("held %+v, want %+v", got, held)
 	}
-	out := must[protocol.SiteDesired](t)(s.Raise(ctx, "home", held, fleet.Raise{}))
+	out := testpart.Must[protocol.SiteDesired](t)(s.Raise(ctx, "home", held, fleet.Raise{}))
 	at := protocol.Position{Epoch: 5, Generation: 10}
 	if out.Position != at || out.Deployments[0].Position != at {
 		t.Errorf("state at %s, entry at %s; want both at %s", out.Position, out.Deployments[0].Position, at)
@@ -58,7 +59,7 @@ func TestRaise(t *testing.T) {
 	if len(out.Removals) != 1 || out.Removals[0].Position != last.Position {
 		t.Errorf("removals %+v, want that of b at %s, where it was recorded", out.Removals, last.Position)
 	}
-	again := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
+	again := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home"))
 	if d := cmp.Diff(out, again); d != "" {
 		t.Errorf("the record differs from what was returned:\n%s", d)
 	}
@@ -71,7 +72,7 @@ func TestRaise(t *testing.T) {
 	if _, err := s.Raise(ctx, "home", far, fleet.Raise{}); protocol.KindOf(err) != protocol.Conflict {
 		t.Errorf("a jump of 8,995 epochs: %v, want a conflict", err)
 	}
-	if got := must[protocol.Position](t)(s.AcceptPosition(ctx, "home")); got != (protocol.Position{Epoch: 9001, Generation: 12}) {
+	if got := testpart.Must[protocol.Position](t)(s.AcceptPosition(ctx, "home")); got != (protocol.Position{Epoch: 9001, Generation: 12}) {
 		t.Errorf("accepted position is %s", got)
 	}
 	if _, err := s.AcceptPosition(ctx, "home"); protocol.KindOf(err) != protocol.Conflict || !strings.Contains(err.Error(), "no position that is to be accepted") {
@@ -82,7 +83,7 @@ func TestRaise(t *testing.T) {
 		t.Errorf("the last position that there is: %v, want a conflict", err)
 	}
 
-	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.DesiredEpochRaised}}))
+	events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Kinds: []string{fleet.DesiredEpochRaised}}))
 	if len(events) != 2 || !strings.Contains(events[0].Message, "holds desired state 4.9") || !strings.Contains(events[0].Message, "the CO had 1.2 (commit c2)") {
 		t.Errorf("events %+v", events)
 	}
@@ -105,7 +106,7 @@ func TestUnfollowed(t *testing.T) {
 	save()
 	unfollowed := func() bool {
 		t.Helper()
-		held := must[[]fleet.SiteHeld](t)(s.Held(ctx, "home"))
+		held := testpart.Must[[]fleet.SiteHeld](t)(s.Held(ctx, "home"))
 		return len(held) == 1 && held[0].Unfollowed
 	}
 	h := protocol.Held{Position: protocol.Position{Epoch: 1, Generation: 9}, Digest: "sha256:x"}
@@ -116,7 +117,7 @@ func TestUnfollowed(t *testing.T) {
 		how  fleet.Raise
 		want bool
 	}{{fleet.Raise{Followed: true}, false}, {fleet.Raise{}, true}, {fleet.Raise{Accepted: true}, true}} {
-		raised := must[protocol.SiteDesired](t)(s.Raise(ctx, "home", h, c.how))
+		raised := testpart.Must[protocol.SiteDesired](t)(s.Raise(ctx, "home", h, c.how))
 		if got := unfollowed(); got != c.want {
 			t.Errorf("after a raise %+v: unfollowed %t, want %t", c.how, got, c.want)
 		}
@@ -138,7 +139,7 @@ func TestPresenceKeepsWhatNodesFollow(t *testing.T) {
 	}
 	held := func() protocol.Held {
 		t.Helper()
-		list := must[[]fleet.SiteHeld](t)(s.Held(ctx, "home"))
+		list := testpart.Must[[]fleet.SiteHeld](t)(s.Held(ctx, "home"))
 		if len(list) != 1 {
 			t.Fatalf("held %+v, want one", list)
 		}
@@ -156,12 +157,12 @@ func TestPresenceKeepsWhatNodesFollow(t *testing.T) {
 	ahead := protocol.Held{Position: protocol.Position{Epoch: 3, Generation: 9}}
 	j := &journal{epoch: "e"}
 	j.add(protocol.DesiredRefused, "", protocol.Adopted{V: 1, Position: last.Position, Held: ahead, Reason: "a node is ahead"})
-	must[protocol.Ack](t)(j.send(ctx, s, 1, 1, 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, 1, 0))
 	connect(last.Held())
 	if got := held(); got != ahead {
 		t.Errorf("held %+v after the LO connected once more, want %+v", got, ahead)
 	}
-	raised := must[protocol.SiteDesired](t)(s.Raise(ctx, "home", ahead, fleet.Raise{Followed: true}))
+	raised := testpart.Must[protocol.SiteDesired](t)(s.Raise(ctx, "home", ahead, fleet.Raise{Followed: true}))
 	connect(raised.Held())
 	if got := held(); got != raised.Held() {
 		t.Errorf("held %+v after the CO went on above it, want %+v", got, raised.Held())

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // TestNotice records what is found anew at each start once, and by its whole text.
@@ -23,7 +24,7 @@ func TestNotice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := kinds(must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})))
+	got := kinds(testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})))
 	if d := cmp.Diff([]string{"file_ignored", "file_ignored", "deployment_waiting d"}, got); d != "" {
 		t.Error(d)
 	}

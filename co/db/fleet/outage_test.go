@@ -11,6 +11,7 @@ import (
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -48,7 +49,7 @@ func TestListen(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := next(t, c, i+1)
-		if got := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: id - 1})); len(got) != 1 || got[0].ID != id {
+		if got := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: id - 1})); len(got) != 1 || got[0].ID != id {
 			t.Errorf("event %d was reported, and %v can be read", id, got)
 		}
 	}
@@ -94,7 +95,7 @@ func TestPostgresAwayAtStartAndInTheMiddle(t *testing.T) {
 
 	j := &journal{epoch: "e"}
 	j.life("d", "n1")
-	must[protocol.Ack](t)(j.send(ctx, s, 1, 2, 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, 2, 0))
 	pg.Stop()
 	_, err := j.send(ctx, s, 1, 3, 0)
 	wantKind(t, err, protocol.Unavailable, "commit events of site home")
@@ -103,7 +104,7 @@ func TestPostgresAwayAtStartAndInTheMiddle(t *testing.T) {
 	wantKind(t, err, protocol.Unavailable, "read site")
 	pg.Start()
 	// At once: no call has to fail first for the pool to find the new server.
-	if ack := must[protocol.Ack](t)(j.send(ctx, s, 1, 3, 0)); ack.Seq != 3 {
+	if ack := testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, 3, 0)); ack.Seq != 3 {
 		t.Errorf("ack %+v", ack)
 	}
 	next(t, c, 3)

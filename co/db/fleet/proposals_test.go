@@ -7,6 +7,7 @@ import (
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/proposal"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -36,17 +37,17 @@ func TestDecidedBetweenSites(t *testing.T) {
 				proposal.Confirmed: func() (proposal.Proposal, error) { return proposals.Confirm(ctx, "p", "ann") },
 				proposal.Withdrawn: func() (proposal.Proposal, error) { return proposals.Withdraw(ctx, "p", "ann") },
 			}
-			must[proposal.Proposal](t)(decide[first]())
+			testpart.Must[proposal.Proposal](t)(decide[first]())
 			save("berlin", true) // nothing new is held of it
-			if p := must[proposal.Proposal](t)(proposals.Proposal(ctx, "p")); p.State != first || p.ClosedBy != "ann" {
+			if p := testpart.Must[proposal.Proposal](t)(proposals.Proposal(ctx, "p")); p.State != first || p.ClosedBy != "ann" {
 				t.Errorf("the proposal is %s by %q after the same was recorded again, want %s by ann", p.State, p.ClosedBy, first)
 			}
 			save("munich", true)
-			p := must[proposal.Proposal](t)(proposals.Proposal(ctx, "p"))
+			p := testpart.Must[proposal.Proposal](t)(proposals.Proposal(ctx, "p"))
 			if p.State != proposal.Open || p.ClosedBy != "" || p.ClosedAt != nil || p.Held != 1 {
 				t.Errorf("the proposal is %s, holds %d; want it open, with munich held: %+v", p.State, p.Held, p)
 			}
-			if p = must[proposal.Proposal](t)(proposals.Confirm(ctx, "p", "bob")); p.State != proposal.Confirmed {
+			if p = testpart.Must[proposal.Proposal](t)(proposals.Confirm(ctx, "p", "bob")); p.State != proposal.Confirmed {
 				t.Errorf("the proposal is %s after it was confirmed", p.State)
 			}
 			states := map[protocol.SiteID]proposal.State{}

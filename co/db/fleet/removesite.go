@@ -16,7 +16,7 @@ import (
 // them: it is kept for its time.
 var siteTables = []string{
 	"node_labels", "nodes", "deployment_nodes", "deployment_status", "deployments", "data_rules", "site_files", "desired_bodies",
-	"data_retained", "data_readers", "streams", "down_queue", "down_retained", "down_streams", "requests", "join_tokens", "machines",
+	"data_retained", "data_readers", "streams", "down_queue", "down_retained", "down_streams", "requests", "join_tokens", "machines", "pending_nodes",
 }
 
 // RemoveSite forgets a site whose removal was asked for, and reports whether it did. The

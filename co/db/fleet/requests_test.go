@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -30,7 +31,7 @@ func TestPurge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != out.ContentDigest() {
+		if last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != out.ContentDigest() {
 			t.Errorf("at %s: SaveDesired returned %+v, LastDesired %+v", commit, out, last)
 		}
 		return out, changed
@@ -42,12 +43,12 @@ func TestPurge(t *testing.T) {
 		at := len(j.events)
 		j.add(protocol.InventoryChanged, "n1", inv)
 		j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Position: adopted.Position, Held: adopted.Held()})
-		must[protocol.Ack](t)(j.send(ctx, s, at+1, len(j.events), 0))
+		testpart.Must[protocol.Ack](t)(j.send(ctx, s, at+1, len(j.events), 0))
 	}
 	report(kept("data", "logs"), first)
 	volumes := func() []fleet.KeptVolume {
 		t.Helper()
-		return must[[]fleet.KeptVolume](t)(s.KeptVolumes(ctx, "home", "", ""))
+		return testpart.Must[[]fleet.KeptVolume](t)(s.KeptVolumes(ctx, "home", "", ""))
 	}
 	if got := volumes(); len(got) != 2 || got[0].Volume != "data" || got[0].Bytes != 4096 || got[0].RemovedAt == nil || got[0].Purging {
 		t.Errorf("kept volumes %+v", got)
@@ -57,10 +58,10 @@ func TestPurge(t *testing.T) {
 	if err := s.Request(ctx, request); err != nil {
 		t.Fatal(err)
 	}
-	if sites := must[[]protocol.SiteID](t)(s.Requested(ctx)); !cmp.Equal(sites, []protocol.SiteID{"home"}) {
+	if sites := testpart.Must[[]protocol.SiteID](t)(s.Requested(ctx)); !cmp.Equal(sites, []protocol.SiteID{"home"}) {
 		t.Errorf("sites with requests: %v", sites)
 	}
-	if last := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != first.ContentDigest() {
+	if last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != first.ContentDigest() {
 		t.Error("a request changed what is published before SaveDesired took it up")
 	}
 	out, changed := save("c1", "1")
@@ -102,7 +103,7 @@ func TestRemovalByName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != out.ContentDigest() {
+		if last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != out.ContentDigest() {
 			t.Errorf("at %s: SaveDesired returned %+v, LastDesired %+v", commit, out, last)
 		}
 		return out
@@ -123,9 +124,9 @@ func TestRemovalByName(t *testing.T) {
 		t.Helper()
 		at := len(j.events)
 		j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Position: out.Position, Held: out.Held()})
-		must[protocol.Ack](t)(j.send(ctx, s, at+1, len(j.events), 0))
+		testpart.Must[protocol.Ack](t)(j.send(ctx, s, at+1, len(j.events), 0))
 	}
-	must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
 	adopted(first)
 
 	ask("a", true) // the repo has it: void
@@ -134,7 +135,7 @@ func TestRemovalByName(t *testing.T) {
 	}
 	ask("back", false)
 	ask("lost", true)
-	if found := must[bool](t)(s.Unrecorded(ctx, "home", "lost")); !found {
+	if found := testpart.Must[bool](t)(s.Unrecorded(ctx, "home", "lost")); !found {
 		t.Error("no node has containers of lost without a record")
 	}
 	out := save("c1", a)
@@ -143,7 +144,7 @@ func TestRemovalByName(t *testing.T) {
 	if diff := cmp.Diff(want, out.Removals); diff != "" {
 		t.Errorf("tombstones: %s", diff)
 	}
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "back")); d.State != lifecycle.Deleting {
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "back")); d.State != lifecycle.Deleting {
 		t.Errorf("back is %s, want DELETING", d.State)
 	}
 	adopted(out)
@@ -163,7 +164,7 @@ func TestRemovalByName(t *testing.T) {
 	j.status("back", "n1", lifecycle.Deleting, lifecycle.LO)
 	j.status("back", "n1", lifecycle.Deleted, lifecycle.EN)
 	j.add(protocol.InventoryChanged, "n1", protocol.Inventory{V: 1, Node: "n1"})
-	must[protocol.Ack](t)(j.send(ctx, s, n+1, len(j.events), 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, n+1, len(j.events), 0))
 	adopted(out)
 	a.Commit = "c3"
 	a.Entry.Retry = 2
@@ -185,7 +186,7 @@ func TestDecommission(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last := must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != out.ContentDigest() {
+		if last := testpart.Must[protocol.SiteDesired](t)(s.LastDesired(ctx, "home")); last.ContentDigest() != out.ContentDigest() {
 			t.Errorf("SaveDesired returned %+v, LastDesired %+v", out, last)
 		}
 		return out
@@ -194,8 +195,8 @@ func TestDecommission(t *testing.T) {
 	j := &journal{epoch: "e"}
 	send := func() {
 		t.Helper()
-		site := must[fleet.Site](t)(s.Site(ctx, "home"))
-		must[protocol.Ack](t)(j.send(ctx, s, int(site.JournalSeq)+1, len(j.events), 0))
+		site := testpart.Must[fleet.Site](t)(s.Site(ctx, "home"))
+		testpart.Must[protocol.Ack](t)(j.send(ctx, s, int(site.JournalSeq)+1, len(j.events), 0))
 	}
 	for _, n := range []string{"n1", "n2"} {
 		j.add(protocol.NodeOnlineEvent, protocol.NodeID(n), protocol.Presence{V: 1, Online: true})
@@ -203,7 +204,7 @@ func TestDecommission(t *testing.T) {
 	}
 	j.add(protocol.NodeOfflineEvent, "n1", protocol.Presence{V: 1})
 	send()
-	use := must[fleet.NodeUse](t)(s.NodeUse(ctx, "home", "n1"))
+	use := testpart.Must[fleet.NodeUse](t)(s.NodeUse(ctx, "home", "n1"))
 	if diff := cmp.Diff(fleet.NodeUse{Runs: []protocol.DeploymentName{"a"}, Named: []protocol.DeploymentName{"a"}}, use); diff != "" {
 		t.Errorf("use of n1: %s", diff)
 	}
@@ -225,26 +226,26 @@ func TestDecommission(t *testing.T) {
 		send()
 	}
 	first := ask()
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning == nil || n.Decommissioning.DoneAt != nil {
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning == nil || n.Decommissioning.DoneAt != nil {
 		t.Errorf("removal of n1 %+v, want one that is not answered", n.Decommissioning)
 	}
 	answer(first.Position, "it is connected")
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning == nil || n.Decommissioning.Refused != "it is connected" {
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning == nil || n.Decommissioning.Refused != "it is connected" {
 		t.Errorf("removal of n1 %+v, want it refused", n.Decommissioning)
 	}
 	second := ask()
 	answer(first.Position, "")
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning.DoneAt != nil {
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning.DoneAt != nil {
 		t.Error("an answer to the removal of before counts for that of now")
 	}
 	answer(second.Position, "")
 	if _, err := s.Node(ctx, "home", "n1"); protocol.KindOf(err) != protocol.NotFound {
 		t.Errorf("n1 after it was removed: %v", err)
 	}
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); len(d.Nodes) != 1 || d.Nodes[0].Node != "n2" {
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "a")); len(d.Nodes) != 1 || d.Nodes[0].Node != "n2" {
 		t.Errorf("a is on %+v, want n2 alone", d.Nodes)
 	}
-	if site := must[fleet.Site](t)(s.Site(ctx, "home")); site.Nodes != 1 {
+	if site := testpart.Must[fleet.Site](t)(s.Site(ctx, "home")); site.Nodes != 1 {
 		t.Errorf("the site has %d nodes, want one", site.Nodes)
 	}
 	version++
@@ -252,18 +253,18 @@ func TestDecommission(t *testing.T) {
 		t.Errorf("decommissions %+v although the site has answered", out.Decommissions)
 	}
 
-	last := must[int64](t)(s.LastEvent(ctx))
+	last := testpart.Must[int64](t)(s.LastEvent(ctx))
 	j.add(protocol.NodeOnlineEvent, "n1", protocol.Presence{V: 1, Online: true})
 	j.add(protocol.NodeOfflineEvent, "n1", protocol.Presence{V: 1})
 	j.add(protocol.NodeOnlineEvent, "n1", protocol.Presence{V: 1, Online: true})
 	send()
-	got := kinds(must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})))
+	got := kinds(testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{After: last})))
 	if diff := cmp.Diff([]string{"node_online@n1", "node_returned@n1", "node_offline@n1", "node_online@n1"}, got); diff != "" {
 		t.Errorf("events of its return: %s", diff)
 	}
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning == nil || n.Decommissioning.DoneAt == nil || n.Decommissioning.Refused != "" {
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1")); n.Decommissioning == nil || n.Decommissioning.DoneAt == nil || n.Decommissioning.Refused != "" {
 		t.Errorf("n1 is back: %+v, want it shown as one that was removed", n.Decommissioning)
 	}
 	answer(second.Position, "") // an LO that has lost its disk repeats it
-	must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
+	testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n1"))
 }

@@ -15,6 +15,7 @@ import (
 	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -66,7 +67,7 @@ func TestEventsGoWithTheirPartition(t *testing.T) {
 		execute(t, pool, `update event_sequence set last = $1`, behind()-6)
 		write(20)
 	}
-	third := int64(must[int64](t)(s.LastEvent(ctx)))
+	third := int64(testpart.Must[int64](t)(s.LastEvent(ctx)))
 	if n := texts(t, pool, `select count(*)::text from events where id between $1 and $2`, second-5, second+14); n != "20" {
 		t.Fatalf("%s events around the end of a partition, want 20", n)
 	}
@@ -77,17 +78,17 @@ func TestEventsGoWithTheirPartition(t *testing.T) {
 	if err := s.Retain(ctx, keep); err != nil {
 		t.Fatal(err)
 	}
-	if first := must[int64](t)(s.FirstEvent(ctx)); first != 1 {
+	if first := testpart.Must[int64](t)(s.FirstEvent(ctx)); first != 1 {
 		t.Fatalf("the first event is %d while all are new, want 1", first)
 	}
 	execute(t, pool, `update events set time = time - interval '91 days' where id <= $1`, second+3)
 	if err := s.Retain(ctx, keep); err != nil {
 		t.Fatal(err)
 	}
-	if first := must[int64](t)(s.FirstEvent(ctx)); first != second {
+	if first := testpart.Must[int64](t)(s.FirstEvent(ctx)); first != second {
 		t.Errorf("the first event is %d, want %d", first, second)
 	}
-	got := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 100}))
+	got := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{Limit: 100}))
 	if len(got) == 0 || got[0].ID != second || got[len(got)-1].ID != third {
 		t.Errorf("%d events are left, want those from %d to %d", len(got), second, third)
 	}
@@ -123,7 +124,7 @@ func TestOldWeeksGo(t *testing.T) {
 	if got := texts(t, pool, `select count(*)::text from pg_inherits where inhparent = 'deployment_history'::regclass`); got != "11" {
 		t.Errorf("%s partitions of the history, want 11: five of the past and this week, four to come, and the rest", got)
 	}
-	list := must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0))
+	list := testpart.Must[[]fleet.Transition](t)(s.Transitions(ctx, "home", "d", 0))
 	if len(list) != 3 || list[0].Message != "-500" {
 		t.Errorf("history %+v, want the last recorded first", list)
 	}
@@ -134,7 +135,9 @@ func TestSpecsGoWithTheLastReference(t *testing.T) {
 	t.Parallel()
 	pool, ctx := openDB(t), t.Context()
 	s := fleetdb.New(pool)
-	save := func(name string) protocol.Digest { return must[protocol.Digest](t)(s.SaveSpec(ctx, []byte(name))) }
+	save := func(name string) protocol.Digest {
+		return testpart.Must[protocol.Digest](t)(s.SaveSpec(ctx, []byte(name)))
+	}
 	save("nobody's")
 	kept := map[string]protocol.Digest{"running": save("running"), "refused": save("refused"), "new": ""}
 	must2(t)(s.SaveDesired(ctx, "home", "c", []fleet.Desired{want("d", "1", "c")}, fleet.SiteData{}))
@@ -144,7 +147,7 @@ func TestSpecsGoWithTheLastReference(t *testing.T) {
 	state := status("d", "n1", lifecycle.Installed, lifecycle.EN)
 	state.Digest, state.Refused = kept["running"], kept["refused"]
 	j.add(protocol.StatusEvent, "n1", state)
-	must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
 	save("again")
 	execute(t, pool, `update specs set created_at = now() - interval '30 days'`)
 	kept["again"], kept["new"] = save("again"), save("new")

@@ -16,6 +16,7 @@ import (
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -37,16 +38,6 @@ func openDB(t testing.TB) *db.DB {
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-func must[T any](t testing.TB) func(v T, err error) T {
-	return func(v T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
 }
 
 func wantKind(t *testing.T, err error, kind protocol.Kind, text string) {
@@ -83,11 +74,11 @@ func TestRemoveAppVersion(t *testing.T) {
 		return fleet.AppVersion{AppID: "app", Version: number, Name: "App " + number, Source: "dir", Digest: protocol.DigestOf([]byte(content)), Document: "x"}
 	}
 	for _, v := range []string{"1", "2", "3"} {
-		must[bool](t)(s.SaveAppVersion(ctx, version(v, v)))
+		testpart.Must[bool](t)(s.SaveAppVersion(ctx, version(v, v)))
 	}
 	j := journal{epoch: "a"}
 	j.life("d", "n1") // a node runs version 1
-	must[protocol.Ack](t)(j.send(ctx, s, 1, 3, 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, 3, 0))
 	wanted := []fleet.Desired{{Site: "home", Name: "d", App: "app", AppVersion: "3", Commit: "c", Entry: protocol.SiteEntry{Deployment: "d", Digest: protocol.DigestOf(nil)}}}
 	if _, _, err := s.SaveDesired(ctx, "home", "c", wanted, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
@@ -104,7 +95,7 @@ func TestRemoveAppVersion(t *testing.T) {
 	wantKind(t, err, protocol.NotFound, "it has 3, 1")
 	_, err = s.SaveAppVersion(ctx, version("2", "other bytes"))
 	wantKind(t, err, protocol.Conflict, "was removed, and had other content")
-	if created := must[bool](t)(s.SaveAppVersion(ctx, version("2", "2"))); !created {
+	if created := testpart.Must[bool](t)(s.SaveAppVersion(ctx, version("2", "2"))); !created {
 		t.Error("the same bytes again are not new after the removal")
 	}
 
@@ -114,11 +105,11 @@ func TestRemoveAppVersion(t *testing.T) {
 	}
 	j.status("d", "n1", lifecycle.Deleting, lifecycle.LO)
 	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN)
-	must[protocol.Ack](t)(j.send(ctx, s, 4, 5, 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 4, 5, 0))
 	if err := s.RemoveAppVersion(ctx, "app", "3"); err != nil {
 		t.Fatal(err)
 	}
-	if app := must[fleet.App](t)(s.App(ctx, "app")); app.Latest != "2" || app.Name != "App 2" {
+	if app := testpart.Must[fleet.App](t)(s.App(ctx, "app")); app.Latest != "2" || app.Name != "App 2" {
 		t.Errorf("latest is %+v, want version 2", app)
 	}
 	for _, v := range []string{"1", "2"} {
@@ -146,19 +137,25 @@ func TestApps(t *testing.T) {
 	if created, err := s.SaveAppVersion(ctx, v); err != nil || created {
 		t.Fatalf("again: created %v: %v", created, err)
 	}
+	for archive, want := range map[string]string{"r 1": "hello", "r 2": "", "c 1": ""} {
+		repository, revision, _ := strings.Cut(archive, " ")
+		if got, err := s.AppsWith(ctx, repository, revision); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("applications with %s: %q (%v), want %q", archive, got, err, want)
+		}
+	}
 	other := v
 	other.Digest = protocol.DigestOf([]byte("two"))
 	_, err = s.SaveAppVersion(ctx, other)
 	wantKind(t, err, protocol.Conflict, "a version is immutable")
 
-	got := must[fleet.AppVersion](t)(s.AppVersion(ctx, "hello", ""))
+	got := testpart.Must[fleet.AppVersion](t)(s.AppVersion(ctx, "hello", ""))
 	v.Parameters[0].Default = "nul\uFFFD and \\u0000"
 	if diff := cmp.Diff(v, got, cmpopts.IgnoreFields(fleet.AppVersion{}, "ImportedAt")); diff != "" {
 		t.Error(diff)
 	}
 	v.Version = "0.9.0"
-	must[bool](t)(s.SaveAppVersion(ctx, v))
-	app := must[fleet.App](t)(s.App(ctx, "hello"))
+	testpart.Must[bool](t)(s.SaveAppVersion(ctx, v))
+	app := testpart.Must[fleet.App](t)(s.App(ctx, "hello"))
 	if diff := cmp.Diff(fleet.App{ID: "hello", Name: "Hello", Latest: "1.0.0", Versions: []string{"0.9.0", "1.0.0"}}, app); diff != "" {
 		t.Error(diff)
 	}
@@ -166,7 +163,7 @@ func TestApps(t *testing.T) {
 	wantKind(t, err, protocol.NotFound, "it has 0.9.0, 1.0.0")
 	_, err = s.App(ctx, "hallo")
 	wantKind(t, err, protocol.NotFound, "there is hello")
-	events := must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{}))
+	events := testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{}))
 	if diff := cmp.Diff([]string{"app_imported", "app_imported"}, kinds(events)); diff != "" {
 		t.Error(diff)
 	}
@@ -176,7 +173,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()
 	for i := range 7 {
-		must[fleet.Site](t)(s.CreateSite(ctx, protocol.SiteID(fmt.Sprintf("site-%d", i))))
+		testpart.Must[fleet.Site](t)(s.CreateSite(ctx, protocol.SiteID(fmt.Sprintf("site-%d", i))))
 	}
 	_, err := s.CreateSite(ctx, "site-0")
 	wantKind(t, err, protocol.Conflict, "exists already")
@@ -221,13 +218,13 @@ func TestSitePresence(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if v := must[fleet.Site](t)(s.Site(ctx, "home")); !v.Online || v.Version != "v2" || v.OnlineSince == nil {
+	if v := testpart.Must[fleet.Site](t)(s.Site(ctx, "home")); !v.Online || v.Version != "v2" || v.OnlineSince == nil {
 		t.Errorf("a late will changed the presence: %+v", v)
 	}
 	if err := s.SetSitePresence(ctx, "home", protocol.Presence{Session: "2"}); err != nil {
 		t.Fatal(err)
 	}
-	if v := must[fleet.Site](t)(s.Site(ctx, "home")); v.Online || v.Version != "v2" {
+	if v := testpart.Must[fleet.Site](t)(s.Site(ctx, "home")); v.Online || v.Version != "v2" {
 		t.Errorf("still online: %+v", v)
 	}
 	for _, id := range []protocol.SiteID{"home", "away"} {
@@ -239,7 +236,7 @@ func TestSitePresence(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})) {
+	for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})) {
 		got = append(got, e.Kind+" "+string(e.Site))
 	}
 	want := []string{"site_online home", "site_offline home", "site_online home", "site_online away", "site_offline away"}
@@ -268,12 +265,12 @@ func TestSiteProblem(t *testing.T) {
 		if i == 0 || i == 5 {
 			want = ""
 		}
-		if v := must[fleet.Site](t)(s.Site(ctx, "home")); v.Problem != want {
+		if v := testpart.Must[fleet.Site](t)(s.Site(ctx, "home")); v.Problem != want {
 			t.Errorf("after presence %d the problem is %q, want %q", i, v.Problem, want)
 		}
 	}
 	var got []string
-	for _, e := range must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})) {
+	for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(ctx, fleet.EventFilter{})) {
 		got = append(got, strings.TrimSpace(e.Kind+" "+e.Message))
 	}
 	want := []string{"site_online", "site_problem the disk is full", "site_offline", "site_online", "site_problem " + fleet.NoProblem}
@@ -329,7 +326,7 @@ func TestEventFilters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			for _, e := range must[[]fleet.Event](t)(s.Events(ctx, tc.f)) {
+			for _, e := range testpart.Must[[]fleet.Event](t)(s.Events(ctx, tc.f)) {
 				got += e.Message
 			}
 			if got != tc.want {
@@ -345,7 +342,7 @@ func TestSpecsWith(t *testing.T) {
 	t.Parallel()
 	s, ctx := open(t), t.Context()
 	saved := func(content string) protocol.Digest {
-		return must[protocol.Digest](t)(s.SaveSpec(ctx, []byte(content)))
+		return testpart.Must[protocol.Digest](t)(s.SaveSpec(ctx, []byte(content)))
 	}
 	first, second := saved("\xa1 image@sha256:1"), saved("\xa1 image@sha256:2")
 	saved("\xa1 of nobody image@sha256:1")
@@ -360,24 +357,24 @@ func TestSpecsWith(t *testing.T) {
 			j.add(protocol.StatusEvent, report.Node, report)
 		}
 	}
-	must[protocol.Ack](t)(j.send(ctx, s, 1, 6, 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, 6, 0))
 	wanted := []fleet.Desired{{Site: "home", Name: "d", App: "app", AppVersion: "2", Commit: "c", Entry: protocol.SiteEntry{Deployment: "d", Digest: second}}}
 	if _, _, err := s.SaveDesired(ctx, "home", "c", wanted, fleet.SiteData{}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(text string, want ...fleet.SpecUse) {
 		t.Helper()
-		if diff := cmp.Diff(want, must[[]fleet.SpecUse](t)(s.SpecsWith(ctx, text))); diff != "" {
+		if diff := cmp.Diff(want, testpart.Must[[]fleet.SpecUse](t)(s.SpecsWith(ctx, text))); diff != "" {
 			t.Errorf("specifications with %s (-want +got):\n%s", text, diff)
 		}
 	}
 	check("sha256:1", fleet.SpecUse{Site: "home", Deployment: "d", Nodes: []protocol.NodeID{"n1", "n2"}, Spec: []byte("\xa1 image@sha256:1")})
 	check("sha256:2", fleet.SpecUse{Site: "home", Deployment: "d", Desired: true, Nodes: []protocol.NodeID{}, Spec: []byte("\xa1 image@sha256:2")})
-	if got := must[[]fleet.SpecUse](t)(s.SpecsWith(ctx, "sha256:3")); len(got) != 0 {
+	if got := testpart.Must[[]fleet.SpecUse](t)(s.SpecsWith(ctx, "sha256:3")); len(got) != 0 {
 		t.Errorf("specifications with sha256:3: %+v", got)
 	}
 	j.status("d", "n1", lifecycle.Deleting, lifecycle.LO)
 	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN)
-	must[protocol.Ack](t)(j.send(ctx, s, 7, 8, 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 7, 8, 0))
 	check("sha256:1", fleet.SpecUse{Site: "home", Deployment: "d", Nodes: []protocol.NodeID{"n2"}, Spec: []byte("\xa1 image@sha256:1")})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
@@ -34,18 +35,18 @@ func TestLostSiteKeepsTombstones(t *testing.T) {
 	j.status("d", "n1", lifecycle.Deleting, lifecycle.LO)
 	j.status("d", "n1", lifecycle.Deleted, lifecycle.EN)
 	j.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Position: removal.Position, Held: removal.Held()})
-	must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
+	testpart.Must[protocol.Ack](t)(j.send(ctx, s, 1, len(j.events), 0))
 
 	lost := &journal{epoch: "f"}
 	lost.add(protocol.LOStarted, "", protocol.Presence{V: 1, Online: true})
 	lost.add(protocol.SnapshotEvent, "", protocol.Snapshot{V: 1, Nodes: []protocol.NodeSnapshot{{Node: "n1", Presence: protocol.Presence{Online: true}, Complete: true}}})
 	lost.add(protocol.DesiredAdopted, "", protocol.Adopted{V: 1, Position: removal.Position, Held: removal.Held()})
-	must[protocol.Ack](t)(lost.send(ctx, s, 1, len(lost.events), 0))
-	running := must[[]protocol.NodeRunning](t)(s.Running(ctx, "home"))
+	testpart.Must[protocol.Ack](t)(lost.send(ctx, s, 1, len(lost.events), 0))
+	running := testpart.Must[[]protocol.NodeRunning](t)(s.Running(ctx, "home"))
 	if diff := cmp.Diff([]protocol.NodeRunning{{Node: "n2", Deployments: []protocol.DeploymentName{"d"}}}, running); diff != "" {
 		t.Errorf("what the site ran, after the snapshot: %s", diff)
 	}
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n2")); n.Online || n.Problem == "" {
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n2")); n.Online || n.Problem == "" {
 		t.Errorf("node n2: %+v, want it away, and unknown to the site", n)
 	}
 	names := func(list []protocol.Removal) (out []protocol.DeploymentName) {
@@ -61,11 +62,11 @@ func TestLostSiteKeepsTombstones(t *testing.T) {
 	at := len(lost.events)
 	lost.add(protocol.NodeOnlineEvent, "n2", protocol.Presence{V: 1, Online: true})
 	lost.add(protocol.NodeHoldings, "n2", protocol.Holdings{V: 1})
-	must[protocol.Ack](t)(lost.send(ctx, s, at+1, len(lost.events), 0))
-	if n := must[fleet.Node](t)(s.Node(ctx, "home", "n2")); !n.Online && n.State == fleet.NodeOnline || n.Problem != "" {
+	testpart.Must[protocol.Ack](t)(lost.send(ctx, s, at+1, len(lost.events), 0))
+	if n := testpart.Must[fleet.Node](t)(s.Node(ctx, "home", "n2")); !n.Online && n.State == fleet.NodeOnline || n.Problem != "" {
 		t.Errorf("node n2 is back: %+v", n)
 	}
-	if d := must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived {
+	if d := testpart.Must[fleet.Deployment](t)(s.Deployment(ctx, "home", "d")); !d.Archived {
 		t.Errorf("no node holds d any more, and it is not archived: %+v", d)
 	}
 	if got := names(save("c4", want("a", "3", "c4")).Removals); len(got) != 0 {

@@ -35,8 +35,8 @@ type Journal struct {
 func New(pool *db.DB) *Journal {
 	return &Journal{
 		db:      pool,
-		events:  db.Counter(pool.Metrics, "site_events_total", "Events of sites' journals that were committed."),
-		damaged: db.Counter(pool.Metrics, "state_damaged_total", "Files of state that sites and nodes reported as damaged."),
+		events:  db.Counter(pool.Metrics, "colony_co_site_events_total", "Events of sites' journals that were committed."),
+		damaged: db.Counter(pool.Metrics, "colony_co_state_damaged_total", "Files of state that sites and nodes reported as damaged."),
 	}
 }
 
@@ -96,6 +96,7 @@ func (s *Journal) commitAll(ctx context.Context, list []*request) error {
 	}
 	for _, c := range commits {
 		c.ack = c.row.Ack(c.batch)
+		c.ack.Resync = c.row.Behind
 		s.count(ctx, c)
 	}
 	return nil
@@ -120,16 +121,19 @@ func (s *Journal) count(ctx context.Context, c *commit) {
 // nothing else.
 func (s *Journal) probe(ctx context.Context, site protocol.SiteID, b protocol.Batch) (protocol.Ack, error) {
 	var at stream.Position
+	var resync bool
 	err := s.db.Tx(ctx, "answer probe of site "+string(site), func(tx pgx.Tx) error {
 		q := &pgx.Batch{}
 		db.QueueProbe(q, site, b)
 		q.Queue(`insert into sites (id) values ($1) on conflict do nothing`, site)
-		q.Queue(`select journal_epoch, journal_seq, retired_epochs from sites where id = $1`, site).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&at.Epoch, &at.Seq, &at.Retired)
+		q.Queue(`select journal_epoch, journal_seq, retired_epochs, behind from sites where id = $1`, site).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&at.Epoch, &at.Seq, &at.Retired, &resync)
 		})
 		return tx.SendBatch(ctx, q).Close()
 	})
-	return at.Ack(b), err
+	ack := at.Ack(b)
+	ack.Resync = resync
+	return ack, err
 }
 
 // A commit is the batch of a site on its way into the database.
@@ -141,6 +145,8 @@ type commit struct {
 	decoded *projection.Batch
 	record  projection.Record
 	changes projection.Changes
+	// returned says that a snapshot brings back rows that were missing.
+	returned bool
 
 	// known are the rows of deployment_nodes that there are, nodes those of nodes, and
 	// tallies the counters of deployments, as far as the batch needs them.
@@ -159,9 +165,13 @@ func (c *commit) lost() uint64 {
 
 // fold computes what the events change.
 func (c *commit) fold() {
-	c.record.Site = projection.Site{Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap}
+	c.record.Site = projection.Site{Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap, Behind: c.row.Behind}
 	c.nodes = maps.Clone(c.record.Nodes)
 	c.changes = c.decoded.Fold(c.record, c.row.Now)
+	if c.returned = c.row.Behind && !c.changes.Site.Behind; c.returned {
+		clear(c.tallies) // they count the rows that were missing: all are counted anew
+	}
+	c.row.Behind = c.changes.Site.Behind
 	if c.Gap != nil {
 		c.changes.Events = slices.Insert(c.changes.Events, 0, fleet.Event{
 			Kind: fleet.JournalGap, Time: c.row.Now, Message: c.Gap.Message("journal", "event"),

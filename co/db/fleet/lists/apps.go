@@ -32,10 +32,7 @@ func (s *Lists) Apps(ctx context.Context, p fleet.Page) (apps []fleet.App, next 
 	if err != nil {
 		return nil, "", pgdb.Classify("list applications", err)
 	}
-	if len(apps) > n {
-		apps = apps[:n]
-		next = key{apps[n-1].ID}.cursor(1)
-	}
+	apps, next = fleet.Cut(apps, n, func(last fleet.App) string { return key{last.ID}.cursor(1) })
 	return apps, next, nil
 }
 
@@ -55,6 +52,14 @@ func (s *Lists) App(ctx context.Context, id string) (fleet.App, error) {
 		ids[i] = known[i].ID
 	}
 	return a, protocol.Errorf(protocol.NotFound, "no application %q in the catalog; there is %s: import it first", id, orNothing(ids))
+}
+
+// AppsWith lists the ids of the applications with a version that has the archive of a component.
+func (s *Lists) AppsWith(ctx context.Context, repository, revision string) ([]string, error) {
+	ids, err := pgdb.Rows(ctx, s.db, pgx.RowTo[string], `select distinct app_id from app_versions
+		where profiles @> jsonb_build_array(jsonb_build_object('components', jsonb_build_array(jsonb_build_object('repository', $1::text, 'revision', $2::text))))
+		order by app_id`, repository, revision)
+	return ids, pgdb.Classify("list the applications with an archive", err)
 }
 
 // AppVersion returns one version of an application, with its document. The empty

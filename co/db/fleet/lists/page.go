@@ -11,7 +11,6 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgdb"
-	"github.com/colonyfleet/colony/protocol"
 )
 
 const (
@@ -38,7 +37,7 @@ func after(p fleet.Page, parts int) (k key, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
 	keys := strings.Split(string(b), separator)
 	if err != nil || len(keys) != parts || strings.ToValidUTF8(string(b), "\x00") != string(b) || strings.Contains(string(b), "\x00") {
-		return k, protocol.Errorf(protocol.Invalid, "cursor %q is not one of this list's: take it from the page before", p.Cursor)
+		return k, fleet.NotACursor(p.Cursor)
 	}
 	copy(k[:], keys)
 	return k, nil

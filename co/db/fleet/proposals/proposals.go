@@ -55,10 +55,7 @@ func (s *Store) Proposals(ctx context.Context, state proposal.State, p fleet.Pag
 	if err != nil {
 		return nil, "", pgdb.Classify("list proposals", err)
 	}
-	if len(rows) > size {
-		rows = rows[:size]
-		next = strconv.FormatInt(rows[size-1].number, 10)
-	}
+	rows, next = fleet.Cut(rows, size, func(last row) string { return strconv.FormatInt(last.number, 10) })
 	list = make([]proposal.Proposal, len(rows))
 	for i := range rows {
 		list[i] = rows[i].Proposal

@@ -23,18 +23,24 @@ const (
 	checkRest = 4
 	// checkEvery is how often all counters are checked.
 	checkEvery = 24 * time.Hour
+	// askRest is the wait between two sites that are asked for a snapshot: they do not all answer at
+	// the same time.
+	askRest = 50 * time.Millisecond
 	// checkAgain is the wait after a check that was interrupted.
 	checkAgain = time.Minute
 )
 
 // KeepCounters checks all counters when it begins, and then once a day, until ctx ends.
 // It takes about a fifth of one connection's time. Of any number of programs on one
-// database one checks at a time.
-func (s *Upkeep) KeepCounters(ctx context.Context) {
+// database one checks at a time. ask has a site report: the answer to that asks for a
+// snapshot, where rows of the site are missing.
+func (s *Upkeep) KeepCounters(ctx context.Context, ask func(context.Context, protocol.SiteID) error) {
 	for {
 		held, release, err := s.db.Lease(ctx, "check of counters")
 		if err == nil {
-			_, err = s.CheckCounters(held, checkRest)
+			if _, err = s.CheckCounters(held, checkRest); err == nil {
+				err = s.askBehind(held, ask)
+			}
 			release()
 		}
 		wait := checkEvery
@@ -48,10 +54,28 @@ func (s *Upkeep) KeepCounters(ctx context.Context) {
 	}
 }
 
+// askBehind asks the sites of which rows are missing, one after another. One that is offline
+// learns of it when it connects.
+func (s *Upkeep) askBehind(ctx context.Context, ask func(context.Context, protocol.SiteID) error) error {
+	sites, err := pgdb.Rows(ctx, s.db, pgx.RowTo[protocol.SiteID], `select id from sites where behind order by id`)
+	if err != nil {
+		return pgdb.Classify("list sites of which rows are missing", err)
+	}
+	for _, site := range sites {
+		if err := ask(ctx, site); err != nil {
+			s.db.Log.InfoContext(ctx, "site not asked for a snapshot now", "site_id", site, "err", err)
+		}
+		if err := retry.Sleep(ctx, askRest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CheckCounters compares the counters of all sites and deployments with the rows that
 // they count, repairs those that differ, and returns how many did. Each site with a
-// difference makes an event. After each transaction it rests for rest times as long as
-// that took.
+// difference makes an event. A site of which fewer rows are there than were counted is to
+// send a snapshot. After each transaction it rests for rest times as long as that took.
 func (s *Upkeep) CheckCounters(ctx context.Context, rest int) (repaired int, err error) {
 	for last := ""; ; {
 		began := time.Now()
@@ -71,6 +95,17 @@ func (s *Upkeep) CheckCounters(ctx context.Context, rest int) (repaired int, err
 	}
 }
 
+// markBehind notes which sites have fewer rows of nodes, deployments, or deployments on nodes, than
+// were counted as they were written: somebody removed some, and the site is to send a snapshot.
+func markBehind(ctx context.Context, tx pgx.Tx, sites []protocol.SiteID) error {
+	_, err := tx.Exec(ctx, `update sites s set behind = true where s.id = any($1) and not s.behind and (
+			s.nodes > (select count(*) from nodes n where n.site = s.id)
+			or (select coalesce(sum(number), 0) from unnest(s.states) r (number)) > (select count(*) from deployment_status t where t.site = s.id)
+			or (select coalesce(sum(r.number), 0) from deployment_status t, unnest(t.reported) r (number) where t.site = s.id)
+				> (select count(*) from deployment_nodes n where n.site = s.id))`, pgdb.Texts(sites))
+	return err
+}
+
 // A difference is what a check found at a site.
 type difference struct {
 	site protocol.SiteID
@@ -82,6 +117,9 @@ func (s *Upkeep) checkSites(ctx context.Context, sites []protocol.SiteID) (found
 	err = s.db.Tx(ctx, "check counters", func(tx pgx.Tx) error {
 		list = nil
 		if _, err := db.LockSites(ctx, tx, sites); err != nil {
+			return err
+		}
+		if err := markBehind(ctx, tx, sites); err != nil {
 			return err
 		}
 		for _, step := range [...]func(context.Context, pgx.Tx, []protocol.SiteID) ([]difference, error){checkReplicas, checkDeployments, checkStates, checkNodes} {

@@ -22,6 +22,6 @@ type Upkeep struct {
 func New(pool *db.DB) *Upkeep {
 	return &Upkeep{
 		db:       pool,
-		repaired: db.Counter(pool.Metrics, "counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
+		repaired: db.Counter(pool.Metrics, "colony_co_counters_repaired_total", "Counters of sites and deployments that differed from what they count."),
 	}
 }
