@@ -21,6 +21,7 @@ func TestEveryRouteNeedsAPermission(t *testing.T) {
 		Paths map[string]map[string]struct {
 			Permission string                `json:"x-colony-permission"`
 			Security   []map[string][]string `json:"security"`
+			Responses  map[string]any        `json:"responses"`
 		} `json:"paths"`
 	}
 	if err := json.Unmarshal(w.get("/openapi.json").into(http.StatusOK, nil).body, &doc); err != nil {
@@ -31,8 +32,14 @@ func TestEveryRouteNeedsAPermission(t *testing.T) {
 		for method, o := range operations {
 			route := strings.ToUpper(method) + " " + path
 			have = append(have, route)
-			if need := access.Needs(route); o.Permission != string(need) || len(o.Security) != 1 {
+			need := access.Needs(route)
+			if o.Permission != string(need) || len(o.Security) == 0 != (need == access.Open) {
 				t.Errorf("%s needs %q; the description says %q, security %v", route, need, o.Permission, o.Security)
+			}
+			for status, open := range map[string]bool{"401": need == access.Open, "403": need == access.Open || need == access.Authenticated} {
+				if _, said := o.Responses[status]; said == open {
+					t.Errorf("%s needs %q; the description has an answer %s: %v", route, need, status, said)
+				}
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,10 +19,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/access"
+	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/api/images"
-	"github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/api/tokens"
@@ -99,7 +101,7 @@ type SiteActions struct {
 	// Ask makes a site report the state of its streams now. It does not wait for the answer.
 	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Machines are about machines that enrol.
-	Machines machines.Options
+	Machines identityapi.Options
 }
 
 // CatalogActions are what the API has done for applications.
@@ -108,6 +110,14 @@ type CatalogActions struct {
 	Import func(ctx context.Context, source string) ([]ImportResult, error)
 	// Images are those of the CO's registry.
 	Images images.Options
+}
+
+// AccessActions are what the API has done about people and programs.
+type AccessActions struct {
+	// Tokens are theirs. Nil: nobody is asked who they are.
+	Tokens tokens.Record
+	// Audit shows who did what.
+	Audit auditapi.Options
 }
 
 // Options are what the API needs. All are required but for Logger and Metrics.
@@ -135,9 +145,8 @@ type Options struct {
 	// Changed is called after a commit; it makes the CO look at the repo at once.
 	Changed func()
 	// Ready checks the parts that the CO needs: a nil error is a part that works.
-	Ready func(ctx context.Context) map[string]error
-	// Tokens are those of people and programs. Nil: nobody is asked who they are.
-	Tokens tokens.Record
+	Ready  func(ctx context.Context) map[string]error
+	Access AccessActions
 	// Metrics serves /metrics. Nil: not served.
 	Metrics http.Handler
 	Version string
@@ -191,8 +200,17 @@ func describeAccess(doc *huma.OpenAPI) {
 			if o == nil {
 				continue
 			}
+			need := access.Needs(method + " " + path)
+			o.Extensions = map[string]any{"x-colony-permission": need}
+			if need == access.Open {
+				continue
+			}
 			o.Security = []map[string][]string{{"token": {}}}
-			o.Extensions = map[string]any{"x-colony-permission": access.Needs(method + " " + path)}
+			problems := o.Responses[strconv.Itoa(http.StatusUnprocessableEntity)].Content
+			o.Responses[strconv.Itoa(http.StatusUnauthorized)] = &huma.Response{Description: "Without a token that counts.", Content: problems}
+			if status := strconv.Itoa(http.StatusForbidden); need != access.Authenticated && o.Responses[status] == nil {
+				o.Responses[status] = &huma.Response{Description: "The role of the token does not allow this.", Content: problems}
+			}
 		}
 	}
 }
@@ -207,11 +225,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, http.StatusUnprocessableEntity, wrong)
 		return
 	}
-	if r.Method == http.MethodGet && r.URL.Path == "/api/v1/events" && wantsStream(r) {
+	switch route := a.Route(r); {
+	case route == "GET /api/v1/events" && r.Method == http.MethodGet && wantsStream(r):
 		a.streamEvents(w, r)
 		return
-	}
-	if _, pattern := a.mux.Handler(r); pattern == "" {
+	case route == "":
 		w = problem.ForNoRoute(w, r.URL.Path)
 	}
 	a.mux.ServeHTTP(w, r)
@@ -255,8 +273,9 @@ func (a *API) routes(h huma.API) {
 		Ask: a.opts.Sites.Ask, Watch: a.opts.Watch, Changed: a.opts.Changed, Over: a.feed.Over, Logger: a.log,
 	})
 	images.Register(h, a.opts.Catalog.Images, a.log)
-	machines.Register(h, a.opts.Sites.Machines, a.log)
-	tokens.Register(h, a.opts.Tokens, a.log)
+	identityapi.Register(h, a.opts.Sites.Machines, a.log)
+	tokens.Register(h, a.opts.Access.Tokens, a.log)
+	auditapi.Register(h, a.opts.Access.Audit, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
 	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,

@@ -22,12 +22,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/co/api"
+	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/sitedata"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/data/live"
 	"github.com/colonyfleet/colony/co/db"
+	auditdb "github.com/colonyfleet/colony/co/db/audit"
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
@@ -130,7 +133,7 @@ func (w *world) serve(c *config, changed func()) {
 	w.t.Helper()
 	cat, err := catalog.New(catalog.Options{
 		Sources: catalog.Sources{Roots: []string{sourceOf(w.t, "."), filepath.Dir(w.t.TempDir())}, Registries: []string{"registry.colony"}},
-		Store:   w.store, Registry: shelf{}, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, TempDir: w.t.TempDir(),
+		Store:   w.store, Registry: shelf{}, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, Images: compiler.Images, TempDir: w.t.TempDir(),
 		Export: func(context.Context, catalog.Remote, string, string) (string, error) {
 			return "", errors.New("no git source here")
 		},
@@ -156,6 +159,11 @@ func (w *world) serve(c *config, changed func()) {
 			_, err := w.repo.Sync(ctx)
 			return map[string]error{"postgres": w.db.Ready(ctx), "deployments repo": err}
 		},
+	}
+	record := auditdb.New(w.db)
+	o.Access.Audit = auditapi.Options{
+		Entries: record.Entries, Chain: record.Chain, At: record.At,
+		Checkpoints: func() ([]audit.Checkpoint, int, error) { return nil, 0, nil },
 	}
 	for _, f := range c.change {
 		f(&o)
@@ -197,10 +205,10 @@ func (w *world) startLoop() {
 			s, err := w.repo.Read(ctx)
 			return desired.Snapshot(s), err
 		},
-		Compile: func(ctx context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+		Compile: func(ctx context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 			return compiler.Compile(ctx, d, shelf{})
 		},
-		Publish:   func(context.Context, protocol.SiteID, []byte) error { return nil },
+		Outcomes:  desired.Outcomes{Publish: func(context.Context, protocol.SiteID, []byte) error { return nil }},
 		Positions: w.store, Proposals: w.proposalStore, Limits: proposal.DefaultLimits, Nodes: w.store.PlacementNodes,
 		History: history{w.repo},
 	})

@@ -39,11 +39,11 @@ func (a *API) proposalRoutes(h huma.API) {
 func conflicts(o *huma.Operation) { o.Errors = append(o.Errors, http.StatusConflict) }
 
 func (a *API) listProposals(ctx context.Context, in *struct {
-	PageQuery
+	form.PageQuery
 	State proposal.State `query:"state" enum:"open,confirmed,superseded,withdrawn" doc:"only in this state"`
 },
 ) (*form.Reply[List[proposal.Proposal]], error) {
-	items, next, err := a.opts.Proposals.Proposals(ctx, in.State, in.page())
+	items, next, err := a.opts.Proposals.Proposals(ctx, in.State, in.Page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

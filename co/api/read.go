@@ -13,21 +13,14 @@ import (
 
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/repo/address"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
-
-// A PageQuery asks for a page of a list. It is exported because it is embedded,
-// and huma reads exported fields only.
-type PageQuery struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many items"`
-	Cursor string `query:"cursor" doc:"what the page before gave as next"`
-}
-
-func (q PageQuery) page() fleet.Page { return fleet.Page{Cursor: q.Cursor, Limit: q.Limit} }
 
 // A List is one page.
 type List[T any] struct {
@@ -55,8 +48,8 @@ func counted[T any](items []T, next string, total *fleet.Total) *form.Reply[List
 	return &form.Reply[List[T]]{Body: l}
 }
 
-func (a *API) listApps(ctx context.Context, in *PageQuery) (*form.Reply[List[fleet.App]], error) {
-	items, next, err := a.opts.Apps.Apps(ctx, in.page())
+func (a *API) listApps(ctx context.Context, in *form.PageQuery) (*form.Reply[List[fleet.App]], error) {
+	items, next, err := a.opts.Apps.Apps(ctx, in.Page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -122,11 +115,15 @@ func (a *API) importApps(ctx context.Context, in *importRequest) (*form.Reply[Im
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
+	audit.Note(ctx, "from "+address.Redact(in.Body.Source))
+	for _, r := range results {
+		audit.Note(ctx, r.App+" "+r.Version+" "+r.Outcome)
+	}
 	return &form.Reply[ImportAnswer]{Body: ImportAnswer{form.NotNil(results)}}, nil
 }
 
 type deploymentQuery struct {
-	PageQuery
+	form.PageQuery
 	Site     string `query:"site"`
 	App      string `query:"app" doc:"several are separated by commas; a ! before them picks all others"`
 	Version  string `query:"version" doc:"the desired one; as app"`
@@ -141,7 +138,7 @@ func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*form.R
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	items, next, err := a.opts.Deployments.Deployments(ctx, f, in.page())
+	items, next, err := a.opts.Deployments.Deployments(ctx, f, in.Page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -236,7 +233,7 @@ func (a *API) getSpec(ctx context.Context, in *struct {
 }
 
 type siteQuery struct {
-	PageQuery
+	form.PageQuery
 	Online  string `query:"online" enum:"true,false"`
 	Version string `query:"version" doc:"of the LO program; several are separated by commas; a ! before them picks all others"`
 	Text    string `query:"q" doc:"a part of the id"`
@@ -248,7 +245,7 @@ func (a *API) listSites(ctx context.Context, in *siteQuery) (*form.Reply[List[fl
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	items, next, err := a.opts.Fleet.SitesLike(ctx, f, in.page())
+	items, next, err := a.opts.Fleet.SitesLike(ctx, f, in.Page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -292,7 +289,7 @@ func (a *API) createSite(ctx context.Context, in *struct {
 }
 
 type nodeQuery struct {
-	PageQuery
+	form.PageQuery
 	Site    string   `query:"site"`
 	Label   []string `query:"label" doc:"key=value, several separated by commas; all must match"`
 	State   string   `query:"state" doc:"online, offline, or unknown where the site is offline; several are separated by commas; a ! before them picks all others"`
@@ -306,7 +303,7 @@ func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*form.Reply[List[fl
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
-	items, next, err := a.opts.Fleet.Nodes(ctx, f, in.page())
+	items, next, err := a.opts.Fleet.Nodes(ctx, f, in.Page())
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -37,6 +38,15 @@ func (p NodePath) Parse() (protocol.SiteID, protocol.NodeID, error) {
 	node, err := protocol.ParseNodeID(p.Node)
 	return site, node, problem.At("path.node", err)
 }
+
+// PageQuery asks for a page of a list. Requests embed it.
+type PageQuery struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many items"`
+	Cursor string `query:"cursor" doc:"what the page before gave as next"`
+}
+
+// Page returns the page as the stores take it.
+func (q PageQuery) Page() fleet.Page { return fleet.Page{Cursor: q.Cursor, Limit: q.Limit} }
 
 // A Reply is an answer with a body.
 type Reply[T any] struct{ Body T }

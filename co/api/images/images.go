@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry/graph"
 	"github.com/colonyfleet/colony/protocol"
@@ -164,6 +165,7 @@ func (r *routes) remove(ctx context.Context, in *imageInput) (*form.Reply[Remova
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("query.image", err))
 	}
+	audit.Note(ctx, "removed "+in.Image)
 	r.log.InfoContext(ctx, "image removed", "image", in.Image, "tags", removed.Tags)
 	return &form.Reply[Removal]{Body: Removal{in.Image, form.NotNil(removed.Tags), form.NotNil(removed.Manifests)}}, nil
 }

@@ -49,6 +49,11 @@ func (a *routes) devices(ctx context.Context, in *form.SitePath) (Devices, error
 		file.Devices = recorded.Devices
 	}
 	out.Devices = sitefile.Devices(file.Devices)
+	if _, ok := manages(ctx); !ok {
+		for i, d := range out.Devices {
+			out.Devices[i] = d.WithoutProof()
+		}
+	}
 	return out, nil
 }
 

@@ -20,7 +20,7 @@ type DataRules struct {
 	Commit string          `json:"commit,omitempty" doc:"last commit that changed the site's file; also its ETag; absent where there is no file"`
 	Rules  []sitefile.Rule `json:"rules" doc:"in the order in which they are tried; where the file is not valid, the last good ones"`
 	// Document keeps the comments of whoever wrote the file.
-	Document string `json:"document,omitempty" doc:"the site's file in the deployments repo, byte for byte"`
+	Document string `json:"document,omitempty" doc:"the site's file in the deployments repo, byte for byte; for whom may not change device accounts without what proves their passwords: withheld-N stands for it, here and in a document that is sent"`
 	Problem  string `json:"problem,omitempty" doc:"why the file is not followed"`
 }
 
@@ -50,6 +50,9 @@ func (a *routes) dataRules(ctx context.Context, in *form.SitePath) (DataRules, e
 // readRules shows a site's file, with the rules that hold where it is bad.
 func (a *routes) readRules(ctx context.Context, site protocol.SiteID, content []byte, commit string) (DataRules, error) {
 	out := DataRules{Site: site, Commit: commit, Document: string(content)}
+	if _, ok := manages(ctx); !ok {
+		out.Document = string(sitefile.Withhold(content))
+	}
 	file, err := sitefile.Parse(site, content)
 	rules := file.Rules
 	if err != nil {
@@ -101,6 +104,10 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 	var out DataRules
 	err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
 		content := []byte(in.Body.Document)
+		p, manager := manages(ctx)
+		if !manager {
+			content = sitefile.Restore(content, was)
+		}
 		if in.Body.Rules != nil {
 			if content, err = sitefile.Marshal(site, *in.Body.Rules, devicesIn(site, was)); err != nil {
 				return err
@@ -109,7 +116,7 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 		if _, err := sitefile.Parse(site, content); err != nil {
 			return problem.OfSiteFile(err, in.Body.Rules == nil)
 		}
-		if p, asked := access.From(ctx); asked && !p.Role.Has(access.WriteMachines) && otherDevices(devicesIn(site, was), devicesIn(site, content)) {
+		if !manager && otherDevices(devicesIn(site, was), devicesIn(site, content)) {
 			return protocol.Errorf(protocol.Denied, "the document changes the device accounts of site %s, which needs %s; %s has the role %s", site, access.WriteMachines, p.Name, p.Role)
 		}
 		commit := expect
@@ -154,6 +161,12 @@ func (a *routes) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*st
 		return nil, a.fail(ctx, err)
 	}
 	return nil, nil
+}
+
+// manages reports whether a request may change device accounts, and whose it is.
+func manages(ctx context.Context) (access.Principal, bool) {
+	p, asked := access.From(ctx)
+	return p, !asked || p.Role.Has(access.WriteMachines)
 }
 
 // devicesIn returns the device accounts in a site's file; none where it is bad.

@@ -19,9 +19,9 @@ import (
 
 // A Watch gets what this CO delivers of one site's machine data.
 type Watch interface {
-	// Wake delivers a value when there may be something to take, or to read from the
+	// C delivers a value when there may be something to receive, or to read from the
 	// database.
-	Wake() <-chan struct{}
+	C() <-chan struct{}
 	// Next returns what came since the last time, and how many messages found no room.
 	Next() (list []fleet.Delivery, lost uint64)
 	Close()
@@ -138,7 +138,7 @@ func (t *tail) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-t.api.opts.Over():
 			return feed.ErrOver
-		case <-t.watch.Wake():
+		case <-t.watch.C():
 		case <-look.C:
 			if err := t.look(ctx); err != nil && protocol.KindOf(err) != protocol.Unavailable {
 				return err

@@ -134,7 +134,7 @@ func (d *Downlink) Accept(ctx context.Context, site protocol.SiteID, m protocol.
 	if err := d.group.add(ctx, out); err != nil {
 		return err
 	}
-	d.Wake(site)
+	d.Notify(site)
 	return nil
 }
 
@@ -219,7 +219,7 @@ func (d *Downlink) RulesChanged(site protocol.SiteID) {
 	delete(d.rules, site)
 	d.changes++
 	d.mu.Unlock()
-	d.Wake(site)
+	d.Notify(site)
 }
 
 // A group puts what several callers bring at the same time into one transaction.

@@ -364,7 +364,7 @@ func TestTwoReplicas(t *testing.T) {
 	defer wg.Wait()
 	defer cancel()
 	for _, d := range []*downlink.Downlink{first, second} { // of what the other one took
-		wg.Go(func() { b.st.ListenDown(ctx, d.Wake) })
+		wg.Go(func() { b.st.ListenDown(ctx, d.Notify) })
 	}
 	for i := range 200 {
 		d := []*downlink.Downlink{first, second}[i%2]
@@ -389,7 +389,7 @@ func TestPriority(t *testing.T) {
 	low, high := down("low", "l/#"), down("high", "h")
 	low.Priority, high.Priority = protocol.LowPriority, protocol.HighPriority
 	b := newBench(t, low, high)
-	b.d.Wake("plant") // nobody is there
+	b.d.Notify("plant") // nobody is there
 	for range 200 {
 		b.accept("l/x", strings.Repeat("x", 4000))
 	}

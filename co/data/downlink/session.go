@@ -114,9 +114,9 @@ func (d *Downlink) Offline(site protocol.SiteID, name string) {
 	}
 }
 
-// Wake has what is queued for a site sent, if it is connected here; "" means every
+// Notify has what is queued for a site sent, if it is connected here; "" means every
 // site.
-func (d *Downlink) Wake(site protocol.SiteID) {
+func (d *Downlink) Notify(site protocol.SiteID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

@@ -80,9 +80,9 @@ func (s *Subscription) add(d fleet.Delivery) {
 	s.news.Notify()
 }
 
-// Wake delivers a value when there may be something to receive, or to read from the
+// C delivers a value when there may be something to receive, or to read from the
 // database.
-func (s *Subscription) Wake() <-chan struct{} { return s.news.C() }
+func (s *Subscription) C() <-chan struct{} { return s.news.C() }
 
 // Next returns what was collected since the last time, and how many messages came
 // after them and found no room.

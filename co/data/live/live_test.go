@@ -25,7 +25,7 @@ func TestHub(t *testing.T) {
 	h.Deliver([]fleet.Delivery{message("home", 2, "a"), message("home", 3, "b")})
 	for s, want := range map[*live.Subscription][]uint64{every: {2, 3}, some: {3}, other: nil} {
 		select {
-		case <-s.Wake():
+		case <-s.C():
 			if want == nil {
 				t.Error("woken for nothing")
 			}
@@ -45,12 +45,12 @@ func TestHub(t *testing.T) {
 	}
 	h.Committed("home")
 	h.Committed("home")
-	<-every.Wake()
-	<-some.Wake()
+	<-every.C()
+	<-some.C()
 	select {
-	case <-every.Wake():
+	case <-every.C():
 		t.Error("woken twice")
-	case <-other.Wake():
+	case <-other.C():
 		t.Error("woken for another site")
 	default:
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/colonyfleet/colony/internal/testpart"
 )
 
 // prometheusServer runs a real Prometheus (package prometheus of Debian) that takes
@@ -66,19 +68,8 @@ func prometheusServer(t *testing.T) string {
 	return base
 }
 
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	deadline := time.After(30 * time.Second)
-	for !holds() {
-		select {
-		case <-again.C:
-		case <-deadline:
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
+// until waits for a condition.
+var until = testpart.Eventually
 
 // queried returns the samples of the last hour: series, then "seconds value".
 func queried(t *testing.T, base, selector string) map[string][]string {

@@ -85,13 +85,13 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) metrics {
 	f := promauto.With(r)
 	opts := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Name: "colony_co_remote_write_" + name, Help: help}
+		return prometheus.CounterOpts{Name: name, Help: help}
 	}
 	return metrics{
-		sent:    f.NewCounter(opts("samples_total", "Samples that the remote write server accepted.")),
-		skipped: f.NewCounter(opts("not_numbers_total", "Payloads and fields that hold no number and were not sent.")),
-		retries: f.NewCounter(opts("retries_total", "Requests to the remote write server that failed and were tried again.")),
-		refused: f.NewCounterVec(opts("refused_total", "Samples that the remote write server refused and that are not sent again."), []string{"status"}),
+		sent:    f.NewCounter(opts("colony_co_remote_write_samples_total", "Samples that the remote write server accepted.")),
+		skipped: f.NewCounter(opts("colony_co_remote_write_not_numbers_total", "Payloads and fields that hold no number and were not sent.")),
+		retries: f.NewCounter(opts("colony_co_remote_write_retries_total", "Requests to the remote write server that failed and were tried again.")),
+		refused: f.NewCounterVec(opts("colony_co_remote_write_refused_total", "Samples that the remote write server refused and that are not sent again."), []string{"status"}),
 	}
 }
 
