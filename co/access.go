@@ -2,19 +2,28 @@ package co
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/admin"
+	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/access/token"
 	"github.com/colonyfleet/colony/co/api"
+	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/gate"
 	"github.com/colonyfleet/colony/co/api/tokens"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/db"
 	accessdb "github.com/colonyfleet/colony/co/db/access"
+	auditdb "github.com/colonyfleet/colony/co/db/audit"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -27,6 +36,47 @@ type AccessOptions struct {
 	// KeyFile is the key with which tokens are signed; the same for all replicas. It is made where there is none.
 	// Default: access/token.key in the state directory.
 	KeyFile string `yaml:"keyFile,omitempty"`
+	// Certificate and Key are PEM files: the chain and the key with which the options' HTTP is served by TLS 1.2 and 1.3.
+	// They are read again when they change. Empty: it is served without TLS.
+	Certificate string `yaml:"certificate,omitempty"`
+	Key         string `yaml:"key,omitempty"`
+}
+
+func (o AccessOptions) validate(machines IdentityOptions) error {
+	var errs []error
+	for key, path := range map[string]string{"keyFile": o.KeyFile, "certificate": o.Certificate, "key": o.Key} {
+		if path != "" && !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("access.%s %q: want an absolute path", key, path))
+		}
+	}
+	switch {
+	case (o.Certificate == "") != (o.Key == ""):
+		errs = append(errs, errors.New("access.certificate and access.key go together"))
+	case o.Certificate != "" && machines.Enrol != "" && machines.HTTP == "":
+		errs = append(errs, errors.New("access.certificate without identity.http: sites with certificates of the fleet fetch what they run there, and trust no other certificate"))
+	}
+	return errors.Join(errs...)
+}
+
+// listenHTTP binds the address of the API.
+func (c *CO) listenHTTP() error {
+	var secure *tls.Config
+	if o := c.opts.Access; o.Certificate != "" {
+		var err error
+		secure, err = listen.Certificate(o.Certificate, o.Key, func(err error) { c.log.Warn("new certificate of the API", "err", err) })
+		if err != nil {
+			return fmt.Errorf("access.certificate: %w", err)
+		}
+	}
+	l, err := net.Listen("tcp", c.opts.HTTP)
+	if err != nil {
+		return fmt.Errorf("listen for http on %s: %w", c.opts.HTTP, err)
+	}
+	if secure != nil {
+		l = tls.NewListener(l, secure)
+	}
+	c.listener = l
+	return nil
 }
 
 // TokenKey is the file of the key with which tokens are signed.
@@ -54,21 +104,29 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	return nil
 }
 
-// guarded lets to next pass what whoever asks may do, where the options ask for it.
-func (s *stores) guarded(next http.Handler, a *api.API) http.Handler {
+// ofRegistry reports whether a request is of the registry.
+func ofRegistry(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v2/") }
+
+// guarded lets to next pass what whoever asks may do, where the options ask for it, and records it. prove says that sites
+// fetch what they run elsewhere.
+func (s *stores) guarded(next http.Handler, a *api.API, prove bool, log *slog.Logger) http.Handler {
+	recorder := auditapi.NewRecorder(auditapi.RecorderOptions{
+		Add: s.audit.Add, Operation: operation(a), Changes: changes(a), Must: s.gate != nil, Logger: log,
+	})
+	next = recorder.Handler(next)
 	if s.gate == nil {
 		return next
 	}
-	registry := func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v2/") }
-	return s.gate.Guard(next, func(r *http.Request) access.Permission {
+	sites := access.Sites{Prove: prove}
+	return s.gate.Guard(next, gate.Rules{Basic: ofRegistry, Refused: recorder.Refused, Needs: func(r *http.Request) access.Permission {
 		switch {
-		case registry(r):
-			return access.RegistryNeeds(r.Method, r.URL.Path)
+		case ofRegistry(r):
+			return sites.RegistryNeeds(r.Method, r.URL.Path)
 		case r.URL.Path == admin.Path:
-			return access.Needs(r.Method + " " + admin.Path)
+			return access.NeedsAt(r.Method, admin.Path)
 		}
-		return access.Needs(a.Route(r))
-	}, registry)
+		return sites.Needs(a.Route(r))
+	}})
 }
 
 // tokens are those of the API, nil where nobody is asked who they are.
@@ -79,8 +137,8 @@ func (s *stores) tokens() tokens.Record {
 	return s.gate
 }
 
-// NewAccessToken makes a token on the CO's own machine, whether the CO runs or not, and records it. Errors of the
-// arguments are of kind Invalid.
+// NewAccessToken makes a token on the CO's own machine, whether the CO runs or not, and records it. It waits for the
+// database until ctx ends. Errors of the arguments are of kind Invalid.
 func NewAccessToken(ctx context.Context, o Options, name, role string, life time.Duration) (t access.Token, text string, err error) {
 	if t, err = access.NewToken(name, role, access.Console, time.Now(), life); err != nil {
 		return t, "", err
@@ -92,12 +150,17 @@ func NewAccessToken(ctx context.Context, o Options, name, role string, life time
 	if err != nil {
 		return t, "", err
 	}
-	pool, err := db.Open(ctx, o.DatabaseURL, db.Options{Logger: o.Logger, Registerer: prometheus.NewRegistry()})
+	pool, err := db.Open(ctx, o.DatabaseURL, db.Options{Logger: o.Logger, Registerer: prometheus.NewRegistry(), NoMigration: true})
 	if err != nil {
-		return t, "", err
+		return t, "", fmt.Errorf("record of tokens in the database: %w", err)
 	}
 	defer pool.Close()
+	t.Key = signer.KeyID()
 	if text, err = signer.Text(t); err != nil {
+		return t, "", err
+	}
+	made := audit.Row{Kind: audit.Local, Operation: "colony co token", Detail: t.String()}
+	if err := auditdb.New(pool).Add(ctx, audit.NewRow(time.Now(), made)); err != nil {
 		return t, "", err
 	}
 	return t, text, accessdb.New(pool).AddToken(ctx, t)

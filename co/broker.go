@@ -10,7 +10,7 @@ import (
 	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/external"
-	"github.com/colonyfleet/colony/co/machines"
+	coidentity "github.com/colonyfleet/colony/co/identity"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
@@ -40,7 +40,7 @@ const machineListener = "machines"
 // message before it is acknowledged, onUp whenever an external broker is connected: it
 // may have lost what it retained.
 func (c *CO) newBroker(
-	m *machines.Machines, accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
+	m *coidentity.Machines, accept func(context.Context, access.Identity, broker.Message) error, onUp func(context.Context),
 ) (centralBroker, error) {
 	if !c.external() {
 		listeners := append([]broker.Listener{{Name: mqttListener, Network: broker.TCP, Address: c.opts.MQTT}}, c.opts.Listeners...)

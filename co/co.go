@@ -18,20 +18,24 @@ import (
 
 	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/api"
+	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/gate"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/api/images"
-	machineapi "github.com/colonyfleet/colony/co/api/machines"
 	"github.com/colonyfleet/colony/co/api/sitedata"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/compiler/pins"
 	"github.com/colonyfleet/colony/co/db"
+	auditdb "github.com/colonyfleet/colony/co/db/audit"
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
-	machinedb "github.com/colonyfleet/colony/co/db/machines"
+	identitydb "github.com/colonyfleet/colony/co/db/identity"
 	"github.com/colonyfleet/colony/co/fleet"
+	coidentity "github.com/colonyfleet/colony/co/identity"
 	"github.com/colonyfleet/colony/co/keys"
-	"github.com/colonyfleet/colony/co/machines"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/uses"
 	"github.com/colonyfleet/colony/co/repo/git"
@@ -52,6 +56,7 @@ type CO struct {
 	// them; set by Start, nil and "" where they do not.
 	machineAddr func() string
 	enrolAddr   string
+	httpsAddr   string // where LOs fetch what they run
 }
 
 // New returns a CO that is not started. The error lists every fault of o.
@@ -81,8 +86,8 @@ func (c *CO) start(ctx context.Context) error {
 	c.opts.Registerer.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
 	// The address is bound first, so that a second CO fails before it does anything.
-	if c.listener, err = net.Listen("tcp", c.opts.HTTP); err != nil {
-		return fmt.Errorf("listen for http on %s: %w", c.opts.HTTP, err)
+	if err = c.listenHTTP(); err != nil {
+		return err
 	}
 	c.parts.OnStop("http listener", func(context.Context) error { return ignoreClosed(c.listener.Close()) })
 	s, err := c.openStores(ctx)
@@ -95,6 +100,10 @@ func (c *CO) start(ctx context.Context) error {
 	if err := c.openAccess(ctx, &s); err != nil {
 		return err
 	}
+	checkpoints, err := c.keepAudit(s)
+	if err != nil {
+		return err
+	}
 	if err := c.startIdentity(&s); err != nil {
 		return err
 	}
@@ -105,7 +114,7 @@ func (c *CO) start(ctx context.Context) error {
 	if err := c.startRemoteWrite(s); err != nil {
 		return err
 	}
-	return c.startHTTP(s, sites)
+	return c.startHTTP(s, sites, checkpoints)
 }
 
 // stores are the parts that hold the CO's state.
@@ -116,18 +125,12 @@ type stores struct {
 	data      *datadb.Store
 	repo      *git.Repo
 	registry  *registry.Handler
-	images    pinnedRegistry
+	images    pins.Registry
 	uses      *uses.Finder
-	machines  *machines.Machines // nil: no machine proves who it is
-	keys      *keys.Set          // nil: nothing is signed
-	gate      *gate.Gate         // nil: nobody is asked who they are
-}
-
-// machinesChanged says that the record of machines may have changed.
-func (s *stores) machinesChanged() {
-	if s.machines != nil {
-		s.machines.Notify()
-	}
+	machines  *coidentity.Machines // nil: no machine proves who it is
+	keys      *keys.Set            // nil: nothing is signed
+	gate      *gate.Gate           // nil: nobody is asked who they are
+	audit     *auditdb.Store
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -136,10 +139,10 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		return stores{}, err
 	}
 	c.parts.OnStop("database", func(context.Context) error { pool.Close(); return nil })
-	s := stores{db: pool, fleet: fleetdb.New(pool), proposals: proposaldb.New(pool), data: datadb.New(pool)}
+	s := stores{db: pool, fleet: fleetdb.New(pool), proposals: proposaldb.New(pool), data: datadb.New(pool), audit: auditdb.New(pool)}
 	if s.repo, err = git.Open(ctx, git.Options{
 		Dir: filepath.Join(c.opts.StateDir, "deployments"), Remote: c.opts.Git.Remote, Branch: c.opts.Git.Branch,
-		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Logger: c.log,
+		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Stamp: stamped, OnCommit: audit.Committed, Logger: c.log,
 	}); err != nil {
 		return s, fmt.Errorf("open the deployments repo: %w", err)
 	}
@@ -153,7 +156,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		Allow: c.opts.Import.sources(c.opts.RegistryHost).Registry,
 	})
 	c.parts.OnStop("registry client", func(context.Context) error { client.Close(); return nil })
-	s.images = pinnedRegistry{client, s.fleet}
+	s.images = pins.New(client, s.fleet)
 	s.uses = uses.New(uses.Options{
 		Host: c.opts.RegistryHost, Store: s.fleet, Archive: client.Archive, Check: compiler.CheckArchive,
 		Files: func(ctx context.Context) (map[string][]byte, error) {
@@ -175,9 +178,9 @@ func dialable(addr string) string {
 	return addr
 }
 
-func (c *CO) startHTTP(s stores, sites *sites) error {
+func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 	cat, err := catalog.New(catalog.Options{
-		Store: s.fleet, Registry: s.images, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, TempDir: c.opts.StateDir, Logger: c.log,
+		Store: s.fleet, Registry: s.images, CheckArchive: compiler.CheckArchive, CheckShared: compiler.CheckShared, Images: compiler.Images, Host: c.opts.RegistryHost, TempDir: c.opts.StateDir, Logger: c.log,
 		Sources: c.opts.Import.sources(c.opts.RegistryHost),
 		Export: func(ctx context.Context, r catalog.Remote, ref, dir string) (string, error) {
 			return git.Export(ctx, git.Options{SSHCommand: r.SSHCommand, CredentialFile: r.CredentialFile}, r.URL, ref, dir)
@@ -204,7 +207,8 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 			_, git := s.repo.Sync(ctx)
 			return map[string]error{"postgres": s.db.Ready(ctx), "deployments repo": git}
 		},
-		Tokens: s.tokens(), Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
+		Access:  api.AccessActions{Tokens: s.tokens(), Audit: auditapi.Options{Entries: s.audit.Entries, Chain: s.audit.Chain, At: s.audit.At, Checkpoints: checkpoints}},
+		Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/v2/", s.registry)
@@ -214,7 +218,10 @@ func (c *CO) startHTTP(s stores, sites *sites) error {
 	}
 	mux.Handle(admin.Path, clients)
 	mux.Handle("/", a)
-	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(s.guarded(mux, a), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
+	if err := c.serveMachines(s, a); err != nil {
+		return err
+	}
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(s.guarded(mux, a, c.httpsAddr != "", c.log), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil
@@ -230,9 +237,10 @@ func siteActions(s stores, sites *sites) api.SiteActions {
 		return at, err
 	}}
 	if s.machines != nil {
-		record := machinedb.New(s.db)
-		a.Machines = machineapi.Options{
+		record := identitydb.New(s.db)
+		a.Machines = identityapi.Options{
 			NewToken: s.machines.NewToken, Revoke: s.machines.Revoke,
+			Decide: s.machines.Decide, Pending: record.Pending,
 			RevokedKey: record.RevokedKey, Unenrolled: record.Unenrolled, PendingRevocations: record.PendingRevocations,
 		}
 	}
@@ -254,6 +262,9 @@ func (c *CO) MachineAddr() string { return c.machineAddr() }
 
 // EnrolAddr returns where LOs enrol, or "" where identity.enrol is not set.
 func (c *CO) EnrolAddr() string { return c.enrolAddr }
+
+// HTTPSAddr returns where LOs fetch specifications and images, or "" where identity.http is not set.
+func (c *CO) HTTPSAddr() string { return c.httpsAddr }
 
 // Stop ends all parts, the last started first, each within ctx, and joins their errors.
 func (c *CO) Stop(ctx context.Context) error { return c.parts.Stop(ctx) }

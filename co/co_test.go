@@ -36,6 +36,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 type bench struct {
 	t       *testing.T
 	co      *co.CO
+	coStop  func() // ends the CO
 	site    *client.Client
 	from    chan client.Message
 	remote  string
@@ -70,7 +71,7 @@ func start(t *testing.T, change ...func(*co.Options)) *bench {
 	if b.co, err = co.New(o); err != nil {
 		t.Fatal(err)
 	}
-	testpart.Start(t, b.co)
+	b.coStop = testpart.Start(t, b.co)
 	b.connect()
 	return b
 }

@@ -3,11 +3,13 @@ package co
 import (
 	"fmt"
 	"net"
+	"net/http"
 
-	machinedb "github.com/colonyfleet/colony/co/db/machines"
-	"github.com/colonyfleet/colony/co/machines"
+	identitydb "github.com/colonyfleet/colony/co/db/identity"
+	coidentity "github.com/colonyfleet/colony/co/identity"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
+	"github.com/colonyfleet/colony/identity/https"
 	"github.com/colonyfleet/colony/identity/store"
 )
 
@@ -21,7 +23,8 @@ func (c *CO) startIdentity(s *stores) error {
 	if err != nil {
 		return err
 	}
-	if s.machines, err = machines.Open(machines.Options{Record: machinedb.New(s.db), Store: files, Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
+	record := identitydb.New(s.db)
+	if s.machines, err = coidentity.Open(coidentity.Options{Record: record, Decide: record.Decide, Store: files, Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", c.opts.Identity.Enrol)
@@ -33,5 +36,23 @@ func (c *CO) startIdentity(s *stores) error {
 		Holder: s.machines.Holder(), Registrar: s.machines, Tier: identity.LO, Authority: s.machines.Authority, Logger: c.log,
 	}, c.parts.Fail)
 	c.parts.OnStop("enrolment", server.Stop)
+	return nil
+}
+
+// serveMachines serves LOs by mutual TLS what their sites run, where the options ask for it.
+func (c *CO) serveMachines(s stores, specs http.Handler) error {
+	if c.opts.Identity.HTTP == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", c.opts.Identity.HTTP)
+	if err != nil {
+		return fmt.Errorf("listen for sites that fetch what they run on %s (key identity.http): %w", c.opts.Identity.HTTP, err)
+	}
+	c.httpsAddr = l.Addr().String()
+	mux := http.NewServeMux()
+	mux.Handle("GET /v2/", s.registry)
+	mux.Handle("GET /api/v1/specs/{digest}", specs)
+	server := https.Start(l, https.ServerOptions{Holder: s.machines.Holder(), Handler: mux, Tier: identity.LO, Logger: c.log}, c.parts.Fail)
+	c.parts.OnStop("what sites fetch", server.Stop)
 	return nil
 }

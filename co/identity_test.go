@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/identity/store"
+	"github.com/colonyfleet/colony/internal/metricstest"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/topic"
@@ -36,6 +37,20 @@ func identified(t *testing.T) co.Options {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// rootOf makes the root of a CO before the CO does.
+func rootOf(t *testing.T, o co.Options) *identity.Authority {
+	t.Helper()
+	files, err := store.Open(nil, store.Dir(o.StateDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, _, err := files.InitRoot(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
 }
 
 // startCO starts a CO, and stops it with the test.
@@ -100,14 +115,7 @@ func key(t *testing.T) *identity.Credential {
 func TestEnrolment(t *testing.T) {
 	t.Parallel()
 	o := identified(t)
-	files, err := store.Open(nil, store.Dir(o.StateDir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, _, err := files.InitRoot(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := rootOf(t, o)
 	c := startCO(t, o)
 	token := siteToken(t, c, "plant1")
 	lo := func(site string) enrol.Machine {
@@ -147,6 +155,7 @@ func TestEnrolment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	metricstest.Check(t, metrics, "colony_co_", "colony_broker_")
 	for _, line := range []string{
 		`colony_co_enrolments_refused_total{code="token_exhausted"} 1`, `colony_co_enrolments_refused_total{code="wrong_site"} 1`,
 		`colony_co_certificates_issued_total 4`,

@@ -98,6 +98,9 @@ type BrokerOptions struct {
 type IdentityOptions struct {
 	// Enrol is the address where LOs get and renew their certificates, by HTTPS.
 	Enrol string `yaml:"enrol,omitempty"`
+	// HTTP is the address where LOs fetch specifications and images with their certificates, by mutual TLS.
+	// Where access is required, those are nowhere else without a token then. Empty: LOs fetch them at the options' HTTP.
+	HTTP string `yaml:"http,omitempty"`
 	// MQTT is the address where LOs connect with their certificates, by mutual TLS. They
 	// connect nowhere else then.
 	MQTT string `yaml:"mqtt,omitempty"`
@@ -114,6 +117,11 @@ func (o IdentityOptions) validate(external bool) error {
 	for key, addr := range map[string]string{"enrol": o.Enrol, "mqtt": o.MQTT} {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("identity.%s %q: want host:port; identity.enrol and identity.mqtt go together", key, addr))
+		}
+	}
+	if o.HTTP != "" {
+		if _, _, err := net.SplitHostPort(o.HTTP); err != nil {
+			errs = append(errs, fmt.Errorf("identity.http %q: want host:port", o.HTTP))
 		}
 	}
 	return errors.Join(errs...)
@@ -239,9 +247,6 @@ func (o Options) Validate() error {
 	if o.Signing.Dir != "" && !filepath.IsAbs(o.Signing.Dir) {
 		errs = append(errs, fmt.Errorf("signing.dir %q: want an absolute path", o.Signing.Dir))
 	}
-	if o.Access.KeyFile != "" && !filepath.IsAbs(o.Access.KeyFile) {
-		errs = append(errs, fmt.Errorf("access.keyFile %q: want an absolute path", o.Access.KeyFile))
-	}
 	if o.Git.Remote == "" {
 		errs = append(errs, errors.New("git.remote: missing; want the URL or path of the deployments repo"))
 	}
@@ -270,7 +275,7 @@ func (o Options) Validate() error {
 	if err := o.Import.sources("registry.colony").Check(); err != nil {
 		errs = append(errs, fmt.Errorf("import: %w", err))
 	}
-	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate(), o.Identity.validate(len(o.Broker.URLs) > 0))
+	errs = append(errs, o.RemoteWrite.validate(), o.Retention.validate(), o.Access.validate(o.Identity), o.Identity.validate(len(o.Broker.URLs) > 0))
 	if o.Logger == nil {
 		errs = append(errs, errors.New("no logger"))
 	}

@@ -3,7 +3,6 @@ package co
 import (
 	"context"
 
-	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/desired"
@@ -13,16 +12,6 @@ import (
 
 // repo is the deployments repo as the API wants it.
 type repo struct{ *git.Repo }
-
-// Put commits one file; the message names whose request it is.
-func (r repo) Put(ctx context.Context, path string, content []byte, expect, message string) (string, error) {
-	return r.Repo.Put(ctx, path, content, expect, access.Sign(ctx, message))
-}
-
-// RemoveAll removes folders by one commit; the message names whose request it is.
-func (r repo) RemoveAll(ctx context.Context, folders []string, message string) error {
-	return r.Repo.RemoveAll(ctx, folders, access.Sign(ctx, message))
-}
 
 // Revisions returns the commits that changed a path, newest first.
 func (r repo) Revisions(ctx context.Context, path string) ([]fleet.Revision, error) {

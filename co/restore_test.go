@@ -201,7 +201,7 @@ func TestRestoreToEarlierMoments(t *testing.T) {
 	}
 	b.end()
 	for i := range moments {
-		if _, err := backup.Restore(t.Context(), source, moment(i), true); err != nil {
+		if _, err := backup.Restore(t.Context(), source, moment(i), backup.Choices{Replace: true}); err != nil {
 			t.Fatalf("moment %d: %v", i, err)
 		}
 		before := p.state.Position

@@ -5,16 +5,16 @@ import (
 	"fmt"
 
 	"github.com/colonyfleet/colony/broker"
-	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/co/data/downlink"
 	"github.com/colonyfleet/colony/co/data/exchange"
 	"github.com/colonyfleet/colony/co/data/live"
 	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/desired"
 	"github.com/colonyfleet/colony/co/fleet"
+	coidentity "github.com/colonyfleet/colony/co/identity"
+	"github.com/colonyfleet/colony/co/inbound"
 	"github.com/colonyfleet/colony/co/ingest"
 	"github.com/colonyfleet/colony/co/keys"
-	"github.com/colonyfleet/colony/co/machines"
 	"github.com/colonyfleet/colony/co/presence"
 	"github.com/colonyfleet/colony/co/proposal"
 	"github.com/colonyfleet/colony/protocol"
@@ -37,25 +37,24 @@ type sites struct {
 // startSites makes the parts, then starts the broker that calls them, then what goes
 // on by itself. They are stopped in the reverse order.
 func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
-	var parts *sites // complete before the broker is started
-	b, err := c.newBroker(
-		s.machines,
-		func(ctx context.Context, from access.Identity, m broker.Message) error {
-			return parts.accept(ctx, from, m)
-		},
-		func(ctx context.Context) {
-			parts.loop.Republish()
-			parts.exchange.Restore(ctx, s.data.RepublishRetained)
-		},
-	)
+	in := inbound.New()
+	b, err := c.newBroker(s.machines, in.Accept, in.Connected)
 	if err != nil {
 		return nil, err
 	}
-	if parts, err = c.newSites(s, b); err != nil {
+	parts, err := c.newSites(s, b)
+	if err != nil {
 		return nil, err
 	}
+	in.Open(inbound.Receivers{
+		Batch: parts.ingest.Accept, Presence: parts.presence.Accept, Data: parts.exchange.Accept, DownAck: parts.down.Ack,
+		Connected: func(ctx context.Context) {
+			parts.loop.Republish()
+			parts.exchange.Restore(ctx, s.data.RepublishRetained)
+		},
+	})
 	c.parts.OnStop("downlink", func(context.Context) error { parts.down.Close(); return nil })
-	c.parts.Go("machine data for sites", func(ctx context.Context) { s.data.ListenDown(ctx, parts.down.Wake) })
+	c.parts.Go("machine data for sites", func(ctx context.Context) { s.data.ListenDown(ctx, parts.down.Notify) })
 	c.parts.Go("retained machine data for sites", parts.exchange.Run)
 	c.parts.OnStop("batches of sites", func(context.Context) error { parts.ingest.Close(); return nil })
 	// The embedded broker forgets what it retains with its process. An external one is
@@ -70,7 +69,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	}
 	c.parts.OnStop("broker", b.Stop)
 	if s.machines != nil {
-		links := machines.Links{Tokens: publisher(b, topic.SiteTokens, true), Revocations: publisher(b, topic.Revocations, true), Recheck: func() {}}
+		links := coidentity.Links{Tokens: publisher(b, topic.SiteTokens, true), Revocations: publisher(b, topic.Revocations, true), Recheck: func() {}}
 		if parts.broker != nil {
 			links.Recheck = func() { parts.broker.Recheck() }
 		}
@@ -80,7 +79,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 		c.parts.Go("certificates and join tokens", func(ctx context.Context) { s.machines.Run(ctx, links) })
 	}
 	c.parts.Go("stored machine data", s.data.KeepData)
-	c.parts.Go("counters", s.fleet.KeepCounters)
+	c.parts.Go("counters", func(ctx context.Context) { s.fleet.KeepCounters(ctx, parts.ingest.Ask) })
 	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, upkeepdb.Retention(c.opts.Retention)) })
 	c.parts.Go("presence of sites", parts.presence.Run)
 	c.parts.Go("desired state", func(ctx context.Context) {
@@ -95,44 +94,52 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	to := func(kind topic.Kind, retain bool) func(context.Context, protocol.SiteID, []byte) error {
 		return publisher(b, kind, retain)
 	}
-	p := &sites{live: &live.Hub{}}
-	p.down = downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
-	var retainer exchange.Retainer // nil for an external broker
-	if embedded, ok := b.(*broker.Broker); ok {
-		retainer, p.broker = embedded, embedded
+	hub := &live.Hub{}
+	down := downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
+	loop, err := c.newLoop(s, down, to(topic.SiteDesired, true))
+	if err != nil {
+		return nil, err
 	}
-	p.exchange = exchange.New(exchange.Options{Broker: b, Downlink: p.down, Retainer: retainer, Logger: c.log})
+	embedded, _ := b.(*broker.Broker)
+	var retainer exchange.Retainer // nil for an external broker
+	if embedded != nil {
+		retainer = embedded
+	}
+	exchanged := exchange.New(exchange.Options{Broker: b, Downlink: down, Retainer: retainer, Logger: c.log})
 	publishAck := to(topic.Ack, false)
-	p.ingest = ingest.New(ingest.Options{
-		Store: events{s.fleet, func(site protocol.SiteID) { p.loop.Reported(site) }, s.machinesChanged}, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
+	batches := ingest.New(ingest.Options{
+		Store: s.fleet, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
+		Committed: func(site protocol.SiteID, events []protocol.Event) {
+			loop.Committed(site, events)
+			s.machines.Committed(events)
+		},
 		Deliver: func(ctx context.Context, list []fleet.Delivery) error {
-			if err := p.exchange.Deliver(ctx, list); err != nil {
+			if err := exchanged.Deliver(ctx, list); err != nil {
 				return err
 			}
-			p.live.Deliver(list)
+			hub.Deliver(list)
 			return nil
 		},
 		PublishAck: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
-			p.live.Committed(site)
+			hub.Committed(site)
 			return publishAck(ctx, site, payload)
 		},
 	})
-	var err error
-	if p.presence, err = presence.New(presence.Options{
+	monitor, err := presence.New(presence.Options{
 		Store: s.fleet, Grace: c.opts.PresenceGrace, Logger: c.log,
 		Changed: func(site protocol.SiteID, m protocol.Presence) {
 			if m.Online {
-				p.loop.Reported(site)
-				p.down.Online(site, m.Session)
+				loop.Reported(site)
+				down.Online(site, m.Session)
 			} else {
-				p.down.Offline(site, m.Session)
+				down.Offline(site, m.Session)
 			}
 		},
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	p.loop, err = c.newLoop(s, p.down, to(topic.SiteDesired, true))
-	return p, err
+	return &sites{broker: embedded, ingest: batches, presence: monitor, down: down, exchange: exchanged, loop: loop, live: hub}, nil
 }
 
 // publisher returns what publishes encoded messages of a kind to a site.
@@ -149,11 +156,10 @@ func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Con
 	o := desired.Options{
 		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
 		Resolve: s.resolve, Limits: proposal.Limits(c.opts.Removals),
-		Positions: removals{s.fleet, s.machinesChanged}, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
-		Compile: s.images.compile,
-		Publish: func(ctx context.Context, site protocol.SiteID, payload []byte) error {
-			down.RulesChanged(site)
-			return publish(ctx, site, payload)
+		Positions: s.fleet, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
+		Compile: s.compile,
+		Outcomes: desired.Outcomes{
+			Publish: publish, RulesChanged: down.RulesChanged, Removed: func(protocol.SiteID) { s.machines.Notify() },
 		},
 	}
 	if s.keys != nil {
@@ -177,24 +183,4 @@ func (c *CO) openKeys() (*keys.Set, error) {
 	}
 	c.log.Info("desired states are signed", "key", fmt.Sprintf("%x", sign.KeyID(set.Signer.Public())), "key_set", set.Trust.Number())
 	return &set, nil
-}
-
-// accept hands on each message of a site, or of a client, before it is acknowledged.
-func (p *sites) accept(ctx context.Context, from access.Identity, m broker.Message) error {
-	t, err := topic.Parse(m.Topic)
-	if err != nil {
-		return protocol.Errorf(protocol.Invalid, "%w", err)
-	}
-	switch t.Kind {
-	case topic.Up:
-		return p.ingest.Accept(ctx, from.Site, m.Payload)
-	case topic.SiteOnline:
-		return p.presence.Accept(ctx, from.Site, m.Payload)
-	case topic.In:
-		return p.exchange.Accept(ctx, t, m)
-	case topic.DownAck:
-		return p.down.Ack(from.Site, m.Payload)
-	default:
-		return nil
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/catalog"
 	"github.com/colonyfleet/colony/co/compiler"
+	"github.com/colonyfleet/colony/co/compiler/fault"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
@@ -15,11 +16,20 @@ import (
 // resolve holds the file of a deployment, as a commit has it, against the rules of its
 // application, which the API holds a request to before it writes one, and returns it with the
 // defaults of the parameters that it leaves out. An application that the catalog does not have
-// has no rules that are known here.
+// has no rules that are known here, but for one: its components are no other application's.
 func (s stores) resolve(ctx context.Context, file, commit string, d *v1rc3.Deployment) (*v1rc3.Deployment, error) {
 	app, err := s.rules(ctx, d)
-	if err != nil || app == nil {
-		return d, err
+	if err != nil {
+		return nil, err
+	}
+	var raw []byte // of a deployment that is not committed there is none
+	if commit != "" {
+		if raw, err = s.repo.At(ctx, commit, file); err != nil && protocol.KindOf(err) != protocol.NotFound {
+			return nil, err
+		}
+	}
+	if app == nil {
+		return d, s.checkOwners(ctx, d, raw)
 	}
 	var installed map[string]any
 	if intent.HasImmutable(app) {
@@ -43,29 +53,37 @@ func (s stores) resolve(ctx context.Context, file, commit string, d *v1rc3.Deplo
 			return nil, failed
 		}
 	}
-	var raw []byte // of a deployment that is not committed there is none
-	if commit != "" {
-		if raw, err = s.repo.At(ctx, commit, file); err != nil && protocol.KindOf(err) != protocol.NotFound {
-			return nil, err
-		}
-	}
 	return intent.Resolve(app, d, installed, raw)
 }
 
 // check says why a deployment that is not committed yet would be refused once it is: by
-// the rules of its application, or by the compiler. What cannot be known now, because a
-// registry is away, is an error of another kind than Invalid. It returns the digest of the
-// specification.
+// the rules of its application, or by the compiler, or as a registry answers that it does not have
+// an archive or an image. What cannot be known now, because a registry is away, is an error of
+// another kind than Invalid. It returns the digest of the specification.
 func (s stores) check(ctx context.Context, file string, d *v1rc3.Deployment) (protocol.Digest, error) {
 	resolved, err := s.resolve(ctx, file, "", d)
 	if err != nil {
 		return "", err
 	}
 	entry, _, err := compiler.Compile(ctx, resolved, s.images)
-	if protocol.KindOf(err) == protocol.Conflict || errors.Is(err, catalog.ErrNotNamed) {
+	kind := protocol.KindOf(err)
+	if kind == protocol.Conflict || kind == protocol.NotFound || errors.Is(err, catalog.ErrNotNamed) {
 		return "", protocol.Errorf(protocol.Invalid, "%w", err)
 	}
 	return entry.Digest, err
+}
+
+// compile compiles a deployment; an error has its line in the file, as a commit has it.
+func (s stores) compile(ctx context.Context, file, commit string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+	entry, spec, err := s.images.Compile(ctx, d)
+	if err == nil {
+		return entry, spec, nil
+	}
+	raw, failed := s.repo.At(ctx, commit, file)
+	if failed != nil {
+		return entry, nil, err // without the line
+	}
+	return entry, nil, fault.Locate(err, d, raw)
 }
 
 // rules returns the application whose rules hold for a deployment: the version that it names, or, where it
@@ -93,6 +111,18 @@ func (s stores) rules(ctx context.Context, d *v1rc3.Deployment) (*v1rc3.Applicat
 		}
 	}
 	return nil, nil
+}
+
+// checkOwners refuses a deployment of an application without rules that runs components of others.
+func (s stores) checkOwners(ctx context.Context, d *v1rc3.Deployment, raw []byte) error {
+	owners := make([][]string, len(d.Spec.Profile.Components))
+	for i, c := range d.Spec.Profile.Components {
+		var err error
+		if owners[i], err = s.fleet.AppsWith(ctx, c.Properties.Repository, c.Properties.Revision); err != nil {
+			return err
+		}
+	}
+	return intent.CheckOwners(d, owners, raw)
 }
 
 // application returns a version of an application, nil where the catalog does not have it.

@@ -3,6 +3,7 @@ package co_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -164,6 +165,126 @@ func TestParametersFromGit(t *testing.T) {
 		d.Spec.Parameters = map[string]v1rc3.Parameter{"port": {Value: "8090", Targets: []v1rc3.Target{{Pointer: "PROT", Components: []string{"hello"}}}}}
 	})
 	b.event("deployment_invalid", "deployments/plant/hello/deployment.yaml", "spec.parameters.port.targets[0].components[0]: the application does not have the target PROT of component hello")
+}
+
+// A file of git that names one application and brings a component of another is held, with its
+// line, whether its application has rules here or not; what runs stays.
+func TestComponentOfAnotherApplicationFromGit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ from, to, want string }{
+		"revision": {
+			"revision: 1.0.0", "revision: 1.1.0",
+			"spec.deploymentProfile.components[0].properties.revision: component hello of application hello 1.0.0 is oci://registry.colony/samples/compose/hello:1.0.0, not oci://registry.colony/samples/compose/hello:1.1.0",
+		},
+		"repository": {
+			"repository: oci://registry.colony/samples/compose/hello", "repository: oci://registry.colony/samples/compose/other",
+			"spec.deploymentProfile.components[0].properties.repository: component hello of application hello 1.0.0 is oci://registry.colony/samples/compose/hello:1.0.0, not oci://registry.colony/samples/compose/other:1.0.0",
+		},
+		"spelling": {
+			"repository: oci://registry.colony/samples/compose/hello", "repository: oci://registry.colony/samples/./compose/hello",
+			`spec.deploymentProfile.components[0].properties.repository: "oci://registry.colony/samples/./compose/hello": want oci://host/path, with a path of`,
+		},
+		"application": {
+			"applicationId: hello", "applicationId: unknown",
+			"spec.deploymentProfile.components[0].properties.repository: oci://registry.colony/samples/compose/hello:1.0.0 is a component of application hello, not of unknown",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := startWithHello(t)
+			line := 0
+			b.push(func(dir string) {
+				file := filepath.Join(dir, "deployments/plant/hello/deployment.yaml")
+				content, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				edited := strings.Replace(string(content), c.from, c.to, 1)
+				if edited == string(content) {
+					t.Fatalf("%q is not in\n%s", c.from, content)
+				}
+				line = 1 + strings.Count(edited[:strings.Index(edited, c.to)], "\n")
+				if name == "application" {
+					line = 1 + strings.Count(edited[:strings.Index(edited, "repository:")], "\n")
+				}
+				if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			})
+			b.event("deployment_invalid", "deployments/plant/hello/deployment.yaml", "line "+strconv.Itoa(line)+": "+c.want)
+		})
+	}
+}
+
+// vendor imports a package that is made of a vendor's file, and returns the warnings.
+func (b *bench) vendor(id, compose string) string {
+	b.t.Helper()
+	p, err := packaging.FromCompose(fstest.MapFS{"compose.yaml": {Data: []byte(compose)}}, []string{"compose.yaml"}, packaging.Options{ID: id, Organization: "o"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	folder := filepath.Join(b.t.TempDir(), id)
+	if err := p.Write(folder); err != nil {
+		b.t.Fatal(err)
+	}
+	reg := registry.NewClient(registry.ClientOptions{Hosts: map[string]string{"registry.colony": b.co.HTTPAddr()}})
+	defer reg.Close()
+	if _, err := packaging.Push(b.t.Context(), reg, os.DirFS(folder), "registry.colony/"+id); err != nil {
+		b.t.Fatal(err)
+	}
+	var answer struct{ Results []struct{ Warnings []string } }
+	b.call(http.MethodPost, "/api/v1/apps", map[string]string{"source": "oci://registry.colony/" + id + ":1.0.0"}, &answer)
+	return fmt.Sprint(answer.Results)
+}
+
+// An image that the CO's own registry lacks, by its tag or digest, is refused before the commit
+// with the service, the line and how to push it; one that git brings is held with file and line.
+func TestImageThatTheOwnRegistryLacks(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	b.publish(topic.SiteOnline, protocol.Presence{V: 1, Online: true, Session: "s", Version: "1"}, true)
+	b.pushSample()
+	if got := b.vendor("later", "services:\n  web: {image: 'registry.colony/samples/later:${TAG:-2}'}\n"); !strings.Contains(got, "line 2: services.web.image: find image registry.colony/samples/later:2: the registry does not have it: push it there") {
+		t.Errorf("the import does not warn of the image that its registry lacks: %s", got)
+	}
+	const lacking = "registry.colony/samples/hello@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+	if got := b.vendor("web", "services:\n  web:\n    image: registry.colony/samples/hello:${TAG:-1.0.0}\n  side:\n    image: ${SIDE:-registry.colony/samples/hello:1.0.0}\n"); strings.Contains(got, "image") {
+		t.Errorf("the import warns of images that are there: %s", got)
+	}
+	deploy := func(parameter, value string) map[string]any {
+		return map[string]any{"site": "plant", "app": "web", "parameters": map[string]any{parameter: value}}
+	}
+	for _, c := range []struct{ parameter, value, want string }{
+		{"TAG", "9.9", "line 3: services.web.image: resolve image registry.colony/samples/hello:9.9: find image registry.colony/samples/hello:9.9: the registry does not have it: push it there, as with skopeo copy docker://SOURCE docker://ADDRESS-OF-THE-CO/samples/hello:9.9"},
+		{"SIDE", lacking, "line 5: services.side.image: resolve image " + lacking},
+	} {
+		status, answer := b.refused("/api/v1/deployments", deploy(c.parameter, c.value))
+		if status != http.StatusUnprocessableEntity || !strings.Contains(answer, c.want) {
+			t.Errorf("%s: %d %s, want 422 with %s", c.value, status, answer, c.want)
+		}
+	}
+	var page struct{ Items []fleet.Deployment }
+	if b.call(http.MethodGet, "/api/v1/deployments", nil, &page); len(page.Items) != 0 {
+		t.Errorf("it was committed: %+v", page.Items)
+	}
+	b.call(http.MethodPost, "/api/v1/deployments", map[string]any{"site": "plant", "app": "web"}, nil)
+	line := 0
+	b.push(func(dir string) {
+		file := filepath.Join(dir, "deployments/plant/web/deployment.yaml")
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		edited := strings.Replace(string(content), "value: 1.0.0", "value: 9.9.9", 1)
+		if line = 1 + strings.Count(edited[:max(strings.Index(edited, "9.9.9"), 0)], "\n"); line == 1 {
+			t.Fatalf("no value in\n%s", content)
+		}
+		if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b.event("deployment_invalid", "deployments/plant/web/deployment.yaml", "line "+strconv.Itoa(line)+": spec.parameters.TAG.value: component web: compose.yaml:",
+		"line 3: services.web.image: resolve image registry.colony/samples/hello:9.9.9: find image", "the registry does not have it")
 }
 
 // event waits for an event of a kind whose message holds texts.

@@ -42,6 +42,8 @@ type Source struct {
 	// the last one is there where they are complete.
 	Keys     string
 	KeyFiles []string
+	// Checkpoints is the file of the signed checkpoints of its audit; empty: it is not looked at.
+	Checkpoints string
 	// Root has the root of the fleet's certificates. Nil: the CO has none.
 	Root RootStore
 	// NoRoot leaves it out of a backup.

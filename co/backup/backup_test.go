@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +110,16 @@ func (p *place) content(url string) string {
 }
 
 // co makes the directory and the repo of a CO.
+// restored is the content of a database after a restore, without the one row by which its audit says so.
+func (p *place) restored(url string) string {
+	p.t.Helper()
+	if n := p.query(url, `select count(*)::text from audit where operation = 'colony co restore'`); n != "1" {
+		p.t.Errorf("the audit has %s rows of the restore, want 1", n)
+	}
+	p.exec(url, `alter table audit disable trigger user; delete from audit where operation = 'colony co restore'; alter table audit enable trigger user`)
+	return p.content(url)
+}
+
 func (p *place) co(url, message string) backup.Source {
 	p.t.Helper()
 	dir := p.t.TempDir()
@@ -171,6 +184,77 @@ func (p *place) head(remote string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// TestRestoreRevokesTokens restores a backup with a token that was revoked after it.
+func TestRestoreRevokesTokens(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	from := p.co(p.database("a"), "Deploy hello")
+	p.fill(from.DatabaseURL, "berlin")
+	p.query(from.DatabaseURL, `insert into access_tokens (id, name, role, created_at, created_by, expires_at)
+		select 'T' || n, 'ci', 'admin', now(), 'ann', now() + make_interval(hours => n) from generate_series(-1, 2) n returning id`)
+	dir := filepath.Join(t.TempDir(), "backup")
+	if _, err := backup.Create(t.Context(), from, dir); err != nil {
+		t.Fatal(err)
+	}
+	const count = `select count(*)::text from access_tokens where revoked_at is null and expires_at > now()`
+	to := p.co(p.database("b"), "")
+	for _, tt := range []struct {
+		choices backup.Choices
+		revoked int
+		counts  string
+	}{{backup.Choices{KeepTokens: true}, 0, "2"}, {backup.Choices{Replace: true}, 2, "0"}} {
+		got, err := backup.Restore(t.Context(), to, dir, tt.choices)
+		if err != nil || got.TokensRevoked != tt.revoked {
+			t.Fatalf("restore %+v: %d revoked, want %d; %v", tt.choices, got.TokensRevoked, tt.revoked, err)
+		}
+		if n := p.query(to.DatabaseURL, count); n != tt.counts {
+			t.Errorf("restore %+v: %s tokens count, want %s", tt.choices, n, tt.counts)
+		}
+	}
+}
+
+// TestRestoreIsInTheAudit restores a backup over a CO whose audit goes on after it.
+func TestRestoreIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	s := p.co(p.database("a"), "Deploy hello")
+	p.fill(s.DatabaseURL, "berlin")
+	const row = `insert into audit (id, at, kind, principal) values ('%s', now(), 'intent', 'ann') returning id`
+	p.query(s.DatabaseURL, fmt.Sprintf(row, "before"))
+	dir := filepath.Join(t.TempDir(), "backup")
+	if _, err := backup.Create(t.Context(), s, dir); err != nil {
+		t.Fatal(err)
+	}
+	p.query(s.DatabaseURL, fmt.Sprintf(row, "after"))
+	s.Checkpoints = filepath.Join(t.TempDir(), "checkpoints.jsonl")
+	if err := os.WriteFile(s.Checkpoints, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := backup.Restore(t.Context(), s, dir, backup.Choices{Replace: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := p.query(s.DatabaseURL, `select string_agg(coalesce(nullif(principal, ''), operation || ': ' || detail), '; ' order by at) from audit`)
+	if want := "ann; colony co restore: a backup of " + got.Manifest.Created.Format(time.RFC3339); !strings.HasPrefix(list, want) {
+		t.Errorf("the audit says %q, want %q", list, want)
+	}
+	if b, err := os.ReadFile(got.CheckpointsAside); err != nil || string(b) != "{}\n" || filepath.Dir(got.CheckpointsAside) != filepath.Dir(s.Checkpoints) {
+		t.Errorf("checkpoints of before in %q: %q (%v)", got.CheckpointsAside, b, err)
+	}
+	if _, err := os.Stat(s.Checkpoints); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the checkpoints of before are still there: %v", err)
+	}
+	// What was restored can be changed no more than what was there.
+	conn, err := pgx.Connect(t.Context(), s.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background()) //nolint:errcheck // a test
+	if _, err := conn.Exec(t.Context(), `delete from audit`); err == nil {
+		t.Error("rows of the restored audit can be removed")
+	}
+}
+
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -195,11 +279,11 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 
 	to := p.co(p.database("b"), "")
-	got, err := backup.Restore(t.Context(), to, dir, false)
+	got, err := backup.Restore(t.Context(), to, dir, backup.Choices{})
 	if err != nil || got.RepoExisted {
 		t.Fatalf("restore: %v, repo existed %t", err, got.RepoExisted)
 	}
-	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {
+	if d := cmp.Diff(p.content(from.DatabaseURL), p.restored(to.DatabaseURL)); d != "" {
 		t.Errorf("content of the database (-saved +restored):\n%s", d)
 	}
 	if got := p.head(to.Remote); got != "Deploy hello" {
@@ -215,18 +299,18 @@ func TestBackupAndRestore(t *testing.T) {
 	p.fill(to.DatabaseURL, "munich") // a CO works on it
 
 	// Once more, over what is there now.
-	if _, err := backup.Restore(t.Context(), to, dir, false); err == nil || !strings.Contains(err.Error(), "--replace") {
+	if _, err := backup.Restore(t.Context(), to, dir, backup.Choices{}); err == nil || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("restore over a database with content: %v", err)
 	}
 	unnamed := to
 	unnamed.Keys = ""
-	if _, err := backup.Restore(t.Context(), unnamed, dir, true); err == nil || !strings.Contains(err.Error(), "signing.dir") {
+	if _, err := backup.Restore(t.Context(), unnamed, dir, backup.Choices{Replace: true}); err == nil || !strings.Contains(err.Error(), "signing.dir") {
 		t.Errorf("restore where the configuration names no directory for the keys: %v", err)
 	}
-	if got, err = backup.Restore(t.Context(), to, dir, true); err != nil || !got.RepoExisted || !got.KeysExisted {
+	if got, err = backup.Restore(t.Context(), to, dir, backup.Choices{Replace: true}); err != nil || !got.RepoExisted || !got.KeysExisted {
 		t.Errorf("restore with replace: %v, repo existed %t", err, got.RepoExisted)
 	}
-	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {
+	if d := cmp.Diff(p.content(from.DatabaseURL), p.restored(to.DatabaseURL)); d != "" {
 		t.Errorf("content of the database after a restore with replace (-saved +restored):\n%s", d)
 	}
 	if n := p.query(to.DatabaseURL, `select count(*)::text from pg_namespace where nspname like '%before%'`); n != "0" {
@@ -280,7 +364,7 @@ func TestRootOfTheFleet(t *testing.T) {
 	refused := func(what, want, dir string) {
 		t.Helper()
 		before := p.content(to.DatabaseURL)
-		_, err := backup.Restore(t.Context(), to, dir, true)
+		_, err := backup.Restore(t.Context(), to, dir, backup.Choices{Replace: true})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error that says %q", what, err, want)
 		}
@@ -289,14 +373,14 @@ func TestRootOfTheFleet(t *testing.T) {
 		}
 	}
 	refused("without the root", "bring it first with colony ca import --config "+to.Config, without)
-	got, err := backup.Restore(t.Context(), to, with, true)
+	got, err := backup.Restore(t.Context(), to, with, backup.Choices{Replace: true})
 	if err != nil || got.RootExisted {
 		t.Fatalf("restore: %v, root existed %t", err, got.RootExisted)
 	}
 	if now, err := store.At(nil, filepath.Join(to.StateDir, "identity")).ExportRoot(); err != nil || string(now) != string(want) {
 		t.Errorf("the root is not restored: %v", err)
 	}
-	if got, err = backup.Restore(t.Context(), to, without, true); err != nil || !got.RootExisted {
+	if got, err = backup.Restore(t.Context(), to, without, backup.Choices{Replace: true}); err != nil || !got.RootExisted {
 		t.Errorf("restore without the root where it is: %v, existed %t", err, got.RootExisted)
 	}
 	if err := os.RemoveAll(filepath.Join(to.StateDir, "identity")); err != nil {
@@ -329,13 +413,13 @@ func TestRestoreAfterOneThatWasKilled(t *testing.T) {
 	}
 
 	p.exec(to.DatabaseURL, killed)
-	if _, err := backup.Restore(t.Context(), to, dir, false); err == nil || !strings.Contains(err.Error(), "the database is not empty") {
+	if _, err := backup.Restore(t.Context(), to, dir, backup.Choices{}); err == nil || !strings.Contains(err.Error(), "the database is not empty") {
 		t.Errorf("restore without replace: %v", err)
 	}
 	same("killed before the backup was in it")
 
 	p.exec(to.DatabaseURL, killed+`; create table public.restored ()`)
-	_, err := backup.Restore(t.Context(), to, dir, true)
+	_, err := backup.Restore(t.Context(), to, dir, backup.Choices{Replace: true})
 	if err == nil || !strings.Contains(err.Error(), `drop schema "public_before_restore" cascade, or drop schema "public" cascade; create schema "public"`) {
 		t.Errorf("restore where both schemas have content: %v", err)
 	}
@@ -346,10 +430,10 @@ func TestRestoreAfterOneThatWasKilled(t *testing.T) {
 	same("killed after the backup was in it")
 
 	p.exec(to.DatabaseURL, killed)
-	if _, err := backup.Restore(t.Context(), to, dir, true); err != nil {
+	if _, err := backup.Restore(t.Context(), to, dir, backup.Choices{Replace: true}); err != nil {
 		t.Error(err)
 	}
-	if d := cmp.Diff(p.content(from.DatabaseURL), p.content(to.DatabaseURL)); d != "" {
+	if d := cmp.Diff(p.content(from.DatabaseURL), p.restored(to.DatabaseURL)); d != "" {
 		t.Errorf("content of the database (-saved +restored):\n%s", d)
 	}
 }
@@ -366,7 +450,7 @@ func TestRestoreRefuses(t *testing.T) {
 	refused := func(what, want string, to backup.Source, dir string, replace bool) {
 		t.Helper()
 		before := p.content(to.DatabaseURL)
-		_, err := backup.Restore(t.Context(), to, dir, replace)
+		_, err := backup.Restore(t.Context(), to, dir, backup.Choices{Replace: replace})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error that says %q", what, err, want)
 		}

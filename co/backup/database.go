@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/internal/privatepg"
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/migrations"
@@ -92,11 +93,7 @@ func forPrograms(address string) string {
 
 // schema returns the number of the last migration, 0 where the database holds no CO.
 func (d *database) schema(ctx context.Context) (n int, err error) {
-	var there bool
-	if err := d.conn.QueryRow(ctx, "select to_regclass($1) is not null", migrations.Table).Scan(&there); err != nil || !there {
-		return 0, wrap("look at the database", err)
-	}
-	err = d.conn.QueryRow(ctx, "select version from "+migrations.Table).Scan(&n)
+	n, err = migrations.Version(ctx, d.conn)
 	return n, wrap("read the schema of the database", err)
 }
 
@@ -188,6 +185,30 @@ func (d *database) restore(ctx context.Context, file string, replace bool) error
 		return d.exec(ctx, "drop schema "+aside+" cascade")
 	}
 	return nil
+}
+
+// revokeTokens ends all tokens of people and programs that count, and returns how many they were.
+func (d *database) revokeTokens(ctx context.Context) (int, error) {
+	var there bool
+	if err := d.conn.QueryRow(ctx, "select to_regclass('access_tokens') is not null").Scan(&there); err != nil || !there {
+		return 0, wrap("look at the tokens", err)
+	}
+	tag, err := d.conn.Exec(ctx, "update access_tokens set revoked_at = now() where revoked_at is null and expires_at > now()")
+	return int(tag.RowsAffected()), wrap("revoke the tokens", err)
+}
+
+// recordRestore adds to the audit, where the backup has one, that it was restored.
+func (d *database) recordRestore(ctx context.Context, m Manifest) error {
+	var there bool
+	if err := d.conn.QueryRow(ctx, "select to_regclass('audit') is not null").Scan(&there); err != nil || !there {
+		return wrap("look at the audit", err)
+	}
+	r := audit.NewRow(time.Now(), audit.Row{
+		Kind: audit.Local, Operation: "colony co restore",
+		Detail: "a backup of " + m.Created.Format(time.RFC3339) + " was restored: what was done since then is not in this audit",
+	})
+	_, err := d.conn.Exec(ctx, "insert into audit (id, at, kind, operation, detail) values ($1, $2, $3, $4, $5)", r.ID, r.At, r.Kind, r.Operation, r.Detail)
+	return wrap("write the audit", err)
 }
 
 // asideSuffix makes the name of the schema that has what a restore replaces, until it ends.

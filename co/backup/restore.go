@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
+	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/filelock"
 )
 
@@ -18,15 +20,29 @@ type Restored struct {
 	KeysExisted bool
 	// RootExisted says that the root of the fleet's certificates was there already.
 	RootExisted bool
+	// TokensRevoked is how many tokens of people and programs do not count any more.
+	TokensRevoked int
+	// CheckpointsAside is where the checkpoints of the audit are that was replaced; empty: there were none.
+	CheckpointsAside string
+}
+
+// Choices are what a person decides about a restore.
+type Choices struct {
+	// Replace removes what the database holds.
+	Replace bool
+	// KeepTokens lets the tokens of people and programs count that counted when the backup was made.
+	KeepTokens bool
 }
 
 // Restore puts a backup into the database and the directories of a CO, which must not run.
-// A database that holds anything is refused, unless replace is set: its content is then
-// removed once the backup is in it. A deployments repo that has commits is kept: it is the
+// A database that holds anything is refused, unless c.Replace is set: its content is then
+// removed once the backup is in it. The backup does not know which tokens of people and programs were
+// revoked after it: without c.KeepTokens all are. A deployments repo that has commits is kept: it is the
 // truth, and the CO follows it. Files of the registry are added to those that are there; signing
 // keys that are there are kept. Where the CO would not have the root of the fleet's certificates
-// afterwards, or has another one, nothing is restored.
-func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored, error) {
+// afterwards, or has another one, nothing is restored. The audit says that there was a restore; checkpoints of the audit
+// that it replaced are kept beside the new ones.
+func Restore(ctx context.Context, s Source, dir string, c Choices) (Restored, error) {
 	m, err := Read(dir)
 	out := Restored{Manifest: m}
 	if err != nil {
@@ -58,8 +74,21 @@ func Restore(ctx context.Context, s Source, dir string, replace bool) (Restored,
 	if err := d.refuseUsers(ctx); err != nil {
 		return out, err
 	}
-	if err := d.restore(ctx, filepath.Join(dir, databaseFile), replace); err != nil {
+	if err := d.restore(ctx, filepath.Join(dir, databaseFile), c.Replace); err != nil {
 		return out, err
+	}
+	if !c.KeepTokens {
+		if out.TokensRevoked, err = d.revokeTokens(ctx); err != nil {
+			return out, err
+		}
+	}
+	if err := d.recordRestore(ctx, m); err != nil {
+		return out, err
+	}
+	if s.Checkpoints != "" {
+		if out.CheckpointsAside, err = atomicfile.PutAside(s.Checkpoints, "before-restore", time.Now()); err != nil {
+			return out, fmt.Errorf("restore: put the checkpoints of the audit aside, which know rows that the backup has not: %w", err)
+		}
 	}
 	if m.Repo {
 		if out.RepoExisted, err = restoreRepo(ctx, s.Remote, filepath.Join(dir, bundleFile)); err != nil {
