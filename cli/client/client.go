@@ -5,6 +5,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,6 +116,20 @@ func (u *Unreachable) Error() string {
 // Unwrap returns the network error.
 func (u *Unreachable) Unwrap() error { return u.err }
 
+// An Untrusted error is an API whose certificate is not accepted.
+type Untrusted struct {
+	base string
+	err  error
+}
+
+// Error says why, and what to do.
+func (u *Untrusted) Error() string {
+	return fmt.Sprintf("the certificate of %s is not accepted (%v): name the file with the certificate that it comes from with --ca or COLONY_CA, and the host by a name that is in it", u.base, u.err)
+}
+
+// Unwrap returns the error of package x509.
+func (u *Untrusted) Unwrap() error { return u.err }
+
 // IsNotFound reports whether the API answered that there is no such thing.
 func IsNotFound(err error) bool {
 	p, ok := err.(*Problem)
@@ -224,6 +239,9 @@ func (c *Client) away(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return &Untrusted{c.Base, untrusted.Err}
+	}
 	return &Unreachable{c.Base, err}
 }
 
@@ -231,6 +249,10 @@ func asProblem(resp *http.Response, body []byte) error {
 	p := &Problem{Status: resp.StatusCode}
 	if to, err := resp.Location(); err == nil {
 		p.Title = fmt.Sprintf("%s: the API is at %s; name its address with --url or COLONY_URL", resp.Status, to)
+		return p
+	}
+	if strings.Contains(string(body), "HTTP request to an HTTPS server") {
+		p.Title = "the API is served by TLS; name its address with https:// in --url or COLONY_URL"
 		return p
 	}
 	if json.Unmarshal(body, p) != nil || p.Title == "" {

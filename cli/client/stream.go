@@ -67,6 +67,9 @@ func (c *Client) Follow(ctx context.Context, path, last string, each func(Server
 		if p, refused := errors.AsType[*Problem](err); refused && (!opened || p.Status < 500) {
 			return err
 		}
+		if _, untrusted := errors.AsType[*Untrusted](err); untrusted {
+			return err
+		}
 		if retry.Sleep(ctx, streamAgain) != nil {
 			return ctx.Err()
 		}

@@ -4,11 +4,14 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -19,8 +22,10 @@ import (
 // An Env is the environment of a command. The flags that all commands have set it before a
 // command runs; after that nothing changes it.
 type Env struct {
-	URL    string // of the CO's API
-	Token  string // that it is shown; empty: none
+	URL   string // of the CO's API
+	Token string // that it is shown; empty: none
+	// CA is certificates (PEM) that the CO's own may come from, besides those that the system trusts. Empty: none.
+	CA     string
 	Format string // of answers: table, json or yaml
 	// Timeout bounds how long the API may take to answer.
 	Timeout time.Duration
@@ -30,7 +35,52 @@ type Env struct {
 
 // Client returns a client of the API.
 func (e *Env) Client() *client.Client {
-	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: &http.Client{CheckRedirect: stay}, Token: e.Token, Timeout: e.Timeout}
+	h := &http.Client{CheckRedirect: stay}
+	if e.CA != "" {
+		h.Transport = e.transport()
+	}
+	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: h, Token: e.Token, Timeout: e.Timeout}
+}
+
+// transport trusts what the system does, and CA.
+func (e *Env) transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.TLSClientConfig = &tls.Config{RootCAs: e.Roots(), MinVersion: tls.VersionTLS12}
+	return t
+}
+
+// Roots are the certificates that the CO's own may come from; nil: those that the system trusts.
+func (e *Env) Roots() *x509.CertPool {
+	if e.CA == "" {
+		return nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool() // the system has none
+	}
+	roots.AppendCertsFromPEM([]byte(e.CA))
+	return roots
+}
+
+// maxCA bounds a file of certificates.
+const maxCA = 1 << 20
+
+// ReadCA reads CA from a file. An error is a UsageError.
+func (e *Env) ReadCA(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return Usage(fmt.Errorf("--ca: %w", err))
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxCA))
+	if err != nil {
+		return Usage(fmt.Errorf("--ca: %w", err))
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(b) {
+		return Usage(fmt.Errorf("--ca (or COLONY_CA) %s: want a file with certificates in PEM", path))
+	}
+	e.CA = string(b)
+	return nil
 }
 
 // stay keeps a client from following a redirection: the token is for the CO of its address alone.

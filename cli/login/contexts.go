@@ -6,20 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/filelock"
 )
 
 // A Context is a CO and what it is shown.
 type Context struct {
 	URL   string `yaml:"url" json:"url"`
 	Token string `yaml:"token,omitempty" json:"-"`
+	// CA is certificates (PEM) that the CO's own may come from, besides those that the system trusts. Empty: none.
+	CA string `yaml:"ca,omitempty" json:"-"`
 }
 
 // Contexts are the content of a user's file.
@@ -68,27 +74,51 @@ func load() (Contexts, error) {
 	return c, nil
 }
 
-func (c Contexts) save() error {
+// update changes the file; commands that do it at once do it one after the other.
+func update(change func(*Contexts) error) error {
 	file, err := path()
-	if err != nil {
-		return err
-	}
-	b, err := configfile.Marshal(c)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), dirPerm); err != nil {
 		return fmt.Errorf("file of contexts: %w", err)
 	}
+	lock, err := filelock.Acquire(file + ".lock")
+	if errors.Is(err, filelock.ErrHeld) {
+		return fmt.Errorf("another command changes %s: try again", file)
+	}
+	if err != nil {
+		return fmt.Errorf("file of contexts: %w", err)
+	}
+	defer lock.Close()
+	all, err := load()
+	if err != nil {
+		return err
+	}
+	if err := change(&all); err != nil {
+		return err
+	}
+	return all.save(file)
+}
+
+func (c Contexts) save(file string) error {
+	b, err := configfile.Marshal(c)
+	if err != nil {
+		return err
+	}
 	return atomicfile.Write(disk.OS, file, b, filePerm)
 }
 
+// ErrNoCurrent is the error of Resolve where the current context does not exist.
+var ErrNoCurrent = errors.New("the current context does not exist")
+
 // Resolve gives env the address and the token of the current context. Where explicit says that the user has named an
 // address, that stays, with the token of the context of this address: a token is sent nowhere else. The variable
-// COLONY_TOKEN goes before any other token.
+// COLONY_TOKEN goes before any other token, and the certificates that env has before those of a context. The error is ErrNoCurrent where the current context does not exist.
 func Resolve(env *command.Env, explicit bool) error {
 	env.Token = os.Getenv("COLONY_TOKEN")
-	if explicit && env.Token != "" {
+	given := env.Token != ""
+	if explicit && given {
 		return nil
 	}
 	if _, err := os.UserConfigDir(); err != nil {
@@ -100,22 +130,33 @@ func Resolve(env *command.Env, explicit bool) error {
 	}
 	current, ok := all.Contexts[all.Current]
 	if all.Current != "" && !ok {
-		return fmt.Errorf("the current context %q does not exist: choose one with colony context use", all.Current)
+		return fmt.Errorf("%w: %q: choose one with colony context use", ErrNoCurrent, all.Current)
 	}
 	if !explicit && ok {
 		env.URL = current.URL
 	}
-	if env.Token != "" {
-		return nil
-	}
-	if ok && client.SameBase(current.URL, env.URL) {
-		env.Token = current.Token
-		return nil
-	}
-	for _, c := range all.Contexts {
-		if client.SameBase(c.URL, env.URL) {
+	take := func(c Context) {
+		if !given {
 			env.Token = c.Token
 		}
+		if env.CA == "" {
+			env.CA = c.CA
+		}
+	}
+	if ok && client.SameBase(current.URL, env.URL) {
+		take(current)
+		return nil
+	}
+	var of []string
+	for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
+		if c := all.Contexts[name]; client.SameBase(c.URL, env.URL) {
+			take(c)
+			of = append(of, name)
+		}
+	}
+	if len(of) > 1 && !given {
+		env.Token = ""
+		return command.Usage(fmt.Errorf("the contexts %s are all of %s: choose one with colony context use", strings.Join(of, ", "), env.URL))
 	}
 	return nil
 }

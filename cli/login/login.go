@@ -27,8 +27,8 @@ func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "login", Short: "Keep the token for a CO that wants one", Args: cobra.NoArgs,
 		Long: `Ask the CO at --url whose token this is, and keep both as a context, in colony/contexts.yaml of
-the user's directory of configurations, which only the user may read. The token is read from
-standard input, or from --token-file. Commands use the current context from then on, where
+the user's directory of configurations, which only the user may read, with the certificates
+of --ca. The token is read from standard input, or from --token-file. Commands use the current context from then on, where
 neither --url nor COLONY_URL names another CO.
 
 A token comes from colony token create, or on the CO's machine from colony co token. Programs
@@ -53,15 +53,14 @@ can do without a context: they set COLONY_URL and COLONY_TOKEN.`,
 			if err := env.Call(cmd.Context(), http.MethodGet, "/principal", nil, &p); err != nil {
 				return err
 			}
-			all, err := load()
-			if err != nil {
-				return err
-			}
 			if name == "" {
 				name = hostOf(env.URL)
 			}
-			all.Current, all.Contexts[name] = name, Context{env.URL, env.Token}
-			if err := all.save(); err != nil {
+			err = update(func(all *Contexts) error {
+				all.Current, all.Contexts[name] = name, Context{URL: env.URL, Token: env.Token, CA: env.CA}
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			if done, err := env.Machine(p); done {
@@ -123,15 +122,13 @@ func list(env *command.Env) *cobra.Command {
 
 // change changes the contexts, one of which has the name.
 func change(name string, do func(*Contexts)) error {
-	all, err := load()
-	if err != nil {
-		return err
-	}
-	if _, ok := all.Contexts[name]; !ok {
-		return command.Usage(fmt.Errorf("no context %q: colony context list shows them", name))
-	}
-	do(&all)
-	return all.save()
+	return update(func(all *Contexts) error {
+		if _, ok := all.Contexts[name]; !ok {
+			return command.Usage(fmt.Errorf("no context %q: colony context list shows them", name))
+		}
+		do(all)
+		return nil
+	})
 }
 
 func use(env *command.Env) *cobra.Command {

@@ -2,6 +2,7 @@
 package tokens
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -20,7 +21,11 @@ import (
 	"github.com/colonyfleet/colony/protocol"
 )
 
-const defaultLife = 30 * 24 * time.Hour
+const (
+	defaultLife = 30 * 24 * time.Hour
+	// databaseWait is how long a command on the CO's machine waits for the database.
+	databaseWait = 15 * time.Second
+)
 
 // Command returns "colony token".
 func Command(env *command.Env) *cobra.Command {
@@ -130,7 +135,9 @@ CO's configuration, its database and the key of its tokens, and not the API.`,
 				return command.Usage(err)
 			}
 			o.Logger = slog.New(slog.DiscardHandler)
-			t, text, err := co.NewAccessToken(cmd.Context(), o, args[0], f.role, f.life)
+			ctx, cancel := context.WithTimeout(cmd.Context(), databaseWait)
+			defer cancel()
+			t, text, err := co.NewAccessToken(ctx, o, args[0], f.role, f.life)
 			if protocol.KindOf(err) == protocol.Invalid {
 				return command.Usage(err)
 			}

@@ -1,6 +1,6 @@
-// Package machines has the commands about the identity of machines: the root of the fleet, the join
+// Package identity has the commands about the identity of machines: the root of the fleet, the join
 // tokens with which machines enrol, and revocation.
-package machines
+package identity
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
@@ -127,7 +127,7 @@ func revoke(cmd *cobra.Command, env *command.Env, path string) error {
 
 // token asks for a join token and prints it: the token alone on the output.
 func token(cmd *cobra.Command, env *command.Env, site, kind string, body any) error {
-	var out machines.JoinToken
+	var out identityapi.JoinToken
 	if err := env.Call(cmd.Context(), http.MethodPost, "/sites/"+url.PathEscape(site)+"/"+kind, body, &out); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package machines_test
+package identity_test
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/cli/machines"
+	identitycmd "github.com/colonyfleet/colony/cli/identity"
 )
 
 // run runs "colony ca" for a CO in dir, and returns what it prints.
@@ -20,7 +20,7 @@ func run(t *testing.T, dir string, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	cmd := machines.CA(&command.Env{Format: "json", Out: &out, Err: &out})
+	cmd := identitycmd.CA(&command.Env{Format: "json", Out: &out, Err: &out})
 	cmd.SetArgs(append(args, "--config", config))
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(t.Context())

@@ -1,4 +1,4 @@
-package machines
+package identity
 
 import (
 	"fmt"
@@ -10,15 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
 // An adoption is what a site needs to get its certificates.
 type adoption struct {
-	Site  fleet.Site         `json:"site"`
-	LO    machines.JoinToken `json:"lo"`
-	Nodes machines.JoinToken `json:"nodes"`
+	Site  fleet.Site            `json:"site"`
+	LO    identityapi.JoinToken `json:"lo"`
+	Nodes identityapi.JoinToken `json:"nodes"`
 }
 
 // SiteAdopt returns "colony site adopt".
@@ -47,7 +47,7 @@ colony doctor lo, on the machine of the LO, says which nodes are missing.`,
 }
 
 func listUnenrolled(cmd *cobra.Command, env *command.Env) error {
-	var list machines.Page[fleet.Unenrolled]
+	var list identityapi.Page[fleet.Unenrolled]
 	if err := env.Call(cmd.Context(), http.MethodGet, "/unenrolled-sites?limit=500", nil, &list); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package machines_test
+package identity_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/cli/machines"
+	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 )
 
@@ -41,12 +41,12 @@ func TestRevoke(t *testing.T) {
 		asked   string // "": nothing
 		says    string // in the output, or in the error
 	}{
-		{"a site", machines.SiteRevoke, "plant1", "POST /api/v1/sites/plant1/revoke", "the LO of site plant1 is revoked: its key is on the list of its site until 2027-01-02T03:04:05Z"},
-		{"a node", machines.NodeRevoke, "plant1/g1", "POST /api/v1/nodes/plant1/g1/revoke", "node plant1/g1 is revoked"},
-		{"an unknown site", machines.SiteRevoke, "unknown", "POST /api/v1/sites/unknown/revoke", "no machine is known to be enrolled as unknown"},
-		{"a node without its site", machines.NodeRevoke, "g1", "", `"g1": want SITE/NODE`},
-		{"a site alone", machines.NodeRevoke, "plant1/", "", `want SITE/NODE`},
-		{"too long a path", machines.NodeRevoke, "plant1/g1/x", "", `want SITE/NODE`},
+		{"a site", identitycmd.SiteRevoke, "plant1", "POST /api/v1/sites/plant1/revoke", "the LO of site plant1 is revoked: its key is on the list of its site until 2027-01-02T03:04:05Z"},
+		{"a node", identitycmd.NodeRevoke, "plant1/g1", "POST /api/v1/nodes/plant1/g1/revoke", "node plant1/g1 is revoked"},
+		{"an unknown site", identitycmd.SiteRevoke, "unknown", "POST /api/v1/sites/unknown/revoke", "no machine is known to be enrolled as unknown"},
+		{"a node without its site", identitycmd.NodeRevoke, "g1", "", `"g1": want SITE/NODE`},
+		{"a site alone", identitycmd.NodeRevoke, "plant1/", "", `want SITE/NODE`},
+		{"too long a path", identitycmd.NodeRevoke, "plant1/g1/x", "", `want SITE/NODE`},
 	} {
 		asked = ""
 		var out bytes.Buffer
