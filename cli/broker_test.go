@@ -48,6 +48,7 @@ func TestSiteBroker(t *testing.T) {
 		{"client mes@home", 0, []string{"never", "7", "2.0 KiB"}},
 		{"client none", exitNotFound, nil},
 		{"kick PLC_1", 0, []string{"PLC_1: disconnected"}},
+		{"kick mes@home --session", 0, []string{"mes@home: disconnected, its session removed"}},
 		{"kick mes@home --session -o json", 0, []string{`"session": true`}},
 		{"kick none", exitNotFound, nil},
 	} {
@@ -61,7 +62,7 @@ func TestSiteBroker(t *testing.T) {
 			}
 		}
 	}
-	if got := strings.Join(deleted, ","); got != "PLC_1 false,mes@home true" {
+	if got := strings.Join(deleted, ","); got != "PLC_1 false,mes@home true,mes@home true" {
 		t.Errorf("disconnected %s", got)
 	}
 }

@@ -157,7 +157,7 @@ var elsewhere = map[string]string{
 	"app init":   "TestVendorsFiles runs the commands of docs/packaging.md as they stand there",
 	"app push":   "as app init",
 	"lint":       "as app init",
-	"ca init":    "TestRoot of cli/machines runs it; it asks no fleet",
+	"ca init":    "TestRoot of cli/identity runs it; it asks no fleet",
 	"ca export":  "as ca init",
 	"ca import":  "as ca init",
 	"site adopt": "TestAdoption of e2e/identity runs it: a site of colony up has certificates",

@@ -12,7 +12,7 @@ import (
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/devices"
-	"github.com/colonyfleet/colony/cli/machines"
+	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/cli/output"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
@@ -51,7 +51,7 @@ func (a *app) siteCommand() *cobra.Command {
 		},
 	}
 	f = siteFilters(ls)
-	cmd.AddCommand(ls, machines.SiteAdd(&a.Env), machines.SiteAdopt(&a.Env), machines.SiteRevoke(&a.Env), a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
+	cmd.AddCommand(ls, identitycmd.SiteAdd(&a.Env), identitycmd.SiteAdopt(&a.Env), identitycmd.SiteRevoke(&a.Env), a.siteShow(), data.Rules(&a.Env), devices.Accounts(&a.Env), devices.Broker(&a.Env), proposals.AcceptPosition(&a.Env), removals.Site(&a.Env))
 	return cmd
 }
 
@@ -87,7 +87,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		},
 	}
 	f = nodeFilters(ls)
-	cmd.AddCommand(ls, machines.NodeToken(&a.Env), machines.NodeRevoke(&a.Env), removals.Node(&a.Env), &cobra.Command{
+	cmd.AddCommand(ls, identitycmd.NodeToken(&a.Env), identitycmd.NodePending(&a.Env), identitycmd.NodeApprove(&a.Env), identitycmd.NodeReject(&a.Env), identitycmd.NodeRevoke(&a.Env), removals.Node(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")

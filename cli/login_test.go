@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -14,9 +16,12 @@ func TestContexts(t *testing.T) { // not parallel: it sets variables of the proc
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("COLONY_URL", "")
 	var shown string
+	var mu sync.Mutex
 	serve := func(name string) *httptest.Server {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
 			shown = name + " " + r.Header.Get("Authorization")
+			mu.Unlock()
 			w.Header().Set("Content-Type", "application/json")
 			switch {
 			case r.Header.Get("Authorization") == "Bearer bad":
@@ -87,6 +92,30 @@ func TestContexts(t *testing.T) { // not parallel: it sets variables of the proc
 	t.Setenv("COLONY_TOKEN", "")
 	colony(exitUnavailable, "does not answer", "site", "list", "--url", "http://127.0.0.1:1")
 	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "colony", "contexts.yaml")
+	if err := os.WriteFile(file, []byte("current: lost\ncontexts: {a: {url: '"+one.URL+"', token: ta}, b: {url: '"+one.URL+"', token: tb}, c: {url: '"+two.URL+"', token: tc}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	colony(exitError, `"lost"`, "site", "list")
+	colony(exitOK, "c ", "context", "list")
+	colony(exitOK, "c is the current context", "context", "use", "c")
+	colony(exitUsage, "the contexts a, b are all of", "site", "list", "--url", one.URL)
+	asked("")
+	colony(exitOK, "current context", "context", "use", "a")
+	colony(exitOK, "", "site", "list", "--url", one.URL)
+	asked("one Bearer ta")
+	var logins sync.WaitGroup
+	for i := range 8 {
+		logins.Go(func() {
+			if _, errs, code := runAt(t, "login", "--url", one.URL, "--token-file", secret, "--context", fmt.Sprint("at-once-", i)); code != exitOK {
+				t.Errorf("login: %s", errs)
+			}
+		})
+	}
+	logins.Wait()
+	list, _, _ := runAt(t, "context", "list")
+	if got := strings.Count(list, "at-once-"); got != 8 {
+		t.Errorf("%d contexts of 8 logins at once: %s", got, list)
+	}
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}

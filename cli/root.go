@@ -17,13 +17,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	auditcmd "github.com/colonyfleet/colony/cli/audit"
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
+	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/cli/images"
 	"github.com/colonyfleet/colony/cli/login"
-	"github.com/colonyfleet/colony/cli/machines"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
 	"github.com/colonyfleet/colony/cli/tokens"
@@ -100,12 +101,28 @@ func exitCode(err error) int {
 // local are the commands that call no API: a file of contexts that cannot be read does not keep them from their work.
 var local = []string{"up", "down", "co", "lo", "en", "doctor", "lint", "version", "help", "completion"}
 
+// choosing are the commands that choose a context: they work where the current one does not exist.
+var choosing = []string{"login", "context"}
+
 // resolve finds the CO that a command talks to, and its token.
 func (a *app) resolve(cmd *cobra.Command) error {
-	if fields := strings.Fields(cmd.CommandPath()); len(fields) > 1 && slices.Contains(local, fields[1]) {
+	var family string // the first word after colony
+	if words := strings.Fields(cmd.CommandPath()); len(words) > 1 {
+		family = words[1]
+	}
+	if slices.Contains(local, family) {
 		return nil
 	}
-	return login.Resolve(&a.Env, cmd.Flags().Changed("url") || os.Getenv("COLONY_URL") != "")
+	if file, err := cmd.Flags().GetString("ca"); err != nil || file != "" {
+		if err := errors.Join(err, a.ReadCA(file)); err != nil {
+			return err
+		}
+	}
+	err := login.Resolve(&a.Env, cmd.Flags().Changed("url") || os.Getenv("COLONY_URL") != "")
+	if errors.Is(err, login.ErrNoCurrent) && slices.Contains(choosing, family) {
+		return nil
+	}
+	return err
 }
 
 func (a *app) root(version string) *cobra.Command {
@@ -144,12 +161,13 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 		address = client.DefaultURL
 	}
 	root.PersistentFlags().StringVar(&a.URL, "url", address, "address of the CO's API (or COLONY_URL)")
+	root.PersistentFlags().String("ca", os.Getenv("COLONY_CA"), "file with certificates (PEM) that the CO's own may come from, besides those that the system trusts (or COLONY_CA)")
 	root.PersistentFlags().DurationVar(&a.Timeout, "request-timeout", 30*time.Second, "how long the CO may take to answer one request; an import may take 30 times as long")
 	root.PersistentFlags().StringVarP(&a.Format, "output", "o", "table", "format of the answer: table, json or yaml")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
-	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), machines.CA(&a.Env), tokens.Command(&a.Env), login.Command(&a.Env), login.Contextual(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",

@@ -24,7 +24,7 @@ func (s *supervisor) coConfig() co.Options {
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT = s.dir.sub("co"), s.opts.DatabaseURL, s.opts.HTTPAddr, s.opts.COMQTTAddr
 	o.Git.Remote, o.Git.Interval, o.RegistryHost, o.PresenceGrace = s.opts.GitRemote, time.Second, RegistryHost, keepAlive*3/2
-	o.Identity = co.IdentityOptions{Enrol: s.opts.COEnrolAddr, MQTT: s.opts.COTLSAddr}
+	o.Identity = co.IdentityOptions{Enrol: s.opts.COEnrolAddr, MQTT: s.opts.COTLSAddr, HTTP: s.opts.COHTTPSAddr}
 	o.Signing.Dir = s.dir.sub("keys")
 	o.Import.Roots, o.Import.Registries = s.opts.ImportRoots, s.opts.ImportRegistries
 	if s.opts.Samples != "" {
@@ -38,9 +38,9 @@ func (s *supervisor) loConfig() lo.Options {
 	o.Site, o.StateDir, o.MQTT, o.HTTP = protocol.SiteID(s.opts.Site), s.dir.sub("lo"), s.opts.LOMQTTAddr, s.opts.LOHTTPAddr
 	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
 	o.CO.MQTT, o.CO.Enrol = []string{"tls://" + dialable(s.opts.COTLSAddr)}, []string{dialable(s.opts.COEnrolAddr)}
-	o.CO.HTTP, o.CO.KeepAlive = "http://"+dialable(s.opts.HTTPAddr), keepAlive
-	o.Identity.Enrol, o.Identity.MQTT = s.opts.LOEnrolAddr, s.opts.LOTLSAddr
-	o.PresenceGrace = keepAlive * 3 / 2
+	o.CO.HTTP, o.CO.KeepAlive = "https://"+dialable(s.opts.COHTTPSAddr), keepAlive
+	o.Identity.Enrol, o.Identity.MQTT, o.Identity.HTTP = s.opts.LOEnrolAddr, s.opts.LOTLSAddr, s.opts.LOHTTPSAddr
+	o.PresenceGrace, o.ClientEvents = keepAlive*3/2, true
 	return o
 }
 
@@ -50,7 +50,7 @@ func (s *supervisor) enConfig() en.Options {
 	o.LO.MQTT, o.LO.Enrol, o.LO.KeepAlive = []string{"tls://" + dialable(s.opts.LOTLSAddr)}, []string{dialable(s.opts.LOEnrolAddr)}, keepAlive
 	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
 	o.Engine = s.engineOptions()
-	o.Engine.Mirror, o.Engine.MirrorOnly = "http://"+dialable(s.opts.LOHTTPAddr), true
+	o.Engine.Mirror, o.Engine.MirrorOnly = "https://"+dialable(s.opts.LOHTTPSAddr), true
 	return o
 }
 

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/identity/store"
@@ -161,7 +161,7 @@ func (s *supervisor) admit(ctx context.Context, m machine) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	var answer machines.JoinToken
+	var answer identityapi.JoinToken
 	path := "/api/v1/sites/" + url.PathEscape(s.opts.Site) + "/" + m.tokens
 	if _, err := s.opts.call(ctx, http.MethodPost, path, map[string]any{"seconds": int(tokenLife / time.Second), "replace": true}, &answer); err != nil {
 		return fmt.Errorf("make a join token of %s: %w", m.name, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/identitytest"
 	"github.com/colonyfleet/colony/identity/store"
 )
 
@@ -204,15 +205,7 @@ func TestTokenWhereItIsNeeded(t *testing.T) {
 	want("a certificate that is overdue for renewal", true)
 	certify(t, files, identity.OfLO("other"), root, now)
 	want("the certificate of another site", true)
-	key, err := identity.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreign, err := identity.NewRoot(key, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certify(t, files, lo, foreign, now)
+	certify(t, files, lo, identitytest.Root(t, now), now)
 	want("a certificate of another root", true)
 	if _, err := files.Load(store.Machine); err == nil {
 		t.Error("the certificate of another root is still there: the LO trusts that root and no other")

@@ -70,6 +70,9 @@ type Addresses struct {
 	COTLSAddr, LOTLSAddr string
 	// COEnrolAddr is where LOs get their certificates, and LOEnrolAddr where nodes do.
 	COEnrolAddr, LOEnrolAddr string
+	// COHTTPSAddr is where LOs fetch specifications and images with their certificates, and LOHTTPSAddr where nodes
+	// fetch images.
+	COHTTPSAddr, LOHTTPSAddr string
 }
 
 // DefaultOptions returns the options of a fleet on loopback.
@@ -79,6 +82,7 @@ func DefaultOptions() Options {
 		Addresses: Addresses{
 			HTTPAddr: "127.0.0.1:8080", COMQTTAddr: "127.0.0.1:1884", LOMQTTAddr: "127.0.0.1:1883", LOHTTPAddr: "127.0.0.1:8081",
 			COTLSAddr: "127.0.0.1:8884", LOTLSAddr: "127.0.0.1:8883", COEnrolAddr: "127.0.0.1:8886", LOEnrolAddr: "127.0.0.1:8885",
+			COHTTPSAddr: "127.0.0.1:8888", LOHTTPSAddr: "127.0.0.1:8887",
 		},
 		LogLevel: "info", Out: os.Stdout,
 	}
@@ -149,6 +153,8 @@ func (o Options) addresses() []listenAddr {
 		{"--lo-mqtt-tls", o.LOTLSAddr},
 		{"--co-enrol", o.COEnrolAddr},
 		{"--lo-enrol", o.LOEnrolAddr},
+		{"--co-https", o.COHTTPSAddr},
+		{"--lo-https", o.LOHTTPSAddr},
 	}
 }
 

@@ -34,7 +34,7 @@ func fleetOf(t *testing.T, program string, out *bytes.Buffer) Options {
 	o := DefaultOptions()
 	o.StateDir, o.Program, o.Agent, o.Out = t.TempDir(), program, program, out
 	o.DatabaseURL, o.Containerd, o.GitRemote = "postgres:///x", filepath.Join(o.StateDir, "no.sock"), "/none"
-	for _, addr := range []*string{&o.HTTPAddr, &o.COMQTTAddr, &o.LOMQTTAddr, &o.LOHTTPAddr, &o.COTLSAddr, &o.LOTLSAddr, &o.COEnrolAddr, &o.LOEnrolAddr} {
+	for _, addr := range []*string{&o.HTTPAddr, &o.COMQTTAddr, &o.LOMQTTAddr, &o.LOHTTPAddr, &o.COTLSAddr, &o.LOTLSAddr, &o.COEnrolAddr, &o.LOEnrolAddr, &o.COHTTPSAddr, &o.LOHTTPSAddr} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

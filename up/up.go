@@ -29,7 +29,6 @@ type supervisor struct {
 	dir   *stateDir
 	say   *progress
 	log   *slog.Logger
-	spawn *spawner
 	parts []*supervised // in the order of starting
 	anew  []machine     // that were removed, and have another key
 	logs  []*logFile
@@ -46,9 +45,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := &supervisor{opts: o, dir: dir, say: newProgress(o.Out), spawn: newSpawner()}
+	s := &supervisor{opts: o, dir: dir, say: newProgress(o.Out)}
 	defer func() {
-		s.spawn.close()
 		for _, l := range s.logs {
 			err = errors.Join(err, l.Close())
 		}
@@ -238,7 +236,7 @@ func (s *supervisor) startTier(ctx context.Context, role string, config any, rea
 				return nil, err
 			}
 		}
-		return startChild(s.spawn, l, program, args...)
+		return startChild(l, program, args...)
 	})
 }
 

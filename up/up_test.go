@@ -85,14 +85,12 @@ func TestSupervisedThatCannotStart(t *testing.T) {
 
 func TestChildIsStoppedAndKilled(t *testing.T) {
 	t.Parallel()
-	s := newSpawner()
-	defer s.close()
 	l, err := openLog(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	polite, err := startChild(s, l, "sh", "-c", "echo hello; exec cat /dev/zero > /dev/null")
+	polite, err := startChild(l, "sh", "-c", "echo hello; exec cat /dev/zero > /dev/null")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +99,7 @@ func TestChildIsStoppedAndKilled(t *testing.T) {
 	if err := polite.Stop(ctx); err != nil {
 		t.Error(err)
 	}
-	deaf, err := startChild(s, l, "sh", "-c", "trap '' TERM; echo deaf; while :; do read x < /dev/zero; done")
+	deaf, err := startChild(l, "sh", "-c", "trap '' TERM; echo deaf; while :; do read x < /dev/zero; done")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +178,9 @@ func TestOptions(t *testing.T) {
 	o := DefaultOptions()
 	o.StateDir, o.Site, o.Node, o.HTTPAddr, o.Containerd = "relative", "Bad", "bad_node", "nonsense", "/x"
 	o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr, o.LogLevel, o.Samples = "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:65536", "loud", t.TempDir()
-	o.COTLSAddr, o.LOTLSAddr, o.COEnrolAddr, o.LOEnrolAddr = "a", "b", "c", "d"
+	o.COTLSAddr, o.LOTLSAddr, o.COEnrolAddr, o.LOEnrolAddr, o.COHTTPSAddr, o.LOHTTPSAddr = "a", "b", "c", "d", "e", "f"
 	err := o.Validate()
-	for _, want := range []string{`"relative"`, `"Bad"`, `"bad_node"`, "--http", "--co-mqtt", "--lo-mqtt", "--lo-http", "--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol", "--log-level", "--samples"} {
+	for _, want := range []string{`"relative"`, `"Bad"`, `"bad_node"`, "--http", "--co-mqtt", "--lo-mqtt", "--lo-http", "--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol", "--co-https", "--lo-https", "--log-level", "--samples"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not among the faults: %v", want, err)
 		}
@@ -194,7 +192,7 @@ func TestOptions(t *testing.T) {
 	defer l.Close()
 	o = DefaultOptions()
 	o.HTTPAddr, o.COMQTTAddr, o.LOMQTTAddr, o.LOHTTPAddr = l.Addr().String(), "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	o.COTLSAddr, o.LOTLSAddr, o.COEnrolAddr, o.LOEnrolAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	o.COTLSAddr, o.LOTLSAddr, o.COEnrolAddr, o.LOEnrolAddr, o.COHTTPSAddr, o.LOHTTPSAddr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	if err := o.checkPorts(); err == nil || !strings.Contains(err.Error(), "--http") || !strings.Contains(err.Error(), "something else listens there") {
 		t.Errorf("a port that is in use: %v", err)
 	}

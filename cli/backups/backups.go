@@ -34,7 +34,7 @@ func (f *flags) source(env *command.Env, version string) (backup.Source, error) 
 		return backup.Source{}, command.Usage(err)
 	}
 	return backup.Source{
-		Root: store.At(nil, store.Dir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
+		Root: store.At(nil, store.Dir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Checkpoints: o.AuditCheckpoints(), Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
 	}, nil
 }
 
@@ -97,7 +97,7 @@ func noRoot(m backup.Manifest) string {
 
 func restore(env *command.Env, version string) *cobra.Command {
 	var f flags
-	var replace bool
+	var c backup.Choices
 	cmd := f.add(&cobra.Command{
 		Use: "restore DIRECTORY", Short: "Restore the CO from a backup", Args: cobra.ExactArgs(1),
 		Long: `Put a backup into the database and the directories that the configuration names.
@@ -107,7 +107,9 @@ it is: the CO follows it. Files of the OCI registry are added to those that are 
 signing keys are restored where signing.dir has none. The root of the fleet's certificates
 is restored where there is none; where there is another one, or the backup was made with
 --no-root and there is none, nothing is restored: the machines would be locked out.
-The configuration is not put back: it is co.yaml in the backup.
+The configuration is not put back: it is co.yaml in the backup. The tokens of people and
+programs are revoked, as the backup does not know which of them were since: make new ones with
+colony co token, or keep them with --keep-tokens.
 
 After the start the CO goes on above what its sites hold, one event for each of them
 says so (desired_epoch_raised), and what git has and the backup has not follows by itself.`,
@@ -116,7 +118,7 @@ says so (desired_epoch_raised), and what git has and the backup has not follows 
 			if err != nil {
 				return err
 			}
-			r, err := backup.Restore(cmd.Context(), s, args[0], replace)
+			r, err := backup.Restore(cmd.Context(), s, args[0], c)
 			if err != nil {
 				return err
 			}
@@ -135,10 +137,11 @@ says so (desired_epoch_raised), and what git has and the backup has not follows 
 				root = "restored"
 			}
 			return env.Fields("Restored", args[0]+" of "+r.Created.Local().Format(time.DateTime), "Database schema", strconv.Itoa(r.Schema),
-				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Root of the certificates", root, "Next", "start the CO")
+				"Deployments repo", repo, "Signing keys", restoredKeys(r), "Root of the certificates", root, "Tokens revoked", strconv.Itoa(r.TokensRevoked), "Next", "start the CO")
 		},
 	})
-	cmd.Flags().BoolVar(&replace, "replace", false, "remove what the database holds now")
+	cmd.Flags().BoolVar(&c.Replace, "replace", false, "remove what the database holds now")
+	cmd.Flags().BoolVar(&c.KeepTokens, "keep-tokens", false, "let the API's tokens count that counted when the backup was made, also those that were revoked since")
 	return cmd
 }
 

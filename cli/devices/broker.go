@@ -97,7 +97,8 @@ func brokerDisconnect(env *command.Env, call brokerCall) *cobra.Command {
 		Use: "kick CLIENT", Short: "Disconnect a client", Args: cobra.ExactArgs(1),
 		Long: `Disconnect a client; MQTT 5 clients read the reason 0x98, administrative action. It may
 connect again at once: to keep it out, change or remove its account. With --session what is
-stored of it is removed too: its subscriptions, and the messages that wait for it.`,
+stored of it is removed too: its subscriptions, and the messages that wait for it. A client that
+is away has nothing else, and its client id is free then for another user.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{"client": {args[0]}, "session": {strconv.FormatBool(session)}}
 			if err := call(cmd, http.MethodDelete, query, nil); err != nil {
@@ -106,7 +107,11 @@ stored of it is removed too: its subscriptions, and the messages that wait for i
 			if done, err := env.Machine(map[string]any{"client": args[0], "session": session}); done {
 				return err
 			}
-			fmt.Fprintf(env.Out, "%s: disconnected\n", args[0])
+			outcome := "disconnected"
+			if session {
+				outcome += ", its session removed"
+			}
+			fmt.Fprintf(env.Out, "%s: %s\n", args[0], outcome)
 			return nil
 		},
 	}

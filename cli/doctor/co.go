@@ -3,8 +3,11 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -12,7 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/doctor"
 	"github.com/colonyfleet/colony/internal/doctor/host"
@@ -90,8 +93,55 @@ func runGit(ctx context.Context, env []string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
+// ask gets what a CO on this machine has at a path of its HTTP address.
+func ask(ctx context.Context, o co.Options, path string) ([]byte, error) {
+	target := host.URL(o.HTTP, path)
+	if o.Access.Certificate == "" {
+		return host.Get(ctx, target)
+	}
+	client, err := host.Pinned(o.Access.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	return host.GetBy(ctx, client, "https"+strings.TrimPrefix(target, "http"))
+}
+
+// soon is how long before its end the certificate of the API should be another one.
+const soon = 14 * 24 * time.Hour
+
+// certificate looks at what the API is served with.
+func certificate(o co.Options) func(context.Context) []doctor.Finding {
+	return func(context.Context) []doctor.Finding { return []doctor.Finding{judgeCertificate(o, time.Now())} }
+}
+
+func judgeCertificate(o co.Options, now time.Time) doctor.Finding {
+	a := o.Access
+	if a.Certificate == "" {
+		if at, err := netip.ParseAddrPort(o.HTTP); a.Required && (err != nil || !at.Addr().IsLoopback()) {
+			return doctor.Warnf("set access.certificate and access.key, or let http be a loopback address behind a proxy with TLS", "the API at %s has no TLS: tokens go over the network in clear", o.HTTP)
+		}
+		return doctor.Okf("the API is served without TLS")
+	}
+	pair, err := tls.LoadX509KeyPair(a.Certificate, a.Key)
+	if err != nil {
+		return doctor.Failf("let access.certificate name the chain in PEM, its leaf first, and access.key its key", "the certificate of the API cannot be used: %v", err)
+	}
+	names := strings.Join(pair.Leaf.DNSNames, ", ")
+	for _, ip := range pair.Leaf.IPAddresses {
+		names = strings.TrimPrefix(names+", "+ip.String(), ", ")
+	}
+	end := pair.Leaf.NotAfter.UTC().Format(time.RFC3339)
+	switch {
+	case now.After(pair.Leaf.NotAfter):
+		return doctor.Failf("renew it: the CO reads the new files by itself", "the certificate of the API (%s) ended at %s", names, end)
+	case now.Add(soon).After(pair.Leaf.NotAfter):
+		return doctor.Warnf("renew it: the CO reads the new files by itself", "the certificate of the API (%s) ends at %s", names, end)
+	}
+	return doctor.Okf("the certificate of the API (%s) ends at %s", names, end)
+}
+
 // listed asks a running CO that wants certificates for a list of sites, and has it judged.
-func listed[T any](o co.Options, running func(context.Context) bool, path string, judge func(machines.Page[T]) doctor.Finding) func(context.Context) []doctor.Finding {
+func listed[T any](o co.Options, running func(context.Context) bool, path string, judge func(identityapi.Page[T]) doctor.Finding) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
 		if o.Identity.Enrol == "" {
 			return []doctor.Finding{doctor.Okf("not asked: no site needs a certificate")}
@@ -99,10 +149,13 @@ func listed[T any](o co.Options, running func(context.Context) bool, path string
 		if !running(ctx) {
 			return []doctor.Finding{doctor.Okf("not asked: the CO does not run")}
 		}
-		var list machines.Page[T]
-		body, err := host.Get(ctx, host.URL(o.HTTP, path))
+		var list identityapi.Page[T]
+		body, err := ask(ctx, o, path)
 		if err == nil {
 			err = json.Unmarshal(body, &list)
+		}
+		if errors.Is(err, host.ErrUnauthorized) {
+			return []doctor.Finding{doctor.Okf("not asked: the API wants a token; with one, GET %s shows it", path)}
 		}
 		if err != nil {
 			return []doctor.Finding{doctor.Warnf("look at the log of the CO", "the CO does not answer %s: %v", path, err)}
@@ -112,7 +165,7 @@ func listed[T any](o co.Options, running func(context.Context) bool, path string
 }
 
 // judgePending judges the sites that do not go by their lists of revoked keys.
-func judgePending(list machines.Page[fleet.PendingRevocation]) doctor.Finding {
+func judgePending(list identityapi.Page[fleet.PendingRevocation]) doctor.Finding {
 	if list.Total == 0 {
 		return doctor.Okf("every site goes by its list of revoked keys")
 	}
@@ -128,7 +181,20 @@ func judgePending(list machines.Page[fleet.PendingRevocation]) doctor.Finding {
 		"%d sites do not go by their list of revoked keys yet: %s", list.Total, names(sites))
 }
 
-func judgeUnenrolled(list machines.Page[fleet.Unenrolled]) doctor.Finding {
+// judgeWaiting judges the nodes that wait to be approved.
+func judgeWaiting(list identityapi.Page[fleet.PendingNode]) doctor.Finding {
+	if list.Total == 0 {
+		return doctor.Okf("no node waits to be approved")
+	}
+	var nodes []string
+	for _, p := range list.Items {
+		nodes = append(nodes, fmt.Sprintf("%s/%s (key %.16s)", p.Site, p.Node, p.Key))
+	}
+	return doctor.Warnf("compare the key with what colony doctor en says on the gateway, and then colony node approve SITE/NODE KEY, or reject",
+		"%d nodes without a join token wait to be approved: %s", list.Total, names(nodes))
+}
+
+func judgeUnenrolled(list identityapi.Page[fleet.Unenrolled]) doctor.Finding {
 	if list.Total == 0 {
 		return doctor.Okf("every site is enrolled")
 	}
@@ -143,12 +209,12 @@ func judgeUnenrolled(list machines.Page[fleet.Unenrolled]) doctor.Finding {
 var checkOf = map[string]string{"postgres": "database", "deployments repo": "git"}
 
 // parts asks a running CO whether what it needs works.
-func parts(listener string, running func(context.Context) bool) func(context.Context) []doctor.Finding {
+func parts(o co.Options, running func(context.Context) bool) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
 		if !running(ctx) {
 			return []doctor.Finding{doctor.Okf("not asked: the CO does not run")}
 		}
-		body, err := host.Get(ctx, host.URL(listener, "/readyz"))
+		body, err := ask(ctx, o, "/readyz")
 		if err == nil {
 			return []doctor.Finding{doctor.Okf("the CO runs and is ready")}
 		}

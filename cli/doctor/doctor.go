@@ -28,21 +28,23 @@ func CO(o co.Options) []doctor.Check {
 		mqtt = "" // it does not listen then
 	}
 	proof := node.Proof{Key: "identity", Set: o.Identity.Enrol != "", External: len(o.Broker.URLs) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfCO()}
-	secrets := append(append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile), proof.Secrets()...)
+	secrets := append(append(keys(o.Listeners), o.Broker.PasswordFile, o.Git.CredentialFile, o.Access.Key), proof.Secrets()...)
 	return []doctor.Check{
 		{Name: "configuration", Run: node.Configuration(o.Validate)},
 		{Name: "disk", Run: host.Disk(o.StateDir, 0)},
 		{Name: "clock", Run: host.Clock(o.StateDir)},
 		{Name: "permissions", Run: host.Permissions(o.StateDir, secrets...)},
 		{Name: "identity", Run: node.Identity(proof)},
+		{Name: "certificate", Run: certificate(o)},
 		{Name: "kernel", Run: host.Kernel(false)},
 		{Name: "database", Run: database(o.DatabaseURL)},
 		{Name: "git", Run: deployments(o.Git)},
 		{Name: "broker", Run: host.Broker("the external broker", "broker.urls", o.Broker.URLs)},
-		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, mqtt, o.Identity.Enrol, o.Identity.MQTT)...)...)},
+		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, mqtt, o.Identity.Enrol, o.Identity.MQTT, o.Identity.HTTP)...)...)},
 		{Name: "sites", Run: listed(o, running, "/api/v1/unenrolled-sites", judgeUnenrolled)},
+		{Name: "pending", Run: listed(o, running, "/api/v1/pending-nodes", judgeWaiting)},
 		{Name: "revocations", Run: listed(o, running, "/api/v1/pending-revocations", judgePending)},
-		{Name: "parts", Run: parts(o.HTTP, running)},
+		{Name: "parts", Run: parts(o, running)},
 		{Name: "damage", Run: host.Damaged(o.StateDir)},
 	}
 }
@@ -64,19 +66,25 @@ func LO(o lo.Options) []doctor.Check {
 		{Name: "permissions", Run: host.Permissions(o.StateDir, append(keys(o.Listeners), proof.Secrets()...)...)},
 		{Name: "identity", Run: node.Identity(proof)},
 		{Name: "kernel", Run: host.Kernel(false)},
-		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, o.MQTT, o.Identity.Enrol, o.Identity.MQTT)...)...)},
+		{Name: "ports", Run: host.Ports(running, addresses(o.Listeners, own(o.HTTP, o.MQTT, o.Identity.Enrol, o.Identity.MQTT, o.Identity.HTTP)...)...)},
 		{Name: "co", Run: host.Broker("the broker of the CO", "co.mqtt", o.CO.MQTT)},
 		{Name: "enrolment", Run: host.Broker("the enrolment at the CO", "co.enrol", node.Enrolment(o.CO.Enrol))},
-		{Name: "api", Run: host.HTTP("the API of the CO", "co.http", below(o.CO.HTTP, "/healthz"))},
-		{Name: "registry", Run: host.HTTP("the registry of the CO", "co.http", below(o.CO.HTTP, "/v2/"))},
+		{Name: "api", Run: host.HTTP("the API of the CO", "co.http", health(o))},
+		{Name: "registry", Run: proof.HTTP("the registry of the CO", "co.http", below(o.CO.HTTP, "/v2/"), identity.OfCO())},
 		{Name: "backlog", Run: backlog(o, running)},
 		{Name: "damage", Run: host.Damaged(o.StateDir)},
 	}
 }
 
 // own are the addresses that have keys of their own.
-func own(http, mqtt, enrol, machines string) []host.Address {
-	return []host.Address{{Key: "http", Address: http}, {Key: "mqtt", Address: mqtt}, {Key: "identity.enrol", Address: enrol}, {Key: "identity.mqtt", Address: machines}}
+func own(http, mqtt, enrol, machines, https string) []host.Address {
+	return []host.Address{
+		{Key: "http", Address: http},
+		{Key: "mqtt", Address: mqtt},
+		{Key: "identity.enrol", Address: enrol},
+		{Key: "identity.mqtt", Address: machines},
+		{Key: "identity.http", Address: https},
+	}
 }
 
 // addresses are those that a tier listens on by TCP, with their keys.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/doctor/node"
 	"github.com/colonyfleet/colony/co"
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/en"
@@ -130,13 +130,13 @@ func TestCO(t *testing.T) {
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote, o.Logger = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", remote, slog.New(slog.DiscardHandler)
 	wantStatuses(t, "before it runs", doctor.Run(t.Context(), "co", "1", CO(o)),
-		"configuration: ok", "permissions: ok", "identity: warn", "database: ok", "git: ok", "git: warn", "ports: ok", "ports: ok", "sites: ok", "revocations: ok", "parts: ok", "damage: ok")
+		"configuration: ok", "permissions: ok", "identity: warn", "certificate: ok", "database: ok", "git: ok", "git: warn", "ports: ok", "ports: ok", "sites: ok", "pending: ok", "revocations: ok", "parts: ok", "damage: ok")
 
 	o.DatabaseURL, o.Git.Remote, o.Git.CredentialFile = "postgres://nobody:secret@127.0.0.1:1/x", filepath.Join(dir, "none.git"), filepath.Join(dir, "none")
 	o.Broker.URLs = []string{"tcp://127.0.0.1:1"}
 	r := doctor.Run(t.Context(), "co", "1", CO(o))
 	wantStatuses(t, "with nothing that it needs", r,
-		"configuration: ok", "permissions: ok", "permissions: fail", "identity: ok", "database: fail", "git: ok", "git: fail", "broker: fail", "ports: ok", "sites: ok", "revocations: ok", "parts: ok", "damage: ok")
+		"configuration: ok", "permissions: ok", "permissions: fail", "identity: ok", "certificate: ok", "database: fail", "git: ok", "git: fail", "broker: fail", "ports: ok", "sites: ok", "pending: ok", "revocations: ok", "parts: ok", "damage: ok")
 	for _, f := range r.Findings {
 		if strings.Contains(f.Message, "secret") {
 			t.Errorf("%s shows the password: %s", f.Check, f.Message)
@@ -150,10 +150,10 @@ func TestCO(t *testing.T) {
 // TestSitesThatAreNotEnrolled names the first of them.
 func TestSitesThatAreNotEnrolled(t *testing.T) {
 	t.Parallel()
-	if f := judgeUnenrolled(machines.Page[fleet.Unenrolled]{}); f.Status != doctor.OK {
+	if f := judgeUnenrolled(identityapi.Page[fleet.Unenrolled]{}); f.Status != doctor.OK {
 		t.Errorf("none: %+v", f)
 	}
-	list := machines.Page[fleet.Unenrolled]{Total: 12}
+	list := identityapi.Page[fleet.Unenrolled]{Total: 12}
 	for i := range 12 {
 		list.Items = append(list.Items, fleet.Unenrolled{Site: protocol.SiteID(fmt.Sprintf("plant%02d", i))})
 	}
@@ -162,14 +162,26 @@ func TestSitesThatAreNotEnrolled(t *testing.T) {
 	}
 }
 
+// TestNodesThatWait names the nodes that wait to be approved, with their keys.
+func TestNodesThatWait(t *testing.T) {
+	t.Parallel()
+	if f := judgeWaiting(identityapi.Page[fleet.PendingNode]{}); f.Status != doctor.OK {
+		t.Errorf("none: %+v", f)
+	}
+	list := identityapi.Page[fleet.PendingNode]{Total: 1, Items: []fleet.PendingNode{{Site: "plant1", Node: "g1", Key: strings.Repeat("ab", 32)}}}
+	if f := judgeWaiting(list); f.Status != doctor.Warn || !strings.HasSuffix(f.Message, "1 nodes without a join token wait to be approved: plant1/g1 (key abababababababab)") {
+		t.Errorf("one: %+v", f)
+	}
+}
+
 // TestSitesWithoutTheirList names the sites that do not go by their lists of revoked keys.
 func TestSitesWithoutTheirList(t *testing.T) {
 	t.Parallel()
-	if f := judgePending(machines.Page[fleet.PendingRevocation]{}); f.Status != doctor.OK {
+	if f := judgePending(identityapi.Page[fleet.PendingRevocation]{}); f.Status != doctor.OK {
 		t.Errorf("none: %+v", f)
 	}
 	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	list := machines.Page[fleet.PendingRevocation]{Total: 2, Items: []fleet.PendingRevocation{{Site: "plant1", Number: 7, Made: made, Online: true}, {Site: "plant2", Number: 9, Made: made}}}
+	list := identityapi.Page[fleet.PendingRevocation]{Total: 2, Items: []fleet.PendingRevocation{{Site: "plant1", Number: 7, Made: made, Online: true}, {Site: "plant2", Number: 9, Made: made}}}
 	if f := judgePending(list); f.Status != doctor.Warn || !strings.HasSuffix(f.Message, "2 sites do not go by their list of revoked keys yet: plant1 (list 7, since 2026-01-02T03:04:05Z), plant2 (list 9, since 2026-01-02T03:04:05Z, offline)") {
 		t.Errorf("two: %+v", f)
 	}

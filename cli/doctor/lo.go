@@ -21,6 +21,15 @@ func below(base, path string) string {
 	return strings.TrimSuffix(base, "/") + path
 }
 
+// health is where the API of the CO says how it is; "" where the LO gets what it runs from an address for machines
+// alone, which has no API.
+func health(o lo.Options) string {
+	if strings.HasPrefix(o.CO.HTTP, "https://") && len(o.CO.Enrol) > 0 {
+		return ""
+	}
+	return below(o.CO.HTTP, "/healthz")
+}
+
 // backlog looks at what waits for the CO: a running LO says it, of another one the files
 // show it.
 func backlog(o lo.Options, running func(context.Context) bool) func(context.Context) []doctor.Finding {
@@ -61,6 +70,9 @@ func judgeStatus(s lo.Status, now time.Time) []doctor.Finding {
 	}
 	if len(s.NotEnrolled) > 0 {
 		out = append(out, doctor.Warnf("give them a join token (colony site adopt "+string(s.Site)+"), and set lo.enrol and lo.mqtt in their configurations", "%d nodes have no certificate, and are not let in: %s", len(s.NotEnrolled), names(s.NotEnrolled)))
+	}
+	if len(s.Pending) > 0 {
+		out = append(out, doctor.Warnf("compare the key with what colony doctor en says on the gateway, and approve or reject it: colony node pending "+string(s.Site), "%d nodes without a join token wait to be approved: %s", len(s.Pending), names(s.Pending)))
 	}
 	for _, n := range s.Nodes {
 		if n.Problem != "" {

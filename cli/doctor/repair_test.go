@@ -275,6 +275,11 @@ func TestRepairsOfCO(t *testing.T) {
 		}, func() {
 			call(t, http.MethodDelete, "http://"+o.HTTP+"/api/v1/sites/plant")
 		}},
+		fault{"a node that waits", "pending", doctor.Warn, "1 nodes without a join token wait to be approved: quay/g1 (key 0a0a)", "colony node approve SITE/NODE KEY", func() { // as the report of its LO does
+			execute(t, o.DatabaseURL, `insert into pending_nodes (site, key, node) values ('quay', '0a0a', 'g1')`)
+		}, func() {
+			execute(t, o.DatabaseURL, `delete from pending_nodes`)
+		}},
 		fault{"a site that has not heard of a revocation", "revocations", doctor.Warn, "1 sites do not go by their list of revoked keys yet: quay (list 7,", "connect those that are offline", func() {
 			execute(t, o.DatabaseURL, `insert into sites (id) values ('quay')`)
 			execute(t, o.DatabaseURL, `insert into revocation_lists (site, number, digest) values ('quay', 7, '')`)

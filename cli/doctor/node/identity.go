@@ -4,16 +4,21 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
+	"github.com/colonyfleet/colony/identity/https"
 	"github.com/colonyfleet/colony/identity/revocation"
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/doctor"
+	"github.com/colonyfleet/colony/internal/doctor/host"
 )
 
 // A Proof says how a tier proves who it is.
@@ -30,6 +35,8 @@ type Proof struct {
 	// TokenFile is where the join token is looked for, and Token the command that makes one;
 	// empty at the CO, which certifies itself.
 	TokenFile, Token string
+	// Applies says that the machine asks without a token where it has none, and waits to be approved.
+	Applies bool
 }
 
 // Secrets are the private keys and the join token of a tier that are there.
@@ -42,6 +49,25 @@ func (p Proof) Secrets() []string {
 		files = append(files, p.TokenFile)
 	}
 	return files
+}
+
+// HTTP checks that a URL of the tier above answers; one of https:// is asked with the certificate of this one, where it
+// has to prove who it is.
+func (p Proof) HTTP(what, key, target string, server identity.Name) func(context.Context) []doctor.Finding {
+	if !p.Set || !strings.HasPrefix(target, "https://") {
+		return host.HTTP(what, key, target)
+	}
+	return func(ctx context.Context) []doctor.Finding {
+		files := store.At(nil, p.Dir)
+		c, err := files.Load(store.Machine)
+		if err != nil {
+			return []doctor.Finding{doctor.Warnf("see what identity says", "%s is not asked: there is no certificate to prove who asks", what)}
+		}
+		holder := identity.NewHolder(identity.NewClock(time.Now, floor(files), nil))
+		holder.Set(c)
+		client := https.NewClient(https.ClientOptions{Base: target, Key: key, Holder: holder, Server: server, Logger: slog.New(slog.DiscardHandler)})
+		return host.HTTPBy(client, what, key, target)(ctx)
+	}
 }
 
 // Enrolment returns addresses of enrolment as URLs.
@@ -132,7 +158,7 @@ func (p Proof) standing(files *store.Store) (out []doctor.Finding) {
 	}
 	renew := "remove " + p.Dir + ", so that the machine makes another key, and enrol it with a new join token: " + p.Token
 	switch r, err := files.Refusal(); {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), err == nil && r.Code == identity.Pending: // see waiting
 	case err != nil:
 		out = append(out, doctor.Warnf("look at the log of the tier (no certificate yet)", "why %s was refused cannot be read: %v", p.Name, err))
 	case r.Code == identity.Revoked:
@@ -163,10 +189,23 @@ func (p Proof) joining() doctor.Finding {
 	if err == nil {
 		_, err = identity.ParseToken(string(raw))
 	}
+	if errors.Is(err, fs.ErrNotExist) && p.Applies {
+		return p.waiting()
+	}
 	if err != nil {
 		return doctor.Failf("make a join token with "+p.Token+", and write it to "+p.TokenFile, "%s has no certificate, and no join token: %v", p.Name, err)
 	}
 	return doctor.Warnf("start the tier; if it runs, its log says why it was refused (no certificate yet), and a new token comes from "+p.Token, "%s has no certificate yet, and a join token in %s", p.Name, p.TokenFile)
+}
+
+// waiting judges a machine that has neither a certificate nor a join token, and asks without.
+func (p Proof) waiting() doctor.Finding {
+	key, err := store.At(nil, p.Dir).KeyName(store.Machine)
+	if err != nil {
+		return doctor.Warnf("start the tier: it makes its key, and asks for its certificate", "%s has no certificate, no join token, and no key yet: %v", p.Name, err)
+	}
+	return doctor.Warnf(fmt.Sprintf("approve its key where it is this one: colony node approve %s/%s %.16s; or make a join token with %s, and write it to %s", p.Name.Site, p.Name.Node, key, p.Token, p.TokenFile),
+		"%s has no certificate and no join token: it waits until its key %s is approved", p.Name, key)
 }
 
 // judgeEnd judges when a certificate ends, which should not be within a time.

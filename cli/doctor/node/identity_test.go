@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -116,6 +117,30 @@ func TestIdentityOfMachine(t *testing.T) {
 	}
 	p.write(filepath.Join(p.proof.Dir, "machine.crt"), "damaged")
 	p.want("a damaged file", "fail certificates of")
+}
+
+// TestWaitingMachine judges a node that asks without a token, before and after it has a key.
+func TestWaitingMachine(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfNode("plant", "gw-1"))
+	p.proof.Applies = true
+	p.want("no key yet", "warn no certificate, no join token, and no key yet")
+	k, err := p.files.Key(store.Machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := identity.KeySum(k.Public())
+	p.want("a key", fmt.Sprintf("warn it waits until its key %x is approved", sum))
+	if err := p.files.SaveRefusal(identity.Refuse(identity.Pending, "it waits")); err != nil {
+		t.Fatal(err)
+	}
+	p.want("a key that waits", fmt.Sprintf("warn it waits until its key %x is approved", sum))
+	if err := p.files.SaveRefusal(identity.Refuse(identity.Rejected, "the key was rejected")); err != nil {
+		t.Fatal(err)
+	}
+	p.want("a key that was rejected", "warn it waits until its key", "warn rejected: the key was rejected")
+	p.write(p.proof.TokenFile, "nonsense")
+	p.want("a token that is none", "fail no join token", "warn rejected: the key was rejected")
 }
 
 // TestRevokedMachine judges a node that was refused, and then one whose key is on the list of its site.

@@ -31,7 +31,7 @@ func Checks(o en.Options) []doctor.Check {
 	running := host.Running(o.HTTP, filepath.Join(o.StateDir, "lock"))
 	proof := Proof{
 		Key: "lo.enrol", Set: len(o.LO.Enrol) > 0, Dir: store.Dir(o.StateDir), Name: identity.OfNode(o.Site, o.Node),
-		TokenFile: o.TokenFile(), Token: "colony node token " + string(o.Site),
+		TokenFile: o.TokenFile(), Token: "colony node token " + string(o.Site), Applies: o.Identity.Root != "",
 	}
 	return []doctor.Check{
 		{Name: "configuration", Run: Configuration(o.Validate)},
@@ -45,7 +45,7 @@ func Checks(o en.Options) []doctor.Check {
 		{Name: "ports", Run: host.Ports(running, host.Address{Key: "http", Address: o.HTTP})},
 		{Name: "lo", Run: host.Broker("the broker of the LO", "lo.mqtt", o.LO.MQTT)},
 		{Name: "enrolment", Run: host.Broker("the enrolment at the LO", "lo.enrol", Enrolment(o.LO.Enrol))},
-		{Name: "images", Run: host.HTTP("the image cache of the LO", "engine.mirror", registry(o.Engine.Mirror))},
+		{Name: "images", Run: proof.HTTP("the image cache of the LO", "engine.mirror", registry(o.Engine.Mirror), identity.OfLO(o.Site))},
 		{Name: "backlog", Run: backlog(o.HTTP, running)},
 		{Name: "damage", Run: host.Damaged(o.StateDir)},
 	}
