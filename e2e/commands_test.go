@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -161,6 +162,13 @@ func brokerClients(t *testing.T, c *colony) {
 	}
 	id := clients.Clients[0].Client
 	c.says(id, "site", "broker", "client", id, "--at", lo)
+	c.must("site", "broker", "kick", id, "--at", lo)
+	c.eventually(time.Minute, "the client that was kicked is back", func() error {
+		if out, code := c.cli("site", "broker", "client", id, "--at", lo); code != 0 {
+			return errors.New(out)
+		}
+		return nil
+	})
 }
 
 // proposalCommands shows and withdraws a change that is held: what runs goes on.
@@ -250,4 +258,7 @@ func accessCommands(t *testing.T, c *colony) {
 	c.says("ci", "token", "list")
 	c.must("token", "revoke", id)
 	c.says("revoked", "token", "list")
+	c.says("token "+id+" of ci (read-only)", "audit", "--principal", "ann", "--target", "/api/v1/tokens")
+	c.says("refused (403)", "audit", "--refused", "--since", "24h")
+	c.says("signed checkpoints", "audit", "verify")
 }

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -67,13 +69,14 @@ func newColony(t testing.TB) *colony {
 		t.Fatal(err)
 	}
 	c := &colony{t: t, dir: dir}
-	ports := freeport.Ports(t, 9)
+	ports := freeport.Ports(t, 11)
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	c.http = at(0)
 	c.port = ports[4]
 	c.args = []string{
 		"up", "--state-dir", dir, "--site", site, "--node", node, "--http", c.http,
 		"--co-mqtt", at(1), "--lo-mqtt", at(2), "--lo-http", at(3), "--co-mqtt-tls", at(5), "--lo-mqtt-tls", at(6), "--co-enrol", at(7), "--lo-enrol", at(8),
+		"--co-https", at(9), "--lo-https", at(10),
 		"--samples", filepath.Join("..", "examples"), "--sample-binaries", filepath.Join("..", "bin", "samples"),
 		"--import-root", os.TempDir(), "--import-root", apps,
 		"--sample-parameter", fmt.Sprintf("port=%d", c.port),
@@ -117,12 +120,15 @@ func (c *colony) start() {
 	c.out = &lockedWriter{w: &bytes.Buffer{}}
 	c.cmd = exec.Command(bin("colony"), c.args...)
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if err := c.cmd.Start(); err != nil {
+	child, err := childproc.Start(c.cmd, syscall.SIGTERM)
+	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.ended = make(chan error, 1)
-	go func() { c.ended <- c.cmd.Wait() }()
+	go func() {
+		<-child.Done()
+		c.ended <- child.Err()
+	}()
 }
 
 // down stops the fleet as Ctrl-C does.
@@ -333,19 +339,5 @@ func (c *colony) nodeOnline() (bool, error) {
 // eventually waits until check returns nil.
 func (c *colony) eventually(within time.Duration, what string, check func() error) {
 	c.t.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			c.t.Fatalf("not within %s: %s: %v", within, what, err)
-		case <-tick.C:
-		}
-	}
+	testpart.Within(c.t, within, what, check)
 }

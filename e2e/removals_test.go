@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/api"
-	"github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -90,7 +90,7 @@ func (c *colony) newKey(part, token string) {
 // joinToken makes a join token, and returns it without the words beside it.
 func (c *colony) joinToken(args ...string) string {
 	c.t.Helper()
-	var out machines.JoinToken
+	var out identityapi.JoinToken
 	if err := json.Unmarshal([]byte(c.must(append(args, "-o", "json")...)), &out); err != nil {
 		c.t.Fatal(err)
 	}

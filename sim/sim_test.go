@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/lo/desired"
 	"github.com/colonyfleet/colony/protocol"
@@ -65,21 +66,6 @@ func start(t *testing.T, o sim.Options) *sim.Fleet {
 	return f
 }
 
-func eventually(t *testing.T, within time.Duration, what string, check func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !check() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s", within, what)
-		case <-tick.C:
-		}
-	}
-}
-
 // TestThousandNodes connects a site's nodes to a real LO and sees that each report
 // is acknowledged once, in the order of its node, and is a legal move.
 func TestThousandNodes(t *testing.T) {
@@ -106,15 +92,15 @@ func TestThousandNodes(t *testing.T) {
 			seen[m.Node] = m
 		},
 	})
-	eventually(t, time.Minute, "all nodes are connected and heard", func() bool { return f.Stats().Up == nodes && f.Settled() })
+	testpart.Eventually(t, "all nodes are connected and heard", func() bool { return f.Stats().Up == nodes && f.Settled() })
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	t.Logf("%d nodes and their LO: up in %s, %d kB of heap and stack each", nodes, time.Since(began).Round(time.Millisecond),
 		(after.HeapInuse+after.StackInuse-before.HeapInuse-before.StackInuse)/nodes>>10)
 	f.Churn(2000)
-	eventually(t, time.Minute, "churn", func() bool { return f.Stats().Made > 5*nodes })
+	testpart.Eventually(t, "churn", func() bool { return f.Stats().Made > 5*nodes })
 	f.Churn(0)
-	eventually(t, time.Minute, "all reports are taken", f.Settled)
+	testpart.Eventually(t, "all reports are taken", f.Settled)
 	s := f.Stats()
 	if s.Refused > 0 || s.Made != s.Acknowledged {
 		t.Errorf("%+v", s)
@@ -147,7 +133,7 @@ func TestObeys(t *testing.T) {
 		}
 	})
 	f := start(t, sim.Options{URL: "tcp://" + l.MQTTAddr(), Nodes: 3, Seed: 1, Deployments: []protocol.DeploymentName{"old"}})
-	eventually(t, 20*time.Second, "web is INSTALLED and old is gone, on all nodes", func() bool {
+	testpart.Eventually(t, "web is INSTALLED and old is removed, on all nodes", func() bool {
 		for _, n := range f.Truth() {
 			if n.Deployments["web"].State != lifecycle.Installed || n.Deployments["old"].State != lifecycle.Deleted {
 				return false
@@ -164,7 +150,7 @@ func TestObeys(t *testing.T) {
 	if err := f.Join(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the node is back", func() bool { return f.Stats().Up == 3 })
+	testpart.Eventually(t, "the node is back", func() bool { return f.Stats().Up == 3 })
 }
 
 func TestBadOptions(t *testing.T) {

@@ -89,10 +89,10 @@ func (w *desiredWorld) session(ctx context.Context, do func(*desired.Loop) error
 		},
 		Watch:   func(ctx context.Context, _ time.Duration, _ func(string)) error { <-ctx.Done(); return nil },
 		Compile: compileNothing,
-		Publish: func(context.Context, protocol.SiteID, []byte) error {
+		Outcomes: desired.Outcomes{Publish: func(context.Context, protocol.SiteID, []byte) error {
 			w.set(func() { w.published, w.last = w.published+1, time.Now() })
 			return nil
-		},
+		}},
 	})
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ spec:
 }
 
 // compileNothing makes a specification of the usual size.
-func compileNothing(_ context.Context, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
+func compileNothing(_ context.Context, _, _ string, d *v1rc3.Deployment) (protocol.SiteEntry, *protocol.DeploymentSpec, error) {
 	spec := &protocol.DeploymentSpec{
 		App: d.Spec.ApplicationID, AppVersion: d.Spec.Colony.ApplicationVersion, Profile: d.Spec.Colony.Profile,
 		Components: []protocol.Component{{Name: "app", Containers: []protocol.Container{{

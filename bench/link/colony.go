@@ -311,7 +311,7 @@ func (d *tables) readMessages(ctx context.Context) (more bool, err error) {
 func (d *tables) read(e *fleet.Event) error {
 	d.after = e.ID
 	switch e.Kind {
-	case fleet.SiteOnline, fleet.SiteOffline, fleet.JournalGap:
+	case fleet.SiteAdded, fleet.SiteOnline, fleet.SiteOffline, fleet.SiteProblem, fleet.JournalGap:
 		return nil // of the CO itself
 	}
 	d.rows++
@@ -327,7 +327,7 @@ func (d *tables) read(e *fleet.Event) error {
 	return nil
 }
 
-// perMessage counts the moves that the LO puts before a report too.
+// perMessage counts the transitions that the LO puts before a report too.
 func (d *tables) perMessage() float64 { return float64(d.rows) / float64(max(d.reports, 1)) }
 
 func (d *tables) stop() {

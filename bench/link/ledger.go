@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -119,6 +120,21 @@ func (l *ledger) missing() int {
 		}
 	}
 	return n
+}
+
+// absent names the acknowledged messages that have not arrived, by publisher and number.
+func (l *ledger) absent() (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
+		a := l.keys[key]
+		for _, seq := range slices.Sorted(maps.Keys(a.accepted)) {
+			if !a.arrived[seq] {
+				names = append(names, fmt.Sprintf("%d/%d (newest %d)", key, seq, a.newest))
+			}
+		}
+	}
+	return names
 }
 
 // overtaken returns how many acknowledged messages have not arrived although a

@@ -76,8 +76,8 @@ func TestLinks(t *testing.T) {
 func judge(t *testing.T, b *bench, r *result) {
 	t.Helper()
 	if !r.faultless() {
-		t.Errorf("scenario %d, %s: of %d acknowledged messages %d are lost, %d still on their way, %d doubled, %d out of order",
-			r.scenario.number, r.scenario.name, r.accepted, r.lost, r.late, r.doubled, r.disordered)
+		t.Errorf("scenario %d, %s: of %d acknowledged messages %d are lost, %d still on their way, %d doubled, %d out of order; absent are %s\n%s",
+			r.scenario.number, r.scenario.name, r.accepted, r.lost, r.late, r.doubled, r.disordered, strings.Join(r.absent, ", "), r.logs)
 	}
 	if r.accepted < b.messages {
 		t.Errorf("scenario %d, %s: %d messages were acknowledged, want %d", r.scenario.number, r.scenario.name, r.accepted, b.messages)

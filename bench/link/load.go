@@ -21,8 +21,9 @@ const (
 
 // A load is the nodes of a site, each a connection of its own that reports how an
 // application comes up and fails in turn, QoS 1, many reports at a time. Each is a
-// move of the deployment, which Colony never leaves out, as it does with progress
-// that later progress replaced.
+// transition of the deployment, which Colony never leaves out. One that follows a report
+// that was refused has the state of the one before that: it is progress, which later
+// progress replaces in the journal.
 //
 // A message that was refused, or whose connection ended before the answer, is
 // never sent again: the node's next one has a higher number. So a message that

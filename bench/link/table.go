@@ -17,10 +17,12 @@ type result struct {
 	scenario scenario
 	kind     kind
 
-	accepted, delivered int // different messages; delivered are of the accepted
-	lost                int // acknowledged, and they never came
-	late                int // acknowledged, and still on their way when the bench gave up
-	superseded          int // gave way to a later one of their key
+	accepted, delivered int      // different messages; delivered are of the accepted
+	lost                int      // acknowledged, and they never came
+	late                int      // acknowledged, and still on their way when the bench gave up
+	absent              []string // what is lost or late, by publisher and number, where the trial found a fault
+	logs                string   // of the link, likewise
+	superseded          int      // gave way to a later one of their key
 	doubled, disordered int
 
 	publishing  time.Duration

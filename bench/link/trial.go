@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/colonyfleet/colony/bench/link/process"
 	"github.com/colonyfleet/colony/internal/privatepg"
 	"github.com/colonyfleet/colony/internal/retry"
 )
@@ -62,11 +61,15 @@ func (b *bench) open(ctx context.Context) error {
 	return nil
 }
 
+// closeTimeout bounds how long the database may write what it holds to a busy disk, before it is killed, which
+// is an error.
+const closeTimeout = 2 * time.Minute
+
 // close ends the database and removes everything.
 func (b *bench) close() error {
 	var errs []error
 	if b.postgres != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), process.StopTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		errs = append(errs, b.postgres.Stop(ctx))
 	}
@@ -104,6 +107,9 @@ func (b *bench) measure(ctx context.Context, s scenario, k kind) (r *result, err
 	t.publisher.Wait()
 	if err != nil {
 		err = fmt.Errorf("%s, scenario %d: %w\n%s", k.name, s.number, err, l.logs())
+	}
+	if !t.result.faultless() {
+		t.result.absent, t.result.logs = t.ledger.absent(), l.logs()
 	}
 	err = errors.Join(err, l.down())
 	t.result.near, t.result.far = used(l.near), used(l.far)

@@ -31,6 +31,7 @@ import (
 	"github.com/colonyfleet/colony/internal/containerdtest"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
@@ -372,19 +373,5 @@ func (c *colony) query(sql string, args ...any) (n int64, err error) {
 // eventually waits until check returns nil.
 func (c *colony) eventually(what string, check func() error) {
 	c.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			c.t.Fatalf("not within %s: %s: %v", patience, what, err)
-		case <-tick.C:
-		}
-	}
+	testpart.Within(c.t, patience, what, check)
 }

@@ -162,8 +162,8 @@ func TestUpMigrates(t *testing.T) {
 	m.up.Kill()
 
 	var more []string
-	ports := freeport.Ports(t, 4)
-	for i, flag := range []string{"--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol"} {
+	ports := freeport.Ports(t, 6)
+	for i, flag := range []string{"--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol", "--co-https", "--lo-https"} {
 		more = append(more, flag, fmt.Sprintf("127.0.0.1:%d", ports[i]))
 	}
 	m.start(present, more...)

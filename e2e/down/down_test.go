@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/impair"
 	"github.com/colonyfleet/colony/internal/pgtest"
+	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -246,18 +247,8 @@ func held(t *testing.T, addr, filter, last string) map[string]string {
 	return out
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline, tick := time.After(patience), time.NewTicker(10*time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("not in time: %s", what)
-		case <-tick.C:
-		}
-	}
-}
+// eventually waits for a condition.
+var eventually = testpart.Eventually
 
 // send publishes a message for the site as an application does, until it is taken.
 func (l *listener) send(tail, payload string, retain bool) {

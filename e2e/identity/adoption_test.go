@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/colonyfleet/colony/cli/command"
-	"github.com/colonyfleet/colony/cli/machines"
+	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/co"
-	api "github.com/colonyfleet/colony/co/api/machines"
+	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	cofleet "github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/lo"
@@ -20,7 +20,7 @@ import (
 func (f *fleet) adopt(out any, args ...string) {
 	f.t.Helper()
 	var answer, messages bytes.Buffer
-	cmd := machines.SiteAdopt(&command.Env{URL: "http://" + f.co.HTTPAddr(), Timeout: patience, Format: "json", Out: &answer, Err: &messages})
+	cmd := identitycmd.SiteAdopt(&command.Env{URL: "http://" + f.co.HTTPAddr(), Timeout: patience, Format: "json", Out: &answer, Err: &messages})
 	cmd.SetArgs(args)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := errors.Join(cmd.ExecuteContext(f.t.Context()), json.Unmarshal(answer.Bytes(), out)); err != nil {
@@ -49,12 +49,12 @@ func TestAdoption(t *testing.T) {
 	f.stopCO()
 
 	f.startCO(o)
-	var list api.Page[cofleet.Unenrolled]
+	var list identityapi.Page[cofleet.Unenrolled]
 	f.adopt(&list)
 	if list.Total != 1 || len(list.Items) != 1 || list.Items[0].Site != "plant1" || list.Items[0].Nodes != 1 || list.Items[0].Token != nil {
 		t.Fatalf("not enrolled: %+v; want plant1 with one node", list)
 	}
-	var tokens struct{ LO, Nodes api.JoinToken }
+	var tokens struct{ LO, Nodes identityapi.JoinToken }
 	f.adopt(&tokens, "plant1")
 	if tokens.LO.Uses != 1 || tokens.Nodes.Uses != 1 {
 		t.Errorf("tokens %+v: want one for the LO and one for one node", tokens)

@@ -195,19 +195,7 @@ func (f *fleet) startEN(o en.Options) (stop func()) {
 // eventually waits until check returns nil.
 func (f *fleet) eventually(what string, check func() error) {
 	f.t.Helper()
-	tick, late := time.NewTicker(50*time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-late:
-			f.t.Fatalf("%s: not within %s: %v", what, patience, err)
-		case <-tick.C:
-		}
-	}
+	testpart.Within(f.t, patience, what, check)
 }
 
 // nodes returns the nodes that are online, as the LO says.
@@ -362,7 +350,7 @@ func TestRestoredCO(t *testing.T) {
 	o := f.options
 	o.Identity = co.IdentityOptions{Enrol: f.co.EnrolAddr(), MQTT: f.co.MachineAddr()}
 	f.stopCO()
-	if _, err := backup.Restore(t.Context(), to, saved, false); err != nil {
+	if _, err := backup.Restore(t.Context(), to, saved, backup.Choices{}); err != nil {
 		t.Fatal(err)
 	}
 	o.StateDir, o.DatabaseURL = to.StateDir, to.DatabaseURL

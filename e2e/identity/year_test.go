@@ -25,7 +25,7 @@ import (
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/memnet"
-	"github.com/colonyfleet/colony/lo/machines"
+	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -104,7 +104,7 @@ type year struct {
 	known    map[protocol.NodeID][]byte // keys of nodes that the CO knows
 	revoked  []string
 	lo       *machine
-	machines *machines.Machines
+	machines *loidentity.Machines
 }
 
 // admission is the CO as a registrar of LOs.
@@ -215,7 +215,7 @@ func (y *year) startLO(ctx context.Context, host string, now func() time.Time) (
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		y.t.Fatal(err)
 	}
-	list, err := machines.Open(machines.Options{
+	list, err := loidentity.Open(loidentity.Options{
 		Site: "plant1", Dir: dir, Disk: disk.OS, Clock: lo.holder.Clock(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 		Changed: lo.holder.SetRevoked,
 		Report: func(_ context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error {
@@ -369,6 +369,7 @@ func TestYear(t *testing.T) {
 			t.Fatal(err)
 		}
 		stopLO()
+		synctest.Wait() // its address is free
 		stolen := identity.KeyName(former.holder.Credential().Chain[0])
 		y.mu.Lock()
 		delete(y.los, stolen)

@@ -226,22 +226,5 @@ func (p *process) start(options any) {
 
 var errNotYet = errors.New("not yet")
 
-// eventually waits until check returns nil.
-func eventually(t testing.TB, within time.Duration, what string, check func() error) {
-	t.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within %s: %s: %v", within, what, err)
-		case <-tick.C:
-		}
-	}
-}
+// eventually waits until a check returns nil.
+var eventually = testpart.Within

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/childproc"
 	"github.com/colonyfleet/colony/internal/netns"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/colonyfleet/colony/protocol"
@@ -140,7 +141,7 @@ type idleSite struct {
 	lo       *process
 	used     traffic
 	err      error
-	children []*exec.Cmd
+	children []*childproc.Child
 }
 
 type traffic struct{ bytes, packets int64 }
@@ -222,17 +223,17 @@ func (s *idleSite) child(what string) {
 	cmd := command(s.ns, os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+what)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	c, err := childproc.Start(cmd, syscall.SIGKILL)
+	if err != nil {
 		s.w.t.Fatal(err)
 	}
-	s.children = append(s.children, cmd)
+	s.children = append(s.children, c)
 }
 
 func (s *idleSite) stop() {
 	for _, c := range s.children {
-		_ = c.Process.Kill()
-		_ = c.Wait()
+		c.Signal(syscall.SIGKILL)
+		<-c.Done()
 	}
 	s.lo.Stop()
 }

@@ -24,6 +24,17 @@ type check func(d *deployed) error
 // says wants a text in what the toolbox prints in the container "a".
 func says(want string, args ...string) check { return saysIn("a", want, args...) }
 
+// runs checks the arguments of the container's program, all of them.
+func runs(want ...string) check {
+	return func(d *deployed) error {
+		out, err := d.exec("a", "cat", "/proc/1/cmdline")
+		if line := strings.Join(want, "\x00") + "\x00"; err == nil && out != line {
+			err = fmt.Errorf("the container runs %q, want %q", out, line)
+		}
+		return err
+	}
+}
+
 func saysIn(service, want string, args ...string) check {
 	return func(d *deployed) error {
 		out, err := d.exec(service, args...)

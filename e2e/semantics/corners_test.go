@@ -39,6 +39,10 @@ func cornerScenarios() []scenario {
 		{"empty and missing values", nil, a("environment: [COLOUR=, SHAPE]"), nil, all(exactly("COLOUR=", "env", "COLOUR"), exactly("SHAPE=", "env", "SHAPE"))},
 		{"command as a text", nil, a(`command: serve 80 "two  words"`), nil, says("two  words", "get", "http://127.0.0.1/")},
 		{"volume of the image under a tmpfs", nil, a("image: volumes", "tmpfs: [/data]"), nil, all(says("/data tmpfs", "cat", "/proc/mounts"), fails("cat", "/data/seed"), writable("/data/file"))},
+		{
+			"mode of a tmpfs over a directory", nil, a("image: volumes", "user: '1000:1001'", "tmpfs: ['/data:mode=0700,uid=1000,gid=1001']"), nil,
+			all(exactly("700 1000 1001", "stat", "/data"), writable("/data/file")),
+		},
 		{"volume of the image, read-only root", nil, a("image: volumes", "read_only: true", "user: '0'"), nil, all(says("seed", "cat", "/data/seed"), writable("/data/file"), fails("write", "/file", "x"))},
 		{"working_dir that the image lacks", nil, a("working_dir: /made/anew"), nil, says("/made/anew", "id")},
 		{"user that the image lacks", nil, a("user: nobody-there"), nil, failing(protocol.CreateFailed, `user "nobody-there"`)},

@@ -375,6 +375,7 @@ var differences = map[string]difference{
 	"memswap_limit":                       {"the front end does not read `memswap_limit`", false},
 	"mode of a secret":                    {"the front end binds the file as it is", false},
 	"mode of a tmpfs":                     {"the front end writes the mode in decimal, which Podman refuses", false},
+	"mode of a tmpfs over a directory":    {"Podman refuses the options `uid` and `gid`; Docker takes them", false},
 	"name without regard to case":         {"Podman finds names by the plugin dnsname, which Debian does not have for it", true},
 	"network of a service":                {"the front end asks for an alias as well, which Podman refuses without a bridge", false},
 	"no network":                          {"the front end asks for an alias as well, which Podman refuses without a bridge", false},

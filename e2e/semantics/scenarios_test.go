@@ -88,6 +88,8 @@ func processScenarios() []scenario {
 		{"image", of("image"), "services: {a: {image: volumes}}", nil, says("seed", "cat", "/data/seed")},
 		{"command", of("command"), a("command: [serve, '80', by command]"), nil, says("by command", "get", "http://127.0.0.1/")},
 		{"entrypoint", of("entrypoint"), a("entrypoint: [/toolbox, serve, '80', by entrypoint]"), nil, says("by entrypoint", "get", "http://127.0.0.1/")},
+		{"entrypoint, empty", of("entrypoint"), a("image: spoken", "entrypoint: []", "command: [/toolbox, wait, by command]"), nil, runs("/toolbox", "wait", "by command")},
+		{"command, empty", of("command"), a("image: spoken", "command: []"), nil, runs("/toolbox", "wait")},
 		{"environment", of("environment"), a("environment: {COLOUR: blue}"), nil, says("COLOUR=blue", "env", "COLOUR")},
 		{
 			"env_file", of("env_file", "env_file[0].path", "env_file[1].required"), a("env_file: [{path: a.env}, {path: none.env, required: false}]"),

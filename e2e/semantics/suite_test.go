@@ -69,6 +69,7 @@ func newNode(t *testing.T, pool string) *node {
 	files := map[string]string{"bin/": "", "bin/sh": string(program), "data/": "", "data/seed": "seed\n"}
 	n.images["tools"] = registry.Add(t, "tools", containerdtest.Image{Program: program, Cmd: []string{"wait"}, Env: []string{"COLOUR=red"}, Files: files})
 	n.images["volumes"] = registry.Add(t, "volumes", containerdtest.Image{Program: program, Cmd: []string{"wait"}, Volumes: []string{"/data"}, Files: files})
+	n.images["spoken"] = registry.Add(t, "spoken", containerdtest.Image{Program: program, Entrypoint: []string{"/toolbox", "wait"}, Cmd: []string{"of", "image"}, Files: files})
 	n.images["broken"] = registry.Add(t, "broken", containerdtest.Image{Program: program, Cmd: []string{"exit", "1", "broken"}, Volumes: []string{"/data"}, Files: files})
 	n.images["checked"] = registry.Add(t, "checked", containerdtest.Image{Program: program, Cmd: []string{"wait"}, Health: []string{"/toolbox", "append", "/count"}, Files: files})
 	n.images["sick"] = registry.Add(t, "sick", containerdtest.Image{Program: program, Cmd: []string{"wait"}, Health: []string{"/toolbox", "cat", "/none"}, Files: files})

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -225,5 +227,46 @@ func TestFormerVersionAnswersBetweenAttempts(t *testing.T) {
 			await(t, func() error { return fetched("127.0.0.1", ports[0], "first")(first) })
 			await(t, func() error { return says("written", "cat", "/data/written")(first) })
 		}
+	}
+}
+
+// A version that was INSTALLED and ends before it is proven gives way to the version before it,
+// which answers at its port with its volume, attempt after attempt.
+func TestFormerVersionAnswersAfterALateFailure(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "10.88.0.0/16")
+	port := freeport.Ports(t, 1)[0]
+	file := func(text, restart string) string {
+		return a(fmt.Sprintf("command: [serve, '80', %s]", text), "restart: '"+restart+"'", fmt.Sprintf("ports: ['127.0.0.1:%d:80']", port),
+			"volumes: ['data:/data']", "stop_grace_period: 1s") + "volumes: {data: {}}\n"
+	}
+	first, err := n.deploy("app", file("first", "always"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, first.installed)
+	if err := writable("/data/written")(first); err != nil {
+		t.Fatal(err)
+	}
+	for attempt := range 2 {
+		next, err := n.deploy("app", file("second", "no"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, next.installed)
+		await(t, func() error { return fetched("127.0.0.1", port, "second")(next) })
+		pid, err := strconv.Atoi(next.pids(t)["a"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		await(t, func() error { return next.failed(protocol.CrashLoop, "exited with 137") })
+		if m := next.report(); m.Running != protocol.DigestOf(protocol.Marshal(first.spec)) {
+			t.Errorf("attempt %d: reported to run %q, want the first version", attempt, m.Running)
+		}
+		await(t, func() error { return fetched("127.0.0.1", port, "first")(first) })
+		await(t, func() error { return says("written", "cat", "/data/written")(first) })
 	}
 }

@@ -1,11 +1,16 @@
 package fleet_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -41,9 +46,12 @@ const (
 type end struct {
 	t      *testing.T
 	broker *broker.Broker
+	http   *http.Server // serves bodies
 	decode *stream.Decoder
 
-	mu        sync.Mutex // protects what follows
+	mu        sync.Mutex                 // protects what follows
+	bodies    map[protocol.Digest][]byte // specifications, and blobs of images
+	asked     map[protocol.Digest]int    // how often for each of them
 	position  stream.Position
 	status    map[string]protocol.DeploymentStatus // by node and deployment
 	sequences map[string][]string                  // transitions, by actor
@@ -52,7 +60,7 @@ type end struct {
 
 func startEnd(t *testing.T, n *memnet.Network) *end {
 	e := &end{
-		t: t, decode: stream.NewDecoder(1), status: map[string]protocol.DeploymentStatus{}, sequences: map[string][]string{}, stamps: map[protocol.NodeID]int64{},
+		t: t, decode: stream.NewDecoder(1), bodies: map[protocol.Digest][]byte{}, asked: map[protocol.Digest]int{}, status: map[string]protocol.DeploymentStatus{}, sequences: map[string][]string{}, stamps: map[protocol.NodeID]int64{},
 	}
 	var err error
 	e.broker, err = broker.New(broker.Options{
@@ -65,7 +73,75 @@ func startEnd(t *testing.T, n *memnet.Network) *end {
 	if err := e.broker.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	l, err := n.Host("co").Listen(t.Context(), "tcp", "co:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/specs/{digest}", e.body)
+	mux.HandleFunc("GET /v2/app/blobs/{digest}", e.body)
+	e.http = &http.Server{Handler: mux}
+	go func() { _ = e.http.Serve(l) }() // it ends with stop
 	return e
+}
+
+// body is what the CO's API and its registry answer for a digest.
+func (e *end) body(w http.ResponseWriter, r *http.Request) {
+	digest := protocol.Digest(r.PathValue("digest"))
+	e.mu.Lock()
+	b, ok := e.bodies[digest]
+	e.asked[digest]++
+	e.mu.Unlock()
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+}
+
+// put has the CO serve bytes by their digest.
+func (e *end) put(b []byte) protocol.Digest {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	digest := protocol.DigestOf(b)
+	e.bodies[digest] = b
+	return digest
+}
+
+// requests returns how often the CO was asked for what has a digest.
+func (e *end) requests(digest protocol.Digest) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.asked[digest]
+}
+
+func (e *end) stop(ctx context.Context) error {
+	return errors.Join(e.http.Close(), e.broker.Stop(ctx))
+}
+
+// get answers what a host gets by HTTP.
+func get(t *testing.T, n *memnet.Network, host, url string) (status int, body string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DialContext: n.Host(host).DialContext, DisableKeepAlives: true}}
+	resp, err := client.Get(url) //nolint:noctx // in virtual time
+	if err != nil {
+		t.Errorf("%s gets %s: %v", host, url, err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("%s gets %s: %v", host, url, err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// pull has a node pull a blob by the site's cache.
+func pull(t *testing.T, n *memnet.Network, node string, digest protocol.Digest, want string) {
+	t.Helper()
+	if status, body := get(t, n, node, "http://lo:8080/v2/app/blobs/"+string(digest)); status != http.StatusOK || body != want {
+		t.Errorf("%s pulls %s: status %d with %d bytes, want 200 with %d", node, digest.Short(), status, len(body), len(want))
+	}
 }
 
 // accept is what co/ingest does with a batch.
@@ -111,16 +187,17 @@ func (e *end) apply(event protocol.Event) {
 	}
 }
 
-// desire publishes what the site is to run: one version of one deployment on each node.
+// desire publishes what the site is to run: one version of one deployment on each node. The LO
+// fetches the specification by HTTP.
 func (e *end) desire(generation uint64, image string) protocol.Digest {
 	spec := protocol.Marshal(&protocol.DeploymentSpec{
 		V: protocol.Version, ID: "1", Deployment: "app", App: "app", AppVersion: fmt.Sprint(generation),
 		Components: []protocol.Component{{Name: "main", Containers: []protocol.Container{{Name: "server", Image: image}}}},
 	})
-	digest := protocol.DigestOf(spec)
+	digest := e.put(spec)
 	payload := protocol.Marshal(&protocol.SiteDesired{
 		V: protocol.Version, Site: plant, Position: protocol.Position{Epoch: 1, Generation: generation},
-		Deployments: []protocol.SiteEntry{{Deployment: "app", Digest: digest, Size: uint64(len(spec)), Spec: spec}},
+		Deployments: []protocol.SiteEntry{{Deployment: "app", Digest: digest, Size: uint64(len(spec))}},
 	})
 	if err := e.broker.Publish(e.t.Context(), broker.Message{Topic: topic.ForSite(topic.SiteDesired, plant), Payload: payload, QoS: 1, Retain: true}); err != nil {
 		e.t.Fatal(err)
@@ -151,9 +228,9 @@ func (e *end) reach(state lifecycle.State, digest, refused protocol.Digest) {
 
 func startLO(t *testing.T, n *memnet.Network, d *simdisk.Disk, now func() time.Time) *lo.LO {
 	o := lo.DefaultOptions()
-	o.Site, o.StateDir, o.Disk, o.MQTT, o.HTTP, o.Logger = plant, "/state", d, "lo:1883", "", slog.New(slog.DiscardHandler)
+	o.Site, o.StateDir, o.Disk, o.MQTT, o.HTTP, o.Logger = plant, "/state", d, "lo:1883", "lo:8080", slog.New(slog.DiscardHandler)
 	o.CO.MQTT, o.Dial, o.Listen, o.Random = []string{"tcp://co:1884"}, n.Host("lo").DialContext, n.Host("lo").Listen, random.Seeded(1)
-	o.Now = now
+	o.CO.HTTP, o.Now = "http://co:8080", now
 	l, err := lo.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +245,8 @@ func startEN(t *testing.T, n *memnet.Network, i int, d *simdisk.Disk, run *memor
 	o := en.DefaultOptions()
 	o.Site, o.Node, o.StateDir, o.Disk, o.Logger = plant, protocol.NodeID(fmt.Sprintf("node-%d", i)), "/state", d, slog.New(slog.DiscardHandler)
 	o.LO.MQTT, o.Runtime, o.Random = []string{"tcp://lo:1883"}, run, random.Seeded(uint64(i))
-	o.Dial = n.Host(string(o.Node)).DialContext
+	host := n.Host(string(o.Node))
+	o.Dial, o.Listen, o.HTTP = host.DialContext, host.Listen, string(o.Node)+":9100"
 	o.Now = now
 	e, err := en.New(o)
 	if err != nil {
@@ -186,6 +264,7 @@ type outcome struct {
 	Final      map[string]string
 	Containers map[string][]string // by node
 	took       time.Duration       // virtual
+	fetched    int                 // how often the CO was asked for the blob that three nodes pulled
 	stamps     []time.Time         // of each node's first report
 }
 
@@ -222,10 +301,14 @@ func wired(t *testing.T, seed uint64, clock func(actor int) func() time.Time) (o
 				t.Errorf("stop %s: %v", what, err)
 			}
 		}
+		layer := strings.Repeat("layer", 40_000)
+		blob := e.put([]byte(layer))
 		first := e.desire(1, "hub/app@sha256:1")
 		e.reach(lifecycle.Installed, first, "")
 
+		pull(t, n, "node-1", blob, layer)
 		n.Path("co", "lo").Cut()
+		pull(t, n, "node-2", blob, layer)
 		n.Path("lo", "node-1").Cut()
 		second := e.desire(2, "hub/app@sha256:2")
 		<-time.After(10 * time.Minute)
@@ -243,14 +326,21 @@ func wired(t *testing.T, seed uint64, clock func(actor int) func() time.Time) (o
 		l = startLO(t, n, disks[0], clock(0))
 		agents[2] = startEN(t, n, 2, disks[2], engines[2], clock(2))
 		e.reach(lifecycle.Installed, second, third)
+		pull(t, n, "node-3", blob, layer)
+		if status, body := get(t, n, "node-3", "http://lo:8080/metrics"); status != http.StatusOK || !strings.Contains(body, "\ncolony_lo_link_up 1\n") {
+			t.Errorf("metrics of the LO: status %d, %d bytes, want the link up", status, len(body))
+		}
+		if status, body := get(t, n, "node-2", "http://node-2:9100/metrics"); status != http.StatusOK || !strings.Contains(body, "\ncolony_en_link_up 1\n") {
+			t.Errorf("metrics of the agent: status %d, %d bytes, want the link up", status, len(body))
+		}
 
 		for i := 1; i <= nodeCount; i++ {
 			stop(fmt.Sprintf("node-%d", i), agents[i].Stop)
 		}
 		stop("the LO", l.Stop)
-		stop("the CO's end", e.broker.Stop)
+		stop("the CO's end", e.stop)
 		out = e.outcome(engines[1:])
-		out.took = time.Since(began)
+		out.took, out.fetched = time.Since(began), e.requests(blob)
 	})
 	return out
 }
@@ -299,6 +389,9 @@ func TestWiredTiers(t *testing.T) {
 	}
 	if diff := cmp.Diff(one, same, cmpopts.IgnoreUnexported(outcome{})); diff != "" {
 		t.Errorf("one seed, two outcomes (-first +second):\n%s", diff)
+	}
+	if one.fetched != 1 { // the cache has it over the power cut
+		t.Errorf("the CO was asked %d times for a blob that three nodes pulled, want once", one.fetched)
 	}
 	for actor, sequence := range one.Sequences {
 		if len(sequence) < 6 {

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/colonyfleet/colony/internal/childproc"
 )
 
 // StopTimeout is how long a process has to end when it is asked.
@@ -31,7 +33,7 @@ type Process struct {
 	Ready func(ctx context.Context) error
 
 	Cmd   *exec.Cmd // nil while it does not run
-	ended chan struct{}
+	ended <-chan struct{}
 	Used  Usage // in its former lives
 }
 
@@ -58,15 +60,12 @@ func (p *Process) Start(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	// A process group of its own, so that Ctrl-C reaches the bench alone; and an end
 	// with it, however that comes.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	child, err := childproc.Start(cmd, syscall.SIGKILL)
+	if err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	p.Cmd, p.ended = cmd, make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ended is in its state
-		close(p.ended)
-	}()
+	p.Cmd, p.ended = cmd, child.Done() // how it ended is in its state
 	if err := p.awaitReady(ctx); err != nil {
 		return fmt.Errorf("start %s: %w; its last words:\n%s", p.Name, err, Tail(p.Log))
 	}
