@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"fmt"
 	"go/ast"
 	"os"
 	"path/filepath"
@@ -63,42 +64,51 @@ func TestGlossary(t *testing.T) {
 	flowWords(t, words)
 }
 
-// flowWords checks that the flows call each thing by a word of the glossary, in the column
-// that is for it.
+// flowColumns are the columns of each table of steps in a flow.
+var flowColumns = []string{"#", "word", "what happens", "where", "durable then"}
+
+// flowWords checks that each flow has its steps in tables of the same columns, and calls the
+// thing of each step by a word of the glossary, in the column that is for it.
 func flowWords(t *testing.T, words map[string]bool) {
 	t.Helper()
 	docs, err := filepath.Glob(root + "/docs/flows/*.md")
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("no flow documents: %v", err)
 	}
-	found := 0
 	for _, doc := range docs {
 		b, err := os.ReadFile(doc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		column := -1 // of the words, in the table that the line is in
+		steps := 0
 		for i, line := range strings.Split(string(b), "\n") {
-			cells := strings.Split(line, "|")
+			if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") {
+				continue
+			}
+			at := fmt.Sprintf("%s:%d", filepath.Base(doc), i+1)
+			cells := strings.Split(strings.Trim(line, "|"), "|")
 			for j := range cells {
 				cells[j] = strings.TrimSpace(cells[j])
 			}
-			switch {
-			case len(cells) < 3:
-				column = -1
-			case cells[1] == "#":
-				column = slices.Index(cells, "word")
-			case column >= 0 && !strings.HasPrefix(line, "|---"):
-				for word := range strings.SplitSeq(cells[column], ",") {
-					found++
-					if word = strings.TrimSpace(word); !words[word] {
-						t.Errorf("%s:%d: the glossary does not have the word %q", filepath.Base(doc), i+1, word)
-					}
+			if len(cells) != len(flowColumns) {
+				t.Errorf("%s: %d columns, want %d: %s", at, len(cells), len(flowColumns), strings.Join(flowColumns, ", "))
+				continue
+			}
+			if cells[0] == "#" {
+				if !slices.Equal(cells, flowColumns) {
+					t.Errorf("%s: the columns are %q, want %q", at, cells, flowColumns)
+				}
+				continue
+			}
+			steps++
+			for word := range strings.SplitSeq(cells[1], ",") {
+				if word = strings.TrimSpace(word); !words[word] {
+					t.Errorf("%s: the glossary does not have the word %q", at, word)
 				}
 			}
 		}
-	}
-	if found < 25 {
-		t.Errorf("%d words found in the flows: the test does not read them", found)
+		if steps < 10 {
+			t.Errorf("%s: %d steps found: the test does not read them", filepath.Base(doc), steps)
+		}
 	}
 }
