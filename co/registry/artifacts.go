@@ -18,6 +18,7 @@ import (
 	"github.com/colonyfleet/colony/co/registry/encrypted"
 	"github.com/colonyfleet/colony/co/registry/failure"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/target"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -119,7 +120,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 	}
 	options := c.options(ctx)
 	for _, l := range a.Blobs() {
-		if err := remote.WriteLayer(t.dialled.Context(), static.NewLayer(l.Content, types.MediaType(l.Media)), options...); err != nil {
+		if err := remote.WriteLayer(t.Dialled.Context(), static.NewLayer(l.Content, types.MediaType(l.Media)), options...); err != nil {
 			return "", failure.Of(ctx, "push", ref, err)
 		}
 	}
@@ -132,7 +133,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 			return digest, err
 		}
 	}
-	if err := remote.Put(t.dialled, image.Raw{Media: types.OCIManifestSchema1, Body: body}, options...); err != nil {
+	if err := remote.Put(t.Dialled, image.Raw{Media: types.OCIManifestSchema1, Body: body}, options...); err != nil {
 		return "", failure.Of(ctx, "push", ref, err)
 	}
 	return digest, nil
@@ -140,7 +141,7 @@ func (c *Client) pushArtifact(ctx context.Context, ref string, a artifact.Artifa
 
 // keeps reports whether a tag names an artifact already. Where it names another one, the
 // error is of kind Conflict.
-func (c *Client) keeps(ctx context.Context, t target, ref string, digest protocol.Digest) (bool, error) {
+func (c *Client) keeps(ctx context.Context, t target.Target, ref string, digest protocol.Digest) (bool, error) {
 	have, err := c.tagged(ctx, t)
 	err = failure.Of(ctx, "push", ref, err)
 	switch {
@@ -157,18 +158,18 @@ func (c *Client) keeps(ctx context.Context, t target, ref string, digest protoco
 
 // tagged returns the digest that a tag names. It asks as one who will push: to one who
 // may only read, some registries answer "denied" for a repository that does not exist.
-func (c *Client) tagged(ctx context.Context, t target) (protocol.Digest, error) {
-	repository := t.dialled.Context()
+func (c *Client) tagged(ctx context.Context, t target.Target) (protocol.Digest, error) {
+	repository := t.Dialled.Context()
 	auth, err := c.Resolve(repository)
 	if err != nil {
 		return "", err
 	}
-	next := encrypted.Transport{Next: c.opts.Transport, Plain: c.plain}
+	next := encrypted.Transport{Next: c.opts.Transport, Plain: c.hosts.Plain()}
 	authorized, err := transport.NewWithContext(ctx, repository.Registry, auth, next, []string{repository.Scope(transport.PushScope)})
 	if err != nil {
 		return "", err
 	}
-	have, err := remote.Head(t.dialled, append(c.options(ctx), remote.WithTransport(authorized))...)
+	have, err := remote.Head(t.Dialled, append(c.options(ctx), remote.WithTransport(authorized))...)
 	if err != nil {
 		return "", err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/colonyfleet/colony/co/registry/encrypted"
 	"github.com/colonyfleet/colony/co/registry/failure"
 	"github.com/colonyfleet/colony/co/registry/image"
+	"github.com/colonyfleet/colony/co/registry/target"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -60,10 +61,8 @@ type ClientOptions struct {
 // an artifact that is not what it should be, NotFound where the registry has no such
 // thing, Denied where it wants other credentials, and Unavailable where it is away.
 type Client struct {
-	opts     ClientOptions
-	insecure map[string]bool
-	plain    map[string]bool   // the addresses that are dialled without TLS
-	written  map[string]string // by the address that is dialled in its place, the host of references
+	opts  ClientOptions
+	hosts target.Hosts
 }
 
 // NewClient returns a Client.
@@ -82,15 +81,7 @@ func NewClient(o ClientOptions) *Client {
 			MaxIdleConnsPerHost:   4,
 		}
 	}
-	c := &Client{opts: o, insecure: map[string]bool{}, plain: map[string]bool{}, written: map[string]string{}}
-	for host, address := range o.Hosts {
-		c.written[strings.TrimPrefix(address, "https://")] = host
-		c.plain[address] = true // one with https:// is the host of no URL
-	}
-	for _, h := range o.Insecure {
-		c.insecure[h], c.plain[h] = true, true
-	}
-	return c
+	return &Client{opts: o, hosts: target.New(o.Hosts, o.Insecure)}
 }
 
 // Close closes idle connections. The Client may still be used.
@@ -100,51 +91,14 @@ func (c *Client) Close() {
 	}
 }
 
-// A target is a reference in two forms: as it was written, and where it is dialled.
-type target struct {
-	written name.Reference
-	dialled name.Reference
-}
-
 // reach reads a reference to a registry that is going to be asked, which it may not be
 // without Allow.
-func (c *Client) reach(ref string) (target, error) {
-	t, err := c.parse(ref)
+func (c *Client) reach(ref string) (target.Target, error) {
+	t, err := c.hosts.Parse(ref)
 	if err != nil || c.opts.Allow == nil {
 		return t, err
 	}
-	host, _, _ := strings.Cut(pulledName(t.written.Context()), "/")
-	return t, c.opts.Allow(host)
-}
-
-// parse reads a reference, with or without oci://.
-func (c *Client) parse(ref string) (target, error) {
-	bare := strings.TrimPrefix(ref, "oci://")
-	written, err := name.ParseReference(bare)
-	if err != nil {
-		return target{}, protocol.Errorf(protocol.Invalid, "reference %q: %w", ref, err)
-	}
-	host := written.Context().RegistryStr()
-	address, mapped := c.opts.Hosts[host]
-	if !mapped && !c.insecure[host] {
-		return target{written: written, dialled: written}, nil
-	}
-	if !mapped {
-		address = host
-	}
-	security := []name.Option{name.Insecure}
-	if secure, ok := strings.CutPrefix(address, "https://"); ok {
-		address, security = secure, nil
-	}
-	registry, err := name.NewRegistry(address, security...)
-	if err != nil {
-		return target{}, protocol.Errorf(protocol.Invalid, "address %q of registry %s: %w", address, host, err)
-	}
-	repository := registry.Repo(written.Context().RepositoryStr())
-	if d, ok := written.(name.Digest); ok {
-		return target{written: written, dialled: repository.Digest(d.DigestStr())}, nil
-	}
-	return target{written: written, dialled: repository.Tag(written.Identifier())}, nil
+	return t, c.opts.Allow(t.Host())
 }
 
 // Resolve finds the credentials of a registry that is dialled.
@@ -152,11 +106,7 @@ func (c *Client) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	if c.opts.Credentials == nil {
 		return authn.Anonymous, nil
 	}
-	host := r.RegistryStr()
-	if written, ok := c.written[host]; ok {
-		host = written
-	}
-	user, password, err := c.opts.Credentials(host)
+	user, password, err := c.opts.Credentials(c.hosts.Written(r.RegistryStr()))
 	switch {
 	case err != nil:
 		return nil, err
@@ -171,7 +121,7 @@ func (c *Client) Resolve(r authn.Resource) (authn.Authenticator, error) {
 func (c *Client) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx),
-		remote.WithTransport(encrypted.Transport{Next: c.opts.Transport, Plain: c.plain}),
+		remote.WithTransport(encrypted.Transport{Next: c.opts.Transport, Plain: c.hosts.Plain()}),
 		remote.WithUserAgent("colony"),
 		remote.WithAuthFromKeychain(c),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 2}),
@@ -187,14 +137,14 @@ func (c *Client) limit(ctx context.Context) (context.Context, context.CancelFunc
 // index, so that one reference serves every node. A reference that holds a digest is
 // looked up in the fleet's own registry alone.
 func (c *Client) Image(ctx context.Context, ref string) (string, error) {
-	t, err := c.parse(ref)
+	t, err := c.hosts.Parse(ref)
 	if err != nil {
 		return "", err
 	}
-	repository := pulledName(t.written.Context())
-	if d, ok := t.written.(name.Digest); ok {
+	repository := t.Repository()
+	if d, ok := t.Written.(name.Digest); ok {
 		digest, err := protocol.ParseDigest(d.DigestStr())
-		if err == nil && c.own(t) {
+		if err == nil && t.Own {
 			err = c.there(ctx, t, ref)
 		}
 		if err != nil {
@@ -208,11 +158,11 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	var h v1.Hash
-	if d, err := remote.Head(t.dialled, c.options(ctx)...); err == nil {
+	if d, err := remote.Head(t.Dialled, c.options(ctx)...); err == nil {
 		h = d.Digest
 	} else {
 		// Some registries answer HEAD without a digest, or not at all; GET says why.
-		d, err := remote.Get(t.dialled, c.options(ctx)...)
+		d, err := remote.Get(t.Dialled, c.options(ctx)...)
 		if err != nil {
 			return "", c.lacks(t, failure.Of(ctx, "find image", ref, err))
 		}
@@ -225,23 +175,20 @@ func (c *Client) Image(ctx context.Context, ref string) (string, error) {
 	return repository + "@" + string(digest), nil
 }
 
-// own reports whether a reference is one of the fleet's own registry.
-func (c *Client) own(t target) bool { return c.opts.Hosts[t.written.Context().RegistryStr()] != "" }
-
 // there says why an image that is named by its digest cannot be had.
-func (c *Client) there(ctx context.Context, t target, ref string) error {
+func (c *Client) there(ctx context.Context, t target.Target, ref string) error {
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	_, err := remote.Head(t.dialled, c.options(ctx)...)
+	_, err := remote.Head(t.Dialled, c.options(ctx)...)
 	return c.lacks(t, failure.Of(ctx, "find image", ref, err))
 }
 
 // lacks says how an image comes into the fleet's own registry, where it does not have it.
-func (c *Client) lacks(t target, err error) error {
-	if !c.own(t) {
+func (c *Client) lacks(t target.Target, err error) error {
+	if !t.Own {
 		return err
 	}
-	return failure.Lacks(err, "as with skopeo copy docker://SOURCE docker://ADDRESS-OF-THE-CO"+strings.TrimPrefix(t.written.Name(), t.written.Context().RegistryStr()))
+	return failure.Lacks(err, "as with skopeo copy docker://SOURCE docker://ADDRESS-OF-THE-CO"+strings.TrimPrefix(t.Written.Name(), t.Written.Context().RegistryStr()))
 }
 
 // Health returns the check that an image declares, nil where it has none. Of an image for
@@ -253,7 +200,7 @@ func (c *Client) Health(ctx context.Context, ref string) (*protocol.Health, erro
 	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	d, err := remote.Get(t.dialled, c.options(ctx)...)
+	d, err := remote.Get(t.Dialled, c.options(ctx)...)
 	if err != nil {
 		return nil, failure.Of(ctx, "read image", ref, err)
 	}
@@ -261,44 +208,36 @@ func (c *Client) Health(ctx context.Context, ref string) (*protocol.Health, erro
 	return h, failure.Of(ctx, "read image", ref, err)
 }
 
-// pulledName is the repository as container engines name it.
-func pulledName(r name.Repository) string {
-	if r.RegistryStr() == name.DefaultRegistry {
-		return "docker.io/" + r.RepositoryStr()
-	}
-	return r.Name()
-}
-
 // manifest fetches an image manifest; its digest has been checked.
-func (c *Client) manifest(ctx context.Context, t target) (*artifact.Manifest, protocol.Digest, error) {
-	d, err := remote.Get(t.dialled, c.options(ctx)...)
+func (c *Client) manifest(ctx context.Context, t target.Target) (*artifact.Manifest, protocol.Digest, error) {
+	d, err := remote.Get(t.Dialled, c.options(ctx)...)
 	if err != nil {
 		return nil, "", err
 	}
 	digest := protocol.DigestOf(d.Manifest)
-	if pinned, ok := t.written.(name.Digest); ok && pinned.DigestStr() != string(digest) {
+	if pinned, ok := t.Written.(name.Digest); ok && pinned.DigestStr() != string(digest) {
 		return nil, "", protocol.Errorf(protocol.Invalid, "the registry answered with digest %s", digest)
 	}
 	if d.MediaType != types.OCIManifestSchema1 {
-		return nil, "", protocol.Errorf(protocol.Invalid, "%s: media type %s, want %s", t.written, d.MediaType, types.OCIManifestSchema1)
+		return nil, "", protocol.Errorf(protocol.Invalid, "%s: media type %s, want %s", t.Written, d.MediaType, types.OCIManifestSchema1)
 	}
 	var m artifact.Manifest
 	if err := json.Unmarshal(d.Manifest, &m); err != nil {
-		return nil, "", protocol.Errorf(protocol.Invalid, "%s: manifest: %w", t.written, err)
+		return nil, "", protocol.Errorf(protocol.Invalid, "%s: manifest: %w", t.Written, err)
 	}
 	return &m, digest, nil
 }
 
 // fetch reads a blob of the repository of t and checks its digest and size.
-func (c *Client) fetch(ctx context.Context, t target, d artifact.Descriptor) ([]byte, error) {
+func (c *Client) fetch(ctx context.Context, t target.Target, d artifact.Descriptor) ([]byte, error) {
 	digest, err := protocol.ParseDigest(d.Digest)
 	if err != nil {
 		return nil, err
 	}
 	if d.Size > artifact.MaxFile {
-		return nil, protocol.Errorf(protocol.Invalid, "%s: a layer has %d bytes, the limit is %d", t.written, d.Size, artifact.MaxFile)
+		return nil, protocol.Errorf(protocol.Invalid, "%s: a layer has %d bytes, the limit is %d", t.Written, d.Size, artifact.MaxFile)
 	}
-	layer, err := remote.Layer(t.dialled.Context().Digest(d.Digest), c.options(ctx)...)
+	layer, err := remote.Layer(t.Dialled.Context().Digest(d.Digest), c.options(ctx)...)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +250,7 @@ func (c *Client) fetch(ctx context.Context, t target, d artifact.Descriptor) ([]
 		return nil, err
 	}
 	if err := digest.Verify(b); err != nil {
-		return nil, protocol.Errorf(protocol.Unavailable, "%s: %w", t.written, err)
+		return nil, protocol.Errorf(protocol.Unavailable, "%s: %w", t.Written, err)
 	}
 	return b, nil
 }
@@ -324,6 +263,6 @@ func (c *Client) Tags(ctx context.Context, ref string) ([]string, error) {
 	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	tags, err := remote.List(t.dialled.Context(), c.options(ctx)...)
+	tags, err := remote.List(t.Dialled.Context(), c.options(ctx)...)
 	return tags, failure.Of(ctx, "list tags of", ref, err)
 }

@@ -324,13 +324,13 @@ func TestHealth(t *testing.T) {
 	push := func(name string, check *v1.HealthConfig) string {
 		img, err := mutate.Config(empty.Image, v1.Config{Healthcheck: check})
 		must(t, err)
-		ref, err := c.parse("registry.colony/" + name + ":1")
+		ref, err := c.hosts.Parse("registry.colony/" + name + ":1")
 		must(t, err)
-		must(t, remote.Write(ref.dialled, img, c.options(t.Context())...))
+		must(t, remote.Write(ref.Dialled, img, c.options(t.Context())...))
 		index := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "arm64"}}})
-		ref, err = c.parse("registry.colony/" + name + ":index")
+		ref, err = c.hosts.Parse("registry.colony/" + name + ":index")
 		must(t, err)
-		must(t, remote.WriteIndex(ref.dialled, index, c.options(t.Context())...))
+		must(t, remote.WriteIndex(ref.Dialled, index, c.options(t.Context())...))
 		return "registry.colony/" + name
 	}
 	for name, tt := range map[string]struct {

@@ -29,11 +29,11 @@ func (c *Client) PushImage(ctx context.Context, ref string, images ...image.Imag
 	case 1:
 		var img v1.Image
 		img, err = images[0].Build()
-		built, push = img, func() error { return remote.Write(t.dialled, img, c.options(ctx)...) }
+		built, push = img, func() error { return remote.Write(t.Dialled, img, c.options(ctx)...) }
 	default:
 		var index v1.ImageIndex
 		index, err = image.Index(images...)
-		built, push = index, func() error { return remote.WriteIndex(t.dialled, index, c.options(ctx)...) }
+		built, push = index, func() error { return remote.WriteIndex(t.Dialled, index, c.options(ctx)...) }
 	}
 	if err != nil {
 		return "", protocol.Errorf(protocol.Invalid, "build image %s: %w", ref, err)

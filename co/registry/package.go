@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
 	"github.com/colonyfleet/colony/co/registry/failure"
+	"github.com/colonyfleet/colony/co/registry/target"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -79,12 +80,12 @@ func placeUntitled(root *os.Root, titled, untitled map[string]artifact.Descripto
 
 // store writes a blob of the repository of t into a new file of root. It has the size and
 // the digest of d, or there is an error.
-func (c *Client) store(ctx context.Context, t target, d artifact.Descriptor, root *os.Root, file string) error {
+func (c *Client) store(ctx context.Context, t target.Target, d artifact.Descriptor, root *os.Root, file string) error {
 	want, err := protocol.ParseDigest(d.Digest)
 	if err != nil {
 		return err
 	}
-	layer, err := remote.Layer(t.dialled.Context().Digest(d.Digest), c.options(ctx)...)
+	layer, err := remote.Layer(t.Dialled.Context().Digest(d.Digest), c.options(ctx)...)
 	if err != nil {
 		return err
 	}
@@ -106,17 +107,17 @@ func (c *Client) store(ctx context.Context, t target, d artifact.Descriptor, roo
 		return err
 	}
 	if got := protocol.Digest(fmt.Sprintf("sha256:%x", hash.Sum(nil))); n != d.Size || got != want {
-		return protocol.Errorf(protocol.Unavailable, "%s: %s: the registry sent %d bytes with digest %s, want %d with %s", t.written, file, n, got.Short(), d.Size, want.Short())
+		return protocol.Errorf(protocol.Unavailable, "%s: %s: the registry sent %d bytes with digest %s, want %d with %s", t.Written, file, n, got.Short(), d.Size, want.Short())
 	}
 	return nil
 }
 
 // unplaced is the error of a file that has no place in the folder: where a path leads
 // through another file, the package is wrong; else the folder is.
-func unplaced(t target, file string, err error) error {
+func unplaced(t target.Target, file string, err error) error {
 	kind := protocol.Unavailable
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) {
 		kind = protocol.Invalid
 	}
-	return protocol.Errorf(kind, "%s: no place for %s: %w", t.written, file, err)
+	return protocol.Errorf(kind, "%s: no place for %s: %w", t.Written, file, err)
 }
