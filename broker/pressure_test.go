@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,27 +212,29 @@ func TestListsDoNotWaitLong(t *testing.T) {
 	<-ended
 }
 
-// ackEach acknowledges each message when tick says so, until the connection ends.
-func ackEach(r *raw, tick <-chan time.Time) {
-	for {
+// ackEach acknowledges each message when tick says so, until the connection ends, and returns how many.
+func ackEach(r *raw, tick <-chan time.Time) (n int) {
+	for ; ; n++ {
 		p, err := r.within(time.Minute)
 		if err != nil || p.FixedHeader.Type != packets.Publish {
-			return
+			return n
 		}
 		if tick != nil {
 			<-tick
 		}
 		if _, err := r.conn.Write([]byte{packets.Puback << 4, 2, byte(p.PacketID >> 8), byte(p.PacketID)}); err != nil {
-			return
+			return n
 		}
 	}
 }
 
-// A subscriber that takes one message at a time, and acknowledges it late, does not hold
-// up a publisher that serves others too for more than a tenth of its time.
+// A subscriber that takes one message at a time, and acknowledges it late, does not hold up a
+// publisher that serves others too: that goes on many messages for each that the slow one has.
+// How much of its time it may wait is TestPace.
 func TestSickSubscriberSlowsNobody(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, limited(limits.Limits{WriteBuffer: 256 << 10}))
+	const messages = 5000
 	healthy, sick := guest(t, b, "healthy"), dialRaw(t, b.Addr("main"))
 	sick.mustConnect("sick", func(p *packets.Packet) { p.Properties.ReceiveMaximum = 1 })
 	healthy.subscribe("t", 1)
@@ -239,9 +242,8 @@ func TestSickSubscriberSlowsNobody(t *testing.T) {
 	tick := time.NewTicker(700 * time.Millisecond)
 	defer tick.Stop()
 	ended := make(chan struct{})
-	go func() { ackEach(sick, tick.C); close(ended) }()
-	const messages = 5000
-	begun := time.Now()
+	var acknowledged atomic.Int64
+	go func() { acknowledged.Store(int64(ackEach(sick, tick.C))); close(ended) }()
 	published := make(chan error, 1)
 	go func() {
 		for i := range messages {
@@ -259,14 +261,12 @@ func TestSickSubscriberSlowsNobody(t *testing.T) {
 	if err := <-published; err != nil {
 		t.Fatal(err)
 	}
-	took := time.Since(begun)
-	t.Logf("%d messages in %s, %.0f/s", messages, took, messages/took.Seconds())
-	if waited := metric(t, reg, "publish_wait_seconds_total", "others"); waited > 0.25+took.Seconds()/10 {
-		t.Errorf("the publisher waited %.3f s of %s", waited, took)
-	}
 	until(t, "the sick one is disconnected when its queue is full", func() bool { return metric(t, reg, "dropped_total", "unacknowledged") == 1 })
 	_ = sick.conn.Close()
 	<-ended
+	if n := acknowledged.Load(); n > messages/10 {
+		t.Errorf("the slow one acknowledged %d of %d messages: the publisher waited for it", n, messages)
+	}
 }
 
 // Many subscribers that do not read hold one message up together, not one after the other.

@@ -27,6 +27,7 @@ import (
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
+	"github.com/colonyfleet/colony/internal/tlstest"
 	"github.com/colonyfleet/colony/lo"
 	"github.com/jackc/pgx/v5"
 )
@@ -285,6 +286,13 @@ func TestRepairsOfCO(t *testing.T) {
 			execute(t, o.DatabaseURL, `insert into revocation_lists (site, number, digest) values ('quay', 7, '')`)
 		}, func() { // as the report of its LO does
 			execute(t, o.DatabaseURL, `update revocation_lists set adopted = number, adopted_at = now() where site = 'quay'`)
+		}},
+		fault{"a certificate of the API that has ended", "certificate", doctor.Fail, "(127.0.0.1) ended at", "renew it", func() {
+			chain, key := filepath.Join(work, "api.pem"), filepath.Join(work, "api.key")
+			tlstest.Write(t, chain, key, time.Now().Add(-time.Minute))
+			o.Access.Certificate, o.Access.Key = chain, key
+		}, func() {
+			tlstest.Write(t, o.Access.Certificate, o.Access.Key, time.Now().Add(365*24*time.Hour))
 		}})
 	// The branch is there once the repo has a commit.
 	at := slices.IndexFunc(faults, func(f fault) bool { return f.name == "a repo that is away" })
