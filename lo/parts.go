@@ -273,7 +273,7 @@ func (p *parts) startBroker(ctx context.Context) error {
 		return p.broker.Publish(ctx, broker.Message{Topic: topic, Payload: payload, QoS: 1, Retain: true, ContentType: protocol.ContentType})
 	})
 	// Stopped after the loop and the broker: no record changes any more.
-	p.group.OnStop("checkpoint", func(context.Context) error { return p.loop.Checkpoint() })
+	p.group.OnStop("checkpoint", func(context.Context) error { return p.loop.End() })
 	if err := p.data.Republish(ctx, p.broker.Restore); err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package control
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/colonyfleet/colony/lo/nodes"
@@ -29,10 +31,13 @@ const (
 type Publish func(ctx context.Context, topic string, payload []byte) error
 
 // A Loop decides for the whole site. It alone publishes NodeDesired. Its methods are
-// for one goroutine at a time.
+// for one goroutine at a time, but for End.
 type Loop struct {
 	site    *Site
 	publish Publish
+
+	// running is held while Run runs: what follows is its own then.
+	running sync.Mutex
 	state   nodes.Site
 	// graceEnds is when nodes count as offline that have not come back since the
 	// start; zero: that has been done.
@@ -65,6 +70,8 @@ func NewLoop(s *Site, publish Publish) *Loop {
 
 // Run reconciles whenever something changed or is due, until ctx ends.
 func (l *Loop) Run(ctx context.Context) {
+	l.running.Lock()
+	defer l.running.Unlock()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var at time.Time // what timer waits for
@@ -274,13 +281,23 @@ func (l *Loop) tidy(ctx context.Context) {
 	if l.state.JournalEpoch == l.site.journal.Epoch() && l.site.journal.Last() < l.state.Checkpoint+checkpointEvery {
 		return
 	}
-	if err := l.Checkpoint(); err != nil {
+	if err := l.checkpoint(); err != nil {
 		l.site.log.ErrorContext(ctx, "checkpoint could not be stored", "err", err)
 	}
 }
 
-// Checkpoint stores every record, so that a start has nothing to replay.
-func (l *Loop) Checkpoint() error {
+// End stores every record once Run has ended, so that a start has nothing to replay. It does not
+// wait for Run: where that still runs, the next start replays the journal.
+func (l *Loop) End() error {
+	if !l.running.TryLock() {
+		return errors.New("the control loop has not ended: the next start replays the journal")
+	}
+	defer l.running.Unlock()
+	return l.checkpoint()
+}
+
+// checkpoint stores every record.
+func (l *Loop) checkpoint() error {
 	epoch := l.site.journal.Epoch()
 	last, err := l.site.checkpoint()
 	if err != nil {

@@ -99,6 +99,36 @@ func TestUnpublishedIsRetried(t *testing.T) {
 	}
 }
 
+// TestEndWhileRunning ends a loop that is still publishing, as where the machine is too slow for the time
+// that a stop has, and once it has ended.
+func TestEndWhileRunning(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, openJournal(t), openStore(t), &desiredState{m: desired(1, "web")})
+	announce(t, s, "n1")
+	publishing, resume := make(chan struct{}), make(chan struct{})
+	l := NewLoop(s, func(context.Context, string, []byte) error {
+		close(publishing)
+		<-resume
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { l.Run(ctx); close(ended) }()
+	<-publishing
+	if err := l.End(); err == nil || !strings.Contains(err.Error(), "has not ended") {
+		t.Errorf("while it runs: %v, want an error", err)
+	}
+	cancel()
+	close(resume)
+	<-ended
+	if err := l.End(); err != nil {
+		t.Errorf("once it has ended: %v", err)
+	}
+	if want := s.journal.Last(); l.state.Checkpoint != want {
+		t.Errorf("the checkpoint is at %d, want %d", l.state.Checkpoint, want)
+	}
+}
+
 // TestNewSignaturesArePublished signs a desired state for the first time, with another key, and
 // with a key set that lacks the former key: each reaches the node at the position that it
 // has, once.
