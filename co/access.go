@@ -118,14 +118,15 @@ func (s *stores) guarded(next http.Handler, a *api.API, prove bool, log *slog.Lo
 		return next
 	}
 	sites := access.Sites{Prove: prove}
-	return s.gate.Guard(next, gate.Rules{Basic: ofRegistry, Refused: recorder.Refused, Needs: func(r *http.Request) access.Permission {
+	return s.gate.Guard(next, gate.Rules{Basic: ofRegistry, Refused: recorder.Refused, Needs: func(r *http.Request) access.Need {
 		switch {
 		case ofRegistry(r):
-			return sites.RegistryNeeds(r.Method, r.URL.Path)
+			return sites.RegistryNeed(r.Method, r.URL.Path)
 		case r.URL.Path == admin.Path:
-			return access.NeedsAt(r.Method, admin.Path)
+			return access.Need{Permission: access.NeedsAt(r.Method, admin.Path), Reach: access.WholeFleet}
 		}
-		return sites.Needs(a.Route(r))
+		route := a.Route(r)
+		return access.NeedOf(sites.Needs(route), route, r.URL)
 	}})
 }
 
@@ -139,8 +140,8 @@ func (s *stores) tokens() tokens.Record {
 
 // NewAccessToken makes a token on the CO's own machine, whether the CO runs or not, and records it. It waits for the
 // database until ctx ends. Errors of the arguments are of kind Invalid.
-func NewAccessToken(ctx context.Context, o Options, name, role string, life time.Duration) (t access.Token, text string, err error) {
-	if t, err = access.NewToken(name, role, access.Console, time.Now(), life); err != nil {
+func NewAccessToken(ctx context.Context, o Options, r access.Request) (t access.Token, text string, err error) {
+	if t, err = access.NewToken(r, access.Console, time.Now()); err != nil {
 		return t, "", err
 	}
 	if !o.Access.Required {

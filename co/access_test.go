@@ -22,7 +22,7 @@ import (
 // tokenOf makes a token as on the CO's own machine.
 func (b *bench) tokenOf(name string, role access.Role, life time.Duration) (id, text string) {
 	b.t.Helper()
-	t, text, err := co.NewAccessToken(b.t.Context(), b.options, name, string(role), life)
+	t, text, err := co.NewAccessToken(b.t.Context(), b.options, access.Request{Name: name, Role: string(role), Life: life})
 	if err != nil {
 		b.t.Fatal(err)
 	}

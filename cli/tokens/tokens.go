@@ -2,11 +2,13 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +34,8 @@ func Command(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token", Aliases: []string{"tokens"}, Short: "Make, list and revoke the tokens of people and programs",
 		Long: `A CO with access.required wants a token with each request. A token has a name, which each change
-that is made with it carries, and a role: read-only, operator or admin.`,
+that is made with it carries, a role (read-only, operator or admin), and the sites for which the role
+holds.`,
 	}
 	cmd.AddCommand(create(env), list(env), revoke(env))
 	return cmd
@@ -40,12 +43,14 @@ that is made with it carries, and a role: read-only, operator or admin.`,
 
 // flags say what a token is to be.
 type flags struct {
-	role string
-	life time.Duration
+	role  string
+	sites []string
+	life  time.Duration
 }
 
 func (f *flags) add(cmd *cobra.Command, role string) *cobra.Command {
 	cmd.Flags().StringVar(&f.role, "role", role, "what it allows: read-only, operator or admin")
+	cmd.Flags().StringSliceVar(&f.sites, "site", nil, "the site that it holds for, or how names of sites begin with a * after it, as 'plant-*'; several are separated by commas (default all)")
 	cmd.Flags().DurationVar(&f.life, "ttl", defaultLife, "how long it holds")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{string(access.ReadOnly), string(access.Operator), string(access.Admin)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -57,7 +62,7 @@ func show(env *command.Env, t tokens.Made) error {
 		return err
 	}
 	env.Printf("%s", t.Text)
-	fmt.Fprintf(env.Err, "token %s of %s (%s), until %s\n", t.ID, t.Name, t.Role, t.Expires.Format(time.RFC3339))
+	fmt.Fprintf(env.Err, "%s, until %s\n", t.Token, t.Expires.Format(time.RFC3339))
 	return nil
 }
 
@@ -71,7 +76,7 @@ func create(env *command.Env) *cobra.Command {
 				return command.Usage(fmt.Errorf("--ttl %s: want %s to %s", f.life, access.MinLife, access.MaxLife))
 			}
 			var out tokens.Made
-			body := map[string]any{"name": args[0], "role": f.role, "seconds": int64(f.life / time.Second)}
+			body := map[string]any{"name": args[0], "role": f.role, "sites": f.sites, "seconds": int64(f.life / time.Second)}
 			if err := env.Call(cmd.Context(), http.MethodPost, "/tokens", body, &out); err != nil {
 				return err
 			}
@@ -99,9 +104,9 @@ func list(env *command.Env) *cobra.Command {
 				} else if !t.Holds(time.Now()) {
 					state = "ended " + output.Ago(&t.Expires)
 				}
-				rows = append(rows, []string{t.ID, t.Name, string(t.Role), output.Age(&t.CreatedAt), t.CreatedBy, output.Age(t.UsedAt), state})
+				rows = append(rows, []string{t.ID, t.Name, string(t.Role), cmp.Or(strings.Join(t.Sites, ","), "all"), output.Age(&t.CreatedAt), t.CreatedBy, output.Age(t.UsedAt), state})
 			}
-			return env.Table("ID NAME ROLE AGE MADE-BY USED STATE", rows)
+			return env.Table("ID NAME ROLE SITES AGE MADE-BY USED STATE", rows)
 		},
 	}
 }
@@ -137,7 +142,7 @@ CO's configuration, its database and the key of its tokens, and not the API.`,
 			o.Logger = slog.New(slog.DiscardHandler)
 			ctx, cancel := context.WithTimeout(cmd.Context(), databaseWait)
 			defer cancel()
-			t, text, err := co.NewAccessToken(ctx, o, args[0], f.role, f.life)
+			t, text, err := co.NewAccessToken(ctx, o, access.Request{Name: args[0], Role: f.role, Sites: f.sites, Life: f.life})
 			if protocol.KindOf(err) == protocol.Invalid {
 				return command.Usage(err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/trailer"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // A Permission is what an operation needs, as resource:verb.
@@ -211,6 +212,7 @@ func (s Sites) RegistryNeeds(method, path string) Permission {
 type Principal struct {
 	Name    string    `json:"name"`
 	Role    Role      `json:"role" enum:"read-only,operator,admin"`
+	Sites   []string  `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
 	Token   string    `json:"token" doc:"id of the token that it has shown"`
 	Expires time.Time `json:"expires" doc:"when that token ends"`
 }
@@ -220,6 +222,7 @@ type Token struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name" doc:"whom it was made for: each change that is made with it names it"`
 	Role      Role       `json:"role" enum:"read-only,operator,admin"`
+	Sites     []string   `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
 	CreatedAt time.Time  `json:"createdAt"`
 	CreatedBy string     `json:"createdBy" doc:"who made it; console: on the CO's machine"`
 	Expires   time.Time  `json:"expires"`
@@ -229,7 +232,17 @@ type Token struct {
 }
 
 // String names a token to people.
-func (t Token) String() string { return fmt.Sprintf("token %s of %s (%s)", t.ID, t.Name, t.Role) }
+func (t Token) String() string {
+	if len(t.Sites) == 0 {
+		return fmt.Sprintf("token %s of %s (%s)", t.ID, t.Name, t.Role)
+	}
+	return fmt.Sprintf("token %s of %s (%s of %s)", t.ID, t.Name, t.Role, strings.Join(t.Sites, ", "))
+}
+
+// Principal returns who shows a token.
+func (t Token) Principal() Principal {
+	return Principal{Name: t.Name, Role: t.Role, Sites: t.Sites, Token: t.ID, Expires: t.Expires}
+}
 
 // Holds reports whether a token counts at a time.
 func (t Token) Holds(at time.Time) bool { return t.RevokedAt == nil && at.Before(t.Expires) }
@@ -245,15 +258,27 @@ const Console = "console"
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
 
+// A Request is what somebody asks of a new token.
+type Request struct {
+	Name, Role string
+	Sites      []string // as of siteset.Parse; none: all
+	Life       time.Duration
+}
+
 // NewToken returns a token with a new id, after it has checked what somebody asks for. Errors are of kind Invalid and say what is wanted.
-func NewToken(name, role, by string, now time.Time, life time.Duration) (Token, error) {
+func NewToken(r Request, by string, now time.Time) (Token, error) {
+	name, life := r.Name, r.Life
 	if name == Console {
 		return Token{}, protocol.Errorf(protocol.Invalid, "name %q: it stands for the CO's own machine; want another one", name)
 	}
 	if !nameForm.MatchString(name) {
 		return Token{}, protocol.Errorf(protocol.Invalid, "name %q: want 1 to 64 lower-case letters, digits, and . _ @ - between them", name)
 	}
-	r, err := ParseRole(role)
+	role, err := ParseRole(r.Role)
+	if err != nil {
+		return Token{}, err
+	}
+	sites, err := siteset.Parse(r.Sites)
 	if err != nil {
 		return Token{}, err
 	}
@@ -262,18 +287,27 @@ func NewToken(name, role, by string, now time.Time, life time.Duration) (Token, 
 	}
 	// Claims of a JWT are in whole seconds.
 	created := now.UTC().Truncate(time.Second)
-	return Token{ID: rand.Text(), Name: name, Role: r, CreatedAt: created, CreatedBy: by, Expires: created.Add(life)}, nil
+	return Token{ID: rand.Text(), Name: name, Role: role, Sites: sites.Entries(), CreatedAt: created, CreatedBy: by, Expires: created.Add(life)}, nil
 }
 
 type key struct{}
 
+// A value is what a context knows of whose request it is.
+type value struct {
+	Principal
+	sites siteset.Set
+}
+
 // With returns a context of a request of p.
-func With(ctx context.Context, p Principal) context.Context { return context.WithValue(ctx, key{}, p) }
+func With(ctx context.Context, p Principal) context.Context {
+	sites, _ := siteset.Parse(p.Sites) // Allows has refused who has others
+	return context.WithValue(ctx, key{}, value{p, sites})
+}
 
 // From returns whose request a context is of, and false where nobody was asked.
 func From(ctx context.Context) (Principal, bool) {
-	p, ok := ctx.Value(key{}).(Principal)
-	return p, ok
+	v, ok := ctx.Value(key{}).(value)
+	return v.Principal, ok
 }
 
 // principalTrailer is the key under which a commit names whose request it is.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/colonyfleet/colony/internal/doctable"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -102,7 +104,13 @@ func TestNeeds(t *testing.T) {
 func TestNewToken(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	v, err := NewToken("ann@plant", "operator", "console", now, time.Hour)
+	v, err := NewToken(Request{Name: "ann@plant", Role: "operator", Sites: []string{"plant-*", "north", "north"}, Life: time.Hour}, "console", now)
+	if diff := cmp.Diff([]string{"north", "plant-*"}, v.Sites); diff != "" {
+		t.Errorf("sites (-want +got):\n%s", diff)
+	}
+	if want := "token " + v.ID + " of ann@plant (operator of north, plant-*)"; v.String() != want {
+		t.Errorf("shown as %q, want %q", v, want)
+	}
 	if err != nil || v.Role != Operator || !v.Holds(now) || v.Holds(now.Add(time.Hour)) || !v.CreatedAt.Equal(now.Truncate(time.Second)) {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -112,19 +120,21 @@ func TestNewToken(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, role string
+		sites      []string
 		life       time.Duration
 		words      string
 	}{
-		{"", "admin", time.Hour, "name"},
-		{"console", "admin", time.Hour, "own machine"},
-		{"-a", "admin", time.Hour, "name"},
-		{strings.Repeat("a", 65), "admin", time.Hour, "name"},
-		{"a\n", "admin", time.Hour, "name"},
-		{"a", "Admin", time.Hour, "role"},
-		{"a", "admin", time.Second, "life"},
-		{"a", "admin", MaxLife + 1, "life"},
+		{"", "admin", nil, time.Hour, "name"},
+		{"console", "admin", nil, time.Hour, "own machine"},
+		{"-a", "admin", nil, time.Hour, "name"},
+		{strings.Repeat("a", 65), "admin", nil, time.Hour, "name"},
+		{"a\n", "admin", nil, time.Hour, "name"},
+		{"a", "Admin", nil, time.Hour, "role"},
+		{"a", "admin", []string{"plant", "Plant"}, time.Hour, `site "Plant"`},
+		{"a", "admin", nil, time.Second, "life"},
+		{"a", "admin", nil, MaxLife + 1, "life"},
 	} {
-		if _, err := NewToken(tt.name, tt.role, "x", now, tt.life); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tt.words) {
+		if _, err := NewToken(Request{tt.name, tt.role, tt.sites, tt.life}, "x", now); protocol.KindOf(err) != protocol.Invalid || !strings.Contains(err.Error(), tt.words) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

@@ -32,7 +32,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	good, err := access.NewToken("ann", "admin", "console", now, time.Hour)
+	good, err := access.NewToken(access.Request{Name: "ann", Role: "admin", Life: time.Hour}, "console", now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,6 +93,11 @@ type held struct {
 	open         map[*request]bool
 }
 
+// allowsAs reports whether the token still allows what a principal that has shown it may do.
+func (h *held) allowsAs(p access.Principal) bool {
+	return h.Role == p.Role && slices.Equal(h.Sites, p.Sites)
+}
+
 // A request that is answered.
 type request struct {
 	of  access.Principal
@@ -177,7 +182,7 @@ func (g *Gate) read(ctx context.Context) error {
 		}
 		h.Token = tokens[id]
 		for r := range h.open {
-			if !h.Holds(time.Now()) || h.Role != r.of.Role {
+			if !h.Holds(time.Now()) || !h.allowsAs(r.of) {
 				r.end(errEnded)
 			}
 		}
@@ -228,7 +233,7 @@ func (g *Gate) Tokens(ctx context.Context, p fleet.Page) ([]access.Token, string
 }
 
 // errEnded is why a request ends whose token was revoked or has ended.
-var errEnded = errors.New("the token was revoked, has ended, or has another role")
+var errEnded = errors.New("the token was revoked, has ended, or allows something else")
 
 // Authenticate returns whose token a text is. The error is of kind Denied and says what to do, or of kind
 // Unavailable.
@@ -265,7 +270,7 @@ func (g *Gate) Authenticate(ctx context.Context, text string) (access.Principal,
 	if h, ok := g.tokens[id]; ok {
 		h.unwritten = true
 	}
-	return access.Principal{Name: t.Name, Role: t.Role, Token: t.ID, Expires: t.Expires}, nil
+	return t.Principal(), nil
 }
 
 // token returns a token, whose ID is empty where the record has none.
@@ -310,7 +315,7 @@ func (g *Gate) keep(id string, t access.Token) *held {
 // Rules say what a guard lets pass. All are required.
 type Rules struct {
 	// Needs returns what a request needs.
-	Needs func(r *http.Request) access.Permission
+	Needs func(r *http.Request) access.Need
 	// Basic says whether a request may show the token as a password (RFC 7617), as clients of registries do.
 	Basic func(r *http.Request) bool
 	// Refused is called with each request that is refused, and why; p is nobody where it is not known who asked.
@@ -322,7 +327,7 @@ type Rules struct {
 func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		need := rules.Needs(r)
-		if need == access.Open {
+		if need.Permission == access.Open {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -342,12 +347,11 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			refuse(err)
 			return
 		}
-		if !p.Role.Has(need) {
+		if err := p.Allows(need); err != nil {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()
-			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "role", string(p.Role), "needs", string(need), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
-			why := fmt.Sprintf("%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, need)
-			rules.Refused(r, p, http.StatusForbidden, why)
-			problem.Write(w, http.StatusForbidden, why)
+			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "role", string(p.Role), "sites", p.Sites, "needs", string(need.Permission), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
+			rules.Refused(r, p, http.StatusForbidden, err.Error())
+			problem.Write(w, http.StatusForbidden, err.Error())
 			return
 		}
 		ctx, release := g.hold(access.With(r.Context(), p), p)
@@ -408,9 +412,9 @@ func (g *Gate) hold(ctx context.Context, p access.Principal) (context.Context, f
 	ctx, end := context.WithCancelCause(ctx)
 	r := &request{p, end}
 	g.mu.Lock()
-	h := g.keep(p.Token, access.Token{ID: p.Token, Name: p.Name, Role: p.Role, Expires: p.Expires})
+	h := g.keep(p.Token, access.Token{ID: p.Token, Name: p.Name, Role: p.Role, Sites: p.Sites, Expires: p.Expires})
 	h.open[r] = true
-	counts := h.Holds(time.Now()) && h.Role == p.Role
+	counts := h.Holds(time.Now()) && h.allowsAs(p)
 	g.mu.Unlock()
 	if !counts { // since it was authenticated
 		end(errEnded)

@@ -38,9 +38,10 @@ type Tokens struct {
 
 type createInput struct {
 	Body struct {
-		Name    string `json:"name" doc:"whom it is for; each change that is made with it names it"`
-		Role    string `json:"role" enum:"read-only,operator,admin"`
-		Seconds int64  `json:"seconds,omitempty" doc:"how long it holds; default 30 days"`
+		Name    string   `json:"name" doc:"whom it is for; each change that is made with it names it"`
+		Role    string   `json:"role" enum:"read-only,operator,admin"`
+		Sites   []string `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
+		Seconds int64    `json:"seconds,omitempty" doc:"how long it holds; default 30 days"`
 	}
 }
 
@@ -99,7 +100,7 @@ func (r *routes) create(ctx context.Context, in *createInput) (*form.Reply[Made]
 	if in.Body.Seconds != 0 {
 		life = time.Duration(min(max(in.Body.Seconds, -1), int64(access.MaxLife/time.Second)+1)) * time.Second
 	}
-	t, err := access.NewToken(in.Body.Name, in.Body.Role, p.Name, time.Now(), life)
+	t, err := access.NewToken(access.Request{Name: in.Body.Name, Role: in.Body.Role, Sites: in.Body.Sites, Life: life}, p.Name, time.Now())
 	if err != nil {
 		return nil, problem.Answer(ctx, r.log, problem.At("body", err))
 	}
@@ -108,7 +109,7 @@ func (r *routes) create(ctx context.Context, in *createInput) (*form.Reply[Made]
 		return nil, problem.Answer(ctx, r.log, err)
 	}
 	audit.Note(ctx, t.String())
-	r.log.InfoContext(ctx, "token made", "principal", p.Name, "token_id", t.ID, "name", t.Name, "role", string(t.Role), "until", t.Expires)
+	r.log.InfoContext(ctx, "token made", "principal", p.Name, "token_id", t.ID, "name", t.Name, "role", string(t.Role), "sites", t.Sites, "until", t.Expires)
 	return &form.Reply[Made]{Body: Made{t, text}}, nil
 }
 

@@ -28,16 +28,16 @@ func (s *Store) AddToken(ctx context.Context, t access.Token) error {
 	return s.db.Tx(ctx, "add token", func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`delete from access_tokens where expires_at < now() - ` + keepTokens)
-		b.Queue(`insert into access_tokens (id, name, role, created_at, created_by, expires_at, key_id) values ($1, $2, $3, $4, $5, $6, $7)`,
-			t.ID, t.Name, t.Role, t.CreatedAt, t.CreatedBy, t.Expires, t.Key)
+		b.Queue(`insert into access_tokens (id, name, role, created_at, created_by, expires_at, key_id, sites) values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+			t.ID, t.Name, t.Role, t.CreatedAt, t.CreatedBy, t.Expires, t.Key, append([]string{}, t.Sites...))
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
 
-const columns = `select id, name, role, created_at, created_by, expires_at, revoked_at, used_at, key_id from access_tokens `
+const columns = `select id, name, role, created_at, created_by, expires_at, revoked_at, used_at, key_id, sites from access_tokens `
 
 func scan(row pgx.CollectableRow) (t access.Token, err error) {
-	return t, row.Scan(&t.ID, &t.Name, &t.Role, &t.CreatedAt, &t.CreatedBy, &t.Expires, &t.RevokedAt, &t.UsedAt, &t.Key)
+	return t, row.Scan(&t.ID, &t.Name, &t.Role, &t.CreatedAt, &t.CreatedBy, &t.Expires, &t.RevokedAt, &t.UsedAt, &t.Key, &t.Sites)
 }
 
 // Tokens returns a page of the tokens that have not ended, and of those that ended within a month, in the order of

@@ -1,0 +1,123 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/siteset"
+)
+
+// A Reach is which sites an operation is about.
+type Reach int
+
+const (
+	// WholeFleet is about all sites, or about what belongs to none and changes what each of them runs.
+	// A token for some sites does not allow it.
+	WholeFleet Reach = iota
+	// OneSite is about the site that the path names.
+	OneSite
+	// Picked answers with what belongs to sites of the token alone; its handler sees to that by SitesOf and Check.
+	Picked
+)
+
+// A Need is what a request needs.
+type Need struct {
+	Permission Permission
+	Reach      Reach
+	// Site is that of OneSite, as the path has it.
+	Site protocol.SiteID
+}
+
+// picked are the operations of the API that a token for some sites allows though their path names none.
+var picked = map[string]bool{
+	"GET /api/v1/principal": true,
+	// What is of no site.
+	"GET /api/v1/apps": true, "GET /api/v1/apps/{id}": true, "GET /api/v1/apps/{id}/versions/{version}": true, "GET /api/v1/images": true,
+	// Lists, counts and streams.
+	"GET /api/v1/status": true, "GET /api/v1/sites": true, "GET /api/v1/nodes": true, "GET /api/v1/deployments": true, "GET /api/v1/events": true, "GET /api/v1/pending-nodes": true,
+	// The body names the site.
+	"POST /api/v1/deployments": true, "POST /api/v1/sites": true,
+}
+
+// site is the part of a route that names a site.
+const site = "{site}"
+
+// ReachOf returns which sites an operation is about, by the method and the pattern of its route.
+func ReachOf(route string) Reach {
+	switch {
+	case strings.Contains(route, "/"+site):
+		return OneSite
+	case route == "" || picked[route] || described.MatchString(route):
+		return Picked
+	}
+	return WholeFleet
+}
+
+// NeedOf returns what a request needs whose route is the method and pattern. The site is the part of the path that the
+// router gives to the handler.
+func NeedOf(p Permission, route string, u *url.URL) Need {
+	n := Need{Permission: p, Reach: ReachOf(route)}
+	if n.Reach != OneSite {
+		return n
+	}
+	_, pattern, _ := strings.Cut(route, " ")
+	want, have := strings.Split(pattern, "/"), strings.Split(u.EscapedPath(), "/")
+	n.Reach = WholeFleet // where the path is not of the pattern
+	for i, part := range want {
+		if part != site || len(have) != len(want) {
+			continue
+		}
+		if id, err := url.PathUnescape(have[i]); err == nil {
+			n.Reach, n.Site = OneSite, protocol.SiteID(id)
+		}
+	}
+	return n
+}
+
+// RegistryNeed is RegistryNeeds with the sites: images are of none, and what is pushed changes what each may run.
+func (s Sites) RegistryNeed(method, path string) Need {
+	n := Need{Permission: s.RegistryNeeds(method, path), Reach: WholeFleet}
+	if method == http.MethodGet || method == http.MethodHead {
+		n.Reach = Picked
+	}
+	return n
+}
+
+// Allows says why a principal may not do what needs n, by an error of kind Denied; nil: it may.
+func (p Principal) Allows(n Need) error {
+	if !p.Role.Has(n.Permission) {
+		return protocol.Errorf(protocol.Denied, "%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, n.Permission)
+	}
+	set, err := siteset.Parse(p.Sites)
+	switch {
+	case err != nil:
+		return protocol.Errorf(protocol.Denied, "the sites of the token of %s cannot be read: %w", p.Name, err)
+	case set.All(), n.Reach == Picked:
+		return nil
+	case n.Reach == OneSite:
+		return check(p, set, n.Site)
+	}
+	return protocol.Errorf(protocol.Denied, "the token of %s holds for %s, and this needs one for the whole fleet", p.Name, set)
+}
+
+func check(p Principal, set siteset.Set, id protocol.SiteID) error {
+	if set.Has(id) {
+		return nil
+	}
+	return protocol.Errorf(protocol.Denied, "the token of %s holds for %s, and not for site %q", p.Name, set, id)
+}
+
+// SitesOf returns the sites that the request of a context may be about: all where nobody was asked who they are.
+func SitesOf(ctx context.Context) siteset.Set {
+	v, _ := ctx.Value(key{}).(value)
+	return v.sites
+}
+
+// Check returns an error of kind Denied where the request of a context may not be about a site.
+func Check(ctx context.Context, id protocol.SiteID) error {
+	v, _ := ctx.Value(key{}).(value)
+	return check(v.Principal, v.sites, id)
+}
