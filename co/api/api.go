@@ -31,6 +31,7 @@ import (
 	"github.com/colonyfleet/colony/internal/keylock"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // AppStore is the catalog.
@@ -55,7 +56,8 @@ type CountStore interface {
 	CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error)
 	CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total, error)
 	CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error)
-	Summary(ctx context.Context) (fleet.Summary, error)
+	// Summary counts the sites of a set, and what they have.
+	Summary(ctx context.Context, sites siteset.Set) (fleet.Summary, error)
 }
 
 // DeploymentStore reads deployments.
@@ -165,6 +167,7 @@ type API struct {
 
 // New returns the API.
 func New(o Options) *API {
+	o.Fleet = named{o.Fleet}
 	a := &API{opts: o, mux: http.NewServeMux(), log: o.Logger}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
@@ -30,7 +31,7 @@ type eventQuery struct {
 }
 
 func (a *API) listEvents(ctx context.Context, in *eventQuery) (*form.Reply[List[fleet.Event]], error) {
-	f, err := in.filter()
+	f, err := in.filter(ctx)
 	if err == nil {
 		err = a.retained(ctx, f.After)
 	}
@@ -59,7 +60,8 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	f := fleet.EventFilter{
-		Site: protocol.SiteID(q.Get("site")), Node: protocol.NodeID(q.Get("node")), Deployment: protocol.DeploymentName(q.Get("deployment")),
+		Within: access.SitesOf(r.Context()),
+		Site:   protocol.SiteID(q.Get("site")), Node: protocol.NodeID(q.Get("node")), Deployment: protocol.DeploymentName(q.Get("deployment")),
 		Limit: streamPage,
 	}
 	if kinds := strings.Join(q["kind"], ","); kinds != "" {
@@ -67,7 +69,7 @@ func (a *API) streamEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	after, err := a.resume(r)
 	if err == nil {
-		err = checkEvents(f)
+		err = checkEvents(r.Context(), f)
 	}
 	if err != nil {
 		answer := a.fail(r.Context(), err)
@@ -128,13 +130,13 @@ type Status struct {
 	Parts        map[string]string `json:"parts" doc:"ok, or what is wrong with it"`
 	Sites        int               `json:"sites"`
 	SitesOnline  int               `json:"sitesOnline"`
-	Unenrolled   int               `json:"sitesNotEnrolled,omitempty" doc:"sites whose LO has no certificate, at a CO that wants one"`
+	Unenrolled   int               `json:"sitesNotEnrolled,omitempty" doc:"sites whose LO has no certificate, at a CO that wants one; not counted for a token of some sites"`
 	Nodes        int               `json:"nodes"`
 	NodesOnline  int               `json:"nodesOnline" doc:"known to be online"`
 	NodesUnknown int               `json:"nodesUnknown" doc:"of sites that are offline"`
 	Apps         int               `json:"apps"`
 	Deployments  map[string]int    `json:"deployments" doc:"number by state"`
-	Proposals    int               `json:"proposals" doc:"proposals that wait to be confirmed"`
+	Proposals    int               `json:"proposals" doc:"proposals that wait to be confirmed; not counted for a token of some sites"`
 	Held         int               `json:"held" doc:"removals that they hold"`
 }
 
@@ -155,9 +157,20 @@ func (a *API) status(ctx context.Context, _ *struct{}) (*form.Reply[Status], err
 }
 
 func (a *API) count(ctx context.Context, s *Status) error {
-	c, err := a.opts.Counts.Summary(ctx)
+	own := access.SitesOf(ctx)
+	c, err := a.opts.Counts.Summary(ctx, own)
 	if err != nil {
 		return err
+	}
+	s.Sites, s.SitesOnline, s.Apps = c.Sites, c.SitesOnline, c.Apps
+	s.Nodes, s.NodesOnline, s.NodesUnknown = c.Nodes, c.NodesOnline, c.NodesUnknown
+	for state, n := range c.Deployments {
+		if n > 0 {
+			s.Deployments[string(state)] = n
+		}
+	}
+	if !own.All() {
+		return nil // what follows is counted for the whole fleet
 	}
 	if s.Proposals, s.Held, err = a.opts.Proposals.HeldRemovals(ctx); err != nil {
 		return err
@@ -165,13 +178,6 @@ func (a *API) count(ctx context.Context, s *Status) error {
 	if list := a.opts.Sites.Machines.Unenrolled; list != nil {
 		if _, s.Unenrolled, err = list(ctx, 0); err != nil {
 			return err
-		}
-	}
-	s.Sites, s.SitesOnline, s.Apps = c.Sites, c.SitesOnline, c.Apps
-	s.Nodes, s.NodesOnline, s.NodesUnknown = c.Nodes, c.NodesOnline, c.NodesUnknown
-	for state, n := range c.Deployments {
-		if n > 0 {
-			s.Deployments[string(state)] = n
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
@@ -83,7 +84,13 @@ func (w *watcher) until(t *testing.T, text string) string {
 // watch opens streams, which end with the test, and waits until each has begun.
 func (w *world) watch(n int, query string) []*watcher {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(w.t.Context())
+	return w.watchAs(w.t.Context(), n, query)
+}
+
+// watchAs is watch in a context that says whose request it is.
+func (w *world) watchAs(ctx context.Context, n int, query string) []*watcher {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	w.t.Cleanup(func() { cancel(); wg.Wait() })
 	list := make([]*watcher, n)
@@ -194,6 +201,45 @@ func TestStreamsWaitForTheDatabase(t *testing.T) {
 	}
 	if all := late.until(t, "third"); !strings.Contains(all, "before") {
 		t.Errorf("the stream from the beginning: %q", all)
+	}
+}
+
+// TestStreamWithinSites follows, from now on and from the beginning, the events of the sites of a token.
+func TestStreamWithinSites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withoutLoop)
+	for _, site := range []protocol.SiteID{"plant-1", "secret"} {
+		if _, err := w.store.CreateSite(t.Context(), site); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say := func(site protocol.SiteID, message string) {
+		t.Helper()
+		if err := w.store.AddEvent(t.Context(), fleet.Event{Kind: "inventory", Site: site, Message: message}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := access.With(t.Context(), access.Principal{Name: "ann", Role: access.ReadOnly, Sites: []string{"plant-*"}})
+	say("", "of no site")
+	say("secret", "early of another")
+	say("plant-1", "early of its own")
+	late, live := w.watchAs(as, 1, "?after=0")[0], w.watchAs(as, 1, "")[0]
+	all := w.watch(1, "")[0]
+	late.until(t, "early of its own")
+	for _, c := range []*watcher{live, all} {
+		say("plant-1", "begin")
+		c.until(t, "begin")
+	}
+	say("", "later of no site")
+	say("secret", "later of another")
+	say("plant-1", "later of its own")
+	if text := all.until(t, "later of its own"); !strings.Contains(text, "later of another") || !strings.Contains(text, "later of no site") {
+		t.Errorf("the stream of the whole fleet has not all: %q", text)
+	}
+	for what, c := range map[string]*watcher{"from the beginning": late, "from now on": live} {
+		if text := c.until(t, "later of its own"); strings.Contains(text, "of another") || strings.Contains(text, "of no site") {
+			t.Errorf("the stream %s has what is of other sites: %q", what, text)
+		}
 	}
 }
 

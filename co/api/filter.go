@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // choice reads a choice of values: several are separated by commas, and a ! before them
@@ -40,8 +42,11 @@ func states() []string {
 	return list
 }
 
-func (in *deploymentQuery) filter() (f fleet.DeploymentFilter, err error) {
+func (in *deploymentQuery) filter(ctx context.Context) (f fleet.DeploymentFilter, err error) {
 	f.Site, f.Text, f.Archived = protocol.SiteID(in.Site), in.Text, in.Archived
+	if f.Within, err = picked(ctx, f.Site); err != nil {
+		return f, err
+	}
 	if f.App, err = choice("app", in.App, nil); err != nil {
 		return f, err
 	}
@@ -52,8 +57,11 @@ func (in *deploymentQuery) filter() (f fleet.DeploymentFilter, err error) {
 	return f, err
 }
 
-func (in *nodeQuery) filter() (f fleet.NodeFilter, err error) {
+func (in *nodeQuery) filter(ctx context.Context) (f fleet.NodeFilter, err error) {
 	f.Site, f.Text = protocol.SiteID(in.Site), in.Text
+	if f.Within, err = picked(ctx, f.Site); err != nil {
+		return f, err
+	}
 	for _, kv := range in.Label {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok {
@@ -71,8 +79,8 @@ func (in *nodeQuery) filter() (f fleet.NodeFilter, err error) {
 	return f, err
 }
 
-func (in *siteQuery) filter() (f fleet.SiteFilter, err error) {
-	f.Text = in.Text
+func (in *siteQuery) filter(ctx context.Context) (f fleet.SiteFilter, err error) {
+	f.Text, f.Within = in.Text, access.SitesOf(ctx)
 	switch in.Online {
 	case "true", "false":
 		online := in.Online == "true"
@@ -82,16 +90,31 @@ func (in *siteQuery) filter() (f fleet.SiteFilter, err error) {
 	return f, err
 }
 
-func (in *eventQuery) filter() (f fleet.EventFilter, err error) {
+func (in *eventQuery) filter(ctx context.Context) (f fleet.EventFilter, err error) {
 	f = fleet.EventFilter{
-		After: in.After, Site: protocol.SiteID(in.Site), Node: protocol.NodeID(in.Node), Deployment: protocol.DeploymentName(in.Deployment),
+		Within: access.SitesOf(ctx),
+		After:  in.After, Site: protocol.SiteID(in.Site), Node: protocol.NodeID(in.Node), Deployment: protocol.DeploymentName(in.Deployment),
 		Kinds: in.Kind, Limit: in.Limit, Newest: in.Newest,
 	}
-	return f, checkEvents(f)
+	return f, checkEvents(ctx, f)
 }
 
-// checkEvents refuses what no event can match, or what no index finds.
-func checkEvents(f fleet.EventFilter) error {
+// picked returns the sites that a request may be about, and the error of kind Denied where the one that it asks for, if any, is
+// none of them.
+func picked(ctx context.Context, asked protocol.SiteID) (siteset.Set, error) {
+	if asked != "" {
+		if err := access.Check(ctx, asked); err != nil {
+			return siteset.Set{}, err
+		}
+	}
+	return access.SitesOf(ctx), nil
+}
+
+// checkEvents refuses what no event can match, what no index finds, and what is not for whoever asks.
+func checkEvents(ctx context.Context, f fleet.EventFilter) error {
+	if _, err := picked(ctx, f.Site); err != nil {
+		return err
+	}
 	if f.Site == "" && (f.Node != "" || f.Deployment != "") {
 		return problem.At("query.site", protocol.Errorf(protocol.Invalid, "a node or a deployment without its site: their names are unique within a site, name it as well"))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/audit"
@@ -134,7 +135,7 @@ type deploymentQuery struct {
 }
 
 func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*form.Reply[List[fleet.Deployment]], error) {
-	f, err := in.filter()
+	f, err := in.filter(ctx)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -241,7 +242,7 @@ type siteQuery struct {
 }
 
 func (a *API) listSites(ctx context.Context, in *siteQuery) (*form.Reply[List[fleet.Site]], error) {
-	f, err := in.filter()
+	f, err := in.filter(ctx)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}
@@ -278,6 +279,9 @@ func (a *API) createSite(ctx context.Context, in *struct {
 },
 ) (*form.Reply[fleet.Site], error) {
 	id, err := protocol.ParseSiteID(in.Body.ID)
+	if err == nil {
+		err = access.Check(ctx, id)
+	}
 	if err != nil {
 		return nil, a.fail(ctx, problem.At("body.id", err))
 	}
@@ -299,7 +303,7 @@ type nodeQuery struct {
 }
 
 func (a *API) listNodes(ctx context.Context, in *nodeQuery) (*form.Reply[List[fleet.Node]], error) {
-	f, err := in.filter()
+	f, err := in.filter(ctx)
 	if err != nil {
 		return nil, a.fail(ctx, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -117,6 +118,9 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 		in.Name = string(intent.Name(in.App))
 	}
 	site, err := protocol.ParseSiteID(in.Site)
+	if err == nil {
+		err = access.Check(ctx, site)
+	}
 	if err != nil {
 		return fleet.Deployment{}, problem.At("body.site", err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // A JoinToken is what the CO keeps of a token with which machines enrol.
@@ -66,8 +67,9 @@ type PendingNode struct {
 
 // A PendingFilter picks nodes that wait. What is empty picks all.
 type PendingFilter struct {
-	Site protocol.SiteID
-	Key  string // what the key begins with, in hex
+	Site   protocol.SiteID
+	Within siteset.Set
+	Key    string // what the key begins with, in hex
 }
 
 // A Decision is what is decided about the key of a node that has no join token.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // A Page asks for a part of a list. The zero Page is the first, of DefaultLimit.
@@ -88,6 +89,7 @@ func (c Choice) Has(value string) bool { return c.All() || slices.Contains(c.Val
 
 // A SiteFilter picks sites. Empty fields pick all.
 type SiteFilter struct {
+	Within  siteset.Set
 	Online  *bool
 	Version Choice
 	Text    string // a part of the id
@@ -96,6 +98,7 @@ type SiteFilter struct {
 // A DeploymentFilter picks deployments. Empty fields pick all.
 type DeploymentFilter struct {
 	Site    protocol.SiteID
+	Within  siteset.Set // what Site names is looked for whatever this has
 	App     Choice
 	Version Choice // that is desired
 	State   Choice // of lifecycle.States
@@ -130,6 +133,7 @@ var NodeStates = []string{NodeOnline, NodeOffline, NodeUnknown}
 // A NodeFilter picks nodes. Empty fields pick all.
 type NodeFilter struct {
 	Site    protocol.SiteID
+	Within  siteset.Set       // as that of a DeploymentFilter
 	Labels  map[string]string // all must match
 	State   Choice            // of NodeStates
 	Version Choice            // of the agent
@@ -154,6 +158,7 @@ type Summary struct {
 type EventFilter struct {
 	After      int64 // only events with a greater id
 	Site       protocol.SiteID
+	Within     siteset.Set // as that of a DeploymentFilter; events of no site are in the set of all sites alone
 	Node       protocol.NodeID
 	Deployment protocol.DeploymentName
 	Kinds      []string

@@ -242,9 +242,9 @@ func (fo *follower) add(fr *frame) {
 	}
 }
 
-// matches reports whether a stream wants an event; its site was compared before.
+// matches reports whether a stream wants an event; the site that it names was compared before.
 func (fo *follower) matches(e *fleet.Event) bool {
 	w := &fo.filter
-	return (w.Node == "" || w.Node == e.Node) && (w.Deployment == "" || w.Deployment == e.Deployment) &&
+	return w.Within.Has(e.Site) && (w.Node == "" || w.Node == e.Node) && (w.Deployment == "" || w.Deployment == e.Deployment) &&
 		(len(w.Kinds) == 0 || slices.Contains(w.Kinds, e.Kind))
 }

@@ -63,10 +63,13 @@ func registerPending(h huma.API, r *routes) {
 }
 
 func (r *routes) pending(ctx context.Context, in *pendingInput) (*form.Reply[Page[fleet.PendingNode]], error) {
-	f := fleet.PendingFilter{Key: in.Key}
+	f := fleet.PendingFilter{Key: in.Key, Within: access.SitesOf(ctx)}
 	if in.Site != "" {
 		var err error
-		if f.Site, err = protocol.ParseSiteID(in.Site); err != nil {
+		if f.Site, err = protocol.ParseSiteID(in.Site); err == nil {
+			err = access.Check(ctx, f.Site)
+		}
+		if err != nil {
 			return nil, problem.Answer(ctx, r.log, problem.At("query.site", err))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/colonyfleet/colony/internal/pgcost"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // A costly is a read with what it may cost.
@@ -67,6 +68,16 @@ func total[F any](f F, count func(*fleetdb.Store, context.Context, F) (fleet.Tot
 
 var offline = false
 
+var some = set("site-0000*", "site-00042")
+
+func set(entries ...string) siteset.Set {
+	s, err := siteset.Parse(entries)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 // The costs are those of pages of 100. At a site that has nodes which are offline, a list of
 // deployments looks up the nodes that hold each, some ten of them here. What is sought for among rows without an index of
 // its own may look at a few thousand of them.
@@ -116,7 +127,7 @@ var costs = []costly{
 		return len(list), err
 	}, 200, 0, 1},
 	{"summary", func(ctx context.Context, s *fleetdb.Store) (int, error) {
-		v, err := s.Summary(ctx)
+		v, err := s.Summary(ctx, siteset.Set{})
 		return v.Nodes, err
 	}, 20, 0.2, 1000},
 	{"total of deployments", total(fleet.DeploymentFilter{State: not("INSTALLED")}, (*fleetdb.Store).CountDeployments), 20, 0.2, 8},
@@ -133,6 +144,19 @@ var costs = []costly{
 	{"events of a deployment", events(fleet.EventFilter{Newest: true, Site: "site-00006", Deployment: "deployment-0"}), 200, 0, 1},
 	{"events of a rare kind", events(fleet.EventFilter{Newest: true, Kinds: []string{"anomaly"}}), 120, 0, 1},
 	{"events of a rare kind, the first", events(fleet.EventFilter{Kinds: []string{"anomaly"}}), 120, 0, 1},
+	// Eleven sites. How their names begin is compared with all names.
+	{"sites, of some", sites(fleet.SiteFilter{Within: some}), 200, 0.2, 11},
+	{"nodes of some sites", nodes(fleet.NodeFilter{Within: some}), 1200, 0.2, 100},
+	{"nodes of some sites that are offline", nodes(fleet.NodeFilter{Within: some, State: fleet.Only(fleet.NodeOffline)}), 1200, 0.2, 1},
+	{"nodes of some sites by a label", nodes(fleet.NodeFilter{Within: some, Labels: map[string]string{"role": "robot"}}), 1500, 0.2, 1},
+	{"deployments of some sites", deployments(fleet.DeploymentFilter{Within: some}), 6000, 0.2, 50},
+	{"deployments of some sites in a state", deployments(fleet.DeploymentFilter{Within: some, State: fleet.Only("INSTALLED")}), 6000, 0.2, 1},
+	{"summary of some sites", func(ctx context.Context, s *fleetdb.Store) (int, error) {
+		v, err := s.Summary(ctx, some)
+		return v.Nodes, err
+	}, 60, 0.4, 100},
+	{"events of some sites", events(fleet.EventFilter{Newest: true, Within: some}), 1500, 0.2, 10},
+	{"events of some sites of two kinds", events(fleet.EventFilter{Newest: true, Within: some, Kinds: []string{"anomaly", "site_added"}}), 1500, 0.2, 0},
 	{"events of two kinds, one of which there is not", events(fleet.EventFilter{Newest: true, Kinds: []string{"anomaly", "site_added"}}), 240, 0, 1},
 }
 

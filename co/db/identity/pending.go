@@ -26,18 +26,20 @@ const (
 
 // pending are the nodes of which their LOs have reported within three days that they wait, of a fleet.PendingFilter.
 const pending = ` from pending_nodes p where decision = '' and last_at > now() - interval '3 days' and not exists (select from revoked_keys r where r.key = p.key)
-	and ($1 = '' or site = $1) and starts_with(key, $2)`
+	and ($1 = '' or site = $1) and starts_with(key, $2)
+	and ($3 or site = any($4::text[]) or exists (select from unnest($5::text[]) as b where starts_with(site, b)))`
 
 // Pending returns the first nodes without a join token that nobody has decided about and that f picks, by site and
 // name, and how many there are.
 func (s *Store) Pending(ctx context.Context, f fleet.PendingFilter, limit int) (list []fleet.PendingNode, total int, err error) {
-	if err := s.db.QueryRow(ctx, `select count(*)`+pending, f.Site, f.Key).Scan(&total); err != nil {
+	picked := []any{f.Site, f.Key, f.Within.All(), f.Within.IDs(), f.Within.Beginnings()}
+	if err := s.db.QueryRow(ctx, `select count(*)`+pending, picked...).Scan(&total); err != nil {
 		return nil, 0, pgdb.Classify("count the nodes that wait to be approved", err)
 	}
 	list, err = pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (p fleet.PendingNode, err error) {
 		return p, row.Scan(&p.Site, &p.Node, &p.Key, &p.Device, &p.Remote, &p.First, &p.Last, &p.Taken)
-	}, `select site, node, key, device, remote, first_at, last_at, exists (select from machines m where m.name = p.node || '.' || p.site || $3 and m.key not in ('', p.key))`+
-		pending+` order by site, node, key limit $4`, f.Site, f.Key, ofEN, limit)
+	}, `select site, node, key, device, remote, first_at, last_at, exists (select from machines m where m.name = p.node || '.' || p.site || $6 and m.key not in ('', p.key))`+
+		pending+` order by site, node, key limit $7`, append(picked, ofEN, limit)...)
 	return list, total, pgdb.Classify("list the nodes that wait to be approved", err)
 }
 

@@ -79,7 +79,11 @@ func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 // reasons of nodes that were not chosen. A page may hold fewer than its limit though
 // there are more: those that are sought for are looked for in a bounded number of rows.
 func (s *Lists) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) (list []fleet.Deployment, next string, err error) {
-	keys, next, err := deploymentSource(f).list(ctx, s.db, p, 2)
+	own, err := within(ctx, s.db, f.Within)
+	if err != nil {
+		return nil, "", pgdb.Classify("list deployments", err)
+	}
+	keys, next, err := deploymentSource(f, one(f.Site, own)).list(ctx, s.db, p, 2)
 	if err != nil {
 		return nil, "", pgdb.Classify("list deployments", err)
 	}
@@ -89,9 +93,9 @@ func (s *Lists) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fle
 }
 
 // deploymentSource finds deployments: those of an application or in some states each by
-// its own range of an index.
-func deploymentSource(f fleet.DeploymentFilter) source {
-	const columns = `select site as a, name as b, app, app_version, state from deployment_status where `
+// its own range of an index. sites are those that are looked at; nil: all.
+func deploymentSource(f fleet.DeploymentFilter, sites []string) source {
+	const columns = `select site as a, name as b, app, app_version, state`
 	app, single := f.App.Single()
 	states := f.States()
 	rest := func(s *statement) {
@@ -101,14 +105,10 @@ func deploymentSource(f fleet.DeploymentFilter) source {
 		s.add(" and ")
 		choose(s, "app", f.App)
 	}
-	if f.Site != "" || !single && f.State.All() {
+	if sites != nil || !single && f.State.All() {
 		return source{
 			add: func(s *statement, last key, limit int) {
-				s.add(columns+`(site, name) > ($, $)`, last[0], last[1])
-				if f.Site != "" {
-					s.add(` and site = $`, string(f.Site))
-				}
-				s.add(` order by site, name limit $`, limit)
+				bySite(s, columns, "deployment_status", "name", sites, last, limit, nothing)
 			},
 			residual: func(s *statement) {
 				s.add(`state = any($::text[]) and `, pgdb.Texts(states))
@@ -119,7 +119,7 @@ func deploymentSource(f fleet.DeploymentFilter) source {
 	src := source{add: func(s *statement, last key, limit int) {
 		s.add(`select * from (select '' as a, '' as b, '' as app, '' as app_version, '' as state where false`)
 		for _, state := range states {
-			s.add(` union all (`+columns+`state = $ and (site, name) > ($, $)`, string(state), last[0], last[1])
+			s.add(` union all (`+columns+` from deployment_status where state = $ and (site, name) > ($, $)`, string(state), last[0], last[1])
 			if single {
 				s.add(` and app = $`, app)
 			}
@@ -136,14 +136,18 @@ func deploymentSource(f fleet.DeploymentFilter) source {
 // CountDeployments counts what a filter picks.
 func (s *Lists) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) (fleet.Total, error) {
 	if f.Site == "" && f.App.All() && f.Version.All() && f.Text == "" {
-		sum, err := s.sums(ctx)
+		sum, err := s.sums(ctx, f.Within)
 		total := fleet.Total{}
 		for _, state := range f.States() {
 			total.Count += sum.Deployments[state]
 		}
 		return total, err
 	}
-	total, err := deploymentSource(f).count(ctx, s.db)
+	own, err := within(ctx, s.db, f.Within)
+	if err != nil {
+		return fleet.Total{}, pgdb.Classify("count deployments", err)
+	}
+	total, err := deploymentSource(f, one(f.Site, own)).count(ctx, s.db)
 	return total, pgdb.Classify("count deployments", err)
 }
 

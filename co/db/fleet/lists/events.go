@@ -40,16 +40,20 @@ func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]
 		direction = " desc"
 	}
 	limit := fleet.Size(f.Limit)
+	own, err := within(ctx, from, f.Within)
+	if err != nil {
+		return nil, pgdb.Classify("list events", err)
+	}
 	s := &statement{}
 	f.Kinds = slices.Compact(slices.Sorted(slices.Values(f.Kinds)))
-	if len(f.Kinds) < 2 {
-		selectEvents(s, f, f.Kinds)
+	own = one(f.Site, own)
+	if apart := parts(f.Kinds, own); len(apart) == 1 {
+		selectEvents(s, f, f.Kinds, own)
 	} else {
-		// Each kind by its own part of the index.
 		s.add(eventColumns + " where false")
-		for _, kind := range f.Kinds {
+		for _, part := range apart {
 			s.add(" union all (")
-			selectEvents(s, f, []string{kind})
+			selectEvents(s, f, part.kinds, part.sites)
 			s.add(" order by id"+direction+" limit $)", limit)
 		}
 	}
@@ -64,11 +68,35 @@ func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]
 	return events, nil
 }
 
+// mostParts is how many parts of an index one query looks at for some sites; the events of more sites are a good part of all.
+const mostParts = 64
+
+// A part is what is looked for by itself.
+type part struct{ kinds, sites []string }
+
+// parts returns each kind, and with it each site where they are few: each has its own part of an index.
+func parts(kinds, sites []string) (out []part) {
+	each := func(list []string, apart bool) [][]string {
+		if len(list) < 2 || !apart {
+			return [][]string{list}
+		}
+		return slices.Collect(slices.Chunk(list, 1))
+	}
+	for _, k := range each(kinds, true) {
+		for _, own := range each(sites, len(sites)*max(1, len(kinds)) <= mostParts) {
+			out = append(out, part{k, own})
+		}
+	}
+	return out
+}
+
 // selectEvents appends only the conditions that are asked for, so that each has its index.
-func selectEvents(s *statement, f fleet.EventFilter, kinds []string) {
+func selectEvents(s *statement, f fleet.EventFilter, kinds, sites []string) {
 	s.add(eventColumns+" where id > $", f.After)
-	if f.Site != "" {
-		s.add(" and site = $", string(f.Site))
+	if len(sites) == 1 {
+		s.add(" and site = $", sites[0])
+	} else if sites != nil {
+		s.add(" and site = any($::text[])", sites)
 	}
 	if f.Deployment != "" {
 		s.add(" and deployment = $ and deployment <> ''", string(f.Deployment))

@@ -62,7 +62,7 @@ func (s *Lists) Nodes(ctx context.Context, f fleet.NodeFilter, p fleet.Page) (no
 // CountNodes counts what a filter picks.
 func (s *Lists) CountNodes(ctx context.Context, f fleet.NodeFilter) (fleet.Total, error) {
 	if f.Site == "" && len(f.Labels) == 0 && f.Version.All() && f.Text == "" {
-		c, err := s.sums(ctx)
+		c, err := s.sums(ctx, f.Within)
 		total := fleet.Total{}
 		for state, n := range map[string]int{
 			fleet.NodeOnline: c.NodesOnline, fleet.NodeUnknown: c.NodesUnknown, fleet.NodeOffline: c.Nodes - c.NodesOnline - c.NodesUnknown,
@@ -88,26 +88,28 @@ func (s *Lists) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, err
 	if err != nil {
 		return source{}, err
 	}
+	sites, err := within(ctx, s.db, f.Within)
+	if err != nil {
+		return source{}, err
+	}
+	sites = one(f.Site, sites)
 	version, byVersion := f.Version.Single()
 	switch {
 	case len(labels) > 0:
-		return labelSource(f, labels), nil
+		return labelSource(f, labels, sites), nil
 	case !f.State.All():
-		return stateSource(f), nil
-	case f.Site == "" && byVersion:
+		return stateSource(f, sites), nil
+	case sites == nil && byVersion:
 		f.Version = fleet.Choice{}
 	default:
 		byVersion = false
 	}
 	src := source{add: func(s *statement, last key, limit int) {
-		s.add(`select site as a, id as b, version from nodes where (site, id) > ($, $)`, last[0], last[1])
-		if f.Site != "" {
-			s.add(` and site = $`, string(f.Site))
-		}
-		if byVersion {
-			s.add(` and version = $`, version)
-		}
-		s.add(` order by site, id limit $`, limit)
+		bySite(s, `select site as a, id as b, version`, "nodes", "id", sites, last, limit, func() {
+			if byVersion {
+				s.add(` and version = $`, version)
+			}
+		})
 	}}
 	if !f.Version.All() || f.Text != "" {
 		src.residual = func(s *statement) {
@@ -121,12 +123,12 @@ func (s *Lists) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, err
 
 // stateSource finds nodes by their states, site by site: the counters of the sites say
 // which of them have none that is wanted.
-func stateSource(f fleet.NodeFilter) source {
+func stateSource(f fleet.NodeFilter, sites []string) source {
 	return source{
 		add: func(s *statement, last key, limit int) {
 			s.add(`select n.site as a, n.id as b, n.version, n.online as node_online, s.online as site_online from (select id, online from sites where id >= $`, last[0])
-			if f.Site != "" {
-				s.add(` and id = $`, string(f.Site))
+			if sites != nil {
+				s.add(` and id = any($::text[])`, sites)
 			}
 			if !f.State.Has(fleet.NodeOnline) {
 				s.add(` and (not online or nodes_online < nodes)`)
@@ -146,11 +148,11 @@ func stateSource(f fleet.NodeFilter) source {
 
 // labelSource finds nodes by the first of some labels. What else is wanted of them is
 // looked up for each node by itself: a join might read all nodes for some.
-func labelSource(f fleet.NodeFilter, labels []string) source {
+func labelSource(f fleet.NodeFilter, labels, sites []string) source {
 	src := source{add: func(s *statement, last key, limit int) {
 		s.add(`select site as a, node as b from node_labels where label = label_hash($) and (site, node) > ($, $)`, labels[0], last[0], last[1])
-		if f.Site != "" {
-			s.add(` and site = $`, string(f.Site))
+		if sites != nil {
+			s.add(` and site = any($::text[])`, sites)
 		}
 		s.add(` order by site, node limit $`, limit)
 	}}

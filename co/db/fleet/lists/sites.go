@@ -10,6 +10,7 @@ import (
 	"github.com/colonyfleet/colony/internal/pgdb"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 const siteView = `select s.id, s.online, s.changed_at, s.version, s.problem, s.nodes,
@@ -33,7 +34,11 @@ func (s *Lists) Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, ne
 // SitesLike lists the sites that a filter picks, by id. A page may hold fewer than its
 // limit though there are more, as one of Deployments.
 func (s *Lists) SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) (sites []fleet.Site, next string, err error) {
-	keys, next, err := siteSource(f).list(ctx, s.db, p, 1)
+	own, err := within(ctx, s.db, f.Within)
+	if err != nil {
+		return nil, "", pgdb.Classify("list sites", err)
+	}
+	keys, next, err := siteSource(f, own).list(ctx, s.db, p, 1)
 	if err != nil {
 		return nil, "", pgdb.Classify("list sites", err)
 	}
@@ -44,14 +49,21 @@ func (s *Lists) SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page)
 
 // CountSites counts what a filter picks.
 func (s *Lists) CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error) {
-	total, err := siteSource(f).count(ctx, s.db)
+	own, err := within(ctx, s.db, f.Within)
+	if err != nil {
+		return fleet.Total{}, pgdb.Classify("count sites", err)
+	}
+	total, err := siteSource(f, own).count(ctx, s.db)
 	return total, pgdb.Classify("count sites", err)
 }
 
-func siteSource(f fleet.SiteFilter) source {
+func siteSource(f fleet.SiteFilter, own []string) source {
 	offline := f.Online != nil && !*f.Online
 	src := source{add: func(s *statement, last key, limit int) {
 		s.add(`select id as a, '' as b, online, version from sites where id > $`, last[0])
+		if own != nil {
+			s.add(` and id = any($::text[])`, own)
+		}
 		if offline {
 			s.add(` and not online`) // by the index of those that are impaired
 		}
@@ -71,20 +83,24 @@ func siteSource(f fleet.SiteFilter) source {
 	return src
 }
 
-// Summary counts the fleet.
-func (s *Lists) Summary(ctx context.Context) (fleet.Summary, error) {
-	sum, err := s.sums(ctx)
+// Summary counts the fleet, or what of it is at some sites.
+func (s *Lists) Summary(ctx context.Context, set siteset.Set) (fleet.Summary, error) {
+	sum, err := s.sums(ctx, set)
 	delete(sum.Deployments, lifecycle.Deleted)
 	return sum, err
 }
 
-// sums adds up the counters of all sites, with the deployments in every state.
-func (s *Lists) sums(ctx context.Context) (sum fleet.Summary, err error) {
+// sums adds up the counters of sites, with the deployments in every state.
+func (s *Lists) sums(ctx context.Context, set siteset.Set) (sum fleet.Summary, err error) {
+	own, err := within(ctx, s.db, set)
+	if err != nil {
+		return sum, pgdb.Classify("count the fleet", err)
+	}
 	var states [8]int
 	err = s.db.QueryRow(ctx, `select count(*), count(*) filter (where online), coalesce(sum(nodes), 0), coalesce(sum(nodes_online) filter (where online), 0),
 		coalesce(sum(nodes) filter (where not online), 0), (select count(*) from apps), array[coalesce(sum(states[1]), 0), coalesce(sum(states[2]), 0),
 			coalesce(sum(states[3]), 0), coalesce(sum(states[4]), 0), coalesce(sum(states[5]), 0), coalesce(sum(states[6]), 0),
-			coalesce(sum(states[7]), 0), coalesce(sum(states[8]), 0)] from sites`).
+			coalesce(sum(states[7]), 0), coalesce(sum(states[8]), 0)] from sites where $1::text[] is null or id = any($1)`, own).
 		Scan(&sum.Sites, &sum.SitesOnline, &sum.Nodes, &sum.NodesOnline, &sum.NodesUnknown, &sum.Apps, &states)
 	if err != nil {
 		return sum, pgdb.Classify("count the fleet", err)
@@ -97,26 +113,14 @@ func (s *Lists) sums(ctx context.Context) (sum fleet.Summary, err error) {
 	return sum, nil
 }
 
-// Site returns one site. The error of one that does not exist lists some that do.
+// Site returns one site.
 func (s *Lists) Site(ctx context.Context, id protocol.SiteID) (fleet.Site, error) {
 	found, err := pgdb.Rows(ctx, s.db, scanSite, siteView, []string{string(id)})
 	v, err := pgdb.One("site", found, err)
 	if err == nil {
 		v.ClockUnsynced, err = s.clockUnsynced(ctx, id)
 	}
-	if err == nil || protocol.KindOf(err) != protocol.NotFound {
-		return v, err
-	}
-	known, _, listErr := s.Sites(ctx, fleet.Page{Limit: 10})
-	if listErr != nil {
-		return v, listErr
-	}
-	ids := make([]string, len(known))
-	for i := range known {
-		ids[i] = string(known[i].ID)
-	}
-	return v, protocol.Errorf(protocol.NotFound,
-		"no site %q; there is %s: a site exists once its LO has connected, or when it was created", id, orNothing(ids))
+	return v, err
 }
 
 // clockUnsynced reports whether the last event that a site wrote has the mark of a clock that was
