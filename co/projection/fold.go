@@ -222,7 +222,11 @@ func (f *fold) enrolment(r *report, m *protocol.Enrolment) {
 	}
 	f.Enrolments = append(f.Enrolments, e)
 	if !m.Renewal {
-		f.event(r, fleet.Event{Node: r.Node, Message: "at the LO of its site, from " + remote})
+		where := "at the LO of its site"
+		if remote != "" {
+			where += ", from " + remote
+		}
+		f.event(r, fleet.Event{Node: r.Node, Message: where})
 	}
 }
 

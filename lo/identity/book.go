@@ -38,6 +38,7 @@ type node struct {
 	Key      string    `json:"key"`   // SHA-256 of its public key, in hex
 	Token    string    `json:"token"` // id of the join token that was used, or approved; empty: known by its certificate
 	Enrolled time.Time `json:"enrolled"`
+	Remote   string    `json:"remote,omitempty"` // the address that it asked from; empty: known by its certificate
 	// Certified says that it has a certificate of this LO that was reported to the CO.
 	Certified bool `json:"certified,omitempty"`
 }

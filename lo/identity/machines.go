@@ -170,7 +170,7 @@ func (m *Machines) admit(ctx context.Context, c identity.Claim) (replaced bool, 
 	case t.MadeMillis > 0 && t.MadeMillis <= m.s.Revoked[c.Name.Node] && !(t.Replace && t.Uses == 1):
 		return false, identity.Refuse(identity.Revoked, "the key of %s was revoked after join token %s was made, which the machine with that key may have: make a new one with colony node token %s", c.Name, c.Token, m.o.Site)
 	}
-	return m.enrol(ctx, c, change{ID: c.Name.Node, Node: node{Key: c.Key, Token: c.Token, Enrolled: now}, Used: c.Token, Uses: m.s.Used[c.Token] + 1}, old)
+	return m.enrol(ctx, c, change{ID: c.Name.Node, Node: node{Key: c.Key, Token: c.Token, Enrolled: now, Remote: c.Remote}, Used: c.Token, Uses: m.s.Used[c.Token] + 1}, old)
 }
 
 // enrol records a node that is admitted, old being who had its name before. m.mu is held.
@@ -250,7 +250,7 @@ func (m *Machines) Issued(ctx context.Context, n identity.Name, c *x509.Certific
 	}
 	sum := identity.KeySum(c.PublicKey)
 	err := m.o.Report(ctx, protocol.MachineEnrolled, n.Node, protocol.Enrolment{
-		V: protocol.Version, Key: sum[:], Serial: identity.SerialOf(c), EndMillis: c.NotAfter.UnixMilli(), Renewal: old.Certified,
+		V: protocol.Version, Key: sum[:], Serial: identity.SerialOf(c), EndMillis: c.NotAfter.UnixMilli(), Renewal: old.Certified, Remote: old.Remote,
 	})
 	if err != nil { // the node must not be locked out for it
 		m.o.Logger.WarnContext(ctx, "certificate of a node not reported to the co: its next one is", "node_id", string(n.Node), "err", err)

@@ -108,7 +108,7 @@ func (m *Machines) apply(ctx context.Context, c identity.Claim, asked time.Time)
 	case old.Key != "" && old.Key != c.Key && !d.Replace:
 		return false, noReport, identity.Refuse(identity.NameTaken, "another gateway is enrolled as %s: give this one another name, or approve it with --replace if it takes the place of that one", c.Name)
 	}
-	replaced, err = m.enrol(ctx, c, change{ID: c.Name.Node, Node: node{Key: c.Key, Token: approved, Enrolled: now}}, old)
+	replaced, err = m.enrol(ctx, c, change{ID: c.Name.Node, Node: node{Key: c.Key, Token: approved, Enrolled: now, Remote: c.Remote}}, old)
 	return replaced, noReport, err
 }
 

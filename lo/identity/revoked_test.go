@@ -35,7 +35,7 @@ func openSite(t *testing.T, dir string) *site {
 		Changed:    func(keys []string) { s.revoked = slices.Sorted(slices.Values(keys)) },
 		Report: func(_ context.Context, kind protocol.EventKind, n protocol.NodeID, m protocol.Enrolment) error {
 			if s.fail == nil {
-				s.reports = append(s.reports, fmt.Sprintf("%s %s %s renewal %v", kind, n, m.Code, m.Renewal))
+				s.reports = append(s.reports, fmt.Sprintf("%s %s %s renewal %v from %s", kind, n, m.Code, m.Renewal, m.Remote))
 			}
 			return s.fail
 		},
@@ -185,7 +185,8 @@ func TestReports(t *testing.T) {
 		s.Refused(t.Context(), identity.Name{}, "10.0.0.5:1", identity.Refuse(identity.Invalid, "x"))
 	}
 	if want := []string{
-		"machine_enrolled g1  renewal false", "machine_enrolled g1  renewal true", "machine_refused g1 name_taken renewal false", "machine_refused g1 name_taken renewal false",
+		"machine_enrolled g1  renewal false from 192.0.2.1:5", "machine_enrolled g1  renewal true from 192.0.2.1:5",
+		"machine_refused g1 name_taken renewal false from 10.0.0.5:1", "machine_refused g1 name_taken renewal false from 10.0.0.6:1",
 	}; !slices.Equal(s.reports, want) {
 		t.Errorf("reports %q, want %q", s.reports, want)
 	}
@@ -193,7 +194,7 @@ func TestReports(t *testing.T) {
 	if err := s.Issued(t.Context(), n, chain[0]); err != nil {
 		t.Error(err)
 	}
-	want := []string{"machine_enrolled g1  renewal true"}
+	want := []string{"machine_enrolled g1  renewal true from 192.0.2.1:5"}
 	if !slices.Equal(s.reports, want) {
 		t.Errorf("after a restart: %q, want %q", s.reports, want)
 	}
@@ -222,7 +223,7 @@ func TestRevokedAsks(t *testing.T) {
 	}
 	n := identity.OfNode("plant1", "honest")
 	refused(identity.NotEnrolled, n, "192.0.2.1:5", s.Renewed(t.Context(), identity.Peer{Name: n, Key: "k2", Expired: true}))
-	if want := []string{"machine_refused g0 revoked renewal false", "machine_refused honest not_enrolled renewal false"}; !slices.Equal(s.reports, want) {
+	if want := []string{"machine_refused g0 revoked renewal false from 192.0.2.0:5", "machine_refused honest not_enrolled renewal false from 192.0.2.1:5"}; !slices.Equal(s.reports, want) {
 		t.Errorf("%d reports %.200q, want %q", len(s.reports), s.reports, want)
 	}
 }

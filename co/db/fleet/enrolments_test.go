@@ -37,6 +37,7 @@ func TestEnrolments(t *testing.T) {
 	enrolled("g1", "one", false)
 	enrolled("g1", "one", true)
 	enrolled("g2", "two", false)
+	j.add(protocol.MachineEnrolled, "g3", &protocol.Enrolment{V: 1, Key: keyOf("three"), Serial: "three", EndMillis: end.UnixMilli()}) // from where is not known
 	j.add(protocol.MachineRefused, "g1", &protocol.Enrolment{V: 1, Remote: "10.0.0.6:1", Code: "name_taken", Reason: "another gateway"})
 	enrolled("g1", "other", false) // took its place
 	enrolled("g1", "one", true)    // reported late
@@ -55,7 +56,7 @@ func TestEnrolments(t *testing.T) {
 		got = append(got, e.Kind+" "+string(e.Node)+" "+e.Message)
 	}
 	want := []string{
-		"machine_enrolled g1 at the LO of its site, from 10.0.0.5:1", "machine_enrolled g2 at the LO of its site, from 10.0.0.5:1",
+		"machine_enrolled g1 at the LO of its site, from 10.0.0.5:1", "machine_enrolled g2 at the LO of its site, from 10.0.0.5:1", "machine_enrolled g3 at the LO of its site",
 		"machine_refused g1 from 10.0.0.6:1: name_taken: another gateway", "machine_enrolled g1 at the LO of its site, from 10.0.0.5:1",
 		"revocations_adopted  list 7 of 2 keys", "revocations_refused  stale: it is", "anomaly  a certificate without its node, or without the SHA-256 of its key",
 	}
@@ -86,7 +87,7 @@ func TestEnrolments(t *testing.T) {
 		return keys
 	}
 	name := func(of string) string { return hex.EncodeToString(keyOf(of)) }
-	if got, want := known(), []string{"g1.home.en.colony.internal " + name("other"), "g2.home.en.colony.internal " + name("two")}; !slices.Equal(got, want) {
+	if got, want := known(), []string{"g1.home.en.colony.internal " + name("other"), "g2.home.en.colony.internal " + name("two"), "g3.home.en.colony.internal " + name("three")}; !slices.Equal(got, want) {
 		t.Errorf("machines %q, want %q", got, want)
 	}
 	var adopted int64
