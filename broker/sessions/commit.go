@@ -301,8 +301,14 @@ func (s *Store) admit(p *state.Publish, from *Publish, ref state.Ref, woken map[
 	s.release(m)
 	for i := range from.To {
 		s.bound(from.To[i].Session)
+		for _, r := range []*ranking{s.byMessages, s.byBytes} {
+			if r != nil {
+				r.grown(from.To[i].Session)
+			}
+		}
 	}
 	s.boundTotal()
+	s.forgetRankings()
 }
 
 // release forgets a message that a session is done with, if it was the last one.
@@ -337,28 +343,45 @@ func (s *Store) bound(session *Session) {
 // that does not acknowledge costs the others nothing.
 func (s *Store) boundTotal() {
 	l := &s.o.Limits
-	for s.messages.Load() > l.TotalMessages || s.bytes.Load() > l.TotalBytes {
-		worst := s.heaviest(s.bytes.Load() > l.TotalBytes)
+	dropped := 0
+	for {
+		byBytes := s.bytes.Load() > l.TotalBytes
+		if !byBytes && s.messages.Load() <= l.TotalMessages {
+			break
+		}
+		worst := s.ranked(byBytes).most()
 		if worst == nil {
-			return
+			break
 		}
-		dropped := 0
-		for most := max(1, worst.Len()/16); dropped < most && (worst.drop() || worst.dropSent()); dropped++ { // a part of it, so that the search is rare
+		if worst.drop() || worst.dropSent() { // else it has been acknowledged meanwhile
+			dropped++
 		}
-		if dropped == 0 {
-			return
-		}
+	}
+	if dropped > 0 {
 		s.o.Dropped(dropped, DroppedTotal)
 	}
 }
 
-// heaviest returns the session that holds most bytes, or messages.
-func (s *Store) heaviest(byBytes bool) (worst *Session) {
-	most := int64(0)
-	for _, one := range s.All() {
-		if n := one.weight(byBytes); n > most {
-			worst, most = one, n
-		}
+// ranked returns the ranking of all sessions, which lasts while about as much is stored as may be. It is made anew
+// where it has mostly sessions that have ended.
+func (s *Store) ranked(byBytes bool) *ranking {
+	r := &s.byMessages
+	if byBytes {
+		r = &s.byBytes
 	}
-	return worst
+	if *r == nil || len((*r).heap) > 2*s.number()+1 {
+		*r = newRanking(byBytes, s.All())
+	}
+	return *r
+}
+
+// forgetRankings gives the memory of the rankings back once there is room again.
+func (s *Store) forgetRankings() {
+	l := &s.o.Limits
+	if s.messages.Load() < l.TotalMessages-l.TotalMessages/8 {
+		s.byMessages = nil
+	}
+	if s.bytes.Load() < l.TotalBytes-l.TotalBytes/8 {
+		s.byBytes = nil
+	}
 }

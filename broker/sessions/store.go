@@ -62,6 +62,8 @@ type committer struct {
 	rollAbove      int64       // bytes of the current segment from which on it is tried again to end it
 	stamp          state.Time  // the last one in the log
 	lastCheckpoint int64       // its bytes
+	byMessages     *ranking    // of all sessions, where about as many messages are stored as may be; else nil
+	byBytes        *ranking    // the same of bytes
 }
 
 // liveBytes counts for each segment the bytes of the messages that are still to be
@@ -211,6 +213,13 @@ func (s *Store) All() []*Session {
 		out = append(out, one)
 	}
 	return out
+}
+
+// number is how many sessions there are.
+func (s *Store) number() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.clients)
 }
 
 // Get returns the session of a client id, or nil.
@@ -380,10 +389,7 @@ type Stats struct {
 
 // Stats returns how much the store holds.
 func (s *Store) Stats() Stats {
-	s.mu.RLock()
-	n := int64(len(s.clients))
-	s.mu.RUnlock()
-	out := Stats{Sessions: n, Messages: s.messages.Load(), Bytes: s.bytes.Load(), Damaged: s.lost.Load()}
+	out := Stats{Sessions: int64(s.number()), Messages: s.messages.Load(), Bytes: s.bytes.Load(), Damaged: s.lost.Load()}
 	for _, size := range s.records.Sizes() {
 		out.LogBytes += size
 	}
