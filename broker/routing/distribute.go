@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -78,7 +79,7 @@ func (d *distribution) offer(to group) {
 	lags := -1
 	for i := range to {
 		sub := to[i].To.connection()
-		if sub == nil {
+		if sub == nil || !d.r.entitled(to, i, d.f.Message.Topic) {
 			continue
 		}
 		state := sub.Transport().State()
@@ -95,10 +96,33 @@ func (d *distribution) offer(to group) {
 	}
 	if lags >= 0 {
 		to[0], to[lags] = to[lags], to[0]
-		d.late = append(d.late, to)
+		d.late = append(d.late, d.r.withoutOthers(to, d.f.Message.Topic))
 		return
 	}
-	d.deliver(to)
+	d.deliver(d.r.withoutOthers(to, d.f.Message.Topic))
+}
+
+// entitled reports whether a member of a group may receive a topic: not each may that has a filter for it, as
+// devices may subscribe to anything. Of what nobody else is to get, the delivery decides.
+func (r *Router) entitled(to group, i int, topic string) bool {
+	return len(to) == 1 || r.o.Access.MaySubscribe(to[i].To.ID, topic)
+}
+
+// withoutOthers are the members of a group that may receive a topic. It does not change the group.
+func (r *Router) withoutOthers(to group, topic string) group {
+	for i := range to {
+		if r.entitled(to, i, topic) {
+			continue
+		}
+		out := slices.Clone(to[:i])
+		for j := i + 1; j < len(to); j++ {
+			if r.entitled(to, j, topic) {
+				out = append(out, to[j])
+			}
+		}
+		return out
+	}
+	return to
 }
 
 // await delivers to the groups that lag behind. If nobody has the message yet, it waits

@@ -68,7 +68,7 @@ func (r *Router) separate(m *message.Message, found *topictree.Found[*Subscriber
 	}
 	found.Plain = rest
 	for i, members := range found.Shared {
-		if sub := shareOf(members); sub != nil {
+		if sub := r.shareOf(members, m.Topic); sub != nil {
 			to = r.appendTarget(to, m, sub)
 			found.Shared[i] = nil
 			continue
@@ -90,12 +90,16 @@ func withoutSessions(members group) group {
 
 // shareOf returns the member of a shared subscription that a message is stored for: the first that keeps
 // up; if none does, the first with a connection and a session; if none has a connection, the first with a
-// session. nil: it goes to one that has a connection and no session. [MQTT-4.8.2-4]
-func shareOf(members group) *topictree.Match[*Subscriber] {
+// session. nil: it goes to one that has a connection and no session. [MQTT-4.8.2-4] Members that may not receive
+// the topic do not count.
+func (r *Router) shareOf(members group, topic string) *topictree.Match[*Subscriber] {
 	var late, away *topictree.Match[*Subscriber]
 	online := false
 	for i := range members {
 		sub := &members[i]
+		if !r.entitled(members, i, topic) {
+			continue
+		}
 		s, stored := sub.To.connection(), sub.To.Stored != nil && sub.QoS > 0
 		online = online || s != nil
 		switch {
