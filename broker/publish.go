@@ -41,7 +41,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	}
 	m := &message.Message{
 		Topic: topic, Payload: p.Payload, Props: p.Properties, QoS: qos, Retain: h.Retain(),
-		Origin: s.client, Owner: s.account, Expires: message.ExpiryOf(p.Expiry),
+		Origin: s.client, Owner: s.account, Expires: message.EndOf(&p),
 	}
 	to, code := b.receive(s, m)
 	if code.Code != 0 {

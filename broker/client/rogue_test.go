@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/protocol"
@@ -116,4 +117,27 @@ func TestMismatchedAnswerToSubscribe(t *testing.T) {
 			p.stop(t)
 		})
 	}
+}
+
+// A message that comes with an expiry of 0 is one in its last second, and not one that never ends.
+func TestExpiryOfZero(t *testing.T) {
+	t.Parallel()
+	addr := rogue(t, func(kind byte, body []byte) []byte {
+		if kind != 8 {
+			return nil
+		}
+		return append([]byte{0x90, 4, body[0], body[1], 0, 0}, 0x30, 10, 0, 1, 't', 5, 2, 0, 0, 0, 0, 'x')
+	})
+	got := make(chan client.Message, 1)
+	p := begin(t, client.Options{
+		URLs: []string{"tcp://" + addr}, Subscriptions: []client.Subscription{{Filter: "t"}},
+		Handle: func(_ context.Context, m client.Message) error {
+			got <- m
+			return nil
+		},
+	})
+	if m := await(t, got, "the message"); m.Expiry != time.Second {
+		t.Errorf("the message lives for %s, want 1s", m.Expiry)
+	}
+	p.stop(t)
 }

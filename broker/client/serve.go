@@ -198,7 +198,7 @@ func message(p *packets.Publish) Message {
 		CorrelationData: p.Properties.CorrelationData,
 	}
 	if e := p.Properties.MessageExpiry; e != nil {
-		m.Expiry = time.Duration(*e) * time.Second
+		m.Expiry = time.Duration(max(1, *e)) * time.Second // 0 would be: never
 	}
 	for _, u := range p.Properties.User {
 		m.Properties = append(m.Properties, Property{u.Key, u.Value})

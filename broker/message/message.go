@@ -35,6 +35,15 @@ func ExpiryOf(seconds uint32) time.Time {
 	return time.Now().Add(time.Duration(seconds) * time.Second)
 }
 
+// EndOf is when a message ends that a client has published; the zero time is never. An expiry of 0 is not none: it is
+// what a client passes on that got the message in its last second.
+func EndOf(p *packet.Publication) time.Time {
+	if p.HasExpiry && p.Expiry == 0 {
+		return time.Now().Add(packet.Shortest)
+	}
+	return ExpiryOf(p.Expiry)
+}
+
 // Size is what the message counts for if it is retained.
 func (m *Message) Size() int64 {
 	return retained.Size(len(m.Topic) + len(m.Props) + len(m.Payload))

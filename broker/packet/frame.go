@@ -120,9 +120,13 @@ func (f *Frame) AppendHead(b []byte, id uint16, now time.Time) []byte {
 	return b
 }
 
-// Seconds is the rest of a message's life in whole seconds, rounded up; 0 if it is over.
+// Shortest is how long a message lives whose publisher gives it 0 s: it goes to those that take it at once.
+const Shortest = 250 * time.Millisecond
+
+// Seconds is the rest of a message's life in whole seconds, rounded up; 0 if it is over, or is no more than Shortest, so
+// that a message of 0 s is sent with 0. [MQTT-3.3.2-6]
 func Seconds(left time.Duration) uint32 {
-	if left <= 0 {
+	if left <= Shortest {
 		return 0
 	}
 	return uint32((left + time.Second - 1) / time.Second)

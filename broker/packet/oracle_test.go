@@ -182,7 +182,7 @@ func TestFrameCountsExpiryDown(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
 	f := NewFrame(Outgoing{Topic: "t", V5: true, Expires: begun.Add(10 * time.Second)})
-	for after, want := range map[time.Duration]byte{0: 10, time.Millisecond: 10, 1001 * time.Millisecond: 9, 9500 * time.Millisecond: 1} {
+	for after, want := range map[time.Duration]byte{0: 10, time.Millisecond: 10, 1001 * time.Millisecond: 9, 9500 * time.Millisecond: 1, 9750 * time.Millisecond: 0} {
 		now := begun.Add(after)
 		if b := f.AppendHead(nil, 0, now); b[len(b)-1] != want || f.Expired(now) {
 			t.Errorf("after %s: %d s left, expired %v, want %d s", after, b[len(b)-1], f.Expired(now), want)

@@ -201,6 +201,21 @@ func TestReadPublish(t *testing.T) {
 	}
 }
 
+// An expiry of 0 is not none. [MQTT 5, 3.3.2.3.3]
+func TestReadExpiry(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]Publication{
+		"\x00\x01t\x00x":                     {},
+		"\x00\x01t\x05\x02\x00\x00\x00\x00x": {HasExpiry: true},
+		"\x00\x01t\x05\x02\x00\x00\x00\x07x": {HasExpiry: true, Expiry: 7},
+	} {
+		p, err := ReadPublish(Header{Type: Publish, Length: len(body)}, []byte(body), true, roomy)
+		if err != nil || p.HasExpiry != want.HasExpiry || p.Expiry != want.Expiry {
+			t.Errorf("%x: expiry %v, %d s, %v, want %v, %d s", body, p.HasExpiry, p.Expiry, err, want.HasExpiry, want.Expiry)
+		}
+	}
+}
+
 func TestReadAckAndDisconnect(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]byte{

@@ -10,12 +10,13 @@ type Publication struct {
 	Topic   []byte // empty if Alias stands for it
 	ID      uint16 // 0 with QoS 0
 	Alias   uint16 // if HasAlias
-	Expiry  uint32 // seconds; 0: none
+	Expiry  uint32 // seconds, if HasExpiry
 	Payload []byte
 	// Properties are those to pass on, as they came: without the alias, the expiry and
 	// the length.
 	Properties []byte
 	HasAlias   bool
+	HasExpiry  bool
 }
 
 // ReadPublish reads the body of a PUBLISH. It may write to the body.
@@ -57,7 +58,7 @@ func (p *Publication) readProperties(c *cursor, l Limits) {
 			p.Alias, p.HasAlias = uint16(one.number), true
 			continue
 		case propMessageExpiry:
-			p.Expiry = one.number
+			p.Expiry, p.HasExpiry = one.number, true
 			continue
 		case propSubscription:
 			r.fail(violation("MQTT-3.3.4-6", "PUBLISH with a subscription identifier: only the broker sends one"))

@@ -1,0 +1,78 @@
+package broker_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/internal/memnet"
+)
+
+// A message with an expiry of 0 is one in its last moment, and not one without: who takes it at once gets it, with 0,
+// and nobody later, from a session or retained. Such is what a client passes on that has got it with 0, as it does
+// with one that is sent again after its time. [MQTT-3.3.2-5] [MQTT-3.3.2-6]
+func TestExpiryOfZero(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New(1)
+		b, err := broker.New(broker.Options{
+			Listeners: []broker.Listener{{Name: "main", Network: broker.TCP, Address: "broker:1883"}}, Listen: n.Host("broker").Listen,
+			Access: free{}, Logger: slog.New(slog.DiscardHandler), Sessions: broker.Sessions{Dir: dir},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		dial := func(id string, edit func(*packets.Packet)) *raw {
+			c, err := n.Host(id).DialContext(t.Context(), "tcp", "broker:1883")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rawOver(t, c)
+			r.mustConnect(id, edit)
+			return r
+		}
+		away, online := dial("away", lasting(3600)), dial("online", nil)
+		away.subscribe("t/#", 1)
+		online.subscribe("t/#", 1)
+		_ = away.conn.Close()
+		synctest.Wait()
+		publisher := dial("publisher", nil)
+		for i, properties := range []string{"\x00", "\x05\x02\x00\x00\x00\x00", "\x05\x02\x00\x00\x00\x3c"} {
+			publisher.write(wire(0x33, text(fmt.Sprint("t/", i))+"\x00\x01"+properties+"x")) // retained
+			publisher.wantCode(packets.Puback, 0)
+			p := online.want(packets.Publish)
+			if want := len(text("t/0")) + 2 + len(properties) + 1; p.FixedHeader.Remaining != want || p.Properties.MessageExpiryInterval != [3]uint32{0, 0, 60}[i] {
+				t.Errorf("message %d comes with %d bytes and an expiry of %d, want %d bytes: the properties as they were", i, p.FixedHeader.Remaining, p.Properties.MessageExpiryInterval, want)
+			}
+			online.ack(packets.Puback, p.PacketID)
+		}
+		<-time.After(time.Second)
+		away = dial("away", lasting(3600))
+		late := dial("late", nil)
+		late.send(packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Subscribe, Qos: 1}, PacketID: 1, Filters: packets.Subscriptions{{Filter: "t/#"}}})
+		late.want(packets.Suback)
+		for who, r := range map[string]*raw{"a session": away, "a new subscription": late} {
+			for _, want := range []string{"t/0", "t/2"} {
+				if p := r.want(packets.Publish); p.TopicName != want {
+					t.Errorf("%s gets %s, want %s", who, p.TopicName, want)
+				}
+			}
+			r.ping() // and nothing before its answer
+		}
+		for _, r := range []*raw{away, online, publisher, late} {
+			_ = r.conn.Close()
+		}
+		if err := b.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
