@@ -20,18 +20,21 @@ import (
 // connectPage is the page with the examples that are run here.
 const connectPage = "../docs/connect.md"
 
-// example returns the code of a language in connectPage, with another address.
-func example(t *testing.T, language, address string) string {
+// example returns the first code below a heading of connectPage, with another address.
+func example(t *testing.T, heading, address string) string {
 	t.Helper()
 	page, err := os.ReadFile(connectPage)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code, found := strings.Cut(string(page), "```"+language+"\n")
-	code, _, _ = strings.Cut(code, "```")
+	_, section, found := strings.Cut(string(page), "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, code, _ := strings.Cut(section, "\n```")
+	_, code, _ = strings.Cut(code, "\n") // behind the language
+	code, _, _ = strings.Cut(code, "\n```")
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || !found || !strings.Contains(code, "gateway.example") || !strings.Contains(code, "1883") {
-		t.Fatalf("%s has no example in %s with an address, %v", connectPage, language, err)
+		t.Fatalf("%s has no example below %q with an address, %v", connectPage, heading, err)
 	}
 	return strings.NewReplacer("gateway.example", host, "1883", port).Replace(code)
 }
@@ -88,31 +91,35 @@ func plant(t *testing.T) (l *LO, password string) {
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	l, password := plant(t)
-	programs := map[string]func(t *testing.T, dir, code string) *exec.Cmd{
-		"sh": func(t *testing.T, _, code string) *exec.Cmd {
-			return exec.CommandContext(t.Context(), "sh", "-ec", code)
-		},
-		"python": func(t *testing.T, dir, code string) *exec.Cmd {
-			return exec.CommandContext(t.Context(), "/usr/bin/python3", file(t, dir, "press.py", code)) // Debian's, which has its packages
-		},
-		"js": func(t *testing.T, dir, code string) *exec.Cmd {
-			cmd := exec.CommandContext(t.Context(), "node", file(t, dir, "press.js", code))
-			cmd.Env = []string{"NODE_PATH=/usr/local/lib/colony-test-peers/node_modules"}
-			return cmd
-		},
-		"c": func(t *testing.T, dir, code string) *exec.Cmd {
+	compiled := func(library string) func(t *testing.T, dir, code string) *exec.Cmd {
+		return func(t *testing.T, dir, code string) *exec.Cmd {
 			binary := filepath.Join(dir, "press")
-			out, err := exec.CommandContext(t.Context(), "cc", "-Wall", "-o", binary, file(t, dir, "press.c", code), "-lmosquitto").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "cc", "-Wall", "-o", binary, file(t, dir, "press.c", code), library).CombinedOutput()
 			if err != nil {
 				t.Fatalf("compile: %v: run scripts/setup --with-test-peers as root\n%s", err, out)
 			}
 			return exec.CommandContext(t.Context(), binary)
-		},
+		}
 	}
-	for language, program := range programs {
-		t.Run(language, func(t *testing.T) {
+	programs := map[string]func(t *testing.T, dir, code string) *exec.Cmd{
+		"Mosquitto tools": func(t *testing.T, _, code string) *exec.Cmd {
+			return exec.CommandContext(t.Context(), "sh", "-ec", code)
+		},
+		"Python": func(t *testing.T, dir, code string) *exec.Cmd {
+			return exec.CommandContext(t.Context(), "/usr/bin/python3", file(t, dir, "press.py", code)) // Debian's, which has its packages
+		},
+		"Node.js": func(t *testing.T, dir, code string) *exec.Cmd {
+			cmd := exec.CommandContext(t.Context(), "node", file(t, dir, "press.js", code))
+			cmd.Env = []string{"NODE_PATH=/usr/local/lib/colony-test-peers/node_modules"}
+			return cmd
+		},
+		"C with libmosquitto": compiled("-lmosquitto"),
+		"C with Eclipse paho": compiled("-lpaho-mqtt3c"),
+	}
+	for heading, program := range programs {
+		t.Run(heading, func(t *testing.T) {
 			for given, want := range map[string]string{password: "running", "wrong": ""} {
-				cmd := program(t, t.TempDir(), example(t, language, l.MQTTAddr()))
+				cmd := program(t, t.TempDir(), example(t, heading, l.MQTTAddr()))
 				cmd.Env = append(append(os.Environ(), cmd.Env...), "PASSWORD="+given)
 				out, err := cmd.CombinedOutput()
 				if ok := want != ""; ok != (err == nil) || !strings.Contains(string(out), want) {
@@ -231,6 +238,60 @@ func TestSparkplug(t *testing.T) {
 		t.Fatal(err)
 	}
 	edge.want(state + " " + offline)
+}
+
+// flows is what the MQTT nodes of Node-RED do by the configuration of connectPage, on the library that they use: in its
+// first run it goes without a word once it has its subscription, in its second one it ends as a stop of Node-RED does.
+const flows = `
+const again = process.argv[2] === 'again'
+const online = (payload) => ({ topic: 'flows/online', payload, qos: 1, retain: true })
+const client = require('mqtt').connect('mqtt://gateway.example:1883', {
+  protocolVersion: 5, clientId: 'node-red/flows', username: 'node-red', password: process.env.PASSWORD, keepalive: 60,
+  clean: false, properties: { sessionExpiryInterval: 3600 }, will: online('0'),
+})
+const send = (m, then) => client.publish(m.topic, m.payload, m, then)
+client.on('error', (err) => { console.error('refused:', err.message); process.exit(1) })
+client.on('connect', (ack) => {
+  console.log('session present', ack.sessionPresent)
+  if (again) return send(online('1'))
+  client.subscribe('#', { qos: 1 }, () => send(online('1'), () => process.exit(0)))
+})
+client.on('message', (topic, payload) => {
+  console.log(topic, payload.toString())
+  if (again && topic === 'press/1/state') send(online('0'), () => client.end())
+})
+`
+
+// TestNodeRED runs what it does on MQTT.js: birth, last will and close message, and what comes while it restarts.
+func TestNodeRED(t *testing.T) {
+	t.Parallel()
+	l, password := plant(t)
+	host, port, err := net.SplitHostPort(l.MQTTAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := file(t, t.TempDir(), "flows.js", strings.NewReplacer("gateway.example", host, "1883", port).Replace(flows))
+	run := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), "node", append([]string{script}, args...)...)
+		cmd.Env = append(os.Environ(), "NODE_PATH=/usr/local/lib/colony-test-peers/node_modules", "PASSWORD="+password)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v (scripts/setup --with-test-peers installs what is missing)\n%s", err, out)
+		}
+		return string(out)
+	}
+	browser := dialStation(t, l, "browser", password, nil)
+	browser.subscribe("flows/#")
+	if out := run(); !strings.Contains(out, "session present false") {
+		t.Errorf("the first run says %q", out)
+	}
+	browser.want("flows/online 1", "flows/online 0") // birth, and last will
+	press := dialStation(t, l, "press-1", password, nil)
+	press.wait(press.Publish("press/1/state", 1, false, "running"))
+	if out := run("again"); !strings.Contains(out, "session present true") || !strings.Contains(out, "press/1/state running") {
+		t.Errorf("the second run says %q, want the session and what came meanwhile", out)
+	}
+	browser.want("flows/online 1", "flows/online 0") // birth, and close message
 }
 
 // TestTelegraf plays its two plugins: what comes while it restarts waits for the input.
