@@ -325,6 +325,31 @@ func TestAliasesKeepNoPackets(t *testing.T) {
 	})
 }
 
+// What waits for a client of MQTT 3.1.1, which gets no properties, keeps none in memory: they do not count for it.
+func TestWaitingMessagesKeepNoProperties(t *testing.T) {
+	b, reg := start(t, free{}, limited(limits.Limits{Unacknowledged: 1, WriteBuffer: 64 << 10}))
+	old := dialRaw(t, b.Addr("main"))
+	old.version = 4
+	old.mustConnect("old", nil)
+	old.subscribe("t", 1)
+	pub := guest(t, b, "pub")
+	const messages = 100
+	properties := strings.Repeat("\x26\x00\x00"+text(strings.Repeat("x", 1<<10)), 1000)
+	packet := wire(0x32, text("t")+"\x00\x01"+string(binary.AppendUvarint(nil, uint64(len(properties))))+properties+"x")
+	grows(t, 8<<20, func() {
+		for range messages {
+			pub.write(packet)
+			pub.wantCode(packets.Puback, 0)
+		}
+		if n := metric(t, reg, "inflight_messages"); n != 1 {
+			t.Fatalf("%v messages are sent, want one: the others are to wait", n)
+		}
+	})
+	for range messages {
+		old.ack(packets.Puback, old.want(packets.Publish).PacketID)
+	}
+}
+
 // When too much waits in memory, the client that most waits for goes, and no other.
 func TestTheGuiltyPayFirst(t *testing.T) {
 	t.Parallel()

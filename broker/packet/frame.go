@@ -1,6 +1,7 @@
 package packet
 
 import (
+	"bytes"
 	"encoding/binary"
 	"time"
 )
@@ -28,7 +29,8 @@ type Frame struct {
 	expires  time.Time
 }
 
-// NewFrame encodes a message. It keeps the payload.
+// NewFrame encodes a message. It keeps the payload, and with it all of the packet in which that came, unless
+// the rest of this would be more than what the Frame counts for.
 func NewFrame(o Outgoing) *Frame {
 	props := 0
 	expiry := o.V5 && !o.Expires.IsZero()
@@ -53,6 +55,9 @@ func NewFrame(o Outgoing) *Frame {
 		first |= 1
 	}
 	f := &Frame{payload: o.Payload, expires: o.Expires}
+	if !o.V5 && len(o.Properties) > len(o.Payload) {
+		f.payload = bytes.Clone(o.Payload)
+	}
 	b := make([]byte, 0, 1+varintSize(length)+length-len(o.Payload))
 	b = binary.AppendUvarint(append(b, first), uint64(length)) // MQTT's variable byte integer is a uvarint
 	b = appendText(b, o.Topic)
