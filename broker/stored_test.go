@@ -704,6 +704,35 @@ func TestReplayToSession(t *testing.T) {
 	}
 }
 
+// plc lets everybody in as a device: one may subscribe to everything, and receives what is below its name.
+type plc struct{ free }
+
+func (plc) Connect(i access.ConnectInfo) (access.Identity, error) {
+	return access.Identity{Name: i.Username, Device: true}, nil
+}
+
+func (plc) MaySubscribe(id access.Identity, topic string) bool {
+	return strings.ContainsAny(topic, "+#") || strings.HasPrefix(topic, id.Name+"/")
+}
+
+// What is retained, and a device with a session may not receive, is not stored for it: it is not dropped then either.
+func TestReplayStoresWhatMayBeReceived(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, plc{}, stored(t, sessions.Limits{}))
+	for i := range 100 {
+		put(t, b, broker.Message{Topic: fmt.Sprint("other/", i), Payload: []byte("x"), Retain: true, QoS: 1})
+	}
+	put(t, b, broker.Message{Topic: "c/last", Payload: []byte("own"), Retain: true, QoS: 1})
+	r := dialStored(t, b, "c", false, lasting(3600))
+	r.subscribe("#", 1)
+	if p := r.wantMessage("own", false); p.PacketID != 1 {
+		t.Errorf("it has packet id %d: others were stored before it", p.PacketID)
+	}
+	if n := metric(t, reg, "dropped_total"); n != 0 {
+		t.Errorf("%v messages count as dropped", n)
+	}
+}
+
 // A subscriber with a session that reads nothing is neither disconnected nor waited for: what it does
 // not take stays in the log, and a healthy one gets everything.
 func TestSlowSubscriberWithSession(t *testing.T) {

@@ -204,6 +204,10 @@ func (t *replayTarget) deliver(m *message.Message, d message.Delivery) bool {
 		}
 		return t.s.Stored != nil
 	}
+	if !t.r.o.Access.MaySubscribe(t.s.ID, m.Topic) { // else it would be stored, and dropped as it is sent
+		t.r.Withheld(t.s.ID)
+		return true
+	}
 	t.pending <- struct{}{}
 	t.r.StoreFor([]sessions.Target{{Session: t.s.Stored, Delivery: sessions.Delivery{QoS: d.QoS, Retain: d.Retain, Identifiers: d.IDs}}}, m, func(err error) {
 		<-t.pending
