@@ -26,6 +26,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/lasting"
+	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/packet"
@@ -85,6 +86,9 @@ const (
 func New(o Options) (*Broker, error) {
 	if err := o.Validate(); err != nil {
 		return nil, &protocol.Error{Kind: protocol.Invalid, Message: "broker " + o.Name + ": " + err.Error(), Err: err}
+	}
+	if o.Limits.Connections == 0 {
+		o.Limits.Connections = listen.Connections()
 	}
 	o.Limits.Defaults()
 	o.SysInterval = cmp.Or(o.SysInterval, 30*time.Second)

@@ -74,7 +74,14 @@ func startChild(t *testing.T, dir string) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{t: t, cmd: exec.Command(self)}
+	return startCommand(t, dir, exec.Command(self))
+}
+
+// startCommand is startChild with a command that runs the test program.
+func startCommand(t *testing.T, dir string, cmd *exec.Cmd) *child {
+	t.Helper()
+	var err error
+	c := &child{t: t, cmd: cmd}
 	c.cmd.Env = append(os.Environ(), asChild+"="+dir)
 	c.cmd.Stderr = t.Output()
 	if c.in, err = c.cmd.StdinPipe(); err != nil {

@@ -22,7 +22,8 @@ type Limits struct {
 	// PacketBytes is the largest packet after that. Default 4 MiB + 64 KiB.
 	PacketBytes uint32 `yaml:"packetBytes,omitempty"`
 	// Connections is the highest number of open connections of all listeners, those among them
-	// whose TLS or WebSocket has not begun.
+	// whose TLS or WebSocket has not begun. Default: as many as leave the process descriptors for its
+	// files, see listen.Connections.
 	Connections int `yaml:"connections,omitempty"`
 	// ConnectionsPerIdentity is the highest number of sessions of one identity.
 	ConnectionsPerIdentity int `yaml:"connectionsPerIdentity,omitempty"`
