@@ -219,9 +219,8 @@ func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reas
 		switch {
 		case reason >= packets.ErrUnspecifiedError.Code: // [MQTT-4.3.3-4]
 			s.link.Acknowledged(id, sessions.Refused)
-		case !s.link.Recorded(id, s.onceStored(packets.Pubrel, id)):
-			s.ack(packets.Pubrel, id, packets.ErrPacketIdentifierNotFound)
-			s.conn.EndAnswer() // the disk has none
+		default:
+			s.recorded(id)
 		}
 	case packet.Pubrel:
 		if !s.pending.End(id) {
@@ -229,6 +228,17 @@ func (b *Broker) acknowledgeStored(s *session, kind packet.Type, id uint16, reas
 			return
 		}
 		s.sub.Stored.Finish(id, s.onceStored(packets.Pubcomp, id)) // [MQTT-4.3.3-11]
+	}
+}
+
+// recorded acts on a PUBREC without an error.
+func (s *session) recorded(id uint16) {
+	switch s.link.Recorded(id, s.onceStored(packets.Pubrel, id)) {
+	case sessions.UnknownPubrec:
+		s.ack(packets.Pubrel, id, packets.ErrPacketIdentifierNotFound)
+		s.conn.EndAnswer() // the disk has none
+	case sessions.RepeatedPubrec:
+		s.conn.EndAnswer() // that of the first is for both
 	}
 }
 

@@ -195,22 +195,36 @@ func (l *Link) Odd(id uint16, by state.Ack) bool {
 	return s.link == l && !s.ended && s.state.Queue.Odd(id, by)
 }
 
-// Recorded notes a PUBREC. done is called once that is durable, or not stored; false if no message waits for
-// it: then it is not called.
-func (l *Link) Recorded(id uint16, done func(error)) bool {
+// What becomes of a PUBREC.
+const (
+	UnknownPubrec  = state.Unknown  // no message waits for it
+	RepeatedPubrec = state.Repeated // an earlier one is being stored, and will be answered
+)
+
+// Recorded notes a PUBREC. done is called once that is durable, or not stored; it is not called for one that is unknown
+// or repeated.
+func (l *Link) Recorded(id uint16, done func(error)) state.Recording {
+	is := l.recorded(id, done)
+	if is == state.Stored {
+		done(nil)
+	}
+	return is
+}
+
+func (l *Link) recorded(id uint16, done func(error)) state.Recording {
 	s := l.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l || s.ended {
-		return false
+		return state.Unknown
 	}
-	seq, known := s.state.Queue.Recorded(id)
-	if known {
+	seq, is := s.state.Queue.Recorded(id)
+	if is == state.First {
 		s.store.changes.add(change{record: state.Recorded{Session: s.state.ID, Seq: seq}, flush: true, done: done, apply: func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.state.Queue.Release(seq)
 		}})
 	}
-	return known
+	return is
 }

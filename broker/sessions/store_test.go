@@ -227,7 +227,7 @@ func TestExactlyOnce(t *testing.T) {
 	l.Acknowledged(1, Puback) // not for QoS 2
 	l.Acknowledged(1, Pubcomp)
 	recorded := make(chan error, 1)
-	if !l.Recorded(1, func(err error) { recorded <- err }) || l.Recorded(9, func(error) {}) {
+	if l.Recorded(1, func(err error) { recorded <- err }) != state.First || l.Recorded(9, func(error) {}) != state.Unknown {
 		t.Error("PUBREC: want id 1 known and 9 unknown")
 	}
 	if err := <-recorded; err != nil {
@@ -242,6 +242,47 @@ func TestExactlyOnce(t *testing.T) {
 	if n := r.Get("a").Len(); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
+}
+
+// TestRepeatedPubrec has a client send one PUBREC again and again, while the disk takes its time and after: one record waits
+// for the disk, and the client is answered when that is stored, and at once from then on.
+func TestRepeatedPubrec(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", state.Never)
+	r.mustPublish("x", 2, a)
+	l := a.Attach(to(10), state.Never)
+	want(t, "at first", receive(l), "1:x")
+	r.flush()
+	release := r.hold()
+	answers := make(chan error, 10)
+	answer := func(err error) { answers <- err }
+	for i := range 1000 {
+		is := state.Repeated
+		if i == 0 {
+			is = state.First
+		}
+		if got := l.Recorded(1, answer); got != is {
+			t.Fatalf("PUBREC %d: %v, want %v", i, got, is)
+		}
+	}
+	r.changes.mu.Lock()
+	waiting := len(r.changes.list)
+	r.changes.mu.Unlock()
+	if waiting != 1 {
+		t.Errorf("%d records wait for the disk, want one", waiting)
+	}
+	release()
+	r.flush()
+	if n := len(answers); n != 1 {
+		t.Errorf("%d answers once the first is stored, want one", n)
+	}
+	if got := l.Recorded(1, answer); got != state.Stored || len(answers) != 2 {
+		t.Errorf("PUBREC after it was stored: %v, %d answers, want %v and 2", got, len(answers), state.Stored)
+	}
+	l.Detach(state.Never, nil)
+	l = a.Attach(to(10), state.Never)
+	want(t, "on the next connection", receive(l), "release 1")
 }
 
 // TestReceived follows the packet ids of a client's own messages of QoS 2.

@@ -94,10 +94,11 @@ type entry struct {
 
 // The flags of an entry.
 const (
-	qos2     = 1 << iota // else QoS 1
-	retain               // the RETAIN flag
-	released             // the client has sent PUBREC, and waits for PUBREL
-	open                 // counts against the client's Receive Maximum
+	qos2      = 1 << iota // else QoS 1
+	retain                // the RETAIN flag
+	released              // the client has sent PUBREC, and waits for PUBREL
+	open                  // counts against the client's Receive Maximum
+	recording             // a PUBREC of this connection is being stored
 )
 
 // A numbered entry is one that may have been sent.
@@ -259,7 +260,7 @@ func (e *entry) delivery() Delivery {
 func (q *Queue) Rewind() {
 	q.compact()
 	for i := range q.sent {
-		q.sent[i].flags &^= open
+		q.sent[i].flags &^= open | recording
 	}
 	q.resend, q.open = 0, 0
 }
@@ -330,14 +331,31 @@ func (q *Queue) Odd(id uint16, by Ack) bool {
 	return e != nil && ((e.flags&qos2 == 0) != (by == Puback) || by == Pubcomp && e.flags&released == 0)
 }
 
-// Recorded returns the number of the message that a PUBREC is for, which Release notes; false if no
-// message waits for it. [MQTT-4.3.3-4]
-func (q *Queue) Recorded(id uint16) (seq uint64, known bool) {
+// A Recording is what becomes of a PUBREC.
+type Recording int
+
+// What a PUBREC may be.
+const (
+	Unknown  Recording = iota // no message waits for it
+	First                     // it is to be stored, which Release notes
+	Repeated                  // an earlier one of this connection is being stored
+	Stored                    // an earlier one is stored
+)
+
+// Recorded returns the number of the message that a PUBREC is for, and what becomes of it. Only the first of a connection
+// is to be stored, however often it comes. [MQTT-4.3.3-4]
+func (q *Queue) Recorded(id uint16) (seq uint64, is Recording) {
 	e := q.find(id)
-	if e == nil || e.flags&qos2 == 0 {
-		return 0, false
+	switch {
+	case e == nil || e.flags&qos2 == 0:
+		return 0, Unknown
+	case e.flags&released != 0:
+		return e.seq, Stored
+	case e.flags&recording != 0:
+		return e.seq, Repeated
 	}
-	return e.seq, true
+	e.flags |= recording
+	return e.seq, First
 }
 
 // Release notes that the message of a number has been recorded, which is durable now.

@@ -106,14 +106,24 @@ func TestQueueAgainstModel(t *testing.T) {
 				}
 			case 9:
 				id := uint16(rng.IntN(int(want.next + 2)))
-				seq, known := q.Recorded(id)
-				if known {
-					q.Release(seq)
-				}
 				e := want.at(id)
-				if fits := e != nil && e.qos == 2; known != fits {
-					t.Fatalf("seed %d: PUBREC of %d: %v, want %v", seed, id, known, fits)
-				} else if fits {
+				is := Unknown
+				switch {
+				case e == nil || e.qos != 2:
+				case e.released:
+					is = Stored
+				default:
+					is = First
+				}
+				seq, got := q.Recorded(id)
+				if got != is {
+					t.Fatalf("seed %d: PUBREC of %d: %v, want %v", seed, id, got, is)
+				}
+				if is == First {
+					if _, again := q.Recorded(id); again != Repeated {
+						t.Fatalf("seed %d: PUBREC of %d again: %v, want %v", seed, id, again, Repeated)
+					}
+					q.Release(seq)
 					e.released = true
 				}
 			case 10:
