@@ -21,14 +21,16 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker"
+	"github.com/colonyfleet/colony/broker/sessions"
 )
 
 // fuzzPackets in the environment is how many packets TestRawWire sends; make fuzz sends
 // a million.
 const fuzzPackets = "COLONY_FUZZ_PACKETS"
 
-// seeds are valid packets, by protocol version, to be mutated. The first is CONNECT.
-func seeds(t *testing.T, version byte) (out [][]byte) {
+// seeds are valid packets, by protocol version, to be mutated. The first is CONNECT, of a client with an id, and with a
+// session that outlives its connection where lasting is set.
+func seeds(t *testing.T, version byte, id string, lasting bool) (out [][]byte) {
 	t.Helper()
 	add := func(p packets.Packet, encode func(*packets.Packet, *bytes.Buffer) error) {
 		var buf bytes.Buffer
@@ -44,12 +46,15 @@ func seeds(t *testing.T, version byte) (out [][]byte) {
 		User: []packets.UserProperty{{Key: "a", Val: "b"}, {Key: "c", Val: "d"}},
 	}
 	connect := packets.ConnectParams{
-		ProtocolName: []byte("MQTT"), Clean: true, ClientIdentifier: "fuzz", Keepalive: 60, UsernameFlag: true, Username: []byte("fuzz"),
+		ProtocolName: []byte("MQTT"), Clean: !lasting, ClientIdentifier: id, Keepalive: 60, UsernameFlag: true, Username: []byte("fuzz"),
 		PasswordFlag: true, Password: []byte("secret"), WillFlag: true, WillQos: 1, WillTopic: "w/1", WillPayload: []byte("offline"), WillProperties: props,
 	}
-	add(packets.Packet{FixedHeader: kind(packets.Connect, 0), Connect: connect, Properties: packets.Properties{
-		ReceiveMaximum: 5, MaximumPacketSize: 10_000, TopicAliasMaximum: 3, User: props.User,
-	}}, (*packets.Packet).ConnectEncode)
+	asks := packets.Properties{ReceiveMaximum: 5, MaximumPacketSize: 10_000, TopicAliasMaximum: 3, User: props.User}
+	if lasting {
+		asks.SessionExpiryInterval, asks.SessionExpiryIntervalFlag = 3600, true
+		connect.WillProperties.WillDelayInterval = 3600
+	}
+	add(packets.Packet{FixedHeader: kind(packets.Connect, 0), Connect: connect, Properties: asks}, (*packets.Packet).ConnectEncode)
 	for qos := range byte(3) {
 		h := kind(packets.Publish, qos)
 		h.Retain = qos > 0
@@ -112,7 +117,7 @@ func mutate(d *rand.Rand, seed []byte) []byte {
 type fuzzer struct {
 	d     *rand.Rand
 	addr  string
-	seeds [2][][]byte // of MQTT 3.1.1 and 5
+	seeds [][][]byte // of MQTT 3.1.1 and 5, without a session and with one
 	sent  *atomic.Int64
 }
 
@@ -124,7 +129,7 @@ func (f *fuzzer) round() error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	set := f.seeds[f.d.IntN(2)]
+	set := f.seeds[f.d.IntN(len(f.seeds))]
 	var out []byte
 	if f.d.IntN(4) > 0 {
 		out = append(out, set[0]...)
@@ -153,7 +158,7 @@ func (f *fuzzer) round() error {
 }
 
 // Mutated packets, before and after CONNECT, end nothing but their connection: a client
-// beside them is served throughout, and memory and goroutines are back at the end.
+// beside them is served throughout, and memory and goroutines are back at the end, once the sessions that are left have ended.
 func TestRawWire(t *testing.T) {
 	packetsToSend := int64(10_000)
 	if s := os.Getenv(fuzzPackets); s != "" {
@@ -168,6 +173,7 @@ func TestRawWire(t *testing.T) {
 		o.Logger = slog.New(slog.DiscardHandler)
 		o.Listeners = append(o.Listeners, broker.Listener{Name: "unix", Network: broker.Unix, Address: addr})
 		o.Limits.RetainedBytes = 1 << 20
+		o.Sessions = broker.Sessions{Dir: filepath.Join(t.TempDir(), "sessions"), Limits: sessions.Limits{Messages: 1000}}
 	})
 	canary := guest(t, b, "canary")
 	const topic = "canary/7c1f/x"
@@ -186,7 +192,10 @@ func TestRawWire(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for i := range uint64(4) {
-		f := &fuzzer{d: rand.New(rand.NewPCG(seed, i)), addr: addr, seeds: [2][][]byte{seeds(t, 4), seeds(t, 5)}, sent: &sent}
+		id := fmt.Sprint("fuzz", i)
+		f := &fuzzer{d: rand.New(rand.NewPCG(seed, i)), addr: addr, sent: &sent, seeds: [][][]byte{
+			seeds(t, 4, id, false), seeds(t, 5, id, false), seeds(t, 4, id, true), seeds(t, 5, id, true),
+		}}
 		wg.Go(func() {
 			for sent.Load() < packetsToSend {
 				if err := f.round(); err != nil && !errors.Is(err, syscall.EAGAIN) { // its queue of connections is full
@@ -212,6 +221,17 @@ func TestRawWire(t *testing.T) {
 	until(t, "all connections have ended", func() bool {
 		return metric(t, reg, "clients_connected") == 1 && metric(t, reg, "write_buffer_bytes") == 0 && runtime.NumGoroutine() <= goroutines
 	})
+	for _, c := range b.Clients() {
+		if c.Client == "canary" {
+			continue
+		}
+		if err := b.Disconnect(c.Client, true); err != nil {
+			t.Errorf("end the session of %q: %v", c.Client, err)
+		}
+	}
+	if n := metric(t, reg, "sessions") + metric(t, reg, "session_messages"); n != 0 {
+		t.Errorf("%v sessions and messages in them are left", n)
+	}
 	for _, m := range b.Retained("#") {
 		put(t, b, broker.Message{Topic: m.Topic, Retain: true})
 	}
