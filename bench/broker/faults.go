@@ -19,8 +19,8 @@ const (
 	sickAck  = 10 * time.Millisecond
 )
 
-// faults are what becomes of acknowledged messages when links, clients and the broker fail. The power cut and the full disk
-// are tests: TestCrashes and TestFullDisk of broker/sessions.
+// faults are what becomes of acknowledged messages when links, clients, the broker and its disk fail. The power cut is a
+// test: TestCrashes of broker/sessions.
 func (s size) faults(ctx context.Context, p *process, report reporter) error {
 	if err := s.linkCuts(p.addr, report); err != nil {
 		return fmt.Errorf("link cuts: %w", err)
@@ -34,9 +34,10 @@ func (s size) faults(ctx context.Context, p *process, report reporter) error {
 		return fmt.Errorf("absent subscriber: %w", err)
 	}
 	report(name+"lost", float64(lost), "")
+	var back *process
 	lost, took, err := s.away(p.addr, "killed", func() (string, error) {
 		p.kill()
-		back, err := p.restart(ctx)
+		back, err = p.restart(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -48,6 +49,48 @@ func (s size) faults(ctx context.Context, p *process, report reporter) error {
 	}
 	report(name+"stored", float64(s.faulty)/took.Seconds(), "/s")
 	report(name+"lost by kill -9", float64(lost), "")
+	if err := s.fullDisk(ctx, back, report); err != nil {
+		return fmt.Errorf("full disk: %w", err)
+	}
+	return nil
+}
+
+// fullDisk publishes to a subscriber that is away, and lets no file of the broker grow from the middle on. Then the broker
+// is to end, and starts again with room. A client of MQTT 3.1.1 whose message is refused is disconnected.
+func (s size) fullDisk(ctx context.Context, p *process, report reporter) error {
+	k := newKeeper("full")
+	c, err := k.connect(p.addr, true)
+	if err != nil {
+		return err
+	}
+	_ = c.Close() // the session stays
+	publisher := &sender{addr: p.addr, id: "full-sender", topic: k.topic}
+	if err := publisher.run(s.faulty/2, 0); err != nil {
+		return err
+	}
+	if err := p.fill(ctx); err != nil {
+		return err
+	}
+	_ = publisher.run(s.faulty, 0) // until it is refused
+	p.terminate()
+	back, err := p.restart(ctx)
+	if err != nil {
+		return err
+	}
+	defer back.kill()
+	acknowledged := int(publisher.next) - len(publisher.unsure)
+	if err := k.collect(back.addr, false, acknowledged, 0); err != nil {
+		return err
+	}
+	lost := 0
+	for n := range publisher.next {
+		if !k.seen[n] && !slices.Contains(publisher.unsure, n) {
+			lost++
+		}
+	}
+	name := fmt.Sprintf("%d for a client that is away, the disk full behind the first half, SIGTERM: ", s.faulty)
+	report(name+"acknowledged", float64(acknowledged), "")
+	report(name+"lost", float64(lost), "")
 	return nil
 }
 

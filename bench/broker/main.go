@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -52,6 +53,7 @@ func main() {
 	brokers := flag.String("brokers", "Colony,Mosquitto,Mosquitto tuned", "which brokers, by name")
 	before := flag.String("before", "", "another build of this program, whose broker is measured beside")
 	flag.Parse()
+	signal.Ignore(syscall.SIGXFSZ) // of a write to a file that may not grow, here and in the brokers: the write fails
 	if *serve != "" {
 		if err := serveColony(*serve, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -31,7 +31,7 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
-// Links that are cut, clients that are away and kill -9 lose nothing that Colony's broker acknowledged, and keep the order.
+// Links that are cut, clients that are away, kill -9 and a full disk lose nothing that Colony's broker acknowledged, and keep the order.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	out := shortrun.Output(t, "-only", "faults", "-brokers", "Colony")
@@ -46,8 +46,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("want 0: %s", line)
 		}
 	}
-	if rows != 4 {
-		t.Errorf("%d rows report losses and order, want 4:\n%s", rows, out)
+	if rows != 5 {
+		t.Errorf("%d rows report losses and order, want 5:\n%s", rows, out)
 	}
 }
 

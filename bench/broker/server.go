@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/broker"
@@ -42,6 +43,21 @@ type process struct {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	_ = p.cmd.Wait()         // says that it was killed
+}
+
+// terminate asks the broker to end, and waits until it has.
+func (p *process) terminate() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = p.cmd.Wait()                          // says how it ended
+}
+
+// fill lets no file of the broker grow any more, as on a full disk: writes to them fail. See main for the signal.
+func (p *process) fill(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "prlimit", "--pid", strconv.Itoa(p.cmd.Process.Pid), "--fsize=100").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("prlimit: %w: %s", err, out)
+	}
+	return nil
 }
 
 func (p *process) stop() {
@@ -165,7 +181,7 @@ func startMosquitto(tuned bool) func(ctx context.Context) (*process, error) {
 			return nil, err
 		}
 		p.restart = func(ctx context.Context) (*process, error) {
-			restarted := &process{addr: p.addr, dir: p.dir}
+			restarted := &process{addr: p.addr, dir: p.dir, restart: p.restart}
 			restarted.cmd = exec.CommandContext(ctx, path, "-c", file)
 			restarted.cmd.Stderr = os.Stderr
 			if err := restarted.cmd.Start(); err != nil {
