@@ -325,6 +325,75 @@ func TestAliasesKeepNoPackets(t *testing.T) {
 	})
 }
 
+// Topics that aliases stand for count for the address of the client, as its filters do, until it has gone.
+func TestAliasesAreBounded(t *testing.T) {
+	t.Parallel()
+	b, reg := start(t, free{}, func(o *broker.Options) { o.Limits.StatePerAddress = 4 << 20 })
+	alias := func(r *raw, n uint16, length int) {
+		r.send(packets.Packet{
+			FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, PacketID: 1, TopicName: strings.Repeat("t", length),
+			Properties: packets.Properties{TopicAlias: n, TopicAliasFlag: true},
+		})
+	}
+	for round := range 2 { // what has gone does not count
+		var all []*raw
+		for i := range 2 {
+			r := guest(t, b, fmt.Sprint("c", i))
+			for n := range uint16(32) {
+				for _, length := range []int{60_000, 10, 60_000} { // another topic for an alias takes the place of the first
+					alias(r, n+1, length)
+					r.wantCode(packets.Puback, 0)
+				}
+			}
+			all = append(all, r)
+		}
+		greedy, other := guest(t, b, "greedy"), dialFrom(t, "127.0.0.2", b.Addr("main"))
+		for n := range uint16(6) {
+			alias(greedy, n+1, 60_000)
+			if n < 5 {
+				greedy.wantCode(packets.Puback, 0)
+			}
+		}
+		if p := greedy.wantCode(packets.Disconnect, 0x97); !strings.Contains(p.Properties.ReasonString, "topic alias") {
+			t.Errorf("round %d: reason %q", round, p.Properties.ReasonString)
+		}
+		other.mustConnect("other", nil)
+		alias(other, 1, 60_000)
+		other.wantCode(packets.Puback, 0)
+		for _, r := range append(all, other) {
+			_ = r.conn.Close()
+		}
+		until(t, "all have gone", func() bool { return metric(t, reg, "clients_connected") == 0 })
+	}
+}
+
+// A client id has a bound, as it stays in memory and on disk with its session; the log shows the begin of a longer one.
+func TestLongClientIDs(t *testing.T) {
+	t.Parallel()
+	var log lines
+	b, _ := start(t, free{}, log.logged)
+	long := strings.Repeat("c", 30_000)
+	for _, version := range []byte{4, 5} {
+		for length, want := range map[int]byte{1024: 0, 1025: 0x85, len(long): 0x85} {
+			r := dialRaw(t, b.Addr("main"))
+			if r.version = version; version == 4 && want > 0 {
+				want = 2
+			}
+			ack := r.connect(long[:length], func(p *packets.Packet) { p.Connect.Username = []byte(long[:length/2]) })
+			if ack.ReasonCode != want {
+				t.Errorf("MQTT %d, client id of %d bytes: CONNACK 0x%02x, want 0x%02x", version, length, ack.ReasonCode, want)
+			}
+			_ = r.conn.Close()
+		}
+	}
+	if !log.has("connect refused", "client id of 30000 bytes", "limits.clientIDBytes") {
+		t.Error("the log does not say why a client was refused")
+	}
+	if n := log.longest(); n > 2000 {
+		t.Errorf("a line of the log has %d bytes", n)
+	}
+}
+
 // What waits for a client of MQTT 3.1.1, which gets no properties, keeps none in memory: they do not count for it.
 func TestWaitingMessagesKeepNoProperties(t *testing.T) {
 	b, reg := start(t, free{}, limited(limits.Limits{Unacknowledged: 1, WriteBuffer: 64 << 10}))

@@ -131,6 +131,9 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
 		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: layers.TLS(c.Raw()),
 	}
+	if most := b.o.Limits.ClientIDBytes; len(info.ClientID) > most {
+		return nil, protocol.Errorf(protocol.Invalid, "client id of %d bytes: the limit is %d; see limits.clientIDBytes", len(info.ClientID), most)
+	}
 	if err := access.CheckClientID(info.ClientID, p.ProtocolVersion, p.Connect.Clean); err != nil {
 		return nil, err
 	}
@@ -347,7 +350,7 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	code := reason.OfConnect(err, v5)
 	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
 	if b.refused.Show("connect", c.address(), err.Error()) {
-		b.log.Warn("connect refused", "client", p.Connect.ClientIdentifier, "user", string(p.Connect.Username), "listener", c.listener.Name,
+		b.log.Warn("connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier), "user", refusals.Shortened(string(p.Connect.Username)), "listener", c.listener.Name,
 			"remote", c.remote(), "code", code.Code, "err", err)
 	}
 	frame, err := answer.Refuse(answer.Client{V5: v5, Largest: int(p.Properties.MaximumPacketSize)}, code)

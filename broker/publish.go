@@ -6,12 +6,14 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/refusals"
+	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
 )
@@ -24,7 +26,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		return err
 	}
 	s.wait(b.ctx)
-	topic, err := s.aliases.Topic(&p)
+	topic, err := s.topicOf(&p)
 	if err != nil {
 		return err
 	}
@@ -58,6 +60,27 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		s.confirm(packets.Pubrec, p.ID) // [MQTT-4.3.3-8]
 	}
 	return nil
+}
+
+// topicOf is the topic of a PUBLISH. What aliases keep counts for the address of the client, also where it may not
+// publish there.
+func (s *session) topicOf(p *packet.Publication) (string, error) {
+	before := s.aliases.Held()
+	topic, err := s.aliases.Topic(p)
+	more, address := s.aliases.Held()-before, s.conn.address()
+	switch {
+	case more < 0:
+		s.b.routes.Held.Add(address, more)
+	case more > 0:
+		if ok, whose := s.b.routes.Held.Take(address, more); !ok {
+			s.b.routes.Held.Add(address, -before)
+			s.aliases = answer.Aliases{}
+			code := packets.ErrQuotaExceeded
+			code.Reason = routing.NoRoom("topic alias", whose)
+			return "", code
+		}
+	}
+	return topic, err
 }
 
 // accept acknowledges a message that was stored.

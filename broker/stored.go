@@ -117,7 +117,7 @@ func (s *session) delayedWill() *sessions.Will {
 // waits for its delay, its subscriptions end or stay.
 func (b *Broker) retire(s *session) {
 	stopping := b.ctx.Err() != nil
-	b.routes.Held.Add(s.conn.address(), -s.will.held)
+	b.routes.Held.Add(s.conn.address(), -s.will.held-s.aliases.Held())
 	if s.link == nil {
 		b.routes.ForgetAll(s.sub)
 	}

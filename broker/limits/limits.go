@@ -88,11 +88,13 @@ type ConnectLimits struct {
 	ConnectRatePerAddress float64 `yaml:"connectRatePerAddress,omitempty"`
 }
 
-// StateLimits bound what the subscriptions and last wills of clients take.
+// StateLimits bound what the names, subscriptions, topic aliases and last wills of clients take.
 type StateLimits struct {
+	// ClientIDBytes is how long a client id may be. Default 1,024.
+	ClientIDBytes int `yaml:"clientIDBytes,omitempty"`
 	// FilterBytes is how many bytes the filters of a client may have in all. Default 1 MiB.
 	FilterBytes int `yaml:"filterBytes,omitempty"`
-	// StateBytes is the memory of the filters and last wills of all clients together, about;
+	// StateBytes is the memory of the filters, last wills and topic aliases of all clients together, about;
 	// those of sessions without a connection are among them. Above it SUBSCRIBE and CONNECT are
 	// refused with 0x97. Default 256 MiB.
 	StateBytes int64 `yaml:"stateBytes,omitempty"`
@@ -116,6 +118,7 @@ func (l *Limits) Defaults() {
 	fill(&l.UnreadPerIdentity, 32<<20)
 	fill(&l.Unacknowledged, 4096)
 	fill(&l.Filters, 10_000)
+	fill(&l.ClientIDBytes, 1024)
 	fill(&l.FilterBytes, 1<<20)
 	fill(&l.StateBytes, 256<<20)
 	fill(&l.StatePerAddress, 64<<20)
@@ -155,7 +158,7 @@ func (l Limits) Validate() error {
 	}
 	if min(l.ConnectRate, l.ConnectRatePerAddress, l.PublishRate) < 0 || min(l.ConnectTimeout, l.WriteTimeout) < 0 ||
 		min(l.UnreadPerIdentity, l.RetainedBytes, l.RetainedPerIdentity, l.TotalWriteBuffer, l.StateBytes, l.StatePerAddress) < 0 ||
-		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.ConnectionsPerAddress, l.PublishBurst, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
+		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.ConnectionsPerAddress, l.PublishBurst, l.ClientIDBytes, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
 		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
 	}
 	return errors.Join(errs...)

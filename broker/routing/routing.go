@@ -62,7 +62,7 @@ type Connection interface {
 type Router struct {
 	// Retained are the messages that are retained.
 	Retained *retained.Store[*message.Message]
-	// Held counts the bytes of filters and last wills, by the address of the client.
+	// Held counts the bytes of filters, last wills and topic aliases, by the address of the client.
 	Held *quota.Ledger
 
 	o     Options

@@ -150,9 +150,9 @@ func (r *Router) withinQuota(s *Subscriber, filter string, known bool) (code pac
 	return code
 }
 
-// NoRoom says that there is no room for a filter or a last will.
+// NoRoom says that there is no room for a filter, a last will or a topic alias.
 func NoRoom(what, whose string) string {
-	return fmt.Sprintf("no room for a %s: the filters and last wills of %s reach the limit; subscribe to fewer, or raise limits.stateBytes and limits.statePerAddress", what, whose)
+	return fmt.Sprintf("no room for a %s: the filters, last wills and topic aliases of %s reach the limit: have fewer, or raise limits.stateBytes and limits.statePerAddress", what, whose)
 }
 
 // Forget ends a subscription.
