@@ -32,8 +32,12 @@ func (p *Publish) size() int {
 	if p == nil {
 		return 0
 	}
-	const target = 64
-	return int(p.Body.Size()) + target*len(p.To)
+	const target, identifier = 64, 8
+	n := int(p.Body.Size()) + target*len(p.To)
+	for i := range p.To {
+		n += identifier * len(p.To[i].Identifiers)
+	}
+	return n
 }
 
 // A Target is a session that is to get a message.

@@ -88,7 +88,7 @@ type Delivery struct {
 // An entry is a message in a queue; one without a Message has been removed.
 type entry struct {
 	m     *Message
-	ids   *[]int
+	ids   *string // the subscription identifiers as in a record, which counts for the session; nil: none
 	flags byte
 }
 
@@ -156,7 +156,8 @@ func (q *Queue) Push(seq uint64, m *Message, d Delivery) bool {
 		e.flags |= retain
 	}
 	if len(d.Identifiers) > 0 {
-		e.ids = &d.Identifiers
+		ids := string(appendIdentifiers(nil, d.Identifiers))
+		e.ids = &ids
 	}
 	q.items.Push(e)
 	q.count++
@@ -250,7 +251,8 @@ func (e *entry) delivery() Delivery {
 		d.QoS = 2
 	}
 	if e.ids != nil {
-		d.Identifiers = *e.ids
+		in := decoder{b: []byte(*e.ids)}
+		d.Identifiers = in.identifiers()
 	}
 	return d
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -186,6 +187,37 @@ func TestPacketIDsDoNotMeet(t *testing.T) {
 	if s, ok := q.Next(2); !ok || s.ID != first.ID {
 		t.Errorf("next %+v, %v: want the id that is free now", s, ok)
 	}
+}
+
+// TestIdentifiersTakeWhatCounts: subscription identifiers take the memory of their part of the record, which counts for the
+// session, and not that of as many numbers.
+func TestIdentifiersTakeWhatCounts(t *testing.T) { // not parallel to others: it reads the heap of all
+	const messages, identifiers = 1000, 4000
+	ids := make([]int, identifiers)
+	for i := range ids {
+		ids[i] = 1 + i
+	}
+	size := len((&Delivery{QoS: 1, Identifiers: ids}).append(nil))
+	var q Queue
+	before := heap()
+	for i := range uint64(messages) {
+		q.Push(i, NewMessage(Ref{Size: uint32(size)}, 0), Delivery{QoS: 1, Identifiers: slices.Clone(ids)})
+	}
+	if grown := heap() - before; grown > q.Bytes()+q.Bytes()/4 {
+		t.Errorf("%d kB of the heap, %d kB are counted", grown>>10, q.Bytes()>>10)
+	}
+	for range messages {
+		if s, ok := q.Next(MaxWindow); !ok || !slices.Equal(s.Identifiers, ids) {
+			t.Fatalf("next %+v, %v: want all identifiers", s, ok)
+		}
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // TestHolesTakeNoMemory drops many messages behind one that is not acknowledged.

@@ -220,8 +220,12 @@ func (d *Delivery) append(b []byte) []byte {
 	if len(d.Identifiers) == 0 {
 		return append(b, flags)
 	}
-	b = number(append(b, flags|8), len(d.Identifiers))
-	for _, id := range d.Identifiers {
+	return appendIdentifiers(append(b, flags|8), d.Identifiers)
+}
+
+func appendIdentifiers(b []byte, ids []int) []byte {
+	b = number(b, len(ids))
+	for _, id := range ids {
 		b = number(b, id)
 	}
 	return b
@@ -312,14 +316,20 @@ func (d *decoder) delivery() Delivery {
 	flags := d.byte()
 	out := Delivery{QoS: flags & 3, Retain: flags&4 != 0}
 	if flags&8 != 0 {
-		n := d.number()
-		if n > uint64(len(d.b)) {
-			d.err = errShort
-			return out
-		}
-		for range n {
-			out.Identifiers = append(out.Identifiers, int(d.number()))
-		}
+		out.Identifiers = d.identifiers()
+	}
+	return out
+}
+
+func (d *decoder) identifiers() []int {
+	n := d.number()
+	if n > uint64(len(d.b)) {
+		d.err = errShort
+		return nil
+	}
+	out := make([]int, n)
+	for i := range out {
+		out[i] = int(d.number())
 	}
 	return out
 }
