@@ -96,9 +96,9 @@ func (s *Sessions) Expire() {
 	}
 	for _, stored := range expired {
 		if will, ok := stored.EndIfExpired(); ok {
+			s.discard(stored, will)
 			s.o.Metrics.ExpiredSessions.Inc()
 			s.log.Info("session expired", "client", stored.Client())
-			s.discard(stored, will)
 		}
 	}
 }
