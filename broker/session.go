@@ -182,7 +182,7 @@ func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32,
 		return
 	}
 	b.routes.StoreFor(to, w, func(err error) {
-		if err != nil {
+		if err != nil && b.refused.Show("not stored", w.Owner, err.Error()) {
 			b.log.Warn("last will not stored for those who are away", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
 		}
 	})

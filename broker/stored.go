@@ -12,6 +12,7 @@ import (
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/reason"
+	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 )
@@ -57,7 +58,7 @@ func (b *Broker) resume(s *session, clean bool) (present bool, err error) {
 	if stored != nil && clean { // [MQTT-3.1.2-4]
 		b.store.End(stored)
 		if err := b.flush(); err != nil {
-			b.log.Warn("the end of a session is not stored", "client", s.client, "err", err)
+			b.notStored(s, "the end of a session is not stored", err)
 		}
 		stored = nil
 	}
@@ -94,7 +95,7 @@ func (b *Broker) attach(s *session, stored *sessions.Session) bool {
 	s.sub, s.link = sub, link
 	b.routes.HoldWill(sub, 0)         // it is not sent any more
 	if err := b.flush(); err != nil { // so that Received has what the former connection has sent
-		b.log.Warn("a session is resumed while the disk fails", "client", s.client, "err", err)
+		b.notStored(s, "a session is resumed while the disk fails", err)
 	}
 	s.pending.Add(stored.Received()...)
 	return true
@@ -146,7 +147,7 @@ func (b *Broker) sendStoredWill(stored *sessions.Session, w *sessions.Will) {
 	owner := stored.Owner()
 	id := access.DecodeIdentity(owner.Identity)
 	if !b.o.Access.MayPublish(id, w.Body.Topic) {
-		b.log.Warn("last will not sent: its client may not publish there any more", "client", stored.Client(), "user", owner.Name, "topic", w.Body.Topic)
+		b.log.Warn("last will not sent: its client may not publish there any more", "client", stored.Client(), "user", owner.Name, "topic", refusals.Shortened(w.Body.Topic))
 		return
 	}
 	m := &message.Message{
@@ -242,6 +243,13 @@ func (s *session) recorded(id uint16) {
 	}
 }
 
+// notStored logs that something of a client is not stored: no more often than refusals, as the log may be on the same disk.
+func (b *Broker) notStored(s *session, what string, err error) {
+	if b.refused.Show("not stored", s.account, err.Error()) {
+		b.log.Warn(what, "client", s.client, "err", err)
+	}
+}
+
 // flush waits until what was changed of sessions is durable.
 func (b *Broker) flush() error {
 	ctx, cancel := context.WithTimeout(b.ctx, storeTimeout)
@@ -267,6 +275,6 @@ func (s *session) unsubscribed(ack *packets.Packet, filters packets.Subscription
 	if !s.terse {
 		ack.Properties.ReasonString = reason.String(err)
 	}
-	s.b.log.Warn("subscriptions are not stored", "client", s.client, "err", err)
+	s.b.notStored(s, "subscriptions are not stored", err)
 	return nil
 }

@@ -81,7 +81,7 @@ func (b *Broker) onUnsubscribe(s *session, body []byte) error {
 	}
 	if s.sub.Stored != nil {
 		if err := b.flush(); err != nil { // it has no effect any more until a crash
-			b.log.Warn("unsubscribe not stored", "client", s.client, "err", err)
+			b.notStored(s, "unsubscribe not stored", err)
 		}
 	}
 	return b.send(s.conn, &ack, ack.UnsubackEncode) // [MQTT-3.10.4-4]

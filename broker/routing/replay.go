@@ -2,6 +2,7 @@ package routing
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/retained"
@@ -176,6 +177,8 @@ type replayTarget struct {
 	s       *Subscriber
 	on      Connection    // that subscribed
 	pending chan struct{} // one for each message that is being stored
+	lost    atomic.Int64  // messages that were not stored
+	why     atomic.Pointer[error]
 }
 
 // storing is how many messages of a replay are stored at a time.
@@ -210,17 +213,21 @@ func (t *replayTarget) deliver(m *message.Message, d message.Delivery) bool {
 	}
 	t.pending <- struct{}{}
 	t.r.StoreFor([]sessions.Target{{Session: t.s.Stored, Delivery: sessions.Delivery{QoS: d.QoS, Retain: d.Retain, Identifiers: d.IDs}}}, m, func(err error) {
-		<-t.pending
 		if err != nil {
-			t.r.o.Logger.Warn("a retained message is not stored for a new subscription", "client", t.s.Client, "topic", m.Topic, "err", err)
+			t.lost.Add(1)
+			t.why.Store(&err)
 		}
+		<-t.pending
 	})
 	return true
 }
 
-// finish waits until all is stored.
+// finish waits until all is stored, and says what is not.
 func (t *replayTarget) finish() {
 	for range storing {
 		t.pending <- struct{}{}
+	}
+	if n := t.lost.Load(); n > 0 {
+		t.r.o.Logger.Warn("retained messages are not stored for a new subscription", "client", t.s.Client, "messages", n, "err", *t.why.Load())
 	}
 }
