@@ -131,10 +131,7 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 		Listener: c.listener.Name, Network: string(c.listener.Network), Remote: c.remote(),
 		ClientID: strings.Clone(p.Connect.ClientIdentifier), Username: string(p.Connect.Username), Password: bytes.Clone(p.Connect.Password), TLS: layers.TLS(c.Raw()),
 	}
-	if most := b.o.Limits.ClientIDBytes; len(info.ClientID) > most {
-		return nil, protocol.Errorf(protocol.Invalid, "client id of %d bytes: the limit is %d; see limits.clientIDBytes", len(info.ClientID), most)
-	}
-	if err := access.CheckClientID(info.ClientID, p.ProtocolVersion, p.Connect.Clean); err != nil {
+	if err := access.CheckClientID(info.ClientID, b.o.Limits.ClientIDBytes, p.ProtocolVersion, p.Connect.Clean); err != nil {
 		return nil, err
 	}
 	if !c.listener.AllowsUser(info.Username) {
@@ -337,10 +334,8 @@ func (b *Broker) noteNotKept(s *session) string {
 		return ""
 	}
 	b.metrics.NotKept.Inc()
-	if b.refused.Show("session", s.account, s.client) {
-		b.log.Warn("client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
-			"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
-	}
+	b.refused.Warn("session", s.account, s.client, "client asks for a session that outlives its connection, and sessions are off: turn them on (sessions.off), or let the client subscribe after each connect",
+		"client", s.client, "mqtt", s.version(), "asked_expiry_s", s.asked)
 	return "sessions are off at this broker and end with their connection: subscribe after each connect"
 }
 
@@ -349,10 +344,8 @@ func (b *Broker) refuse(c *conn, p *packets.Packet, err error) {
 	v5 := p.ProtocolVersion == 5
 	code := reason.OfConnect(err, v5)
 	b.metrics.Refused("connect", fmt.Sprintf("0x%02x", reason.OfConnect(err, true).Code))
-	if b.refused.Show("connect", c.address(), err.Error()) {
-		b.log.Warn("connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier), "user", refusals.Shortened(string(p.Connect.Username)), "listener", c.listener.Name,
-			"remote", c.remote(), "code", code.Code, "err", err)
-	}
+	b.refused.Warn("connect", c.address(), err.Error(), "connect refused", "client", refusals.Shortened(p.Connect.ClientIdentifier),
+		"user", refusals.Shortened(string(p.Connect.Username)), "listener", c.listener.Name, "remote", c.remote(), "code", code.Code, "err", err)
 	frame, err := answer.Refuse(answer.Client{V5: v5, Largest: int(p.Properties.MaximumPacketSize)}, code)
 	_ = b.write(c, frame, err) // the connection ends now in any case
 }

@@ -6,14 +6,12 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/colonyfleet/colony/broker/access"
-	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/filter"
 	"github.com/colonyfleet/colony/broker/message"
 	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/quota"
 	"github.com/colonyfleet/colony/broker/reason"
 	"github.com/colonyfleet/colony/broker/refusals"
-	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/transport"
 )
@@ -26,7 +24,7 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 		return err
 	}
 	s.wait(b.ctx)
-	topic, err := s.topicOf(&p)
+	topic, err := b.routes.TopicOf(&p, &s.aliases, s.conn.address())
 	if err != nil {
 		return err
 	}
@@ -62,27 +60,6 @@ func (b *Broker) onPublish(s *session, h packet.Header, body []byte) error {
 	return nil
 }
 
-// topicOf is the topic of a PUBLISH. What aliases keep counts for the address of the client, also where it may not
-// publish there.
-func (s *session) topicOf(p *packet.Publication) (string, error) {
-	before := s.aliases.Held()
-	topic, err := s.aliases.Topic(p)
-	more, address := s.aliases.Held()-before, s.conn.address()
-	switch {
-	case more < 0:
-		s.b.routes.Held.Add(address, more)
-	case more > 0:
-		if ok, whose := s.b.routes.Held.Take(address, more); !ok {
-			s.b.routes.Held.Add(address, -before)
-			s.aliases = answer.Aliases{}
-			code := packets.ErrQuotaExceeded
-			code.Reason = routing.NoRoom("topic alias", whose)
-			return "", code
-		}
-	}
-	return topic, err
-}
-
 // accept acknowledges a message that was stored.
 func (s *session) accept(qos byte, id uint16) {
 	switch qos {
@@ -104,16 +81,13 @@ func (b *Broker) receive(s *session, m *message.Message) ([]sessions.Target, pac
 			code.Reason = a.PublishRefusal(s.id, m.Topic)
 		}
 		b.metrics.Refused("publish", "access")
-		if shown := refusals.Shortened(m.Topic); b.refused.Show("publish", s.account, shown) {
-			b.log.Warn("publish refused", "client", s.client, "topic", shown, "reason", code.Reason)
-		}
+		shown := refusals.Shortened(m.Topic)
+		b.refused.Warn("publish", s.account, shown, "publish refused", "client", s.client, "topic", shown, "reason", code.Reason)
 		return nil, code
 	}
 	to, err := b.accepted(s.id, m, s.waiting(forever))
 	if err != nil {
-		if b.refused.Show("message", s.account, err.Error()) {
-			b.log.Warn("message refused", "client", s.client, "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
-		}
+		b.refused.Warn("message", s.account, err.Error(), "message refused", "client", s.client, "topic", refusals.Shortened(m.Topic), "qos", m.QoS, "err", err)
 		return nil, reason.OfPublish(err)
 	}
 	return to, packets.Code{}

@@ -176,14 +176,12 @@ func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32,
 	w.Expires = message.ExpiryOf(expiry)
 	to, err := b.accepted(id, w, wait)
 	if err != nil {
-		if b.refused.Show("last will", w.Owner, err.Error()) {
-			b.log.Warn("last will refused", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
-		}
+		b.refused.Warn("last will", w.Owner, err.Error(), "last will refused", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
 		return
 	}
 	b.routes.StoreFor(to, w, func(err error) {
-		if err != nil && b.refused.Show("not stored", w.Owner, err.Error()) {
-			b.log.Warn("last will not stored for those who are away", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
+		if err != nil {
+			b.refused.Warn("not stored", w.Owner, err.Error(), "last will not stored for those who are away", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)
 		}
 	})
 	b.metrics.Wills.Inc()

@@ -245,9 +245,7 @@ func (s *session) recorded(id uint16) {
 
 // notStored logs that something of a client is not stored: no more often than refusals, as the log may be on the same disk.
 func (b *Broker) notStored(s *session, what string, err error) {
-	if b.refused.Show("not stored", s.account, err.Error()) {
-		b.log.Warn(what, "client", s.client, "err", err)
-	}
+	b.refused.Warn("not stored", s.account, err.Error(), what, "client", s.client, "err", err)
 }
 
 // flush waits until what was changed of sessions is durable.

@@ -28,9 +28,8 @@ func (b *Broker) onSubscribe(s *session, body []byte) error {
 		code, isNew := b.routes.Subscribe(s.sub, s.id, sub)
 		if code.Code >= packets.ErrUnspecifiedError.Code {
 			b.metrics.Refused("subscribe", reason.OfFilter(code.Code))
-			if shown := refusals.Shortened(sub.Filter); b.refused.Show("subscribe", s.account, shown) {
-				b.log.Warn("subscribe refused", "client", s.client, "filter", shown, "code", code.Code, "reason", code.Reason)
-			}
+			shown := refusals.Shortened(sub.Filter)
+			b.refused.Warn("subscribe", s.account, shown, "subscribe refused", "client", s.client, "filter", shown, "code", code.Code, "reason", code.Reason)
 			if !s.terse {
 				ack.Properties.ReasonString = code.Reason
 			}

@@ -38,9 +38,12 @@ func Account(id Identity, address string, secure *tls.ConnectionState) string {
 	return address
 }
 
-// CheckClientID returns why no client may have this id, or nil. version is that in CONNECT, clean its clean session.
-func CheckClientID(id string, version byte, clean bool) error {
+// CheckClientID returns why no client may have this id, or nil. most is how many bytes one may have, version that in
+// CONNECT, clean its clean session.
+func CheckClientID(id string, most int, version byte, clean bool) error {
 	switch {
+	case len(id) > most:
+		return protocol.Errorf(protocol.Invalid, "client id of %d bytes: the limit is %d; see limits.clientIDBytes", len(id), most)
 	case strings.HasPrefix(id, "$"):
 		return protocol.Errorf(protocol.Invalid, "client id %q: want one that does not begin with $", id)
 	case id != "" || version == 5:

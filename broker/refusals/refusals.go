@@ -76,6 +76,13 @@ func shortened(text string, most int) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
+// Warn logs a line where Show reports so.
+func (l *Log) Warn(what, whom, why, line string, args ...any) {
+	if l.Show(what, whom, why) {
+		l.log.Warn(line, args...)
+	}
+}
+
 // Summarise logs what was not shown, where a window is over or end is set. It is called about once a second.
 func (l *Log) Summarise(now time.Time, end bool) {
 	l.mu.Lock()

@@ -7,7 +7,9 @@ import (
 	"sync/atomic"
 
 	"github.com/colonyfleet/colony/broker/access"
+	"github.com/colonyfleet/colony/broker/answer"
 	"github.com/colonyfleet/colony/broker/filter"
+	"github.com/colonyfleet/colony/broker/packet"
 	"github.com/colonyfleet/colony/broker/refusals"
 	"github.com/colonyfleet/colony/broker/sessions"
 	"github.com/colonyfleet/colony/broker/topictree"
@@ -148,6 +150,27 @@ func (r *Router) withinQuota(s *Subscriber, filter string, known bool) (code pac
 		code.Reason = fmt.Sprintf("subscriptions with filters of %d bytes in all: the limit of a client is %d", s.subs.bytes+len(filter), l.FilterBytes)
 	}
 	return code
+}
+
+// TopicOf is the topic of a PUBLISH. What the aliases of a client keep counts for its address, also where it may not publish
+// there; with an error for want of room its connection ends.
+func (r *Router) TopicOf(p *packet.Publication, aliases *answer.Aliases, address string) (string, error) {
+	before := aliases.Held()
+	topic, err := aliases.Topic(p)
+	more := aliases.Held() - before
+	switch {
+	case more < 0:
+		r.Held.Add(address, more)
+	case more > 0:
+		if ok, whose := r.Held.Take(address, more); !ok {
+			r.Held.Add(address, -before)
+			*aliases = answer.Aliases{}
+			code := packets.ErrQuotaExceeded
+			code.Reason = NoRoom("topic alias", whose)
+			return "", code
+		}
+	}
+	return topic, err
 }
 
 // NoRoom says that there is no room for a filter, a last will or a topic alias.
