@@ -330,6 +330,7 @@ func (b *Broker) enter(peer net.Addr) (peers.Verdict, bool) {
 	why := v.Refusal()
 	if why != "" {
 		b.metrics.Refused("connect", why)
+		b.refused.Warn(why, peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
 	}
 	return v, why == ""
 }

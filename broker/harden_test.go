@@ -377,7 +377,11 @@ func TestTopicAliases(t *testing.T) {
 
 func TestConnectionLimits(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limited(limits.Limits{Connections: 3, ConnectionsPerIdentity: 2}))
+	var log lines
+	b, reg := start(t, free{}, func(o *broker.Options) {
+		log.logged(o)
+		o.Limits = limits.Limits{Connections: 3, ConnectionsPerIdentity: 2}
+	})
 	as := func(user string) func(*packets.Packet) {
 		return func(p *packets.Packet) { p.Connect.Username = []byte(user) }
 	}
@@ -403,6 +407,7 @@ func TestConnectionLimits(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = extra.Close() })
 	}
+	until(t, "the log has it", func() bool { return log.has("connection closed", "127.0.0.1", "limits.connections") })
 	rs[1].ping()
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
+	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/limits"
 )
 
@@ -60,12 +61,20 @@ func TestConnectionsPerAddress(t *testing.T) {
 // Above the limit so many wait for the reason, and the rest are closed at once.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
-	b, reg := start(t, free{}, limited(limits.Limits{ConnectLimits: limits.ConnectLimits{ConnectionsPerAddress: 1}}))
+	var log lines
+	b, reg := start(t, free{}, func(o *broker.Options) {
+		log.logged(o)
+		o.Limits.ConnectionsPerAddress = 1
+	})
 	r := guest(t, b, "c")
 	for range 80 { // they say nothing
 		dialRaw(t, b.Addr("main"))
 	}
 	until(t, "16 are closed", func() bool { return metric(t, reg, "refused_total", "address_limit") >= 16 })
+	until(t, "the log has some", func() bool { return log.has("connection closed", "127.0.0.1", "limits.connectionsPerAddress") })
+	if n := log.count("connection closed"); n > 10 {
+		t.Errorf("the log has %d closed connections, want 10", n)
+	}
 	dialFrom(t, "127.0.0.2", b.Addr("main")).mustConnect("elsewhere", nil)
 	r.ping()
 }

@@ -45,6 +45,14 @@ func (v Verdict) Refusal() string {
 	return ""
 }
 
+// Key is the key of the limit for which such a connection is closed.
+func (v Verdict) Key() string {
+	if v == Closed {
+		return "limits.connectionsPerAddress"
+	}
+	return "limits.connections"
+}
+
 // Address is the network address of a peer without its port; "" where it has none, as on a Unix
 // socket.
 func Address(peer net.Addr) string {
