@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/engines"
 	"github.com/colonyfleet/colony/internal/privatecontainerd"
 	"github.com/colonyfleet/colony/internal/privatepg"
+	"github.com/colonyfleet/colony/internal/shims"
 )
 
 // Ready begins the line that the supervisor prints once the fleet works.
@@ -32,11 +33,14 @@ type supervisor struct {
 	parts []*supervised // in the order of starting
 	anew  []machine     // that were removed, and have another key
 	logs  []*logFile
+	// running says that containers ran before this start, which has not come to its end yet.
+	running bool
 }
 
 // Run runs the fleet until ctx ends, then stops all of it. It returns an error
 // where a part does not come up, or does not stop, and where ctx ended before the
-// fleet was up.
+// fleet was up. A start that fails stops all but containers that ran before it: they
+// go on, as while nothing of Colony runs.
 func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Validate(); err != nil {
 		return err
@@ -61,7 +65,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	began := time.Now()
+	before, err := shims.Find(s.engineOptions().Address, s.engineOptions().Namespace)
+	if err != nil {
+		return err
+	}
 	if err := s.start(ctx); err != nil {
+		s.running = len(before) > 0 && ctx.Err() == nil
 		stopErr := s.stop()
 		if ctx.Err() != nil {
 			return errors.Join(errInterrupted, stopErr)
@@ -116,18 +125,20 @@ func (s *supervisor) start(ctx context.Context) error {
 }
 
 // stop ends the parts, the last started first, and the containers after the
-// agent; their mounts and networks are removed.
+// agent, unless they go on; their mounts and networks are removed.
 func (s *supervisor) stop() error {
 	s.say.say("\nstopping ...")
 	var err error
 	for i := len(s.parts) - 1; i >= 0; i-- {
 		k := s.parts[i]
 		k.stop()
-		if k.name == "en" { // the containers outlive the agent, but not the fleet
+		if k.name == "en" && !s.running { // the containers outlive the agent, but not the fleet
 			err = s.stopContainers()
 		}
 	}
-	if s.opts.Containerd == "" {
+	if s.running {
+		s.say.say("containers that ran before this start go on; the next one that comes up adopts them")
+	} else if s.opts.Containerd == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		err = errors.Join(err, privatecontainerd.Purge(ctx, s.dir.sub("containerd")))
