@@ -199,11 +199,14 @@ func checkKey(pub crypto.PublicKey) error {
 	return nil
 }
 
+// ErrOtherKey says that a key and a certificate do not belong together.
+var ErrOtherKey = errors.New("the key is not that of the certificate")
+
 // fits checks that a key is that of a certificate.
 func fits(cert *x509.Certificate, key crypto.Signer) error {
 	pub, ok := key.Public().(*ecdsa.PublicKey)
 	if !ok || !pub.Equal(cert.PublicKey) {
-		return errors.New("the key is not that of the certificate")
+		return ErrOtherKey
 	}
 	return nil
 }

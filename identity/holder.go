@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,34 @@ type Credential struct {
 	Key   crypto.Signer
 	Chain []*x509.Certificate // its own certificate first, without the root
 	Root  *x509.Certificate
+}
+
+// Sound returns an error where the parts do not belong together, whatever the time is: the root
+// certifies itself, each certificate is signed by the one above it, and the key is that of the
+// first. Of a credential whose bytes have changed at least one of these fails.
+func (c *Credential) Sound() error {
+	if c.Root == nil || len(c.Chain) == 0 {
+		return protocol.Errorf(protocol.Invalid, "no certificate")
+	}
+	if err := c.linked(); err != nil {
+		return err
+	}
+	return fits(c.Chain[0], c.Key)
+}
+
+// linked checks the signatures from the root down.
+func (c *Credential) linked() error {
+	if err := checkRoot(c.Root); err != nil {
+		return err
+	}
+	above := c.Root
+	for _, one := range slices.Backward(c.Chain) {
+		if err := one.CheckSignatureFrom(above); err != nil {
+			return protocol.Errorf(protocol.Invalid, "certificate %s: %w", SerialOf(one), err)
+		}
+		above = one
+	}
+	return nil
 }
 
 // Check returns who the credential names, at a time; VerifyEver says of one that has ended.

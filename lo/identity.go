@@ -36,6 +36,7 @@ func (p *parts) openIdentity(ctx context.Context) (err error) {
 	p.keeper = enrol.NewKeeper(enrol.KeeperOptions{
 		Name: identity.OfLO(p.opts.Site), Server: identity.OfCO(), Addresses: p.opts.CO.Enrol, Vault: p.vault, Holder: p.holder,
 		TokenFile: p.opts.TokenFile(), Dial: p.opts.Dial, Logger: p.opts.Logger,
+		Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) },
 		Changed: func(i enrol.Issued) {
 			if !i.First {
 				p.link.Reconnect()

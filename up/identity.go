@@ -92,6 +92,10 @@ func (s *supervisor) checkKey(ctx context.Context, m machine) error {
 		return err
 	}
 	key, err := files.Key(store.Machine) // also of one whose certificate is lost
+	if store.IsDamaged(err) {
+		s.log.WarnContext(ctx, "the key of a machine is damaged; it makes another one and enrols anew", "machine", m.name.String(), "err", err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", m, err)
 	}

@@ -122,6 +122,17 @@ func TestRevokedMachines(t *testing.T) {
 	if keyOf(s.theLO()) == lo || keyOf(s.theEN()) == node || len(s.anew) != 2 {
 		t.Errorf("machines that were removed have their former keys; anew: %v", s.anew)
 	}
+	for _, m := range []machine{s.theLO(), s.theEN()} {
+		if err := os.WriteFile(filepath.Join(m.dir, "machine.key"), []byte("-----BEGIN"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.checkKeys(t.Context()); err != nil {
+		t.Errorf("machines whose keys are damaged, which enrol anew: %v", err)
+	}
+	if found := openStore(t, s.theLO().dir).Repair(store.Machine); len(found) != 1 {
+		t.Errorf("the LO finds %v damaged, want its key, to report it", found)
+	}
 	refused := identity.Refuse(identity.NameTaken, "another gateway is enrolled")
 	if err := openStore(t, s.theLO().dir).SaveRefusal(refused); err != nil {
 		t.Fatal(err)

@@ -145,6 +145,9 @@ func (m *Machines) publishTokens(ctx context.Context, publish Publish, sent map[
 // certify issues the CO's own certificate where the stored one does not last another third of
 // a life, has not begun, or is of another root.
 func (m *Machines) certify() error {
+	for _, d := range m.store.Repair(store.Machine) { // the CO certifies itself
+		m.log.Error("key or certificate of the co is damaged; it makes another one", "err", d)
+	}
 	now := m.holder.Clock().Now()
 	c, err := m.store.Load(store.Machine)
 	if err == nil && c.Root.Equal(m.root.Root()) && !now.Before(c.Chain[0].NotBefore) && now.Before(c.Chain[0].NotAfter.Add(-identity.LeafLife/3)) {

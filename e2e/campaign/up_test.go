@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -122,6 +123,85 @@ func (m *machine) arrivals(version string) (n int, err error) {
 	return n, err
 }
 
+// secure returns the flags of free addresses for machines with certificates.
+func secure(t *testing.T) (flags []string) {
+	t.Helper()
+	ports := freeport.Ports(t, 6)
+	for i, flag := range []string{"--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol", "--co-https", "--lo-https"} {
+		flags = append(flags, flag, fmt.Sprintf("127.0.0.1:%d", ports[i]))
+	}
+	return flags
+}
+
+// edit changes a file below the state directory.
+func (m *machine) edit(file string, change func(content []byte)) {
+	m.t.Helper()
+	path := filepath.Join(m.dir, file)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		change(b)
+		err = rewrite(path, b)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// TestDamagedIdentityOfAMachine damages the keys and the clocks' floors of LO and agent, and the root of the fleet, between
+// a kill and the start. Containers go on, also where the fleet cannot come up; both machines enrol anew, and
+// say what was damaged.
+func TestDamagedIdentityOfAMachine(t *testing.T) {
+	m := newMachine(t)
+	present, flags := built(t), secure(t)
+	m.co = &tier{program: []string{filepath.Join(string(present), "colony")}} // for the command line
+	m.start(present, flags...)
+	ran := m.containers()
+	if len(ran) == 0 {
+		t.Fatal("no container runs")
+	}
+	same := func(when string) {
+		t.Helper()
+		if now := m.containers(); strings.Join(now, ",") != strings.Join(ran, ",") {
+			t.Errorf("%s the containers are %q, were %q", when, now, ran)
+		}
+	}
+	flip := func(at, bit int) func([]byte) { return func(b []byte) { b[at] ^= 1 << bit } }
+
+	m.up.Kill()
+	m.edit("co/identity/root.key", flip(60, 2))
+	m.up.Start(append(append([]string{filepath.Join(string(present), "colony")}, m.args...), flags...)...)
+	m.eventually("the fleet does not come up without its root", func() error {
+		if m.up.Running() == nil {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	same("after a start that failed")
+
+	m.edit("co/identity/root.key", flip(60, 2))
+	for _, file := range []string{"lo/identity/machine.key", "en/identity/machine.key", "lo/identity/clock.floor", "en/identity/clock.floor"} {
+		m.edit(file, flip(60, 2))
+	}
+	m.start(present, flags...)
+	m.eventually("all is as before", func() error {
+		return errors.Join(m.online(), m.runs("hello", "1.0.0"), m.greets("I am version 1.0.0."))
+	})
+	same("after both machines enrolled anew")
+	m.eventually("the damage is known", func() error {
+		var page struct{ Items []fleet.Event }
+		err := m.get("/events?limit=500&kind="+string(protocol.StateDamaged), &page)
+		for _, want := range []string{"machine.key", "clock"} {
+			for _, of := range []protocol.NodeID{"", node} {
+				if !slices.ContainsFunc(page.Items, func(e fleet.Event) bool { return e.Node == of && strings.Contains(e.Message, want) }) {
+					err = errors.Join(err, fmt.Errorf("no event of %q names %s: %+v", of, want, page.Items))
+				}
+			}
+		}
+		return err
+	})
+	m.must("deploy", "hello@1.1.0", "--site", site, "--set", fmt.Sprintf("port=%d", m.port), "--wait", "--healthy-for", "1s")
+}
+
 // TestUpMigrates ends a fleet of the first release, which knew no certificates, the hard way,
 // while its site has events for a CO that hangs, and starts the present release in its state
 // directory: site, node, deployment and journal are as before, the container was not touched,
@@ -161,12 +241,7 @@ func TestUpMigrates(t *testing.T) {
 	m.eventually("the site has events for the CO: the node is offline, and online again", waiting(func(n int) bool { return n >= 2 }))
 	m.up.Kill()
 
-	var more []string
-	ports := freeport.Ports(t, 6)
-	for i, flag := range []string{"--co-mqtt-tls", "--lo-mqtt-tls", "--co-enrol", "--lo-enrol", "--co-https", "--lo-https"} {
-		more = append(more, flag, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-	}
-	m.start(present, more...)
+	m.start(present, secure(t)...)
 	m.eventually("the events of before have come", func() error {
 		now, err := m.arrivals(oldest)
 		if err == nil && now <= came {

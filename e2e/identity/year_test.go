@@ -25,6 +25,7 @@ import (
 	"github.com/colonyfleet/colony/identity/enrol"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/internal/memnet"
+	"github.com/colonyfleet/colony/internal/statefile"
 	loidentity "github.com/colonyfleet/colony/lo/identity"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -74,6 +75,9 @@ func (v *vault) Save(name string, c *identity.Credential) error {
 
 // SaveRefusal has no reader here.
 func (v *vault) SaveRefusal(*identity.Refusal) error { return nil }
+
+// Repair finds nothing: memory is not damaged.
+func (v *vault) Repair(string) []*statefile.Damage { return nil }
 
 func (v *vault) clock(now func() time.Time) *identity.Clock {
 	return identity.NewClock(now, v.floor, func(t time.Time) error { v.floor = t; return nil })

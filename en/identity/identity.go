@@ -42,6 +42,8 @@ type Options struct {
 	Root ed25519.PublicKey
 	Now  func() time.Time // nil: the system's clock
 	Dial enrol.Dial       // nil: that of the system
+	// Damaged is called with each file that was damaged and set aside.
+	Damaged func(*statefile.Damage)
 	// Logger gets what was damaged, and each certificate.
 	Logger *slog.Logger
 }
@@ -82,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 	}
 	i.keeper = enrol.NewKeeper(enrol.KeeperOptions{
 		Name: identity.OfNode(o.Site, o.Node), Server: i.lo, Addresses: o.Addresses, Vault: files, Holder: i.holder,
-		TokenFile: o.TokenFile, Fleet: o.Fleet, Device: o.Device, Dial: o.Dial, Logger: o.Logger,
+		TokenFile: o.TokenFile, Fleet: o.Fleet, Device: o.Device, Dial: o.Dial, Damaged: o.Damaged, Logger: o.Logger,
 		Changed: func(c enrol.Issued) {
 			if !c.First { // else the link waits for it
 				i.renewed.Notify()
@@ -97,6 +99,7 @@ func Open(ctx context.Context, o Options) (*Identity, error) {
 		},
 		Damaged: func(d *statefile.Damage) {
 			o.Logger.ErrorContext(ctx, "list of revoked keys is damaged; it comes again with the next connection", "err", d)
+			o.Damaged(d)
 		},
 	})
 	if err != nil {

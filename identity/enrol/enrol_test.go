@@ -71,6 +71,19 @@ func (r *registrar) set(deny error) {
 	r.deny = deny
 }
 
+// counts returns how often machines joined and renewed since the last forget.
+func (r *registrar) counts() (joins, renewed int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.claims), len(r.renewed)
+}
+
+func (r *registrar) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.claims, r.renewed = nil, nil
+}
+
 func (r *registrar) last() identity.Code {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -385,7 +398,7 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// enrolled returns the vault of the LO of plant1, which has a certificate of begin.
+// enrolled returns the vault of the LO of plant1, which has a certificate of begin and the authority of its site.
 func enrolled(t *testing.T, f *fleet) *store.Store {
 	t.Helper()
 	vault, err := store.Open(nil, t.TempDir())
@@ -401,6 +414,16 @@ func enrolled(t *testing.T, f *fleet) *store.Store {
 		t.Fatal(err)
 	}
 	if err := vault.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: f.root.Root()}); err != nil {
+		t.Fatal(err)
+	}
+	if key, err = vault.Key(store.Issuer); err != nil {
+		t.Fatal(err)
+	}
+	cert, err := f.root.IssueSite("plant1", key.Public(), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := vault.Save(store.Issuer, &identity.Credential{Key: key, Chain: []*x509.Certificate{cert}, Root: f.root.Root()}); err != nil {
 		t.Fatal(err)
 	}
 	return vault

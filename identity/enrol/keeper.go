@@ -15,6 +15,7 @@ import (
 	"github.com/colonyfleet/colony/identity/store"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // A Vault keeps keys and certificates; package store has one.
@@ -22,11 +23,13 @@ type Vault interface {
 	Key(name string) (crypto.Signer, error)
 	Load(name string) (*identity.Credential, error)
 	Save(name string, c *identity.Credential) error
+	// Repair sets aside what is damaged of that name, and returns it: it counts as not there.
+	Repair(name string) []*statefile.Damage
 	// SaveRefusal stores why the machine was refused last, for who looks at it; nil: it was not.
 	SaveRefusal(r *identity.Refusal) error
 }
 
-// KeeperOptions are what a Keeper needs. All are required, but for Fleet, Device, Dial and Changed.
+// KeeperOptions are what a Keeper needs. All are required, but for Fleet, Device, Dial, Changed and Damaged.
 type KeeperOptions struct {
 	Name, Server identity.Name
 	Addresses    []string
@@ -42,12 +45,16 @@ type KeeperOptions struct {
 	Dial   Dial
 	// Changed is called after each new certificate. It must not wait. Nil: nothing is called.
 	Changed func(Issued)
+	// Damaged is called with each file that was set aside, in NewKeeper and while Run runs. Nil: they are
+	// logged only.
+	Damaged func(*statefile.Damage)
 	Logger  *slog.Logger
 }
 
 // A Keeper sees to it that a machine has a certificate: it joins with the token where there
-// is none, and renews at two thirds of the life. It never ends for a failure: what runs on the
-// machine does not depend on it.
+// is none, and renews at two thirds of the life. What is damaged is set aside: a machine whose key was
+// enrols anew, and one that lost the authority of its site renews at once. It never ends for a failure:
+// what runs on the machine does not depend on it.
 type Keeper struct {
 	o       KeeperOptions
 	changed notify.Broadcast // there is another certificate
@@ -60,6 +67,7 @@ type Keeper struct {
 // counts as not there, and is logged.
 func NewKeeper(o KeeperOptions) *Keeper {
 	k := &Keeper{o: o, early: notify.New()}
+	k.repair(store.Machine)
 	c, err := o.Vault.Load(store.Machine)
 	if err == nil {
 		var p identity.Peer
@@ -76,13 +84,41 @@ func NewKeeper(o KeeperOptions) *Keeper {
 	case !errors.Is(err, fs.ErrNotExist):
 		o.Logger.Error("certificate of this machine not read", "err", err)
 	}
+	if k.authority() {
+		k.repair(store.Issuer)
+	}
 	return k
 }
 
-// Authority returns the stored authority of the site; fs.ErrNotExist before the LO is enrolled.
+// authority reports whether the machine has the authority of a site beside its own certificate.
+func (k *Keeper) authority() bool { return k.o.Name.Tier == identity.LO }
+
+// repair sets aside what is damaged of that name.
+func (k *Keeper) repair(name string) {
+	for _, d := range k.o.Vault.Repair(name) {
+		k.o.Logger.Error("key or certificate of this machine is damaged; it counts as not there", "machine", k.o.Name.String(), "err", d)
+		if k.o.Damaged != nil {
+			k.o.Damaged(d)
+		}
+	}
+}
+
+// ready reports whether nothing is missing: a site whose LO has a certificate and no authority would let its
+// nodes' certificates end.
+func (k *Keeper) ready() bool {
+	if !k.authority() {
+		return true
+	}
+	_, err := k.Authority()
+	return err == nil
+}
+
+// Authority returns the stored authority of the site; fs.ErrNotExist before the LO is enrolled. Where it is
+// missing or damaged Run renews, which brings another one.
 func (k *Keeper) Authority() (*identity.Authority, error) {
 	c, err := k.o.Vault.Load(store.Issuer)
 	if err != nil {
+		k.early.Notify()
 		return nil, fmt.Errorf("authority of the site: %w", err)
 	}
 	return identity.OpenSite(c.Chain[0], c.Root, c.Key)
@@ -138,7 +174,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		c := k.o.Holder.Credential()
 		early := false
 		if c != nil {
-			if wait := untilRenewal(c, k.o.Holder.Clock().Now()); wait > 0 {
+			if wait := untilRenewal(c, k.o.Holder.Clock().Now()); wait > 0 && k.ready() {
 				tries.Reset()
 				if early, _ = retry.SleepOr(ctx, wait, k.early.C()); !early || !asked.IsZero() && time.Since(asked) < afterRefused {
 					continue
@@ -214,10 +250,19 @@ func untilRenewal(c *identity.Credential, now time.Time) time.Duration {
 func (k *Keeper) once(ctx context.Context, c *identity.Credential) error {
 	m := Machine{Name: k.o.Name, Server: k.o.Server, Addresses: k.o.Addresses, Clock: k.o.Holder.Clock(), Dial: k.o.Dial}
 	var err error
-	if m.Key, err = k.o.Vault.Key(store.Machine); err != nil {
+	if c == nil {
+		k.repair(store.Machine)
+	}
+	m.Key, err = k.o.Vault.Key(store.Machine)
+	if err != nil && c != nil { // its file was damaged meanwhile, and is written anew with the certificate
+		k.o.Logger.WarnContext(ctx, "key of this machine not read, it goes on with the one in use", "machine", k.o.Name.String(), "err", err)
+		m.Key, err = c.Key, nil
+	}
+	if err != nil {
 		return err
 	}
-	if k.o.Name.Tier == identity.LO {
+	if k.authority() {
+		k.repair(store.Issuer)
 		if m.Authority, err = k.o.Vault.Key(store.Issuer); err != nil {
 			return err
 		}

@@ -1,9 +1,15 @@
 // Package store keeps the keys and certificates of a machine, and the floor of its clock, in
-// a directory: PEM files that only their owner reads, each replaced whole. A key is made here
+// a directory: files that only their owner reads, each replaced whole. A key is made here
 // and never leaves the directory.
+//
+// Keys and certificates are PEM, as other tools read it, and are checked in place of a
+// checksum: a file counts where it is what would be written for what it says, the key fits the
+// certificate, and each certificate is signed by the one above it. What is damaged does not
+// count; Repair sets it aside.
 package store
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/x509"
@@ -15,11 +21,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/colonyfleet/colony/identity"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 const (
@@ -66,8 +74,8 @@ func Open(d disk.FS, dir string) (*Store, error) {
 // the file system of the machine.
 func At(d disk.FS, dir string) *Store { return &Store{disk: disk.Or(d), dir: dir} }
 
-// Key returns the key of that name, which it makes where there is none. A key that cannot be
-// read is not replaced: the error names its file.
+// Key returns the key of that name, which it makes where there is none. A key that is damaged
+// is not replaced: the error names its file. Repair sets it aside.
 func (s *Store) Key(name string) (crypto.Signer, error) {
 	k, err := s.readKey(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -88,8 +96,11 @@ func (s *Store) Load(name string) (*identity.Credential, error) {
 		return nil, err
 	}
 	chain, err := ParseCertificates(raw)
-	if err != nil || len(chain) < 2 && name != Root {
-		return nil, fmt.Errorf("certificates of %s: %w: remove the file and enrol the machine again", path, errors.Join(err, errDamaged))
+	if err == nil && (len(chain) < 2 && name != Root || !bytes.Equal(EncodeCertificates(chain), raw)) {
+		err = errCertificates
+	}
+	if err != nil {
+		return nil, &damagedError{path, fmt.Errorf("certificates of %s: %w: remove the file and enrol the machine again", path, err)}
 	}
 	key, err := s.readKey(name)
 	switch {
@@ -101,10 +112,26 @@ func (s *Store) Load(name string) (*identity.Credential, error) {
 		return nil, fmt.Errorf("%w: the certificate beside it is of no use without", err)
 	}
 	last := len(chain) - 1
-	return &identity.Credential{Key: key, Chain: chain[:max(last, 1)], Root: chain[last]}, nil
+	c := &identity.Credential{Key: key, Chain: chain[:max(last, 1)], Root: chain[last]}
+	if err := c.Sound(); err != nil {
+		return nil, &damagedError{path, fmt.Errorf("certificates of %s: %w: remove the file and enrol the machine again", path, err)}
+	}
+	return c, nil
 }
 
-var errDamaged = errors.New("want PEM certificates, the root's last")
+var errCertificates = errors.New("want PEM certificates and nothing else, the root's last")
+
+// A damagedError says that a file does not hold what was stored in it.
+type damagedError struct {
+	path string
+	err  error
+}
+
+// Error says what is wrong.
+func (e *damagedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *damagedError) Unwrap() error { return e.err }
 
 // KeyName returns the KeySum of a key that is there, in hex; fs.ErrNotExist where it is not.
 func (s *Store) KeyName(name string) (string, error) {
@@ -116,9 +143,14 @@ func (s *Store) KeyName(name string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Save stores the certificates of that name in the place of the former ones. Its key is the
-// one of Key.
+// Save stores the certificates of that name in the place of the former ones, and its key where
+// the one that is stored is another or damaged.
 func (s *Store) Save(name string, c *identity.Credential) error {
+	if old, err := s.readKey(name); err != nil || !samePublic(old, c.Key) {
+		if err := s.writeKey(name, c.Key); err != nil {
+			return err
+		}
+	}
 	all := c.Chain
 	if len(all) == 0 || !all[len(all)-1].Equal(c.Root) {
 		all = append(all[:len(all):len(all)], c.Root)
@@ -222,18 +254,42 @@ func (s *Store) ImportRoot(raw []byte) (*identity.Authority, error) {
 }
 
 // Clock returns a clock over now with the floor that was stored, and stores it as it rises.
-// The floor is lost where its file is damaged: certificates raise it again.
+// There is no floor where its file is damaged: certificates raise it again.
 func (s *Store) Clock(now func() time.Time) *identity.Clock {
-	var floor time.Time
-	if raw, err := s.read(s.path(floorFile)); err == nil {
-		if t, err := time.Parse(time.RFC3339, string(raw)); err == nil {
-			floor = t
-		}
+	floor, err := s.readFloor()
+	later, _ := errors.AsType[*statefile.NewerError](err)
+	if err != nil {
+		floor = time.Time{}
 	}
 	return identity.NewClock(now, floor, func(t time.Time) error {
-		return atomicfile.Write(s.disk, s.path(floorFile), []byte(t.UTC().Format(time.RFC3339)), filePerm)
+		if later != nil { // it is left to the release that reads it
+			return fmt.Errorf("floor of the clock %s: %w", s.path(floorFile), later)
+		}
+		return s.floor().Save([]byte(t.UTC().Format(time.RFC3339)))
 	})
 }
+
+func (s *Store) floor() statefile.File {
+	return statefile.File{Disk: s.disk, Path: s.path(floorFile), Identity: statefile.Identity{Role: "identity/clock"}}
+}
+
+// readFloor reads the floor and changes nothing. The files of before had no header.
+func (s *Store) readFloor() (time.Time, error) {
+	raw, err := s.read(s.path(floorFile))
+	if err != nil {
+		return time.Time{}, err
+	}
+	content, plain, err := s.floor().Unseal(raw)
+	if plain {
+		content, err = raw, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return parseFloor(content)
+}
+
+func parseFloor(content []byte) (time.Time, error) { return time.Parse(time.RFC3339, string(content)) }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
@@ -243,15 +299,42 @@ func (s *Store) readKey(name string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
+	k, err := decodeKey(raw)
+	if err != nil {
+		return nil, &damagedError{path, fmt.Errorf("key %s: %w: remove the file and enrol the machine again", path, err)}
+	}
+	return k, nil
+}
+
+// decodeKey reads what encodeKey wrote, and nothing else: the file holds the public key beside
+// the private one, so that a change of either is noticed.
+func decodeKey(raw []byte) (crypto.Signer, error) {
 	block, _ := pem.Decode(raw)
 	if block == nil || block.Type != keyType {
-		return nil, fmt.Errorf("key %s: want a PEM block %s: remove the file and enrol the machine again", path, keyType)
+		return nil, fmt.Errorf("want a PEM block %s", keyType)
 	}
 	k, err := parseKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("key %s: %w: remove the file and enrol the machine again", path, err)
+		return nil, err
 	}
-	return k, nil
+	written, err := encodeKey(k)
+	if err == nil && !bytes.Equal(written, raw) {
+		err = errors.New("the private key and what is stored beside it do not fit")
+	}
+	return k, err
+}
+
+func encodeKey(k crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		return nil, fmt.Errorf("encode key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), nil
+}
+
+func samePublic(a, b crypto.Signer) bool {
+	of, ok := a.Public().(*ecdsa.PublicKey)
+	return ok && of.Equal(b.Public())
 }
 
 func parseKey(der []byte) (crypto.Signer, error) {
@@ -267,11 +350,11 @@ func parseKey(der []byte) (crypto.Signer, error) {
 }
 
 func (s *Store) writeKey(name string, k crypto.Signer) error {
-	der, err := x509.MarshalPKCS8PrivateKey(k)
+	raw, err := encodeKey(k)
 	if err != nil {
-		return fmt.Errorf("encode key: %w", err)
+		return err
 	}
-	return atomicfile.Write(s.disk, s.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), filePerm)
+	return atomicfile.Write(s.disk, s.path(name+".key"), raw, filePerm)
 }
 
 func (s *Store) read(path string) ([]byte, error) {
@@ -281,15 +364,19 @@ func (s *Store) read(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	size, err := f.Size()
-	if err == nil && size > maxFile {
-		err = fmt.Errorf("%s has %d bytes: want up to %d", path, size, maxFile)
-	}
 	if err != nil {
 		return nil, err
 	}
+	if size > maxFile {
+		return nil, &damagedError{path, fmt.Errorf("%s has %d bytes: want up to %d", path, size, maxFile)}
+	}
 	raw := make([]byte, size)
 	if n, err := f.ReadAt(raw, 0); int64(n) < size {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		err = fmt.Errorf("read %s: %w", path, err)
+		if errors.Is(err, syscall.EIO) { // the disk cannot give it back
+			err = &damagedError{path, err}
+		}
+		return nil, err
 	}
 	return raw, nil
 }

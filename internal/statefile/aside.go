@@ -44,8 +44,9 @@ func AsideName(names []string, name string, keep int) (aside string, drop []stri
 	return name + asideMark + strconv.FormatUint(next, 10), drop
 }
 
-// setAside renames a file and returns its new path.
-func setAside(d disk.FS, path string) (aside string, err error) { return asideBy(d, d.Rename, path) }
+// SetAside renames a file and returns its new path: for files that are kept by other
+// rules than a File, such as keys in a form that other tools read.
+func SetAside(d disk.FS, path string) (aside string, err error) { return asideBy(d, d.Rename, path) }
 
 // LinkAside gives a file a second name, under which it stays when it is replaced,
 // and returns the path.

@@ -216,6 +216,6 @@ func (f File) Load(decode func(content []byte) error) (found bool, err error) {
 
 // damaged sets the file aside.
 func (f File) damaged(why error) *Damage {
-	aside, err := setAside(disk.Or(f.Disk), f.Path)
+	aside, err := SetAside(disk.Or(f.Disk), f.Path)
 	return &Damage{Identity: f.Identity, Path: f.Path, Aside: aside, Err: errors.Join(why, err)}
 }
