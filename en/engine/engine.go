@@ -184,8 +184,8 @@ type Status struct {
 	// A container on the host's network is reached on 127.0.0.1.
 	IP string
 
-	// NetworkLost says that the record of its network was damaged or lost: IP and Ports are
-	// not known until Start has made it anew. Only set in Running.
+	// NetworkLost says that the record of its network, or of its name servers, was damaged or lost:
+	// IP and Ports may not be known until Start has made it anew. Only set in Running.
 	NetworkLost bool
 
 	// Ports are the published ports in the order of its spec, with the ports of the node

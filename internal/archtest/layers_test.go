@@ -229,7 +229,7 @@ var packages = map[string]layer{
 	"en/engine":            domain,
 	"en/engine/enginetest": adapter,
 	"en/plan":              logic,
-	"en/engine/containerd": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
+	"en/engine/containerd": adapter, "en/engine/containerd/idfile": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
 	"en/plan/trust":     logic,
 	"en/engine/engines": adapter,
 	"en/engine/memory":  adapter,

@@ -44,6 +44,20 @@ func (e *Engine) networkLost(networkKey string, attached map[string]*bridgenet.A
 	return (a == nil || a.IP == "") && netns.Live(e.net.NetNS(networkKey))
 }
 
+// recover makes anew what damage took of a container that runs. The caller holds the lock.
+func (e *Engine) recover(ctx context.Context, k string, c engine.Container) error {
+	if err := e.recoverNetwork(ctx, k, c); err != nil {
+		return err
+	}
+	if !e.names.Unknown(k) {
+		return nil
+	}
+	if err := e.names.Take(ctx, k, c); err != nil {
+		e.log.WarnContext(ctx, "settings of the names of a container were damaged, and are not all written anew", "container", c.ID.String(), "err", err)
+	}
+	return nil
+}
+
 // recoverNetwork makes the record of the network of a container that runs anew where that was
 // lost, from what the container has, and publishes its names and ports by it. The caller holds
 // the lock.

@@ -101,7 +101,7 @@ type Options struct {
 	// Init is the path of the program colony-init. Empty: beside this program.
 	Init string
 
-	// Damaged is called with the name of each file of network state that is found damaged, and
+	// Damaged is called with the name of each file of state that is found damaged, and
 	// counts as not held. It must not wait. Nil: it is only logged.
 	Damaged func(file string)
 
@@ -188,6 +188,14 @@ var unbounded = []string{
 	"/containerd.services.images.v1.Images/Delete", "/containerd.services.events.v1.Events/Subscribe",
 }
 
+// damage logs and reports a file that was found damaged.
+func (o Options) damage(d *statefile.Damage) {
+	o.Logger.Error("state of the container engine is damaged; it counts as not held", "err", d)
+	if o.Damaged != nil {
+		o.Damaged(d.String())
+	}
+}
+
 // New returns an engine and begins to bound its containers' logs, until Close.
 // It does not need the daemon to be there yet.
 func New(opts Options) (*Engine, error) {
@@ -204,13 +212,7 @@ func New(opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("clear away what earlier commands left: %w", err)
 	}
 	nw, err := bridgenet.New(bridgenet.Options{
-		Dir: opts.StateDir, PluginDirs: opts.PluginDirs, Pool: opts.Pool, Owner: opts.Namespace + "\x00" + opts.StateDir,
-		Damaged: func(d *statefile.Damage) {
-			opts.Logger.Error("network state of the node is damaged; it counts as not held", "err", d)
-			if opts.Damaged != nil {
-				opts.Damaged(d.String())
-			}
-		},
+		Dir: opts.StateDir, PluginDirs: opts.PluginDirs, Pool: opts.Pool, Owner: opts.Namespace + "\x00" + opts.StateDir, Damaged: opts.damage,
 	})
 	if err != nil {
 		return nil, err
@@ -228,7 +230,7 @@ func New(opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("make containerd client: %w", err)
 	}
 	known, err := names.New(names.Options{
-		Dir: filepath.Join(opts.StateDir, "containers"), Networks: nw, ResolvConf: opts.resolvConf, Logger: opts.Logger,
+		Dir: filepath.Join(opts.StateDir, "containers"), Networks: nw, ResolvConf: opts.resolvConf, Damaged: opts.damage, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("take up the names of containers: %w", err), c.Close())

@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"github.com/opencontainers/image-spec/identity"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
 	"github.com/colonyfleet/colony/internal/inplace"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -25,11 +25,7 @@ func (e *Engine) writeFiles(key string, c engine.Container) error {
 	if err := os.MkdirAll(e.dir(key, "files"), 0o711); err != nil {
 		return err
 	}
-	id, err := json.Marshal(c.ID)
-	if err != nil {
-		return err
-	}
-	if err := inplace.Write(e.dir(key, "id.json"), id); err != nil {
+	if err := idfile.Save(e.dir(""), key, c.ID); err != nil {
 		return err
 	}
 	if err := e.names.Write(key, c); err != nil {

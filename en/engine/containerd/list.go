@@ -43,7 +43,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		if a := attached[network]; a != nil {
 			st.IP = a.IP
 		}
-		st.NetworkLost = st.State == engine.Running && e.networkLost(network, attached)
+		st.NetworkLost = st.State == engine.Running && (e.networkLost(network, attached) || e.names.Unknown(r.ID))
 		if a := attached[r.ID]; a != nil {
 			st.Ports = a.Ports
 		}

@@ -10,12 +10,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/netns"
@@ -308,6 +310,72 @@ func TestStaleNetwork(t *testing.T) {
 		}
 		if err := r.Remove(t.Context(), c.ID); err != nil {
 			t.Errorf("%s: remove: %v", name, err)
+		}
+	}
+}
+
+// Damage of what the engine keeps of a container that runs is reported, changes nothing of the container, and is
+// gone once the container is asked for again: its own name servers stay, and its id is written anew.
+func TestDamagedSettingsOfNames(t *testing.T) {
+	t.Parallel()
+	for _, network := range []protocol.Network{protocol.NetworkBridge, protocol.NetworkHost} {
+		r := setup(t)
+		c := r.container("wait")
+		c.Spec.Network, c.Spec.DNS = network, []string{"192.0.2.53"}
+		r.run(t, c)
+		k := key(c.ID)
+		resolv, err := os.ReadFile(r.dir(k, "resolv.conf"))
+		if err != nil || !strings.Contains(string(resolv), "192.0.2.53") {
+			t.Fatalf("resolv.conf %q, %v", resolv, err)
+		}
+		for _, file := range []string{"names.json", idfile.Name} {
+			b, err := os.ReadFile(r.dir(k, file))
+			if err == nil {
+				b[len(b)-9] ^= 0x20 // a letter becomes the same in the other case
+				err = os.WriteFile(r.dir(k, file), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var damaged []string
+		e := r.openWith(t, func(o *Options) { o.Damaged = func(file string) { damaged = append(damaged, file) } })
+		lost := func() bool {
+			t.Helper()
+			all, err := e.List(t.Context())
+			if err != nil || len(all) != 1 || all[0].State != engine.Running {
+				t.Fatalf("listed %+v, %v", all, err)
+			}
+			return all[0].NetworkLost
+		}
+		same := func(when string) {
+			t.Helper()
+			if b, err := os.ReadFile(r.dir(k, "resolv.conf")); err != nil || string(b) != string(resolv) {
+				t.Errorf("%s resolv.conf is %q, %v; was %q", when, b, err, resolv)
+			}
+		}
+		same("after the damage")
+		if !lost() {
+			t.Error("nobody asks for the settings")
+		}
+		if err := e.Start(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		same("after the repair")
+		if lost() {
+			t.Error("after the repair the settings are asked for still")
+		}
+		if err := e.Sweep(t.Context(), engine.SweepOptions{KeepAllImages: true}); err != nil {
+			t.Error(err)
+		}
+		if ids, again, err := idfile.All(r.dir(""), key); err != nil || len(again) > 0 || ids[k] != c.ID {
+			t.Errorf("after a sweep the ids are %v, %v, %v", ids, again, err)
+		}
+		if want := []string{"en/names " + k, "en/container " + k}; !slices.Equal(damaged, want) {
+			t.Errorf("damage was reported of %q, want %q", damaged, want)
+		}
+		if err := e.Remove(t.Context(), c.ID); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (e *Engine) Start(ctx context.Context, c engine.Container) error {
 		return err
 	}
 	if running {
-		return e.recoverNetwork(ctx, k, c)
+		return e.recover(ctx, k, c)
 	}
 	if labels[labelStarted] != "" && foundAnew(c) {
 		if err := e.findAnew(ctx, have, k, c); err != nil {

@@ -2,9 +2,8 @@ package containerd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
@@ -55,29 +55,20 @@ func (e *Engine) known(ctx context.Context) (map[string]engine.ID, error) {
 	for _, r := range records {
 		out[r.ID] = idOf(r.Labels)
 	}
-	paths, err := filepath.Glob(e.dir("*", "id.json"))
-	if err != nil {
-		return nil, err
+	ids, damaged, err := idfile.All(e.dir(""), key)
+	if err != nil { // it must not hold up every other removal
+		e.log.WarnContext(ctx, "ids of containers not read, left out", "err", err)
 	}
-	for _, path := range paths {
-		var id engine.ID
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // removed meanwhile
+	for _, d := range damaged {
+		e.opts.damage(d)
+		// What has no record runs nothing.
+		if id, ok := out[d.Name]; ok {
+			if err := idfile.Save(e.dir(""), d.Name, id); err != nil {
+				e.log.WarnContext(ctx, "id of a container not stored again", "container", d.Name, "err", err)
+			}
 		}
-		if err := json.Unmarshal(b, &id); err != nil {
-			// A power cut may leave it half written. It must not hold up every other
-			// removal: what has a record is known by that, and what has none runs nothing.
-			e.log.WarnContext(ctx, "id of a container damaged, left out", "path", path, "err", err)
-			continue
-		}
-		k := filepath.Base(filepath.Dir(path))
-		if key(id) != k { // the name of the folder has a hash of the id
-			e.log.WarnContext(ctx, "id of a container damaged, left out", "path", path, "err", fmt.Errorf("it names %s", id))
-			continue
-		}
-		out[k] = id
 	}
+	maps.Copy(out, ids)
 	return out, nil
 }
 

@@ -47,7 +47,9 @@ type Options struct {
 	// ResolvConf are the files of the node's name servers, in order of preference. Nil:
 	// the system's.
 	ResolvConf []string
-	Logger     *slog.Logger
+	// Damaged is called with each file of settings that was damaged, and set aside.
+	Damaged func(*statefile.Damage)
+	Logger  *slog.Logger
 }
 
 // Names keeps the files hosts, hostname and resolv.conf of all containers, and serves
@@ -64,6 +66,7 @@ type Names struct {
 	settings  map[string]settings // by container key
 	serving   map[string]uint64   // by container key, the id of the namespace that is served
 	stale     map[string]bool     // networks of which a hosts file could not be written
+	unknown   map[string]bool     // containers whose settings were damaged: their files stay as they are
 }
 
 // settings are what must be known of a container to write its resolv.conf anew. They
@@ -82,7 +85,7 @@ func New(o Options) (*Names, error) {
 	}
 	n := &Names{
 		o: o, server: nameserver.New(nameserver.Options{Logger: o.Logger}),
-		settings: map[string]settings{}, serving: map[string]uint64{}, stale: map[string]bool{},
+		settings: map[string]settings{}, serving: map[string]uint64{}, stale: map[string]bool{}, unknown: map[string]bool{},
 	}
 	if err := n.resume(); err != nil {
 		n.server.Close()
@@ -109,8 +112,12 @@ func (n *Names) resume() error {
 		k := entry.Name()
 		var s settings
 		if err := n.load(k, &s); err != nil {
-			// A power cut left it half written, it is damaged, or the container is of an earlier agent.
-			n.o.Logger.Warn("name servers of a container not known until it is started again", "path", n.path(k, settingsFile), "err", err)
+			if damage, ok := errors.AsType[*statefile.Damage](err); ok { // also what a power cut left half written
+				n.o.Damaged(damage)
+				n.unknown[k] = true
+			} else { // the container is of an earlier agent
+				n.o.Logger.Warn("name servers of a container not known until it is started again", "path", n.path(k, settingsFile), "err", err)
+			}
 			s = settings{}
 			if attached[k] == nil {
 				s.Network = protocol.NetworkHost
@@ -135,29 +142,25 @@ func (n *Names) resume() error {
 // settingsFile is the file of the settings of a container, in its directory.
 const settingsFile = "names.json"
 
-func settingsIdentity(key string) statefile.Identity {
-	return statefile.Identity{Role: "en/names", Name: key}
+// settingsOn is the file of the settings of a container at a path.
+func settingsOn(key, path string) statefile.File {
+	return statefile.File{Identity: statefile.Identity{Role: "en/names", Name: key}, Path: path}
 }
 
-// load reads the settings of a container. Agents before 0.3.0 wrote them without a header.
+// load reads the settings of a container; a damaged file is set aside. Agents before 0.3.0 wrote them without
+// a header.
 func (n *Names) load(key string, s *settings) error {
-	b, err := os.ReadFile(n.path(key, settingsFile))
-	if err != nil {
-		return err
+	f := settingsOn(key, n.path(key, settingsFile))
+	found, err := f.Load(func(content []byte) error { return decode(content, s) })
+	if err == nil && !found {
+		err = fmt.Errorf("%s: %w", f.Path, fs.ErrNotExist)
 	}
-	content, plain, err := settingsIdentity(key).Unseal(b)
-	if plain {
-		return decodePlain(b, s)
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(content, s)
+	return err
 }
 
-// decodePlain reads settings without a header, which nothing vouches for: another file in
-// their place is no settings.
-func decodePlain(b []byte, s *settings) error {
+// decode reads settings. Those without a header nothing vouches for: another file in their place is no
+// settings.
+func decode(b []byte, s *settings) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(s); err != nil {
@@ -178,12 +181,13 @@ func (n *Names) Write(key string, c engine.Container) error {
 	if err := check(c); err != nil {
 		return err
 	}
-	s := settings{Network: c.Spec.Network, Servers: c.Spec.DNS, Search: c.Spec.DNSSearch, Options: c.Spec.DNSOptions}
+	s := settingsOf(c)
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	if err := inplace.Write(n.path(key, settingsFile), settingsIdentity(key).Seal(b)); err != nil {
+	f := settingsOn(key, n.path(key, settingsFile))
+	if err := inplace.Write(f.Path, f.Seal(b)); err != nil {
 		return err
 	}
 	if err := inplace.Write(n.path(key, "hostname"), []byte(Hostname(c)+"\n")); err != nil {
@@ -198,6 +202,7 @@ func (n *Names) Write(key string, c engine.Container) error {
 		n.o.Logger.Warn("containers keep former name servers of the node", "err", err) // no reason not to start this one
 	}
 	n.settings[key] = s
+	delete(n.unknown, key)
 	err = inplace.Write(n.path(key, "resolv.conf"), n.resolvConf(s))
 	n.mu.Unlock()
 	if err != nil || c.Spec.Network == protocol.NetworkBridge {
@@ -208,6 +213,31 @@ func (n *Names) Write(key string, c engine.Container) error {
 		hosts = []byte(localHosts)
 	}
 	return inplace.Write(n.path(key, "hosts"), append(hosts, extraHosts(c.Spec.ExtraHosts, "127.0.0.1")...))
+}
+
+// Unknown reports whether the settings of a container were damaged, and nobody has called Take since.
+func (n *Names) Unknown(key string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.unknown[key]
+}
+
+// Take takes up a container that runs and whose settings are Unknown. An error says that its files could not be
+// written; those that it has stay, and they are written with the next change.
+func (n *Names) Take(ctx context.Context, key string, c engine.Container) error {
+	err := n.Write(key, c)
+	n.mu.Lock()
+	delete(n.unknown, key)
+	n.settings[key] = settingsOf(c)
+	n.mu.Unlock()
+	if c.Spec.Network != protocol.NetworkBridge {
+		return err
+	}
+	return errors.Join(err, n.Refresh(ctx, string(c.ID.Deployment)))
+}
+
+func settingsOf(c engine.Container) settings {
+	return settings{Network: c.Spec.Network, Servers: c.Spec.DNS, Search: c.Spec.DNSSearch, Options: c.Spec.DNSOptions}
 }
 
 // Hostname returns the name that a container has for itself.
@@ -269,6 +299,7 @@ func (n *Names) Forget(key string) {
 	n.Leave(key)
 	n.mu.Lock()
 	delete(n.settings, key)
+	delete(n.unknown, key)
 	n.mu.Unlock()
 }
 
@@ -362,6 +393,9 @@ func (n *Names) follow(now node) error {
 	n.server.SetUpstreams(nameserver.Upstreams(now.own.Servers))
 	var errs []error
 	for k, s := range n.settings {
+		if n.unknown[k] {
+			continue
+		}
 		if err := inplace.Write(n.path(k, "resolv.conf"), n.resolvConf(s)); !errors.Is(err, fs.ErrNotExist) { // else being removed
 			errs = append(errs, err)
 		}

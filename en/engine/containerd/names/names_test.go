@@ -103,6 +103,9 @@ func TestDamagedSettings(t *testing.T) {
 		if err := n.load("web", &s); err == nil {
 			t.Errorf("bit %d flipped: read as %+v", bit, s)
 		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("bit %d flipped: the file was not set aside", bit)
+		}
 	}
 	plain, err := json.Marshal(settings{Network: protocol.NetworkHost, Servers: want})
 	if err == nil {
