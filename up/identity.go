@@ -134,6 +134,11 @@ func (s *supervisor) enrolled(m machine, lasts time.Duration) error {
 	if !c.Root.Equal(root) {
 		return fmt.Errorf("the certificate of %s is %w", m.name, errForeign)
 	}
+	if m.name.Tier == identity.LO {
+		if _, err := store.At(nil, m.dir).Load(store.Issuer); err != nil {
+			return fmt.Errorf("%s has no authority for its nodes: %w", m.name, err)
+		}
+	}
 	now := time.Now()
 	p, err := c.Check(identity.NewClock(func() time.Time { return now }, time.Time{}, nil))
 	switch {

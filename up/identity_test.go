@@ -2,6 +2,7 @@ package up
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,7 @@ func openStore(t *testing.T, dir string) *store.Store {
 	return files
 }
 
-// certify stores a certificate by a root, which begins at a time.
+// certify stores a certificate by a root, which begins at a time, and that of the authority of an LO.
 func certify(t *testing.T, files *store.Store, n identity.Name, root *identity.Authority, at time.Time) {
 	t.Helper()
 	key, err := files.Key(store.Machine)
@@ -41,6 +42,19 @@ func certify(t *testing.T, files *store.Store, n identity.Name, root *identity.A
 		t.Fatal(err)
 	}
 	if err := files.Save(store.Machine, &identity.Credential{Key: key, Chain: chain, Root: root.Root()}); err != nil {
+		t.Fatal(err)
+	}
+	if n.Tier != identity.LO {
+		return
+	}
+	if key, err = files.Key(store.Issuer); err != nil {
+		t.Fatal(err)
+	}
+	cert, err := root.IssueSite(n.Site, key.Public(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := files.Save(store.Issuer, &identity.Credential{Key: key, Chain: []*x509.Certificate{cert}, Root: root.Root()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -221,6 +235,11 @@ func TestTokenWhereItIsNeeded(t *testing.T) {
 	if _, err := files.Load(store.Machine); err == nil {
 		t.Error("the certificate of another root is still there: the LO trusts that root and no other")
 	}
+	certify(t, files, lo, root, now)
+	if err := os.WriteFile(filepath.Join(dir, "issuer.key"), []byte("-----BEGIN"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want("a damaged authority of the site", true)
 
 	asked = ""
 	if err := s.admit(t.Context(), s.theEN()); err != nil || !strings.HasSuffix(asked, "/sites/plant/node-tokens ") {

@@ -102,6 +102,7 @@ type book struct {
 	log     *recordlog.Log
 	most    int64 // size of the file, in bytes, from which on it is replaced by one without history
 	unsaved bool  // the file is older than s
+	torn    int64 // bytes of an unfinished change that were cut off when the file was read
 
 	appended atomic.Uint64 // number of changes in the file
 	failed   atomic.Bool   // a flush failed: nobody knows what the disk has
@@ -111,6 +112,7 @@ type book struct {
 }
 
 const (
+	nodesFile = "nodes.log"
 	maxRecord = 64 << 20
 	// slack is what changes may take in the file beyond twice the whole state, in bytes.
 	slack = 256 << 10
@@ -121,7 +123,7 @@ const (
 func openBook(d disk.FS, dir string, damaged func(*statefile.Damage)) (*book, error) {
 	id := statefile.Identity{Role: "lo/machines"} // the package's name when the files were first written: another would make them count as damaged
 	b := &book{s: state{}.clone()}
-	log, found, err := recordlog.Open(recordlog.Options{Identity: id, Disk: d, Path: filepath.Join(dir, "nodes.log"), MaxRecord: maxRecord}, func(body []byte, _ uint64) error {
+	log, found, err := recordlog.Open(recordlog.Options{Identity: id, Disk: d, Path: filepath.Join(dir, nodesFile), MaxRecord: maxRecord}, func(body []byte, _ uint64) error {
 		var c change
 		if err := json.Unmarshal(body, &c); err != nil {
 			return err
@@ -132,7 +134,7 @@ func openBook(d disk.FS, dir string, damaged func(*statefile.Damage)) (*book, er
 	if err != nil {
 		return nil, fmt.Errorf("read the nodes that are enrolled: %w", err)
 	}
-	b.log = log
+	b.log, b.torn = log, found.Torn
 	if found.Damage != nil {
 		damaged(found.Damage)
 		b.s, b.unsaved = state{}.clone(), true

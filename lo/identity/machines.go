@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -65,6 +66,10 @@ func Open(o Options) (*Machines, error) {
 	b, err := openBook(o.Disk, o.Dir, o.Damaged)
 	if err != nil {
 		return nil, err
+	}
+	if b.torn > 0 { // as a crash leaves it, or a disk that lost the end
+		o.Logger.Warn("the last change of the enrolled nodes was not on disk whole: it is left out; a node whose certificate counts is known again when it renews",
+			"path", filepath.Join(o.Dir, nodesFile), "bytes", b.torn)
 	}
 	m := &Machines{o: o, book: b, pending: map[string]applicant{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "colony_lo_enrolments_refused_total", Help: "Nodes that got no certificate, by the code of the refusal.",
