@@ -35,8 +35,8 @@ var kinds = []string{"flip", "flip", "flip", "cut", "zero", "noise", "swap"}
 const block = 4096
 
 // persistent returns the files below dir that a tier keeps and reads again, sorted. Left out
-// are locks, what is set aside, empty files, and what belongs to the applications: their
-// volumes and logs.
+// are locks, what is set aside, empty files, join tokens, which a person brings, and what
+// belongs to the applications: their volumes and logs.
 func persistent(dir string) (paths []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -47,7 +47,7 @@ func persistent(dir string) (paths []string, err error) {
 			return fs.SkipDir
 		}
 		fi, err := e.Info()
-		if err != nil || !fi.Mode().IsRegular() || fi.Size() == 0 || slices.Contains([]string{"lock", "log", "log.1"}, e.Name()) || strings.Contains(e.Name(), ".damaged-") {
+		if err != nil || !fi.Mode().IsRegular() || fi.Size() == 0 || slices.Contains([]string{"lock", "log", "log.1", "token"}, e.Name()) || strings.Contains(e.Name(), ".damaged-") {
 			return err
 		}
 		if strings.Contains(path, *rotOf) {

@@ -89,13 +89,15 @@ type colony struct {
 	loMQTT     string
 	port       int // of the sample on the gateway
 	engine     engines.Options
+	// admit gives a machine a join token, also in the place of one of its name; see certify.
+	admit func(*tier)
 }
 
 // newColony prepares a fleet whose tiers are of the given releases. Nothing runs but
 // PostgreSQL and containerd. The configurations have only keys that 0.2.0 knows.
 func newColony(t testing.TB, central, local, agent release) *colony {
 	t.Helper()
-	c := &colony{t: t, daemon: containerdtest.Start(t)}
+	c := &colony{t: t, daemon: containerdtest.Start(t), admit: func(*tier) {}}
 	c.dir = filepath.Join(c.daemon.Dir, "f") // short, because Unix sockets have short names
 	if err := os.MkdirAll(filepath.Join(c.dir, "apps"), 0o755); err != nil {
 		t.Fatal(err)
@@ -191,8 +193,10 @@ func (c *colony) up() {
 	c.t.Helper()
 	c.co.start()
 	c.serves(c.co, c.http, "/readyz")
+	c.admit(c.lo)
 	c.lo.start()
 	c.serves(c.lo, c.loHTTP, "/healthz")
+	c.admit(c.en)
 	c.en.start()
 	c.eventually("the node is online", c.online)
 	c.push()
