@@ -151,7 +151,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.lost.Add(int64(max(1, d.Lost)))
 		s.log.ErrorContext(ctx, "sessions are damaged: what could be read is there", "err", d)
 	}
-	s.damaged = len(found.Damage) > 0
+	if s.damaged = len(found.Damage) > 0; s.damaged {
+		s.changes.arrived.Notify() // a checkpoint, behind which the next start begins
+	}
 	if found.Full != nil {
 		s.note(found.Full)
 		s.changes.later()

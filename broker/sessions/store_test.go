@@ -649,6 +649,34 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
+// TestDamageIsFoundOnce checks that a start does not find the damage again that the one before has found,
+// although nothing was stored in between.
+func TestDamageIsFoundOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	for i := range 20 {
+		r.mustPublish(fmt.Sprint("message ", i), 1, a)
+	}
+	r.close()
+	testpart.Damage(t, filepath.Join(r.dir, "segment-00000001"))
+	r.open()
+	if n := r.Stats().Damaged; n != 1 {
+		t.Errorf("%d records are damaged, want 1", n)
+	}
+	testpart.Within(t, time.Minute, "a checkpoint is written", func() error {
+		names, err := filepath.Glob(filepath.Join(r.dir, "checkpoint-*"))
+		if err == nil && len(names) == 0 {
+			err = fmt.Errorf("there is none")
+		}
+		return err
+	})
+	r.crash()
+	if n, lost := r.Get("a").Len(), r.Stats().Damaged; n != 19 || lost != 0 {
+		t.Errorf("after a crash there are %d messages, and %d damaged, want 19 and none", n, lost)
+	}
+}
+
 // TestClosed refuses what comes after Close.
 func TestClosed(t *testing.T) {
 	t.Parallel()
