@@ -232,7 +232,7 @@ type Mount struct {
 	Size uint64 `cbor:"5,keyasint,omitempty"`
 	// Content is that of a file. Absent: it is empty.
 	Content []byte `cbor:"6,keyasint,omitempty"`
-	// Mode is the permissions of a file, absent: 0444; or of a tmpfs, absent: 1777.
+	// Mode is the permissions of a file, absent: 0444; or of a tmpfs, absent: 1777, read-only 0755.
 	Mode uint32 `cbor:"7,keyasint,omitempty"`
 	// Files are what a volume begins with, in the place of what the image has at Target.
 	// A later version brings its files along, but for those that were changed meanwhile.
@@ -242,10 +242,10 @@ type Mount struct {
 	NoExec bool `cbor:"9,keyasint,omitempty"`
 	// NoCopy has a volume begin empty. Absent: it begins with what the image has at Target.
 	NoCopy bool `cbor:"10,keyasint,omitempty"`
-	// UID is the number of the user who owns a file, or a tmpfs. Absent: 0. Since 0.3.0: an earlier
-	// agent leaves it out of a tmpfs.
+	// UID is the number of the user who owns a file, a tmpfs, or a new volume with what is in it. Absent:
+	// 0; of a volume without GID, as the image has it. Since 0.3.0: earlier agents know it of files alone.
 	UID uint32 `cbor:"11,keyasint,omitempty"`
-	// GID is the number of the group that owns a file, or a tmpfs, as UID. Absent: 0. Since 0.3.0.
+	// GID is the number of the group that owns it, as UID. Absent: 0. Since 0.3.0.
 	GID uint32 `cbor:"12,keyasint,omitempty"`
 	// Subpath is what of a volume is mounted: a path in it that exists, without "..". Absent: all
 	// of it. Since 0.3.0: an earlier agent mounts all.

@@ -1,6 +1,7 @@
 package compiler
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -181,6 +182,43 @@ func TestRelativeBinds(t *testing.T) {
 	for _, want := range []string{"/etc/conf/main.conf: the file", `/var/seed: "seed" is a volume of the deployment, which begins with the files`, `/logs: the archive has no "logs": it is a volume`} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("the warnings do not say %q:\n%s", want, warnings)
+		}
+	}
+}
+
+// A volume that stands for a relative path belongs to the user with a number who writes there,
+// for each service that binds it.
+func TestOwnerOfARelativeBind(t *testing.T) {
+	t.Parallel()
+	const compose = `services:
+  a: {image: i, user: "0:5", volumes: ["./data:/data", "./mine:/mine"]}
+  b: {image: i, user: "33", volumes: ["./data:/data:ro"]}
+  c: {image: i, user: "1000:1001", volumes: ["./data/:/data", "./conf:/conf", "./conf/f:/f", "named:/named", "./web:/web:ro"]}
+  d: {image: i, user: "2000", volumes: ["./data:/data", "./own:/own"]}
+  e: {image: i, user: "node:3", volumes: ["./other:/other"]}
+  f: {image: i, user: "7:staff", volumes: ["./seven:/seven"]}
+volumes: {named: {}}
+`
+	containers, warnings := imported(t, compose, map[string]string{"conf/f": "x", "web/index.html": "x"})
+	got := map[string]string{}
+	for _, c := range containers {
+		for _, m := range c.Mounts {
+			got[c.Name+m.Target] = fmt.Sprintf("%s %d:%d", m.Kind, m.UID, m.GID)
+		}
+	}
+	want := map[string]string{
+		"a/data": "volume 1000:1001", "a/mine": "volume 0:0", "b/data": "volume 1000:1001", "c/data": "volume 1000:1001", "c/conf": "volume 1000:1001", "c/f": "file 0:0",
+		"c/named": "volume 0:0", "c/web": "tmpfs 0:0", "c/web/index.html": "file 0:0", "d/data": "volume 1000:1001", "d/own": "volume 2000:0", "e/other": "volume 0:0", "f/seven": "volume 7:0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	for _, said := range []string{
+		`services.d.volumes: /data: the archive has no "data": it is a volume of the deployment, and belongs to user 1000 and group 1001, as whom service c runs`,
+		`services.c.volumes: /conf: "conf" is a volume of the deployment, which begins with the files of the archive, and belongs to user 1000 and group 1001, as whom service c runs`,
+	} {
+		if !strings.Contains(warnings, said) {
+			t.Errorf("the warnings do not say %q:\n%s", said, warnings)
 		}
 	}
 }

@@ -30,10 +30,15 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		return []protocol.Mount{{Kind: protocol.MountFile, Target: v.Target, ReadOnly: true, Content: content, Mode: t.archive.Mode(source)}}, nil
 	}
 	volume := protocol.Mount{Kind: protocol.MountVolume, Target: v.Target, ReadOnly: v.ReadOnly, Source: t.component + "_" + mountspec.BindVolume(source)}
+	belongs := ""
+	if o := mountspec.OwnerOf(t.project.Services, source); o.Service != "" {
+		volume.UID, volume.GID = o.UID, o.GID
+		belongs = fmt.Sprintf(", and belongs to user %d and group %d, as whom service %s runs", o.UID, o.GID, o.Service)
+	}
 	files := t.archive.Below(source)
 	names := slices.Sorted(maps.Keys(files))
 	switch {
-	case len(files) > 0 && v.ReadOnly && !t.written(source):
+	case len(files) > 0 && v.ReadOnly && !mountspec.Written(t.project.Services, source):
 		// The directory hides what the image has there, as a bind of it does.
 		mounts := []protocol.Mount{{Kind: protocol.MountTmpfs, Target: v.Target, ReadOnly: true}}
 		for _, name := range names {
@@ -44,7 +49,7 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		}
 		return mounts, nil
 	case len(files) > 0:
-		t.warn("services."+service+".volumes", "%s: %q is a volume of the deployment, which begins with the files of the archive", v.Target, source)
+		t.warn("services."+service+".volumes", "%s: %q is a volume of the deployment, which begins with the files of the archive%s", v.Target, source, belongs)
 		for _, name := range names {
 			volume.Files = append(volume.Files, protocol.File{Path: name, Content: files[name], Exec: t.archive.Exec[path.Join(source, name)]})
 		}
@@ -54,25 +59,13 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		return nil, fmt.Errorf("bind source %q: the archive has no such file, and the target is one: put it in, beside %s; for a directory, use a named volume", v.Source, composeFile)
 	default:
 		empty := ""
-		if v.ReadOnly && !t.written(source) {
+		if v.ReadOnly && !mountspec.Written(t.project.Services, source) {
 			empty = fmt.Sprintf(", which stays empty, as nothing writes there: put the files in (an archive has at most %d bytes, and %d unpacked), or larger ones into an image, "+
 				"or into a directory of the node that an absolute path names", composearchive.MaxBytes, composearchive.MaxUnpacked)
 		}
-		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment%s", v.Target, source, empty)
+		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment%s%s", v.Target, source, belongs, empty)
 	}
 	return []protocol.Mount{volume}, nil
-}
-
-// written reports whether a service binds a relative path to write there.
-func (t *translation) written(source string) bool {
-	for _, s := range t.project.Services {
-		for _, v := range s.Volumes {
-			if v.Type == types.VolumeTypeBind && !v.ReadOnly && path.Clean(v.Source) == source {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // checkBindVolumes refuses relative binds that would be one directory in Docker and two
@@ -82,7 +75,7 @@ func (t *translation) checkBindVolumes() {
 	for _, name := range slices.Sorted(maps.Keys(t.project.Services)) {
 		for _, v := range t.project.Services[name].Volumes {
 			source := path.Clean(v.Source)
-			if v.Type != types.VolumeTypeBind || path.IsAbs(source) || len(t.archive.Below(source)) > 0 && !t.written(source) || t.archive.Files[source] != nil {
+			if v.Type != types.VolumeTypeBind || path.IsAbs(source) || len(t.archive.Below(source)) > 0 && !mountspec.Written(t.project.Services, source) || t.archive.Files[source] != nil {
 				continue
 			}
 			if _, taken := t.project.Volumes[mountspec.BindVolume(source)]; taken {

@@ -384,6 +384,7 @@ var differences = map[string]difference{
 	"not required":                        {"the front end does not read `profiles`", false},
 	"oom_score_adj":                       {"the front end does not read `oom_score_adj`", false},
 	"owner of a config":                   {"the front end does not read `configs`", false},
+	"owner of a relative path":            {"Podman binds the directory of the file itself, which belongs to whoever made it", false},
 	"owner of a tmpfs":                    {"Podman refuses the options `uid` and `gid`; Docker takes them", false},
 	"pid":                                 {"the front end does not read `pid`", false},
 	"pids_limit":                          {"the front end does not read `pids_limit`", false},

@@ -205,6 +205,11 @@ func fileScenarios(dir string) []scenario {
 			map[string]string{"conf/x/app.conf": "of the archive"},
 			all(says("of the archive", "cat", "/shared/x/app.conf"), writable("/shared/file"), writable("/shared/x/app.conf")),
 		},
+		{
+			"owner of a relative path", of("user", "volumes"), a("user: '1000:1001'", "volumes: ['./storage:/srv/storage', './conf:/srv/conf']"),
+			map[string]string{"conf/app.conf": "of the archive"},
+			all(writable("/srv/storage/file"), writable("/srv/conf/app.conf"), says("755 1000 1001", "stat", "/srv/storage")),
+		},
 		{"relative path", of("volumes"), both("volumes: ['./storage:/shared']"), nil, shared},
 		{"tmpfs", of("tmpfs"), a("tmpfs: ['/scratch:size=1m']"), nil, says("/scratch tmpfs rw,nosuid,nodev,relatime,size=1024k", "cat", "/proc/mounts")},
 		{

@@ -19,9 +19,10 @@ func TestModeOfATmpfs(t *testing.T) {
 		{Kind: protocol.MountTmpfs, Target: "/tmp", Mode: 0o2775, GID: 1001},
 		{Kind: protocol.MountTmpfs, Target: "/made", Mode: 0o750, UID: 1000, GID: 1001},
 		{Kind: protocol.MountTmpfs, Target: "/open"},
+		{Kind: protocol.MountTmpfs, Target: "/closed", ReadOnly: true},
 	}
 	r.run(t, c)
-	for path, want := range map[string]string{"/data": "700 1000 1001", "/tmp": "2775 0 1001", "/made": "750 1000 1001", "/open": "1777 0 0"} {
+	for path, want := range map[string]string{"/data": "700 1000 1001", "/tmp": "2775 0 1001", "/made": "750 1000 1001", "/open": "1777 0 0", "/closed": "755 0 0"} {
 		if got := strings.TrimSpace(r.output(t, c, "stat", path)); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}

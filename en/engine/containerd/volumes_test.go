@@ -62,6 +62,42 @@ func TestImageVolumesAreKept(t *testing.T) {
 	}
 }
 
+// A volume belongs to whom its mount says, with what it begins with: what the image has, or the
+// files of a version; also of a later one. One that is there already is left as it is.
+func TestOwnerOfAVolume(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	volume := func(target string, uid, gid uint32, files ...protocol.File) protocol.Mount {
+		return protocol.Mount{Kind: protocol.MountVolume, Source: "main" + strings.ReplaceAll(target, "/", "_"), Target: target, UID: uid, GID: gid, Files: files}
+	}
+	conf := protocol.File{Path: "sub/app.conf", Content: []byte("delivered")}
+	c := r.container("wait")
+	c.Spec.User = "1000:1001"
+	c.Spec.Mounts = []protocol.Mount{volume("/data", 1000, 1001), volume("/conf", 1000, 1001, conf), volume("/none", 1000, 0), volume("/roots", 0, 0)}
+	r.run(t, c)
+	expect := func(c engine.Container, owners map[string]string) {
+		t.Helper()
+		for path, want := range owners {
+			if _, got, _ := strings.Cut(strings.TrimSpace(r.output(t, c, "stat", path)), " "); got != want {
+				t.Errorf("%s belongs to %q, want %q", path, got, want)
+			}
+		}
+	}
+	expect(c, map[string]string{
+		"/data": "1000 1001", "/data/seed": "1000 1001", "/conf": "1000 1001", "/conf/sub": "1000 1001", "/conf/sub/app.conf": "1000 1001", "/none": "1000 0", "/roots": "0 0",
+	})
+	for _, path := range []string{"/data/seed", "/conf/sub/app.conf", "/none/file"} {
+		r.output(t, c, "write", path, "x")
+	}
+	if err := r.Remove(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	later := protocol.File{Path: "later.conf", Content: []byte("of a later version")}
+	c.Digest, c.Spec.User, c.Spec.Mounts = "sha256:2", "2000", []protocol.Mount{volume("/data", 2000, 0), volume("/conf", 2000, 0, conf, later)}
+	r.run(t, c)
+	expect(c, map[string]string{"/data/seed": "1000 1001", "/conf/sub/app.conf": "1000 1001", "/conf/later.conf": "1000 1001"})
+}
+
 // An outer mount that comes last would hide the inner one.
 func TestMountsNestInAnyOrder(t *testing.T) {
 	t.Parallel()

@@ -17,11 +17,17 @@ import (
 )
 
 // tmpfsOptions returns the options of the mount of a tmpfs. Without a mode it has, as in Docker,
-// that of the directory of the image, or the one that all may write to where the image has none.
+// that of the directory of the image, or the one that all may write to where the image has none;
+// but nobody may write to one that is read-only, and programs such as sudo read no files in a
+// directory that says otherwise.
 func tmpfsOptions(m protocol.Mount) []string {
 	options := []string{"nosuid", "nodev"}
-	if m.Mode != 0 {
-		options = append(options, "mode="+strconv.FormatUint(uint64(m.Mode), 8))
+	mode := m.Mode
+	if mode == 0 && m.ReadOnly {
+		mode = 0o755
+	}
+	if mode != 0 {
+		options = append(options, "mode="+strconv.FormatUint(uint64(mode), 8))
 	}
 	if m.NoExec {
 		options = append(options, "noexec")

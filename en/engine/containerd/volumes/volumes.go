@@ -127,7 +127,8 @@ type RootFS func(ctx context.Context, f func(root string) error) error
 
 // Fill makes the volume of a mount if there is none, and brings the files of this version. As
 // with Docker, a new one begins with what the image has at the target, owner and mode
-// included, unless it says otherwise; of one with files it has the owner and mode alone.
+// included, unless it says otherwise; of one with files it has the owner and mode alone. What
+// the mount says of its owner wins, and holds for all that the volume begins with.
 func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.Mount, image RootFS) error {
 	path := s.Dir(d, m.Source)
 	unlock, err := s.locks.Lock(ctx, path)
@@ -186,6 +187,11 @@ func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image R
 			return err
 		}
 	}
+	if m.UID != 0 || m.GID != 0 {
+		if err := own(fresh, int(m.UID), int(m.GID)); err != nil {
+			return fmt.Errorf("give the new volume its owner: %w", err)
+		}
+	}
 	// A volume that has its name is never filled again: its files are durable before.
 	if err := atomicfile.SyncFileSystem(fresh); err != nil {
 		return fmt.Errorf("make the files of the new volume durable: %w", err)
@@ -194,6 +200,16 @@ func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image R
 		return err
 	}
 	return disk.OS.SyncDir(filepath.Dir(path))
+}
+
+// own gives a directory, and all in it, an owner. No container has it yet; links are not followed.
+func own(dir string, uid, gid int) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, gid)
+	})
 }
 
 // WithImageVolumes returns the mounts of c and, after them, a volume for each path
