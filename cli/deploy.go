@@ -34,7 +34,8 @@ func (a *app) deployCommand() *cobra.Command {
 		Use:   "deploy APP[@VERSION] --site SITE",
 		Short: "Deploy an application to a site, or update what runs there under the same name",
 		Long: `Deploy an application to a site. Where the site has a deployment of that name,
-it is updated: parameters and flags of placement that are not given keep their values.
+it is updated: the version, parameters and flags of placement that are not given keep
+their values. A new deployment without a version gets the latest that was imported.
 --replicas 0, --nodes "" and --node "" undo what was said before.
 
 With --wait the command shows the way to INSTALLED, and ends when the deployment has

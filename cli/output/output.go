@@ -21,7 +21,11 @@ type View struct {
 	Format string // table, json or yaml
 }
 
-// Table writes rows below the words of a header. It makes an empty cell of rows a dash.
+// plain keeps a cell on its line, and in its column.
+var plain = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
+
+// Table writes rows below the words of a header. It makes an empty cell of rows a dash, and writes
+// line ends and tabs in a cell as \n, \r and \t.
 func (v View) Table(header string, rows [][]string) error {
 	w := tabwriter.NewWriter(v.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, strings.ReplaceAll(header, " ", "\t"))
@@ -29,6 +33,8 @@ func (v View) Table(header string, rows [][]string) error {
 		for i, cell := range row {
 			if cell == "" {
 				row[i] = "-"
+			} else {
+				row[i] = plain.Replace(cell)
 			}
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))

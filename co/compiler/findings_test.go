@@ -100,6 +100,10 @@ line 25: volumes.w: conflicting parameters "external" and "driver" specified
 line 26: secrets.s: one of file|environment must be set`},
 	{"no content", "---\n{}\n", "\nline 2: the file is empty: want a mapping with services"},
 	{"no services", "volumes: {v: }\n", "\nline 1: services: no service runs: want one at least that has no profile, or whose profile is chosen by default"},
+	{"services at the top", "a:\n  image: i\n  ports: ['80:80']\nb: {build: .}\nvolumen: {v: }\n", `
+line 1: a: a service stands below services: write that key above it, and indent it
+line 4: b: a service stands below services: write that key above it, and indent it
+line 5: volumen: Colony does not support this key; supported here: configs, include, name, networks, secrets, services, version, volumes`},
 	{"units", `services:
   a:
     image: i

@@ -75,6 +75,9 @@ func (t *translation) containers(ctx context.Context) ([]protocol.Container, err
 		t.prune(document)
 	}
 	t.absent(document)
+	if len(document) == 0 && len(t.problems) > 0 { // every key was refused
+		return nil, t.err()
+	}
 	if !t.load(ctx, document) {
 		return nil, t.err()
 	}

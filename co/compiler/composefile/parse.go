@@ -341,9 +341,26 @@ func (c *keyCheck) child(k, v *yaml.Node, pattern string, path []any) (string, b
 		} else if near != "" {
 			reason += "; is " + near + " meant?"
 		}
+		if pattern == "" && isService(v) {
+			reason = "a service stands below services: write that key above it, and indent it"
+		}
 	}
 	c.refuse(k, path, reason)
 	return "", false
+}
+
+// isService reports whether a value has what services have: it is one in files of before 2016, and
+// where an indentation was lost.
+func isService(v *yaml.Node) bool {
+	if v.Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i < len(v.Content); i += 2 {
+		if key := v.Content[i].Value; key == "image" || key == "build" {
+			return true
+		}
+	}
+	return false
 }
 
 // tag returns the tag of a node, or of what an alias stands for.

@@ -178,6 +178,10 @@ func named(text string) bool {
 
 var processors = regexp.MustCompile(`^[0-9]+(-[0-9]+)?( *, *[0-9]+(-[0-9]+)?)*$`)
 
+// minCPUs is the least share of a processor that can be asked for, as with Docker; the kernel gives
+// a millisecond of each 100 at least.
+const minCPUs = 0.01
+
 func limits(s types.ServiceConfig, say Say) {
 	if s.CPUShares != 0 && (s.CPUShares < 2 || s.CPUShares > 262144) {
 		say("cpu_shares", "%d: want 2 to 262144; 1024 is what others have", s.CPUShares)
@@ -186,8 +190,8 @@ func limits(s types.ServiceConfig, say Say) {
 		say("cpuset", "%q: want the numbers of processors, such as 0-3,5", s.CPUSet)
 	}
 	judge := func(cores, bytes, processes string, cpus float32, memory types.UnitBytes, pids int64) {
-		if cpus < 0 {
-			say(cores, "%g: want a number of cores such as 0.5, or leave it out for no limit", cpus)
+		if cpus < 0 || cpus > 0 && cpus < minCPUs {
+			say(cores, "%g: want a number of cores such as 0.5, %g at least, or leave it out for no limit", cpus, minCPUs)
 		}
 		if memory < 0 || memory > 0 && memory < MinMemory {
 			say(bytes, "%d bytes: want 6m (6 MiB) or more, or leave it out for no limit", memory)
