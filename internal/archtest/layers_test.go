@@ -286,7 +286,7 @@ var confined = map[string][]string{
 	"github.com/jackc/tern/v2":                {"migrations"},
 	"github.com/containerd":                   {"en/engine/containerd", "en/engine/containerd/images", "en/engine/containerd/leases", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally", "internal/registryhosts"},
 	"github.com/containernetworking/cni":      {"internal/bridgenet"},
-	"github.com/moby/sys":                     {"co/compiler/servicecheck", "en/engine/containerd", "en/engine/containerd/runspec"},
+	"github.com/moby/sys":                     {"co/compiler/servicecheck", "en/engine/containerd", "en/engine/containerd/runspec", "en/engine/containerd/volumes"},
 	"github.com/opencontainers":               {"co/compiler/servicecheck", "co/registry", "en/engine/containerd", "en/engine/containerd/images", "en/engine/containerd/runspec", "en/engine/containerd/volumes", "internal/pulltally"},
 	"oras.land/oras-go/v2":                    {"co/registry"},                                         // its tests
 	"github.com/santhosh-tekuri/jsonschema":   {"co/compiler", "co/compiler/diagnosis", "margo/v1rc3"}, // but for diagnosis, their tests

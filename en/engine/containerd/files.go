@@ -15,6 +15,7 @@ import (
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd/idfile"
+	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
 	"github.com/colonyfleet/colony/internal/inplace"
 	"github.com/colonyfleet/colony/protocol"
 )
@@ -54,11 +55,8 @@ func (e *Engine) writeFiles(key string, c engine.Container) error {
 }
 
 // fillVolume makes the volume of a mount if there is none.
-func (e *Engine) fillVolume(ctx context.Context, img client.Image, key string, id engine.ID, m protocol.Mount) error {
-	err := e.volumes.Fill(ctx, id.Deployment, m, func(ctx context.Context, f func(root string) error) error {
-		return e.withRootFS(ctx, img, key+"-view", f)
-	})
-	if err != nil {
+func (e *Engine) fillVolume(ctx context.Context, from volumes.Image, id engine.ID, m protocol.Mount) error {
+	if err := e.volumes.Fill(ctx, id.Deployment, m, from); err != nil {
 		return e.fault(err, protocol.CreateFailed, fmt.Sprintf("fill volume %s of %s", m.Source, id))
 	}
 	return nil

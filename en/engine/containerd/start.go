@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,9 +145,12 @@ func (e *Engine) create(ctx context.Context, k string, c engine.Container) (clie
 	if err != nil {
 		return nil, e.fault(err, protocol.CreateFailed, what)
 	}
+	from := volumes.Image{User: cmp.Or(c.Spec.User, config.User), Files: func(ctx context.Context, f func(root string) error) error {
+		return e.withRootFS(ctx, img, k+"-view", f)
+	}}
 	for _, m := range c.Spec.Mounts {
 		if m.Kind == protocol.MountVolume {
-			if err := e.fillVolume(ctx, img, k, c.ID, m); err != nil {
+			if err := e.fillVolume(ctx, from, c.ID, m); err != nil {
 				return nil, e.fault(err, protocol.CreateFailed, what)
 			}
 		}

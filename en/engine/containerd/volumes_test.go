@@ -73,7 +73,7 @@ func TestOwnerOfAVolume(t *testing.T) {
 	conf := protocol.File{Path: "sub/app.conf", Content: []byte("delivered")}
 	c := r.container("wait")
 	c.Spec.User = "1000:1001"
-	c.Spec.Mounts = []protocol.Mount{volume("/data", 1000, 1001), volume("/conf", 1000, 1001, conf), volume("/none", 1000, 0), volume("/roots", 0, 0)}
+	c.Spec.Mounts = []protocol.Mount{volume("/data", 1000, 1001), volume("/conf", 1000, 1001, conf), volume("/none", 1000, 0)}
 	r.run(t, c)
 	expect := func(c engine.Container, owners map[string]string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestOwnerOfAVolume(t *testing.T) {
 		}
 	}
 	expect(c, map[string]string{
-		"/data": "1000 1001", "/data/seed": "1000 1001", "/conf": "1000 1001", "/conf/sub": "1000 1001", "/conf/sub/app.conf": "1000 1001", "/none": "1000 0", "/roots": "0 0",
+		"/data": "1000 1001", "/data/seed": "1000 1001", "/conf": "1000 1001", "/conf/sub": "1000 1001", "/conf/sub/app.conf": "1000 1001", "/none": "1000 0",
 	})
 	for _, path := range []string{"/data/seed", "/conf/sub/app.conf", "/none/file"} {
 		r.output(t, c, "write", path, "x")
@@ -96,6 +96,44 @@ func TestOwnerOfAVolume(t *testing.T) {
 	c.Digest, c.Spec.User, c.Spec.Mounts = "sha256:2", "2000", []protocol.Mount{volume("/data", 2000, 0), volume("/conf", 2000, 0, conf, later)}
 	r.run(t, c)
 	expect(c, map[string]string{"/data/seed": "1000 1001", "/conf/sub/app.conf": "1000 1001", "/conf/later.conf": "1000 1001"})
+}
+
+// A volume at whose target the image has nothing belongs to the user of the container that comes
+// first, who can write there: also that of the image, by its name there. One where it has something
+// is as the image says, and one that begins empty by its own word is root's.
+func TestVolumeThatTheImageLacks(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	img := r.registry.Add(t, "named", containerdtest.Image{
+		Program: program(t), Cmd: []string{"wait"}, User: "app:staff", Volumes: []string{"/var/own"},
+		Files: map[string]string{"data/": "", "etc/passwd": "root:x:0:0::/:\napp:x:1234:99::/:\n", "etc/group": "staff:x:50:\n"},
+	})
+	c := r.container("wait")
+	c.Spec.Image = img
+	c.Spec.Mounts = []protocol.Mount{
+		{Kind: protocol.MountVolume, Source: "main_a", Target: "/srv/a"},
+		{Kind: protocol.MountVolume, Source: "main_conf", Target: "/srv/conf", Files: []protocol.File{{Path: "app.conf", Content: []byte("x")}}},
+		{Kind: protocol.MountVolume, Source: "main_data", Target: "/data"},
+		{Kind: protocol.MountVolume, Source: "main_empty", Target: "/srv/empty", NoCopy: true},
+		{Kind: protocol.MountVolume, Source: "main_given", Target: "/srv/given", UID: 7},
+	}
+	r.run(t, c)
+	for path, want := range map[string]string{
+		"/srv/a": "755 1234 50", "/srv/conf": "755 1234 50", "/srv/conf/app.conf": "644 1234 50", "/var/own": "755 1234 50", "/data": "755 1000 1000", "/srv/empty": "755 0 0", "/srv/given": "755 7 0",
+	} {
+		if got := strings.TrimSpace(r.output(t, c, "stat", path)); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	r.output(t, c, "write", "/srv/a/file", "x")
+	other := c
+	other.ID.Name, other.Spec.User, other.Spec.Mounts = "other", "4321", []protocol.Mount{c.Spec.Mounts[0], {Kind: protocol.MountVolume, Source: "main_b", Target: "/srv/b"}}
+	r.run(t, other)
+	for path, want := range map[string]string{"/srv/a": "755 1234 50", "/srv/b": "755 4321 0"} {
+		if got := strings.TrimSpace(r.output(t, other, "stat", path)); got != want {
+			t.Errorf("%s of another one: %q, want %q", path, got, want)
+		}
+	}
 }
 
 // An outer mount that comes last would hide the inner one.

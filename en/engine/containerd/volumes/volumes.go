@@ -122,14 +122,21 @@ func (s *Store) path(v engine.Volume) (string, error) {
 	return s.Dir(v.Deployment, v.Name), nil
 }
 
-// A RootFS calls f with the files of a container's image mounted read-only at root.
-type RootFS func(ctx context.Context, f func(root string) error) error
+// An Image is what a new volume begins with.
+type Image struct {
+	// Files calls f with the files of the image mounted read-only at root.
+	Files func(ctx context.Context, f func(root string) error) error
+	// User is as whom the container runs that makes the volume, by the names of the image.
+	User string
+}
 
 // Fill makes the volume of a mount if there is none, and brings the files of this version. As
 // with Docker, a new one begins with what the image has at the target, owner and mode
-// included, unless it says otherwise; of one with files it has the owner and mode alone. What
-// the mount says of its owner wins, and holds for all that the volume begins with.
-func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.Mount, image RootFS) error {
+// included, unless it says otherwise; of one with files it has the owner and mode alone. Where
+// the image has nothing it belongs to the user of the container, as with Podman: nobody else could
+// give it to one who is not root. What the mount says of its owner wins, and holds for all that
+// the volume begins with.
+func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.Mount, image Image) error {
 	path := s.Dir(d, m.Source)
 	unlock, err := s.locks.Lock(ctx, path)
 	if err != nil {
@@ -153,7 +160,7 @@ func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.
 }
 
 // make makes a volume.
-func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image RootFS) error {
+func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image Image) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return err
 	}
@@ -171,7 +178,8 @@ func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image R
 		}
 		info, err := os.Stat(from)
 		if err != nil || !info.IsDir() {
-			return nil // the image has nothing there
+			uid, gid := userOf(root, image.User) // the image has nothing there
+			return os.Chown(fresh, uid, gid)
 		}
 		if len(m.Files) == 0 {
 			return cfs.CopyDir(fresh, from)
@@ -183,7 +191,7 @@ func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image R
 		return errors.Join(os.Chown(fresh, int(st.Uid), int(st.Gid)), os.Chmod(fresh, info.Mode()))
 	}
 	if !m.NoCopy {
-		if err := image(ctx, fill); err != nil {
+		if err := image.Files(ctx, fill); err != nil {
 			return err
 		}
 	}
@@ -200,16 +208,6 @@ func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image R
 		return err
 	}
 	return disk.OS.SyncDir(filepath.Dir(path))
-}
-
-// own gives a directory, and all in it, an owner. No container has it yet; links are not followed.
-func own(dir string, uid, gid int) error {
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return os.Lchown(path, uid, gid)
-	})
 }
 
 // WithImageVolumes returns the mounts of c and, after them, a volume for each path
