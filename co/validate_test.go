@@ -283,7 +283,7 @@ func TestImageThatTheOwnRegistryLacks(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	b.event("deployment_invalid", "deployments/plant/web/deployment.yaml", "line "+strconv.Itoa(line)+": spec.parameters.TAG.value: component web: compose.yaml:",
+	b.event("deployment_invalid", "deployments/plant/web/deployment.yaml", "line "+strconv.Itoa(line)+": spec.parameters.TAG.value: component web: compose.yaml: "+
 		"line 3: services.web.image: resolve image registry.colony/samples/hello:9.9.9: find image", "the registry does not have it")
 }
 

@@ -173,7 +173,7 @@ func describe(f file, err error) string {
 }
 
 func oneLine(err error) string {
-	return strings.ToValidUTF8(strings.NewReplacer("\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
+	return strings.ToValidUTF8(strings.NewReplacer(":\n", ": ", "\n", "; ", "\x00", "\uFFFD").Replace(err.Error()), "\uFFFD")
 }
 
 // waits words why a file is not compiled yet, although nothing is known to be wrong with

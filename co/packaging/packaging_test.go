@@ -117,6 +117,35 @@ func TestPackage(t *testing.T) {
 	}
 }
 
+// The port of the node is a number, wherever in the text of a port it stands.
+func TestPortOfTheNode(t *testing.T) {
+	t.Parallel()
+	for port, want := range map[string]string{
+		"'${P:-8081}:81'":                               "P",
+		"'127.0.0.1:${P:-8082}:82/udp'":                 "P",
+		"'${HOST_IP:-127.0.0.1}:${P:-8083}:${T:-83}'":   "P",
+		"'[::1]:${P:-8084}:84'":                         "P",
+		"{target: '${T:-85}', published: '${P:-8085}'}": "P",
+		"'${HOST_IP:-127.0.0.1}:8086:86'":               "",
+		"'${T:-87}'":                                    "",
+		"'127.0.0.1::${T:-88}'":                         "",
+		"'80${P:-89}:89'":                               "",
+		"'${P:-90}-${Q:-91}:90-91'":                     "",
+		"'${BIND:-127.0.0.1:8092}:92'":                  "", // its default is none
+	} {
+		p := made(t, map[string]string{"docker-compose.yml": "services:\n  web:\n    image: i:1\n    ports: [" + port + "]\n"}, packaging.Options{ID: "web"})
+		var got []string
+		for _, q := range p.Parameters {
+			if q.Port {
+				got = append(got, q.Name)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: ports of the node %q, want %q", port, got, want)
+		}
+	}
+}
+
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	service := func(lines ...string) string {

@@ -154,9 +154,12 @@ func (s *source) scalar(n *yaml.Node, keys []string) {
 	if strings.HasPrefix(key(last), "[") {
 		last-- // an item is one of the list's
 	}
-	for i, u := range usesOf(n.Value) {
-		port := i == 0 && key(0) == "services" && key(2) == "ports" && isNodePort(n.Value, key(last))
-		s.used(occurrence{use: u, location: p, port: port}, nil)
+	published := ""
+	if key(0) == "services" && key(2) == "ports" {
+		published = nodePort(n.Value, key(last))
+	}
+	for _, u := range usesOf(n.Value) {
+		s.used(occurrence{use: u, location: p, port: u.name == published}, nil)
 	}
 	if key(0) != "services" {
 		content := key(0) == "configs" || key(0) == "secrets"
@@ -243,12 +246,32 @@ func (s *source) volume(n *yaml.Node, p location, short, source bool) {
 	}
 }
 
-// isNodePort reports whether a port of the node is a variable as a whole: in the short
-// form before the last colon, in the long form under published.
-func isNodePort(text, key string) bool {
-	inner, rest := leading(text)
-	if key == "published" {
-		return inner != "" && rest == ""
+// nodePort returns the variable that is the port of the node as a whole, "" where none is: in the
+// short form between the last two colons, or before the only one; in the long form under published.
+func nodePort(text, key string) string {
+	var parts []string // between the colons that stand in no reference
+	part := ""
+	for text != "" {
+		if inner, rest := leading(text); inner != "" {
+			part, text = part+text[:len(text)-len(rest)], rest
+			continue
+		}
+		if text[0] == ':' {
+			parts, part = append(parts, part), ""
+		} else {
+			part += text[:1]
+		}
+		text = text[1:]
 	}
-	return key == "ports" && inner != "" && strings.HasPrefix(rest, ":")
+	if key == "published" {
+		parts = append(parts, part)
+	}
+	if key != "published" && key != "ports" || len(parts) == 0 {
+		return ""
+	}
+	inner, rest := leading(parts[len(parts)-1])
+	if inner == "" || rest != "" {
+		return ""
+	}
+	return nameForm.FindString(inner)
 }

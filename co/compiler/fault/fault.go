@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/colonyfleet/colony/margo/document"
 	"github.com/colonyfleet/colony/margo/v1rc3"
@@ -28,31 +29,38 @@ func (f *Fault) Error() string { return f.Err.Error() }
 func (f *Fault) Unwrap() error { return f.Err }
 
 // Locate returns an error of a compilation with the line in the file of the deployment, raw: that
-// of the parameter whose value is at fault, else that of the component. An error that may pass
-// by itself, and one of no component, is returned as it is.
+// of the parameter whose value is at fault, else that of the component. Where several parameters
+// fill what is at fault, it names all. An error that may pass by itself, and one of no component,
+// is returned as it is.
 func Locate(err error, d *v1rc3.Deployment, raw []byte) error {
 	f, ok := errors.AsType[*Fault](err)
 	kind := protocol.KindOf(err)
 	if !ok || len(raw) == 0 || kind == protocol.Unavailable || kind == protocol.Internal || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	path := parameter(f, d)
+	path, message := "", err.Error()
 	for i, c := range d.Spec.Profile.Components {
-		if c.Name == f.Component && path == "" {
+		if c.Name == f.Component {
 			path = fmt.Sprintf("spec.deploymentProfile.components[%d]", i)
 		}
 	}
-	return protocol.Errorf(kind, "%w", document.Locate(raw, v1rc3.Problems{{Path: path, Message: err.Error()}}))
-}
-
-// parameter returns the path of the first parameter that sets one of the variables of a fault.
-func parameter(f *Fault, d *v1rc3.Deployment) string {
-	for _, name := range slices.Sorted(maps.Keys(d.Spec.Parameters)) {
-		for _, t := range d.Spec.Parameters[name].Targets {
-			if slices.Contains(t.Components, f.Component) && slices.Contains(f.Variables, t.Pointer) {
-				return "spec.parameters." + name + ".value"
-			}
+	if names := parameters(f, d); len(names) > 0 {
+		path = "spec.parameters." + names[0] + ".value"
+		if last := len(names) - 1; last > 0 {
+			message = fmt.Sprintf("with the values of %s and %s: %s", strings.Join(names[:last], ", "), names[last], message)
 		}
 	}
-	return ""
+	return protocol.Errorf(kind, "%w", document.Locate(raw, v1rc3.Problems{{Path: path, Message: message}}))
+}
+
+// parameters returns the parameters that set variables of a fault.
+func parameters(f *Fault, d *v1rc3.Deployment) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(d.Spec.Parameters)) {
+		if slices.ContainsFunc(d.Spec.Parameters[name].Targets, func(t v1rc3.Target) bool {
+			return slices.Contains(t.Components, f.Component) && slices.Contains(f.Variables, t.Pointer)
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
