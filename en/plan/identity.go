@@ -65,6 +65,16 @@ func identities(c protocol.Component) []protocol.Digest {
 // stripped returns a container without what only the agent acts upon.
 func stripped(k protocol.Container) protocol.Container {
 	k.Health, k.Restart, k.DependsOn = nil, protocol.Restart{}, nil
+	// Whom a volume belongs to is said when it is made: a container that is there has it.
+	owned := func(m protocol.Mount) bool { return m.Kind == protocol.MountVolume && (m.UID != 0 || m.GID != 0) }
+	if slices.ContainsFunc(k.Mounts, owned) {
+		k.Mounts = slices.Clone(k.Mounts)
+		for i, m := range k.Mounts {
+			if owned(m) {
+				k.Mounts[i].UID, k.Mounts[i].GID = 0, 0
+			}
+		}
+	}
 	// The host of a reference is a hint: the digest decides.
 	if _, digest, ok := strings.Cut(k.Image, "@"); ok {
 		k.Image = digest

@@ -56,6 +56,26 @@ func TestWhatAnUpdateReplaces(t *testing.T) {
 	}
 }
 
+// Whom a volume belongs to matters when it is made: a container that has it stays. A tmpfs and a
+// file are made anew.
+func TestOwnersOfMounts(t *testing.T) {
+	t.Parallel()
+	for kind, stays := range map[protocol.MountKind]bool{protocol.MountVolume: true, protocol.MountTmpfs: false, protocol.MountFile: false} {
+		spec := func(uid, gid uint32) *protocol.DeploymentSpec {
+			return &protocol.DeploymentSpec{Components: []protocol.Component{component("main", protocol.Container{
+				Name: "web", Image: "hub/web@sha256:1", Mounts: []protocol.Mount{{Kind: kind, Target: "/data", Source: "main_data", UID: uid, GID: gid}},
+			})}}
+		}
+		owned := spec(1000, 0)
+		if got := Identities(spec(0, 0))[0][0] == Identities(owned)[0][0] && Identities(spec(0, 7))[0][0] == Identities(owned)[0][0]; got != stays {
+			t.Errorf("with another owner of a %s the container stays: %t, want %t", kind, got, stays)
+		}
+		if owned.Components[0].Containers[0].Mounts[0].UID != 1000 {
+			t.Errorf("the specification of a %s was changed", kind)
+		}
+	}
+}
+
 // A container in the network of another one is replaced with it, and one whose
 // dependency says so; a restart of the dependency's dependency passes through.
 func TestWhatIsReplacedWithAnother(t *testing.T) {
