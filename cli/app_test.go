@@ -46,6 +46,8 @@ func TestAppInitLintPush(t *testing.T) {
 
 	colony(exitUsage, `required flag(s) "from"`, "app", "init")
 	colony(exitUsage, "no such file", "app", "init", "--from", file)
+	colony(exitUsage, "download the vendor's folder", "app", "init", "--from", "https://r.example/docker-compose.yml")
+	colony(exitUsage, "want the Compose file in it", "app", "init", "--from", t.TempDir())
 	write(file, "services:\n  web:\n    image: r.example/web:1\n    build: .\n    ports: ['${PORT:-8080}:80']\n")
 	colony(exitOK, "(1 to change before it can be deployed)", "app", "init", "--from", file, folder)
 	colony(exitConflict, "nothing is overwritten", "app", "init", "--from", file, folder)

@@ -84,6 +84,17 @@ not compile with the default, a deployment must give a value.`,
 	return cmd
 }
 
+// checkFrom refuses what is given in the place of a Compose file.
+func checkFrom(file string) error {
+	if strings.Contains(file, "://") || file == "-" {
+		return protocol.Errorf(protocol.Invalid, "--from %s: want a file: the package holds what lies beside it, too; download the vendor's folder", file)
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return protocol.Errorf(protocol.Invalid, "--from %s: it is a folder: want the Compose file in it, such as %s", file, filepath.Join(file, "docker-compose.yml"))
+	}
+	return nil
+}
+
 func runInit(env *command.Env, from []string, folder string, o packaging.Options) error {
 	first, err := filepath.Abs(from[0])
 	if err != nil {
@@ -93,6 +104,9 @@ func runInit(env *command.Env, from []string, folder string, o packaging.Options
 	o.Folder = filepath.Base(dir)
 	var names []string
 	for _, file := range from {
+		if err := checkFrom(file); err != nil {
+			return err
+		}
 		abs, err := filepath.Abs(file)
 		if err != nil {
 			return err
