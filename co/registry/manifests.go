@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/colonyfleet/colony/co/registry/artifact"
+	"github.com/colonyfleet/colony/co/registry/paging"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
@@ -309,31 +309,16 @@ func (h *Handler) tags(w http.ResponseWriter, r *http.Request, name string) erro
 	return nil
 }
 
-// page cuts a sorted list by the parameters last and n, and links to the next part.
+// page cuts a sorted list as the request asks, and links to the next part.
 func page(w http.ResponseWriter, r *http.Request, all []string) ([]string, error) {
-	q := r.URL.Query()
-	if last := q.Get("last"); last != "" {
-		at, found := slices.BinarySearch(all, last)
-		if found {
-			at++
-		}
-		all = all[at:]
+	part, link, err := paging.Cut(r.URL, all)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "UNSUPPORTED", "%s", err)
 	}
-	if !q.Has("n") {
-		return all, nil
+	if link != "" {
+		w.Header().Set("Link", link)
 	}
-	n, err := strconv.Atoi(q.Get("n"))
-	if err != nil || n < 0 {
-		return nil, refuse(http.StatusBadRequest, "UNSUPPORTED", "n is not a number")
-	}
-	if n < len(all) {
-		all = all[:n]
-		if n > 0 {
-			next := url.Values{"n": {strconv.Itoa(n)}, "last": {all[n-1]}}
-			w.Header().Set("Link", fmt.Sprintf("<%s?%s>; rel=\"next\"", r.URL.Path, next.Encode()))
-		}
-	}
-	return all, nil
+	return part, nil
 }
 
 func (h *Handler) catalog(w http.ResponseWriter, r *http.Request) error {
