@@ -9,16 +9,14 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/access/token"
-	"github.com/colonyfleet/colony/co/api"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/gate"
+	"github.com/colonyfleet/colony/co/api/policy"
 	"github.com/colonyfleet/colony/co/api/tokens"
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/db"
@@ -104,30 +102,16 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	return nil
 }
 
-// ofRegistry reports whether a request is of the registry.
-func ofRegistry(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v2/") }
-
-// guarded lets to next pass what whoever asks may do, where the options ask for it, and records it. prove says that sites
-// fetch what they run elsewhere.
-func (s *stores) guarded(next http.Handler, a *api.API, prove bool, log *slog.Logger) http.Handler {
+// guarded lets to next pass what whoever asks may do, where the options ask for it, and records it.
+func (s *stores) guarded(next http.Handler, p policy.Policy, log *slog.Logger) http.Handler {
 	recorder := auditapi.NewRecorder(auditapi.RecorderOptions{
-		Add: s.audit.Add, Operation: operation(a), Changes: changes(a), Must: s.gate != nil, Logger: log,
+		Add: s.audit.Add, Operation: p.Operation, Changes: p.Changes, Must: s.gate != nil, Logger: log,
 	})
 	next = recorder.Handler(next)
 	if s.gate == nil {
 		return next
 	}
-	sites := access.Sites{Prove: prove}
-	return s.gate.Guard(next, gate.Rules{Basic: ofRegistry, Refused: recorder.Refused, Needs: func(r *http.Request) access.Need {
-		switch {
-		case ofRegistry(r):
-			return sites.RegistryNeed(r.Method, r.URL.Path)
-		case r.URL.Path == admin.Path:
-			return access.Need{Permission: access.NeedsAt(r.Method, admin.Path), Reach: access.WholeFleet}
-		}
-		route := a.Route(r)
-		return access.NeedOf(sites.Needs(route), route, r.URL)
-	}})
+	return s.gate.Guard(next, gate.Rules{Basic: p.Registry, Refused: recorder.Refused, Needs: p.Needs})
 }
 
 // tokens are those of the API, nil where nobody is asked who they are.

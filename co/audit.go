@@ -1,16 +1,11 @@
 package co
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
-	"strings"
 
-	"github.com/colonyfleet/colony/broker/admin"
 	"github.com/colonyfleet/colony/co/access"
-	"github.com/colonyfleet/colony/co/api"
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/audit/keeper"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -54,28 +49,4 @@ func commitsOf(ctx context.Context, s stores) (map[string][]string, error) {
 // stamped adds to the message of a commit whose request it is, and which operation in the audit.
 func stamped(ctx context.Context, message string) string {
 	return audit.Stamp(ctx, access.Stamp(ctx, message))
-}
-
-// operation names an operation by the request for it.
-func operation(a *api.API) func(r *http.Request) string {
-	return func(r *http.Request) string {
-		switch {
-		case r.URL.Path == admin.Path:
-			return r.Method + " " + admin.Path
-		case ofRegistry(r):
-			return r.Method + " /v2/"
-		}
-		return cmp.Or(a.Route(r), r.Method)
-	}
-}
-
-// changes reports which requests may change something. Of an upload to the registry it is the manifest that counts:
-// what no manifest names is collected.
-func changes(a *api.API) func(r *http.Request) bool {
-	return func(r *http.Request) bool {
-		if ofRegistry(r) {
-			return r.Method == http.MethodDelete || strings.Contains(r.URL.Path, "/manifests/")
-		}
-		return r.URL.Path == admin.Path || a.Route(r) != ""
-	}
 }

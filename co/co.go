@@ -17,11 +17,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/colonyfleet/colony/broker/admin"
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/admission"
 	"github.com/colonyfleet/colony/co/api"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/gate"
 	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/api/images"
+	"github.com/colonyfleet/colony/co/api/policy"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/catalog"
@@ -126,6 +129,7 @@ type stores struct {
 	repo      *git.Repo
 	registry  *registry.Handler
 	images    pins.Registry
+	admission *admission.Admission
 	uses      *uses.Finder
 	machines  *coidentity.Machines // nil: no machine proves who it is
 	keys      *keys.Set            // nil: nothing is signed
@@ -157,6 +161,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	})
 	c.parts.OnStop("registry client", func(context.Context) error { client.Close(); return nil })
 	s.images = pins.New(client, s.fleet)
+	s.admission = admission.New(admission.Options{Apps: s.fleet, Repo: repo{s.repo}, Images: s.images, NotNamed: catalog.ErrNotNamed})
 	s.uses = uses.New(uses.Options{
 		Host: c.opts.RegistryHost, Store: s.fleet, Archive: client.Archive, Check: compiler.CheckArchive,
 		Files: func(ctx context.Context) (map[string][]byte, error) {
@@ -190,7 +195,7 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 		return err
 	}
 	a := api.New(api.Options{
-		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.check, Changed: sites.loop.Notify,
+		Apps: s.fleet, Fleet: s.fleet, Deployments: s.fleet, Counts: s.fleet, Events: s.fleet, Repo: repo{s.repo}, Check: s.admission.Check, Changed: sites.loop.Notify,
 		Sites: siteActions(s, sites),
 		Rules: s.fleet, Data: s.data, Proposals: s.proposals, Requests: s.fleet,
 		Watch: func(site protocol.SiteID, limit int, want func(fleet.Delivery) bool) sitedata.Watch {
@@ -221,7 +226,8 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 	if err := c.serveMachines(s, a); err != nil {
 		return err
 	}
-	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(s.guarded(mux, a, c.httpsAddr != "", c.log), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
+	requests := policy.Policy{Route: a.Route, Clients: admin.Path, Sites: access.Sites{Prove: c.httpsAddr != ""}}
+	c.parts.OnStop("http", httpserver.Start(c.listener, httpserver.New(s.guarded(mux, requests, c.log), httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	// It is stopped before the server, so that open event streams end and do not hold it.
 	c.parts.Go("event feed", func(ctx context.Context) { a.Run(ctx, s.fleet.Listen(ctx)) })
 	return nil

@@ -155,9 +155,9 @@ func publisher(b centralBroker, kind topic.Kind, retain bool) func(context.Conte
 func (c *CO) newLoop(s stores, down *downlink.Downlink, publish func(context.Context, protocol.SiteID, []byte) error) (*desired.Loop, error) {
 	o := desired.Options{
 		Store: s.fleet, Read: readSnapshot(s.repo), Watch: s.repo.Watch, Interval: c.opts.Git.Interval, Logger: c.log,
-		Resolve: s.resolve, Limits: proposal.Limits(c.opts.Removals),
+		Resolve: s.admission.Resolve, Limits: proposal.Limits(c.opts.Removals),
 		Positions: s.fleet, Proposals: s.proposals, History: history{s.repo}, Nodes: s.fleet.PlacementNodes,
-		Compile: s.compile,
+		Compile: s.admission.Compile,
 		Outcomes: desired.Outcomes{
 			Publish: publish, RulesChanged: down.RulesChanged, Removed: func(protocol.SiteID) { s.machines.Notify() },
 		},

@@ -1,0 +1,59 @@
+// Package policy says of each request to the CO's HTTP which operation it is, what it needs, and whether it may
+// change something, whichever handler serves it: the API, the registry, or the list of the broker's clients.
+package policy
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/colonyfleet/colony/co/access"
+)
+
+// registry is below which path the registry is.
+const registry = "/v2/"
+
+// A Policy knows the CO's handlers.
+type Policy struct {
+	// Route returns the method and the pattern of the API's route that serves a request; "": there is none.
+	Route func(r *http.Request) string
+	// Clients is the path of the broker's clients, which one handler serves with all its methods.
+	Clients string
+	// Sites says how sites fetch what they run.
+	Sites access.Sites
+}
+
+// Registry reports whether a request is of the registry.
+func (p Policy) Registry(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, registry) }
+
+// Needs returns what a request needs.
+func (p Policy) Needs(r *http.Request) access.Need {
+	switch {
+	case p.Registry(r):
+		return p.Sites.RegistryNeed(r.Method, r.URL.Path)
+	case r.URL.Path == p.Clients:
+		return access.Need{Permission: access.NeedsAt(r.Method, p.Clients), Reach: access.WholeFleet}
+	}
+	route := p.Route(r)
+	return access.NeedOf(p.Sites.Needs(route), route, r.URL)
+}
+
+// Operation names the operation that a request asks for, as the audit has it: by its method and route.
+func (p Policy) Operation(r *http.Request) string {
+	switch {
+	case r.URL.Path == p.Clients:
+		return r.Method + " " + p.Clients
+	case p.Registry(r):
+		return r.Method + " " + registry
+	}
+	return cmp.Or(p.Route(r), r.Method)
+}
+
+// Changes reports whether a request, of a method that may change something, does. Of an upload to the registry it is
+// the manifest that counts: what no manifest names is collected.
+func (p Policy) Changes(r *http.Request) bool {
+	if p.Registry(r) {
+		return r.Method == http.MethodDelete || strings.Contains(r.URL.Path, "/manifests/")
+	}
+	return r.URL.Path == p.Clients || p.Route(r) != ""
+}
