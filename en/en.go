@@ -39,7 +39,7 @@ type EN struct {
 	runner   *agent.Runner
 	link     *link.Link
 	disk     *disk.Watched // where the state is
-	damaged  damagedFiles
+	damaged  state.Damages
 	listener net.Listener // nil without HTTP
 
 	identity *enidentity.Identity // nil: the node proves nothing
@@ -94,7 +94,7 @@ func (e *EN) start(ctx context.Context) error {
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
 	}
-	e.damaged.onChange(e.link.Changed)
+	e.damaged.OnChange(e.link.Changed)
 	check, err := e.checker(held.Trust)
 	if err != nil {
 		return err
@@ -176,10 +176,10 @@ func (e *EN) linkOptions(held *state.Contents, boot string) link.Options {
 	o := link.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Presence: protocol.Presence{Agent: held.Agent, Boot: boot, Version: e.opts.Version},
 		MQTT: e.opts.LO.MQTT, KeepAlive: e.opts.LO.KeepAlive, Heartbeat: e.opts.Heartbeat, Inventory: e.opts.Inventory,
-		Problem: e.problem, Damaged: e.damaged.list, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
+		Problem: e.problem, Damaged: e.damaged.List, Dial: e.opts.Dial, Random: e.opts.Random, Logger: e.log,
 	}
 	for _, d := range held.Damaged {
-		e.damaged.add(d.String())
+		e.damaged.Add(d.String())
 	}
 	e.prove(&o)
 	return o
@@ -191,7 +191,7 @@ func (e *EN) runtime() (Runtime, error) {
 		return e.opts.Runtime, nil
 	}
 	o := e.opts.engine()
-	o.Damaged = e.damaged.add
+	o.Damaged = e.damaged.Add
 	if e.identity != nil {
 		o.MirrorTLS = e.identity.TLS()
 	}

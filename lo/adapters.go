@@ -29,12 +29,18 @@ func (j eventJournal) Append(ctx context.Context, facts []nodes.Fact) (uint64, e
 	unsynced := j.unsynced()
 	for i, f := range facts {
 		f.Event.Unsynced = unsynced
-		entries[i] = journal.Entry{Class: journal.Event, Body: protocol.Marshal(f.Event)}
-		if f.Key != "" {
-			entries[i].Class, entries[i].Key = journal.State, f.Key
-		}
+		entries[i] = entry(f)
 	}
 	return j.Journal.Append(ctx, entries...)
+}
+
+// entry is a fact as the journal has it: of those with one key the last counts.
+func entry(f nodes.Fact) journal.Entry {
+	body := protocol.Marshal(f.Event)
+	if f.Key == "" {
+		return journal.Entry{Class: journal.Event, Body: body}
+	}
+	return journal.Entry{Class: journal.State, Key: f.Key, Body: body}
 }
 
 // desiredStore is the desired state as control reads it.

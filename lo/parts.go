@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -70,6 +69,7 @@ type parts struct {
 	data     *data.Forwarder
 	broker   *broker.Broker
 	access   *devices.Access
+	devices  *clients.Devices
 	loop     *control.Loop
 	down     *downlink.Downlink
 	uplink   *uplink.Uplink
@@ -249,9 +249,9 @@ func (p *parts) openData(ctx context.Context) error {
 func (p *parts) startBroker(ctx context.Context) error {
 	var err error
 	p.access = devices.New(p.opts.Site)
-	m, known := p.desired.Current()
-	if known {
-		p.setDevices(ctx, m)
+	p.devices = clients.NewDevices(p.access, p.opts.Logger)
+	if m, known := p.desired.Current(); known {
+		p.devices.Set(ctx, m.Devices)
 	}
 	route := router{p.site, p.data}
 	listeners, permissions := p.machineAccess()
@@ -281,9 +281,7 @@ func (p *parts) startBroker(ctx context.Context) error {
 		return err
 	}
 	p.group.OnStop("broker", p.broker.Stop)
-	if known {
-		p.releaseClients(ctx, nil)
-	}
+	p.devices.Serve(ctx, p.broker)
 	if watch != nil {
 		p.group.Go("changes of clients", watch.Run)
 	}
@@ -293,37 +291,6 @@ func (p *parts) startBroker(ctx context.Context) error {
 	p.group.Go("data rules", p.data.Run)
 	p.group.Go("control loop", p.loop.Run)
 	return nil
-}
-
-// setDevices puts the accounts of the site's devices into force, and disconnects the clients that would
-// not be let in as they were.
-func (p *parts) setDevices(ctx context.Context, m protocol.SiteDesired) {
-	change, faults := p.access.Set(m.Devices)
-	for _, f := range faults {
-		p.opts.Logger.ErrorContext(ctx, "a device account is not in force: correct the site's file", "err", f)
-	}
-	if p.broker != nil && (change.Ids || len(change.Outdated) > 0) { // startBroker releases what was stored before
-		p.releaseClients(ctx, change.Outdated)
-	}
-}
-
-// releaseClients disconnects the clients of users, and ends the sessions that their users may not have any more, so that
-// nothing waits for an account that was removed, and its client ids are free.
-func (p *parts) releaseClients(ctx context.Context, users []string) {
-	for _, c := range p.broker.Clients() {
-		release := c.Stored && !p.access.MayHold(c.Identity, c.Client)
-		if !release && !slices.Contains(users, c.Identity) {
-			continue
-		}
-		// Another user may have the client id by now.
-		switch err := p.broker.DisconnectOf(c.Identity, c.Client, release); {
-		case protocol.KindOf(err) == protocol.NotFound:
-		case err != nil:
-			p.opts.Logger.WarnContext(ctx, "a client whose device account was changed is still connected, or has its session", "client", c.Client, "err", err)
-		case release:
-			p.opts.Logger.InfoContext(ctx, "session ended: its device account was removed, or may not have its client id any more", "client", c.Client, "user", c.Identity, "messages", c.Queued)
-		}
-	}
 }
 
 // startDownlink accepts what the CO's clients send to the site, once there is a link.
@@ -369,7 +336,7 @@ func (p *parts) startLink(ctx context.Context) error {
 	adopter := control.NewAdopter(p.site, func(m protocol.SiteDesired) {
 		p.data.Adopt()
 		delivery.SetRules(p.down, m)
-		p.setDevices(ctx, m)
+		p.devices.Set(ctx, m.Devices)
 		p.followKeys(m)
 	})
 	p.run("desired state", func(ctx context.Context) error { return source.Run(ctx, adopter.Offer) })

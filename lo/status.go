@@ -50,11 +50,11 @@ func (p *parts) status() Status {
 	}
 	if p.machines != nil {
 		s.Pending = p.machines.PendingNodes()
-		for _, n := range s.Nodes {
-			if !p.machines.Enrolled(n.Node) {
-				s.NotEnrolled = append(s.NotEnrolled, n.Node)
-			}
+		nodes := make([]protocol.NodeID, len(s.Nodes))
+		for i, n := range s.Nodes {
+			nodes[i] = n.Node
 		}
+		s.NotEnrolled = p.machines.NotEnrolled(nodes)
 	}
 	if m, ok := p.desired.Current(); ok {
 		s.Position, s.Commit, s.Checked = m.Position, m.Commit, p.desired.Checked()

@@ -1,6 +1,10 @@
 package identity
 
-import "github.com/colonyfleet/colony/protocol"
+import (
+	"slices"
+
+	"github.com/colonyfleet/colony/protocol"
+)
 
 // Enrolled reports whether a node has enrolled, or was taken as enrolled for its certificate.
 func (m *Machines) Enrolled(n protocol.NodeID) bool {
@@ -8,4 +12,9 @@ func (m *Machines) Enrolled(n protocol.NodeID) bool {
 	defer m.mu.Unlock()
 	_, ok := m.s.Nodes[n]
 	return ok
+}
+
+// NotEnrolled returns those of some nodes that have not enrolled, in their order.
+func (m *Machines) NotEnrolled(nodes []protocol.NodeID) []protocol.NodeID {
+	return slices.DeleteFunc(slices.Clone(nodes), m.Enrolled)
 }

@@ -1,20 +1,20 @@
-package en
+package state
 
 import (
 	"slices"
 	"sync"
 )
 
-// damagedFiles are the files of state that were found damaged since the start, which the LO
+// Damages are the files of state that were found damaged since the start, which the LO
 // reports. The zero value has none. Its methods may be called concurrently.
-type damagedFiles struct {
+type Damages struct {
 	mu      sync.Mutex // protects what follows
 	files   []string
 	changed func() // nil: nobody needs to know yet
 }
 
-// add notes a file, each once.
-func (d *damagedFiles) add(file string) {
+// Add notes a file, each once.
+func (d *Damages) Add(file string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if slices.Contains(d.files, file) {
@@ -26,15 +26,15 @@ func (d *damagedFiles) add(file string) {
 	}
 }
 
-// list returns the files in the order in which they were found. Nobody changes them.
-func (d *damagedFiles) list() []string {
+// List returns the files in the order in which they were found. Nobody changes them.
+func (d *Damages) List() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.files
 }
 
-// onChange has changed called from now on when a file is found. It must not wait.
-func (d *damagedFiles) onChange(changed func()) {
+// OnChange has changed called from now on when a file is found. It must not wait.
+func (d *Damages) OnChange(changed func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = changed
