@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"runtime/debug"
-	"strings"
 
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine/engines"
@@ -79,7 +77,7 @@ func (e *EN) start(ctx context.Context) error {
 	e.parts.OnStop("state", func(context.Context) error { return store.Close() })
 	e.disk.Look()
 
-	boot := bootID()
+	boot := inventory.New(inventory.Options{Logger: e.log}).Boot()
 	if e.root, err = e.readRoot(ctx); err != nil {
 		return err
 	}
@@ -245,13 +243,4 @@ func (e *EN) Run(ctx context.Context) error {
 	case err = <-e.Failed():
 	}
 	return errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
-}
-
-// bootID names the present boot of the kernel.
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }

@@ -75,6 +75,9 @@ func (c *Collector) Serial() string {
 	return strings.ToValidUTF8(c.first("sys/class/dmi/id/product_serial", "proc/device-tree/serial-number"), "\uFFFD")
 }
 
+// Boot names the present boot of the kernel; "" where it says none.
+func (c *Collector) Boot() string { return c.line("proc/sys/kernel/random/boot_id") }
+
 // Collect returns the inventory. Two calls on an unchanged node return the same.
 // An error says that the engine could not be asked; the rest is filled in then.
 func (c *Collector) Collect(ctx context.Context) (protocol.Inventory, error) {

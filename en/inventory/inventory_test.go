@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -77,6 +78,10 @@ func TestThisMachine(t *testing.T) {
 	}
 	if inv.Architecture != runtime.GOARCH || inv.Cores == 0 || inv.MemoryBytes < 64<<20 || inv.Kernel == "" || inv.OS == "" || inv.Hostname == "" || inv.StorageBytes == 0 {
 		t.Errorf("system %+v", inv)
+	}
+	boot := c.Boot()
+	if form := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`); !form.MatchString(boot) {
+		t.Errorf("the boot is named %q, want a UUID", boot)
 	}
 	c.o.Unsynced = func() bool { return true }
 	if marked, err := c.Collect(t.Context()); err != nil || inv.ClockUnsynced || !marked.ClockUnsynced {

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -55,7 +54,7 @@ type Options struct {
 	Spare func() int64
 	// Damaged, unless nil, is called for what the disk did not keep.
 	Damaged func(*statefile.Damage)
-	// Client makes the requests to registries. Nil: one with bounds, over the system's network.
+	// Client makes the requests to registries; it bounds the wait for an answer. It must be given.
 	Client *http.Client
 	// Now is what the time of day is taken for, which may be wrong: it dates the last use of a
 	// blob. Nil: time.Now.
@@ -92,11 +91,7 @@ func New(o Options) (*Cache, error) {
 		o.Damaged = func(*statefile.Damage) {}
 	}
 	if o.Client == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is what net/http says it is
-		t.ResponseHeaderTimeout = time.Minute
-		t.DialContext = (&net.Dialer{Timeout: longestPause}).DialContext
-		t.DisableCompression = true // a digest is that of the bytes as sent
-		o.Client = &http.Client{Transport: t}
+		return nil, protocol.Errorf(protocol.Internal, "cache: no Client")
 	}
 	if o.Now == nil {
 		o.Now = time.Now

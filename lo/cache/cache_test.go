@@ -90,9 +90,18 @@ func (u *upstream) add(name string, body []byte) protocol.Digest {
 	return d
 }
 
+// client returns one for registries, over the system's network.
+func client() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = time.Minute
+	t.DialContext = (&net.Dialer{Timeout: longestPause}).DialContext
+	t.DisableCompression = true // a digest is that of the bytes as sent
+	return &http.Client{Transport: t}
+}
+
 func open(t *testing.T, dir string, u *upstream, max int64) (*Cache, *httptest.Server) {
 	t.Helper()
-	c, err := New(Options{Dir: dir, Default: u.URL, MaxBytes: max})
+	c, err := New(Options{Dir: dir, Default: u.URL, Client: client(), MaxBytes: max})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +244,7 @@ func TestResumesOverARestart(t *testing.T) {
 // upstream is away. Who asked for it sees its beginning, and never a whole answer.
 func abandon(t *testing.T, dir string, u *upstream, d protocol.Digest, after, max int64) {
 	t.Helper()
-	c, err := New(Options{Dir: dir, Default: u.URL, MaxBytes: max})
+	c, err := New(Options{Dir: dir, Default: u.URL, Client: client(), MaxBytes: max})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +411,7 @@ func TestThroughALinkThatIsCut(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); links.Wait() })
-	c, err := New(Options{Dir: t.TempDir(), Default: "http://" + l.Addr().String()})
+	c, err := New(Options{Dir: t.TempDir(), Default: "http://" + l.Addr().String(), Client: client()})
 	if err != nil {
 		t.Fatal(err)
 	}

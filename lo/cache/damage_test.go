@@ -45,7 +45,7 @@ func (r *reports) roles() (roles []string) {
 // serve opens a cache with options and serves it.
 func serve(t *testing.T, u *upstream, o Options) (*Cache, *httptest.Server) {
 	t.Helper()
-	o.Default = u.URL
+	o.Default, o.Client = u.URL, client()
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)

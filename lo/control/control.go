@@ -86,16 +86,13 @@ type Options struct {
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Jitter spreads the retries of nodes that failed together; the Loop alone uses
-	// it. Nil: a generator with a random seed.
+	// it. Nil: the process's own source.
 	Jitter *rand.Rand
 }
 
 func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Jitter == nil {
-		o.Jitter = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) //nolint:gosec // jitter is no secret
 	}
 	return o
 }

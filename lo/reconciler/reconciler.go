@@ -70,7 +70,7 @@ type Input struct {
 	// LostAfter is how long a node may be offline before an install or an update
 	// on it counts as failed.
 	LostAfter time.Duration
-	// Jitter is a source of numbers in [0,1).
+	// Jitter spreads waits. Nil: the process's own source.
 	Jitter *rand.Rand
 }
 
