@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/colonyfleet/colony/protocol/items"
 )
 
 // MaxMessage is the largest encoded message that Unmarshal accepts, in bytes.
@@ -61,7 +63,7 @@ func Unmarshal(b []byte, message any) error {
 	if len(b) > MaxMessage {
 		return Errorf(Invalid, "message of %d bytes: the limit is %d", len(b), MaxMessage)
 	}
-	if most := max(manyParts, len(b)/partBytes); len(b) > most && parts(b) > most { // a part takes a byte at least
+	if most := max(manyParts, len(b)/partBytes); len(b) > most && items.Count(b, maxLevels) > most { // a part takes a byte at least
 		return Errorf(Invalid, "message of %d bytes: it holds more than %d maps and elements of arrays", len(b), most)
 	}
 	if err := decMode.Unmarshal(b, message); err != nil {
@@ -71,64 +73,4 @@ func Unmarshal(b []byte, message any) error {
 		return Errorf(Invalid, "message %T has protocol version %d, this program knows %d: upgrade it", message, v.version(), Version)
 	}
 	return nil
-}
-
-// parts counts the maps and the elements of arrays of an encoded message, each once, as far as
-// it is well-formed and no deeper than a message may be: its items follow each other, whatever they
-// are in (RFC 8949, section 3). A null counts too: in the place of a structure it becomes an empty one.
-func parts(b []byte) (n int) {
-	const text, array, mapping, tag = 3, 4, 5, 6 // major types; below text are integers and bytes
-	type level struct {
-		left  uint64 // items that are still to come
-		array bool
-	}
-	var levels []level
-	for len(b) > 0 {
-		major, info := b[0]>>5, b[0]&0x1f
-		b = b[1:]
-		argument := uint64(info)
-		if info >= 24 {
-			size := 1 << (info - 24)
-			if info > 27 || len(b) < size {
-				return n
-			}
-			argument = 0
-			for _, c := range b[:size] {
-				argument = argument<<8 | uint64(c)
-			}
-			b = b[size:]
-		}
-		if major == tag {
-			continue // its content stands in its place
-		}
-		element := false
-		if at := len(levels) - 1; at >= 0 {
-			element = levels[at].array
-			levels[at].left--
-		}
-		if element || major == mapping {
-			n++
-		}
-		switch major {
-		case text - 1, text, array, mapping:
-			if argument > uint64(len(b)) { // an item takes a byte at least
-				return n
-			}
-		}
-		switch major {
-		case text - 1, text:
-			b = b[argument:]
-		case array:
-			levels = append(levels, level{argument, true})
-		case mapping:
-			levels = append(levels, level{2 * argument, false})
-		}
-		for len(levels) > 0 && levels[len(levels)-1].left == 0 {
-			levels = levels[:len(levels)-1]
-		}
-		if len(levels) > maxLevels {
-			return n
-		}
-	}
-	return n
 }

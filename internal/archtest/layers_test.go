@@ -44,6 +44,7 @@ var packages = map[string]layer{
 	"protocol/topic/topictest":   contract,
 	"protocol/datarule":          contract,
 	"protocol/device":            contract,
+	"protocol/items":             contract,
 	"margo/rawyaml":              contract,
 	"margo/document":             contract,
 	"margo/v1rc3":                contract,

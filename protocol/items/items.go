@@ -1,0 +1,63 @@
+// Package items counts what an encoded message holds before it is decoded, so that its decoding is
+// bounded: a single byte on the wire may become a structure of up to a kilobyte in memory.
+package items
+
+// Count returns how many maps and elements of arrays b has, each once, as far as it is well-formed
+// and no deeper than levels: its items follow each other, whatever they are in (RFC 8949, section 3).
+// A null counts too: in the place of a structure it becomes an empty one.
+func Count(b []byte, levels int) (n int) {
+	const text, array, mapping, tag = 3, 4, 5, 6 // major types; below text are integers and bytes
+	type level struct {
+		left  uint64 // items that are still to come
+		array bool
+	}
+	var open []level
+	for len(b) > 0 {
+		major, info := b[0]>>5, b[0]&0x1f
+		b = b[1:]
+		argument := uint64(info)
+		if info >= 24 {
+			size := 1 << (info - 24)
+			if info > 27 || len(b) < size {
+				return n
+			}
+			argument = 0
+			for _, c := range b[:size] {
+				argument = argument<<8 | uint64(c)
+			}
+			b = b[size:]
+		}
+		if major == tag {
+			continue // its content stands in its place
+		}
+		element := false
+		if at := len(open) - 1; at >= 0 {
+			element = open[at].array
+			open[at].left--
+		}
+		if element || major == mapping {
+			n++
+		}
+		switch major {
+		case text - 1, text, array, mapping:
+			if argument > uint64(len(b)) { // an item takes a byte at least
+				return n
+			}
+		}
+		switch major {
+		case text - 1, text:
+			b = b[argument:]
+		case array:
+			open = append(open, level{argument, true})
+		case mapping:
+			open = append(open, level{2 * argument, false})
+		}
+		for len(open) > 0 && open[len(open)-1].left == 0 {
+			open = open[:len(open)-1]
+		}
+		if len(open) > levels {
+			return n
+		}
+	}
+	return n
+}
