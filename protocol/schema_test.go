@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -182,6 +185,40 @@ func FuzzUnmarshal(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestEveryMessageHasAVector finds each message among those of the vectors and the schema, which are written
+// from them: what has a protocol version is a message.
+func TestEveryMessageHasAVector(t *testing.T) {
+	t.Parallel()
+	have := map[string]bool{}
+	for _, m := range messages() {
+		have[reflect.Indirect(reflect.ValueOf(m)).Type().Name()] = true
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range f.Decls {
+			d, ok := decl.(*ast.FuncDecl)
+			if !ok || d.Name.Name != "version" || d.Recv == nil {
+				continue
+			}
+			found++
+			if name := d.Recv.List[0].Type.(*ast.StarExpr).X.(*ast.Ident).Name; !have[name] {
+				t.Errorf("%s: %s is a message and has no vector: add it, with every field set, to messages", file, name)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d messages found: the test does not read the package", found)
+	}
 }
 
 // TestSchema holds colony.cddl to the Go types. UPDATE=1 writes it.

@@ -51,6 +51,7 @@ var packages = map[string]layer{
 	"protocol/sign":              contract,
 	"protocol/sign/signtest":     contract,
 	"protocol/stream":            contract,
+	"protocol/wiretest":          contract, // of the tests of all tiers
 	"protocol/stream/streamtest": contract,
 
 	"internal/allowance":         kernel,
