@@ -21,12 +21,12 @@ import (
 const streamPage = 500
 
 type eventQuery struct {
-	Site       string   `query:"site"`
-	Node       string   `query:"node"`
-	Deployment string   `query:"deployment"`
+	Site       string   `query:"site" doc:"only events of this site"`
+	Node       string   `query:"node" doc:"only events of nodes with this name"`
+	Deployment string   `query:"deployment" doc:"only events of deployments with this name"`
 	Kind       []string `query:"kind" doc:"several are separated by commas"`
 	After      int64    `query:"after" minimum:"0" doc:"only events with a greater id"`
-	Limit      int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Limit      int      `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many events"`
 	Newest     bool     `query:"newest" doc:"the last ones instead of the first; the order is the same"`
 }
 

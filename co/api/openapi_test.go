@@ -34,10 +34,11 @@ type operation struct {
 	Summary     string   `json:"summary"`
 	Tags        []string `json:"tags"`
 	Parameters  []struct {
-		Name     string         `json:"name"`
-		In       string         `json:"in"`
-		Required bool           `json:"required"`
-		Schema   map[string]any `json:"schema"`
+		Name        string         `json:"name"`
+		In          string         `json:"in"`
+		Description string         `json:"description"`
+		Required    bool           `json:"required"`
+		Schema      map[string]any `json:"schema"`
 	} `json:"parameters"`
 	RequestBody *struct {
 		Required bool           `json:"required"`
@@ -103,6 +104,9 @@ func checkOperation(t *testing.T, route, path string, op operation) {
 	for _, p := range op.Parameters {
 		if len(p.Schema) == 0 || !slices.Contains([]string{"path", "query", "header"}, p.In) {
 			t.Errorf("%s: parameter %+v", route, p)
+		}
+		if p.Description == "" {
+			t.Errorf("%s: the parameter %s has no description", route, p.Name)
 		}
 		if p.In == "path" {
 			declared = append(declared, p.Name)

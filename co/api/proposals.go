@@ -53,7 +53,7 @@ func (a *API) listProposals(ctx context.Context, in *struct {
 // ProposalPath names a proposal. It is exported because it is embedded, and huma reads
 // exported fields only.
 type ProposalPath struct {
-	ID string `path:"id"`
+	ID string `path:"id" doc:"the proposal"`
 }
 
 func (a *API) getProposal(ctx context.Context, in *ProposalPath) (*form.Reply[proposal.Proposal], error) {

@@ -58,7 +58,7 @@ func (a *API) listApps(ctx context.Context, in *form.PageQuery) (*form.Reply[Lis
 }
 
 type appPath struct {
-	ID string `path:"id"`
+	ID string `path:"id" doc:"the application"`
 }
 
 func (a *API) getApp(ctx context.Context, in *appPath) (*form.Reply[fleet.App], error) {
@@ -70,8 +70,8 @@ func (a *API) getApp(ctx context.Context, in *appPath) (*form.Reply[fleet.App], 
 }
 
 type versionPath struct {
-	ID      string `path:"id"`
-	Version string `path:"version"`
+	ID      string `path:"id" doc:"the application"`
+	Version string `path:"version" doc:"the version of the application"`
 }
 
 func (a *API) getAppVersion(ctx context.Context, in *versionPath) (*form.Reply[fleet.AppVersion], error) {
@@ -125,7 +125,7 @@ func (a *API) importApps(ctx context.Context, in *importRequest) (*form.Reply[Im
 
 type deploymentQuery struct {
 	form.PageQuery
-	Site     string `query:"site"`
+	Site     string `query:"site" doc:"only deployments of this site"`
 	App      string `query:"app" doc:"several are separated by commas; a ! before them picks all others"`
 	Version  string `query:"version" doc:"the desired one; as app"`
 	State    string `query:"state" doc:"PENDING, INSTALLING, INSTALLED, UPDATING, FAILED, ROLLINGBACK, DELETING or DELETED; as app"`
@@ -156,8 +156,8 @@ func (a *API) listDeployments(ctx context.Context, in *deploymentQuery) (*form.R
 // DeploymentPath names a deployment. It is exported because it is embedded, and
 // huma reads exported fields only.
 type DeploymentPath struct {
-	Site string `path:"site"`
-	Name string `path:"name"`
+	Site string `path:"site" doc:"the site"`
+	Name string `path:"name" doc:"the deployment, by its name at the site"`
 }
 
 func (p DeploymentPath) parse() (protocol.SiteID, protocol.DeploymentName, error) {
@@ -213,7 +213,7 @@ func (a *API) history(ctx context.Context, in *struct {
 // getSpec serves what has a digest, or the part of it that Range asks for (RFC
 // 9110, section 14): a site on a bad link goes on where it was cut off.
 func (a *API) getSpec(ctx context.Context, in *struct {
-	Digest string `path:"digest"`
+	Digest string `path:"digest" doc:"the digest of the specification, as sha256:…"`
 },
 ) (*huma.StreamResponse, error) {
 	digest, err := protocol.ParseDigest(in.Digest)
@@ -235,7 +235,7 @@ func (a *API) getSpec(ctx context.Context, in *struct {
 
 type siteQuery struct {
 	form.PageQuery
-	Online  string `query:"online" enum:"true,false"`
+	Online  string `query:"online" enum:"true,false" doc:"only sites that are online, or only those that are not"`
 	Version string `query:"version" doc:"of the LO program; several are separated by commas; a ! before them picks all others"`
 	Text    string `query:"q" doc:"a part of the id"`
 	Total   bool   `query:"total" doc:"count all that match"`
@@ -258,7 +258,7 @@ func (a *API) listSites(ctx context.Context, in *siteQuery) (*form.Reply[List[fl
 }
 
 func (a *API) getSite(ctx context.Context, in *struct {
-	Site string `path:"site"`
+	Site string `path:"site" doc:"the site"`
 },
 ) (*form.Reply[fleet.Site], error) {
 	id, err := protocol.ParseSiteID(in.Site)
@@ -294,7 +294,7 @@ func (a *API) createSite(ctx context.Context, in *struct {
 
 type nodeQuery struct {
 	form.PageQuery
-	Site    string   `query:"site"`
+	Site    string   `query:"site" doc:"only nodes of this site"`
 	Label   []string `query:"label" doc:"key=value, several separated by commas; all must match"`
 	State   string   `query:"state" doc:"online, offline, or unknown where the site is offline; several are separated by commas; a ! before them picks all others"`
 	Version string   `query:"version" doc:"of the agent; as state"`

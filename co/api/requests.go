@@ -58,7 +58,7 @@ func (a *API) requestRoutes(h huma.API) {
 type deleteInput struct {
 	DeploymentPath
 	Volumes bool   `query:"volumes" doc:"remove its volumes, too, which else outlive it"`
-	IfMatch string `header:"If-Match"`
+	IfMatch string `header:"If-Match" doc:"only if what is changed still has this entity tag"`
 }
 
 func (a *API) deleteDeployment(ctx context.Context, in *deleteInput) (*struct{}, error) {
@@ -188,7 +188,7 @@ func (a *API) unnamedVolumes(ctx context.Context, site protocol.SiteID, node pro
 
 type purgeInput struct {
 	form.NodePath
-	Deployment string `path:"deployment"`
+	Deployment string `path:"deployment" doc:"the deployment that the volumes are of"`
 	Volume     string `query:"volume" doc:"only this one; default all of the deployment"`
 }
 

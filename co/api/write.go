@@ -226,7 +226,7 @@ type RollbackTarget struct {
 
 type rollbackInput struct {
 	DeploymentPath
-	IfMatch string `header:"If-Match"`
+	IfMatch string `header:"If-Match" doc:"only if what is changed still has this entity tag"`
 	Body    *RollbackTarget
 }
 
@@ -314,7 +314,7 @@ func (a *API) earlier(ctx context.Context, t intent.Target, now *v1rc3.Deploymen
 
 type retryInput struct {
 	DeploymentPath
-	IfMatch string `header:"If-Match"`
+	IfMatch string `header:"If-Match" doc:"only if what is changed still has this entity tag"`
 }
 
 func (a *API) retry(ctx context.Context, in *retryInput) (*form.Tagged[fleet.Deployment], error) {

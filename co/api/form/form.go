@@ -14,7 +14,7 @@ import (
 
 // SitePath names a site. Requests embed it.
 type SitePath struct {
-	Site string `path:"site"`
+	Site string `path:"site" doc:"the site"`
 }
 
 // Parse returns the site; the error of a name that no site can have says where it is.
@@ -25,8 +25,8 @@ func (p SitePath) Parse() (protocol.SiteID, error) {
 
 // NodePath names a node. Requests embed it.
 type NodePath struct {
-	Site string `path:"site"`
-	Node string `path:"node"`
+	Site string `path:"site" doc:"the site"`
+	Node string `path:"node" doc:"the node, by its name at the site"`
 }
 
 // Parse returns site and node; the error of a name that none can have says where it is.

@@ -22,7 +22,7 @@ type Page[T any] struct {
 // LimitQuery asks for the first items of a List. It is exported because it is embedded, and huma reads exported
 // fields only.
 type LimitQuery struct {
-	Limit int `query:"limit" default:"100" minimum:"1" maximum:"500"`
+	Limit int `query:"limit" default:"100" minimum:"1" maximum:"500" doc:"how many items"`
 }
 
 // list adds the route of a List to h. Where the CO enrols no machines, which read nil says, it is empty.

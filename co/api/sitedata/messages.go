@@ -83,7 +83,7 @@ func (a *routes) listMessages(ctx context.Context, in *struct {
 	MessageQuery
 	Until  time.Time `query:"until" doc:"only what the CO received before"`
 	After  string    `query:"after" doc:"what the answer before gave as next or read"`
-	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"how many messages"`
 	Newest bool      `query:"newest" doc:"the last ones instead of the first; the order is the same"`
 },
 ) (*form.Reply[Messages], error) {

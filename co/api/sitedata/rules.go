@@ -134,7 +134,7 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 
 type deleteRulesInput struct {
 	form.SitePath
-	IfMatch string `header:"If-Match"`
+	IfMatch string `header:"If-Match" doc:"only if what is changed still has this entity tag"`
 }
 
 func (a *routes) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*struct{}, error) {

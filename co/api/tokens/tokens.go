@@ -46,7 +46,7 @@ type createInput struct {
 }
 
 type idInput struct {
-	ID string `path:"id"`
+	ID string `path:"id" doc:"the token, by its id"`
 }
 
 // defaultLife is the life of a token whose maker names none.
