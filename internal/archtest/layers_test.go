@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	pathpkg "path"
 	"slices"
 	"strings"
 	"testing"
@@ -394,6 +395,19 @@ var also = map[[2]string]string{
 
 // private names packages with one user; tests may import them.
 var private = map[string]string{"en/engine/containerd": "en/engine/engines"}
+
+// noDaemon are the packages in en/engine that are no engine with a daemon.
+var noDaemon = []string{"en/engine/engines", "en/engine/enginetest", "en/engine/memory"}
+
+// TestEnginesArePrivate checks that nothing but the choice of the engine depends on one of them.
+func TestEnginesArePrivate(t *testing.T) {
+	t.Parallel()
+	for p := range packages {
+		if pathpkg.Dir(p) == "en/engine" && !slices.Contains(noDaemon, p) && private[p] != "en/engine/engines" {
+			t.Errorf("%s is an engine: name it in private, so that only en/engine/engines imports it", p)
+		}
+	}
+}
 
 func TestLayers(t *testing.T) {
 	t.Parallel()
