@@ -38,7 +38,7 @@ func (e *EN) openIdentity(ctx context.Context) (err error) {
 	e.identity, err = enidentity.Open(ctx, enidentity.Options{
 		Site: e.opts.Site, Node: e.opts.Node, Addresses: e.opts.LO.Enrol, TokenFile: e.opts.TokenFile(), Dir: store.Dir(e.opts.StateDir), Disk: e.disk,
 		Fleet: root, Device: inventory.New(inventory.Options{Logger: e.log}).Serial(), Root: e.root, Now: e.opts.Now, Dial: e.opts.Dial, Logger: e.log,
-		Damaged: func(d *statefile.Damage) { e.damaged.add(d.String()) },
+		Damaged: func(d *statefile.Damage) { e.damaged.Add(d.String()) },
 	})
 	return err
 }

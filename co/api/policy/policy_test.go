@@ -21,7 +21,7 @@ func TestPolicy(t *testing.T) {
 	}}
 	for _, c := range []struct {
 		method, path, operation string
-		needs                   access.Permission
+		needs                   access.Need
 		changes, registry       bool
 	}{
 		{"GET", "/api/v1/sites/plant-7", "GET /api/v1/sites/{site}", access.Need{Permission: access.ReadFleet, Reach: access.OneSite, Site: "plant-7"}, true, false},
