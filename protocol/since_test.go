@@ -51,7 +51,7 @@ func compareReleases(a, b string) int {
 }
 
 // TestSchemaOfEachRelease wants the schema of the release that VERSION names: what came
-// after it is told by it.
+// after that release is found by comparing with it.
 func TestSchemaOfEachRelease(t *testing.T) {
 	t.Parallel()
 	version, err := os.ReadFile("../VERSION")

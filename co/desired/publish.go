@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// loadAtOnce is how many sites are read from the record and published together: the
-	// first ones have their states while the last ones are read.
+	// loadAtOnce is how many sites are read from the record and then published, before the next
+	// ones are read: the first sites do not wait until all are read.
 	loadAtOnce = 250
 	// publishAtOnce bounds the messages that wait for the broker's acknowledgement.
 	publishAtOnce = 16
-	// payloadsAtOnce bounds the sites whose messages are made together.
+	// payloadsAtOnce bounds the sites whose messages are encoded and signed in parallel.
 	payloadsAtOnce = 64
-	// bodiesAtOnce bounds the encoded states that are stored together, in bytes.
+	// bodiesAtOnce bounds the encoded states that one call of SaveBodies stores, in bytes.
 	bodiesAtOnce = 4 << 20
 )
 
-// load reads from the record the sites that are not known yet, publishes what is recorded of
-// those that were not sent it in this session, and returns all. A site of which nothing was
-// ever recorded is sent nothing yet: after the loss of the database it may still run something.
-// Nor is one that holds what the record does not know: a restored record may remove what was
-// deployed again since.
+// load reads the sites that this process does not know yet from the record, and returns all sites.
+// It publishes the recorded state of each site that got no message in this session, except in two
+// cases. If the record never had a state of the site, the database may have been lost while the site
+// still runs something. If the site holds a state that the record does not know, the record may have
+// been restored, and would remove deployments that were made since.
 func (l *Loop) load(ctx context.Context, out *outcome) ([]protocol.SiteID, error) {
 	l.begin()
 	connected, err := l.opts.Store.Connected(ctx)
@@ -60,7 +60,7 @@ func (l *Loop) load(ctx context.Context, out *outcome) ([]protocol.SiteID, error
 	return known, nil
 }
 
-// begin does what Republish and Reread have asked for.
+// begin carries out the requests of Republish and Reread since the last call.
 func (l *Loop) begin() {
 	l.mu.Lock()
 	republish, reread := l.republish, l.reread
@@ -78,7 +78,7 @@ func (l *Loop) begin() {
 	}
 }
 
-// loadSites reads those of the sites that are not known yet.
+// loadSites reads those sites from the record that this process does not know yet.
 func (l *Loop) loadSites(ctx context.Context, sites []protocol.SiteID) error {
 	var missing []protocol.SiteID
 	for _, site := range sites {
@@ -105,8 +105,8 @@ func (l *Loop) loadSites(ctx context.Context, sites []protocol.SiteID) error {
 	return nil
 }
 
-// publish sends each of the sites its message, unless it was sent in this session. The error
-// is of the first one that it did not reach.
+// publish sends each of the sites its message, unless the site got it in this session. It goes on
+// after a failure and returns the first one.
 func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 	var first error
 	var due []payload
@@ -117,8 +117,8 @@ func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 		due, bodies, size = nil, nil, 0
 	}
 	unsent := slices.DeleteFunc(slices.Clone(sites), func(site protocol.SiteID) bool {
-		// Of a site without a position nothing was ever desired: there is nothing to say, and
-		// its LO would take it for the message of a CO that knows no positions.
+		// A site without a position never had a desired state. Its LO would take a message
+		// without a position for one of a CO of a release before positions.
 		s := l.sites[site]
 		return s.published || s.message.Position.IsZero()
 	})
@@ -139,8 +139,8 @@ func (l *Loop) publish(ctx context.Context, sites []protocol.SiteID) error {
 	return first
 }
 
-// payloads makes the messages of some sites, on all processors. The error is of the first one of
-// which it made none.
+// payloads encodes and signs the messages of some sites, on all processors. It leaves out the sites
+// for which that fails, and returns the first failure.
 func (l *Loop) payloads(sites []protocol.SiteID) (made []payload, first error) {
 	all, errs := make([]payload, len(sites)), make([]error, len(sites))
 	var group errgroup.Group
@@ -161,7 +161,8 @@ func (l *Loop) payloads(sites []protocol.SiteID) (made []payload, first error) {
 	return made, first
 }
 
-// send stores the bodies, and then publishes the messages that name them.
+// send stores the bodies, and then publishes the messages, which name the bodies by digest. It goes
+// on after a message that was not published, and returns the first failure.
 func (l *Loop) send(ctx context.Context, due []payload, bodies []fleet.SiteBody) error {
 	if len(bodies) > 0 {
 		if err := l.opts.Store.SaveBodies(ctx, bodies); err != nil {
@@ -189,17 +190,18 @@ func (l *Loop) send(ctx context.Context, due []payload, bodies []fleet.SiteBody)
 	return first
 }
 
-// A payload is the message of a site. body is what it names by digest, if it does.
+// A payload is the message of a site, and the state that it names by digest. The body is empty where
+// the message holds the whole state.
 type payload struct {
 	site    protocol.SiteID
 	message []byte
 	body    fleet.SiteBody
 }
 
-// payload makes the message of a site: the whole state, or where that is large
-// its digest. The state is then stored without the specs, which have digests of
-// their own: a site fetches only those that are new to it. Signatures are over the whole
-// state, and so stand in it.
+// payload returns the message of a site. It holds the whole state, or the digest of the state where
+// that is larger than MessageLimit. In the second case the state is stored without the
+// specifications: they have digests of their own, and the site fetches only those that it lacks. The
+// signatures cover the whole state, so they are part of the stored state.
 func (l *Loop) payload(site protocol.SiteID) (payload, error) {
 	s := l.sites[site]
 	m := s.message
@@ -224,7 +226,7 @@ func (l *Loop) payload(site protocol.SiteID) (payload, error) {
 	return payload{site, protocol.Marshal(&m), fleet.SiteBody{Site: site, Digest: m.Digest, Body: body}}, nil
 }
 
-// tries returns the waits between the tries of one thing.
+// tries returns a new back-off for one operation that is repeated until it succeeds.
 func (l *Loop) tries() *retry.Backoff {
 	return &retry.Backoff{Policy: l.opts.Retry}
 }

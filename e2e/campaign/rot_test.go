@@ -235,8 +235,8 @@ func (r *rot) unnoticed(d damage) {
 	r.t.Errorf("nobody has reported %s", d)
 }
 
-// counted compares what the site acknowledged with what the CO has, and with what the CO
-// was told of losses since an event.
+// counted compares what the site acknowledged with what the CO has, and with the losses that
+// were reported to the CO since an event.
 func (r *rot) counted(mark int64) {
 	r.t.Helper()
 	missing := r.missing()
@@ -246,20 +246,20 @@ func (r *rot) counted(mark int64) {
 		return
 	}
 	said := r.texts("select message from events where id > $1 and kind in ('data_lost', 'journal_gap') and message like '%counts%'", mark)
-	var told int64
+	var reported int64
 	for _, text := range said {
 		if strings.Contains(text, "began a new") { // of what it held, nobody knows the number
 			return
 		}
 		for _, word := range strings.Fields(text) {
 			if n, err := strconv.ParseInt(word, 10, 64); err == nil {
-				told += n
+				reported += n
 				break
 			}
 		}
 	}
-	if told < fresh {
-		r.t.Errorf("%d acknowledged messages are missing, the CO was told of %d: %q", fresh, told, said)
+	if reported < fresh {
+		r.t.Errorf("%d acknowledged messages are missing, %d were reported to the CO: %q", fresh, reported, said)
 	}
 }
 

@@ -79,7 +79,7 @@ func TestChaos(t *testing.T) {
 		*kills, c.killed[0], c.killed[1], c.breaks, time.Since(began).Round(time.Second), s.Acknowledged, transitions, failures)
 }
 
-// whole checks that the CO was never told of a loss.
+// whole checks that no loss was reported to the CO.
 func whole(t *testing.T, r *rig) {
 	t.Helper()
 	type row struct {
@@ -91,8 +91,8 @@ func whole(t *testing.T, r *rig) {
 			t.Errorf("the CO knows of a gap: %t, and of %d lost events", s.Gap, s.Lost)
 		}
 	}
-	type told struct{ Kind, Message string }
-	for _, e := range query[told](r, `select kind, message from events where site = $1 and kind in ('anomaly', 'data_lost', 'journal_gap') limit 5`, site) {
+	type report struct{ Kind, Message string }
+	for _, e := range query[report](r, `select kind, message from events where site = $1 and kind in ('anomaly', 'data_lost', 'journal_gap') limit 5`, site) {
 		t.Errorf("the CO recorded %s: %s", e.Kind, e.Message)
 	}
 }

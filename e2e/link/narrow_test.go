@@ -184,7 +184,7 @@ func (n *narrowLink) check() lo.Status {
 	n.checks++
 	last := n.seen[len(n.seen)-1].last
 	if q.Committed < before.Uplink.Acked || q.Committed > last {
-		n.t.Errorf("the CO says that it has %d; the LO was told of %d, and has %d", q.Committed, before.Uplink.Acked, last)
+		n.t.Errorf("the CO says that it has %d; %d are acknowledged to the LO, which has %d", q.Committed, before.Uplink.Acked, last)
 	}
 	if q.Last > last || q.Queued != q.Last-q.Committed {
 		n.t.Errorf("the CO says that %d are queued up to %d; the LO has %d", q.Queued, q.Last, last)
@@ -192,11 +192,11 @@ func (n *narrowLink) check() lo.Status {
 	if q.Reported == nil {
 		return after
 	}
-	for i := len(n.seen) - 1; i >= 0; i-- { // when had the site no more than it told of?
+	for i := len(n.seen) - 1; i >= 0; i-- { // when had the site no more than it had reported?
 		if n.seen[i].last <= q.Last {
 			n.lag = max(n.lag, q.Reported.Sub(n.seen[i].at))
 			if lag := q.Reported.Sub(n.seen[i].at); lag > wordLag {
-				n.t.Errorf("at %s the CO was told of %d records; the site had more for %s", q.Reported.Format(time.TimeOnly), q.Last, lag)
+				n.t.Errorf("at %s %d records were reported to the CO; the site had more for %s", q.Reported.Format(time.TimeOnly), q.Last, lag)
 			}
 			break
 		}

@@ -74,7 +74,7 @@ func (l *ledger) history(r *rig) (transitions, failures int, faults []string) {
 	}
 	for p := range got {
 		if _, ok := l.failures[p]; !ok {
-			faults = append(faults, fmt.Sprintf("%v: the CO has failures of which nobody told", p))
+			faults = append(faults, fmt.Sprintf("%v: the CO has failures that nobody reported", p))
 		}
 	}
 	return transitions, failures, faults

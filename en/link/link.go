@@ -1,5 +1,5 @@
-// Package link is the node's end of the link to its LO. It says who is there, sends
-// heartbeats, the inventory where it changed, and the reports of the runner; it hands the
+// Package link is the node's end of the link to its LO. It publishes the presence of the node,
+// heartbeats, the inventory when it has changed, and the reports of the runner; it passes the
 // node's desired state to the runner.
 package link
 
@@ -142,7 +142,7 @@ func (l *Link) Recheck() { l.client.Recheck() }
 // Changed says that what the inventory says of the runner has changed.
 func (l *Link) Changed() { l.changed.Notify() }
 
-// handle takes what the LO publishes for this node.
+// handle passes a message of the LO to the runner, or to the list of revoked keys.
 func (l *Link) handle(ctx context.Context, m client.Message) error {
 	t, err := topic.Parse(m.Topic)
 	if err != nil {
@@ -159,14 +159,16 @@ func (l *Link) handle(ctx context.Context, m client.Message) error {
 	}
 	err = l.runner.Accept(ctx, m.Payload)
 	if disk.IsFull(err) {
-		// Of another kind it would end the link, again with each connection, and nobody would
-		// learn why. The LO publishes it again when the runner reports that it lacks it.
+		// An error of another kind would end the connection, and each later one when the message
+		// is delivered again, and the LO would not learn why. The runner reports the position that
+		// it holds, and the LO publishes the desired state again.
 		return protocol.Errorf(protocol.Conflict, "%w", err)
 	}
 	return err
 }
 
-// greet reports to the LO who is there, on each connection anew: a broker owns nothing.
+// greet publishes the presence after each connect, and has the inventory sent again: the broker may
+// have lost what it retained.
 func (l *Link) greet(ctx context.Context, session string) {
 	l.log.InfoContext(ctx, "link to the lo is up")
 	l.insist(ctx, "presence", func() error { return l.client.Publish(ctx, l.presence(session, true)) })
@@ -180,7 +182,7 @@ func (l *Link) greet(ctx context.Context, session string) {
 	l.changed.Notify()
 }
 
-// insist repeats an act until it succeeds or ctx ends.
+// insist calls act until it succeeds or ctx ends, and logs each failure.
 func (l *Link) insist(ctx context.Context, what string, act func() error) {
 	for {
 		err := act()
@@ -221,10 +223,11 @@ func (l *Link) ReportAll(ctx context.Context, r protocol.NodeReport) error {
 	return l.client.Publish(ctx, m)
 }
 
-// Stop says goodbye, so that nobody has to wait for the last will, and closes the link.
+// Stop publishes that the node is offline, so that the LO need not wait for the last will, and closes
+// the link.
 func (l *Link) Stop(ctx context.Context) error {
 	if l.client.Up() {
-		// Without a session it speaks of any: this agent does not come back.
+		// Without a session it holds for every session of this agent: it does not come back.
 		if err := l.client.Publish(ctx, l.presence("", false)); err != nil {
 			l.log.InfoContext(ctx, "goodbye not taken by the lo", "err", err)
 		}

@@ -27,7 +27,7 @@ func (s *Site) Admit(ctx context.Context, id protocol.NodeID, will []byte, addre
 		holder, online = protocol.Gateway{Agent: rec.Agent, Boot: rec.Presence.Boot}, rec.Online()
 	}
 	if host, _, err := net.SplitHostPort(address); err == nil {
-		address = host // the port is another one at each try
+		address = host // the port differs from try to try
 	}
 	contested, err := s.names.Admit(id, protocol.Gateway{Agent: p.Agent, Boot: p.Boot, Address: address}, holder, online, s.opts.Now())
 	if len(contested) > 0 {
@@ -37,8 +37,8 @@ func (s *Site) Admit(ctx context.Context, id protocol.NodeID, will []byte, addre
 	return err
 }
 
-// reportNames reports which gateways use the name of one node, and when a single one does
-// again. next is when to look again.
+// reportNames reports each name that several gateways have begun to use, and each that only one
+// uses again. next is when to call it again.
 func (l *Loop) reportNames(ctx context.Context, now time.Time) (next time.Time, err error) {
 	_, next = l.site.names.Settled(now)
 	contested := l.site.names.Contests()

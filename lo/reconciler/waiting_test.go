@@ -11,9 +11,9 @@ import (
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
-// told returns what the journal says of the deployment, from the n-th batch of facts on:
+// reported returns what the journal says of the deployment, from the n-th batch of facts on:
 // state, attempt, what runs, and whether the next attempt is named.
-func (w *world) told(from int) (out []string) {
+func (w *world) reported(from int) (out []string) {
 	w.t.Helper()
 	for _, facts := range w.journal[from:] {
 		for _, f := range facts {
@@ -55,7 +55,7 @@ func TestWaitingIsReported(t *testing.T) {
 		"LO UPDATING 2 runs 1 next false", "EN FAILED 2 runs 1 next false",
 		"LO ROLLINGBACK 2 runs 1 next false", "EN INSTALLED 2 runs  next false",
 	}
-	if diff := cmp.Diff(want, w.told(from)); diff != "" {
+	if diff := cmp.Diff(want, w.reported(from)); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 }

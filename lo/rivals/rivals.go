@@ -1,16 +1,18 @@
 // Package rivals recognises gateways that use the name of one node, and decides which
 // of them may connect.
 //
-// The identity of a gateway is the id of its agent, which is new where the agent was
-// installed anew, and the boot of its kernel, which tells a machine from one that runs from a
-// copy of its disk. An identity that returns after another one had the name is the sign: both
-// gateways exist. From then on the one that returned, which had the name first, keeps it
-// while it is connected and for HoldFor after; the others are refused, so that they try
-// again by their back-off and do not take the name from each other.
+// A gateway is recognised by two things: the id of its agent, which changes when the agent is
+// installed anew, and the boot id of its kernel, which differs between a machine and another one
+// that runs from a copy of its disk.
 //
-// A boot of the holder's agent that was not seen before is the holder, started anew, once the
-// holder is away: it keeps the name, unless one more boot of that agent uses it. Which of two
-// machines is the copy of the other one cannot be known here.
+// A name counts as contested when a gateway returns after another gateway had the name: then both
+// exist. The gateway that returned had the name first, and keeps it while it is connected and for
+// HoldFor afterwards. The others are refused, so that they try again by their back-off and do not
+// take the name from each other.
+//
+// A new boot id with the agent id of the holder is the holder after a restart, if the holder is not
+// connected: it keeps the name, unless a further boot id of that agent uses the name too. Which of
+// two such machines runs from the copy cannot be known here.
 package rivals
 
 import (
@@ -28,13 +30,14 @@ const (
 	// HoldFor is how long the gateway that has a contested name may be away before
 	// another one gets it: longer than an agent needs for a restart.
 	HoldFor = 2 * time.Minute
-	// QuietAfter is how long none but one gateway must have tried to use a name until it
-	// is not contested any more: longer than the longest back-off of an agent.
+	// QuietAfter ends a contest: for that long only one gateway has tried to use the name. It is
+	// longer than the longest back-off of an agent.
 	QuietAfter = 10 * time.Minute
-	// cutAfter is how long a holder that was started anew may be refused until its earlier
-	// connection, which was cut, ends: longer than 1.5 times the keep-alive of an agent.
+	// cutAfter bounds how long a holder is refused after a restart, while the broker has not yet
+	// noticed that its earlier connection is cut: longer than 1.5 times the keep-alive of an agent.
 	cutAfter = time.Minute
-	// most bounds the gateways that are remembered of a name: the latest.
+	// most bounds the gateways that are remembered for one name. The one that tried longest ago is
+	// forgotten first.
 	most = 4
 )
 
@@ -64,10 +67,10 @@ type claim struct {
 // New returns Names that know no gateway.
 func New() *Names { return &Names{nodes: map[protocol.NodeID]*name{}} }
 
-// Admit decides about a gateway that connects with the name of a node. holder is the one
-// that the record of the node names, zero for none, and online whether it is connected. It
-// fails with kind Unavailable where another gateway has the name. contested are the
-// gateways that use the name, the holder first; none: a single one does.
+// Admit decides whether a gateway g may connect with the name of a node. holder is the gateway in
+// the record of the node, zero for none, and online says whether it is connected. Admit fails with
+// kind Unavailable where another gateway keeps the name. contested are the gateways that use the
+// name, the holder first; it is empty where only one does.
 func (n *Names) Admit(id protocol.NodeID, g, holder protocol.Gateway, online bool, now time.Time) (contested []protocol.Gateway, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
