@@ -56,8 +56,17 @@ func TestRulesDataAndLink(t *testing.T) {
 	if err := <-asked; err != nil {
 		t.Fatal(err)
 	}
-	if link.Refreshed == nil || !*link.Refreshed || !link.Online || len(link.Up) != 3 || link.Up[1].Queued != 41 || link.Up[2].Rule != "live" {
-		t.Errorf("the link is %+v", link)
+	if link.Refreshed == nil || !*link.Refreshed || !link.Online {
+		t.Errorf("refreshed %v, online %t", link.Refreshed, link.Online)
+	}
+	if len(link.Up) != 3 {
+		t.Fatalf("%d streams, want 3: %+v", len(link.Up), link.Up)
+	}
+	if link.Up[1].Queued != 41 {
+		t.Errorf("%d messages wait in the second stream, want 41", link.Up[1].Queued)
+	}
+	if link.Up[2].Rule != "live" {
+		t.Errorf("the third stream is of rule %q, want live", link.Up[2].Rule)
 	}
 }
 

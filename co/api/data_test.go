@@ -184,8 +184,17 @@ func TestLink(t *testing.T) {
 	w.rules()
 	var got sitedata.Link
 	w.get("/api/v1/sites/home/link").into(http.StatusOK, &got)
-	if len(got.Up) != 4 || got.Up[0].Rule != "" || got.Up[1].Rule != "a" || got.Up[1].Reported != nil || got.Online || got.Refreshed != nil {
-		t.Errorf("%+v", got)
+	if len(got.Up) != 4 {
+		t.Fatalf("%d streams, want 4: %+v", len(got.Up), got.Up)
+	}
+	if got.Up[0].Rule != "" || got.Up[1].Rule != "a" {
+		t.Errorf("the first streams are of rules %q and %q, want that of the events, and a", got.Up[0].Rule, got.Up[1].Rule)
+	}
+	if got.Up[1].Reported != nil {
+		t.Errorf("stream a was reported at %s, and nothing was reported", got.Up[1].Reported)
+	}
+	if got.Online || got.Refreshed != nil {
+		t.Errorf("online %t, refreshed %v, of a site that never connected", got.Online, got.Refreshed)
 	}
 	w.data("a", protocol.Backlog{Last: 10, Bytes: 5000, OldestMillis: 60_000, Dropped: 3, Expired: 2, RTTMicros: 1500, BytesPerSecond: 8000}, "a/1 x")
 	w.data("old", protocol.Backlog{Last: 1}, "x y")

@@ -73,11 +73,17 @@ func TestThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if inv.Node != "n1" || inv.Labels["line"] != "4" || inv.AgentVersion != "1.2.3" || inv.Engine != "containerd" || inv.EngineVersion != "2.0" {
-		t.Errorf("identity %+v", inv)
+	said := []string{string(inv.Node), inv.Labels["line"], inv.AgentVersion, inv.Engine, inv.EngineVersion, inv.Architecture}
+	if diff := cmp.Diff([]string{"n1", "4", "1.2.3", "containerd", "2.0", runtime.GOARCH}, said); diff != "" {
+		t.Errorf("node, label, agent, engine, its version and architecture (-want +got):\n%s", diff)
 	}
-	if inv.Architecture != runtime.GOARCH || inv.Cores == 0 || inv.MemoryBytes < 64<<20 || inv.Kernel == "" || inv.OS == "" || inv.Hostname == "" || inv.StorageBytes == 0 {
-		t.Errorf("system %+v", inv)
+	for what, known := range map[string]bool{
+		"cores": inv.Cores > 0, "64 MiB of memory": inv.MemoryBytes >= 64<<20, "kernel": inv.Kernel != "", "system": inv.OS != "",
+		"host name": inv.Hostname != "", "storage": inv.StorageBytes > 0,
+	} {
+		if !known {
+			t.Errorf("the inventory of this machine has no %s: %+v", what, inv)
+		}
 	}
 	boot := c.Boot()
 	if form := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`); !form.MatchString(boot) {

@@ -36,8 +36,8 @@ const (
 	// cutAfter bounds how long a holder is refused after a restart, while the broker has not yet
 	// noticed that its earlier connection is cut: longer than 1.5 times the keep-alive of an agent.
 	cutAfter = time.Minute
-	// most bounds the gateways that are remembered for one name. The one that tried longest ago is
-	// forgotten first.
+	// most bounds the gateways that are remembered for one name. The one that tried longest ago, but
+	// for the holder, is forgotten first.
 	most = 4
 )
 

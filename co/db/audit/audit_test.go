@@ -183,8 +183,15 @@ func TestEntries(t *testing.T) {
 	if err != nil || len(list) != 1 || next != "" {
 		t.Fatalf("second page %+v, next %q (%v)", list, next, err)
 	}
-	if e := list[0]; e.ID != first.ID || e.Status != 201 || len(e.Commits) != 1 || e.Detail != "made" || e.DoneAt == nil || !e.DoneAt.Equal(time.Unix(4, 0)) {
-		t.Errorf("%+v", e)
+	e := list[0]
+	if e.ID != first.ID || e.Status != 201 || e.Detail != "made" {
+		t.Errorf("entry %s, status %d, detail %q; want %s, 201, made", e.ID, e.Status, e.Detail, first.ID)
+	}
+	if len(e.Commits) != 1 {
+		t.Errorf("commits %v, want one", e.Commits)
+	}
+	if e.DoneAt == nil || !e.DoneAt.Equal(time.Unix(4, 0)) {
+		t.Errorf("done at %v, want %s", e.DoneAt, time.Unix(4, 0))
 	}
 	for _, tt := range []struct {
 		f    audit.Filter
