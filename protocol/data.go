@@ -143,21 +143,21 @@ func DataStream(rule string) string { return "data/" + rule }
 // is 0.
 type Backlog struct {
 	// Last is the sequence of the newest record.
-	Last uint64 `cbor:"1,keyasint,omitempty"`
+	Last uint64 `cbor:"1,keyasint,omitempty" json:"last"`
 	// Bytes is what the stream occupies on the sender's disk, in bytes.
-	Bytes uint64 `cbor:"2,keyasint,omitempty"`
+	Bytes uint64 `cbor:"2,keyasint,omitempty" json:"bytes"`
 	// OldestMillis is the age of the oldest record that is not acknowledged, in
 	// milliseconds.
-	OldestMillis uint64 `cbor:"3,keyasint,omitempty"`
+	OldestMillis uint64 `cbor:"3,keyasint,omitempty" json:"oldestMillis"`
 	// Dropped counts the records dropped under a bound since the sender's process opened
 	// the stream.
-	Dropped uint64 `cbor:"4,keyasint,omitempty"`
+	Dropped uint64 `cbor:"4,keyasint,omitempty" json:"dropped"`
 	// Expired counts those that expired since then.
-	Expired uint64 `cbor:"5,keyasint,omitempty"`
+	Expired uint64 `cbor:"5,keyasint,omitempty" json:"expired"`
 	// RTTMicros is the time from sending the last batch to its Ack, in microseconds, as
 	// the sender measured it. Absent: not measured yet.
-	RTTMicros uint64 `cbor:"6,keyasint,omitempty"`
+	RTTMicros uint64 `cbor:"6,keyasint,omitempty" json:"rttMicros"`
 	// BytesPerSecond is what the link carried lately, in bytes, as the sender measured
 	// it. Absent: not measured yet.
-	BytesPerSecond uint64 `cbor:"7,keyasint,omitempty"`
+	BytesPerSecond uint64 `cbor:"7,keyasint,omitempty" json:"bytesPerSecond"`
 }

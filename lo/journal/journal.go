@@ -53,25 +53,25 @@ type Record struct {
 
 // Stats is a picture of a journal.
 type Stats struct {
-	Depth    uint64 // records that are not trimmed
-	Bytes    int64  // on disk, the trimmed ones of the oldest segment included
-	MaxBytes int64
-	Segments int
+	Depth    uint64 `json:"depth"` // records that are not trimmed
+	Bytes    int64  `json:"bytes"` // on disk, the trimmed ones of the oldest segment included
+	MaxBytes int64  `json:"maxBytes"`
+	Segments int    `json:"segments"`
 
 	// OldestUnixMillis is when the oldest record that is not trimmed was appended;
 	// 0 when there is none, or when it was superseded.
-	OldestUnixMillis int64
+	OldestUnixMillis int64 `json:"oldestUnixMillis"`
 
 	// Of this process:
-	Appended     uint64 // records
-	Syncs        uint64 // group commits
-	Refused      uint64 // Appends answered with Unavailable
-	Superseded   uint64 // records that a later one of the same key replaced
-	Compactions  uint64 // segments rewritten
-	Dropped      uint64 // Data records dropped under a bound
-	DroppedBytes uint64
-	Lost         uint64 // records that the disk did not keep
-	Salvaged     uint64 // segments that were rewritten because of that
+	Appended     uint64 `json:"appended"`    // records
+	Syncs        uint64 `json:"syncs"`       // group commits
+	Refused      uint64 `json:"refused"`     // Appends answered with Unavailable
+	Superseded   uint64 `json:"superseded"`  // records that a later one of the same key replaced
+	Compactions  uint64 `json:"compactions"` // segments rewritten
+	Dropped      uint64 `json:"dropped"`     // Data records dropped under a bound
+	DroppedBytes uint64 `json:"droppedBytes"`
+	Lost         uint64 `json:"lost"`     // records that the disk did not keep
+	Salvaged     uint64 `json:"salvaged"` // segments that were rewritten because of that
 }
 
 // Options of a journal. The zero value is ready for use.

@@ -147,16 +147,16 @@ func (o Options) withDefaults() Options {
 
 // Status is what the uplink knows of its link.
 type Status struct {
-	Connected bool
+	Connected bool `json:"connected"`
 	// Synced says that the CO has said where it stands since the connection.
-	Synced        bool
-	Acked         uint64 // highest sequence in the CO's database
-	Sent          uint64 // highest sequence sent
-	InFlightBytes int
-	AckLatency    time.Duration // of the last batch; 0 before the first
-	Gaps          uint64        // times that the CO had missed something, and was brought up to date
+	Synced        bool          `json:"synced"`
+	Acked         uint64        `json:"acked"` // highest sequence in the CO's database
+	Sent          uint64        `json:"sent"`  // highest sequence sent
+	InFlightBytes int           `json:"inFlightBytes"`
+	AckLatency    time.Duration `json:"ackLatencyNanos"` // of the last batch; 0 before the first
+	Gaps          uint64        `json:"gaps"`            // times that the CO had missed something, and was brought up to date
 	// Backlog is what the stream would report to the CO now.
-	Backlog protocol.Backlog
+	Backlog protocol.Backlog `json:"backlog"`
 }
 
 // Uplink sends one journal. Connected, Ack and Status may be called concurrently

@@ -75,9 +75,9 @@ type Options struct {
 
 // Stats is a picture of a Store.
 type Stats struct {
-	Topics    int
-	Bytes     int64 // of the messages
-	FileBytes int64
+	Topics    int   `json:"topics"`
+	Bytes     int64 `json:"bytes"` // of the messages
+	FileBytes int64 `json:"fileBytes"`
 }
 
 // A Store is the last message of each topic. One process may have its directory
