@@ -52,8 +52,8 @@ func TestPolicy(t *testing.T) {
 	prove := p
 	prove.Sites.Prove = true
 	pull := httptest.NewRequest(http.MethodGet, "/v2/hello/manifests/1", nil)
-	if open, asked := p.Needs(pull), prove.Needs(pull); open.Permission != access.Open || asked == access.Open {
-		t.Errorf("a pull needs %q, and %q where sites prove who they are elsewhere", open, asked)
+	if open, asked := p.Needs(pull), prove.Needs(pull); open.Permission != access.Open || asked.Permission == access.Open {
+		t.Errorf("a pull needs %+v, and %+v where sites prove who they are elsewhere", open, asked)
 	}
 }
 
