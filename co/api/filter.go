@@ -7,10 +7,10 @@ import (
 
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/api/within"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
-	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // choice reads a choice of values: several are separated by commas, and a ! before them
@@ -44,7 +44,7 @@ func states() []string {
 
 func (in *deploymentQuery) filter(ctx context.Context) (f fleet.DeploymentFilter, err error) {
 	f.Site, f.Text, f.Archived = protocol.SiteID(in.Site), in.Text, in.Archived
-	if f.Within, err = picked(ctx, f.Site); err != nil {
+	if f.Within, err = within.Picked(ctx, f.Site); err != nil {
 		return f, err
 	}
 	if f.App, err = choice("app", in.App, nil); err != nil {
@@ -59,7 +59,7 @@ func (in *deploymentQuery) filter(ctx context.Context) (f fleet.DeploymentFilter
 
 func (in *nodeQuery) filter(ctx context.Context) (f fleet.NodeFilter, err error) {
 	f.Site, f.Text = protocol.SiteID(in.Site), in.Text
-	if f.Within, err = picked(ctx, f.Site); err != nil {
+	if f.Within, err = within.Picked(ctx, f.Site); err != nil {
 		return f, err
 	}
 	for _, kv := range in.Label {
@@ -99,20 +99,9 @@ func (in *eventQuery) filter(ctx context.Context) (f fleet.EventFilter, err erro
 	return f, checkEvents(ctx, f)
 }
 
-// picked returns the sites that a request may be about, and the error of kind Denied where the one that it asks for, if any, is
-// none of them.
-func picked(ctx context.Context, asked protocol.SiteID) (siteset.Set, error) {
-	if asked != "" {
-		if err := access.Check(ctx, asked); err != nil {
-			return siteset.Set{}, err
-		}
-	}
-	return access.SitesOf(ctx), nil
-}
-
 // checkEvents refuses what no event can match, what no index finds, and what is not for whoever asks.
 func checkEvents(ctx context.Context, f fleet.EventFilter) error {
-	if _, err := picked(ctx, f.Site); err != nil {
+	if _, err := within.Picked(ctx, f.Site); err != nil {
 		return err
 	}
 	if f.Site == "" && (f.Node != "" || f.Deployment != "") {

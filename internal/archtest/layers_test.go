@@ -50,6 +50,7 @@ var packages = map[string]layer{
 	"margo/document":             contract,
 	"margo/v1rc3":                contract,
 	"protocol/sign":              contract,
+	"protocol/siteset":           contract,
 	"protocol/sign/signtest":     contract,
 	"protocol/stream":            contract,
 	"protocol/wiretest":          contract, // of the tests of all tiers
@@ -166,6 +167,7 @@ var packages = map[string]layer{
 	"co/api/policy":          logic,
 	"co/api/problem":         logic,
 	"co/api/sitedata":        adapter,
+	"co/api/within":          logic,
 	"co/catalog":             adapter,
 	"co/db":                  adapter,
 	"co/db/dbtest":           adapter,

@@ -108,7 +108,7 @@ func deploymentSource(f fleet.DeploymentFilter, sites []string) source {
 	if sites != nil || !single && f.State.All() {
 		return source{
 			add: func(s *statement, last key, limit int) {
-				bySite(s, columns, "deployment_status", "name", sites, last, limit, nothing)
+				keyed{columns, "deployment_status", "name"}.rows(s, sites, last, limit, nothing)
 			},
 			residual: func(s *statement) {
 				s.add(`state = any($::text[]) and `, pgdb.Texts(states))

@@ -105,7 +105,7 @@ func (s *Lists) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, err
 		byVersion = false
 	}
 	src := source{add: func(s *statement, last key, limit int) {
-		bySite(s, `select site as a, id as b, version`, "nodes", "id", sites, last, limit, func() {
+		keyed{`select site as a, id as b, version`, "nodes", "id"}.rows(s, sites, last, limit, func() {
 			if byVersion {
 				s.add(` and version = $`, version)
 			}

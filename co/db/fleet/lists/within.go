@@ -34,22 +34,29 @@ func one(site protocol.SiteID, sites []string) []string {
 	return []string{string(site)}
 }
 
-// bySite appends a query of at most limit rows of a table after last, in the order of site and name: columns is what it
-// selects, more appends further conditions. Of several sites each is looked at by itself, in the order of the index.
-func bySite(s *statement, columns, table, name string, sites []string, last key, limit int, more func()) {
+// A keyed table has a row for each name of a site.
+type keyed struct {
+	columns string // select, and what
+	table   string
+	name    string // the column of the key beside site
+}
+
+// rows appends a query of at most limit rows after last, in the order of the key, of some sites, or of all where sites is nil;
+// more appends further conditions. Of several sites each is looked at by itself, in the order of the index.
+func (k keyed) rows(s *statement, sites []string, last key, limit int, more func()) {
 	if sites == nil || len(sites) == 1 {
-		s.add(columns+` from `+table+` where (site, `+name+`) > ($, $)`, last[0], last[1])
+		s.add(k.columns+` from `+k.table+` where (site, `+k.name+`) > ($, $)`, last[0], last[1])
 		if sites != nil {
 			s.add(` and site = $`, sites[0])
 		}
 		more()
-		s.add(` order by site, `+name+` limit $`, limit)
+		s.add(` order by site, `+k.name+` limit $`, limit)
 		return
 	}
-	s.add(columns+` from (select own from unnest($::text[]) as own where own >= $ order by own) k, lateral (select * from `+table+
-		` where site = own and (site, `+name+`) > ($, $)`, sites, last[0], last[0], last[1])
+	s.add(k.columns+` from (select own from unnest($::text[]) as own where own >= $ order by own) k, lateral (select * from `+k.table+
+		` where site = own and (site, `+k.name+`) > ($, $)`, sites, last[0], last[0], last[1])
 	more()
-	s.add(` order by site, `+name+` limit $) t order by own, `+name+` limit $`, limit, limit)
+	s.add(` order by site, `+k.name+` limit $) t order by own, `+k.name+` limit $`, limit, limit)
 }
 
 // nothing is no further condition.
