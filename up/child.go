@@ -2,11 +2,13 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/colonyfleet/colony/internal/childproc"
 )
@@ -43,13 +45,15 @@ func (c *child) Stop(ctx context.Context) error {
 }
 
 // A logFile is a bounded log: at maxLog bytes it is moved to <path>.1 and begun
-// anew, so that the logs of a part occupy at most twice that. Safe for concurrent use.
+// anew, so that the logs of a part occupy at most twice that. What cannot be written is
+// left out and counted: a part whose output ended would end with it. Safe for concurrent use.
 type logFile struct {
 	path string
 
-	mu   sync.Mutex
-	f    *os.File
-	size int64
+	mu      sync.Mutex // protects what follows
+	f       *os.File   // nil: it could not be opened again
+	size    int64
+	dropped int64 // bytes that were left out since the last that was written
 }
 
 const maxLog = 16 << 20
@@ -73,27 +77,61 @@ func (l *logFile) open() error {
 	return nil
 }
 
-// Write appends p.
+// Write appends p, or leaves it out where it cannot be written, as on a full disk.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.size > maxLog {
-		l.f.Close()
+	err := l.prepare()
+	if err == nil {
+		err = l.append(p)
+	}
+	if err != nil {
+		l.dropped += int64(len(p))
+	}
+	return len(p), nil
+}
+
+// prepare has the file take what comes: it begins a new one where it is time, and says what was left out.
+func (l *logFile) prepare() error {
+	if l.f != nil && l.size > maxLog {
+		_ = l.f.Close() // it is appended to no more
+		l.f = nil
 		if err := os.Rename(l.path, l.path+".1"); err != nil {
-			return 0, fmt.Errorf("rotate log: %w", err)
-		}
-		if err := l.open(); err != nil {
-			return 0, err
+			return fmt.Errorf("rotate log: %w", err)
 		}
 	}
+	if l.f == nil {
+		if err := l.open(); err != nil {
+			return err
+		}
+	}
+	if l.dropped == 0 {
+		return nil
+	}
+	note := fmt.Appendf(nil, `{"time":%q,"level":"WARN","msg":"a part of this log is missing: the disk did not take it","bytes":%d}`+"\n", time.Now().Format(time.RFC3339Nano), l.dropped)
+	err := l.append(note)
+	if err == nil {
+		l.dropped = 0
+	}
+	return err
+}
+
+// append writes all of p or nothing.
+func (l *logFile) append(p []byte) error {
 	n, err := l.f.Write(p)
+	if err != nil {
+		return errors.Join(err, l.f.Truncate(l.size))
+	}
 	l.size += int64(n)
-	return n, err
+	return nil
 }
 
 // Close closes the file.
 func (l *logFile) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil
+	}
 	return l.f.Close()
 }

@@ -147,6 +147,48 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
+// TestFullDiskEndsNoPart runs a part whose log is on a full disk: it comes to its end, and the log
+// says what it lacks once there is room.
+func TestFullDiskEndsNoPart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log")
+	l, err := openLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Write([]byte("before\n")); err != nil {
+		t.Fatal(err)
+	}
+	room := l.f
+	if l.f, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer l.f.Close()
+	c, err := startChild(l, "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; /bin/true; done; exit 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("the part ended by %v, want its own exit status 3", err)
+	}
+	l.mu.Lock()
+	l.f = room
+	l.mu.Unlock()
+	if _, err := l.Write([]byte("after\n")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	if len(lines) != 4 || lines[0] != "before" || !strings.Contains(lines[1], `"bytes":63}`) || lines[2] != "after" {
+		t.Errorf("the log is %q, want a line about 63 bytes that are missing", lines)
+	}
+}
+
 func TestStateDirIsHeldByOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

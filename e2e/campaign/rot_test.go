@@ -102,6 +102,7 @@ func (r *rot) sample(i int) damage {
 		r.t.Fatalf("%d files of %s below %s: %v", len(paths), p.role, p.state, err)
 	}
 	d := draw(r.random, paths)
+	unread := superseded(d.path)
 	err = d.do(r.random)
 	same := errors.Is(err, errSame)
 	if err != nil && !same {
@@ -130,7 +131,11 @@ func (r *rot) sample(i int) damage {
 	r.settle()
 	r.whole(d)
 	if !same && !d.noticed(was, aside(p.state), logged(r.t, p)[len(said):]) {
-		r.unnoticed(d)
+		if unread {
+			r.unread++
+		} else {
+			r.unnoticed(d)
+		}
 	}
 	r.counted(mark)
 	if i%5 == 4 {
@@ -221,6 +226,18 @@ var tolerated = []struct {
 	{"/lo/down/positions", "behind its header it has no record here, only the mark that says so", 32},
 	{"/lo/retained/messages.log", "the same", 32},
 	{"/identity/refused", "it is for a person, who reads it with colony doctor; nothing is done by it", 0},
+}
+
+// superseded reports whether a file is of the log of sessions and comes before its newest checkpoint, from which
+// on a start reads: it stays for the case that this one is damaged.
+func superseded(path string) bool {
+	dir, name := filepath.Split(path)
+	_, number, ok := strings.Cut(name, "-")
+	if !ok || !strings.HasSuffix(dir, "/sessions/") {
+		return false
+	}
+	newest, err := filepath.Glob(dir + "checkpoint-????????")
+	return err == nil && len(newest) > 0 && number < strings.TrimPrefix(slices.Max(newest), dir+"checkpoint-")
 }
 
 // unnoticed is called for a damage that nobody has reported.
