@@ -50,11 +50,7 @@ func (p *parts) status() Status {
 	}
 	if p.machines != nil {
 		s.Pending = p.machines.PendingNodes()
-		nodes := make([]protocol.NodeID, len(s.Nodes))
-		for i, n := range s.Nodes {
-			nodes[i] = n.Node
-		}
-		s.NotEnrolled = p.machines.NotEnrolled(nodes)
+		s.NotEnrolled = p.machines.NotEnrolled(control.Offline(s.Nodes))
 	}
 	if m, ok := p.desired.Current(); ok {
 		s.Position, s.Commit, s.Checked = m.Position, m.Commit, p.desired.Checked()

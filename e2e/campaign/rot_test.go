@@ -196,6 +196,9 @@ func (r *rot) settle() {
 		if queued != 0 || len(s.Nodes) != 1 || len(s.Nodes[0].Deployments) != 2 || s.DataFault != "" {
 			return fmt.Errorf("%d events wait at the site; %+v", queued, s)
 		}
+		if len(s.NotEnrolled) > 0 {
+			return fmt.Errorf("the LO says that %q have no certificate", s.NotEnrolled)
+		}
 		return errors.Join(r.online(), r.runs("hello", "1.0.0"), r.runs("keeper", "1.0.0"), r.greets("Hello, "+r.addressee+"! I am version 1.0.0."))
 	})
 }

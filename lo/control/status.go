@@ -82,3 +82,14 @@ func nodeStatus(rec *nodes.Record, heartbeat time.Time) NodeStatus {
 	}
 	return s
 }
+
+// Offline returns those of some nodes that are not online, in their order. One that is was let in by a certificate, although
+// an LO that lost its record of enrolled nodes does not know it before it renews.
+func Offline(all []NodeStatus) (out []protocol.NodeID) {
+	for _, n := range all {
+		if !n.Online {
+			out = append(out, n.Node)
+		}
+	}
+	return out
+}
