@@ -111,6 +111,9 @@ func TestScopesShowNothingElse(t *testing.T) {
 	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"x","role":"operator","sites":["Plant"]}`); status != http.StatusUnprocessableEntity || !strings.Contains(said, `site \"Plant\"`) {
 		t.Errorf("a token for a site that cannot be: %d %s", status, said)
 	}
+	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"x","role":"operator","sites":[]}`); status != http.StatusUnprocessableEntity || !strings.Contains(said, "the list has no site") {
+		t.Errorf("a token for an empty list of sites: %d %s", status, said)
+	}
 	if status, said := b.ask(http.MethodPost, "/api/v1/tokens", admin, `{"name":"x","role":"operator","sites":["plant-1"]}`); status != http.StatusCreated || !strings.Contains(said, `"sites":["plant-1"]`) {
 		t.Errorf("a token for a site: %d %s", status, said)
 	}

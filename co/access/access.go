@@ -261,7 +261,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
 // A Request is what somebody asks of a new token.
 type Request struct {
 	Name, Role string
-	Sites      []string // as of siteset.Parse; none: all
+	Sites      []string // as of siteset.Parse; nil: all; an empty list is refused
 	Life       time.Duration
 }
 
@@ -277,6 +277,9 @@ func NewToken(r Request, by string, now time.Time) (Token, error) {
 	role, err := ParseRole(r.Role)
 	if err != nil {
 		return Token{}, err
+	}
+	if r.Sites != nil && len(r.Sites) == 0 { // as of an empty variable of a shell
+		return Token{}, protocol.Errorf(protocol.Invalid, "sites: the list has no site; leave it out for all sites")
 	}
 	sites, err := siteset.Parse(r.Sites)
 	if err != nil {

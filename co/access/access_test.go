@@ -131,6 +131,7 @@ func TestNewToken(t *testing.T) {
 		{"a\n", "admin", nil, time.Hour, "name"},
 		{"a", "Admin", nil, time.Hour, "role"},
 		{"a", "admin", []string{"plant", "Plant"}, time.Hour, `site "Plant"`},
+		{"a", "admin", []string{}, time.Hour, "no site"},
 		{"a", "admin", nil, time.Second, "life"},
 		{"a", "admin", nil, MaxLife + 1, "life"},
 	} {
