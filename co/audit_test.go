@@ -186,3 +186,38 @@ func TestAuditIsVerified(t *testing.T) {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
 }
+
+// TestRefusalsOfHandlersAreRecorded has a body or a filter name a site that the token does not hold for: what the gate
+// lets pass and a handler refuses has a row and is counted, too.
+func TestRefusalsOfHandlersAreRecorded(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) { o.Access.Required = true })
+	_, admin := b.tokenOf("ann", access.Admin, time.Hour)
+	scoped := b.scopedToken(access.Admin, "plant*")
+	want := map[string]bool{}
+	for _, r := range [][3]string{
+		{http.MethodGet, "/api/v1/nodes?site=south", ""},
+		{http.MethodGet, "/api/v1/deployments?site=south", ""},
+		{http.MethodGet, "/api/v1/events?site=south", ""},
+		{http.MethodGet, "/api/v1/pending-nodes?site=south", ""},
+		{http.MethodPost, "/api/v1/sites", `{"id":"south"}`},
+		{http.MethodPost, "/api/v1/deployments", `{"site":"south","app":"none"}`},
+	} {
+		if status, said := b.ask(r[0], r[1], scoped, r[2]); status != http.StatusForbidden {
+			t.Fatalf("%s %s: %d %s", r[0], r[1], status, said)
+		}
+		want[r[1]] = true
+	}
+	refused := b.entries(admin, "?kind=refused")
+	for _, e := range refused {
+		if !want[e.Target] || e.Principal != "some-admin" || e.Status != http.StatusForbidden || !strings.Contains(e.Detail, `not for site "south"`) {
+			t.Errorf("a refusal: %+v", e)
+		}
+	}
+	if len(refused) != len(want) {
+		t.Errorf("%d refusals have rows, want %d", len(refused), len(want))
+	}
+	if _, metrics := b.ask(http.MethodGet, "/metrics", admin, ""); !strings.Contains(metrics, `colony_co_requests_refused_total{status="403"} 6`) {
+		t.Error("the refusals are not counted")
+	}
+}

@@ -298,13 +298,29 @@ type key struct{}
 // A value is what a context knows of whose request it is.
 type value struct {
 	Principal
-	sites siteset.Set
+	sites  siteset.Set
+	denied func(err error) // nil: nobody wants to know
 }
 
 // With returns a context of a request of p.
 func With(ctx context.Context, p Principal) context.Context {
 	sites, _ := siteset.Parse(p.Sites) // Allows has refused who has others
-	return context.WithValue(ctx, key{}, value{p, sites})
+	return context.WithValue(ctx, key{}, value{Principal: p, sites: sites})
+}
+
+// OnDenied returns a context whose request is p's, as With has it, and which calls denied with each error of Check and Deny.
+func OnDenied(ctx context.Context, p Principal, denied func(err error)) context.Context {
+	v, _ := With(ctx, p).Value(key{}).(value)
+	v.denied = denied
+	return context.WithValue(ctx, key{}, v)
+}
+
+// Deny says that a handler refuses the request of a context, with an error of kind Denied, and returns that.
+func Deny(ctx context.Context, err error) error {
+	if v, ok := ctx.Value(key{}).(value); ok && v.denied != nil {
+		v.denied(err)
+	}
+	return err
 }
 
 // From returns whose request a context is of, and false where nobody was asked.

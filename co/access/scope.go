@@ -119,5 +119,8 @@ func SitesOf(ctx context.Context) siteset.Set {
 // Check returns an error of kind Denied where the request of a context may not be about a site.
 func Check(ctx context.Context, id protocol.SiteID) error {
 	v, _ := ctx.Value(key{}).(value)
-	return check(v.Principal, v.sites, id)
+	if err := check(v.Principal, v.sites, id); err != nil {
+		return Deny(ctx, err)
+	}
+	return nil
 }

@@ -347,14 +347,17 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			refuse(err)
 			return
 		}
-		if err := p.Allows(need); err != nil {
+		denied := func(err error) {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()
 			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "role", string(p.Role), "sites", p.Sites, "needs", string(need.Permission), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
 			rules.Refused(r, p, http.StatusForbidden, err.Error())
+		}
+		if err := p.Allows(need); err != nil {
+			denied(err)
 			problem.Write(w, http.StatusForbidden, err.Error())
 			return
 		}
-		ctx, release := g.hold(access.With(r.Context(), p), p)
+		ctx, release := g.hold(access.OnDenied(r.Context(), p, denied), p) // what a body or a filter names, handlers refuse
 		defer release()
 		// A handler that waits for the client's bytes, or for the client to take its own, does not see its context.
 		c := http.NewResponseController(w)

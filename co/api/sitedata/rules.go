@@ -117,7 +117,7 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 			return problem.OfSiteFile(err, in.Body.Rules == nil)
 		}
 		if !manager && otherDevices(devicesIn(site, was), devicesIn(site, content)) {
-			return protocol.Errorf(protocol.Denied, "the document changes the device accounts of site %s, which needs %s; %s has the role %s", site, access.WriteMachines, p.Name, p.Role)
+			return access.Deny(ctx, protocol.Errorf(protocol.Denied, "the document changes the device accounts of site %s, which needs %s; %s has the role %s", site, access.WriteMachines, p.Name, p.Role))
 		}
 		commit := expect
 		if string(was) != string(content) {
