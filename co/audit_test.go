@@ -187,6 +187,19 @@ func TestAuditIsVerified(t *testing.T) {
 	}
 }
 
+// done waits until each operation in the audit has its outcome.
+func (b *bench) done(text string) {
+	b.t.Helper()
+	testpart.Within(b.t, time.Minute, "each operation has its outcome", func() error {
+		for _, e := range b.entries(text, "") {
+			if e.Kind == audit.Intent && e.DoneAt == nil {
+				return fmt.Errorf("%s has none", e.Operation)
+			}
+		}
+		return nil
+	})
+}
+
 // TestRefusalsOfHandlersAreRecorded has a body or a filter name a site that the token does not hold for: what the gate
 // lets pass and a handler refuses has a row and is counted, too.
 func TestRefusalsOfHandlersAreRecorded(t *testing.T) {
@@ -219,5 +232,38 @@ func TestRefusalsOfHandlersAreRecorded(t *testing.T) {
 	}
 	if _, metrics := b.ask(http.MethodGet, "/metrics", admin, ""); !strings.Contains(metrics, `colony_co_requests_refused_total{status="403"} 6`) {
 		t.Error("the refusals are not counted")
+	}
+}
+
+// TestAuditNamesSites has operations name the site that they are of, whether the body says it or the path, and in
+// whichever spelling.
+func TestAuditNamesSites(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) { o.Access.Required = true })
+	_, admin := b.tokenOf("ann", access.Admin, time.Hour)
+	for _, r := range []struct {
+		method, path, body string
+		want               int
+	}{
+		{http.MethodPost, "/api/v1/sites", `{"id":"plant"}`, http.StatusCreated},
+		{http.MethodPost, "/api/v1/deployments", `{"site":"plant","name":"web","app":"none"}`, http.StatusNotFound},
+		{http.MethodPut, "/api/v1/sites/pl%61nt/data-rules", `{"rules":[]}`, http.StatusOK},
+	} {
+		if status, said := b.ask(r.method, r.path, admin, r.body); status != r.want {
+			t.Fatalf("%s %s: %d %s, want %d", r.method, r.path, status, said, r.want)
+		}
+	}
+	b.done(admin)
+	if list := b.entries(admin, "?target=/api/v1/sites/plant/"); len(list) != 1 || list[0].Target != "/api/v1/sites/plant/data-rules" {
+		t.Errorf("what was done at the site: %+v", list)
+	}
+	for path, detail := range map[string]string{"/api/v1/sites": "site plant", "/api/v1/deployments": "deployment plant/web"} {
+		found := false
+		for _, e := range b.entries(admin, "?kind=intent&target="+path) {
+			found = found || e.Target == path && strings.Contains(e.Detail, detail)
+		}
+		if !found {
+			t.Errorf("no operation at %s says %q", path, detail)
+		}
 	}
 }

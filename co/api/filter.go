@@ -81,9 +81,7 @@ func (in *nodeQuery) filter(ctx context.Context) (f fleet.NodeFilter, err error)
 
 func (in *siteQuery) filter(ctx context.Context) (f fleet.SiteFilter, err error) {
 	f.Text, f.Within = in.Text, access.SitesOf(ctx)
-	switch in.Online {
-	case "true", "false":
-		online := in.Online == "true"
+	if online := in.Online == "true"; in.Online != "" { // one of the two: others were refused
 		f.Online = &online
 	}
 	f.Version, err = choice("version", in.Version, nil)

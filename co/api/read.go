@@ -285,6 +285,7 @@ func (a *API) createSite(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, a.fail(ctx, problem.At("body.id", err))
 	}
+	audit.Note(ctx, "site "+string(id))
 	s, err := a.opts.Fleet.CreateSite(ctx, id)
 	if err != nil {
 		return nil, a.fail(ctx, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/repo/intent"
 	"github.com/colonyfleet/colony/internal/retry"
@@ -128,6 +129,7 @@ func (a *API) create(ctx context.Context, in NewDeployment) (fleet.Deployment, e
 	if err != nil {
 		return fleet.Deployment{}, problem.At("body.name", err)
 	}
+	audit.Note(ctx, fmt.Sprintf("deployment %s/%s", site, name))
 	app, err := a.application(ctx, in.App, in.Version)
 	if err != nil {
 		return fleet.Deployment{}, err

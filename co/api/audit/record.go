@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,9 +80,26 @@ func (rec *Recorder) allowed(principal string) *allowance.Allowance {
 // row is one of a request.
 func (rec *Recorder) row(r *http.Request, p access.Principal, row audit.Row) audit.Row {
 	row.Principal, row.Role, row.Token = p.Name, string(p.Role), p.Token
-	row.Remote, row.Target = r.RemoteAddr, r.URL.RequestURI()
+	row.Remote, row.Target = r.RemoteAddr, target(r.URL)
 	row.Operation = rec.o.Operation(r)
 	return audit.NewRow(time.Now(), row)
+}
+
+// target is the path and the query that were asked for: one path has one text, however its bytes were encoded
+// (RFC 3986, section 6.2.2.2), so that who looks for it finds it.
+func target(u *url.URL) string {
+	if u.RawPath == "" {
+		return u.RequestURI()
+	}
+	parts := strings.Split(u.RawPath, "/")
+	for i, part := range parts {
+		if text, err := url.PathUnescape(part); err == nil {
+			plain := url.URL{Path: text}
+			parts[i] = strings.ReplaceAll(plain.EscapedPath(), "/", "%2F")
+		}
+	}
+	same := url.URL{Path: u.Path, RawPath: strings.Join(parts, "/"), RawQuery: u.RawQuery, ForceQuery: u.ForceQuery}
+	return same.RequestURI()
 }
 
 func (rec *Recorder) add(ctx context.Context, row audit.Row) error {
