@@ -180,6 +180,41 @@ func TestReadsCostWhatTheyShow(t *testing.T) {
 	}
 }
 
+// TestEventsOfQuietSitesCostNoHistory lists events of many sites that have one each, beside others with a long history:
+// what is read depends on the sites, and not on that.
+func TestEventsOfQuietSitesCostNoHistory(t *testing.T) {
+	t.Parallel()
+	const quiet = 100
+	m := opened(t, dbtest.Size{Sites: 120, Nodes: 2, Deployments: 1, Events: 240_000})
+	for _, sql := range []string{
+		`insert into sites (id) select 'quiet-' || i from generate_series(1, 100) i`,
+		`update events set site = 'quiet-' || id, node = '', deployment = '' where id <= 100`,
+		`vacuum analyze`,
+	} {
+		if _, err := m.conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, newest := range []bool{true, false} {
+		first := int64(1)
+		if newest {
+			first = quiet - 49
+		}
+		f := fleet.EventFilter{Newest: newest, Limit: 50, Within: set("quiet-*")}
+		got := m.cost(t, func(ctx context.Context, s *fleetdb.Store) (int, error) {
+			list, err := s.Events(ctx, f)
+			if err == nil && (len(list) != 50 || list[0].ID != first || list[49].ID != first+49) {
+				t.Errorf("newest %t: %d events, want those from %d on", newest, len(list), first)
+			}
+			return len(list), err
+		})
+		if got.buffers > 3000 {
+			t.Errorf("newest %t: %d pages, want 3000 at most\n%s", newest, got.buffers, got.plan)
+		}
+		t.Logf("newest %t: %d pages", newest, got.buffers)
+	}
+}
+
 // A cost is that of a read.
 type cost struct {
 	rows    int
@@ -187,7 +222,14 @@ type cost struct {
 	plan    string
 }
 
-func measureCosts(t *testing.T, size dbtest.Size) map[string]cost {
+// A measured is a database of a size, whose reads are measured.
+type measured struct {
+	store    *fleetdb.Store
+	conn     *pgx.Conn
+	recorder *pgcost.Recorder
+}
+
+func opened(t *testing.T, size dbtest.Size) measured {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -197,28 +239,38 @@ func measureCosts(t *testing.T, size dbtest.Size) map[string]cost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
+	t.Cleanup(pool.Close)
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	if err := dbtest.Seed(ctx, conn, size); err != nil {
 		t.Fatal(err)
 	}
-	s := fleetdb.New(pool)
+	return measured{fleetdb.New(pool), conn, recorder}
+}
+
+func (m measured) cost(t *testing.T, read func(ctx context.Context, s *fleetdb.Store) (rows int, err error)) cost {
+	t.Helper()
+	m.recorder.Take()
+	rows, err := read(t.Context(), m.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgcost.Of(t.Context(), m.conn, m.recorder.Take())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cost{rows, got.Buffers, got.Plan}
+}
+
+func measureCosts(t *testing.T, size dbtest.Size) map[string]cost {
+	t.Helper()
+	m := opened(t, size)
 	out := map[string]cost{}
 	for _, c := range costs {
-		recorder.Take()
-		rows, err := c.read(ctx, s)
-		if err != nil {
-			t.Fatalf("%s: %v", c.what, err)
-		}
-		got, err := pgcost.Of(ctx, conn, recorder.Take())
-		if err != nil {
-			t.Fatalf("%s: %v", c.what, err)
-		}
-		out[c.what] = cost{rows, got.Buffers, got.Plan}
+		out[c.what] = m.cost(t, c.read)
 	}
 	return out
 }

@@ -44,9 +44,12 @@ func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]
 	if err != nil {
 		return nil, pgdb.Classify("list events", err)
 	}
-	s := &statement{}
 	f.Kinds = slices.Compact(slices.Sorted(slices.Values(f.Kinds)))
 	own = one(f.Site, own)
+	if len(own) > mostParts && len(f.Kinds) == 0 {
+		return manySites(ctx, from, f, own)
+	}
+	s := &statement{}
 	if apart := parts(f.Kinds, own); len(apart) == 1 {
 		selectEvents(s, f, f.Kinds, own)
 	} else {
@@ -68,8 +71,34 @@ func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]
 	return events, nil
 }
 
-// mostParts is how many parts of an index one query looks at for some sites; the events of more sites are a good part of all.
+// mostParts is how many parts of an index one query looks at for some sites.
 const mostParts = 64
+
+// manySites returns events of many sites. They may be a good part of all events, so that those are among the next ones,
+// or hardly any, so that each site is looked at by itself: the first way is given up after as many events as the second one
+// may look at.
+func manySites(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own []string) ([]fleet.Event, error) {
+	direction, limit := "", fleet.Size(f.Limit)
+	if f.Newest {
+		direction = " desc"
+	}
+	sorted := " order by id" + direction
+	next, each := &statement{}, &statement{}
+	next.add("select * from ("+eventColumns+" where id > $"+sorted+" limit $) w where site = any($::text[])"+sorted+" limit $", f.After, limit*len(own), own, limit)
+	each.add("select e.* from (select id from unnest($::text[]) as own, lateral (select id from events where site = own and id > $"+sorted+" limit $) t"+
+		sorted+" limit $) k, lateral ("+eventColumns+" where id = k.id limit 1) e order by k.id"+direction, own, f.After, limit, limit)
+	events, err := rows(ctx, from, scanEvent, next)
+	if err == nil && len(events) < limit {
+		events, err = rows(ctx, from, scanEvent, each)
+	}
+	if err != nil {
+		return nil, pgdb.Classify("list events", err)
+	}
+	if f.Newest {
+		slices.Reverse(events)
+	}
+	return events, nil
+}
 
 // A part is what is looked for by itself.
 type part struct{ kinds, sites []string }
