@@ -22,9 +22,11 @@ type Store struct{ db *db.DB }
 // New returns the record in a database, which stays the caller's to close.
 func New(pool *db.DB) *Store { return &Store{pool} }
 
-// Add adds a row. A second outcome of one intent is left out.
+// Add adds a row. A second outcome of one intent is left out; the error is then of kind Conflict, as each intent has one
+// that writes its outcome, and somebody else wrote the first one.
 func (s *Store) Add(ctx context.Context, r audit.Row) error {
-	return s.db.Tx(ctx, "write the audit", func(tx pgx.Tx) error {
+	other := false
+	err := s.db.Tx(ctx, "write the audit", func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		b.Queue(`insert into audit (`+rowColumns+`) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::text[], '{}'), $13)
 			on conflict (of, kind) where of <> '' do nothing`,
@@ -35,8 +37,15 @@ func (s *Store) Add(ctx context.Context, r audit.Row) error {
 		case audit.Outcome, audit.Settled:
 			b.Queue(`delete from audit_open where id = $1`, r.Of)
 		}
-		return tx.SendBatch(ctx, b).Close()
+		if err := tx.SendBatch(ctx, b).Close(); err != nil || r.Kind != audit.Outcome {
+			return err
+		}
+		return tx.QueryRow(ctx, `select exists (select from audit where of = $1 and kind = $2 and id <> $3)`, r.Of, r.Kind, r.ID).Scan(&other)
 	})
+	if err == nil && other {
+		return protocol.Errorf(protocol.Conflict, "the operation %s has an outcome already, which is not the one that is to be written: %d %s", r.Of, r.Status, r.Detail)
+	}
+	return err
 }
 
 const rowColumns = `id, at, kind, of, principal, role, token, remote, operation, target, status, commits, detail`

@@ -3,7 +3,9 @@ package auditdb_test
 import (
 	"context"
 	"crypto/ed25519"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,11 +171,14 @@ func TestEntries(t *testing.T) {
 	open := add(t, s, 3, audit.Row{Kind: audit.Intent, Principal: "ann", Target: "/y/2"})
 	audit.Committed(audit.With(t.Context(), &o), "c0ffee")
 	outcome := o.Outcome(time.Unix(4, 0), 201, "made")
-	for range 2 { // the second one is left out
+	for range 2 { // also where it is written twice
 		if err := s.Add(t.Context(), outcome); err != nil {
 			t.Fatal(err)
 		}
-		outcome = o.Outcome(time.Unix(5, 0), 500, "not made")
+	}
+	// Another one is left out, and not in silence.
+	if err := s.Add(t.Context(), o.Outcome(time.Unix(5, 0), 500, "not made")); protocol.KindOf(err) != protocol.Conflict || !strings.Contains(fmt.Sprint(err), "500 not made") {
+		t.Errorf("a second outcome: %v, want a conflict that says it", err)
 	}
 	list, next, err := s.Entries(t.Context(), audit.Filter{}, fleet.Page{Limit: 2})
 	if err != nil || len(list) != 2 || list[0].ID != open.ID || list[1].Status != 403 || next == "" {
