@@ -7,22 +7,79 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
 )
 
-// Find returns n different ports that nobody listens on at an address of this
-// machine, such as 127.0.0.1 or 0.0.0.0. Another program may take one before it
-// is used: where a program can be given a listener or port 0, that is better.
+const (
+	// lowest is the first port that is given out: below are those of well-known services. The last one is
+	// below those that the kernel gives to programs that ask for none.
+	lowest = 20_000
+	// fewest is how many ports there must be to choose from.
+	fewest = 1_000
+)
+
+// Find returns n different ports that nobody listens on at an address of this machine, such as 127.0.0.1 or
+// 0.0.0.0, and that are given to no other test program before this one has ended. The kernel gives them to no
+// program by itself, as for a connection that goes out; only one that names such a port takes it.
 func Find(host string, n int) (ports []int, err error) {
-	for range n {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	first, count := lowest, ephemeral()-lowest
+	if count < max(fewest, n) {
+		return nil, fmt.Errorf("free port: want %d ports from %d on that the kernel gives to no program by itself: see net.ipv4.ip_local_port_range", max(fewest, n), lowest)
+	}
+	at := rand.N(count)
+	for i := 0; i < count && len(ports) < n; i++ {
+		port := first + (at+i)%count
+		ok, err := reserve(port)
 		if err != nil {
 			return nil, fmt.Errorf("free port: %w", err)
 		}
-		defer l.Close() // held until all are there, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if ok && free(host, port) {
+			ports = append(ports, port)
+		}
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("free port: of ports %d to %d at %s fewer than %d are free", first, first+count-1, host, n)
 	}
 	return ports, nil
+}
+
+// ephemeral is the first port that the kernel gives to programs that ask for none.
+func ephemeral() int {
+	low := 32768 // as Linux has it
+	if b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		_, _ = fmt.Sscan(string(b), &low) // what cannot be read stays as Linux has it
+	}
+	return low
+}
+
+// reserve reports whether a port is this program's from now on until it ends, which frees it however that happens.
+func reserve(port int) (bool, error) {
+	dir := filepath.Join(os.TempDir(), "colony-test-ports")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, err
+	}
+	fd, err := syscall.Open(filepath.Join(dir, strconv.Itoa(port)), syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("reserve port %d: %w", port, err)
+	}
+	// The descriptor stays open: with it the reservation ends.
+	if err := syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return false, syscall.Close(fd)
+	}
+	return true, nil
+}
+
+// free reports whether a program can listen on a port.
+func free(host string, port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }
 
 // Ports is Find for the loopback address in a test, which it ends on an error.

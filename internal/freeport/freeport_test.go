@@ -1,7 +1,9 @@
 package freeport
 
 import (
+	"net"
 	"net/netip"
+	"strconv"
 	"testing"
 )
 
@@ -18,5 +20,38 @@ func TestSubnet(t *testing.T) {
 	}
 	if len(different) < 2 {
 		t.Errorf("each call gave %v", different)
+	}
+}
+
+// TestFind has ports that differ, that nobody else is given, and that lie below those that the kernel gives by itself.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	given := map[int]bool{}
+	for range 20 {
+		for _, port := range Ports(t, 5) {
+			if given[port] {
+				t.Errorf("port %d is given twice", port)
+			}
+			given[port] = true
+			if port < lowest || port >= ephemeral() {
+				t.Errorf("port %d, want %d to %d", port, lowest, ephemeral()-1)
+			}
+			if ok, err := reserve(port); ok || err != nil {
+				t.Errorf("port %d can be reserved once more: %v", port, err)
+			}
+		}
+	}
+	if ports, err := Find("127.0.0.1", 1<<20); err == nil {
+		t.Errorf("more ports than there are: %d", len(ports))
+	}
+	// One that somebody listens on is not given, whoever has it.
+	port := Ports(t, 1)[0]
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if free("127.0.0.1", port) {
+		t.Errorf("port %d is free, though somebody listens there", port)
 	}
 }
