@@ -94,6 +94,11 @@ func TestScopesShowNothingElse(t *testing.T) {
 	if status, said := b.ask(http.MethodPost, "/api/v1/deployments", scoped, `{"site":"secret-1","app":"none"}`); status != http.StatusForbidden {
 		t.Errorf("deploy at another site: %d %s, want 403", status, said)
 	}
+	for text, names := range map[string]string{admin: "there is plant-1, plant-2, secret-1:", scoped: "there is plant-1, plant-2:"} {
+		if status, said := b.ask(http.MethodGet, "/api/v1/sites/plant-absent", text, ""); status != http.StatusNotFound || !strings.Contains(said, names) {
+			t.Errorf("a site that is not there: %d %s, want one that says %q", status, said, names)
+		}
+	}
 	var all, own struct{ Sites int }
 	for text, into := range map[string]any{admin: &all, scoped: &own} {
 		status, said := b.ask(http.MethodGet, "/api/v1/status", text, "")

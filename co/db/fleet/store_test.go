@@ -178,7 +178,7 @@ func TestPages(t *testing.T) {
 	_, err := s.CreateSite(ctx, "site-0")
 	wantKind(t, err, protocol.Conflict, "exists already")
 	_, err = s.Site(ctx, "nowhere")
-	wantKind(t, err, protocol.NotFound, "there is site-0, site-1")
+	wantKind(t, err, protocol.NotFound, "no site")
 	var seen []string
 	p := fleet.Page{Limit: 3}
 	for pages := 1; ; pages++ {
