@@ -197,6 +197,9 @@ func TestOwnerOfARelativeBind(t *testing.T) {
   d: {image: i, user: "2000", volumes: ["./data:/data", "./own:/own"]}
   e: {image: i, user: "node:3", volumes: ["./other:/other"]}
   f: {image: i, user: "7:staff", volumes: ["./seven:/seven"]}
+  g: {image: i, user: "8", volumes: ["./none:/none"], volumes_from: [h, "i:ro"]}
+  h: {image: i, volumes: ["./eight:/eight", "./mine:/none"]}
+  i: {image: i, volumes: ["./nine:/nine"]}
 volumes: {named: {}}
 `
 	containers, warnings := imported(t, compose, map[string]string{"conf/f": "x", "web/index.html": "x"})
@@ -209,17 +212,81 @@ volumes: {named: {}}
 	want := map[string]string{
 		"a/data": "volume 1000:1001", "a/mine": "volume 0:0", "b/data": "volume 1000:1001", "c/data": "volume 1000:1001", "c/conf": "volume 1000:1001", "c/f": "file 0:0",
 		"c/named": "volume 0:0", "c/web": "tmpfs 0:0", "c/web/index.html": "file 0:0", "d/data": "volume 1000:1001", "d/own": "volume 2000:0", "e/other": "volume 0:0", "f/seven": "volume 7:0",
+		"g/none": "volume 8:0", "g/eight": "volume 8:0", "h/eight": "volume 8:0", "h/none": "volume 0:0", "g/nine": "volume 0:0", "i/nine": "volume 0:0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 	for _, said := range []string{
-		`services.d.volumes: /data: the archive has no "data": it is a volume of the deployment, and belongs to user 1000 and group 1001, as whom service c runs`,
-		`services.c.volumes: /conf: "conf" is a volume of the deployment, which begins with the files of the archive, and belongs to user 1000 and group 1001, as whom service c runs`,
+		`services.d.volumes: /data: the archive has no "data": it is a volume of the deployment`,
+		`services.d.volumes: /data: the volume belongs to user 1000 and group 1001, as whom service c runs; one that is there already keeps its owner`,
+		`services.c.volumes: /conf: the volume belongs to user 1000 and group 1001, as whom service c runs; one that is there already keeps its owner`,
 	} {
 		if !strings.Contains(warnings, said) {
 			t.Errorf("the warnings do not say %q:\n%s", said, warnings)
 		}
+	}
+}
+
+// A volume has one owner: the import says which services write to it as different users.
+func TestUsersOfOneVolume(t *testing.T) {
+	t.Parallel()
+	const compose = `services:
+  a: {image: i, user: "1000:1000", volumes: ["./share:/share", "named:/named", "mine:/mine", "./one.conf:/one.conf"]}
+  b: {image: i, user: "472", volumes: ["./share/:/share", "named:/named:ro", "./one.conf:/one.conf"]}
+  c: {image: i, user: "33", volumes: ["named:/srv"]}
+  d: {image: i, user: "1000:5", volumes: ["named:/named", "./share:/share"]}
+  e: {image: i, user: "0", volumes: ["named:/named", "./share:/share"]}
+  f: {image: i, user: node, volumes: ["named:/named", "./share:/share"]}
+  g: {image: i, user: "9", volumes_from: ["a"], volumes: ["other:/mine"]}
+volumes: {named: {}, mine: {}, other: {}}
+`
+	_, warnings := imported(t, compose, map[string]string{"one.conf": "x"})
+	var got []string
+	for line := range strings.Lines(warnings) {
+		if front, rest, ok := strings.Cut(line, " writes there as user "); ok {
+			rest, _, _ = strings.Cut(rest, ":")
+			got = append(got, strings.TrimSpace(front)+" "+rest)
+		}
+	}
+	want := []string{
+		"line 3: services.b.volumes: /share: service a 1000, and this one as user 472",
+		"line 4: services.c.volumes: /srv: service a 1000, and this one as user 33",
+		"line 8: services.g.volumes: /named: service a 1000, and this one as user 9",
+		"line 8: services.g.volumes: /share: service a 1000, and this one as user 9",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// Nothing can be made in a read-only volume for what is mounted in it: the container would not start.
+func TestMountInAReadOnlyVolume(t *testing.T) {
+	t.Parallel()
+	const compose = `services:
+  a:
+    image: i
+    volumes: ["named:/data:ro", "./one.conf:/data/one.conf", "other:/data/sub"]
+    tmpfs: ["/data/sub/run"]
+    secrets: [{source: key, target: /data/key}]
+  b: {image: i, volumes: ["named:/data", "./one.conf:/data/one.conf", "./conf:/conf:ro", "other:/conf/sub", "/srv:/srv:ro", "other:/srv/sub", "named:/database:ro"]}
+volumes: {named: {}, other: {}}
+secrets: {key: {file: one.conf}}
+`
+	_, warnings := imported(t, compose, map[string]string{"one.conf": "x", "conf/f": "x"})
+	var got []string
+	for line := range strings.Lines(warnings) {
+		if front, _, ok := strings.Cut(line, ", where nothing can be made for it"); ok {
+			got = append(got, strings.TrimSpace(front))
+		}
+	}
+	want := []string{
+		"line 4: services.a.volumes: /data/key: it lies in the read-only volume at /data",
+		"line 4: services.a.volumes: /data/one.conf: it lies in the read-only volume at /data",
+		"line 4: services.a.volumes: /data/sub: it lies in the read-only volume at /data",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
 

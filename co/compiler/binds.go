@@ -30,11 +30,6 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		return []protocol.Mount{{Kind: protocol.MountFile, Target: v.Target, ReadOnly: true, Content: content, Mode: t.archive.Mode(source)}}, nil
 	}
 	volume := protocol.Mount{Kind: protocol.MountVolume, Target: v.Target, ReadOnly: v.ReadOnly, Source: t.component + "_" + mountspec.BindVolume(source)}
-	belongs := ""
-	if o := mountspec.OwnerOf(t.project.Services, source); o.Service != "" {
-		volume.UID, volume.GID = o.UID, o.GID
-		belongs = fmt.Sprintf(", and belongs to user %d and group %d, as whom service %s runs", o.UID, o.GID, o.Service)
-	}
 	files := t.archive.Below(source)
 	names := slices.Sorted(maps.Keys(files))
 	switch {
@@ -49,7 +44,7 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 		}
 		return mounts, nil
 	case len(files) > 0:
-		t.warn("services."+service+".volumes", "%s: %q is a volume of the deployment, which begins with the files of the archive%s", v.Target, source, belongs)
+		t.warn("services."+service+".volumes", "%s: %q is a volume of the deployment, which begins with the files of the archive", v.Target, source)
 		for _, name := range names {
 			volume.Files = append(volume.Files, protocol.File{Path: name, Content: files[name], Exec: t.archive.Exec[path.Join(source, name)]})
 		}
@@ -63,7 +58,12 @@ func (t *translation) relativeBind(service string, v types.ServiceVolumeConfig) 
 			empty = fmt.Sprintf(", which stays empty, as nothing writes there: put the files in (an archive has at most %d bytes, and %d unpacked), or larger ones into an image, "+
 				"or into a directory of the node that an absolute path names", composearchive.MaxBytes, composearchive.MaxUnpacked)
 		}
-		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment%s%s", v.Target, source, belongs, empty)
+		t.warn("services."+service+".volumes", "%s: the archive has no %q: it is a volume of the deployment%s", v.Target, source, empty)
+	}
+	if o := mountspec.OwnerOf(t.project.Services, source); o.Service != "" {
+		volume.UID, volume.GID = o.UID, o.GID
+		t.warn("services."+service+".volumes", "%s: the volume belongs to user %d and group %d, as whom service %s runs; one that is there already keeps its owner", v.Target, o.UID, o.GID, o.Service)
+		t.shared(service, v)
 	}
 	return []protocol.Mount{volume}, nil
 }

@@ -68,6 +68,12 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	// A file of a directory gives way to what is mounted in its place.
 	all = append(all, slices.DeleteFunc(files, func(m protocol.Mount) bool { return targets[m.Target] })...)
 	slices.SortFunc(all, func(a, b protocol.Mount) int { return strings.Compare(a.Target, b.Target) })
+	for _, m := range all {
+		if in := mountspec.Around(all, m); in.Kind == protocol.MountVolume && in.ReadOnly {
+			t.warn("services."+service+".volumes", "%s: it lies in the read-only volume at %s, where nothing can be made for it: the container starts only where the volume has something there already; "+
+				"leave ro out there, or mount this elsewhere", m.Target, in.Target)
+		}
+	}
 	return all
 }
 
@@ -78,9 +84,8 @@ func (t *translation) checkTarget(service, key string, m protocol.Mount) {
 	}
 }
 
-// volumesFrom returns the volumes of other services that a service takes over, but for
-// those at whose targets it has its own, as in Docker.
-func (t *translation) volumesFrom(service string, s types.ServiceConfig) (taken []types.ServiceVolumeConfig) {
+// volumesFrom returns the volumes of other services that a service takes over.
+func (t *translation) volumesFrom(service string, s types.ServiceConfig) []types.ServiceVolumeConfig {
 	for _, from := range s.VolumesFrom {
 		name, mode, _ := strings.Cut(from, ":")
 		of, ok := t.project.Services[name]
@@ -92,15 +97,8 @@ func (t *translation) volumesFrom(service string, s types.ServiceConfig) (taken 
 			t.problem(service, "volumes_from", "%s takes over those of others itself: name these here", name)
 		}
 		t.warn("services."+service+".volumes_from", "a volume that the image of %s declares, and the service does not list, is not taken over", name)
-		for _, v := range of.Volumes {
-			own := func(o types.ServiceVolumeConfig) bool { return path.Clean(o.Target) == path.Clean(v.Target) }
-			if !slices.ContainsFunc(s.Volumes, own) && !slices.ContainsFunc(taken, own) {
-				v.ReadOnly = v.ReadOnly || mode == "ro"
-				taken = append(taken, v)
-			}
-		}
 	}
-	return taken
+	return mountspec.Taken(t.project.Services, s)
 }
 
 // volume translates one of volumes: into one mount, or a directory of the archive into
@@ -112,8 +110,19 @@ func (t *translation) volume(service string, v types.ServiceVolumeConfig) ([]pro
 	if v.Type == types.VolumeTypeBind && !path.IsAbs(v.Source) {
 		return t.relativeBind(service, v)
 	}
+	if v.Type == types.VolumeTypeVolume && v.Source != "" {
+		t.shared(service, v)
+	}
 	m, err := t.plainVolume(v)
 	return []protocol.Mount{m}, err
+}
+
+// shared warns where another service writes to the same volume as another user.
+func (t *translation) shared(service string, v types.ServiceVolumeConfig) {
+	if other, own := mountspec.OtherUser(t.project.Services, service, v); other.Service != "" {
+		t.warn("services."+service+".volumes", "%s: service %s writes there as user %d, and this one as user %d: the volume has one owner, and another user can do only what the modes of its files allow: "+
+			"give both services one user", v.Target, other.Service, other.UID, own.UID)
+	}
 }
 
 func (t *translation) plainVolume(v types.ServiceVolumeConfig) (protocol.Mount, error) {

@@ -43,6 +43,16 @@ func CheckTarget(m protocol.Mount) error {
 	return nil
 }
 
+// Around returns the mount in which another one lies, the innermost of several.
+func Around(all []protocol.Mount, inner protocol.Mount) (around protocol.Mount) {
+	for _, m := range all {
+		if strings.HasPrefix(inner.Target, m.Target+"/") && len(m.Target) > len(around.Target) {
+			around = m
+		}
+	}
+	return around
+}
+
 // everywhere are paths that every node has.
 var everywhere = strings.Fields("/ /proc /sys /dev /etc /run /var /var/run /var/log /etc/localtime")
 

@@ -19,37 +19,84 @@ type Owner struct {
 
 // OwnerOf returns whom the volume belongs to that stands for a relative path: the directory is
 // one that the reader of a vendor's manual makes for that user, and on a node nobody can. It is
-// the first, by name, of the services that write there as a user with a number. A name is known
-// to the image alone, which then has the directory as well.
+// the first, by name, of the services that write there as a user with a number. The engine knows
+// the names of the image, and gives a new volume to a user with a name.
 func OwnerOf(services types.Services, source string) Owner {
+	return firstWriter(services, func(v types.ServiceVolumeConfig) bool { return bindOf(v, source) })
+}
+
+// OtherUser returns a user with a number as whom a service before this one, by name, writes to what
+// it mounts, and the one of this service, where they differ. A volume has one owner.
+func OtherUser(services types.Services, service string, v types.ServiceVolumeConfig) (other, own Owner) {
+	same := func(o types.ServiceVolumeConfig) bool {
+		return v.Type == types.VolumeTypeVolume && o.Type == v.Type && o.Source == v.Source || v.Type == types.VolumeTypeBind && bindOf(o, path.Clean(v.Source))
+	}
+	own, numbered := ownerOf(services, service)
+	if other = firstWriter(services, same); v.ReadOnly || !numbered || other.Service == "" || other.UID == own.UID {
+		return Owner{}, Owner{}
+	}
+	return other, own
+}
+
+// firstWriter returns the first service, by name, that writes to a mount as a user with a number.
+func firstWriter(services types.Services, mount func(types.ServiceVolumeConfig) bool) Owner {
 	for _, name := range slices.Sorted(maps.Keys(services)) {
-		user, group, _ := strings.Cut(services[name].User, ":")
-		uid, err := strconv.ParseUint(user, 10, 31)
-		if err != nil || uid == 0 || !writes(services[name], source) {
-			continue
+		if o, ok := ownerOf(services, name); ok && writes(services, services[name], mount) {
+			return o
 		}
-		gid, err := strconv.ParseUint(cmp.Or(group, "0"), 10, 31)
-		if err != nil {
-			gid = 0
-		}
-		return Owner{Service: name, UID: uint32(uid), GID: uint32(gid)}
 	}
 	return Owner{}
+}
+
+// ownerOf returns the user with a number as whom a service runs, and not that of root, who can
+// write anywhere.
+func ownerOf(services types.Services, name string) (Owner, bool) {
+	user, group, _ := strings.Cut(services[name].User, ":")
+	uid, err := strconv.ParseUint(user, 10, 31)
+	if err != nil || uid == 0 {
+		return Owner{}, false
+	}
+	gid, err := strconv.ParseUint(cmp.Or(group, "0"), 10, 31)
+	if err != nil {
+		gid = 0
+	}
+	return Owner{Service: name, UID: uint32(uid), GID: uint32(gid)}, true
 }
 
 // Written reports whether any service writes to a relative path.
 func Written(services types.Services, source string) bool {
 	for _, s := range services {
-		if writes(s, source) {
+		if writes(services, s, func(v types.ServiceVolumeConfig) bool { return bindOf(v, source) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// writes reports whether a service binds a relative path to write there.
-func writes(s types.ServiceConfig, source string) bool {
-	return slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool {
-		return v.Type == types.VolumeTypeBind && !v.ReadOnly && path.Clean(v.Source) == source
+// bindOf reports whether a mount is a bind of a relative path.
+func bindOf(v types.ServiceVolumeConfig, source string) bool {
+	return v.Type == types.VolumeTypeBind && path.Clean(v.Source) == source
+}
+
+// writes reports whether a service mounts something to write there, also from another service.
+func writes(services types.Services, s types.ServiceConfig, mount func(types.ServiceVolumeConfig) bool) bool {
+	return slices.ContainsFunc(append(slices.Clone(s.Volumes), Taken(services, s)...), func(v types.ServiceVolumeConfig) bool {
+		return !v.ReadOnly && mount(v)
 	})
+}
+
+// Taken returns the volumes of other services that a service takes over, but for those at whose
+// targets it has its own, as in Docker.
+func Taken(services types.Services, s types.ServiceConfig) (taken []types.ServiceVolumeConfig) {
+	for _, from := range s.VolumesFrom {
+		name, mode, _ := strings.Cut(from, ":")
+		for _, v := range services[name].Volumes {
+			own := func(o types.ServiceVolumeConfig) bool { return path.Clean(o.Target) == path.Clean(v.Target) }
+			if !slices.ContainsFunc(s.Volumes, own) && !slices.ContainsFunc(taken, own) {
+				v.ReadOnly = v.ReadOnly || mode == "ro"
+				taken = append(taken, v)
+			}
+		}
+	}
+	return taken
 }
