@@ -117,6 +117,20 @@ func TestPackage(t *testing.T) {
 	}
 }
 
+// The name of a folder may be a number, a date or a word of YAML.
+func TestNamesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"2024", "01", "08", "1e3", "0x10", "2024-11-24", "on", "n", "null", "3d-printer", "plant"} {
+		p := made(t, map[string]string{"docker-compose.yml": "services: {web: {image: 'i:${TAG:-1}'}}\n"}, packaging.Options{Folder: id, Organization: "o"})
+		app, err := v1rc3.ParseApplication(p.Files["margo.yaml"].Content)
+		if err != nil {
+			t.Errorf("%s: %v", id, err)
+		} else if app.ID != id || app.Profiles[0].ID != id || app.Profiles[0].Components[0].Name != id {
+			t.Errorf("%s:\n%s", id, p.Files["margo.yaml"].Content)
+		}
+	}
+}
+
 // The port of the node is a number, wherever in the text of a port it stands.
 func TestPortOfTheNode(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func (p *Package) description(from string, o Options) []byte {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# Made by colony app init from %s. It is yours now: edit it.", from)
-	line("apiVersion: v1\nid: %s\nmetadata:", p.ID)
+	line("apiVersion: v1\nid: %s\nmetadata:", word(p.ID))
 	line("  name: %s\n  version: %s", prose(displayName(p.ID, o)), quoted(p.Version))
 	line("  catalog:\n    application:\n      descriptionFile: ./resources/description.md")
 	for _, licence := range licences {
@@ -75,8 +75,8 @@ func (p *Package) description(from string, o Options) []byte {
 		p.note(location{}, "margo.yaml names no organization that publishes the application: write it there, or give --organization")
 	}
 	line("    organization:\n      - name: %s", prose(organization))
-	line("deploymentProfiles:\n  - type: compose\n    id: %s\n    components:", p.Component)
-	line("      - name: %s\n        properties:\n          repository: %s\n          revision: %s", p.Component, p.Repository+"/"+"compose", quoted(p.Version))
+	line("deploymentProfiles:\n  - type: compose\n    id: %s\n    components:", word(p.Component))
+	line("      - name: %s\n        properties:\n          repository: %s\n          revision: %s", word(p.Component), p.Repository+"/"+"compose", quoted(p.Version))
 	if len(p.Parameters) == 0 {
 		return []byte(b.String())
 	}
@@ -92,7 +92,7 @@ func (p *Package) description(from string, o Options) []byte {
 		} else {
 			line("    # no value: every deployment must give one")
 		}
-		line("    targets:\n      - pointer: %s\n        components: [%s]", word(q.Name), p.Component)
+		line("    targets:\n      - pointer: %s\n        components: [%s]", word(q.Name), word(p.Component))
 	}
 	line("configuration:\n  sections:\n    - name: %s\n      settings:", prose(displayName(p.ID, o)))
 	used := map[string]bool{}
@@ -113,6 +113,9 @@ func (p *Package) description(from string, o Options) []byte {
 func word(name string) string {
 	switch strings.ToLower(name) {
 	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
+		return quoted(name)
+	}
+	if strings.IndexAny(name, "0123456789") == 0 { // a number or a date, as the name of a folder may be
 		return quoted(name)
 	}
 	return name
