@@ -136,6 +136,40 @@ func TestVolumeThatTheImageLacks(t *testing.T) {
 	}
 }
 
+// A container that only reads a volume, and comes first, does not have it: the first that can write
+// there does, also root without capabilities.
+func TestVolumeThatAReaderMakes(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	volume := func(name, target string, readOnly bool) protocol.Mount {
+		return protocol.Mount{Kind: protocol.MountVolume, Source: "main_" + name, Target: target, ReadOnly: readOnly}
+	}
+	start := func(name, user string, mounts ...protocol.Mount) engine.Container {
+		c := r.container("wait")
+		c.ID.Name, c.Spec.User, c.Spec.Mounts = name, user, mounts
+		r.run(t, c)
+		return c
+	}
+	given := volume("given", "/given", true)
+	given.UID = 7
+	reader := start("reader", "1000", volume("a", "/a", true), volume("b", "/b", true), volume("c", "/c", true), given)
+	expect := func(owners map[string]string) {
+		t.Helper()
+		for path, want := range owners {
+			if got := strings.TrimSpace(r.output(t, reader, "stat", path)); got != want {
+				t.Errorf("%s: %q, want %q", path, got, want)
+			}
+		}
+	}
+	expect(map[string]string{"/a": "755 0 0", "/b": "755 0 0", "/c": "755 0 0", "/given": "755 7 0"})
+	w := start("writer", "2000:5", volume("a", "/a", false), volume("b", "/b", true))
+	r.output(t, w, "write", "/a/file", "x")
+	start("other", "3000", volume("a", "/a", false), volume("given", "/given", false))
+	start("root", "0", volume("b", "/b", false))
+	start("later", "3000", volume("b", "/b", false), volume("c", "/data", false)) // the image has /data, of another user
+	expect(map[string]string{"/a": "755 2000 5", "/a/file": "644 2000 5", "/b": "755 0 0", "/c": "755 1000 1000", "/given": "755 7 0"})
+}
+
 // An outer mount that comes last would hide the inner one.
 func TestMountsNestInAnyOrder(t *testing.T) {
 	t.Parallel()

@@ -1,12 +1,18 @@
 package volumes
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	cfs "github.com/containerd/continuity/fs"
 	"github.com/moby/sys/user"
+
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // own gives a directory, and all in it, an owner. No container has it yet; links are not followed.
@@ -17,6 +23,48 @@ func own(dir string, uid, gid int) error {
 		}
 		return os.Lchown(path, uid, gid)
 	})
+}
+
+// unsettled is a file beside a volume that has no owner yet, as all containers so far only read it.
+func unsettled(path string) string {
+	return filepath.Join(filepath.Dir(path), ".unsettled-"+filepath.Base(path)) // no volume begins with a dot
+}
+
+// settle gives a volume that nobody could write to so far to the first who can: the owner of what the
+// image has there, else the user of the container.
+func settle(ctx context.Context, path string, m protocol.Mount, image Image) error {
+	open := unsettled(path)
+	if _, err := os.Lstat(open); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	uid, gid := int(m.UID), int(m.GID)
+	if uid == 0 && gid == 0 && !m.NoCopy {
+		if err := image.Files(ctx, func(root string) error {
+			uid, gid = ownerAt(root, m.Target, image.User)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if err := own(path, uid, gid); err != nil {
+		return fmt.Errorf("give the volume its owner: %w", err)
+	}
+	return os.Remove(open)
+}
+
+// ownerAt returns whom a directory of the image belongs to, and where it has none there the user
+// with a name.
+func ownerAt(root, target, name string) (uid, gid int) {
+	if at, err := cfs.RootPath(root, target); err == nil {
+		if info, err := os.Stat(at); err == nil && info.IsDir() {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				return int(st.Uid), int(st.Gid)
+			}
+		}
+	}
+	return userOf(root, name)
 }
 
 // userOf returns the numbers of a user, and of the group, by the names of the image whose files

@@ -107,6 +107,7 @@ func (s *Store) Remove(ctx context.Context, v engine.Volume) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("remove volume %s: %w", v, err)
 	}
+	_ = os.Remove(unsettled(path))
 	_ = os.Remove(filepath.Dir(path)) // it fails while there are others
 	return nil
 }
@@ -134,7 +135,8 @@ type Image struct {
 // with Docker, a new one begins with what the image has at the target, owner and mode
 // included, unless it says otherwise; of one with files it has the owner and mode alone. Where
 // the image has nothing it belongs to the user of the container, as with Podman: nobody else could
-// give it to one who is not root. What the mount says of its owner wins, and holds for all that
+// give it to one who is not root. One that so far is mounted to read alone belongs to that of the
+// first container that writes there. What the mount says of its owner wins, and holds for all that
 // the volume begins with.
 func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.Mount, image Image) error {
 	path := s.Dir(d, m.Source)
@@ -150,6 +152,10 @@ func (s *Store) Fill(ctx context.Context, d protocol.DeploymentName, m protocol.
 			return err
 		}
 		if err := s.make(ctx, path, m, image); err != nil {
+			return err
+		}
+	} else if !m.ReadOnly {
+		if err := settle(ctx, path, m, image); err != nil {
 			return err
 		}
 	}
@@ -171,14 +177,21 @@ func (s *Store) make(ctx context.Context, path string, m protocol.Mount, image I
 	if err := os.Mkdir(fresh, 0o755); err != nil {
 		return err
 	}
+	open := unsettled(path)
+	if err := os.Remove(open); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	fill := func(root string) error {
 		from, err := cfs.RootPath(root, m.Target)
 		if err != nil {
 			return err
 		}
 		info, err := os.Stat(from)
-		if err != nil || !info.IsDir() {
-			uid, gid := userOf(root, image.User) // the image has nothing there
+		if err != nil || !info.IsDir() { // the image has nothing there
+			if m.ReadOnly && m.UID == 0 && m.GID == 0 {
+				return os.WriteFile(open, nil, 0o600)
+			}
+			uid, gid := userOf(root, image.User)
 			return os.Chown(fresh, uid, gid)
 		}
 		if len(m.Files) == 0 {
