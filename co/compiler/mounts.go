@@ -56,9 +56,6 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 	all = append(all, t.secrets(service, s)...)
 	targets := map[string]bool{}
 	for i := range all {
-		if !path.IsAbs(all[i].Target) {
-			t.problem(service, "volumes", "target %q: want an absolute path", all[i].Target)
-		}
 		all[i].Target = path.Clean(all[i].Target)
 		if targets[all[i].Target] {
 			t.problem(service, "volumes", "two mounts at %s", all[i].Target)
@@ -79,7 +76,9 @@ func (t *translation) mounts(service string, s types.ServiceConfig) []protocol.M
 
 // checkTarget refuses a mount, or a device, where no container can have one.
 func (t *translation) checkTarget(service, key string, m protocol.Mount) {
-	if err := mountspec.CheckTarget(m); err != nil {
+	if !path.IsAbs(m.Target) {
+		t.problem(service, key, "target %q: want an absolute path", m.Target)
+	} else if err := mountspec.CheckTarget(m); err != nil {
 		t.problem(service, key, "%v", err)
 	}
 }

@@ -52,6 +52,8 @@ func (t *translation) ulimits(service string, given map[string]*types.UlimitsCon
 			t.problem(service, "ulimits."+name, "want numbers, or -1 for no limit")
 		case above(l.Soft) > above(l.Hard):
 			t.problem(service, "ulimits."+name, "the soft limit is above the hard one")
+		case name == "nofile" && l.Hard == -1:
+			t.problem(service, "ulimits."+name, "Linux has no unlimited number of open files, and the container would not start: want a number, such as 1048576")
 		}
 		all = append(all, l)
 	}

@@ -21,7 +21,7 @@ services:
     tty: true
     stdin_open: true
     shm_size: 128m
-    ulimits: {nofile: {soft: 1024, hard: -1}, memlock: -1, nproc: 7}
+    ulimits: {nofile: {soft: 1024, hard: 4096}, memlock: -1, nproc: 7}
     pid: host
     ipc: host
     userns_mode: host
@@ -55,7 +55,7 @@ secrets:
 	want := []protocol.Container{
 		{
 			Name: "vpn", Image: "vpn", Hostname: "tunnel", Init: true, TTY: true, Stdin: true, ShmBytes: 128 << 20,
-			Ulimits:        []protocol.Ulimit{{Name: "memlock", Soft: -1, Hard: -1}, {Name: "nofile", Soft: 1024, Hard: -1}, {Name: "nproc", Soft: 7, Hard: 7}},
+			Ulimits:        []protocol.Ulimit{{Name: "memlock", Soft: -1, Hard: -1}, {Name: "nofile", Soft: 1024, Hard: 4096}, {Name: "nproc", Soft: 7, Hard: 7}},
 			HostNamespaces: []protocol.HostNamespace{protocol.HostPID, protocol.HostIPC}, Platform: "linux/arm64/v8",
 			Reservations:    protocol.Limits{NanoCPUs: 5e8, MemoryBytes: 32 << 20},
 			NoNewPrivileges: true, Seccomp: files["p.json"], AppArmor: "mine",

@@ -60,7 +60,12 @@ func (t *translation) arguments(service string, s types.ServiceConfig, c *protoc
 		if len(s.Command) == 0 {
 			t.problem(service, "entrypoint", "empty: nothing is run, as what the image runs is left out; name the command, or leave entrypoint out")
 		}
+		if len(s.Command) > 0 && s.Command[0] == "" {
+			t.problem(service, "command", "the program has no name: want one first")
+		}
 		c.Entrypoint, c.Command = c.Command, nil
+	case len(s.Entrypoint) > 0 && s.Entrypoint[0] == "":
+		t.problem(service, "entrypoint", "the program has no name: want one first, or [] to leave the image's out")
 	case s.Entrypoint == nil && s.Command != nil && len(s.Command) == 0:
 		c.Command, c.NoCommand = nil, true
 		t.warn("services."+service+".command", "empty: the image's command is left out, as the Compose specification has it; Docker runs it: leave the key out for that")

@@ -312,6 +312,14 @@ func TestTranslateRefuses(t *testing.T) {
 		"oom_score_adj: 1001":                        "line 4: services.web.oom_score_adj: 1001: want 1000 or less",
 		"cpu_shares: 1":                              "line 4: services.web.cpu_shares: 1: want 2 to 262144",
 		"cpuset: all":                                `line 4: services.web.cpuset: "all": want the numbers of processors, such as 0-3,5`,
+		"cpuset: '0-3, 5-4'":                         `line 4: services.web.cpuset: "0-3, 5-4": want the numbers of processors, such as 0-3,5`,
+		"ulimits: {nofile: -1}":                      "line 4: services.web.ulimits.nofile: Linux has no unlimited number of open files",
+		"devices: ['/dev/null:rel']":                 `line 4: services.web.devices: target "rel" of /dev/null: want an absolute path`,
+		"tmpfs: [rel]":                               `line 4: services.web.tmpfs: target "rel": want an absolute path`,
+		"configs: [{source: some, target: rel/c}]":   `line 4: services.web.configs: target "rel/c": want an absolute path`,
+		"entrypoint: ['']":                           "line 4: services.web.entrypoint: the program has no name",
+		"{entrypoint: [''], command: [a]}":           "services.web.entrypoint: the program has no name",
+		"{entrypoint: [], command: ['', a]}":         "services.web.command: the program has no name",
 		"domainname: a b":                            `line 4: services.web.domainname: "a b": want labels`,
 		"{domainname: a, network_mode: host}":        "services.web.domainname: the service has the name of the node",
 		"{domainname: a, network_mode: 'service:b'}": "services.web.domainname: the service shares the network of b",
@@ -327,7 +335,7 @@ func TestTranslateRefuses(t *testing.T) {
 			}
 			compose := "services:\n  web:\n    image: i\n    " + service + "\n  b: {image: i}\n  alone: {image: i, network_mode: none}\n  off: {image: i, healthcheck: {disable: true, test: a}}\n  forever: {image: i, restart: unless-stopped}\n  any: {image: i, deploy: {restart_policy: {}}}\n" +
 				"networks: {other: {}, back: {internal: true}}\nvolumes:\n  bind_data: {}\n  nfs: {driver_opts: {type: nfs, o: 'addr=10.0.0.1', device: ':/x'}}\n  shm: {driver_opts: {type: tmpfs, device: tmpfs}}\n  near: {driver_opts: {type: none, o: bind, device: ./x}}\n" +
-				"secrets: {unset: {environment: UNSET}, lost: {file: lost}}\nconfigs: {outside: {file: ../x}, absent: {file: absent}, unset: {environment: UNSET}}\n"
+				"secrets: {unset: {environment: UNSET}, lost: {file: lost}}\nconfigs: {some: {content: x}, outside: {file: ../x}, absent: {file: absent}, unset: {environment: UNSET}}\n"
 			_, err := compileOne(t, compose, nil, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Fatalf("error %v, want %q", err, want)

@@ -32,6 +32,9 @@ func Of(s types.ServiceConfig, say Say) []protocol.Device {
 		if device.Container == "" {
 			device.Container = d.Source
 		}
+		if !strings.HasPrefix(device.Container, "/") {
+			say("devices", "target %q of %s: want an absolute path, such as /dev/ttyUSB0", device.Container, d.Source)
+		}
 		if len(device.Permissions) == 3 {
 			device.Permissions = "" // rwm, the default
 		}

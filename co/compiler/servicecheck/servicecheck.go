@@ -182,11 +182,24 @@ var processors = regexp.MustCompile(`^[0-9]+(-[0-9]+)?( *, *[0-9]+(-[0-9]+)?)*$`
 // a millisecond of each 100 at least.
 const minCPUs = 0.01
 
+// ascending reports whether each range of processors ends at or above its beginning.
+func ascending(set string) bool {
+	for part := range strings.SplitSeq(set, ",") {
+		first, last, found := strings.Cut(strings.TrimSpace(part), "-")
+		from, err := strconv.Atoi(first)
+		to, errTo := strconv.Atoi(last)
+		if err != nil || found && (errTo != nil || to < from) {
+			return false
+		}
+	}
+	return true
+}
+
 func limits(s types.ServiceConfig, say Say) {
 	if s.CPUShares != 0 && (s.CPUShares < 2 || s.CPUShares > 262144) {
 		say("cpu_shares", "%d: want 2 to 262144; 1024 is what others have", s.CPUShares)
 	}
-	if s.CPUSet != "" && !processors.MatchString(s.CPUSet) {
+	if s.CPUSet != "" && (!processors.MatchString(s.CPUSet) || !ascending(s.CPUSet)) {
 		say("cpuset", "%q: want the numbers of processors, such as 0-3,5", s.CPUSet)
 	}
 	judge := func(cores, bytes, processes string, cpus float32, memory types.UnitBytes, pids int64) {
