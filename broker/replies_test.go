@@ -2,14 +2,34 @@ package broker_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/colonyfleet/colony/broker"
 	"github.com/colonyfleet/colony/broker/limits"
 )
+
+// narrow listens for connections for which the system takes hardly anything that the peer does not read: it takes
+// some MB otherwise, so that little of what a test sends waits in the broker.
+func narrow(ctx context.Context, network, address string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, network, address)
+	return narrowListener{l}, err
+}
+
+type narrowListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l narrowListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if tcp, ok := c.(*net.TCPConn); ok {
+		err = tcp.SetWriteBuffer(4096)
+	}
+	return c, err
+}
 
 // TestUnreadAnswersAreBounded has many clients ask without end and read nothing: what waits for them stays within the
 // limit for all, the guilty pay, and another client is served.
@@ -20,7 +40,9 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The time that a client has for the next bytes ends nobody here: on a busy machine it could be over first.
-			b, reg := start(t, free{}, limited(limits.Limits{TotalWriteBuffer: limit, WriteTimeout: time.Hour}))
+			b, reg := start(t, free{}, func(o *broker.Options) {
+				o.Limits, o.Listen = limits.Limits{TotalWriteBuffer: limit, WriteTimeout: time.Hour}, narrow
+			})
 			canary := dialFrom(t, "127.0.0.9", b.Addr("main"))
 			canary.mustConnect("canary", nil)
 			flood := bytes.Repeat([]byte(question), 16<<10/len(question))
