@@ -79,11 +79,11 @@ func scanDeployment(row pgx.CollectableRow) (d fleet.Deployment, err error) {
 // reasons of nodes that were not chosen. A page may hold fewer than its limit though
 // there are more: those that are sought for are looked for in a bounded number of rows.
 func (s *Lists) Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) (list []fleet.Deployment, next string, err error) {
-	own, err := within(ctx, s.db, f.Within)
+	own, err := within(ctx, s.db, f.Site, f.Within)
 	if err != nil {
 		return nil, "", pgdb.Classify("list deployments", err)
 	}
-	keys, next, err := deploymentSource(f, one(f.Site, own)).list(ctx, s.db, p, 2)
+	keys, next, err := deploymentSource(f, own).list(ctx, s.db, p, 2)
 	if err != nil {
 		return nil, "", pgdb.Classify("list deployments", err)
 	}
@@ -143,11 +143,11 @@ func (s *Lists) CountDeployments(ctx context.Context, f fleet.DeploymentFilter) 
 		}
 		return total, err
 	}
-	own, err := within(ctx, s.db, f.Within)
+	own, err := within(ctx, s.db, f.Site, f.Within)
 	if err != nil {
 		return fleet.Total{}, pgdb.Classify("count deployments", err)
 	}
-	total, err := deploymentSource(f, one(f.Site, own)).count(ctx, s.db)
+	total, err := deploymentSource(f, own).count(ctx, s.db)
 	return total, pgdb.Classify("count deployments", err)
 }
 

@@ -34,34 +34,16 @@ func (s *Lists) Feed(ctx context.Context, f fleet.EventFilter) ([]fleet.Event, e
 	return readEvents(ctx, s.db.Feed, f)
 }
 
-func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]fleet.Event, error) {
-	direction := ""
-	if f.Newest {
-		direction = " desc"
-	}
-	limit := fleet.Size(f.Limit)
-	own, err := within(ctx, from, f.Within)
-	if err != nil {
-		return nil, pgdb.Classify("list events", err)
-	}
-	f.Kinds = slices.Compact(slices.Sorted(slices.Values(f.Kinds)))
-	own = one(f.Site, own)
-	if len(own) > mostParts && len(f.Kinds) == 0 {
-		return manySites(ctx, from, f, own)
-	}
-	s := &statement{}
-	if apart := parts(f.Kinds, own); len(apart) == 1 {
-		selectEvents(s, f, f.Kinds, own)
-	} else {
-		s.add(eventColumns + " where false")
-		for _, part := range apart {
-			s.add(" union all (")
-			selectEvents(s, f, part.kinds, part.sites)
-			s.add(" order by id"+direction+" limit $)", limit)
+func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) (events []fleet.Event, err error) {
+	own, err := within(ctx, from, f.Site, f.Within)
+	if err == nil {
+		f.Kinds = slices.Compact(slices.Sorted(slices.Values(f.Kinds)))
+		find := fewParts
+		if len(own) > mostParts && len(f.Kinds) == 0 {
+			find = manySites
 		}
+		events, err = find(ctx, from, f, own)
 	}
-	s.add(" order by id"+direction+" limit $", limit)
-	events, err := rows(ctx, from, scanEvent, s)
 	if err != nil {
 		return nil, pgdb.Classify("list events", err)
 	}
@@ -71,33 +53,47 @@ func readEvents(ctx context.Context, from pgdb.Querier, f fleet.EventFilter) ([]
 	return events, nil
 }
 
+// sorted is the order in which events are looked for.
+func sorted(f fleet.EventFilter) string {
+	if f.Newest {
+		return " order by id desc"
+	}
+	return " order by id"
+}
+
 // mostParts is how many parts of an index one query looks at for some sites.
 const mostParts = 64
+
+// fewParts returns events by one query, in which each part of an index is looked at by itself.
+func fewParts(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own []string) ([]fleet.Event, error) {
+	s, limit := &statement{}, fleet.Size(f.Limit)
+	if apart := parts(f.Kinds, own); len(apart) == 1 {
+		selectEvents(s, f, f.Kinds, own)
+	} else {
+		s.add(eventColumns + " where false")
+		for _, part := range apart {
+			s.add(" union all (")
+			selectEvents(s, f, part.kinds, part.sites)
+			s.add(sorted(f)+" limit $)", limit)
+		}
+	}
+	s.add(sorted(f)+" limit $", limit)
+	return rows(ctx, from, scanEvent, s)
+}
 
 // manySites returns events of many sites. They may be a good part of all events, so that those are among the next ones,
 // or hardly any, so that each site is looked at by itself: the first way is given up after as many events as the second one
 // may look at.
 func manySites(ctx context.Context, from pgdb.Querier, f fleet.EventFilter, own []string) ([]fleet.Event, error) {
-	direction, limit := "", fleet.Size(f.Limit)
-	if f.Newest {
-		direction = " desc"
-	}
-	sorted := " order by id" + direction
-	next, each := &statement{}, &statement{}
-	next.add("select * from ("+eventColumns+" where id > $"+sorted+" limit $) w where site = any($::text[])"+sorted+" limit $", f.After, limit*len(own), own, limit)
-	each.add("select e.* from (select id from unnest($::text[]) as own, lateral (select id from events where site = own and id > $"+sorted+" limit $) t"+
-		sorted+" limit $) k, lateral ("+eventColumns+" where id = k.id limit 1) e order by k.id"+direction, own, f.After, limit, limit)
+	next, each, limit := &statement{}, &statement{}, fleet.Size(f.Limit)
+	next.add("select * from ("+eventColumns+" where id > $"+sorted(f)+" limit $) w where site = any($::text[])"+sorted(f)+" limit $", f.After, limit*len(own), own, limit)
 	events, err := rows(ctx, from, scanEvent, next)
-	if err == nil && len(events) < limit {
-		events, err = rows(ctx, from, scanEvent, each)
+	if err != nil || len(events) == limit {
+		return events, err
 	}
-	if err != nil {
-		return nil, pgdb.Classify("list events", err)
-	}
-	if f.Newest {
-		slices.Reverse(events)
-	}
-	return events, nil
+	each.add("select e.* from (select id from unnest($::text[]) as own, lateral (select id from events where site = own and id > $"+sorted(f)+" limit $) t"+
+		sorted(f)+" limit $) k, lateral ("+eventColumns+" where id = k.id limit 1) e"+sorted(f), own, f.After, limit, limit)
+	return rows(ctx, from, scanEvent, each)
 }
 
 // A part is what is looked for by itself.

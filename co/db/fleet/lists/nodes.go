@@ -88,11 +88,10 @@ func (s *Lists) nodeSource(ctx context.Context, f fleet.NodeFilter) (source, err
 	if err != nil {
 		return source{}, err
 	}
-	sites, err := within(ctx, s.db, f.Within)
+	sites, err := within(ctx, s.db, f.Site, f.Within)
 	if err != nil {
 		return source{}, err
 	}
-	sites = one(f.Site, sites)
 	version, byVersion := f.Version.Single()
 	switch {
 	case len(labels) > 0:

@@ -34,7 +34,7 @@ func (s *Lists) Sites(ctx context.Context, p fleet.Page) (sites []fleet.Site, ne
 // SitesLike lists the sites that a filter picks, by id. A page may hold fewer than its
 // limit though there are more, as one of Deployments.
 func (s *Lists) SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page) (sites []fleet.Site, next string, err error) {
-	own, err := within(ctx, s.db, f.Within)
+	own, err := within(ctx, s.db, "", f.Within)
 	if err != nil {
 		return nil, "", pgdb.Classify("list sites", err)
 	}
@@ -49,7 +49,7 @@ func (s *Lists) SitesLike(ctx context.Context, f fleet.SiteFilter, p fleet.Page)
 
 // CountSites counts what a filter picks.
 func (s *Lists) CountSites(ctx context.Context, f fleet.SiteFilter) (fleet.Total, error) {
-	own, err := within(ctx, s.db, f.Within)
+	own, err := within(ctx, s.db, "", f.Within)
 	if err != nil {
 		return fleet.Total{}, pgdb.Classify("count sites", err)
 	}
@@ -92,7 +92,7 @@ func (s *Lists) Summary(ctx context.Context, set siteset.Set) (fleet.Summary, er
 
 // sums adds up the counters of sites, with the deployments in every state.
 func (s *Lists) sums(ctx context.Context, set siteset.Set) (sum fleet.Summary, err error) {
-	own, err := within(ctx, s.db, set)
+	own, err := within(ctx, s.db, "", set)
 	if err != nil {
 		return sum, pgdb.Classify("count the fleet", err)
 	}

@@ -10,9 +10,12 @@ import (
 	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
-// within returns the ids of the sites of a set, nil for that of all sites.
-func within(ctx context.Context, from pgdb.Querier, set siteset.Set) ([]string, error) {
+// within returns the ids of the sites that a list looks at: that of the site, where one is named, else those of a set, nil for
+// that of all sites.
+func within(ctx context.Context, from pgdb.Querier, site protocol.SiteID, set siteset.Set) ([]string, error) {
 	switch {
+	case site != "":
+		return []string{string(site)}, nil
 	case set.All():
 		return nil, nil
 	case len(set.Beginnings()) == 0:
@@ -24,14 +27,6 @@ func within(ctx context.Context, from pgdb.Querier, set siteset.Set) ([]string, 
 		ids = []string{} // none, and not all
 	}
 	return ids, err
-}
-
-// one returns the ids that a list looks at: that of a site, where one is named.
-func one(site protocol.SiteID, sites []string) []string {
-	if site == "" {
-		return sites
-	}
-	return []string{string(site)}
 }
 
 // A keyed table has a row for each name of a site.
