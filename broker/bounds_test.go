@@ -325,7 +325,7 @@ func TestAliasesKeepNoPackets(t *testing.T) {
 	})
 }
 
-// Topics that aliases stand for count for the address of the client, as its filters do, until it has gone.
+// Topics that aliases stand for count for the address of the client, as its filters do, until its connection ends.
 func TestAliasesAreBounded(t *testing.T) {
 	t.Parallel()
 	b, reg := start(t, free{}, func(o *broker.Options) { o.Limits.StatePerAddress = 4 << 20 })
@@ -335,7 +335,7 @@ func TestAliasesAreBounded(t *testing.T) {
 			Properties: packets.Properties{TopicAlias: n, TopicAliasFlag: true},
 		})
 	}
-	for round := range 2 { // what has gone does not count
+	for round := range 2 { // what was disconnected does not count
 		var all []*raw
 		for i := range 2 {
 			r := guest(t, b, fmt.Sprint("c", i))
@@ -363,7 +363,7 @@ func TestAliasesAreBounded(t *testing.T) {
 		for _, r := range append(all, other) {
 			_ = r.conn.Close()
 		}
-		until(t, "all have gone", func() bool { return metric(t, reg, "clients_connected") == 0 })
+		until(t, "all are disconnected", func() bool { return metric(t, reg, "clients_connected") == 0 })
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // Repair sets aside what is damaged of a key and its certificates, and of the floor of the clock, and
 // returns what it was: it counts as not there from then on, and the machine enrols anew. Certificates
 // go with their key, of which alone they are of use; a key that is right stays, so that the machine is
-// known by it. An LO whose own key is gone loses the authority of its site with it: whoever takes the place
+// known by it. An LO whose own key is missing loses the authority of its site with it: whoever takes the place
 // of a machine has both revoked. The root is nobody's to make anew, and stays as it is.
 func (s *Store) Repair(name string) (found []*statefile.Damage) {
 	if name == Root {
@@ -45,7 +45,7 @@ func (s *Store) Repair(name string) (found []*statefile.Damage) {
 	if _, err := s.readKey(name); name == Machine && errors.Is(err, fs.ErrNotExist) {
 		for _, file := range []string{Issuer + ".crt", Issuer + ".key"} {
 			if _, err := s.disk.Stat(s.path(file)); err == nil {
-				found = append(found, s.setAside(file, errors.New("the key of the machine is gone, with which this authority is revoked")))
+				found = append(found, s.setAside(file, errors.New("the key of the machine is missing, with which this authority is revoked")))
 			}
 		}
 	}

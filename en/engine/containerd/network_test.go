@@ -315,7 +315,7 @@ func TestStaleNetwork(t *testing.T) {
 }
 
 // Damage of what the engine keeps of a container that runs is reported, changes nothing of the container, and is
-// gone once the container is asked for again: its own name servers stay, and its id is written anew.
+// repaired once the container is asked for again: its own name servers stay, and its id is written anew.
 func TestDamagedSettingsOfNames(t *testing.T) {
 	t.Parallel()
 	for _, network := range []protocol.Network{protocol.NetworkBridge, protocol.NetworkHost} {
