@@ -57,8 +57,20 @@ type Digest string
 
 // DigestOf returns the digest of b.
 func DigestOf(b []byte) Digest {
-	sum := sha256.Sum256(b)
+	return DigestOfSum(sha256.Sum256(b))
+}
+
+// DigestOfSum returns the digest of what has a SHA-256.
+func DigestOfSum(sum [sha256.Size]byte) Digest {
 	return Digest("sha256:" + hex.EncodeToString(sum[:]))
+}
+
+// Sum returns the SHA-256 of a digest.
+func (d Digest) Sum() ([]byte, error) {
+	if _, err := ParseDigest(string(d)); err != nil {
+		return nil, err
+	}
+	return hex.DecodeString(strings.TrimPrefix(string(d), "sha256:"))
 }
 
 // ParseDigest checks the form of s. Only sha256 is accepted.
