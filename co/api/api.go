@@ -26,6 +26,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/sitedata"
+	"github.com/colonyfleet/colony/co/api/specs"
 	"github.com/colonyfleet/colony/co/api/tokens"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/keylock"
@@ -65,7 +66,7 @@ type DeploymentStore interface {
 	Deployments(ctx context.Context, f fleet.DeploymentFilter, p fleet.Page) ([]fleet.Deployment, string, error)
 	Deployment(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName) (fleet.Deployment, error)
 	Transitions(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, limit int) ([]fleet.Transition, error)
-	Spec(ctx context.Context, digest protocol.Digest) ([]byte, error)
+	specs.Source
 }
 
 // EventStore reads events.
@@ -265,7 +266,7 @@ func (a *API) routes(h huma.API) {
 	huma.Get(h, "/api/v1/deployments/{site}/{name}/history", a.history, form.Describe("deployments", "Show revisions and transitions"))
 	huma.Post(h, "/api/v1/deployments/{site}/{name}/rollback", a.rollback, form.Describe("deployments", "Return to an earlier revision"), form.Guarded)
 	huma.Post(h, "/api/v1/deployments/{site}/{name}/retry", a.retry, form.Describe("deployments", "Try a refused version again"), form.Guarded)
-	huma.Get(h, "/api/v1/specs/{digest}", a.getSpec, form.Describe("deployments", "Fetch a compiled specification"))
+	specs.Register(h, a.opts.Deployments, a.log)
 	huma.Get(h, "/api/v1/sites", a.listSites, form.Describe("fleet", "List sites"))
 	huma.Post(h, "/api/v1/sites", a.createSite, form.Describe("fleet", "Create a site before its LO connects"), conflicts, func(o *huma.Operation) {
 		o.DefaultStatus = http.StatusCreated

@@ -1,15 +1,9 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
-	"time"
-
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
@@ -212,27 +206,6 @@ func (a *API) history(ctx context.Context, in *struct {
 
 // getSpec serves what has a digest, or the part of it that Range asks for (RFC
 // 9110, section 14): a site on a bad link goes on where it was cut off.
-func (a *API) getSpec(ctx context.Context, in *struct {
-	Digest string `path:"digest" doc:"the digest of the specification, as sha256:…"`
-},
-) (*huma.StreamResponse, error) {
-	digest, err := protocol.ParseDigest(in.Digest)
-	if err != nil {
-		return nil, a.fail(ctx, problem.At("path.digest", err))
-	}
-	b, err := a.opts.Deployments.Spec(ctx, digest)
-	if err != nil {
-		return nil, a.fail(ctx, err)
-	}
-	return &huma.StreamResponse{Body: func(c huma.Context) {
-		r, w := humago.Unwrap(c)
-		w.Header().Set("Content-Type", protocol.ContentType)
-		w.Header().Set("Cache-Control", "private, immutable, max-age=31536000")
-		w.Header().Set("Etag", `"`+string(digest)+`"`)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
-	}}, nil
-}
-
 type siteQuery struct {
 	form.PageQuery
 	Online  string `query:"online" enum:"true,false" doc:"only sites that are online, or only those that are not"`

@@ -15,7 +15,7 @@ import (
 // only ever added (events, transitions, anomalies, messages of machine data) is not among
 // them: it is kept for its time.
 var siteTables = []string{
-	"node_labels", "nodes", "deployment_nodes", "deployment_status", "deployments", "data_rules", "site_files", "desired_bodies",
+	"node_labels", "nodes", "deployment_nodes", "deployment_status", "deployments", "data_rules", "site_files", "desired_bodies", "former_bodies",
 	"data_retained", "data_readers", "streams", "down_queue", "down_retained", "down_streams", "requests", "join_tokens", "machines", "pending_nodes",
 }
 

@@ -18,10 +18,11 @@ func (s *Desired) SaveSpec(ctx context.Context, spec []byte) (protocol.Digest, e
 }
 
 // Spec returns what has a digest: an encoded DeploymentSpec, or the encoded
-// SiteDesired that SaveBodies stored last for a site.
+// SiteDesired that SaveBodies stored last for a site, or before that.
 func (s *Desired) Spec(ctx context.Context, digest protocol.Digest) ([]byte, error) {
 	found, err := pgdb.Rows(ctx, s.db, pgx.RowTo[[]byte], `select spec from specs where digest = $1
-		union all (select body from desired_bodies where digest = $1 limit 1)`, digest)
+		union all (select body from desired_bodies where digest = $1 limit 1)
+		union all (select body from former_bodies where digest = $1 limit 1) limit 1`, digest)
 	return pgdb.One("spec "+string(digest), found, err)
 }
 
@@ -40,15 +41,19 @@ func (s *Desired) SpecsWith(ctx context.Context, text string) ([]fleet.SpecUse, 
 }
 
 // SaveBodies makes each an encoded SiteDesired what its site finds under its digest, in place
-// of the previous one.
+// of the previous one. That is found as well until the next one: the site holds it, and fetches the difference.
 func (s *Desired) SaveBodies(ctx context.Context, list []fleet.SiteBody) error {
 	var text [2][]string // site, digest
 	bodies := make([][]byte, len(list))
 	for i, v := range list {
 		text[0], text[1], bodies[i] = append(text[0], string(v.Site)), append(text[1], string(v.Digest)), v.Body
 	}
-	_, err := s.db.Exec(ctx, `insert into desired_bodies as b (site, digest, body)
-		select u.site, u.digest, u.body from unnest($1::text[], $2::text[], $3::bytea[]) as u (site, digest, body) order by u.site
+	_, err := s.db.Exec(ctx, `with news as (select * from unnest($1::text[], $2::text[], $3::bytea[]) as u (site, digest, body)),
+		former as (insert into former_bodies as f (site, digest, body)
+			select b.site, b.digest, b.body from desired_bodies b join news n on n.site = b.site and n.digest <> b.digest order by b.site
+			on conflict (site) do update set digest = excluded.digest, body = excluded.body)
+		insert into desired_bodies as b (site, digest, body)
+		select n.site, n.digest, n.body from news n order by n.site
 		on conflict (site) do update set digest = excluded.digest, body = excluded.body where b.digest <> excluded.digest`, text[0], text[1], bodies)
 	return pgdb.Classify("save desired states of sites", err)
 }
