@@ -196,7 +196,7 @@ func (p *parts) root(ctx context.Context) (ed25519.PublicKey, error) {
 // fetch returns how to get what does not come whole by MQTT.
 func (p *parts) fetch() (desired.Fetch, error) {
 	if p.opts.CO.HTTP == "" {
-		return func(context.Context, protocol.Digest, uint64) ([]byte, error) {
+		return func(context.Context, desired.Want) ([]byte, error) {
 			return nil, protocol.Errorf(protocol.Invalid, "it does not come whole by MQTT, and co.http is not set in the configuration of the site's local orchestrator: set it to the URL of the central orchestrator's API, such as http://co.example:8080, and restart")
 		}, nil
 	}

@@ -51,9 +51,6 @@ type Spec struct {
 	Decoded protocol.DeploymentSpec
 }
 
-// Fetch returns the bytes that have a digest and a size, from the CO.
-type Fetch func(ctx context.Context, digest protocol.Digest, size uint64) ([]byte, error)
-
 // Options are what a Store works with. All but Root are needed.
 type Options struct {
 	Disk disk.FS
@@ -87,6 +84,7 @@ type Store struct {
 	trust   sign.Trust
 	checked protocol.Held // the state that was checked last, as it is on disk
 	specs   map[protocol.Digest]Spec
+	body    []byte // the encoded state that was fetched last, of this run, and adopted; nil: none was
 }
 
 // Open reads what an earlier run stored. Damaged files are reported in the
@@ -253,10 +251,12 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 		}
 	}
 	named := m
+	var body []byte
 	if m.Digest != "" {
 		if m, payload, err = s.whole(ctx, m); err != nil {
 			return false, err
 		}
+		body = payload
 	}
 	m, trust, err := s.check(m, payload)
 	if err != nil {
@@ -267,7 +267,13 @@ func (s *Store) Offer(ctx context.Context, payload []byte) (adopted bool, err er
 		return false, protocol.Errorf(protocol.Conflict,
 			"desired state %s arrived twice with different content: the CO was restored, or another one publishes for this site", m.Position)
 	}
-	return s.adopt(ctx, m, trust)
+	adopted, err = s.adopt(ctx, m, trust)
+	if err == nil && body != nil {
+		s.mu.Lock()
+		s.body = body
+		s.mu.Unlock()
+	}
+	return adopted, err
 }
 
 // adopt puts a whole state into force, and what it was checked with.
@@ -319,25 +325,6 @@ func (s *Store) save(held protocol.Held, state []byte, specs map[protocol.Digest
 // PartialDir is where HTTP keeps the downloads for a Store in dir, which removes
 // them once a desired state is in force.
 func PartialDir(dir string) string { return filepath.Join(dir, "partial") }
-
-// whole fetches the state that m names by digest, and returns it and its encoding.
-func (s *Store) whole(ctx context.Context, m protocol.SiteDesired) (protocol.SiteDesired, []byte, error) {
-	b, err := s.fetch(ctx, m.Digest, m.Size)
-	if err != nil {
-		return m, nil, fmt.Errorf("fetch desired state: %w", err)
-	}
-	if err := m.Digest.Verify(b); err != nil {
-		return m, nil, protocol.Errorf(protocol.Invalid, "desired state %s: %w", m.Position, err)
-	}
-	w, err := s.decode(b)
-	if err != nil {
-		return m, nil, err
-	}
-	if w.Position != m.Position || w.Digest != "" {
-		return m, nil, protocol.Errorf(protocol.Invalid, "desired state %s names %s by digest", m.Position, w.Position)
-	}
-	return w, b, nil
-}
 
 // strip returns m without its inline specs, which are stored by digest, and without the head, which
 // nobody asks for any more. The statements about the entries stay, unless m were too large with them:
@@ -439,7 +426,7 @@ func (s *Store) gather(ctx context.Context, m protocol.SiteDesired) (map[protoco
 		}
 		if b == nil {
 			var err error
-			if b, err = s.fetch(ctx, e.Digest, e.Size); err != nil {
+			if b, err = s.fetch(ctx, Want{e.Digest, e.Size, s.former(e.Deployment)}); err != nil {
 				return nil, fmt.Errorf("fetch spec of deployment %s: %w", e.Deployment, err)
 			}
 		}

@@ -25,7 +25,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func none(context.Context, protocol.Digest, uint64) ([]byte, error) {
+func none(context.Context, Want) ([]byte, error) {
 	return nil, protocol.Errorf(protocol.Unavailable, "no CO")
 }
 

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/colonyfleet/colony/internal/disk"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/dictionary"
 )
 
 // silence is how long a download may bring nothing before it is given up.
@@ -27,6 +29,10 @@ const silence = 30 * time.Second
 // and with the next call, also of another run, from there. So a link that is never
 // up for long brings everything in the end. What was fetched whole is not fetched
 // again until the Store removes it.
+//
+// Where the Want has content that is like it, the CO is asked for the difference (RFC 9842). One that breaks, or does not make
+// what is wanted, is not asked for again before the whole was tried: what arrives of that is kept, so that a link that is never up for
+// long enough for the difference brings the whole in the end.
 func HTTP(client *http.Client, base *url.URL, d disk.FS, dir string) Fetch {
 	f := fetcher{disk: d, client: client, base: base, dir: dir}
 	return f.fetch
@@ -39,7 +45,8 @@ type fetcher struct {
 	dir    string
 }
 
-func (f fetcher) fetch(ctx context.Context, digest protocol.Digest, size uint64) ([]byte, error) {
+func (f fetcher) fetch(ctx context.Context, w Want) ([]byte, error) {
+	digest, size := w.Digest, w.Size
 	if size > protocol.MaxMessage {
 		return nil, protocol.Errorf(protocol.Invalid, "what has the digest %s has %d bytes: the limit is %d", digest.Short(), size, protocol.MaxMessage)
 	}
@@ -66,15 +73,24 @@ func (f fetcher) fetch(ctx context.Context, digest protocol.Digest, size uint64)
 			}
 			b, old = nil, false // a power cut can have damaged what an earlier run stored
 		}
-		got, err := f.more(ctx, path, digest, int64(len(b)), int64(size))
-		if err != nil && (got == 0 || ctx.Err() != nil) {
+		if len(b) > 0 {
+			w.Like = nil // the rest of what is here, and not a difference
+		}
+		got, err := f.more(ctx, path, w, int64(len(b)))
+		instead := w.Like != nil && errors.Is(err, errDifference) // now the whole
+		w.Like = nil
+		if err != nil && (got == 0 && !instead || ctx.Err() != nil) {
 			return nil, err
 		}
 	}
 }
 
+// errDifference says that a difference was sent and is of no use.
+var errDifference = errors.New("difference to what is here")
+
 // more adds to a download what one request brings, and returns how much that is.
-func (f fetcher) more(ctx context.Context, path string, digest protocol.Digest, have, size int64) (got int64, err error) {
+func (f fetcher) more(ctx context.Context, path string, w Want, have int64) (got int64, err error) {
+	digest, size := w.Digest, int64(w.Size)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing arrived for %s", silence)) })
@@ -91,6 +107,9 @@ func (f fetcher) more(ctx context.Context, path string, digest protocol.Digest, 
 		return 0, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Accept-Encoding", "identity") // a part of something compressed is no part of it
+	if w.Like != nil {
+		dictionary.Offer(req.Header, protocol.DigestOf(w.Like))
+	}
 	if have > 0 {
 		req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
 		req.Header.Set("If-Range", `"`+string(digest)+`"`)
@@ -107,13 +126,21 @@ func (f fetcher) more(ctx context.Context, path string, digest protocol.Digest, 
 	default:
 		return 0, protocol.Errorf(protocol.Unavailable, "get %s: the central orchestrator answered %s", target, resp.Status)
 	}
+	body, rest := io.Reader(heard{resp.Body, watch}), size-have
+	if resp.Header.Get("Content-Encoding") == dictionary.Coding {
+		whole, err := made(body, w)
+		if err != nil {
+			return 0, away(err)
+		}
+		body = bytes.NewReader(whole)
+	}
 	file, err := f.disk.Open(path, os.O_CREATE|os.O_RDWR, filePerm)
 	if err != nil {
 		return 0, fmt.Errorf("store download: %w", err)
 	}
 	if err = file.Truncate(have); err == nil {
 		// One byte more than was announced, so that more is noticed.
-		got, err = io.Copy(io.NewOffsetWriter(file, have), io.LimitReader(heard{resp.Body, watch}, size-have+1))
+		got, err = io.Copy(io.NewOffsetWriter(file, have), io.LimitReader(body, rest+1))
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return got, away(err)
@@ -122,6 +149,21 @@ func (f fetcher) more(ctx context.Context, path string, digest protocol.Digest, 
 		return 0, errors.Join(away(fmt.Errorf("got %d bytes, %d were announced", have+got, size)), f.disk.Remove(path))
 	}
 	return got, nil
+}
+
+// made returns what is wanted, from the difference that a body is.
+func made(body io.Reader, w Want) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(body, int64(w.Size)+1)) // one that is larger is of no use
+	if err == nil {
+		b, err = dictionary.Decode(b, w.Like, w.Size)
+	}
+	if err == nil {
+		err = w.Digest.Verify(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDifference, err)
+	}
+	return b, nil
 }
 
 // heard puts off the end of a download with each part that arrives.

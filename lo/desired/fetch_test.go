@@ -131,7 +131,7 @@ func TestFetchThroughCuts(t *testing.T) {
 		link.each.Store(0)
 		cancel()
 	}()
-	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(ctx, digest, size); err == nil {
+	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(ctx, Want{Digest: digest, Size: size}); err == nil {
 		t.Fatal("fetched over a link that was cut")
 	}
 	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(string(digest), "sha256:")))
@@ -141,11 +141,11 @@ func TestFetchThroughCuts(t *testing.T) {
 	if info.Size() <= 50_000 { // the cuts may have taken some of it, but not all that came before the last one
 		t.Fatalf("%d bytes are kept, want more than came between two cuts", info.Size())
 	}
-	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), digest, size); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "of 1000000 bytes are here") {
+	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), Want{Digest: digest, Size: size}); protocol.KindOf(err) != protocol.Unavailable || !strings.Contains(err.Error(), "of 1000000 bytes are here") {
 		t.Errorf("without a link: %v", err)
 	}
 	link.each.Store(50_000)
-	got, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), digest, size)
+	got, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), Want{Digest: digest, Size: size})
 	if err != nil || !bytes.Equal(got, body) {
 		t.Fatalf("%d bytes, %v", len(got), err)
 	}
@@ -154,7 +154,7 @@ func TestFetchThroughCuts(t *testing.T) {
 		t.Errorf("%d bytes for %d: something came twice", link.bytes.Load(), size)
 	}
 	before := link.bytes.Load()
-	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), digest, size); err != nil || link.bytes.Load() != before {
+	if _, err := HTTP(noKeepAlive(t), &far, disk.OS, dir)(t.Context(), Want{Digest: digest, Size: size}); err != nil || link.bytes.Load() != before {
 		t.Errorf("what is here was fetched again: %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestDamagedDownload(t *testing.T) {
 		if err := os.WriteFile(path, bytes.Repeat([]byte("x"), n), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := HTTP(noKeepAlive(t), base, disk.OS, dir)(t.Context(), digest, uint64(len(body)))
+		got, err := HTTP(noKeepAlive(t), base, disk.OS, dir)(t.Context(), Want{Digest: digest, Size: uint64(len(body))})
 		if err != nil || !bytes.Equal(got, body) {
 			t.Errorf("begun with %d wrong bytes: %d bytes, %v", n, len(got), err)
 		}
@@ -193,9 +193,9 @@ func TestStateByDigest(t *testing.T) {
 	dir := t.TempDir()
 	fetches := 0
 	get := HTTP(noKeepAlive(t), base, disk.OS, PartialDir(dir))
-	fetch := func(ctx context.Context, d protocol.Digest, size uint64) ([]byte, error) {
+	fetch := func(ctx context.Context, w Want) ([]byte, error) {
 		fetches++
-		return get(ctx, d, size)
+		return get(ctx, w)
 	}
 	s := open(t, dir, fetch)
 	named := func(generation uint64, body []byte) protocol.SiteDesired {

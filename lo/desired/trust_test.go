@@ -148,7 +148,8 @@ func TestLargeSigned(t *testing.T) {
 	dir, co, fetched := t.TempDir(), signtest.New(t, 1), 0
 	body := co.Sign(rich(5))
 	encoded := protocol.Marshal(&body)
-	fetch := func(_ context.Context, d protocol.Digest, _ uint64) ([]byte, error) {
+	fetch := func(_ context.Context, w Want) ([]byte, error) {
+		d := w.Digest
 		if d != protocol.DigestOf(encoded) {
 			return nil, protocol.Errorf(protocol.NotFound, "no %s", d)
 		}
@@ -236,7 +237,7 @@ func TestKeysComeLaterToLarge(t *testing.T) {
 	dir, co := t.TempDir(), signtest.New(t, 1)
 	body := co.Sign(rich(5))
 	encoded := protocol.Marshal(&body)
-	fetch := func(context.Context, protocol.Digest, uint64) ([]byte, error) { return encoded, nil }
+	fetch := func(context.Context, Want) ([]byte, error) { return encoded, nil }
 	pointer := protocol.SiteDesired{V: 1, Site: "s1", Position: body.Position, Content: body.Content, Digest: protocol.DigestOf(encoded), Size: uint64(len(encoded))}
 	if adopted, err := offer(t, open(t, dir, fetch), pointer); !adopted || err != nil {
 		t.Fatal(adopted, err)
