@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -19,9 +15,8 @@ import (
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/client/clienttest"
 	"github.com/colonyfleet/colony/broker/external"
-	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/mosquittotest"
 	"github.com/colonyfleet/colony/internal/testpart"
-	"github.com/colonyfleet/colony/internal/testproc"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -62,47 +57,6 @@ func join(t *testing.T, o client.Options) *client.Client {
 	return clienttest.Join(t, o)
 }
 
-// A mosquitto is a real broker of somebody else's, which keeps its sessions.
-type mosquitto struct {
-	*testproc.Process
-	addr, config string
-}
-
-func newMosquitto(t testing.TB) *mosquitto {
-	t.Helper()
-	if _, err := exec.LookPath("mosquitto"); err != nil {
-		t.Fatal("mosquitto is not installed: run scripts/setup --with-test-peers as root")
-	}
-	dir := t.TempDir()
-	m := &mosquitto{
-		Process: testproc.New(t, "mosquitto", filepath.Join(dir, "log")),
-		addr:    freeport.Addr(t), config: filepath.Join(dir, "mosquitto.conf"),
-	}
-	_, port, err := net.SplitHostPort(m.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n", port)
-	if err := os.WriteFile(m.config, []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	m.start(t)
-	t.Cleanup(m.Kill)
-	return m
-}
-
-func (m *mosquitto) start(t testing.TB) {
-	t.Helper()
-	m.Start("mosquitto", "-c", m.config)
-	until(t, "mosquitto listens", func() bool {
-		c, err := net.Dial("tcp", m.addr)
-		if err == nil {
-			err = c.Close()
-		}
-		return err == nil
-	})
-}
-
 // until waits for a condition.
 var until = testpart.Eventually
 
@@ -113,10 +67,10 @@ var coSources = []external.Source{
 }
 
 // external connects to m and waits for the connection.
-func connect(t testing.TB, m *mosquitto, id string, accept func(context.Context, access.Identity, client.Message) error, up func(context.Context)) *external.Broker {
+func connect(t testing.TB, m *mosquittotest.Broker, id string, accept func(context.Context, access.Identity, client.Message) error, up func(context.Context)) *external.Broker {
 	t.Helper()
 	e, err := external.New(external.Options{
-		URLs: []string{"tcp://" + m.addr}, ClientID: id, Sources: coSources, Accept: accept, OnUp: up, Logger: testLog(t),
+		URLs: []string{"tcp://" + m.Addr}, ClientID: id, Sources: coSources, Accept: accept, OnUp: up, Logger: testLog(t),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +96,7 @@ func stop(t testing.TB, e *external.Broker) {
 // replica knows of each site's presence (MQTT 5, section 4.8.2).
 func TestShares(t *testing.T) {
 	t.Parallel()
-	m := newMosquitto(t)
+	m := mosquittotest.Start(t)
 	boxes := [2]*box{newBox(), newBox()}
 	for i, b := range boxes {
 		connect(t, m, fmt.Sprintf("co-%d", i), func(ctx context.Context, from access.Identity, msg client.Message) error {
@@ -152,7 +106,7 @@ func TestShares(t *testing.T) {
 			return b.accept(ctx, msg)
 		}, nil)
 	}
-	site := join(t, client.Options{URLs: []string{"tcp://" + m.addr}, ClientID: "plant"})
+	site := join(t, client.Options{URLs: []string{"tcp://" + m.Addr}, ClientID: "plant"})
 	send(t, site, client.Message{Topic: "colony/v1/plant/online", Payload: []byte("here"), QoS: 1, Retain: true})
 	const batches = 40
 	for i := range batches {
@@ -183,10 +137,10 @@ func TestShares(t *testing.T) {
 // it is taken, in order (MQTT 5, section 3.1.2.11.2).
 func TestKeeps(t *testing.T) {
 	t.Parallel()
-	m := newMosquitto(t)
+	m := mosquittotest.Start(t)
 	first := connect(t, m, "co", func(context.Context, access.Identity, client.Message) error { return nil }, nil)
 	stop(t, first)
-	app := join(t, client.Options{URLs: []string{"tcp://" + m.addr}, ClientID: "app"})
+	app := join(t, client.Options{URLs: []string{"tcp://" + m.Addr}, ClientID: "app"})
 	want := []string{"1", "2", "3"}
 	for _, p := range want {
 		send(t, app, client.Message{Topic: "colony/v1/plant/in/set", Payload: []byte(p), QoS: 1})
@@ -213,7 +167,7 @@ func TestKeeps(t *testing.T) {
 // for one does not end the connection.
 func TestTriesStateAgain(t *testing.T) {
 	t.Parallel()
-	m := newMosquitto(t)
+	m := mosquittotest.Start(t)
 	got, tried := newBox(), map[string]bool{}
 	var mu sync.Mutex
 	e := connect(t, m, "co", func(ctx context.Context, _ access.Identity, msg client.Message) error {
@@ -225,7 +179,7 @@ func TestTriesStateAgain(t *testing.T) {
 		}
 		return got.accept(ctx, msg)
 	}, nil)
-	site := join(t, client.Options{URLs: []string{"tcp://" + m.addr}, ClientID: "plant"})
+	site := join(t, client.Options{URLs: []string{"tcp://" + m.Addr}, ClientID: "plant"})
 	send(t, site, client.Message{Topic: "colony/v1/plant/up", Payload: []byte("batch"), QoS: 1})
 	send(t, site, client.Message{Topic: "colony/v1/plant/online", Payload: []byte("old"), QoS: 1, Retain: true})
 	send(t, site, client.Message{Topic: "colony/v1/plant/online", Payload: []byte("new"), QoS: 1, Retain: true})
@@ -245,7 +199,7 @@ func TestTriesStateAgain(t *testing.T) {
 // subscriptions are there.
 func TestComesBack(t *testing.T) {
 	t.Parallel()
-	m := newMosquitto(t)
+	m := mosquittotest.Start(t)
 	ups, got := make(chan struct{}, 16), newBox()
 	e := connect(t, m, "co", func(ctx context.Context, _ access.Identity, msg client.Message) error { return got.accept(ctx, msg) },
 		func(context.Context) { ups <- struct{}{} })
@@ -255,14 +209,14 @@ func TestComesBack(t *testing.T) {
 	if err := e.Publish(t.Context(), client.Message{Topic: "colony/v1/plant/ack", QoS: 1}); protocol.KindOf(err) != protocol.Unavailable {
 		t.Errorf("publish while the broker is away: %v", err)
 	}
-	m.start(t)
+	m.Again()
 	select {
 	case <-ups:
 	case <-time.After(patience):
 		t.Fatal("not connected again")
 	}
 	until(t, "both connections are back", e.Up)
-	site := join(t, client.Options{URLs: []string{"tcp://" + m.addr}, ClientID: "plant"})
+	site := join(t, client.Options{URLs: []string{"tcp://" + m.Addr}, ClientID: "plant"})
 	send(t, site, client.Message{Topic: "colony/v1/plant/up", Payload: []byte("batch"), QoS: 1})
 	if p := string(got.next(t).Payload); p != "batch" {
 		t.Errorf("got %q", p)
@@ -273,11 +227,11 @@ func TestComesBack(t *testing.T) {
 // it holds, and beside the messages of others. [MQTT-4.6.0-6]
 func TestPublishAll(t *testing.T) {
 	t.Parallel()
-	m := newMosquitto(t)
+	m := mosquittotest.Start(t)
 	e := connect(t, m, "co", func(context.Context, access.Identity, client.Message) error { return nil }, nil)
 	got := newBox()
 	join(t, client.Options{
-		URLs: []string{"tcp://" + m.addr}, ClientID: "app", Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "data/#", QoS: 1}},
+		URLs: []string{"tcp://" + m.Addr}, ClientID: "app", Handle: got.accept, Subscriptions: []client.Subscription{{Filter: "data/#", QoS: 1}},
 	})
 	const n, lists = 300, 2
 	var all sync.WaitGroup
@@ -322,7 +276,7 @@ func TestPublishAll(t *testing.T) {
 
 // What a list costs with an answer awaited for each message, and without.
 func BenchmarkPublish(b *testing.B) {
-	m := newMosquitto(b)
+	m := mosquittotest.Start(b)
 	e := connect(b, m, "co", func(context.Context, access.Identity, client.Message) error { return nil }, nil)
 	list := make([]client.Message, 500)
 	for i := range list {

@@ -3,16 +3,13 @@ package link
 import (
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/colonyfleet/colony/internal/freeport"
-	"github.com/colonyfleet/colony/internal/testproc"
+	"github.com/colonyfleet/colony/internal/mosquittotest"
 	"github.com/colonyfleet/colony/sim"
 )
 
@@ -22,9 +19,9 @@ import (
 // once and in order, and both COs go on.
 func TestExternalBroker(t *testing.T) {
 	r := newRig(t)
-	m := newMosquitto(t)
-	r.coOptions.Broker.URLs, r.coOptions.Broker.ClientID, r.coOptions.Broker.Username = []string{"tcp://" + m.addr}, "colony-co-1", "colony-co"
-	r.loOptions.CO.MQTT, r.loOptions.CO.KeepAlive = []string{"tcp://" + m.addr}, chaosKeepAlive
+	m := mosquittotest.Start(t, mosquittotest.Documented(t, "../../docs/broker.md")...)
+	r.coOptions.Broker.URLs, r.coOptions.Broker.ClientID, r.coOptions.Broker.Username = []string{"tcp://" + m.Addr}, "colony-co-1", "colony-co"
+	r.loOptions.CO.MQTT, r.loOptions.CO.KeepAlive = []string{"tcp://" + m.Addr}, chaosKeepAlive
 	other := r.coOptions
 	other.StateDir, other.HTTP, other.Broker.ClientID = filepath.Join(r.dir, "co-2"), freeport.Addr(t), "colony-co-2"
 	second := newProcess(t, "co-2", "co", r.program, r.dir)
@@ -54,7 +51,7 @@ func TestExternalBroker(t *testing.T) {
 	for _, strike := range []func(){
 		func() { r.co.Kill(); at = arrived(at); r.startCO() },
 		func() { second.Kill(); at = arrived(at); second.start(other); r.serves(second, other.HTTP) },
-		func() { m.Kill(); m.start() },
+		func() { m.Kill(); m.Again() },
 	} {
 		strike()
 		at = arrived(at)
@@ -106,66 +103,4 @@ func counter(t *testing.T, r *rig, addr, name string) (sum float64) {
 		sum += v
 	}
 	return sum
-}
-
-// A mosquitto is a real MQTT broker of somebody else's.
-type mosquitto struct {
-	*testproc.Process
-	t            *testing.T
-	addr, config string
-}
-
-func newMosquitto(t *testing.T) *mosquitto {
-	t.Helper()
-	if _, err := exec.LookPath("mosquitto"); err != nil {
-		t.Fatal("mosquitto is not installed: run scripts/setup --with-test-peers as root")
-	}
-	dir := t.TempDir()
-	m := &mosquitto{
-		Process: testproc.New(t, "mosquitto", filepath.Join(dir, "log")),
-		t:       t, addr: freeport.Addr(t), config: filepath.Join(dir, "mosquitto.conf"),
-	}
-	_, port, err := net.SplitHostPort(m.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	access := filepath.Join(dir, "access")
-	for path, text := range map[string]string{
-		access:   documentedAccess(t),
-		m.config: fmt.Sprintf("listener %s 127.0.0.1\nallow_anonymous true\nacl_file %s\nmax_queued_messages 0\nuser root\n", port, access),
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.start()
-	t.Cleanup(m.Kill)
-	return m
-}
-
-// documentedAccess is the access control that docs/broker.md tells people to set.
-func documentedAccess(t *testing.T) string {
-	t.Helper()
-	doc, err := os.ReadFile("../../docs/broker.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, found := strings.Cut(string(doc), "```\nuser colony-co\n")
-	text, _, ended := strings.Cut(text, "```")
-	if !found || !ended {
-		t.Fatal("docs/broker.md has no access file for Mosquitto")
-	}
-	return "user colony-co\n" + text
-}
-
-func (m *mosquitto) start() {
-	m.t.Helper()
-	m.Start("mosquitto", "-c", m.config)
-	eventually(m.t, 30*time.Second, "mosquitto listens", func() error {
-		c, err := net.Dial("tcp", m.addr)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	})
 }

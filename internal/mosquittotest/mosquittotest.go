@@ -1,0 +1,82 @@
+// Package mosquittotest starts Mosquitto, a real MQTT broker of somebody else's, for the tests of a CO that uses one.
+package mosquittotest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/testpart"
+	"github.com/colonyfleet/colony/internal/testproc"
+)
+
+// A Broker is a Mosquitto that keeps nothing over a restart.
+type Broker struct {
+	*testproc.Process
+	// Addr is where it listens, as host:port.
+	Addr   string
+	t      testing.TB
+	config string
+}
+
+// Start starts a Mosquitto with further lines of configuration, and waits until it listens. It ends with the test.
+func Start(t testing.TB, more ...string) *Broker {
+	t.Helper()
+	if _, err := exec.LookPath("mosquitto"); err != nil {
+		t.Fatal("mosquitto is not installed: run scripts/setup --with-test-peers as root")
+	}
+	dir := t.TempDir()
+	b := &Broker{
+		Process: testproc.New(t, "mosquitto", filepath.Join(dir, "log")),
+		Addr:    freeport.Addr(t), t: t, config: filepath.Join(dir, "mosquitto.conf"),
+	}
+	_, port, err := net.SplitHostPort(b.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := append([]string{"listener " + port + " 127.0.0.1", "allow_anonymous true", "max_queued_messages 0"}, more...)
+	if err := os.WriteFile(b.config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Again()
+	t.Cleanup(b.Kill)
+	return b
+}
+
+// Again starts it after it was killed, and waits until it listens.
+func (b *Broker) Again() {
+	b.t.Helper()
+	b.Start("mosquitto", "-c", b.config)
+	testpart.Eventually(b.t, "mosquitto listens", func() bool {
+		c, err := net.Dial("tcp", b.Addr)
+		if err == nil {
+			err = c.Close()
+		}
+		return err == nil
+	})
+}
+
+// Documented returns the lines that give it the access control which docs/broker.md, at a path, tells people to set.
+func Documented(t testing.TB, doc string) []string {
+	t.Helper()
+	b, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const first = "user colony-co\n"
+	_, text, found := strings.Cut(string(b), "```\n"+first)
+	text, _, ended := strings.Cut(text, "```")
+	if !found || !ended {
+		t.Fatalf("%s has no access file for Mosquitto", doc)
+	}
+	access := filepath.Join(t.TempDir(), "access")
+	if err := os.WriteFile(access, []byte(first+text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{fmt.Sprintf("acl_file %s", access), "user root"}
+}
