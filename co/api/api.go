@@ -93,6 +93,8 @@ type Repo interface {
 	RemoveAll(ctx context.Context, folders []string, message string) error
 	// Revisions returns the commits that changed a path, newest first.
 	Revisions(ctx context.Context, path string) ([]fleet.Revision, error)
+	// Sync asks the remote for what others committed, after which File has it, and returns the head.
+	Sync(ctx context.Context) (head string, err error)
 	// At returns a file as a commit has it.
 	At(ctx context.Context, commit, path string) ([]byte, error)
 }

@@ -314,6 +314,9 @@ func (a *API) removeSite(ctx context.Context, in *removeSiteInput) (*form.Reply[
 	if out.Deployments, err = a.opts.Requests.SiteUse(ctx, id); err != nil {
 		return nil, a.fail(ctx, err)
 	}
+	if _, err = a.opts.Repo.Sync(ctx); err != nil { // another replica may have set rules
+		return nil, a.fail(ctx, err)
+	}
 	_, _, err = a.opts.Repo.File(ctx, sitefile.Path(id))
 	if out.DataRules = err == nil; err != nil && protocol.KindOf(err) != protocol.NotFound {
 		return nil, a.fail(ctx, err)

@@ -390,22 +390,6 @@ func (a *API) onTop(ctx context.Context, p DeploymentPath, ifMatch string, write
 	}
 }
 
-// current returns the file of a deployment and its commit, which must be the one
-// that ifMatch holds, where that is given (RFC 9110, section 13.1.1).
-func (a *API) current(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, ifMatch string) (content []byte, commit string, err error) {
-	content, commit, err = a.opts.Repo.File(ctx, intent.Path(site, name))
-	if protocol.KindOf(err) == protocol.NotFound {
-		return nil, "", a.missing(ctx, site, name)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	if !form.Matches(ifMatch, commit) {
-		return nil, "", errChanged(site, name)
-	}
-	return content, commit, nil
-}
-
 func errChanged(site protocol.SiteID, name protocol.DeploymentName) error {
 	return problem.WithStatus(
 		http.StatusPreconditionFailed,

@@ -195,7 +195,14 @@ func (a *routes) onSiteFile(ctx context.Context, site protocol.SiteID, ifMatch s
 		if err != nil {
 			return err
 		}
-		if ifMatch != "" && (commit == "" || !form.Matches(ifMatch, commit)) {
+		other := ifMatch != "" && (commit == "" || !form.Matches(ifMatch, commit))
+		if other && try == 1 { // another replica may have written since this one looked
+			if _, err := a.opts.Repo.Sync(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if other {
 			return problem.WithStatus(http.StatusPreconditionFailed, fmt.Sprintf(
 				"the data rules of site %s were changed since you read them: read them again, then repeat your change", site))
 		}

@@ -25,6 +25,8 @@ type FleetStore interface {
 type Repo interface {
 	// File returns a file of the head and the last commit that changed it; NotFound where there is none.
 	File(ctx context.Context, path string) (content []byte, commit string, err error)
+	// Sync asks the remote for what others committed, after which File has it, and returns the head.
+	Sync(ctx context.Context) (head string, err error)
 	// Put commits one file, or removes it where content is nil. expect is the last
 	// commit that changed it, "" where it must not exist; otherwise it is a Conflict.
 	Put(ctx context.Context, path string, content []byte, expect, message string) (commit string, err error)
