@@ -244,7 +244,8 @@ func (c *colony) push() {
 
 func (c *colony) copyApp(from, name string) {
 	c.t.Helper()
-	if err := os.CopyFS(filepath.Join(c.dir, "apps", name), os.DirFS(from)); err != nil {
+	to := filepath.Join(c.dir, "apps", name)
+	if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil { // a second registry gets the same
 		c.t.Fatal(err)
 	}
 }
