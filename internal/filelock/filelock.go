@@ -47,6 +47,21 @@ func Acquire(path string) (*Lock, error) {
 	return &Lock{f: f}, nil
 }
 
+// Try locks a file that is there, at once, or fails: with ErrHeld where somebody has it.
+func Try(path string) (*Lock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrHeld
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return &Lock{f: f}, nil
+}
+
 // Close gives the lock back. It says so to the kernel: closing the file alone is
 // not enough, because a child that is being forked at this moment holds a copy
 // of it until it becomes another program. A second Close does nothing; it may be
