@@ -55,13 +55,13 @@ func unknownBlob(name string, d protocol.Digest) error {
 // openBlob opens a blob of a repository. A client that finds the blob pushes it no
 // more, so the link counts as new from now on.
 func (h *Handler) openBlob(name string, d protocol.Digest) (*os.File, error) {
-	h.links.RLock()
-	defer h.links.RUnlock()
-	now := time.Now()
-	if err := os.Chtimes(h.linkPath(name, d), now, now); err != nil {
+	if err := h.links.RLock(); err != nil {
 		return nil, err
 	}
-	h.use(d)
+	defer h.links.RUnlock()
+	if err := touch(h.linkPath(name, d)); err != nil {
+		return nil, err
+	}
 	return os.Open(h.blobPath(d))
 }
 
@@ -74,15 +74,23 @@ func (h *Handler) has(name string, d protocol.Digest) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// touch makes a file as young as what is used now. That keeps it from a garbage collection of another process, too: it is the last that is done before
+// links is given back, so that a collection which began before finds it young, and one that began later finds what names it.
+func touch(path string) error {
+	now := time.Now()
+	return os.Chtimes(path, now, now)
+}
+
 // link makes a blob one of a repository. The caller holds links, so that the blob is
 // not removed meanwhile.
 func (h *Handler) link(name string, d protocol.Digest) error {
-	h.use(d)
-	return write(h.linkPath(name, d), nil)
+	return errors.Join(write(h.linkPath(name, d), nil), touch(h.linkPath(name, d)), touch(h.blobPath(d)))
 }
 
 func (h *Handler) unlink(name string, d protocol.Digest) error {
-	h.links.Lock()
+	if err := h.links.Lock(); err != nil {
+		return err
+	}
 	defer h.links.Unlock()
 	path := h.linkPath(name, d)
 	if err := os.Remove(path); err != nil {
@@ -93,7 +101,9 @@ func (h *Handler) unlink(name string, d protocol.Digest) error {
 
 // mount links a blob of one repository into another, and reports whether it did.
 func (h *Handler) mount(from, name string, d protocol.Digest) (bool, error) {
-	h.links.RLock()
+	if err := h.links.RLock(); err != nil {
+		return false, err
+	}
 	defer h.links.RUnlock()
 	if !nameForm.MatchString(from) || !h.has(from, d) {
 		return false, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/co/registry/graph"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -43,9 +44,25 @@ func (h *Handler) Run(ctx context.Context) {
 // were removed by their names so long ago and that nothing needs, then the links of
 // blobs that no manifest of their repository names, and then the blobs without a link,
 // where they are as old. Requests go on meanwhile: what they link or name while it runs
-// stays. A crash at any moment leaves only what the next run removes. It must not run
-// twice at once.
+// stays. A crash at any moment leaves only what the next run removes. Of the processes that share the
+// directory one does it at a time: for the others there is nothing to do.
 func (h *Handler) Clean(ctx context.Context, now time.Time) error {
+	alone, err := h.alone()
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.clean(ctx, now), alone.Close())
+}
+
+// alone returns a lock that one process has at a time, or ErrHeld.
+func (h *Handler) alone() (*filelock.Lock, error) {
+	return filelock.Acquire(filepath.Join(h.dir, "cleaning"))
+}
+
+func (h *Handler) clean(ctx context.Context, now time.Time) error {
 	if err := h.removeOldUploads(now); err != nil {
 		return err
 	}
@@ -57,8 +74,6 @@ func (h *Handler) Clean(ctx context.Context, now time.Time) error {
 // removes nothing, and of the blobs none while there is a repository of which it is not
 // known what it names.
 func (h *Handler) collect(ctx context.Context, before time.Time) error {
-	h.watchUse(true)
-	defer h.watchUse(false)
 	repositories, err := h.repositories()
 	if err != nil {
 		return fmt.Errorf("list repositories: %w", err)
@@ -94,7 +109,7 @@ func (h *Handler) cleanRepository(ctx context.Context, name string, before time.
 			named[d] = true
 			continue
 		}
-		removed, err := h.removeIfUnused(h.linkPath(name, d), d)
+		removed, err := h.removeIfUnused(h.linkPath(name, d), before)
 		if err != nil {
 			return err
 		}
@@ -130,7 +145,7 @@ func (h *Handler) removeUnused(ctx context.Context, before time.Time, inUse map[
 		if inUse[d] || !older(e, before) {
 			continue
 		}
-		removed, err := h.removeIfUnused(h.blobPath(d), d)
+		removed, err := h.removeIfUnused(h.blobPath(d), before)
 		if err != nil {
 			return fmt.Errorf("remove blob: %w", err)
 		}
@@ -146,44 +161,19 @@ func older(e os.DirEntry, before time.Time) bool {
 	return err == nil && info.ModTime().Before(before)
 }
 
-// removeIfUnused removes a file unless a request has used the digest since the garbage
-// collection began.
-func (h *Handler) removeIfUnused(path string, d protocol.Digest) (bool, error) {
-	h.links.Lock()
+// removeIfUnused removes a link or a blob unless a request, of this process or of another one, has used it meanwhile: then it is young.
+func (h *Handler) removeIfUnused(path string, before time.Time) (bool, error) {
+	if err := h.links.Lock(); err != nil {
+		return false, err
+	}
 	defer h.links.Unlock()
-	h.busyMu.Lock()
-	used := h.used[d]
-	h.busyMu.Unlock()
-	if used {
+	if info, err := os.Stat(path); err == nil && !info.ModTime().Before(before) {
 		return false, nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
 	return true, nil
-}
-
-// use keeps a running garbage collection from removing what is of a digest. The
-// caller holds links.
-func (h *Handler) use(d protocol.Digest) {
-	h.busyMu.Lock()
-	defer h.busyMu.Unlock()
-	if h.used != nil {
-		h.used[d] = true
-	}
-}
-
-// watchUse begins or ends the record of what is used. It waits for the requests that
-// hold links: what they began to use before is on disk when the record begins.
-func (h *Handler) watchUse(on bool) {
-	h.links.Lock()
-	defer h.links.Unlock()
-	h.busyMu.Lock()
-	defer h.busyMu.Unlock()
-	h.used = nil
-	if on {
-		h.used = map[protocol.Digest]bool{}
-	}
 }
 
 // digestForm finds the digests in the bytes of a manifest.

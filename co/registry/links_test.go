@@ -126,15 +126,30 @@ func TestCleanRemovesWhatNothingNames(t *testing.T) {
 }
 
 // TestCleanBesidePushes pushes and deletes images while garbage is collected again and
-// again with no patience at all: what a manifest names is there whenever it is there.
+// again with no patience, by the same process and by another one: what a manifest names is there whenever it is there.
 func TestCleanBesidePushes(t *testing.T) {
 	t.Parallel()
-	h, address := handler(t, t.TempDir(), Limits{})
+	t.Run("of one process", func(t *testing.T) {
+		t.Parallel()
+		h, address := handler(t, t.TempDir(), Limits{})
+		cleanBesidePushes(t, h, address)
+	})
+	t.Run("of two processes", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		_, a := handler(t, dir, Limits{})
+		h, b := handler(t, dir, Limits{})
+		cleanBesidePushes(t, h, a, b)
+	})
+}
+
+// cleanBesidePushes has h collect whatever nothing names, and clients push to one address, and look at another.
+func cleanBesidePushes(t *testing.T, h *Handler, addresses ...string) {
 	ctx, stop := context.WithCancel(t.Context())
 	var cleaning sync.WaitGroup
 	cleaning.Go(func() {
 		for ctx.Err() == nil {
-			if err := h.collect(ctx, time.Now().Add(time.Hour)); err != nil && ctx.Err() == nil {
+			if err := h.collect(ctx, time.Now()); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}
@@ -147,6 +162,7 @@ func TestCleanBesidePushes(t *testing.T) {
 		pushing.Go(func() {
 			repo := fmt.Sprintf("r%d", n)
 			for i := range 25 {
+				address, other := addresses[0], addresses[(n+i)%len(addresses)]
 				content := fmt.Appendf(nil, "blob %d", i%2)
 				d := protocol.DigestOf(content)
 				for { // a client begins again where the registry asks for a blob once more
@@ -161,11 +177,11 @@ func TestCleanBesidePushes(t *testing.T) {
 					}
 				}
 				for _, path := range []string{"/blobs/" + string(d), "/manifests/1"} {
-					if code := status(t, address, "GET", repo+path); code != http.StatusOK {
+					if code := status(t, other, "GET", repo+path); code != http.StatusOK {
 						t.Errorf("GET %s%s beside a garbage collection: %d", repo, path, code)
 					}
 				}
-				if code := status(t, address, "DELETE", repo+"/manifests/"+string(protocol.DigestOf([]byte(manifest(d))))); code != http.StatusAccepted {
+				if code := status(t, other, "DELETE", repo+"/manifests/"+string(protocol.DigestOf([]byte(manifest(d))))); code != http.StatusAccepted {
 					t.Errorf("DELETE: %d", code)
 				}
 			}

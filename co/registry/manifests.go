@@ -81,7 +81,9 @@ func (h *Handler) getManifest(w http.ResponseWriter, r *http.Request, name, ref 
 }
 
 func (h *Handler) readManifest(name, ref string) (d protocol.Digest, mediaType string, body []byte, err error) {
-	h.links.RLock()
+	if err := h.links.RLock(); err != nil {
+		return "", "", nil, err
+	}
 	defer h.links.RUnlock()
 	if d, err = h.resolve(name, ref); err != nil {
 		return "", "", nil, err
@@ -134,12 +136,23 @@ func (h *Handler) putManifest(w http.ResponseWriter, r *http.Request, name, ref 
 
 // admit stores a manifest of which everything is here.
 func (h *Handler) admit(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
-	h.links.Lock()
+	if err := h.links.Lock(); err != nil {
+		return err
+	}
 	defer h.links.Unlock()
 	if err := h.complete(name, m); err != nil {
 		return err
 	}
-	return h.store(name, ref, mediaType, body, m)
+	if err := h.store(name, ref, mediaType, body, m); err != nil {
+		return err
+	}
+	err := touch(h.blobPath(protocol.DigestOf(body)))
+	for _, b := range m.Blobs() {
+		if d, bad := protocol.ParseDigest(b.Digest); bad == nil && len(b.URLs) == 0 {
+			err = errors.Join(err, touch(h.linkPath(name, d)))
+		}
+	}
+	return err
 }
 
 // complete checks that all that a manifest names is here: what can be pulled can be
@@ -153,7 +166,6 @@ func (h *Handler) complete(name string, m *artifact.Manifest) error {
 		if len(b.URLs) == 0 && !h.has(name, d) {
 			return refuse(http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "blob %s of the manifest is not in %s: push it first", d, name)
 		}
-		h.use(d)
 	}
 	for _, c := range m.Manifests {
 		d, err := parseDigest(c.Digest)
@@ -171,7 +183,6 @@ func (h *Handler) complete(name string, m *artifact.Manifest) error {
 // that nobody sees.
 func (h *Handler) store(name, ref, mediaType string, body []byte, m *artifact.Manifest) error {
 	d := protocol.DigestOf(body)
-	h.use(d)
 	if err := write(h.blobPath(d), body); err != nil {
 		return err
 	}
@@ -226,7 +237,9 @@ func (h *Handler) deleteManifest(w http.ResponseWriter, name, ref string) error 
 }
 
 func (h *Handler) dropManifest(name, ref string) error {
-	h.links.Lock()
+	if err := h.links.Lock(); err != nil {
+		return err
+	}
 	defer h.links.Unlock()
 	d, err := h.resolve(name, ref)
 	if err != nil {
@@ -363,7 +376,9 @@ func (h *Handler) referrers(w http.ResponseWriter, r *http.Request, name, ref st
 }
 
 func (h *Handler) readReferrers(name string, subject protocol.Digest, artifactType string) ([]artifact.Descriptor, error) {
-	h.links.RLock()
+	if err := h.links.RLock(); err != nil {
+		return nil, err
+	}
 	defer h.links.RUnlock()
 	dir := h.referrerDir(name, subject)
 	files, err := list(dir)

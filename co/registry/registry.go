@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -37,7 +38,7 @@ var (
 
 // A Handler serves the OCI distribution API (1.1) under /v2/ from one directory.
 // All that it confirmed is on disk; a kill loses nothing. It may be used
-// concurrently, by one process. No lock is held while a request reads from or writes
+// concurrently, by several processes, of several machines where the directory is on a file system that they share and that has the locks of flock(2), such as NFS 4. No lock is held while a request reads from or writes
 // to its client.
 //
 // A blob is stored once and linked into each repository that it was pushed to or
@@ -52,14 +53,10 @@ type Handler struct {
 
 	// links guards the small files of repositories, where several change together,
 	// and the removal of blobs.
-	links sync.RWMutex
-	// busyMu guards what follows.
-	busyMu sync.Mutex
+	links  *filelock.RW
+	busyMu sync.Mutex // guards what follows
 	// busy holds the ids of uploads that a request is writing to.
 	busy map[string]bool
-	// used holds the digests that were linked or named by a manifest since the running
-	// garbage collection began; nil while none runs.
-	used map[protocol.Digest]bool
 }
 
 // Limits bound what clients may leave in a registry. Zero fields mean the defaults.
@@ -96,7 +93,11 @@ func NewHandler(dir string, limits Limits, logger *slog.Logger) (*Handler, error
 			return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
 		}
 	}
-	if err := errors.Join(h.removeOldUploads(time.Now()), h.migrate()); err != nil {
+	var err error
+	if h.links, err = filelock.OpenRW(filepath.Join(dir, "lock")); err == nil {
+		err = errors.Join(h.removeOldUploads(time.Now()), h.migrate())
+	}
+	if err != nil {
 		return nil, protocol.Errorf(protocol.Unavailable, "open registry: %w", err)
 	}
 	return h, nil
@@ -107,6 +108,7 @@ func NewHandler(dir string, limits Limits, logger *slog.Logger) (*Handler, error
 //	blobs/sha256/<hex>                             layers, configs, manifests
 //	uploads/<id>                                   unfinished uploads
 //	linked                                         there since all blobs in use have links
+//	lock, cleaning                                 locks between the processes that share the directory
 //	repositories/<name>/_blobs/<hex>               empty: the blob is of this repository
 //	repositories/<name>/_manifests/<hex>           media type of a manifest
 //	repositories/<name>/_tags/<tag>                digest of a manifest

@@ -79,7 +79,9 @@ func (h *Handler) Remove(ctx context.Context, name, ref string) (graph.Removal, 
 	if err != nil {
 		return r, err
 	}
-	h.links.Lock()
+	if err := h.links.Lock(); err != nil {
+		return r, err
+	}
 	defer h.links.Unlock()
 	for _, d := range r.Manifests { // first: a crash leaves nothing that is never collected
 		if err := write(h.removedPath(name, d), nil); err != nil {
@@ -105,7 +107,9 @@ func remove(path string) error {
 
 // read reads what a repository holds.
 func (h *Handler) read(name string) (r *graph.Repository, unread []error) {
-	h.links.RLock()
+	if err := h.links.RLock(); err != nil {
+		return &graph.Repository{Name: name}, []error{err}
+	}
 	defer h.links.RUnlock()
 	r, _, unread = h.contents(name)
 	return r, unread
@@ -142,7 +146,9 @@ func (h *Handler) removeOld(ctx context.Context, name string, before time.Time) 
 
 // drop removes a manifest that was removed by its name, unless it has one again.
 func (h *Handler) drop(name string, d protocol.Digest) error {
-	h.links.Lock()
+	if err := h.links.Lock(); err != nil {
+		return err
+	}
 	defer h.links.Unlock()
 	r, _, unread := h.contents(name)
 	if _, err := os.Stat(h.removedPath(name, d)); err != nil || len(unread) > 0 || len(r.TagsOf(d)) > 0 {

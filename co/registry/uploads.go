@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -171,11 +172,21 @@ func (h *Handler) claim(id string) (release func(), err error) {
 	if h.busy[id] {
 		return nil, refuse(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "another request writes to this upload")
 	}
+	alone, err := filelock.Try(h.uploadPath(id)) // of another process
+	switch {
+	case errors.Is(err, filelock.ErrHeld):
+		return nil, refuse(http.StatusRequestedRangeNotSatisfiable, "BLOB_UPLOAD_INVALID", "another request writes to this upload")
+	case errors.Is(err, os.ErrNotExist):
+		return nil, refuse(http.StatusNotFound, "BLOB_UPLOAD_UNKNOWN", "no such upload: begin again")
+	case err != nil:
+		return nil, err
+	}
 	h.busy[id] = true
 	return func() {
 		h.busyMu.Lock()
 		defer h.busyMu.Unlock()
 		delete(h.busy, id)
+		_ = alone.Close() // the file may be a blob now
 	}, nil
 }
 
@@ -264,7 +275,9 @@ func (h *Handler) seal(name, id string, want protocol.Digest) error {
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("flush upload: %w", err)
 	}
-	h.links.RLock()
+	if err := h.links.RLock(); err != nil {
+		return err
+	}
 	defer h.links.RUnlock()
 	if err := os.Rename(h.uploadPath(id), h.blobPath(want)); err != nil {
 		return fmt.Errorf("name blob: %w", err)
