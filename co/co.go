@@ -4,6 +4,7 @@
 package co
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	}
 	c.parts.OnStop("deployments repo", func(context.Context) error { return s.repo.Close() })
 	c.parts.Go("maintenance of the deployments repo", s.repo.Maintain)
-	if s.registry, err = registry.NewHandler(filepath.Join(c.opts.StateDir, "registry"), registry.Limits{}, c.log); err != nil {
+	if s.registry, err = registry.NewHandler(cmp.Or(c.opts.RegistryDir, filepath.Join(c.opts.StateDir, "registry")), registry.Limits{}, c.log); err != nil {
 		return s, err
 	}
 	client := registry.NewClient(registry.ClientOptions{

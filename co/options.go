@@ -53,9 +53,8 @@ type Options struct {
 	Import ImportOptions `yaml:"import,omitempty"`
 	// RemoteWrite sends numbers of machine data to Prometheus.
 	RemoteWrite RemoteWriteOptions `yaml:"remoteWrite,omitempty"`
-	// RegistryHost is the name under which packages and images of the CO's own
-	// registry are referred to.
-	RegistryHost string `yaml:"registryHost"`
+	// RegistryOptions are about the CO's own OCI registry.
+	RegistryOptions `yaml:",inline"`
 	// PlainHTTP lists those of Import.Registries, host or host:port, without TLS.
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
 	// Signing says with what the desired states of the sites are signed.
@@ -77,6 +76,15 @@ type Process struct {
 	Version    string
 	Logger     *slog.Logger
 	Registerer *prometheus.Registry
+}
+
+// RegistryOptions are about the CO's own OCI registry.
+type RegistryOptions struct {
+	// RegistryHost is the name under which its packages and images are referred to.
+	RegistryHost string `yaml:"registryHost"`
+	// RegistryDir is where it keeps them. Several replicas have one in common, on a file system that they share. Default: registry, in
+	// StateDir.
+	RegistryDir string `yaml:"registryDir,omitempty"`
 }
 
 // BrokerOptions name an external broker. The zero value means: the CO is the broker.
@@ -222,7 +230,7 @@ func (o ImportOptions) sources(own string) catalog.Sources {
 // DefaultOptions returns the options that a configuration file changes.
 func DefaultOptions() Options {
 	return Options{
-		StateDir: "/var/lib/colony/co", HTTP: "127.0.0.1:8080", MQTT: "127.0.0.1:1884", RegistryHost: "registry.colony",
+		StateDir: "/var/lib/colony/co", HTTP: "127.0.0.1:8080", MQTT: "127.0.0.1:1884", RegistryOptions: RegistryOptions{RegistryHost: "registry.colony"},
 		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Process: Process{Version: "dev"},
 		Retention: RetentionOptions(upkeepdb.DefaultRetention),
 		Removals:  RemovalOptions(proposal.DefaultLimits),
@@ -249,6 +257,9 @@ func (o Options) Validate() error {
 	}
 	if o.Git.Remote == "" {
 		errs = append(errs, errors.New("git.remote: missing; want the URL or path of the deployments repo"))
+	}
+	if o.RegistryDir != "" && !filepath.IsAbs(o.RegistryDir) {
+		errs = append(errs, fmt.Errorf("registryDir %q: want an absolute path", o.RegistryDir))
 	}
 	if o.RegistryHost == "" {
 		errs = append(errs, errors.New("registryHost: missing; want the name of the CO's own registry"))

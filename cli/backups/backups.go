@@ -34,7 +34,7 @@ func (f *flags) source(env *command.Env, version string) (backup.Source, error) 
 		return backup.Source{}, command.Usage(err)
 	}
 	return backup.Source{
-		Root: store.At(nil, store.Dir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Checkpoints: o.AuditCheckpoints(), Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
+		Root: store.At(nil, store.Dir(o.StateDir)), NoRoot: f.noRoot, DatabaseURL: o.DatabaseURL, StateDir: o.StateDir, Registry: o.RegistryDir, Checkpoints: o.AuditCheckpoints(), Remote: o.Git.Remote, Config: f.config, Keys: o.Signing.Dir, KeyFiles: keys.Files(), Version: version, NoRegistry: f.noRegistry,
 	}, nil
 }
 

@@ -34,6 +34,8 @@ type Source struct {
 	DatabaseURL string
 	// StateDir is its directory.
 	StateDir string
+	// Registry is the directory of its OCI registry. Empty: registry, in StateDir.
+	Registry string
 	// Remote is its deployments repo. One that is a path of this machine is saved, too.
 	Remote string
 	// Config is the path of its configuration file.
@@ -103,7 +105,7 @@ func Create(ctx context.Context, s Source, dir string) (Manifest, error) {
 		return m, err
 	}
 	if m.Registry = !s.NoRegistry; m.Registry {
-		if err := copyRegistry(ctx, filepath.Join(s.StateDir, registryFiles), filepath.Join(dir, registryFiles)); err != nil {
+		if err := copyRegistry(ctx, s.registry(), filepath.Join(dir, registryFiles)); err != nil {
 			return m, fmt.Errorf("back up the OCI registry: %w", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -80,6 +81,11 @@ func copyFile(from, to string) error {
 	return flushed(to, func(f *os.File) error { _, err := io.Copy(f, in); return err })
 }
 
+// registry returns the directory of the CO's registry.
+func (s *Source) registry() string {
+	return cmp.Or(s.Registry, filepath.Join(s.StateDir, registryFiles))
+}
+
 // copyRegistry copies the files of a registry that are not there yet, without uploads that
 // are not finished. The names of blobs are their digests, so that one that is there is whole.
 // A file that goes away meanwhile was not referred to any more.
@@ -99,6 +105,8 @@ func copyRegistry(ctx context.Context, from, to string) error {
 		switch {
 		case rel == "uploads":
 			return filepath.SkipDir
+		case rel == "lock" || rel == "cleaning": // of the processes that share it
+			return nil
 		case d.IsDir():
 			return os.MkdirAll(target, 0o750)
 		case !d.Type().IsRegular():

@@ -96,7 +96,7 @@ func Restore(ctx context.Context, s Source, dir string, c Choices) (Restored, er
 		}
 	}
 	if m.Registry && !s.NoRegistry {
-		if err := copyRegistry(ctx, filepath.Join(dir, registryFiles), filepath.Join(s.StateDir, registryFiles)); err != nil {
+		if err := copyRegistry(ctx, filepath.Join(dir, registryFiles), s.registry()); err != nil {
 			return out, fmt.Errorf("restore the OCI registry: %w", err)
 		}
 	}

@@ -36,7 +36,6 @@ func TestReplicasOfTwoReleases(t *testing.T) {
 
 	second.co.start()
 	second.serves(second.co, second.http, "/readyz")
-	second.push() // each replica has a registry of its own
 	plc := second.connect()
 	for round, by := range []*colony{c, second, c} {
 		name := fmt.Sprintf("replica %d", round)
@@ -89,7 +88,7 @@ func (c *colony) replica(r release) *colony {
 	other.http, other.co = freeport.Addr(c.t), c.tier(r, "co")
 	other.co.Process = testproc.New(c.t, "co-2", filepath.Join(c.dir, "co-2.log"))
 	other.co.config, other.co.state = filepath.Join(c.dir, "co-2.yaml"), filepath.Join(c.dir, "co-2")
-	c.rewrite(c.co.config, other.co.config, c.http, other.http, "colony-co-1", "colony-co-2", c.co.state+"\n", other.co.state+"\n")
+	c.rewrite(c.co.config, other.co.config, "stateDir:", fmt.Sprintf("registryDir: %s\nstateDir:", filepath.Join(c.co.state, "registry")), c.http, other.http, "colony-co-1", "colony-co-2", c.co.state+"\n", other.co.state+"\n")
 	c.t.Cleanup(other.co.Kill)
 	return &other
 }
