@@ -38,6 +38,7 @@ import (
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
 	identitydb "github.com/colonyfleet/colony/co/db/identity"
 	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/co/gauges"
 	coidentity "github.com/colonyfleet/colony/co/identity"
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/registry"
@@ -150,6 +151,9 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Stamp: stamped, OnCommit: audit.Committed, Logger: c.log,
 	}); err != nil {
 		return s, fmt.Errorf("open the deployments repo: %w", err)
+	}
+	if err := c.opts.Registerer.Register(gauges.New(s.fleet.Gauges, c.log)); err != nil {
+		return s, fmt.Errorf("register metrics of the fleet: %w", err)
 	}
 	c.parts.OnStop("deployments repo", func(context.Context) error { return s.repo.Close() })
 	c.parts.Go("maintenance of the deployments repo", s.repo.Maintain)

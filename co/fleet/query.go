@@ -154,6 +154,22 @@ type Summary struct {
 	Deployments                      map[lifecycle.State]int // without those that are removed from every node
 }
 
+// SiteGauges say how a site is, for metrics.
+type SiteGauges struct {
+	Site   protocol.SiteID
+	Online bool
+	Nodes  int
+	// NodesOnline is 0 where the site is offline: it is not known then.
+	NodesOnline int
+	Deployments map[lifecycle.State]int // without those that are removed from every node, and states that none has
+	NotAdopted  bool                    // the site has not adopted what was published last
+	Problem     bool                    // its LO reports one of its machine
+	EventsLost  int64                   // ever
+	// Backlog is how many events the site holds that are not here, as it said last, and BacklogSeconds the age of the oldest of them.
+	Backlog        int64
+	BacklogSeconds float64
+}
+
 // An EventFilter picks events. Empty fields pick all.
 type EventFilter struct {
 	After      int64 // only events with a greater id

@@ -213,6 +213,7 @@ var packages = map[string]layer{
 	"co/api/audit":          adapter,
 	"co/api/images":         adapter,
 	"co/api/specs":          adapter,
+	"co/gauges":             adapter,
 	"co/backup":             adapter,
 
 	"lo/nodes":          domain,
@@ -251,6 +252,9 @@ var packages = map[string]layer{
 	"en/link":           adapter,
 	"en/state":          adapter,
 	"en":                wiring,
+
+	"deploy":         adapter,
+	"deploy/grafana": adapter,
 
 	"sim":       wiring,
 	"sim/fleet": wiring,
@@ -291,7 +295,7 @@ var confined = map[string][]string{
 	"github.com/mochi-mqtt/server/v2":         {"broker", "broker/answer", "broker/message", "broker/packet", "broker/reason", "broker/routing"},
 	"github.com/eclipse/paho.golang":          {"bench/link", "broker/client"},
 	"github.com/gorilla/websocket":            {"broker", "broker/client", "broker/websocket"},
-	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/api/gate", "co/data/remotewrite", "co/db", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "co/identity", "internal/metricstest", "lo", "lo/control", "lo/data", "lo/identity", "lo/uplink"},
+	"github.com/prometheus/client_golang":     {"broker", "broker/external", "broker/metrics", "co", "co/api/gate", "co/data/remotewrite", "co/db", "co/gauges", "co/db/data", "co/db/fleet", "co/db/fleet/journal", "co/db/fleet/upkeep", "co/ingest", "co/identity", "internal/metricstest", "lo", "lo/control", "lo/data", "lo/identity", "lo/uplink"},
 	"github.com/jackc/pgx/v5":                 {"bench/co", "co/backup", "co/db", "co/db/data", "co/db/dbtest", "co/db/fleet", "co/db/fleet/desired", "co/db/fleet/journal", "co/db/fleet/lists", "co/db/fleet/proposals", "co/db/fleet/upkeep", "co/db/access", "co/db/audit", "co/db/fleet/versions", "co/db/identity", "internal/pgcost", "internal/pgdb", "internal/pgtest", "migrations"},
 	"github.com/Masterminds/semver/v3":        {"co/fleet", "margo/v1rc3"},
 	"github.com/jackc/tern/v2":                {"migrations"},

@@ -130,6 +130,10 @@ var costs = []costly{
 		v, err := s.Summary(ctx, siteset.Set{})
 		return v.Nodes, err
 	}, 20, 0.2, 1000},
+	{"gauges of all sites", func(ctx context.Context, s *fleetdb.Store) (int, error) {
+		list, err := s.Gauges(ctx)
+		return len(list), err
+	}, 60, 3, 100},
 	{"total of deployments", total(fleet.DeploymentFilter{State: not("INSTALLED")}, (*fleetdb.Store).CountDeployments), 20, 0.2, 8},
 	{"total of deployments of an application", total(fleet.DeploymentFilter{App: fleet.Only(dbtest.App(3))}, (*fleetdb.Store).CountDeployments), 11000, 0, 10},
 	{"total of deployments by text", total(fleet.DeploymentFilter{Text: "7/"}, (*fleetdb.Store).CountDeployments), 21000, 0, 10},
