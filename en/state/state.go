@@ -190,6 +190,9 @@ func (l loading) records() error {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), recordExt)
 		if !ok {
+			if !statefile.IsAside(e.Name()) {
+				l.log.Warn("a file among the deployments is none of the agent and is left alone: remove it, or check the disk", "path", filepath.Join(l.store.dir, recordDir, e.Name()))
+			}
 			continue
 		}
 		var r plan.Record

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -240,4 +241,32 @@ func openFile(t *testing.T, path string) int {
 	}
 	t.Fatalf("%s is not open", path)
 	return -1
+}
+
+// A file that is none of the agent is reported at each start, and left alone; one that was set aside is not.
+func TestFilesThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	foreign, aside := filepath.Join(dir, recordDir, "web.cbos"), filepath.Join(dir, recordDir, "web.cbor.damaged-1")
+	if err := errors.Join(os.WriteFile(foreign, []byte("x"), 0o600), os.WriteFile(aside, []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	s, c, err := Open(disk.OS, dir, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if len(c.Damaged) != 0 || !strings.Contains(log.String(), foreign) || strings.Contains(log.String(), aside) {
+		t.Errorf("damaged %v, log %s; want %s named alone", c.Damaged, log.String(), foreign)
+	}
+	for _, path := range []string{foreign, aside} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
 }

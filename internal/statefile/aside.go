@@ -14,6 +14,9 @@ import (
 // asideMark stands between the name of a file that was set aside and its number.
 const asideMark = ".damaged-"
 
+// IsAside reports whether a file name is one under which a damaged file was set aside.
+func IsAside(name string) bool { return strings.Contains(name, asideMark) }
+
 // keepAside is how many files that were set aside a directory keeps. The oldest go.
 const keepAside = 16
 

@@ -158,39 +158,7 @@ func (s *Store) specFile(d protocol.Digest) statefile.File {
 
 func (s *Store) signatureFile(d protocol.Digest) statefile.File {
 	f := s.specFile(d)
-	return statefile.File{Disk: s.disk, Identity: statefile.Identity{Role: "lo/signature", Name: string(d)}, Path: f.Path + ".sig", Sealed: true}
-}
-
-func (s *Store) loadSpecs() error {
-	entries, err := s.disk.List(s.specDir())
-	if err != nil {
-		return fmt.Errorf("list specs: %w", err)
-	}
-	for _, e := range entries {
-		digest, err := protocol.ParseDigest("sha256:" + e.Name())
-		if err != nil {
-			continue // a signature, what was set aside, or nothing of ours
-		}
-		var spec Spec
-		found, err := s.load(s.specFile(digest), func(b []byte) (err error) {
-			spec, err = verify(digest, b)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if !found {
-			continue
-		}
-		if _, err := s.load(s.signatureFile(digest), func(b []byte) error {
-			spec.Signature = b
-			return nil
-		}); err != nil {
-			return err
-		}
-		s.specs[digest] = spec
-	}
-	return nil
+	return statefile.File{Disk: s.disk, Identity: statefile.Identity{Role: "lo/signature", Name: string(d)}, Path: f.Path + signatureSuffix, Sealed: true}
 }
 
 // verify returns the spec that b holds if b has the digest.

@@ -386,3 +386,56 @@ func TestEveryBit(t *testing.T) {
 		}
 	}
 }
+
+// A signature whose spec is damaged, or was removed before it, stays no longer than until the next start, and is
+// read before: a damage of it is reported. What is not of the store is reported and left alone.
+func TestFilesThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		spoil   func(spec, signature string) error
+		damaged int
+	}{
+		{"the spec is damaged", func(spec, _ string) error { return os.WriteFile(spec, []byte("rot"), 0o600) }, 1},
+		{"the spec is away", func(spec, _ string) error { return os.Remove(spec) }, 0},
+		{"the spec is away and the signature damaged", func(spec, signature string) error {
+			return errors.Join(os.Remove(spec), os.WriteFile(signature, []byte("rot"), 0o600))
+		}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			signed := entry("web", "1")
+			signed.Signature = []byte("sig")
+			if _, err := offer(t, open(t, dir, none), state(5, signed)); err != nil {
+				t.Fatal(err)
+			}
+			spec := filepath.Join(dir, "specs", strings.TrimPrefix(string(signed.Digest), "sha256:"))
+			foreign := filepath.Join(dir, "specs", "note.txt")
+			if err := errors.Join(c.spoil(spec, spec+".sig"), os.WriteFile(foreign, []byte("x"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			var log strings.Builder
+			s, err := Open(Options{Disk: disk.OS, Dir: dir, Site: "s1", Fetch: none, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.Damage()) != c.damaged {
+				t.Errorf("damaged: %v, want %d", s.Damage(), c.damaged)
+			}
+			if _, err := os.Stat(spec + ".sig"); !os.IsNotExist(err) {
+				t.Errorf("the signature is still there: %v", err)
+			}
+			if _, err := os.Stat(foreign); err != nil || !strings.Contains(log.String(), foreign) {
+				t.Errorf("the file of somebody else: %v; the log does not name it: %s", err, log.String())
+			}
+			if adopted, err := offer(t, s, state(5, signed)); !adopted || err != nil {
+				t.Fatalf("the state again: adopted %t, %v", adopted, err)
+			}
+			again := open(t, dir, none)
+			if got, ok := again.Spec(signed.Digest); !ok || string(got.Signature) != "sig" || len(again.Damage()) != 0 {
+				t.Errorf("held %t, signature %q, damaged %v", ok, got.Signature, again.Damage())
+			}
+		})
+	}
+}
