@@ -11,10 +11,9 @@ import (
 
 	"github.com/colonyfleet/colony/broker/access"
 	"github.com/colonyfleet/colony/broker/client"
+	"github.com/colonyfleet/colony/broker/lasting"
 	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/broker/listen"
-	"github.com/colonyfleet/colony/broker/sessions"
-	"github.com/colonyfleet/colony/internal/disk"
 )
 
 // Message is one MQTT application message.
@@ -96,11 +95,7 @@ const (
 )
 
 // Sessions configure the sessions that outlive their connections.
-type Sessions struct {
-	Dir    string  // where they are stored; "": they are not, as with Limits.Off
-	Disk   disk.FS // where Dir is; nil: the file system of the machine
-	Limits sessions.Limits
-}
+type Sessions = lasting.Storage
 
 // Validate returns every fault of o, joined.
 func (o Options) Validate() error {

@@ -22,15 +22,10 @@ const storeTimeout = 30 * time.Second
 
 // openStore opens what is stored of sessions, and subscribes for them. b.mu is held.
 func (b *Broker) openStore(ctx context.Context) (err error) {
-	if b.o.Sessions.Dir == "" || b.o.Sessions.Limits.Off {
+	if b.o.Sessions.Off() {
 		return nil
 	}
-	b.store, err = lasting.Open(ctx, lasting.Options{
-		Store: sessions.Options{
-			Dir: b.o.Sessions.Dir, Disk: b.o.Sessions.Disk, Limits: b.o.Sessions.Limits, Logger: b.log, Dropped: b.metrics.DroppedStored,
-		},
-		Routes: b.routes, Metrics: b.metrics, Will: b.sendStoredWill,
-	})
+	b.store, err = lasting.Open(ctx, lasting.Options{Storage: b.o.Sessions, Logger: b.log, Routes: b.routes, Metrics: b.metrics, Will: b.sendStoredWill})
 	if err != nil {
 		return fmt.Errorf("broker %s: %w", b.o.Name, err)
 	}

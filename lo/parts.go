@@ -263,8 +263,9 @@ func (p *parts) startBroker(ctx context.Context) error {
 	}
 	p.broker, err = broker.New(broker.Options{
 		Name: "lo", Listeners: listeners,
-		Listen: p.opts.Listen, Limits: p.opts.brokerLimits(), Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions},
-		Access: permissions, Accept: route.accept, Admit: route.admit, Changed: changed, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
+		Listen: p.opts.Listen, Limits: p.opts.brokerLimits(),
+		Sessions: broker.Sessions{Dir: p.dir("sessions"), Disk: p.opts.Disk, Limits: p.opts.Sessions, Damaged: func(d *statefile.Damage) { p.site.Damaged(ctx, d) }},
+		Access:   permissions, Accept: route.accept, Admit: route.admit, Changed: changed, Logger: p.opts.Logger, Registerer: p.opts.Registerer,
 	})
 	if err != nil {
 		return err

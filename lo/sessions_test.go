@@ -1,14 +1,20 @@
 package lo
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/limits"
+	"github.com/colonyfleet/colony/internal/testpart"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // connectPLC connects a client of MQTT 3.1.1 without clean session, as a PLC has it, and returns whether the
@@ -94,5 +100,57 @@ func TestLimitsOfTheSite(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not mention %q", err, part)
 		}
+	}
+}
+
+// Damage of what is stored of sessions is an event of the site, found at the start or when a message is to be sent:
+// nobody else has what is lost.
+func TestDamagedSessions(t *testing.T) {
+	t.Parallel()
+	c := newFakeCO(t)
+	o := localOptions(t, c, t.TempDir(), "127.0.0.1:0")
+	segment := filepath.Join(o.StateDir, "sessions", "segment-00000001")
+	spoil := func() {
+		t.Helper()
+		b, err := os.ReadFile(segment)
+		if err != nil || !bytes.Contains(b, []byte("while away")) {
+			t.Fatalf("the message is not in %s: %v", segment, err)
+		}
+		if err := os.WriteFile(segment, bytes.ReplaceAll(b, []byte("while away"), []byte("while rot.")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := startLO(t, o)
+	conn, _ := connectPLC(t, l)
+	if _, err := io.WriteString(conn, "\x82\x0c\x00\x01\x00\x07line1/a\x01"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	publish := func() {
+		t.Helper()
+		if err := startApp(t, l, "hmi").try(client.Message{Topic: "line1/a", Payload: []byte("while away"), QoS: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish()
+	spoil()
+	connectPLC(t, l)
+	testpart.Within(t, patience, "the damage is an event", func() error {
+		if n := kinds(t, l)[protocol.StateDamaged]; n != 1 {
+			return fmt.Errorf("%d events of damage, want 1", n)
+		}
+		return nil
+	})
+	stopLO(t, l)
+	l = startLO(t, o)
+	if n := kinds(t, l)[protocol.StateDamaged]; n != 2 { // the segment is read again
+		t.Errorf("after a restart %d events of damage, want 2", n)
+	}
+	stopLO(t, l)
+	if n := kinds(t, startLO(t, o))[protocol.StateDamaged]; n != 2 {
+		t.Errorf("after another restart %d events of damage, want 2", n)
 	}
 }

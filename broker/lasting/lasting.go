@@ -10,11 +10,26 @@ import (
 	"github.com/colonyfleet/colony/broker/metrics"
 	"github.com/colonyfleet/colony/broker/routing"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
+
+// Storage says where sessions are stored.
+type Storage struct {
+	Dir    string  // "": they are not stored, as with Limits.Off
+	Disk   disk.FS // where Dir is; nil: the file system of the machine
+	Limits sessions.Limits
+	// Damaged, unless nil, is sessions.Options.Damaged.
+	Damaged func(*statefile.Damage)
+}
+
+// Off reports whether no session is stored.
+func (s Storage) Off() bool { return s.Dir == "" || s.Limits.Off }
 
 // Options configure Sessions.
 type Options struct {
-	Store   sessions.Options
+	Storage Storage
+	Logger  *slog.Logger
 	Routes  *routing.Router
 	Metrics *metrics.Metrics
 	// Will sends a last will whose delay is over, or whose session has ended.
@@ -33,11 +48,13 @@ type Sessions struct {
 
 // Open opens what is stored, and subscribes for it. It is called once for o.Routes, before any message.
 func Open(ctx context.Context, o Options) (*Sessions, error) {
-	store, err := sessions.Open(ctx, o.Store)
+	store, err := sessions.Open(ctx, sessions.Options{
+		Dir: o.Storage.Dir, Disk: o.Storage.Disk, Limits: o.Storage.Limits, Damaged: o.Storage.Damaged, Logger: o.Logger, Dropped: o.Metrics.DroppedStored,
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Sessions{Store: store, o: o, log: o.Store.Logger, subscribers: o.Routes.Open(store)}, nil
+	return &Sessions{Store: store, o: o, log: o.Logger, subscribers: o.Routes.Open(store)}, nil
 }
 
 // Create makes a session, for which one that holds nothing ends where there are too many.

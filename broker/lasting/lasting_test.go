@@ -20,7 +20,7 @@ func TestHeapOfSession(t *testing.T) { // not parallel to others: it reads the h
 	log := slog.New(slog.DiscardHandler)
 	m := metrics.New("test", metrics.Held{})
 	s, err := Open(t.Context(), Options{
-		Store: sessions.Options{Dir: t.TempDir(), Logger: log, Limits: sessions.Limits{PerIdentity: 1 << 20, PerAddress: 1 << 20}}, Metrics: m,
+		Storage: Storage{Dir: t.TempDir(), Limits: sessions.Limits{PerIdentity: 1 << 20, PerAddress: 1 << 20}}, Logger: log, Metrics: m,
 		Routes: routing.New(routing.Options{Access: access.Site("s1"), Limits: &l, Metrics: m, Logger: log, Context: t.Context()}),
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/sessions/state"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 )
 
 // Limits bound what sessions take. Zero means the default.
@@ -80,6 +81,10 @@ type Options struct {
 	// Dropped is called with how many messages a session has lost, and why. It returns at
 	// once and calls nothing of this package.
 	Dropped func(n int, reason string)
+	// Damaged is called with each file that did not hold what was stored in it, when the store is opened, and
+	// with a segment of which a message cannot be read later, once each. It may wait; it calls nothing of this
+	// package. Nil: nobody is called.
+	Damaged func(*statefile.Damage)
 	// Now reads the clock of the machine, with its monotonic part. Nil: time.Now.
 	Now func() time.Time
 

@@ -19,6 +19,7 @@ import (
 	"github.com/colonyfleet/colony/broker/sessions/sessionlog"
 	"github.com/colonyfleet/colony/broker/sessions/state"
 	"github.com/colonyfleet/colony/internal/disk"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -119,6 +120,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Damaged == nil {
+		o.Damaged = func(*statefile.Damage) {}
+	}
 	if o.Dropped == nil {
 		o.Dropped = func(int, string) {}
 	}
@@ -150,6 +154,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	for _, d := range found.Damage {
 		s.lost.Add(int64(max(1, d.Lost)))
 		s.log.ErrorContext(ctx, "sessions are damaged: what could be read is there", "err", d)
+		o.Damaged(d)
 	}
 	if s.damaged = len(found.Damage) > 0; s.damaged {
 		s.changes.arrived.Notify() // a checkpoint, behind which the next start begins

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/colonyfleet/colony/broker/sessions/state"
+	"github.com/colonyfleet/colony/internal/statefile"
 	"github.com/colonyfleet/colony/internal/testpart"
 )
 
@@ -29,6 +31,7 @@ type rig struct {
 	now     func() time.Time
 	dropped map[string]int
 	segment int64 // bytes; 0: the default
+	damages []*statefile.Damage
 }
 
 func newRig(t *testing.T, limits Limits) *rig {
@@ -45,6 +48,7 @@ func (r *rig) open() {
 	r.Store, err = Open(r.t.Context(), Options{
 		Dir: r.dir, Limits: r.limits, Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil)), Now: r.now,
 		Dropped: func(n int, reason string) { r.dropped[reason] += n }, segmentBytes: r.segment,
+		Damaged: func(d *statefile.Damage) { r.damages = append(r.damages, d) },
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -629,8 +633,8 @@ func TestDamagedRecords(t *testing.T) {
 	path := filepath.Join(r.dir, "segment-00000001")
 	testpart.Damage(t, path)
 	r.open()
-	if n := r.Stats().Damaged; n != 1 {
-		t.Errorf("%d records are damaged, want 1", n)
+	if n := r.Stats().Damaged; n != 1 || len(r.damages) != 1 || r.damages[0].Path != path {
+		t.Errorf("%d records are damaged, reported %v, want 1", n, r.damages)
 	}
 	l := r.Get("a").Attach(to(100), 3600)
 	if got := receive(l); len(got) != 19 {
@@ -646,6 +650,34 @@ func TestDamagedRecords(t *testing.T) {
 		if n := r.Get("a").Len(); n != 20 || r.Stats().Damaged != 0 {
 			t.Errorf("%d messages after another restart, and %d damaged, want 20 and none", n, r.Stats().Damaged)
 		}
+	}
+}
+
+// TestDamageUnderWay damages messages of an open store: who should get them gets the others, and the segment is
+// reported once.
+func TestDamageUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Limits{})
+	a := r.session("a", 3600)
+	for i := range 20 {
+		r.mustPublish(strings.Repeat(fmt.Sprint(i%10), 100), 1, a)
+	}
+	path := filepath.Join(r.dir, "segment-00000001")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, digit := range []string{"3", "7"} { // each in two messages
+		b = bytes.ReplaceAll(b, []byte(strings.Repeat(digit, 100)), []byte(strings.Repeat("x", 100)))
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(a.Attach(to(100), 3600)); len(got) != 16 {
+		t.Errorf("%d messages are left, want 16: %v", len(got), got)
+	}
+	if n := r.Stats().Damaged; n != 4 || len(r.damages) != 1 || r.damages[0].Path != path || r.damages[0].Lost != 1 {
+		t.Errorf("%d damaged, reported %v; want 4, and the segment once", n, r.damages)
 	}
 }
 

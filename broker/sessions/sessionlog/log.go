@@ -47,6 +47,7 @@ type Log struct {
 	sizes       map[uint32]int64
 	readers     map[uint32]*recordlog.Reader
 	checkpoints []uint32 // by number
+	unreadable  map[uint32]bool
 }
 
 // Found is what Open met besides the records.
@@ -71,7 +72,7 @@ func Open(d disk.FS, dir string, load func(checkpoint []byte) error, each func(r
 	if err != nil {
 		return nil, Found{}, fmt.Errorf("read the directory of sessions: %w", err)
 	}
-	l := &Log{disk: d, dir: dir, sizes: make(map[uint32]int64), readers: make(map[uint32]*recordlog.Reader)}
+	l := &Log{disk: d, dir: dir, sizes: make(map[uint32]int64), readers: make(map[uint32]*recordlog.Reader), unreadable: make(map[uint32]bool)}
 	for _, e := range entries {
 		if n, ok := numberOf(e.Name(), checkpointPrefix); ok {
 			l.checkpoints = append(l.checkpoints, n)
@@ -306,6 +307,19 @@ func (l *Log) reader(n uint32) (*recordlog.Reader, error) {
 	return r, err
 }
 
+// Unreadable returns the damage of the segment that err has kept from being read, once for each
+// segment: nil from then on.
+func (l *Log) Unreadable(ref state.Ref, err error) *statefile.Damage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unreadable[ref.Segment] {
+		return nil
+	}
+	l.unreadable[ref.Segment] = true
+	o := l.segment(ref.Segment)
+	return &statefile.Damage{Identity: o.Identity, Path: o.Path, Lost: 1, Err: err}
+}
+
 // Has reports whether a segment is there.
 func (l *Log) Has(segment uint32) bool {
 	l.mu.Lock()
@@ -363,6 +377,7 @@ func (l *Log) trimLocked(used func(segment uint32) bool) error {
 		}
 		errs = append(errs, atomicfile.Remove(l.disk, l.segment(segment).Path))
 		delete(l.sizes, segment)
+		delete(l.unreadable, segment)
 	}
 	return errors.Join(errs...)
 }
