@@ -82,11 +82,7 @@ func (f *fold) apply(r *report) {
 		f.event(r, fleet.Event{Message: clientMessage(r.Kind, m)})
 	case *protocol.Loss:
 		if r.Kind == protocol.StateDamaged {
-			whose := "site"
-			if r.Node != "" {
-				whose = "node"
-			}
-			f.event(r, fleet.Event{Node: r.Node, Message: fmt.Sprintf("the %s's file of %s was damaged and set aside; it is learnt anew; check the disk of the %s", whose, clean(m.Class), whose)})
+			f.event(r, fleet.Event{Node: r.Node, Message: damageMessage(f.record.Site.ID, r.Node, m)})
 			break
 		}
 		f.record.Site.Lost = bounded(f.record.Site.Lost + bounded(m.Records))

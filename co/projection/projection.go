@@ -24,6 +24,7 @@ type Key struct {
 
 // A Site is what the journal says of the site itself.
 type Site struct {
+	ID      protocol.SiteID
 	Version string
 	Adopted protocol.Position
 	Lost    uint64 // events that will never arrive

@@ -101,6 +101,7 @@ func (p Proof) check(now time.Time) []doctor.Finding {
 		out = append(out, judgeRoot(files, now))
 	}
 	out = append(out, p.certificate(files, now))
+	out = append(out, p.authority(files)...)
 	out = append(out, p.standing(files)...)
 	if p.Open {
 		out = append(out, doctor.Warnf("set identity in the configuration of the LO, and lo.enrol in those of its nodes: docs/identity.md", "development mode: no node proves who it is"))
@@ -149,6 +150,24 @@ func (p Proof) certificate(files *store.Store, now time.Time) doctor.Finding {
 	}
 	return judgeEnd("the certificate of "+p.Name.String(), c.Chain[0], now, overdue,
 		"the tier renews it by itself: its log says why it could not (no certificate yet). Where that is not_enrolled, give it a new join token")
+}
+
+// authority judges what an LO needs to certify its nodes.
+func (p Proof) authority(files *store.Store) []doctor.Finding {
+	if _, err := files.Load(store.Machine); err != nil || p.Name.Tier != identity.LO {
+		return nil // see certificate
+	}
+	token := "make a join token with " + p.Token + ", and write it to " + p.TokenFile
+	_, err := files.Load(store.Issuer)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return []doctor.Finding{doctor.Warnf("connect the LO to the CO, which certifies the authority anew; where it refuses that (not_enrolled), "+token,
+			"the authority of site %s is missing: no node enrols or renews, the certificates that nodes have count on", p.Name.Site)}
+	}
+	return []doctor.Finding{doctor.Failf("start the LO anew, which sets the file aside and asks for another authority; where the CO refuses that (not_enrolled), "+token,
+		"the authority of site %s is of no use, so that no node enrols or renews: %v", p.Name.Site, err)}
 }
 
 // standing judges whether the tier above lets the machine in, and what the tier knows of revoked keys.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
@@ -59,6 +60,25 @@ func (p *place) certify(n identity.Name, at time.Time) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	if n.Tier == identity.LO {
+		p.empower(n.Site, at)
+	}
+}
+
+// empower stores the authority of a site that begins at a time.
+func (p *place) empower(site protocol.SiteID, at time.Time) {
+	p.t.Helper()
+	key, err := p.files.Key(store.Issuer)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cert, err := p.root.IssueSite(site, key.Public(), at)
+	if err == nil {
+		err = p.files.Save(store.Issuer, &identity.Credential{Key: key, Chain: []*x509.Certificate{cert}, Root: p.root.Root()})
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // want checks what is found: each is a status and a part of the message.
@@ -112,11 +132,32 @@ func TestIdentityOfMachine(t *testing.T) {
 	p.want("after its end", "fail has ended at")
 	p.certify(identity.OfLO("other"), p.now)
 	p.want("that of another site", "fail the certificate is that of other: the configuration says plant")
-	if got := p.proof.Secrets(); len(got) != 2 {
-		t.Errorf("secrets %q: want the key and the token", got)
+	if got := p.proof.Secrets(); len(got) != 3 {
+		t.Errorf("secrets %q: want both keys and the token", got)
 	}
 	p.write(filepath.Join(p.proof.Dir, "machine.crt"), "damaged")
 	p.want("a damaged file", "fail certificates of")
+}
+
+// TestAuthorityOfSite judges an LO whose authority is missing, damaged, and there again.
+func TestAuthorityOfSite(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, identity.OfLO("plant"))
+	p.certify(identity.OfLO("plant"), p.now)
+	p.want("all is there", "ok lasts until")
+	key := filepath.Join(p.proof.Dir, "issuer.key")
+	p.write(key, "damaged")
+	p.want("a damaged key", "ok lasts until", "fail the authority of site plant is of no use")
+	if fix := p.proof.check(p.now)[1].Fix; !strings.Contains(fix, "colony site add plant, and write it to "+p.proof.TokenFile) {
+		t.Errorf("the fix is %q", fix)
+	}
+	p.files.Repair(store.Issuer)
+	p.want("set aside", "ok lasts until", "warn the authority of site plant is missing")
+	if fix := p.proof.check(p.now)[1].Fix; !strings.Contains(fix, "colony site add plant, and write it to "+p.proof.TokenFile) {
+		t.Errorf("the fix is %q", fix)
+	}
+	p.empower("plant", p.now)
+	p.want("certified anew", "ok lasts until")
 }
 
 // TestWaitingMachine judges a node that asks without a token, before and after it has a key.

@@ -240,7 +240,7 @@ func (s *Store) issuedAuthority(ctx context.Context, n identity.Name, c *x509.Ce
 		// A thief of the LO's key could have an authority of his own certified, which nobody would revoke.
 		done, err := tx.Exec(ctx, `update machines set authority = $2, authority_not_after = greatest(authority_not_after, $3) where name = $1 and authority in ('', $2)`, n.DNS(), identity.KeyName(c), c.NotAfter)
 		if err == nil && done.RowsAffected() == 0 {
-			return identity.Refuse(identity.NotEnrolled, "the authority of site %s was enrolled with another key: where that is lost, give this LO a new join token", n.Site)
+			return identity.Refuse(identity.NotEnrolled, "the authority of site %s was enrolled with another key: where that is lost, make a join token with colony site add %s, and write it to the file of identity.tokenFile of this LO", n.Site, n.Site)
 		}
 		return err
 	})

@@ -165,7 +165,7 @@ func (c *commit) lost() uint64 {
 
 // fold computes what the events change.
 func (c *commit) fold() {
-	c.record.Site = projection.Site{Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap, Behind: c.row.Behind}
+	c.record.Site = projection.Site{ID: c.site, Version: c.row.Version, Adopted: c.row.Adopted, Lost: c.row.Lost + c.lost(), Gap: c.row.Gap, Behind: c.row.Behind}
 	c.nodes = maps.Clone(c.record.Nodes)
 	c.changes = c.decoded.Fold(c.record, c.row.Now)
 	if c.returned = c.row.Behind && !c.changes.Site.Behind; c.returned {

@@ -1,0 +1,40 @@
+package projection
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/colonyfleet/colony/protocol"
+)
+
+// damageMessage says what a damaged file of a site, or of a node of it, leads to, and what to do.
+func damageMessage(site protocol.SiteID, node protocol.NodeID, m *protocol.Loss) string {
+	whose := "site"
+	if node != "" {
+		whose = "node"
+	}
+	head := fmt.Sprintf("the %s's file of %s was damaged", whose, clean(m.Class))
+	check := "check the disk of the " + whose
+	if strings.HasPrefix(m.Class, "broker/sessions ") { // nobody else has what clients are to get
+		return fmt.Sprintf("%s: what could be read of it is there, %d records or more are lost to the clients that have sessions at the broker; %s", head, m.Records, check)
+	}
+	return head + " and set aside; " + recovery(site, node, m.Class) + "; " + check
+}
+
+// recovery is how the content of a damaged file comes back.
+func recovery(site protocol.SiteID, node protocol.NodeID, class string) string {
+	token := "colony site add " + string(site)
+	if node != "" {
+		token = "colony node token " + string(site)
+	}
+	switch class {
+	case "identity/files machine.key":
+		return fmt.Sprintf("the machine makes another key: give it a join token of %s --replace", token)
+	case "identity/files machine.crt":
+		return fmt.Sprintf("the machine asks for another certificate with the same key; where it is refused (machine_refused), give it a join token of %s", token)
+	case "identity/files issuer.key":
+		return fmt.Sprintf("the LO makes another key for the authority of its site, which the CO certifies with a join token alone: make one with %s, and write it to the file of identity.tokenFile; "+
+			"until then no node enrols or renews, and the certificates that nodes have count on", token)
+	}
+	return "it is learnt anew"
+}
