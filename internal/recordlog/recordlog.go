@@ -131,6 +131,9 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 	}
 	s := scan{log: l, b: b, at: min(headSize, len(b)), next: 1, each: each}
 	s.run()
+	if s.why == nil && len(b) == headSize {
+		s.why = errors.New("it ends behind its header, as no crash leaves it: what was stored in it is missing")
+	}
 	if headErr != nil {
 		s.why = errors.Join(fmt.Errorf("header: %w", headErr), s.why)
 	}
@@ -146,8 +149,9 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 		l.durable = s.next - 1
 		return l, found, nil
 	}
-	// What follows was never durable, and what is there may be in the page cache only.
-	if l.file.Truncate(l.size) != nil || l.file.Sync() != nil {
+	// What follows was never durable, and what is there may be in the page cache only. A log without records is
+	// replaced, and not cut: a header alone is what a disk leaves that has lost the rest.
+	if l.size == headSize || l.file.Truncate(l.size) != nil || l.file.Sync() != nil {
 		l.broken.Store(true) // it is to be replaced
 		return l, found, nil
 	}
