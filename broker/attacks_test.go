@@ -46,11 +46,14 @@ type siege struct {
 }
 
 // attacked starts a broker with limits and the listener that is attacked, without a client beside the attackers.
-func attacked(t *testing.T, w way, l limits.Limits) *siege {
+func attacked(t *testing.T, w way, l limits.Limits) *siege { return attackedAs(t, w, free{}, l) }
+
+// attackedAs is attacked of a broker whose clients a decides on.
+func attackedAs(t *testing.T, w way, a broker.Access, l limits.Limits) *siege {
 	t.Helper()
 	server, own := testTLS(t)
 	s := &siege{way: w, t: t, tls: own}
-	s.b, s.reg = start(t, free{}, func(o *broker.Options) {
+	s.b, s.reg = start(t, a, func(o *broker.Options) {
 		o.Logger, o.Limits = slog.New(slog.DiscardHandler), l
 		at := broker.Listener{Name: "attacked", Network: w.network, Address: "127.0.0.1:0"}
 		if w.tls {

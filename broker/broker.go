@@ -87,9 +87,7 @@ func New(o Options) (*Broker, error) {
 	if err := o.Validate(); err != nil {
 		return nil, &protocol.Error{Kind: protocol.Invalid, Message: "broker " + o.Name + ": " + err.Error(), Err: err}
 	}
-	if o.Limits.Connections == 0 {
-		o.Limits.Connections = listen.Connections()
-	}
+	o.Limits.Connections = cmp.Or(o.Limits.Connections, listen.Connections())
 	o.Limits.Defaults()
 	o.SysInterval = cmp.Or(o.SysInterval, 30*time.Second)
 	b := &Broker{
@@ -98,7 +96,7 @@ func New(o Options) (*Broker, error) {
 		endpoints: make(map[string]*endpoint),
 		conns:     make(map[*conn]struct{}),
 		sessions:  make(map[string]*session),
-		peers:     peers.New(peers.Limits{All: o.Limits.Connections, Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
+		peers:     peers.New(peers.Limits{All: o.Limits.Connections, Machines: o.Limits.MachineConnections, Open: o.Limits.ConnectionsPerAddress, PerSecond: o.Limits.ConnectRatePerAddress}),
 		bounds:    packet.Limits{Filters: o.Limits.SubscribeFilters, Levels: o.Limits.Levels, UserProperties: o.Limits.UserProperties},
 
 		identities: make(map[string]*identity),
@@ -324,15 +322,21 @@ func (b *Broker) stats() (s sessions.Stats) {
 	return s
 }
 
-// enter counts a connection; false if there is no room for it.
-func (b *Broker) enter(peer net.Addr) (peers.Verdict, bool) {
-	v := b.peers.Enter(peers.Address(peer), time.Now())
+// enter counts a connection by its socket; false if there is no room for it.
+func (b *Broker) enter(socket net.Conn) (*peers.Entry, bool) {
+	peer := socket.RemoteAddr()
+	entry, gaveWay := b.peers.Enter(peers.Address(peer), time.Now(), socket)
+	v := entry.Verdict()
 	why := v.Refusal()
+	if gaveWay != nil {
+		b.metrics.Refused("connect", peers.Full.Refusal())
+		b.refused.Warn("gave way", gaveWay.Address(), "", "connection closed that had not said who it is: others wait, and there are as many as there may be", "address", gaveWay.Address(), "limit", peers.Full.Key())
+	}
 	if why != "" {
 		b.metrics.Refused("connect", why)
 		b.refused.Warn(why, peers.Address(peer), v.Key(), "connection closed: there are as many as there may be", "remote", peer.String(), "limit", v.Key())
 	}
-	return v, why == ""
+	return entry, why == ""
 }
 
 // track notes a new connection; false if the broker stops.
@@ -348,7 +352,7 @@ func (b *Broker) track(c *conn) bool {
 }
 
 func (b *Broker) untrack(c *conn) {
-	b.peers.Leave(c.address(), c.verdict, time.Now())
+	c.entry.Leave(time.Now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, c)

@@ -137,14 +137,14 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	if !c.listener.AllowsUser(info.Username) {
 		return nil, protocol.Errorf(protocol.Denied, "user %q may not connect on listener %s: see its users", info.Username, c.listener.Name)
 	}
-	if c.verdict == peers.TooFast { // before access control, which may verify a password
+	if c.entry.Verdict() == peers.TooFast { // before access control, which may verify a password
 		return nil, &reason.Refusal{Code: packets.ErrConnectionRateExceeded, Message: fmt.Sprintf("%s connects more than %v times per second: connect later, or raise limits.connectRatePerAddress", c.address(), b.o.Limits.ConnectRatePerAddress)}
 	}
 	id, err := b.o.Access.Connect(info)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.placeAt(c, id, info.ClientID); err != nil {
+	if err := b.placeAt(c, id, &info); err != nil {
 		return nil, err
 	}
 	will := message.WillOf(p)
@@ -184,21 +184,24 @@ func (b *Broker) accept(c *conn, p *packets.Packet) (*session, error) {
 	return s, nil
 }
 
-// placeAt refuses a client whose address has as many connections as it may, unless the client takes
-// over one of them.
-func (b *Broker) placeAt(c *conn, id access.Identity, client string) error {
-	if c.verdict != peers.TooMany {
+// placeAt refuses a client where its address, or all but machines, have as many connections as they may, unless the
+// client takes over one of them.
+func (b *Broker) placeAt(c *conn, id access.Identity, info *access.ConnectInfo) error {
+	if id.Machine() {
+		c.entry.Machine(id.Proved(info.TLS), time.Now())
+	}
+	verdict := c.entry.Verdict()
+	if verdict == peers.Welcome {
 		return nil
 	}
 	b.mu.RLock()
-	old := b.sessions[client]
+	old := b.sessions[info.ClientID]
 	b.mu.RUnlock()
-	if old == nil || old.id.Name != id.Name || old.conn.address() != c.address() {
-		return &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: fmt.Sprintf("%s has %d connections: that is the limit; see limits.connectionsPerAddress", c.address(), b.o.Limits.ConnectionsPerAddress)}
+	if old != nil && old.id.Name == id.Name && (verdict == peers.Trial || old.conn.address() == c.address()) {
+		c.entry.Replace()
+		return nil
 	}
-	b.peers.Replace(c.address())
-	c.verdict = peers.Welcome
-	return nil
+	return &reason.Refusal{Code: packets.ErrQuotaExceeded, Message: b.o.Limits.TooMany(c.address(), verdict == peers.Trial)}
 }
 
 // mayEnter asks the owner of the broker about a client.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/colonyfleet/colony/broker/layers"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/peers"
 	"github.com/colonyfleet/colony/broker/transport"
@@ -34,7 +35,7 @@ func (b *Broker) open(l Listener) (*endpoint, error) {
 				log.Warn("connect refused: the listener does not take this address", "remote", peer.String())
 			}
 		},
-		Enter: b.enter, Leave: func(peer net.Addr, v peers.Verdict) { b.peers.Leave(peers.Address(peer), v, time.Now()) },
+		Enter:  b.enter,
 		Unread: func(err error) { log.Error("certificate not read", "err", err) },
 	})
 	if err != nil {
@@ -53,7 +54,7 @@ type conn struct {
 	*transport.Conn
 	listener *Listener
 	session  atomic.Pointer[session] // nil before CONNECT is accepted
-	verdict  peers.Verdict           // on its address; does not change once CONNECT is accepted
+	entry    *peers.Entry            // among all connections
 }
 
 // remote is the address of the client.
@@ -78,17 +79,17 @@ func (e *endpoint) serve() {
 		if err != nil {
 			return
 		}
-		verdict, ok := listen.Entered(raw)
+		entry, ok := listen.Entered(raw)
 		if !ok {
-			verdict, ok = e.b.enter(raw.RemoteAddr())
+			entry, ok = e.b.enter(layers.Socket(raw))
 		}
 		if !ok {
 			_ = raw.Close() // never used
 			continue
 		}
-		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l, verdict: verdict}
+		c := &conn{Conn: transport.New(raw, &e.b.transport), listener: &e.l, entry: entry}
 		if !e.b.track(c) {
-			e.b.peers.Leave(c.address(), c.verdict, time.Now())
+			c.entry.Leave(time.Now())
 			_ = raw.Close() // never used
 			continue
 		}

@@ -32,11 +32,20 @@ func DecodeIdentity(s string) (id Identity) {
 // something proves it, or if it has no network address, else its address, as anybody may go by any number of names.
 // secure is the state of TLS, or nil.
 func Account(id Identity, address string, secure *tls.ConnectionState) string {
-	if address == "" || id.Device || secure != nil && len(secure.PeerCertificates) > 0 {
+	if address == "" || id.Proved(secure) {
 		return id.Name
 	}
 	return address
 }
+
+// Proved reports whether something proves that a client is who it is: its certificate, or the password of a device.
+// secure is the state of TLS, or nil.
+func (id Identity) Proved(secure *tls.ConnectionState) bool {
+	return id.Device || secure != nil && len(secure.PeerCertificates) > 0
+}
+
+// Machine reports whether the client is a part of Colony: a node or a site.
+func (id Identity) Machine() bool { return id.Client == "" }
 
 // CheckClientID returns why no client may have this id, or nil. most is how many bytes one may have, version that in
 // CONNECT, clean its clean session.

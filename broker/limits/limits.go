@@ -76,12 +76,17 @@ type Limits struct {
 // ConnectLimits bound how clients connect, in all and from one network address; over a Unix socket
 // they have none.
 type ConnectLimits struct {
+	// MachineConnections is how many of Connections are kept for nodes, and at the CO for sites; a quarter as many
+	// are for connections that have not said yet who they are when the others have theirs. Default: an eighth of
+	// Connections, at most 1,024.
+	MachineConnections int `yaml:"machineConnections,omitempty"`
 	// ConnectRate is how many connections a listener accepts per second; those above
 	// it wait in the system's queue, so that a fleet that comes back at once is let
 	// in evenly.
 	ConnectRate float64 `yaml:"connectRate,omitempty"`
 	// ConnectionsPerAddress is the highest number of open connections of one address. Above it
-	// CONNECT is refused with 0x97, but for that of a client which takes over its own connection.
+	// CONNECT is refused with 0x97, but for that of a client which takes over its own connection, and that of a
+	// machine with a certificate, which does not count. Default: half of Connections, and 64 at least.
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress,omitempty"`
 	// ConnectRatePerAddress is how many connections one address may begin per second; as many may
 	// begin at once. Above it CONNECT is refused with 0x9f, before access control is asked.
@@ -104,12 +109,21 @@ type StateLimits struct {
 	SubscribeFilters int `yaml:"subscribeFilters,omitempty"`
 }
 
+const (
+	mostForMachines = 1024
+	leastPerAddress = 64
+)
+
 // Defaults fills in the defaults.
 func (l *Limits) Defaults() {
 	fill(&l.ConnectTimeout, 10*time.Second)
 	fill(&l.ConnectBytes, 64<<10)
 	fill(&l.PacketBytes, protocol.MaxMessage+64<<10)
 	fill(&l.Connections, math.MaxInt)
+	if l.Connections < math.MaxInt {
+		fill(&l.MachineConnections, min(l.Connections/8, mostForMachines))
+		fill(&l.ConnectionsPerAddress, max(l.Connections/2, leastPerAddress))
+	}
 	fill(&l.ConnectionsPerIdentity, math.MaxInt)
 	fill(&l.PublishBurst, 100)
 	fill(&l.WriteBuffer, 8<<20)
@@ -156,12 +170,29 @@ func (l Limits) Validate() error {
 	if l.KeepAlive < 0 || l.KeepAlive > 12*time.Hour {
 		errs = append(errs, fmt.Errorf("keep-alive limit %s: want up to 12 h", l.KeepAlive))
 	}
+	if n := l.MachineConnections; n > 0 && l.Connections > 0 && l.forClients() < 1 {
+		errs = append(errs, fmt.Errorf("limits.machineConnections of %d, and a quarter as many beside them: limits.connections of %d leave none for clients", n, l.Connections))
+	}
 	if min(l.ConnectRate, l.ConnectRatePerAddress, l.PublishRate) < 0 || min(l.ConnectTimeout, l.WriteTimeout) < 0 ||
 		min(l.UnreadPerIdentity, l.RetainedBytes, l.RetainedPerIdentity, l.TotalWriteBuffer, l.StateBytes, l.StatePerAddress) < 0 ||
-		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.ConnectionsPerAddress, l.PublishBurst, l.ClientIDBytes, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
+		min(l.WriteBuffer, l.ConnectBytes, l.Connections, l.ConnectionsPerIdentity, l.MachineConnections, l.ConnectionsPerAddress, l.PublishBurst, l.ClientIDBytes, l.Filters, l.FilterBytes, l.SubscribeFilters, l.Levels, l.UserProperties) < 0 {
 		errs = append(errs, errors.New("a negative limit: want 0 for the default"))
 	}
 	return errors.Join(errs...)
+}
+
+// forClients is how many of Connections all but machines may have, see peers.Table.
+func (l *Limits) forClients() int {
+	return l.Connections - l.MachineConnections - (l.MachineConnections+3)/4
+}
+
+// TooMany says which limit a connection from an address has met: that of all clients but machines, or that of the
+// address.
+func (l *Limits) TooMany(address string, all bool) string {
+	if all {
+		return fmt.Sprintf("all connections but those that are kept for parts of Colony are taken, %d of %d: see limits.connections and limits.machineConnections", l.forClients(), l.Connections)
+	}
+	return fmt.Sprintf("%s has %d connections: that is the limit; see limits.connectionsPerAddress", address, l.ConnectionsPerAddress)
 }
 
 // KeepAliveOf is what counts of the keep-alive that a client asked for, in seconds; 0 is none. An

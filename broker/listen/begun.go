@@ -3,6 +3,7 @@ package listen
 import (
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/colonyfleet/colony/broker/layers"
 	"github.com/colonyfleet/colony/broker/peers"
@@ -12,8 +13,7 @@ import (
 // does: they count from here on, and not only when Accept of the listener above returns them.
 type counting struct {
 	net.Listener
-	enter func(peer net.Addr) (peers.Verdict, bool)
-	leave func(peer net.Addr, v peers.Verdict)
+	enter func(socket net.Conn) (*peers.Entry, bool)
 }
 
 // Accept returns the next connection that there is room for. Others it closes.
@@ -23,8 +23,8 @@ func (l *counting) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if v, ok := l.enter(c.RemoteAddr()); ok {
-			return &begun{Conn: c, verdict: v, leave: l.leave}, nil
+		if entry, ok := l.enter(c); ok {
+			return &begun{Conn: c, entry: entry}, nil
 		}
 		_ = c.Close() // never used
 	}
@@ -33,8 +33,7 @@ func (l *counting) Accept() (net.Conn, error) {
 // A begun connection counts already. Until somebody takes it over by Entered, its Close ends that.
 type begun struct {
 	net.Conn
-	verdict peers.Verdict
-	leave   func(peer net.Addr, v peers.Verdict)
+	entry   *peers.Entry
 	settled atomic.Bool // it is taken over, or counts no more
 }
 
@@ -53,17 +52,17 @@ func (c *begun) CloseWrite() error {
 func (c *begun) Close() error {
 	err := c.Conn.Close()
 	if c.settled.CompareAndSwap(false, true) {
-		c.leave(c.RemoteAddr(), c.verdict)
+		c.entry.Leave(time.Now())
 	}
 	return err
 }
 
 // Entered takes over the count of an accepted connection: from then on the caller ends it. False says that it does
 // not count yet.
-func Entered(conn net.Conn) (peers.Verdict, bool) {
+func Entered(conn net.Conn) (*peers.Entry, bool) {
 	c, ok := layers.Find[*begun](conn)
 	if !ok {
-		return peers.Welcome, false
+		return nil, false
 	}
-	return c.verdict, c.settled.CompareAndSwap(false, true)
+	return c.entry, c.settled.CompareAndSwap(false, true)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/colonyfleet/colony/broker/peers"
 )
@@ -14,20 +15,18 @@ func TestEntered(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		near, far := net.Pipe()
 		t.Cleanup(func() { _ = far.Close() })
-		left := 0
-		c := &begun{Conn: near, verdict: peers.TooFast, leave: func(_ net.Addr, v peers.Verdict) {
-			if left++; v != peers.TooFast {
-				t.Errorf("verdict %d, want %d", v, peers.TooFast)
-			}
-		}}
+		table := peers.New(peers.Limits{All: 1})
+		entry, _ := table.Enter("a", time.Now(), near)
+		c := &begun{Conn: near, entry: entry}
 		if taken {
-			if v, ok := Entered(tls.Server(c, &tls.Config{ServerName: "broker"})); !ok || v != peers.TooFast {
-				t.Errorf("verdict %d, %v, want %d", v, ok, peers.TooFast)
+			if p, ok := Entered(tls.Server(c, &tls.Config{ServerName: "broker"})); !ok || p != entry {
+				t.Errorf("entry %p, %v, want %p", p, ok, entry)
 			}
 		}
 		_, _ = c.Close(), c.Close()
-		if want := map[bool]int{false: 1, true: 0}[taken]; left != want {
-			t.Errorf("taken over %v: left %d times, want %d", taken, left, want)
+		next, _ := table.Enter("a", time.Now(), near)
+		if want := map[bool]peers.Verdict{false: peers.Welcome, true: peers.Full}[taken]; next.Verdict() != want {
+			t.Errorf("taken over %v: the next gets verdict %d, want %d", taken, next.Verdict(), want)
 		}
 		if _, ok := Entered(c); ok {
 			t.Errorf("taken over %v: it counts after its end", taken)

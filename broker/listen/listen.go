@@ -39,11 +39,10 @@ type Options struct {
 	MaxBytes int64
 	Logger   *slog.Logger
 	Unread   func(err error)
-	// Enter and Leave are required for a WebSocket. Enter counts a connection before its beginning, and
-	// says whether there is room for it; if not, it is closed. Leave is called when it has ended before
+	// Enter is required for a WebSocket. It counts a connection before its beginning, and says whether
+	// there is room for it; if not, it is closed. The entry is left when the connection has ended before
 	// Accept has returned it, see Entered.
-	Enter func(peer net.Addr) (peers.Verdict, bool)
-	Leave func(peer net.Addr, v peers.Verdict)
+	Enter func(socket net.Conn) (*peers.Entry, bool)
 }
 
 // A Listener is a net.Listener that outlives a lack of file descriptors: it waits

@@ -24,7 +24,7 @@ func Serve(ctx context.Context, s *Spec, o Options) (net.Listener, error) {
 	}
 	var l net.Listener = socket
 	if s.Network == WS {
-		l = &counting{Listener: socket, enter: o.Enter, leave: o.Leave}
+		l = &counting{Listener: socket, enter: o.Enter}
 	}
 	if secure != nil && s.Network != Unix {
 		l = tls.NewListener(l, secure)

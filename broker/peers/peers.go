@@ -1,10 +1,12 @@
 // Package peers bounds how many connections there are, how many one network address has, and how
-// many it begins per second.
+// many it begins per second; and it keeps some for machines of Colony.
 package peers
 
 import (
+	"io"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +17,12 @@ import (
 // at once. Further ones are closed without one, so that refusing costs a bounded memory.
 const answered = 64
 
-// Limits are for one address, but for All. Zero: none.
+// Limits are for one address, but for All and Machines. Zero: none.
 type Limits struct {
-	All       int     // connections of all addresses at once
+	All int // connections of all addresses at once
+	// Machines of All are kept for machines of Colony, and a quarter as many for connections that have not said
+	// yet who they are, see Table.
+	Machines  int
 	Open      int     // connections at once
 	PerSecond float64 // connections begun per second; the burst is as many, and one at least
 }
@@ -25,11 +30,12 @@ type Limits struct {
 // A Verdict says what becomes of a new connection.
 type Verdict int
 
-// The verdicts. For each of them but Closed and Full there is a Leave when the connection has ended.
+// The verdicts.
 const (
 	Welcome Verdict = iota
 	TooMany         // refuse its CONNECT: the address has as many as it may
 	TooFast         // refuse its CONNECT: the address begins more than it may
+	Trial           // refuse its CONNECT unless it is that of a machine: the others have as many as they may
 	Closed          // close it at once: so many of the address are being refused already
 	Full            // close it at once: there are as many as there may be in all
 )
@@ -63,14 +69,32 @@ func Address(peer net.Addr) string {
 	return host
 }
 
-// A Table counts the connections of each address. Its methods may be called concurrently.
+// A Table counts the connections, and those of each address. Its methods may be called concurrently.
+//
+// All but machines may have so many connections that those which are kept for machines stay free, and some more.
+// These are for connections that come when the others have theirs: each may say who it is, and stays if it is a
+// machine. So clients, or half-open connections, keep no machine out, however many they are. Where as many are on
+// trial as may be, the address that has most, with the new one, loses the one that it began first.
 type Table struct {
 	limits Limits
 
-	mu        sync.Mutex // protects what follows
+	mu        sync.Mutex // protects what follows, and of each Entry all but its address
 	all       int        // connections that have entered and not left
+	machines  int        // of these
+	trial     []*Entry   // of these, in the order of their beginnings
 	addresses map[string]*peer
 	sweepAt   int // from so many addresses on those without need are forgotten
+}
+
+// An Entry is what a connection has in a Table, from Enter to Leave. Its methods may be called concurrently.
+type Entry struct {
+	table   *Table
+	address string
+	verdict Verdict
+	machine bool
+	counted bool      // in the record of its address
+	trial   io.Closer // what ends it while it is on trial; else nil
+	left    bool
 }
 
 // A peer is an address.
@@ -92,18 +116,57 @@ func New(l Limits) *Table {
 	return &Table{limits: l, addresses: make(map[string]*peer), sweepAt: minSweep}
 }
 
-// Enter counts a connection of an address, which has begun at a time. The address "" has no limits of its own.
-func (t *Table) Enter(address string, now time.Time) Verdict {
+// onTrial is how many connections may be on trial at once.
+func (t *Table) onTrial() int { return (t.limits.Machines + 3) / 4 }
+
+// Enter counts a connection of an address, which has begun at a time. The address "" has no limits of its own. end
+// closes the connection, at once and from any goroutine: it is called where the connection gives way to another one,
+// whose Enter returns its entry in gaveWay; else that is nil. An Entry with the verdict Closed or Full counts for
+// nothing.
+func (t *Table) Enter(address string, now time.Time, end io.Closer) (entry, gaveWay *Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.limits.All > 0 && t.all >= t.limits.All {
-		return Full
+	p := &Entry{table: t, address: address}
+	full := t.limits.All > 0 && t.all >= t.limits.All
+	others := t.all - t.machines - len(t.trial)
+	trial := t.limits.Machines > 0 && (full || others >= t.limits.All-t.limits.Machines-t.onTrial())
+	if full && len(t.trial) == 0 {
+		p.verdict, p.left = Full, true
+		return p, nil
 	}
-	verdict := t.enter(address, now)
-	if verdict != Closed {
-		t.all++
+	if p.verdict = t.enter(address, now); p.verdict == Closed {
+		p.left = true
+		return p, nil
 	}
-	return verdict
+	p.counted = address != "" && t.addresses[address] != nil
+	if trial && (full || len(t.trial) >= t.onTrial()) {
+		gaveWay = t.guilty(address)
+		_ = gaveWay.trial.Close() // it was never accepted
+		gaveWay.leave(now)
+	}
+	t.all++
+	if trial {
+		if p.trial = end; p.verdict == Welcome {
+			p.verdict = Trial
+		}
+		t.trial = append(t.trial, p)
+	}
+	return p, gaveWay
+}
+
+// guilty is the connection on trial that gives way to a new one of an address. t.mu is held.
+func (t *Table) guilty(address string) *Entry {
+	of := map[string]int{address: 1}
+	most := t.trial[0]
+	for _, p := range t.trial {
+		of[p.address]++
+	}
+	for _, p := range t.trial {
+		if of[p.address] > of[most.address] {
+			most = p
+		}
+	}
+	return most
 }
 
 // enter counts a connection for its address. t.mu is held.
@@ -151,32 +214,97 @@ func (t *Table) peer(address string, now time.Time) *peer {
 	return p
 }
 
-// Replace makes a connection with the verdict TooMany a Welcome one: it takes the place of
-// another one of its address, which is about to leave.
-func (t *Table) Replace(address string) {
+// Address is that of Enter.
+func (p *Entry) Address() string { return p.address }
+
+// Verdict says what becomes of the connection.
+func (p *Entry) Verdict() Verdict {
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	return p.verdict
+}
+
+// Replace makes a connection with the verdict TooMany or Trial a Welcome one: it replaces another one of
+// its address, which is about to leave.
+func (p *Entry) Replace() {
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	p.endTrial()
+	p.welcome()
+}
+
+// Machine says that the connection is that of a machine of Colony. One that has proved it counts for no address.
+func (p *Entry) Machine(proved bool, now time.Time) {
+	t := p.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p := t.addresses[address]; p != nil {
-		p.refused--
-		p.open++
+	if p.left || p.machine { // it gave way meanwhile
+		return
+	}
+	p.endTrial()
+	p.machine = true
+	t.machines++
+	if proved {
+		p.forget(now)
+	}
+	if proved || p.verdict == Trial {
+		p.verdict = Welcome
 	}
 }
 
-// Leave ends a connection for which Enter gave a verdict other than Closed and Full.
-func (t *Table) Leave(address string, v Verdict, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.all--
-	p := t.addresses[address]
-	if p == nil {
-		return // no limits
+// Leave ends the connection. A second Leave does nothing.
+func (p *Entry) Leave(now time.Time) {
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	p.leave(now)
+}
+
+// leave is Leave. The lock of the table is held.
+func (p *Entry) leave(now time.Time) {
+	if p.left {
+		return
 	}
-	if v == Welcome {
-		p.open--
+	p.left = true
+	p.table.all--
+	if p.machine {
+		p.table.machines--
+	}
+	p.endTrial()
+	p.forget(now)
+}
+
+// endTrial has the connection count among the others. The lock of the table is held.
+func (p *Entry) endTrial() {
+	if p.trial == nil {
+		return
+	}
+	p.trial = nil
+	p.table.trial = slices.DeleteFunc(p.table.trial, func(one *Entry) bool { return one == p })
+}
+
+// welcome gives the connection the verdict Welcome. The lock of the table is held.
+func (p *Entry) welcome() {
+	if p.counted && p.verdict != Welcome && p.verdict != Trial && !p.left {
+		one := p.table.addresses[p.address]
+		one.refused--
+		one.open++
+	}
+	p.verdict = Welcome
+}
+
+// forget takes the connection out of the record of its address. The lock of the table is held.
+func (p *Entry) forget(now time.Time) {
+	if !p.counted {
+		return
+	}
+	p.counted = false
+	one := p.table.addresses[p.address]
+	if p.verdict == Welcome || p.verdict == Trial {
+		one.open--
 	} else {
-		p.refused--
+		one.refused--
 	}
-	if p.idle(now) {
-		delete(t.addresses, address)
+	if one.idle(now) {
+		delete(p.table.addresses, p.address)
 	}
 }

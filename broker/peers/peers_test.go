@@ -2,54 +2,95 @@ package peers
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
 
+// A row is a table of which a test keeps the entries of each address, the newest last.
+type row struct {
+	*Table
+	t       *testing.T
+	now     time.Time
+	entries map[string][]*Entry
+}
+
+func newRow(t *testing.T, l Limits) *row {
+	return &row{Table: New(l), t: t, now: time.Unix(1_000_000, 0), entries: make(map[string][]*Entry)}
+}
+
+// ended is a connection, and whether it was closed.
+type ended bool
+
+func (e *ended) Close() error {
+	*e = true
+	return nil
+}
+
+// enter has a connection begin, and returns it with its entry.
+func (r *row) enter(address string, want Verdict) (*Entry, *ended) {
+	r.t.Helper()
+	end := new(ended)
+	entry, _ := r.Enter(address, r.now, end)
+	if got := entry.Verdict(); got != want {
+		r.t.Errorf("address %q: verdict %d, want %d", address, got, want)
+	}
+	r.entries[address] = append(r.entries[address], entry)
+	return entry, end
+}
+
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	table, now := New(Limits{Open: 2}), time.Unix(1_000_000, 0)
-	for i, want := range []Verdict{Welcome, Welcome, TooMany} {
-		if got := table.Enter("a", now); got != want {
-			t.Errorf("connection %d: verdict %d, want %d", i, got, want)
-		}
+	r := newRow(t, Limits{Open: 2})
+	first, _ := r.enter("a", Welcome)
+	second, _ := r.enter("a", Welcome)
+	refused, _ := r.enter("a", TooMany)
+	r.enter("b", Welcome)
+	r.enter("", Welcome)
+	refused.Leave(r.now)
+	r.enter("a", TooMany) // after a refused one has ended
+	first.Leave(r.now)
+	first.Leave(r.now) // once
+	r.enter("a", Welcome)
+	again, _ := r.enter("a", TooMany)
+	again.Replace()
+	second.Leave(r.now)
+	r.enter("a", TooMany)    // after one has replaced another
+	for range answered - 2 { // two are refused already
+		r.enter("a", TooMany)
 	}
-	for _, other := range []string{"b", ""} {
-		if got := table.Enter(other, now); got != Welcome {
-			t.Errorf("address %q: verdict %d, want %d", other, got, Welcome)
-		}
+	r.enter("a", Closed)
+	proved, _ := r.enter("b", Welcome)
+	proved.Machine(true, r.now)
+	r.enter("b", Welcome) // a machine that has proved who it is does not count
+	named, _ := r.enter("b", TooMany)
+	named.Machine(false, r.now)
+	if v := named.Verdict(); v != TooMany {
+		t.Errorf("a machine by its name alone: verdict %d, want %d", v, TooMany)
 	}
-	table.Leave("a", TooMany, now)
-	if got := table.Enter("a", now); got != TooMany {
-		t.Errorf("after a refused one has ended: verdict %d, want %d", got, TooMany)
+	named.Machine(true, r.now) // a second time says nothing
+	known, _ := r.enter("b", TooMany)
+	known.Machine(true, r.now)
+	if v := known.Verdict(); v != Welcome {
+		t.Errorf("a machine at a full address: verdict %d, want %d", v, Welcome)
 	}
-	table.Leave("a", Welcome, now)
-	if got := table.Enter("a", now); got != Welcome {
-		t.Errorf("after one has ended: verdict %d, want %d", got, Welcome)
+	for _, p := range slices.Concat(r.entries["a"], r.entries["b"], r.entries[""]) {
+		p.Leave(r.now)
 	}
-	table.Replace("a")
-	table.Leave("a", Welcome, now)
-	if got := table.Enter("a", now); got != TooMany {
-		t.Errorf("after one has taken the place of another: verdict %d, want %d", got, TooMany)
-	}
-	for range answered - 1 { // one is refused already
-		table.Enter("a", now)
-	}
-	if got := table.Enter("a", now); got != Closed {
-		t.Errorf("with %d being refused: verdict %d, want %d", answered, got, Closed)
+	if r.all != 0 || r.machines != 0 || len(r.addresses) != 0 {
+		t.Errorf("after all have ended: %d connections, %d of machines, %d addresses", r.all, r.machines, len(r.addresses))
 	}
 }
 
 func TestPerSecond(t *testing.T) {
 	t.Parallel()
-	table, now := New(Limits{PerSecond: 2.5}), time.Unix(1_000_000, 0)
+	r := newRow(t, Limits{PerSecond: 2.5})
+	begun := r.now
 	enter := func(at time.Duration, want Verdict) {
 		t.Helper()
-		got := table.Enter("a", now.Add(at))
-		if got != want {
-			t.Errorf("at %s: verdict %d, want %d", at, got, want)
-		}
-		table.Leave("a", got, now.Add(at)) // that it has ended gives no new one
+		r.now = begun.Add(at)
+		p, _ := r.enter("a", want)
+		p.Leave(r.now) // that it has ended gives no new one
 	}
 	for range 3 {
 		enter(0, Welcome)
@@ -64,37 +105,81 @@ func TestPerSecond(t *testing.T) {
 // Addresses without a connection are forgotten, and not before what they began counts no more.
 func TestAddressesAreForgotten(t *testing.T) {
 	t.Parallel()
-	table, now := New(Limits{Open: 10, PerSecond: 1}), time.Unix(1_000_000, 0)
+	r := newRow(t, Limits{Open: 10, PerSecond: 1})
 	for i := range 100_000 {
-		now = now.Add(time.Millisecond)
-		address := fmt.Sprint(i)
-		if v := table.Enter(address, now); v != Welcome {
-			t.Fatalf("address %d: verdict %d", i, v)
+		r.now = r.now.Add(time.Millisecond)
+		for _, want := range []Verdict{Welcome, TooFast} { // it is forgotten too early if it may begin another one
+			p, _ := r.Enter(fmt.Sprint(i), r.now, nil)
+			if v := p.Verdict(); v != want {
+				t.Fatalf("address %d: verdict %d, want %d", i, v, want)
+			}
+			p.Leave(r.now)
 		}
-		table.Leave(address, Welcome, now)
-		if v := table.Enter(address, now); v != TooFast {
-			t.Fatalf("address %d is forgotten too early: verdict %d", i, v)
-		}
-		table.Leave(address, TooFast, now)
 	}
-	if n := len(table.addresses); n > 2*1000+minSweep { // those of the last second, and as many
+	if n := len(r.addresses); n > 2*1000+minSweep { // those of the last second, and as many
 		t.Errorf("%d addresses are remembered", n)
 	}
 }
 
 func TestAll(t *testing.T) {
 	t.Parallel()
-	table, now := New(Limits{All: 2, PerSecond: 2}), time.Unix(1_000_000, 0)
-	for i, address := range []string{"a", ""} {
-		if got := table.Enter(address, now); got != Welcome {
-			t.Errorf("connection %d: verdict %d, want %d", i, got, Welcome)
+	r := newRow(t, Limits{All: 2, PerSecond: 2})
+	r.enter("a", Welcome)
+	one, _ := r.enter("", Welcome)
+	full, _ := r.enter("a", Full)
+	if why := full.Verdict().Refusal(); why != "connections" {
+		t.Errorf("above the limit: refusal %q", why)
+	}
+	full.Leave(r.now) // it counts for nothing
+	r.enter("a", Full)
+	one.Leave(r.now)
+	r.enter("a", Welcome) // what finds no room is none that was begun
+}
+
+// Whatever others have, so many connections as are kept for machines are there for them, and some to say who they are.
+func TestMachines(t *testing.T) {
+	t.Parallel()
+	r := newRow(t, Limits{All: 30, Machines: 8}) // two on trial
+	for range 20 {
+		r.enter("a", Welcome)
+	}
+	first, firstEnd := r.enter("a", Trial)
+	_, secondEnd := r.enter("b", Trial)
+	_, thirdEnd := r.enter("a", Trial) // with this one a has two
+	if !*firstEnd || *secondEnd || *thirdEnd {
+		t.Fatalf("closed: %v %v %v, want the first alone", *firstEnd, *secondEnd, *thirdEnd)
+	}
+	first.Machine(true, r.now) // it does not know yet that it gave way
+	first.Leave(r.now)
+	for i := range 8 {
+		m, end := r.enter("m", Trial)
+		m.Machine(i%2 == 0, r.now)
+		if m.Verdict() != Welcome || *end {
+			t.Errorf("machine %d: verdict %d, closed %v", i, m.Verdict(), *end)
 		}
 	}
-	if got := table.Enter("a", now); got != Full || got.Refusal() != "connections" {
-		t.Errorf("above the limit: verdict %d, refusal %q, want %d", got, got.Refusal(), Full)
+	if len(r.trial) > 2 || r.machines != 8 || r.all > 30 {
+		t.Errorf("%d on trial, %d machines, %d connections", len(r.trial), r.machines, r.all)
 	}
-	table.Leave("", Welcome, now)
-	if got := table.Enter("a", now); got != Welcome {
-		t.Errorf("after one has ended: verdict %d, want %d: what finds no room is none that was begun", got, Welcome)
+	for range 5 { // a flood of one address costs itself
+		r.enter("f", Trial)
+	}
+	m, mEnd := r.enter("m", Trial)
+	r.enter("f", Trial)
+	r.enter("f", Trial)
+	if *mEnd {
+		t.Error("a connection gave way to those of an address that has more")
+	}
+	m.Machine(true, r.now)
+	more, moreEnd := r.enter("m", Trial) // the machines have what is kept, and one of those on trial
+	more.Machine(true, r.now)
+	if r.all != 30 || r.machines != 10 || *moreEnd {
+		t.Errorf("%d connections, %d machines, the last closed: %v", r.all, r.machines, *moreEnd)
+	}
+	r.enter("m", Full)
+	r.entries["a"][0].Leave(r.now)
+	r.enter("c", Welcome)
+	if r.entries["a"][1].Leave(r.now); r.all != 29 {
+		t.Errorf("%d connections after the end of another one", r.all)
 	}
 }
