@@ -79,16 +79,7 @@ func TestRawWebSocket(t *testing.T) {
 			}
 		})
 	}
-	done := make(chan struct{})
-	go func() { wg.Wait(); close(done) }()
-	for over := false; !over; {
-		select {
-		case <-done:
-			over = true
-		case <-time.After(10 * time.Millisecond):
-			s.serve()
-		}
-	}
+	s.serveUntil(&wg)
 	select {
 	case out := <-stuck:
 		t.Fatalf("after %q the broker neither answers nor closes", out)
