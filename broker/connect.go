@@ -76,7 +76,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.countEarly(err)
 		return fmt.Errorf("read CONNECT: %w", err)
 	}
-	version, err := packet.CheckConnect(body, b.bounds) // [MQTT-3.1.4-1]
+	version, willExpires, err := packet.CheckConnect(body, b.bounds) // [MQTT-3.1.4-1]
 	p := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Connect, Remaining: h.Length}}
 	if err == nil {
 		err = p.ConnectDecode(body)
@@ -89,6 +89,7 @@ func (b *Broker) connect(c *conn) (err error) {
 		b.refuse(c, &p, err)
 		return err
 	}
+	message.NoteWillExpiry(&p, willExpires)
 	s, err := b.accept(c, &p)
 	present := false
 	if err == nil {

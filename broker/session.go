@@ -173,7 +173,7 @@ func (b *Broker) changed(s *session, connected bool, ended error) {
 
 // sendWill sends a last will.
 func (b *Broker) sendWill(id access.Identity, w *message.Message, expiry uint32, wait *transport.Waiting) {
-	w.Expires = message.ExpiryOf(expiry)
+	w.Expires = message.EndOfWill(expiry)
 	to, err := b.accepted(id, w, wait)
 	if err != nil {
 		b.refused.Warn("last will", w.Owner, err.Error(), "last will refused", "client", w.Origin, "topic", refusals.Shortened(w.Topic), "err", err)

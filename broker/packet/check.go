@@ -6,17 +6,17 @@ import (
 )
 
 // CheckConnect checks the body of a CONNECT. With an error, version is the protocol
-// version if it was reached and is 3, 4 or 5, and else 0.
-func CheckConnect(body []byte, l Limits) (version byte, err error) {
+// version if it was reached and is 3, 4 or 5, and else 0. willExpires says that a last will names an expiry, which may be 0.
+func CheckConnect(body []byte, l Limits) (version byte, willExpires bool, err error) {
 	c := cursor{kind: Connect, b: body}
 	name, level := string(c.data("the protocol name")), c.byte("the protocol version")
 	switch {
 	case c.err != nil:
-		return 0, c.err
+		return 0, false, c.err
 	case name != "MQTT" && name != "MQIsdp":
-		return 0, &Error{BadVersion, "MQTT-3.1.2-1", "CONNECT does not name the protocol MQTT"}
+		return 0, false, &Error{BadVersion, "MQTT-3.1.2-1", "CONNECT does not name the protocol MQTT"}
 	case (level == 3) != (name == "MQIsdp") || level < 3 || level > 5:
-		return 0, &Error{BadVersion, "MQTT-3.1.2-2", "protocol versions here are 3, 4 and 5"}
+		return 0, false, &Error{BadVersion, "MQTT-3.1.2-2", "protocol versions here are 3, 4 and 5"}
 	}
 	flags := connectFlags(c.byte("the connect flags"))
 	if c.err == nil {
@@ -32,7 +32,7 @@ func CheckConnect(body []byte, l Limits) (version byte, err error) {
 	c.text("the client id") // [MQTT-3.1.3-4]
 	if flags.will() {
 		if level == 5 {
-			c.skipProperties(will, l)
+			willExpires = has(c.skipProperties(will, l), propMessageExpiry)
 		}
 		c.text("the will topic")   // [MQTT-3.1.3-11]
 		c.data("the will payload") // may be empty
@@ -43,7 +43,7 @@ func CheckConnect(body []byte, l Limits) (version byte, err error) {
 	if flags.password() {
 		c.data("the password")
 	}
-	return level, c.end()
+	return level, willExpires, c.end()
 }
 
 // connectFlags are the flags of CONNECT. [MQTT 5, 3.1.2.3]

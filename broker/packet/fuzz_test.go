@@ -34,13 +34,13 @@ func FuzzConnect(f *testing.F) {
 	f.Add([]byte(connect5("\xfe", "\x21\x00\x01\x15\x00\x01m", "\x00\x01c\x05\x18\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x01u\x00\x01p")))
 	f.Add([]byte("\x00\x04MQTT\x04\xc2\x00\x3c\x00\x01c\x00\x01u\x00\x01p"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		version, err := CheckConnect(in, roomy)
+		version, expires, err := CheckConnect(in, roomy)
 		if err != nil {
 			return
 		}
 		p := mochi.Packet{FixedHeader: mochi.FixedHeader{Type: mochi.Connect, Remaining: len(in)}}
-		if err := p.ConnectDecode(in); err != nil || p.ProtocolVersion != version {
-			t.Errorf("passed, but mochi says %v, version %d", err, p.ProtocolVersion)
+		if err := p.ConnectDecode(in); err != nil || p.ProtocolVersion != version || p.Connect.WillProperties.MessageExpiryInterval > 0 && !expires {
+			t.Errorf("passed, but mochi says %v, version %d, an expiry of the last will of %d", err, p.ProtocolVersion, p.Connect.WillProperties.MessageExpiryInterval)
 		}
 	})
 }

@@ -222,10 +222,10 @@ func TestOracleConnect(t *testing.T) {
 			}
 		}
 		_, b := body(t, &in, in.ConnectEncode)
-		if version, err := CheckConnect(b, roomy); err != nil || version != in.ProtocolVersion {
-			t.Errorf("version %d: %v, read as %d", in.ProtocolVersion, err, version)
+		if version, expires, err := CheckConnect(b, roomy); err != nil || version != in.ProtocolVersion || expires != (in.Connect.WillProperties.MessageExpiryInterval > 0) {
+			t.Errorf("version %d: %v, read as %d; the last will names an expiry: %v", in.ProtocolVersion, err, version, expires)
 		}
-		checkCut(t, b, func(b []byte) error { _, err := CheckConnect(b, roomy); return err })
+		checkCut(t, b, func(b []byte) error { _, _, err := CheckConnect(b, roomy); return err })
 	})
 }
 

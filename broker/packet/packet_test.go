@@ -105,11 +105,11 @@ func TestCheckConnect(t *testing.T) {
 		"authentication data alone":       {connect5("\x02", "\x16\x00\x01x", id), 0x82},
 		"authentication method":           {connect5("\x02", "\x15\x00\x01m\x16\x00\x01x", id), 0},
 	} {
-		if _, err := CheckConnect([]byte(c.body), roomy); code(err) != c.code {
+		if _, _, err := CheckConnect([]byte(c.body), roomy); code(err) != c.code {
 			t.Errorf("%s: %v, want code 0x%02x", name, err, c.code)
 		}
 	}
-	if v, err := CheckConnect([]byte(connect5("\x03", "", id)), roomy); v != 5 || err == nil {
+	if v, _, err := CheckConnect([]byte(connect5("\x03", "", id)), roomy); v != 5 || err == nil {
 		t.Errorf("version %d, %v, want 5 with an error", v, err)
 	}
 }
