@@ -135,6 +135,7 @@ func (b *Broker) retire(s *session) {
 	default:
 		s.sub.Leave()
 		s.link.Detach(s.expiry, later)
+		b.store.Rest(s.sub)
 	}
 }
 

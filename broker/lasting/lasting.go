@@ -42,7 +42,8 @@ type Sessions struct {
 	o   Options
 	log *slog.Logger
 
-	mu          sync.RWMutex // protects subscribers
+	mu sync.RWMutex // protects what follows
+	// subscribers has those of all sessions but such as Rest has taken out of it.
 	subscribers map[*sessions.Session]*routing.Subscriber
 }
 
@@ -85,9 +86,27 @@ func (s *Sessions) create(client string, owner sessions.Owner, expiry uint32) (*
 
 // Subscriber is that of a session; nil if the session has ended.
 func (s *Sessions) Subscriber(stored *sessions.Session) *routing.Subscriber {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.subscribers[stored]
+	s.mu.Lock() // so that who ends the session finds a new one
+	defer s.mu.Unlock()
+	sub := s.subscribers[stored]
+	if sub == nil && s.Get(stored.Client()) == stored {
+		sub = routing.NewSubscriber(stored)
+		s.subscribers[stored] = sub
+	}
+	return sub
+}
+
+// Rest forgets the subscriber of a session whose connection has ended, if it has no subscriptions and no last will:
+// it takes as much memory as the session. The next connection gets another one.
+func (s *Sessions) Rest(sub *routing.Subscriber) {
+	if !sub.Idle() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subscribers[sub.Stored] == sub {
+		delete(s.subscribers, sub.Stored)
+	}
 }
 
 // End ends a session, and sends the last will that waited for it.
@@ -106,7 +125,10 @@ func (s *Sessions) EndIfAway(stored *sessions.Session) bool {
 func (s *Sessions) Expire() {
 	expired, wills := s.Due()
 	for stored, w := range wills {
-		if sub := s.Subscriber(stored); sub != nil {
+		s.mu.RLock()
+		sub := s.subscribers[stored]
+		s.mu.RUnlock()
+		if sub != nil {
 			s.o.Routes.HoldWill(sub, 0)
 		}
 		s.o.Will(stored, w)

@@ -13,7 +13,7 @@ import (
 	"github.com/colonyfleet/colony/broker/sessions"
 )
 
-// TestHeapOfSession is what a session without subscriptions and messages takes of the heap, with its subscriber.
+// TestHeapOfSession is what a session without subscriptions and messages takes of the heap.
 func TestHeapOfSession(t *testing.T) { // not parallel to others: it reads the heap of all
 	var l limits.Limits
 	l.Defaults()
@@ -31,7 +31,7 @@ func TestHeapOfSession(t *testing.T) { // not parallel to others: it reads the h
 			t.Error(err)
 		}
 	})
-	const count, limit = 10_000, 700
+	const count, limit = 10_000, 500
 	before := heap(t, s)
 	for i := range count {
 		client := fmt.Sprintf("mes@s1/%05d", i)
@@ -40,7 +40,12 @@ func TestHeapOfSession(t *testing.T) { // not parallel to others: it reads the h
 		if err != nil {
 			t.Fatal(err)
 		}
+		sub := s.Subscriber(one)
 		one.Attach(sessions.Receiver{Window: 10}, 3600).Detach(3600, nil)
+		if s.Rest(sub); s.Subscriber(one) == sub {
+			t.Fatal("the subscriber of a session that rests is kept")
+		}
+		s.Rest(s.Subscriber(one))
 	}
 	if each := (heap(t, s) - before) / count; each > limit {
 		t.Errorf("%d bytes of the heap for each session, want at most %d", each, limit)

@@ -11,14 +11,13 @@ import (
 	"github.com/colonyfleet/colony/broker/transport"
 )
 
-// Open subscribes for all sessions that are stored, and returns their subscribers. It is called
-// once, before any message.
+// Open subscribes for all sessions that are stored, and returns the subscribers of those that have subscriptions or a
+// last will. It is called once, before any message.
 func (r *Router) Open(store *sessions.Store) map[*sessions.Session]*Subscriber {
 	r.store = store
 	away := map[*sessions.Session]*Subscriber{}
 	for _, stored := range store.All() {
 		sub := NewSubscriber(stored)
-		away[stored] = sub
 		if body := stored.Will(); body != nil {
 			r.HoldWill(sub, retained.Size(len(body.Topic)+len(body.Properties)+len(body.Payload)))
 		}
@@ -29,6 +28,9 @@ func (r *Router) Open(store *sessions.Store) map[*sessions.Session]*Subscriber {
 			r.Held.Add(sub.Address, heldBy(filter))
 			r.tree.Add(sub, filter, topictree.Options{Identifier: s.Identifier, QoS: s.QoS, NoLocal: s.NoLocal, RetainAsPublished: s.RetainAsPublished})
 			r.o.Metrics.Subscribed(filter, 1)
+		}
+		if !sub.Idle() {
+			away[stored] = sub
 		}
 	}
 	return away

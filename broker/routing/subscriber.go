@@ -66,6 +66,11 @@ func (s *Subscriber) connection() Connection {
 	return nil
 }
 
+// Idle reports whether the subscriber has neither a connection, nor subscriptions, nor a last will that waits.
+func (s *Subscriber) Idle() bool {
+	return s.now.Load() == nil && len(s.subs.filters) == 0 && s.will.Load() == 0
+}
+
 // Subscribed reports whether the subscriber has a subscription to a filter.
 func (s *Subscriber) Subscribed(filter string) bool {
 	_, known := s.subs.filters[filter]
