@@ -156,6 +156,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.log.ErrorContext(ctx, "sessions are damaged: what could be read is there", "err", d)
 		o.Damaged(d)
 	}
+	if found.Unsealed != "" { // as a crash leaves it, or a disk that lost the end
+		s.log.WarnContext(ctx, "the end of the stored sessions is not known to be whole: what was not there whole is left out", "path", found.Unsealed, "bytes", found.Torn)
+	}
 	if s.damaged = len(found.Damage) > 0; s.damaged {
 		s.changes.arrived.Notify() // a checkpoint, behind which the next start begins
 	}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -343,14 +342,5 @@ func (d damage) noticed(was, now []string, lines string) bool {
 			return true
 		}
 	}
-	return d.torn(lines)
+	return false
 }
-
-// torn reports whether the damage is what a kill in the middle of a write leaves, the end of the
-// last segment of a log that was cut off, and lines say how many bytes those were.
-func (d damage) torn(lines string) bool {
-	return d.kind == "cut" && strings.Contains(d.path, "/lo/sessions/segment-") && unflushed.MatchString(lines)
-}
-
-// unflushed is what a broker says of its sessions when it opens them.
-var unflushed = regexp.MustCompile(`"msg":"sessions opened".*"unflushed_bytes":[1-9]`)

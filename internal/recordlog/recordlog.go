@@ -89,6 +89,9 @@ type Found struct {
 	New bool
 	// Torn is how many bytes of an unfinished append were cut off.
 	Torn int64
+	// Unsealed says that no seal was at the end: a crash came in the middle of an append, or right behind
+	// it, or a disk has lost the end.
+	Unsealed bool
 	// Damage is nil where the file held all that was stored in it. Its Lost counts
 	// the records that are missing, as far as that can be known: at least so many.
 	// Those that the argument of each did not count were behind the last record.
@@ -140,7 +143,7 @@ func OpenAt(o Options, each func(body []byte, at int64, lost uint64) error) (*Lo
 	if s.why != nil {
 		return l.salvaged(Found{}, s.lost, s.why)
 	}
-	found := Found{Torn: int64(len(b) - s.end())}
+	found := Found{Torn: int64(len(b) - s.end()), Unsealed: !s.sealed}
 	if l.file, err = o.Disk.Open(o.Path, os.O_RDWR, filePerm); err != nil {
 		return nil, found, fmt.Errorf("open %s: %w", o.Identity, err)
 	}

@@ -143,7 +143,7 @@ func TestCut(t *testing.T) {
 	for n := headSize; n < len(whole); n++ {
 		write(t, o.Path, whole[:n])
 		l, got, found := reopen(t, o)
-		if (found.Damage != nil) != (n == headSize) || !slices.Equal(got, want[:len(got)]) || l.Broken() != (len(got) == 0) {
+		if (found.Damage != nil) != (n == headSize) || found.Unsealed != (n > headSize) || !slices.Equal(got, want[:len(got)]) || l.Broken() != (len(got) == 0) {
 			t.Fatalf("cut to %d: %q, broken %t, %+v", n, got, l.Broken(), found)
 		}
 		if l.Broken() {

@@ -98,11 +98,12 @@ func (c change) apply(s *state) {
 // A book keeps a state in a file to which changes are appended. Its methods are called one at a time, but for
 // flush: nodes that enrol at once share one flush of the disk.
 type book struct {
-	s       state // its maps are the book's own
-	log     *recordlog.Log
-	most    int64 // size of the file, in bytes, from which on it is replaced by one without history
-	unsaved bool  // the file is older than s
-	torn    int64 // bytes of an unfinished change that were cut off when the file was read
+	s        state // its maps are the book's own
+	log      *recordlog.Log
+	most     int64 // size of the file, in bytes, from which on it is replaced by one without history
+	unsaved  bool  // the file is older than s
+	torn     int64 // bytes of an unfinished change that were cut off when the file was read
+	unsealed bool  // the end of the file is not known to be whole
 
 	appended atomic.Uint64 // number of changes in the file
 	failed   atomic.Bool   // a flush failed: nobody knows what the disk has
@@ -134,7 +135,7 @@ func openBook(d disk.FS, dir string, damaged func(*statefile.Damage)) (*book, er
 	if err != nil {
 		return nil, fmt.Errorf("read the nodes that are enrolled: %w", err)
 	}
-	b.log, b.torn = log, found.Torn
+	b.log, b.torn, b.unsealed = log, found.Torn, found.Unsealed
 	if found.Damage != nil {
 		damaged(found.Damage)
 		b.s, b.unsaved = state{}.clone(), true

@@ -67,8 +67,8 @@ func Open(o Options) (*Machines, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.torn > 0 { // as a crash leaves it, or a disk that lost the end
-		o.Logger.Warn("the last change of the enrolled nodes was not on disk whole: it is left out; a node whose certificate counts is known again when it renews",
+	if b.unsealed { // as a crash leaves it, or a disk that lost the end
+		o.Logger.Warn("the last change of the enrolled nodes may not be on disk whole: it is left out then; a node whose certificate counts is known again when it renews",
 			"path", filepath.Join(o.Dir, nodesFile), "bytes", b.torn)
 	}
 	m := &Machines{o: o, book: b, pending: map[string]applicant{}, refused: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{

@@ -52,8 +52,10 @@ type Log struct {
 
 // Found is what Open met besides the records.
 type Found struct {
-	Torn   int64               // bytes of appends that were not flushed
-	Damage []*statefile.Damage // files that did not hold what was stored in them
+	Torn int64 // bytes of appends that were not flushed
+	// Unsealed is the file whose end is not known to be whole, or "".
+	Unsealed string
+	Damage   []*statefile.Damage // files that did not hold what was stored in them
 	// Full is why nothing can be appended now, or nil. Append and Sync try again.
 	Full error
 }
@@ -147,7 +149,7 @@ func (l *Log) replay(from uint32, each func([]byte, state.Ref) error, found *Fou
 		if n < from {
 			continue
 		}
-		end := int64(1<<63 - 1)
+		end := whole
 		if i+1 < len(numbers) {
 			end = l.endOf(n, numbers[i+1])
 		}
@@ -161,12 +163,20 @@ func (l *Log) replay(from uint32, each func([]byte, state.Ref) error, found *Fou
 			return fmt.Errorf("read the log of sessions: %w", err)
 		}
 		found.Torn += met.Torn
+		last := i+1 == len(numbers)
+		if met.Damage == nil && !last && end != whole && log.Size() < end {
+			o := l.segment(n)
+			met.Damage = &statefile.Damage{Identity: o.Identity, Path: o.Path, Lost: 1, Err: fmt.Errorf("it ends at %d of %d bytes", log.Size(), end)}
+		}
+		if met.Unsealed && last {
+			found.Unsealed = l.segment(n).Path
+		}
 		l.durable = log.Size()
 		if met.Damage != nil {
 			found.Damage = append(found.Damage, met.Damage)
 			l.durable = l.sizes[n] // what was salvaged is read again
 		}
-		if i+1 == len(numbers) && !log.Broken() && log.Size() > recordlog.Start { // without a head it was not begun
+		if last && !log.Broken() && log.Size() > recordlog.Start { // without a head it was not begun
 			l.current = log
 			found.Full = l.Sync() // what the program before has left to the system
 			return nil
@@ -192,9 +202,11 @@ func (l *Log) numbers() []uint32 {
 	return out
 }
 
+// whole is the end of a segment of which no other says it.
+const whole = int64(1<<63 - 1)
+
 // endOf returns where segment n ended when the next was begun: what stands behind it was refused.
 func (l *Log) endOf(n, next uint32) int64 {
-	const whole = int64(1<<63 - 1)
 	r, err := recordlog.OpenReader(l.segment(next))
 	if err != nil {
 		return whole

@@ -249,3 +249,36 @@ func TestTrim(t *testing.T) {
 		}
 	}
 }
+
+// A log that ends behind a whole record, before others that were flushed, is no whole one: of the last segment its seal
+// is missing, of others the next one knows how long they were.
+func TestCutBehindARecord(t *testing.T) {
+	t.Parallel()
+	for _, rolled := range []bool{false, true} {
+		dir := t.TempDir()
+		l, _, _, _ := read(t, dir)
+		add(t, l, "one", "two", "three")
+		must(t, l.Sync())
+		if rolled {
+			must(t, l.Roll())
+			add(t, l, "four")
+		}
+		must(t, l.Close())
+		path := filepath.Join(dir, "segment-00000001")
+		b, err := os.ReadFile(path)
+		must(t, err)
+		const frame = recordlog.RecordHead
+		must(t, os.WriteFile(path, b[:len(b)-frame-frame-len("three")], 0o600)) // without the seal and the record
+		_, _, records, found := read(t, dir)
+		want := []string{"one", "two"}
+		if rolled {
+			want = append(want, "four")
+		}
+		if !slices.Equal(records, want) {
+			t.Errorf("records %q, want %q", records, want)
+		}
+		if damaged := len(found.Damage) == 1 && found.Damage[0].Path == path; damaged != rolled || (found.Unsealed == path) == rolled {
+			t.Errorf("another segment follows: %v; damage %v, unsealed %q", rolled, found.Damage, found.Unsealed)
+		}
+	}
+}
