@@ -25,9 +25,6 @@ func (s size) faults(ctx context.Context, p *process, report reporter) error {
 	if err := s.linkCuts(p.addr, report); err != nil {
 		return fmt.Errorf("link cuts: %w", err)
 	}
-	if err := s.slowSubscriber(ctx, p.addr, report); err != nil {
-		return fmt.Errorf("slow subscriber: %w", err)
-	}
 	name := fmt.Sprintf("%d acknowledged for a client that is away: ", s.faulty)
 	lost, _, err := s.away(p.addr, "away", func() (string, error) { return p.addr, nil })
 	if err != nil {
@@ -290,7 +287,8 @@ func (s size) away(addr, id string, then func() (string, error)) (lost int, took
 
 // slowSubscriber compares the rate at which one gets messages alone, and beside one that acknowledges slowly. It takes
 // some seconds, as the first of them may be for the slow one.
-func (s size) slowSubscriber(ctx context.Context, addr string, report reporter) error {
+func (s size) slowSubscriber(ctx context.Context, p *process, report reporter) error {
+	addr := p.addr
 	many := 15 * s.faulty
 	rate := func(id string) (float64, error) {
 		p, err := dial(addr, id, "")

@@ -103,10 +103,11 @@ func run(ctx context.Context, load size, c choice, table, progress io.Writer) er
 	if len(chosen) == 0 {
 		return fmt.Errorf("no broker of these names: %q", c.brokers)
 	}
-	for _, sc := range scenarios(load) {
-		if !strings.Contains(sc.name, c.only) {
-			continue
-		}
+	list := slices.DeleteFunc(scenarios(load), func(sc scenario) bool { return !strings.Contains(sc.name, c.only) })
+	if len(list) == 0 {
+		return fmt.Errorf("no scenario has %q in its name", c.only)
+	}
+	for _, sc := range list {
 		for range c.rounds {
 			for _, s := range chosen {
 				if err := ctx.Err(); err != nil {

@@ -35,7 +35,7 @@ func scenarios(s size) []scenario {
 	for _, n := range s.retained {
 		list = append(list, scenario{fmt.Sprint("retained replay, ", n), func(ctx context.Context, p *process, r reporter) error { return replay(ctx, p, n, r) }})
 	}
-	return append(list, scenario{"sessions", s.storedSessions}, scenario{"faults", s.faults}, scenario{"TLS", s.secured})
+	return append(list, scenario{"sessions", s.storedSessions}, scenario{"faults", s.faults}, scenario{"slow subscriber", s.slowSubscriber}, scenario{"TLS", s.secured})
 }
 
 // crowd connects n clients, a few at a time.

@@ -34,7 +34,7 @@ type Limits struct {
 	PublishBurst int     `yaml:"publishBurst,omitempty"`
 	// WriteBuffer is how many bytes may wait for a client that reads or acknowledges
 	// slowly before it is disconnected. From half of it on publishers are held back, up
-	// to 2 s for a message; those that serve other subscribers too, for at most a tenth of
+	// to 2 s for a message; those that serve other subscribers too, for at most a twentieth of
 	// their time. Default 8 MiB: room for two largest packets.
 	WriteBuffer int `yaml:"writeBuffer,omitempty"`
 	// TotalWriteBuffer bounds what waits in memory for all connections: to be written,

@@ -8,12 +8,15 @@ import (
 const (
 	// A publisher waits for others than the fastest of its subscribers for one part in
 	// waitShare of its time, after a start of waitAtFirst.
-	waitShare   = 10
-	waitAtFirst = 250 * time.Millisecond
+	waitShare   = 20
+	waitAtFirst = 50 * time.Millisecond
+	// waitAtLeast is what a wait must last to be worth it: to begin and end one takes as long
+	// as to serve a message.
+	waitAtLeast = 5 * time.Millisecond
 )
 
 // A Pace bounds how long one publisher waits for subscribers that lag behind the fastest
-// one of a message. So a subscriber that keeps up gets at least nine tenths of the rate
+// one of a message. So a subscriber that keeps up gets nearly the whole rate
 // that it would have alone, however sick the others are. The zero Pace is ready for use,
 // also concurrently.
 type Pace struct {
@@ -22,7 +25,7 @@ type Pace struct {
 	at     time.Time     // when credit was counted; zero: never
 }
 
-// Left is how long the publisher may wait now.
+// Left is how long the publisher may wait now; 0 where that is too short to be worth it.
 func (p *Pace) Left(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,6 +35,9 @@ func (p *Pace) Left(now time.Time) time.Duration {
 		p.credit = min(waitAtFirst, p.credit+now.Sub(p.at)/waitShare)
 	}
 	p.at = now
+	if p.credit < waitAtLeast {
+		return 0
+	}
 	return p.credit
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // TestPace has a publisher wait as long as it may, and each time a little longer, as where the machine is busy: over time
-// that is a tenth of it, after what it may wait at first.
+// that is a twentieth of it, after what it may wait at first.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	var p Pace
