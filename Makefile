@@ -100,7 +100,7 @@ FUZZREQUESTS  ?= 1000
 fuzz: ## the broker's readers, those of its packets and of its sessions on disk, the signed statements, and a running broker with mutated packets, Margo documents beside their schemas, the import beside the compiler, every route of the API (`make test` has a short form)
 	@set -e; for p in ./broker/packet ./broker/sessions/state ./protocol/sign; do for f in $$($(GO) test $$p -list '^Fuzz' | grep ^Fuzz); do \
 	  $(GO) test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME); done; done
-	COLONY_FUZZ_PACKETS=$(FUZZPACKETS) $(GO) test ./broker -run '^TestRawWire$$' -count=1 -v -timeout 10h
+	COLONY_FUZZ_PACKETS=$(FUZZPACKETS) $(GO) test ./broker -run '^TestRaw(Wire|TLS|WebSocket)$$' -count=1 -v -timeout 10h
 	COLONY_MARGO_DOCUMENTS=$(FUZZDOCUMENTS) $(GO) test ./margo/v1rc3 -run 'AgainstTheSchema|WrittenDeployments' -count=1 -v -timeout 10h
 	$(GO) test ./co/lint -run '^TestWhatIsAcceptedCompiles$$' -rapid.checks=$(FUZZDOCUMENTS) -rapid.nofailfile -count=1 -v -timeout 10h
 	COLONY_API_REQUESTS=$(FUZZREQUESTS) $(GO) test ./co/api -run '^TestHostileRequests$$' -count=1 -v -timeout 10h

@@ -25,8 +25,22 @@ import (
 )
 
 // fuzzPackets in the environment is how many packets TestRawWire sends; make fuzz sends
-// a million.
+// a million. TestRawTLS and TestRawWebSocket make a connection for each ten of them.
 const fuzzPackets = "COLONY_FUZZ_PACKETS"
+
+// toSend is how many packets a fuzzer sends: those of the environment, or else few.
+func toSend(t *testing.T, few int64) int64 {
+	t.Helper()
+	s := os.Getenv(fuzzPackets)
+	if s == "" {
+		return few
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
 
 // seeds are valid packets, by protocol version, to be mutated. The first is CONNECT, of a client with an id, and with a
 // session that outlives its connection where lasting is set.
@@ -160,14 +174,7 @@ func (f *fuzzer) round() error {
 // Mutated packets, before and after CONNECT, end nothing but their connection: a client
 // beside them is served throughout, and memory and goroutines are back at the end, once the sessions that are left have ended.
 func TestRawWire(t *testing.T) {
-	packetsToSend := int64(10_000)
-	if s := os.Getenv(fuzzPackets); s != "" {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		packetsToSend = n
-	}
+	packetsToSend := toSend(t, 10_000)
 	addr := filepath.Join(t.TempDir(), "mqtt.sock")
 	b, reg := start(t, free{}, func(o *broker.Options) {
 		o.Logger = slog.New(slog.DiscardHandler)

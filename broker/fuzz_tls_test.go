@@ -138,7 +138,8 @@ func (s *siege) tlsRound(d *rand.Rand, set [][]byte) bool {
 // Handshakes and records that are spoilt, cut, repeated, or come in pieces end nothing but their connection: a client
 // beside them is served throughout, beside handshakes that go no further, too, and memory and goroutines are back at the end.
 func TestRawTLS(t *testing.T) {
-	const connections, halfway = 3000, 200
+	const halfway = 200
+	connections := toSend(t, 30_000) / 10
 	s := besiege(t, overTLS, limits.Limits{ConnectTimeout: patience})
 	goroutines, before := runtime.NumGoroutine(), heap()
 	seed := rand.Uint64()

@@ -51,7 +51,7 @@ func framed(d *rand.Rand, packets [][]byte) (out []byte) {
 // Mutated requests and frames end nothing but their connection: a client beside them is served throughout, and memory and
 // goroutines are back at the end.
 func TestRawWebSocket(t *testing.T) {
-	const connections = 1500
+	connections := toSend(t, 15_000) / 10
 	s := besiege(t, way{name: "ws", network: "ws", web: true}, limits.Limits{ConnectTimeout: patience})
 	goroutines, before := runtime.NumGoroutine(), heap()
 	seed := rand.Uint64()
