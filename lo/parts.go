@@ -152,7 +152,7 @@ func (p *parts) openJournal(context.Context) error {
 
 // openSite loads what an earlier run knew.
 func (p *parts) openSite(ctx context.Context) error {
-	records, err := nodestore.Open(p.opts.Disk, p.dir("state"))
+	records, err := nodestore.Open(p.opts.Disk, p.dir("state"), p.opts.Logger)
 	if err != nil {
 		return err
 	}

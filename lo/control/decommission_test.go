@@ -1,6 +1,7 @@
 package control
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,7 +129,7 @@ func TestDecommissionIsReplayed(t *testing.T) {
 	j, dir := openJournal(t), t.TempDir()
 	open := func() *Site {
 		t.Helper()
-		s, err := store.Open(disk.OS, dir)
+		s, err := store.Open(disk.OS, dir, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

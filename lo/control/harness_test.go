@@ -98,7 +98,7 @@ func openJournal(t *testing.T) *journal.Journal {
 
 func openStore(t *testing.T) *store.Store {
 	t.Helper()
-	s, err := store.Open(disk.OS, t.TempDir())
+	s, err := store.Open(disk.OS, t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -66,7 +67,7 @@ func (p *plant) state() string { return filepath.Join(p.dir, "state") }
 // new one: what the CO has is no help.
 func (p *plant) start() {
 	p.t.Helper()
-	s, err := store.Open(disk.OS, p.state())
+	s, err := store.Open(disk.OS, p.state(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
 
@@ -34,11 +35,12 @@ const NodeRole = nodes.StateRole
 type Store struct {
 	disk disk.FS
 	dir  string
+	log  *slog.Logger
 }
 
 // Open makes the directory where it does not exist and removes what a crash left.
-func Open(d disk.FS, dir string) (*Store, error) {
-	s := &Store{disk: d, dir: dir}
+func Open(d disk.FS, dir string, log *slog.Logger) (*Store, error) {
+	s := &Store{disk: d, dir: dir, log: log}
 	if err := d.MkdirAll(s.nodeDir(), dirPerm); err != nil {
 		return nil, fmt.Errorf("create node store: %w", err)
 	}
@@ -72,6 +74,9 @@ func (s *Store) Load() (site nodes.Site, records []*nodes.Record, damaged []*sta
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
 		if !ok {
+			if !statefile.IsAside(e.Name()) {
+				s.log.Warn("a file among the records of nodes is none of the LO and is left alone: remove it, or check the disk", "path", filepath.Join(s.nodeDir(), e.Name()))
+			}
 			continue
 		}
 		r := nodes.New(protocol.NodeID(name))

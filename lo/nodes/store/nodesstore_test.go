@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +21,7 @@ import (
 
 func open(t *testing.T, dir string) (*Store, nodes.Site, []*nodes.Record, []*statefile.Damage) {
 	t.Helper()
-	s, err := Open(disk.OS, dir)
+	s, err := Open(disk.OS, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,4 +127,28 @@ func TestEveryBit(t *testing.T) {
 	check("swapped", swapped)
 	check("empty", nil)
 	check("zeros", make([]byte, len(whole)))
+}
+
+// A file that is none of the LO is reported at each start, and left alone; one that was set aside is not.
+func TestFilesThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var log strings.Builder
+	s, err := Open(disk.OS, dir, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, aside := filepath.Join(dir, "nodes", "n1.jsom"), filepath.Join(dir, "nodes", "n1.json.damaged-1")
+	if err := errors.Join(os.WriteFile(foreign, []byte("x"), 0o600), os.WriteFile(aside, []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, records, damaged, err := s.Load()
+	if err != nil || len(records)+len(damaged) != 0 || !strings.Contains(log.String(), foreign) || strings.Contains(log.String(), aside) {
+		t.Errorf("%d records, damaged %v, %v, log %s; want %s named alone", len(records), damaged, err, log.String(), foreign)
+	}
+	for _, path := range []string{foreign, aside} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
 }
