@@ -57,6 +57,8 @@ const (
 	ClientConnected    EventKind = "client_connected"    // ClientReport: a client of the site's broker that is no part of Colony
 	ClientDisconnected EventKind = "client_disconnected" // ClientReport, mostly with Reason
 	ClientsChanged     EventKind = "clients_changed"     // ClientReport of many at once, without their names
+	CommandTaken       EventKind = "command_taken"       // command.Taken: the LO has it, or refuses it
+	CommandResult      EventKind = "command_result"      // command.Result of a node
 )
 
 // The kinds of all streams.

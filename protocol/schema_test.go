@@ -3,7 +3,6 @@ package protocol
 import (
 	"bytes"
 	"encoding/hex"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -17,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/colonyfleet/colony/protocol/lifecycle"
+	"github.com/colonyfleet/colony/protocol/schematest"
 )
 
 // messages are all messages, each with every field set: the golden vectors.
@@ -228,7 +228,7 @@ func TestSchema(t *testing.T) {
 	b.WriteString("; The messages of Colony's wire protocol, version 1 (RFC 8610). Written from the Go\n; types by their test; docs/protocol.md says what they mean and on which topics they go.\n")
 	done := map[reflect.Type]bool{}
 	for _, m := range []any{SiteDesired{}, SiteTokens{}, SiteRevocations{}, Revocations{}, NodeDesired{}, DeploymentSpec{}, DeploymentStatus{}, Presence{}, Heartbeat{}, Inventory{}, Batch{}, Ack{}, Event{}, NodeGateways{}, PlacementReport{}, Adopted{}, NodeReport{}, EpochRaised{}, Holdings{}, Decommissioned{}, Enrolment{}, RevocationsReport{}, ClientReport{}, Loss{}, Snapshot{}, DataMessage{}} {
-		cddl(&b, reflect.TypeOf(m), done)
+		schematest.Write(&b, reflect.TypeOf(m), done)
 	}
 	for name, m := range messages() {
 		if typ := reflect.Indirect(reflect.ValueOf(m)).Type(); !done[typ] {
@@ -243,61 +243,6 @@ func TestSchema(t *testing.T) {
 	got, err := os.ReadFile("colony.cddl")
 	if err != nil || string(got) != b.String() {
 		t.Errorf("colony.cddl is not what the types say; UPDATE=1 go test ./protocol writes it (%v)", err)
-	}
-}
-
-func cddl(b *strings.Builder, typ reflect.Type, done map[reflect.Type]bool) {
-	if done[typ] {
-		return
-	}
-	done[typ] = true
-	var parts []reflect.Type
-	fmt.Fprintf(b, "\n%s = {\n", typ.Name())
-	for f := range typ.Fields() {
-		tag := f.Tag.Get("cbor")
-		key, opts, _ := strings.Cut(tag, ",")
-		if key == "-" {
-			continue
-		}
-		optional := "  "
-		if strings.Contains(opts, "omit") {
-			optional = "? "
-		}
-		fmt.Fprintf(b, "  %s%s => %s, ; %s\n", optional, key, cddlType(f.Type, &parts), f.Name)
-	}
-	b.WriteString("}\n")
-	for _, p := range parts {
-		cddl(b, p, done)
-	}
-}
-
-func cddlType(typ reflect.Type, parts *[]reflect.Type) string {
-	switch {
-	case typ == reflect.TypeFor[cbor.RawMessage]():
-		return "any"
-	case typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.Uint8:
-		return "bstr"
-	}
-	switch typ.Kind() {
-	case reflect.Pointer:
-		return cddlType(typ.Elem(), parts)
-	case reflect.Slice:
-		return "[* " + cddlType(typ.Elem(), parts) + "]"
-	case reflect.Map:
-		return "{* " + cddlType(typ.Key(), parts) + " => " + cddlType(typ.Elem(), parts) + "}"
-	case reflect.Struct:
-		*parts = append(*parts, typ)
-		return typ.Name()
-	case reflect.String:
-		return "tstr"
-	case reflect.Bool:
-		return "bool"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return "int"
-	case reflect.Float64:
-		return "float"
-	default:
-		return "uint"
 	}
 }
 

@@ -130,7 +130,7 @@ func (a Site) MayPublish(id Identity, name string) bool {
 	switch t.Kind {
 	case topic.Data:
 		return true
-	case topic.NodeOnline, topic.Heartbeat, topic.Inventory, topic.Status, topic.NodeReport:
+	case topic.NodeOnline, topic.Heartbeat, topic.Inventory, topic.Status, topic.NodeReport, topic.CommandResult, topic.NodeLive, topic.NodeTimeAsk:
 		return id.Node != "" && t.Node == id.Node
 	}
 	return false
@@ -141,7 +141,15 @@ func (a Site) MaySubscribe(id Identity, want string) bool {
 	if isLocal(want) || filter.Covers(topic.ForTail(topic.Data, a.id(), "#"), want) {
 		return true
 	}
-	return id.Node != "" && (want == topic.ForNode(topic.NodeDesired, a.id(), id.Node) || want == topic.ForSite(topic.Revocations, a.id()))
+	if id.Node == "" {
+		return false
+	}
+	switch want {
+	case topic.ForNode(topic.NodeDesired, a.id(), id.Node), topic.ForSite(topic.Revocations, a.id()), topic.ForNode(topic.NodeTime, a.id(), id.Node),
+		topic.ForNodeCommand(topic.NodeCommand, a.id(), id.Node, topic.AnyCommand), topic.ForNodeCommand(topic.NodeCredit, a.id(), id.Node, topic.AnyCommand):
+		return true
+	}
+	return false
 }
 
 // Refusal says why a filter was refused.
@@ -189,7 +197,7 @@ func (CO) MayPublish(id Identity, name string) bool {
 	switch t.Kind {
 	case topic.In:
 		return id.Client != ""
-	case topic.SiteOnline, topic.Up, topic.DownAck:
+	case topic.SiteOnline, topic.Up, topic.DownAck, topic.SiteLive, topic.SiteTimeAsk:
 		return id.Client == "" && t.Site == id.Site
 	}
 	return false
@@ -201,7 +209,8 @@ func (CO) MaySubscribe(id Identity, want string) bool {
 		return filter.Covers(dataOf(id), want)
 	}
 	switch want {
-	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.SiteTokens, id.Site), topic.ForSite(topic.Revocations, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site):
+	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.SiteTokens, id.Site), topic.ForSite(topic.Revocations, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site),
+		topic.ForSite(topic.SiteTime, id.Site), topic.ForCommand(topic.SiteCommand, id.Site, topic.AnyCommand), topic.ForCommand(topic.SiteCredit, id.Site, topic.AnyCommand):
 		return id.Site != ""
 	}
 	return false

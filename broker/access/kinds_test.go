@@ -3,7 +3,6 @@ package access
 import (
 	"testing"
 
-	"github.com/colonyfleet/colony/protocol/topic"
 	"github.com/colonyfleet/colony/protocol/wiretest"
 )
 
@@ -24,11 +23,8 @@ func TestEveryKindIsOpen(t *testing.T) {
 		}
 	}
 	for _, kind := range wiretest.Kinds(t, topics, "LO → EN") {
-		name := topic.ForSite(kind, "s1")
-		if kind == topic.NodeDesired {
-			name = topic.ForNode(kind, "s1", "g1")
-		}
-		if !site.MaySubscribe(node, name) {
+		name := wiretest.ForNode(kind, "s1", "g1")
+		if !site.MaySubscribe(node, wiretest.Filter(name)) {
 			t.Errorf("%s: a node may not subscribe to it", name)
 		}
 		if site.MayPublish(node, name) {
@@ -36,16 +32,16 @@ func TestEveryKindIsOpen(t *testing.T) {
 		}
 	}
 	for _, kind := range wiretest.Kinds(t, topics, "LO → CO") {
-		if name := topic.ForSite(kind, "s1"); !co.MayPublish(lo, name) {
+		if name := wiretest.ForSite(kind, "s1"); !co.MayPublish(lo, name) {
 			t.Errorf("%s: an LO may not publish it at the CO's broker", name)
 		}
-		if name := topic.ForSite(kind, "s2"); co.MayPublish(lo, name) {
+		if name := wiretest.ForSite(kind, "s2"); co.MayPublish(lo, name) {
 			t.Errorf("%s: an LO may publish in the name of another site", name)
 		}
 	}
 	for _, kind := range wiretest.Kinds(t, topics, "CO → LO") {
-		name := topic.ForSite(kind, "s1")
-		if !co.MaySubscribe(lo, name) {
+		name := wiretest.ForSite(kind, "s1")
+		if !co.MaySubscribe(lo, wiretest.Filter(name)) {
 			t.Errorf("%s: an LO may not subscribe to it", name)
 		}
 		if co.MayPublish(lo, name) {

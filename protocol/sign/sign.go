@@ -38,6 +38,7 @@ const (
 	KeySet    Kind = "colony.v1/key-set"   // the keys with which all others are signed
 
 	Revocations Kind = "colony.v1/revocations" // a protocol.Revocations: whose certificates do not count
+	Command     Kind = "colony.v1/command"     // a command.Command: what an operator asks of nodes, once
 )
 
 const (

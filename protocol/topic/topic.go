@@ -40,6 +40,18 @@ const (
 	DownAck     Kind = "down-ack"     // LO → CO, 1
 	Data        Kind = "data"         // workloads → LO → CO, as the user says
 	In          Kind = "in"           // MQTT clients of the CO → LO → workloads, as the user says
+
+	SiteCommand   Kind = "site-command"   // CO → LO, 1, retained
+	NodeCommand   Kind = "node-command"   // LO → EN, 1, retained
+	CommandResult Kind = "command-result" // EN → LO, 1
+	SiteLive      Kind = "site-live"      // LO → CO, 0
+	NodeLive      Kind = "node-live"      // EN → LO, 0
+	SiteCredit    Kind = "site-credit"    // CO → LO, 0
+	NodeCredit    Kind = "node-credit"    // LO → EN, 0
+	SiteTimeAsk   Kind = "site-time-ask"  // LO → CO, 0
+	SiteTime      Kind = "site-time"      // CO → LO, 0
+	NodeTimeAsk   Kind = "node-time-ask"  // EN → LO, 0
+	NodeTime      Kind = "node-time"      // LO → EN, 0
 )
 
 // A Topic is a parsed topic. Node and Tail are empty where the kind has none.
@@ -47,16 +59,22 @@ type Topic struct {
 	Kind Kind
 	Site protocol.SiteID
 	Node protocol.NodeID
-	// Tail is the deployment of a Status topic, or the rest of a Data or In topic.
+	// Tail is the deployment of a Status topic, the id of a command, or the rest of a Data or In topic.
 	Tail string
 }
 
-var siteKinds = map[Kind]string{SiteDesired: "desired", SiteTokens: "tokens", Revocations: "revocations", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack"}
+var siteKinds = map[Kind]string{SiteDesired: "desired", SiteTokens: "tokens", Revocations: "revocations", SiteOnline: "online", Up: "up", Ack: "ack", Down: "down", DownAck: "down-ack", SiteTimeAsk: "time-ask", SiteTime: "time"}
 
 // tailKinds are those whose topics go on as the user says.
 var tailKinds = map[Kind]string{Data: "data", In: "in"}
 
-var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", Heartbeat: "heartbeat", Inventory: "inventory", NodeReport: "report"}
+var nodeKinds = map[Kind]string{NodeDesired: "desired", NodeOnline: "online", Heartbeat: "heartbeat", Inventory: "inventory", NodeReport: "report", CommandResult: "result", NodeTimeAsk: "time-ask", NodeTime: "time"}
+
+// siteCommandKinds and nodeCommandKinds are those whose topics end with the id of a command.
+var (
+	siteCommandKinds = map[Kind]string{SiteCommand: "cmd", SiteLive: "live", SiteCredit: "credit"}
+	nodeCommandKinds = map[Kind]string{NodeCommand: "cmd", NodeLive: "live", NodeCredit: "credit"}
+)
 
 // ForSite returns the topic of a kind that belongs to a whole site.
 func ForSite(kind Kind, site protocol.SiteID) string {
@@ -71,6 +89,34 @@ func ForNode(kind Kind, site protocol.SiteID, node protocol.NodeID) string {
 // ForStatus returns the topic on which a node reports one deployment.
 func ForStatus(site protocol.SiteID, node protocol.NodeID, d protocol.DeploymentName) string {
 	return prefix + string(site) + "/node/" + string(node) + "/status/" + string(d)
+}
+
+// AnyCommand stands, in a filter, for the id of every command.
+const AnyCommand = "+"
+
+// ForCommand returns the topic of a kind that belongs to a command at a site; AnyCommand as its id gives the filter of all of them.
+func ForCommand(kind Kind, site protocol.SiteID, id string) string {
+	return prefix + string(site) + "/" + siteCommandKinds[kind] + "/" + id
+}
+
+// ForNodeCommand is ForCommand of a node.
+func ForNodeCommand(kind Kind, site protocol.SiteID, node protocol.NodeID, id string) string {
+	return prefix + string(site) + "/node/" + string(node) + "/" + nodeCommandKinds[kind] + "/" + id
+}
+
+// isCommandID reports whether s is 32 lower-case hex digits.
+func isCommandID(s string) bool {
+	return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// ofCommand reads the last two levels of a topic that belongs to a command: its word and its id.
+func ofCommand(kinds map[Kind]string, word, id string) (Kind, bool) {
+	for kind, w := range kinds {
+		if w == word && isCommandID(id) {
+			return kind, true
+		}
+	}
+	return "", false
 }
 
 // ForTail returns the topic of machine data (Data or In) with the given rest; the
@@ -110,6 +156,12 @@ func Parse(name string) (Topic, error) {
 		}
 	}
 	parts := strings.Split(rest, "/")
+	if len(parts) == 2 {
+		if kind, ok := ofCommand(siteCommandKinds, parts[0], parts[1]); ok {
+			t.Kind, t.Tail = kind, parts[1]
+			return t, nil
+		}
+	}
 	if len(parts) < 3 || len(parts) > 4 || parts[0] != "node" {
 		return Topic{}, fmt.Errorf("topic %q: no such topic in the protocol", name)
 	}
@@ -123,6 +175,12 @@ func Parse(name string) (Topic, error) {
 		}
 		t.Kind, t.Tail = Status, string(d)
 		return t, nil
+	}
+	if len(parts) == 4 {
+		if kind, ok := ofCommand(nodeCommandKinds, parts[2], parts[3]); ok {
+			t.Kind, t.Tail = kind, parts[3]
+			return t, nil
+		}
 	}
 	for kind, word := range nodeKinds {
 		if len(parts) == 3 && parts[2] == word {

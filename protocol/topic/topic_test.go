@@ -10,6 +10,7 @@ import (
 
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
+	id := strings.Repeat("0a", 16)
 	for _, tt := range []struct {
 		name string
 		want Topic
@@ -28,6 +29,17 @@ func TestRoundTrip(t *testing.T) {
 		{ForStatus("plant", "gw", "hello"), Topic{Kind: Status, Site: "plant", Node: "gw", Tail: "hello"}},
 		{ForSite(Down, "plant"), Topic{Kind: Down, Site: "plant"}},
 		{ForSite(DownAck, "plant"), Topic{Kind: DownAck, Site: "plant"}},
+		{ForCommand(SiteCommand, "plant", id), Topic{Kind: SiteCommand, Site: "plant", Tail: id}},
+		{ForCommand(SiteLive, "plant", id), Topic{Kind: SiteLive, Site: "plant", Tail: id}},
+		{ForCommand(SiteCredit, "plant", id), Topic{Kind: SiteCredit, Site: "plant", Tail: id}},
+		{ForNodeCommand(NodeCommand, "plant", "gw", id), Topic{Kind: NodeCommand, Site: "plant", Node: "gw", Tail: id}},
+		{ForNodeCommand(NodeLive, "plant", "gw", id), Topic{Kind: NodeLive, Site: "plant", Node: "gw", Tail: id}},
+		{ForNodeCommand(NodeCredit, "plant", "gw", id), Topic{Kind: NodeCredit, Site: "plant", Node: "gw", Tail: id}},
+		{ForNode(CommandResult, "plant", "gw"), Topic{Kind: CommandResult, Site: "plant", Node: "gw"}},
+		{ForSite(SiteTimeAsk, "plant"), Topic{Kind: SiteTimeAsk, Site: "plant"}},
+		{ForSite(SiteTime, "plant"), Topic{Kind: SiteTime, Site: "plant"}},
+		{ForNode(NodeTimeAsk, "plant", "gw"), Topic{Kind: NodeTimeAsk, Site: "plant", Node: "gw"}},
+		{ForNode(NodeTime, "plant", "gw"), Topic{Kind: NodeTime, Site: "plant", Node: "gw"}},
 		{"colony/v1/plant/data/line3/temp", Topic{Kind: Data, Site: "plant", Tail: "line3/temp"}},
 		{ForTail(In, "plant", "line3/set"), Topic{Kind: In, Site: "plant", Tail: "line3/set"}},
 	} {
@@ -43,7 +55,7 @@ func TestRefused(t *testing.T) {
 	for _, name := range []string{
 		"", "colony/v2/plant/up", "colony/v1/", "colony/v1/plant", "colony/v1/plant/", "colony/v1/+/up", "colony/v1/plant/#",
 		"colony/v1/Plant/up", "colony/v1/plant/up/", "colony/v1/plant/node/gw", "colony/v1/plant/node/+/online", "colony/v1/plant/node/gw/status",
-		"colony/v1/plant/node/gw/status/a/b", "colony/v1/plant/data/", "colony/v1/plant/data/a/#", "colony/v1/plant/in/", "colony/v1/plant/in/+", "$SYS/broker/clients", "colony/v1/plant/node//online",
+		"colony/v1/plant/node/gw/status/a/b", "colony/v1/plant/data/", "colony/v1/plant/data/a/#", "colony/v1/plant/in/", "colony/v1/plant/in/+", "$SYS/broker/clients", "colony/v1/plant/cmd/+", "colony/v1/plant/cmd/0A", "colony/v1/plant/cmd", "colony/v1/plant/node/gw/cmd/0a", "colony/v1/plant/node/gw/live", "colony/v1/plant/node//online",
 	} {
 		if got, err := Parse(name); err == nil {
 			t.Errorf("Parse(%q) = %+v, want an error", name, got)

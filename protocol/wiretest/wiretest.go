@@ -75,10 +75,32 @@ func Kinds(t testing.TB, file, way string) (kinds []topic.Kind) {
 	return kinds
 }
 
-// ForNode returns a topic of a kind that a node of a site publishes on.
+// CommandID stands in topics for the id of a command.
+const CommandID = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
+
+// ForNode returns a topic of a kind that is between a node of a site and its LO.
 func ForNode(kind topic.Kind, site protocol.SiteID, node protocol.NodeID) string {
-	if kind == topic.Status {
+	switch kind {
+	case topic.Revocations:
+		return topic.ForSite(kind, site)
+	case topic.Status:
 		return topic.ForStatus(site, node, "hello")
+	case topic.NodeLive, topic.NodeCommand, topic.NodeCredit:
+		return topic.ForNodeCommand(kind, site, node, CommandID)
 	}
 	return topic.ForNode(kind, site, node)
+}
+
+// ForSite returns a topic of a kind that is between a site and the CO.
+func ForSite(kind topic.Kind, site protocol.SiteID) string {
+	switch kind {
+	case topic.SiteLive, topic.SiteCommand, topic.SiteCredit:
+		return topic.ForCommand(kind, site, CommandID)
+	}
+	return topic.ForSite(kind, site)
+}
+
+// Filter returns what the receiver of a topic of ForNode or ForSite subscribes to.
+func Filter(name string) string {
+	return strings.Replace(name, CommandID, topic.AnyCommand, 1)
 }
