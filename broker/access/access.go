@@ -145,11 +145,11 @@ func (a Site) MaySubscribe(id Identity, want string) bool {
 		return false
 	}
 	switch want {
-	case topic.ForNode(topic.NodeDesired, a.id(), id.Node), topic.ForSite(topic.Revocations, a.id()), topic.ForNode(topic.NodeTime, a.id(), id.Node),
-		topic.ForNodeCommand(topic.NodeCommand, a.id(), id.Node, topic.AnyCommand), topic.ForNodeCommand(topic.NodeCredit, a.id(), id.Node, topic.AnyCommand):
+	case topic.ForNode(topic.NodeDesired, a.id(), id.Node), topic.ForSite(topic.Revocations, a.id()), topic.ForNode(topic.NodeTime, a.id(), id.Node):
 		return true
 	}
-	return false
+	return filter.Covers(topic.ForNodeCommand(topic.NodeCommand, a.id(), id.Node, topic.AnyCommand), want) ||
+		filter.Covers(topic.ForNodeCommand(topic.NodeCredit, a.id(), id.Node, topic.AnyCommand), want)
 }
 
 // Refusal says why a filter was refused.
@@ -210,10 +210,11 @@ func (CO) MaySubscribe(id Identity, want string) bool {
 	}
 	switch want {
 	case topic.ForSite(topic.SiteDesired, id.Site), topic.ForSite(topic.SiteTokens, id.Site), topic.ForSite(topic.Revocations, id.Site), topic.ForSite(topic.Ack, id.Site), topic.ForSite(topic.Down, id.Site),
-		topic.ForSite(topic.SiteTime, id.Site), topic.ForCommand(topic.SiteCommand, id.Site, topic.AnyCommand), topic.ForCommand(topic.SiteCredit, id.Site, topic.AnyCommand):
+		topic.ForSite(topic.SiteTime, id.Site):
 		return id.Site != ""
 	}
-	return false
+	return id.Site != "" && (filter.Covers(topic.ForCommand(topic.SiteCommand, id.Site, topic.AnyCommand), want) ||
+		filter.Covers(topic.ForCommand(topic.SiteCredit, id.Site, topic.AnyCommand), want))
 }
 
 // Refusal says why a filter was refused.

@@ -27,6 +27,10 @@ func TestEveryKindIsOpen(t *testing.T) {
 		if !site.MaySubscribe(node, wiretest.Filter(name)) {
 			t.Errorf("%s: a node may not subscribe to it", name)
 		}
+		// The broker asks once more for each message.
+		if !site.MaySubscribe(node, name) || site.MaySubscribe(Identity{Name: "g2.s1", Site: "s1", Node: "g2"}, name) && name != wiretest.ForSite(kind, "s1") {
+			t.Errorf("%s: the node does not receive it, or another one does", name)
+		}
 		if site.MayPublish(node, name) {
 			t.Errorf("%s: a node may publish it", name)
 		}
@@ -43,6 +47,9 @@ func TestEveryKindIsOpen(t *testing.T) {
 		name := wiretest.ForSite(kind, "s1")
 		if !co.MaySubscribe(lo, wiretest.Filter(name)) {
 			t.Errorf("%s: an LO may not subscribe to it", name)
+		}
+		if !co.MaySubscribe(lo, name) || co.MaySubscribe(Identity{Name: "s2", Site: "s2"}, name) {
+			t.Errorf("%s: the LO does not receive it, or that of another site does", name)
 		}
 		if co.MayPublish(lo, name) {
 			t.Errorf("%s: an LO may publish it", name)
