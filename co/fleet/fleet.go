@@ -287,7 +287,7 @@ var EventKinds = []string{
 	string(protocol.NodeEpochRaised), string(protocol.NodeHoldings), string(protocol.NodeDecommissioned), string(protocol.NameConflict), string(protocol.StateDamaged), string(protocol.AnomalyEvent), string(protocol.SnapshotEvent), string(protocol.DataLost),
 	AppImported, AppRemoved, DeploymentCreated, DeploymentChanged, DeploymentRemoved, DeploymentInvalid, DeploymentWaiting, FileIgnored,
 	SiteAdded, SiteOnline, SiteOffline, SiteProblem, NodeProblem, RetryPlanned, GivenUp, JournalGap, GitUnreachable, GitReachable, CountersRepaired, MachineEnrolled, MachineRefused, MachinePending, MachineApproved, MachineRejected, MachineRevoked, string(protocol.RevocationsAdopted), string(protocol.RevocationsRefused),
-	string(protocol.ClientConnected), string(protocol.ClientDisconnected), string(protocol.ClientsChanged),
+	string(protocol.ClientConnected), string(protocol.ClientDisconnected), string(protocol.ClientsChanged), string(protocol.CommandTaken), string(protocol.CommandResult),
 	DataRulesChanged, DataRulesInvalid, DevicesChanged, DataDropped,
 	ProposalOpened, ProposalConfirmed, ProposalSuperseded, ProposalWithdrawn,
 	DesiredEpochRaised, DesiredPositionRefused, NodeReturned, SiteRemoved, SiteKept,

@@ -4,11 +4,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -72,6 +74,10 @@ func decode(e *protocol.Event) (message any, reason string) {
 		message = &protocol.RevocationsReport{}
 	case protocol.ClientConnected, protocol.ClientDisconnected, protocol.ClientsChanged:
 		message = &protocol.ClientReport{}
+	case protocol.CommandTaken:
+		message = &command.Taken{}
+	case protocol.CommandResult:
+		message = &command.Result{}
 	case protocol.SnapshotEvent:
 		message = &protocol.Snapshot{}
 	case protocol.AnomalyEvent:
@@ -85,10 +91,17 @@ func decode(e *protocol.Event) (message any, reason string) {
 	default:
 		return nil, fmt.Sprintf("kind %q is not known here: a later version of the site's program made it", clean(string(e.Kind)))
 	}
-	if err := protocol.Unmarshal(e.Body, message); err != nil {
+	if err := unmarshal(e.Body, message); err != nil {
 		return nil, clean(err.Error())
 	}
 	return message, check(message, e.Node)
+}
+
+func unmarshal(b []byte, message any) error {
+	if m, ok := message.(command.Message); ok {
+		return command.Unmarshal(b, m)
+	}
+	return protocol.Unmarshal(b, message)
 }
 
 func check(message any, node protocol.NodeID) string {
@@ -125,6 +138,11 @@ func check(message any, node protocol.NodeID) string {
 		if node == "" {
 			return "holdings without the node that has them"
 		}
+	case *command.Taken:
+		_, err := command.ParseID(string(m.ID))
+		return text(err)
+	case *command.Result:
+		return checkResult(m, node)
 	case *protocol.Enrolment:
 		if m.Code == "" && (node == "" || len(m.Key) != sha256.Size) {
 			return "a certificate without its node, or without the SHA-256 of its key"
@@ -148,6 +166,19 @@ func checkStatus(s *protocol.DeploymentStatus, node protocol.NodeID) string {
 		return fmt.Sprintf("node %s reports for node %s", node, s.Node)
 	case !s.State.Valid():
 		return fmt.Sprintf("no state %q: the states are %v", clean(string(s.State)), lifecycle.States)
+	}
+	return ""
+}
+
+func checkResult(m *command.Result, node protocol.NodeID) string {
+	_, err := command.ParseID(string(m.ID))
+	switch {
+	case err != nil:
+		return text(err)
+	case node == "" || m.Node != "" && m.Node != node:
+		return fmt.Sprintf("a result of node %q is reported for node %q", clean(string(m.Node)), node)
+	case !slices.Contains(command.States(), m.State):
+		return fmt.Sprintf("no state %q of a command: the states are %v", clean(string(m.State)), command.States())
 	}
 	return ""
 }

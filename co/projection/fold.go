@@ -10,6 +10,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -40,6 +41,9 @@ type fold struct {
 	record  Record
 	now     time.Time
 	reports int
+	// taken and results are where in Taken and Results what a batch says of a command is.
+	taken   map[command.ID]int
+	results map[nodeCommand]int
 }
 
 func (f *fold) apply(r *report) {
@@ -78,6 +82,10 @@ func (f *fold) apply(r *report) {
 	case *protocol.RevocationsReport:
 		f.Revocations = bounded(m.Number)
 		f.event(r, fleet.Event{Message: cmp.Or(clean(m.Reason), fmt.Sprintf("list %d of %d keys", m.Number, m.Keys))})
+	case *command.Taken:
+		f.commandTaken(r, m)
+	case *command.Result:
+		f.commandResult(r, m)
 	case *protocol.ClientReport:
 		f.event(r, fleet.Event{Message: clientMessage(r.Kind, m)})
 	case *protocol.Loss:

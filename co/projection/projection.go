@@ -84,6 +84,9 @@ type Changes struct {
 	Enrolments []Enrolment
 	// Pending are the nodes without a join token that wait at the site, in the order of the reports.
 	Pending []Pending
+	// Taken and Results are what the site says of commands: each command, and each node of one, at most once.
+	Taken   []fleet.CommandTaken
+	Results []fleet.CommandResult
 	// Revocations is the number of the list of revoked keys that the site goes by; 0: it has not said.
 	Revocations uint64
 	// Apps has every deployment that Statuses and Placements name.

@@ -34,6 +34,7 @@ func (w writer) queue() error {
 	}
 	w.adopted()
 	w.enrolments()
+	w.commands()
 	for _, c := range w.list {
 		if c.returned {
 			w.b.Queue(`update sites s set nodes = n.nodes, nodes_online = n.online from (select count(*) as nodes, count(*) filter (where online) as online

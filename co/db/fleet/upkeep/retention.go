@@ -15,7 +15,7 @@ import (
 // A Retention says how long is kept what is only ever added. 0 means for ever.
 type Retention struct {
 	Events    time.Duration // the feed
-	History   time.Duration // transitions, and deployments that are removed from every node
+	History   time.Duration // transitions, commands, and deployments that are removed from every node
 	Anomalies time.Duration
 }
 
@@ -32,6 +32,8 @@ const (
 	specGrace = 7 * 24 * time.Hour
 	// purgeSites bounds the sites whose removed deployments one transaction deletes.
 	purgeSites = 50
+	// purgeCommands bounds the commands that one transaction deletes: each may have a row for each of many nodes.
+	purgeCommands = 100
 )
 
 // retainLock is the SQL expression of the advisory lock under which partitions are made
@@ -57,7 +59,7 @@ func (s *Upkeep) KeepHistory(ctx context.Context, keep Retention) {
 func (s *Upkeep) Retain(ctx context.Context, keep Retention) error {
 	return errors.Join(
 		s.weeks(ctx, "deployment_history", keep.History), s.weeks(ctx, "anomalies", keep.Anomalies),
-		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.collectSpecs(ctx),
+		s.dropEvents(ctx, keep.Events), s.purge(ctx, keep.History), s.purgeCommands(ctx, keep.History), s.collectSpecs(ctx),
 	)
 }
 
@@ -175,6 +177,29 @@ func (s *Upkeep) purge(ctx context.Context, keep time.Duration) error {
 			b.Queue(`with removed as (delete from deployments`+old+` returning site)
 				update sites s set states[8] = s.states[8] - g.number from (select site, count(*) as number from removed group by site) g where s.id = g.site`,
 				sites, keep.Seconds())
+			return tx.SendBatch(ctx, b).Close()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeCommands deletes commands that were asked for long ago.
+func (s *Upkeep) purgeCommands(ctx context.Context, keep time.Duration) error {
+	for more := keep > 0; more; {
+		err := s.db.Tx(ctx, "delete old commands", func(tx pgx.Tx) error {
+			more = false
+			ids, err := pgdb.Rows(ctx, tx, pgx.RowTo[string], `select id from commands where created_at < now() - $1 * interval '1 s' order by created_at, id limit $2`, keep.Seconds(), purgeCommands)
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			more = len(ids) == purgeCommands
+			b := &pgx.Batch{}
+			for _, table := range [...]string{"command_nodes where command", "command_sites where command", "commands where id"} {
+				b.Queue(`delete from `+table+` = any($1)`, ids)
+			}
 			return tx.SendBatch(ctx, b).Close()
 		})
 		if err != nil {
