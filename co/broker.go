@@ -79,6 +79,9 @@ func (c *CO) newBroker(
 			{Filter: every(topic.DownAck), Delivery: external.State},
 			{Filter: every(topic.SiteOnline), Delivery: external.State},
 			{Filter: topic.ForTail(topic.In, "+", "#"), Delivery: external.Retained},
+			{Filter: every(topic.SiteTimeAsk), Delivery: external.Stream},
+			// Each replica gets them: which one has the reader, nobody else knows.
+			{Filter: topic.ForCommand(topic.SiteLive, "+", topic.AnyCommand), Delivery: external.State},
 		},
 		Accept: accept, OnUp: onUp, Logger: c.log, Registerer: c.opts.Registerer,
 	})

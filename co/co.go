@@ -33,6 +33,7 @@ import (
 	"github.com/colonyfleet/colony/co/compiler/pins"
 	"github.com/colonyfleet/colony/co/db"
 	auditdb "github.com/colonyfleet/colony/co/db/audit"
+	commandsdb "github.com/colonyfleet/colony/co/db/commands"
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
@@ -137,6 +138,7 @@ type stores struct {
 	keys      *keys.Set            // nil: nothing is signed
 	gate      *gate.Gate           // nil: nobody is asked who they are
 	audit     *auditdb.Store
+	commands  *commandsdb.Store
 }
 
 func (c *CO) openStores(ctx context.Context) (stores, error) {
@@ -145,7 +147,7 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 		return stores{}, err
 	}
 	c.parts.OnStop("database", func(context.Context) error { pool.Close(); return nil })
-	s := stores{db: pool, fleet: fleetdb.New(pool), proposals: proposaldb.New(pool), data: datadb.New(pool), audit: auditdb.New(pool)}
+	s := stores{db: pool, fleet: fleetdb.New(pool), proposals: proposaldb.New(pool), data: datadb.New(pool), audit: auditdb.New(pool), commands: commandsdb.New(pool)}
 	if s.repo, err = git.Open(ctx, git.Options{
 		Dir: filepath.Join(c.opts.StateDir, "deployments"), Remote: c.opts.Git.Remote, Branch: c.opts.Git.Branch,
 		SSHCommand: c.opts.Git.SSHCommand, CredentialFile: c.opts.Git.CredentialFile, OnReach: s.fleet.RecordReach, Stamp: stamped, OnCommit: audit.Committed, Logger: c.log,
@@ -247,6 +249,7 @@ func siteActions(s stores, sites *sites) api.SiteActions {
 		}
 		return at, err
 	}}
+	a.Commands = commandActions(s, sites)
 	if s.machines != nil {
 		record := identitydb.New(s.db)
 		a.Machines = identityapi.Options{

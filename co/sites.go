@@ -32,6 +32,7 @@ type sites struct {
 	exchange *exchange.Exchange
 	loop     *desired.Loop
 	live     *live.Hub
+	commands commands
 }
 
 // startSites makes the parts, then starts the broker that calls them, then what goes
@@ -48,8 +49,10 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	}
 	in.Open(inbound.Receivers{
 		Batch: parts.ingest.Accept, Presence: parts.presence.Accept, Data: parts.exchange.Accept, DownAck: parts.down.Ack,
+		Live: parts.commands.live.Accept, TimeAsk: timeTeller(b),
 		Connected: func(ctx context.Context) {
 			parts.loop.Republish()
+			parts.commands.loop.Republish()
 			parts.exchange.Restore(ctx, s.data.RepublishRetained)
 		},
 	})
@@ -82,6 +85,7 @@ func (c *CO) startSites(ctx context.Context, s stores) (*sites, error) {
 	c.parts.Go("counters", func(ctx context.Context) { s.fleet.KeepCounters(ctx, parts.ingest.Ask) })
 	c.parts.Go("retention", func(ctx context.Context) { s.fleet.KeepHistory(ctx, upkeepdb.Retention(c.opts.Retention)) })
 	c.parts.Go("presence of sites", parts.presence.Run)
+	c.parts.Go("commands", parts.commands.loop.Run)
 	c.parts.Go("desired state", func(ctx context.Context) {
 		if err := parts.loop.Run(ctx); err != nil && ctx.Err() == nil {
 			c.parts.Fail(fmt.Errorf("desired state: %w", err))
@@ -95,6 +99,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 		return publisher(b, kind, retain)
 	}
 	hub := &live.Hub{}
+	commands := c.newCommands(s, b)
 	down := downlink.New(downlink.Options{Store: s.data, Rules: s.fleet.DataRules, Publish: to(topic.Down, false), Logger: c.log})
 	loop, err := c.newLoop(s, down, to(topic.SiteDesired, true))
 	if err != nil {
@@ -111,6 +116,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 		Store: s.fleet, Data: s.data, Shared: c.external(), Logger: c.log, Registerer: c.opts.Registerer,
 		Committed: func(site protocol.SiteID, events []protocol.Event) {
 			loop.Committed(site, events)
+			commands.loop.Committed(site, events)
 			s.machines.Committed(events)
 		},
 		Deliver: func(ctx context.Context, list []fleet.Delivery) error {
@@ -130,6 +136,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 		Changed: func(site protocol.SiteID, m protocol.Presence) {
 			if m.Online {
 				loop.Reported(site)
+				commands.loop.Connected(site)
 				down.Online(site, m.Session)
 			} else {
 				down.Offline(site, m.Session)
@@ -139,7 +146,7 @@ func (c *CO) newSites(s stores, b centralBroker) (*sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sites{broker: embedded, ingest: batches, presence: monitor, down: down, exchange: exchanged, loop: loop, live: hub}, nil
+	return &sites{broker: embedded, ingest: batches, presence: monitor, down: down, exchange: exchanged, loop: loop, live: hub, commands: commands}, nil
 }
 
 // publisher returns what publishes encoded messages of a kind to a site.

@@ -30,8 +30,10 @@ const (
 	ReadFleet        Permission = "fleet:read"        // sites, nodes, deployments, events, applications, metrics
 	ReadData         Permission = "data:read"         // machine data
 	WriteDeployments Permission = "deployments:write" // and volumes that outlived them
-	WriteApps        Permission = "apps:write"        // applications, images and archives
-	WriteRules       Permission = "rules:write"       // of machine data
+	WriteCommands    Permission = "commands:write"
+	ReadLogs         Permission = "logs:read"   // of containers: they may hold secrets
+	WriteApps        Permission = "apps:write"  // applications, images and archives
+	WriteRules       Permission = "rules:write" // of machine data
 	DecideProposals  Permission = "proposals:decide"
 	WriteSites       Permission = "sites:write"    // sites and nodes, and what a site may go on from
 	WriteMachines    Permission = "machines:write" // join tokens, approvals, revocations, clients and accounts of brokers
@@ -57,7 +59,7 @@ func Roles() []Role { return []Role{ReadOnly, Operator, Admin} }
 
 var permissions = map[Role][]Permission{
 	ReadOnly: {Authenticated, ReadFleet, ReadData},
-	Operator: {WriteDeployments, WriteApps, WriteRules, DecideProposals},
+	Operator: {WriteDeployments, WriteCommands, ReadLogs, WriteApps, WriteRules, DecideProposals},
 	Admin:    {WriteSites, WriteMachines, WriteAccess, ReadAudit},
 }
 
@@ -113,6 +115,10 @@ var operations = map[string]Permission{
 	"POST /api/v1/deployments": WriteDeployments, "PATCH /api/v1/deployments/{site}/{name}": WriteDeployments, "DELETE /api/v1/deployments/{site}/{name}": WriteDeployments,
 	"POST /api/v1/deployments/{site}/{name}/rollback": WriteDeployments, "POST /api/v1/deployments/{site}/{name}/retry": WriteDeployments,
 	"DELETE /api/v1/nodes/{site}/{node}/volumes/{deployment}": WriteDeployments,
+
+	"GET /api/v1/commands": ReadFleet, "GET /api/v1/commands/{id}": ReadFleet, "GET /api/v1/commands/{id}/results": ReadFleet,
+	"POST /api/v1/commands": WriteCommands, "DELETE /api/v1/commands/{id}": WriteCommands,
+	"GET /api/v1/deployments/{site}/{name}/logs": ReadLogs,
 
 	"POST /api/v1/apps": WriteApps, "DELETE /api/v1/apps/{id}/versions/{version}": WriteApps, "DELETE /api/v1/images": WriteApps,
 

@@ -38,8 +38,9 @@ var picked = map[string]bool{
 	"GET /api/v1/apps": true, "GET /api/v1/apps/{id}": true, "GET /api/v1/apps/{id}/versions/{version}": true, "GET /api/v1/images": true,
 	// Lists, counts and streams.
 	"GET /api/v1/status": true, "GET /api/v1/sites": true, "GET /api/v1/nodes": true, "GET /api/v1/deployments": true, "GET /api/v1/events": true, "GET /api/v1/pending-nodes": true,
+	"GET /api/v1/commands": true, "GET /api/v1/commands/{id}": true, "GET /api/v1/commands/{id}/results": true, "DELETE /api/v1/commands/{id}": true,
 	// The body names the site.
-	"POST /api/v1/deployments": true, "POST /api/v1/sites": true,
+	"POST /api/v1/deployments": true, "POST /api/v1/sites": true, "POST /api/v1/commands": true,
 }
 
 // site is the part of a route that names a site.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/colonyfleet/colony/co/access"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
+	commandsapi "github.com/colonyfleet/colony/co/api/commands"
 	"github.com/colonyfleet/colony/co/api/feed"
 	"github.com/colonyfleet/colony/co/api/form"
 	identityapi "github.com/colonyfleet/colony/co/api/identity"
@@ -107,6 +108,7 @@ type SiteActions struct {
 	Ask func(ctx context.Context, site protocol.SiteID) error
 	// Machines are about machines that enrol.
 	Machines identityapi.Options
+	Commands commandsapi.Options
 }
 
 // CatalogActions are what the API has done for applications.
@@ -186,9 +188,7 @@ func New(o Options) *API {
 	h := humago.New(a.mux, config)
 	a.routes(h)
 	describeAccess(h.OpenAPI())
-	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n"))
-	})
+	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.ready)
 	if o.Metrics != nil {
 		a.mux.Handle("GET /metrics", o.Metrics)
@@ -284,8 +284,8 @@ func (a *API) routes(h huma.API) {
 	auditapi.Register(h, a.opts.Access.Audit, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)
-	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition,
-		form.Describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)
+	commandsapi.Register(h, a.opts.Sites.Commands, a.feed.Over, a.log)
+	huma.Post(h, "/api/v1/sites/{site}/accept-position", a.acceptPosition, form.Describe("fleet", "Go on above the desired state that a site holds, however far ahead it is"), conflicts)
 	huma.Get(h, "/api/v1/nodes", a.listNodes, form.Describe("fleet", "List nodes"))
 	huma.Get(h, "/api/v1/nodes/{site}/{node}", a.getNode, form.Describe("fleet", "Show a node"))
 	huma.Get(h, "/api/v1/events", a.listEvents, form.Describe("events", "List events, or follow them as server-sent events"), func(o *huma.Operation) {

@@ -23,14 +23,17 @@ import (
 
 	"github.com/colonyfleet/colony/co/api"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
+	commandsapi "github.com/colonyfleet/colony/co/api/commands"
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/catalog"
+	commandlive "github.com/colonyfleet/colony/co/command/live"
 	"github.com/colonyfleet/colony/co/compiler"
 	"github.com/colonyfleet/colony/co/data/live"
 	"github.com/colonyfleet/colony/co/db"
 	auditdb "github.com/colonyfleet/colony/co/db/audit"
+	commandsdb "github.com/colonyfleet/colony/co/db/commands"
 	datadb "github.com/colonyfleet/colony/co/db/data"
 	fleetdb "github.com/colonyfleet/colony/co/db/fleet"
 	proposaldb "github.com/colonyfleet/colony/co/db/fleet/proposals"
@@ -44,6 +47,7 @@ import (
 	"github.com/colonyfleet/colony/internal/retry"
 	"github.com/colonyfleet/colony/margo/v1rc3"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/lifecycle"
 )
 
@@ -158,6 +162,13 @@ func (w *world) serve(c *config, changed func()) {
 		Ready: func(ctx context.Context) map[string]error {
 			_, err := w.repo.Sync(ctx)
 			return map[string]error{"postgres": w.db.Ready(ctx), "deployments repo": err}
+		},
+	}
+	commands := commandlive.New(func(context.Context, protocol.SiteID, command.ID, []byte) error { return nil })
+	o.Sites.Commands = commandsapi.Options{
+		Store: commandsdb.New(w.db), Fleet: w.store, Changed: func(protocol.SiteID) {}, AnswerWait: time.Second,
+		Open: func(site protocol.SiteID, id command.ID, nodes int) (commandsapi.Reader, error) {
+			return commands.Open(site, id, nodes)
 		},
 	}
 	record := auditdb.New(w.db)

@@ -18,6 +18,9 @@ type Receivers struct {
 	// Batch and Presence get the payloads of a site, DownAck its positions in machine data.
 	Batch, Presence func(ctx context.Context, site protocol.SiteID, payload []byte) error
 	DownAck         func(site protocol.SiteID, payload []byte) error
+	// Live gets what a command sends live, TimeAsk the questions for the time.
+	Live    func(site protocol.SiteID, id string, payload []byte) error
+	TimeAsk func(ctx context.Context, site protocol.SiteID, payload []byte) error
 	// Data gets what a client publishes for a site.
 	Data func(ctx context.Context, t topic.Topic, m client.Message) error
 	// Connected is called whenever an external broker is connected: it may have lost what it
@@ -64,6 +67,10 @@ func (r *Router) Accept(ctx context.Context, from access.Identity, m client.Mess
 		return r.to.Data(ctx, t, m)
 	case topic.DownAck:
 		return r.to.DownAck(from.Site, m.Payload)
+	case topic.SiteLive:
+		return r.to.Live(from.Site, t.Tail, m.Payload)
+	case topic.SiteTimeAsk:
+		return r.to.TimeAsk(ctx, from.Site, m.Payload)
 	default:
 		return nil
 	}

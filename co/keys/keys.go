@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/internal/filelock"
 	"github.com/colonyfleet/colony/internal/keyfile"
 	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/sign"
 )
 
@@ -55,6 +56,12 @@ func (s Set) Sign(m *protocol.SiteDesired, earlier *sign.Signatures) error {
 // Revocations signs a list of revoked keys, and returns its statement with the key set.
 func (s Set) Revocations(m protocol.Revocations) (statement, keySet []byte, err error) {
 	statement, err = s.Signer.Revocations(m)
+	return statement, s.Trust.KeySet(), err
+}
+
+// Command signs a command, and returns its statement with the key set.
+func (s Set) Command(c *command.Command) (statement, keySet []byte, err error) {
+	statement, err = command.Sign(s.Signer, c)
 	return statement, s.Trust.KeySet(), err
 }
 

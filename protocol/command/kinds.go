@@ -208,7 +208,7 @@ type LogLine struct {
 	CutBytes uint64 `cbor:"6,keyasint,omitempty" json:"cutBytes,omitempty"`
 	// LostLines and LostBytes say what the node no longer has before the next line. LostLines is absent where only the bytes are known.
 	LostLines uint64 `cbor:"7,keyasint,omitempty" json:"lostLines,omitempty"`
-	LostBytes uint64 `cbor:"8,keyasint,omitempty" json:"lostBytes,omitempty"` // Absent: nothing was lost.
+	LostBytes uint64 `cbor:"8,keyasint,omitempty" json:"lostBytes,omitempty"` // in bytes. Absent: nothing was lost.
 }
 
 // A Code says why a command did not do what was asked, for programs. The list only grows.

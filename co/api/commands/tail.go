@@ -1,0 +1,266 @@
+package commandsapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/fleet"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+)
+
+// begin waits until a node has begun to send, so that where none does the answer says why.
+func (t *tail) begin(ctx context.Context) error {
+	late := time.NewTimer(t.api.o.AnswerWait)
+	defer late.Stop()
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		if err := t.look(ctx); err != nil && protocol.KindOf(err) != protocol.Unavailable {
+			return err
+		}
+		if t.heard() {
+			return nil
+		}
+		if err := t.refused(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.api.over():
+			return protocol.Errorf(protocol.Unavailable, "the CO stops")
+		case <-t.reader.C():
+			return nil
+		case <-ticker.C:
+		case <-late.C:
+			return problem.WithStatus(http.StatusGatewayTimeout, fmt.Sprintf("no node answered within %s: the link to site %s may be slow or its LO of a release without commands; "+
+				"colony site link %s shows the link, colony command show %s what is known", t.api.o.AnswerWait, t.site, t.site, t.id))
+		}
+	}
+}
+
+// heard reports whether a node has begun.
+func (t *tail) heard() bool {
+	for _, s := range t.nodes {
+		if s.heard {
+			return true
+		}
+	}
+	return false
+}
+
+// refused returns why no node will begin; nil: one may.
+func (t *tail) refused() error {
+	var first *fleet.CommandResult
+	for _, s := range t.nodes {
+		if s.result == nil {
+			return nil
+		}
+		if first == nil || s.result.Node < first.Node {
+			first = s.result
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	kind := protocol.Conflict
+	switch {
+	case first.State == command.Done:
+		return nil // it had nothing to send
+	case first.Code == command.NoSuchSubject:
+		kind = protocol.NotFound
+	case first.Code == command.Forbidden:
+		kind = protocol.Denied
+	case first.Code == command.Busy, first.State == command.Expired:
+		kind = protocol.Unavailable
+	}
+	return protocol.Errorf(kind, "node %s/%s: %s", t.site, first.Node, said(first))
+}
+
+// said is a result in a few words.
+func said(r *fleet.CommandResult) string {
+	text := string(r.State)
+	if r.Code != "" {
+		text += " (" + string(r.Code) + ")"
+	}
+	if r.Message != "" {
+		text += ": " + r.Message
+	}
+	return text
+}
+
+// look reads what nodes reported.
+func (t *tail) look(ctx context.Context) error {
+	for page := (fleet.Page{Limit: fleet.MaxLimit}); ; {
+		list, next, err := t.api.o.Store.Results(ctx, t.id, fleet.ResultFilter{}, page)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			s := t.nodes[list[i].Node]
+			if s == nil || s.result != nil {
+				continue
+			}
+			s.heard = s.heard || list[i].State == command.Running || list[i].State == command.Done
+			if list[i].State.Ended() {
+				s.result, s.due = &list[i], time.Now().Add(endWait)
+			}
+		}
+		if page.Cursor = next; next == "" {
+			break
+		}
+	}
+	c, err := t.api.o.Store.Command(ctx, t.id, access.SitesOf(ctx))
+	if err != nil || len(c.Sites) != 1 || fleet.CommandOpen(c.Sites[0].State) {
+		return err
+	}
+	// It has ended at the site, whatever nodes reported.
+	for id, s := range t.nodes {
+		if s.result == nil {
+			at := &c.Sites[0]
+			message := at.Message
+			if message == "" {
+				message = "the site has ended it"
+			}
+			s.result, s.due = &fleet.CommandResult{Site: t.site, Node: id, State: command.Refused, Code: at.Code, Message: message}, time.Now().Add(endWait)
+		}
+	}
+	return nil
+}
+
+// run sends what comes, until each node has ended or the client leaves.
+func (t *tail) run(ctx context.Context) error {
+	if err := t.out.begin(t); err != nil {
+		return err
+	}
+	idle, ticker, away := time.NewTicker(beat), time.NewTicker(look), time.NewTicker(awayLook)
+	defer idle.Stop()
+	defer ticker.Stop()
+	defer away.Stop()
+	for {
+		if err := t.drain(ctx); err != nil || t.open == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.api.over():
+			return t.endAll("the CO stops: ask again")
+		case <-t.reader.C():
+		case <-idle.C:
+			if err := t.out.beat(); err != nil {
+				return err
+			}
+		case <-away.C:
+			if err := t.lookAway(ctx); err != nil {
+				return err
+			}
+		case <-ticker.C:
+			if err := t.settle(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// drain sends the frames that wait.
+func (t *tail) drain(ctx context.Context) error {
+	for ctx.Err() == nil {
+		f, ok := t.reader.Take()
+		if !ok {
+			return t.out.flush()
+		}
+		s := t.nodes[f.Node]
+		if s == nil || s.ended {
+			continue // it was not asked
+		}
+		s.heard = true
+		if err := t.out.frame(f); err != nil {
+			return err
+		}
+		if f.End {
+			if err := t.end(f.Node, End{Node: f.Node, State: stateOf(f), Code: f.Code, Message: f.Message}); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// stateOf is what the last frame of a node says of its end.
+func stateOf(f command.Frame) string {
+	if f.Code == "" {
+		return string(command.Done)
+	}
+	return string(command.Failed)
+}
+
+// settle ends the nodes whose results came, and whose last frame did not.
+func (t *tail) settle(ctx context.Context) error {
+	if err := t.look(ctx); err != nil {
+		return nil // the database is away; the lines still come
+	}
+	for id, s := range t.nodes {
+		if s.ended || s.result == nil || time.Now().Before(s.due) {
+			continue
+		}
+		if err := t.end(id, End{Node: id, State: string(s.result.State), Code: s.result.Code, Message: s.result.Message}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAway ends the nodes that have been away for longer than they would go on sending.
+func (t *tail) lookAway(ctx context.Context) error {
+	const lease = command.LeaseMillis * time.Millisecond
+	site, err := t.api.o.Fleet.Site(ctx, t.site)
+	if err != nil {
+		return nil // the database is away; the lines still come
+	}
+	if !site.Online {
+		if site.OnlineSince == nil || time.Since(*site.OnlineSince) > lease {
+			return t.endAll("site " + string(t.site) + " is offline" + since(site.OnlineSince))
+		}
+		return nil
+	}
+	for id, s := range t.nodes {
+		if s.ended {
+			continue
+		}
+		n, err := t.api.o.Fleet.Node(ctx, t.site, id)
+		if err != nil || n.Online || n.ChangedAt != nil && time.Since(*n.ChangedAt) <= lease {
+			continue
+		}
+		if err := t.end(id, End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(n.ChangedAt)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tail) endAll(why string) error {
+	for id, s := range t.nodes {
+		if s.ended {
+			continue
+		}
+		if err := t.end(id, End{Node: id, State: string(command.Unknown), Message: why}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tail) end(id protocol.NodeID, e End) error {
+	t.nodes[id].ended = true
+	t.open--
+	if err := t.out.end(e); err != nil {
+		return err
+	}
+	return t.out.flush()
+}

@@ -1,0 +1,222 @@
+package commandsapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/colonyfleet/colony/co/command/live"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+)
+
+// A Begin is the data of the first event of a stream of logs.
+type Begin struct {
+	Command command.ID        `json:"command"`
+	Site    protocol.SiteID   `json:"site"`
+	Nodes   []protocol.NodeID `json:"nodes"`
+}
+
+// A Line is the data of an event of kind line.
+type Line struct {
+	Node protocol.NodeID `json:"node"`
+	command.LogLine
+}
+
+// A Gap is the data of an event of kind gap: what is missing here. Lines of 0: it is not known how many.
+type Gap struct {
+	Node  protocol.NodeID `json:"node"`
+	Lines uint64          `json:"lines,omitempty"`
+	Bytes uint64          `json:"bytes,omitempty"`
+}
+
+// An End is the data of an event of kind end: nothing more comes of a node.
+type End struct {
+	Node    protocol.NodeID `json:"node"`
+	State   string          `json:"state"`
+	Code    command.Code    `json:"code,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+const (
+	// stall is how long a client may read nothing: one that looks at a page of a long log does so for a while.
+	stall = 5 * time.Minute
+	// chunk is how many bytes go into one write, about, where there are more.
+	chunk = 32 << 10
+)
+
+// A writer writes logs to a client, as text or as events.
+type writer struct {
+	w          http.ResponseWriter
+	c          *http.ResponseController
+	events     bool
+	timestamps bool
+	many       bool // nodes
+	buffer     []byte
+}
+
+func newWriter(w http.ResponseWriter, events, timestamps, many bool) *writer {
+	kind := "text/plain; charset=utf-8"
+	if events {
+		kind = eventStream
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no")
+	w.Header().Set("Connection", "close") // it has a write deadline that no further request should meet
+	return &writer{w: w, c: http.NewResponseController(w), events: events, timestamps: timestamps, many: many}
+}
+
+// flush writes what waits.
+func (o *writer) flush() error {
+	if len(o.buffer) == 0 {
+		return nil
+	}
+	if err := o.c.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("bound the write: %w", err)
+	}
+	_, err := o.w.Write(o.buffer)
+	o.buffer = o.buffer[:0]
+	if err != nil {
+		return fmt.Errorf("write to the client: %w", err)
+	}
+	return o.c.Flush()
+}
+
+func (o *writer) event(kind string, data any) error {
+	b, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("encode event: %w", err)
+	}
+	o.buffer = fmt.Appendf(o.buffer, "event: %s\ndata: %s\n\n", kind, b)
+	return nil
+}
+
+// begin opens the answer.
+func (o *writer) begin(t *tail) error {
+	o.w.Header().Set("Colony-Command", string(t.id))
+	o.w.WriteHeader(http.StatusOK)
+	if !o.events {
+		return o.c.Flush()
+	}
+	if err := o.event("begin", Begin{t.id, t.site, slices.Sorted(maps.Keys(t.nodes))}); err != nil {
+		return err
+	}
+	return o.flush()
+}
+
+// beat keeps a stream of events open at proxies.
+func (o *writer) beat() error {
+	if o.events {
+		o.buffer = append(o.buffer, ": \n\n"...)
+	}
+	return o.flush()
+}
+
+// frame writes the lines of a frame.
+func (o *writer) frame(f command.Frame) error {
+	if err := o.gap(Gap{f.Node, f.LostItems, f.LostBytes}); err != nil {
+		return err
+	}
+	lines, err := live.Lines(f)
+	if err != nil {
+		if err := o.gap(Gap{f.Node, f.Items, uint64(len(f.Data))}); err != nil { // it cannot be read
+			return err
+		}
+	}
+	for i := range lines {
+		if err := o.line(f.Node, lines[i]); err != nil {
+			return err
+		}
+	}
+	if len(o.buffer) >= chunk {
+		return o.flush()
+	}
+	return nil
+}
+
+func (o *writer) line(node protocol.NodeID, l command.LogLine) error {
+	if err := o.gap(Gap{node, l.LostLines, l.LostBytes}); err != nil {
+		return err
+	}
+	if l.LostLines+l.LostBytes > 0 && l.Text == "" && l.UnixMillis == 0 {
+		return nil // it stands for the gap alone
+	}
+	l.LostLines, l.LostBytes = 0, 0
+	if o.events {
+		return o.event("line", Line{node, l})
+	}
+	o.prefix(node)
+	if o.timestamps {
+		at := "-"
+		if l.UnixMillis != 0 {
+			at = time.UnixMilli(l.UnixMillis).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+		}
+		o.buffer = append(append(o.buffer, at...), ' ')
+	}
+	o.buffer = append(o.buffer, l.Text...)
+	if l.CutBytes > 0 {
+		o.buffer = fmt.Appendf(o.buffer, "... (%d bytes more)", l.CutBytes)
+	}
+	o.buffer = append(o.buffer, '\n')
+	return nil
+}
+
+func (o *writer) prefix(node protocol.NodeID) {
+	if o.many {
+		o.buffer = fmt.Appendf(o.buffer, "[%s] ", node)
+	}
+}
+
+// gap says what is missing.
+func (o *writer) gap(g Gap) error {
+	if g.Lines == 0 && g.Bytes == 0 {
+		return nil
+	}
+	if o.events {
+		return o.event("gap", g)
+	}
+	o.prefix(g.Node)
+	o.buffer = append(append(o.buffer, "--- "+g.String()+" ---"...), '\n')
+	return nil
+}
+
+// String says what is missing, for people.
+func (g Gap) String() string {
+	switch {
+	case g.Lines == 0:
+		return fmt.Sprintf("%d bytes are missing here", g.Bytes)
+	case g.Bytes == 0:
+		return fmt.Sprintf("%d lines are missing here, or more", g.Lines)
+	}
+	return fmt.Sprintf("%d lines (%d bytes) are missing here", g.Lines, g.Bytes)
+}
+
+// end says that nothing more comes of a node; a text says it only where something is wrong.
+func (o *writer) end(e End) error {
+	if o.events {
+		return o.event("end", e)
+	}
+	if e.State == string(command.Done) {
+		return nil
+	}
+	o.prefix(e.Node)
+	o.buffer = append(append(o.buffer, "--- "+e.String()+" ---"...), '\n')
+	return nil
+}
+
+// String says how it ended, for people.
+func (e End) String() string {
+	text := "node " + string(e.Node) + ": " + e.State
+	if e.Code != "" {
+		text += " (" + string(e.Code) + ")"
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return text
+}

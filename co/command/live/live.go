@@ -1,0 +1,282 @@
+// Package live hands what commands send live, such as the lines of a log, to those who read it, and lets the nodes send as
+// fast as these read. It stores nothing: what a slow reader has no room for is left out and counted.
+package live
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/internal/notify"
+	"github.com/colonyfleet/colony/internal/retry"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+)
+
+const (
+	// MaxReaders bounds the readers of a CO.
+	MaxReaders = 256
+	// room bounds what waits for a reader, in bytes of data, and with it the memory of MaxReaders.
+	room = 4 << 20
+	// frames bounds the same in frames: a node may send small ones.
+	frames = 4096
+	// renewal is how often credit is sent: several times within the lease of a node (command.LeaseMillis).
+	renewal = 4 * time.Second
+	// early is the same before each node has been heard: a node begins at a time that nobody here knows.
+	early = time.Second
+	// pace is the least time between two messages of credit.
+	pace = 100 * time.Millisecond
+)
+
+// A key names a command at a site.
+type key struct {
+	site protocol.SiteID
+	id   command.ID
+}
+
+// A Hub hands frames to readers. Its methods may be called concurrently.
+type Hub struct {
+	// publish sends an encoded command.Credit.
+	publish func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error
+
+	mu      sync.RWMutex // protects readers
+	readers map[key]map[*Reader]struct{}
+	count   int
+}
+
+// New returns a Hub, which sends credit by publish.
+func New(publish func(ctx context.Context, site protocol.SiteID, id command.ID, payload []byte) error) *Hub {
+	return &Hub{publish: publish, readers: map[key]map[*Reader]struct{}{}}
+}
+
+// A Reader gets what the nodes of one command send. One goroutine reads it, another one keeps it.
+type Reader struct {
+	hub    *Hub
+	key    key
+	window uint64 // that each node may send ahead of what was read
+	news   notify.Signal
+	moved  notify.Signal // there is more credit
+
+	mu      sync.Mutex // protects what follows
+	waiting []queued
+	bytes   int
+	nodes   map[protocol.NodeID]*sender
+	unheard int // nodes that have sent nothing yet
+}
+
+// A queued frame waits for its reader.
+type queued struct {
+	command.Frame
+	// cost is what its node sent with it, and before it since the frame before, in bytes, also where that was left out.
+	cost uint64
+}
+
+// A sender is a node that sends.
+type sender struct {
+	seq  uint64 // of the last frame
+	read uint64 // bytes that it sent and that were read, or left out before what was read
+	// cost is that of frames that found no room since the last one that did, lostItems and lostBytes what they had.
+	cost, lostItems, lostBytes uint64
+}
+
+// Open begins to collect what so many nodes send for a command. Close ends it. The error is of kind Unavailable where
+// there are MaxReaders.
+func (h *Hub) Open(site protocol.SiteID, id command.ID, nodes int) (*Reader, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count >= MaxReaders {
+		return nil, protocol.Errorf(protocol.Unavailable, "%d logs are being read by way of this CO, which is the limit: end one, or try again later", h.count)
+	}
+	r := &Reader{
+		hub: h, key: key{site, id}, news: notify.New(), moved: notify.New(), nodes: map[protocol.NodeID]*sender{}, unheard: nodes,
+		window: uint64(min(max(room/max(nodes, 1), command.MaxFrame), 16*command.MaxFrame)),
+	}
+	if h.readers[r.key] == nil {
+		h.readers[r.key] = map[*Reader]struct{}{}
+	}
+	h.readers[r.key][r] = struct{}{}
+	h.count++
+	return r, nil
+}
+
+// Accept hands an encoded frame of a site to those who read the command. One that nobody reads is left out. The error is of
+// kind Invalid where it is none.
+func (h *Hub) Accept(site protocol.SiteID, id string, payload []byte) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	readers := h.readers[key{site, command.ID(id)}]
+	if len(readers) == 0 {
+		return nil
+	}
+	var f command.Frame
+	if err := command.Unmarshal(payload, &f); err != nil {
+		return err
+	}
+	if _, err := protocol.ParseNodeID(string(f.Node)); err != nil || len(f.Data) > command.MaxFrame {
+		return protocol.Errorf(protocol.Invalid, "frame of command %s, node %q, with %d bytes: want the name of a node, and at most %d bytes", id, f.Node, len(f.Data), command.MaxFrame)
+	}
+	for r := range readers {
+		r.add(f)
+	}
+	return nil
+}
+
+// add queues a frame; where there is no room its data is left out, and counted in the next one.
+func (r *Reader) add(f command.Frame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.nodes[f.Node]
+	if s == nil {
+		if len(r.nodes) > command.MaxNodes {
+			return
+		}
+		s = &sender{}
+		r.nodes[f.Node] = s
+		r.unheard--
+	}
+	switch {
+	case f.Seq == 1 && s.seq > 1: // it begins again after a crash
+		s.seq = 0
+	case f.Seq <= s.seq:
+		return // it came twice
+	}
+	if missed := f.Seq - s.seq - 1; missed > 0 {
+		// What they held is not known: to count them as full is what lets the node go on.
+		s.cost += missed * command.MaxFrame
+		f.LostItems = max(f.LostItems, 1) // at least
+	}
+	s.seq = f.Seq
+	s.cost += f.LostBytes + uint64(len(f.Data))
+	s.lostItems, s.lostBytes = s.lostItems+f.LostItems, s.lostBytes+f.LostBytes
+	if r.bytes+len(f.Data) > room || len(r.waiting) >= frames {
+		s.lostItems, s.lostBytes = s.lostItems+f.Items, s.lostBytes+uint64(len(f.Data))
+		if !f.End { // an end always finds room
+			return
+		}
+		f.Data, f.Items = nil, 0
+	}
+	f.LostItems, f.LostBytes = s.lostItems, s.lostBytes
+	r.waiting, r.bytes = append(r.waiting, queued{f, s.cost}), r.bytes+len(f.Data)
+	s.cost, s.lostItems, s.lostBytes = 0, 0, 0
+	r.news.Notify()
+}
+
+// C delivers a value when there may be something to take.
+func (r *Reader) C() <-chan struct{} { return r.news.C() }
+
+// Take returns the frame that has waited longest; ok is false where none waits. What was taken counts as read.
+func (r *Reader) Take() (f command.Frame, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		return f, false
+	}
+	first := r.waiting[0]
+	r.waiting[0] = queued{}
+	r.waiting, r.bytes = r.waiting[1:], r.bytes-len(first.Data)
+	r.nodes[first.Node].read += first.cost
+	if len(r.waiting) == 0 { // nothing that waits will bring what these left out
+		for _, s := range r.nodes {
+			s.read, s.cost = s.read+s.cost, 0
+		}
+	}
+	r.moved.Notify()
+	return first.Frame, true
+}
+
+// credit returns what each node may have sent, all in all, and whether some node has sent nothing yet.
+func (r *Reader) credit() (n uint64, unheard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.nodes {
+		n = max(n, s.read)
+	}
+	return n + r.window, r.unheard > 0
+}
+
+// Keep lets the nodes send as fast as the reader takes, until ctx ends. They end some seconds after it has.
+func (r *Reader) Keep(ctx context.Context) {
+	var sent uint64
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.moved.C():
+			if now, _ := r.credit(); now < sent+r.window/4 {
+				continue
+			}
+			if retry.Sleep(ctx, pace) != nil {
+				return
+			}
+		case <-timer.C:
+		}
+		now, unheard := r.credit()
+		// One that is not sent is followed by another one; the nodes wait for a few.
+		if r.hub.publish(ctx, r.key.site, r.key.id, protocol.Marshal(&command.Credit{V: protocol.Version, Bytes: now})) == nil {
+			sent = now
+		}
+		wait := renewal
+		if unheard {
+			wait = early
+		}
+		timer.Reset(wait)
+	}
+}
+
+// endWait bounds the time that the end of a reader is published in.
+const endWait = 2 * time.Second
+
+// Close ends the reader. Where it was the last one of its command, the nodes learn that nobody reads; where that does not
+// reach them, their lease ends.
+func (r *Reader) Close(ctx context.Context) {
+	r.hub.mu.Lock()
+	readers := r.hub.readers[r.key]
+	_, there := readers[r]
+	delete(readers, r)
+	last := there && len(readers) == 0
+	if last {
+		delete(r.hub.readers, r.key)
+	}
+	if there {
+		r.hub.count--
+	}
+	r.hub.mu.Unlock()
+	if !last {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+	defer cancel()
+	now, _ := r.credit()
+	_ = r.hub.publish(ctx, r.key.site, r.key.id, protocol.Marshal(&command.Credit{V: protocol.Version, Bytes: now, End: true}))
+}
+
+// Lines decodes the lines of a frame. Component and container of each are filled in.
+func Lines(f command.Frame) ([]command.LogLine, error) {
+	if len(f.Data) == 0 {
+		return nil, nil
+	}
+	if f.Items == 0 || f.Items > command.MaxFrame {
+		return nil, protocol.Errorf(protocol.Invalid, "frame of node %s with %d bytes and %d items", f.Node, len(f.Data), f.Items)
+	}
+	// An array of the items (RFC 8949, section 3): its head with a length of 32 bits, and then the sequence.
+	const arrayOf32 = 0x9a
+	n := f.Items
+	b := append([]byte{arrayOf32, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, f.Data...)
+	var list []command.LogLine
+	if err := protocol.Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	component, container := "", ""
+	for i := range list {
+		if list[i].Component != "" {
+			component = list[i].Component
+		}
+		if list[i].Container != "" {
+			container = list[i].Container
+		}
+		list[i].Component, list[i].Container = component, container
+	}
+	return list, nil
+}
