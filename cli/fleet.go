@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/commands"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/devices"
 	identitycmd "github.com/colonyfleet/colony/cli/identity"
@@ -87,7 +88,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		},
 	}
 	f = nodeFilters(ls)
-	cmd.AddCommand(ls, identitycmd.NodeToken(&a.Env), identitycmd.NodePending(&a.Env), identitycmd.NodeApprove(&a.Env), identitycmd.NodeReject(&a.Env), identitycmd.NodeRevoke(&a.Env), removals.Node(&a.Env), &cobra.Command{
+	cmd.AddCommand(ls, identitycmd.NodeToken(&a.Env), identitycmd.NodePending(&a.Env), identitycmd.NodeApprove(&a.Env), identitycmd.NodeReject(&a.Env), identitycmd.NodeRevoke(&a.Env), removals.Node(&a.Env), commands.NodeCheck(&a.Env), commands.NodeRefresh(&a.Env), &cobra.Command{
 		Use: "show SITE/NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := command.PairPath("/nodes", args[0], "SITE/NODE")

@@ -20,11 +20,13 @@ import (
 	auditcmd "github.com/colonyfleet/colony/cli/audit"
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/commands"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
 	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/cli/images"
 	"github.com/colonyfleet/colony/cli/login"
+	"github.com/colonyfleet/colony/cli/logs"
 	"github.com/colonyfleet/colony/cli/proposals"
 	"github.com/colonyfleet/colony/cli/removals"
 	"github.com/colonyfleet/colony/cli/tokens"
@@ -78,6 +80,9 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	if _, ok := errors.AsType[failure](err); ok {
+		return exitFailed
+	}
+	if _, ok := errors.AsType[command.Failure](err); ok {
 		return exitFailed
 	}
 	if _, ok := errors.AsType[*client.Unreachable](err); ok {
@@ -135,7 +140,8 @@ agent (EN) on each gateway. "colony up" runs all three on this machine.
 
 Exit codes: 0 done; 1 error; 2 the command or its input is wrong; 3 not found;
 4 conflict; 5 Colony or a part of it does not answer; 6 the deployment failed,
-was rolled back, or was not done when the time to wait was over. A command that is
+was rolled back, or was not done when the time to wait was over, or not each node did
+what it was asked for. A command that is
 interrupted before it is done ends with 1; one that runs until it is interrupted,
 with 0.
 
@@ -167,6 +173,7 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
+	root.AddCommand(commands.Command(&a.Env), logs.Command(&a.Env), commands.Restart(&a.Env), commands.Probe(&a.Env), commands.Pull(&a.Env))
 	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",

@@ -76,6 +76,17 @@ func (c *Client) Follow(ctx context.Context, path, last string, each func(Server
 	}
 }
 
+// Once calls each with every event of a stream until each reports false, the stream or ctx ends, or the server refuses. It
+// does not connect again: the error is about a stream that ended before each reported false.
+func (c *Client) Once(ctx context.Context, path string, each func(ServerEvent) (more bool, err error)) error {
+	last := ""
+	more, err := c.stream(ctx, path, &last, each)
+	if more && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
 // stream reads one stream to its end.
 func (c *Client) stream(ctx context.Context, path string, last *string, each func(ServerEvent) (bool, error)) (more bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Base+"/api/v1"+path, nil)

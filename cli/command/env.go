@@ -113,6 +113,12 @@ type UsageError struct{ error }
 // Usage marks an error as one of the command line or its input.
 func Usage(err error) error { return UsageError{err} }
 
+// A Failure is what was asked for and not done, though nothing is wrong with the command line or the API.
+type Failure struct{ error }
+
+// Fail marks an error as a Failure.
+func Fail(err error) error { return Failure{err} }
+
 // Pair splits "left/right", as SITE/NODE. The error is a UsageError that says the form.
 func Pair(s, form string) (left, right string, err error) {
 	left, right, ok := strings.Cut(s, "/")

@@ -325,7 +325,7 @@ var confined = map[string][]string{
 	"github.com/klauspost/compress":           {"co/data/remotewrite", "protocol/dictionary", "protocol/stream"},
 	"github.com/shirou/gopsutil/v4":           {"en/inventory"},
 	"golang.org/x/time":                       {"broker", "broker/listen", "broker/peers", "internal/allowance", "lo/uplink"},
-	"github.com/spf13/cobra":                  {"cli", "cli/apps", "cli/audit", "cli/backups", "cli/command", "cli/data", "cli/devices", "cli/doctor", "cli/identity", "cli/images", "cli/keys", "cli/login", "cli/proposals", "cli/removals", "cli/tokens"},
+	"github.com/spf13/cobra":                  {"cli", "cli/apps", "cli/audit", "cli/backups", "cli/command", "cli/commands", "cli/data", "cli/devices", "cli/doctor", "cli/identity", "cli/images", "cli/keys", "cli/login", "cli/logs", "cli/proposals", "cli/removals", "cli/tokens"},
 	"go.uber.org/goleak":                      {"internal/pgtest"},
 	"golang.org/x/sync":                       {"bench/broker", "co/desired"},
 	"google.golang.org/protobuf":              {"co/data/remotewrite"},
