@@ -236,8 +236,8 @@ A site without a link to the CO learns of it once the link is back, if that is b
 	}
 }
 
-// A wish is a command that is to be made, with how to wait for it.
-type wish struct {
+// An asking is a command that is to be made, with how to wait for it.
+type asking struct {
 	nodes    []string
 	selector map[string]string
 	all      bool
@@ -255,56 +255,56 @@ const (
 )
 
 // waits adds the flags about waiting.
-func (w *wish) waits(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().DurationVar(&w.deadline, "deadline", defaultDeadline, "for how long it may begin on a node; at most 24h")
-	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "do not wait for the results: print the id of the command")
-	cmd.Flags().DurationVar(&w.timeout, "timeout", 15*time.Minute, "how long to wait for the results")
+func (o *asking) waits(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().DurationVar(&o.deadline, "deadline", defaultDeadline, "for how long it may begin on a node; at most 24h")
+	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "do not wait for the results: print the id of the command")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long to wait for the results")
 	return cmd
 }
 
 // chooses adds the flags about nodes.
-func (w *wish) chooses(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().StringSliceVar(&w.nodes, "node", nil, "only on this node; several are separated by commas (default each that has the deployment)")
-	cmd.Flags().StringToStringVar(&w.selector, "selector", nil, "on nodes with these labels, as key=value; several are separated by commas")
-	cmd.Flags().BoolVar(&w.all, "all", false, "on every node of the site")
-	return w.waits(cmd)
+func (o *asking) chooses(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringSliceVar(&o.nodes, "node", nil, "only on this node; several are separated by commas (default each that has the deployment)")
+	cmd.Flags().StringToStringVar(&o.selector, "selector", nil, "on nodes with these labels, as key=value; several are separated by commas")
+	cmd.Flags().BoolVar(&o.all, "all", false, "on every node of the site")
+	return o.waits(cmd)
 }
 
 // ask makes a command at a site, and waits for what becomes of it.
-func (w *wish) ask(ctx context.Context, env *command.Env, kind wire.Kind, args any, site string) error {
-	if w.deadline < time.Second || w.timeout <= 0 {
-		return command.Usage(fmt.Errorf("--deadline %s, --timeout %s: want one second or more", w.deadline, w.timeout))
+func (o *asking) ask(ctx context.Context, env *command.Env, kind wire.Kind, args any, site string) error {
+	if o.deadline < time.Second || o.timeout <= 0 {
+		return command.Usage(fmt.Errorf("--deadline %s, --timeout %s: want one second or more", o.deadline, o.timeout))
 	}
 	request := commandsapi.Request{
-		Kind: string(kind), Args: args, Deadline: w.deadline.String(),
-		Targets: []commandsapi.Target{{Site: site, Nodes: w.nodes, Selector: w.selector, All: w.all}},
+		Kind: string(kind), Args: args, Deadline: o.deadline.String(),
+		Targets: []commandsapi.Target{{Site: site, Nodes: o.nodes, Selector: o.selector, All: o.all}},
 	}
 	var made fleet.Command
 	if err := env.Call(ctx, http.MethodPost, "/commands", request, &made); err != nil {
 		return err
 	}
-	if w.noWait {
+	if o.noWait {
 		if done, err := env.Machine(made); done {
 			return err
 		}
 		env.Printf("%s", made.ID)
 		return nil
 	}
-	return w.wait(ctx, env, made)
+	return o.wait(ctx, env, made)
 }
 
 // wait prints the results as they come, until the command has ended.
-func (w *wish) wait(ctx context.Context, env *command.Env, c fleet.Command) error {
+func (o *asking) wait(ctx context.Context, env *command.Env, c fleet.Command) error {
 	people := env.Format == "table"
-	late := time.NewTimer(w.timeout)
+	late := time.NewTimer(o.timeout)
 	defer late.Stop()
-	again := time.NewTicker(pollEvery)
-	defer again.Stop()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
 	shown, seen := map[string]bool{}, fleet.CommandCounts{Nodes: -1}
 	for looks := 0; ; {
 		if people && c.Counts.Ended() != seen.Ended() {
 			if err := showNew(ctx, env, c, shown); err != nil {
-				return w.left(env, c, err)
+				return o.left(env, c, err)
 			}
 		}
 		seen = c.Counts
@@ -316,13 +316,13 @@ func (w *wish) wait(ctx context.Context, env *command.Env, c fleet.Command) erro
 		}
 		select {
 		case <-ctx.Done():
-			return w.left(env, c, ctx.Err())
+			return o.left(env, c, ctx.Err())
 		case <-late.C:
-			return w.left(env, c, command.Fail(fmt.Errorf("command %s has not ended within %s", c.ID, w.timeout)))
-		case <-again.C:
+			return o.left(env, c, command.Fail(fmt.Errorf("command %s has not ended within %s", c.ID, o.timeout)))
+		case <-ticker.C:
 		}
 		if err := env.Call(ctx, http.MethodGet, path(string(c.ID)), nil, &c); err != nil {
-			return w.left(env, c, err)
+			return o.left(env, c, err)
 		}
 	}
 	if !people {
@@ -341,7 +341,7 @@ func (w *wish) wait(ctx context.Context, env *command.Env, c fleet.Command) erro
 }
 
 // left says beside an error how to learn what becomes of the command.
-func (w *wish) left(env *command.Env, c fleet.Command, err error) error {
+func (o *asking) left(env *command.Env, c fleet.Command, err error) error {
 	fmt.Fprintf(env.Err, "the command goes on: colony command results %s shows what becomes of it, colony command cancel %s takes it back\n", c.ID, c.ID)
 	return err
 }
@@ -378,9 +378,9 @@ func outcome(c fleet.Command) error {
 
 // subject returns a command about a deployment.
 func subject(env *command.Env, kind wire.Kind, use, short, long string) *cobra.Command {
-	var w wish
+	var o asking
 	var component, container string
-	cmd := w.chooses(&cobra.Command{
+	cmd := o.chooses(&cobra.Command{
 		Use: use + " SITE/DEPLOYMENT", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, name, err := command.Pair(args[0], "SITE/DEPLOYMENT")
@@ -389,7 +389,7 @@ func subject(env *command.Env, kind wire.Kind, use, short, long string) *cobra.C
 			}
 			about := map[string]string{"deployment": name, "component": component, "container": container}
 			maps.DeleteFunc(about, func(_, v string) bool { return v == "" })
-			return w.ask(cmd.Context(), env, kind, about, site)
+			return o.ask(cmd.Context(), env, kind, about, site)
 		},
 	})
 	cmd.Flags().StringVar(&component, "component", "", "only this component")
@@ -416,10 +416,10 @@ func Pull(env *command.Env) *cobra.Command {
 
 // NodeCheck returns "colony node check".
 func NodeCheck(env *command.Env) *cobra.Command {
-	var w wish
+	var o asking
 	var count int
 	methods := []string{string(wire.Resolve), string(wire.Connect), string(wire.Ping)}
-	cmd := w.waits(&cobra.Command{
+	cmd := o.waits(&cobra.Command{
 		Use: "check SITE/NODE dns|tcp|ping TARGET", Short: "Try to reach an address from a node", Args: cobra.ExactArgs(3),
 		Long: `Try to reach an address from a node: look a name up (dns), open a connection (tcp, with HOST:PORT), or send
 ICMP echoes (ping).`,
@@ -434,8 +434,8 @@ ICMP echoes (ping).`,
 			if count < 1 || count > 10 {
 				return command.Usage(fmt.Errorf("--count %d: want 1 to 10", count))
 			}
-			w.nodes = []string{node}
-			return w.ask(cmd.Context(), env, wire.Check, map[string]any{"method": args[1], "target": args[2], "count": count}, site)
+			o.nodes = []string{node}
+			return o.ask(cmd.Context(), env, wire.Check, map[string]any{"method": args[1], "target": args[2], "count": count}, site)
 		},
 	})
 	cmd.Flags().IntVar(&count, "count", 1, "how often to try, at most 10")
@@ -444,16 +444,16 @@ ICMP echoes (ping).`,
 
 // NodeRefresh returns "colony node refresh".
 func NodeRefresh(env *command.Env) *cobra.Command {
-	var w wish
-	return w.waits(&cobra.Command{
+	var o asking
+	return o.waits(&cobra.Command{
 		Use: "refresh SITE/NODE", Short: "Have a node look at its machine again, and report it", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			site, node, err := command.Pair(args[0], "SITE/NODE")
 			if err != nil {
 				return err
 			}
-			w.nodes = []string{node}
-			return w.ask(cmd.Context(), env, wire.Inventory, nil, site)
+			o.nodes = []string{node}
+			return o.ask(cmd.Context(), env, wire.Inventory, nil, site)
 		},
 	})
 }

@@ -283,6 +283,7 @@ var packages = map[string]layer{
 	"cli/identity": command,
 	"cli/login":    command,
 	"cli/audit":    command, "cli/tokens": command,
+	"cli/commands": command, "cli/logs": command,
 	"cmd/colony":    program,
 	"cmd/colony-en": program, "cmd/colony-init": program,
 	"e2e":             program,
