@@ -39,6 +39,7 @@ func TestCommands(t *testing.T) {
 		{"proposals", proposalCommands},
 		{"keys", keyCommands},
 		{"backup", backupCommand},
+		{"commands", nodeCommands},
 		{"machines", machineCommands},
 		{"access", accessCommands}, // the last: the CO wants tokens afterwards
 	})
@@ -46,6 +47,31 @@ func TestCommands(t *testing.T) {
 
 // config is the configuration file of a tier of the fleet.
 func (c *colony) config(tier string) string { return filepath.Join(c.dir, "config", tier+".yaml") }
+
+// nodeCommands asks the node for each kind of command, and reads the log of the sample.
+func nodeCommands(t *testing.T, c *colony) {
+	c.says("done", "restart", site+"/hello")
+	c.says("healthy", "probe", site+"/hello", "--node", node)
+	c.says("done", "pull", site+"/hello", "--all")
+	c.says("1 of 1 attempts succeeded", "node", "check", site+"/"+node, "tcp", c.address("--lo-mqtt"))
+	c.says("done", "node", "refresh", site+"/"+node)
+	if out, code := c.cli("restart", site+"/hello", "--container", "none"); code != 6 || !strings.Contains(out, "no_such_subject") {
+		t.Errorf("a container that is not there: %d\n%s", code, out)
+	}
+	out := c.must("command", "list", "--kind", "pull", "-o", "json")
+	var list []struct{ ID string }
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.says("ended", "command", "show", list[0].ID)
+	c.says("done", "command", "results", list[0].ID)
+	if out, code := c.cli("command", "cancel", list[0].ID); code != 4 || !strings.Contains(out, "has ended already") {
+		t.Errorf("taken back after its end: %d\n%s", code, out)
+	}
+	if out, code := c.cli("logs", site+"/hello", "--tail", "5"); code != 0 {
+		t.Errorf("logs: %d\n%s", code, out)
+	}
+}
 
 // doctors checks each tier of a fleet that runs. What fails is the machine at most, and not
 // the fleet.
