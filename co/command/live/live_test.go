@@ -1,0 +1,234 @@
+package live_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/colonyfleet/colony/co/command/live"
+	"github.com/colonyfleet/colony/protocol"
+	"github.com/colonyfleet/colony/protocol/command"
+)
+
+const id command.ID = "0123456789abcdef0123456789abcdef"
+
+// A link collects the credit that a hub sends.
+type link struct {
+	mu   sync.Mutex // protects sent
+	sent []command.Credit
+}
+
+func (l *link) publish(_ context.Context, site protocol.SiteID, of command.ID, payload []byte) error {
+	var c command.Credit
+	if err := command.Unmarshal(payload, &c); err != nil || site != "plant" || of != id {
+		panic(fmt.Sprint(site, of, err))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = append(l.sent, c)
+	return nil
+}
+
+// last returns the last credit, and how many there were.
+func (l *link) last() (command.Credit, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.sent) == 0 {
+		return command.Credit{}, 0
+	}
+	return l.sent[len(l.sent)-1], len(l.sent)
+}
+
+// frame is a frame of a node with so many bytes of lines.
+func frame(node protocol.NodeID, seq uint64, bytes int) command.Frame {
+	if bytes == 0 {
+		return command.Frame{V: 1, Node: node, Seq: seq}
+	}
+	return command.Frame{V: 1, Node: node, Seq: seq, Items: 1, Data: protocol.Marshal(command.LogLine{Text: strings.Repeat("x", bytes)})}
+}
+
+func accept(t *testing.T, h *live.Hub, f command.Frame) {
+	t.Helper()
+	if err := h.Accept("plant", string(id), protocol.Marshal(f)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, h *live.Hub, nodes int) *live.Reader {
+	t.Helper()
+	r, err := h.Open("plant", id, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestReaderThatStops has nodes send more than a reader takes: the credit stands still, what has no room is counted, and all goes on
+// once the reader does.
+func TestReaderThatStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l link
+		h := live.New(l.publish)
+		r := open(t, h, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Keep(ctx)
+		}()
+		synctest.Wait()
+		first, _ := l.last()
+		const size = 60_000
+		sent := 0
+		for range 200 { // 12 MB, whatever the credit says
+			sent++
+			accept(t, h, frame("gw-1", uint64(sent), size))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c, n := l.last(); c.Bytes != first.Bytes || n < 12 {
+			t.Errorf("credit of a reader that stopped: %d after %d, %d messages in a minute", c.Bytes, first.Bytes, n)
+		}
+		taken, bytes := 0, uint64(0)
+		for f, ok := r.Take(); ok; f, ok = r.Take() {
+			taken, bytes = taken+1, bytes+uint64(len(f.Data))
+		}
+		if bytes > 4<<20 || taken < 60 {
+			t.Errorf("%d frames with %d bytes waited", taken, bytes)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if c, _ := l.last(); c.Bytes < uint64(sent)*size {
+			t.Errorf("credit %d after all was read or left out, %d bytes were sent", c.Bytes, sent*size)
+		}
+		accept(t, h, frame("gw-1", uint64(sent)+1, 10))
+		f, ok := r.Take()
+		if !ok || f.LostItems != uint64(sent-taken) || f.LostBytes < uint64(sent-taken)*size {
+			t.Errorf("after the gap: %t, %d lines and %d bytes, want %d lines", ok, f.LostItems, f.LostBytes, sent-taken)
+		}
+		cancel()
+		<-done
+		r.Close(t.Context())
+		if c, _ := l.last(); !c.End {
+			t.Errorf("the reader left, and the last credit is %+v", c)
+		}
+		accept(t, h, frame("gw-1", uint64(sent)+2, 10)) // nobody reads it
+	})
+}
+
+// TestCreditBeforeANodeIsHeard sends credit more often while nodes have not begun, as they may at any time.
+func TestCreditBeforeANodeIsHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l link
+		h := live.New(l.publish)
+		r := open(t, h, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Keep(ctx)
+		}()
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		if _, n := l.last(); n != 11 {
+			t.Errorf("%d in 10 s, want 11", n)
+		}
+		accept(t, h, frame("gw-1", 1, 0))
+		time.Sleep(time.Minute)
+		_, before := l.last()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, n := l.last(); n-before != 15 {
+			t.Errorf("%d in a minute, want 15: the lease is %d ms", n-before, command.LeaseMillis)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestFrames checks what becomes of frames that come twice, do not come, or begin anew.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	var l link
+	h := live.New(l.publish)
+	r, other := open(t, h, 1), open(t, h, 1)
+	for _, f := range []command.Frame{
+		frame("gw-1", 1, 1), frame("gw-1", 1, 1), frame("gw-1", 2, 1), frame("gw-1", 5, 1), frame("gw-1", 4, 1), frame("gw-1", 1, 1), {V: 1, Node: "gw-1", Seq: 2, LostItems: 3, LostBytes: 30}, frame("gw-2", 1, 1),
+	} {
+		accept(t, h, f)
+	}
+	var got []string
+	for f, ok := r.Take(); ok; f, ok = r.Take() {
+		got = append(got, fmt.Sprintf("%s %d lost %d", f.Node, f.Seq, f.LostItems))
+	}
+	if want := "gw-1 1 lost 0; gw-1 2 lost 0; gw-1 5 lost 1; gw-1 1 lost 0; gw-1 2 lost 3; gw-2 1 lost 0"; strings.Join(got, "; ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, "; "), want)
+	}
+	for name, payload := range map[string][]byte{
+		"no frame": {0xff}, "no node": protocol.Marshal(frame("", 1, 1)), "too large": protocol.Marshal(frame("gw-1", 9, command.MaxFrame)),
+		"a later version": protocol.Marshal(command.Frame{V: 9, Node: "gw-1", Seq: 9}),
+	} {
+		if err := h.Accept("plant", string(id), payload); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := h.Accept("other", string(id), []byte{0xff}); err != nil {
+		t.Errorf("a frame that nobody reads: %v", err)
+	}
+	r.Close(t.Context())
+	r.Close(t.Context())
+	if c, n := l.last(); n != 0 {
+		t.Errorf("one of two readers left: %+v", c)
+	}
+	if f, ok := other.Take(); !ok || f.Seq != 1 {
+		t.Errorf("the other reader: %+v, %t", f, ok)
+	}
+	other.Close(t.Context())
+	if c, n := l.last(); n != 1 || !c.End {
+		t.Errorf("the last reader left: %+v", c)
+	}
+}
+
+// TestReadersAreBounded opens readers until there are as many as there may be.
+func TestReadersAreBounded(t *testing.T) {
+	t.Parallel()
+	var l link
+	h := live.New(l.publish)
+	var list []*live.Reader
+	for range live.MaxReaders {
+		list = append(list, open(t, h, 1))
+	}
+	if _, err := h.Open("plant", id, 1); protocol.KindOf(err) != protocol.Unavailable {
+		t.Errorf("one too many: %v", err)
+	}
+	list[0].Close(t.Context())
+	open(t, h, 1)
+}
+
+// TestLines decodes the lines of frames.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	f := command.Frame{Items: 3}
+	for _, line := range []command.LogLine{{Component: "web", Container: "nginx", Text: "a"}, {Text: "b"}, {Container: "db", Stream: "stderr", Text: "c", LostLines: 2}} {
+		f.Data = append(f.Data, protocol.Marshal(line)...)
+	}
+	list, err := live.Lines(f)
+	if err != nil || len(list) != 3 || list[1].Component != "web" || list[1].Container != "nginx" || list[2].Component != "web" || list[2].Container != "db" || list[2].LostLines != 2 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if list, err := live.Lines(command.Frame{}); err != nil || len(list) != 0 {
+		t.Errorf("an empty one: %+v, %v", list, err)
+	}
+	for _, items := range []uint64{0, 2, 4, 1 << 40} {
+		f.Items = items
+		if _, err := live.Lines(f); protocol.KindOf(err) != protocol.Invalid {
+			t.Errorf("%d items: %v", items, err)
+		}
+	}
+}
