@@ -161,7 +161,7 @@ func TestLogs(t *testing.T) {
 	}
 	wantRun(t, serveLogs(one+line+cut+gap+end, "tail=1000"), "logs plant/meter", table("GET /", "long... (7 bytes more)"), "gw-1: 3 lines (40 bytes) are missing here\n", exitOK)
 	wantRun(t, serveLogs(begin+line+end+fault, "container=nginx&follow=true&grep=G.T&node=gw-1&previous=true&since=10m0s&stream=stderr"),
-		"logs plant/meter -f --since 10m --grep G.T --stream stderr --previous --container nginx --node gw-1", "[gw-1] GET /\n", "node gw-2: refused (busy): too many\n", exitFailed)
+		"logs plant/meter -f --since 10m --grep G.T --stream stderr --previous --container nginx --node gw-1", "[gw-1] GET /\n", "node gw-2: refused (busy): too many\nthe logs of 1 nodes are not whole\n", exitFailed)
 	wantRun(t, serveLogs(one+line, "tail=5"), "logs plant/meter --tail 5", "GET /\n", "the event stream ended\n", exitError)
 	wantRun(t, serveLogs("", "none"), "logs plant/meter", "", "asked for /api/v1/deployments/plant/meter/logs?tail=1000\n", exitUnavailable)
 	wantRun(t, serveLogs(one+gap+end, "tail=1000"), "logs plant/meter -o json", table(`{"command":"c","event":"begin","nodes":["gw-1"],"site":"plant"}`, `{"bytes":40,"event":"gap","lines":3,"node":"gw-1"}`, `{"event":"end","node":"gw-1","state":"done"}`), "", exitOK)

@@ -591,6 +591,16 @@ func TestLogsAreFollowed(t *testing.T) {
 	lo.withdrawn(c.ID)
 }
 
+// meanwhile runs what the site does while a request is open; the function that it returns waits for its end.
+func meanwhile(do func()) (waitFor func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	return func() { <-done }
+}
+
 // TestLogsThatCannotBeRead asks for logs that nobody sends.
 func TestLogsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
@@ -619,14 +629,25 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %s %s, want %s", query, resp.Status, text, want)
 		}
 	}
-	go func() {
+	waitFor := meanwhile(func() {
+		c := lo.asked()
+		lo.send(c.ID, frame(1, "gw-1", true, command.LogLine{Text: "here"}))
+		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Done))
+	})
+	some, _ := b.logs("")
+	if text, _ := io.ReadAll(some.Body); some.StatusCode != http.StatusOK || !strings.Contains(string(text), "[gw-2] --- node gw-2: unknown (node_away): the node is offline since") || !strings.Contains(string(text), "[gw-1] here\n") {
+		t.Errorf("one of two nodes is offline: %s %s", some.Status, text)
+	}
+	waitFor()
+	waitFor = meanwhile(func() {
 		c := lo.asked()
 		lo.report(taken(c.ID, 1), result(c.ID, "gw-1", command.Refused, func(r *command.Result) { r.Code, r.Message = command.NoSuchSubject, "no container db" }))
-	}()
+	})
 	resp, _ := b.logs("?node=gw-1&container=db")
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusNotFound || !strings.Contains(string(text), "no container db") {
 		t.Errorf("a container that is not there: %s %s", resp.Status, text)
 	}
+	waitFor()
 	lo.publish(topic.ForSite(topic.SiteOnline, "plant"), protocol.Presence{V: 1, Session: lo.session}, 1, true)
 	deadline := time.Now().Add(time.Minute)
 	for {

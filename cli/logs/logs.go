@@ -114,8 +114,8 @@ func (f *flags) show(ctx context.Context, env *command.Env, site, name string) e
 		return nil
 	case err != nil && !p.complete():
 		return err
-	case len(p.faults) > 0:
-		return command.Fail(errors.New(strings.Join(p.faults, "\n")))
+	case p.faults > 0:
+		return command.Fail(fmt.Errorf("the logs of %d nodes are not whole", p.faults))
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ type printer struct {
 	containers bool                     // whose line it is, is shown
 	open       map[protocol.NodeID]bool // the nodes that have not ended; nil: it has not begun
 	many       bool                     // nodes
-	faults     []string
+	faults     int
 }
 
 // complete reports whether each node has ended.
@@ -184,7 +184,8 @@ func (p *printer) event(e client.ServerEvent) (more bool, err error) {
 		}
 		delete(p.open, end.Node)
 		if end.State != string(wire.Done) {
-			p.faults = append(p.faults, end.String())
+			p.faults++
+			fmt.Fprintln(p.env.Err, end)
 		}
 		return !p.complete(), nil
 	}

@@ -58,6 +58,9 @@ type Loop struct {
 	log  *slog.Logger
 	wake notify.Signal
 
+	// turn is held while a list of commands is brought to the broker: an earlier list must not undo a later one.
+	turn sync.Mutex
+
 	mu sync.Mutex // protects what follows
 	// dirty are the sites that are to be looked at.
 	dirty map[protocol.SiteID]bool
@@ -193,9 +196,14 @@ func (l *Loop) sweep(ctx context.Context) {
 // bring has the broker have what it should of the commands of a site, or of all sites, that changed since a time. One that
 // fails does not keep the others.
 func (l *Loop) bring(ctx context.Context, site protocol.SiteID, since time.Time) error {
+	l.turn.Lock()
+	defer l.turn.Unlock()
 	list, err := l.opts.Store.Pending(ctx, site, since)
 	if err != nil {
 		return err
+	}
+	if since.IsZero() {
+		l.keep(site, list)
 	}
 	var errs []error
 	cleared := map[protocol.SiteID][]command.ID{}
@@ -218,6 +226,27 @@ func (l *Loop) bring(ctx context.Context, site protocol.SiteID, since time.Time)
 		l.forget(site, ids)
 	}
 	return errors.Join(errs...)
+}
+
+// keep forgets what was sent of commands that another CO has taken away since: list is all of a site, or of all sites.
+func (l *Loop) keep(site protocol.SiteID, list []fleet.PendingCommand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	kept := map[protocol.SiteID]map[command.ID]step{}
+	for i := range list {
+		p := &list[i]
+		if s := l.sent[p.Site][p.ID]; s != 0 {
+			if kept[p.Site] == nil {
+				kept[p.Site] = map[command.ID]step{}
+			}
+			kept[p.Site][p.ID] = s
+		}
+	}
+	if site == "" {
+		l.sent = kept
+	} else if delete(l.sent, site); kept[site] != nil {
+		l.sent[site] = kept[site]
+	}
 }
 
 func (l *Loop) forget(site protocol.SiteID, ids []command.ID) {

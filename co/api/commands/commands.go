@@ -34,6 +34,8 @@ type Store interface {
 	Command(ctx context.Context, id command.ID, within siteset.Set) (fleet.Command, error)
 	Results(ctx context.Context, id command.ID, f fleet.ResultFilter, p fleet.Page) (list []fleet.CommandResult, next string, err error)
 	Withdraw(ctx context.Context, id command.ID, within siteset.Set) (sites []protocol.SiteID, err error)
+	// Away returns those of some nodes that are not online, with since when; zero: it is not known.
+	Away(ctx context.Context, site protocol.SiteID, nodes []protocol.NodeID) (map[protocol.NodeID]time.Time, error)
 }
 
 // A Fleet has what commands are about.

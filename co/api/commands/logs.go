@@ -61,9 +61,11 @@ const (
 	logsDeadline = 30 * time.Second
 	// defaultAnswerWait is some seconds more, for the way of the answer.
 	defaultAnswerWait = logsDeadline + 5*time.Second
-	// look is how often the record is asked for what nodes reported, and awayLook how often whether they are there.
-	look     = 500 * time.Millisecond
-	awayLook = 5 * time.Second
+	// firstLook is how often the record is asked for what nodes reported before the first has begun, laterLook how often then,
+	// and awayLook how often whether they are there.
+	firstLook = 500 * time.Millisecond
+	laterLook = 2 * time.Second
+	awayLook  = 5 * time.Second
 	// endWait is how long the last frames of a node may come after its result, which goes another way.
 	endWait = 5 * time.Second
 	// beat is how often a stream without lines is written to, so that a client that left is noticed.
@@ -82,7 +84,7 @@ func (r *routes) logs(ctx context.Context, in *logsInput) (*huma.StreamResponse,
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		defer t.close(hc.Context())
 		_, w := humago.Unwrap(hc)
-		t.out = newWriter(w, strings.Contains(in.Accept, eventStream), in.Timestamps, len(t.nodes) > 1)
+		t.out = newWriter(w, strings.Contains(in.Accept, eventStream), in.Timestamps, len(t.nodes)+len(t.away) > 1)
 		if err := t.run(hc.Context()); err != nil && hc.Context().Err() == nil {
 			r.log.InfoContext(hc.Context(), "log stream ended", "command_id", string(t.id), "err", err)
 		}
@@ -115,7 +117,8 @@ type tail struct {
 	out    *writer
 	stop   context.CancelFunc
 	keeper sync.WaitGroup
-	open   int // nodes that have not ended
+	open   int   // nodes that have not ended
+	away   []End // of nodes that are not asked
 }
 
 // A source is a node that is asked.
@@ -140,7 +143,7 @@ func (r *routes) openTail(ctx context.Context, in *logsInput) (*tail, error) {
 	if r.o.Refuse != nil {
 		return nil, r.o.Refuse
 	}
-	nodes, err := r.sources(ctx, site, req.Deployment, in.Node)
+	nodes, away, err := r.sources(ctx, site, req.Deployment, in.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +156,7 @@ func (r *routes) openTail(ctx context.Context, in *logsInput) (*tail, error) {
 		return nil, err
 	}
 	c.Targets = []fleet.CommandTarget{target}
-	t := &tail{api: r, id: c.ID, site: site, nodes: map[protocol.NodeID]*source{}, open: len(nodes)}
+	t := &tail{api: r, id: c.ID, site: site, nodes: map[protocol.NodeID]*source{}, open: len(nodes), away: away}
 	for _, n := range nodes {
 		t.nodes[n] = &source{}
 	}
@@ -210,52 +213,53 @@ func (r *routes) having(ctx context.Context, site protocol.SiteID, name protocol
 	return nodes, nil
 }
 
-// sources returns the nodes to ask for logs. The error is of kind Unavailable where none of them is online.
-func (r *routes) sources(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, only string) ([]protocol.NodeID, error) {
+// sources returns the nodes to ask for logs, and what is to be said of others. The error is of kind Unavailable where none of
+// them is online.
+func (r *routes) sources(ctx context.Context, site protocol.SiteID, name protocol.DeploymentName, only string) (online []protocol.NodeID, away []End, err error) {
 	nodes, err := r.having(ctx, site, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if only != "" {
 		node, err := protocol.ParseNodeID(only)
 		if err != nil {
-			return nil, problem.At("query.node", err)
+			return nil, nil, problem.At("query.node", err)
 		}
 		if _, err := r.o.Fleet.Node(ctx, site, node); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !slices.Contains(nodes, node) {
-			return nil, protocol.Errorf(protocol.NotFound, "node %s/%s does not have the deployment %q; these do: %s", site, node, name, names(nodes))
+			return nil, nil, protocol.Errorf(protocol.NotFound, "node %s/%s does not have the deployment %q; these do: %s", site, node, name, names(nodes))
 		}
 		nodes = []protocol.NodeID{node}
 	}
 	s, err := r.o.Fleet.Site(ctx, site)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !s.Online {
-		return nil, protocol.Errorf(protocol.Unavailable, "site %q is offline%s: logs are read once it is back", site, since(s.OnlineSince))
+		return nil, nil, protocol.Errorf(protocol.Unavailable, "site %q is offline%s: logs are read once it is back", site, since(s.OnlineSince))
 	}
-	var online []protocol.NodeID
-	var away string
+	absent, err := r.o.Store.Away(ctx, site, nodes)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, id := range nodes {
-		n, err := r.o.Fleet.Node(ctx, site, id)
-		switch {
-		case err != nil:
-			return nil, err
-		case n.Online:
+		at, ok := absent[id]
+		if !ok {
 			online = append(online, id)
-		case away == "":
-			away = fmt.Sprintf("node %s/%s is offline%s", site, id, since(n.ChangedAt))
+			continue
 		}
+		away = append(away, End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(&at)})
 	}
 	switch {
 	case len(online) > 0:
-		return online, nil
+		return online, away, nil
 	case len(nodes) > 1:
-		return nil, protocol.Errorf(protocol.Unavailable, "none of the %d nodes that have the deployment is online: %s", len(nodes), away)
+		return nil, nil, protocol.Errorf(protocol.Unavailable, "none of the %d nodes that have the deployment is online; %s", len(nodes), away[0])
 	}
-	return nil, protocol.Errorf(protocol.Unavailable, "%s: its logs are read once it is back", away)
+	at := absent[nodes[0]]
+	return nil, nil, protocol.Errorf(protocol.Unavailable, "node %s/%s is offline%s: its logs are read once it is back", site, nodes[0], since(&at))
 }
 
 func names(nodes []protocol.NodeID) string {
@@ -273,7 +277,7 @@ func names(nodes []protocol.NodeID) string {
 
 // since says for how long something has been so.
 func since(at *time.Time) string {
-	if at == nil {
+	if at == nil || at.IsZero() {
 		return ""
 	}
 	return fmt.Sprintf(" since %s (%s)", at.UTC().Format(time.RFC3339), time.Since(*at).Truncate(time.Second))

@@ -17,7 +17,7 @@ import (
 func (t *tail) begin(ctx context.Context) error {
 	late := time.NewTimer(t.api.o.AnswerWait)
 	defer late.Stop()
-	ticker := time.NewTicker(look)
+	ticker := time.NewTicker(firstLook)
 	defer ticker.Stop()
 	for {
 		if err := t.look(ctx); err != nil && protocol.KindOf(err) != protocol.Unavailable {
@@ -138,7 +138,12 @@ func (t *tail) run(ctx context.Context) error {
 	if err := t.out.begin(t); err != nil {
 		return err
 	}
-	idle, ticker, away := time.NewTicker(beat), time.NewTicker(look), time.NewTicker(awayLook)
+	for _, e := range t.away {
+		if err := t.out.end(e); err != nil {
+			return err
+		}
+	}
+	idle, ticker, away := time.NewTicker(beat), time.NewTicker(laterLook), time.NewTicker(awayLook)
 	defer idle.Stop()
 	defer ticker.Stop()
 	defer away.Stop()
@@ -229,15 +234,21 @@ func (t *tail) lookAway(ctx context.Context) error {
 		}
 		return nil
 	}
+	var open []protocol.NodeID
 	for id, s := range t.nodes {
-		if s.ended {
+		if !s.ended {
+			open = append(open, id)
+		}
+	}
+	absent, err := t.api.o.Store.Away(ctx, t.site, open)
+	if err != nil {
+		return nil // as above
+	}
+	for id, at := range absent {
+		if !at.IsZero() && time.Since(at) <= lease {
 			continue
 		}
-		n, err := t.api.o.Fleet.Node(ctx, t.site, id)
-		if err != nil || n.Online || n.ChangedAt != nil && time.Since(*n.ChangedAt) <= lease {
-			continue
-		}
-		if err := t.end(id, End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(n.ChangedAt)}); err != nil {
+		if err := t.end(id, End{Node: id, State: string(command.Unknown), Code: command.NodeAway, Message: "the node is offline" + since(&at)}); err != nil {
 			return err
 		}
 	}

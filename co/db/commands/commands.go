@@ -119,6 +119,25 @@ func checkNodes(ctx context.Context, tx pgx.Tx, t fleet.CommandTarget) error {
 	return protocol.Errorf(protocol.NotFound, "site %q has no node %s%s: colony node list --site %s shows which there are", t.Site, strings.Join(missing, ", "), more, t.Site)
 }
 
+// Away returns those of some nodes of a site that are not online, with since when; zero: it is not known. That the site is
+// offline is not looked at.
+func (s *Store) Away(ctx context.Context, site protocol.SiteID, nodes []protocol.NodeID) (map[protocol.NodeID]time.Time, error) {
+	type row struct {
+		node protocol.NodeID
+		at   *time.Time
+	}
+	list, err := pgdb.Rows(ctx, s.db, func(r pgx.CollectableRow) (v row, err error) { return v, r.Scan(&v.node, &v.at) },
+		`select u.id, n.changed_at from unnest($2::text[]) as u (id) left join nodes n on n.site = $1 and n.id = u.id where n.online is distinct from true`, site, pgdb.Texts(nodes))
+	out := map[protocol.NodeID]time.Time{}
+	for _, v := range list {
+		out[v.node] = time.Time{}
+		if v.at != nil {
+			out[v.node] = *v.at
+		}
+	}
+	return out, pgdb.Classify("look for nodes that are away", err)
+}
+
 // counts are the columns of fleet.CommandCounts, summed over some rows of command_sites.
 const counts = `coalesce(sum(s.meant), 0)::bigint, coalesce(sum(s.running), 0)::bigint, coalesce(sum(s.done), 0)::bigint, coalesce(sum(s.failed), 0)::bigint,
 	coalesce(sum(s.refused), 0)::bigint, coalesce(sum(s.expired), 0)::bigint, coalesce(sum(s.unknown), 0)::bigint`

@@ -349,6 +349,17 @@ func TestListsAreScoped(t *testing.T) {
 	}
 }
 
+// TestAway finds nodes that are not online.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.report("plant", protocol.Event{Kind: protocol.NodeOfflineEvent, Node: "gw-2", Body: protocol.Marshal(protocol.Presence{V: 1})})
+	away, err := r.Away(t.Context(), "plant", []protocol.NodeID{"gw-1", "gw-2", "gw-3"})
+	if err != nil || len(away) != 2 || away["gw-2"].IsZero() || !away["gw-3"].IsZero() {
+		t.Errorf("%v, %v", away, err)
+	}
+}
+
 // TestManyResults commits the results of a site of many nodes.
 func TestManyResults(t *testing.T) {
 	t.Parallel()
