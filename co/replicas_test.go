@@ -2,12 +2,8 @@ package co_test
 
 import (
 	"bufio"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,58 +11,20 @@ import (
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/repo/git"
-	"github.com/colonyfleet/colony/internal/freeport"
+	"github.com/colonyfleet/colony/internal/mosquittotest"
 	"github.com/colonyfleet/colony/internal/pgtest"
 	"github.com/colonyfleet/colony/internal/testpart"
-	"github.com/colonyfleet/colony/internal/testproc"
 
 	"github.com/colonyfleet/colony/protocol/command"
 	"github.com/colonyfleet/colony/protocol/topic"
 )
-
-// A mosquitto is a broker of somebody else's, which forgets all when it ends.
-type mosquitto struct {
-	*testproc.Process
-	addr, config string
-}
-
-func newMosquitto(t *testing.T) *mosquitto {
-	t.Helper()
-	if _, err := exec.LookPath("mosquitto"); err != nil {
-		t.Fatal("mosquitto is not installed: run scripts/setup --with-test-peers as root")
-	}
-	dir := t.TempDir()
-	m := &mosquitto{testproc.New(t, "mosquitto", filepath.Join(dir, "log")), freeport.Addr(t), filepath.Join(dir, "mosquitto.conf")}
-	_, port, err := net.SplitHostPort(m.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(m.config, fmt.Appendf(nil, "listener %s 127.0.0.1\nallow_anonymous true\n", port), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	m.start(t)
-	t.Cleanup(m.Kill)
-	return m
-}
-
-func (m *mosquitto) start(t *testing.T) {
-	t.Helper()
-	m.Start("mosquitto", "-c", m.config)
-	testpart.Eventually(t, "mosquitto listens", func() bool {
-		c, err := net.Dial("tcp", m.addr)
-		if err == nil {
-			err = c.Close()
-		}
-		return err == nil
-	})
-}
 
 // TestCommandsOfReplicas has two COs behind one broker: either makes commands, reads logs and goes on with what the other one made,
 // also where the broker has forgotten all.
 func TestCommandsOfReplicas(t *testing.T) {
 	t.Parallel()
 	set, sign := signing(t)
-	m, url, remote := newMosquitto(t), pgtest.New(t), filepath.Join(t.TempDir(), "remote.git")
+	m, url, remote := mosquittotest.Start(t, mosquittotest.Documented(t, "../docs/broker.md")...), pgtest.New(t), filepath.Join(t.TempDir(), "remote.git")
 	if err := git.InitBare(t.Context(), remote, "main"); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +32,7 @@ func TestCommandsOfReplicas(t *testing.T) {
 		t.Helper()
 		o := co.DefaultOptions()
 		o.StateDir, o.DatabaseURL, o.HTTP, o.Git.Remote = t.TempDir(), url, "127.0.0.1:0", remote
-		o.Broker.URLs, o.Broker.ClientID = []string{"tcp://" + m.addr}, name
+		o.Broker.URLs, o.Broker.ClientID, o.Broker.Username = []string{"tcp://" + m.Addr}, name, "colony-co"
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil)).With("replica", name)
 		sign(&o)
 		b := &bench{t: t, options: o}
@@ -86,7 +44,7 @@ func TestCommandsOfReplicas(t *testing.T) {
 		return b
 	}
 	first, second := replica("first"), replica("second")
-	lo := play(t, "tcp://"+m.addr, set)
+	lo := play(t, "tcp://"+m.Addr, set)
 	lo.online()
 	lo.report(nodeUp("gw-1"), runs("gw-1"))
 	for _, b := range []*bench{first, second} {
@@ -123,8 +81,8 @@ func TestCommandsOfReplicas(t *testing.T) {
 	first.coStop()
 	m.Kill()
 	lo.stop()
-	m.start(t)
-	lo = play(t, "tcp://"+m.addr, set)
+	m.Again()
+	lo = play(t, "tcp://"+m.Addr, set)
 	lo.events = 6
 	for c := lo.asked(); c.ID != open.ID; {
 		c = lo.asked()

@@ -232,20 +232,20 @@ func (l *Loop) bring(ctx context.Context, site protocol.SiteID, since time.Time)
 func (l *Loop) keep(site protocol.SiteID, list []fleet.PendingCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	kept := map[protocol.SiteID]map[command.ID]step{}
+	still := map[protocol.SiteID]map[command.ID]step{}
 	for i := range list {
 		p := &list[i]
 		if s := l.sent[p.Site][p.ID]; s != 0 {
-			if kept[p.Site] == nil {
-				kept[p.Site] = map[command.ID]step{}
+			if still[p.Site] == nil {
+				still[p.Site] = map[command.ID]step{}
 			}
-			kept[p.Site][p.ID] = s
+			still[p.Site][p.ID] = s
 		}
 	}
 	if site == "" {
-		l.sent = kept
-	} else if delete(l.sent, site); kept[site] != nil {
-		l.sent[site] = kept[site]
+		l.sent = still
+	} else if delete(l.sent, site); still[site] != nil {
+		l.sent[site] = still[site]
 	}
 }
 

@@ -322,7 +322,7 @@ var confined = map[string][]string{
 	"github.com/google/go-containerregistry":  {"co/registry", "co/registry/failure", "co/registry/image", "co/registry/target"},
 	"github.com/distribution/reference":       {"co/compiler"},
 	"github.com/compose-spec/compose-go/v2":   {"co/compiler", "co/compiler/addresses", "co/compiler/composefile", "co/compiler/devicespec", "co/compiler/diagnosis", "co/compiler/interpolate", "co/compiler/mountspec", "co/compiler/servicecheck", "co/compiler/topology", "co/packaging"},
-	"github.com/danielgtaylor/huma/v2":        {"co/api", "co/api/audit", "co/api/commands", "co/api/form", "co/api/identity", "co/api/images", "co/api/problem", "co/api/sitedata", "co/api/tokens"},
+	"github.com/danielgtaylor/huma/v2":        {"co/api", "co/api/audit", "co/api/commands", "co/api/form", "co/api/identity", "co/api/images", "co/api/problem", "co/api/sitedata", "co/api/specs", "co/api/tokens"},
 	"github.com/klauspost/compress":           {"co/data/remotewrite", "protocol/dictionary", "protocol/stream"},
 	"github.com/shirou/gopsutil/v4":           {"en/inventory"},
 	"golang.org/x/time":                       {"broker", "broker/listen", "broker/peers", "internal/allowance", "lo/uplink"},

@@ -94,43 +94,53 @@ func said(r *fleet.CommandResult) string {
 	return text
 }
 
-// look reads what nodes reported.
+// look reads what nodes reported: the state of the command first, since results may come between the two.
 func (t *tail) look(ctx context.Context) error {
+	c, err := t.api.o.Store.Command(ctx, t.id, access.SitesOf(ctx))
+	if err != nil {
+		return err
+	}
 	for page := (fleet.Page{Limit: fleet.MaxLimit}); ; {
 		list, next, err := t.api.o.Store.Results(ctx, t.id, fleet.ResultFilter{}, page)
 		if err != nil {
 			return err
 		}
 		for i := range list {
-			s := t.nodes[list[i].Node]
-			if s == nil || s.result != nil {
-				continue
-			}
-			s.heard = s.heard || list[i].State == command.Running || list[i].State == command.Done
-			if list[i].State.Ended() {
-				s.result, s.due = &list[i], time.Now().Add(endWait)
-			}
+			t.heed(&list[i])
 		}
 		if page.Cursor = next; next == "" {
 			break
 		}
 	}
-	c, err := t.api.o.Store.Command(ctx, t.id, access.SitesOf(ctx))
-	if err != nil || len(c.Sites) != 1 || fleet.CommandOpen(c.Sites[0].State) {
-		return err
+	if len(c.Sites) == 1 && !fleet.CommandOpen(c.Sites[0].State) {
+		t.endedAtSite(&c.Sites[0])
 	}
-	// It has ended at the site, whatever nodes reported.
+	return nil
+}
+
+// heed takes up what a node reported.
+func (t *tail) heed(r *fleet.CommandResult) {
+	s := t.nodes[r.Node]
+	if s == nil || s.result != nil {
+		return
+	}
+	s.heard = s.heard || r.State == command.Running || r.State == command.Done
+	if r.State.Ended() {
+		s.result, s.due = r, time.Now().Add(endWait)
+	}
+}
+
+// endedAtSite ends the nodes that have reported nothing, as the command has ended at their site.
+func (t *tail) endedAtSite(at *fleet.CommandSite) {
+	message := at.Message
+	if message == "" {
+		message = "the site has ended it"
+	}
 	for id, s := range t.nodes {
 		if s.result == nil {
-			at := &c.Sites[0]
-			message := at.Message
-			if message == "" {
-				message = "the site has ended it"
-			}
 			s.result, s.due = &fleet.CommandResult{Site: t.site, Node: id, State: command.Refused, Code: at.Code, Message: message}, time.Now().Add(endWait)
 		}
 	}
-	return nil
 }
 
 // run sends what comes, until each node has ended or the client leaves.
