@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -165,4 +166,25 @@ func TestLogs(t *testing.T) {
 	wantRun(t, serveLogs(one+line, "tail=5"), "logs plant/meter --tail 5", "GET /\n", "the event stream ended\n", exitError)
 	wantRun(t, serveLogs("", "none"), "logs plant/meter", "", "asked for /api/v1/deployments/plant/meter/logs?tail=1000\n", exitUnavailable)
 	wantRun(t, serveLogs(one+gap+end, "tail=1000"), "logs plant/meter -o json", table(`{"command":"c","event":"begin","nodes":["gw-1"],"site":"plant"}`, `{"bytes":40,"event":"gap","lines":3,"node":"gw-1"}`, `{"event":"end","node":"gw-1","state":"done"}`), "", exitOK)
+}
+
+// TestCodesAreDocumented wants the page about commands to name each code that a user may see, and each state.
+func TestCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "\n## Commands\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, code := range command.Codes() {
+		if !strings.Contains(text, "`"+string(code)+"`") {
+			t.Errorf("docs/operations.md does not say what %s means", code)
+		}
+	}
+	for _, state := range command.States() {
+		if state.Ended() && !strings.Contains(text, "| `"+string(state)+"` |") {
+			t.Errorf("docs/operations.md does not say what %s means", state)
+		}
+	}
 }
