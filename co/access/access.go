@@ -136,6 +136,7 @@ var operations = map[string]Permission{
 
 	"GET /api/v1/audit": ReadAudit, "GET /api/v1/audit/verification": ReadAudit,
 
+	"GET /api/v1/sign-in":   Open,
 	"GET /api/v1/principal": Authenticated,
 	"GET /api/v1/tokens":    WriteAccess, "POST /api/v1/tokens": WriteAccess, "DELETE /api/v1/tokens/{id}": WriteAccess,
 }
@@ -214,13 +215,26 @@ func (s Sites) RegistryNeeds(method, path string) Permission {
 	return Open
 }
 
-// A Principal is a person or a program that has proved who it is.
+// A Principal is a person or a program that has proved who it is. Its role is empty where it may do nothing.
 type Principal struct {
 	Name    string    `json:"name"`
 	Role    Role      `json:"role" enum:"read-only,operator,admin"`
 	Sites   []string  `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
+	Further []Grant   `json:"further,omitempty" doc:"roles besides, of a person whose groups give several"`
 	Token   string    `json:"token" doc:"id of the token that it has shown"`
 	Expires time.Time `json:"expires" doc:"when that token ends"`
+	// Issuer and Subject are who vouches for a person, and under which name.
+	Issuer  string `json:"issuer,omitempty" doc:"the OpenID provider that vouches for it; absent: this CO does"`
+	Subject string `json:"subject,omitempty" doc:"its identifier at the provider, which never changes; absent: this CO vouches for it"`
+	// Key is the thumbprint of the provider's key that has signed the token; empty where there is no issuer.
+	Key string `json:"-"`
+}
+
+// A SignIn is what a program must know to sign a person in with an OpenID provider.
+type SignIn struct {
+	Issuer   string   `json:"issuer" doc:"address of the OpenID provider"`
+	ClientID string   `json:"clientID" doc:"under which the command line is known there"`
+	Scopes   []string `json:"scopes" doc:"what is to be asked for"`
 }
 
 // A Token is what the CO records of a token that it made.
@@ -308,17 +322,11 @@ type value struct {
 	denied func(err error) // nil: nobody wants to know
 }
 
-// With returns a context of a request of p.
-func With(ctx context.Context, p Principal) context.Context {
-	sites, _ := siteset.Parse(p.Sites) // Allows has refused who has others
-	return context.WithValue(ctx, key{}, value{Principal: p, sites: sites})
-}
-
-// OnDenied returns a context whose request is p's, as With has it, and which calls denied with each error of Check and Deny.
-func OnDenied(ctx context.Context, p Principal, denied func(err error)) context.Context {
-	v, _ := With(ctx, p).Value(key{}).(value)
-	v.denied = denied
-	return context.WithValue(ctx, key{}, v)
+// With returns a context of a request of p that needs a permission, which Allows has granted. It calls denied, unless that is
+// nil, with each error of Check and Deny.
+func With(ctx context.Context, p Principal, need Permission, denied func(err error)) context.Context {
+	sites, _, _ := p.sitesFor(need) // Allows has refused whose sites cannot be read
+	return context.WithValue(ctx, key{}, value{p, sites, denied})
 }
 
 // Deny says that a handler refuses the request of a context, with an error of kind Denied, and returns that.

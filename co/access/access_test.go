@@ -146,7 +146,7 @@ func TestStamp(t *testing.T) {
 	if got := Stamp(context.Background(), "Deploy x"); got != "Deploy x" {
 		t.Errorf("%q", got)
 	}
-	if got := Stamp(With(context.Background(), Principal{Name: "ann"}), "Deploy x\n"); got != "Deploy x\n\nColony-Principal: ann" {
+	if got := Stamp(With(context.Background(), Principal{Name: "ann"}, Authenticated, nil), "Deploy x\n"); got != "Deploy x\n\nColony-Principal: ann" {
 		t.Errorf("%q", got)
 	}
 }

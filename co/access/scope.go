@@ -1,9 +1,11 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/colonyfleet/colony/protocol"
@@ -87,21 +89,88 @@ func (s Sites) RegistryNeed(method, path string) Need {
 	return n
 }
 
+// A Grant is a role, and the sites for which it holds.
+type Grant struct {
+	Role  Role     `json:"role" enum:"read-only,operator,admin"`
+	Sites []string `json:"sites,omitempty" doc:"names of sites, or how names begin with a * after it; absent: all"`
+}
+
+// Grants are all that a principal has.
+func (p Principal) Grants() []Grant {
+	if p.Role == "" {
+		return nil
+	}
+	return append([]Grant{{p.Role, p.Sites}}, p.Further...)
+}
+
+// SetGrants has a principal hold grants, of which the one with the most permissions is named first.
+func (p *Principal) SetGrants(grants []Grant) {
+	p.Role, p.Sites, p.Further = "", nil, nil
+	if len(grants) == 0 {
+		return
+	}
+	grants = slices.Clone(grants)
+	slices.SortStableFunc(grants, func(a, b Grant) int {
+		return cmp.Compare(slices.Index(Roles(), b.Role), slices.Index(Roles(), a.Role))
+	})
+	p.Role, p.Sites, p.Further = grants[0].Role, grants[0].Sites, slices.Clip(grants[1:])
+}
+
+// Check says why the grants of a principal cannot be taken together, by an error of kind Invalid: they are for too many sites.
+func (p Principal) Check() error {
+	_, _, err := p.sitesFor(Authenticated)
+	return err
+}
+
+// Same reports whether two principals have the same grants.
+func (p Principal) Same(o Principal) bool {
+	return slices.EqualFunc(p.Grants(), o.Grants(), func(a, b Grant) bool { return a.Role == b.Role && slices.Equal(a.Sites, b.Sites) })
+}
+
+// sitesFor returns the sites for which a principal has a permission; false where it has it for none.
+func (p Principal) sitesFor(need Permission) (all siteset.Set, has bool, err error) {
+	var entries []string
+	for _, g := range p.Grants() {
+		if !g.Role.Has(need) {
+			continue
+		}
+		set, err := siteset.Parse(g.Sites)
+		if err != nil || set.All() {
+			return set, true, err
+		}
+		has = true
+		entries = append(entries, set.Entries()...)
+	}
+	if has {
+		all, err = siteset.Parse(entries)
+	}
+	return all, has, err
+}
+
 // Allows says why a principal may not do what needs n, by an error of kind Denied; nil: it may.
 func (p Principal) Allows(n Need) error {
-	if !p.Role.Has(n.Permission) {
-		return protocol.Errorf(protocol.Denied, "%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, n.Permission)
+	if p.Role == "" {
+		return protocol.Errorf(protocol.Denied, "%s is signed in, and has no role in this Colony: ask an administrator of it for one", p.Name)
 	}
-	set, err := siteset.Parse(p.Sites)
+	set, has, err := p.sitesFor(n.Permission)
 	switch {
 	case err != nil:
 		return protocol.Errorf(protocol.Denied, "the sites of the token of %s cannot be read: %w", p.Name, err)
+	case !has:
+		return protocol.Errorf(protocol.Denied, "%s has the role %s, which does not allow this: it needs %s", p.Name, p.Role, n.Permission)
 	case set.All(), n.Reach == Picked:
 		return nil
 	case n.Reach == OneSite:
 		return check(p, set, n.Site)
 	}
 	return protocol.Errorf(protocol.Denied, "the token of %s holds for %s, and this needs one for the whole fleet", p.Name, set)
+}
+
+// May reports whether the request of a context has a permission for a site, also where it needed another one. It has where
+// nobody was asked who they are.
+func May(ctx context.Context, need Permission, id protocol.SiteID) bool {
+	p, asked := From(ctx)
+	return !asked || p.Allows(Need{need, OneSite, id}) == nil
 }
 
 func check(p Principal, set siteset.Set, id protocol.SiteID) error {

@@ -49,6 +49,8 @@ func TestNeedOf(t *testing.T) {
 func TestAllows(t *testing.T) {
 	t.Parallel()
 	north := Principal{Name: "ann", Role: Operator, Sites: []string{"north", "plant-*"}}
+	several := Principal{Name: "eve"}
+	several.SetGrants([]Grant{{Role: ReadOnly}, {Operator, []string{"plant-*"}}, {Admin, []string{"north"}}})
 	for _, tt := range []struct {
 		p     Principal
 		need  Need
@@ -64,13 +66,21 @@ func TestAllows(t *testing.T) {
 		{north, Need{WriteApps, WholeFleet, ""}, "needs one for the whole fleet"},
 		{north, Need{WriteMachines, OneSite, "north"}, "has the role operator"},
 		{Principal{Name: "x", Role: Admin, Sites: []string{"NORTH"}}, Need{ReadFleet, Picked, ""}, "cannot be read"},
+		{Principal{Name: "x"}, Need{Authenticated, Picked, ""}, "ask an administrator"},
+		{several, Need{ReadFleet, WholeFleet, ""}, ""},
+		{several, Need{WriteDeployments, OneSite, "plant-7"}, ""},
+		{several, Need{WriteDeployments, OneSite, "north"}, ""},
+		{several, Need{WriteDeployments, OneSite, "south"}, `north, plant-*, and not for site "south"`},
+		{several, Need{WriteMachines, OneSite, "north"}, ""},
+		{several, Need{WriteMachines, OneSite, "plant-7"}, `holds for north, and not`},
+		{several, Need{WriteAccess, WholeFleet, ""}, "needs one for the whole fleet"},
 	} {
 		err := tt.p.Allows(tt.need)
 		if tt.words == "" && err != nil || tt.words != "" && (protocol.KindOf(err) != protocol.Denied || !strings.Contains(err.Error(), tt.words)) {
 			t.Errorf("%s of %v, %+v: %v, want %q", tt.p.Name, tt.p.Sites, tt.need, err, tt.words)
 		}
 	}
-	ctx := With(context.Background(), north)
+	ctx := With(context.Background(), north, WriteDeployments, nil)
 	if err := Check(ctx, "plant-1"); err != nil {
 		t.Error(err)
 	}
@@ -79,6 +89,15 @@ func TestAllows(t *testing.T) {
 	}
 	if got := SitesOf(ctx).String(); got != "north, plant-*" {
 		t.Errorf("the sites of the request are %s", got)
+	}
+	if ctx := With(context.Background(), several, WriteDeployments, nil); May(ctx, WriteMachines, "plant-7") || !May(ctx, WriteMachines, "north") {
+		t.Error("what a site needs besides is decided by another site's role")
+	}
+	if !May(context.Background(), WriteMachines, "north") {
+		t.Error("where nobody is asked who they are, something is refused")
+	}
+	if none := (Principal{}); !none.Same(Principal{Name: "x"}) || none.Same(several) || several.Same(Principal{Role: Admin, Sites: []string{"north"}}) || several.Role != Admin {
+		t.Error("which grants are the same")
 	}
 	if open := context.Background(); Check(open, "south") != nil || !SitesOf(open).All() {
 		t.Error("where nobody is asked who they are, a site is refused")

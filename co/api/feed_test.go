@@ -219,7 +219,7 @@ func TestStreamWithinSites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	as := access.With(t.Context(), access.Principal{Name: "ann", Role: access.ReadOnly, Sites: []string{"plant-*"}})
+	as := access.With(t.Context(), access.Principal{Name: "ann", Role: access.ReadOnly, Sites: []string{"plant-*"}}, access.ReadFleet, nil)
 	say("", "of no site")
 	say("secret", "early of another")
 	say("plant-1", "early of its own")

@@ -65,7 +65,7 @@ func TestDecide(t *testing.T) {
 	call := func(h http.Handler, path, body string) (int, string) {
 		got, life = fleet.Decision{}, 0
 		o := &audit.Operation{}
-		r := httptest.NewRequestWithContext(audit.With(access.With(t.Context(), access.Principal{Name: "anna"}), o), http.MethodPost, path, strings.NewReader(body))
+		r := httptest.NewRequestWithContext(audit.With(access.With(t.Context(), access.Principal{Name: "anna"}, access.WriteMachines, nil), o), http.MethodPost, path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/colonyfleet/colony/co/access"
 	"github.com/colonyfleet/colony/co/api/form"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/repo/sitefile"
@@ -49,7 +50,7 @@ func (a *routes) devices(ctx context.Context, in *form.SitePath) (Devices, error
 		file.Devices = recorded.Devices
 	}
 	out.Devices = sitefile.Devices(file.Devices)
-	if _, ok := manages(ctx); !ok {
+	if !access.May(ctx, access.WriteMachines, site) {
 		for i, d := range out.Devices {
 			out.Devices[i] = d.WithoutProof()
 		}

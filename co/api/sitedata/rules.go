@@ -50,7 +50,7 @@ func (a *routes) dataRules(ctx context.Context, in *form.SitePath) (DataRules, e
 // readRules shows a site's file, with the rules that hold where it is bad.
 func (a *routes) readRules(ctx context.Context, site protocol.SiteID, content []byte, commit string) (DataRules, error) {
 	out := DataRules{Site: site, Commit: commit, Document: string(content)}
-	if _, ok := manages(ctx); !ok {
+	if !access.May(ctx, access.WriteMachines, site) {
 		out.Document = string(sitefile.Withhold(content))
 	}
 	file, err := sitefile.Parse(site, content)
@@ -104,7 +104,7 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 	var out DataRules
 	err = a.onSiteFile(ctx, site, in.IfMatch, func(was []byte, expect string) error {
 		content := []byte(in.Body.Document)
-		p, manager := manages(ctx)
+		manager := access.May(ctx, access.WriteMachines, site)
 		if !manager {
 			content = sitefile.Restore(content, was)
 		}
@@ -117,6 +117,7 @@ func (a *routes) replaceRules(ctx context.Context, in *putRulesInput) (DataRules
 			return problem.OfSiteFile(err, in.Body.Rules == nil)
 		}
 		if !manager && otherDevices(devicesIn(site, was), devicesIn(site, content)) {
+			p, _ := access.From(ctx)
 			return access.Deny(ctx, protocol.Errorf(protocol.Denied, "the document changes the device accounts of site %s, which needs %s; %s has the role %s", site, access.WriteMachines, p.Name, p.Role))
 		}
 		commit := expect
@@ -161,12 +162,6 @@ func (a *routes) deleteDataRules(ctx context.Context, in *deleteRulesInput) (*st
 		return nil, a.fail(ctx, err)
 	}
 	return nil, nil
-}
-
-// manages reports whether a request may change device accounts, and whose it is.
-func manages(ctx context.Context) (access.Principal, bool) {
-	p, asked := access.From(ctx)
-	return p, !asked || p.Role.Has(access.WriteMachines)
 }
 
 // devicesIn returns the device accounts in a site's file; none where it is bad.
