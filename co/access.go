@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/access/oidc"
 	"github.com/colonyfleet/colony/co/access/token"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/gate"
@@ -38,6 +39,8 @@ type AccessOptions struct {
 	// They are read again when they change. Empty: it is served without TLS.
 	Certificate string `yaml:"certificate,omitempty"`
 	Key         string `yaml:"key,omitempty"`
+	// OIDC is the OpenID provider that vouches for people.
+	OIDC oidc.Config `yaml:"oidc,omitempty"`
 }
 
 func (o AccessOptions) validate(machines IdentityOptions) error {
@@ -52,6 +55,12 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 		errs = append(errs, errors.New("access.certificate and access.key go together"))
 	case o.Certificate != "" && machines.Enrol != "" && machines.HTTP == "":
 		errs = append(errs, errors.New("access.certificate without identity.http: sites with certificates of the fleet fetch what they run there, and trust no other certificate"))
+	}
+	if err := o.OIDC.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("access.oidc: %w", err))
+	}
+	if o.OIDC.Set() && !o.Required {
+		errs = append(errs, errors.New("access.oidc without access.required: nobody would be asked who they are"))
 	}
 	return errors.Join(errs...)
 }
@@ -95,7 +104,16 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	if err != nil {
 		return err
 	}
-	if s.gate, err = gate.New(ctx, gate.Options{Store: accessdb.New(s.db), Signer: signer, Logger: c.log, Registerer: c.opts.Registerer}); err != nil {
+	o := gate.Options{Store: accessdb.New(s.db), Signer: signer, Logger: c.log, Registerer: c.opts.Registerer}
+	if c.opts.Access.OIDC.Set() {
+		provider, err := oidc.New(c.opts.Access.OIDC, c.log, c.opts.Registerer)
+		if err != nil {
+			return err
+		}
+		c.parts.Go("keys of the OpenID provider", provider.Run)
+		o.Provider, s.signIn = provider, provider.SignIn()
+	}
+	if s.gate, err = gate.New(ctx, o); err != nil {
 		return err
 	}
 	c.parts.Go("record of tokens", s.gate.Run)

@@ -137,6 +137,7 @@ type stores struct {
 	machines  *coidentity.Machines // nil: no machine proves who it is
 	keys      *keys.Set            // nil: nothing is signed
 	gate      *gate.Gate           // nil: nobody is asked who they are
+	signIn    *access.SignIn       // nil: there is no OpenID provider
 	audit     *auditdb.Store
 	commands  *commandsdb.Store
 }
@@ -219,7 +220,7 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 			_, git := s.repo.Sync(ctx)
 			return map[string]error{"postgres": s.db.Ready(ctx), "deployments repo": git}
 		},
-		Access:  api.AccessActions{Tokens: s.tokens(), Audit: auditapi.Options{Entries: s.audit.Entries, Chain: s.audit.Chain, At: s.audit.At, Checkpoints: checkpoints}},
+		Access:  api.AccessActions{Tokens: s.tokens(), SignIn: s.signIn, Audit: auditapi.Options{Entries: s.audit.Entries, Chain: s.audit.Chain, At: s.audit.At, Checkpoints: checkpoints}},
 		Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
 	})
 	mux := http.NewServeMux()

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	identityapi "github.com/colonyfleet/colony/co/api/identity"
 	"github.com/colonyfleet/colony/co/api/images"
 	"github.com/colonyfleet/colony/co/api/problem"
+	"github.com/colonyfleet/colony/co/api/security"
 	"github.com/colonyfleet/colony/co/api/sitedata"
 	"github.com/colonyfleet/colony/co/api/specs"
 	"github.com/colonyfleet/colony/co/api/tokens"
@@ -123,6 +123,8 @@ type CatalogActions struct {
 type AccessActions struct {
 	// Tokens are theirs. Nil: nobody is asked who they are.
 	Tokens tokens.Record
+	// SignIn is how people sign in with an OpenID provider. Nil: there is none.
+	SignIn *access.SignIn
 	// Audit shows who did what.
 	Audit auditapi.Options
 }
@@ -187,38 +189,13 @@ func New(o Options) *API {
 	config.RejectUnknownQueryParameters = true
 	h := humago.New(a.mux, config)
 	a.routes(h)
-	describeAccess(h.OpenAPI())
+	security.Describe(h.OpenAPI(), o.Access.SignIn)
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.ready)
 	if o.Metrics != nil {
 		a.mux.Handle("GET /metrics", o.Metrics)
 	}
 	return a
-}
-
-// describeAccess adds to each operation of the description what it needs where tokens are wanted.
-func describeAccess(doc *huma.OpenAPI) {
-	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "Wanted where access.required is set in the CO's configuration."},
-	}
-	for path, item := range doc.Paths {
-		for method, o := range map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete} {
-			if o == nil {
-				continue
-			}
-			need := access.Needs(method + " " + path)
-			o.Extensions = map[string]any{"x-colony-permission": need}
-			if need == access.Open {
-				continue
-			}
-			o.Security = []map[string][]string{{"token": {}}}
-			problems := o.Responses[strconv.Itoa(http.StatusUnprocessableEntity)].Content
-			o.Responses[strconv.Itoa(http.StatusUnauthorized)] = &huma.Response{Description: "Without a token that counts.", Content: problems}
-			if status := strconv.Itoa(http.StatusForbidden); need != access.Authenticated && o.Responses[status] == nil {
-				o.Responses[status] = &huma.Response{Description: "The role of the token does not allow this.", Content: problems}
-			}
-		}
-	}
 }
 
 // Run feeds the live event streams until ctx ends, and is called once: changed delivers
@@ -280,7 +257,7 @@ func (a *API) routes(h huma.API) {
 	})
 	images.Register(h, a.opts.Catalog.Images, a.log)
 	identityapi.Register(h, a.opts.Sites.Machines, a.log)
-	tokens.Register(h, a.opts.Access.Tokens, a.log)
+	tokens.Register(h, a.opts.Access.Tokens, a.opts.Access.SignIn, a.log)
 	auditapi.Register(h, a.opts.Access.Audit, a.log)
 	a.proposalRoutes(h)
 	a.requestRoutes(h)

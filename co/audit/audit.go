@@ -40,6 +40,9 @@ type Row struct {
 	Principal string `json:"principal,omitempty"`
 	Role      string `json:"role,omitempty"`
 	Token     string `json:"token,omitempty"`
+	// Issuer and Subject are of a person for whom an OpenID provider vouches; empty for others.
+	Issuer  string `json:"issuer,omitempty"`
+	Subject string `json:"subject,omitempty"`
 	// Remote is the address that the request came from.
 	Remote string `json:"remote,omitempty"`
 	// Operation is the method and the pattern of the route, Target the path that was asked for.
@@ -63,7 +66,7 @@ const (
 // NewRow returns a row with an id and a time, whose texts are bounded and fit into a database.
 func NewRow(now time.Time, r Row) Row {
 	r.ID, r.At = rand.Text(), now.UTC().Truncate(time.Microsecond)
-	for _, text := range []*string{&r.Principal, &r.Role, &r.Token, &r.Remote, &r.Operation, &r.Target, &r.Detail} {
+	for _, text := range []*string{&r.Principal, &r.Role, &r.Token, &r.Issuer, &r.Subject, &r.Remote, &r.Operation, &r.Target, &r.Detail} {
 		*text = bounded(*text)
 	}
 	return r
@@ -151,6 +154,8 @@ type Entry struct {
 	Principal string     `json:"principal,omitempty" doc:"whose token was shown; absent: none"`
 	Role      string     `json:"role,omitempty" doc:"of the principal at that time"`
 	Token     string     `json:"token,omitempty" doc:"id of the token"`
+	Issuer    string     `json:"issuer,omitempty" doc:"the OpenID provider that vouched for the principal; absent: this CO did"`
+	Subject   string     `json:"subject,omitempty" doc:"the principal's identifier at the provider"`
 	Remote    string     `json:"remote,omitempty" doc:"the address that the request came from"`
 	Operation string     `json:"operation,omitempty" doc:"method and route"`
 	Target    string     `json:"target,omitempty" doc:"path that was asked for"`

@@ -80,6 +80,7 @@ func (rec *Recorder) allowed(principal string) *allowance.Allowance {
 // row is one of a request.
 func (rec *Recorder) row(r *http.Request, p access.Principal, row audit.Row) audit.Row {
 	row.Principal, row.Role, row.Token = p.Name, string(p.Role), p.Token
+	row.Issuer, row.Subject = p.Issuer, p.Subject
 	row.Remote, row.Target = r.RemoteAddr, target(r.URL)
 	row.Operation = rec.o.Operation(r)
 	return audit.NewRow(time.Now(), row)

@@ -47,10 +47,20 @@ type Signer interface {
 	Read(text string) (id string, err error)
 }
 
-// Options are what a gate needs. All are required.
+// A Provider vouches for people, as an OpenID provider does.
+type Provider interface {
+	// Verify returns whose token a text is; who may do nothing has no role. It returns false where the text does not say that
+	// it is a token of the provider. The error is of kind Denied or Unavailable, and may be shown to whoever sent the text.
+	Verify(ctx context.Context, text string) (p access.Principal, theirs bool, err error)
+	// Holds reports whether a token that Verify has accepted, and that has not ended, still counts.
+	Holds(p access.Principal) bool
+}
+
+// Options are what a gate needs. All are required but for Provider.
 type Options struct {
 	Store      Store
 	Signer     Signer
+	Provider   Provider
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -83,6 +93,7 @@ type Gate struct {
 	tokens  map[string]*held
 	most    int                          // tokens in memory before some are forgotten, where more than mostKnown are in use
 	known   map[[sha256.Size]byte]string // ids of texts whose signatures were checked
+	persons map[*request]bool            // that are answered, of people for whom the provider vouches
 }
 
 // held is a token in memory.
@@ -94,9 +105,7 @@ type held struct {
 }
 
 // allowsAs reports whether the token still allows what a principal that has shown it may do.
-func (h *held) allowsAs(p access.Principal) bool {
-	return h.Role == p.Role && slices.Equal(h.Sites, p.Sites)
-}
+func (h *held) allowsAs(p access.Principal) bool { return h.Principal().Same(p) }
 
 // A request that is answered.
 type request struct {
@@ -107,7 +116,7 @@ type request struct {
 // New asks the record for tokens of other keys. Call Run afterwards.
 func New(ctx context.Context, o Options) (*Gate, error) {
 	g := &Gate{
-		o: o, lines: allowance.New(logEvery, logBurst), tokens: map[string]*held{}, known: map[[sha256.Size]byte]string{},
+		o: o, lines: allowance.New(logEvery, logBurst), tokens: map[string]*held{}, known: map[[sha256.Size]byte]string{}, persons: map[*request]bool{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "colony_co_requests_refused_total", Help: "Requests to the HTTP API of somebody who may not make them, by status: 401 who does not say who it is, 403 who may not.",
 		}, []string{"status"}),
@@ -136,6 +145,7 @@ func (g *Gate) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		g.endPersons()
 		err := g.read(ctx)
 		if err == nil && time.Since(wrote) >= writeUses {
 			wrote = time.Now()
@@ -190,6 +200,17 @@ func (g *Gate) read(ctx context.Context) error {
 	return nil
 }
 
+// endPersons ends the requests whose token the provider's keys do not prove any more.
+func (g *Gate) endPersons() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for r := range g.persons {
+		if !g.o.Provider.Holds(r.of) {
+			r.end(errEnded)
+		}
+	}
+}
+
 func (g *Gate) writeUses(ctx context.Context) error {
 	used := map[string]time.Time{}
 	g.mu.Lock()
@@ -242,15 +263,21 @@ func (g *Gate) Authenticate(ctx context.Context, text string) (access.Principal,
 	g.mu.Lock()
 	id, known := g.known[sum]
 	g.mu.Unlock()
+	if !known && g.o.Provider != nil {
+		if p, theirs, err := g.o.Provider.Verify(ctx, text); theirs {
+			return p, err
+		}
+	}
 	if !known {
 		var err error
 		if id, err = g.o.Signer.Read(text); err != nil {
-			return access.Principal{}, protocol.Errorf(protocol.Denied, "%v: get another one with colony token create, or on the CO's machine with colony co token", err)
+			return access.Principal{}, protocol.Errorf(protocol.Denied, "%v: log in again with colony login, or get another token with colony token create, or on the CO's machine with colony co token", err)
 		}
 	}
 	t, err := g.token(ctx, id)
 	if err != nil {
-		return access.Principal{}, protocol.Errorf(protocol.Unavailable, "the record of tokens cannot be read: %w", err)
+		g.o.Logger.WarnContext(ctx, "the record of tokens cannot be read", "err", err)
+		return access.Principal{}, protocol.Errorf(protocol.Unavailable, "the record of tokens cannot be read")
 	}
 	now := time.Now()
 	switch {
@@ -349,7 +376,7 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 		}
 		denied := func(err error) {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()
-			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "role", string(p.Role), "sites", p.Sites, "needs", string(need.Permission), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
+			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "subject", p.Subject, "grants", p.Grants(), "needs", string(need.Permission), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
 			rules.Refused(r, p, http.StatusForbidden, err.Error())
 		}
 		if err := p.Allows(need); err != nil {
@@ -357,7 +384,7 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			problem.Write(w, http.StatusForbidden, err.Error())
 			return
 		}
-		ctx, release := g.hold(access.OnDenied(r.Context(), p, denied), p) // what a body or a filter names, handlers refuse
+		ctx, release := g.hold(access.With(r.Context(), p, need.Permission, denied), p) // what a body or a filter names, handlers refuse
 		defer release()
 		// A handler that waits for the client's bytes, or for the client to take its own, does not see its context.
 		c := http.NewResponseController(w)
@@ -374,7 +401,7 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, basic bool, err error) (why string) {
 	if protocol.KindOf(err) != protocol.Denied {
 		g.o.Logger.WarnContext(r.Context(), "request refused", "err", err)
-		problem.Write(w, http.StatusServiceUnavailable, "the record of tokens cannot be read")
+		problem.Write(w, http.StatusServiceUnavailable, err.Error())
 		return ""
 	}
 	g.refused.WithLabelValues(fmt.Sprint(http.StatusUnauthorized)).Inc()
@@ -414,6 +441,9 @@ func (g *Gate) hold(ctx context.Context, p access.Principal) (context.Context, f
 	ctx, cancel := context.WithDeadlineCause(ctx, p.Expires, errEnded)
 	ctx, end := context.WithCancelCause(ctx)
 	r := &request{p, end}
+	if p.Issuer != "" {
+		return ctx, g.holdPerson(r, cancel)
+	}
 	g.mu.Lock()
 	h := g.keep(p.Token, access.Token{ID: p.Token, Name: p.Name, Role: p.Role, Sites: p.Sites, Expires: p.Expires})
 	h.open[r] = true
@@ -427,6 +457,23 @@ func (g *Gate) hold(ctx context.Context, p access.Principal) (context.Context, f
 		delete(h.open, r)
 		g.mu.Unlock()
 		end(nil)
+		cancel()
+	}
+}
+
+// holdPerson has a request end once the provider's keys do not prove its token any more.
+func (g *Gate) holdPerson(r *request, cancel func()) (release func()) {
+	g.mu.Lock()
+	g.persons[r] = true
+	g.mu.Unlock()
+	if !g.o.Provider.Holds(r.of) { // since it was authenticated
+		r.end(errEnded)
+	}
+	return func() {
+		g.mu.Lock()
+		delete(g.persons, r)
+		g.mu.Unlock()
+		r.end(nil)
 		cancel()
 	}
 }

@@ -54,16 +54,18 @@ const defaultLife = 30 * 24 * time.Hour
 
 type routes struct {
 	record Record
+	signIn *access.SignIn
 	log    *slog.Logger
 }
 
-// Register adds the routes to h; record is nil where the CO asks nobody who they are.
-func Register(h huma.API, record Record, log *slog.Logger) {
-	r := &routes{record, log}
+// Register adds the routes to h; record is nil where the CO asks nobody who they are, and signIn where there is no OpenID provider.
+func Register(h huma.API, record Record, signIn *access.SignIn, log *slog.Logger) {
+	r := &routes{record, signIn, log}
 	errs := func(o *huma.Operation) {
 		o.Errors = append(o.Errors, http.StatusConflict)
 		o.Description = "Conflict: the CO asks nobody who they are, as access.required is not set in its configuration."
 	}
+	huma.Get(h, "/api/v1/sign-in", r.how, form.Describe("access", "Show how to sign in with an OpenID provider"), errs)
 	huma.Get(h, "/api/v1/principal", r.self, form.Describe("access", "Show whose token the request has"), errs)
 	huma.Get(h, "/api/v1/tokens", r.list, form.Describe("access", "List the tokens of people and programs"), errs)
 	huma.Post(h, "/api/v1/tokens", r.create, form.Describe("access", "Make a token"), errs, func(o *huma.Operation) { o.DefaultStatus = http.StatusCreated })
@@ -78,6 +80,17 @@ func (r *routes) self(ctx context.Context, _ *struct{}) (*form.Reply[access.Prin
 		return nil, problem.Answer(ctx, r.log, errOpen)
 	}
 	return &form.Reply[access.Principal]{Body: p}, nil
+}
+
+// how needs nobody: it says to whoever has no token yet what the provider says to everybody who opens its page.
+func (r *routes) how(ctx context.Context, _ *struct{}) (*form.Reply[access.SignIn], error) {
+	switch {
+	case r.record == nil:
+		return nil, problem.Answer(ctx, r.log, errOpen)
+	case r.signIn == nil:
+		return nil, problem.Answer(ctx, r.log, protocol.Errorf(protocol.NotFound, "this CO has no OpenID provider: log in with a token"))
+	}
+	return &form.Reply[access.SignIn]{Body: *r.signIn}, nil
 }
 
 func (r *routes) list(ctx context.Context, in *form.PageQuery) (*form.Reply[Tokens], error) {

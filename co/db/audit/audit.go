@@ -28,9 +28,9 @@ func (s *Store) Add(ctx context.Context, r audit.Row) error {
 	other := false
 	err := s.db.Tx(ctx, "write the audit", func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
-		b.Queue(`insert into audit (`+rowColumns+`) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::text[], '{}'), $13)
+		b.Queue(`insert into audit (`+rowColumns+`) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, coalesce($12::text[], '{}'), $13, $14, $15)
 			on conflict (of, kind) where of <> '' do nothing`,
-			r.ID, r.At, r.Kind, r.Of, r.Principal, r.Role, r.Token, r.Remote, r.Operation, r.Target, r.Status, r.Commits, r.Detail)
+			r.ID, r.At, r.Kind, r.Of, r.Principal, r.Role, r.Token, r.Remote, r.Operation, r.Target, r.Status, r.Commits, r.Detail, r.Issuer, r.Subject)
 		switch r.Kind {
 		case audit.Intent:
 			b.Queue(`insert into audit_open (id, at) values ($1, $2)`, r.ID, r.At)
@@ -48,10 +48,10 @@ func (s *Store) Add(ctx context.Context, r audit.Row) error {
 	return err
 }
 
-const rowColumns = `id, at, kind, of, principal, role, token, remote, operation, target, status, commits, detail`
+const rowColumns = `id, at, kind, of, principal, role, token, remote, operation, target, status, commits, detail, issuer, subject`
 
 func scanRow(row pgx.CollectableRow) (r audit.Row, err error) {
-	err = row.Scan(&r.ID, &r.At, &r.Kind, &r.Of, &r.Principal, &r.Role, &r.Token, &r.Remote, &r.Operation, &r.Target, &r.Status, &r.Commits, &r.Detail)
+	err = row.Scan(&r.ID, &r.At, &r.Kind, &r.Of, &r.Principal, &r.Role, &r.Token, &r.Remote, &r.Operation, &r.Target, &r.Status, &r.Commits, &r.Detail, &r.Issuer, &r.Subject)
 	r.At = r.At.UTC()
 	if len(r.Commits) == 0 {
 		r.Commits = nil
@@ -125,7 +125,7 @@ func (s *Store) At(ctx context.Context, position int64) (hash audit.Hash, err er
 func (s *Store) Chain(ctx context.Context, after int64, n int) ([]audit.Sealed, error) {
 	list, err := pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (r audit.Sealed, err error) {
 		var hash []byte
-		err = row.Scan(&r.ID, &r.At, &r.Kind, &r.Of, &r.Principal, &r.Role, &r.Token, &r.Remote, &r.Operation, &r.Target, &r.Status, &r.Commits, &r.Detail, &r.Position, &hash)
+		err = row.Scan(&r.ID, &r.At, &r.Kind, &r.Of, &r.Principal, &r.Role, &r.Token, &r.Remote, &r.Operation, &r.Target, &r.Status, &r.Commits, &r.Detail, &r.Issuer, &r.Subject, &r.Position, &hash)
 		r.At = r.At.UTC()
 		if len(r.Commits) == 0 {
 			r.Commits = nil
@@ -147,10 +147,10 @@ func (s *Store) Entries(ctx context.Context, f audit.Filter, p fleet.Page) (list
 	}
 	n := fleet.Size(p.Limit)
 	list, err = pgdb.Rows(ctx, s.db, func(row pgx.CollectableRow) (e audit.Entry, err error) {
-		err = row.Scan(&e.ID, &e.At, &e.Kind, &e.Principal, &e.Role, &e.Token, &e.Remote, &e.Operation, &e.Target, &e.Status, &e.Commits, &e.Detail, &e.DoneAt)
+		err = row.Scan(&e.ID, &e.At, &e.Kind, &e.Principal, &e.Role, &e.Token, &e.Remote, &e.Operation, &e.Target, &e.Status, &e.Commits, &e.Detail, &e.DoneAt, &e.Issuer, &e.Subject)
 		return e, err
 	}, `select a.id, a.at, a.kind, a.principal, a.role, a.token, a.remote, a.operation, a.target,
-			coalesce(o.status, a.status), coalesce(o.commits, a.commits), coalesce(o.detail, a.detail), o.at
+			coalesce(o.status, a.status), coalesce(o.commits, a.commits), coalesce(o.detail, a.detail), o.at, a.issuer, a.subject
 		from audit a left join lateral (select * from audit o where o.of = a.id order by o.kind = 'outcome' desc limit 1) o on true
 		where a.of = '' and (a.at, a.id) < ($1, $2) and a.at >= $3
 		and ($4::timestamptz is null or a.at < $4) and ($5 = '' or a.principal = $5) and ($6 = '' or starts_with(a.target, $6)) and ($7 = '' or a.kind = $7)
