@@ -107,7 +107,7 @@ func exitCode(err error) int {
 var local = []string{"up", "down", "co", "lo", "en", "doctor", "lint", "version", "help", "completion"}
 
 // choosing are the commands that choose a context: they work where the current one does not exist.
-var choosing = []string{"login", "context"}
+var choosing = []string{"login", "logout", "context"}
 
 // resolve finds the CO that a command talks to, and its token.
 func (a *app) resolve(cmd *cobra.Command) error {
@@ -174,7 +174,7 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
 	root.AddCommand(commands.Command(&a.Env), logs.Command(&a.Env), commands.Restart(&a.Env), commands.Probe(&a.Env), commands.Pull(&a.Env))
-	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Contextual(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",

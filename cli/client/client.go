@@ -25,6 +25,8 @@ type Client struct {
 	HTTP *http.Client
 	// Token is shown with each request, unless it is empty.
 	Token string
+	// Renew returns the token that counts now, in place of Token. Nil: Token stays as it is.
+	Renew func(ctx context.Context) (string, error)
 	// Timeout bounds the wait for the beginning of an answer, also of a stream; a whole
 	// answer may take twice as long. 0: there is no bound.
 	Timeout time.Duration
@@ -52,8 +54,15 @@ func (c *Client) do(req *http.Request) (resp *http.Response, release func(), err
 		late := lateError(fmt.Sprintf("no answer within %s", c.Timeout))
 		defer time.AfterFunc(c.Timeout, func() { cancel(late) }).Stop()
 	}
-	if c.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Token)
+	token := c.Token
+	if c.Renew != nil {
+		if token, err = c.Renew(ctx); err != nil {
+			release()
+			return nil, nil, err
+		}
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err = c.HTTP.Do(req.WithContext(ctx))
 	if err != nil {
@@ -67,6 +76,15 @@ func (c *Client) do(req *http.Request) (resp *http.Response, release func(), err
 	}
 	return resp, release, nil
 }
+
+// A SignedOut error is a token that has ended and that nothing renews.
+type SignedOut struct{ Err error }
+
+// Error says why, and what to do.
+func (s *SignedOut) Error() string { return s.Err.Error() }
+
+// Unwrap returns why.
+func (s *SignedOut) Unwrap() error { return s.Err }
 
 // A lateError says that the API took longer than the user wants to wait.
 type lateError string

@@ -67,6 +67,9 @@ func (c *Client) Follow(ctx context.Context, path, last string, each func(Server
 		if p, refused := errors.AsType[*Problem](err); refused && (!opened || p.Status < 500) {
 			return err
 		}
+		if _, signedOut := errors.AsType[*SignedOut](err); signedOut {
+			return err
+		}
 		if _, untrusted := errors.AsType[*Untrusted](err); untrusted {
 			return err
 		}

@@ -24,6 +24,8 @@ import (
 type Env struct {
 	URL   string // of the CO's API
 	Token string // that it is shown; empty: none
+	// Renew returns the token that counts now, in place of Token. Nil: Token stays as it is.
+	Renew func(ctx context.Context) (string, error)
 	// CA is certificates (PEM) that the CO's own may come from, besides those that the system trusts. Empty: none.
 	CA     string
 	Format string // of answers: table, json or yaml
@@ -39,7 +41,7 @@ func (e *Env) Client() *client.Client {
 	if e.CA != "" {
 		h.Transport = e.transport()
 	}
-	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: h, Token: e.Token, Timeout: e.Timeout}
+	return &client.Client{Base: strings.TrimSuffix(e.URL, "/"), HTTP: h, Token: e.Token, Renew: e.Renew, Timeout: e.Timeout}
 }
 
 // transport trusts what the system does, and CA.

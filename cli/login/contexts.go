@@ -14,6 +14,7 @@ import (
 
 	"github.com/colonyfleet/colony/cli/client"
 	"github.com/colonyfleet/colony/cli/command"
+	"github.com/colonyfleet/colony/cli/signin"
 	"github.com/colonyfleet/colony/internal/atomicfile"
 	"github.com/colonyfleet/colony/internal/configfile"
 	"github.com/colonyfleet/colony/internal/disk"
@@ -26,6 +27,8 @@ type Context struct {
 	Token string `yaml:"token,omitempty" json:"-"`
 	// CA is certificates (PEM) that the CO's own may come from, besides those that the system trusts. Empty: none.
 	CA string `yaml:"ca,omitempty" json:"-"`
+	// Session renews the token of a person who has signed in with an OpenID provider. Nil: the token is Colony's own.
+	Session *signin.Session `yaml:"session,omitempty" json:"-"`
 }
 
 // Contexts are the content of a user's file.
@@ -135,27 +138,32 @@ func Resolve(env *command.Env, explicit bool) error {
 	if !explicit && ok {
 		env.URL = current.URL
 	}
-	take := func(c Context) {
-		if !given {
-			env.Token = c.Token
-		}
+	take := func(name string, c Context) {
 		if env.CA == "" {
 			env.CA = c.CA
 		}
+		if given {
+			return
+		}
+		env.Token, env.Renew = c.Token, nil
+		if c.Session != nil {
+			r := &renewer{name: name, http: httpOf(env, c), c: c}
+			env.Renew = r.token
+		}
 	}
 	if ok && client.SameBase(current.URL, env.URL) {
-		take(current)
+		take(all.Current, current)
 		return nil
 	}
 	var of []string
 	for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
 		if c := all.Contexts[name]; client.SameBase(c.URL, env.URL) {
-			take(c)
+			take(name, c)
 			of = append(of, name)
 		}
 	}
 	if len(of) > 1 && !given {
-		env.Token = ""
+		env.Token, env.Renew = "", nil
 		return command.Usage(fmt.Errorf("the contexts %s are all of %s: choose one with colony context use", strings.Join(of, ", "), env.URL))
 	}
 	return nil

@@ -4,8 +4,10 @@ package oidctest
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +25,7 @@ import (
 	"github.com/colonyfleet/colony/internal/freeport"
 	"github.com/colonyfleet/colony/internal/testpart"
 	"github.com/colonyfleet/colony/internal/testproc"
+	"github.com/colonyfleet/colony/internal/tlstest"
 )
 
 // modules is where scripts/setup installs oidc-provider.
@@ -48,6 +51,8 @@ type Options struct {
 	Accounts map[string]Claims
 	// Life of ID tokens. Default: 10 minutes.
 	Life time.Duration
+	// TLS has it serve https.
+	TLS bool
 }
 
 // A Provider is the process. Its methods are for one goroutine at a time.
@@ -56,12 +61,15 @@ type Provider struct {
 	Issuer string
 	// Keys are those that it publishes; it signs with the first one.
 	Keys []jose.JSONWebKey
+	// CA is the file with the authority of its certificate; "" without TLS.
+	CA string
 
 	t       testing.TB
 	o       Options
 	port    int
 	config  string
 	process *testproc.Process
+	http    *http.Transport
 }
 
 // NewKey returns a key to sign with.
@@ -87,7 +95,13 @@ func New(t testing.TB, o Options) *Provider {
 	p := &Provider{
 		Issuer: fmt.Sprintf("http://127.0.0.1:%d", port), Keys: []jose.JSONWebKey{NewKey(t, "first")},
 		t: t, o: o, port: port, config: filepath.Join(dir, "config.json"), process: testproc.New(t, "oidc-provider", filepath.Join(dir, "log")),
+		http: &http.Transport{},
 	}
+	if o.TLS {
+		p.CA, p.Issuer = filepath.Join(dir, "chain.pem"), strings.Replace(p.Issuer, "http:", "https:", 1)
+		p.http.TLSClientConfig = &tls.Config{RootCAs: tlstest.Write(t, p.CA, p.key(), time.Now().Add(time.Hour)), MinVersion: tls.VersionTLS12}
+	}
+	t.Cleanup(p.http.CloseIdleConnections)
 	t.Cleanup(p.process.Stop)
 	return p
 }
@@ -100,11 +114,14 @@ func Start(t testing.TB, o Options) *Provider {
 	return p
 }
 
+// key is the file of the key of its certificate.
+func (p *Provider) key() string { return filepath.Join(filepath.Dir(p.config), "key.pem") }
+
 // Run starts the process with the keys of now, and returns once it serves.
 func (p *Provider) Run() {
 	p.t.Helper()
 	b, err := json.Marshal(map[string]any{
-		"port": p.port, "jwks": jose.JSONWebKeySet{Keys: p.Keys}, "accounts": p.o.Accounts, "idTokenSeconds": int(p.o.Life / time.Second),
+		"issuer": p.Issuer, "port": p.port, "chain": p.CA, "key": p.key(), "jwks": jose.JSONWebKeySet{Keys: p.Keys}, "accounts": p.o.Accounts, "idTokenSeconds": int(p.o.Life / time.Second),
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -117,13 +134,15 @@ func (p *Provider) Run() {
 		if err := p.process.Running(); err != nil {
 			p.t.Fatal(err)
 		}
-		resp, err := http.Get(p.Issuer + "/.well-known/openid-configuration")
+		resp, err := p.client().Get(p.Issuer + "/.well-known/openid-configuration")
 		if err != nil {
 			return false
 		}
 		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	})
 }
+
+func (p *Provider) client() *http.Client { return &http.Client{Transport: p.http} }
 
 // Kill ends the process; what it has issued, it forgets.
 func (p *Provider) Kill() { p.process.Kill() }
@@ -162,7 +181,7 @@ func (p *Provider) IDToken(account string) string {
 		URI  string `json:"verification_uri_complete"`
 	}
 	p.post("/device/auth", url.Values{"client_id": {ClientID}, "scope": {"openid profile groups"}}, &device)
-	Approve(p.t, device.URI, account)
+	p.Approve(device.URI, account)
 	var tokens struct {
 		ID string `json:"id_token"`
 	}
@@ -182,7 +201,7 @@ func (p *Provider) Robot() string {
 
 func (p *Provider) post(path string, form url.Values, out any) {
 	p.t.Helper()
-	resp, err := http.PostForm(p.Issuer+path, form)
+	resp, err := p.client().PostForm(p.Issuer+path, form)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -194,35 +213,50 @@ func (p *Provider) post(path string, form url.Values, out any) {
 }
 
 // as names the account to the provider in each request.
-type as string
+type as struct {
+	account string
+	next    http.RoundTripper
+}
 
 // RoundTrip adds the header.
 func (a as) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("X-Test-Account", string(a))
-	return http.DefaultTransport.RoundTrip(r)
+	r.Header.Set("X-Test-Account", a.account)
+	return a.next.RoundTrip(r)
 }
 
 var hidden = regexp.MustCompile(`name="(xsrf|user_code)"[^>]*value="([^"]*)"`)
 
-// Approve plays the browser of a person who opens an address, signs in as an account and agrees. It returns what the last page said.
-func Approve(t testing.TB, address, account string) string {
-	t.Helper()
-	jar := testpart.Must[*cookiejar.Jar](t)(cookiejar.New(nil))
-	browser := &http.Client{Jar: jar, Transport: as(account)}
+// Approve plays the browser of a person who opens an address, signs in as an account and agrees. It returns what the last
+// page said; an error fails the test. It may be called by any goroutine.
+func (p *Provider) Approve(address, account string) string {
+	p.t.Helper()
+	page, err := p.approve(address, account)
+	if err != nil {
+		p.t.Errorf("sign in at %s: %v", address, err)
+	}
+	return page
+}
+
+func (p *Provider) approve(address, account string) (string, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return "", err
+	}
+	browser := &http.Client{Jar: jar, Transport: as{account, p.http}}
 	at, err := url.Parse(address)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	code := at.Query().Get("user_code")
 	resp, err := browser.Get(address)
 	for range 4 {
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		page, readErr := io.ReadAll(resp.Body)
-		if err := resp.Body.Close(); err != nil || readErr != nil {
-			t.Fatal(err, readErr)
+		if err := errors.Join(readErr, resp.Body.Close()); err != nil {
+			return "", err
 		}
 		form := url.Values{"user_code": {code}, "confirm": {"yes"}}
 		for _, field := range hidden.FindAllStringSubmatch(string(page), -1) {
@@ -232,13 +266,12 @@ func Approve(t testing.TB, address, account string) string {
 		}
 		if !form.Has("xsrf") {
 			if resp.StatusCode != http.StatusOK || strings.Contains(string(page), "error") {
-				t.Fatalf("%s: %s\n%s", resp.Request.URL, resp.Status, page)
+				return "", fmt.Errorf("%s: %s\n%s", resp.Request.URL, resp.Status, page)
 			}
-			return string(page)
+			return string(page), nil
 		}
 		at.RawQuery = ""
 		resp, err = browser.PostForm(at.String(), form)
 	}
-	t.Fatalf("%s does not come to an end", address)
-	return ""
+	return "", errors.New("it does not come to an end")
 }

@@ -2,13 +2,14 @@
 // be served (JSON): port, jwks, accounts (claims by subject), idTokenSeconds.
 // Who signs in is whom the header X-Test-Account names: the browser is played by the test.
 import { createServer } from 'node:http';
+import { createServer as createTLSServer } from 'node:https';
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 
 const [modules, file] = process.argv.slice(2);
 const { default: Provider } = await import(pathToFileURL(`${modules}/oidc-provider/lib/index.js`));
 const config = JSON.parse(readFileSync(file, 'utf8'));
-const issuer = `http://127.0.0.1:${config.port}`;
+const { issuer } = config;
 
 const provider = new Provider(issuer, {
   jwks: config.jwks,
@@ -51,10 +52,12 @@ async function interact(req, res) {
 }
 
 const serve = provider.callback();
-createServer((req, res) => {
+const handle = (req, res) => {
   if (req.url.startsWith('/interaction/')) {
     interact(req, res).catch((err) => { console.error(err); res.statusCode = 500; res.end(String(err)); });
   } else {
     serve(req, res);
   }
-}).listen(config.port, '127.0.0.1', () => console.log(`serves ${issuer}`));
+};
+const server = config.chain ? createTLSServer({ cert: readFileSync(config.chain), key: readFileSync(config.key) }, handle) : createServer(handle);
+server.listen(config.port, '127.0.0.1', () => console.log(`serves ${issuer}`));
