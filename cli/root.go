@@ -23,6 +23,7 @@ import (
 	"github.com/colonyfleet/colony/cli/commands"
 	"github.com/colonyfleet/colony/cli/data"
 	"github.com/colonyfleet/colony/cli/doctor"
+	"github.com/colonyfleet/colony/cli/groups"
 	identitycmd "github.com/colonyfleet/colony/cli/identity"
 	"github.com/colonyfleet/colony/cli/images"
 	"github.com/colonyfleet/colony/cli/login"
@@ -174,7 +175,7 @@ A CO that wants a token gets that of the current context (colony login), or COLO
 	root.AddCommand(a.upCommand(version), a.downCommand(), a.coCommand(version), a.loCommand(version), a.enCommand(version))
 	root.AddCommand(a.appCommand(), a.lintCommand(), a.deployCommand(), a.deploymentCommand(), a.siteCommand(), data.Command(&a.Env), a.nodeCommand(), a.eventsCommand(), a.statusCommand())
 	root.AddCommand(commands.Command(&a.Env), logs.Command(&a.Env), commands.Restart(&a.Env), commands.Probe(&a.Env), commands.Pull(&a.Env))
-	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
+	root.AddCommand(images.Command(&a.Env), proposals.Command(&a.Env), removals.Volumes(&a.Env), identitycmd.CA(&a.Env), tokens.Command(&a.Env), groups.Command(&a.Env), auditcmd.Command(&a.Env), login.Command(&a.Env), login.Out(&a.Env), login.Contextual(&a.Env))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program, as --version does",

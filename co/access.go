@@ -18,6 +18,7 @@ import (
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
 	"github.com/colonyfleet/colony/co/api/gate"
 	"github.com/colonyfleet/colony/co/api/policy"
+	"github.com/colonyfleet/colony/co/api/sitegroups"
 	"github.com/colonyfleet/colony/co/api/tokens"
 	"github.com/colonyfleet/colony/co/audit"
 	"github.com/colonyfleet/colony/co/db"
@@ -104,7 +105,8 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 	if err != nil {
 		return err
 	}
-	o := gate.Options{Store: accessdb.New(s.db), Signer: signer, Logger: c.log, Registerer: c.opts.Registerer}
+	record := accessdb.New(s.db)
+	o := gate.Options{Store: record, Groups: record, Signer: signer, Logger: c.log, Registerer: c.opts.Registerer}
 	if c.opts.Access.OIDC.Set() {
 		provider, err := oidc.New(c.opts.Access.OIDC, c.log, c.opts.Registerer)
 		if err != nil {
@@ -140,6 +142,14 @@ func (s *stores) tokens() tokens.Record {
 	return s.gate
 }
 
+// groups are those of sites, nil where nobody is asked who they are.
+func (s *stores) groups() sitegroups.Record {
+	if s.gate == nil {
+		return nil
+	}
+	return s.gate
+}
+
 // NewAccessToken makes a token on the CO's own machine, whether the CO runs or not, and records it. It waits for the
 // database until ctx ends. Errors of the arguments are of kind Invalid.
 func NewAccessToken(ctx context.Context, o Options, r access.Request) (t access.Token, text string, err error) {
@@ -158,6 +168,9 @@ func NewAccessToken(ctx context.Context, o Options, r access.Request) (t access.
 		return t, "", fmt.Errorf("record of tokens in the database: %w", err)
 	}
 	defer pool.Close()
+	if err := gate.CheckGroups(ctx, accessdb.New(pool), t.Sites); err != nil {
+		return t, "", err
+	}
 	t.Key = signer.KeyID()
 	if text, err = signer.Text(t); err != nil {
 		return t, "", err

@@ -220,7 +220,7 @@ func (c *CO) startHTTP(s stores, sites *sites, checkpoints checkpoints) error {
 			_, git := s.repo.Sync(ctx)
 			return map[string]error{"postgres": s.db.Ready(ctx), "deployments repo": git}
 		},
-		Access:  api.AccessActions{Tokens: s.tokens(), SignIn: s.signIn, Audit: auditapi.Options{Entries: s.audit.Entries, Chain: s.audit.Chain, At: s.audit.At, Checkpoints: checkpoints}},
+		Access:  api.AccessActions{Tokens: s.tokens(), Groups: s.groups(), SignIn: s.signIn, Audit: auditapi.Options{Entries: s.audit.Entries, Chain: s.audit.Chain, At: s.audit.At, Checkpoints: checkpoints}},
 		Metrics: promhttp.HandlerFor(c.opts.Registerer, promhttp.HandlerOpts{}), Version: c.opts.Version, Logger: c.log,
 	})
 	mux := http.NewServeMux()

@@ -215,7 +215,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := gate.New(b.Context(), gate.Options{Store: accessdb.New(pool), Signer: signer, Provider: provider, Logger: quiet, Registerer: prometheus.NewRegistry()})
+	g, err := gate.New(b.Context(), gate.Options{Store: accessdb.New(pool), Groups: accessdb.New(pool), Signer: signer, Provider: provider, Logger: quiet, Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		b.Fatal(err)
 	}

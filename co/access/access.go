@@ -136,9 +136,10 @@ var operations = map[string]Permission{
 
 	"GET /api/v1/audit": ReadAudit, "GET /api/v1/audit/verification": ReadAudit,
 
-	"GET /api/v1/sign-in":   Open,
-	"GET /api/v1/principal": Authenticated,
-	"GET /api/v1/tokens":    WriteAccess, "POST /api/v1/tokens": WriteAccess, "DELETE /api/v1/tokens/{id}": WriteAccess,
+	"GET /api/v1/sign-in":     Open,
+	"GET /api/v1/principal":   Authenticated,
+	"GET /api/v1/site-groups": WriteAccess, "PUT /api/v1/site-groups/{group}": WriteAccess, "DELETE /api/v1/site-groups/{group}": WriteAccess,
+	"GET /api/v1/tokens": WriteAccess, "POST /api/v1/tokens": WriteAccess, "DELETE /api/v1/tokens/{id}": WriteAccess,
 }
 
 // described are the routes of the API's own description.
@@ -242,7 +243,7 @@ type Token struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name" doc:"whom it was made for: each change that is made with it names it"`
 	Role      Role       `json:"role" enum:"read-only,operator,admin"`
-	Sites     []string   `json:"sites,omitempty" doc:"the sites for which the role holds: names, or how names begin with a * after it; absent: all"`
+	Sites     []string   `json:"sites,omitempty" doc:"the sites for which the role holds: names, how names begin with a * after it, or @ and the name of a group of sites; absent: all"`
 	CreatedAt time.Time  `json:"createdAt"`
 	CreatedBy string     `json:"createdBy" doc:"who made it; console: on the CO's machine"`
 	Expires   time.Time  `json:"expires"`
@@ -281,7 +282,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._@-]{0,62}[a-z0-9])?$`)
 // A Request is what somebody asks of a new token.
 type Request struct {
 	Name, Role string
-	Sites      []string // as of siteset.Parse; nil: all; an empty list is refused
+	Sites      []string // as of ParseSites; nil: all; an empty list is refused
 	Life       time.Duration
 }
 
@@ -298,10 +299,7 @@ func NewToken(r Request, by string, now time.Time) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	if r.Sites != nil && len(r.Sites) == 0 { // as of an empty variable of a shell
-		return Token{}, protocol.Errorf(protocol.Invalid, "sites: the list has no site; leave it out for all sites")
-	}
-	sites, err := siteset.Parse(r.Sites)
+	sites, err := ParseSites(r.Sites)
 	if err != nil {
 		return Token{}, err
 	}
@@ -310,7 +308,7 @@ func NewToken(r Request, by string, now time.Time) (Token, error) {
 	}
 	// Claims of a JWT are in whole seconds.
 	created := now.UTC().Truncate(time.Second)
-	return Token{ID: rand.Text(), Name: name, Role: role, Sites: sites.Entries(), CreatedAt: created, CreatedBy: by, Expires: created.Add(life)}, nil
+	return Token{ID: rand.Text(), Name: name, Role: role, Sites: sites, CreatedAt: created, CreatedBy: by, Expires: created.Add(life)}, nil
 }
 
 type key struct{}

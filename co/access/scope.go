@@ -116,12 +116,6 @@ func (p *Principal) SetGrants(grants []Grant) {
 	p.Role, p.Sites, p.Further = grants[0].Role, grants[0].Sites, slices.Clip(grants[1:])
 }
 
-// Check says why the grants of a principal cannot be taken together, by an error of kind Invalid: they are for too many sites.
-func (p Principal) Check() error {
-	_, _, err := p.sitesFor(Authenticated)
-	return err
-}
-
 // Same reports whether two principals have the same grants.
 func (p Principal) Same(o Principal) bool {
 	return slices.EqualFunc(p.Grants(), o.Grants(), func(a, b Grant) bool { return a.Role == b.Role && slices.Equal(a.Sites, b.Sites) })

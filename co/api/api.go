@@ -27,6 +27,7 @@ import (
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/api/security"
 	"github.com/colonyfleet/colony/co/api/sitedata"
+	"github.com/colonyfleet/colony/co/api/sitegroups"
 	"github.com/colonyfleet/colony/co/api/specs"
 	"github.com/colonyfleet/colony/co/api/tokens"
 	"github.com/colonyfleet/colony/co/fleet"
@@ -123,6 +124,8 @@ type CatalogActions struct {
 type AccessActions struct {
 	// Tokens are theirs. Nil: nobody is asked who they are.
 	Tokens tokens.Record
+	// Groups are those of sites. Nil: nobody is asked who they are.
+	Groups sitegroups.Record
 	// SignIn is how people sign in with an OpenID provider. Nil: there is none.
 	SignIn *access.SignIn
 	// Audit shows who did what.
@@ -257,6 +260,7 @@ func (a *API) routes(h huma.API) {
 	})
 	images.Register(h, a.opts.Catalog.Images, a.log)
 	identityapi.Register(h, a.opts.Sites.Machines, a.log)
+	sitegroups.Register(h, a.opts.Access.Groups, a.log)
 	tokens.Register(h, a.opts.Access.Tokens, a.opts.Access.SignIn, a.log)
 	auditapi.Register(h, a.opts.Access.Audit, a.log)
 	a.proposalRoutes(h)

@@ -83,7 +83,7 @@ func start(t *testing.T, life time.Duration, secure bool) *world {
 	}
 	o.Access.OIDC = oidc.Config{
 		CA: w.idp.CA, Issuer: w.idp.Issuer, ClientID: oidctest.ClientID, Scopes: []string{"openid", "profile", "groups", "offline_access"}, Roles: []oidc.Binding{
-			{Group: "fleet-admins", Role: "admin"}, {Group: "everybody", Role: "read-only"}, {Group: "north-operators", Role: "operator", Sites: []string{"north-*", "depot"}},
+			{Group: "fleet-admins", Role: "admin"}, {Group: "everybody", Role: "read-only"}, {Group: "north-operators", Role: "operator", Sites: []string{"@north", "depot"}},
 		},
 	}
 	b, err := configfile.Marshal(o)
@@ -267,6 +267,8 @@ func TestSignIn(t *testing.T) {
 	}
 	w.site(text, "north-1")
 	w.site(text, "south-1")
+	ann.says("group north: north-*", "group", "set", "north", "--site", "north-*")
+	ann.says("north-*", "group", "list")
 	bob.says("south-1", "site", "list")
 	bob.says("work", "context", "list")
 	for _, tt := range []struct {
@@ -284,6 +286,10 @@ func TestSignIn(t *testing.T) {
 	}
 	ann.says("oidc:bob", "audit", "--principal", "oidc:bob")
 	ann.says(`"subject": "u-bob"`, "audit", "--principal", "oidc:bob", "-o", "json")
+	ann.says("group north: removed", "group", "remove", "north")
+	if out, code := bob.colony("site", "data", "delete", "north-1"); code != 1 || !strings.Contains(out, "and not for site") {
+		t.Errorf("without the group: %d %s", code, out)
+	}
 	if out, code := eve.login("login", "--url", w.url, "--ca", w.ca, "--device"); code != 1 || !strings.Contains(out, "oidc:eve is signed in, and has no role in this Colony: ask an administrator") {
 		t.Errorf("%d %s", code, out)
 	}

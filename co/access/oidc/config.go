@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/colonyfleet/colony/co/access"
-	"github.com/colonyfleet/colony/protocol/siteset"
 )
 
 // A Config says which provider vouches for people, and what their groups may do. The yaml keys are those of the CO's
@@ -40,7 +39,7 @@ type Config struct {
 type Binding struct {
 	Group string `yaml:"group"`
 	Role  string `yaml:"role"`
-	// Sites are those for which the role holds, as of siteset.Parse. Nil: all.
+	// Sites are those for which the role holds, as of access.ParseSites. Nil: all.
 	Sites []string `yaml:"sites,omitempty"`
 }
 
@@ -103,10 +102,7 @@ func (b Binding) check() error {
 	if _, err := access.ParseRole(b.Role); err != nil {
 		return err
 	}
-	if b.Sites != nil && len(b.Sites) == 0 {
-		return errors.New("sites: the list has no site; leave it out for all sites")
-	}
-	_, err := siteset.Parse(b.Sites)
+	_, err := access.ParseSites(b.Sites)
 	return err
 }
 
@@ -130,11 +126,11 @@ func (c Config) grants(groups map[string]bool) []access.Grant {
 		if !groups[b.Group] {
 			continue
 		}
-		set, err := siteset.Parse(b.Sites) // Validate has refused those that cannot be read
+		sites, err := access.ParseSites(b.Sites) // Validate has refused those that cannot be read
 		if err != nil {
 			continue
 		}
-		out = append(out, access.Grant{Role: access.Role(b.Role), Sites: set.Entries()})
+		out = append(out, access.Grant{Role: access.Role(b.Role), Sites: sites})
 	}
 	return out
 }

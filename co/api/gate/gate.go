@@ -47,18 +47,10 @@ type Signer interface {
 	Read(text string) (id string, err error)
 }
 
-// A Provider vouches for people, as an OpenID provider does.
-type Provider interface {
-	// Verify returns whose token a text is; who may do nothing has no role. It returns false where the text does not say that
-	// it is a token of the provider. The error is of kind Denied or Unavailable, and may be shown to whoever sent the text.
-	Verify(ctx context.Context, text string) (p access.Principal, theirs bool, err error)
-	// Holds reports whether a token that Verify has accepted, and that has not ended, still counts.
-	Holds(p access.Principal) bool
-}
-
 // Options are what a gate needs. All are required but for Provider.
 type Options struct {
 	Store      Store
+	Groups     GroupStore
 	Signer     Signer
 	Provider   Provider
 	Logger     *slog.Logger
@@ -94,6 +86,7 @@ type Gate struct {
 	most    int                          // tokens in memory before some are forgotten, where more than mostKnown are in use
 	known   map[[sha256.Size]byte]string // ids of texts whose signatures were checked
 	persons map[*request]bool            // that are answered, of people for whom the provider vouches
+	groups  map[string][]string          // sites by the name of their group; replaced, and never changed
 }
 
 // held is a token in memory.
@@ -104,13 +97,16 @@ type held struct {
 	open         map[*request]bool
 }
 
-// allowsAs reports whether the token still allows what a principal that has shown it may do.
-func (h *held) allowsAs(p access.Principal) bool { return h.Principal().Same(p) }
+// allowed reports whether what was shown still allows what a request may do.
+func (r *request) allowed(shown access.Principal, groups map[string][]string) bool {
+	return shown.Within(groups).Same(r.of)
+}
 
 // A request that is answered.
 type request struct {
-	of  access.Principal
-	end context.CancelCauseFunc
+	shown access.Principal // as its token says
+	of    access.Principal // with the sites of the groups that it had at its beginning
+	end   context.CancelCauseFunc
 }
 
 // New asks the record for tokens of other keys. Call Run afterwards.
@@ -124,6 +120,9 @@ func New(ctx context.Context, o Options) (*Gate, error) {
 	o.Registerer.MustRegister(g.refused)
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
+	if err := g.readGroups(ctx); err != nil {
+		return nil, err
+	}
 	n, err := o.Store.TokensOfOtherKeys(ctx, o.Signer.KeyID())
 	if n > 0 {
 		o.Logger.WarnContext(ctx, "another key signed tokens that count in the record, and they are refused here: all replicas need the same access.keyFile; after a new key, revoke them", "tokens", n, "key", o.Signer.KeyID())
@@ -145,14 +144,17 @@ func (g *Gate) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		err := g.readGroups(ctx)
 		g.endPersons()
-		err := g.read(ctx)
+		if err == nil {
+			err = g.read(ctx)
+		}
 		if err == nil && time.Since(wrote) >= writeUses {
 			wrote = time.Now()
 			err = g.writeUses(ctx)
 		}
 		if err != nil && !away && ctx.Err() == nil {
-			g.o.Logger.WarnContext(ctx, "tokens cannot be read or recorded; those that are known count", "err", err)
+			g.o.Logger.WarnContext(ctx, "tokens and groups of sites cannot be read or recorded; those that are known count", "err", err)
 		}
 		away = err != nil
 	}
@@ -192,23 +194,12 @@ func (g *Gate) read(ctx context.Context) error {
 		}
 		h.Token = tokens[id]
 		for r := range h.open {
-			if !h.Holds(time.Now()) || !h.allowsAs(r.of) {
+			if !h.Holds(time.Now()) || !r.allowed(h.Principal(), g.groups) {
 				r.end(errEnded)
 			}
 		}
 	}
 	return nil
-}
-
-// endPersons ends the requests whose token the provider's keys do not prove any more.
-func (g *Gate) endPersons() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for r := range g.persons {
-		if !g.o.Provider.Holds(r.of) {
-			r.end(errEnded)
-		}
-	}
 }
 
 func (g *Gate) writeUses(ctx context.Context) error {
@@ -230,6 +221,9 @@ func (g *Gate) writeUses(ctx context.Context) error {
 
 // Create makes a token, records it, and returns it with its text, which is kept nowhere.
 func (g *Gate) Create(ctx context.Context, t access.Token) (made access.Token, text string, err error) {
+	if err := CheckGroups(ctx, g.o.Groups, t.Sites); err != nil {
+		return t, "", err
+	}
 	t.Key = g.o.Signer.KeyID()
 	if text, err = g.o.Signer.Text(t); err != nil {
 		return t, "", err
@@ -369,11 +363,12 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			refuse(protocol.Errorf(protocol.Denied, "this CO wants a token: log in with colony login, or send it as Authorization: Bearer TOKEN"))
 			return
 		}
-		p, err := g.Authenticate(r.Context(), text)
+		shown, err := g.Authenticate(r.Context(), text)
 		if err != nil {
 			refuse(err)
 			return
 		}
+		p := shown.Within(g.siteGroups())
 		denied := func(err error) {
 			g.refused.WithLabelValues(fmt.Sprint(http.StatusForbidden)).Inc()
 			g.o.Logger.WarnContext(r.Context(), "request refused", "principal", p.Name, "subject", p.Subject, "grants", p.Grants(), "needs", string(need.Permission), "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr)
@@ -384,7 +379,7 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			problem.Write(w, http.StatusForbidden, err.Error())
 			return
 		}
-		ctx, release := g.hold(access.With(r.Context(), p, need.Permission, denied), p) // what a body or a filter names, handlers refuse
+		ctx, release := g.hold(access.With(r.Context(), p, need.Permission, denied), shown, p) // what a body or a filter names, handlers refuse
 		defer release()
 		// A handler that waits for the client's bytes, or for the client to take its own, does not see its context.
 		c := http.NewResponseController(w)
@@ -436,18 +431,18 @@ func shown(r *http.Request, basic bool) string {
 	return ""
 }
 
-// hold returns a context that ends with the token of p.
-func (g *Gate) hold(ctx context.Context, p access.Principal) (context.Context, func()) {
+// hold returns a context that ends with the token that was shown, or when that does not allow what p may do any more.
+func (g *Gate) hold(ctx context.Context, shown, p access.Principal) (context.Context, func()) {
 	ctx, cancel := context.WithDeadlineCause(ctx, p.Expires, errEnded)
 	ctx, end := context.WithCancelCause(ctx)
-	r := &request{p, end}
+	r := &request{shown, p, end}
 	if p.Issuer != "" {
 		return ctx, g.holdPerson(r, cancel)
 	}
 	g.mu.Lock()
-	h := g.keep(p.Token, access.Token{ID: p.Token, Name: p.Name, Role: p.Role, Sites: p.Sites, Expires: p.Expires})
+	h := g.keep(p.Token, access.Token{ID: p.Token, Name: p.Name, Role: shown.Role, Sites: shown.Sites, Expires: p.Expires})
 	h.open[r] = true
-	counts := h.Holds(time.Now()) && h.allowsAs(p)
+	counts := h.Holds(time.Now()) && r.allowed(h.Principal(), g.groups)
 	g.mu.Unlock()
 	if !counts { // since it was authenticated
 		end(errEnded)
@@ -457,23 +452,6 @@ func (g *Gate) hold(ctx context.Context, p access.Principal) (context.Context, f
 		delete(h.open, r)
 		g.mu.Unlock()
 		end(nil)
-		cancel()
-	}
-}
-
-// holdPerson has a request end once the provider's keys do not prove its token any more.
-func (g *Gate) holdPerson(r *request, cancel func()) (release func()) {
-	g.mu.Lock()
-	g.persons[r] = true
-	g.mu.Unlock()
-	if !g.o.Provider.Holds(r.of) { // since it was authenticated
-		r.end(errEnded)
-	}
-	return func() {
-		g.mu.Lock()
-		delete(g.persons, r)
-		g.mu.Unlock()
-		r.end(nil)
 		cancel()
 	}
 }
