@@ -13,6 +13,7 @@ import (
 
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/access/limit"
 	"github.com/colonyfleet/colony/co/access/oidc"
 	"github.com/colonyfleet/colony/co/access/token"
 	auditapi "github.com/colonyfleet/colony/co/api/audit"
@@ -42,6 +43,8 @@ type AccessOptions struct {
 	Key         string `yaml:"key,omitempty"`
 	// OIDC is the OpenID provider that vouches for people.
 	OIDC oidc.Config `yaml:"oidc,omitempty"`
+	// Limits bound the requests of one address and of one principal, where Required is set.
+	Limits limit.Limits `yaml:"limits"`
 }
 
 func (o AccessOptions) validate(machines IdentityOptions) error {
@@ -59,6 +62,9 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 	}
 	if err := o.OIDC.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("access.oidc: %w", err))
+	}
+	if err := o.Limits.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("access.limits: %w", err))
 	}
 	if o.OIDC.Set() && !o.Required {
 		errs = append(errs, errors.New("access.oidc without access.required: nobody would be asked who they are"))
@@ -106,7 +112,7 @@ func (c *CO) openAccess(ctx context.Context, s *stores) error {
 		return err
 	}
 	record := accessdb.New(s.db)
-	o := gate.Options{Store: record, Groups: record, Signer: signer, Logger: c.log, Registerer: c.opts.Registerer}
+	o := gate.Options{Store: record, Groups: record, Signer: signer, Limits: c.opts.Access.Limits, Logger: c.log, Registerer: c.opts.Registerer}
 	if c.opts.Access.OIDC.Set() {
 		provider, err := oidc.New(c.opts.Access.OIDC, c.log, c.opts.Registerer)
 		if err != nil {
@@ -131,7 +137,7 @@ func (s *stores) guarded(next http.Handler, p policy.Policy, log *slog.Logger) h
 	if s.gate == nil {
 		return next
 	}
-	return s.gate.Guard(next, gate.Rules{Basic: p.Registry, Refused: recorder.Refused, Needs: p.Needs})
+	return s.gate.Guard(next, gate.Rules{Limited: p.Limited, Basic: p.Registry, Refused: recorder.Refused, Needs: p.Needs})
 }
 
 // tokens are those of the API, nil where nobody is asked who they are.

@@ -17,6 +17,7 @@ import (
 	"github.com/colonyfleet/colony/broker/client"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/access/limit"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/co/registry"
 	"github.com/colonyfleet/colony/co/registry/archive"
@@ -54,7 +55,7 @@ func start(t *testing.T, change ...func(*co.Options)) *bench {
 	}
 	o := co.DefaultOptions()
 	o.StateDir, o.DatabaseURL, o.HTTP, o.MQTT, o.Git.Remote = filepath.Join(dir, "co"), pgtest.New(t), "127.0.0.1:0", "127.0.0.1:0", b.remote
-	o.Git.Interval = 100 * time.Millisecond
+	o.Git.Interval, o.Access.Limits = 100*time.Millisecond, limit.Limits{}
 	o.Listeners = []listen.Spec{{Name: "local", Network: listen.Unix, Address: b.socket}}
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	examples, err := filepath.Abs("../examples")

@@ -16,6 +16,7 @@ import (
 	"github.com/colonyfleet/colony/broker/limits"
 	"github.com/colonyfleet/colony/broker/listen"
 	"github.com/colonyfleet/colony/broker/sessions"
+	"github.com/colonyfleet/colony/co/access/limit"
 	"github.com/colonyfleet/colony/co/catalog"
 	upkeepdb "github.com/colonyfleet/colony/co/db/fleet/upkeep"
 	"github.com/colonyfleet/colony/co/presence"
@@ -234,6 +235,7 @@ func DefaultOptions() Options {
 		Git: GitOptions{Interval: git.DefaultInterval}, PresenceGrace: presence.DefaultGrace, Process: Process{Version: "dev"},
 		Retention: RetentionOptions(upkeepdb.DefaultRetention),
 		Removals:  RemovalOptions(proposal.DefaultLimits),
+		Access:    AccessOptions{Limits: limit.Default},
 	}
 }
 

@@ -64,7 +64,7 @@ func (c *Client) Follow(ctx context.Context, path, last string, each func(Server
 			return ctx.Err()
 		}
 		// What was open once is refused for a while only, such as while the database is away.
-		if p, refused := errors.AsType[*Problem](err); refused && (!opened || p.Status < 500) {
+		if p, refused := errors.AsType[*Problem](err); refused && p.Status != http.StatusTooManyRequests && (!opened || p.Status < 500) {
 			return err
 		}
 		if _, signedOut := errors.AsType[*SignedOut](err); signedOut {

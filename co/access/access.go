@@ -136,7 +136,7 @@ var operations = map[string]Permission{
 
 	"GET /api/v1/audit": ReadAudit, "GET /api/v1/audit/verification": ReadAudit,
 
-	"GET /api/v1/sign-in":     Open,
+	HowToSignIn:               Open,
 	"GET /api/v1/principal":   Authenticated,
 	"GET /api/v1/site-groups": WriteAccess, "PUT /api/v1/site-groups/{group}": WriteAccess, "DELETE /api/v1/site-groups/{group}": WriteAccess,
 	"GET /api/v1/tokens": WriteAccess, "POST /api/v1/tokens": WriteAccess, "DELETE /api/v1/tokens/{id}": WriteAccess,
@@ -144,6 +144,9 @@ var operations = map[string]Permission{
 
 // described are the routes of the API's own description.
 var described = regexp.MustCompile(`^GET /(openapi(-3\.0)?\.(json|yaml)|schemas/\{schema\})$`)
+
+// HowToSignIn is the operation by which whoever has no token learns how to get one.
+const HowToSignIn = "GET /api/v1/sign-in"
 
 // specs is the operation by which a site fetches, by its digest, what it is to run.
 const specs = "GET /api/v1/specs/{digest}"

@@ -180,6 +180,14 @@ func (p *Provider) Verify(ctx context.Context, text string) (who access.Principa
 	return who, true, nil
 }
 
+// Knows reports whether Verify has accepted a text before.
+func (p *Provider) Knows(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.known[sha256.Sum256([]byte(text))]
+	return ok
+}
+
 // named reports whether a text says that it is a token of the provider, whether that is so or not.
 func (p *Provider) named(text string) bool {
 	parts := strings.Split(text, ".")

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/access/limit"
 	"github.com/colonyfleet/colony/co/api/problem"
 	"github.com/colonyfleet/colony/co/fleet"
 	"github.com/colonyfleet/colony/internal/allowance"
@@ -47,12 +48,13 @@ type Signer interface {
 	Read(text string) (id string, err error)
 }
 
-// Options are what a gate needs. All are required but for Provider.
+// Options are what a gate needs. All are required but for Provider and Limits.
 type Options struct {
 	Store      Store
 	Groups     GroupStore
 	Signer     Signer
 	Provider   Provider
+	Limits     limit.Limits
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -79,6 +81,7 @@ type Gate struct {
 	o       Options
 	refused *prometheus.CounterVec
 	lines   *allowance.Allowance // of refused requests of somebody unknown
+	limits  *limits
 
 	reading sync.Mutex // one reads the record again at a time
 	mu      sync.Mutex // guards what follows
@@ -118,6 +121,7 @@ func New(ctx context.Context, o Options) (*Gate, error) {
 		}, []string{"status"}),
 	}
 	o.Registerer.MustRegister(g.refused)
+	g.limits = newLimits(o)
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
 	if err := g.readGroups(ctx); err != nil {
@@ -337,6 +341,8 @@ func (g *Gate) keep(id string, t access.Token) *held {
 type Rules struct {
 	// Needs returns what a request needs.
 	Needs func(r *http.Request) access.Need
+	// Limited says whether a request counts for the limit of its address.
+	Limited func(r *http.Request) bool
 	// Basic says whether a request may show the token as a password (RFC 7617), as clients of registries do.
 	Basic func(r *http.Request) bool
 	// Refused is called with each request that is refused, and why; p is nobody where it is not known who asked.
@@ -347,7 +353,10 @@ type Rules struct {
 // ends with its token.
 func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		need := rules.Needs(r)
+		need, from := rules.Needs(r), limit.Address(r.RemoteAddr)
+		if rules.Limited(r) && g.limits.over(w, r, "address", g.limits.address.Take(from, time.Now())) {
+			return
+		}
 		if need.Permission == access.Open {
 			next.ServeHTTP(w, r)
 			return
@@ -363,9 +372,18 @@ func (g *Gate) Guard(next http.Handler, rules Rules) http.Handler {
 			refuse(protocol.Errorf(protocol.Denied, "this CO wants a token: log in with colony login, or send it as Authorization: Bearer TOKEN"))
 			return
 		}
+		if !g.knows(text) && g.limits.over(w, r, "failures", g.limits.failures.Wait(from, time.Now())) {
+			return
+		}
 		shown, err := g.Authenticate(r.Context(), text)
 		if err != nil {
+			if protocol.KindOf(err) == protocol.Denied {
+				g.limits.failures.Take(from, time.Now())
+			}
 			refuse(err)
+			return
+		}
+		if g.limits.over(w, r, "principal", g.limits.principal.Take(limitedBy(shown), time.Now())) {
 			return
 		}
 		p := shown.Within(g.siteGroups())

@@ -11,6 +11,8 @@ type Provider interface {
 	// Verify returns whose token a text is; who may do nothing has no role. It returns false where the text does not say that
 	// it is a token of the provider. The error is of kind Denied or Unavailable, and may be shown to whoever sent the text.
 	Verify(ctx context.Context, text string) (p access.Principal, theirs bool, err error)
+	// Knows reports whether Verify has accepted a text before.
+	Knows(text string) bool
 	// Holds reports whether a token that Verify has accepted, and that has not ended, still counts.
 	Holds(p access.Principal) bool
 }

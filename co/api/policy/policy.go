@@ -38,6 +38,12 @@ func (p Policy) Needs(r *http.Request) access.Need {
 	return access.NeedOf(p.Sites.Needs(route), route, r.URL)
 }
 
+// Limited reports whether a request counts for the limit of its address: what needs somebody does, and to ask how to sign
+// in. What a load balancer asks, and what sites fetch without a token, does not.
+func (p Policy) Limited(r *http.Request) bool {
+	return p.Needs(r).Permission != access.Open || !p.Registry(r) && p.Route(r) == access.HowToSignIn
+}
+
 // Operation names the operation that a request asks for, as the audit has it: by its method and route.
 func (p Policy) Operation(r *http.Request) string {
 	switch {

@@ -14,6 +14,8 @@ func TestPolicy(t *testing.T) {
 	const clients = "/api/v1/broker/clients"
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/sites/{site}", unused)
+	mux.HandleFunc("GET /healthz", unused)
+	mux.HandleFunc(access.HowToSignIn, unused)
 	mux.HandleFunc("DELETE /api/v1/deployments/{id}", unused)
 	p := Policy{Clients: clients, Route: func(r *http.Request) string {
 		_, pattern := mux.Handler(r)
@@ -47,6 +49,11 @@ func TestPolicy(t *testing.T) {
 		}
 		if got := p.Registry(r); got != c.registry {
 			t.Errorf("%s: of the registry: %t, want %t", name, got, c.registry)
+		}
+	}
+	for path, want := range map[string]bool{"/api/v1/sites/plant-7": true, "/api/v1/sign-in": true, "/healthz": false, "/v2/": true, "/v2/a/manifests/1": false, clients: true, "/api/v1/nothing": true} {
+		if got := p.Limited(httptest.NewRequest(http.MethodGet, path, nil)); got != want {
+			t.Errorf("GET %s counts for a limit: %t, want %t", path, got, want)
 		}
 	}
 	prove := p

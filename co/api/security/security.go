@@ -32,9 +32,19 @@ func Describe(doc *huma.OpenAPI, signIn *access.SignIn) {
 			}
 			need := access.Needs(method + " " + path)
 			o.Extensions = map[string]any{"x-colony-permission": need}
+			tooMany := func() {
+				o.Responses[strconv.Itoa(http.StatusTooManyRequests)] = &huma.Response{
+					Description: "Too many requests.", Content: o.Responses[strconv.Itoa(http.StatusUnprocessableEntity)].Content,
+					Headers: map[string]*huma.Param{"Retry-After": {Description: "in how many seconds to ask again", Schema: &huma.Schema{Type: huma.TypeInteger}}},
+				}
+			}
 			if need == access.Open {
+				if method+" "+path == access.HowToSignIn {
+					tooMany()
+				}
 				continue
 			}
+			tooMany()
 			o.Security = schemes
 			problems := o.Responses[strconv.Itoa(http.StatusUnprocessableEntity)].Content
 			o.Responses[strconv.Itoa(http.StatusUnauthorized)] = &huma.Response{Description: "Without a token that counts.", Content: problems}

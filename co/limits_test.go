@@ -1,0 +1,134 @@
+package co_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/colonyfleet/colony/co"
+	"github.com/colonyfleet/colony/co/access"
+	"github.com/colonyfleet/colony/co/access/limit"
+)
+
+// slowly lets n requests through at once, and then one in half an hour: none while a test runs.
+func slowly(n int) limit.Rate { return limit.Rate{PerSecond: 1.0 / 1800, Burst: n} }
+
+// asks sends requests until one is too many, and returns how many were not.
+func (b *bench) asks(path, text string, most int) (passed int) {
+	b.t.Helper()
+	for passed < most {
+		req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, "http://"+b.co.HTTPAddr()+path, http.NoBody)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if text != "" {
+			req.Header.Set("Authorization", "Bearer "+text)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if err := resp.Body.Close(); err != nil {
+			b.t.Fatal(err)
+		}
+		if resp.StatusCode == http.StatusTooManyRequests {
+			seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+			if err != nil || seconds < 1 || seconds > 1800 || resp.Header.Get("Content-Type") != "application/problem+json" {
+				b.t.Errorf("%s: %v", path, resp.Header)
+			}
+			return passed
+		}
+		passed++
+	}
+	return passed
+}
+
+// TestLimitOfPrincipal has a program ask too often, by two tokens of one name, and another one beside it.
+func TestLimitOfPrincipal(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) {
+		o.Access.Required, o.Access.Limits = true, limit.Limits{Principal: slowly(5)}
+	})
+	_, first := b.tokenOf("ci", access.ReadOnly, time.Hour)
+	_, second := b.tokenOf("ci", access.ReadOnly, time.Hour)
+	_, admin := b.tokenOf("root", access.Admin, time.Hour)
+	if n := b.asks("/api/v1/sites", first, 3); n != 3 {
+		t.Errorf("%d requests, want 3", n)
+	}
+	if n := b.asks("/api/v1/sites", second, 10); n != 2 {
+		t.Errorf("%d requests with another token of the name, want 2", n)
+	}
+	if _, said := b.ask(http.MethodGet, "/api/v1/sites", first, ""); !strings.Contains(said, "too many requests: ask again in") {
+		t.Error(said)
+	}
+	_, said := b.ask(http.MethodGet, "/metrics", admin, "")
+	if !strings.Contains(said, `colony_co_requests_limited_total{limit="principal"} 2`) {
+		t.Errorf("the metric: %.2000s", said)
+	}
+}
+
+// TestLimitOfAddress has an address ask too often: what load balancers and sites ask does not count.
+func TestLimitOfAddress(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) {
+		o.Access.Required, o.Access.Limits = true, limit.Limits{Address: slowly(6)}
+	})
+	_, admin := b.tokenOf("root", access.Admin, time.Hour)
+	for _, path := range []string{"/healthz", "/readyz", "/v2/a/manifests/1", "/api/v1/specs/sha256:" + strings.Repeat("0", 64)} {
+		if n := b.asks(path, "", 10); n != 10 {
+			t.Errorf("%s: %d requests, want 10", path, n)
+		}
+	}
+	if n := b.asks("/api/v1/sites", "", 2); n != 2 {
+		t.Errorf("%d requests without a token, want 2", n)
+	}
+	if n := b.asks("/api/v1/sign-in", "", 2); n != 2 {
+		t.Errorf("%d requests how to sign in, want 2", n)
+	}
+	if n := b.asks("/api/v1/sites", admin, 10); n != 2 {
+		t.Errorf("%d requests with a token, want 2", n)
+	}
+	if n := b.asks("/v2/", admin, 10); n != 0 {
+		t.Errorf("%d requests to the registry, want 0", n)
+	}
+	if n := b.asks("/healthz", "", 10); n != 10 {
+		t.Errorf("%d requests of a load balancer, want 10", n)
+	}
+}
+
+// TestLimitOfFailures has somebody try tokens: those who were there before go on, from the same address, too.
+func TestLimitOfFailures(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(o *co.Options) {
+		o.Access.Required, o.Access.Limits = true, limit.Limits{Failures: slowly(4)}
+	})
+	_, known := b.tokenOf("root", access.Admin, time.Hour)
+	_, later := b.tokenOf("ann", access.Admin, time.Hour)
+	if n := b.asks("/api/v1/sites", known, 10); n != 10 {
+		t.Errorf("%d requests, want 10", n)
+	}
+	if n := b.asks("/api/v1/sites", "a.b.c", 10); n != 4 {
+		t.Errorf("%d tries, want 4", n)
+	}
+	if n := b.asks("/api/v1/sites", later, 10); n != 0 {
+		t.Errorf("%d requests with a token that nobody has seen, want 0: it may be one that is tried", n)
+	}
+	if n := b.asks("/api/v1/sites", known, 10); n != 10 {
+		t.Errorf("%d requests with a known token, want 10", n)
+	}
+	if n := b.asks("/api/v1/sites", "", 10); n != 10 {
+		t.Errorf("%d requests without a token, want 10: they try none", n)
+	}
+}
+
+// TestLimitsAreChecked has a CO refuse limits that let nothing through.
+func TestLimitsAreChecked(t *testing.T) {
+	t.Parallel()
+	o := identified(t)
+	o.Access.Limits.Failures.Burst = 0
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "access.limits: failures.burst 0") {
+		t.Error(err)
+	}
+}
