@@ -43,6 +43,7 @@ import (
 	coidentity "github.com/colonyfleet/colony/co/identity"
 	"github.com/colonyfleet/colony/co/keys"
 	"github.com/colonyfleet/colony/co/registry"
+	"github.com/colonyfleet/colony/co/registry/inprocess"
 	"github.com/colonyfleet/colony/co/registry/uses"
 	"github.com/colonyfleet/colony/co/repo/git"
 	"github.com/colonyfleet/colony/internal/httpserver"
@@ -163,8 +164,11 @@ func (c *CO) openStores(ctx context.Context) (stores, error) {
 	if s.registry, err = registry.NewHandler(cmp.Or(c.opts.RegistryDir, filepath.Join(c.opts.StateDir, "registry")), registry.Limits{}, c.log); err != nil {
 		return s, err
 	}
+	// The CO asks its own registry without the way of others, which may be TLS with a certificate of any authority, and want a token.
+	own := inprocess.Listen(dialable(c.listener.Addr().String()))
+	c.parts.OnStop("own registry", httpserver.Start(own, httpserver.New(s.registry, httpserver.Limits{}, c.log), c.parts.Fail).Stop)
 	client := registry.NewClient(registry.ClientOptions{
-		Hosts: map[string]string{c.opts.RegistryHost: dialable(c.listener.Addr().String())}, Insecure: c.opts.PlainHTTP,
+		Hosts: map[string]string{c.opts.RegistryHost: own.Addr().String()}, Insecure: c.opts.PlainHTTP, Transport: own.Transport(),
 		Allow: c.opts.Import.sources(c.opts.RegistryHost).Registry,
 	})
 	c.parts.OnStop("registry client", func(context.Context) error { client.Close(); return nil })

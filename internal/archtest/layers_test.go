@@ -200,6 +200,7 @@ var packages = map[string]layer{
 	"co/registry/image":      adapter,
 	"co/registry/graph":      logic,
 	"co/registry/target":     domain,
+	"co/registry/inprocess":  adapter,
 	"co/registry/paging":     logic,
 	"co/registry/uses":       adapter,
 	"co/db/fleet":            adapter,
