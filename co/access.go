@@ -54,17 +54,12 @@ func (o AccessOptions) validate(machines IdentityOptions) error {
 			errs = append(errs, fmt.Errorf("access.%s %q: want an absolute path", key, path))
 		}
 	}
+	errs = append(errs, o.OIDC.Validate(), o.Limits.Validate())
 	switch {
 	case (o.Certificate == "") != (o.Key == ""):
 		errs = append(errs, errors.New("access.certificate and access.key go together"))
 	case o.Certificate != "" && machines.Enrol != "" && machines.HTTP == "":
 		errs = append(errs, errors.New("access.certificate without identity.http: sites with certificates of the fleet fetch what they run there, and trust no other certificate"))
-	}
-	if err := o.OIDC.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("access.oidc: %w", err))
-	}
-	if err := o.Limits.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("access.limits: %w", err))
 	}
 	if o.OIDC.Set() && !o.Required {
 		errs = append(errs, errors.New("access.oidc without access.required: nobody would be asked who they are"))

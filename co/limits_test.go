@@ -128,7 +128,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	t.Parallel()
 	o := identified(t)
 	o.Access.Limits.Failures.Burst = 0
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "access.limits: failures.burst 0") {
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "access.limits.failures.burst 0") {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@ type Limits struct {
 // Default are the limits that a configuration changes.
 var Default = Limits{Address: Rate{100, 1000}, Principal: Rate{50, 500}, Failures: Rate{0.2, 30}}
 
-// Validate returns all faults of the limits, each with its key.
+// Validate returns all faults of the limits, each with its key in the configuration of the CO.
 func (l Limits) Validate() error {
 	var errs []error
 	for _, each := range []struct {
@@ -41,10 +41,10 @@ func (l Limits) Validate() error {
 		r   Rate
 	}{{"address", l.Address}, {"principal", l.Principal}, {"failures", l.Failures}} {
 		if each.r.PerSecond < 0 || math.IsNaN(each.r.PerSecond) || math.IsInf(each.r.PerSecond, 0) {
-			errs = append(errs, fmt.Errorf("%s.perSecond %g: want 0 for none, or more", each.key, each.r.PerSecond))
+			errs = append(errs, fmt.Errorf("access.limits.%s.perSecond %g: want 0 for none, or more", each.key, each.r.PerSecond))
 		}
 		if each.r.PerSecond > 0 && each.r.Burst < 1 {
-			errs = append(errs, fmt.Errorf("%s.burst %d: want 1 or more", each.key, each.r.Burst))
+			errs = append(errs, fmt.Errorf("access.limits.%s.burst %d: want 1 or more", each.key, each.r.Burst))
 		}
 	}
 	return errors.Join(errs...)

@@ -63,7 +63,7 @@ func (c Config) completed() Config {
 	return c
 }
 
-// Validate returns all faults, each with its key. A configuration that is not Set has none.
+// Validate returns all faults, each with its key in the configuration of the CO. A configuration that is not Set has none.
 func (c Config) Validate() error {
 	if !c.Set() {
 		return nil
@@ -91,6 +91,9 @@ func (c Config) Validate() error {
 		if err := b.check(); err != nil {
 			errs = append(errs, fmt.Errorf("roles[%d]: %w", i, err))
 		}
+	}
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("access.oidc.%w", err)
 	}
 	return errors.Join(errs...)
 }
