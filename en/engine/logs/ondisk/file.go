@@ -1,0 +1,95 @@
+package ondisk
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+const (
+	// block is what the system's blocks are a part of: what is punched out of a file ends at one.
+	block = 4096
+	// lineWindow is how far behind the place where a log is to begin the beginning of a line is searched.
+	lineWindow = 64 << 10
+
+	punchHole, keepSize, collapseRange = 0x2, 0x1, 0x8 // of fallocate(2)
+	seekDataWhence                     = 3             // of lseek(2)
+)
+
+// punch frees what a file has before an offset. Offsets stay as they are, and so does what others append
+// meanwhile.
+func punch(f *os.File, before int64) error {
+	if before -= before % block; before == 0 {
+		return nil
+	}
+	return fallocate(f, punchHole|keepSize, before)
+}
+
+// collapse takes the first n bytes out of a file, so that all others have an offset less by n.
+func collapse(f *os.File, n int64) error { return fallocate(f, collapseRange, n) }
+
+func fallocate(f *os.File, mode uint32, n int64) error {
+	for {
+		err := syscall.Fallocate(int(f.Fd()), mode, 0, n)
+		if !errors.Is(err, syscall.EINTR) {
+			return os.NewSyscallError("fallocate", err)
+		}
+	}
+}
+
+// seekData returns where a file of a size has the first byte, from an offset on, that was not punched out.
+func seekData(f *os.File, from, size int64) (int64, error) {
+	if from >= size {
+		return size, nil
+	}
+	at, err := f.Seek(from, seekDataWhence)
+	switch {
+	case errors.Is(err, syscall.ENXIO): // nothing but a hole
+		return size, nil
+	case errors.Is(err, syscall.EINVAL): // the file system cannot tell
+		return from, nil
+	}
+	return at, err
+}
+
+// countLines counts the ends of lines in a file from an offset to another, and on to the next beginning of a
+// line. Where none is found within lineWindow, mid is set and next is to.
+func countLines(f *os.File, from, to int64) (lines, next int64, mid bool, err error) {
+	b := make([]byte, 64<<10)
+	for from < to {
+		n, err := f.ReadAt(b[:min(int64(len(b)), to-from)], from)
+		if n == 0 {
+			return lines, from, false, err
+		}
+		lines += int64(bytes.Count(b[:n], []byte{'\n'}))
+		from += int64(n)
+		if from == to && b[n-1] == '\n' {
+			return lines, to, false, nil
+		}
+	}
+	n, err := f.ReadAt(b[:lineWindow], to)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return lines, to, true, err
+	}
+	if at := bytes.IndexByte(b[:n], '\n'); at >= 0 {
+		return lines + 1, to + int64(at) + 1, false, nil
+	}
+	return lines, to, true, nil
+}
+
+// lastLine returns the last line in a part of a file that is not empty; nil where there is none.
+func lastLine(path string, from, to int64, limit int) []byte {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.NewSectionReader(f, max(from, to-4*int64(limit)), min(to-from, 4*int64(limit))))
+	if err != nil {
+		return nil
+	}
+	b = bytes.TrimSpace(b)
+	return bytes.TrimSpace(b[bytes.LastIndexByte(b, '\n')+1:])
+}

@@ -1,0 +1,431 @@
+package ondisk
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/colonyfleet/colony/en/engine"
+	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/internal/recordlog"
+	"github.com/colonyfleet/colony/internal/statefile"
+)
+
+// The streams of a log. The last two are of a container that agents before 0.3.0 started: the file that
+// its shim appends both streams to, and what such an agent copied of it when it was too long.
+const (
+	stdout = iota
+	stderr
+	mixed
+	earlier
+	streams
+)
+
+var (
+	streamNames = [streams]logs.Stream{logs.Stdout, logs.Stderr, logs.Mixed, logs.Mixed}
+	fileNames   = [streams]string{"stdout", "stderr", "log", "log.1"}
+)
+
+const (
+	marksName = "marks"
+	role      = "en/log"
+	// maxMarks bounds the marks of a log. Then every second one of the older half is dropped, so that the times
+	// of old lines are known less well.
+	maxMarks  = 2048
+	maxRecord = 4096
+)
+
+// An extent is what is there of a stream. Its offsets are bytes since the creation of the
+// container; the file has the byte at an offset at that less base.
+type extent struct {
+	base  int64
+	start int64 // of the first byte that is to be read
+	lines int64 // the ends of lines before start
+	end   int64 // up to which it was written when it was last looked at
+	mid   bool  // start is within a line
+	less  bool  // there were more lines before start than lines says
+}
+
+// A mark is a look at the streams: what is before ends was written by then, at the latest, and what comes
+// after them later. Begins is set in that of a start of the container.
+type mark struct {
+	at     int64 // Unix nanoseconds
+	run    uint32
+	begins bool
+	ends   [streams]int64
+}
+
+// A log is that of one container. Looks, starts and removals hold work; whoever reads files holds mu.
+type log struct {
+	key string
+
+	work    sync.Mutex
+	records *recordlog.Log // nil: nothing is noted any more
+	written time.Time      // the last write that was seen
+
+	mu      sync.RWMutex // protects all below; held to write by what removes bytes from files
+	id      engine.ID
+	dir     string
+	extents [streams]extent
+	marks   []mark
+	removed bool // its container was, and no more is written
+}
+
+// load takes up the log in a directory, which it makes where it does not exist. The id is that of its
+// container where that is known otherwise.
+func load(dir, key string, id engine.ID, removed bool) (l *log, damage *statefile.Damage, err error) {
+	l = &log{key: key, id: id, dir: dir, removed: removed}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	var collapsing [streams]int64
+	records, found, err := recordlog.Open(recordlog.Options{
+		Identity: statefile.Identity{Role: role, Name: key}, Path: filepath.Join(dir, marksFile), MaxRecord: maxRecord,
+	}, func(body []byte, _ uint64) error { return l.apply(body, &collapsing) })
+	if err != nil {
+		return nil, nil, err
+	}
+	l.records = records
+	for i := range l.extents {
+		if err := l.survey(i, collapsing[i]); err != nil {
+			return nil, found.Damage, errors.Join(err, records.Close())
+		}
+	}
+	if removed {
+		err := records.Close()
+		l.records = nil
+		return l, found.Damage, err
+	}
+	if records.Broken() || found.New {
+		l.rewrite()
+	}
+	return l, found.Damage, nil
+}
+
+// survey compares what was noted about a stream with its file. The power may have failed between the two.
+func (l *log) survey(i int, collapsing int64) error {
+	e := &l.extents[i]
+	f, err := os.Open(l.path(i))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if collapsing > 0 && info.Size() < collapsing {
+		e.base += collapsing
+	}
+	l.reach(i, e.base+info.Size())
+	at := e.start - e.base
+	data, err := seekData(f, at, info.Size())
+	if err != nil || data <= at {
+		return err
+	}
+	// Dropped, but not noted. The count of lines is lost.
+	_, next, mid, err := countLines(f, data, data)
+	e.start, e.mid, e.less = e.base+next, mid, true
+	return err
+}
+
+// reach notes how long a stream is. It may be shorter than it was before the power failed. The caller holds mu, or
+// is alone.
+func (l *log) reach(i int, end int64) {
+	e := &l.extents[i]
+	if end < e.end {
+		for m := range l.marks {
+			l.marks[m].ends[i] = min(l.marks[m].ends[i], end)
+		}
+		e.start = min(e.start, end)
+	}
+	e.end = end
+}
+
+// path returns the file of a stream. The caller holds mu, or work.
+func (l *log) path(i int) string {
+	if i >= mixed && !l.removed {
+		return filepath.Join(filepath.Dir(l.dir), fileNames[i])
+	}
+	return filepath.Join(l.dir, fileNames[i])
+}
+
+// The kinds of records. A name says whose log it is, a mark and a begin are a mark, a drop says what is there of a stream, and a
+// collapse how many bytes are about to be taken out of the front of its file.
+const (
+	recordName = iota + 1
+	recordMark
+	recordBegin
+	recordDrop
+	recordCollapse
+)
+
+func nameRecord(id engine.ID) []byte {
+	b, err := json.Marshal(id)
+	if err != nil {
+		panic(err) // strings are always encoded
+	}
+	return append([]byte{recordName}, b...)
+}
+
+func (m mark) record() []byte {
+	kind := byte(recordMark)
+	if m.begins {
+		kind = recordBegin
+	}
+	b := binary.AppendVarint([]byte{kind}, m.at)
+	b = binary.AppendUvarint(b, uint64(m.run))
+	for _, end := range m.ends {
+		b = binary.AppendUvarint(b, uint64(end))
+	}
+	return b
+}
+
+func (e extent) record(i int) []byte {
+	flags := uint64(0)
+	if e.mid {
+		flags |= 1
+	}
+	if e.less {
+		flags |= 2
+	}
+	b := []byte{recordDrop, byte(i)}
+	for _, v := range []uint64{uint64(e.base), uint64(e.start), uint64(e.lines), flags} {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
+func collapseRecord(i int, n int64) []byte {
+	return binary.AppendUvarint([]byte{recordCollapse, byte(i)}, uint64(n))
+}
+
+// apply takes up a record.
+func (l *log) apply(body []byte, collapsing *[streams]int64) error {
+	if len(body) < 2 {
+		return errors.New("it is too short")
+	}
+	kind, rest := body[0], body[1:]
+	bad := false
+	next := func() int64 {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 || v > 1<<62 {
+			bad = true
+			return 0
+		}
+		rest = rest[n:]
+		return int64(v)
+	}
+	stream := min(int(rest[0]), streams-1)
+	switch kind {
+	case recordName:
+		return json.Unmarshal(rest, &l.id)
+	case recordMark, recordBegin:
+		at, n := binary.Varint(rest)
+		if n <= 0 {
+			return errors.New("it has no time")
+		}
+		rest = rest[n:]
+		m := mark{at: at, begins: kind == recordBegin, run: uint32(next())}
+		for i := range m.ends {
+			m.ends[i] = next()
+		}
+		if !bad {
+			for i, end := range m.ends {
+				l.reach(i, end)
+			}
+			l.marks = append(l.marks, m)
+		}
+	case recordDrop:
+		rest = rest[1:]
+		e := extent{base: next(), start: next(), lines: next(), end: l.extents[stream].end}
+		flags := next()
+		e.mid, e.less = flags&1 != 0, flags&2 != 0
+		if !bad {
+			e.end = max(e.end, e.start)
+			l.extents[stream] = e
+			collapsing[stream] = 0
+		}
+	case recordCollapse:
+		rest = rest[1:]
+		collapsing[stream] = next()
+	default: // of a later release, which may add what this one can do without
+	}
+	if bad {
+		return fmt.Errorf("its kind is %d, and its values are cut off", kind)
+	}
+	return nil
+}
+
+// note stores records. What cannot be stored now is stored with a later one: times are known less well until
+// then, and the lines in a gap may not be. The caller holds work.
+func (l *log) note(bodies ...[]byte) {
+	if l.records == nil {
+		return
+	}
+	if l.records.Broken() || l.records.Append(bodies...) != nil {
+		l.rewrite()
+	}
+}
+
+// rewrite replaces the records by those that are still needed. The caller holds work.
+func (l *log) rewrite() {
+	bodies := [][]byte{nameRecord(l.id)}
+	for i, e := range l.extents {
+		if e.start > 0 || e.base > 0 || e.less {
+			bodies = append(bodies, e.record(i))
+		}
+	}
+	for _, m := range l.marks {
+		bodies = append(bodies, m.record())
+	}
+	_ = l.records.Replace(bodies) // broken until there is room, and tried again with the next record
+}
+
+// mark notes a look at the streams. The caller holds work.
+func (l *log) mark(at time.Time, begins bool) {
+	l.mu.Lock()
+	m := mark{at: at.UnixNano(), begins: begins}
+	for i, e := range l.extents {
+		m.ends[i] = e.end
+	}
+	if n := len(l.marks); n > 0 {
+		before := l.marks[n-1]
+		if begins && before.begins && before.ends == m.ends { // a run that wrote nothing
+			l.mu.Unlock()
+			return
+		}
+		m.run = before.run
+		if begins {
+			m.run++
+		}
+	}
+	l.marks = append(l.marks, m)
+	thinned := len(l.marks) >= maxMarks
+	if thinned {
+		l.thin()
+	}
+	l.mu.Unlock()
+	if thinned {
+		l.rewrite()
+		return
+	}
+	l.note(m.record())
+}
+
+// thin drops the marks before all that is there, and every second one of the older half where that is not
+// enough. Those of the latest two starts stay. The caller holds mu.
+func (l *log) thin() {
+	starts := 0
+	for n, m := range slices.Backward(l.marks) {
+		if m.begins {
+			starts++
+		}
+		if starts == 2 {
+			starts = n
+			break
+		}
+	}
+	var out []mark
+	for n, m := range l.marks {
+		past := n+1 < len(l.marks)
+		for i := 0; past && i < streams; i++ {
+			past = l.marks[n+1].ends[i] <= l.extents[i].start
+		}
+		old := n < len(l.marks)/2 && n%2 == 1
+		if !past && !old || m.begins && n >= starts {
+			out = append(out, m)
+		}
+	}
+	l.marks = out
+}
+
+// when returns the times between which the bytes from from to to of a stream were written, and the run that wrote
+// them. Written is the time of the last write to the file. The caller holds mu to read.
+func (l *log) when(i int, from, to int64, written time.Time) (notBefore, notAfter time.Time, run uint32) {
+	notAfter = written
+	after := sort.Search(len(l.marks), func(m int) bool { return l.marks[m].ends[i] >= to })
+	if after < len(l.marks) {
+		notAfter = time.Unix(0, l.marks[after].at)
+	}
+	before := sort.Search(len(l.marks), func(m int) bool { return l.marks[m].ends[i] > from }) - 1
+	if before >= 0 {
+		notBefore, run = time.Unix(0, l.marks[before].at), l.marks[before].run
+		if notBefore.After(notAfter) { // the clock of files is some milliseconds coarse
+			notBefore = notAfter
+		}
+	}
+	return notBefore, notAfter, run
+}
+
+// runEnd returns where the first start of the container at or after an offset of a stream was noted. The caller holds mu
+// to read.
+func (l *log) runEnd(i int, from int64) int64 {
+	at := sort.Search(len(l.marks), func(m int) bool { return l.marks[m].ends[i] >= from })
+	for _, m := range l.marks[at:] {
+		if m.begins {
+			return m.ends[i]
+		}
+	}
+	return math.MaxInt64
+}
+
+// A window is the part of a log that one run of its container wrote.
+type window struct {
+	log      *log
+	from, to [streams]int64
+}
+
+// windows returns the runs of a log, the oldest first.
+func (l *log) windows() []window {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	all := window{log: l}
+	for i, e := range l.extents {
+		all.to[i] = e.end
+	}
+	var out []window
+	now, first := all, true
+	for _, m := range l.marks {
+		if !m.begins {
+			continue
+		}
+		now.to = m.ends
+		if !first || m.ends != [streams]int64{} { // before the first start there may be what older agents wrote
+			out = append(out, now)
+		}
+		now.from, now.to, first = m.ends, all.to, false
+	}
+	return append(out, now)
+}
+
+// describe returns what can be read of it.
+func (l *log) describe() logs.Log {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	d := logs.Log{Deployment: l.id.Deployment, Component: l.id.Component, Container: l.id.Name, Removed: l.removed}
+	for _, e := range l.extents {
+		d.Bytes += e.end - e.start
+	}
+	for _, m := range l.marks {
+		if m.begins {
+			d.Runs++
+		}
+	}
+	if n := len(l.marks); n > 0 {
+		d.First, d.Last = time.Unix(0, l.marks[0].at), time.Unix(0, l.marks[n-1].at)
+	}
+	d.Runs = max(d.Runs, 1)
+	return d
+}
