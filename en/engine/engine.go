@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/colonyfleet/colony/en/engine/logs"
 	"github.com/colonyfleet/colony/protocol"
 )
 
@@ -41,7 +42,7 @@ type Engine interface {
 	Stop(ctx context.Context, id ID, grace time.Duration) error
 
 	// Remove kills the container if it runs, and removes all that belongs to it
-	// alone: file system, network attachment, logs. What its creation left half
+	// alone: file system, network attachment. Its log is retained for a while. What its creation left half
 	// done goes as well. A container that does not exist is removed already.
 	Remove(ctx context.Context, id ID) error
 
@@ -82,6 +83,9 @@ type Host interface {
 	// VolumeBytes returns the size of a volume, in bytes: 0 for one that does not exist. It
 	// reads all of its directories.
 	VolumeBytes(ctx context.Context, v Volume) (uint64, error)
+
+	// Logs returns what reads the output of the containers.
+	Logs() logs.Reader
 
 	// RemoveVolume removes a volume that no container mounts. One that does not exist is
 	// removed already.
@@ -195,8 +199,8 @@ type Status struct {
 	// Restarts counts the starts after the first.
 	Restarts uint32
 
-	// Message is the last line that the container wrote, of at most
-	// MaxMessage bytes. Only set in Exited.
+	// Message is the last line that the container wrote to stderr in its last run, or else to
+	// stdout, of at most MaxMessage bytes. Only set in Exited.
 	Message string
 }
 

@@ -250,10 +250,12 @@ var packages = map[string]layer{
 	"lo/link":           adapter,
 	"lo":                wiring,
 
-	"en/engine":            domain,
-	"en/engine/enginetest": adapter,
-	"en/plan":              logic,
-	"en/engine/containerd": adapter, "en/engine/containerd/idfile": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
+	"en/engine":             domain,
+	"en/engine/logs":        domain,
+	"en/engine/logs/ondisk": adapter,
+	"en/engine/enginetest":  adapter,
+	"en/plan":               logic,
+	"en/engine/containerd":  adapter, "en/engine/containerd/idfile": adapter, "en/engine/containerd/images": adapter, "en/engine/containerd/leases": adapter, "en/engine/containerd/names": adapter, "en/engine/containerd/runspec": adapter, "en/engine/containerd/volumes": adapter, "en/engine/containerd/volumes/seed": adapter,
 	"en/plan/trust":     logic,
 	"en/engine/engines": adapter,
 	"en/engine/memory":  adapter,
@@ -386,6 +388,7 @@ var also = map[[2]string]string{
 	{"internal/mosquittotest", "internal/testproc"}:           "it is a program of a test",
 	{"en/link", "broker/client"}:                              "it speaks MQTT with the LO",
 	{"en/engine/engines", "en/engine/containerd"}:             "it chooses among the engines",
+	{"en/engine/containerd", "en/engine/logs/ondisk"}:         "its shims write to files that are read and bounded there",
 	{"co/api/form", "co/api/problem"}:                         "what a path does not name is a problem of the request",
 	{"co/api/sitedata", "co/api/feed"}:                        "its streams are written like those of events",
 	{"co/db/fleet/desired", "co/db/fleet/proposals"}:          "a desired state is recorded together with the proposals of what it holds",
@@ -427,7 +430,7 @@ var also = map[[2]string]string{
 var private = map[string]string{"en/engine/containerd": "en/engine/engines"}
 
 // noDaemon are the packages in en/engine that are no engine with a daemon.
-var noDaemon = []string{"en/engine/engines", "en/engine/enginetest", "en/engine/memory"}
+var noDaemon = []string{"en/engine/engines", "en/engine/enginetest", "en/engine/logs", "en/engine/memory"}
 
 // TestEnginesArePrivate checks that nothing but the choice of the engine depends on one of them.
 func TestEnginesArePrivate(t *testing.T) {

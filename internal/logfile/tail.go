@@ -1,3 +1,4 @@
+// Package logfile keeps the end of what a program writes.
 package logfile
 
 import (

@@ -41,6 +41,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/containerd/names"
 	"github.com/colonyfleet/colony/en/engine/containerd/runspec"
 	"github.com/colonyfleet/colony/en/engine/containerd/volumes"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk"
 	"github.com/colonyfleet/colony/internal/bridgenet"
 	"github.com/colonyfleet/colony/internal/grpcdeadline"
 	"github.com/colonyfleet/colony/internal/keylock"
@@ -91,7 +92,7 @@ type Options struct {
 	// Stall is how long a registry may send nothing in the middle of an answer.
 	Stall time.Duration
 
-	// LogBytes bounds the log file of a container. Twice as much is kept.
+	// LogBytes bounds each of the two streams in the log of a container.
 	LogBytes int64
 
 	// CDIDirs hold the CDI files of the node, which say what devices have that Compose files
@@ -163,6 +164,7 @@ type Engine struct {
 	forward    *portforward.Forwarder
 	names      *names.Names
 	volumes    *volumes.Store
+	logs       *ondisk.Store
 	log        *slog.Logger
 	locks      keylock.Locks // by container key
 
@@ -235,9 +237,14 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("take up the names of containers: %w", err), c.Close())
 	}
+	held, err := openLogs(opts)
+	if err != nil {
+		known.Close()
+		return nil, errors.Join(fmt.Errorf("take up the logs of containers: %w", err), c.Close())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
-		opts: opts, client: c, net: nw, names: known, volumes: volumes.New(filepath.Join(opts.StateDir, "volumes")), log: opts.Logger.With("component", "containerd"),
+		opts: opts, client: c, net: nw, names: known, logs: held, volumes: volumes.New(filepath.Join(opts.StateDir, "volumes")), log: opts.Logger.With("component", "containerd"),
 		snapshotter: opts.Snapshotter, readOnly: runspec.ReadOnlyOption(),
 		leases: leases.New(c), cleanup: cleanupTimeout, stop: cancel, stopped: make(chan struct{}),
 	}
@@ -263,7 +270,7 @@ func (e *Engine) Close() error {
 	e.registries.Close()
 	e.forward.Close()
 	e.names.Close()
-	return e.client.Close()
+	return errors.Join(e.logs.Close(), e.client.Close())
 }
 
 // in returns ctx with our containerd namespace. The client library's own log is

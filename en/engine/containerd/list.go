@@ -38,6 +38,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	}
 	out := make([]engine.Status, 0, len(records))
 	for _, r := range records {
+		e.logs.Name(r.ID, idOf(r.Labels))
 		st := e.status(ctx, r, processes[r.ID])
 		network := cmp.Or(r.Labels[labelNetworkOf], r.ID)
 		if a := attached[network]; a != nil {

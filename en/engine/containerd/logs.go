@@ -2,29 +2,23 @@ package containerd
 
 import (
 	"context"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
-	"github.com/colonyfleet/colony/internal/logfile"
+	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk"
 )
 
-const (
-	// tendEvery is the time between two looks at the files of the containers.
-	tendEvery = time.Second
-	// keepLogs is how many log files of removed containers are kept.
-	keepLogs = 32
-)
+// tendEvery is the time between two looks at what belongs to the containers.
+const tendEvery = time.Second
 
-// tend looks after the files of all containers until ctx ends: their logs, which the
-// shims append to, stay within the limit, and their name servers follow the node's.
+// tend looks after what belongs to containers until ctx ends: their name servers follow the
+// node's.
 func (e *Engine) tend(ctx context.Context) {
 	defer close(e.stopped)
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
-		e.boundLogs(ctx)
 		if err := e.leases.SweepLeft(e.in(ctx)); err != nil {
 			e.log.DebugContext(ctx, "leases not dropped yet", "err", err)
 		}
@@ -43,29 +37,15 @@ func (e *Engine) tend(ctx context.Context) {
 	}
 }
 
-func (e *Engine) boundLogs(ctx context.Context) {
-	paths, err := filepath.Glob(e.logFile("*"))
-	if err != nil {
-		e.log.ErrorContext(ctx, "logs not bounded", "err", err)
-	}
-	for _, path := range paths {
-		if err := logfile.Bound(path, e.opts.LogBytes); err != nil {
-			e.log.WarnContext(ctx, "log not bounded", "path", path, "err", err)
-		}
-	}
+// openLogs takes up the logs of the containers.
+func openLogs(opts Options) (*ondisk.Store, error) {
+	limits := ondisk.DefaultLimits()
+	limits.Stream = opts.LogBytes
+	return ondisk.Open(ondisk.Options{Dir: opts.StateDir, Limits: limits, Damaged: opts.damage, Logger: opts.Logger})
 }
 
-// logFile is what the shim of a container appends to.
-func (e *Engine) logFile(key string) string { return filepath.Join(e.dir(key), "log") }
+// Logs returns what reads the logs of the containers.
+func (e *Engine) Logs() logs.Reader { return e.logs }
 
-// lastLine returns the last line that a container wrote that is not empty.
-func (e *Engine) lastLine(key string) string {
-	return logfile.LastLine(e.logFile(key), engine.MaxMessage)
-}
-
-// keepLog keeps the log of a container that is removed among those of the latest
-// few, in the directory logs.
-func (e *Engine) keepLog(key string) error {
-	name := key + "-" + strconv.FormatInt(time.Now().UnixMilli(), 10) + ".log"
-	return logfile.Keep(e.logFile(key), filepath.Join(e.opts.StateDir, "logs"), name, keepLogs)
-}
+// lastLine returns the last line that the last run of a container wrote: to stderr, or else to stdout.
+func (e *Engine) lastLine(key string) string { return e.logs.LastLine(key, engine.MaxMessage) }

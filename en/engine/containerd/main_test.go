@@ -3,7 +3,9 @@ package containerd
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -92,6 +94,16 @@ func (r *rig) open(t *testing.T, dial ...grpc.DialOption) *Engine {
 	return r.openWith(t, func(o *Options) { o.dial = dial })
 }
 
+// again returns another engine on the same state, as after the end of the agent: the first one writes no
+// logs any more.
+func (r *rig) again(t *testing.T) *Engine {
+	t.Helper()
+	if err := r.logs.Close(); err != nil {
+		t.Error(err)
+	}
+	return r.open(t)
+}
+
 func (r *rig) openWith(t *testing.T, change func(*Options)) *Engine {
 	t.Helper()
 	o := DefaultOptions()
@@ -150,11 +162,16 @@ func (r *rig) awaitReady(t *testing.T, id engine.ID) {
 	defer tick.Stop()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()
-	for r.lastLine(key(id)) != "ready" {
+	path := r.dir(key(id), "output", "stdout") // another engine may have started it
+	for {
+		b, err := os.ReadFile(path)
+		if err == nil && strings.HasSuffix(string(b), "ready\n") {
+			return
+		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("%s is not ready, its log ends with %q", id, r.lastLine(key(id)))
+			t.Fatalf("%s is not ready, it wrote %q (%v)", id, b, err)
 		}
 	}
 }
@@ -171,13 +188,13 @@ func fixture(t *testing.T, r *rig) enginetest.Fixture {
 		Missing: r.registry.Host + "/tools@sha256:0000000000000000000000000000000000000000000000000000000000000000",
 		True:    []string{"/toolbox", "id"}, False: []string{"/toolbox", "nonsense"}, Hang: []string{"/toolbox", "hang"},
 		Ready:  func(t *testing.T, id engine.ID) { r.awaitReady(t, id) },
-		Again:  func(t *testing.T) enginetest.Engine { return r.open(t) },
+		Again:  func(t *testing.T) enginetest.Engine { return r.again(t) },
 		Lose:   func(t *testing.T) { r.daemon.Kill(t) },
 		Return: func(t *testing.T) { r.daemon.Restart(t) },
 		Reboot: func(t *testing.T) enginetest.Engine {
 			r.daemon.Crash(t)
 			r.daemon.Restart(t)
-			return r.open(t)
+			return r.again(t)
 		},
 	}
 }

@@ -34,21 +34,22 @@ func (e *Engine) initProgram(c engine.Container, key string) (string, error) {
 // taskIO says where the output of a container goes and where its input comes from. Like
 // its log, both must do without the agent.
 func (e *Engine) taskIO(key string, c engine.Container) (cio.Creator, error) {
-	scheme, path, args := "file", e.logFile(key), map[string]string(nil)
+	stdout, stderr, err := e.logs.Begin(key, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	// A path that is no URI, of a file that exists: the shim appends to it. By file:// both streams would go to one.
+	config := cio.Config{Stdout: stdout, Stderr: stderr}
 	if c.Spec.TTY {
 		program, err := e.initProgram(c, "tty")
 		if err != nil {
 			return nil, err
 		}
-		scheme, path, args = "binary", program, map[string]string{"log": e.logFile(key)}
-	}
-	uri, err := cio.LogURIGenerator(scheme, path, args)
-	if err != nil {
-		return nil, err
-	}
-	config := cio.Config{Terminal: c.Spec.TTY, Stdout: uri.String(), Stderr: uri.String()}
-	if c.Spec.TTY {
-		config.Stderr = "" // a terminal has one output
+		uri, err := cio.LogURIGenerator("binary", program, map[string]string{"log": stdout})
+		if err != nil {
+			return nil, err
+		}
+		config = cio.Config{Terminal: true, Stdout: uri.String()} // a terminal has one output
 	}
 	if c.Spec.Stdin {
 		// The shim waits for somebody to write to it, and nobody does.

@@ -155,7 +155,7 @@ func (e *Engine) remove(ctx context.Context, k string, id engine.ID) error {
 	} else if err := e.removeSnapshots(ctx, k); err != nil {
 		return e.fault(err, protocol.InternalError, what)
 	}
-	if err := e.keepLog(k); err != nil {
+	if err := e.logs.Keep(k); err != nil {
 		e.log.WarnContext(ctx, "log of a removed container not kept", "container", id.String(), "err", err)
 	}
 	if err := os.RemoveAll(e.dir(k)); err != nil {

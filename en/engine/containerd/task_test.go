@@ -179,22 +179,3 @@ func TestTaskThatVanishes(t *testing.T) {
 		t.Errorf("%d starts, want 3", n)
 	}
 }
-
-// The log of a removed container is kept.
-func TestRemovedLogIsKept(t *testing.T) {
-	t.Parallel()
-	r := setup(t)
-	c := r.container("exit", "3", "my last words")
-	r.run(t, c)
-	awaitExit(t, r, c.ID)
-	if err := r.Remove(t.Context(), c.ID); err != nil {
-		t.Fatal(err)
-	}
-	kept, err := filepath.Glob(filepath.Join(r.opts.StateDir, "logs", key(c.ID)+"-*.log"))
-	if err != nil || len(kept) != 1 {
-		t.Fatalf("kept %q %v, want one log", kept, err)
-	}
-	if b, err := os.ReadFile(kept[0]); err != nil || !strings.Contains(string(b), "my last words") {
-		t.Errorf("kept %q %v", b, err)
-	}
-}

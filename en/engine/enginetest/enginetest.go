@@ -24,7 +24,8 @@ type Engine interface {
 // A Fixture is an engine to exercise. Its images are not pulled yet. The
 // containers of Image understand these commands: "wait" runs until SIGTERM and
 // exits with 0; "hang" runs until it is killed; "exit CODE LINE" writes the line
-// and exits; "serve PORT TEXT" runs on.
+// and exits; "blame CODE LINE OTHER" writes a line to stderr, then the other to stdout, and
+// exits; "serve PORT TEXT" runs on.
 type Fixture struct {
 	Engine  Engine
 	Image   string
@@ -77,6 +78,11 @@ func Exercise(t *testing.T, factory func(t *testing.T) Fixture) {
 		{"reboot", reboot},
 		{"sweep", sweep},
 		{"volumes", volumes},
+		{"crash reason", crashReason},
+		{"log", readLog},
+		{"previous log", previousLog},
+		{"follow log", followLog},
+		{"log that is not there", noLog},
 		{"concurrent", concurrent},
 		{"cancelled", cancelled},
 	} {

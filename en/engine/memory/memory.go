@@ -8,6 +8,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
@@ -34,8 +35,8 @@ type Program struct {
 	Exits bool
 	After time.Duration
 	Code  int32
-	// Output is the last line that it writes.
-	Output string
+	// Output is the last line that it writes to stdout, and Errors that to stderr.
+	Output, Errors string
 	// StopTakes is the time from the stop signal to its end, with code 0. If that
 	// is longer than the grace of Stop, it is killed.
 	StopTakes time.Duration
@@ -84,6 +85,8 @@ type Engine struct {
 	streams    map[*stream]struct{}
 	nextIP     netip.Addr
 	nextPort   uint16
+	runs       []*run           // the logs, the oldest first
+	written    notify.Broadcast // there may be more in the logs
 }
 
 type container struct {
@@ -235,6 +238,7 @@ func (e *Engine) begin(c *container, program Program, restarts uint32) {
 	c.program, c.ended = program, ended
 	c.status.State, c.status.StartedAt, c.status.Restarts = engine.Running, time.Now(), restarts
 	c.status.ExitCode, c.status.ExitedAt, c.status.Message = 0, time.Time{}, ""
+	e.beginLog(c.status.ID, restarts)
 	if !program.Exits {
 		return
 	}
@@ -257,7 +261,8 @@ func (e *Engine) end(c *container, code int32) {
 	}
 	close(c.ended)
 	c.ended = nil
-	c.status.State, c.status.ExitCode, c.status.ExitedAt, c.status.Message = engine.Exited, code, time.Now(), c.program.Output
+	c.status.State, c.status.ExitCode, c.status.ExitedAt, c.status.Message = engine.Exited, code, time.Now(), cmp.Or(c.program.Errors, c.program.Output)
+	e.writeLog(c.status.ID, c.program)
 	for s := range e.streams {
 		s.queue = append(s.queue, engine.Event{ID: c.status.ID, ExitCode: code, At: c.status.ExitedAt})
 		s.grown.Notify()
@@ -318,6 +323,7 @@ func (e *Engine) remove(id engine.ID) {
 		return
 	}
 	delete(e.containers, id)
+	e.removeLog(id)
 	if c.timer != nil {
 		c.timer.Stop()
 	}

@@ -32,6 +32,9 @@ func fixture(*testing.T) enginetest.Fixture {
 			case "exit":
 				code, err := strconv.Atoi(args[1])
 				return memory.Program{Exits: true, Code: int32(code), Output: args[2], Err: err}
+			case "blame":
+				code, err := strconv.Atoi(args[1])
+				return memory.Program{Exits: true, Code: int32(code), Errors: args[2], Output: args[3], Err: err}
 			default:
 				return memory.Program{}
 			}

@@ -64,6 +64,14 @@ func run(verb string, args []string) error {
 			return err
 		}
 		os.Exit(code)
+	case "blame": // code, line for stderr, line for stdout: writes both, in this order
+		fmt.Fprintln(os.Stderr, args[1])
+		fmt.Println(args[2])
+		code, err := strconv.Atoi(args[0])
+		if err != nil {
+			return err
+		}
+		os.Exit(code)
 	case "serve": // port text
 		return http.ListenAndServe(":"+args[0], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, args[1])
