@@ -92,8 +92,8 @@ type Options struct {
 	// Stall is how long a registry may send nothing in the middle of an answer.
 	Stall time.Duration
 
-	// LogBytes bounds each of the two streams in the log of a container.
-	LogBytes int64
+	// Logs bound the logs of the containers.
+	Logs ondisk.Limits
 
 	// CDIDirs hold the CDI files of the node, which say what devices have that Compose files
 	// name; the later ones win.
@@ -123,7 +123,7 @@ func DefaultOptions() Options {
 		PluginDirs: []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"},
 		Pool:       "10.89.0.0/16",
 		CDIDirs:    []string{"/etc/cdi", "/var/run/cdi"}, // those of the specification
-		LogBytes:   1 << 20,
+		Logs:       ondisk.DefaultLimits(),
 		Stall:      time.Minute,
 		Logger:     slog.New(slog.DiscardHandler),
 	}
@@ -144,14 +144,13 @@ func (o Options) Validate() error {
 	pool, err := netip.ParsePrefix(o.Pool)
 	need(err == nil && pool.Addr().Is4() && pool.Bits() <= 24, "address pool %q: want an IPv4 prefix of /24 or wider", o.Pool)
 	need(o.Stall > 0, "time in which a registry may send nothing: %s: want more than 0", o.Stall)
-	need(o.LogBytes > 0, "log limit %d: want at least 1 byte", o.LogBytes)
 	need(o.Logger != nil, "no logger given")
 	need(!o.MirrorOnly || o.Mirror != "", "only a mirror is to be asked for images, and none is given")
 	if o.Mirror != "" {
 		u, err := url.Parse(o.Mirror)
 		need(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "mirror %q: want an http or https URL", o.Mirror)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.Logs.Validate()...)...)
 }
 
 // Engine is the engine. Its methods may be called concurrently.

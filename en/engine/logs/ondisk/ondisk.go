@@ -28,6 +28,7 @@ import (
 	"github.com/colonyfleet/colony/en/engine/logs"
 	"github.com/colonyfleet/colony/internal/notify"
 	"github.com/colonyfleet/colony/internal/statefile"
+	"github.com/colonyfleet/colony/protocol"
 )
 
 // Limits bound the logs of a node.
@@ -46,6 +47,20 @@ type Limits struct {
 // DefaultLimits returns the limits of a gateway.
 func DefaultLimits() Limits {
 	return Limits{Stream: 1 << 20, Node: 128 << 20, Removed: 32, Age: 30 * 24 * time.Hour}
+}
+
+// Validate returns the faults of the limits.
+func (l Limits) Validate() (faults []error) {
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, protocol.Errorf(protocol.Invalid, format, args...))
+		}
+	}
+	need(l.Stream > 0, "limit of %d bytes for an output of a container (logBytes): want at least 1 byte", l.Stream)
+	need(l.Node > 0, "limit of %d bytes for all logs (logNodeBytes): want at least 1 byte", l.Node)
+	need(l.Removed >= 0, "%d logs of removed containers (logRemoved): want 0 or more", l.Removed)
+	need(l.Age > 0, "age %s of logs of removed containers (logAge): want more than 0", l.Age)
+	return faults
 }
 
 // minStream is what a stream has where there are too many for the limit of the node.

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -72,6 +74,8 @@ func run(verb string, args []string) error {
 			return err
 		}
 		os.Exit(code)
+	case "count": // writes numbered lines to both outputs, as fast as they are taken, until asked to stop
+		return count()
 	case "serve": // port text
 		return http.ListenAndServe(":"+args[0], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, args[1])
@@ -193,6 +197,27 @@ func run(verb string, args []string) error {
 		return fmt.Errorf("toolbox: unknown verb %q", verb)
 	}
 	return nil
+}
+
+// count writes to each output lines that begin with their numbers, and a last one that ends with "last".
+func count() error {
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	out, errs := bufio.NewWriterSize(os.Stdout, 32<<10), bufio.NewWriterSize(os.Stderr, 32<<10)
+	fill := strings.Repeat("x", 200)
+	for n := 1; ; n++ {
+		fmt.Fprintln(out, n, fill[:n%len(fill)])
+		if n%8 == 0 {
+			fmt.Fprintln(errs, n/8, fill[:n%len(fill)])
+		}
+		select {
+		case <-term:
+			fmt.Fprintln(out, n+1, "last")
+			fmt.Fprintln(errs, n/8+1, "last")
+			return errors.Join(out.Flush(), errs.Flush())
+		default:
+		}
+	}
 }
 
 // dig asks the name server that Docker's containers have, and prints the code of its
