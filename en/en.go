@@ -14,6 +14,8 @@ import (
 
 	"github.com/colonyfleet/colony/en/agent"
 	"github.com/colonyfleet/colony/en/engine/engines"
+	"github.com/colonyfleet/colony/en/engine/logs"
+	"github.com/colonyfleet/colony/en/engine/logs/ondisk"
 	enidentity "github.com/colonyfleet/colony/en/identity"
 	"github.com/colonyfleet/colony/en/inventory"
 	"github.com/colonyfleet/colony/en/link"
@@ -38,6 +40,7 @@ type EN struct {
 	link     *link.Link
 	disk     *disk.Watched // where the state is
 	damaged  state.Damages
+	logs     logs.Reader  // of the containers and of the agent itself
 	listener net.Listener // nil without HTTP
 
 	identity *enidentity.Identity // nil: the node proves nothing
@@ -89,6 +92,7 @@ func (e *EN) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.logs = ondisk.Node{Reader: run.Logs(), AgentLog: e.opts.LogFile}
 	if e.link, err = link.New(e.linkOptions(held, boot)); err != nil {
 		return err
 	}
@@ -220,6 +224,9 @@ func (e *EN) startHTTP(ctx context.Context) error {
 
 // Failed returns a channel that receives the error if a part of the agent ends by itself.
 func (e *EN) Failed() <-chan error { return e.parts.Failed() }
+
+// Logs returns what reads the logs of the node. It is to be called after Start.
+func (e *EN) Logs() logs.Reader { return e.logs }
 
 // HTTPAddr returns where the status is served, or "" without a listener.
 func (e *EN) HTTPAddr() string {

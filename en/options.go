@@ -50,6 +50,9 @@ type Options struct {
 	// VolumeRetention is how long volumes outlive their deployment, counted while the agent
 	// runs. 0: for ever.
 	VolumeRetention time.Duration `yaml:"volumeRetention"`
+	// LogFile is the file that the agent's own log goes to, where whoever starts the agent writes one, as colony up
+	// does, so that it can be read from afar. Empty: it goes to the journal of the system, and cannot be.
+	LogFile string `yaml:"logFile,omitempty"`
 	// HTTP is the address of /healthz and /metrics. Empty: none.
 	HTTP string `yaml:"http,omitempty"`
 	// MemoryLimit is the soft limit of the agent's own memory in bytes. 0 leaves
@@ -167,6 +170,9 @@ func (o Options) Validate() error {
 	}
 	if o.RootKeyFile != "" && !filepath.IsAbs(o.RootKeyFile) {
 		errs = append(errs, fmt.Errorf("rootKeyFile %q: want an absolute path", o.RootKeyFile))
+	}
+	if o.LogFile != "" && !filepath.IsAbs(o.LogFile) {
+		errs = append(errs, fmt.Errorf("logFile %q: want an absolute path", o.LogFile))
 	}
 	errs = append(errs, o.LO.validate(), o.Identity.validate(o.LO.Enrol))
 	for _, d := range []struct {

@@ -49,6 +49,7 @@ func (s *supervisor) enConfig() en.Options {
 	o.Site, o.Node, o.Labels, o.StateDir = protocol.SiteID(s.opts.Site), protocol.NodeID(s.opts.Node), s.opts.Labels, s.dir.sub("en")
 	o.LO.MQTT, o.LO.Enrol, o.LO.KeepAlive = []string{"tls://" + dialable(s.opts.LOTLSAddr)}, []string{dialable(s.opts.LOEnrolAddr)}, keepAlive
 	o.RootKeyFile = s.dir.sub("keys", cokeys.RootPublic)
+	o.LogFile = s.dir.sub("logs", "en.log")
 	o.Engine = s.engineOptions()
 	o.Engine.Mirror, o.Engine.MirrorOnly = "https://"+dialable(s.opts.LOHTTPSAddr), true
 	return o

@@ -58,6 +58,9 @@ const (
 
 // A Request says which lines are to be read.
 type Request struct {
+	// Agent asks for the log of the agent, in place of that of a deployment. Where the agent writes to no file, it is
+	// protocol.NotFound.
+	Agent      bool
 	Deployment protocol.DeploymentName
 	// Component and Container narrow it down. Empty: all of the deployment, or of the component.
 	Component string
@@ -168,7 +171,9 @@ func (r Request) Filter() (Filter, error) {
 		}
 	}
 	switch {
-	case r.Deployment == "":
+	case r.Agent && (r.Deployment != "" || r.Previous):
+		return f, protocol.Errorf(protocol.Invalid, "log of the agent: it has no deployment and no previous run")
+	case !r.Agent && r.Deployment == "":
 		return f, protocol.Errorf(protocol.Invalid, "log of which deployment: none is named")
 	case r.Container != "" && r.Component == "":
 		return f, protocol.Errorf(protocol.Invalid, "container %q without its component: name both", r.Container)

@@ -65,7 +65,9 @@ type mark struct {
 
 // A log is that of one container. Looks, starts and removals hold work; whoever reads files holds mu.
 type log struct {
-	key string
+	key   string
+	paths [streams]string                           // of the files, where they are not those of a container
+	timed func(text string) (at time.Time, ok bool) // returns the time that a line says of itself; nil: none does
 
 	work    sync.Mutex
 	records *recordlog.Log // nil: nothing is noted any more
@@ -155,6 +157,9 @@ func (l *log) reach(i int, end int64) {
 
 // path returns the file of a stream. The caller holds mu, or work.
 func (l *log) path(i int) string {
+	if l.dir == "" {
+		return l.paths[i]
+	}
 	if i >= mixed && !l.removed {
 		return filepath.Join(filepath.Dir(l.dir), fileNames[i])
 	}

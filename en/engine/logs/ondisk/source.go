@@ -133,6 +133,11 @@ func (s *source) line(n int64) *logs.Entry {
 	e := s.entry(s.begin, s.at+n)
 	e.Line, e.Text, e.Partial = s.lines+1, text, s.partial
 	e.Cut = s.at - s.begin - int64(len(s.text)) + int64(left)
+	if s.log.timed != nil {
+		if at, ok := s.log.timed(text); ok {
+			e.NotBefore, e.Time = at, at
+		}
+	}
 	return e
 }
 
